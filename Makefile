@@ -19,9 +19,9 @@ bin/kubectl: test/upstream/pins/go.mod
 bin/containerd bin/containerd-shim-runc-v2 bin/runc &: $(wildcard parts/*.go parts/pins/*/go.sum)
 	mkdir -p bin && $(GO) run ./parts/cmd -o bin && touch -c bin/containerd bin/containerd-shim-runc-v2 bin/runc
 
-# One file that carries all others inside; see parts/carry. It unpacks them into the data folder when it is first used.
+# One file that carries all others inside; see parts/bundle. It unpacks them into the data folder when it is first used.
 release: build
-	$(GO) run ./parts/cmd -pack parts/carry/parts.bin $(addprefix bin/,containerd containerd-shim-runc-v2 runc proa-cni pause kubectl)
+	$(GO) run ./parts/cmd -pack parts/bundle/parts.bin $(addprefix bin/,containerd containerd-shim-runc-v2 runc proa-cni pause kubectl)
 	$(GO) build -tags "grpcnotrace release" $(STAMP) -trimpath -ldflags "-s -w" -o bin/release/proa ./cmd/proa
 
 # What was released, alone in a folder: up, a Pod, down --purge. Needs root.
@@ -44,7 +44,7 @@ unit:
 e2e: build
 	-$(GO) run ./test/upstream/cmd kubectl kubectl-old helm helm3 >/dev/null
 	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -parallel 4 -timeout 25m ./test/e2e
-	PROA_BUILD=1 $(GO) test $(TAGS) -count=1 -run '^TestKubectl$$' ./node/serve
+	PROA_BUILD=1 $(GO) test $(TAGS) -count=1 -run '^TestKubectl$$' ./node/kubeletapi
 
 race:
 	-$(GO) run ./test/upstream/cmd kubectl kubectl-old >/dev/null

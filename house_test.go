@@ -47,7 +47,8 @@ func parseAll() (out []*source, err error) {
 		}
 		if d.IsDir() {
 			// Folders with a go.mod are other modules, with rules of their own.
-			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." && (err == nil || d.Name() == "testdata" || d.Name()[0] == '.' || name == "bin") {
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != "." &&
+				(err == nil || d.Name() == "testdata" || d.Name()[0] == '.' || name == "bin") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -171,7 +172,8 @@ func TestLinker(t *testing.T) {
 	if os.Getenv("PROA_LINK_TEST") == "" {
 		t.Skip("PROA_LINK_TEST is not set; make lint sets it")
 	}
-	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-dumpdep", "-o", filepath.Join(t.TempDir(), "proa"), "./cmd/proa")
+	cmd := exec.Command("go", "build", "-tags", "grpcnotrace", "-ldflags", "-dumpdep", "-o", filepath.Join(t.TempDir(), "proa"),
+		"./cmd/proa")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
@@ -248,10 +250,10 @@ func TestEveryClientDecidesAboutRedirects(t *testing.T) {
 	}
 }
 
-// TestQuantitiesAreParsedInOnePlace holds that nothing of the product parses a text as a quantity without the bounds of kinds/quantity.
+// TestQuantitiesAreParsedInOnePlace holds that nothing of the product parses a text as a quantity without the bounds of kinds/lib/quantity.
 func TestQuantitiesAreParsedInOnePlace(t *testing.T) {
 	for _, f := range sources(t) {
-		if f.test || f.folder == "kinds/quantity" || strings.HasPrefix(f.folder, "test/") {
+		if f.test || f.folder == "kinds/lib/quantity" || strings.HasPrefix(f.folder, "test/") {
 			continue
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {

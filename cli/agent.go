@@ -7,13 +7,17 @@ import (
 	"log/slog"
 	"os"
 
-	proa "proa.dev/run"
+	"proa.dev/cli/command"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/datafolder"
+	"proa.dev/run/goprocess"
 	"proa.dev/run/machine"
+	"proa.dev/run/settings"
 )
 
-func agentCommand() Command {
-	return Command{
-		Name: "agent", Short: "run a node of a cluster elsewhere, in the foreground",
+func agentCommand() command.Command {
+	return command.Command{
+		Name: "agent", Short: "run a node of a cluster of another machine, in the foreground",
 		Long: `
 Joins this machine to a cluster as a node, and runs its Pods until it gets SIGTERM or SIGINT. It needs root. The containers
 keep running when it ends, and the next start goes on with them.
@@ -33,40 +37,41 @@ If its user is system:node:NAME, the agent is that node. Otherwise the user, of 
 for a certificate of the node by a CertificateSigningRequest. On an API server that is not proa's, nodes need one more role:
 
   proa agent --print-role | kubectl apply -f -`,
-		Settings: proa.AgentSettings,
-		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			var cluster proa.AgentCluster
+		Settings: settings.ForAgents,
+		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			var cluster settings.AgentCluster
 			fs.StringVar(&cluster.Server, "server", "", "join the cluster whose API server is at `URL`")
 			fs.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "join the cluster of the kubeconfig in `FILE`, in place of --server and --token")
-			fs.StringVar(&cluster.Token, "token", os.Getenv("PROA_TOKEN"), "the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")
-			printRole := fs.Bool("print-role", false, "print the ClusterRole that the agent needs on another API server, and end")
-			said := settingFlags(fs, proa.AgentSettings())
-			return func(ctx context.Context, env *Env, args []string) error {
-				if err := noArguments("agent", args); err != nil {
+			fs.StringVar(&cluster.Token, "token", os.Getenv("PROA_TOKEN"),
+				"join with this `TOKEN`; PROA_TOKEN in the environment does the same")
+			printRole := fs.Bool("print-role", false, "print the ClusterRole that the agent needs on another API server, and exit")
+			values := command.SettingFlags(fs, settings.ForAgents())
+			return func(ctx context.Context, env *command.Env, args []string) error {
+				if err := command.NoArguments("agent", args); err != nil {
 					return err
 				}
 				if *printRole {
-					text, err := proa.NodeRoleManifest()
+					text, err := bootstraproles.NodeRoleManifest()
 					if err == nil {
 						_, err = env.Out.Write(text)
 					}
 					return err
 				}
-				c, err := proa.LoadAgent(cluster, said)
+				c, err := settings.LoadAgent(cluster, values)
 				if err != nil {
 					return err
 				}
 				if os.Geteuid() != 0 {
 					return fmt.Errorf("a node needs root: it makes namespaces, mounts and cgroups")
 				}
-				release, err := proa.Hold(c.DataDir, 0)
+				release, err := datafolder.Lock(c.DataDir, 0)
 				if err != nil {
 					return err
 				}
 				defer release()
 				log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
-				proa.Quiet(log)
-				go proa.LetGo(ctx)
+				goprocess.RedirectKlog(log)
+				go goprocess.FreeMemoryWhenIdle(ctx)
 				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })
 			}
 		},

@@ -2,25 +2,33 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"flag"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
-	proa "proa.dev/run"
+	"proa.dev/cli/command"
+	"proa.dev/run/settings"
 )
 
-// out runs a command in the process and returns what it prints.
+// runCommand runs the command that args name.
+func runCommand(ctx context.Context, env *command.Env, args []string) error {
+	return command.Run(ctx, env, commands(), args)
+}
+
+// out runs a command in the process and returns its output.
 func out(t *testing.T, args ...string) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := run(t.Context(), &Env{In: strings.NewReader(""), Out: &b, Err: &b}, args); err != nil {
+	if err := runCommand(t.Context(), &command.Env{In: strings.NewReader(""), Out: &b, Err: &b}, args); err != nil {
 		t.Fatalf("proa %s: %v", strings.Join(args, " "), err)
 	}
 	return b.String()
 }
 
-// Bash completes what the commands take.
+// TestBashCompletion holds that bash completes commands, arguments and flags.
 func TestBashCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -39,7 +47,7 @@ func TestBashCompletion(t *testing.T) {
 		words := strings.Split(line, " ")
 		quoted := make([]string, len(words))
 		for i, w := range words {
-			quoted[i] = shellQuote(w)
+			quoted[i] = "'" + w + "'"
 		}
 		cmd := exec.CommandContext(t.Context(), bash, "-c", script+"\nCOMP_WORDS=("+strings.Join(quoted, " ")+"); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _proa; printf '%s\\n' \"${COMPREPLY[@]}\"")
 		text, err := cmd.Output()
@@ -57,7 +65,7 @@ func TestBashCompletion(t *testing.T) {
 	}
 }
 
-// The scripts for the other shells are read by them without an error, where they are installed.
+// TestOtherCompletions holds that the other shells, if they are installed, parse their scripts without an error.
 func TestOtherCompletions(t *testing.T) {
 	for _, shell := range []string{"zsh", "fish"} {
 		script := out(t, "completion", shell)
@@ -78,37 +86,41 @@ func TestOtherCompletions(t *testing.T) {
 	}
 }
 
-// Every flag of every command is in its help and in its manual page.
+// TestHelpAndManualNameEveryFlag holds that every flag of every command is in its help and in its manual page.
 func TestHelpAndManualNameEveryFlag(t *testing.T) {
-	for _, c := range allCompleted() {
+	roff := strings.NewReplacer("-", "\\-").Replace
+	for _, c := range commands() {
 		help, page := out(t, "help", c.Name), out(t, "man", c.Name)
-		for _, f := range c.flags {
+		flags := flag.NewFlagSet(c.Name, flag.ContinueOnError)
+		c.Setup(flags)
+		flags.VisitAll(func(f *flag.Flag) {
 			if !strings.Contains(help, "  --"+f.Name) || !strings.Contains(page, roff("--"+f.Name)) {
 				t.Errorf("--%s of %s is not in its help or its manual page", f.Name, c.Name)
 			}
-		}
+		})
 		if !strings.Contains(out(t, "man"), roff(c.Short)) || !strings.Contains(out(t, "help"), c.Short) {
 			t.Errorf("%s is not in the overview", c.Name)
 		}
 	}
-	if help := out(t, "help", "server"); !strings.Contains(help, "\nStorage:\n  --etcd-servers") || strings.Contains(help, "\nFlags:\n  --admission") {
+	if help := out(t, "help", "server"); !strings.Contains(help, "\nStorage:\n  --etcd-servers") ||
+		strings.Contains(help, "\nFlags:\n  --admission") {
 		t.Errorf("the help of the server has no groups:\n%s", help)
 	}
 }
 
-// The sample config file is one, says nothing as it is, and names every setting.
+// TestSampleConfig holds that the sample config file is valid, sets nothing, and names every setting.
 func TestSampleConfig(t *testing.T) {
 	text := out(t, "config")
-	said, err := proa.ParseFile([]byte(text))
-	if err != nil || len(said) > 0 {
-		t.Errorf("it says %v, %v", said, err)
+	values, err := settings.ParseFile([]byte(text))
+	if err != nil || len(values) > 0 {
+		t.Errorf("it says %v, %v", values, err)
 	}
-	for _, s := range proa.Settings() {
+	for _, s := range settings.All() {
 		if !strings.Contains(text, "\n#"+s.Name+": ") {
 			t.Errorf("%s is missing", s.Name)
 		}
 	}
-	if _, err := proa.ParseFile([]byte(strings.ReplaceAll(text, "#listen: ADDR:PORT", "listen: 127.0.0.1:6443"))); err != nil {
+	if _, err := settings.ParseFile([]byte(strings.ReplaceAll(text, "#listen: ADDR:PORT", "listen: 127.0.0.1:6443"))); err != nil {
 		t.Errorf("with a setting: %v", err)
 	}
 }

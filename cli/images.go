@@ -8,11 +8,13 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"proa.dev/run/machine"
+	"proa.dev/cli/command"
+	"proa.dev/cli/localcluster"
+	"proa.dev/run/machine/nodeimages"
 )
 
-func imagesCommand() Command {
-	return Command{
+func imagesCommand() command.Command {
+	return command.Command{
 		Name: "images", Args: "load FILE... | pull NAME... | remove NAME... | list", Words: []string{"load", "pull", "remove", "list"},
 		Short: "bring images to the nodes, list or remove them",
 		Long: `
@@ -25,10 +27,10 @@ are kept for its next start. Pods find the images under the names they have in t
 
 "proa images pull" brings images from their registry to every node, before a Pod asks for them; "proa images remove" removes images
 by name. "proa images list" shows the images that the nodes have.`,
-		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			which := dataDirFlag(fs)
-			format := outputFlag(fs)
-			return func(ctx context.Context, env *Env, args []string) error {
+		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			which := localcluster.DataDirFlag(fs)
+			format := command.OutputFlag(fs)
+			return func(ctx context.Context, env *command.Env, args []string) error {
 				c, err := which()
 				if err != nil {
 					return err
@@ -51,16 +53,16 @@ by name. "proa images list" shows the images that the nodes have.`,
 					}
 					return listImages(ctx, env, c, output)
 				}
-				return errors.New("say \"proa images load FILE...\", \"proa images pull NAME...\", \"proa images remove NAME...\" or \"proa images list\"")
+				return errors.New("use \"proa images load FILE...\", \"proa images pull NAME...\", \"proa images remove NAME...\" or \"proa images list\"")
 			}
 		},
 	}
 }
 
-func loadImages(ctx context.Context, env *Env, c cluster, files []string) error {
+func loadImages(ctx context.Context, env *command.Env, c localcluster.Cluster, files []string) error {
 	for _, file := range files {
 		begin := time.Now()
-		names, kept, err := machine.LoadImages(ctx, c.dir, file)
+		names, kept, err := nodeimages.LoadImages(ctx, c.Dir, file)
 		if err != nil {
 			return err
 		}
@@ -69,46 +71,46 @@ func loadImages(ctx context.Context, env *Env, c cluster, files []string) error 
 			continue
 		}
 		for _, name := range names {
-			fmt.Fprintf(env.Out, "%s\n", plain(name))
+			fmt.Fprintf(env.Out, "%s\n", command.Printable(name))
 		}
 		fmt.Fprintf(env.Out, "Loaded %s in %.1f s\n", file, time.Since(begin).Seconds())
 	}
 	return nil
 }
 
-func pullImages(ctx context.Context, env *Env, c cluster, names []string) error {
+func pullImages(ctx context.Context, env *command.Env, c localcluster.Cluster, names []string) error {
 	for _, name := range names {
 		begin := time.Now()
-		fmt.Fprintf(env.Out, "Pulling %s\n", plain(name))
-		if err := machine.PullImage(ctx, c.dir, name); err != nil {
+		fmt.Fprintf(env.Out, "Pulling %s\n", command.Printable(name))
+		if err := nodeimages.PullImage(ctx, c.Dir, name); err != nil {
 			return err
 		}
-		fmt.Fprintf(env.Out, "Pulled %s in %.1f s\n", plain(name), time.Since(begin).Seconds())
+		fmt.Fprintf(env.Out, "Pulled %s in %.1f s\n", command.Printable(name), time.Since(begin).Seconds())
 	}
 	return nil
 }
 
-func removeImages(ctx context.Context, env *Env, c cluster, names []string) error {
+func removeImages(ctx context.Context, env *command.Env, c localcluster.Cluster, names []string) error {
 	for _, name := range names {
-		nodes, err := machine.RemoveImage(ctx, c.dir, name)
+		nodes, err := nodeimages.RemoveImage(ctx, c.Dir, name)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(env.Out, "Removed %s from %s\n", plain(name), count(nodes, "node"))
+		fmt.Fprintf(env.Out, "Removed %s from %s\n", command.Printable(name), command.Count(nodes, "node"))
 	}
 	return nil
 }
 
-func listImages(ctx context.Context, env *Env, c cluster, output string) error {
-	nodes, err := machine.ListImages(ctx, c.dir)
+func listImages(ctx context.Context, env *command.Env, c localcluster.Cluster, output string) error {
+	nodes, err := nodeimages.ListImages(ctx, c.Dir)
 	if err != nil {
 		return err
 	}
 	if output == "json" {
 		if len(nodes) == 1 {
-			return writeJSON(env.Out, nodes[0].Images)
+			return command.WriteJSON(env.Out, nodes[0].Images)
 		}
-		return writeJSON(env.Out, nodes)
+		return command.WriteJSON(env.Out, nodes)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
 	if len(nodes) == 1 {
@@ -121,7 +123,7 @@ func listImages(ctx context.Context, env *Env, c cluster, output string) error {
 			if len(nodes) > 1 {
 				fmt.Fprintf(w, "%s\t", n.Node)
 			}
-			fmt.Fprintf(w, "%s\t%s\n", plain(i.Name), plain(i.Digest))
+			fmt.Fprintf(w, "%s\t%s\n", command.Printable(i.Name), command.Printable(i.Digest))
 		}
 	}
 	return w.Flush()

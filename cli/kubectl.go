@@ -12,40 +12,43 @@ import (
 	"strings"
 	"syscall"
 
-	proa "proa.dev/run"
+	"proa.dev/cli/command"
+	"proa.dev/cli/localcluster"
+	"proa.dev/run/datafolder"
 )
 
-func kubectlCommand() Command {
-	return Command{
+func kubectlCommand() command.Command {
+	return command.Command{
 		Name: "kubectl", Args: "ARGS…", Short: "run kubectl against the cluster", Raw: true,
 		Long: `
 Runs the kubectl that lies beside proa, or else the one in PATH, as the administrator of the cluster, whatever KUBECONFIG in the
 environment says. All arguments are kubectl's; only --data-dir DIR, if it comes first, chooses the cluster. With a --kubeconfig
 among the arguments kubectl uses that instead.`,
-		Setup: func(*flag.FlagSet) func(context.Context, *Env, []string) error {
-			return func(_ context.Context, _ *Env, args []string) error { return kubectl(args) }
+		Setup: func(*flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			return func(_ context.Context, _ *command.Env, args []string) error { return kubectl(args) }
 		},
 	}
 }
 
 func kubectl(args []string) error {
 	dir, given, args := takeDataDir(args)
-	c, err := clusterAt(dir)
+	c, err := localcluster.ClusterAt(dir)
 	if err != nil {
 		return err
 	}
-	there := c.exists()
-	if there == nil && !isThere(c.kubeconfig()) {
-		there = fmt.Errorf("the cluster in %s has not been started yet; \"proa up%s\" starts it", c.dir, c.flags())
+	there := c.Exists()
+	if there == nil && !command.FileExists(c.Kubeconfig()) {
+		there = fmt.Errorf("the cluster in %s has not been started yet; \"proa up%s\" starts it", c.Dir, c.CommandFlags())
 	}
-	if there != nil && !offline(args) && !namesKubeconfig(args) {
+	if there != nil && !needsNoCluster(args) && !namesKubeconfig(args) {
 		return there
 	}
 	bin, err := findKubectl(c, there == nil || !given)
 	if err != nil {
 		return err
 	}
-	environ := append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }), "KUBECONFIG="+c.kubeconfig())
+	environ := append(slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "KUBECONFIG=") }),
+		"KUBECONFIG="+c.Kubeconfig())
 	//nolint:gosec // G204: to run kubectl as the user asks is what this command is for
 	if err := syscall.Exec(bin, append([]string{"kubectl"}, args...), environ); err != nil {
 		return fmt.Errorf("run %s: %w", bin, err)
@@ -53,15 +56,15 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// takeDataDir takes --data-dir from the front of kubectl's arguments. The folder is empty where its path is missing.
+// takeDataDir removes --data-dir from the front of kubectl's arguments. The folder is empty if its path is missing.
 func takeDataDir(args []string) (dir string, given bool, rest []string) {
 	if len(args) == 0 {
-		return proa.DefaultDataDir(), false, args
+		return datafolder.Default(), false, args
 	}
 	name, value, hasValue := strings.Cut(args[0], "=")
 	switch {
 	case name != "--data-dir" && name != "-data-dir":
-		return proa.DefaultDataDir(), false, args
+		return datafolder.Default(), false, args
 	case hasValue:
 		return value, true, args[1:]
 	case len(args) > 1:
@@ -70,7 +73,7 @@ func takeDataDir(args []string) (dir string, given bool, rest []string) {
 	return "", true, nil
 }
 
-// forKubectl are the arguments that are kubectl's own. What follows -- is for a container.
+// forKubectl returns the arguments of kubectl itself. Those after -- are for a container.
 func forKubectl(args []string) []string {
 	if at := slices.Index(args, "--"); at >= 0 {
 		return args[:at]
@@ -80,21 +83,22 @@ func forKubectl(args []string) []string {
 
 // namesKubeconfig tells whether the user has chosen a kubeconfig by a flag of kubectl.
 func namesKubeconfig(args []string) bool {
-	return slices.ContainsFunc(forKubectl(args), func(a string) bool { return a == "--kubeconfig" || strings.HasPrefix(a, "--kubeconfig=") })
+	return slices.ContainsFunc(forKubectl(args),
+		func(a string) bool { return a == "--kubeconfig" || strings.HasPrefix(a, "--kubeconfig=") })
 }
 
-// offline arguments make sense without a cluster.
-func offline(args []string) bool {
+// needsNoCluster tells whether kubectl needs no cluster for these arguments.
+func needsNoCluster(args []string) bool {
 	return len(args) == 0 || slices.Contains([]string{"help", "completion", "options", "kustomize"}, args[0]) ||
 		slices.ContainsFunc(forKubectl(args), func(a string) bool { return a == "--help" || a == "-h" || a == "--client" })
 }
 
-// findKubectl looks beside this program and then in PATH. A release unpacks its kubectl into the data folder, unless that is one
-// that the user may have mistyped.
-func findKubectl(c cluster, unpack bool) (string, error) {
-	programs := proa.OwnFolder
+// findKubectl looks for kubectl beside this program and then in PATH. A release unpacks its kubectl into the data
+// folder, unless the user may have mistyped that.
+func findKubectl(c localcluster.Cluster, unpack bool) (string, error) {
+	programs := datafolder.OwnFolder
 	if unpack {
-		programs = func() (string, error) { return proa.Programs(c.dir) }
+		programs = func() (string, error) { return datafolder.Programs(c.Dir) }
 	}
 	if folder, err := programs(); err == nil {
 		own := filepath.Join(folder, "kubectl")

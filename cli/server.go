@@ -5,15 +5,17 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"strings"
 
+	"proa.dev/cli/command"
 	proa "proa.dev/run"
+	"proa.dev/run/datafolder"
+	"proa.dev/run/goprocess"
 	"proa.dev/run/machine"
+	"proa.dev/run/settings"
 )
 
-func serverCommand() Command {
-	return Command{
+func serverCommand() command.Command {
+	return command.Command{
 		Name: "server", Short: "run a control plane in the foreground",
 		Long: `
 Runs the API server, its embedded etcd and the controllers in this process until it gets SIGTERM or SIGINT.
@@ -27,15 +29,15 @@ Each flag can stand in a config file too, under its name without dashes; flags w
   feature-gates: {SomeFeature: true}
 
 "proa config" prints such a file with every setting. "proa up" runs the same server in the background.`,
-		Settings: proa.Settings,
-		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			said := serverFlags(fs)
+		Settings: settings.All,
+		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			values := command.ServerFlags(fs)
 			config := fs.String("config", "", "config `FILE` (YAML) with the same names as these flags")
-			return func(ctx context.Context, env *Env, args []string) error {
-				if err := noArguments("server", args); err != nil {
+			return func(ctx context.Context, env *command.Env, args []string) error {
+				if err := command.NoArguments("server", args); err != nil {
 					return err
 				}
-				c, err := proa.Load(*config, said)
+				c, err := proa.Load(*config, values)
 				if err != nil {
 					return err
 				}
@@ -45,57 +47,18 @@ Each flag can stand in a config file too, under its name without dashes; flags w
 	}
 }
 
-// serverFlags declares a flag for each setting and collects what is said with them.
-func serverFlags(fs *flag.FlagSet) proa.Said { return settingFlags(fs, proa.Settings()) }
-
-func settingFlags(fs *flag.FlagSet, settings []proa.Setting) proa.Said {
-	said := proa.Said{}
-	defaults := describe(proa.Default())
-	for _, s := range settings {
-		help := s.Help
-		if s.Many {
-			help += "; may be given several times"
-		}
-		if d := defaults[s.Name]; d != "" {
-			help += " (default " + d + ")"
-		}
-		fs.Func(s.Name, help, func(v string) error {
-			said[s.Name] = append(said[s.Name], v)
-			return nil
-		})
-	}
-	return said
-}
-
-// describe gives the values that help shows as defaults.
-func describe(c proa.Config) map[string]string {
-	cidr := func(p netip.Prefix) string { return p.String() }
-	return map[string]string{
-		"data-dir": c.DataDir, "listen": c.Listen, "name": c.Name, "service-cidr": join(c.ServiceCIDRs, cidr),
-		"service-account-issuer": c.Issuer, "log-level": strings.ToLower(c.LogLevel.String()),
-	}
-}
-
-func join[T any](in []T, text func(T) string) string {
-	out := make([]string, len(in))
-	for i, v := range in {
-		out[i] = text(v)
-	}
-	return strings.Join(out, ",")
-}
-
-func serve(ctx context.Context, env *Env, c proa.Config) error {
-	release, err := proa.Hold(c.DataDir, c.StopTime())
+func serve(ctx context.Context, env *command.Env, c proa.Config) error {
+	release, err := datafolder.Lock(c.DataDir, c.StopTime())
 	if err != nil {
 		return err
 	}
 	defer release()
-	if err := proa.RememberCluster(c.DataDir); err != nil {
+	if err := datafolder.Remember(c.DataDir); err != nil {
 		fmt.Fprintf(env.Err, "\"proa list\" will not show this cluster: %v\n", err)
 	}
 	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
-	proa.Quiet(log)
-	go proa.LetGo(ctx)
+	goprocess.RedirectKlog(log)
+	go goprocess.FreeMemoryWhenIdle(ctx)
 	c.Machine = &machine.Machine{}
 	return proa.Serve(ctx, c, log, func(s *proa.Server) {
 		fmt.Fprintf(env.Out, "ready: %s\nkubeconfig: %s\n", s.URL(), s.Kubeconfig())

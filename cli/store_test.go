@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"proa.dev/cli/command"
 )
 
 // TestStoreOfAnotherEtcd: a folder in which some other etcd lives is no cluster, and "proa store" neither reads nor repairs it.
@@ -25,7 +27,7 @@ func TestStoreOfAnotherEtcd(t *testing.T) {
 		}
 		for _, do := range []string{"check", "repair"} {
 			var out bytes.Buffer
-			err := run(t.Context(), &Env{Out: &out, Err: &out}, []string{"store", do, "--data-dir", dir})
+			err := runCommand(t.Context(), &command.Env{Out: &out, Err: &out}, []string{"store", do, "--data-dir", dir})
 			if text := fmt.Sprint(out.String(), err); (err == nil) != c.works || !strings.Contains(text, c.want) {
 				t.Errorf("%s after %s was made: %s, want %q", do, c.make, text, c.want)
 			}

@@ -9,17 +9,21 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"time"
 
-	"proa.dev/kinds/nodejoin"
-	proa "proa.dev/run"
+	"proa.dev/cli/command"
+	"proa.dev/cli/localcluster"
+	"proa.dev/kinds/lib/nodejoin"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/credentials"
+	"proa.dev/run/hostaddress"
 )
 
-func tokenCommand() Command {
-	return Command{
-		Name: "token", Args: "create | list | delete ID...", Words: []string{"create", "list", "delete"}, Short: "make, list or delete tokens with which nodes join",
+func tokenCommand() command.Command {
+	return command.Command{
+		Name: "token", Args: "create | list | delete ID...", Words: []string{"create", "list", "delete"},
+		Short: "make, list or delete tokens with which nodes join",
 		Long: `
 "proa token create" makes a token that lets machines join the cluster as nodes, and prints the command to type on them. The
 token ends by itself; nodes that have joined stay. It names the authority of the cluster too, so that a node joins no
@@ -33,12 +37,12 @@ that exists renews its certificate by itself. If it has lost that (its data fold
 certificate had expired), let it join again with "proa token create --node NAME", a token that joins this one node,
 whether it exists or not, and no other. Make such a token for new nodes too when you know their names: it is worth less
 to others.`,
-		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			which, format := dataDirFlag(fs), outputFlag(fs)
+		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			which, format := localcluster.DataDirFlag(fs), command.OutputFlag(fs)
 			ttl := fs.Duration("ttl", 24*time.Hour, "the token ends after this `DURATION`")
 			node := fs.String("node", "", "the token joins only the node `NAME`, which may exist already")
-			server := fs.String("server", "", "the `URL` at which nodes reach the API server; the address of this machine if not said")
-			return func(ctx context.Context, env *Env, args []string) error {
+			server := fs.String("server", "", "the `URL` at which nodes reach the API server (default the address of this machine)")
+			return func(ctx context.Context, env *command.Env, args []string) error {
 				c, err := which()
 				if err != nil {
 					return err
@@ -55,7 +59,7 @@ to others.`,
 				case len(args) > 1 && args[0] == "delete":
 					return deleteTokens(ctx, env, c, args[1:])
 				}
-				return errors.New("say \"proa token create\", \"proa token list\" or \"proa token delete ID\"")
+				return errors.New("use \"proa token create\", \"proa token list\" or \"proa token delete ID\"")
 			}
 		},
 	}
@@ -69,45 +73,46 @@ type tokenOptions struct {
 
 func (o *tokenOptions) check() error {
 	if o.ttl <= 0 {
-		return fmt.Errorf("--ttl %s: a token must last for a while", o.ttl)
+		return fmt.Errorf("--ttl %s: a token must be valid for some time; give a positive duration", o.ttl)
 	}
 	if o.node == "" {
 		return nil
 	}
 	if why := nodejoin.CheckName(o.node); why != "" {
-		return fmt.Errorf("--node %s: no node may be called so: %s", o.node, why)
+		return fmt.Errorf("--node %s: no node may have this name: %s", o.node, why)
 	}
 	return nil
 }
 
-func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error {
+func createToken(ctx context.Context, env *command.Env, c localcluster.Cluster, o tokenOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	a, err := c.access()
+	a, err := c.Access()
 	if err != nil {
-		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.dir, err)
+		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.Dir, err)
 	}
-	id, err := letters(6)
-	if err != nil {
-		return err
-	}
-	secret, err := letters(16)
+	id, err := randomWord(6)
 	if err != nil {
 		return err
 	}
-	token, err := proa.NewToken(id, secret, a.Clusters[0].Cluster.CA)
+	secret, err := randomWord(16)
+	if err != nil {
+		return err
+	}
+	token, err := credentials.NewJoinToken(id, secret, a.Clusters[0].Cluster.CA)
 	if err != nil {
 		return err
 	}
 	text := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	data := map[string]string{
 		"token-id": text(id), "token-secret": text(secret), "expiration": text(time.Now().Add(o.ttl).UTC().Format(time.RFC3339)),
-		"usage-bootstrap-authentication": text("true"), "auth-extra-groups": text(proa.JoinGroup), "description": text("made by proa token create"),
+		"usage-bootstrap-authentication": text("true"), "auth-extra-groups": text(bootstraproles.JoinGroup),
+		"description": text("made by proa token create"),
 	}
 	name := ""
 	if o.node != "" {
-		data[nodejoin.SecretKey], name = text(o.node), " --node "+o.node
+		data[nodejoin.NodeSecretKey], name = text(o.node), " --node "+o.node
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
@@ -116,12 +121,12 @@ func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error
 	if err != nil {
 		return err
 	}
-	if err := a.post(ctx, "/api/v1/namespaces/kube-system/secrets", body); err != nil {
+	if err := a.Post(ctx, "/api/v1/namespaces/kube-system/secrets", body); err != nil {
 		return fmt.Errorf("make the token: %w", err)
 	}
 	if o.server == "" {
-		o.server = proa.ReachableURL(a.server())
-		if why := notHeard(ctx, a.server(), o.server); why != "" {
+		o.server = hostaddress.ReachableURL(a.Server())
+		if why := unreachableAdvice(ctx, a.Server(), o.server); why != "" {
 			fmt.Fprintf(env.Err, "Warning: %s\n", why)
 		}
 	}
@@ -129,24 +134,24 @@ func createToken(ctx context.Context, env *Env, c cluster, o tokenOptions) error
 	return nil
 }
 
-// notHeard tells what to do if the server does not listen at the address at which nodes would look for it, as one that listens at a
-// loopback address only; it is empty if the server does.
-func notHeard(ctx context.Context, own, reachable string) string {
+// unreachableAdvice returns advice if the server does not listen at the address at which nodes would look for it, such as one
+// that listens only on loopback; empty if it does.
+func unreachableAdvice(ctx context.Context, own, reachable string) string {
 	u, err := url.Parse(reachable)
 	if err != nil {
 		return err.Error()
 	}
 	c, err := (&net.Dialer{Timeout: 3 * time.Second}).DialContext(ctx, "tcp", u.Host)
 	if err == nil {
-		_ = c.Close() // it was only tried
+		_ = c.Close() // only whether it can be opened counts
 		return ""
 	}
 	return fmt.Sprintf("other machines do not reach the API server at %s (%v): it is at %s. "+
-		"Start it with --listen 0.0.0.0:%s, or say with --server at which URL nodes reach it", reachable, err, own, u.Port())
+		"Start it with --listen 0.0.0.0:%s, or give with --server the URL at which nodes reach it", reachable, err, own, u.Port())
 }
 
-// letters makes a random word for a token.
-func letters(n int) (string, error) {
+// randomWord returns a random word for a token.
+func randomWord(n int) (string, error) {
 	const all = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
 	for len(out) < n {
@@ -161,13 +166,4 @@ func letters(n int) (string, error) {
 		}
 	}
 	return string(out), nil
-}
-
-// post sends an object to the server.
-func (a *access) post(ctx context.Context, path string, body []byte) error {
-	code, answer, err := a.send(ctx, http.MethodPost, path, body)
-	if err == nil && code != http.StatusCreated {
-		err = fmt.Errorf("the server answers %d: %s", code, answer)
-	}
-	return err
 }

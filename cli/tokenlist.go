@@ -14,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/nodejoin"
+	"proa.dev/cli/command"
+	"proa.dev/cli/localcluster"
+	"proa.dev/kinds/lib/nodejoin"
 )
 
 const tokenSecrets = "/api/v1/namespaces/kube-system/secrets"
@@ -28,12 +30,12 @@ type listedToken struct {
 	Description string `json:"description,omitempty"`
 }
 
-func listTokens(ctx context.Context, env *Env, c cluster, output string) error {
-	a, err := c.access()
+func listTokens(ctx context.Context, env *command.Env, c localcluster.Cluster, output string) error {
+	a, err := c.Access()
 	if err != nil {
-		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.dir, err)
+		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.Dir, err)
 	}
-	body, err := a.ok(ctx, tokenSecrets+"?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken&limit=1000")
+	body, err := a.GetOK(ctx, tokenSecrets+"?fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken&limit=1000")
 	if err != nil {
 		return fmt.Errorf("list the tokens: %w", err)
 	}
@@ -46,23 +48,25 @@ func listTokens(ctx context.Context, env *Env, c cluster, output string) error {
 		all = append(all, describeToken(&list.Items[i]))
 	}
 	if output == "json" {
-		return writeJSON(env.Out, all)
+		return command.WriteJSON(env.Out, all)
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(env.Out, "There is no token; \"%s token create%s\" makes one.\n", program(), c.flags())
+		fmt.Fprintf(env.Out, "There is no token; \"%s token create%s\" makes one.\n", localcluster.Program(), c.CommandFlags())
 		return nil
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "ID\tENDS\tNODE\tUSED FOR\tDESCRIPTION")
 	for _, t := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", plain(t.ID), plain(ends(t.Expires, time.Now())), plain(cmp.Or(t.Node, "any new one")), plain(t.Usages), plain(t.Description))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", command.Printable(t.ID), command.Printable(describeExpiry(t.Expires, time.Now())),
+			command.Printable(cmp.Or(t.Node, "any new one")), command.Printable(t.Usages), command.Printable(t.Description))
 	}
 	return w.Flush()
 }
 
 func describeToken(s *corev1.Secret) listedToken {
 	t := listedToken{
-		ID: string(s.Data["token-id"]), Expires: string(s.Data["expiration"]), Node: string(s.Data[nodejoin.SecretKey]), Description: string(s.Data["description"]),
+		ID: string(s.Data["token-id"]), Expires: string(s.Data["expiration"]), Node: string(s.Data[nodejoin.NodeSecretKey]),
+		Description: string(s.Data["description"]),
 	}
 	var usages []string
 	for key, value := range s.Data {
@@ -75,8 +79,8 @@ func describeToken(s *corev1.Secret) listedToken {
 	return t
 }
 
-// ends says when a token ends, as people count it.
-func ends(expires string, now time.Time) string {
+// describeExpiry returns when a token expires, in words.
+func describeExpiry(expires string, now time.Time) string {
 	if expires == "" {
 		return "never"
 	}
@@ -93,18 +97,18 @@ func ends(expires string, now time.Time) string {
 	}
 }
 
-// deleteTokens ends tokens by their IDs.
-func deleteTokens(ctx context.Context, env *Env, c cluster, ids []string) error {
-	a, err := c.access()
+// deleteTokens deletes tokens by their IDs.
+func deleteTokens(ctx context.Context, env *command.Env, c localcluster.Cluster, ids []string) error {
+	a, err := c.Access()
 	if err != nil {
-		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.dir, err)
+		return fmt.Errorf("the cluster in %s has no API server yet: %w", c.Dir, err)
 	}
 	for _, id := range ids {
 		id, err := tokenID(id)
 		if err != nil {
 			return err
 		}
-		code, body, err := a.send(ctx, http.MethodDelete, tokenSecrets+"/bootstrap-token-"+id, nil)
+		code, body, err := a.Send(ctx, http.MethodDelete, tokenSecrets+"/bootstrap-token-"+id, nil)
 		switch {
 		case err != nil:
 			return fmt.Errorf("delete token %s: %w", id, err)
@@ -118,7 +122,7 @@ func deleteTokens(ctx context.Context, env *Env, c cluster, ids []string) error 
 	return nil
 }
 
-// tokenID finds the six characters that name a token in what a user gives: they alone, or the whole token that begins with them.
+// tokenID returns the six characters that identify a token, from the ID or the whole token that a user gives.
 func tokenID(text string) (string, error) {
 	id, _, _ := strings.Cut(text, ".")
 	if !regexp.MustCompile(`^[a-z0-9]{6}$`).MatchString(id) {

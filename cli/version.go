@@ -2,25 +2,25 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
+	"proa.dev/cli/command"
 	proa "proa.dev/run"
 )
 
-func versionCommand() Command {
-	return Command{
-		Name: "version", Short: "say which proa this is, and which API it serves",
+func versionCommand() command.Command {
+	return command.Command{
+		Name: "version", Short: "show the version of proa, and of the API it serves",
 		Long: `
 Prints the version of this program, the commit it was built from and when that was made, the version of Kubernetes whose API
 it serves, and the Go it was built with. "proa --version" does the same.`,
-		Setup: func(fs *flag.FlagSet) func(context.Context, *Env, []string) error {
-			format := outputFlag(fs)
-			return func(_ context.Context, env *Env, args []string) error {
-				if err := noArguments("version", args); err != nil {
+		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
+			format := command.OutputFlag(fs)
+			return func(_ context.Context, env *command.Env, args []string) error {
+				if err := command.NoArguments("version", args); err != nil {
 					return err
 				}
 				output, err := format()
@@ -29,7 +29,7 @@ it serves, and the Go it was built with. "proa --version" does the same.`,
 				}
 				v := thisVersion()
 				if output == "json" {
-					return writeJSON(env.Out, v)
+					return command.WriteJSON(env.Out, v)
 				}
 				fmt.Fprintf(env.Out, "proa %s\n%sAPI  %s\n%s %s\n", v.Version, v.commitLine(), v.API, v.Go, v.Platform)
 				return nil
@@ -38,20 +38,21 @@ it serves, and the Go it was built with. "proa --version" does the same.`,
 	}
 }
 
-// version is what this program is.
+// version describes this program.
 type version struct {
 	Version string `json:"version"`
-	// Commit is what the program was built from, and Date when that was made; both are empty if it was not built in a git repository.
+	// Commit is the commit from which the program was built, and Date its time; both are empty if it was not built in a
+	// git repository.
 	Commit string `json:"commit,omitempty"`
 	Date   string `json:"date,omitempty"`
-	// Modified says that files were not as in the commit.
+	// Modified says that files differed from the commit.
 	Modified bool   `json:"modified,omitempty"`
 	API      string `json:"api"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// commitLine is empty when the commit is not known.
+// commitLine describes the commit; it is empty if the commit is not known.
 func (v version) commitLine() string {
 	if v.Commit == "" {
 		return ""
@@ -63,7 +64,7 @@ func (v version) commitLine() string {
 	return fmt.Sprintf("commit %s of %s%s\n", v.Commit, v.Date, changed)
 }
 
-// thisVersion reads what the Go tool noted when it built the program.
+// thisVersion reads the build information of this program.
 func thisVersion() version {
 	v := version{Version: "(devel)", API: proa.Version().GitVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
@@ -84,11 +85,4 @@ func thisVersion() version {
 		}
 	}
 	return v
-}
-
-// writeJSON writes a value for programs.
-func writeJSON(w interface{ Write([]byte) (int, error) }, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -4,14 +4,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/podref"
+	"proa.dev/kinds/lib/podrefs"
 )
 
-// Index finds the objects of a view by a value. Its name says what it is by; two indexes of one resource must not share it.
+// Index finds the objects of a view by a value that is computed from each object. Two indexes of one resource must have
+// different names.
 type Index struct {
 	Name string
-	// Of returns the values of an object. It must be pure, and quick: it runs on every change.
-	Of func(kind.Object) []string
+	// Values returns the values of an object. It must be pure and fast, because it runs on every change.
+	Values func(kind.Object) []string
 }
 
 // ByOwner finds objects by the UIDs of all their owners.
@@ -29,7 +30,7 @@ func ByOwner() Index {
 	}}
 }
 
-// ByNode finds Pods by the node they are bound to; the empty value finds those that are bound to none.
+// ByNode finds Pods by the node they are bound to; the empty value finds the Pods without a node.
 func ByNode() Index {
 	return Index{"node", func(o kind.Object) []string {
 		if p, ok := o.(*corev1.Pod); ok {
@@ -39,11 +40,11 @@ func ByNode() Index {
 	}}
 }
 
-// ByClaim finds Pods by the volume claims they use, as namespace/name.
+// ByClaim finds Pods by the PersistentVolumeClaims they use, as namespace/name.
 func ByClaim() Index {
 	return Index{"claim", func(o kind.Object) (out []string) {
 		if p, ok := o.(*corev1.Pod); ok {
-			for _, name := range podref.Claims(p) {
+			for _, name := range podrefs.VolumeClaims(p) {
 				out = append(out, p.Namespace+"/"+name)
 			}
 		}

@@ -2,9 +2,10 @@ package client
 
 import "proa.dev/kinds/kind"
 
-// Outlines is a view of the same objects at the same time that shows them without their large parts, if their resource has such and the
-// view is that of a process that holds them apart: CustomResourceDefinitions without schemas. Otherwise it is the view itself. Who looks at many
-// objects for their names and conditions wants it. An outline must not be written: Whole finds what may be.
+// Outlines returns a view that shows the same objects without their large parts, such as CustomResourceDefinitions
+// without their schemas, which saves decoding them. It suits callers that look at names and conditions of many objects.
+// If the view does not support outlines, it is returned itself. An outline must not be written back: use WholeObject to get
+// the object to write.
 func Outlines(v View) View {
 	if o, ok := v.(interface{ Outlines() View }); ok {
 		return o.Outlines()
@@ -12,8 +13,8 @@ func Outlines(v View) View {
 	return v
 }
 
-// Whole finds an object with all its parts, also in a view that shows outlines.
-func Whole(v View, namespace, name string) (kind.Object, bool) {
+// WholeObject returns an object with all its parts, even from a view that shows outlines.
+func WholeObject(v View, namespace, name string) (kind.Object, bool) {
 	if w, ok := v.(interface {
 		Whole(namespace, name string) (kind.Object, bool)
 	}); ok {

@@ -10,64 +10,70 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Recorder tells people what happened to an object, as Events. It never makes its caller wait: Events are written by
-// Run, one after the other, and when too many wait, some are dropped; see waiting.go. What happens again and again becomes
-// one Event with a count; see similar.go.
+// Recorder is an event recorder: it reports what happened to objects as Events. It never blocks its caller: Run writes
+// the Events one after the other, and if too many are queued, some are dropped; see eventqueue.go. A repeated Event
+// becomes one Event with a count; see aggregate.go.
 type Recorder struct {
 	writer    Writer
 	component string
-	host      string // the node it speaks for; empty for none
+	host      string // the node that the Events come from; empty for none
 	log       *slog.Logger
-	queue     *waiting
+	queue     *eventQueue
 }
 
-// NewRecorder makes a recorder whose Events come from a component.
+// NewRecorder returns a recorder whose Events name component as their source.
 func NewRecorder(w Writer, component string, log *slog.Logger) *Recorder {
-	return &Recorder{writer: w, component: component, log: log, queue: newWaiting(maxWaiting)}
+	return &Recorder{writer: w, component: component, log: log, queue: newEventQueue(maxQueuedBytes)}
 }
 
-// On says from which node the Events come.
-func (r *Recorder) On(node string) *Recorder {
+// ForNode sets the node that the Events come from, and returns the recorder.
+func (r *Recorder) ForNode(node string) *Recorder {
 	r.host = node
 	return r
 }
 
-// Event says that something happened to an object. eventType is Normal or Warning.
-func (r *Recorder) Event(about kind.Object, eventType, reason, format string, args ...any) {
-	r.EventAt(about, "", eventType, reason, format, args...)
+// Event queues an Event about an object. eventType is Normal or Warning.
+func (r *Recorder) Event(obj kind.Object, eventType, reason, format string, args ...any) {
+	r.EventAt(ObjectField{Object: obj}, eventType, reason, format, args...)
 }
 
-// EventAt says that something happened to a part of an object, such as spec.containers{web}.
-func (r *Recorder) EventAt(about kind.Object, field, eventType, reason, format string, args ...any) {
-	now := time.Now()
-	gvk := about.GetObjectKind().GroupVersionKind()
-	namespace := about.GetNamespace()
+// ObjectField is a part of an object, such as spec.containers{web}. An empty Field stands for the whole object.
+type ObjectField struct {
+	Object kind.Object
+	Field  string
+}
+
+// EventAt queues an Event about a part of an object. eventType is Normal or Warning.
+func (r *Recorder) EventAt(at ObjectField, eventType, reason, format string, args ...any) {
+	now, obj := time.Now(), at.Object
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	namespace := obj.GetNamespace()
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	ev := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.GetName(), now.UnixNano())},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", obj.GetName(), now.UnixNano())},
 		InvolvedObject: corev1.ObjectReference{
-			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: about.GetNamespace(), Name: about.GetName(),
-			UID: about.GetUID(), ResourceVersion: about.GetResourceVersion(), FieldPath: field,
+			APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
+			UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(), FieldPath: at.Field,
 		},
 		Type: eventType, Reason: reason, Message: fmt.Sprintf(format, args...),
 		Source: corev1.EventSource{Component: r.component, Host: r.host}, ReportingController: r.component, ReportingInstance: r.host,
 		Count: 1, FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
 	}
-	r.queue.put(ev)
+	r.queue.add(ev)
 }
 
-// Dropped counts the Events that were never written because too many waited.
-func (r *Recorder) Dropped() uint64 { return r.queue.lost() }
+// Dropped returns the number of Events that were dropped because too many were queued.
+func (r *Recorder) Dropped() uint64 { return r.queue.droppedCount() }
 
 // Run writes Events until ctx ends.
 func (r *Recorder) Run(ctx context.Context) {
-	seen := newSimilar()
+	seen := newAggregator()
 	for ctx.Err() == nil {
 		ev := r.queue.next(ctx)
 		if ev == nil {
@@ -79,11 +85,11 @@ func (r *Recorder) Run(ctx context.Context) {
 	}
 }
 
-// write stores an Event, or counts up the one it repeats.
-func (r *Recorder) write(ctx context.Context, seen *similar, ev *corev1.Event) error {
+// write creates an Event, or increases the count of the stored Event that it repeats.
+func (r *Recorder) write(ctx context.Context, seen *aggregator, ev *corev1.Event) error {
 	series := seen.add(ev)
 	if series == nil {
-		return nil // too many about this object
+		return nil // there are too many Events about this object
 	}
 	if series.stored != nil {
 		next := series.stored.DeepCopy()
@@ -96,10 +102,10 @@ func (r *Recorder) write(ctx context.Context, seen *similar, ev *corev1.Event) e
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
-		series.count, ev.Count = 1, 1 // it has expired, so this begins a new one
+		series.count, ev.Count = 1, 1 // the stored Event has expired, so a new series begins
 	}
 	made, err := r.writer.Create(ctx, gr.Events, ev)
-	for try := 1; apierrors.IsAlreadyExists(err) && try <= 5; try++ { // two in the same moment
+	for try := 1; apierrors.IsAlreadyExists(err) && try <= 5; try++ { // two Events of the same nanosecond have the same name
 		next := ev.DeepCopy()
 		next.Name = fmt.Sprintf("%s.%x", ev.InvolvedObject.Name, ev.FirstTimestamp.UnixNano()+int64(try))
 		made, err = r.writer.Create(ctx, gr.Events, next)

@@ -13,18 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 )
 
-// Cluster is what a controller sees: its views, and its way to write what it has declared.
+// Cluster is the cluster as a controller sees it: the views that it has declared, and a client that refuses writes that it
+// has not declared.
 type Cluster struct {
-	name   string
-	client client.Client
-	views  map[schema.GroupResource]client.View
-	later  sync.Map      // of resources that are followed: *followed by schema.GroupResource
-	again  chan struct{} // has Follow be asked again
-	may    map[schema.GroupResource][]string
-	events *client.Recorder
+	name    string
+	client  client.Client
+	views   map[schema.GroupResource]client.View
+	dynamic sync.Map    // the dynamic views: *dynamicView by schema.GroupResource
+	refresh wait.Signal // makes the engine list the resources with dynamic views once more
+	allowed map[schema.GroupResource][]string
+	events  *client.Recorder
 }
 
 // open opens the views that a controller declares.
@@ -34,8 +36,8 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 		component = ctl.Name
 	}
 	out := &Cluster{
-		name: ctl.Name, client: c, views: map[schema.GroupResource]client.View{}, may: map[schema.GroupResource][]string{},
-		events: client.NewRecorder(c, component, log), again: make(chan struct{}, 1),
+		name: ctl.Name, client: c, views: map[schema.GroupResource]client.View{}, allowed: map[schema.GroupResource][]string{},
+		events: client.NewRecorder(c, component, log), refresh: wait.NewSignal(),
 	}
 	for _, on := range ctl.views() {
 		if on == Any() {
@@ -50,39 +52,39 @@ func open(ctx context.Context, log *slog.Logger, c client.Client, ctl *Controlle
 		}
 	}
 	for _, w := range ctl.Writes {
-		out.may[w.On] = append(out.may[w.On], strings.Fields(w.Do)...)
+		out.allowed[w.On] = append(out.allowed[w.On], strings.Fields(w.Do)...)
 	}
 	return out, nil
 }
 
-// View returns a declared view, or that of a resource which the controller follows; nil if there is none.
+// View returns the view of a resource that the controller has declared or that has a dynamic view; nil if there is none.
 func (c *Cluster) View(on schema.GroupResource) client.View {
 	if v := c.views[on]; v != nil {
 		return v
 	}
-	if f := c.followed(on); f != nil {
+	if f := c.dynamicView(on); f != nil {
 		return f.view
 	}
 	return nil
 }
 
-// Open opens a view of a resource that could not be named beforehand; Reads has Any then.
+// Open opens a view of a resource that the controller could not name beforehand; its Reads must contain Any().
 func (c *Cluster) Open(ctx context.Context, on schema.GroupResource) (client.View, error) {
 	return c.client.View(ctx, on)
 }
 
-// Event tells people what the controller did to an object, or could not do.
+// Event records an Event about what the controller did to an object, or failed to do.
 func (c *Cluster) Event(about kind.Object, eventType, reason, format string, args ...any) {
 	c.events.Event(about, eventType, reason, format, args...)
 }
 
-// settle waits until the views show what a look has written.
-func (c *Cluster) settle(ctx context.Context, t *client.Trail) error {
-	for on, rev := range t.Writes() {
+// reachWrites waits until the views show every write of a write set.
+func (c *Cluster) reachWrites(ctx context.Context, t *client.WriteSet) error {
+	for on, rev := range t.Revisions() {
 		var err error
 		if v := c.views[on]; v != nil {
 			err = v.Reach(ctx, rev)
-		} else if f := c.followed(on); f != nil {
+		} else if f := c.dynamicView(on); f != nil {
 			err = f.reach(ctx, rev)
 		}
 		if err != nil {
@@ -92,20 +94,20 @@ func (c *Cluster) settle(ctx context.Context, t *client.Trail) error {
 	return nil
 }
 
-// declared refuses a write that the controller has not declared.
-func (c *Cluster) declared(on schema.GroupResource, verb, sub string) error {
+// checkDeclared returns an error for a request that the controller has not declared in Writes.
+func (c *Cluster) checkDeclared(on schema.GroupResource, verb, sub string) error {
 	if sub != "" {
 		verb += "/" + sub
 	}
-	if slices.Contains(c.may[on], verb) || slices.Contains(c.may[Any()], verb) {
+	if slices.Contains(c.allowed[on], verb) || slices.Contains(c.allowed[Any()], verb) {
 		return nil
 	}
 	return fmt.Errorf("controller %s has not declared that it may %s %s", c.name, verb, on)
 }
 
-// Get reads an object, or a subresource, as it is now, past the view.
+// Get reads an object, or a subresource, from the server instead of a view, which may lag behind.
 func (c *Cluster) Get(ctx context.Context, on schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
-	if err := c.declared(on, "get", sub); err != nil {
+	if err := c.checkDeclared(on, "get", sub); err != nil {
 		return nil, err
 	}
 	return c.client.Get(ctx, on, namespace, name, sub)
@@ -113,7 +115,7 @@ func (c *Cluster) Get(ctx context.Context, on schema.GroupResource, namespace, n
 
 // Create stores a new object.
 func (c *Cluster) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
-	if err := c.declared(on, "create", ""); err != nil {
+	if err := c.checkDeclared(on, "create", ""); err != nil {
 		return nil, err
 	}
 	return c.client.Create(ctx, on, obj)
@@ -121,15 +123,15 @@ func (c *Cluster) Create(ctx context.Context, on schema.GroupResource, obj kind.
 
 // Update stores a changed object, or a subresource of it.
 func (c *Cluster) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
-	if err := c.declared(on, "update", sub); err != nil {
+	if err := c.checkDeclared(on, "update", sub); err != nil {
 		return nil, err
 	}
 	return c.client.Update(ctx, on, obj, sub)
 }
 
-// Act creates a subresource.
+// Act creates a subresource, such as pods/binding.
 func (c *Cluster) Act(ctx context.Context, on schema.GroupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
-	if err := c.declared(on, "create", sub); err != nil {
+	if err := c.checkDeclared(on, "create", sub); err != nil {
 		return nil, err
 	}
 	return c.client.Act(ctx, on, namespace, name, sub, body)
@@ -137,7 +139,7 @@ func (c *Cluster) Act(ctx context.Context, on schema.GroupResource, namespace, n
 
 // Delete removes one object.
 func (c *Cluster) Delete(ctx context.Context, on schema.GroupResource, namespace, name string, options metav1.DeleteOptions) error {
-	if err := c.declared(on, "delete", ""); err != nil {
+	if err := c.checkDeclared(on, "delete", ""); err != nil {
 		return err
 	}
 	return c.client.Delete(ctx, on, namespace, name, options)
@@ -145,37 +147,37 @@ func (c *Cluster) Delete(ctx context.Context, on schema.GroupResource, namespace
 
 // DeleteAll removes all objects of a namespace.
 func (c *Cluster) DeleteAll(ctx context.Context, on schema.GroupResource, namespace string, options metav1.DeleteOptions) error {
-	if err := c.declared(on, "deletecollection", ""); err != nil {
+	if err := c.checkDeclared(on, "deletecollection", ""); err != nil {
 		return err
 	}
 	return c.client.DeleteAll(ctx, on, namespace, nil, options)
 }
 
-// Get finds an object in a declared view.
+// Get returns an object from a declared view.
 func Get[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name string) (T, bool) {
 	o, found := c.views[on].Get(namespace, name)
 	t, ok := o.(T)
 	return t, found && ok
 }
 
-// Whole finds an object in a declared view with all its parts, for a controller whose views show outlines.
+// Whole returns the complete object from a declared view, for a controller whose views show outlines.
 func Whole[T kind.Object](c *Cluster, on schema.GroupResource, namespace, name string) (T, bool) {
-	o, found := client.Whole(c.views[on], namespace, name)
+	o, found := client.WholeObject(c.views[on], namespace, name)
 	t, ok := o.(T)
 	return t, found && ok
 }
 
-// List yields the objects of a namespace, or all, from a declared view.
+// List yields the objects of a namespace, or of all namespaces if it is empty, from a declared view.
 func List[T kind.Object](c *Cluster, on schema.GroupResource, namespace string) iter.Seq[T] {
 	return typed[T](c.views[on].List(namespace))
 }
 
-// By yields what an index of a declared view finds.
+// By yields the objects that an index of a declared view has under a value.
 func By[T kind.Object](c *Cluster, on schema.GroupResource, index client.Index, value string) iter.Seq[T] {
 	return typed[T](c.views[on].By(index, value))
 }
 
-// Owned yields the objects whose controller an object is.
+// Owned yields the objects whose controller owner reference names owner.
 func Owned[T kind.Object](c *Cluster, on schema.GroupResource, owner kind.Object) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for o := range By[T](c, on, client.ByOwner(), string(owner.GetUID())) {

@@ -1,9 +1,10 @@
-// Package control is hop 9 of 12: it runs controllers. A controller declares what it reads, what wakes it and what it
-// may write, and gives one function that brings one key closer to what is wanted. Queueing, retry, and containment of
-// panics are here, once.
+// Package control is hop 9 of 12: the engine that runs controllers. A controller declares what it reads, what wakes it and
+// what it may write, and has one function, Reconcile, that brings one key closer to its desired state. The engine has the
+// work queue, retries with back-off, and turns panics into errors.
 //
-// One promise of the engine carries much: a key is not looked at again before the views show everything that the last look
-// at it has written. So a controller may believe its views about its own doings, and needs no expectations.
+// The engine guarantees that a key is not reconciled again before the controller's views show everything that the last
+// reconcile of that key has written. A controller may therefore rely on its views to show its own writes, and needs none of
+// the expectations that upstream's controllers count.
 package control
 
 import (
@@ -23,78 +24,80 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Key names what a controller works on.
+// Key is the namespace and name of the object that a controller reconciles.
 type Key struct{ Namespace, Name string }
 
-// KeyOf is the key of an object.
+// KeyOf returns the key of an object.
 func KeyOf(o kind.Object) Key { return Key{o.GetNamespace(), o.GetName()} }
 
-// Trigger says which keys a change of another resource wakes.
+// Trigger declares which keys a change of another resource adds to the queue.
 type Trigger struct {
 	On schema.GroupResource
-	// Of names the objects that can matter, with no namespace those of that name in all; the zero Key stands for all objects.
-	// Changes of others do not even wake the engine.
+	// Of limits the trigger to objects of one name, in one namespace or, if Namespace is empty, in all of them. The zero Key
+	// stands for all objects. Changes of other objects do not even wake the engine.
 	Of Key
-	// Keys is asked about the object before and after a change.
+	// Keys maps an object to the keys to reconcile. It is called for the object before and after a change.
 	Keys func(*Cluster, kind.Object) iter.Seq[Key]
-	// When, if there, leaves out changes that do not matter: old is nil for a new object, now for a deleted one. The cache asks
-	// it about every change, so it must be quick and must not block.
+	// When, if not nil, filters changes: only those for which it returns true wake keys. old is nil for a new object, now for
+	// a deleted one. The cache calls it for every change, so it must be quick and must not block.
 	When func(old, now kind.Object) bool
 }
 
-// Write is a resource that a controller changes, and how: verbs as in RBAC, each with "/subresource" where it is one,
-// as in "create delete update/status".
+// Write declares that a controller changes a resource, and by which RBAC verbs, each followed by "/subresource" where it
+// writes one, as in "create delete update/status".
 type Write struct {
 	On schema.GroupResource
 	Do string
 }
 
-// Controller is one loop.
+// Controller declares one controller.
 type Controller struct {
 	// Name is the controller's service account in kube-system, under which it acts.
 	Name string
-	// For is the resource whose objects are the keys; Of names those that can matter, as in Trigger.
+	// For is the resource whose objects are the keys; Of limits it to objects of one name, as in Trigger.
 	For schema.GroupResource
 	Of  Key
-	// When leaves out changes of For that do not matter, as in Trigger.
+	// When filters the changes of For, as in Trigger.
 	When     func(old, now kind.Object) bool
 	Triggers []Trigger
-	// Follow, if there, has the controller see resources that come and go while it runs.
-	Follow *Follow
-	// Reads are views it needs besides those of For and Triggers. Any() stands for whatever it opens itself.
+	// DynamicViews, if not nil, lets the controller see resources that come and go while it runs.
+	DynamicViews *DynamicViews
+	// Reads are the views that the controller needs besides those of For and Triggers. Any() stands for views that it opens
+	// itself.
 	Reads []schema.GroupResource
-	// Outlines has declared views show outlines of objects that are large, which costs less than to decode them. What is written must be Whole.
+	// Outlines makes the declared views show outlines of large objects, which costs less memory than decoding them. An object
+	// must be read with Whole before it is written.
 	Outlines bool
-	// Writes is all it may change; anything else is refused. Events need not be named.
+	// Writes lists everything that the controller may change; the engine refuses any other write. Events need not be listed.
 	Writes []Write
-	// Component is the name under which its Events come; empty for Name.
+	// Component is the source component of the controller's Events; empty for Name.
 	Component string
 	Workers   int
-	// Reconcile brings one key closer to what is wanted. again asks for another look after a while; an error
-	// asks for one with back-off.
+	// Reconcile brings one key closer to its desired state. A positive again reconciles the key once more after that time;
+	// an error retries it with back-off.
 	Reconcile func(ctx context.Context, c *Cluster, k Key) (again time.Duration, err error)
 }
 
-// Any in Reads says that a controller opens views of resources it cannot name beforehand; in Writes, that it changes them.
+// Any in Reads means that a controller opens views of resources it cannot name beforehand; in Writes, that it changes them.
 func Any() schema.GroupResource { return schema.GroupResource{Group: "*", Resource: "*"} }
 
-// views are the resources a controller declares to read.
+// views returns the resources that a controller declares to read.
 func (c *Controller) views() []schema.GroupResource {
 	out := append([]schema.GroupResource{c.For}, c.Reads...)
 	for _, t := range c.Triggers {
 		out = append(out, t.On)
 	}
-	if c.Follow != nil {
+	if c.DynamicViews != nil {
 		out = append(out, gr.CustomResourceDefinitions)
 	}
 	return out
 }
 
-// Role is what a controller needs to open its views and to write what it declares.
+// Role returns the RBAC rules that a controller needs to open its views and to make the writes it declares.
 func (c *Controller) Role() []rbacv1.PolicyRule {
 	rule := func(on schema.GroupResource, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{on.Group}, Resources: []string{resource}}
@@ -105,9 +108,9 @@ func (c *Controller) Role() []rbacv1.PolicyRule {
 	}
 	for _, w := range c.Writes {
 		for verb := range strings.FieldsSeq(w.Do) {
-			verb, sub, under := strings.Cut(verb, "/")
+			verb, sub, isSubresource := strings.Cut(verb, "/")
 			resource := w.On.Resource
-			if under {
+			if isSubresource {
 				resource += "/" + sub
 			}
 			rules = append(rules, rule(w.On, resource, verb))
@@ -122,30 +125,37 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	if err != nil {
 		return err
 	}
-	own := cluster.source(ctl.For, ctl.Of, ctl.When)
+	own := cluster.eventSource(ctl.For, ctl.Of, ctl.When)
 	q := newQueue()
 	defer m.attach(ctl.Name, q)()
 	defer m.attachEvents(ctl.Name, cluster.events)()
+	// All events are subscribed to before any is handled: a handler that looks at another view must get the later changes of that
+	// view as events.
+	ofKeys := own.Events(ctx)
+	ofTriggers := make([]iter.Seq[client.Event], len(ctl.Triggers))
+	for i, t := range ctl.Triggers {
+		ofTriggers[i] = cluster.eventSource(t.On, t.Of, t.When).Events(ctx)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
 	wg.Go(func() {
-		for ev := range own.Events(ctx) {
+		for ev := range ofKeys {
 			switch {
 			case ev.Gap: // every object follows
-			case ctl.When == nil || matters(ctl.When, ev):
+			case ctl.When == nil || accepts(ctl.When, ev):
 				q.add(KeyOf(ev.Object), causeOf(ev))
 			}
 		}
 	})
-	for _, t := range ctl.Triggers {
+	for i, t := range ctl.Triggers {
 		wg.Go(func() {
-			for ev := range cluster.source(t.On, t.Of, t.When).Events(ctx) {
+			for ev := range ofTriggers[i] {
 				t.wake(cluster, q, ev, own)
 			}
 		})
 	}
-	if ctl.Follow != nil {
-		f := &follower{Follow: ctl.Follow, cluster: cluster, log: log, queue: q, own: own}
+	if ctl.DynamicViews != nil {
+		f := &viewFollower{DynamicViews: ctl.DynamicViews, cluster: cluster, log: log, queue: q, keys: own}
 		wg.Go(func() { f.run(ctx) })
 	}
 	for range max(1, ctl.Workers) {
@@ -157,15 +167,16 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	return nil
 }
 
-// matters asks When about an event.
-func matters(when func(old, now kind.Object) bool, ev client.Event) bool {
+// accepts calls a When filter for an event.
+func accepts(when func(old, now kind.Object) bool, ev client.Event) bool {
 	if ev.Deleted {
 		return when(ev.Old, nil)
 	}
 	return when(ev.Old, ev.Object)
 }
 
-// wake adds the keys that an event concerns. After a gap that is every key: what was missed may have been a deletion.
+// wake adds the keys that an event concerns to the queue. After a gap these are all keys, because a deletion may have been
+// missed.
 func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) {
 	if ev.Gap {
 		for o := range keys.List("") {
@@ -173,7 +184,7 @@ func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) 
 		}
 		return
 	}
-	if t.When != nil && !matters(t.When, ev) {
+	if t.When != nil && !accepts(t.When, ev) {
 		return
 	}
 	why := causeOf(ev)
@@ -187,7 +198,7 @@ func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) 
 	}
 }
 
-// cause is the write that made a key worth a look.
+// cause is the write that put a key into the queue.
 type cause struct {
 	uid types.UID
 	rev int64
@@ -195,24 +206,24 @@ type cause struct {
 
 func causeOf(ev client.Event) cause { return cause{ev.Object.GetUID(), ev.Rev} }
 
-// work takes keys from the queue until it ends.
+// work reconciles keys from the queue until ctx ends.
 func work(ctx context.Context, log *slog.Logger, c *Cluster, q *queue, ctl *Controller) {
 	for {
 		k, why, ok := q.take(ctx)
 		if !ok {
 			return
 		}
-		trail := &client.Trail{CauseUID: why.uid, CauseRev: why.rev}
-		again, err := attempt(client.WithTrail(ctx, trail), c, ctl, k)
+		writes := &client.WriteSet{CauseUID: why.uid, CauseRev: why.rev}
+		again, err := attempt(client.WithWriteSet(ctx, writes), c, ctl, k)
 		if err != nil && ctx.Err() == nil {
 			level := slog.LevelWarn
-			if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the next try sees it
-				level = slog.LevelDebug
+			if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+				level = slog.LevelDebug // the views catch up, and the retry succeeds or has nothing to do
 			}
 			log.Log(ctx, level, "reconcile", "controller", ctl.Name, "namespace", k.Namespace, "name", k.Name, "err", err)
 		}
-		if lag := c.settle(ctx, trail); lag != nil && err == nil {
-			err = lag
+		if reachErr := c.reachWrites(ctx, writes); reachErr != nil && err == nil {
+			err = reachErr
 		}
 		q.done(k, again, err)
 	}

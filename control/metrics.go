@@ -8,51 +8,59 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"proa.dev/client"
+	"proa.dev/internal/nativehistogram"
 )
 
-// Metrics are the numbers of the queues, under the names that dashboards for Kubernetes know.
+// Metrics collects the metrics of the work queues, under the names that dashboards for Kubernetes know, and how many Events
+// were dropped.
 type Metrics struct {
-	adds, retries   *prometheus.CounterVec
-	waited, worked  *prometheus.HistogramVec
-	depth           *prometheus.Desc
-	unfinished, top *prometheus.Desc
+	adds, retries       *prometheus.CounterVec
+	waited, worked      *prometheus.HistogramVec
+	depth               *prometheus.Desc
+	unfinished, longest *prometheus.Desc
 
-	dropped *prometheus.Desc
+	dropped, leader *prometheus.Desc
 
-	mu     sync.Mutex // guards what follows
-	queues map[*queue]string
-	events map[*client.Recorder]string
-	lost   map[string]uint64 // of recorders that have ended
+	mu            sync.Mutex // guards what follows
+	queues        map[*queue]string
+	elections     []*Leadership
+	events        map[*client.Recorder]string
+	droppedBefore map[string]uint64 // dropped Events of recorders that have ended, by controller name
 }
 
-// NewMetrics makes the numbers; Collectors registers them.
+// NewMetrics returns metrics without queues. It is a prometheus.Collector, to be registered once.
 func NewMetrics() *Metrics {
 	label := []string{"name"}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: help}, label)
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 12)}, label)
+		return nativehistogram.NewVec(prometheus.HistogramOpts{
+			Name: "workqueue_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(10e-9, 10, 12),
+		}, label)
 	}
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("workqueue_"+name, help, label, nil)
 	}
 	return &Metrics{
-		adds:       counter("adds_total", "Keys that were added."),
-		retries:    counter("retries_total", "Keys that came back because of an error."),
-		waited:     histogram("queue_duration_seconds", "How long a key waits before it is worked on."),
-		worked:     histogram("work_duration_seconds", "How long the work on a key takes."),
-		depth:      desc("depth", "Keys that wait."),
-		unfinished: desc("unfinished_work_seconds", "How long the work under way has taken so far, all keys together."),
-		top:        desc("longest_running_processor_seconds", "How long the longest work under way has taken so far."),
+		adds:    counter("adds_total", "[BETA] Total number of adds handled by workqueue"),
+		retries: counter("retries_total", "[BETA] Total number of retries handled by workqueue"),
+		waited:  histogram("queue_duration_seconds", "[BETA] How long in seconds an item stays in workqueue before being requested."),
+		worked:  histogram("work_duration_seconds", "[BETA] How long in seconds processing an item from workqueue takes."),
+		depth:   desc("depth", "[BETA] Current depth of workqueue"),
+		unfinished: desc("unfinished_work_seconds", "[BETA] How many seconds of work has done that is in progress and hasn't been observed by work_duration. "+
+			"Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases."),
+		longest: desc("longest_running_processor_seconds", "[BETA] How many seconds has the longest running processor for workqueue been running."),
 		dropped: prometheus.NewDesc("proa_events_dropped_total",
 			"Events of a controller that were never written because too many waited.", label, nil),
-		queues: map[*queue]string{}, events: map[*client.Recorder]string{}, lost: map[string]uint64{},
+		leader: prometheus.NewDesc("leader_election_master_status", "[ALPHA] Gauge of if the reporting system is master of the relevant lease, "+
+			"0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.", label, nil),
+		queues: map[*queue]string{}, events: map[*client.Recorder]string{}, droppedBefore: map[string]uint64{},
 	}
 }
 
-// attach makes a queue show up until it is detached, and gives it its counters. Controllers may share a name. A nil Metrics
-// has none.
+// attach includes a queue in the metrics until it is detached, and gives it its counters. Several controllers may share a
+// name. It does nothing if m is nil.
 func (m *Metrics) attach(name string, q *queue) (detach func()) {
 	if m == nil {
 		return func() {}
@@ -69,7 +77,14 @@ func (m *Metrics) attach(name string, q *queue) (detach func()) {
 	}
 }
 
-// attachEvents counts what a recorder drops, until it is detached.
+// AddElection includes whether this process leads in the metrics.
+func (m *Metrics) AddElection(l *Leadership) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.elections = append(m.elections, l)
+}
+
+// attachEvents includes the Events that a recorder drops in the metrics, until it is detached.
 func (m *Metrics) attachEvents(name string, r *client.Recorder) (detach func()) {
 	if m == nil {
 		return func() {}
@@ -81,33 +96,41 @@ func (m *Metrics) attachEvents(name string, r *client.Recorder) (detach func()) 
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.events, r)
-		m.lost[name] += r.Dropped()
+		m.droppedBefore[name] += r.Dropped()
 	}
 }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []prometheus.Collector{m.adds, m.retries, m.waited, m.worked} {
 		c.Describe(ch)
 	}
 	ch <- m.depth
 	ch <- m.unfinished
-	ch <- m.top
+	ch <- m.longest
 	ch <- m.dropped
+	ch <- m.leader
 }
 
-// Collect is for the registry.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range []prometheus.Collector{m.adds, m.retries, m.waited, m.worked} {
 		c.Collect(ch)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lost := maps.Clone(m.lost)
-	for r, name := range m.events {
-		lost[name] += r.Dropped()
+	for _, l := range m.elections {
+		leads := 0.0
+		if l.IsLeading() {
+			leads = 1
+		}
+		ch <- prometheus.MustNewConstMetric(m.leader, prometheus.GaugeValue, leads, l.Lease)
 	}
-	for name, n := range lost {
+	dropped := maps.Clone(m.droppedBefore)
+	for r, name := range m.events {
+		dropped[name] += r.Dropped()
+	}
+	for name, n := range dropped {
 		ch <- prometheus.MustNewConstMetric(m.dropped, prometheus.CounterValue, float64(n), name)
 	}
 	type load struct {
@@ -124,11 +147,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for name, l := range loads {
 		ch <- prometheus.MustNewConstMetric(m.depth, prometheus.GaugeValue, float64(l.depth), name)
 		ch <- prometheus.MustNewConstMetric(m.unfinished, prometheus.GaugeValue, l.all.Seconds(), name)
-		ch <- prometheus.MustNewConstMetric(m.top, prometheus.GaugeValue, l.longest.Seconds(), name)
+		ch <- prometheus.MustNewConstMetric(m.longest, prometheus.GaugeValue, l.longest.Seconds(), name)
 	}
 }
 
-// load is the number of keys that wait, and how long those under way have taken together and at most.
+// load returns how many keys wait, and for how long the keys being reconciled have been so: all together, and the longest.
 func (q *queue) load(now time.Time) (depth int, all, longest time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/internal/wait"
 )
 
-// queue hands each key to one worker at a time, merges repeats, and backs off after errors.
+// queue is a work queue: it hands each key to one worker at a time, merges repeats, and retries failed keys with back-off.
 type queue struct {
 	mu      sync.Mutex // guards what follows
 	state   map[Key]state
@@ -16,11 +18,11 @@ type queue struct {
 	causes  map[Key]cause // the newest for each key that waits
 	order   []Key
 	timers  map[Key]*time.Timer
-	since   map[Key]time.Time // when a key began to wait, or to be worked on
+	since   map[Key]time.Time // when a key began to wait, or to be reconciled
 	stopped bool
-	wake    chan struct{}
+	wake    wait.Signal // a key waits
 
-	// What is counted; nil when nobody asks.
+	// Metrics; nil when none are kept.
 	adds, retries  prometheus.Counter
 	waited, worked prometheus.Observer
 }
@@ -39,10 +41,13 @@ const (
 )
 
 func newQueue() *queue {
-	return &queue{state: map[Key]state{}, fails: map[Key]failure{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{}, since: map[Key]time.Time{}, wake: make(chan struct{}, 1)}
+	return &queue{
+		state: map[Key]state{}, fails: map[Key]failure{}, causes: map[Key]cause{}, timers: map[Key]*time.Timer{},
+		since: map[Key]time.Time{}, wake: wait.NewSignal(),
+	}
 }
 
-// add brings a key, and says why; a cause at revision 0 is none.
+// add puts a key into the queue with its cause; a cause at revision 0 is none.
 func (q *queue) add(k Key, why cause) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,11 +62,11 @@ func (q *queue) add(k Key, why cause) {
 		q.enqueue(k)
 	case running:
 		q.state[k] = rerun
-	case waiting, rerun: // its turn is still to come
+	case waiting, rerun: // it will be reconciled anyway
 	}
 }
 
-// enqueue lets a key wait for a worker.
+// enqueue makes a key wait for a worker.
 func (q *queue) enqueue(k Key) {
 	q.state[k] = waiting
 	q.since[k] = time.Now()
@@ -69,17 +74,10 @@ func (q *queue) enqueue(k Key) {
 	if q.adds != nil {
 		q.adds.Inc()
 	}
-	q.signal()
+	q.wake.Send()
 }
 
-func (q *queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take waits for a key; it returns false when ctx has ended.
+// take waits for a key and returns it with its cause; it returns false when ctx has ended.
 func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 	for {
 		q.mu.Lock()
@@ -91,7 +89,7 @@ func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 			delete(q.causes, k)
 			q.since[k] = observe(q.waited, q.since[k])
 			if len(q.order) > 0 {
-				q.signal()
+				q.wake.Send()
 			}
 			q.mu.Unlock()
 			return k, why, true
@@ -105,7 +103,7 @@ func (q *queue) take(ctx context.Context) (Key, cause, bool) {
 	}
 }
 
-// observe notes the time since a moment, and returns the present.
+// observe records the time that has passed since a moment, and returns the current time.
 func observe(o prometheus.Observer, since time.Time) time.Time {
 	now := time.Now()
 	if o != nil {
@@ -114,7 +112,7 @@ func observe(o prometheus.Observer, since time.Time) time.Time {
 	return now
 }
 
-// done ends the work on a key. again, or an error, brings it back later; a change meanwhile brings it back now.
+// done ends the reconcile of a key. A positive again, or an error, queues it again later; a change meanwhile queues it now.
 func (q *queue) done(k Key, again time.Duration, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// feed is a view whose events come from a channel. It stands in for a cache only where time is virtual.
+// feed is a view whose events come from a channel.
 type feed struct {
 	events chan client.Event
 }
@@ -55,7 +55,7 @@ func event(name string) client.Event {
 	return client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 }
 
-// start runs a controller with the given function and returns how to feed and stop it.
+// start runs a controller with the given Reconcile and returns functions that send it an event and stop it.
 func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)) (send func(string), stop func()) {
 	t.Helper()
 	f := &feed{events: make(chan client.Event)}
@@ -95,7 +95,8 @@ func TestBackoffMergeAndReturn(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		// Three failures with doubled delays, the success, one merged repeat, one return after an hour.
-		want := []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 35 * time.Millisecond, 1035 * time.Millisecond, time.Hour + 1035*time.Millisecond}
+		want := []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 35 * time.Millisecond, 1035 * time.Millisecond,
+			time.Hour + 1035*time.Millisecond}
 		if len(at) != len(want) {
 			t.Fatalf("ran at %v, want %v", at, want)
 		}
@@ -158,19 +159,22 @@ func TestAPanicIsAnError(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if runs != 2 {
-			t.Errorf("%d runs, want the panic to be tried again", runs)
+			t.Errorf("%d runs, want a retry after the panic", runs)
 		}
 		stop()
 	})
 }
 
 func TestRoleComesFromTheDeclaration(t *testing.T) {
-	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"}, Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()}, Writes: []Write{{On: schema.GroupResource{Resource: "pods"}, Do: "update/status"}}}
+	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"},
+		Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()},
+		Writes: []Write{{On: schema.GroupResource{Resource: "pods"}, Do: "update/status"}}}
 	var got []string
 	for _, r := range c.Role() {
 		got = append(got, r.APIGroups[0]+"/"+r.Resources[0])
 	}
-	if len(got) != 5 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" || got[3] != "/pods/status" || got[4] != "/events" {
+	if len(got) != 5 || got[0] != "apps/deployments" || got[1] != "*/*" || got[2] != "/pods" || got[3] != "/pods/status" ||
+		got[4] != "/events" {
 		t.Errorf("role %v", got)
 	}
 }
@@ -195,7 +199,8 @@ func TestMetricsOfTheQueue(t *testing.T) {
 			x := f.GetMetric()[0]
 			got[f.GetName()] = x.GetGauge().GetValue() + x.GetCounter().GetValue() + x.GetHistogram().GetSampleSum()
 		}
-		want := map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 2, "workqueue_retries_total": 0,
+		want := map[string]float64{"workqueue_adds_total": 2, "workqueue_depth": 1, "workqueue_queue_duration_seconds": 2,
+			"workqueue_retries_total":           0,
 			"workqueue_unfinished_work_seconds": 3, "workqueue_longest_running_processor_seconds": 3, "workqueue_work_duration_seconds": 0}
 		for name, v := range want {
 			if got[name] != v {

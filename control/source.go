@@ -10,20 +10,20 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// narrow is a view that can show a part of itself: of the same objects at the same time, so that who is woken by the part finds in the
-// whole what woke it. That is why it is not a view of its own. What when refuses wakes nobody.
-type narrow interface {
+// restrictable is a view that can restrict its events to some objects and changes. The restricted view shares the objects of the
+// whole one, so that a controller that is woken by an event finds the changed object in the whole view.
+type restrictable interface {
 	Only(s client.Scope, when func(old, now kind.Object) bool) client.View
 }
 
-// source is the view whose changes wake a controller. Those that do not matter may be among them still.
-func (c *Cluster) source(on schema.GroupResource, of Key, when func(old, now kind.Object) bool) client.View {
-	return sourceOf(c.views[on], of, when)
+// eventSource returns the view whose events wake a controller. Events that the filter rejects may still be among them.
+func (c *Cluster) eventSource(on schema.GroupResource, of Key, when func(old, now kind.Object) bool) client.View {
+	return restrict(c.views[on], of, when)
 }
 
-// sourceOf is the part of a view whose changes wake a controller.
-func sourceOf(v client.View, of Key, when func(old, now kind.Object) bool) client.View {
-	if n, ok := v.(narrow); ok {
+// restrict restricts a view to the objects of a name and to the changes that a filter accepts, as far as the view can.
+func restrict(v client.View, of Key, when func(old, now kind.Object) bool) client.View {
+	if n, ok := v.(restrictable); ok {
 		return n.Only(client.Scope{Namespace: of.Namespace, Name: of.Name}, when)
 	}
 	if of == (Key{}) {
@@ -32,7 +32,7 @@ func sourceOf(v client.View, of Key, when func(old, now kind.Object) bool) clien
 	return named{v, of}
 }
 
-// named shows the objects of a name in a view that cannot do that itself.
+// named restricts a view to objects of one name, for views that cannot do so themselves.
 type named struct {
 	client.View
 	of Key
@@ -42,7 +42,7 @@ func (n named) shows(o kind.Object) bool {
 	return o.GetName() == n.of.Name && (n.of.Namespace == "" || o.GetNamespace() == n.of.Namespace)
 }
 
-// List yields those of the name.
+// List yields the objects of the name.
 func (n named) List(namespace string) iter.Seq[kind.Object] {
 	return func(yield func(kind.Object) bool) {
 		for o := range n.View.List(namespace) {
@@ -53,10 +53,11 @@ func (n named) List(namespace string) iter.Seq[kind.Object] {
 	}
 }
 
-// Events yields those of the name, and gaps.
+// Events yields the events of objects of the name, and gaps.
 func (n named) Events(ctx context.Context) iter.Seq[client.Event] {
+	all := n.View.Events(ctx)
 	return func(yield func(client.Event) bool) {
-		for ev := range n.View.Events(ctx) {
+		for ev := range all {
 			if (ev.Gap || n.shows(ev.Object)) && !yield(ev) {
 				return
 			}

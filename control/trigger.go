@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Owner wakes the controller of an object if that is of a kind in a group.
-func Owner(group, kindName string) func(*Cluster, kind.Object) iter.Seq[Key] {
+// ControllerOwner wakes the key of the object's controller owner, if that is of the given kind.
+func ControllerOwner(group, kindName string) func(*Cluster, kind.Object) iter.Seq[Key] {
 	return func(_ *Cluster, o kind.Object) iter.Seq[Key] {
 		return func(yield func(Key) bool) {
 			ref := metav1.GetControllerOf(o)
@@ -26,18 +26,18 @@ func Owner(group, kindName string) func(*Cluster, kind.Object) iter.Seq[Key] {
 	}
 }
 
-// Self wakes the key that has the object's own names.
-func Self(_ *Cluster, o kind.Object) iter.Seq[Key] {
+// SameKey wakes the key with the namespace and name of the changed object.
+func SameKey(_ *Cluster, o kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) { yield(KeyOf(o)) }
 }
 
-// Home wakes the namespace that an object is in.
-func Home(_ *Cluster, o kind.Object) iter.Seq[Key] {
+// NamespaceOf wakes the key of the namespace that the changed object is in.
+func NamespaceOf(_ *Cluster, o kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) { yield(Key{Name: o.GetNamespace()}) }
 }
 
-// OnNode wakes the Pods that are bound to a node.
-func OnNode(c *Cluster, node kind.Object) iter.Seq[Key] {
+// PodsOnNode wakes the Pods that are bound to the changed Node.
+func PodsOnNode(c *Cluster, node kind.Object) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		for p := range c.views[gr.Pods].By(client.ByNode(), node.GetName()) {
 			if !yield(KeyOf(p)) {
@@ -47,8 +47,8 @@ func OnNode(c *Cluster, node kind.Object) iter.Seq[Key] {
 	}
 }
 
-// All wakes every key of a resource whose view the controller has.
-func All(on schema.GroupResource) func(*Cluster, kind.Object) iter.Seq[Key] {
+// AllKeys wakes the keys of all objects of a resource whose view the controller has.
+func AllKeys(on schema.GroupResource) func(*Cluster, kind.Object) iter.Seq[Key] {
 	return func(c *Cluster, _ kind.Object) iter.Seq[Key] {
 		return func(yield func(Key) bool) {
 			for o := range c.views[on].List("") {

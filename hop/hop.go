@@ -1,5 +1,5 @@
-// Package hop names the twelve hops between a client and a Pod that serves traffic, and keeps a bounded record
-// of what each request spent at each of them. It is a leaf: every room of the house may import it.
+// Package hop names the twelve hops between a client and a Pod that serves traffic, and records how long each request
+// spent at each of them. Every other package may import it; it imports none of this module.
 package hop
 
 import (
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Hop is one of the twelve.
+// Hop is one of the twelve stages.
 type Hop uint8
 
 // The twelve hops, in order.
@@ -33,14 +33,14 @@ const (
 // Count is the number of hops.
 const Count = 12
 
-// String is the hop's short name.
+// String returns the short name of the hop.
 func (h Hop) String() string {
 	return [...]string{"", "client", "authenticate", "authorize", "mutate", "schema", "validate", "commit", "watch",
 		"control", "schedule", "node", "network"}[h]
 }
 
-// Record is what one write spent where. It is keyed by the object's UID and the revision the write got, and
-// lives beside the objects, never in them.
+// Record has the time that one write spent at each hop. It is found by the UID of the object and the revision of the
+// write, and is kept outside of the objects.
 type Record struct {
 	UID       types.UID
 	Rev       int64
@@ -52,12 +52,12 @@ type Record struct {
 	Code      int
 	Start     time.Time
 	Took      [Count + 1]time.Duration // by Hop
-	// CauseUID and CauseRev name the write whose event made a loop do this one.
+	// CauseUID and CauseRev identify the write whose event made a controller do this one.
 	CauseUID types.UID
 	CauseRev int64
 }
 
-// Clock measures one request. The zero value does nothing.
+// Clock measures the hops of one request. The zero value measures nothing until Begin is called.
 type Clock struct {
 	Record Record
 	last   time.Time
@@ -66,7 +66,7 @@ type Clock struct {
 // Begin starts the clock.
 func (c *Clock) Begin(now time.Time) { c.Record.Start, c.last = now, now }
 
-// Done says that the time since the last call was spent at h.
+// Done adds the time since the last call of Begin or Done to hop h.
 func (c *Clock) Done(h Hop) {
 	if c.last.IsZero() {
 		return
@@ -76,7 +76,7 @@ func (c *Clock) Done(h Hop) {
 	c.last = now
 }
 
-// Recorder keeps the latest records in bounded memory.
+// Recorder keeps the latest records in a ring buffer.
 type Recorder struct {
 	mu    sync.Mutex // guards ring and next
 	ring  []Record
@@ -84,10 +84,10 @@ type Recorder struct {
 	limit int
 }
 
-// NewRecorder keeps at most limit records.
+// NewRecorder returns a recorder that keeps at most limit records.
 func NewRecorder(limit int) *Recorder { return &Recorder{limit: limit} }
 
-// Add keeps a record, and forgets the oldest when there are too many.
+// Add adds a record, in place of the oldest if the recorder is full. Adding to a nil recorder does nothing.
 func (r *Recorder) Add(rec Record) {
 	if r == nil {
 		return
@@ -102,8 +102,7 @@ func (r *Recorder) Add(rec Record) {
 	r.next = (r.next + 1) % r.limit
 }
 
-// Of returns the records of one object, oldest first: in the order of their revisions, since the record of a write may be
-// added after that of one which followed it.
+// Of returns the records of one object, sorted by revision; they need not have been added in that order.
 func (r *Recorder) Of(uid types.UID) []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +116,7 @@ func (r *Recorder) Of(uid types.UID) []Record {
 	return out
 }
 
-// Len is the number of records kept.
+// Len returns the number of records.
 func (r *Recorder) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

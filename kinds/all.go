@@ -16,12 +16,13 @@ import (
 	"proa.dev/kinds/certificates"
 	"proa.dev/kinds/coordination"
 	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/nodekind"
 	"proa.dev/kinds/discovery"
 	"proa.dev/kinds/events"
 	"proa.dev/kinds/flowcontrol"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/networking"
-	"proa.dev/kinds/node"
+	"proa.dev/kinds/nodeapi"
 	"proa.dev/kinds/policy"
 	"proa.dev/kinds/rbac"
 	"proa.dev/kinds/resource"
@@ -30,11 +31,11 @@ import (
 	"proa.dev/kinds/storagemigration"
 )
 
-// Hooks are what some kinds need from the server: compilers of expressions, checks of schemas, the ranges of Pod addresses. Without
-// them those parts of objects are accepted as they are.
+// Hooks are functions and settings of the server that some kinds need: compilers of expressions, checks of schemas,
+// the ranges of Pod addresses. Without them those parts of objects are not checked.
 type Hooks struct {
 	Admission  admissionregistration.Hooks
-	Core       core.Hooks
+	Core       nodekind.Hooks
 	Definition apiextensions.Hooks
 	Resource   resource.Hooks
 }
@@ -49,7 +50,7 @@ func AllWith(h Hooks) []*kind.Def {
 		stored,
 		events.All(stored),
 		coordination.All(),
-		node.All(),
+		nodeapi.All(),
 		scheduling.All(),
 		discovery.All(),
 		networking.All(),

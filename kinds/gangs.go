@@ -9,8 +9,8 @@ import (
 	"proa.dev/kinds/scheduling"
 )
 
-// WithGangs adds the kinds of gang scheduling to those of AllWith, and lets pods say to which group they belong. They are of a
-// beta that is off unless somebody wants it.
+// WithGangs adds the kinds of gang scheduling to those of AllWith, and lets pods name their group. They are of a beta
+// that is disabled by default.
 func WithGangs(all []*kind.Def) []*kind.Def {
 	for _, d := range all {
 		if podSpec(d.New()) == nil {
@@ -25,14 +25,14 @@ func WithGangs(all []*kind.Def) []*kind.Def {
 				return
 			}
 			if spec.SchedulingGroup = group; d.Generation && old != nil && obj.GetGeneration() == old.GetGeneration() {
-				obj.SetGeneration(old.GetGeneration() + 1) // it was counted without the group
+				obj.SetGeneration(old.GetGeneration() + 1) // Prepare did not count the group
 			}
 		}
 	}
 	return append(all, scheduling.Gangs()...)
 }
 
-// podSpec is what an object says about pods, or nil.
+// podSpec returns the pod spec of an object; nil if it has none.
 func podSpec(o kind.Object) *corev1.PodSpec {
 	switch o := o.(type) {
 	case *corev1.Pod:

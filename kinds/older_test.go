@@ -21,12 +21,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"proa.dev/kinds"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kv"
 )
 
-// published reads the fully filled objects that are published with the API types, as servers of a release of Kubernetes stored them.
+// published returns the fully populated objects that are published with the API types, as servers of a release of
+// Kubernetes stored them.
 func published(t *testing.T, release, media string) map[schema.GroupVersionKind][]byte {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
@@ -62,7 +63,8 @@ func newCodec(t *testing.T) *codec.Codec {
 	return codec.New(s)
 }
 
-// fields counts the values that are set in an object, by name, so that a field that a conversion drops or moves is noticed.
+// fields counts the values that are set in an object, by name, so that a field that a conversion drops or moves is
+// noticed.
 func fields(t *testing.T, obj runtime.Object) string {
 	t.Helper()
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
@@ -91,11 +93,11 @@ func fields(t *testing.T, obj runtime.Object) string {
 	return strings.Join(lines, "\n")
 }
 
-// toV1 says how names of fields in v1beta1 are written in v1, for the kinds whose versions differ.
+// toV1 maps names of fields in v1beta1 to those in v1, for the kinds whose versions differ.
 var toV1 = strings.NewReplacer(".basic.", ".")
 
-// TestStoredVersionsOfUpstream: an object that Kubernetes 1.35 to 1.37 stored in an older version, as JSON or protobuf, is read with all
-// its fields.
+// TestStoredVersionsOfUpstream holds that an object that Kubernetes 1.35 to 1.37 stored in an older version, as JSON
+// or protobuf, is read with all its fields.
 func TestStoredVersionsOfUpstream(t *testing.T) {
 	c := newCodec(t)
 	read := 0
@@ -142,14 +144,16 @@ func compareFields(t *testing.T, what, was, is string) {
 		switch {
 		case slices.Contains(have, line), slices.Contains(have, toV1.Replace(line)):
 		case strings.Contains(line, ".devices.requests[0].") && slices.Contains(have, exact):
-		case strings.Contains(what, "PodCertificateRequest") && (strings.HasPrefix(line, ".spec.pkixPublicKey") || strings.HasPrefix(line, ".spec.proofOfPossession")):
+		case strings.Contains(what, "PodCertificateRequest") &&
+			(strings.HasPrefix(line, ".spec.pkixPublicKey") || strings.HasPrefix(line, ".spec.proofOfPossession")):
 		default:
 			t.Errorf("%s: %s is lost", what, line)
 		}
 	}
 }
 
-// TestStoredDefinition: a definition in v1beta1, as every kube-apiserver stores it, is read with what its versions have in common.
+// TestStoredDefinition holds that a definition in v1beta1, as every kube-apiserver stores it, is read with the
+// properties that its versions share.
 func TestStoredDefinition(t *testing.T) {
 	c := newCodec(t)
 	old := &apiextensionsv1beta1.CustomResourceDefinition{
@@ -157,13 +161,16 @@ func TestStoredDefinition(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "ships.example.com", UID: "u"},
 		Spec: apiextensionsv1beta1.CustomResourceDefinitionSpec{
 			Group: "example.com", Version: "v1", Scope: "Namespaced",
-			Names:                    apiextensionsv1beta1.CustomResourceDefinitionNames{Plural: "ships", Kind: "Ship"},
-			Versions:                 []apiextensionsv1beta1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}, {Name: "v2", Served: true}},
-			Validation:               &apiextensionsv1beta1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1beta1.JSONSchemaProps{Type: "object", Description: "a ship"}},
-			Subresources:             &apiextensionsv1beta1.CustomResourceSubresources{Status: &apiextensionsv1beta1.CustomResourceSubresourceStatus{}},
-			AdditionalPrinterColumns: []apiextensionsv1beta1.CustomResourceColumnDefinition{{Name: "Length", Type: "integer", JSONPath: ".spec.length"}},
-			Conversion:               &apiextensionsv1beta1.CustomResourceConversion{Strategy: "None"},
-			PreserveUnknownFields:    new(false),
+			Names: apiextensionsv1beta1.CustomResourceDefinitionNames{Plural: "ships", Kind: "Ship"},
+			Versions: []apiextensionsv1beta1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true},
+				{Name: "v2", Served: true}},
+			Validation: &apiextensionsv1beta1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1beta1.JSONSchemaProps{Type: "object", Description: "a ship"}},
+			Subresources: &apiextensionsv1beta1.CustomResourceSubresources{Status: &apiextensionsv1beta1.CustomResourceSubresourceStatus{}},
+			AdditionalPrinterColumns: []apiextensionsv1beta1.CustomResourceColumnDefinition{{Name: "Length", Type: "integer",
+				JSONPath: ".spec.length"}},
+			Conversion:            &apiextensionsv1beta1.CustomResourceConversion{Strategy: "None"},
+			PreserveUnknownFields: new(false),
 		},
 		Status: apiextensionsv1beta1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
 	}
@@ -172,7 +179,8 @@ func TestStoredDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, e := range map[string]runtime.Encoder{
-		"protobuf": protobuf.NewSerializer(s, s), "json": json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{}),
+		"protobuf": protobuf.NewSerializer(s, s),
+		"json":     json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{}),
 	} {
 		var value bytes.Buffer
 		if err := e.Encode(old, &value); err != nil {
@@ -188,7 +196,8 @@ func TestStoredDefinition(t *testing.T) {
 			t.Fatalf("%s: %+v", name, got)
 		}
 		for _, v := range got.Spec.Versions {
-			if v.Schema == nil || v.Schema.OpenAPIV3Schema.Description != "a ship" || v.Subresources == nil || v.Subresources.Status == nil ||
+			if v.Schema == nil || v.Schema.OpenAPIV3Schema.Description != "a ship" || v.Subresources == nil ||
+				v.Subresources.Status == nil ||
 				len(v.AdditionalPrinterColumns) != 1 || v.AdditionalPrinterColumns[0].JSONPath != ".spec.length" {
 				t.Errorf("%s: version %+v lacks what all have in common", name, v)
 			}
@@ -207,7 +216,7 @@ func defOf(t *testing.T, plural string) *kind.Def {
 	return nil
 }
 
-// upstreamStores are the versions that default_storage_factory_builder.go and apiextensions.go of Kubernetes 1.35, 1.36 and 1.37 name,
+// upstreamStores returns the versions that default_storage_factory_builder.go and apiextensions.go of Kubernetes 1.35, 1.36 and 1.37 name,
 // whatever else they know.
 func upstreamStores() map[string][]string {
 	return map[string][]string{
@@ -223,7 +232,8 @@ func upstreamStores() map[string][]string {
 func notStored() map[schema.GroupVersion]bool {
 	out := map[schema.GroupVersion]bool{}
 	for _, gv := range []string{
-		"apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "autoscaling/v1", "policy/v1beta1", "events.k8s.io/v1beta1", "discovery.k8s.io/v1beta1",
+		"apps/v1beta1", "apps/v1beta2", "batch/v1beta1", "autoscaling/v1", "policy/v1beta1", "events.k8s.io/v1beta1",
+		"discovery.k8s.io/v1beta1",
 		"rbac.authorization.k8s.io/v1alpha1", "rbac.authorization.k8s.io/v1beta1", "node.k8s.io/v1alpha1", "node.k8s.io/v1beta1",
 		"flowcontrol.apiserver.k8s.io/v1beta1", "flowcontrol.apiserver.k8s.io/v1beta2", "flowcontrol.apiserver.k8s.io/v1beta3",
 		"coordination.k8s.io/v1beta1",
@@ -238,24 +248,25 @@ func notStored() map[schema.GroupVersion]bool {
 func notStoredKinds() []string {
 	return []string{
 		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
-		"CertificateSigningRequest", "Ingress", "IngressClass", "PriorityClass", "StorageClass", "VolumeAttachment", "CSIDriver", "CSINode", "CSIStorageCapacity",
+		"CertificateSigningRequest", "Ingress", "IngressClass", "PriorityClass", "StorageClass", "VolumeAttachment", "CSIDriver", "CSINode",
+		"CSIStorageCapacity",
 	}
 }
 
-// TestOlderVersionsAreListed: a version of a stored kind that k8s.io/api has, and that Kubernetes may have stored, is listed in its
-// descriptor.
+// TestOlderVersionsAreListed holds that a descriptor lists every version of k8s.io/api in which Kubernetes may have
+// stored its kind.
 func TestOlderVersionsAreListed(t *testing.T) {
 	never, kindsNever := notStored(), notStoredKinds()
 	for _, d := range kinds.WithGangs(kinds.All()) {
-		if d.Hub != nil || d.Asked || d.Computed != nil {
+		if d.Hub != nil || d.Transient || d.Computed != nil {
 			continue
 		}
 		reads := func(version string) bool {
 			_, listed := d.OlderVersion(version)
 			return listed || version == d.Version
 		}
-		if !reads(d.StoredAs) {
-			t.Errorf("%s is stored as %s, which it does not read", d.Plural, d.StoredAs)
+		if !reads(d.StorageVersion) {
+			t.Errorf("%s is stored as %s, which it does not read", d.Plural, d.StorageVersion)
 		}
 		for _, v := range upstreamStores()[d.Plural] {
 			if !reads(v) {
@@ -266,7 +277,8 @@ func TestOlderVersionsAreListed(t *testing.T) {
 			if reads(gv.Version) || never[gv] {
 				continue
 			}
-			if obj, err := scheme.Scheme.New(gv.WithKind(d.Kind)); err == nil && slices.Contains(kindsNever, d.Kind) && workingSince(d) <= 31 {
+			if obj, err := scheme.Scheme.New(gv.WithKind(d.Kind)); err == nil && slices.Contains(kindsNever, d.Kind) &&
+				workingSince(d) <= 31 {
 				if _, err := meta.Accessor(obj); err == nil {
 					continue
 				}
@@ -276,7 +288,7 @@ func TestOlderVersionsAreListed(t *testing.T) {
 	}
 }
 
-// workingSince is the minor release of Kubernetes that introduced the version that the server works with; 0 if the type does not say,
+// workingSince returns the minor release of Kubernetes that introduced the version that the server works with; 0 if the type does not say,
 // which means that it is old.
 func workingSince(d *kind.Def) int {
 	if o, ok := d.New().(interface{ APILifecycleIntroduced() (major, minor int) }); ok {
@@ -286,11 +298,11 @@ func workingSince(d *kind.Def) int {
 	return 0
 }
 
-// TestStoredForUpstream: what is written carries the version that Kubernetes stores, and is read back whole.
+// TestStoredForUpstream holds that objects are written in the storage version of Kubernetes, and are read back whole.
 func TestStoredForUpstream(t *testing.T) {
 	c := newCodec(t)
 	for _, d := range kinds.WithGangs(kinds.All()) {
-		if d.StoredAs == d.Version || d.Hub != nil {
+		if d.StorageVersion == d.Version || d.Hub != nil {
 			continue
 		}
 		obj := d.New()
@@ -304,16 +316,18 @@ func TestStoredForUpstream(t *testing.T) {
 			t.Errorf("storing has changed the object to %s", obj.GetObjectKind().GroupVersionKind())
 		}
 		_, gvk, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
-		if err != nil || gvk.Version != d.StoredAs {
-			t.Errorf("%s is stored as %v, %v; want %s", d.Plural, gvk, err, d.StoredAs)
+		if err != nil || gvk.Version != d.StorageVersion {
+			t.Errorf("%s is stored as %v, %v; want %s", d.Plural, gvk, err, d.StorageVersion)
 		}
-		if back, err := c.Load(d, kv.Pair{Value: value, Rev: 1}); err != nil || back.GetName() != "a" || back.GetObjectKind().GroupVersionKind() != d.GroupVersionKind {
+		if back, err := c.Load(d, kv.Pair{Value: value, Rev: 1}); err != nil || back.GetName() != "a" ||
+			back.GetObjectKind().GroupVersionKind() != d.GroupVersionKind {
 			t.Errorf("%s is read back as %v, %v", d.Plural, back, err)
 		}
 	}
 }
 
-// TestStoredUnderAnotherKind: JSON of another kind or of an unknown version is an error, not an empty object.
+// TestStoredUnderAnotherKind holds that JSON of another kind or of an unknown version is an error, not an empty
+// object.
 func TestStoredUnderAnotherKind(t *testing.T) {
 	c, d := newCodec(t), defOf(t, "configmaps")
 	for _, value := range []string{

@@ -31,11 +31,10 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
-	"proa.dev/kinds/codec"
+	"proa.dev/kinds/lib/codec"
 )
 
-// Scheme makes the scheme of all served types. The upstream packages register their defaulting there only
-// when asked; ours is in the descriptors.
+// Scheme returns the scheme of all served types. It has no defaulting functions: the descriptors default objects.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	var errs []error
@@ -43,7 +42,8 @@ func Scheme() (*runtime.Scheme, error) {
 		codec.AddMeta, apidiscoveryv2.AddToScheme,
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, autoscalingv1.AddToScheme, autoscalingv2.AddToScheme,
 		policyv1.AddToScheme, networkingv1.AddToScheme, discoveryv1.AddToScheme, eventsv1.AddToScheme, coordinationv1.AddToScheme,
-		rbacv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, nodev1.AddToScheme, admissionregistrationv1.AddToScheme,
+		rbacv1.AddToScheme, storagev1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme, nodev1.AddToScheme,
+		admissionregistrationv1.AddToScheme,
 		certificatesv1.AddToScheme, flowcontrolv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		apiextensionsv1.SchemeBuilder.AddToScheme, apiregistrationv1.SchemeBuilder.AddToScheme, metricsv1beta1.AddToScheme,

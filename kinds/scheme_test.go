@@ -2,7 +2,7 @@ package kinds
 
 import "testing"
 
-// Every served kind must be known to the scheme, under the Go type of its descriptor.
+// TestSchemeKnowsEveryKind holds that the scheme has every served kind, with the Go type of its descriptor.
 func TestSchemeKnowsEveryKind(t *testing.T) {
 	s, err := Scheme()
 	if err != nil {

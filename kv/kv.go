@@ -1,5 +1,6 @@
-// Package kv holds the words that the store and those who read it share: a stored pair, a change to it,
-// and a write with its condition. It is a leaf; it does nothing.
+// Package kv has the types and interfaces that the store and its users share: a stored pair, a change of it, a
+// conditional write, and the read, watch and write sides of a store. It imports nothing of this module and contains no
+// logic.
 package kv
 
 import (
@@ -14,24 +15,24 @@ type Pair struct {
 	Key   string
 	Value []byte
 	Rev   int64
-	// Stale says that the store would lay out the same value differently today, because another key encrypts for example:
-	// to write it again is not in vain.
+	// Stale reports that the store would now encode the value differently, for example because the encryption key was
+	// rotated. Writing the same value again brings it up to date.
 	Stale bool
-	// Err says why the value cannot be decrypted; nil if it can. Value is then what is stored.
+	// Err is why the value cannot be decrypted; nil if it can. If it is set, Value has the encrypted bytes.
 	Err error
 }
 
-// Change is one event of one key, in the order of revisions.
+// Change is one change of one key.
 type Change struct {
 	Pair
 	// Prev is the pair before the change; its Rev is 0 when the key did not exist.
 	Prev Pair
-	// Delete says that the key is gone at Pair.Rev; Pair.Value is nil then.
+	// Delete reports that the key was deleted at Pair.Rev; Pair.Value is nil then.
 	Delete bool
 }
 
-// Batch is what a watch delivers at once: all changes up to Rev. A batch without changes is progress:
-// nothing that the watch covers has happened up to Rev that was not delivered before.
+// Batch is what a watch delivers at once: all changes up to Rev. A batch without changes is a progress notification:
+// everything up to Rev has been delivered.
 type Batch struct {
 	Changes []Change
 	Rev     int64
@@ -40,17 +41,17 @@ type Batch struct {
 // Write is one conditional change of a transaction.
 type Write struct {
 	Key string
-	// Value is stored under Key; nil deletes it. It belongs to the store from then on: whoever watches may be given the same
-	// memory.
+	// Value is stored under Key; nil deletes the key. The caller must not change it afterwards, because watches may
+	// deliver the same memory.
 	Value []byte
 	// Rev is the revision the key must have now; 0 means that it must not exist.
 	Rev int64
 	// Keep writes nothing and only checks the condition.
 	Keep bool
-	// TTL, in seconds, lets the key expire; 0 keeps it.
+	// TTL is the number of seconds after which the key expires; 0 for never.
 	TTL int64
-	// UseReserve lets a transaction use some of the room that the store keeps free when its disk is nearly full. It is for deletions
-	// and what leads to them, and for what a server needs to start.
+	// UseReserve lets a transaction use the disk space that the store keeps in reserve when its disk is nearly full. It
+	// is for deletions, for writes that lead to deletions, and for what a server writes when it starts.
 	UseReserve bool
 }
 
@@ -58,13 +59,13 @@ type Write struct {
 type Range struct {
 	// Prefix selects the keys that begin with it.
 	Prefix string
-	// From skips keys before it; it must begin with Prefix or be empty.
+	// From skips the keys before it; it must begin with Prefix or be empty.
 	From string
 	// Limit bounds the number of pairs; 0 means no bound.
 	Limit int64
-	// Rev reads the past as of that revision; 0 reads the present, linearizably.
+	// Rev reads the state at a past revision; 0 reads the current state, linearizably.
 	Rev int64
-	// Uncounted says that nobody wants to know Page.Total, which takes time to find out. It is then 0, or still right.
+	// Uncounted says that the caller does not need Page.Total, which is expensive. Page.Total is then 0 or correct.
 	Uncounted bool
 }
 
@@ -88,11 +89,11 @@ type Watcher interface {
 	// Watch yields every change of keys with the prefix after the revision, in order, without gap or
 	// repetition, until ctx ends or an error is yielded. ErrCompacted says that after is too old.
 	Watch(ctx context.Context, prefix string, after int64) iter.Seq2[Batch, error]
-	// Progress asks that every watch, and every one that begins later, soon yields a batch whose Rev is at least the present
-	// revision.
+	// Progress requests that every watch, including those that begin later, soon yields a batch whose Rev is at least
+	// the current revision.
 	Progress(ctx context.Context) error
-	// Fresh returns a revision that a reader of prefix must have reached to see every write that
-	// was acknowledged before the call.
+	// Fresh returns the revision that a reader of prefix, which is fed by a watch, must have reached to see every write
+	// that was acknowledged before the call.
 	Fresh(ctx context.Context, prefix string) (int64, error)
 }
 
@@ -103,23 +104,23 @@ type Committer interface {
 }
 
 var (
-	// ErrCompacted says that the asked revision is no longer kept.
+	// ErrCompacted is the error of a read or watch at a revision that is no longer kept.
 	ErrCompacted = errors.New("the requested revision has been compacted")
-	// ErrFuture says that the asked revision lies ahead of the store.
+	// ErrFuture is the error of a read at a revision that the store has not reached.
 	ErrFuture = errors.New("the requested revision is in the future")
-	// ErrUnavailable says that the store did not answer; whether a write happened is unknown.
+	// ErrUnavailable is the error of an operation that the store did not answer; whether a write was made is unknown.
 	ErrUnavailable = errors.New("the store is not available")
-	// ErrTooLarge says that the store refuses a write of that size.
+	// ErrTooLarge is the error of a write that exceeds the size limit of the store.
 	ErrTooLarge = errors.New("the request is too large for the store")
-	// ErrFull says that the store has no room for a write, and has not made it.
+	// ErrFull is the error of a write that was not made because the disk or the database is full.
 	ErrFull = errors.New("the store has no room")
 )
 
-// Conflict is the error of a transaction one of whose conditions did not hold.
+// Conflict is the error of a transaction of which a condition did not hold.
 type Conflict struct {
 	// Key is the first key whose condition failed.
 	Key string
-	// Now is its present pair; Rev 0 when it does not exist.
+	// Now is the current pair of Key; its Rev is 0 if the key does not exist.
 	Now Pair
 }
 

@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node"
 	"proa.dev/node/shutdown"
 	"proa.dev/node/topology"
 )
 
-// group reads a file of the group of a container.
+// group reads a file of a container's cgroup.
 func (r *room) group(p *corev1.Pod, hierarchy, file string) string {
 	r.Helper()
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
@@ -39,20 +39,20 @@ func (r *room) group(p *corev1.Pod, hierarchy, file string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// on waits until a container is on some processors.
+// on waits until a container has a CPU set.
 func (r *room) on(name, cpus string) {
 	r.Helper()
 	p := r.await(name, "runs", running)
 	r.until(name+" is on the processors "+cpus, func() bool { return r.group(p, "cpuset", "cpuset.cpus") == cpus })
 }
 
-// TestProcessors gives whole processors to a Pod: others leave them, and it keeps them over a restart of the agent.
+// TestProcessors gives exclusive CPUs to a Pod: other containers are moved away, and it keeps them across a restart of the agent.
 func TestProcessors(t *testing.T) {
 	if runtime.NumCPU() != 2 {
 		t.Skipf("this test counts two processors, and there are %d", runtime.NumCPU())
 	}
 	r := newRoom(t, func(c *node.Config) {
-		c.Align = node.Align{CPUs: "static", Memory: "Static", Policy: topology.Restricted}
+		c.ResourceManagers = node.ResourceManagers{CPUs: "static", Memory: "Static", Policy: topology.Restricted}
 		c.SystemReserved = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("500m")}
 	})
 	r.run("shared", `resources: {requests: {cpu: 100m}}`)
@@ -93,19 +93,20 @@ func TestProcessors(t *testing.T) {
 
 	// The policy can be taken back, and processors that are not there cannot be reserved.
 	r.leave()
-	r.config.Align.CPUs = "none"
+	r.config.ResourceManagers.CPUs = "none"
 	r.start()
 	r.leave()
-	r.config.Align.CPUs = "static"
-	r.config.Align.ReservedCPUs = topology.SetOf(0, 1, 2)
-	if _, err := node.Start(t.Context(), r.config); err == nil || !strings.Contains(err.Error(), "the reserved processors 0-2 are not all there: there are 0-1") {
+	r.config.ResourceManagers.CPUs = "static"
+	r.config.ResourceManagers.ReservedCPUs = topology.SetOf(0, 1, 2)
+	if _, err := node.Start(t.Context(), r.config); err == nil ||
+		!strings.Contains(err.Error(), "the reserved processors 0-2 are not all there: there are 0-1") {
 		t.Errorf("got %v", err)
 	}
-	r.config.Align.ReservedCPUs = nil
+	r.config.ResourceManagers.ReservedCPUs = nil
 	r.start()
 }
 
-// TestShutdown ends the Pods of a machine that goes down, and takes no more.
+// TestShutdown terminates the Pods of a machine that shuts down, and admits no more.
 func TestShutdown(t *testing.T) {
 	r := newRoom(t, func(c *node.Config) {
 		c.Shutdown = []shutdown.Period{{Priority: 0, Seconds: 10}, {Priority: 2000000000, Seconds: 5}}

@@ -17,9 +17,9 @@ import (
 	"proa.dev/node/topology"
 )
 
-// settings are what the agent was told, in the form of a KubeletConfiguration: that is what people and tools look for at
-// /configz. Only what means something here is in it.
-func (a *Agent) settings() any {
+// kubeletConfiguration returns the configuration of the agent as a KubeletConfiguration, which people and tools read at /configz.
+// Fields without a meaning here are left out.
+func (a *Agent) kubeletConfiguration() any {
 	swap := "NoSwap"
 	if a.Swap {
 		swap = "LimitedSwap"
@@ -28,27 +28,32 @@ func (a *Agent) settings() any {
 		"kind": "KubeletConfiguration", "apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"enableServer": true, "address": "0.0.0.0", "port": a.Port, "rotateCertificates": true, "serverTLSBootstrap": true,
 		"authentication": map[string]any{
-			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true, "cacheTTL": "2m0s"}, "x509": map[string]any{},
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true, "cacheTTL": "2m0s"},
+			"x509": map[string]any{},
 		},
-		"authorization": map[string]any{"mode": "Webhook", "webhook": map[string]any{"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"}},
+		"authorization": map[string]any{"mode": "Webhook",
+			"webhook": map[string]any{"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"}},
 		"syncFrequency": "0s", "nodeStatusUpdateFrequency": "10s", "nodeStatusReportFrequency": "5m0s", "nodeLeaseDurationSeconds": 40,
-		"clusterDomain": a.DNS.Domain, "clusterDNS": texts(a.DNS.Servers), "resolvConf": a.DNS.ResolvConf,
+		"clusterDomain": a.DNS.Domain, "clusterDNS": stringsOf(a.DNS.Servers), "resolvConf": a.DNS.ResolvConf,
 		"maxPods": cmp.Or(a.MaxPods, 110), "podPidsLimit": cmp.Or(a.PodPids, -1), "nodeStatusMaxImages": cmp.Or(a.MaxImages, 50),
 		"cgroupRoot": cgroup.RootFor(a.Dir), "cgroupDriver": string(cmp.Or(a.Driver, cgroup.Cgroupfs)), "cgroupsPerQOS": true,
-		"enforceNodeAllocatable": []string{"pods"}, "failCgroupV1": false, "failSwapOn": false, "memorySwap": map[string]any{"swapBehavior": swap},
+		"enforceNodeAllocatable": []string{"pods"}, "failCgroupV1": false, "failSwapOn": false,
+		"memorySwap":  map[string]any{"swapBehavior": swap},
 		"cpuCFSQuota": true, "cpuCFSQuotaPeriod": "100ms", "seccompDefault": a.SeccompDefault,
-		"serializeImagePulls": false, "maxParallelImagePulls": cmp.Or(a.Pulls, parallelPulls),
-		"imagePullCredentialsVerificationPolicy": string(cmp.Or(a.Verify, image.NeverVerifyPreloadedImages)),
-		"containerLogMaxSize":                    quantity(cmp.Or(a.LogSize, logs.DefaultMaxSize)), "containerLogMaxFiles": cmp.Or(a.LogFiles, logs.DefaultMaxFiles),
+		"serializeImagePulls": false, "maxParallelImagePulls": cmp.Or(a.ParallelPulls, parallelPulls),
+		"imagePullCredentialsVerificationPolicy":    string(cmp.Or(a.Verify, image.NeverVerifyPreloadedImages)),
+		"containerLogMaxSize":                       quantity(cmp.Or(a.LogSize, logs.DefaultMaxSize)),
+		"containerLogMaxFiles":                      cmp.Or(a.LogFiles, logs.DefaultMaxFiles),
 		"configMapAndSecretChangeDetectionStrategy": "Watch", "enableControllerAttachDetach": true, "registerNode": true,
 		"evictionHard": a.Eviction.Hard, "evictionPressureTransitionPeriod": "5m0s", "mergeDefaultEvictionSettings": false,
 		"containerRuntimeEndpoint": "unix://" + a.socket(), "podLogsDir": a.podLogs(), "localStorageCapacityIsolation": true,
 		"enableDebuggingHandlers": true, "enableProfilingHandler": false, "enableDebugFlagsHandler": false, "enableSystemLogHandler": false,
 	}
-	keep := keepImages(a.Config)
+	keep := imageGCSettings(a.Config)
 	out["imageGCHighThresholdPercent"], out["imageGCLowThresholdPercent"] = keep.High, keep.Low
 	out["imageMinimumGCAge"] = keep.Min.String()
-	for name, value := range map[string]string{"staticPodPath": a.StaticPods, "staticPodURL": a.StaticURL, "providerID": a.ProviderID, "reservedSystemCPUs": a.Align.ReservedCPUs.String()} {
+	for name, value := range map[string]string{"staticPodPath": a.StaticPods, "staticPodURL": a.StaticURL, "providerID": a.ProviderID,
+		"reservedSystemCPUs": a.ResourceManagers.ReservedCPUs.String()} {
 		if value != "" {
 			out[name] = value
 		}
@@ -63,7 +68,8 @@ func (a *Agent) settings() any {
 			out[name] = m
 		}
 	}
-	for name, list := range map[string][]string{"allowedUnsafeSysctls": a.UnsafeSysctls, "preloadedImagesVerificationAllowlist": a.AllowedImages} {
+	for name, list := range map[string][]string{"allowedUnsafeSysctls": a.UnsafeSysctls,
+		"preloadedImagesVerificationAllowlist": a.AllowedImages} {
 		if len(list) > 0 {
 			out[name] = list
 		}
@@ -77,9 +83,10 @@ func (a *Agent) settings() any {
 }
 
 func (a *Agent) alignSettings() map[string]any {
-	c := &a.Align
+	c := &a.ResourceManagers
 	out := map[string]any{
-		"cpuManagerPolicy": cmp.Or(c.CPUs, "none"), "cpuManagerReconcilePeriod": moveEvery.String(), "memoryManagerPolicy": cmp.Or(c.Memory, "None"),
+		"cpuManagerPolicy": cmp.Or(c.CPUs, "none"), "cpuManagerReconcilePeriod": cpuReconcilePeriod.String(),
+		"memoryManagerPolicy":   cmp.Or(c.Memory, "None"),
 		"topologyManagerPolicy": cmp.Or(c.Policy, topology.None), "topologyManagerScope": "container",
 	}
 	if c.WholePod {
@@ -115,7 +122,7 @@ func (a *Agent) shutdownSettings() map[string]any {
 		sum, last = sum+p.Seconds, p.Seconds
 		all = append(all, map[string]any{"priority": p.Priority, "shutdownGracePeriodSeconds": p.Seconds})
 	}
-	if shutdown.Plain(a.shutdown.Periods) {
+	if shutdown.IsTwoPeriods(a.shutdown.Periods) {
 		return map[string]any{"shutdownGracePeriod": seconds(sum), "shutdownGracePeriodCriticalPods": seconds(last)}
 	}
 	return map[string]any{"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s", "shutdownGracePeriodByPodPriority": all}
@@ -133,7 +140,7 @@ func amounts(list corev1.ResourceList) map[string]string {
 	return out
 }
 
-func texts[T interface{ String() string }](all []T) []string {
+func stringsOf[T interface{ String() string }](all []T) []string {
 	out := make([]string, 0, len(all))
 	for _, x := range all {
 		out = append(out, x.String())

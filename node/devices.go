@@ -13,106 +13,108 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/node/clock"
+	"proa.dev/internal/wait"
 	"proa.dev/node/cri"
-	"proa.dev/node/device"
+	"proa.dev/node/deviceplugin"
 	"proa.dev/node/dra"
 	"proa.dev/node/nodestatus"
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 	"proa.dev/node/pod"
 )
 
-// openDevices makes the parts that give Pods devices, and processors and memory of their own.
+// openDevices makes the managers of device plugins, of dynamic resource allocation, and of the CPU and memory topology.
 func (a *Agent) openDevices() (err error) {
-	if a.align.machine, err = a.Align.machine(); err != nil {
+	if a.machine, err = a.ResourceManagers.machine(); err != nil {
 		return err
 	}
 	if err := a.reserveCPUs(); err != nil {
 		return err
 	}
-	a.devices, err = device.New(device.Config{
-		Dir: filepath.Join(a.Dir, "device-plugins"), Nodes: a.align.machine.Nodes(), Lives: a.lives, Log: a.Log,
-		Changed: func() { a.node.Poke() },
-		Health:  a.wake,
+	a.devices, err = deviceplugin.New(deviceplugin.Config{
+		Dir: filepath.Join(a.Dir, "device-plugins"), Nodes: a.machine.Nodes(), IsLive: a.mayNeedDevices, Log: a.Log,
+		Changed:       a.refreshNode,
+		HealthChanged: a.wakePods,
 	})
 	if err != nil {
 		return err
 	}
-	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Node: a.Name, Cluster: a.Client, Health: a.wake, Log: a.Log}); err != nil {
+	if a.claims, err = dra.New(dra.Config{Dir: a.Dir, Node: a.Name, Cluster: a.Client, HealthChanged: a.wakePods, Log: a.Log}); err != nil {
 		return err
 	}
 	return a.openTopology()
 }
 
-// wake lets the workers of Pods look again.
-func (a *Agent) wake(all []types.UID) {
-	for _, uid := range all {
-		a.pods.Wake(uid)
-	}
-}
-
-// counts are the resources of plugins, for the status of the node.
-func (a *Agent) counts() (d nodestatus.Devices) {
+// deviceCounts returns the extended resources of device plugins, for the status of the node.
+func (a *Agent) deviceCounts() (d nodestatus.Devices) {
 	d.Capacity, d.Allocatable, d.Removed, d.Reset = a.devices.Counts()
 	return d
 }
 
-// lives says that a Pod may still need what it has: it is here, or about to be, or not all sources have told of their Pods.
-func (a *Agent) lives(uid types.UID) bool {
-	_, here := a.pods.Find(uid)
-	entering, _ := a.entering.Load().(types.UID)
-	return here || uid == entering || !a.complete.Load()
+// mayNeedDevices reports whether a Pod may still need its devices: it is on this node, or is being admitted, or the sources have
+// not listed all their Pods yet.
+func (a *Agent) mayNeedDevices(uid types.UID) bool {
+	entering, _ := a.admitting.Load().(types.UID)
+	return a.isHere(uid) || uid == entering || !a.sourcesComplete.Load()
 }
 
-// settled takes back what Pods had that went away while nobody looked. A driver may be away just then; it is asked again.
-func (a *Agent) settled(ctx context.Context) {
-	if err := a.topology.Keep(a.lives); err != nil {
+// releaseStale releases what Pods have held that disappeared while no agent ran. A driver that cannot be reached is tried
+// again.
+func (a *Agent) releaseStale(ctx context.Context) {
+	if err := a.topology.ReleaseStale(a.mayNeedDevices); err != nil {
 		a.Log.ErrorContext(ctx, "what Pods had that are gone cannot be taken back", "err", err)
 	}
 	for {
-		err := a.claims.Keep(ctx, a.lives)
+		err := a.claims.UnprepareStale(ctx, a.mayNeedDevices)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		a.Log.WarnContext(ctx, "the claims of Pods that are gone cannot be put away; it is tried again", "err", err)
-		if !clock.Sleep(ctx, time.Minute) {
+		a.Log.WarnContext(ctx, "the claims of Pods that are gone cannot be put away; retrying", "err", err)
+		if wait.Sleep(ctx, time.Minute) != nil {
 			return
 		}
 	}
 }
 
-// plugins lets drivers of storage and devices register themselves, once the Node is there to tell of them.
-func (a *Agent) plugins(ctx context.Context) error {
-	if err := a.registered(ctx); err != nil {
+// runPluginRegistry runs the registration of CSI drivers, device plugins and DRA drivers, which publish themselves in the Node
+// object and therefore need it to exist.
+func (a *Agent) runPluginRegistry(ctx context.Context) error {
+	if err := a.waitRegistered(ctx); err != nil {
 		return err
 	}
-	if err := a.drivers.Announce(ctx); err != nil {
+	if err := a.drivers.CreateCSINode(ctx); err != nil {
 		return err
 	}
 	defer a.drivers.Close()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	r := plugin.Registry{Dir: filepath.Join(a.Dir, "plugins_registry"), Log: a.Log, Handlers: map[string]plugin.Handler{
-		plugin.Storage: a.drivers, plugin.Devices: a.devices.Registering(ctx, &wg), plugin.Claims: a.claims,
-	}}
+	r := pluginregistration.Registry{Dir: filepath.Join(a.Dir, "plugins_registry"), Log: a.Log,
+		Handlers: map[string]pluginregistration.Handler{
+			pluginregistration.Storage: a.drivers, pluginregistration.Devices: a.devices.Handler(ctx, &wg),
+			pluginregistration.Claims: a.claims,
+		}}
 	return r.Run(ctx)
 }
 
-// serveResources tells others on this machine what containers have.
-func (a *Agent) serveResources(ctx context.Context) error {
-	return device.ServeResources(ctx, device.Answers{
-		Socket: filepath.Join(a.Dir, "pod-resources", "kubelet.sock"), Pods: a.active, Devices: a.devices, Topology: a.topology, Claims: a.claims.Resources,
+// servePodResources serves the PodResources API, by which monitoring agents on this machine learn which devices containers
+// have.
+func (a *Agent) servePodResources(ctx context.Context) error {
+	return deviceplugin.ServeResources(ctx, deviceplugin.PodResources{
+		Socket: filepath.Join(a.Dir, "pod-resources", "kubelet.sock"), Pods: a.activePods, Devices: a.devices, Topology: a.topology,
+		Claims: a.claims.Resources,
 	})
 }
 
-// grants is what Pods get beside what everybody has; it is the pod.Devices of the agent.
-type grants struct{ *Agent }
+// podDevices gives Pods their devices, CPUs and memory; it implements pod.Devices.
+type podDevices struct{ *Agent }
 
-// Prepare readies what a Pod has by claims.
-func (g grants) Prepare(ctx context.Context, p *corev1.Pod) error { return g.claims.Prepare(ctx, p) }
+// Prepare prepares the resource claims of a Pod.
+func (g podDevices) Prepare(ctx context.Context, p *corev1.Pod) error {
+	return g.claims.Prepare(ctx, p)
+}
 
-// Grant adds the devices of a container to its run. What its spec says counts more than what a plugin says.
-func (g grants) Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container, r *pod.Run) error {
+// Grant adds the devices of a container to its run. Environment variables, mounts and devices of the spec take
+// precedence over those of a plugin.
+func (g podDevices) Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container, r *pod.Run) error {
 	names, err := g.claims.CDI(p, c)
 	if err != nil {
 		return err
@@ -122,11 +124,11 @@ func (g grants) Grant(ctx context.Context, p *corev1.Pod, c *corev1.Container, r
 	if err != nil || d == nil {
 		return err
 	}
-	add(r, d)
+	addGrant(r, d)
 	return nil
 }
 
-func add(r *pod.Run, d *device.Grant) {
+func addGrant(r *pod.Run, d *deviceplugin.Grant) {
 	var env []*cri.KeyValue
 	for _, name := range slices.Sorted(maps.Keys(d.Env)) {
 		if !slices.ContainsFunc(r.Env, func(x *cri.KeyValue) bool { return x.Key == name }) {
@@ -149,26 +151,26 @@ func add(r *pod.Run, d *device.Grant) {
 			r.CDI = append(r.CDI, name)
 		}
 	}
-	r.Notes = d.Annotations
+	r.Annotations = d.Annotations
 }
 
-// Holds says that a Pod has something to give back.
-func (g grants) Holds(uid types.UID) bool {
+// Holds reports whether a Pod holds devices, claims, CPUs or memory that must be released.
+func (g podDevices) Holds(uid types.UID) bool {
 	return g.claims.Uses(uid) || g.Agent.devices.Has(uid) || g.topology.Has(uid)
 }
 
-// Release takes everything back. What is by claims goes first: a driver that cannot be asked keeps the Pod here.
-func (g grants) Release(ctx context.Context, uid types.UID) error {
+// Release releases all of them. Claims are unprepared first: a driver that cannot be reached keeps the Pod on the node.
+func (g podDevices) Release(ctx context.Context, uid types.UID) error {
 	if err := g.claims.Unprepare(ctx, uid); err != nil {
 		return err
 	}
-	if err := errors.Join(g.Agent.devices.Forget(uid), g.topology.Forget(uid)); err != nil {
+	if err := errors.Join(g.Agent.devices.Release(uid), g.topology.Release(uid)); err != nil {
 		return fmt.Errorf("take back what a Pod had: %w", err)
 	}
 	return nil
 }
 
-// Health is how the devices of a container are.
-func (g grants) Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
+// Health returns the health of a container's devices.
+func (g podDevices) Health(p *corev1.Pod, c *corev1.Container) []corev1.ResourceStatus {
 	return append(g.Agent.devices.Status(p.UID, c.Name), g.claims.Status(p, c)...)
 }

@@ -20,10 +20,10 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// gpus is a device plugin as somebody would write it.
+// gpus is a device plugin.
 type gpus struct {
 	plugins.UnimplementedDevicePluginServer
 	list chan []*plugins.Device
@@ -57,7 +57,7 @@ func (g *gpus) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins
 	}}}, nil
 }
 
-// register brings the plugin to an agent, and tells of devices that are well or, with a bar, not.
+// register registers the plugin with an agent, with healthy devices or, after a bar, unhealthy ones.
 func (g *gpus) register(r *room, ids ...string) {
 	r.Helper()
 	dir := filepath.Join(r.config.Dir, "device-plugins")
@@ -121,7 +121,7 @@ func dial(r *room, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// cdi tells the runtime of devices that it gives itself: each leaves its name in the environment.
+// cdi writes CDI specs for the runtime: each device sets a variable of the environment.
 func cdi(t *testing.T, kind string, names ...string) {
 	t.Helper()
 	const dir = "/var/run/cdi"
@@ -161,7 +161,7 @@ func health(p *corev1.Pod) string {
 	return strings.Join(out, ", ")
 }
 
-// TestDevicePlugins gives the devices of a plugin to containers, over restarts of the agent and of the plugin.
+// TestDevicePlugins allocates the devices of a plugin to containers, across restarts of the agent and of the plugin.
 func TestDevicePlugins(t *testing.T) {
 	cdi(t, "test.proa.dev/gpu", "g1", "g2")
 	r := newRoom(t, nil)
@@ -207,7 +207,7 @@ func TestDevicePlugins(t *testing.T) {
 	g.tell(r, "-g1", "g2")
 	r.await("one", "shows that its device is broken", func(p *corev1.Pod) bool { return health(p) == "test.proa.dev/gpu g1 Unhealthy" })
 
-	// Another agent goes on: the container stays, and its device is still its own.
+	// After a restart of the agent the container keeps running, and keeps its device.
 	r.restart()
 	g.register(r, "g1", "g2")
 	same := r.await("one", "shows that its device is well", func(p *corev1.Pod) bool { return health(p) == "test.proa.dev/gpu g1 Healthy" })
@@ -224,7 +224,7 @@ func TestDevicePlugins(t *testing.T) {
 	r.expect("three", "env GPU=g1,g2\n")
 }
 
-// cards is a DRA driver as somebody would write it.
+// cards is a DRA driver.
 type cards struct {
 	drivers.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
@@ -233,15 +233,18 @@ type cards struct {
 }
 
 func (c *cards) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: "cards.proa.dev", Endpoint: c.socket, SupportedVersions: []string{drivers.DRAPluginService}}, nil
+	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: "cards.proa.dev", Endpoint: c.socket,
+		SupportedVersions: []string{drivers.DRAPluginService}}, nil
 }
 
-func (c *cards) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (c *cards) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse,
+	error) {
 	c.calls <- fmt.Sprintf("registered %t", s.PluginRegistered)
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func (c *cards) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse, error) {
+func (c *cards) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
+	error) {
 	out := &drivers.NodePrepareResourcesResponse{Claims: map[string]*drivers.NodePrepareResourceResponse{}}
 	for _, claim := range r.Claims {
 		c.calls <- "prepare"
@@ -252,7 +255,8 @@ func (c *cards) NodePrepareResources(_ context.Context, r *drivers.NodePrepareRe
 	return out, nil
 }
 
-func (c *cards) NodeUnprepareResources(_ context.Context, r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
+func (c *cards) NodeUnprepareResources(_ context.Context,
+	r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
 	out := &drivers.NodeUnprepareResourcesResponse{Claims: map[string]*drivers.NodeUnprepareResourceResponse{}}
 	for _, claim := range r.Claims {
 		c.calls <- "unprepare"
@@ -261,7 +265,7 @@ func (c *cards) NodeUnprepareResources(_ context.Context, r *drivers.NodeUnprepa
 	return out, nil
 }
 
-// TestClaims gives a device to a Pod by a claim that the scheduler has answered.
+// TestClaims gives a device to a Pod by a claim that has been allocated.
 func TestClaims(t *testing.T) {
 	cdi(t, "test.proa.dev/card", "k1")
 	r := newRoom(t, nil)
@@ -281,7 +285,8 @@ func TestClaims(t *testing.T) {
 		})
 	}
 	serve(r, c.socket, func(s *grpc.Server) { drivers.RegisterDRAPluginServer(s, c) })
-	serve(r, filepath.Join(r.config.Dir, "plugins_registry", "cards.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, c) })
+	serve(r, filepath.Join(r.config.Dir, "plugins_registry", "cards.sock"),
+		func(s *grpc.Server) { registration.RegisterRegistrationServer(s, c) })
 	call("registered true")
 	create(r, gr.DeviceClasses, &resourcev1.DeviceClass{}, `metadata: {name: cards}`)
 	publish := func() {

@@ -7,48 +7,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"proa.dev/node/evict"
+	"proa.dev/node/eviction"
 	"proa.dev/node/stats"
 )
 
-// openEviction makes the part that keeps the node from running short.
+// openEviction makes the eviction manager.
 func (a *Agent) openEviction(recorder podEvents) {
-	a.evictor = evict.New(evict.Config{
+	a.evictor = eviction.New(eviction.Config{
 		Thresholds: a.thresholds,
-		Look:       func(ctx context.Context) (*statsv1.Summary, error) { return a.stats.Summary(ctx, stats.Whole) },
-		Layout:     func(context.Context) (evict.Layout, error) { return evict.Layout{}, nil },
-		Pods:       a.active, Evict: a.pods.End, Gone: a.gone, FreeImages: a.collector.DeleteUnused,
-		Events: recorder, TellNode: a.noteNode, Changed: func() { a.node.Poke() }, Log: a.Log,
+		Measure:    func(ctx context.Context) (*statsv1.Summary, error) { return a.stats.Summary(ctx, stats.Whole) },
+		Layout:     func(context.Context) (eviction.Layout, error) { return eviction.Layout{}, nil },
+		Pods:       a.activePods, Evict: a.pods.End, HasEnded: a.hasEnded, FreeImages: a.collector.DeleteUnused,
+		Events: recorder, RecordNodeEvent: a.recordNodeEvent, Changed: a.refreshNode, Metrics: a.counts, Log: a.Log,
 	})
 }
 
-// evicting is what eviction keeps free of a capacity.
-func (a *Agent) evicting(capacity corev1.ResourceList) corev1.ResourceList {
-	return evict.Reserved(a.thresholds, capacity)
+// evictionReserve returns how much of a capacity the hard eviction thresholds keep free.
+func (a *Agent) evictionReserve(capacity corev1.ResourceList) corev1.ResourceList {
+	return eviction.Reserved(a.thresholds, capacity)
 }
 
-// pressure are the conditions under which the node runs short of something.
-func (a *Agent) pressure() (out []corev1.NodeConditionType) {
+// pressures returns the pressure conditions that the node has.
+func (a *Agent) pressures() (out []corev1.NodeConditionType) {
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-		if a.evictor.Pressed(t) {
+		if a.hasPressure(t) {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// active are the Pods that run or are about to.
-func (a *Agent) active() (out []*corev1.Pod) {
+// activePods returns the Pods that run or are about to.
+func (a *Agent) activePods() (out []*corev1.Pod) {
 	for _, x := range a.pods.Pods() {
-		if !over(x.Pod) && !x.Ended {
+		if !isTerminal(x.Pod) && !x.Ended {
 			out = append(out, x.Pod)
 		}
 	}
 	return out
 }
 
-// gone says that nothing of a Pod runs any more.
-func (a *Agent) gone(uid types.UID) bool {
+// hasEnded reports whether no container of a Pod runs any more.
+func (a *Agent) hasEnded(uid types.UID) bool {
 	x, here := a.pods.Find(uid)
-	return !here || over(x.Pod)
+	return !here || isTerminal(x.Pod)
 }

@@ -2,5 +2,5 @@ package node
 
 import "context"
 
-// GoDown does what happens when the machine goes down.
+// GoDown simulates a shutdown of the machine.
 func (a *Agent) GoDown(ctx context.Context) { a.shutdown.Begin(ctx) }

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 )
 
-// folders makes the folder of a node, and those in it that others must not look into. Processes of Pods with users of their own
-// pass through the first one on their way to their root, so anybody may; what is in it is protected by itself.
-func folders(dir string) error {
+// makeFolders makes the data folder of a node, and the folders in it that other users must not read. Processes of Pods with
+// user namespaces reach their root file system through the data folder, so everybody may enter it; what it contains has
+// its own permissions.
+func makeFolders(dir string) error {
 	for _, name := range []string{"pods", "logs", "plugins"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
 			return err
@@ -18,7 +19,7 @@ func folders(dir string) error {
 			return err
 		}
 	}
-	// It has passwords, and somebody else has written it.
+	// The file contains registry passwords, and was written by another program.
 	if err := os.Chmod(filepath.Join(dir, "config.json"), 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

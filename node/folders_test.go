@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFolders: whoever may pass through the folder of a node finds nothing in it to read.
+// TestFolders holds that a user who may enter the data folder of a node can read nothing in it.
 func TestFolders(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "node")
 	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o755); err != nil {
@@ -15,7 +15,7 @@ func TestFolders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := folders(dir); err != nil {
+	if err := makeFolders(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]os.FileMode{"": 0o711, "pods": 0o750, "logs": 0o750, "plugins": 0o750, "config.json": 0o600} {

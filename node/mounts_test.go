@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/runtime"
@@ -74,7 +74,7 @@ func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
 		t.Skipf("nothing can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := mounts.Clear(disk); err != nil {
+		if err := mounts.UnmountAll(disk); err != nil {
 			t.Error(err)
 		}
 	})
@@ -84,7 +84,7 @@ func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
 	dir := filepath.Join(disk, "node")
 	_, err := node.Start(t.Context(), node.Config{
 		Config: nodestatus.Config{Name: "a"}, Dir: dir, Log: slog.New(slog.DiscardHandler),
-		Own: runtime.Config{DataDir: filepath.Join(dir, "runtime"), BinDir: filepath.Join(disk, "nothing")},
+		OwnRuntime: runtime.Config{DataDir: filepath.Join(dir, "runtime"), BinDir: filepath.Join(disk, "nothing")},
 	})
 	if err == nil || !strings.Contains(err.Error(), "container runtime") {
 		t.Errorf("without a runtime: %v", err)

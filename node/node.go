@@ -1,14 +1,13 @@
-// Package node is hop 11 of 12: the agent of a node. It makes the Pods that are bound to the node run, over a container
-// runtime, and says what becomes of them. Its parts stand side by side: pod has the workers; container, image, volume and
-// cgroup bring what a container needs; probe and hook ask it how it is; self speaks for the machine; serve lets others
-// look in. This file puts them together.
+// Package node is hop 11 of 12: the agent of a node, which plays the kubelet's part. It makes the Pods that are bound to
+// the node run, over a container runtime, and reports their status. Its parts are packages below this one: podsource lists
+// the Pods of the node, pod has one worker for each; container, image, volume and cgroup make what a container needs; probe
+// and lifecyclehook call its handlers; nodestatus maintains the Node object; kubeletapi serves logs, exec and statistics.
+// This package only builds the parts and connects them.
 package node
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,247 +24,167 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
-	"proa.dev/kinds/gr"
-	"proa.dev/node/admit"
+	"proa.dev/internal/wait"
+	"proa.dev/node/admission"
+	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
 	"proa.dev/node/csi"
-	"proa.dev/node/device"
+	"proa.dev/node/deviceplugin"
 	"proa.dev/node/dra"
-	"proa.dev/node/evict"
-	"proa.dev/node/hook"
+	"proa.dev/node/eviction"
 	"proa.dev/node/image"
-	"proa.dev/node/interruption"
+	"proa.dev/node/kubeletapi"
 	"proa.dev/node/logs"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/objects"
 	"proa.dev/node/pod"
+	"proa.dev/node/podsource"
+	"proa.dev/node/podstate"
 	"proa.dev/node/probe"
 	"proa.dev/node/runtime"
-	"proa.dev/node/serve"
 	"proa.dev/node/shutdown"
-	"proa.dev/node/source"
 	"proa.dev/node/stats"
 	"proa.dev/node/topology"
 	"proa.dev/node/volume"
-	"proa.dev/node/volume/mounts"
 )
 
-// parallelPulls is how many images are pulled at a time.
+// parallelPulls is how many images are pulled at a time by default.
 const parallelPulls = 5
 
-// Verify is when Pods must show a login for an image that is here; see image.Verify.
+// Verify says when a Pod must have credentials for an image that is on the node already; see image.Verify.
 type Verify = image.Verify
 
-// Config is what an agent is told.
+// Config configures an agent.
 type Config struct {
 	nodestatus.Config
-	// Client speaks to the cluster as this node.
+	// Client speaks to the API as this node.
 	Client client.Client
-	// Dir has everything the agent keeps.
+	// Dir is the data folder of the node.
 	Dir string
-	// Runtime is the socket of a runtime that somebody else runs; empty starts an own one, as Own says.
-	Runtime string
-	Own     runtime.Config
-	Driver  cgroup.Driver
-	DNS     container.DNS
-	PodPids int64
-	// Users are the ids that Pods with user namespaces get.
+	// Runtime is the CRI socket of a container runtime that another program runs. If it is empty, the agent starts a containerd
+	// of its own, as Own says.
+	Runtime    string
+	OwnRuntime runtime.Config
+	Driver     cgroup.Driver
+	DNS        container.DNS
+	PodPids    int64
+	// Users are the user ids that Pods with user namespaces get.
 	Users container.Users
-	// Logins is a configuration of programs that know logins for registries, LoginsBin their folder; empty for none.
-	Logins, LoginsBin string
-	// Verify says when a Pod must show that it could pull an image that is here, AllowedImages for which ones never.
+	// CredentialProviders is the configuration file of credential provider plugins, CredentialProviderBin the folder of
+	// their programs; empty for none.
+	CredentialProviders, CredentialProviderBin string
+	// Verify says when a Pod must show that it could pull an image that is on the node already, AllowedImages for which images
+	// never.
 	Verify        Verify
 	AllowedImages []string
-	// ImageHigh and ImageLow are how full the disk may be, in percent, before unused images go, and after.
+	// ImageHigh and ImageLow are the disk usages, in percent, at which the garbage collection of images begins and ends.
 	ImageHigh, ImageLow int
-	Eviction            evict.Settings
-	Align               Align
-	// Shutdown is how long Pods have when the machine goes down, by their priority; none leaves them to the machine.
+	Eviction            eviction.Settings
+	ResourceManagers    ResourceManagers
+	// Shutdown says how long Pods have to terminate when the machine shuts down, by their priority; if it is empty, they are not
+	// terminated by the agent.
 	Shutdown []shutdown.Period
-	// Images has archives of images that are loaded at the start.
+	// Images is a folder of image archives that are imported at the start.
 	Images string
-	// Pulls is how many images are pulled at a time, 0 for the usual number.
-	Pulls int
-	// LogSize and LogFiles bound the log of a container, in bytes and files; 0 for the usual ones.
+	// ParallelPulls is how many images are pulled at a time, 0 for the default.
+	ParallelPulls int
+	// LogSize and LogFiles bound the log of a container, in bytes and files; 0 for the default.
 	LogSize  int64
 	LogFiles int
-	// SeccompDefault gives containers that name no seccomp profile that of the runtime; Swap lets burstable Pods use swap.
+	// SeccompDefault gives the runtime's seccomp profile to containers that name none; Swap lets Burstable Pods use swap.
 	SeccompDefault, Swap bool
-	// StaticPods is a folder of manifests, StaticURL an address of one; empty for none.
+	// StaticPods is a folder of manifests of static Pods, StaticURL the address of one; empty for none.
 	StaticPods, StaticURL string
-	// UnsafeSysctls may be set by Pods beside the safe ones.
+	// UnsafeSysctls may be set by Pods in addition to the safe ones.
 	UnsafeSysctls []string
-	// Issue makes the certificate with which the agent serves.
+	// Issue issues the serving certificate of the agent.
 	Issue     nodestatus.Issuer
 	ClientCAs func() *x509.CertPool
-	// Record keeps what the starts of Pods spent at this hop; nil for nobody.
+	// Record keeps how long the steps of a Pod's start took at this hop; it may be nil.
 	Record func(hop.Record)
-	// Numbers are those of other parts of the node, which /metrics has too; nil for none.
-	Numbers prometheus.Collector
-	// Checks are of other parts of the node, without which it is not ready.
+	// Metrics are metrics of other parts of the node, which /metrics includes; it may be nil.
+	Metrics prometheus.Collector
+	// Checks are health checks of other parts of the node: while one fails, the node is not ready.
 	Checks []nodestatus.Check
 	Log    *slog.Logger
 }
 
-// Agent is a running node.
+// Agent is the agent of a node. Its parts are grouped by what they are for.
 type Agent struct {
 	Config
-	own        *runtime.Runtime // nil where somebody else runs it
-	cri        *cri.Client
-	name       string // of the runtime
-	groups     *cgroup.Tree
-	refs       *objects.Refs
+	runtimeParts
+	hostParts
+	resourceParts
+	podParts
+	nodeParts
+	serverParts
+}
+
+// runtimeParts are the container runtime.
+type runtimeParts struct {
+	own  *runtime.Runtime // nil if another program runs the runtime
+	cri  *cri.Client
+	name string // of the runtime, such as containerd
+}
+
+// hostParts are what the agent knows of the machine and configures on it.
+type hostParts struct {
+	host     cgroup.Host
+	groups   *cgroup.Tree
+	policy   cgroup.Policy
+	limits   container.Limits
+	sysctls  admission.Sysctls
+	apparmor error // why the machine cannot enforce AppArmor profiles, nil if it can
+}
+
+// resourceParts allocate devices, CPUs and memory to Pods.
+type resourceParts struct {
+	machine     *topology.Machine
+	devices     *deviceplugin.Manager
+	claims      *dra.Manager
+	topology    *topology.Manager
+	cpusChanged wait.Signal // containers must move to other CPUs
+}
+
+// podParts run the Pods.
+type podParts struct {
+	source          *podsource.Source
+	refs            *objects.Refs
+	images          *image.Images
+	drivers         *csi.Drivers
+	volumes         *volume.Volumes
+	prober          *probe.Prober
+	pods            *pod.Manager
+	admitting       atomic.Value // the UID of the Pod that is being admitted
+	sourcesComplete atomic.Bool  // the sources have listed all their Pods
+}
+
+// nodeParts report on the node as a whole and keep it from running out of resources.
+type nodeParts struct {
 	node       *nodestatus.Node
-	prober     *probe.Prober
-	pods       *pod.Manager
-	drivers    *csi.Drivers
-	volumes    *volume.Volumes
-	source     *source.Source
+	events     *client.Recorder
+	thresholds []eviction.Threshold
+	evictor    *eviction.Manager
 	collector  *image.Collector
 	stats      *stats.Stats
-	evictor    *evict.Manager
-	thresholds []evict.Threshold
-	server     *serve.Server
-	listener   net.Listener
-	cert       *nodestatus.Certificate
-	notify     *logs.Notify
-	apparmor   error // why the machine cannot enforce its profiles, nil if it can
-	sysctls    admit.Sysctls
-	events     *client.Recorder
-	devices    *device.Manager
-	claims     *dra.Manager
-	topology   *topology.Manager
-	align      aligned
-	limits     container.Limits
 	shutdown   *shutdown.Manager
-	entering   atomic.Value // the UID of the Pod that is being admitted
-	complete   atomic.Bool  // the sources have told of all Pods
+	counts     *agentmetrics.Metrics // what the parts of the agent count
 }
 
-// Start brings up the runtime and puts the agent together. Nothing happens to Pods before Run.
-func Start(ctx context.Context, c Config) (_ *Agent, err error) {
-	a := &Agent{Config: c, events: client.NewRecorder(c.Client, "kubelet", c.Log).On(c.Name), align: aligned{changed: make(chan struct{}, 1)}}
-	if err := folders(c.Dir); err != nil {
-		return nil, fmt.Errorf("make the folder of the node: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			a.close()
-		}
-	}()
-	shared, err := a.share()
-	if err != nil {
-		return nil, err
-	}
-	if err := a.connect(ctx); err != nil {
-		if shared { // nothing runs that needs it
-			err = errors.Join(err, mounts.Unshare(a.Dir))
-		}
-		return nil, err
-	}
-	host, err := cgroup.Find()
-	if err != nil {
-		return nil, err
-	}
-	policy := cgroup.Policy{PodPids: c.PodPids, Exclusive: a.exclusive}
-	a.groups = cgroup.New(cgroup.Config{Host: host, Driver: c.Driver, Root: cgroup.RootFor(c.Dir), Policy: policy, Units: cgroup.FindUnits(), Log: c.Log})
-	a.refs = objects.New(c.Client, c.Log)
-	if a.thresholds, err = evict.Parse(c.Eviction); err != nil {
-		return nil, fmt.Errorf("eviction: %w", err)
-	}
-	if a.sysctls, err = admit.NewSysctls(kernel(), c.UnsafeSysctls); err != nil {
-		return nil, err
-	}
-	a.apparmor = admit.HostAppArmor()
-	if err := a.openDevices(); err != nil {
-		return nil, err
-	}
-	a.openShutdown()
-	if err := a.listen(); err != nil {
-		return nil, err
-	}
-	if a.node, err = nodestatus.New(c.Client, a.Config.Config, nodestatus.Parts{
-		Runtime: nodestatus.OfCRI(a.cri), Events: a.events, Pressed: func(t corev1.NodeConditionType) bool { return a.evictor.Pressed(t) },
-		Evicting: a.evicting, Devices: a.counts, ShuttingDown: a.shutdown.Status, Moved: func() { a.cert.Poke() },
-		Volumes: func() ([]corev1.UniqueVolumeName, bool) { return a.volumes.InUse(), true }, Checks: c.Checks,
-	}, c.Log); err != nil {
-		return nil, err
-	}
-	services, err := c.Client.View(ctx, gr.Services)
-	if err != nil {
-		return nil, err
-	}
-	recorder := podEvents{a.events}
-	machine := (&nodestatus.Host{}).Machine()
-	a.limits = container.Limits{Host: host, Memory: machine.Memory, Swap: machine.Swap, Policy: policy, Swapping: c.Swap, Pin: a.pin}
-	maker, err := container.New(container.Config{
-		Data: c.Dir, Refs: a.refs, Cluster: c.Client, Services: services, Events: recorder, Parent: a.groups.Parent,
-		NodeIPs: a.ips, Allocatable: a.allocatable, DNS: c.DNS, Limits: a.limits,
-		SeccompDefault: c.SeccompDefault,
-		Users:          c.Users, Groups: func(p *corev1.Pod) []int64 { return a.volumes.Groups(p) },
-	})
-	if err != nil {
-		return nil, err
-	}
-	first := func() netip.Addr {
-		if ips := a.ips(); len(ips) > 0 {
-			return ips[0]
-		}
-		return netip.Addr{}
-	}
-	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Events: recorder, Changed: func(uid types.UID) { a.pods.Wake(uid) }, Host: first})
-	plugins, err := a.loginPlugins()
-	if err != nil {
-		return nil, err
-	}
-	images, err := image.New(image.Config{
-		Service: image.OfCRI(a.cri), Secrets: a.refs, Events: recorder, Dir: filepath.Join(c.Dir, "images-pulled"), Parallel: cmp.Or(c.Pulls, parallelPulls), Plugins: plugins, Log: c.Log,
-		Verify: c.Verify, Allowed: c.AllowedImages, Logins: filepath.Join(c.Dir, "config.json"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	a.drivers = csi.New(csi.Config{Dir: c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Events: recorder, Log: c.Log})
-	a.volumes = volume.New(volume.Parts{
-		Drivers: a.drivers,
-		Dir:     c.Dir, Node: c.Name, Client: c.Client, Refs: a.refs, Events: recorder, Images: images, Allocatable: a.allocatable,
-		Recursive: func(*corev1.Pod) bool { return true }, Log: c.Log,
-	})
-	a.source = source.New(source.Config{
-		Node: c.Name, UID: a.uid, Client: c.Client, Folder: c.StaticPods, URL: c.StaticURL, Log: c.Log,
-		Lives: func(uid types.UID) bool { _, here := a.pods.Find(uid); return here },
-	})
-	a.pods = pod.New(pod.Config{
-		Client: a.cri, Runtime: a.name, Maker: maker, Cgroups: a.groups, Probes: a.prober, Hooks: hook.New(a.cri, recorder, first),
-		Images: images, Volumes: a.volumes, Devices: grants{a}, Network: a.node.Network, Shorten: container.Shorten,
-		Events: recorder, Statuses: &statuses{client: c.Client, mirror: a.source.Mirror},
-		Said: container.Said, Expand: container.ExpandPath, Fits: a.fits, HostIPs: a.ips,
-		Interruptions: interruption.In(c.Dir), Booted: booted(),
-		Logs: a.podLogs(), Spent: a.spent, Log: c.Log,
-	})
-	if a.collector, err = image.NewCollector(image.OfCRI(a.cri), images, keepImages(c), a.noteNode, c.Log); err != nil {
-		return nil, err
-	}
-	a.stats = stats.New(stats.Config{
-		Node: c.Name, Pods: a.pods, Groups: a.groups, Counters: host, Runtime: stats.OfCRI(a.cri), Dir: c.Dir, VolumeOf: a.volumes.VolumeOf,
-	})
-	a.openEviction(recorder)
-	if err := a.openDoor(); err != nil {
-		return nil, err
-	}
-	a.refs.OnChange(func(uid types.UID) {
-		a.volumes.Wake(uid)
-		a.pods.Again(uid)
-	})
-	return a, nil
+// serverParts serve the kubelet API.
+type serverParts struct {
+	listener net.Listener
+	cert     *nodestatus.Certificate
+	notify   *logs.Notify
+	server   *kubeletapi.Server
 }
 
-// podLogs is the folder of the logs of all Pods.
+// podLogs returns the folder of the logs of all Pods.
 func (a *Agent) podLogs() string { return filepath.Join(a.Dir, "logs", "pods") }
 
-// socket is where the runtime listens.
+// socket returns the CRI socket of the runtime.
 func (a *Agent) socket() string {
 	if a.own != nil {
 		return a.own.Socket()
@@ -273,44 +192,7 @@ func (a *Agent) socket() string {
 	return strings.TrimPrefix(a.Runtime, "unix://")
 }
 
-// share lets containers and the machine see each other's mounts in the node's folder, also where the machine shares none. What
-// is mounted there already must stay as it is, so it is done before anything is. It returns whether it was done now.
-func (a *Agent) share() (shared bool, err error) {
-	dir, err := filepath.EvalSymlinks(a.Dir)
-	if err != nil {
-		return false, err
-	}
-	table, err := mounts.Table()
-	if err != nil {
-		return false, err
-	}
-	if len(mounts.Under(table, dir)) > 0 {
-		return false, nil
-	}
-	return true, mounts.Share(dir)
-}
-
-// connect reaches the runtime, and starts it if it is the node's own.
-func (a *Agent) connect(ctx context.Context) (err error) {
-	socket := a.Runtime
-	if socket == "" {
-		if a.own, err = runtime.Start(ctx, a.Own, a.Log); err != nil {
-			return fmt.Errorf("start the container runtime: %w", err)
-		}
-		socket = a.own.Socket()
-	}
-	if a.cri, err = cri.Dial(socket); err != nil {
-		return err
-	}
-	version, err := a.cri.Version(ctx, &cri.VersionRequest{})
-	if err != nil {
-		return fmt.Errorf("the container runtime at %s does not answer: %w", socket, err)
-	}
-	a.name = version.RuntimeName
-	return nil
-}
-
-// Run runs Pods until ctx ends. Their containers keep running.
+// Run runs Pods until ctx ends. Containers keep running after that.
 func (a *Agent) Run(ctx context.Context) error {
 	defer a.close()
 	if err := a.groups.Start(nil); err != nil {
@@ -322,37 +204,37 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stop()
 	wg.Go(func() { a.events.Run(ctx) })
 	wg.Go(func() { a.pods.Run(ctx) })
-	wg.Go(func() { a.load(ctx) })
+	wg.Go(func() { a.importImages(ctx) })
 	wg.Go(func() { a.volumes.Run(ctx) })
-	wg.Go(func() { a.keep(ctx, "local-path", a.volumes.KeepLocal) })
-	wg.Go(func() { a.keep(ctx, "plugins", a.plugins) })
-	wg.Go(func() { a.keep(ctx, "devices", a.devices.Run) })
+	wg.Go(func() { a.runPart(ctx, "local-path", a.volumes.RunLocalPath) })
+	wg.Go(func() { a.runPart(ctx, "plugins", a.runPluginRegistry) })
+	wg.Go(func() { a.runPart(ctx, "devices", a.devices.Run) })
 	wg.Go(func() { a.claims.Run(ctx) })
-	wg.Go(func() { a.keep(ctx, "pod-resources", a.serveResources) })
-	wg.Go(func() { a.keepMoving(ctx) })
+	wg.Go(func() { a.runPart(ctx, "pod-resources", a.servePodResources) })
+	wg.Go(func() { a.reconcileCPUSets(ctx) })
 	wg.Go(func() { a.watchShutdown(ctx) })
-	wg.Go(func() { a.follow(ctx) })
+	wg.Go(func() { a.runPodSource(ctx) })
 	wg.Go(func() { a.notify.Run(ctx) })
 	wg.Go(func() {
-		(&logs.Rotator{Writing: writing{a}, MaxSize: a.LogSize, MaxFiles: a.LogFiles, Log: a.Log}).Run(ctx)
+		(&logs.Rotator{Writing: containerLogs{a}, MaxSize: a.LogSize, MaxFiles: a.LogFiles, Log: a.Log}).Run(ctx)
 	})
 	wg.Go(func() { a.collector.Run(ctx) })
 	wg.Go(func() { a.evictor.Run(ctx) })
 	wg.Go(func() {
-		if err := evict.WatchOOM(ctx, a.noteNode); err != nil && ctx.Err() == nil {
-			a.Log.DebugContext(ctx, "the kernel does not say when it runs out of memory", "err", err)
+		if err := eviction.WatchOOM(ctx, a.recordNodeEvent); err != nil && ctx.Err() == nil {
+			a.Log.DebugContext(ctx, "the kernel log cannot be watched for out-of-memory kills", "err", err)
 		}
 	})
-	wg.Go(func() { a.keep(ctx, "certificate", a.cert.Run) })
+	wg.Go(func() { a.runPart(ctx, "certificate", a.cert.Run) })
 	wg.Go(func() {
-		a.keep(ctx, "door", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })
+		a.runPart(ctx, "kubelet-api", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })
 	})
 	return a.node.Run(ctx)
 }
 
-// follow hands the Pods of the node to their workers.
-func (a *Agent) follow(ctx context.Context) {
-	if err := a.registered(ctx); err != nil {
+// runPodSource passes the Pods of the node from their sources to the Pod manager, new ones after admission.
+func (a *Agent) runPodSource(ctx context.Context) {
+	if err := a.waitRegistered(ctx); err != nil {
 		if ctx.Err() == nil {
 			a.Log.ErrorContext(ctx, "the node cannot take Pods", "err", err)
 		}
@@ -364,48 +246,31 @@ func (a *Agent) follow(ctx context.Context) {
 		switch {
 		case u.Pod == nil:
 		case u.Gone:
-			a.pods.Gone(u.Pod.UID)
+			a.pods.SourceRemoved(u.Pod.UID)
 		default:
-			var v *pod.Verdict
+			var v *podstate.Termination
 			if _, known := a.pods.Find(u.Pod.UID); !known {
-				a.entering.Store(u.Pod.UID)
-				v = a.enter(ctx, u.Pod)
+				a.admitting.Store(u.Pod.UID)
+				v = a.admit(ctx, u.Pod)
 			}
 			a.pods.Update(u.Pod, v) //nolint:contextcheck // workers live as long as the manager runs
 		}
-		if u.Complete && !a.complete.Swap(true) {
-			a.pods.Complete(ctx)
-			settling.Go(func() { a.settled(ctx) })
+		if u.Complete && !a.sourcesComplete.Swap(true) {
+			a.pods.SourcesComplete(ctx)
+			settling.Go(func() { a.releaseStale(ctx) })
 		}
 	}
 }
 
-// keep says when a part has ended that should not have.
-func (a *Agent) keep(ctx context.Context, name string, run func(context.Context) error) {
+// runPart runs a part of the agent, and logs when it ends before ctx does.
+func (a *Agent) runPart(ctx context.Context, name string, run func(context.Context) error) {
 	if err := run(ctx); err != nil && ctx.Err() == nil {
 		a.Log.ErrorContext(ctx, "a part of the node has ended", "part", name, "err", err)
 	}
 }
 
-// loginPlugins are the programs that know logins for registries, nil for none.
-func (a *Agent) loginPlugins() (*image.Plugins, error) {
-	if a.Logins == "" {
-		return nil, nil // none is what was asked for
-	}
-	return image.LoadPlugins(image.PluginConfig{File: a.Logins, Bin: a.LoginsBin, Accounts: a.refs, Cluster: a.Client, Log: a.Log})
-}
-
-// keepImages says which images stay.
-func keepImages(c Config) image.Keep {
-	k := image.Usual()
-	if c.ImageHigh > 0 {
-		k.High, k.Low = c.ImageHigh, c.ImageLow
-	}
-	return k
-}
-
-// noteNode tells people about the node.
-func (a *Agent) noteNode(eventType, reason, message string) {
+// recordNodeEvent records an Event about the Node.
+func (a *Agent) recordNodeEvent(eventType, reason, message string) {
 	if n := a.node.Current(); n != nil {
 		about := n.DeepCopy()
 		about.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -413,19 +278,16 @@ func (a *Agent) noteNode(eventType, reason, message string) {
 	}
 }
 
-// kernel is the version of the running one.
-func kernel() string { return (&nodestatus.Host{}).Machine().Kernel }
-
-// uid is that of the Node, empty before it is registered.
-func (a *Agent) uid() types.UID {
+// nodeUID returns the UID of the Node object, empty before the node is registered.
+func (a *Agent) nodeUID() types.UID {
 	if n := a.node.Current(); n != nil {
 		return n.UID
 	}
 	return ""
 }
 
-// load brings the archives that wait for the node's start.
-func (a *Agent) load(ctx context.Context) {
+// importImages imports the image archives of Config.Images into the node's own runtime.
+func (a *Agent) importImages(ctx context.Context) {
 	if a.own == nil || a.Images == "" {
 		return
 	}
@@ -439,15 +301,15 @@ func (a *Agent) load(ctx context.Context) {
 			a.Log.ErrorContext(ctx, "cannot read an archive of images", "file", name, "err", err)
 			continue
 		}
-		if _, err := runtime.Import(ctx, a.own.Socket(), f); err != nil {
+		if _, err := runtime.ImportImages(ctx, a.own.Socket(), f); err != nil {
 			a.Log.ErrorContext(ctx, "cannot load an archive of images", "file", name, "err", err)
 		}
 		_ = f.Close()
 	}
 }
 
-// ips are the node's addresses.
-func (a *Agent) ips() (out []netip.Addr) {
+// nodeIPs returns the internal addresses of the node.
+func (a *Agent) nodeIPs() (out []netip.Addr) {
 	n := a.node.Current()
 	if n == nil {
 		return a.Addresses
@@ -460,7 +322,7 @@ func (a *Agent) ips() (out []netip.Addr) {
 	return out
 }
 
-// allocatable is what Pods may use of the node.
+// allocatable returns what Pods may use of the node, nil before the node is registered.
 func (a *Agent) allocatable() corev1.ResourceList {
 	if n := a.node.Current(); n != nil {
 		return n.Status.Allocatable
@@ -468,10 +330,10 @@ func (a *Agent) allocatable() corev1.ResourceList {
 	return nil
 }
 
-// Poke makes the agent look at its Node now, because one of Checks has changed.
-func (a *Agent) Poke() { a.node.Poke() }
+// RefreshStatus updates the status of the Node now, because the outcome of one of Checks has changed.
+func (a *Agent) RefreshStatus() { a.node.Refresh() }
 
-// Sandboxes are the ids of the sandboxes that the runtime has.
+// Sandboxes returns the ids of the sandboxes that the runtime has.
 func (a *Agent) Sandboxes(ctx context.Context) (map[string]bool, error) {
 	all, err := a.cri.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -484,7 +346,7 @@ func (a *Agent) Sandboxes(ctx context.Context) (map[string]bool, error) {
 	return out, nil
 }
 
-// Node is the node as the cluster has it, nil before it is registered.
+// Node returns the Node object as the API last returned it, nil before the node is registered.
 func (a *Agent) Node() *corev1.Node { return a.node.Current() }
 
 func (a *Agent) close() {

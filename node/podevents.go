@@ -9,23 +9,24 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/node/event"
 )
 
-// podEvents records Events about Pods in the name of the kubelet, which people look for.
+// podEvents records Events about Pods with the kubelet as their source.
 type podEvents struct{ *client.Recorder }
 
-// Event records what happened to a Pod, or to a container of it.
-func (e podEvents) Event(p *corev1.Pod, container, eventType, reason, format string, args ...any) {
-	if p.Name == "" {
-		return // an orphan, which has no object to tell about
+// Event records an Event about a Pod or a container.
+func (e podEvents) Event(about event.Subject, eventType, reason, format string, args ...any) {
+	if about.Pod.Name == "" {
+		return // an orphaned sandbox, which has no object in the API
 	}
-	about := p.DeepCopy()
-	about.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	e.EventAt(about, path(p, container), eventType, reason, format, args...)
+	p := about.Pod.DeepCopy()
+	p.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	e.EventAt(client.ObjectField{Object: p, Field: fieldPath(p, about.Container)}, eventType, reason, format, args...)
 }
 
-// path is where a container stands in the spec.
-func path(p *corev1.Pod, name string) string {
+// fieldPath returns the field path of a container, for the involvedObject of an Event.
+func fieldPath(p *corev1.Pod, name string) string {
 	if name == "" {
 		return ""
 	}
@@ -42,18 +43,19 @@ func path(p *corev1.Pod, name string) string {
 	return fmt.Sprintf("spec.containers{%s}", name)
 }
 
-// spent keeps what a step of a Pod's start took, beside the records of the writes about the Pod: its revision is that of the
-// Pod which the step was done for.
-func (a *Agent) spent(p *corev1.Pod, step string, begin time.Time) {
+// recordStep records how long a step of a Pod's start took, beside the records of the writes about the Pod. The revision of
+// the record is that of the Pod for which the step was done.
+func (a *Agent) recordStep(p *corev1.Pod, step string, begin time.Time) {
 	if a.Record == nil {
 		return
 	}
 	rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64)
 	if err != nil {
-		return // a static Pod, of which the API has only an image
+		return // a static Pod, of which the API has only a mirror
 	}
 	r := hop.Record{
-		UID: p.UID, Rev: rev, Verb: step, Resource: "pods", Namespace: p.Namespace, Name: p.Name, User: "system:node:" + a.Name, Start: begin,
+		UID: p.UID, Rev: rev, Verb: step, Resource: "pods", Namespace: p.Namespace, Name: p.Name, User: "system:node:" + a.Name,
+		Start:    begin,
 		CauseUID: p.UID, CauseRev: rev,
 	}
 	r.Took[hop.Node] = time.Since(begin)

@@ -19,16 +19,17 @@ func TestSpentIsRecordedAtTheNode(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u", ResourceVersion: "7"}}
 		begin := time.Now()
 		time.Sleep(30 * time.Millisecond)
-		a.spent(p, "sandbox", begin)
+		a.recordStep(p, "sandbox", begin)
 		got := records.Of("u")
-		if len(got) != 1 || got[0].Took[hop.Node] != 30*time.Millisecond || got[0].Verb != "sandbox" || got[0].Rev != 7 || got[0].User != "system:node:n" {
+		if len(got) != 1 || got[0].Took[hop.Node] != 30*time.Millisecond || got[0].Verb != "sandbox" || got[0].Rev != 7 ||
+			got[0].User != "system:node:n" {
 			t.Errorf("recorded %+v", got)
 		}
 		p.ResourceVersion = ""
-		a.spent(p, "sandbox", begin)
+		a.recordStep(p, "sandbox", begin)
 		if records.Len() != 1 {
 			t.Error("a Pod that the API does not have was recorded")
 		}
-		(&Agent{}).spent(p, "sandbox", begin) // nobody listens
+		(&Agent{}).recordStep(p, "sandbox", begin) // nobody listens
 	})
 }

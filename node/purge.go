@@ -11,22 +11,32 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// Purge removes what the agent of a folder has left on the machine: groups of Pods, mounts. The runtime must be gone.
+// Purge removes the cgroups and mounts that the agent of a data folder has left on the machine. The container runtime
+// must have ended.
 func Purge(_ context.Context, dir string, log *slog.Logger) error {
-	host, err := cgroup.Find()
+	host, err := cgroup.FindHost()
 	if err != nil {
 		return err
 	}
 	errs := []error{cgroup.New(cgroup.Config{Host: host, Root: cgroup.RootFor(dir), Units: cgroup.FindUnits(), Log: log}).Purge()}
-	errs = append(errs, shutdown.Undo())
+	return errors.Join(append(errs, shutdown.RemoveOverride(), Unmount(dir))...)
+}
+
+// Unmount unmounts what the agent of a data folder has mounted below it, such as the volumes of Pods. The containers must
+// have ended.
+func Unmount(dir string) error {
 	table, err := mounts.Table()
 	if err != nil {
-		return errors.Join(append(errs, err)...)
+		return err
 	}
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
 	}
+	var errs []error
 	for _, m := range mounts.Under(table, dir) {
+		if m.Point == dir && m.Root == "/" {
+			continue // a disk of the administrator, not the bind mount that the agent makes of its folder
+		}
 		errs = append(errs, mounts.Unmount(m.Point))
 	}
 	return errors.Join(errs...)

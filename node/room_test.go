@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node"
 	"proa.dev/node/container"
-	"proa.dev/node/evict"
+	"proa.dev/node/eviction"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/nodetest"
 	"proa.dev/proatest"
@@ -53,14 +53,15 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 	}
 	rt.Load(t, tool[0])
 	address := netip.MustParseAddr("198.51.100.7")
-	cluster := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
+	cluster := proatest.Start(t, proatest.Memory(),
+		func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
 	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
 	r := &room{T: t, Client: cluster.Client, Room: rt, config: node.Config{
 		Config: nodestatus.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
 		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
-		Issue: nodestatus.Ask(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
+		Issue: nodestatus.RequestCertificates(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
 		// How full the disk of this machine is says nothing about a node.
-		Eviction: evict.Settings{Hard: map[string]string{"memory.available": "1Mi"}}, ImageHigh: 100, ImageLow: 99,
+		Eviction: eviction.Settings{Hard: map[string]string{"memory.available": "1Mi"}}, ImageHigh: 100, ImageLow: 99,
 		DNS: container.DNS{Domain: "cluster.local", ResolvConf: container.FindResolvConf()},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}}
@@ -143,11 +144,12 @@ func create[T kind.Object](r *room, on schema.GroupResource, into T, text string
 	return o.(T)
 }
 
-// run makes a Pod of the container that a text says; it runs on the node. Without args it shows what it sees, and stays.
-func (r *room) run(name, container string) {
+// run creates a Pod on the node, with one container of the given YAML. Without args, the container prints its environment and
+// keeps running.
+func (r *room) run(name, fields string) {
 	r.Helper()
-	if !strings.Contains(container, "args:") {
-		container = "args: [show, -stay]\n    " + container
+	if !strings.Contains(fields, "args:") {
+		fields = "args: [show, -stay]\n    " + fields
 	}
 	create(r, gr.Pods, &corev1.Pod{}, fmt.Sprintf(`
 metadata: {name: %s, namespace: default}
@@ -158,7 +160,7 @@ spec:
   - name: c
     image: proa.test/tool:1
     %s
-`, name, container))
+`, name, fields))
 }
 
 // pod is a Pod as it is now, or nil.
@@ -208,7 +210,8 @@ func (r *room) rejected(name, reason, message string) {
 // remove deletes a Pod and waits until it is gone.
 func (r *room) remove(name string) {
 	r.Helper()
-	if err := r.Delete(context.WithoutCancel(r.Context()), gr.Pods, "default", name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := r.Delete(context.WithoutCancel(r.Context()), gr.Pods, "default", name, metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		r.Fatal(err)
 	}
 	r.until(name+" is gone", func() bool {

@@ -9,46 +9,45 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/node/pod"
 	"proa.dev/node/shutdown"
 )
 
-// openShutdown makes the part that ends Pods before the machine goes down.
+// openShutdown makes the part that terminates Pods before the machine goes down.
 func (a *Agent) openShutdown() {
 	a.shutdown = shutdown.New(shutdown.Config{
-		Periods: a.Shutdown, Pods: a.active, End: func(uid types.UID, v *pod.Verdict) { a.pods.End(uid, v) }, Gone: a.gone, TellNode: a.noteNode, Changed: func() { a.node.Poke() }, Log: a.Log,
+		Periods: a.Shutdown, Pods: a.activePods, End: a.endPod, HasEnded: a.hasEnded, RecordNodeEvent: a.recordNodeEvent,
+		Changed: a.refreshNode, Log: a.Log,
 	})
 }
 
-// watchShutdown holds the machine up while Pods end.
+// watchShutdown delays the shutdown of the machine while Pods terminate.
 func (a *Agent) watchShutdown(ctx context.Context) {
 	switch err := a.shutdown.Run(ctx); {
 	case errors.Is(err, shutdown.ErrNoBus):
-		a.Log.WarnContext(ctx, "Pods will not be ended when the machine goes down: it has no systemd that would say so")
+		a.Log.WarnContext(ctx, "Pods will not be terminated gracefully when the machine shuts down: it has no systemd-logind that announces it")
 	case err != nil && ctx.Err() == nil:
-		a.Log.ErrorContext(ctx, "the shutdown of the machine is not watched any more", "err", err)
+		a.Log.ErrorContext(ctx, "the shutdown of the machine is no longer watched", "err", err)
 	}
 }
 
-// Stop stops the containers of all Pods of the node, see shutdown.Stop. When ctx ends they start again, unless the agent itself has
-// ended by then.
+// Stop stops the containers of all Pods of the node, see shutdown.Stop. When ctx ends they are started again, unless
+// the agent itself has ended by then.
 func (a *Agent) Stop(ctx context.Context, limit time.Duration, tell func(shutdown.Progress)) (left []string, err error) {
 	var all []*corev1.Pod
 	for _, x := range a.pods.Pods() {
-		if !x.Gone {
+		if !x.Removed {
 			all = append(all, x.Pod)
 		}
 	}
 	return shutdown.Stop(ctx, a.pods, all, limit, tell)
 }
 
-// Resume lets Pods start again that Stop has stopped.
+// Resume starts the containers again that Stop has stopped.
 func (a *Agent) Resume() { a.pods.Resume() }
 
-// booted is when the machine was started; zero where the kernel does not say.
-func booted() time.Time {
+// bootTime returns when the machine was booted; zero if the kernel does not say.
+func bootTime() time.Time {
 	data, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return time.Time{}

@@ -10,35 +10,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/fact"
 )
 
-// statuses writes what becomes of Pods to the API. A static Pod is not there; its status goes to the Pod that mirrors it.
-type statuses struct {
+// statusWriter writes the status of Pods to the API. The status of a static Pod goes to its mirror Pod.
+type statusWriter struct {
 	client client.Client
 	mirror func(p *corev1.Pod) (*corev1.Pod, bool)
 }
 
-// Write stores a status.
-func (s *statuses) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
+// Write stores the status of a Pod, and returns the Pod as the API then has it.
+func (s *statusWriter) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
 	target := p
 	if fact.Static(p) {
 		m, found := s.mirror(p)
 		if !found {
-			return withStatus(p, p.ResourceVersion, st), nil // shown when its mirror is there
+			return withStatus(p, p.ResourceVersion, st), nil // written once the mirror Pod exists
 		}
 		target = m
 	}
 	next := target.DeepCopy()
 	next.Status = *st.DeepCopy()
 	if rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64); err == nil {
-		ctx = client.WithTrail(ctx, &client.Trail{CauseUID: p.UID, CauseRev: rev})
+		ctx = client.WithWriteSet(ctx, &client.WriteSet{CauseUID: p.UID, CauseRev: rev})
 	}
 	o, err := s.client.Update(ctx, gr.Pods, next, "status")
 	switch {
 	case apierrors.IsNotFound(err):
-		return p, nil // the source will say so
+		return p, nil // the Pod source will report its deletion
 	case err != nil:
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func withStatus(p *corev1.Pod, version string, st *corev1.PodStatus) *corev1.Pod
 	return next
 }
 
-// Delete takes a Pod out of the API.
-func (s *statuses) Delete(ctx context.Context, p *corev1.Pod) error {
+// Delete removes a Pod from the API without a grace period, unless another Pod has its name now.
+func (s *statusWriter) Delete(ctx context.Context, p *corev1.Pod) error {
 	err := s.client.Delete(ctx, gr.Pods, p.Namespace, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID},
 	})

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// builder knows where things are.
+// builder builds programs from the repository into the cache.
 type builder struct {
 	root, cache string
 	say         io.Writer
@@ -55,7 +55,7 @@ func Root() (string, error) {
 	}
 }
 
-// Cache is the folder of built programs: PROA_CACHE, or proa in the cache folder of the user.
+// Cache returns the folder of built programs: PROA_CACHE, or proa in the cache folder of the user.
 func Cache() (string, error) {
 	if dir := os.Getenv("PROA_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -67,7 +67,7 @@ func Cache() (string, error) {
 	return filepath.Join(base, "proa"), nil
 }
 
-// build compiles a program, unless that has been done with exactly this recipe.
+// build compiles a program, unless the cache has it with exactly this recipe.
 func (b *builder) build(ctx context.Context, name string, p Program) (string, error) {
 	pins := filepath.Join(b.root, p.Pins)
 	version, err := Version(filepath.Join(pins, "go.mod"), p.Module)
@@ -87,22 +87,23 @@ func (b *builder) build(ctx context.Context, name string, p Program) (string, er
 	if p.Cgo {
 		cgo = "CGO_ENABLED=1"
 	}
-	return out, Compile(ctx, b.say, Job{Folder: pins, Out: out, Args: args, Package: p.Package, Env: []string{cgo, "GOFLAGS=-mod=readonly"}})
+	return out, Compile(ctx, b.say,
+		Job{Folder: pins, Out: out, Args: args, Package: p.Package, Env: []string{cgo, "GOFLAGS=-mod=readonly"}})
 }
 
-// Built tells whether a program lies in the cache.
+// Built reports whether a program is in the cache.
 func Built(out string) bool {
 	info, err := os.Stat(out)
 	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
-// args are those of the Go tool, but for output and package.
+// args returns the arguments of the Go tool, except for output and package.
 func (p Program) args(version string) []string {
 	flags := "-s -w " + strings.ReplaceAll(p.LDFlags, "%s", version)
 	return append([]string{"build", "-trimpath", "-tags", p.Tags, "-ldflags", strings.TrimSpace(flags)}, p.Args...)
 }
 
-// recipe is a short name for everything that decides what comes out of a build.
+// recipe returns a hash of everything that determines the output of a build.
 func recipe(sums []byte, args []string, cgo bool) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %s %s %q %t\n%s", runtime.Version(), runtime.GOOS, runtime.GOARCH, args, cgo, sums)
@@ -113,12 +114,13 @@ func recipe(sums []byte, args []string, cgo bool) string {
 type Job struct {
 	Folder  string // in which the Go tool runs
 	Out     string
-	Args    []string // of the Go tool, but for output and package
+	Args    []string // of the Go tool, except for output and package
 	Package string
 	Env     []string
 }
 
-// Compile writes beside the output first, so that an interrupted build never looks like a finished one.
+// Compile compiles a program. It writes to a temporary file first, so that an interrupted build never looks like a
+// finished one.
 func Compile(ctx context.Context, say io.Writer, j Job) error {
 	if err := os.MkdirAll(filepath.Dir(j.Out), 0o755); err != nil { //nolint:gosec // G301: programs are for everybody
 		return err
@@ -134,7 +136,7 @@ func Compile(ctx context.Context, say io.Writer, j Job) error {
 	return os.Rename(partial, j.Out)
 }
 
-// Go runs the Go tool in a folder, away from any workspace. The error has what it said.
+// Go runs the Go tool in a folder, without any workspace. The error has its output.
 func Go(ctx context.Context, folder string, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "go", args...) //nolint:gosec // G204: the callers' words are constants
 	cmd.Dir = folder
@@ -145,7 +147,7 @@ func Go(ctx context.Context, folder string, env []string, args ...string) error 
 	return nil
 }
 
-// Version reads the version of a module that a go.mod file asks for.
+// Version returns the version of a module that a go.mod file requires.
 func Version(file, module string) (string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

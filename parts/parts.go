@@ -1,6 +1,6 @@
 // Package parts builds the programs that a node needs beside proa: containerd, its shim and runc, from modules that are
-// pinned in folders of their own. What it built is kept in a cache folder, under a name that changes with whatever went
-// into it, so that nothing is built twice. It is used when proa is built; proa itself does not import it.
+// pinned in folders of their own. Built programs are kept in a cache folder, under a name that changes with everything
+// that goes into them, so that nothing is built twice. It is used when proa is built; proa itself does not import it.
 package parts
 
 import (
@@ -15,9 +15,9 @@ import (
 
 // Program says how one program is built from a module that pins it.
 type Program struct {
-	// Pins is the folder of the pinning module, seen from the root of the repository.
+	// Pins is the folder of the pinning module, relative to the root of the repository.
 	Pins string
-	// Module is the one whose version the program has.
+	// Module is the module whose version the program has.
 	Module  string
 	Package string
 	Tags    string
@@ -31,12 +31,13 @@ type Program struct {
 const (
 	containerd = "github.com/containerd/containerd/v2"
 	runc       = "github.com/opencontainers/runc"
-	// common tags leave out manual pages and tracing of RPCs, and keep name services in Go.
+	// common are the build tags of all programs: they leave out manual pages and tracing of RPCs, and use the name
+	// services of Go.
 	common = "urfave_cli_no_docs grpcnotrace static_build osusergo netgo"
 )
 
-// programs are all parts that can be built alike, by name. Storage drivers that nodes do not use are left out of
-// containerd, and gRPC out of the shim, which halves what each Pod costs in memory.
+// programs returns all parts that are built in the same way, by name. Storage drivers that nodes do not use are left
+// out of containerd, and gRPC out of the shim, which halves the memory of each Pod's shim.
 func programs() map[string]Program {
 	return map[string]Program{
 		"containerd": {
@@ -50,14 +51,14 @@ func programs() map[string]Program {
 	}
 }
 
-// Names are the parts in the order in which they are built.
+// Names returns the parts in the order in which they are built.
 func Names() []string { return []string{"containerd", "containerd-shim-runc-v2", "runc"} }
 
 // ErrMissing says that a part can be neither built nor found on this machine.
 var ErrMissing = errors.New("part is missing")
 
-// Build makes sure that a part exists and returns where it lies. Progress goes to say, a line for each program that has to
-// be built.
+// Build builds a part if it is not in the cache, and returns its path. Progress goes to say, a line for each program
+// that has to be built.
 func Build(ctx context.Context, say io.Writer, name string) (string, error) {
 	if !slices.Contains(Names(), name) {
 		return "", fmt.Errorf("there is no part %q; the parts are %q", name, Names())
@@ -72,10 +73,10 @@ func Build(ctx context.Context, say io.Writer, name string) (string, error) {
 	return b.build(ctx, name, programs()[name])
 }
 
-// Install copies a part into a folder, unless the same bytes lie there already.
+// Install copies a part into a folder, unless the same bytes are there already.
 func Install(from, folder string) error {
 	to := filepath.Join(folder, filepath.Base(from))
-	if same(from, to) {
+	if haveSameContent(from, to) {
 		return nil
 	}
 	data, err := os.ReadFile(from)
@@ -94,8 +95,8 @@ func Install(from, folder string) error {
 	return os.Rename(partial, to)
 }
 
-// same compares by size and content.
-func same(a, b string) bool {
+// haveSameContent compares two files by size and content.
+func haveSameContent(a, b string) bool {
 	x, err := os.Stat(a)
 	if err != nil {
 		return false

@@ -64,7 +64,8 @@ func TestPinsNameEveryPart(t *testing.T) {
 }
 
 func TestUnknownPart(t *testing.T) {
-	if _, err := Build(t.Context(), t.Output(), "cri-o"); err == nil || !strings.Contains(err.Error(), "cri-o") || errors.Is(err, ErrMissing) {
+	if _, err := Build(t.Context(), t.Output(), "cri-o"); err == nil || !strings.Contains(err.Error(), "cri-o") ||
+		errors.Is(err, ErrMissing) {
 		t.Errorf("error %v; want one that names what was asked for", err)
 	}
 }

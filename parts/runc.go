@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// static and dynamic are the two ways to link runc. The static one runs everywhere; where the C library has no static
-// form, the other must do.
+// static and dynamic are the two ways to link runc. The static one runs everywhere; if the C library cannot be linked
+// statically, the other is used.
 const (
 	static  = "-linkmode external -extldflags -static-pie"
 	dynamic = ""
 )
 
-// wayOfRunc is one thing to try in order to have a runc.
+// wayOfRunc is one way to get a runc.
 type wayOfRunc int
 
 const (
@@ -34,8 +34,8 @@ type tools struct {
 	host     string
 }
 
-// way chooses: first what gives the pinned version with all its features, then what gives all features, then what gives
-// any runc at all.
+// way chooses the best way: first those that give the pinned version with all its features, then those that give all
+// features, then those that give any runc at all.
 func (t tools) way() wayOfRunc {
 	switch {
 	case t.compiler && t.seccomp:
@@ -50,7 +50,7 @@ func (t tools) way() wayOfRunc {
 	return wayNone
 }
 
-func look(ctx context.Context) tools {
+func findTools(ctx context.Context) tools {
 	t := tools{compiler: found("cc") || found("gcc"), host: hostRunc()}
 	t.seccomp = found("pkg-config") && exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil
 	t.apt = os.Geteuid() == 0 && found("apt-get")
@@ -72,13 +72,13 @@ func hostRunc() string {
 
 // runc builds runc, which is partly C and filters system calls with a C library.
 func (b *builder) runc(ctx context.Context) (string, error) {
-	t := look(ctx)
+	t := findTools(ctx)
 	way := t.way()
 	if way == wayInstall {
 		if err := b.installLibraries(ctx); err != nil {
 			fmt.Fprintf(b.say, "installing what runc is built with: %v\n", err)
 		}
-		t = look(ctx)
+		t = findTools(ctx)
 		t.apt = false
 		way = t.way()
 	}
@@ -102,14 +102,15 @@ func (b *builder) runc(ctx context.Context) (string, error) {
 }
 
 func runcProgram(tags, link string) Program {
-	p := Program{Pins: "parts/pins/runc", Module: runc, Package: runc, Tags: tags + "urfave_cli_no_docs netgo osusergo", LDFlags: link, Cgo: true}
+	p := Program{Pins: "parts/pins/runc", Module: runc, Package: runc, Tags: tags + "urfave_cli_no_docs netgo osusergo", LDFlags: link,
+		Cgo: true}
 	if link != "" {
 		p.Args = []string{"-buildmode=pie"}
 	}
 	return p
 }
 
-// installLibraries asks the package manager of Debian and its children for what runc is built with.
+// installLibraries installs what runc is built with, by the package manager of Debian and its derivatives.
 func (b *builder) installLibraries(ctx context.Context) error {
 	fmt.Fprintln(b.say, "installing gcc, libc6-dev, libseccomp-dev and pkg-config, which runc is built with")
 	for _, args := range []string{"update -qq", "install -y -qq --no-install-recommends gcc libc6-dev libseccomp-dev pkg-config"} {

@@ -9,22 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// BenchmarkBind takes Pods from their creation to a node, with everything that a control plane does about them.
+// BenchmarkBind measures Pods from their creation to their binding in a whole control plane.
 func BenchmarkBind(b *testing.B) {
 	c := proatest.Start(b)
 	for i := range 100 {
-		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"), corev1.ResourcePods: resource.MustParse("100000")}
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i), Labels: map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)}}}
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("1000Gi"),
+			corev1.ResourcePods: resource.MustParse("100000")}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i),
+			Labels: map[string]string{corev1.LabelHostname: fmt.Sprint("node-", i)}}}
 		o, err := c.Client.Create(b.Context(), gr.Nodes, n)
 		if err != nil {
 			b.Fatal(err)
 		}
 		n = o.(*corev1.Node)
-		n.ResourceVersion = "" // the node loop writes too
+		n.ResourceVersion = "" // the node controller writes too
 		n.Status.Allocatable, n.Status.Capacity = list, list
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		if _, err := c.Client.Update(b.Context(), gr.Nodes, n, "status"); err != nil {
@@ -61,9 +63,11 @@ func BenchmarkBind(b *testing.B) {
 			for i := range work {
 				p := &corev1.Pod{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("pod-", i)},
-					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "pause", Resources: corev1.ResourceRequirements{
-						Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi")},
-					}}}},
+					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "pause",
+						Resources: corev1.ResourceRequirements{
+							Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+								corev1.ResourceMemory: resource.MustParse("100Mi")},
+						}}}},
 				}
 				if _, err := c.Client.Create(b.Context(), gr.Pods, p); err != nil {
 					b.Error(err)

@@ -20,13 +20,13 @@ import (
 
 // Cluster is a running control plane.
 type Cluster struct {
-	// Config reaches it as its administrator.
+	// Config has the address and credentials of its administrator.
 	Config *rest.Config
 	// Kubeconfig is a file for kubectl and the like.
 	Kubeconfig string
 	// Dir is its data folder.
 	Dir string
-	// Client reaches it from inside the process, as its administrator and without a socket.
+	// Client is a client of its administrator inside the process, which needs no socket.
 	Client client.Client
 	// Server is the control plane itself.
 	Server *run.Server
@@ -40,14 +40,14 @@ type Option func(*run.Config)
 // InDir keeps the cluster's data in a folder, so that another one can continue it.
 func InDir(dir string) Option { return func(c *run.Config) { c.DataDir = dir } }
 
-// Memory keeps the cluster's objects in memory: no disk is touched when something is written, and nothing is left.
-func Memory() Option { return func(c *run.Config) { c.Memory = true } }
+// Memory keeps the cluster's objects in memory: writes do not touch the disk, and nothing is left after the test.
+func Memory() Option { return func(c *run.Config) { c.InMemory = true } }
 
-// Alone opens no socket: only Client reaches the cluster. With Memory, such a cluster lives inside a testing/synctest bubble,
-// where an hour takes no time.
-func Alone() Option { return func(c *run.Config) { c.Alone = true } }
+// Alone makes the cluster open no socket: only Client can be used. With Memory, such a cluster can run inside a
+// testing/synctest bubble, where an hour takes no time.
+func Alone() Option { return func(c *run.Config) { c.InProcess = true } }
 
-// Simulate gives the cluster nodes that are not there: Pods on them go through their phases, and no container runs.
+// Simulate gives the cluster simulated nodes: Pods on them go through their phases, but no container runs.
 func Simulate(nodes int) Option { return func(c *run.Config) { c.Simulate = nodes } }
 
 // Controllers chooses the controllers that run, as the setting of that name does: Controllers("*", "-deployment-controller") leaves
@@ -86,7 +86,7 @@ func Launch(ctx context.Context, log *slog.Logger, options ...Option) (*Cluster,
 		config.DataDir = dir
 		remove = func() {
 			if err := os.RemoveAll(dir); err != nil {
-				log.Error("the cluster's folder is left", "error", err)
+				log.Error("cannot remove the folder of the cluster", "error", err)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func launch(ctx context.Context, config run.Config, log *slog.Logger, ended func
 	var err error
 	select {
 	case c.Server = <-ready:
-		err = c.connect(config.Alone)
+		err = c.connect(config.InProcess)
 	case err = <-failed:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -142,7 +142,7 @@ func launch(ctx context.Context, config run.Config, log *slog.Logger, ended func
 	return c, nil
 }
 
-// connect makes the ways into the cluster; alone, there is only the one inside the process.
+// connect sets the clients of the cluster; with alone, only the one inside the process.
 func (c *Cluster) connect(alone bool) (err error) {
 	c.Kubeconfig = c.Server.Kubeconfig()
 	c.Client = c.Server.Client(admin())
@@ -156,7 +156,7 @@ func (c *Cluster) connect(alone bool) (err error) {
 	return nil
 }
 
-// admin is who Client and the kubeconfig are.
+// admin returns the user of Client and the kubeconfig.
 func admin() user.Info {
 	return &user.DefaultInfo{Name: "kubernetes-admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 }

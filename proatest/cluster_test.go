@@ -13,8 +13,8 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -76,8 +76,8 @@ func TestWholeClusterInABubble(t *testing.T) {
 		if got := causeOf(t, c, rs.UID); got != made.GetUID() {
 			t.Errorf("the ReplicaSet was caused by %q, want the Deployment %q", got, made.GetUID())
 		}
-		// While the nodes are not ready yet the scheduler writes that too, so its binding need not be the second write.
-		if r := c.Server.Records(pod.UID); !slices.ContainsFunc(r, func(x hop.Record) bool {
+		// While the nodes are not ready yet the scheduler writes a condition, so its binding need not be the second write.
+		if r := c.Server.HopsOf(pod.UID); !slices.ContainsFunc(r, func(x hop.Record) bool {
 			return x.User == "system:kube-scheduler" && x.CauseUID == pod.UID && x.CauseRev >= r[0].Rev
 		}) {
 			t.Errorf("the writes to the Pod are %+v, want its binding among them, caused by the Pod itself", r)
@@ -88,10 +88,10 @@ func TestWholeClusterInABubble(t *testing.T) {
 	})
 }
 
-// causeOf is the object whose change made somebody create another one.
+// causeOf returns the object whose change caused the creation of another one.
 func causeOf(t *testing.T, c *proatest.Cluster, uid types.UID) types.UID {
 	t.Helper()
-	records := c.Server.Records(uid)
+	records := c.Server.HopsOf(uid)
 	if len(records) == 0 || records[0].Verb != "create" {
 		t.Fatalf("no record of the creation of %s: %v", uid, records)
 	}
@@ -100,7 +100,8 @@ func causeOf(t *testing.T, c *proatest.Cluster, uid types.UID) types.UID {
 
 func TestStart(t *testing.T) {
 	for name, options := range map[string][]proatest.Option{
-		"etcd": nil, "memory": {proatest.Memory()}, "alone": {proatest.Memory(), proatest.Alone()}, "nodes": {proatest.Memory(), proatest.Simulate(5)},
+		"etcd": nil, "memory": {proatest.Memory()}, "alone": {proatest.Memory(), proatest.Alone()},
+		"nodes": {proatest.Memory(), proatest.Simulate(5)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest/manifest"
 	"proa.dev/run"
 )
@@ -30,14 +30,14 @@ func Definitions(paths ...string) Option {
 	}
 }
 
-// DefinitionObjects is Definitions for objects.
+// DefinitionObjects installs the given definitions as Definitions does.
 func DefinitionObjects(all ...*apiextensionsv1.CustomResourceDefinition) Option {
 	return func(c *run.Config) {
 		c.Prepare = append(c.Prepare, func(ctx context.Context, s *run.Server) error { return install(ctx, s.Client(admin()), all) })
 	}
 }
 
-// install creates definitions, unless they are there already, and waits until they are established.
+// install creates definitions, unless they exist already, and waits until they are established.
 func install(ctx context.Context, c client.Client, all []*apiextensionsv1.CustomResourceDefinition) error {
 	waiting := map[string]bool{}
 	for _, d := range all {

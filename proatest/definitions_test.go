@@ -32,7 +32,8 @@ func TestDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Definitions(crds), proatest.DefinitionObjects(limits))
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Definitions(crds),
+			proatest.DefinitionObjects(limits))
 		defer c.Stop()
 		for on, text := range map[schema.GroupResource]string{
 			{Group: "stable.example.com", Resource: "crontabs"}: "apiVersion: stable.example.com/v1\nkind: CronTab\nmetadata: {namespace: default, name: a}",
@@ -45,7 +46,7 @@ func TestDefinitions(t *testing.T) {
 	})
 }
 
-// TestLaunch runs a cluster without a testing.TB, and one that cannot be because its definition is invalid.
+// TestLaunch runs a cluster without a testing.TB, and one whose start fails because its definition is invalid.
 func TestLaunch(t *testing.T) {
 	c, err := proatest.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), proatest.Memory())
 	if err != nil {
@@ -60,7 +61,8 @@ func TestLaunch(t *testing.T) {
 		t.Errorf("the folder of the cluster is left: %v", err)
 	}
 	wrong := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}}
-	if c, err := proatest.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), proatest.Memory(), proatest.Alone(), proatest.DefinitionObjects(wrong)); err == nil {
+	if c, err := proatest.Launch(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)), proatest.Memory(), proatest.Alone(),
+		proatest.DefinitionObjects(wrong)); err == nil {
 		c.Stop()
 		t.Error("the cluster started with a definition that is invalid")
 	}

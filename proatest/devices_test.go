@@ -10,11 +10,12 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// TestDevicesBySelector gives a Pod the one device that the expressions of its class and its claim mean, on the node that has it.
+// TestDevicesBySelector checks that a Pod gets the one device that the expressions of its class and its claim select, on the
+// node that has it.
 func TestDevicesBySelector(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +34,8 @@ func TestDevicesBySelector(t *testing.T) {
 		}
 		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}
 		class.Spec.Selectors = selector(`device.driver ==`)
-		if _, err := c.Client.Create(t.Context(), gr.DeviceClasses, class); err == nil || !strings.Contains(err.Error(), "spec.selectors[0].cel.expression: Invalid value") {
+		if _, err := c.Client.Create(t.Context(), gr.DeviceClasses, class); err == nil ||
+			!strings.Contains(err.Error(), "spec.selectors[0].cel.expression: Invalid value") {
 			t.Fatalf("a class with half an expression: %v, want that it is invalid", err)
 		}
 		class.Spec.Selectors = selector(`device.driver == "gpu.example.com"`)
@@ -44,7 +46,8 @@ func TestDevicesBySelector(t *testing.T) {
 			model := []string{"small", "large"}[i]
 			slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
 				Driver: "gpu.example.com", NodeName: &nodes[i], Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
-				Devices: []resourcev1.Device{{Name: "gpu-0", Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: &model}}}},
+				Devices: []resourcev1.Device{{Name: "gpu-0",
+					Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: &model}}}},
 			}}
 			if _, err := c.Client.Create(t.Context(), gr.ResourceSlices, slice); err != nil {
 				t.Fatal(err)
@@ -60,7 +63,8 @@ func TestDevicesBySelector(t *testing.T) {
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user"}, Spec: corev1.PodSpec{
 			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("one")}},
-			Containers:     []corev1.Container{{Name: "c", Image: "nginx", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}},
+			Containers: []corev1.Container{{Name: "c", Image: "nginx",
+				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}}},
 		}}
 		if _, err := c.Client.Create(t.Context(), gr.Pods, pod); err != nil {
 			t.Fatal(err)
@@ -74,7 +78,8 @@ func TestDevicesBySelector(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a := o.(*resourcev1.ResourceClaim).Status.Allocation; a == nil || len(a.Devices.Results) != 1 || a.Devices.Results[0].Pool != nodes[1] {
+		if a := o.(*resourcev1.ResourceClaim).Status.Allocation; a == nil || len(a.Devices.Results) != 1 ||
+			a.Devices.Results[0].Pool != nodes[1] {
 			t.Errorf("the claim has %+v, want the device of %s", a, nodes[1])
 		}
 	})

@@ -14,19 +14,21 @@ import (
 	"k8s.io/client-go/rest"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// Status must know of a loop that keeps failing and of one that cannot run; a cluster in which all is well has none.
+// TestServerKnowsLoopsThatFail checks that the server lists a controller that keeps failing and one that cannot run; a healthy
+// cluster has none.
 func TestServerKnowsLoopsThatFail(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		loops := func(c *run.Config) {
-			c.Loops = func(all []control.Controller) []control.Controller {
+		failing := func(c *run.Config) {
+			c.FilterControllers = func(all []control.Controller) []control.Controller {
 				return append(all, control.Controller{
-					Name: "broken", For: gr.Namespaces, Reconcile: func(_ context.Context, _ *control.Cluster, k control.Key) (time.Duration, error) {
+					Name: "broken", For: gr.Namespaces,
+					Reconcile: func(_ context.Context, _ *control.Cluster, k control.Key) (time.Duration, error) {
 						if k.Name == "default" {
 							return 0, errors.New("it does not work")
 						}
@@ -35,7 +37,7 @@ func TestServerKnowsLoopsThatFail(t *testing.T) {
 				}, control.Controller{Name: "blind", For: schema.GroupResource{Resource: "nothings"}})
 			}
 		}
-		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), loops)
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), failing)
 		defer c.Stop()
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -44,12 +46,13 @@ func TestServerKnowsLoopsThatFail(t *testing.T) {
 			got[f.Part] = f.Error
 		}
 		if got["controller broken, about default"] != "it does not work" || got["blind"] == "" || len(got) != 2 {
-			t.Errorf("failing are %q, want the two loops", got)
+			t.Errorf("failing are %q, want the two controllers", got)
 		}
 	})
 }
 
-// What fails is told to administrators only: the reasons may name objects.
+// TestFailingPartsAreForAdministrators checks that failures are shown to administrators only, because their reasons may name
+// objects.
 func TestFailingPartsAreForAdministrators(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	ask := func(config *rest.Config) (int, string) {
@@ -73,6 +76,6 @@ func TestFailingPartsAreForAdministrators(t *testing.T) {
 		t.Errorf("an administrator gets %d %s, want that nothing fails", code, body)
 	}
 	if code, body := ask(rest.AnonymousClientConfig(c.Config)); code != http.StatusForbidden && code != http.StatusUnauthorized {
-		t.Errorf("a stranger gets %d %s", code, body)
+		t.Errorf("an unauthenticated client gets %d %s", code, body)
 	}
 }

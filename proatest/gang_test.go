@@ -13,12 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestGang wants the Pods of a group on nodes all together: not before there are enough, and none if not all have room.
+// TestGang checks that the Pods of a group are bound all together: not before there are enough, and none if not all fit.
 func TestGang(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,9 @@ func TestGang(t *testing.T) {
 			for i := from; i < to; i++ {
 				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(of, "-", i)}, Spec: corev1.PodSpec{
 					SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: &of},
-					Containers:      []corev1.Container{{Name: "c", Image: "nginx", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
+					Containers: []corev1.Container{{Name: "c", Image: "nginx",
+						Resources: corev1.ResourceRequirements{
+							Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
 				}}
 				if _, err := c.Client.Create(t.Context(), gr.Pods, p); err != nil {
 					t.Fatal(err)
@@ -61,7 +63,8 @@ func TestGang(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return meta.IsStatusConditionTrue(o.(*schedulingv1beta1.PodGroup).Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+			return meta.IsStatusConditionTrue(o.(*schedulingv1beta1.PodGroup).Status.Conditions,
+				schedulingv1beta1.PodGroupInitiallyScheduled)
 		}
 		group("small", 3)
 		pods("small", "1", 0, 2)

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -29,7 +29,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {schedule: {type: string, description: When it runs.}}}}}}
 `
 
-// TestOpenAPIFollowsDefinitions looks at both versions of OpenAPI while a definition comes, changes and goes.
+// TestOpenAPIFollowsDefinitions reads both versions of OpenAPI while a definition is created, changed and deleted.
 func TestOpenAPIFollowsDefinitions(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	h, err := rest.HTTPClientFor(c.Config)
@@ -48,7 +48,7 @@ func TestOpenAPIFollowsDefinitions(t *testing.T) {
 		}
 		return string(raw)
 	}
-	// url is where the index says that the document is; empty if it is not in the index.
+	// url is the path of the document in the index; empty if it is not in the index.
 	url := func() string {
 		var index struct {
 			Paths map[string]struct{ ServerRelativeURL string }
@@ -86,7 +86,8 @@ func TestOpenAPIFollowsDefinitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = stored.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
-	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["schedule"] = apiextensionsv1.JSONSchemaProps{Type: "string", Description: "Another text."}
+	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["schedule"] = apiextensionsv1.JSONSchemaProps{Type: "string",
+		Description: "Another text."}
 	if _, err := c.Client.Update(t.Context(), gr.CustomResourceDefinitions, d, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +103,6 @@ func TestOpenAPIFollowsDefinitions(t *testing.T) {
 	}
 	wait("the definition is gone from the index", func() bool { return url() == "" })
 	if strings.Contains(get("/openapi/v2"), "CronTab") {
-		t.Error("v2 shows what is gone")
+		t.Error("v2 has a deleted definition")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -63,8 +63,8 @@ spec:
 `
 )
 
-// TestPoliciesOfCustomObjects has custom objects as parameters of a policy, and as what policies refuse and change, by the types of their
-// definition.
+// TestPoliciesOfCustomObjects uses custom objects as parameters of a policy, and as objects that policies reject and mutate, with
+// the types of their definition.
 func TestPoliciesOfCustomObjects(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -92,7 +92,8 @@ func TestPoliciesOfCustomObjects(t *testing.T) {
 			"their binding": create(t, c, bindings, &admissionv1.ValidatingAdmissionPolicyBinding{},
 				"metadata: {name: small}\nspec: {policyName: small, validationActions: [Deny]}"),
 			"owned limits": create(t, c, registration("mutatingadmissionpolicies"), &admissionv1.MutatingAdmissionPolicy{}, ownedLimits),
-			"the binding of these": create(t, c, registration("mutatingadmissionpolicybindings"), &admissionv1.MutatingAdmissionPolicyBinding{},
+			"the binding of these": create(t, c, registration("mutatingadmissionpolicybindings"),
+				&admissionv1.MutatingAdmissionPolicyBinding{},
 				"metadata: {name: owned}\nspec: {policyName: owned}"),
 		} {
 			expect(what, "", err)
@@ -114,7 +115,8 @@ func TestPoliciesOfCustomObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owners, _, _ := unstructured.NestedStringSlice(made.(*unstructured.Unstructured).Object, "spec", "owners"); strings.Join(owners, " ") != "user policy" {
+		if owners, _, _ := unstructured.NestedStringSlice(made.(*unstructured.Unstructured).Object, "spec", "owners"); strings.Join(owners,
+			" ") != "user policy" {
 			t.Errorf("the owners are %q, want the set of both", owners)
 		}
 		if _, found, _ := unstructured.NestedFieldNoCopy(made.(*unstructured.Unstructured).Object, "spec", "unknown"); found {
@@ -125,7 +127,8 @@ func TestPoliciesOfCustomObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		types := checked.(*admissionv1.ValidatingAdmissionPolicy).Status.TypeChecking
-		if types == nil || len(types.ExpressionWarnings) != 1 || !strings.Contains(types.ExpressionWarnings[0].Warning, "undefined field 'unitt'") {
+		if types == nil || len(types.ExpressionWarnings) != 1 ||
+			!strings.Contains(types.ExpressionWarnings[0].Warning, "undefined field 'unitt'") {
 			t.Errorf("the expressions are checked against the definition as %+v", types)
 		}
 	})

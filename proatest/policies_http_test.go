@@ -11,12 +11,12 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestPoliciesOverHTTP shows what a client, the audit log and the metrics see of a policy that warns, and of one that refuses.
+// TestPoliciesOverHTTP checks what a client, the audit log and the metrics show of a policy that warns, and of one that rejects.
 func TestPoliciesOverHTTP(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "audit.log")
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.Audit = log })
@@ -38,7 +38,8 @@ func TestPoliciesOverHTTP(t *testing.T) {
 	policy("refuses", "Deny", "  validations: [{expression: size(object.data) <= 2, message: far too many, reason: RequestEntityTooLarge}]\n")
 	const maps = "/api/v1/namespaces/default/configmaps"
 	refused := func() (status metav1.Status, code int) {
-		code, text, _ := send(t, c.Config, http.MethodPost, maps+"?dryRun=All", `{"metadata": {"name": "b"}, "data": {"a": "1", "b": "2", "c": "3"}}`)
+		code, text, _ := send(t, c.Config, http.MethodPost, maps+"?dryRun=All",
+			`{"metadata": {"name": "b"}, "data": {"a": "1", "b": "2", "c": "3"}}`)
 		if err := json.Unmarshal([]byte(text), &status); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}

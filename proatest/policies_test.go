@@ -16,13 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// The Deployment and the policies of TestPolicies. The mutating policy must not see the second container that it adds as a reason to add it
-// again, so it says when it is done.
+// The Deployment and the policies of TestPolicies. The mutating policy has a condition so that it adds its container only once.
 const (
 	webDeployment = `
 metadata: {name: web, namespace: default}
@@ -66,7 +65,7 @@ func create(t *testing.T, c *proatest.Cluster, on schema.GroupResource, obj kind
 	return err
 }
 
-// TestPolicies runs a Deployment under a policy that refuses more than three replicas, and one that adds a container to every Pod.
+// TestPolicies runs a Deployment under a policy that rejects more than three replicas, and one that adds a container to every Pod.
 func TestPolicies(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestPolicies(t *testing.T) {
 		if pods != 3 {
 			t.Errorf("%d Pods, want 3", pods)
 		}
-		// A policy that has changed, and one that is gone.
+		// A policy that has changed, and one that was deleted.
 		policy, err := c.Client.Get(t.Context(), gr.ValidatingAdmissionPolicies, "", "few-replicas", "")
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +122,8 @@ func TestPolicies(t *testing.T) {
 		if err := create(t, c, gr.Deployments, &appsv1.Deployment{}, other); !apierrors.IsInvalid(err) {
 			t.Errorf("three replicas after the policy has changed: %v", err)
 		}
-		if err := c.Client.Delete(t.Context(), registration("validatingadmissionpolicybindings"), "", "everywhere", metav1.DeleteOptions{}); err != nil {
+		if err := c.Client.Delete(t.Context(), registration("validatingadmissionpolicybindings"), "", "everywhere",
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -133,7 +133,8 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestPolicyAgainstDeletion: a policy that refuses the deletion of Pods does not refuse their eviction, which is another operation.
+// TestPolicyAgainstDeletion checks that a policy that rejects the deletion of Pods does not reject their eviction, which is
+// another operation.
 func TestPolicyAgainstDeletion(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

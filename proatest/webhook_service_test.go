@@ -22,11 +22,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// certificateOf makes a certificate that its own key has signed, with its bundle.
+// certificateOf returns a self-signed certificate, with its bundle.
 func certificateOf(t *testing.T, name string) (tls.Certificate, []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -63,7 +63,8 @@ func listenOutside(t *testing.T) (net.Listener, string) {
 	return nil, ""
 }
 
-// TestWebhookOfAService: a webhook behind a Service is found by its endpoints and must have the name of the Service.
+// TestWebhookOfAService checks that a webhook behind a Service is found by its endpoints, and that its certificate must have the
+// name of the Service.
 func TestWebhookOfAService(t *testing.T) {
 	l, address := listenOutside(t)
 	certificate, bundle := certificateOf(t, "hook.default.svc")
@@ -73,7 +74,8 @@ func TestWebhookOfAService(t *testing.T) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Response = &admissionreviewv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "asked at " + r.Host + r.URL.Path}}
+		review.Response = &admissionreviewv1.AdmissionResponse{UID: review.Request.UID,
+			Result: &metav1.Status{Message: "asked at " + r.Host + r.URL.Path}}
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(&review)
 	}))
@@ -82,14 +84,17 @@ func TestWebhookOfAService(t *testing.T) {
 	defer s.Close()
 
 	c := proatest.Start(t, proatest.Memory())
-	config := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "deny"}, Webhooks: []admissionv1.ValidatingWebhook{{
-		Name:         "deny.example.com",
-		ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "default", Name: "hook", Path: new("/ask")}, CABundle: bundle},
-		SideEffects:  new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-		Rules: []admissionv1.RuleWithOperations{{
-			Operations: []admissionv1.OperationType{"CREATE"}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
-		}},
-	}}}
+	config := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "deny"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "deny.example.com",
+			ClientConfig: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "default", Name: "hook",
+				Path: new("/ask")}, CABundle: bundle},
+			SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{"CREATE"},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+		}}}
 	if _, err := c.Client.Create(t.Context(), registration("validatingwebhookconfigurations"), config); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +102,8 @@ func TestWebhookOfAService(t *testing.T) {
 		t.Helper()
 		last := ""
 		until(t, "not "+want, func() bool {
-			_, err := c.Client.Create(t.Context(), gr.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "x"}})
+			_, err := c.Client.Create(t.Context(), gr.ConfigMaps,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "x"}})
 			if err != nil && err.Error() != last {
 				last = err.Error()
 				t.Log(last)
@@ -107,7 +113,8 @@ func TestWebhookOfAService(t *testing.T) {
 	}
 	const called = `failed calling webhook "deny.example.com": failed to call webhook: Post "https://hook.default.svc:443/ask?timeout=10s": `
 	answers(called + `services "hook" not found`)
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hook"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hook"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}}
 	if _, err := c.Client.Create(t.Context(), gr.Services, service); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +122,8 @@ func TestWebhookOfAService(t *testing.T) {
 	port := int32(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "hook", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}},
-		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: &port}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
 	}
 	if _, err := c.Client.Create(t.Context(), gr.EndpointSlices, slice); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"proa.dev/proatest"
 )
 
-// widgetDefinition is a definition whose schema knows two fields.
+// widgetDefinition is a definition whose schema has two fields.
 const widgetDefinition = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"}, "spec": {
 	"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
 	"versions": [
@@ -20,8 +20,8 @@ const widgetDefinition = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "Cus
 			"size": {"type": "integer"}, "parts": {"type": "array", "items": {"type": "object", "properties": {"colour": {"type": "string", "default": "red"}}}}}}}}}}
 	]}}`
 
-// TestWebhooksOfCustomResources: a webhook for one version of a custom resource sees writes to another one, and what it adds is pruned and
-// defaulted like what a client sends.
+// TestWebhooksOfCustomResources checks that a webhook for one version of a custom resource sees writes to another one, and that
+// what it adds is pruned and defaulted like an object of a client.
 func TestWebhooksOfCustomResources(t *testing.T) {
 	s := serveWebhooks(t)
 	c := proatest.Start(t, proatest.Memory())
@@ -45,7 +45,8 @@ func TestWebhooksOfCustomResources(t *testing.T) {
 		if code != http.StatusCreated || !s.saw("/grow CREATE Widget") {
 			return false
 		}
-		if !strings.Contains(text, `"spec":{"parts":[{"colour":"red"}],"size":3}`) || !strings.Contains(text, `"apiVersion":"example.com/v2"`) {
+		if !strings.Contains(text, `"spec":{"parts":[{"colour":"red"}],"size":3}`) ||
+			!strings.Contains(text, `"apiVersion":"example.com/v2"`) {
 			t.Errorf("the answer is %s", text)
 		}
 		return true

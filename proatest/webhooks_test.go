@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -31,8 +31,8 @@ type webhookServer struct {
 	seen []string
 }
 
-// serveWebhooks starts a server: /sidecar adds a container to Pods, /deny refuses what says so in an annotation and
-// everything that is not about one object as a whole, /move and /own change what is none of their business.
+// serveWebhooks starts a server: /sidecar adds a container to Pods, /deny rejects objects with an annotation and all operations
+// that are not on one whole object, /move and /own change fields that a webhook may not change.
 func serveWebhooks(t *testing.T) *webhookServer {
 	t.Helper()
 	s := &webhookServer{}
@@ -44,7 +44,8 @@ func serveWebhooks(t *testing.T) *webhookServer {
 		}
 		q := review.Request
 		s.mu.Lock()
-		s.seen = append(s.seen, fmt.Sprintf("%s %s %s %s %s %q", r.URL.Path, q.Operation, q.Kind.Kind, q.Kind.Version, q.SubResource, q.Name))
+		s.seen = append(s.seen, fmt.Sprintf("%s %s %s %s %s %q", r.URL.Path, q.Operation, q.Kind.Kind, q.Kind.Version, q.SubResource,
+			q.Name))
 		s.mu.Unlock()
 		a := &admissionreviewv1.AdmissionResponse{UID: q.UID, Allowed: true}
 		patch := func(text string) { a.Patch, a.PatchType = []byte(text), new(admissionreviewv1.PatchTypeJSONPatch) }
@@ -77,7 +78,8 @@ func serveWebhooks(t *testing.T) *webhookServer {
 }
 
 func (s *webhookServer) at(path string) admissionv1.WebhookClientConfig {
-	return admissionv1.WebhookClientConfig{URL: new(s.URL + path), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	return admissionv1.WebhookClientConfig{URL: new(s.URL + path),
+		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 }
 
 func (s *webhookServer) saw(line string) bool {
@@ -91,18 +93,20 @@ func (s *webhookServer) saw(line string) bool {
 	return false
 }
 
-// mutating makes a configuration with one webhook for new objects of a resource.
+// mutating returns a configuration with one webhook for new objects of a resource.
 func (s *webhookServer) mutating(name, path, resource string) *admissionv1.MutatingWebhookConfiguration {
 	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.MutatingWebhook{{
-		Name: name + ".example.com", ClientConfig: s.at(path), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		Name: name + ".example.com", ClientConfig: s.at(path), SideEffects: new(admissionv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
 		Rules: []admissionv1.RuleWithOperations{{
-			Operations: []admissionv1.OperationType{"CREATE"}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
+			Operations: []admissionv1.OperationType{"CREATE"},
+			Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}},
 		}},
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "default"}},
 	}}}
 }
 
-// until asks again and again until what is wanted is so.
+// until polls until a condition holds.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -112,7 +116,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestWebhooks runs a Deployment under a webhook that adds a container to every Pod and one that refuses what it does not like.
+// TestWebhooks runs a Deployment under a webhook that adds a container to every Pod and one that rejects some objects.
 func TestWebhooks(t *testing.T) {
 	s := serveWebhooks(t)
 	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(1))
@@ -122,14 +126,19 @@ func TestWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all := admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"configmaps", "deployments", "deployments/scale", "pods/exec"}}
+	all := admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"},
+		Resources: []string{"configmaps", "deployments", "deployments/scale", "pods/exec"}}
 	store("mutatingwebhookconfigurations", s.mutating("sidecar", "/sidecar", "pods"))
-	store("validatingwebhookconfigurations", &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "deny"}, Webhooks: []admissionv1.ValidatingWebhook{{
-		Name: "deny.example.com", ClientConfig: s.at("/deny"), SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
-		Rules: []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: all}},
-	}}})
+	store("validatingwebhookconfigurations",
+		&admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "deny"}, Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "deny.example.com", ClientConfig: s.at("/deny"), SideEffects: new(admissionv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+			Rules:                   []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: all}},
+		}}})
 	config := func(name, deny string) error {
-		_, err := c.Client.Create(t.Context(), gr.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Annotations: map[string]string{"deny": deny}}})
+		_, err := c.Client.Create(t.Context(), gr.ConfigMaps,
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
+				Annotations: map[string]string{"deny": deny}}})
 		return err
 	}
 	const denied = `admission webhook "deny.example.com" denied the request: no CREATE of ConfigMap`
@@ -143,24 +152,26 @@ func TestWebhooks(t *testing.T) {
 		n := 0
 		for o := range pods.List("default") {
 			p := o.(*corev1.Pod)
-			if len(p.Spec.Containers) == 2 && p.Spec.Containers[1].Name == "proxy" && p.Spec.Containers[1].ImagePullPolicy == corev1.PullAlways && p.Status.Phase == corev1.PodRunning {
+			if len(p.Spec.Containers) == 2 && p.Spec.Containers[1].Name == "proxy" &&
+				p.Spec.Containers[1].ImagePullPolicy == corev1.PullAlways && p.Status.Phase == corev1.PodRunning {
 				n++
 			}
 		}
 		return n == 3
 	})
 	if !s.saw(`/sidecar CREATE Pod v1  ""`) {
-		t.Errorf("a generated name was told before it was certain: %q", s.seen)
+		t.Errorf("a webhook saw a generated name before it was certain: %q", s.seen)
 	}
 	testDenied(t, c, s, config)
 	testKept(t, c, s, store)
-	if err := c.Client.Delete(t.Context(), registration("validatingwebhookconfigurations"), "", "deny", metav1.DeleteOptions{}); err != nil {
+	if err := c.Client.Delete(t.Context(), registration("validatingwebhookconfigurations"), "", "deny",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a webhook that is gone denies", func() bool { return config("x", "CREATE") == nil })
+	until(t, "a deleted webhook denies", func() bool { return config("x", "CREATE") == nil })
 }
 
-// testDenied: deletions, collections, subresources and connections are asked about, too.
+// testDenied checks that webhooks are called for deletions, collections, subresources and connections, too.
 func testDenied(t *testing.T, c *proatest.Cluster, s *webhookServer, config func(name, deny string) error) {
 	t.Helper()
 	if err := config("kept", "DELETE"); err != nil {
@@ -212,7 +223,7 @@ func send(t *testing.T, config *rest.Config, method, path, body string) (code in
 	return resp.StatusCode, string(all), strings.Join(resp.Header.Values("Warning"), "; ")
 }
 
-// testKept: a webhook moves nothing to another namespace, and decides nothing that is the server's.
+// testKept checks that a webhook can neither move an object to another namespace nor change fields that the server sets.
 func testKept(t *testing.T, c *proatest.Cluster, s *webhookServer, store func(string, kind.Object)) {
 	t.Helper()
 	secret := func(name string) (kind.Object, error) {

@@ -3,95 +3,11 @@ package run
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"proa.dev/kinds/kind"
-	"proa.dev/server/policyadmission"
+	"proa.dev/run/settings"
 )
-
-func names(plugins []kind.Plugin) string {
-	var out []string
-	for _, p := range plugins {
-		out = append(out, p.Name)
-	}
-	return strings.Join(out, " ")
-}
-
-// TestPlugins shows which plugins there are without settings, and in which order.
-func TestPlugins(t *testing.T) {
-	c, err := Load("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mutating, checking, err := c.Admission.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := names(mutating), "NamespaceLifecycle LimitRanger ServiceAccount NodeRestriction TaintNodesByCondition Priority DefaultTolerationSeconds "+
-		"DefaultStorageClass StorageObjectInUseProtection RuntimeClass DefaultIngressClass PodTopologyLabels MutatingAdmissionPolicy MutatingAdmissionWebhook"; got != want {
-		t.Errorf("hop 4 has\n%s\nwant\n%s", got, want)
-	}
-	if got, want := names(checking), "LimitRanger ServiceAccount PodSecurity Priority PersistentVolumeClaimResize RuntimeClass CertificateApproval CertificateSigning "+
-		"ClusterTrustBundleAttest CertificateSubjectRestriction RestrictedEndpoints NodeDeclaredFeatureValidator PodResizeValidator ValidatingAdmissionPolicy ValidatingAdmissionWebhook ResourceQuota"; got != want {
-		t.Errorf("hop 6 has\n%s\nwant\n%s", got, want)
-	}
-}
-
-// TestPluginSwitches switches plugins on and off, by flag and by file.
-func TestPluginSwitches(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "proa.yaml")
-	file := "enable-admission-plugins: [AlwaysPullImages, DenyServiceExternalIPs]\ndisable-admission-plugins: ResourceQuota,LimitRanger\n"
-	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := Load(path, Said{"disable-admission-plugins": {"PodSecurity,EventRateLimit", "NodeRestriction"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	mutating, checking, err := c.Admission.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	on := func(plugins []kind.Plugin, name string) bool {
-		return slices.ContainsFunc(plugins, func(p kind.Plugin) bool { return p.Name == name })
-	}
-	for _, name := range []string{"AlwaysPullImages", "LimitRanger"} {
-		if !on(mutating, name) || !on(checking, name) {
-			t.Errorf("%s is off", name)
-		}
-	}
-	if !on(checking, "DenyServiceExternalIPs") || on(checking, "PodSecurity") || on(mutating, "NodeRestriction") {
-		t.Errorf("got %s and %s", names(mutating), names(checking))
-	}
-}
-
-// TestPluginOrder holds the order of plugins against the one list of it, and the list against the plugins.
-func TestPluginOrder(t *testing.T) {
-	a := Admission{Enable: pluginOrder()}
-	mutating, checking, err := a.steps(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, hop := range [][]kind.Plugin{mutating, checking} {
-		last := -1
-		for _, p := range hop {
-			at := slices.Index(pluginOrder(), p.Name)
-			if at <= last {
-				t.Errorf("%s is at %d, after %d", p.Name, at, last)
-			}
-			last = at
-		}
-	}
-	for _, name := range pluginOrder() {
-		_, absent := absentPlugins()[name]
-		is := func(p kind.Plugin) bool { return p.Name == name }
-		if there := slices.ContainsFunc(mutating, is) || slices.ContainsFunc(checking, is); there == absent && name != "AlwaysAdmit" {
-			t.Errorf("%s: there %t, listed as absent %t", name, there, absent)
-		}
-	}
-}
 
 // TestPluginMistakes shows what people read when they name plugins wrongly.
 func TestPluginMistakes(t *testing.T) {
@@ -103,12 +19,12 @@ func TestPluginMistakes(t *testing.T) {
 		"enable-admission-plugins=AlwaysDeny disable-admission-plugins=AlwaysDeny": `AlwaysDeny is in enable-admission-plugins and in disable-admission-plugins; say one of them`,
 		"admission-control-config-file=/no/such/file":                              `--admission-control-config-file: open /no/such/file: no such file`,
 	} {
-		said := Said{}
+		given := settings.Values{}
 		for _, flag := range strings.Fields(flags) {
 			name, value, _ := strings.Cut(flag, "=")
-			said[name] = []string{value}
+			given[name] = []string{value}
 		}
-		if _, err := Load("", said); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := Load("", given); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s…", flags, err, want)
 		}
 	}
@@ -133,7 +49,8 @@ func TestPluginConfig(t *testing.T) {
 		{"a field that is not", head + "- {name: PodSecurity, file: x}\n", `unknown field "file"`},
 		{"no such plugin", head + "- {name: Nothing}\n", `there is no admission plugin "Nothing"`},
 		{"twice", head + quota + quota, "ResourceQuota is configured twice"},
-		{"no such file", head + "- {name: PodSecurity, path: none.yaml}\n", "the configuration of PodSecurity: open " + filepath.Join(dir, "none.yaml")},
+		{"no such file", head + "- {name: PodSecurity, path: none.yaml}\n",
+			"the configuration of PodSecurity: open " + filepath.Join(dir, "none.yaml")},
 		{"of another plugin", head + strings.Replace(quota, "name: ResourceQuota", "name: PodSecurity", 1), `the configuration of PodSecurity: error unmarshaling JSON: while decoding JSON: json: unknown field "limitedResources"`},
 		{"no such level", head + "- {name: PodSecurity, configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {warn: strict}}}\n",
 			`the configuration of PodSecurity: defaults.warn: "strict" must be one of privileged, baseline, restricted`},
@@ -141,7 +58,7 @@ func TestPluginConfig(t *testing.T) {
 			`the configuration of PodSecurity: exemptions.namespaces[0]: "A" a lowercase RFC 1123 label`},
 	} {
 		t.Run(c.title, func(t *testing.T) {
-			config, err := Load("", Said{"admission-control-config-file": {write("admission.yaml", c.text)}})
+			config, err := Load("", settings.Values{"admission-control-config-file": {write("admission.yaml", c.text)}})
 			switch {
 			case c.want == "" && err != nil:
 				t.Error(err)

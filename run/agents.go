@@ -12,22 +12,22 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/kinds/stream"
+	"proa.dev/kinds/lib/streamoptions"
 	"proa.dev/run/pki"
-	"proa.dev/server"
-	"proa.dev/server/agents"
-	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/authz/bootstrappolicy"
+	"proa.dev/server/nodeconnection"
+	"proa.dev/server/state"
 )
 
-// AgentCaller is who the API server is to the agents of nodes: the name and the groups of the certificate it shows them. An
-// agent in the same process sees no certificate and must take this for granted.
+// AgentCaller returns the user name and the groups in the certificate that the API server shows to agents. An agent in
+// the same process sees no certificate, and assumes them.
 func AgentCaller() (name string, groups []string) {
 	return pki.KubeletClientName, []string{pki.AdminGroup}
 }
 
-// openAgents makes the ways to nodes.
-func (s *Server) openAgents() *agents.Agents {
-	return agents.New(agents.Config{
+// openAgents returns the connections to the agents of nodes.
+func (s *Server) openAgents() *nodeconnection.Agents {
+	return nodeconnection.New(nodeconnection.Config{
 		Certificate: func() (*tls.Certificate, error) {
 			c := s.pki.KubeletClient().TLS()
 			return &c, nil
@@ -35,23 +35,23 @@ func (s *Server) openAgents() *agents.Agents {
 		CAs:    func() *x509.CertPool { return s.agentTrust.pool(s.pki.CA(), s.pki.KubeletCA()) },
 		Verify: func(chain []*x509.Certificate) (user.Info, error) { return s.auth.ClientCertificate(chain) },
 		Node: func(ctx context.Context, name string) (*corev1.Node, error) {
-			return server.Accounts{State: s.state}.Node(ctx, name)
+			return state.Accounts{State: s.state}.Node(ctx, name)
 		},
 		ServiceCIDRs: s.ServiceCIDRs, Log: s.log,
 	})
 }
 
-// agentTrust is whom the server believes when it connects to the agents of nodes.
+// agentTrust holds the certificate authorities that the server trusts when it connects to agents.
 type agentTrust struct {
 	mu sync.Mutex // guards what follows
-	// cluster and kubelet are the authorities that made was made of.
+	// cluster and kubelet are the authorities in the pool.
 	cluster, kubelet *pki.Authority
 	made             *x509.CertPool
 }
 
-// pool trusts the authority of agents. It trusts that of the cluster too: agents of former versions serve with certificates that it
-// has signed, until they ask for new ones. Whoever is dialed must show the name of just its node in either case. The pool is the
-// same one as long as the authorities are, so that connections are kept.
+// pool returns the authorities that may sign the serving certificates of agents: the one for agents and, because agents
+// of former versions still have such certificates, that of the cluster. In either case the certificate must name the
+// node. The pool stays the same as long as the authorities do, so that connections are reused.
 func (t *agentTrust) pool(cluster, kubelet *pki.Authority) *x509.CertPool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,13 +63,14 @@ func (t *agentTrust) pool(cluster, kubelet *pki.Authority) *x509.CertPool {
 	return t.made
 }
 
-// nodeRules are what all nodes may do: what those of Kubernetes may, and open a tunnel.
-func nodeRules(p *bootstrap.Policy) []rbacv1.PolicyRule {
-	return append(slices.Clone(p.NodeRules()), rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{stream.TunnelPath}})
+// nodeRules returns what all nodes may do: the rules of Kubernetes, and opening a tunnel.
+func nodeRules(p *bootstrappolicy.Policy) []rbacv1.PolicyRule {
+	return append(slices.Clone(p.NodeRules()),
+		rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{streamoptions.TunnelPath}})
 }
 
-// Join leads requests for a node to an agent in this process, whose handler takes its caller for the API server. What is
-// returned ends that.
-func (s *Server) Join(node string, h http.Handler) (leave func(), err error) {
+// JoinAgent sends requests for a node to the handler of an agent in this process until leave is called. The handler takes
+// its caller for the API server.
+func (s *Server) JoinAgent(node string, h http.Handler) (leave func(), err error) {
 	return s.agents.Join(node, h)
 }

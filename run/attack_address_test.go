@@ -19,11 +19,12 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodeaddress"
 	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
 )
 
 // joined is a node that has joined a cluster with a bootstrap token, over HTTPS.
@@ -40,7 +41,8 @@ func join(t *testing.T, c *proatest.Cluster, name string) *joined {
 	_, err := c.Client.Create(t.Context(), gr.Secrets, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
 		Data: map[string][]byte{
-			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"), "auth-extra-groups": []byte(run.JoinGroup),
+			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
+			"auth-extra-groups": []byte(bootstraproles.JoinGroup),
 		},
 	})
 	if err != nil {
@@ -59,8 +61,9 @@ func join(t *testing.T, c *proatest.Cluster, name string) *joined {
 	token := open(remote.Config{TLS: believe, Token: func() (string, error) { return "abcdef.0123456789abcdef", nil }})
 	j := &joined{t: t, cluster: c}
 	j.cert = &nodestatus.Certificate{
-		File: filepath.Join(t.TempDir(), "client.pem"), Log: slog.New(slog.DiscardHandler), Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(name) },
-		Issue: nodestatus.Ask(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName),
+		File: filepath.Join(t.TempDir(), "client.pem"), Log: slog.New(slog.DiscardHandler),
+		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(name) },
+		Issue:  nodestatus.RequestCertificates(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName),
 	}
 	if err := j.cert.Load(); err != nil {
 		t.Fatal(err)
@@ -80,7 +83,7 @@ func (j *joined) claim(name string, addresses ...string) error {
 	return change(j.t, j.Client, name, "status", func(n *corev1.Node) { n.Status.Addresses = nodeAddresses(addresses) })
 }
 
-// change changes a Node, again if somebody else was faster: controllers write it, too.
+// change changes a Node, with a retry if a controller has written it meanwhile.
 func change(t *testing.T, as client.Client, name, sub string, do func(*corev1.Node)) error {
 	t.Helper()
 	for {
@@ -118,8 +121,9 @@ func (j *joined) serving(ctx context.Context, name string, addresses ...string) 
 		}
 	}
 	cert := &nodestatus.Certificate{
-		File: filepath.Join(j.t.TempDir(), "serving.pem"), Log: slog.New(slog.DiscardHandler), Wanted: func() *x509.CertificateRequest { return want },
-		Issue: nodestatus.Ask(func() client.Client { return j.Client }, certificatesv1.KubeletServingSignerName),
+		File: filepath.Join(j.t.TempDir(), "serving.pem"), Log: slog.New(slog.DiscardHandler),
+		Wanted: func() *x509.CertificateRequest { return want },
+		Issue:  nodestatus.RequestCertificates(func() client.Client { return j.Client }, certificatesv1.KubeletServingSignerName),
 	}
 	if err := cert.Load(); err != nil {
 		return nil, err
@@ -135,7 +139,8 @@ func ownAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, x := range all {
-		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().IsGlobalUnicast() && p.Addr().Is4() && !netip.MustParsePrefix("10.244.0.0/16").Contains(p.Addr()) {
+		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().IsGlobalUnicast() && p.Addr().Is4() &&
+			!netip.MustParsePrefix("10.244.0.0/16").Contains(p.Addr()) {
 			return p.Addr().String()
 		}
 	}
@@ -148,20 +153,26 @@ func ownAddress(t *testing.T) string {
 func TestNodeIsNotBelievedAboutItsAddresses(t *testing.T) {
 	own := ownAddress(t)
 	c := proatest.Start(t, proatest.Memory())
-	if _, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{"192.0.2.50"})}}); err != nil {
+	if _, err := c.Client.Create(t.Context(), gr.Nodes,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"},
+			Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{"192.0.2.50"})}}); err != nil {
 		t.Fatal(err)
 	}
 	evil := join(t, c, "evil")
 	bad := []string{
-		"kubernetes.default.svc", "kubernetes", "localhost", "other", "10.96.0.1", "127.0.0.1", "192.0.2.50", "10.244.1.5", "169.254.169.254", "203.0.113.80",
+		"kubernetes.default.svc", "kubernetes", "localhost", "other", "10.96.0.1", "127.0.0.1", "192.0.2.50", "10.244.1.5",
+		"169.254.169.254", "203.0.113.80",
 	}
 	for _, address := range bad {
-		_, err := evil.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}, Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{address})}})
+		_, err := evil.Create(t.Context(), gr.Nodes,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+				Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{address})}})
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("the node is created with the address %s: %v", address, err)
 		}
 	}
-	if _, err := evil.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := evil.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	for _, address := range bad {
@@ -212,7 +223,8 @@ func (j *joined) trustedByNobody(cert *nodestatus.Certificate) {
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 		j.t.Error("clients of the API trust the certificate that a node serves with")
 	}
-	h := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}}}
+	h := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, GetClientCertificate: cert.Present,
+		MinVersion: tls.VersionTLS12}}}
 	req, err := http.NewRequestWithContext(j.t.Context(), http.MethodGet, j.cluster.Config.Host+"/api/v1/nodes/evil", nil)
 	if err != nil {
 		j.t.Fatal(err)
@@ -234,7 +246,9 @@ func TestAdministratorAllowsAddresses(t *testing.T) {
 		c.NodeRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("10.0.0.0/8")}
 	})
 	node := join(t, c, "a")
-	if _, err := node.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{own, "198.51.100.7", "a"})}}); err != nil {
+	if _, err := node.Create(t.Context(), gr.Nodes,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{own, "198.51.100.7", "a"})}}); err != nil {
 		t.Fatal(err)
 	}
 	annotate := func(as client.Client, word string) error {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
@@ -24,7 +24,7 @@ import (
 // a Pod of another namespace, in both forms, and says that the slice is the controller's.
 func TestEndpointsOfOthersAreRefused(t *testing.T) {
 	cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), func(c *run.Config) {
-		c.Loops = func([]control.Controller) []control.Controller { return nil }
+		c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 	})
 	create := func(on schema.GroupResource, o kind.Object) {
 		t.Helper()
@@ -37,8 +37,10 @@ func TestEndpointsOfOthersAreRefused(t *testing.T) {
 	}
 	for namespace, ip := range map[string]string{"shop": "10.244.0.8", "bank": "10.244.0.7"} {
 		create(gr.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-		create(schema.GroupResource{Resource: "serviceaccounts"}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}})
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		create(schema.GroupResource{Resource: "serviceaccounts"},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default"}})
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 		create(gr.Pods, pod)
 		o, err := cluster.Client.Get(t.Context(), gr.Pods, namespace, "p", "")
 		if err != nil {
@@ -51,10 +53,12 @@ func TestEndpointsOfOthersAreRefused(t *testing.T) {
 		}
 	}
 	create(rbac("roles"), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "writer"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"", discoveryv1.GroupName}, Resources: []string{"endpoints", "endpointslices"}, Verbs: []string{"create", "update"}},
+		{APIGroups: []string{"", discoveryv1.GroupName}, Resources: []string{"endpoints", "endpointslices"},
+			Verbs: []string{"create", "update"}},
 	}})
 	create(rbac("rolebindings"), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "writer"},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "writer"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}}})
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "writer"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}}})
 	mallory := cluster.Server.Client(&user.DefaultInfo{Name: "mallory", Groups: []string{user.AllAuthenticated}})
 
 	answer := func(err error) string {
@@ -69,8 +73,9 @@ func TestEndpointsOfOthersAreRefused(t *testing.T) {
 		return err.Error()
 	}
 	slice := func(ip string) *discoveryv1.EndpointSlice {
-		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", GenerateName: "x-"}, AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}}}
+		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", GenerateName: "x-"},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ip}}}}
 	}
 	for i, c := range []struct{ ip, want string }{
 		{"127.0.0.1", "invalid"}, {"169.254.169.254", "invalid"}, {"0.0.0.0", "invalid"}, {"224.0.0.1", "invalid"},
@@ -81,9 +86,10 @@ func TestEndpointsOfOthersAreRefused(t *testing.T) {
 			t.Errorf("a slice with %s: %s, want %s (%v)", c.ip, got, c.want, err)
 		}
 		//nolint:staticcheck // the old form is served too
-		old := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x%d", i)}, Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{{IP: c.ip}}, Ports: []corev1.EndpointPort{{Port: 80}},
-		}}}
+		old := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x%d", i)},
+			Subsets: []corev1.EndpointSubset{{
+				Addresses: []corev1.EndpointAddress{{IP: c.ip}}, Ports: []corev1.EndpointPort{{Port: 80}},
+			}}}
 		_, err = mallory.Create(t.Context(), gr.Endpoints, old)
 		if got := answer(err); got != c.want {
 			t.Errorf("Endpoints with %s: %s, want %s (%v)", c.ip, got, c.want, err)

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run/pki"
 )
@@ -52,8 +52,9 @@ func TestAuthorityChanges(t *testing.T) {
 				defer c.Stop()
 				time.Sleep(time.Minute) // until there is the account of the token
 				legacy := &corev1.Secret{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-					Type:       corev1.SecretTypeServiceAccountToken,
+					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "token",
+						Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+					Type: corev1.SecretTypeServiceAccountToken,
 				}
 				if _, err := c.Client.Create(t.Context(), gr.Secrets, legacy); err != nil {
 					t.Fatal(err)
@@ -70,7 +71,7 @@ func TestAuthorityChanges(t *testing.T) {
 	}
 }
 
-// heard looks for the bundle wherever it is told, and returns its certificates.
+// heard reads the bundle from every place where it is published, and returns its certificates.
 func heard(t *testing.T, c *proatest.Cluster, want int) (out []*x509.Certificate) {
 	t.Helper()
 	synctest.Wait()
@@ -144,7 +145,8 @@ func TestExpiredAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.Config.Host, "https://"), &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.Config.Host, "https://"),
+		&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}

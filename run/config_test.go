@@ -6,7 +6,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
+
+	"proa.dev/run/datafolder"
+	"proa.dev/run/settings"
 )
 
 func TestLoad(t *testing.T) {
@@ -15,7 +17,7 @@ func TestLoad(t *testing.T) {
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := Load(path, Said{"listen": {"127.0.0.1:8000"}, "log-level": {"debug"}})
+	c, err := Load(path, settings.Values{"listen": {"127.0.0.1:8000"}, "log-level": {"debug"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestMistakes(t *testing.T) {
 		"data-dir=":                                              `--data-dir: the value is empty`,
 	} {
 		name, value, _ := strings.Cut(flag, "=")
-		_, err := Load("", Said{name: {value}})
+		_, err := Load("", settings.Values{name: {value}})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s…", flag, err, want)
 		}
@@ -81,113 +83,37 @@ func TestSchedulerConfig(t *testing.T) {
 		if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Load("", Said{"scheduler-config": {path}})
+		_, err := Load("", settings.Values{"scheduler-config": {path}})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got error %v, want %q", file, err, want)
 		}
 	}
-	if _, err := Load("", Said{"controllers": {"*,-job-controller,-kube-scheduler"}}); err != nil {
+	if _, err := Load("", settings.Values{"controllers": {"*,-job-controller,-kube-scheduler"}}); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestConfigFileMistakes(t *testing.T) {
 	for file, want := range map[string]string{
-		"lisen: x":                           `line 1: there is no setting "lisen"`,
-		"name: a\n\nname: b":                 `line 3: name is given twice`,
-		"- a":                                `line 1: the file must be a mapping`,
-		"name: a\nlisten: [a, b]":            `line 2: listen must be one value`,
-		"tls-san: [[a]]":                     `line 1: the items of tls-san must be plain values`,
-		"tls-san: {a: b}":                    `line 1: tls-san must be a value or a list`,
-		"name: [":                            `yaml: line 1`,
-		"name:":                              `line 1: name must be one value`,
-		strings.Repeat("#", maxConfigFile+1): `a config file of 1048577 bytes is too large`,
+		"lisen: x":                   `line 1: there is no setting "lisen"`,
+		"name: a\n\nname: b":         `line 3: name is given twice`,
+		"- a":                        `line 1: the file must be a mapping`,
+		"name: a\nlisten: [a, b]":    `line 2: listen must be one value`,
+		"tls-san: [[a]]":             `line 1: the items of tls-san must be plain values`,
+		"tls-san: {a: b}":            `line 1: tls-san must be a value or a list`,
+		"name: [":                    `yaml: line 1`,
+		"name:":                      `line 1: name must be one value`,
+		strings.Repeat("#", 1<<20+1): `a config file of 1048577 bytes is too large`,
 	} {
-		_, err := ParseFile([]byte(file))
+		_, err := settings.ParseFile([]byte(file))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.40q: got error %v, want %s…", file, err, want)
 		}
 	}
 }
 
-// TestFormat writes what ParseFile reads back.
-func TestFormat(t *testing.T) {
-	said := Said{"name": {"x"}, "tls-san": {"a.example", "b.example"}, "feature-gates": {"A=true"}, "listen": {"127.0.0.1:1"}}
-	data, err := said.Format()
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := ParseFile(data)
-	if err != nil || !reflect.DeepEqual(again, said) {
-		t.Errorf("got %v (%v) of\n%s", again, err, data)
-	}
-}
-
-func TestHolder(t *testing.T) {
-	dir := t.TempDir()
-	if pid, err := Holder(dir); pid != 0 || err != nil {
-		t.Errorf("a new folder is held by %d, %v", pid, err)
-	}
-	// The number that a killed process left behind is not believed.
-	if err := os.WriteFile(filepath.Join(dir, pidFile), []byte("1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if pid, err := Holder(dir); pid != 0 || err != nil {
-		t.Errorf("a folder that nobody holds is held by %d, %v", pid, err)
-	}
-	if d := StopTime(dir); d != 20*time.Second {
-		t.Errorf("a process that said nothing may take %v to stop", d)
-	}
-	release, err := Hold(dir, 90*time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := StopTime(dir); d != 90*time.Second {
-		t.Errorf("the holder may take %v to stop", d)
-	}
-	release()
-	if _, err := os.Stat(filepath.Join(dir, pidFile)); !os.IsNotExist(err) {
-		t.Errorf("the file is still there: %v", err)
-	}
-}
-
-func FuzzParseFile(f *testing.F) {
-	f.Add([]byte("listen: 0.0.0.0:7000\ntls-san: [a.example]\nfeature-gates: {A: true}\n"))
-	f.Add([]byte("a: &a [*a]"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		said, err := ParseFile(data)
-		if err != nil {
-			return
-		}
-		delete(said, "data-dir") // its answer depends on the folder we are in
-		if _, err := Load("", said); err != nil {
-			return
-		}
-		if _, err := said.Format(); err != nil {
-			t.Errorf("what was read cannot be written: %v", err)
-		}
-	})
-}
-
-// TestAbsolute: what "up" remembers must mean the same in another folder.
-func TestAbsolute(t *testing.T) {
-	t.Chdir("/usr")
-	t.Setenv("HOME", "/home/x")
-	said := Said{
-		"bin-dir": {"lib"}, "registry-dir": {"a,/b", "~/c"}, "audit-log-path": {"-"}, "scheduler-config": {"../etc/s.yaml"}, "name": {"lib"}, "data-dir": {"/d"},
-		"resolv-conf": {"r"}, "etcd-cafile": {"ca"}, "pod-manifest-path": {"m"}, "admission-control-config-file": {"f"}, "authentication-config": {"g"},
-	}
-	want := Said{
-		"bin-dir": {"/usr/lib"}, "registry-dir": {"/usr/a,/b", "/home/x/c"}, "audit-log-path": {"-"}, "scheduler-config": {"/etc/s.yaml"}, "name": {"lib"}, "data-dir": {"/d"},
-		"resolv-conf": {"/usr/r"}, "etcd-cafile": {"/usr/ca"}, "pod-manifest-path": {"/usr/m"}, "admission-control-config-file": {"/usr/f"}, "authentication-config": {"/usr/g"},
-	}
-	if err := said.Absolute(); err != nil || !reflect.DeepEqual(said, want) {
-		t.Errorf("%v\ngot  %v\nwant %v", err, said, want)
-	}
-}
-
-// TestDataFolderHasOneName: whichever symbolic links lead to a data folder, and whether or not it is there yet, nodes name what they make after one
-// path.
+// TestDataFolderHasOneName: whichever symbolic links lead to a data folder, and whether or not it is there yet, nodes
+// name what they make after one path.
 func TestDataFolderHasOneName(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -197,7 +123,8 @@ func TestDataFolderHasOneName(t *testing.T) {
 	if err := os.MkdirAll(at("disk/there"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for link, target := range map[string]string{"link": "disk/there", "parent": at("disk"), "later": "disk/not/yet", "twice": at("link"), "loop": "loop"} {
+	for link, target := range map[string]string{"link": "disk/there", "parent": at("disk"), "later": "disk/not/yet", "twice": at("link"),
+		"loop": "loop"} {
 		if err := os.Symlink(target, at(link)); err != nil {
 			t.Fatal(err)
 		}
@@ -208,13 +135,13 @@ func TestDataFolderHasOneName(t *testing.T) {
 		"later": "disk/not/yet", "parent/new/one": "disk/new/one", "new": "new",
 	} {
 		for _, p := range []string{path, at(path)} {
-			c, err := Load("", Said{"data-dir": {p}})
+			c, err := Load("", settings.Values{"data-dir": {p}})
 			if err != nil || c.DataDir != at(want) {
 				t.Errorf("%s is %s, %v, want %s", p, c.DataDir, err, at(want))
 			}
 		}
 	}
-	if got, err := DataFolder(at("loop")); err == nil {
+	if got, err := datafolder.Resolve(at("loop")); err == nil {
 		t.Errorf("a link to itself is %s", got)
 	}
 }

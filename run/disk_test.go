@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -41,7 +41,8 @@ func TestFreshClusterTakesLittleDisk(t *testing.T) {
 	dir := t.TempDir()
 	c := proatest.Start(t, proatest.Alone(), proatest.InDir(dir))
 	for n := range 100 {
-		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", n)}, Data: map[string]string{"a": strings.Repeat("x", 1000)}}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("c", n)},
+			Data: map[string]string{"a": strings.Repeat("x", 1000)}}
 		if _, err := c.Client.Create(t.Context(), gr.ConfigMaps, cm); err != nil {
 			t.Fatal(err)
 		}

@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"time"
 
-	"proa.dev/server"
+	"proa.dev/server/healthz"
 )
 
-// FailingPath is where the server tells administrators which of its parts do not work, and why. /readyz names the checks to everybody, and
-// withholds the reasons.
+// FailingPath is where administrators read which parts of the server do not work, and why. /readyz shows the names of
+// failing checks to everybody, without the reasons.
 const FailingPath = "/proa/failing"
 
 // Failing is a part of the server's process, or a health check, that does not work now.
@@ -22,14 +22,16 @@ type Failing struct {
 }
 
 const (
-	// keepsFailing is how long a controller must fail about an object until it is told: most errors are gone with the next try.
-	keepsFailing = 30 * time.Second
+	// failingAfter is how long a controller must fail for an object until that is reported. Most errors end with the
+	// first retry.
+	failingAfter = 30 * time.Second
 	// maxFailing bounds the answer, and maxFailingText each error in it.
 	maxFailing, maxFailingText = 50, 1000
 )
 
-// Failing are the parts that do not work: loops that end, controllers that keep failing about an object, and health checks.
-func (s *Server) Failing(ctx context.Context, checks []server.Check) (out []Failing) {
+// Failing returns the parts that do not work: controllers and other parts that keep ending, controllers that keep
+// failing for an object, and health checks.
+func (s *Server) Failing(ctx context.Context, checks []healthz.Check) (out []Failing) {
 	for _, c := range checks {
 		if err := c.Probe(ctx); err != nil {
 			out = append(out, Failing{Part: "check " + c.Name, Error: err.Error()})
@@ -38,8 +40,9 @@ func (s *Server) Failing(ctx context.Context, checks []server.Check) (out []Fail
 	for _, f := range s.parts.Failed() {
 		out = append(out, Failing{Part: f.Name, Error: f.Err.Error(), Since: f.Since})
 	}
-	for _, f := range s.queues.Failing(keepsFailing) {
-		out = append(out, Failing{Part: fmt.Sprintf("controller %s, about %s", f.Controller, f.Object), Error: f.Err.Error(), Since: f.Since})
+	for _, f := range s.queues.Failing(failingAfter) {
+		out = append(out, Failing{Part: fmt.Sprintf("controller %s, about %s", f.Controller, f.Object), Error: f.Err.Error(),
+			Since: f.Since})
 	}
 	out = out[:min(len(out), maxFailing)]
 	for i := range out {
@@ -50,8 +53,8 @@ func (s *Server) Failing(ctx context.Context, checks []server.Check) (out []Fail
 	return out
 }
 
-// serveFailing answers at FailingPath.
-func (s *Server) serveFailing(checks []server.Check) http.Handler {
+// serveFailing answers requests for FailingPath.
+func (s *Server) serveFailing(checks []healthz.Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		all := s.Failing(req.Context(), checks)
 		if all == nil {

@@ -7,13 +7,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/server/localclient"
 )
 
 // TestGatewayMay holds what serves Gateways to what it needs.
 func TestGatewayMay(t *testing.T) {
-	who := newServer(t).front.Client(account(GatewayAccount))
-	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes, gr.CustomResourceDefinitions} {
+	who := localclient.New(newServer(t).pipeline, account(bootstraproles.GatewayAccount))
+	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes,
+		gr.CustomResourceDefinitions} {
 		if _, err := who.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)
 		}

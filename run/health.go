@@ -5,65 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
-	"proa.dev/control"
-	"proa.dev/server"
+	"proa.dev/internal/wait"
+	"proa.dev/server/healthz"
 )
 
 const (
-	// probeTimeout is how long etcd may take to answer, and the watches to show that they are up to date.
+	// probeTimeout is how long etcd may take to answer, and the caches to catch up.
 	probeTimeout = 2 * time.Second
-	// probePause is the time between probes of an etcd elsewhere, retryPause while something fails, and watchesPause the time between
-	// probes of the watches.
+	// probePause is the time between probes of an external etcd, retryPause the same while a probe fails, and
+	// watchesPause the time between probes of the caches.
 	probePause, retryPause, watchesPause = time.Second, 250 * time.Millisecond, 5 * time.Second
 )
-
-// health is what is known about an etcd elsewhere and what depends on it. It is found out in the background, so that /livez and
-// /readyz answer at once, also while etcd does not.
-type health struct {
-	mu        sync.Mutex // guards what follows
-	failing   map[string]error
-	elections []*control.Leadership
-}
-
-// addElection makes /readyz look after a Lease that this process contends for.
-func (h *health) addElection(l *control.Leadership) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.elections = append(h.elections, l)
-}
-
-// set notes how a check went, and says whether that has changed.
-func (h *health) set(name string, err error) (changed bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.failing == nil {
-		h.failing = map[string]error{}
-	}
-	changed = (h.failing[name] == nil) != (err == nil)
-	h.failing[name] = err
-	return changed
-}
-
-// of is how a check went last.
-func (h *health) of(name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.failing[name]
-}
-
-// leaders says whether each Lease that this process contends for has a holder.
-func (h *health) leaders() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var errs []error
-	for _, l := range h.elections {
-		errs = append(errs, l.Check())
-	}
-	return errors.Join(errs...)
-}
 
 // The checks of servers that share an etcd.
 const (
@@ -72,36 +26,44 @@ const (
 	electionCheck = "leader-election"
 )
 
-// checks are the parts of the server's health.
-func (s *Server) checks() []server.Check {
+// started returns an error until the server has started.
+func (s *Server) started(context.Context) error {
+	if !s.ready.Load() {
+		return errStarting
+	}
+	return nil
+}
+
+// checks returns the health checks of the server.
+func (s *Server) checks() []healthz.Check {
 	always := func(context.Context) error { return nil }
 	etcd := s.store.Healthy
 	if len(s.EtcdServers) > 0 {
-		etcd = func(context.Context) error { return s.health.of(etcdCheck) }
+		etcd = func(context.Context) error { return s.health.Result(etcdCheck) }
 	}
-	out := []server.Check{
+	out := []healthz.Check{
 		{Name: "ping", Live: true, Probe: always},
 		{Name: "log", Live: true, Probe: always},
 		{Name: etcdCheck, Live: true, Probe: etcd},
-		{Name: "poststarthook/start-cluster", Probe: func(context.Context) error {
-			if !s.ready.Load() {
-				return errStarting
-			}
-			return nil
-		}},
+		{Name: "etcd-readiness", Probe: etcd},
+		{Name: "informer-sync", Probe: s.started},
+		{Name: "poststarthook/start-cluster", Probe: s.started},
+	}
+	for _, name := range healthz.StartHooks() {
+		out = append(out, healthz.Check{Name: name, Probe: s.started})
 	}
 	if len(s.EtcdServers) > 0 {
 		out = append(out,
-			server.Check{Name: watchesCheck, Probe: func(context.Context) error { return s.health.of(watchesCheck) }},
-			server.Check{Name: electionCheck, Probe: func(context.Context) error { return s.health.leaders() }})
+			healthz.Check{Name: watchesCheck, Probe: func(context.Context) error { return s.health.Result(watchesCheck) }},
+			healthz.Check{Name: electionCheck, Probe: func(context.Context) error { return s.health.LeaderElections() }})
 	} else {
 		// A restart would not help against a full disk.
-		out = append(out, server.Check{Name: "storage-space", Probe: s.store.Room})
+		out = append(out, healthz.Check{Name: "storage-space", Probe: s.store.Room})
 	}
 	if s.Encryption != "" {
-		out = append(out, server.Check{Name: "kms-providers", Probe: func(context.Context) error { return s.kms.health() }})
+		out = append(out, healthz.Check{Name: "kms-providers", Probe: func(context.Context) error { return s.encryption.Health() }})
 	}
-	return append(out, server.Check{Name: "shutdown", Probe: func(context.Context) error {
+	return append(out, healthz.Check{Name: "shutdown", Probe: func(context.Context) error {
 		if s.stopping.Load() {
 			return errStopping
 		}
@@ -109,36 +71,36 @@ func (s *Server) checks() []server.Check {
 	}})
 }
 
+// errEtcdAway is why the caches count as behind while etcd does not answer.
 var errEtcdAway = errors.New("etcd does not answer, and so no watch is up to date")
 
-// watchHealth finds out how an etcd elsewhere does until ctx ends, and logs what changes.
+// watchHealth probes an external etcd and the caches until ctx ends, and logs changes. It runs in the background, so
+// that /livez and /readyz answer at once while etcd does not.
 func (s *Server) watchHealth(ctx context.Context) {
 	var watchesAt time.Time
 	for ctx.Err() == nil {
 		err := s.probe(ctx)
 		s.noteHealth(ctx, etcdCheck, err)
 		switch {
-		case err != nil: // what they show is as old as the failure
+		case err != nil: // the caches cannot be newer than the failure
 			s.noteHealth(ctx, watchesCheck, errEtcdAway)
 		case time.Since(watchesAt) >= watchesPause:
 			err = s.probeWatches(ctx)
 			s.noteHealth(ctx, watchesCheck, err)
 			watchesAt = time.Now()
 		}
-		s.noteHealth(ctx, electionCheck, s.health.leaders())
+		s.noteHealth(ctx, electionCheck, s.health.LeaderElections())
 		pause := probePause
 		if err != nil {
 			pause, watchesAt = retryPause, time.Time{}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = wait.Sleep(ctx, pause) // the loop ends with ctx
 	}
 }
 
+// noteHealth stores the result of a check, and logs it if it has changed.
 func (s *Server) noteHealth(ctx context.Context, name string, err error) {
-	switch changed := ctx.Err() == nil && s.health.set(name, err); {
+	switch changed := ctx.Err() == nil && s.health.Set(name, err); {
 	case changed && err != nil:
 		s.log.WarnContext(ctx, "a health check fails", "check", name, "err", err)
 	case changed:
@@ -152,7 +114,8 @@ func (s *Server) probe(ctx context.Context) error {
 	return s.store.Healthy(ctx)
 }
 
-// probeWatches asks for the progress of every cache and says which do not get there.
+// probeWatches requests a progress notification from etcd and waits until every cache has received it. The error names
+// those that have not.
 func (s *Server) probeWatches(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, probeTimeout)
 	defer stop()
@@ -168,10 +131,8 @@ func (s *Server) probeWatches(ctx context.Context) error {
 		if len(behind) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, 20*time.Millisecond) != nil {
 			return fmt.Errorf("the watches of %s are behind revision %d", strings.Join(behind, ", "), rev)
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"proa.dev/kinds"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kv"
-	"proa.dev/server"
+	"proa.dev/run/settings"
+	"proa.dev/server/healthz"
+	"proa.dev/server/state"
 	"proa.dev/store/memory"
 )
 
@@ -43,8 +45,8 @@ func outsideServer(t *testing.T, store Store) *Server {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s := &Server{Config: Config{EtcdServers: []string{"http://elsewhere"}}, log: log, store: store}
-	s.state = server.NewState(t.Context(), codec.New(scheme), store, []*kind.Def{core.ConfigMaps()}, log)
+	s := &Server{Config: Config{Config: settings.Config{EtcdServers: []string{"http://elsewhere"}}}, log: log, store: store}
+	s.state = state.New(t.Context(), codec.New(scheme), store, []*kind.Def{core.ConfigMaps()}, log)
 	s.ready.Store(true)
 	return s
 }
@@ -54,7 +56,8 @@ func get(t *testing.T, s *Server, path string) (code int, text string, took time
 	t.Helper()
 	began := time.Now()
 	w := httptest.NewRecorder()
-	(&server.Endpoints{Checks: s.checks()}).Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+	(&healthz.Endpoints{Checks: s.checks()}).Handler().ServeHTTP(w,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
 	return w.Code, w.Body.String(), time.Since(began)
 }
 
@@ -113,4 +116,29 @@ func TestReadinessKnowsStuckWatches(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHealthChecksHaveUpstreamNames holds that monitoring which asks for single checks of upstream's API server finds
+// them, and that they are not passed before the server has started.
+func TestHealthChecksHaveUpstreamNames(t *testing.T) {
+	s := &Server{}
+	all := map[string]bool{}
+	for _, c := range healthz.StartHooks() {
+		if all[c] {
+			t.Errorf("%s is there twice", c)
+		}
+		all[c] = true
+	}
+	for _, name := range []string{"poststarthook/rbac/bootstrap-roles", "poststarthook/crd-informer-synced", "autoregister-completion"} {
+		if !all[name] {
+			t.Errorf("there is no check %s", name)
+		}
+	}
+	if s.started(t.Context()) == nil {
+		t.Error("a server that has not started says that it has")
+	}
+	s.ready.Store(true)
+	if err := s.started(t.Context()); err != nil {
+		t.Errorf("a server that has started says %v", err)
+	}
 }

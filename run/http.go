@@ -6,15 +6,10 @@ import (
 	"net/http"
 	"time"
 
-	"proa.dev/server"
+	"proa.dev/run/settings"
 	"proa.dev/server/authn"
 	"proa.dev/server/h2"
-)
-
-// The HTTP/2 servers that the setting http2 chooses from: the one of package h2, and the one of net/http.
-const (
-	ownHTTP2 = "own"
-	stdHTTP2 = "std"
+	"proa.dev/server/responsewriter"
 )
 
 // Limits of HTTP connections that hold with both HTTP/2 servers.
@@ -29,24 +24,17 @@ const (
 	idleTimeout = 90 * time.Second
 )
 
-// httpSettings are the settings of the listener for HTTP.
-func httpSettings() []Setting {
-	return []Setting{{Name: "http2", Help: "speak HTTP/2 by `WHICH` server: own, which needs less CPU, or std, the one of Go's net/http",
-		Set: one(func(c *Config, v string) error {
-			c.HTTP2 = v
-			return oneOf(v, ownHTTP2, stdHTTP2)
-		})}}
-}
-
-// newHTTPServer makes the server of the API's port. It serves HTTP/1.1 by net/http, and HTTP/2 by the server that was chosen.
+// newHTTPServer returns the HTTP server of the API's port. HTTP/1.1 is served by net/http, HTTP/2 by the server that
+// the setting http2 chooses.
 func (s *Server) newHTTPServer() *http.Server {
 	h := &http.Server{
-		Handler: s.front, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Handler: s.api, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.servingCert),
-		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: server.WithSocket,
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ConnContext: responsewriter.WithSocket,
 	}
 	h.TLSConfig.CipherSuites = h2.CipherSuites() // of TLS 1.2; HTTP/2 allows no others
-	if s.HTTP2 == stdHTTP2 {
+	if s.HTTP2 == settings.StdHTTP2 {
 		h.HTTP2 = standardHTTP2()
 		return h
 	}
@@ -54,16 +42,16 @@ func (s *Server) newHTTPServer() *http.Server {
 	return h
 }
 
-// servingCert is the certificate that the API's port shows.
+// servingCert returns the certificate of the API's port.
 func (s *Server) servingCert(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if s.Serving != nil {
-		return s.Serving, nil
+	if s.ServingCertificate != nil {
+		return s.ServingCertificate, nil
 	}
 	return s.pki.ServingCert(hello)
 }
 
-// standardHTTP2 bounds the HTTP/2 server of net/http. A connection buffers as many bytes of bodies that nobody reads yet, and takes as large frames, as
-// one of package h2; a client that takes nothing of an answer, or does not answer a ping, is given up as soon.
+// standardHTTP2 gives the HTTP/2 server of net/http the limits that package h2 has: for buffered request bodies, frame
+// sizes, stalled readers and pings.
 func standardHTTP2() *http.HTTP2Config {
 	return &http.HTTP2Config{
 		MaxConcurrentStreams:          maxStreams,

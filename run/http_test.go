@@ -15,8 +15,8 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestBothHTTP2Servers holds that the setting http2 chooses the server, and that clients speak HTTP/2 with either, but not with a cipher suite
-// that HTTP/2 forbids.
+// TestBothHTTP2Servers holds that the setting http2 chooses the server, and that clients speak HTTP/2 with either, but
+// not with a cipher suite that HTTP/2 forbids.
 func TestBothHTTP2Servers(t *testing.T) {
 	t.Parallel()
 	for _, which := range []string{"own", "std"} {
@@ -86,7 +86,8 @@ func TestWindowsOfStrangers(t *testing.T) {
 			for _, p := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "proa"}, {":path", "/version"}} {
 				_ = e.WriteField(hpack.HeaderField{Name: p[0], Value: p[1]})
 			}
-			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true, EndHeaders: true})
+			_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(block.String()), EndStream: true,
+				EndHeaders: true})
 			status, grew := "", false
 			for pinged, done := false, false; !done; {
 				frame, err := f.ReadFrame()

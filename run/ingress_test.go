@@ -13,11 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/settings"
+	"proa.dev/server/localclient"
 )
 
 func TestIngressSettings(t *testing.T) {
-	for said, want := range map[string]string{
+	for given, want := range map[string]string{
 		"":                    "{proa 80 443 proa}",
 		"ingress-class=off":   "{ 80 443 proa}",
 		"ingress-class=web":   "{web 80 443 proa}",
@@ -30,8 +33,8 @@ func TestIngressSettings(t *testing.T) {
 		"ingress-https-port=80":                          "ingress-http-port and ingress-https-port are both 80; one port is for one of them",
 		"ingress-http-port=http":                         `--ingress-http-port: "http" is not a port`,
 	} {
-		flags := Said{}
-		for word := range strings.SplitSeq(said, ",") {
+		flags := settings.Values{}
+		for word := range strings.SplitSeq(given, ",") {
 			if name, value, ok := strings.Cut(word, "="); ok {
 				flags[name] = []string{value}
 			}
@@ -42,7 +45,7 @@ func TestIngressSettings(t *testing.T) {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, want %s", said, got, want)
+			t.Errorf("%s: %s, want %s", given, got, want)
 		}
 	}
 }
@@ -51,14 +54,14 @@ func TestIngressSettings(t *testing.T) {
 func newServer(t *testing.T) *Server {
 	t.Helper()
 	c := Default()
-	c.DataDir, c.Memory, c.Alone, c.Node.Name = t.TempDir(), true, true, "a"
-	c.Loops = func([]control.Controller) []control.Controller { return nil }
+	c.DataDir, c.InMemory, c.InProcess, c.Node.Name = t.TempDir(), true, true, "a"
+	c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 	s := &Server{Config: c, log: slog.New(slog.DiscardHandler)}
 	t.Cleanup(s.close)
 	if err := s.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.begin(t.Context()); err != nil {
+	if err := s.createInitialObjects(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -66,9 +69,10 @@ func newServer(t *testing.T) *Server {
 
 // TestIngressMay holds what serves Ingresses to what it needs, and nodes to less.
 func TestIngressMay(t *testing.T) {
-	ingresses, classes := schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingresses"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
+	ingresses, classes := schema.GroupResource{Group: networkingv1.GroupName,
+		Resource: "ingresses"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 	s := newServer(t)
-	who, admin := s.front.Client(account(IngressAccount)), s.front.Client(apiserver())
+	who, admin := localclient.New(s.pipeline, account(bootstraproles.IngressAccount)), localclient.New(s.pipeline, apiserver())
 	for _, on := range []schema.GroupResource{ingresses, classes, gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
 		if _, err := who.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)
@@ -79,11 +83,13 @@ func TestIngressMay(t *testing.T) {
 			t.Errorf("it may see %s: %v", on, err)
 		}
 	}
-	if _, err := who.Create(t.Context(), gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}); !apierrors.IsForbidden(err) {
+	if _, err := who.Create(t.Context(), gr.Secrets,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}); !apierrors.IsForbidden(err) {
 		t.Errorf("it may make Secrets: %v", err)
 	}
 	in := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: networkingv1.IngressSpec{
-		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}},
+		DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web",
+			Port: networkingv1.ServiceBackendPort{Number: 80}}},
 	}}
 	o, err := admin.Create(t.Context(), ingresses, in)
 	if err != nil {

@@ -24,14 +24,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodejoin"
-	"proa.dev/kinds/stream"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodejoin"
+	"proa.dev/kinds/lib/streamoptions"
 	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
 )
 
-// caller is somebody who reaches a cluster over HTTPS, with a bearer token, a client certificate, or both.
+// caller reaches a cluster over HTTPS, with a bearer token, a client certificate, or both.
 type caller struct {
 	*testing.T
 	url, token string
@@ -112,7 +112,8 @@ func signingRequest(t *testing.T, name, node string) (*certificatesv1.Certificat
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +121,10 @@ func signingRequest(t *testing.T, name, node string) (*certificatesv1.Certificat
 		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"},
-			Request:  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			Username: "system:node:" + node, UID: "1", Groups: []string{"system:nodes", "system:masters"},
+			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+			Usages:     []certificatesv1.KeyUsage{"client auth", "digital signature"},
+			Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+			Username:   "system:node:" + node, UID: "1", Groups: []string{"system:nodes", "system:masters"},
 			Extra: map[string]certificatesv1.ExtraValue{nodejoin.NodeExtra: {node}},
 		},
 	}, key
@@ -134,11 +136,12 @@ func makeToken(t *testing.T, c *proatest.Cluster, id, node string) string {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
 		Data: map[string][]byte{
-			"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"), "auth-extra-groups": []byte(run.JoinGroup),
+			"token-id": []byte(id), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
+			"auth-extra-groups": []byte(bootstraproles.JoinGroup),
 		},
 	}
 	if node != "" {
-		s.Data[nodejoin.SecretKey] = []byte(node)
+		s.Data[nodejoin.NodeSecretKey] = []byte(node)
 	}
 	if _, err := c.Client.Create(t.Context(), gr.Secrets, s); err != nil {
 		t.Fatal(err)
@@ -157,7 +160,8 @@ func answerTo(t *testing.T, c *proatest.Cluster, name string) *certificatesv1.Ce
 	}
 	for e := range view.Events(ctx) {
 		r, ok := e.Object.(*certificatesv1.CertificateSigningRequest)
-		if ok && (len(r.Status.Certificate) > 0 || len(r.Status.Conditions) > 0 && r.Status.Conditions[0].Type == certificatesv1.CertificateDenied) {
+		if ok && (len(r.Status.Certificate) > 0 || len(r.Status.Conditions) > 0 &&
+			r.Status.Conditions[0].Type == certificatesv1.CertificateDenied) {
 			return r
 		}
 	}
@@ -177,7 +181,8 @@ func TestJoiningOverHTTPS(t *testing.T) {
 	for _, tt := range []struct {
 		name, node, token, want string
 	}{
-		{"becomes", "victim", "", "NodeExists"}, {"joins", "fresh", "", "AutoApproved"}, {"again", "victim", makeToken(t, c, "bbbbbb", "victim"), "AutoApproved"},
+		{"becomes", "victim", "", "NodeExists"}, {"joins", "fresh", "", "AutoApproved"},
+		{"again", "victim", makeToken(t, c, "bbbbbb", "victim"), "AutoApproved"},
 		{"other", "another", makeToken(t, c, "cccccc", "victim"), "TokenForOtherNode"},
 	} {
 		who := stranger
@@ -192,13 +197,15 @@ func TestJoiningOverHTTPS(t *testing.T) {
 		if got := r.Status.Conditions[0].Reason; got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
-		if r.Spec.Username == "system:node:"+tt.node || len(r.Spec.Groups) == 2 || r.Spec.UID != "" || (tt.token == "" && len(r.Spec.Extra) > 0) {
+		if r.Spec.Username == "system:node:"+tt.node || len(r.Spec.Groups) == 2 || r.Spec.UID != "" ||
+			(tt.token == "" && len(r.Spec.Extra) > 0) {
 			t.Errorf("%s: the server believes who the client says it is: %+v", tt.name, r.Spec)
 		}
 	}
 
 	// To speak as a token for a node is to impersonate, and needs the permission for that very word.
-	as := []string{"Impersonate-User", "system:bootstrap:zzzzzz", "Impersonate-Group", run.JoinGroup, "Impersonate-Extra-authentication.proa.dev%2fnode", "victim"}
+	as := []string{"Impersonate-User", "system:bootstrap:zzzzzz", "Impersonate-Group", bootstraproles.JoinGroup,
+		"Impersonate-Extra-authentication.proa.dev%2fnode", "victim"}
 	request, _ := signingRequest(t, "pretends", "victim")
 	if code, answer := stranger.do("POST", at, request, as...); code != http.StatusForbidden {
 		t.Errorf("a token impersonates a token for a node: %d %s", code, answer)
@@ -233,7 +240,8 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 		}
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 		if err != nil {
@@ -241,12 +249,13 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 		}
 		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	}
-	upgrade := []string{"Connection", "Upgrade", "Upgrade", stream.TunnelProtocol, stream.TunnelFrom, "p", stream.TunnelAt, "192.0.2.1"}
+	upgrade := []string{"Connection", "Upgrade", "Upgrade", streamoptions.TunnelProtocol, streamoptions.TunnelFrom, "p",
+		streamoptions.TunnelAt, "192.0.2.1"}
 	as := append([]string{"Impersonate-User", "system:node:a", "Impersonate-Group", "system:nodes"}, upgrade...)
 	attacker := newCaller(t, c, token, made("a"))
 	deadline := time.Now().Add(time.Minute)
 	for { // until the permission has arrived
-		code, answer := attacker.do("POST", stream.TunnelPath, nil, as...)
+		code, answer := attacker.do("POST", streamoptions.TunnelPath, nil, as...)
 		if code == http.StatusSwitchingProtocols {
 			t.Fatal("a tunnel was opened with a certificate that nobody has verified")
 		}
@@ -260,7 +269,8 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 
 	// The same with what the node really has, which it got for the token.
 	request, key := signingRequest(t, "a", "a")
-	if code, answer := newCaller(t, c, token).do("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request); code != http.StatusCreated {
+	if code, answer := newCaller(t, c, token).do("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+		request); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, answer)
 	}
 	block, _ := pem.Decode(answerTo(t, c, "a").Status.Certificate)
@@ -268,7 +278,7 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 		t.Fatal("no certificate was issued")
 	}
 	node := newCaller(t, c, "", tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
-	if code := node.upgrade(stream.TunnelPath, upgrade...); code != http.StatusSwitchingProtocols {
+	if code := node.upgrade(streamoptions.TunnelPath, upgrade...); code != http.StatusSwitchingProtocols {
 		t.Errorf("the node itself: %d", code)
 	}
 }

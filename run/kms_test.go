@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	"proa.dev/store"
@@ -41,7 +41,8 @@ resources:
 		return proatest.Start(t, proatest.InDir(dir), func(c *run.Config) { c.Encryption = file })
 	}
 	secret := func(name string) *corev1.Secret {
-		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string][]byte{"password": []byte("swordfish")}}
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Data: map[string][]byte{"password": []byte("swordfish")}}
 	}
 	c := start()
 	if _, err := c.Client.Create(t.Context(), gr.Secrets, secret("a")); err != nil {
@@ -69,14 +70,16 @@ resources:
 	}
 	c.Stop()
 
-	raw, err := store.Embed(context.WithoutCancel(t.Context()), store.Config{Dir: filepath.Join(dir, "etcd"), Log: slog.New(slog.DiscardHandler)})
+	raw, err := store.Embed(context.WithoutCancel(t.Context()),
+		store.Config{Dir: filepath.Join(dir, "etcd"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = raw.Close() }()
 	for _, name := range []string{"a", "b"} {
 		p, found, err := raw.Get(t.Context(), "/registry/secrets/default/"+name)
-		if err != nil || !found || !bytes.HasPrefix(p.Value, []byte("k8s:enc:kms:v2:vault:")) || bytes.Contains(p.Value, []byte("swordfish")) || !bytes.Contains(p.Value, []byte("two")) {
+		if err != nil || !found || !bytes.HasPrefix(p.Value, []byte("k8s:enc:kms:v2:vault:")) ||
+			bytes.Contains(p.Value, []byte("swordfish")) || !bytes.Contains(p.Value, []byte("two")) {
 			t.Errorf("%s is stored as %q, %v", name, p.Value, err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -24,11 +24,13 @@ const hidden = "hunter2"
 // podOn is a Pod on a node, with what others must not see, and what they need.
 func podOn(name, node string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{"note": hidden}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name},
+			Annotations: map[string]string{"note": hidden}},
 		Spec: corev1.PodSpec{
 			NodeName: node, ServiceAccountName: "default", AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{
-				Name: "c", Image: "example.org/" + hidden, Command: []string{"run", hidden}, Env: []corev1.EnvVar{{Name: "PASSWORD", Value: hidden}},
+				Name: "c", Image: "example.org/" + hidden, Command: []string{"run", hidden},
+				Env:   []corev1.EnvVar{{Name: "PASSWORD", Value: hidden}},
 				Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
 			}},
 		},
@@ -65,33 +67,41 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	node, boss := joinedNode(t, c, "a"), admin(t, c)
 	for _, name := range []string{"a", "b"} {
-		if _, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"note": hidden}, Labels: map[string]string{"zone": "z"}}}); err != nil {
+		if _, err := c.Client.Create(t.Context(), gr.Nodes,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"note": hidden},
+				Labels: map[string]string{"zone": "z"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods", podOn("on-"+name, name)); code != http.StatusCreated {
 			t.Fatalf("%d %s", code, answer)
 		}
 	}
-	if _, err := c.Client.Create(t.Context(), gr.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"note": hidden}}}); err != nil {
+	if _, err := c.Client.Create(t.Context(), gr.Namespaces,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"note": hidden}}}); err != nil {
 		t.Fatal(err)
 	}
 	const pods = "/api/v1/pods"
 	formats := map[string]string{
 		"JSON": "application/json", "YAML": "application/yaml", "protobuf": "application/vnd.kubernetes.protobuf",
-		"a table": "application/json;as=Table;v=v1;g=meta.k8s.io", "metadata": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+		"a table":  "application/json;as=Table;v=v1;g=meta.k8s.io",
+		"metadata": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 	}
 	for name, accept := range formats {
-		for _, path := range []string{pods, "/api/v1/namespaces/default/pods", pods + "?includeObject=Object", pods + "?limit=1", pods + "?fieldSelector=spec.nodeName%3Db",
-			pods + "?fieldSelector=metadata.name%3Don-b", pods + "?fieldSelector=spec.nodeName!%3Da", pods + "?labelSelector=app", pods + "?resourceVersion=0", "/api/v1/nodes", "/api/v1/namespaces"} {
+		for _, path := range []string{pods, "/api/v1/namespaces/default/pods", pods + "?includeObject=Object", pods + "?limit=1",
+			pods + "?fieldSelector=spec.nodeName%3Db",
+			pods + "?fieldSelector=metadata.name%3Don-b", pods + "?fieldSelector=spec.nodeName!%3Da", pods + "?labelSelector=app",
+			pods + "?resourceVersion=0", "/api/v1/nodes", "/api/v1/namespaces"} {
 			code, answer := node.do("GET", path, nil, "Accept", accept)
 			if code != http.StatusOK || strings.Contains(answer, hidden) {
 				t.Errorf("%s as %s shows a node what is not its own: %d %s", path, name, code, answer)
 			}
-			if code, answer := boss.do("GET", path, nil, "Accept", accept); code != http.StatusOK || name != "a table" && !strings.Contains(answer, hidden) {
+			if code, answer := boss.do("GET", path, nil, "Accept", accept); code != http.StatusOK || name != "a table" &&
+				!strings.Contains(answer, hidden) {
 				t.Errorf("%s as %s does not show an administrator everything: %d %s", path, name, code, answer)
 			}
 		}
-		if _, answer := node.do("GET", pods+"?fieldSelector=spec.nodeName%3Da", nil, "Accept", accept); name != "a table" && !strings.Contains(answer, hidden) || strings.Contains(answer, "on-b") {
+		if _, answer := node.do("GET", pods+"?fieldSelector=spec.nodeName%3Da", nil, "Accept", accept); name != "a table" &&
+			!strings.Contains(answer, hidden) || strings.Contains(answer, "on-b") {
 			t.Errorf("its own Pods as %s: %s", name, answer)
 		}
 	}
@@ -101,7 +111,8 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 			t.Errorf("a node does not see %s of a Pod of another: %s", want, answer)
 		}
 	}
-	for _, path := range []string{"/api/v1/namespaces/default/pods/on-b", "/api/v1/nodes/b", "/api/v1/namespaces/shop", "/api/v1/namespaces/default/pods/on-b/status"} {
+	for _, path := range []string{"/api/v1/namespaces/default/pods/on-b", "/api/v1/nodes/b", "/api/v1/namespaces/shop",
+		"/api/v1/namespaces/default/pods/on-b/status"} {
 		if code, answer := node.do("GET", path, nil); code != http.StatusForbidden {
 			t.Errorf("%s: %d %s", path, code, answer)
 		}
@@ -130,7 +141,8 @@ func TestNodeFindsOutNothingBySelectors(t *testing.T) {
 		for _, op := range []string{"%3D", "%3D%3D", "!%3D"} {
 			for _, more := range []string{"", ",spec.nodeName%3Db", ",metadata.name%3Dx", "&watch=1&timeoutSeconds=1"} {
 				path := "/api/v1/pods?fieldSelector=" + field + op + "default" + more
-				if code, answer := node.do("GET", path, nil); code != http.StatusForbidden || !strings.Contains(answer, "nodes may select pods of others only by") {
+				if code, answer := node.do("GET", path, nil); code != http.StatusForbidden ||
+					!strings.Contains(answer, "nodes may select pods of others only by") {
 					t.Errorf("%s: %d %s", path, code, answer)
 				}
 			}
@@ -142,7 +154,7 @@ func TestNodeFindsOutNothingBySelectors(t *testing.T) {
 }
 
 // TestNodeWatchesPodsOfOthersReduced holds that the events of a watch, which are encoded once for all who see the same, are reduced
-// for nodes and for nobody else.
+// for nodes and for no other user.
 func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	node, boss := joinedNode(t, c, "a"), admin(t, c)
@@ -157,12 +169,14 @@ func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 	}
 	var watchers []watcher
 	for i, who := range []*caller{boss, node, boss, node} {
-		watchers = append(watchers, watcher{[]string{"an administrator", "a node", "another administrator", "another node"}[i], who == boss, who.watch(path)})
+		watchers = append(watchers, watcher{[]string{"an administrator", "a node", "another administrator", "another node"}[i], who == boss,
+			who.watch(path)})
 	}
 	watchers = append(watchers, watcher{"a node that watches its own", true, node.watch(path + "&fieldSelector=spec.nodeName%3Da")})
 	// Tables begin with their columns, and are shared from the second event on.
 	for _, who := range []*caller{boss, node} {
-		watchers = append(watchers, watcher{"a table", who == boss, who.watch(path+"&includeObject=Object", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")})
+		watchers = append(watchers, watcher{"a table", who == boss,
+			who.watch(path+"&includeObject=Object", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")})
 	}
 	for i := range watchers {
 		w := &watchers[i]
@@ -177,7 +191,8 @@ func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"first", "second"} {
-		if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods", podOn(name, map[string]string{"first": "b", "second": "a"}[name])); code != http.StatusCreated {
+		if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods",
+			podOn(name, map[string]string{"first": "b", "second": "a"}[name])); code != http.StatusCreated {
 			t.Fatalf("%d %s", code, answer)
 		}
 	}
@@ -217,8 +232,8 @@ func (c *caller) watch(path string, headers ...string) func() string {
 	}
 }
 
-// TestNodeListsOnlyWhatIsItsOwn holds the lists and watches by field selector that the Node authorizer knows, through the front
-// door: Secrets and ConfigMaps by the name of one that a Pod of the node refers to.
+// TestNodeListsOnlyWhatIsItsOwn holds the lists and watches by field selector that the Node authorizer allows, through
+// the whole pipeline: Secrets and ConfigMaps by the name of one that a Pod of the node refers to.
 func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	node, boss := joinedNode(t, c, "a"), admin(t, c)
@@ -229,7 +244,8 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 			{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "of-" + on}}},
 		}
 		for path, o := range map[string]any{
-			"pods": p, "secrets": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}}, "configmaps": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}},
+			"pods": p, "secrets": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}},
+			"configmaps": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}},
 		} {
 			if code, answer := boss.do("POST", "/api/v1/namespaces/default/"+path, o); code != http.StatusCreated {
 				t.Fatalf("%d %s", code, answer)
@@ -256,7 +272,8 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 				}
 				continue
 			}
-			if code, answer := node.do("GET", "/api/v1/namespaces/default/"+resource+query, nil); code != want || strings.Contains(answer, `"of-b","namespace"`) {
+			if code, answer := node.do("GET", "/api/v1/namespaces/default/"+resource+query, nil); code != want ||
+				strings.Contains(answer, `"of-b","namespace"`) {
 				t.Errorf("%s%s: %d %s", resource, query, code, answer)
 			}
 		}
@@ -285,7 +302,8 @@ func TestEarlierRoleOfNodesIsWithdrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range o.(*rbacv1.ClusterRole).Rules {
-		if slices.Contains(r.Verbs, "get") && !slices.Equal(r.ResourceNames, []string{"kube-system"}) && !slices.Equal(r.ResourceNames, []string{"proa-cluster"}) {
+		if slices.Contains(r.Verbs, "get") && !slices.Equal(r.ResourceNames, []string{"kube-system"}) &&
+			!slices.Equal(r.ResourceNames, []string{"proa-cluster"}) {
 			text, _ := json.Marshal(r)
 			t.Errorf("nodes may still %s", text)
 		}

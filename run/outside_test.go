@@ -1,226 +1,63 @@
-package run_test
+package run
 
 import (
-	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"encoding/json"
-	"encoding/pem"
-	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-jose/go-jose/v4"
-	"k8s.io/client-go/rest"
-
-	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/settings"
 )
 
-// world is everybody whom a cluster asks: an issuer of tokens, and webhooks.
-type world struct {
-	*testing.T
-	*httptest.Server
-	key jose.JSONWebKey
-
-	mu     sync.Mutex // guards events and stolen
-	events bytes.Buffer
-	stolen bytes.Buffer // what came by a redirect
-}
-
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+// TestOutsideMistakes shows what people read when who users are, or what they may do, is given wrongly.
+func TestOutsideMistakes(t *testing.T) {
+	const noCluster = "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+	hook := writeFile(t, "hook.yaml", noCluster)
+	issuers := writeFile(t, "issuers.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n")
+	rules := writeFile(t, "rules.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: rbac}]\n")
+	for flags, want := range map[string]string{
+		"oidc-issuer-url=https://a":                 "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
+		"oidc-issuer-url=http://a oidc-client-id=x": "URL scheme must be https",
+		"authentication-config=" + issuers +
+			" oidc-client-id=x": "authentication-config file and oidc-* flags are mutually exclusive",
+		"authentication-config=" + issuers + " anonymous-auth=true": "configures anonymous, and anonymous-auth is given",
+		"authentication-config=" + rules:                            "expected AuthenticationConfiguration",
+		"token-auth-file=" + hook:                                   "must have at least 3 columns",
+		"authentication-token-webhook-config-file=" + hook: `authentication-token-webhook-config-file: ` + hook +
+			`: there is no cluster "c"`,
+		"authentication-token-webhook-version=v2":                              `unsupported authentication webhook version "v2"`,
+		"authentication-token-webhook-cache-ttl=soon":                          `"soon" is not a duration`,
+		"anonymous-auth=perhaps":                                               `"perhaps" is neither true nor false`,
+		"authorization-mode=RBAC,ABAC":                                         "authorization-mode ABAC is not supported",
+		"authorization-mode=Webhook":                                           "authorization-mode Webhook's authorization config file not passed",
+		"authorization-mode=Webhook authorization-webhook-config-file=" + hook: `authorizer default: ` + hook + `: there is no cluster "c"`,
+		"authorization-config=" + rules + " authorization-mode=RBAC":           "--authorization-config can not be specified when --authorization-mode",
+		"authorization-config=" + issuers:                                      "expected AuthorizationConfiguration",
+		"audit-webhook-config-file=" + hook: `audit-webhook-config-file: ` + hook +
+			`: there is no cluster "c"`,
+		"audit-webhook-mode=strict":      `"strict" is neither batch, blocking nor blocking-strict`,
+		"audit-webhook-batch-max-size=0": `"0" is not a number between 1 and 1000000`,
+	} {
+		given := settings.Values{}
+		for _, f := range strings.Fields(flags) {
+			name, value, _ := strings.Cut(f, "=")
+			given[name] = []string{value}
+		}
+		if _, err := Load("", given); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", flags, err, want)
+		}
 	}
-	w := &world{T: t, key: jose.JSONWebKey{Key: private, KeyID: "1", Algorithm: "ES256"}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/.well-known/openid-configuration", func(out http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(out, `{"issuer":%q,"jwks_uri":%q}`, w.URL, w.URL+"/keys")
-	})
-	mux.HandleFunc("/keys", func(out http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(out).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{w.key.Public()}})
-	})
-	mux.HandleFunc("/tokens", func(out http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		known := strings.Contains(string(body), `"token":"hooked"`)
-		fmt.Fprintf(out, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":%t,"user":{"username":"hugo"}}}`, known)
-	})
-	mux.HandleFunc("/access", func(out http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		allowed := strings.Contains(string(body), `"resource":"configmaps"`) && strings.Contains(string(body), `"user":"hugo"`)
-		fmt.Fprintf(out, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":%t,"reason":"the hook says so"}}`, allowed)
-	})
-	mux.HandleFunc("/events", func(_ http.ResponseWriter, r *http.Request) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		_, _ = io.Copy(&w.events, r.Body)
-	})
-	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // keeps method and body
-		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/thief/", 1), http.StatusTemporaryRedirect)
-	})
-	mux.HandleFunc("/echo/", func(out http.ResponseWriter, r *http.Request) { // wrong answers that repeat the question
-		body, _ := io.ReadAll(r.Body)
-		switch {
-		case strings.Contains(string(body), "mark-garbage"):
-			fmt.Fprintf(out, "{%s", body)
-		case strings.Contains(string(body), "mark-kind"):
-			fmt.Fprintf(out, `{"kind":%q}`, body)
-		default:
-			out.WriteHeader(http.StatusForbidden)
-			_, _ = out.Write(body)
-		}
-	})
-	mux.HandleFunc("/thief/", func(out http.ResponseWriter, r *http.Request) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(&w.stolen, "%s %s\n", r.URL.Path, body)
-		switch r.URL.Path {
-		case "/thief/tokens":
-			fmt.Fprint(out, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"eve","groups":["system:masters"]}}}`)
-		case "/thief/access":
-			fmt.Fprint(out, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)
-		}
-	})
-	w.Server = httptest.NewTLSServer(mux)
-	t.Cleanup(w.Close)
-	return w
+	if _, err := Load("", settings.Values{"authentication-config": {issuers}, "authorization-config": {rules}}); err != nil {
+		t.Error(err)
+	}
 }
 
-func (w *world) file(name, text string) string {
-	w.Helper()
-	path := filepath.Join(w.TempDir(), name)
+// writeFile puts a text into a file of the test's.
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		w.Fatal(err)
+		t.Fatal(err)
 	}
 	return path
-}
-
-func (w *world) authority() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.Certificate().Raw}))
-}
-
-// hook is the kubeconfig of a webhook.
-func (w *world) hook(path string) string {
-	w.Helper()
-	ca := w.file("ca.pem", w.authority())
-	return w.file("hook.yaml", "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"+w.URL+path+"', certificate-authority: "+ca+"}}]\n")
-}
-
-// token is one of the issuer's.
-func (w *world) token(claims string) string {
-	w.Helper()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: w.key}, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
-	signed, err := signer.Sign(fmt.Appendf(nil, `{"iss":%q,"aud":"proa","exp":%d,%s}`, w.URL, time.Now().Add(time.Hour).Unix(), claims))
-	if err != nil {
-		w.Fatal(err)
-	}
-	out, err := signed.CompactSerialize()
-	if err != nil {
-		w.Fatal(err)
-	}
-	return out
-}
-
-// ask sends a request with a token and returns the code and the text.
-func ask(t *testing.T, c *proatest.Cluster, token, path string) string {
-	t.Helper()
-	config := &rest.Config{Host: c.Config.Host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var st struct{ Message string }
-	_ = json.Unmarshal(body, &st)
-	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", st.Message))
-}
-
-// TestUsersOfOthers lets users in whom only others know, and asks others what they may do.
-func TestUsersOfOthers(t *testing.T) {
-	w := newWorld(t)
-	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
-		c.Identity.Config = w.file("issuers.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: "+w.URL+
-			"\n    audiences: [proa]\n    certificateAuthority: |\n      "+strings.ReplaceAll(strings.TrimSpace(w.authority()), "\n", "\n      ")+
-			"\n  claimMappings:\n    username: {expression: 'claims.name.lowerAscii()'}\n    groups: {claim: groups, prefix: ''}\nanonymous: {enabled: true, conditions: [{path: /livez}]}\n")
-		c.Identity.TokenFile = w.file("tokens.csv", "listed,lisa,1,\"readers,others\"\n")
-		c.Identity.Hook, c.Identity.HookVersion = w.hook("/tokens"), "v1"
-		c.Permission.Modes, c.Permission.Hook.Kubeconfig, c.Permission.Hook.Version = []string{"Node", "RBAC", "Webhook"}, w.hook("/access"), "v1"
-		c.AuditHook.Config = w.hook("/events")
-	})
-	const maps = "/api/v1/namespaces/default/configmaps"
-	for _, test := range []struct{ token, path, want string }{
-		{w.token(`"name":"Ann"`), maps, `403 configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
-		{w.token(`"name":"Ann","groups":["system:masters"]`), maps, "200"},
-		{w.token(`"groups":[]`), maps, "401 Unauthorized"},
-		{w.token(`"name":"Ann"`) + "x", maps, "401 Unauthorized"},
-		{"listed", maps, `403 configmaps is forbidden: User "lisa" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
-		{"hooked", maps, "200"},
-		{"hooked", "/api/v1/namespaces/default/secrets", `403 secrets is forbidden: User "hugo" cannot list resource "secrets" in API group "" in the namespace "default": default: the hook says so`},
-		{"unknown", maps, "401 Unauthorized"},
-		{"", "/livez", "200"},
-		{"", "/version", "401 Unauthorized"},
-	} {
-		if got := ask(t, c, test.token, test.path); got != test.want {
-			t.Errorf("%.20s asks for %s: got %s, want %s", test.token, test.path, got, test.want)
-		}
-	}
-	c.Stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, want := range []string{`"kind":"EventList"`, `"username":"lisa","uid":"1","groups":["readers","others","system:authenticated"]`, `"username":"hugo"`} {
-		if !strings.Contains(w.events.String(), want) {
-			t.Errorf("the audit webhook did not get %s", want)
-		}
-	}
-}
-
-// TestWebhooksThatRedirect: the authentication, authorization and audit webhooks answer each question with a redirect that keeps the
-// body. Where it leads gets no token, decides nothing and reads no audit event.
-func TestWebhooksThatRedirect(t *testing.T) {
-	w := newWorld(t)
-	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
-		c.Identity.TokenFile = w.file("tokens.csv", "listed,lisa,1,\"readers,others\"\n")
-		c.Identity.Hook, c.Identity.HookVersion = w.hook("/moved/tokens"), "v1"
-		c.Permission.Modes, c.Permission.Hook.Kubeconfig, c.Permission.Hook.Version = []string{"Node", "RBAC", "Webhook"}, w.hook("/moved/access"), "v1"
-		c.AuditHook.Config = w.hook("/moved/events")
-		c.AuditHook.Retry = time.Millisecond
-	})
-	const maps = "/api/v1/namespaces/default/configmaps"
-	for token, want := range map[string]string{"a-users-token": "401", "listed": "500"} {
-		if got := ask(t, c, token, maps); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, want %s", token, got, want)
-		}
-	}
-	c.Stop()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stolen.Len() > 0 {
-		t.Errorf("a redirect was followed: %.500s", w.stolen.String())
-	}
 }

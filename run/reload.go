@@ -1,37 +1,32 @@
 package run
 
 import (
-	"bytes"
 	"context"
-	"os"
 	"time"
+
+	"proa.dev/run/filewatch"
 )
 
-// reloadEvery is how often files are looked at that may change while the server runs.
+// reloadEvery is the time between checks of files that may change while the server runs.
 const reloadEvery = 15 * time.Second
 
-// reload takes over files that change. One that is wrong changes nothing, and the log says so until it is right.
+// reload applies changes of configuration files until ctx ends. A file with a mistake changes nothing, and the error is
+// logged until it is corrected.
 func (s *Server) reload(ctx context.Context) {
-	keys := s.Encryption
-	if keys == "" {
-		keys = sealFile(s.DataDir)
-	}
-	files := []*watched{
-		newWatched(keys, func() error { return s.reseal(ctx) }),
-		newWatched(s.Identity.Config, s.trustIssuers),
-		newWatched(s.Permission.Config, func() error {
-			steps, err := s.readAuthorizers()
+	files := []*filewatch.File{
+		filewatch.New(s.encryption.KeyFile(), func() error { return s.reloadEncryption(ctx) }),
+		filewatch.New(s.Identity.Config, s.users.ReloadIssuers),
+		filewatch.New(s.Permission.Config, func() error {
+			steps, err := s.ReadAuthorizers()
 			if err != nil {
 				return err
 			}
-			return s.deciders.set(steps)
+			return s.authorizers.Set(steps)
 		}),
 	}
-	if s.Encryption == "" {
-		// The process may have ended before all was written again with the newest key.
-		if err := s.migrateSecrets(ctx); err != nil && ctx.Err() == nil {
-			s.log.ErrorContext(ctx, "cannot have the Secrets written again with the newest key", "err", err)
-		}
+	// The process may have ended before all Secrets were encrypted with the newest key.
+	if err := s.migrateSecrets(ctx); err != nil && ctx.Err() == nil {
+		s.log.ErrorContext(ctx, "cannot encrypt the Secrets with the newest key", "err", err)
 	}
 	tick := time.NewTicker(reloadEvery)
 	defer tick.Stop()
@@ -42,41 +37,15 @@ func (s *Server) reload(ctx context.Context) {
 		case <-tick.C:
 		}
 		for _, f := range files {
-			if !f.changed() {
+			if !f.Changed() {
 				continue
 			}
-			if err := f.apply(); err != nil {
-				s.log.ErrorContext(ctx, "a changed file is not taken over; the former one counts", "file", f.path, "err", err)
-				f.text = nil // it is tried again, since the store may have been away
+			if err := f.Apply(); err != nil {
+				s.log.ErrorContext(ctx, "a changed file cannot be used; the former content stays in effect", "file", f.Path, "err", err)
+				f.Text = nil // the next check retries: the store may have been unreachable
 				continue
 			}
-			s.log.InfoContext(ctx, "took over a changed file", "file", f.path)
+			s.log.InfoContext(ctx, "a changed file is in effect", "file", f.Path)
 		}
 	}
-}
-
-// watched is a file whose content counts.
-type watched struct {
-	path  string
-	text  []byte
-	apply func() error
-}
-
-func newWatched(path string, apply func() error) *watched {
-	w := &watched{path: path, apply: apply}
-	w.changed()
-	return w
-}
-
-// changed says whether the file is another one than when it was last looked at. One that cannot be read is no other.
-func (w *watched) changed() bool {
-	if w.path == "" {
-		return false
-	}
-	text, err := os.ReadFile(w.path)
-	if err != nil || bytes.Equal(text, w.text) {
-		return false
-	}
-	w.text = text
-	return true
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/storeencryption"
 	"proa.dev/store"
 )
 
@@ -40,14 +40,15 @@ func TestRotation(t *testing.T) {
 	}
 	c.Stop()
 	begins("k8s:enc:aesgcm:v1:key-")
-	name, err := run.RotateSealKey(dir)
+	name, err := storeencryption.RotateKey(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c = proatest.Start(t, proatest.InDir(dir))
 	for deadline := time.After(time.Minute); ; {
 		o, err := c.Client.Get(t.Context(), gr.StorageVersionMigrations, "", "secrets-"+name, "")
-		if err == nil && meta.IsStatusConditionTrue(o.(*storagemigrationv1.StorageVersionMigration).Status.Conditions, string(storagemigrationv1.MigrationSucceeded)) {
+		if err == nil && meta.IsStatusConditionTrue(o.(*storagemigrationv1.StorageVersionMigration).Status.Conditions,
+			string(storagemigrationv1.MigrationSucceeded)) {
 			break
 		}
 		select {

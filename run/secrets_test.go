@@ -23,8 +23,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/run"
+	"proa.dev/run/goprocess"
 )
 
 // written is everything that a cluster writes for people to read.
@@ -40,7 +41,7 @@ func (w *written) Write(b []byte) (int, error) {
 	return w.text.Write(b)
 }
 
-// secrets sends values that nobody may read later through a whole server, by every way there is.
+// secrets sends values that must not be readable later through a whole server, by every possible way.
 type secrets struct {
 	*testing.T
 	*world
@@ -70,16 +71,17 @@ func everything(t *testing.T, policy string) *secrets {
 	if err := flags.Set("v", "10"); err != nil {
 		t.Fatal(err)
 	}
-	run.Quiet(log)
+	goprocess.RedirectKlog(log)
 	config := run.Default()
-	config.Listen, config.DataDir, config.Memory, config.Simulate = "127.0.0.1:0", t.TempDir(), true, 1
+	config.Listen, config.DataDir, config.InMemory, config.Simulate = "127.0.0.1:0", t.TempDir(), true, 1
 	config.Audit = s.audit
 	if policy != "" {
 		config.AuditPolicy = s.file("policy.yaml", policy)
 	}
 	config.Identity.TokenFile = s.file("tokens.csv", s.mark("static token")+",lisa,1,\"system:masters\"\n")
 	config.Identity.Hook, config.Identity.HookVersion = s.hook("/echo/tokens"), "v1"
-	config.Permission.Modes, config.Permission.Hook.Kubeconfig, config.Permission.Hook.Version = []string{"Node", "RBAC", "Webhook"}, s.hook("/echo/access"), "v1"
+	config.Permission.Modes, config.Permission.Hook.Kubeconfig, config.Permission.Hook.Version = []string{"Node", "RBAC",
+		"Webhook"}, s.hook("/echo/access"), "v1"
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan *run.Server, 1), make(chan error, 1)
 	go func() { ended <- run.Serve(ctx, config, log, func(s *run.Server) { ready <- s }) }()
@@ -174,10 +176,14 @@ const (
 // headers are credentials in requests, right and wrong ones.
 func (s *secrets) headers() {
 	s.good("GET", "/version", "", "", "Authorization", "Bearer "+s.marks[0])
-	jwt := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"1"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"x","sub":"`+s.mark("claim")+`"}`)) + "."
+	jwt := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"1"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"x","sub":"`+s.mark("claim")+`"}`)) + "."
 	for _, value := range []string{
-		"Bearer " + s.mark("bearer"), "bearer " + s.mark("small"), "Bearer  " + s.mark("two spaces"), "Bearer " + jwt + s.mark("signature"), s.mark("no scheme"), "Bearer abcdef." + s.mark("bootstrap"), "Bearer abcdef.0123456789abcdef" + s.mark("long"),
-		"Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+s.mark("password"))), "Bearer " + s.mark("token") + " " + s.mark("more"), "Bearer " + s.mark("echo"), "Bearer " + s.mark("garbage"), "Bearer " + s.mark("kind"),
+		"Bearer " + s.mark("bearer"), "bearer " + s.mark("small"), "Bearer  " + s.mark("two spaces"), "Bearer " + jwt + s.mark("signature"),
+		s.mark("no scheme"), "Bearer abcdef." + s.mark("bootstrap"), "Bearer abcdef.0123456789abcdef" + s.mark("long"),
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+s.mark("password"))),
+		"Bearer " + s.mark("token") + " " + s.mark("more"), "Bearer " + s.mark("echo"), "Bearer " + s.mark("garbage"),
+		"Bearer " + s.mark("kind"),
 	} {
 		for _, path := range []string{"/api/v1/namespaces/default/pods", "/version", "/nothing"} {
 			s.send("GET", path, "", "", "Authorization", value)
@@ -185,15 +191,18 @@ func (s *secrets) headers() {
 		}
 	}
 	for _, token := range []string{s.marks[0], s.mark("websocket")} {
-		s.send("GET", "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=1", "", "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
-			"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token))+", base64.binary.k8s.io")
+		s.send("GET", "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=1", "", "", "Connection", "Upgrade", "Upgrade",
+			"websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
+			"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token))+
+				", base64.binary.k8s.io")
 	}
 	for _, key := range []string{"access_token", "token", "id_token", "password", "bearer_token"} {
 		for _, path := range []string{"/api/v1/namespaces/default/pods", "/version", "/nothing", "/api/v1/nowhere"} {
 			s.send("GET", path+"?limit=1&"+key+"="+s.mark("query "+key), "", "")
 		}
 	}
-	s.send("GET", "/api/v1/namespaces/default/pods", "", "", "Impersonate-User", "someone", "Impersonate-Group", "", "X-Remote-User", s.mark("remote user"), "Cookie", "session="+s.mark("cookie"), "X-Api-Key", s.mark("header"))
+	s.send("GET", "/api/v1/namespaces/default/pods", "", "", "Impersonate-User", "someone", "Impersonate-Group", "", "X-Remote-User",
+		s.mark("remote user"), "Cookie", "session="+s.mark("cookie"), "X-Api-Key", s.mark("header"))
 }
 
 // tokens are those that people ask for, and ask about.
@@ -235,17 +244,20 @@ func (s *secrets) values() {
 	secret := func(name, kind, data string) string {
 		return `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"},"type":"` + kind + `",` + data + `}`
 	}
-	s.good("POST", secretsPath, jsonType, secret("one", "Opaque", `"data":{"a":"`+b64(s.mark("created"))+`"},"stringData":{"b":"`+s.mark("string")+`"}`))
+	s.good("POST", secretsPath, jsonType,
+		secret("one", "Opaque", `"data":{"a":"`+b64(s.mark("created"))+`"},"stringData":{"b":"`+s.mark("string")+`"}`))
 	s.good("POST", secretsPath+"?dryRun=All", jsonType, secret("dry", "Opaque", `"stringData":{"b":"`+s.mark("dry")+`"}`))
 	s.good("PUT", secretsPath+"/one", jsonType, secret("one", "Opaque", `"stringData":{"a":"`+s.mark("updated")+`"}`))
 	s.good("PATCH", secretsPath+"/one", "application/merge-patch+json", `{"stringData":{"c":"`+s.mark("merged")+`"}}`)
 	s.good("PATCH", secretsPath+"/one", "application/strategic-merge-patch+json", `{"data":{"d":"`+b64(s.mark("strategic"))+`"}}`)
-	s.good("PATCH", secretsPath+"/one", "application/json-patch+json", `[{"op":"add","path":"/data/e","value":"`+b64(s.mark("patched"))+`"}]`)
+	s.good("PATCH", secretsPath+"/one", "application/json-patch+json",
+		`[{"op":"add","path":"/data/e","value":"`+b64(s.mark("patched"))+`"}]`)
 	s.good("PATCH", secretsPath+"/applied?fieldManager=a", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.mark("applied")+"}\n")
 	s.bad("PATCH", secretsPath+"/applied?fieldManager=b", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.mark("conflict")+"}\n")
 	s.good("POST", secretsPath, yamlType, "apiVersion: v1\nkind: Secret\nmetadata: {name: yaml}\nstringData: {a: "+s.mark("yaml")+"}\n")
 	s.good("POST", secretsPath, jsonType, secret("frozen", "Opaque", `"immutable":true,"stringData":{"b":"`+s.mark("frozen")+`"}`))
-	pull := `{"auths":{"registry.test":{"username":"u","password":"` + s.mark("pull password") + `","auth":"` + b64("u:"+s.mark("pull auth")) + `"}}}`
+	pull := `{"auths":{"registry.test":{"username":"u","password":"` + s.mark("pull password") + `","auth":"` +
+		b64("u:"+s.mark("pull auth")) + `"}}}`
 	s.good("POST", secretsPath, jsonType, secret("pull", "kubernetes.io/dockerconfigjson", `"data":{".dockerconfigjson":"`+b64(pull)+`"}`))
 	s.good("POST", "/api/v1/namespaces/default/pods", jsonType, `{"metadata":{"name":"p"},"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[{"name":"c","image":"registry.test/i","envFrom":[{"secretRef":{"name":"one"}}]}]}}`)
 	s.good("POST", "/api/v1/namespaces/kube-system/secrets", jsonType, secret("bootstrap-token-abcdef", "bootstrap.kubernetes.io/token", `"stringData":{"token-id":"abcdef","token-secret":"0123456789hjkqzx","usage-bootstrap-authentication":"true"}`))
@@ -274,8 +286,10 @@ func (s *secrets) values() {
 // mistakes are Secrets that are wrong, each in a way whose error might quote what was sent.
 func (s *secrets) mistakes() {
 	for _, body := range []string{
-		`{"metadata":{"name":"w"},"data":{"a":"%s"}}`, `{"metadata":{"name":"w"},"data":{"a":["%s"]}}`, `{"metadata":{"name":"w"},"data":"%s"}`, `{"metadata":{"name":"w"},"stringData":{"a":{"b":"%s"}}}`,
-		`{"metadata":{"name":"w"},"stringData":{"a":"%s"`, `{"metadata":{"name":"w"},"stringData":{"a":"%s"}}}`, `{"metadata":{"name":"w"},"stringData":{"a":"%s",}}`, `{"metadata":{"name":"w"},"stringData":{"a":%s}}`,
+		`{"metadata":{"name":"w"},"data":{"a":"%s"}}`, `{"metadata":{"name":"w"},"data":{"a":["%s"]}}`,
+		`{"metadata":{"name":"w"},"data":"%s"}`, `{"metadata":{"name":"w"},"stringData":{"a":{"b":"%s"}}}`,
+		`{"metadata":{"name":"w"},"stringData":{"a":"%s"`, `{"metadata":{"name":"w"},"stringData":{"a":"%s"}}}`,
+		`{"metadata":{"name":"w"},"stringData":{"a":"%s",}}`, `{"metadata":{"name":"w"},"stringData":{"a":%s}}`,
 		`{"metadata":{"name":"W_"},"stringData":{"a":"%s"}}`, `{"metadata":{"name":"w","namespace":"other"},"stringData":{"a":"%s"}}`, `{"kind":"Pod","metadata":{"name":"w"},"stringData":{"a":"%s"}}`,
 		`{"metadata":{"name":"w"},"type":"kubernetes.io/dockerconfigjson","stringData":{".dockerconfigjson":"%s"}}`, `{"metadata":{"name":"w"},"type":"kubernetes.io/dockercfg","stringData":{".dockercfg":"{\"a\":%s}"}}`,
 		`{"metadata":{"name":"w"},"type":"kubernetes.io/tls","stringData":{"tls.key":"%s"}}`, `{"metadata":{"name":"w"},"type":"kubernetes.io/basic-auth","stringData":{"pass":"%s"}}`, `{"metadata":{"name":"w"},"type":"kubernetes.io/ssh-auth","stringData":{"key":"%s"}}`,
@@ -284,30 +298,43 @@ func (s *secrets) mistakes() {
 		for _, media := range []string{jsonType, yamlType, "application/vnd.kubernetes.protobuf", "application/cbor", "text/plain", ""} {
 			s.send("POST", secretsPath+"?fieldValidation=Strict", media, fmt.Sprintf(body, s.mark("wrong "+fmt.Sprint(len(s.marks)))))
 		}
-		s.send("POST", secretsPath, "application/vnd.kubernetes.protobuf", "k8s\x00"+fmt.Sprintf(body, s.mark("proto "+fmt.Sprint(len(s.marks)))))
-		for _, media := range []string{"application/merge-patch+json", "application/strategic-merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"} {
-			s.send("PATCH", secretsPath+"/one?fieldManager=x&fieldValidation=Strict", media, fmt.Sprintf(body, s.mark("patch "+fmt.Sprint(len(s.marks)))))
+		s.send("POST", secretsPath, "application/vnd.kubernetes.protobuf",
+			"k8s\x00"+fmt.Sprintf(body, s.mark("proto "+fmt.Sprint(len(s.marks)))))
+		for _, media := range []string{"application/merge-patch+json", "application/strategic-merge-patch+json",
+			"application/json-patch+json", "application/apply-patch+yaml"} {
+			s.send("PATCH", secretsPath+"/one?fieldManager=x&fieldValidation=Strict", media,
+				fmt.Sprintf(body, s.mark("patch "+fmt.Sprint(len(s.marks)))))
 		}
 	}
 	for _, patch := range []string{
-		`[{"op":"test","path":"/data/a","value":"%s"}]`, `[{"op":"add","path":"/data/a/b/c","value":"%s"}]`, `[{"op":"%s","path":"/data/a"}]`, `[{"op":"replace","path":"/stringData/none","value":"%s"}]`, `[{"op":"add","path":"/data/x","value":{"%s":1}}]`, `[{"op":"add","path":"/data","value":"%s"}]`,
+		`[{"op":"test","path":"/data/a","value":"%s"}]`, `[{"op":"add","path":"/data/a/b/c","value":"%s"}]`,
+		`[{"op":"%s","path":"/data/a"}]`, `[{"op":"replace","path":"/stringData/none","value":"%s"}]`,
+		`[{"op":"add","path":"/data/x","value":{"%s":1}}]`, `[{"op":"add","path":"/data","value":"%s"}]`,
 	} {
-		s.send("PATCH", secretsPath+"/one", "application/json-patch+json", fmt.Sprintf(patch, s.mark("json patch "+fmt.Sprint(len(s.marks)))))
+		s.send("PATCH", secretsPath+"/one", "application/json-patch+json",
+			fmt.Sprintf(patch, s.mark("json patch "+fmt.Sprint(len(s.marks)))))
 	}
-	for _, applied := range []string{"stringData: {a: [%s]}", "data: {a: {b: %s}}", "stringData: %s", "data: [%s]", "stringData: {a: '%s', a: b}", "stringData: {a: %s", "typ: {a: %s}"} {
-		s.send("PATCH", secretsPath+"/one?fieldManager=x&force=true", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: one}\n"+fmt.Sprintf(applied, s.mark("apply "+fmt.Sprint(len(s.marks)))))
+	for _, applied := range []string{"stringData: {a: [%s]}", "data: {a: {b: %s}}", "stringData: %s", "data: [%s]",
+		"stringData: {a: '%s', a: b}", "stringData: {a: %s", "typ: {a: %s}"} {
+		s.send("PATCH", secretsPath+"/one?fieldManager=x&force=true", "application/apply-patch+yaml",
+			"apiVersion: v1\nkind: Secret\nmetadata: {name: one}\n"+fmt.Sprintf(applied, s.mark("apply "+fmt.Sprint(len(s.marks)))))
 	}
-	s.bad("PUT", secretsPath+"/frozen", jsonType, `{"metadata":{"name":"frozen"},"immutable":true,"stringData":{"b":"`+s.mark("thawed")+`"}}`)
+	s.bad("PUT", secretsPath+"/frozen", jsonType,
+		`{"metadata":{"name":"frozen"},"immutable":true,"stringData":{"b":"`+s.mark("thawed")+`"}}`)
 	s.bad("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one","resourceVersion":"1"},"stringData":{"b":"`+s.mark("late")+`"}}`)
 	s.bad("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one"},"type":"other","stringData":{"b":"`+s.mark("retyped")+`"}}`)
 	s.bad("POST", secretsPath, jsonType, `{"metadata":{"name":"big"},"stringData":{"b":"`+strings.Repeat(s.mark("big"), 100_000)+`"}}`)
-	s.bad("POST", secretsPath, jsonType, `{"metadata":{"name":"bigger"},"stringData":{"b":"`+strings.Repeat(s.mark("bigger"), 300_000)+`"}}`)
+	s.bad("POST", secretsPath, jsonType,
+		`{"metadata":{"name":"bigger"},"stringData":{"b":"`+strings.Repeat(s.mark("bigger"), 300_000)+`"}}`)
 	// Who may patch a Secret need not be allowed to read it: an error does not show what is stored.
 	for media, patch := range map[string]string{
-		"application/merge-patch+json": `{"data":{"x":["y"]}}`, "application/json-patch+json": `[{"op":"add","path":"/data/x","value":["y"]}]`, "application/strategic-merge-patch+json": `{"data":{"x":["y"]}}`,
+		"application/merge-patch+json":           `{"data":{"x":["y"]}}`,
+		"application/json-patch+json":            `[{"op":"add","path":"/data/x","value":["y"]}]`,
+		"application/strategic-merge-patch+json": `{"data":{"x":["y"]}}`,
 	} {
 		_, text := s.send("PATCH", secretsPath+"/one", media, patch)
-		if stored := base64.StdEncoding.EncodeToString([]byte("mark-updated-hJ4kQz")); strings.Contains(text, stored) || !strings.Contains(text, "(not shown)") {
+		if stored := base64.StdEncoding.EncodeToString([]byte("mark-updated-hJ4kQz")); strings.Contains(text, stored) ||
+			!strings.Contains(text, "(not shown)") {
 			s.T.Errorf("%s: %.500s", media, text)
 		}
 	}
@@ -348,7 +375,7 @@ func (s *secrets) readable() map[string]string {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	out["hop records"] = fmt.Sprintf("%+v", s.server.Records(secret.GetUID()))
+	out["hop records"] = fmt.Sprintf("%+v", s.server.HopsOf(secret.GetUID()))
 	out["events"] = s.good("GET", "/api/v1/events", "", "") + s.good("GET", "/apis/events.k8s.io/v1/events", "", "")
 	audit, err := os.ReadFile(s.audit)
 	if err != nil {

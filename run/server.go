@@ -1,5 +1,5 @@
-// Package run is process life: what a proa process is made of, in which order its parts start, and how they stop. Everything
-// is put together here by plain calls; nothing registers itself.
+// Package run puts a proa server together from its parts, starts them in order and stops them in reverse. Everything is wired
+// here by direct calls; nothing registers itself.
 package run
 
 import (
@@ -9,15 +9,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -25,26 +24,37 @@ import (
 	"proa.dev/control"
 	"proa.dev/hop"
 	"proa.dev/kinds"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kinds/metrics"
 	"proa.dev/node/simulate"
+	"proa.dev/run/access"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/goprocess"
+	"proa.dev/run/parthealth"
 	"proa.dev/run/pki"
+	"proa.dev/run/settings"
+	"proa.dev/run/storeencryption"
+	"proa.dev/run/webhookclient"
 	"proa.dev/schedule"
 	"proa.dev/server"
-	"proa.dev/server/agents"
-	"proa.dev/server/aggregate"
+	"proa.dev/server/aggregation"
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
-	"proa.dev/server/authz/bootstrap"
-	"proa.dev/server/extension"
-	"proa.dev/server/fair"
+	"proa.dev/server/authz/bootstrappolicy"
+	"proa.dev/server/coreadmission"
+	"proa.dev/server/extensionclient"
+	"proa.dev/server/fairqueue"
+	"proa.dev/server/httpapi"
+	"proa.dev/server/initialobjects"
+	"proa.dev/server/localclient"
+	"proa.dev/server/nodeconnection"
 	"proa.dev/server/policyadmission"
+	"proa.dev/server/resourcemetrics"
 	fields "proa.dev/server/schema"
-	"proa.dev/server/usage"
+	"proa.dev/server/state"
 	"proa.dev/server/webhook"
 	"proa.dev/store"
-	"proa.dev/store/encryption"
 	"proa.dev/store/memory"
 )
 
@@ -53,52 +63,52 @@ type Server struct {
 	Config
 	log *slog.Logger
 
-	pki    *pki.PKI
-	store  Store
-	state  *server.State
-	front  *server.Server
-	rbac   *server.RBACView
-	defs   []*kind.Def
-	audit  *audit.Log // nil for none
-	queues *control.Metrics
-	auth   identities
-	// outside are the users that others know, and deciders decide what users may do.
-	outside  outside
-	deciders *deciders
-	seal     *encryption.Sealed
-	kms      *kmsPlugins
-	// placing is how the scheduler works, and what it remembers.
-	placing schedule.Config
-	// policy is the RBAC policy every cluster begins with.
-	policy *bootstrap.Policy
-	// agents are the ways to nodes.
-	agents *agents.Agents
-	// extensions are the ways to webhooks, and webhooks counts calls of those of admission.
-	extensions *extension.Clients
-	webhooks   *webhook.Metrics
-	// aggregator leads to aggregated API servers.
-	aggregator *aggregate.Aggregator
-	// life is that of views of objects that aggregated servers have, and endLife ends it.
-	life    context.Context
-	endLife context.CancelFunc
-	// agentTrust is whom the server believes at the other end of these ways.
-	agentTrust agentTrust
-	health     health
-	// ready says that the server has started, and stopping that it was asked to stop.
-	ready, stopping atomic.Bool
-	// parts knows which parts of the process do not work.
-	parts PartHealth
-	// trusted turns when the bundle of the cluster's authority does.
-	trusted turn
+	// What is stored, and how it is encrypted.
+	pki        *pki.PKI
+	store      Store
+	encryption *storeencryption.Encryption
+	state      *state.State
+	builtIn    []*kind.Def
 
-	// listener is where clients come in, inner where Pods do: they cannot reach the machine's loopback.
-	listener, inner net.Listener
-	http            *http.Server
+	// The request pipeline: who users are, what they may do, and what is recorded of their requests.
+	pipeline    *server.Server
+	api         *httpapi.Handler
+	auth        access.Authenticator
+	users       *access.ExternalUsers
+	authorizers *access.Authorizers
+	rbac        *state.RBACView
+	policy      *bootstrappolicy.Policy // the RBAC policy that every cluster begins with
+	audit       *audit.Log              // nil if there is no audit log
+
+	// Connections to node agents, webhooks and aggregated API servers.
+	agents     *nodeconnection.Agents
+	agentTrust agentTrust
+	extensions *extensionclient.Clients
+	webhooks   *webhook.Metrics // counts calls of admission webhooks
+	aggregator *aggregation.Aggregator
+	// viewContext ends the views of objects of aggregated servers when endViews is called.
+	viewContext context.Context
+	endViews    context.CancelFunc
+
+	// Controllers and the scheduler.
+	queues     *control.Metrics
+	scheduling schedule.Config
+
+	// Health. ready is set when the server has started, stopping when it was asked to stop.
+	health          parthealth.CheckResults
+	parts           parthealth.Tracker
+	ready, stopping atomic.Bool
+	// trustChanged is notified when the bundle of certificate authorities changes.
+	trustChanged notifier
+
+	// listener serves clients. podListener serves Pods if listener listens only on loopback, which they cannot reach.
+	listener, podListener net.Listener
+	http                  *http.Server
 }
 
-// Store is what a control plane needs of hop 7.
+// Store is the part of package store, or of its replacement in tests, that a control plane needs.
 type Store interface {
-	server.Store
+	state.Store
 	RunCompaction(ctx context.Context, every time.Duration)
 	Healthy(ctx context.Context) error
 	Room(ctx context.Context) error
@@ -106,11 +116,11 @@ type Store interface {
 	Close() error
 }
 
-// Serve runs a control plane until ctx ends. onReady is called once, when it serves.
+// Serve runs a control plane until ctx ends. It calls onReady once, when requests are served and controllers run.
 func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server)) (err error) {
 	s := &Server{Config: c, log: log}
 	if s.Machine == nil && (s.Node.Name != "" || s.Nodes > 0) {
-		return errors.New("this process runs no nodes; only a cluster that package machine is part of has some")
+		return errors.New("this process cannot run nodes, because it was built without package machine; leave out node and nodes")
 	}
 	if err := s.open(ctx); err != nil {
 		s.close()
@@ -120,7 +130,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
-	for _, l := range []net.Listener{s.listener, s.inner} {
+	for _, l := range []net.Listener{s.listener, s.podListener} {
 		if l == nil {
 			continue
 		}
@@ -142,7 +152,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		wg.Go(func() {
 			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
 		})
-		s.loops(ctx, &wg)
+		s.startControllers(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
 		}
@@ -164,7 +174,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	return nil
 }
 
-// prepare calls what a test wants to be done before it begins.
+// prepare calls the hooks of a test that run before the server counts as ready.
 func (s *Server) prepare(ctx context.Context) error {
 	for _, f := range s.Prepare {
 		if err := f(ctx, s); err != nil {
@@ -174,10 +184,11 @@ func (s *Server) prepare(ctx context.Context) error {
 	return nil
 }
 
-// open makes the parts that do not need each other to run: folder, keys, store, state, door, socket.
+// open creates the parts in the order of their dependencies: data folder, listeners, store, keys, state, authorization,
+// metrics, admission and the pipeline. Nothing runs yet.
 func (s *Server) open(ctx context.Context) error {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
-		return fmt.Errorf("make the data folder: %w", err)
+		return fmt.Errorf("create the data folder: %w", err)
 	}
 	if s.Machine != nil {
 		if err := s.Machine.Open(s); err != nil {
@@ -198,47 +209,45 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents = s.openAgents()
-	s.defs = append(s.kinds(), metrics.All(usage.New(s.agents, s.log))...)
-	data, err := s.sealed(ctx)
+	s.builtIn = append(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log))...)
+	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
+		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,
+		Recovered: func() { s.state.RereadUnreadable() },
+	})
 	if err != nil {
 		return err
 	}
-	s.state = server.NewState(context.WithoutCancel(ctx), codec.New(scheme), data, s.defs, s.log)
-	s.state.Alone = len(s.EtcdServers) == 0
+	s.state = state.New(context.WithoutCancel(ctx), codec.New(scheme), s.encryption.EncryptedStore(), s.builtIn, s.log)
+	s.state.SoleWriter = len(s.EtcdServers) == 0
 	s.extensions, s.webhooks = s.openExtensions(), webhook.NewMetrics()
 	s.aggregator = s.openAggregator()
-	s.life, s.endLife = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // close calls it
-	if s.policy, err = bootstrap.Default(); err != nil {
+	s.viewContext, s.endViews = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // close calls it
+	if s.policy, err = bootstrappolicy.Default(); err != nil {
 		return err
 	}
-	if err := s.checkLoops(); err != nil {
+	if err := s.checkControllers(); err != nil {
 		return err
 	}
-	s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles(s.controllers())...), append(s.policy.ClusterRoleBindings, bindings(s.controllers())...)
-	if s.feature(gangs) {
-		roles, bindings := gangRoles()
-		s.policy.ClusterRoles, s.policy.ClusterRoleBindings = append(s.policy.ClusterRoles, roles...), append(s.policy.ClusterRoleBindings, bindings...)
-	}
-	s.rbac = server.NewRBACView(s.state)
+	s.addRoles()
+	s.rbac = state.NewRBACView(s.state)
 	rules := authz.NewRBAC(s.rbac)
-	s.deciders = &deciders{node: authz.NewNode(server.NodeView{State: s.state}, nodeRules(s.policy)), rbac: rules}
-	steps, err := s.readAuthorizers()
+	s.authorizers = access.NewAuthorizers(authz.NewNode(state.NodeView{State: s.state}, nodeRules(s.policy)), rules)
+	steps, err := s.ReadAuthorizers()
 	if err != nil {
 		return err
 	}
-	if err := s.deciders.set(steps); err != nil {
+	if err := s.authorizers.Set(steps); err != nil {
 		return err
 	}
-	counts := s.metrics() //nolint:contextcheck // whoever reads the numbers brings no context
-	auth, err := s.authenticator(counts.Certificate)
+	counts := s.metrics() //nolint:contextcheck // metrics are collected without a context
+	auth, err := s.openAuthenticator(counts.Certificate)
 	if err != nil {
 		return err
 	}
 	s.auth = auth
 	s.queues = control.NewMetrics()
-	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, s.kms.latency, borrow())
-	s.openIngress()
-	s.openGateway()
+	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, goprocess.UpstreamMetrics())
+	counts.Registry().MustRegister(s.encryption.Collectors()...)
 	if s.Machine != nil {
 		counts.Registry().MustRegister(s.Machine.Collectors()...)
 	}
@@ -248,41 +257,64 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openAudit(counts.Registry()); err != nil { //nolint:contextcheck // events are sent when their requests are over
 		return err
 	}
-	if !s.feature(topology) {
+	if !s.FeatureEnabled(settings.PodTopologyLabels) {
 		s.Admission.Disable = append(slices.Clone(s.Admission.Disable), "PodTopologyLabels")
 	}
 	policies := policyadmission.NewMetrics()
 	counts.Registry().MustRegister(policies)
-	mutating, checking, err := s.Admission.steps(s.nodeFacts, s.dynamicPlugins(policies))
+	mutating, checking, err := s.Admission.Enabled(s.nodeFacts, s.dynamicPlugins(policies))
 	if err != nil {
 		return err
 	}
-	if idle := s.idleFeatures(); len(idle) > 0 {
-		s.log.WarnContext(ctx, "feature gates that switch nothing here", "gates", idle)
+	if idle := s.FeaturesWithoutEffect(); len(idle) > 0 {
+		s.log.WarnContext(ctx, "feature gates without effect in this server", "gates", idle)
 	}
-	shared := fair.New(s.seats())
+	shared := fairqueue.New(s.seats())
 	counts.Registry().MustRegister(shared.Metrics())
-	versions := server.NewVersions(scheme, s.defs)
+	versions := state.NewVersions(scheme, s.builtIn)
 	config := server.Config{
-		State: s.state, Authn: auth, Authz: s.deciders, Log: s.log, Recorder: hop.NewRecorder(4096),
-		Owner:   fields.New(scheme, versions, versions),
-		Mutate:  mutating,
-		Check:   append([]server.Plugin{server.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.deciders})}, checking...),
-		Address: s.advertise().String(), Paths: s.endpoints(auth, counts.Handler()),
-		Observe:  func(o server.Observation) { counts.Done(counted(o)) },
-		Watching: func(o server.Observation) (func(int), func()) { return counts.Watching(counted(o)) },
-		Nodes:    s.agents, Aggregated: s.aggregator, SplitLogs: s.feature(splitLogs),
-		Fair: shared, Plain: !s.feature(compressing), NoWatchList: !s.feature(watchingLists), Memory: s.requestMemory(),
+		State: s.state, Authn: auth, Authz: s.authorizers, Log: s.log, Recorder: hop.NewRecorder(4096),
+		Owner:     fields.New(scheme, versions, versions),
+		Mutate:    mutating,
+		Check:     append([]server.Plugin{coreadmission.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.authorizers})}, checking...),
+		SplitLogs: s.FeatureEnabled(settings.SplitLogStreams), Fair: shared,
 	}
 	if s.audit != nil {
 		config.Audit = s.audit
 	}
-	s.front = server.New(config)
+	s.pipeline = server.New(config)
+	s.api = httpapi.New(httpapi.Config{
+		Server: s.pipeline, Authn: auth, Address: s.localAddress().String(), Paths: s.endpoints(auth, counts.Handler()),
+		Observe:  func(o httpapi.Observation) { counts.Done(requestMetrics(o)) },
+		Watching: func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
+		Nodes:    s.agents, Aggregated: s.aggregator,
+		NoCompression: !s.FeatureEnabled(settings.ResponseCompression), NoWatchList: !s.FeatureEnabled(settings.WatchList),
+		Memory: s.requestMemory(),
+	})
 	s.http = s.newHTTPServer() //nolint:contextcheck // connections have the context of the HTTP server
 	return nil
 }
 
-// seats are how many requests are served at a time.
+// addRoles adds the roles of controllers, and of what else runs in the process, to the policy that every cluster begins with.
+func (s *Server) addRoles() {
+	add := func(roles []*rbacv1.ClusterRole, bindings []*rbacv1.ClusterRoleBinding) {
+		s.policy.ClusterRoles = append(s.policy.ClusterRoles, roles...)
+		s.policy.ClusterRoleBindings = append(s.policy.ClusterRoleBindings, bindings...)
+	}
+	controllers := s.controllers()
+	add(bootstraproles.ControllerRoles(controllers), bootstraproles.ControllerBindings(controllers))
+	if s.FeatureEnabled(settings.GangScheduling) {
+		add(bootstraproles.GangRoles())
+	}
+	if s.ServesIngresses() {
+		add(bootstraproles.IngressRoles())
+	}
+	if s.ServesGateways() {
+		add(bootstraproles.GatewayRoles())
+	}
+}
+
+// seats returns how many requests are served at a time.
 func (s *Server) seats() int {
 	if n := s.Reading + s.Writing; n > 0 {
 		return n
@@ -290,148 +322,72 @@ func (s *Server) seats() int {
 	return server.Seats
 }
 
+// openStore opens the embedded store, connects to an external etcd, or keeps objects in memory for a test.
 func (s *Server) openStore(ctx context.Context) (err error) {
-	if s.Memory {
+	if s.InMemory {
 		s.store = memory.New(memory.Config{Hook: s.StoreHook})
 		return nil
 	}
 	if len(s.EtcdServers) > 0 {
-		s.store, err = opened(store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook}))
+		s.store, err = nonNilStore(store.Dial(ctx,
+			store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log,
+				Hook: s.StoreHook}))
 		return err
 	}
-	s.store, err = opened(store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook}))
+	s.store, err = nonNilStore(store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook}))
 	return err
 }
 
-// opened keeps a nil *Etcd from becoming a Store that is not nil.
-func opened(e *store.Etcd, err error) (Store, error) {
+// nonNilStore returns nil for a nil *Etcd, which would otherwise become a Store that is not nil.
+func nonNilStore(e *store.Etcd, err error) (Store, error) {
 	if err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// names are the addresses and names that the serving certificate must carry.
-func (s *Server) names() pki.Options {
-	o := pki.Options{Hosts: s.ExtraSANs, ListenIPs: []netip.Addr{s.advertise().Addr()}, Shared: len(s.EtcdServers) > 0}
-	if s.inner != nil {
-		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr())
-	}
-	if s.everywhere() {
-		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr(), facing(s.advertise(), Config{}).Addr())
-	}
-	for _, p := range s.ServiceCIDRs {
-		o.ServiceIPs = append(o.ServiceIPs, server.FirstIP(p))
-	}
-	return o
-}
-
-// advertise is the address at which clients on this machine reach the server.
-func (s *Server) advertise() netip.AddrPort {
-	if s.listener == nil {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 6443)
-	}
-	a := s.listener.Addr().(*net.TCPAddr).AddrPort()
-	if a.Addr().IsUnspecified() {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
-	}
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-}
-
-// start makes what every cluster begins with, and reads which groups other servers serve.
+// start creates the initial objects, and reads which API groups other servers serve.
 func (s *Server) start(ctx context.Context) (services client.View, err error) {
-	if err := s.begin(ctx); err != nil {
+	if err := s.createInitialObjects(ctx); err != nil {
 		return nil, err
 	}
 	return s.openAPIServices(ctx)
 }
 
-// begin makes what every cluster begins with.
-func (s *Server) begin(ctx context.Context) error {
-	seed := server.Seed{ServiceCIDRs: s.ServiceCIDRs, Address: s.Reachable(), Policy: s.policy, Objects: s.registrations()}
-	if err := s.state.FollowDefinitions(ctx, conversions(s.extensions)); err != nil {
+// createInitialObjects creates the objects that every cluster begins with, and brings the roles up to date.
+func (s *Server) createInitialObjects(ctx context.Context) error {
+	seed := initialobjects.Settings{ServiceCIDRs: s.ServiceCIDRs, Address: s.Reachable(), Policy: s.policy, Objects: s.initialObjects()}
+	if err := s.state.FollowDefinitions(ctx, webhookclient.Conversions(s.extensions)); err != nil {
 		return fmt.Errorf("read the definitions of custom resources: %w", err)
 	}
-	c := s.front.Client(apiserver())
-	if err := server.Plant(ctx, c, s.rbac, seed); err != nil {
-		return fmt.Errorf("make the objects of a new cluster: %w", err)
+	c := localclient.New(s.pipeline, apiserver())
+	if err := initialobjects.Create(ctx, c, s.rbac, seed); err != nil {
+		return fmt.Errorf("create the initial objects of the cluster: %w", err)
 	}
-	// The loops begin as soon as this returns, and hop 3 must know their roles by then.
+	// The controllers start as soon as this returns, and hop 3 must know their roles by then.
 	if err := s.rbac.Wait(ctx); err != nil {
 		return fmt.Errorf("read the roles: %w", err)
 	}
-	if err := withdrawReads(ctx, c, s.rbac); err != nil {
+	if err := bootstraproles.WithdrawNodeReads(ctx, c, s.rbac); err != nil {
 		return err
 	}
 	if err := s.publishSettings(ctx, c); err != nil {
-		return fmt.Errorf("tell nodes the settings of the cluster: %w", err)
+		return fmt.Errorf("publish the settings of the cluster for nodes: %w", err)
 	}
 	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
 		return err
 	}
-	return server.Point(ctx, c, seed)
+	return initialobjects.UpdateAddress(ctx, c, seed)
 }
 
-// apiserver is the server's own identity.
+// apiserver returns the identity under which the server itself writes.
 func apiserver() user.Info {
 	return &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 }
 
-// Reachable is the address the Service default/kubernetes leads to. Endpoints may not be loopback addresses, so a server
-// that listens only there gives the first other address of the machine.
-func (s *Server) Reachable() netip.AddrPort { return facing(s.advertise(), s.Config) }
-
-// facing is where others reach what has an address on this machine: at its first address that is not there for the machine
-// itself, such as those of other clusters' networks and name servers.
-func facing(a netip.AddrPort, c Config) netip.AddrPort {
-	switch {
-	case !a.Addr().IsLoopback():
-		return a
-	case c.Alone:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 2}), a.Port()) // nowhere: an address for documents
-	case len(c.Node.IPs) > 0:
-		return netip.AddrPortFrom(c.Node.IPs[0], a.Port())
-	}
-	links, err := net.Interfaces()
-	for _, l := range links {
-		if err != nil || l.Flags&net.FlagLoopback != 0 || l.Flags&net.FlagUp == 0 || virtual(l.Name) {
-			continue
-		}
-		addrs, err := l.Addrs()
-		for _, x := range addrs {
-			p, bad := netip.ParsePrefix(x.String())
-			if ip := p.Addr(); err == nil && bad == nil && ip.Is4() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
-				return netip.AddrPortFrom(ip, a.Port())
-			}
-		}
-	}
-	if len(c.ServiceCIDRs) == 0 {
-		return a
-	}
-	return netip.AddrPortFrom(server.FirstIP(c.ServiceCIDRs[0]), a.Port())
-}
-
-// virtual says that an interface belongs to containers, ours or those of others.
-func virtual(name string) bool {
-	for _, prefix := range []string{"proa", "pv", "veth", "docker", "cni", "flannel", "cali", "br-", "virbr"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return isLink(name)
-}
-
-// LinkPrefix begins the names of links, and of the cables that are plugged into them.
-const LinkPrefix = "pn"
-
-// isLink tells whether an interface is part of such a link.
-func isLink(name string) bool {
-	return strings.HasPrefix(name, LinkPrefix) && len(name) >= len(LinkPrefix)+8
-}
-
 func (s *Server) close() {
-	if s.endLife != nil {
-		s.endLife()
+	if s.endViews != nil {
+		s.endViews()
 	}
 	if s.extensions != nil {
 		s.extensions.Close()
@@ -439,8 +395,8 @@ func (s *Server) close() {
 	if s.agents != nil {
 		s.agents.Close()
 	}
-	if s.kms != nil {
-		s.kms.close()
+	if s.encryption != nil {
+		s.encryption.Close()
 	}
 	if s.state != nil {
 		s.state.Close()
@@ -458,31 +414,33 @@ func (s *Server) close() {
 	if s.listener != nil {
 		_ = s.listener.Close() // already closed by the HTTP server when that ran
 	}
-	if s.inner != nil {
-		_ = s.inner.Close()
+	if s.podListener != nil {
+		_ = s.podListener.Close()
 	}
 }
 
-// Client is access to the cluster from inside the process.
-func (s *Server) Client(who user.Info) client.Client { return s.front.Client(who) }
+// Client returns a client with the identity of a user, for callers in this process.
+func (s *Server) Client(who user.Info) client.Client { return localclient.New(s.pipeline, who) }
 
-// Own is access as the server itself.
-func (s *Server) Own() client.Client { return s.front.Client(apiserver()) }
+// OwnClient returns a client with the identity of the server itself.
+func (s *Server) OwnClient() client.Client { return localclient.New(s.pipeline, apiserver()) }
 
-// Account is access as an account of kube-system.
-func (s *Server) Account(name string) client.Client { return s.front.Client(account(name)) }
+// AccountClient returns a client with the identity of a service account of kube-system.
+func (s *Server) AccountClient(name string) client.Client {
+	return localclient.New(s.pipeline, account(name))
+}
 
-// Log is where the process says what it does.
+// Log returns the logger of the process.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// Record keeps what another part of the process has spent on an object.
-func (s *Server) Record(r hop.Record) { s.front.Recorder.Add(r) }
+// RecordHops stores the hop times of another part of the process.
+func (s *Server) RecordHops(r hop.Record) { s.pipeline.Recorder.Add(r) }
 
-// Records are what is remembered of the writes to an object, oldest first.
-func (s *Server) Records(uid types.UID) []hop.Record { return s.front.Recorder.Of(uid) }
+// HopsOf returns the hop times of the writes to an object, oldest first.
+func (s *Server) HopsOf(uid types.UID) []hop.Record { return s.pipeline.Recorder.Of(uid) }
 
-// Kubeconfig is the path of the admin's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.DataDir, "admin.kubeconfig") }
 
-// URL is where the server is.
-func (s *Server) URL() string { return "https://" + s.advertise().String() }
+// URL returns the URL of the API server for clients on this machine.
+func (s *Server) URL() string { return "https://" + s.localAddress().String() }

@@ -32,7 +32,7 @@ type stoppable struct {
 func startStoppable(t *testing.T, change func(*Config)) *stoppable {
 	t.Helper()
 	c := Default()
-	c.Listen, c.DataDir, c.Memory, c.Controllers = "127.0.0.1:0", t.TempDir(), true, []string{"-*"}
+	c.Listen, c.DataDir, c.InMemory, c.Controllers = "127.0.0.1:0", t.TempDir(), true, []string{"-*"}
 	if change != nil {
 		change(&c)
 	}
@@ -132,7 +132,8 @@ func (s *stoppable) upload() (body *io.PipeWriter, code <-chan int) {
 	read, body := io.Pipe()
 	out := make(chan int, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "https://"+s.host+"/api/v1/namespaces/default/configmaps", read)
+		req, err := http.NewRequestWithContext(s.Context(), http.MethodPost, "https://"+s.host+"/api/v1/namespaces/default/configmaps",
+			read)
 		if err != nil {
 			s.Error(err)
 			return
@@ -149,7 +150,7 @@ func (s *stoppable) upload() (body *io.PipeWriter, code <-chan int) {
 	if _, err := fmt.Fprint(body, `{"apiVersion":"v1","kind":"ConfigMap","metadata":`); err != nil {
 		s.Fatal(err)
 	}
-	if !poll(s.Context(), func() bool { _, writing := s.front.InFlight(); return writing == 1 }) {
+	if !poll(s.Context(), func() bool { _, writing := s.api.InFlight(); return writing == 1 }) {
 		s.Fatal("the request does not arrive")
 	}
 	return body, out
@@ -158,12 +159,12 @@ func (s *stoppable) upload() (body *io.PipeWriter, code <-chan int) {
 // health is the answer at a path, asked without the listener.
 func (s *stoppable) health(path string) (int, string) {
 	w := httptest.NewRecorder()
-	s.front.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, path, http.NoBody))
+	s.api.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, path, http.NoBody))
 	return w.Code, w.Body.String()
 }
 
-// TestStopEndsWatchesCleanly: a server that is asked to stop ends its watches without an error, so that clients resume and do not list again.
-// Requests in flight are answered, and meanwhile the server is alive but not ready.
+// TestStopEndsWatchesCleanly: a server that is asked to stop ends its watches without an error, so that clients resume
+// and do not list again. Requests in flight are answered, and meanwhile the server is alive but not ready.
 func TestStopEndsWatchesCleanly(t *testing.T) {
 	s := startStoppable(t, nil)
 	if code, text := s.health("/readyz?verbose"); code != http.StatusOK || !strings.Contains(text, "[+]shutdown ok") {

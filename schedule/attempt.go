@@ -6,63 +6,70 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/schedule/eventseries"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/podqueue"
 )
 
-// attempt tries one pod. It returns when the pod is on its way to a node, or back in the queue.
-func (s *scheduler) attempt(ctx context.Context, e *Entry, info *PodInfo) {
+// schedulePod makes one attempt to schedule a Pod. It returns when the Pod is assumed on a node and its binding
+// started, or when it is back in the queue.
+func (s *scheduler) schedulePod(ctx context.Context, e *podqueue.Entry, info *framework.PodInfo) {
 	pod := info.Pod
 	profile := s.profiles[pod.Spec.SchedulerName]
 	if profile == nil {
-		s.drop(e)
+		s.removeFromQueue(e)
 		return
 	}
 	if pod.DeletionTimestamp != nil {
-		s.events.say(pod, profile.Name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling",
-			"skip schedule deleting pod: "+pod.Namespace+"/"+pod.Name)
-		s.drop(e)
+		s.events.Record(pod, eventseries.Note{
+			Controller: profile.Name, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling",
+			Message: "skip schedule deleting pod: " + pod.Namespace + "/" + pod.Name,
+		})
+		s.removeFromQueue(e)
 		return
 	}
 	start := time.Now()
 	s.mu.Lock()
 	snapshot := s.state.Snapshot()
 	s.mu.Unlock()
-	seed := Seed{Start: s.start, Tie: rand.Uint64()}
-	try := &try{Entry: e, info: info, profile: profile, start: start}
-	d := s.kept.decide(snapshot, try, seed, s.between)
-	try.decision = &d
+	seed := framework.Seed{Start: s.searchStart, Tie: rand.Uint64()}
+	t := &attempt{Entry: e, info: info, profile: profile, start: start}
+	d := s.prepared.decide(snapshot, t, seed, s.changesBetween)
+	t.decision = &d
 	if d.Total > 0 {
-		s.start = (s.start + d.Seen) % d.Total
+		s.searchStart = (s.searchStart + d.Examined) % d.Total
 	}
 	s.metrics.algorithm.Observe(time.Since(start).Seconds())
 	if d.Node == "" && d.Err == nil && d.Total > 0 {
-		s.rescue(ctx, try, snapshot)
+		s.runPostFilters(ctx, t, snapshot)
 	}
 	s.recent.add(Record{Pod: info, Profile: profile, Decision: d, At: start, Attempt: e.Attempts, snapshot: snapshot})
 	if d.Node == "" {
-		s.fail(ctx, try, nil)
+		s.fail(ctx, t, nil)
 		return
 	}
-	s.assume(ctx, try)
+	s.assume(ctx, t)
 }
 
-// try is one attempt on its way.
-type try struct {
-	*Entry
-	info     *PodInfo // as it was decided about
-	profile  *Profile
-	decision *Decision
-	start    time.Time
-	nominate string
-	clear    bool
+// attempt is one attempt to schedule a Pod.
+type attempt struct {
+	*podqueue.Entry
+	info            *framework.PodInfo // the state of the Pod that was decided
+	profile         *framework.Profile
+	decision        *framework.Decision
+	start           time.Time
+	nominatedNode   string
+	clearNomination bool
 }
 
-func (s *scheduler) between(from, to uint64) ([]change, bool) {
+func (s *scheduler) changesBetween(from, to uint64) ([]framework.PodChange, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state.between(from, to)
+	return s.state.ChangesBetween(from, to)
 }
 
-func (s *scheduler) drop(e *Entry) {
+func (s *scheduler) removeFromQueue(e *podqueue.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if uid := e.Pod.Pod.UID; s.queue.Get(uid) == e {
@@ -70,35 +77,35 @@ func (s *scheduler) drop(e *Entry) {
 	}
 }
 
-// rescue lets plugins make room for a pod that fits nowhere.
-func (s *scheduler) rescue(ctx context.Context, t *try, snapshot *Snapshot) {
+// runPostFilters calls PostFilter of the plugins for a Pod that fits on no node.
+func (s *scheduler) runPostFilters(ctx context.Context, t *attempt, snapshot *framework.Snapshot) {
 	for i := range t.profile.Plugins {
 		pl := &t.profile.Plugins[i]
-		if pl.Rescue == nil {
+		if pl.PostFilter == nil {
 			continue
 		}
-		r := pl.Rescue(ctx, Attempt{Snapshot: snapshot, Pod: t.info, Profile: t.profile, Decision: t.decision})
+		r := pl.PostFilter(ctx, framework.PostFilterInput{Snapshot: snapshot, Pod: t.info, Profile: t.profile, Decision: t.decision})
 		if r.Message != "" {
-			if t.decision.Rescue != "" {
-				t.decision.Rescue += ", "
+			if t.decision.PostFilterMessage != "" {
+				t.decision.PostFilterMessage += ", "
 			}
-			t.decision.Rescue += r.Message
+			t.decision.PostFilterMessage += r.Message
 		}
-		t.clear = t.clear || r.Clear
+		t.clearNomination = t.clearNomination || r.ClearNomination
 		if r.Node != "" {
-			t.nominate = r.Node
+			t.nominatedNode = r.Node
 		}
-		if r.Done || r.Node != "" {
+		if r.Final || r.Node != "" {
 			return
 		}
 	}
 }
 
-// assume counts the pod on its node as if it were there, and sends it on its way.
-func (s *scheduler) assume(ctx context.Context, t *try) {
+// assume adds the Pod to its node as if it were bound, calls Reserve and Permit, and starts the binding.
+func (s *scheduler) assume(ctx context.Context, t *attempt) {
 	uid := t.info.Pod.UID
 	s.mu.Lock()
-	if s.queue.Get(uid) != t.Entry { // it has gone, or somebody else has bound it
+	if s.queue.Get(uid) != t.Entry { // the Pod was deleted, or bound by another scheduler
 		s.mu.Unlock()
 		return
 	}
@@ -107,90 +114,94 @@ func (s *scheduler) assume(ctx context.Context, t *try) {
 	s.nominated.set(s.state, t.info, "")
 	s.mu.Unlock()
 
-	for i := range t.decision.parts {
-		p := &t.decision.parts[i]
+	for i := range t.decision.Prepared {
+		p := &t.decision.Prepared[i]
 		if p.Reserve == nil {
 			continue
 		}
-		if v := p.Reserve(t.decision.Node); v != nil {
-			s.turnBack(ctx, t, p.Name, v)
+		if r := p.Reserve(t.decision.Node); r != nil {
+			s.rejectAssumed(ctx, t, p.Name, r)
 			return
 		}
 	}
-	waits, plugin, v := permit(t)
-	if v != nil {
-		s.turnBack(ctx, t, plugin, v)
+	waits, plugin, r := permit(t)
+	if r != nil {
+		s.rejectAssumed(ctx, t, plugin, r)
 		return
 	}
 	if len(waits) == 0 {
-		s.drop(t.Entry)
+		s.removeFromQueue(t.Entry)
 	}
-	slow := isSlow(t, waits)
-	if !slow { // who waits for volumes or others must not keep the rest from being bound
+	slow := mustWaitBeforeBinding(t, waits)
+	if !slow { // Pods that wait for volumes or other Pods must not block the binding of others
 		select {
 		case s.binds <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 	}
-	s.send(ctx, flight{t, waits, slow})
+	s.startBinding(ctx, binding{t, waits, slow})
 }
 
-// waiting is a plugin that holds a pod back.
-type waiting struct {
+// permitWait is a plugin that delays the binding of a Pod.
+type permitWait struct {
 	plugin string
-	Permission
+	framework.Permission
 }
 
-// permit asks all plugins; those that hold the pod back are waited for later.
-func permit(t *try) (waits []waiting, plugin string, v *Verdict) {
-	for i := range t.decision.parts {
-		p := &t.decision.parts[i]
+// permit calls Permit of all plugins, and returns those that have to be waited for, or the first rejection with its
+// plugin.
+func permit(t *attempt) (waits []permitWait, plugin string, r *framework.Rejection) {
+	for i := range t.decision.Prepared {
+		p := &t.decision.Prepared[i]
 		if p.Permit == nil {
 			continue
 		}
 		answer := p.Permit(t.decision.Node)
-		if answer.Verdict != nil {
-			return nil, p.Name, answer.Verdict
+		if answer.Rejection != nil {
+			return nil, p.Name, answer.Rejection
 		}
 		if answer.Wait != nil {
-			waits = append(waits, waiting{p.Name, answer})
+			waits = append(waits, permitWait{p.Name, answer})
 		}
 	}
 	return waits, "", nil
 }
 
-// turnBack takes a pod off its node again because a plugin rejected it there.
-func (s *scheduler) turnBack(ctx context.Context, t *try, plugin string, v *Verdict) {
-	s.forget(t, v.Err == nil)
-	d := &Decision{Seed: t.decision.Seed, Total: 1, Verdicts: []NodeVerdict{{t.decision.Node, plugin, v}}, Err: v.Err}
-	if v.Err == nil {
-		d.blame(plugin, v)
+// rejectAssumed removes an assumed Pod from its node because a plugin has rejected it after the decision.
+func (s *scheduler) rejectAssumed(ctx context.Context, t *attempt, plugin string, r *framework.Rejection) {
+	s.unassume(t, r.Err == nil)
+	d := &framework.Decision{Seed: t.decision.Seed, Total: 1,
+		Rejections: []framework.NodeRejection{{Node: t.decision.Node, Plugin: plugin, Rejection: r}}, Err: r.Err}
+	if r.Err == nil {
+		d.AddRejectingPlugin(plugin, r)
 	}
-	t.decision, t.clear = d, true
+	t.decision, t.clearNomination = d, true
 	s.fail(ctx, t, nil)
 }
 
-// forget frees what a pod on its way has taken. rejected says that the pod itself must not be woken by that.
-func (s *scheduler) forget(t *try, rejected bool) {
+// unassume removes an assumed Pod from its node and calls Unreserve. With rejected, the event that resources were freed
+// does not wake the Pod itself.
+func (s *scheduler) unassume(t *attempt, rejected bool) {
 	node := t.decision.Node
-	for i := range t.decision.parts {
-		if p := &t.decision.parts[i]; p.Unreserve != nil {
+	for i := range t.decision.Prepared {
+		if p := &t.decision.Prepared[i]; p.Unreserve != nil {
 			p.Unreserve(node)
 		}
 	}
 	uid := t.info.Pod.UID
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.assumed[uid] != t.info { // it is bound after all, or gone and forgotten
+	if s.assumed[uid] != t.info { // the Pod was bound after all, or deleted
 		return
 	}
 	delete(s.assumed, uid)
 	s.state.RemovePod(uid)
-	not := uid
+	except := uid
 	if !rejected {
-		not = ""
+		except = ""
 	}
-	s.queue.Happened(AssignedPod, Delete, withNode(t.info.Pod, node), nil, not, time.Now())
-	s.signal()
+	s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.AssignedPod, Do: framework.Delete, Old: podqueue.WithNode(t.info.Pod, node),
+		Except: except}, time.Now())
+	s.wake.Send()
 }

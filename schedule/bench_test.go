@@ -9,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/podqueue"
 )
 
 func benchNode(i int) *corev1.Node {
@@ -17,7 +20,8 @@ func benchNode(i int) *corev1.Node {
 			corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), corev1.LabelHostname: fmt.Sprintf("node-%d", i),
 		}},
 		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"),
+			corev1.ResourcePods: resource.MustParse("110"),
 		}},
 	}
 }
@@ -25,13 +29,15 @@ func benchNode(i int) *corev1.Node {
 func benchPod(i int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "bench", Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)), Labels: map[string]string{"app": "bench"},
+			Namespace: "bench", Name: fmt.Sprintf("pod-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)),
+			Labels: map[string]string{"app": "bench"},
 		},
 		Spec: corev1.PodSpec{
 			SchedulerName: corev1.DefaultSchedulerName,
-			Containers: []corev1.Container{{Name: "c", Image: "registry.k8s.io/pause:3.10", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("500Mi"),
-			}}}},
+			Containers: []corev1.Container{{Name: "c", Image: "registry.k8s.io/pause:3.10",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("500Mi"),
+				}}}},
 			Tolerations: []corev1.Toleration{
 				{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 				{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
@@ -40,16 +46,16 @@ func benchPod(i int) *corev1.Pod {
 	}
 }
 
-func benchState(nodes int) *State {
-	s := NewState(nil)
+func benchState(nodes int) *framework.State {
+	s := framework.NewState(nil)
 	for i := range nodes {
 		s.SetNode(benchNode(i))
 	}
 	return s
 }
 
-func benchProfile(b *testing.B) *Profile {
-	profiles, err := Config{}.profiles(Deps{})
+func benchProfile(b *testing.B) *framework.Profile {
+	profiles, err := Config{}.profiles(framework.Deps{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -58,16 +64,16 @@ func benchProfile(b *testing.B) *Profile {
 
 var benchSizes = []int{100, 1000, 5000}
 
-// BenchmarkDecide is a decision about a pod like none before.
+// BenchmarkDecide measures a decision without cached results.
 func BenchmarkDecide(b *testing.B) {
 	for _, nodes := range benchSizes {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
-			s, profile, pod := benchState(nodes).Snapshot(), benchProfile(b), NewPodInfo(benchPod(0))
+			s, profile, pod := benchState(nodes).Snapshot(), benchProfile(b), framework.NewPodInfo(benchPod(0))
 			b.ReportAllocs()
 			used := processor()
 			defer func() { b.ReportMetric(float64(processor()-used)/float64(b.N), "cpu-ns/op") }()
 			for i := 0; b.Loop(); i++ {
-				if d := Decide(s, pod, profile, Seed{Start: i, Tie: uint64(i)}); d.Node == "" {
+				if d := Decide(s, pod, profile, framework.Seed{Start: i, Tie: uint64(i)}); d.Node == "" {
 					b.Fatal(d.Message())
 				}
 			}
@@ -75,40 +81,40 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkSchedule is all that a pod costs which is one of many: decide, and count it where it goes. It includes working
-// the pod out, and that its binding comes back as an event.
+// BenchmarkSchedule measures everything that is done for one of many equal Pods: making its PodInfo, deciding, adding
+// it to its node, and handling the event of its binding.
 func BenchmarkSchedule(b *testing.B) {
 	for _, nodes := range benchSizes {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
-			state, profile, kept := benchState(nodes), benchProfile(b), newKept()
+			state, profile, prepared := benchState(nodes), benchProfile(b), newPreparedPods()
 			capacity := nodes * 100
 			b.ReportAllocs()
 			at, used := 0, processor()
 			defer func() { b.ReportMetric(float64(processor()-used)/float64(b.N), "cpu-ns/op") }()
 			for i := 0; b.Loop(); i++ {
 				if i%capacity == 0 && i > 0 {
-					for _, p := range state.pods() {
+					for _, p := range state.Pods() {
 						state.RemovePod(p.Pod.UID)
 					}
 				}
 				pod := benchPod(i)
-				t := &try{Entry: &Entry{Pod: NewPodInfo(pod)}, profile: profile}
+				t := &attempt{Entry: &podqueue.Entry{Pod: framework.NewPodInfo(pod)}, profile: profile}
 				t.info = t.Pod
-				d := kept.decide(state.Snapshot(), t, Seed{Start: at, Tie: uint64(i)}, state.between)
+				d := prepared.decide(state.Snapshot(), t, framework.Seed{Start: at, Tie: uint64(i)}, state.ChangesBetween)
 				if d.Node == "" {
 					b.Fatal(d.Message())
 				}
-				at = (at + d.Seen) % d.Total
+				at = (at + d.Examined) % d.Total
 				state.AddPod(t.info, d.Node)
 				bound := *pod
 				bound.Spec.NodeName = d.Node
-				state.AddPod(state.Renewed(&bound), d.Node)
+				state.AddPod(state.UpdatedPodInfo(&bound), d.Node)
 			}
 		})
 	}
 }
 
-// processor is the time this process has used, which others on the machine do not change.
+// processor returns the CPU time of this process.
 func processor() int64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -11,38 +11,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/schedule/eventseries"
+	"proa.dev/schedule/framework"
 )
 
-// flight is a pod on its way to its node.
-type flight struct {
-	*try
-	waits []waiting
+// binding is a Pod that is to be bound to its node.
+type binding struct {
+	*attempt
+	waits []permitWait
 	slow  bool
 }
 
-// bindersStay is how long somebody who binds pods waits for another one.
-const bindersStay = 10 * time.Second
+// idleBinderTimeout is how long a goroutine that binds Pods waits for the next one.
+const idleBinderTimeout = 10 * time.Second
 
-// send gives a pod to somebody who has none to bind, or else to somebody new. Who has bound one already has a stack that is
-// large enough, which is worth the trouble.
-func (s *scheduler) send(ctx context.Context, f flight) {
+// startBinding passes a Pod to an idle binding goroutine, or starts a new one. Goroutines are reused because their
+// stacks have already grown.
+func (s *scheduler) startBinding(ctx context.Context, f binding) {
 	select {
-	case s.idle <- f:
+	case s.idleBinders <- f:
 	default:
-		s.work.Go(func() { s.fly(ctx, f) })
+		s.work.Go(func() { s.bindUntilIdle(ctx, f) })
 	}
 }
 
-// fly binds pods until there are none for a while.
-func (s *scheduler) fly(ctx context.Context, f flight) {
-	timer := time.NewTimer(bindersStay)
+// bindUntilIdle binds Pods until there was none for idleBinderTimeout.
+func (s *scheduler) bindUntilIdle(ctx context.Context, f binding) {
+	timer := time.NewTimer(idleBinderTimeout)
 	defer timer.Stop()
 	for {
-		s.bind(ctx, f.try, f.waits, f.slow)
-		timer.Reset(bindersStay)
+		s.bind(ctx, f.attempt, f.waits, f.slow)
+		timer.Reset(idleBinderTimeout)
 		select {
-		case f = <-s.idle:
+		case f = <-s.idleBinders:
 		case <-timer.C:
 			return
 		case <-ctx.Done():
@@ -51,23 +53,23 @@ func (s *scheduler) fly(ctx context.Context, f flight) {
 	}
 }
 
-// bind takes a pod through the steps that may have to wait, and writes its node.
-func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting, slow bool) {
+// bind waits for permission, calls PreBind, writes the binding and calls PostBind.
+func (s *scheduler) bind(ctx context.Context, t *attempt, waits []permitWait, slow bool) {
 	if slow {
-		// Others, an autoscaler among them, shall know where the pod is going.
-		s.expect(ctx, t)
+		// The nomination tells others, such as an autoscaler, where the Pod will be bound.
+		s.nominate(ctx, t)
 	}
 	for _, w := range waits {
-		if v := wait(ctx, w); v != nil {
-			s.turnBack(ctx, t, w.plugin, v)
+		if r := waitForPermission(ctx, w); r != nil {
+			s.rejectAssumed(ctx, t, w.plugin, r)
 			return
 		}
 	}
 	if len(waits) > 0 {
-		s.drop(t.Entry)
+		s.removeFromQueue(t.Entry)
 	}
-	if err := s.prepareNode(ctx, t); err != nil {
-		s.unbound(ctx, t, err)
+	if err := s.runPreBind(ctx, t); err != nil {
+		s.failBinding(ctx, t, err)
 		return
 	}
 	if slow {
@@ -76,24 +78,26 @@ func (s *scheduler) bind(ctx context.Context, t *try, waits []waiting, slow bool
 	defer func() { <-s.binds }()
 	pod, node := t.info.Pod, t.decision.Node
 	if rev, err := strconv.ParseInt(pod.ResourceVersion, 10, 64); err == nil {
-		ctx = client.WithTrail(ctx, &client.Trail{CauseUID: pod.UID, CauseRev: rev})
+		ctx = client.WithWriteSet(ctx, &client.WriteSet{CauseUID: pod.UID, CauseRev: rev})
 	}
-	if err := s.write(ctx, t.profile, pod, node); err != nil && !s.isBound(ctx, pod, node) {
-		s.unbound(ctx, t, err)
+	if err := s.writeBinding(ctx, t.profile, pod, node); err != nil && !s.isBound(ctx, pod, node) {
+		s.failBinding(ctx, t, err)
 		return
 	}
-	s.events.say(pod, t.profile.Name, corev1.EventTypeNormal, "Scheduled", "Binding",
-		"Successfully assigned "+pod.Namespace+"/"+pod.Name+" to "+node)
+	s.events.Record(pod, eventseries.Note{
+		Controller: t.profile.Name, Type: corev1.EventTypeNormal, Reason: "Scheduled", Action: "Binding",
+		Message: "Successfully assigned " + pod.Namespace + "/" + pod.Name + " to " + node,
+	})
 	s.metrics.scheduled(t, time.Now())
-	for i := range t.decision.parts {
-		if p := &t.decision.parts[i]; p.PostBind != nil {
+	for i := range t.decision.Prepared {
+		if p := &t.decision.Prepared[i]; p.PostBind != nil {
 			p.PostBind(node)
 		}
 	}
 }
 
-// expect nominates a pod for the node it is on its way to.
-func (s *scheduler) expect(ctx context.Context, t *try) {
+// nominate writes the node of a Pod that is not bound yet to its status.
+func (s *scheduler) nominate(ctx context.Context, t *attempt) {
 	pod := s.current(t.info.Pod)
 	if pod == nil || pod.Status.NominatedNodeName == t.decision.Node {
 		return
@@ -105,15 +109,15 @@ func (s *scheduler) expect(ctx context.Context, t *try) {
 	}
 }
 
-// isSlow says that a pod has to wait for something before it can be bound.
-func isSlow(t *try, waits []waiting) bool {
-	return len(waits) > 0 || slices.ContainsFunc(t.decision.parts, func(p part) bool { return p.PreBind != nil })
+// mustWaitBeforeBinding reports whether a Pod has to wait for something before it can be bound.
+func mustWaitBeforeBinding(t *attempt, waits []permitWait) bool {
+	return len(waits) > 0 || slices.ContainsFunc(t.decision.Prepared, func(p framework.PreparedPlugin) bool { return p.PreBind != nil })
 }
 
-// write writes the node of a pod, or lets an extender do it.
-func (s *scheduler) write(ctx context.Context, profile *Profile, pod *corev1.Pod, node string) error {
-	if e := profile.binder(pod); e != nil {
-		return e.bind(pod, node)
+// writeBinding binds a Pod to a node, or lets an extender do it.
+func (s *scheduler) writeBinding(ctx context.Context, profile *framework.Profile, pod *corev1.Pod, node string) error {
+	if e := profile.BinderFor(pod); e != nil {
+		return e.BindPod(pod, node)
 	}
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
@@ -125,8 +129,8 @@ func (s *scheduler) write(ctx context.Context, profile *Profile, pod *corev1.Pod
 	return nil
 }
 
-// isBound says that a binding was done although it failed, because its answer got lost or somebody else did the same. Its room
-// must not be given away before the event of it comes.
+// isBound reports whether a Pod was bound although writing the binding returned an error, because the response was lost
+// or another scheduler has bound it to the same node. Its resources must not be freed then.
 func (s *scheduler) isBound(ctx context.Context, pod *corev1.Pod, node string) bool {
 	if s.views[gr.Pods].Reach(ctx, 0) != nil {
 		return false
@@ -135,27 +139,27 @@ func (s *scheduler) isBound(ctx context.Context, pod *corev1.Pod, node string) b
 	return found && o.GetUID() == pod.UID && o.(*corev1.Pod).Spec.NodeName == node
 }
 
-// wait waits until a plugin lets a pod go on.
-func wait(ctx context.Context, w waiting) *Verdict {
-	timer := time.NewTimer(w.For)
+// waitForPermission waits until a plugin allows the binding of a Pod, or rejects it.
+func waitForPermission(ctx context.Context, w permitWait) *framework.Rejection {
+	timer := time.NewTimer(w.Timeout)
 	defer timer.Stop()
 	select {
-	case v := <-w.Wait:
-		return v
+	case r := <-w.Wait:
+		return r
 	case <-timer.C:
-		if w.Leave != nil && !w.Leave() {
+		if w.GiveUp != nil && !w.GiveUp() {
 			return <-w.Wait
 		}
-		return No(fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.For, w.plugin))
+		return framework.Unschedulable(fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.Timeout, w.plugin))
 	case <-ctx.Done():
-		return Failed(ctx.Err())
+		return framework.Failed(ctx.Err())
 	}
 }
 
-// prepareNode does what plugins want done before the pod is bound.
-func (s *scheduler) prepareNode(ctx context.Context, t *try) error {
-	for i := range t.decision.parts {
-		p := &t.decision.parts[i]
+// runPreBind calls PreBind of the plugins.
+func (s *scheduler) runPreBind(ctx context.Context, t *attempt) error {
+	for i := range t.decision.Prepared {
+		p := &t.decision.Prepared[i]
 		if p.PreBind == nil {
 			continue
 		}
@@ -166,13 +170,13 @@ func (s *scheduler) prepareNode(ctx context.Context, t *try) error {
 	return nil
 }
 
-// unbound puts a pod back into the queue whose binding failed.
-func (s *scheduler) unbound(ctx context.Context, t *try, err error) {
-	s.forget(t, false)
+// failBinding returns a Pod to the queue whose binding has failed.
+func (s *scheduler) failBinding(ctx context.Context, t *attempt, err error) {
+	s.unassume(t, false)
 	if ctx.Err() != nil {
 		return
 	}
-	t.decision = &Decision{Seed: t.decision.Seed, Total: t.decision.Total, Err: err}
-	t.clear = true
+	t.decision = &framework.Decision{Seed: t.decision.Seed, Total: t.decision.Total, Err: err}
+	t.clearNomination = true
 	s.fail(ctx, t, t.Entry)
 }

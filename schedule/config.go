@@ -15,27 +15,32 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
-	"proa.dev/schedule/device"
+	"proa.dev/schedule/deviceallocator"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/plugins"
+	"proa.dev/schedule/podqueue"
 )
 
-// Config is what a scheduler is started with. The zero value is the default scheduler.
+// Config configures a scheduler. The zero value is the default scheduler.
 type Config struct {
 	// File is the configuration file, as Parse returns it, or nil.
 	File *configv1.KubeSchedulerConfiguration
-	// Recent, if set, keeps the latest decisions for who wants to know why.
+	// Recent, if not nil, keeps the latest decisions, so that they can be explained.
 	Recent *Recent
-	// Metrics, if set, are counted.
+	// Metrics, if not nil, are updated.
 	Metrics *Metrics
-	// Select evaluates the CEL selectors of devices. Without it claims that have any, or whose class has, get no devices.
-	Select device.Selector
-	// Gangs puts GangScheduling into the default profile. The server must serve PodGroups then.
+	// Select evaluates the CEL selectors of devices. Without it, claims with selectors, or whose class has selectors,
+	// get no devices.
+	Select deviceallocator.Selector
+	// Gangs adds GangScheduling to the default profile. The server must serve PodGroups then.
 	Gangs bool
-	// Post asks an extender and returns the body of its answer. It sees to TLS and the timeout as the extender's
-	// configuration says, and makes an error of every status but OK. Without it there can be no extenders.
+	// Post sends a request to an extender and returns the body of the response. It uses the TLS settings and the
+	// timeout of the extender's configuration, and returns an error for every status but OK. It is required if there
+	// are extenders.
 	Post func(ctx context.Context, extender *configv1.Extender, url string, body []byte) ([]byte, error)
 }
 
-// post is Post for as long as the scheduler runs.
+// post returns Post with the context of the scheduler.
 func (c Config) post(ctx context.Context) func(*configv1.Extender, string, []byte) ([]byte, error) {
 	if c.Post == nil {
 		return nil
@@ -43,17 +48,17 @@ func (c Config) post(ctx context.Context) func(*configv1.Extender, string, []byt
 	return func(e *configv1.Extender, url string, body []byte) ([]byte, error) { return c.Post(ctx, e, url, body) }
 }
 
-// longestPark is how long a rejected pod is left alone when nothing happens.
-const longestPark = 5 * time.Minute
+// maxUnschedulable is after how long a rejected Pod is tried again although no event has happened.
+const maxUnschedulable = 5 * time.Minute
 
-// Parse reads a KubeSchedulerConfiguration, fills in defaults and checks it. What is not known is an error.
+// Parse decodes, defaults and validates a KubeSchedulerConfiguration. Unknown fields are an error.
 func Parse(text []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, fmt.Errorf("scheduler configuration: %w", err)
 	}
 	var file configv1.KubeSchedulerConfiguration
-	if err := decodeArgs(raw, &file); err != nil {
+	if err := framework.DecodeArgs(raw, &file); err != nil {
 		return nil, fmt.Errorf("scheduler configuration: %w", err)
 	}
 	if file.APIVersion != configv1.SchemeGroupVersion.String() || file.Kind != "KubeSchedulerConfiguration" {
@@ -61,10 +66,10 @@ func Parse(text []byte) (*configv1.KubeSchedulerConfiguration, error) {
 			file.Kind, file.APIVersion, configv1.SchemeGroupVersion)
 	}
 	setDefaults(&file)
-	if err := errors.Join(check(&file).ToAggregate()); err != nil {
+	if err := errors.Join(validate(&file).ToAggregate()); err != nil {
 		return nil, fmt.Errorf("scheduler configuration: %w", err)
 	}
-	if _, err := (Config{File: &file}).profiles(Deps{}); err != nil {
+	if _, err := (Config{File: &file}).profiles(framework.Deps{}); err != nil {
 		return nil, fmt.Errorf("scheduler configuration: %w", err)
 	}
 	return &file, nil
@@ -91,8 +96,9 @@ func setDefaults(f *configv1.KubeSchedulerConfiguration) {
 	}
 }
 
-// check finds what is wrong in a configuration besides the arguments of plugins, which their makers check.
-func check(f *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
+// validate validates a configuration, except for the arguments of plugins, which are validated when the plugins are
+// made.
+func validate(f *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 	if *f.Parallelism <= 0 {
 		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *f.Parallelism, "should be an integer value greater than zero"))
 	}
@@ -126,12 +132,13 @@ func check(f *configv1.KubeSchedulerConfiguration) (errs field.ErrorList) {
 		errs = append(errs, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *f.PodInitialBackoffSeconds, "must be greater than 0"))
 	}
 	if *f.PodMaxBackoffSeconds < *f.PodInitialBackoffSeconds {
-		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *f.PodMaxBackoffSeconds, "must be greater than or equal to PodInitialBackoffSeconds"))
+		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *f.PodMaxBackoffSeconds,
+			"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
-	return append(errs, checkExtenders(f.Extenders)...)
+	return append(errs, validateExtenders(f.Extenders)...)
 }
 
-func checkExtenders(in []configv1.Extender) (errs field.ErrorList) {
+func validateExtenders(in []configv1.Extender) (errs field.ErrorList) {
 	binders, managed := 0, sets.New[string]()
 	for i, e := range in {
 		at := field.NewPath("extenders").Index(i)
@@ -146,7 +153,7 @@ func checkExtenders(in []configv1.Extender) (errs field.ErrorList) {
 			for _, msg := range validation.IsQualifiedName(r.Name) {
 				errs = append(errs, field.Invalid(at, r.Name, msg))
 			}
-			if !IsExtended(corev1.ResourceName(r.Name)) {
+			if !framework.IsExtended(corev1.ResourceName(r.Name)) {
 				errs = append(errs, field.Invalid(at, r.Name, "is an invalid extended resource name"))
 			}
 			if managed.Has(r.Name) {
@@ -156,7 +163,8 @@ func checkExtenders(in []configv1.Extender) (errs field.ErrorList) {
 		}
 	}
 	if binders > 1 {
-		errs = append(errs, field.Invalid(field.NewPath("extenders"), fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+		errs = append(errs, field.Invalid(field.NewPath("extenders"), fmt.Sprintf("found %d extenders implementing bind", binders),
+			"only one extender can implement bind"))
 	}
 	return errs
 }
@@ -170,31 +178,34 @@ func (c Config) file() *configv1.KubeSchedulerConfiguration {
 	return f
 }
 
-// queue are the times of the queue.
-func (c Config) queue() QueueSettings {
+// queueSettings returns the settings of the queue.
+func (c Config) queueSettings() podqueue.Settings {
 	f := c.file()
-	return QueueSettings{
-		FirstBackoff: time.Duration(*f.PodInitialBackoffSeconds) * time.Second,
-		LastBackoff:  time.Duration(*f.PodMaxBackoffSeconds) * time.Second,
-		LongestPark:  longestPark,
+	return podqueue.Settings{
+		InitialBackoff:   time.Duration(*f.PodInitialBackoffSeconds) * time.Second,
+		MaxBackoff:       time.Duration(*f.PodMaxBackoffSeconds) * time.Second,
+		MaxUnschedulable: maxUnschedulable,
 	}
 }
 
-// profiles makes the plugins of all profiles.
-func (c Config) profiles(deps Deps) ([]Profile, error) {
+// profiles returns the profiles with their plugins.
+func (c Config) profiles(deps framework.Deps) ([]framework.Profile, error) {
 	f := c.file()
-	deps.Metrics, deps.Select, deps.Gangs = c.Metrics, c.Select, c.Gangs
+	deps.Select, deps.Gangs = c.Select, c.Gangs
+	if c.Metrics != nil {
+		deps.PreemptionAttempts, deps.PreemptionVictims = c.Metrics.Preemption, c.Metrics.Victims
+	}
 	for _, e := range f.Extenders {
 		for _, r := range e.ManagedResources {
 			if r.IgnoredByScheduler {
-				deps.Elsewhere = append(deps.Elsewhere, r.Name)
+				deps.IgnoredResources = append(deps.IgnoredResources, r.Name)
 			}
 		}
 	}
-	var out []Profile
+	var out []framework.Profile
 	for i := range f.Profiles {
 		in := &f.Profiles[i]
-		p := Profile{Name: *in.SchedulerName, Percentage: *f.PercentageOfNodesToScore}
+		p := framework.Profile{Name: *in.SchedulerName, Percentage: *f.PercentageOfNodesToScore}
 		if in.PercentageOfNodesToScore != nil {
 			p.Percentage = *in.PercentageOfNodesToScore
 		}
@@ -203,7 +214,7 @@ func (c Config) profiles(deps Deps) ([]Profile, error) {
 			args[pc.Name] = pc.Args.Raw
 		}
 		var err error
-		if p.Plugins, err = assemble(in.Plugins, args, deps); err != nil {
+		if p.Plugins, err = plugins.Assemble(in.Plugins, args, deps); err != nil {
 			return nil, fmt.Errorf("initializing profiles: creating profile for scheduler name %s: %w", p.Name, err)
 		}
 		out = append(out, p)
@@ -217,11 +228,11 @@ type Read struct {
 	On     schema.GroupResource
 }
 
-// Reads are what the plugins of all profiles read besides Pods and nodes.
+// Reads returns the resources that the plugins of all profiles read besides Pods and nodes.
 func (c Config) Reads() (out []Read) {
-	profiles, err := c.profiles(Deps{})
+	profiles, err := c.profiles(framework.Deps{})
 	if err != nil {
-		return nil // Parse has said so
+		return nil // Parse returns the same error
 	}
 	for _, p := range profiles {
 		for _, plugin := range p.Plugins {

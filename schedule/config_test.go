@@ -8,10 +8,13 @@ import (
 	"testing"
 
 	"proa.dev/internal/textcase"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/plugins"
+	"proa.dev/schedule/podqueue"
 )
 
-// TestParse reads configurations. What comes of one follows it after a line "----": the profiles with their plugins, each
-// with its weight and where it was turned off, or the error.
+// TestParse parses configurations. The expected result follows each configuration after a line "----": the profiles
+// with their plugins, each with its weight and the extension points at which it is disabled, or the error.
 func TestParse(t *testing.T) {
 	files, err := filepath.Glob("testdata/config/*.txt")
 	if err != nil || len(files) == 0 {
@@ -42,13 +45,13 @@ func parsed(text []byte) string {
 		return "error: " + err.Error() + "\n"
 	}
 	c := Config{File: file}
-	profiles, err := c.profiles(Deps{})
+	profiles, err := c.profiles(framework.Deps{})
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}
 	var out strings.Builder
-	q := c.queue()
-	fmt.Fprintf(&out, "backoff %v to %v\n", q.FirstBackoff, q.LastBackoff)
+	q := c.queueSettings()
+	fmt.Fprintf(&out, "backoff %v to %v\n", q.InitialBackoff, q.MaxBackoff)
 	for _, p := range profiles {
 		fmt.Fprintf(&out, "profile %s, %d%% of nodes\n", p.Name, p.Percentage)
 		in := file.Profiles[0]
@@ -57,16 +60,16 @@ func parsed(text []byte) string {
 				in = file.Profiles[i]
 			}
 		}
-		where := map[string]points{}
+		where := map[string]plugins.Points{}
 		if in.Plugins != nil {
-			for _, c := range choose(registry(), in.Plugins) {
-				where[c.name] = c.at
+			for _, c := range plugins.Choose(in.Plugins, false) {
+				where[c.Name] = c.At
 			}
 		}
 		for _, pl := range p.Plugins {
 			fmt.Fprintf(&out, "  %s %d", pl.Name, pl.Weight)
-			if at, has := where[pl.Name]; has && at != everywhere {
-				fmt.Fprintf(&out, " not at %s", pointNames(everywhere&^at))
+			if at, has := where[pl.Name]; has && at != plugins.AllPoints {
+				fmt.Fprintf(&out, " not at %s", plugins.AllPoints&^at)
 			}
 			out.WriteString("\n")
 		}
@@ -74,17 +77,8 @@ func parsed(text []byte) string {
 	return out.String()
 }
 
-func pointNames(at points) string {
-	var out []string
-	for i, name := range []string{"preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit", "preBind", "bind", "postBind"} {
-		if at&(1<<i) != 0 {
-			out = append(out, name)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-// FuzzParse wants every text to be a configuration or an error, and what is one to make a scheduler.
+// FuzzParse checks that every text is a configuration or an error, and that a valid configuration makes a working
+// scheduler.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/config/*.txt")
 	if err != nil {
@@ -104,23 +98,23 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		c := Config{File: file}
-		profiles, err := c.profiles(Deps{})
+		profiles, err := c.profiles(framework.Deps{})
 		if err != nil || len(profiles) == 0 {
 			t.Fatalf("a configuration that was accepted makes no profiles: %v", err)
 		}
 		s := benchState(3).Snapshot()
 		for i := range profiles {
 			profiles[i].Plugins = quiet(profiles[i].Plugins)
-			if d := Decide(s, NewPodInfo(benchPod(0)), &profiles[i], Seed{}); d.Node == "" && d.Message() == "" {
+			if d := Decide(s, framework.NewPodInfo(benchPod(0)), &profiles[i], framework.Seed{}); d.Node == "" && d.Message() == "" {
 				t.Fatalf("no node, and no reason")
 			}
 		}
-		NewQueue(c.queue(), profiles)
+		podqueue.New(c.queueSettings(), profiles)
 	})
 }
 
-// quiet are the plugins that need no cluster.
-func quiet(in []Plugin) (out []Plugin) {
+// quiet returns the plugins that read nothing from the cluster.
+func quiet(in []framework.Plugin) (out []framework.Plugin) {
 	for _, p := range in {
 		if len(p.Reads) == 0 {
 			out = append(out, p)

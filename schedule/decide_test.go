@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/plugins"
 )
 
 // TestDecide makes decisions about clusters in text files. A case begins with "=== " and its name; its lines are
@@ -24,18 +26,18 @@ import (
 //	only PLUGIN...
 //	decide POD
 //
-// Indented lines below a node or a pod are YAML of its spec. Without amounts a node has plenty. After "decide" follows what
-// comes of it: the scores of each node by plugin, or why it will not do, and the choice.
+// Indented lines below a node or a pod are YAML of its spec. Without amounts a node is large. After "decide" follows
+// the result: the scores of each node by plugin, or the rejection, and the chosen node.
 func TestDecide(t *testing.T) {
 	textcase.Play(t, "testdata/decide/*.txt", "=== ", func(t *testing.T, body string) string {
-		c := &clusterCase{T: t, state: NewState(nil), pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}}
+		c := &clusterCase{T: t, state: framework.NewState(nil), pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}}
 		return c.play(body)
 	})
 }
 
 type clusterCase struct {
 	*testing.T
-	state *State
+	state *framework.State
 	pods  map[string]*corev1.Pod
 	args  map[string]json.RawMessage
 	only  []string
@@ -84,7 +86,8 @@ func (c *clusterCase) play(body string) string {
 func (c *clusterCase) node(name string, words []string, spec string) {
 	n := &corev1.Node{}
 	n.Name, n.Labels = name, map[string]string{}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("100"), "memory": resource.MustParse("1Ti"), "pods": resource.MustParse("110")}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("100"), "memory": resource.MustParse("1Ti"),
+		"pods": resource.MustParse("110")}
 	for _, w := range words {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
@@ -97,7 +100,8 @@ func (c *clusterCase) node(name string, words []string, spec string) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: k, Effect: corev1.TaintEffect(effect)})
 		case "image":
 			at := strings.LastIndex(value, ":")
-			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{value[:at]}, SizeBytes: new(resource.MustParse(value[at+1:])).Value()})
+			n.Status.Images = append(n.Status.Images,
+				corev1.ContainerImage{Names: []string{value[:at]}, SizeBytes: new(resource.MustParse(value[at+1:])).Value()})
 		case "cordoned":
 			n.Spec.Unschedulable = true
 		default:
@@ -117,7 +121,8 @@ func (c *clusterCase) pod(name string, words []string, spec string) {
 		c.Fatal(err)
 	}
 	if len(p.Spec.Containers) == 0 {
-		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}}
 	}
 	first := &p.Spec.Containers[0]
 	on, waits := "", ""
@@ -146,43 +151,43 @@ func (c *clusterCase) pod(name string, words []string, spec string) {
 	}
 	c.pods[name] = p
 	if on != "" {
-		c.state.AddPod(NewPodInfo(p), on)
+		c.state.AddPod(framework.NewPodInfo(p), on)
 	}
 	if waits != "" {
-		c.state.Nominate(waits, []*PodInfo{NewPodInfo(p)})
+		c.state.Nominate(waits, []*framework.PodInfo{framework.NewPodInfo(p)})
 	}
 }
 
 func (c *clusterCase) decide(name string) string {
-	plugins, err := assemble(nil, c.args, Deps{})
+	chosen, err := plugins.Assemble(nil, c.args, framework.Deps{})
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}
 	if c.only != nil {
-		plugins = slices.DeleteFunc(plugins, func(p Plugin) bool { return !slices.Contains(c.only, p.Name) })
+		chosen = slices.DeleteFunc(chosen, func(p framework.Plugin) bool { return !slices.Contains(c.only, p.Name) })
 	}
-	profile := &Profile{Plugins: plugins}
-	s, pod := c.state.Snapshot(), NewPodInfo(c.pods[name])
-	d := Explain(s, pod, profile, Seed{})
-	if short := Decide(s, pod, profile, Seed{}); short.Node != d.Node || short.Message() != d.Message() {
+	profile := &framework.Profile{Plugins: chosen}
+	s, pod := c.state.Snapshot(), framework.NewPodInfo(c.pods[name])
+	d := Explain(s, pod, profile, framework.Seed{})
+	if short := Decide(s, pod, profile, framework.Seed{}); short.Node != d.Node || short.Message() != d.Message() {
 		c.Errorf("Decide says %q %q, Explain says %q %q", short.Node, short.Message(), d.Node, d.Message())
 	}
 	return describe(&d)
 }
 
-// describe writes a decision down.
-func describe(d *Decision) string {
+// describe formats a decision.
+func describe(d *framework.Decision) string {
 	var out strings.Builder
-	slices.SortFunc(d.Scores, func(a, b NodeScores) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(d.Scores, func(a, b framework.NodeScores) int { return strings.Compare(a.Node, b.Node) })
 	for _, n := range d.Scores {
 		fmt.Fprintf(&out, "%s: %d =", n.Node, n.Total)
-		for i, v := range n.Each {
-			fmt.Fprintf(&out, " %s %d", d.Plugins[i], v)
+		for i, v := range n.ByPlugin {
+			fmt.Fprintf(&out, " %s %d", d.ScoredBy[i], v)
 		}
 		out.WriteString("\n")
 	}
-	slices.SortFunc(d.Verdicts, func(a, b NodeVerdict) int { return strings.Compare(a.Node, b.Node) })
-	for _, v := range d.Verdicts {
+	slices.SortFunc(d.Rejections, func(a, b framework.NodeRejection) int { return strings.Compare(a.Node, b.Node) })
+	for _, v := range d.Rejections {
 		fmt.Fprintf(&out, "%s: no: %s", v.Node, strings.Join(v.Reasons, ", "))
 		if v.Unresolvable {
 			out.WriteString(" (for good)")

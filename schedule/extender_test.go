@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"proa.dev/schedule/framework"
 )
 
-// fakeExtender answers as it is told. Filter says for a node why it will not do, with a "!" in front if it never will, or
-// nothing if it will. Preempt are the victims it wants, by node.
+// fakeExtender is an extender with configured responses. Filter has the reason why a node is rejected, with a "!" in
+// front if the rejection is unresolvable, and an empty reason if it is not. Preempt has the victims by node.
 type fakeExtender struct {
 	Filter     map[string]string   `json:"filter"`
 	Prioritize map[string]int64    `json:"prioritize"`
@@ -27,17 +29,18 @@ type fakeExtender struct {
 	Fails      string              `json:"fails"`
 }
 
-func (f *fakeExtender) extender() *Extender {
+func (f *fakeExtender) extender() *framework.Extender {
 	verb := func(known bool, name string) string {
 		if known {
 			return name
 		}
 		return ""
 	}
-	return &Extender{
-		URL: "http://example.com/", Filter: verb(f.Filter != nil, "filter"), Prioritize: verb(f.Prioritize != nil, "prioritize"),
-		Preempt: verb(f.Preempt != nil, "preempt"), Weight: f.Weight, Names: f.Names, Ignorable: f.Ignorable, Managed: sets.New(f.Managed...),
-		Post: f.post,
+	return &framework.Extender{
+		URL: "http://example.com/", FilterVerb: verb(f.Filter != nil, "filter"), PrioritizeVerb: verb(f.Prioritize != nil, "prioritize"),
+		PreemptVerb: verb(f.Preempt != nil, "preempt"), Weight: f.Weight, NodeCacheCapable: f.Names, Ignorable: f.Ignorable,
+		ManagedResources: sets.New(f.Managed...),
+		Post:             f.post,
 	}
 }
 
@@ -81,7 +84,8 @@ func (f *fakeExtender) filter(body []byte) ([]byte, error) {
 			names = append(names, n.Name)
 		}
 	}
-	out := extenderv1.ExtenderFilterResult{FailedNodes: extenderv1.FailedNodesMap{}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{}}
+	out := extenderv1.ExtenderFilterResult{FailedNodes: extenderv1.FailedNodesMap{},
+		FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{}}
 	if f.Names {
 		out.NodeNames = &[]string{}
 	} else {
@@ -107,20 +111,22 @@ func (f *fakeExtender) filter(body []byte) ([]byte, error) {
 
 func TestExtenderBinds(t *testing.T) {
 	var asked string
-	e := &Extender{URL: "http://example.com", Bind: "bind", Managed: sets.New("example.com/x"), Post: func(url string, body []byte) ([]byte, error) {
-		asked = url + " " + string(body)
-		return []byte(`{"error":"no"}`), nil
-	}}
-	profile := &Profile{Extenders: []*Extender{e}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
-	if profile.binder(pod) != nil {
+	e := &framework.Extender{URL: "http://example.com", BindVerb: "bind", ManagedResources: sets.New("example.com/x"),
+		Post: func(url string, body []byte) ([]byte, error) {
+			asked = url + " " + string(body)
+			return []byte(`{"error":"no"}`), nil
+		}}
+	profile := &framework.Profile{Extenders: []*framework.Extender{e}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
+	if profile.BinderFor(pod) != nil {
 		t.Error("a pod is to be bound by somebody it does not concern")
 	}
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/x": {}}
-	if profile.binder(pod) != e {
+	if profile.BinderFor(pod) != e {
 		t.Fatal("a pod is not bound by the extender that manages its resource")
 	}
-	if err := e.bind(pod, "n"); err == nil || err.Error() != "no" {
+	if err := e.BindPod(pod, "n"); err == nil || err.Error() != "no" {
 		t.Errorf("got %v, want what the extender said", err)
 	}
 	if want := `http://example.com/bind {"PodName":"p","PodNamespace":"default","PodUID":"u","Node":"n"}`; asked != want {
@@ -129,7 +135,7 @@ func TestExtenderBinds(t *testing.T) {
 }
 
 func TestExtendersNeedAWay(t *testing.T) {
-	if _, err := newExtenders([]configv1.Extender{{URLPrefix: "http://example.com"}}, nil); err == nil {
+	if _, err := framework.NewExtenders([]configv1.Extender{{URLPrefix: "http://example.com"}}, nil); err == nil {
 		t.Error("extenders without a way to ask them are accepted")
 	}
 }

@@ -2,18 +2,21 @@ package schedule
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/schedule/eventseries"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/podqueue"
 )
 
-// fail brings a pod back into the queue and tells people why. back is its entry if the queue has let go of it.
-func (s *scheduler) fail(ctx context.Context, t *try, back *Entry) {
+// fail returns a Pod to the queue, records an Event and writes the condition PodScheduled. back is the entry of the Pod
+// if it was removed from the queue already.
+func (s *scheduler) fail(ctx context.Context, t *attempt, back *podqueue.Entry) {
 	d := t.decision
 	reason := corev1.PodReasonUnschedulable
 	if d.Err != nil {
@@ -24,17 +27,20 @@ func (s *scheduler) fail(ctx context.Context, t *try, back *Entry) {
 	pod := s.current(t.info.Pod)
 	if pod == nil {
 		if back == nil {
-			s.drop(t.Entry)
+			s.removeFromQueue(t.Entry)
 		}
 		return
 	}
 	s.requeue(t, pod, back)
 	message := d.Message()
-	s.events.say(pod, t.profile.Name, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", cut(message))
+	s.events.Record(pod, eventseries.Note{
+		Controller: t.profile.Name, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling",
+		Message: truncateMessage(message),
+	})
 	condition := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
 	}
-	if next := told(pod, condition, t); next == nil {
+	if next := withStatus(pod, condition, t); next == nil {
 		return
 	}
 	select {
@@ -44,84 +50,69 @@ func (s *scheduler) fail(ctx context.Context, t *try, back *Entry) {
 	}
 	s.work.Go(func() {
 		defer func() { <-s.writes }()
-		s.tell(ctx, pod, condition, t)
+		s.writeStatus(ctx, pod, condition, t)
 	})
 }
 
-// current is the pod as it is now if it still wants a node, or nil.
+// current returns the current state of a Pod if it still needs a node, or nil.
 func (s *scheduler) current(pod *corev1.Pod) *corev1.Pod {
 	o, found := s.views[gr.Pods].Get(pod.Namespace, pod.Name)
 	if !found || o.GetUID() != pod.UID {
 		return nil
 	}
 	now := o.(*corev1.Pod)
-	if now.Spec.NodeName != "" || ended(now) {
+	if now.Spec.NodeName != "" || framework.HasEnded(now) {
 		return nil
 	}
 	return now
 }
 
-func (s *scheduler) requeue(t *try, pod *corev1.Pod, back *Entry) {
+func (s *scheduler) requeue(t *attempt, pod *corev1.Pod, back *podqueue.Entry) {
 	d := t.decision
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Send()
 	now := time.Now()
 	if back != nil {
-		s.queue.Back(back, now)
+		s.queue.ReturnUnbound(back, now)
 	} else if d.Err != nil {
 		s.queue.Fail(t.Entry, nil, nil, now)
 	} else {
-		s.queue.Fail(t.Entry, d.By, d.Pending, now)
+		s.queue.Fail(t.Entry, d.RejectedBy, d.PendingPlugins, now)
 	}
 	if s.queue.Get(pod.UID) == nil {
 		return
 	}
 	switch {
-	case t.nominate != "":
-		s.nominated.set(s.state, NewPodInfo(pod), t.nominate)
-	case t.clear:
-		s.nominated.set(s.state, NewPodInfo(pod), "")
+	case t.nominatedNode != "":
+		s.nominated.set(s.state, framework.NewPodInfo(pod), t.nominatedNode)
+	case t.clearNomination:
+		s.nominated.set(s.state, framework.NewPodInfo(pod), "")
 	}
 }
 
-// told is the pod with the condition and the nomination, or nil if it has both already.
-func told(pod *corev1.Pod, c corev1.PodCondition, t *try) *corev1.Pod {
+// withStatus returns the Pod with the condition and the nomination of an attempt, or nil if it has both already.
+func withStatus(pod *corev1.Pod, c corev1.PodCondition, t *attempt) *corev1.Pod {
 	node := pod.Status.NominatedNodeName
 	switch {
-	case t.nominate != "":
-		node = t.nominate
-	case t.clear:
+	case t.nominatedNode != "":
+		node = t.nominatedNode
+	case t.clearNomination:
 		node = ""
-	}
-	now := metav1.Now()
-	c.LastTransitionTime = now
-	i := slices.IndexFunc(pod.Status.Conditions, func(o corev1.PodCondition) bool { return o.Type == c.Type })
-	if i >= 0 {
-		old := pod.Status.Conditions[i]
-		if old.Status == c.Status {
-			c.LastTransitionTime = old.LastTransitionTime
-		}
-		c.LastProbeTime = old.LastProbeTime
-		if old == c && node == pod.Status.NominatedNodeName {
-			return nil
-		}
 	}
 	out := pod.DeepCopy()
 	out.Status.NominatedNodeName = node
-	if i >= 0 {
-		out.Status.Conditions[i] = c
-	} else {
-		out.Status.Conditions = append(out.Status.Conditions, c)
+	if !framework.SetPodCondition(&out.Status, c) && node == pod.Status.NominatedNodeName {
+		return nil
 	}
 	return out
 }
 
-// tell writes the condition. Who writes to the pod at the same time comes first; then there is another look.
-func (s *scheduler) tell(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition, t *try) {
+// writeStatus writes the condition and the nomination. After a conflict it retries with the current state of the Pod.
+func (s *scheduler) writeStatus(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition, t *attempt) {
 	uid := pod.UID
 	for range 5 {
-		next := told(pod, c, t)
+		next := withStatus(pod, c, t)
 		if next == nil {
 			return
 		}
@@ -142,13 +133,13 @@ func (s *scheduler) tell(ctx context.Context, pod *corev1.Pod, c corev1.PodCondi
 	}
 }
 
-// longestNote is the most that fits into an Event.
-const longestNote = 1024
+// maxMessageLength is the maximum length of the message of an Event.
+const maxMessageLength = 1024
 
-func cut(message string) string {
+func truncateMessage(message string) string {
 	const more = " ..."
-	if len(message) <= longestNote {
+	if len(message) <= maxMessageLength {
 		return message
 	}
-	return message[:longestNote-len(more)] + more
+	return message[:maxMessageLength-len(more)] + more
 }

@@ -25,8 +25,8 @@ import (
 	"proa.dev/control"
 	"proa.dev/internal/textcase"
 	"proa.dev/kinds"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	"proa.dev/schedule"
@@ -41,14 +41,14 @@ type groupResource = schema.GroupResource
 //	$ change RESOURCE NAME    merges the body into an object, and into its status
 //	$ delete RESOURCE NAME
 //	$ fail                    makes the next binding fail
-//	$ deaf                    the scheduler misses what happens, until
-//	$ hear                    it is told so
+//	$ deaf                    the views of the scheduler deliver no events, until
+//	$ hear                    they deliver a gap
 //	$ wait DURATION
-//	$ pods                    prints where pods are, or why they are nowhere
+//	$ pods                    prints the nodes of Pods, or why they have none
 //	$ show RESOURCE NAME PATH prints what is at some paths of an object
-//	$ events                  prints what users were told
-//	$ metrics NAME...         prints numbers
-//	$ why POD                 prints the latest decision about a pod, with all that was known
+//	$ events                  prints the Events
+//	$ metrics NAME...         prints metrics
+//	$ why POD                 prints and explains the latest decision about a Pod
 //	$ config                  as the first command: the body is the configuration of the scheduler
 func TestLoop(t *testing.T) {
 	files, err := filepath.Glob("testdata/loop/*.txt")
@@ -73,16 +73,16 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// stage is a cluster with a scheduler.
+// stage is a cluster in memory with a scheduler.
 type stage struct {
 	*testing.T
 	admin  client.Client
-	door   *shutDoor
+	door   *failingClient
 	config schedule.Config
 }
 
-// shutDoor refuses some bindings.
-type shutDoor struct {
+// failingClient is a client that can fail bindings and whose views can miss events.
+type failingClient struct {
 	client.Client
 	mu     sync.Mutex
 	refuse int
@@ -90,8 +90,8 @@ type shutDoor struct {
 	ears   []chan struct{}
 }
 
-// View opens a view that can miss changes.
-func (d *shutDoor) View(ctx context.Context, on groupResource) (client.View, error) {
+// View opens a view that can miss events.
+func (d *failingClient) View(ctx context.Context, on groupResource) (client.View, error) {
 	v, err := d.Client.View(ctx, on)
 	ear := make(chan struct{})
 	d.mu.Lock()
@@ -102,11 +102,11 @@ func (d *shutDoor) View(ctx context.Context, on groupResource) (client.View, err
 
 type deafView struct {
 	client.View
-	door *shutDoor
+	door *failingClient
 	ear  chan struct{}
 }
 
-// Events yields changes, or a gap and what is there.
+// Events yields the events of the view, or a gap and the present objects after events were missed.
 func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		all := make(chan client.Event)
@@ -145,8 +145,8 @@ func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// set makes the scheduler deaf, or lets it hear again.
-func (d *shutDoor) set(deaf bool) {
+// set makes the view miss events, or deliver them again.
+func (d *failingClient) set(deaf bool) {
 	d.mu.Lock()
 	d.deaf = deaf
 	ears := slices.Clone(d.ears)
@@ -158,7 +158,7 @@ func (d *shutDoor) set(deaf bool) {
 	}
 }
 
-func (d *shutDoor) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
+func (d *failingClient) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
 	d.mu.Lock()
 	no := d.refuse > 0
 	if no {
@@ -175,7 +175,7 @@ func play(t *testing.T, script string) (got string) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		quiet := func(c *run.Config) {
-			c.Loops = func(all []control.Controller) []control.Controller {
+			c.FilterControllers = func(all []control.Controller) []control.Controller {
 				return slices.DeleteFunc(all, func(ctl control.Controller) bool {
 					return ctl.Name != "service-account-controller" && ctl.Name != "root-ca-cert-publisher"
 				})
@@ -183,7 +183,8 @@ func play(t *testing.T, script string) (got string) {
 		}
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), quiet)
 		s := &stage{T: t, admin: cluster.Client}
-		s.door = &shutDoor{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})}
+		s.door = &failingClient{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler",
+			Groups: []string{user.AllAuthenticated}})}
 		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
 		if text, configured := strings.CutPrefix(script, "$ config\n"); configured {
 			text, _, _ = strings.Cut(text, "\n$ ")
@@ -269,7 +270,7 @@ func (s *stage) do(command, body string) string {
 
 func (s *stage) create(body string) error {
 	for doc := range strings.SplitSeq("\n"+body, "\n---\n") {
-		synctest.Wait() // what came before is seen before, whichever view it is in
+		synctest.Wait() // all views have the earlier changes before the next command
 		obj, on, err := decode(doc)
 		if err != nil {
 			return err
@@ -279,7 +280,7 @@ func (s *stage) create(body string) error {
 		if err != nil {
 			return err
 		}
-		if node, ok := made.(*corev1.Node); ok { // new nodes have a taint until they are ready, which nobody here makes them
+		if node, ok := made.(*corev1.Node); ok { // new nodes have the not-ready taint, which no controller removes here
 			node.Spec.Taints = want.(*corev1.Node).Spec.Taints
 			if made, err = s.admin.Update(s.Context(), on, node, ""); err != nil {
 				return err
@@ -297,7 +298,7 @@ func (s *stage) create(body string) error {
 	return nil
 }
 
-// decode reads an object. A document without a kind is a pod with a container, for short.
+// decode decodes an object. A document without kind is a Pod with one container.
 func decode(doc string) (kind.Object, groupResource, error) {
 	var tm metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(doc), &tm); err != nil {
@@ -393,7 +394,7 @@ func (s *stage) events() string {
 	return strings.Join(lines, "\n")
 }
 
-// metrics prints counters and gauges, and of histograms how much was observed.
+// metrics prints counters, gauges and the sample counts of histograms.
 func (s *stage) metrics(names []string) (string, error) {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(s.config.Metrics); err != nil {
@@ -421,7 +422,7 @@ func (s *stage) metrics(names []string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// why prints a decision once more.
+// why prints and explains the latest decision about a Pod.
 func (s *stage) why(name string) (string, error) {
 	o, err := s.admin.Get(s.Context(), gr.Pods, "default", name, "")
 	if err != nil {
@@ -434,9 +435,9 @@ func (s *stage) why(name string) (string, error) {
 	d := r.Explain()
 	lines := []string{fmt.Sprintf("attempt %d of %s: %q %s", r.Attempt, r.Profile.Name, d.Node, d.Message())}
 	for _, n := range d.Scores {
-		lines = append(lines, fmt.Sprintf("%s: %d %v %v", n.Node, n.Total, d.Plugins, n.Each))
+		lines = append(lines, fmt.Sprintf("%s: %d %v %v", n.Node, n.Total, d.ScoredBy, n.ByPlugin))
 	}
-	for _, v := range d.Verdicts {
+	for _, v := range d.Rejections {
 		lines = append(lines, fmt.Sprintf("%s: %s: %s", v.Node, v.Plugin, strings.Join(v.Reasons, ", ")))
 	}
 	slices.Sort(lines[1:])

@@ -6,24 +6,27 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/internal/nativehistogram"
+	"proa.dev/schedule/podqueue"
 )
 
-// Metrics are the numbers of a scheduler, under the names upstream gives them.
+// Metrics are the metrics of a scheduler, with upstream's names.
 type Metrics struct {
-	attempts   *prometheus.CounterVec   // by result and profile
-	durations  *prometheus.HistogramVec // by result and profile
-	algorithm  prometheus.Histogram
-	sli        *prometheus.HistogramVec // by attempts
-	tries      prometheus.Histogram
-	flushed    prometheus.Counter
-	Victims    prometheus.Histogram // of a preemption
-	Preemption prometheus.Counter   // attempts
+	attempts       *prometheus.CounterVec   // by result and profile
+	durations      *prometheus.HistogramVec // by result and profile
+	algorithm      prometheus.Histogram
+	sli            *prometheus.HistogramVec // by attempts
+	attemptsPerPod prometheus.Histogram
+	flushed        prometheus.Counter
+	Victims        prometheus.Histogram // victims of each preemption
+	Preemption     prometheus.Counter   // attempts
 
 	pendingPods, incoming, unschedulable, cacheSize *prometheus.Desc
 	read                                            func() gauges
 }
 
-// NewMetrics returns numbers for one scheduler.
+// NewMetrics returns the metrics of one scheduler.
 func NewMetrics() *Metrics {
 	name := func(n string) string { return prometheus.BuildFQName("scheduler", "", n) }
 	histogram := func(n, help string, start float64, count int) prometheus.HistogramOpts {
@@ -34,18 +37,21 @@ func NewMetrics() *Metrics {
 			Name: name("schedule_attempts_total"),
 			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
 		}, []string{"result", "profile"}),
-		durations: prometheus.NewHistogramVec(histogram("scheduling_attempt_duration_seconds",
+		durations: nativehistogram.NewVec(histogram("scheduling_attempt_duration_seconds",
 			"Scheduling attempt latency in seconds (scheduling algorithm + binding)", 0.001, 15), []string{"result", "profile"}),
-		algorithm: prometheus.NewHistogram(histogram("scheduling_algorithm_duration_seconds", "Scheduling algorithm latency in seconds", 0.001, 15)),
-		sli: prometheus.NewHistogramVec(histogram("pod_scheduling_sli_duration_seconds",
+		algorithm: nativehistogram.New(histogram("scheduling_algorithm_duration_seconds",
+			"Scheduling algorithm latency in seconds", 0.001, 15)),
+		sli: nativehistogram.NewVec(histogram("pod_scheduling_sli_duration_seconds",
 			"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.", 0.01, 20), []string{"attempts"}),
-		tries: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.", 1, 5)),
+		attemptsPerPod: prometheus.NewHistogram(histogram("pod_scheduling_attempts", "Number of attempts to successfully schedule a pod.",
+			1, 5)),
 		flushed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: name("pod_scheduled_after_flush_total"),
 			Help: "Number of pods that were successfully scheduled after being flushed from unschedulablePods due to timeout.",
 		}),
-		Victims:    prometheus.NewHistogram(histogram("preemption_victims", "Number of selected preemption victims", 1, 7)),
-		Preemption: prometheus.NewCounter(prometheus.CounterOpts{Name: name("preemption_attempts_total"), Help: "Total preemption attempts in the cluster till now"}),
+		Victims: prometheus.NewHistogram(histogram("preemption_victims", "Number of selected preemption victims", 1, 7)),
+		Preemption: prometheus.NewCounter(prometheus.CounterOpts{Name: name("preemption_attempts_total"),
+			Help: "Total preemption attempts in the cluster till now"}),
 		pendingPods: prometheus.NewDesc(name("pending_pods"),
 			"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
 			[]string{"queue"}, nil),
@@ -58,19 +64,19 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// gauges are what can be counted when somebody asks.
+// gauges has the values that are computed when metrics are collected.
 type gauges struct {
-	pending       map[string]int // by place in the queue
-	incoming      map[arrival]uint64
+	pending       map[string]int // by part of the queue
+	incoming      map[podqueue.Arrival]uint64
 	unschedulable map[[2]string]int // by plugin and profile
 	size          map[string]int    // by what
 }
 
 func (m *Metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.attempts, m.durations, m.algorithm, m.sli, m.tries, m.flushed, m.Victims, m.Preemption}
+	return []prometheus.Collector{m.attempts, m.durations, m.algorithm, m.sli, m.attemptsPerPod, m.flushed, m.Victims, m.Preemption}
 }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
 		c.Describe(to)
@@ -80,7 +86,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is for the registry.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(to)
@@ -102,27 +108,27 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 		gauge(m.cacheSize, n, what)
 	}
 	for a, n := range g.incoming {
-		to <- prometheus.MustNewConstMetric(m.incoming, prometheus.CounterValue, float64(n), a.queue, a.why)
+		to <- prometheus.MustNewConstMetric(m.incoming, prometheus.CounterValue, float64(n), a.Queue, a.Event)
 	}
 }
 
-// scheduled counts a pod that has its node.
-func (m *Metrics) scheduled(t *try, now time.Time) {
+// scheduled counts a Pod that was bound.
+func (m *Metrics) scheduled(t *attempt, now time.Time) {
 	m.attempts.WithLabelValues("scheduled", t.profile.Name).Inc()
 	m.durations.WithLabelValues("scheduled", t.profile.Name).Observe(now.Sub(t.start).Seconds())
-	m.tries.Observe(float64(t.Attempts))
+	m.attemptsPerPod.Observe(float64(t.Attempts))
 	label := "15+"
 	if t.Attempts < 15 {
 		label = strconv.Itoa(t.Attempts)
 	}
-	m.sli.WithLabelValues(label).Observe(now.Sub(t.First).Seconds())
+	m.sli.WithLabelValues(label).Observe(now.Sub(t.FirstAttempt).Seconds())
 	if t.Flushed {
 		m.flushed.Inc()
 	}
 }
 
-// failed counts an attempt that came to nothing.
-func (m *Metrics) failed(t *try, reason string, now time.Time) {
+// failed counts a failed attempt.
+func (m *Metrics) failed(t *attempt, reason string, now time.Time) {
 	result := "unschedulable"
 	if reason == corev1.PodReasonSchedulerError {
 		result = "error"

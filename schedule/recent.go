@@ -5,28 +5,30 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/schedule/framework"
 )
 
-// Record is a decision that was made, with what is needed to make it again.
+// Record is a past decision, with the inputs that are needed to explain it.
 type Record struct {
-	Pod      *PodInfo
-	Profile  *Profile
-	Decision Decision
+	Pod      *framework.PodInfo
+	Profile  *framework.Profile
+	Decision framework.Decision
 	At       time.Time
 	Attempt  int
 
-	snapshot *Snapshot
+	snapshot *framework.Snapshot
 }
 
-// Explain makes the decision again, with the verdict or the scores of every node that was looked at. Objects other than pods
-// and nodes are as they are now.
-func (r Record) Explain() Decision {
+// Explain makes the decision again, and returns it with the rejections and scores of all examined nodes. Objects other
+// than Pods and nodes are the current ones.
+func (r Record) Explain() framework.Decision {
 	d := Explain(r.snapshot, r.Pod, r.Profile, r.Decision.Seed)
-	d.Rescue, d.parts = r.Decision.Rescue, nil
+	d.PostFilterMessage, d.Prepared = r.Decision.PostFilterMessage, nil
 	return d
 }
 
-// Recent keeps the latest decisions in bounded memory, one for each pod.
+// Recent has the latest decisions in a ring buffer, one for each Pod.
 type Recent struct {
 	mu   sync.Mutex // guards what follows
 	ring []Record
@@ -34,14 +36,14 @@ type Recent struct {
 	at   map[types.UID]int
 }
 
-// keptDecisions is how many are kept. A snapshot shares nearly all with its neighbours, so a decision costs little.
-const keptDecisions = 2048
+// maxRecords is the number of decisions that are kept. Snapshots share most of their memory, so each costs little.
+const maxRecords = 2048
 
-// NewRecent returns an empty one.
+// NewRecent returns an empty Recent.
 func NewRecent() *Recent { return &Recent{at: map[types.UID]int{}} }
 
 func (r *Recent) add(rec Record) {
-	rec.Decision.Verdicts, rec.Decision.parts = nil, nil
+	rec.Decision.Rejections, rec.Decision.Prepared = nil, nil
 	uid := rec.Pod.Pod.UID
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,17 +51,17 @@ func (r *Recent) add(rec Record) {
 		r.ring[i] = rec
 		return
 	}
-	if len(r.ring) < keptDecisions {
+	if len(r.ring) < maxRecords {
 		r.at[uid] = len(r.ring)
 		r.ring = append(r.ring, rec)
 		return
 	}
 	delete(r.at, r.ring[r.next].Pod.Pod.UID)
 	r.ring[r.next], r.at[uid] = rec, r.next
-	r.next = (r.next + 1) % keptDecisions
+	r.next = (r.next + 1) % maxRecords
 }
 
-// Of is the latest decision about a pod.
+// Of returns the latest decision about a Pod.
 func (r *Recent) Of(uid types.UID) (Record, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

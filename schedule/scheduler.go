@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,11 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/schedule/eventseries"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/podqueue"
 )
 
-// Run schedules pods until ctx ends.
+// Run schedules Pods until ctx ends.
 func Run(ctx context.Context, log *slog.Logger, c client.Client, config Config) error {
 	s, err := newScheduler(ctx, log, c, config)
 	if err != nil {
@@ -29,50 +32,50 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, config Config) 
 	return nil
 }
 
-// bindsInFlight is how many pods are on their way to their nodes at a time.
+// bindsInFlight is the maximum number of concurrent bindings.
 const bindsInFlight = 64
 
-// scheduler is the loop with all it holds.
+// scheduler is a running scheduler.
 type scheduler struct {
 	log      *slog.Logger
 	writer   client.Writer
 	views    views
-	profiles map[string]*Profile
-	reads    []schema.GroupResource // besides pods and nodes
+	profiles map[string]*framework.Profile
+	reads    []schema.GroupResource // besides Pods and nodes
 
 	mu        sync.Mutex // guards state, queue, nominated and assumed
-	state     *State
-	queue     *Queue
+	state     *framework.State
+	queue     *podqueue.Queue
 	nominated nominations
-	assumed   map[types.UID]*PodInfo // pods that have a node here, but not yet in the cluster
+	assumed   map[types.UID]*framework.PodInfo // Pods that have a node but are not bound yet
 
-	wake    chan struct{} // something is new in the queue
-	binds   chan struct{} // one for each pod on its way
-	idle    chan flight   // to those who bind pods and have none
-	writes  chan struct{} // one for each other write
-	work    sync.WaitGroup
-	kept    *kept
-	start   int // where the next search begins
-	events  *events
-	recent  *Recent
-	metrics *Metrics
+	wake        wait.Signal   // wakes loop when the queue has changed
+	binds       chan struct{} // has an element for each binding in progress
+	idleBinders chan binding  // to goroutines that wait for a Pod to bind
+	writes      chan struct{} // has an element for each status write in progress
+	work        sync.WaitGroup
+	prepared    *preparedPods
+	searchStart int // the position at which the next search begins
+	events      *eventseries.Recorder
+	recent      *Recent
+	metrics     *Metrics
 }
 
-// views are the caches of the resources that are read.
+// views has the views of the resources that the scheduler reads. It implements framework.Cluster.
 type views map[schema.GroupResource]client.View
 
-// Get is an object by its name.
-func (v views) Get(gr schema.GroupResource, namespace, name string) (kind.Object, bool) {
-	view := v[gr]
+// Get returns an object.
+func (v views) Get(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
+	view := v[on]
 	if view == nil {
 		return nil, false
 	}
 	return view.Get(namespace, name)
 }
 
-// List yields objects.
-func (v views) List(gr schema.GroupResource, namespace string) iter.Seq[kind.Object] {
-	view := v[gr]
+// List yields the objects of a resource.
+func (v views) List(on schema.GroupResource, namespace string) iter.Seq[kind.Object] {
+	view := v[on]
 	if view == nil {
 		return func(func(kind.Object) bool) {}
 	}
@@ -81,9 +84,10 @@ func (v views) List(gr schema.GroupResource, namespace string) iter.Seq[kind.Obj
 
 func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config Config) (*scheduler, error) {
 	s := &scheduler{
-		log: log, writer: c, views: views{}, profiles: map[string]*Profile{}, assumed: map[types.UID]*PodInfo{},
-		wake: make(chan struct{}, 1), binds: make(chan struct{}, bindsInFlight), idle: make(chan flight), writes: make(chan struct{}, bindsInFlight),
-		kept: newKept(), recent: config.Recent, metrics: config.Metrics, start: rand.IntN(1 << 20),
+		log: log, writer: c, views: views{}, profiles: map[string]*framework.Profile{}, assumed: map[types.UID]*framework.PodInfo{},
+		wake: wait.NewSignal(), binds: make(chan struct{}, bindsInFlight), idleBinders: make(chan binding),
+		writes:   make(chan struct{}, bindsInFlight),
+		prepared: newPreparedPods(), recent: config.Recent, metrics: config.Metrics, searchStart: rand.IntN(1 << 20),
 	}
 	if s.recent == nil {
 		s.recent = NewRecent()
@@ -91,14 +95,15 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 	if s.metrics == nil {
 		s.metrics = NewMetrics()
 	}
-	s.events = newEvents(c, log)
-	profiles, err := config.profiles(Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate, Go: func(f func(context.Context)) {
-		s.work.Go(func() { f(ctx) })
-	}})
+	s.events = eventseries.New(c, log)
+	profiles, err := config.profiles(framework.Deps{Client: c, Log: log, Views: s.views, Events: s.events, Activate: s.activate,
+		Go: func(f func(context.Context)) {
+			s.work.Go(func() { f(ctx) })
+		}})
 	if err != nil {
 		return nil, err
 	}
-	extenders, err := newExtenders(config.file().Extenders, config.post(ctx))
+	extenders, err := framework.NewExtenders(config.file().Extenders, config.post(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -124,64 +129,64 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 		}
 		s.views[r] = v
 	}
-	s.state = NewState(s.views)
-	s.queue = NewQueue(config.queue(), profiles)
+	s.state = framework.NewState(s.views)
+	s.queue = podqueue.New(config.queueSettings(), profiles)
 	s.nominated = newNominations()
 	s.metrics.read = s.gauges
 	return s, nil
 }
 
-// gauges are the numbers of now.
+// gauges returns the current values of the gauges.
 func (s *scheduler) gauges() gauges {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return gauges{
-		pending: s.queue.Counts(), incoming: maps.Clone(s.queue.incoming), unschedulable: s.queue.rejected(),
-		size: map[string]int{"nodes": s.state.Snapshot().Len(), "pods": len(s.state.homes), "assumed_pods": len(s.assumed)},
+		pending: s.queue.Counts(), incoming: s.queue.Arrivals(), unschedulable: s.queue.UnschedulableCounts(),
+		size: map[string]int{"nodes": s.state.Snapshot().Len(), "pods": s.state.PodCount(), "assumed_pods": len(s.assumed)},
 	}
 }
 
-// activate brings pods that wait to be tried now; plugins ask for it.
+// activate moves Pods to the active queue, at the request of a plugin.
 func (s *scheduler) activate(pods ...types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, uid := range pods {
 		s.queue.Activate(uid, time.Now())
 	}
-	s.signal()
+	s.wake.Send()
 }
 
-// run reads what is there, and then schedules and keeps up until ctx ends.
+// run loads the nodes and Pods, and then schedules Pods and watches for changes until ctx ends.
 func (s *scheduler) run(ctx context.Context) {
 	s.load()
-	s.work.Go(func() { s.events.run(ctx) })
+	s.work.Go(func() { s.events.Run(ctx) })
 	s.work.Go(func() { s.watch(ctx, gr.Nodes, s.onNode) })
 	s.work.Go(func() { s.watch(ctx, gr.Pods, s.onPod) })
 	for _, r := range s.reads {
-		s.work.Go(func() { s.watch(ctx, r, func(ev client.Event) { s.onOther(r, ev) }) })
+		s.work.Go(func() { s.watch(ctx, r, func(ev client.Event) { s.onOtherResource(r, ev) }) })
 	}
 	s.loop(ctx)
 	s.work.Wait()
 }
 
-// loop takes pods from the queue, one after the other.
+// loop schedules Pods from the queue, one after the other.
 func (s *scheduler) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		s.mu.Lock()
-		e, wait := s.queue.Pop(time.Now())
-		var info *PodInfo
+		e, pause := s.queue.Pop(time.Now())
+		var info *framework.PodInfo
 		if e != nil {
 			info = e.Pod
 		}
 		s.mu.Unlock()
-		s.events.busy(e != nil)
+		s.events.SetBusy(e != nil)
 		if e != nil {
-			s.attempt(ctx, e, info)
+			s.schedulePod(ctx, e, info)
 			continue
 		}
-		timer.Reset(wait)
+		timer.Reset(pause)
 		select {
 		case <-ctx.Done():
 		case <-s.wake:
@@ -190,15 +195,7 @@ func (s *scheduler) loop(ctx context.Context) {
 	}
 }
 
-// signal says that the queue may have something. The caller holds mu, or does not care.
-func (s *scheduler) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// responsible says whether this scheduler is the one the pod wants.
-func (s *scheduler) responsible(pod *corev1.Pod) bool {
+// isResponsibleFor reports whether the Pod names a profile of this scheduler.
+func (s *scheduler) isResponsibleFor(pod *corev1.Pod) bool {
 	return s.profiles[pod.Spec.SchedulerName] != nil
 }

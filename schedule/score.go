@@ -1,44 +1,48 @@
 package schedule
 
-// score fills c.totals for the nodes that fit.
-func (c *compiled) score(d *Decision, explain bool) {
-	c.totals = append(c.totals[:0], make([]int64, len(c.fit))...)
+import (
+	"proa.dev/schedule/framework"
+)
+
+// score computes the totals of the feasible nodes.
+func (c *preparedPod) score(d *framework.Decision, explain bool) {
+	c.totals = append(c.totals[:0], make([]int64, len(c.feasible))...)
 	if explain {
-		d.Scores = make([]NodeScores, len(c.fit))
-		for i, n := range c.fit {
-			d.Scores[i] = NodeScores{Node: n.Name(), Each: make([]int64, 0, len(c.scorers))}
+		d.Scores = make([]framework.NodeScores, len(c.feasible))
+		for i, n := range c.feasible {
+			d.Scores[i] = framework.NodeScores{Node: n.Name(), ByPlugin: make([]int64, 0, len(c.scorers))}
 		}
 	}
-	if c.known && !explain {
-		for i, n := range c.fit {
-			c.totals[i] = c.scored(n).plain
+	if c.cached && !explain {
+		for i, n := range c.feasible {
+			c.totals[i] = c.scoredResultOf(n).fixedScore
 		}
 	}
 	for nth, at := range c.scorers {
-		p := &c.parts[at]
-		kept := c.known && p.Reuse == WhileNode && !explain
+		p := &c.plugins[at]
+		kept := c.cached && p.Reuse == framework.ReuseWhileNodeUnchanged && !explain
 		if kept && p.Normalize == nil {
-			continue // in plain
+			continue // included in fixedScore
 		}
 		c.scratch = c.scratch[:0]
-		for _, n := range c.fit {
+		for _, n := range c.feasible {
 			if kept {
-				c.scratch = append(c.scratch, c.raws[n.Slot*len(c.scorers)+nth])
+				c.scratch = append(c.scratch, c.rawScores[n.Slot*len(c.scorers)+nth])
 			} else {
 				c.scratch = append(c.scratch, p.Score(n))
 			}
 		}
 		if p.Normalize != nil {
-			p.Normalize(c.fit, c.scratch)
+			p.Normalize(c.feasible, c.scratch)
 		}
 		for i, v := range c.scratch {
 			c.totals[i] += v * p.Weight
 			if explain {
-				d.Scores[i].Each = append(d.Scores[i].Each, v*p.Weight)
+				d.Scores[i].ByPlugin = append(d.Scores[i].ByPlugin, v*p.Weight)
 			}
 		}
 		if explain {
-			d.Plugins = append(d.Plugins, p.Name)
+			d.ScoredBy = append(d.ScoredBy, p.Name)
 		}
 	}
 	for i := range d.Scores {
@@ -46,63 +50,48 @@ func (c *compiled) score(d *Decision, explain bool) {
 	}
 }
 
-// scored is the cell of a node with its scores in it. filter has seen to the generation.
-func (c *compiled) scored(n *NodeInfo) *cell {
-	k := &c.cells[n.Slot]
+// scoredResultOf returns the cached result of a node with its scores. The result must be valid for the node's
+// generation, which filter has ensured.
+func (c *preparedPod) scoredResultOf(n *framework.NodeInfo) *nodeResult {
+	k := &c.results[n.Slot]
 	if k.scored {
 		return k
 	}
 	k.scored = true
 	for nth, at := range c.scorers {
-		p := &c.parts[at]
-		if p.Reuse != WhileNode {
+		p := &c.plugins[at]
+		if p.Reuse != framework.ReuseWhileNodeUnchanged {
 			continue
 		}
 		v := p.Score(n)
-		c.raws[n.Slot*len(c.scorers)+nth] = v
+		c.rawScores[n.Slot*len(c.scorers)+nth] = v
 		if p.Normalize == nil {
-			k.plain += v * p.Weight
+			k.fixedScore += v * p.Weight
 		}
 	}
 	return k
 }
 
-// best is the node with the highest score. Which of several that is depends on the seed and the nodes, not on their order.
-func (c *compiled) best(tie uint64) (string, int64) {
-	at, luck := 0, mix(tie, c.fit[0].Slot)
-	for i := 1; i < len(c.fit); i++ {
+// best returns the node with the highest score. Between equal scores the seed decides, independently of the order of
+// the nodes.
+func (c *preparedPod) best(tie uint64) (string, int64) {
+	at, luck := 0, mixBits(tie, c.feasible[0].Slot)
+	for i := 1; i < len(c.feasible); i++ {
 		if c.totals[i] < c.totals[at] {
 			continue
 		}
-		l := mix(tie, c.fit[i].Slot)
+		l := mixBits(tie, c.feasible[i].Slot)
 		if c.totals[i] > c.totals[at] || l > luck {
 			at, luck = i, l
 		}
 	}
-	return c.fit[at].Name(), c.totals[at]
+	return c.feasible[at].Name(), c.totals[at]
 }
 
-// mix makes a number of a seed and a slot in which all bits of both have a say.
-func mix(seed uint64, slot int) uint64 {
+// mixBits returns a hash of a seed and a slot.
+func mixBits(seed uint64, slot int) uint64 {
 	x := seed + uint64(slot+1)*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
-}
-
-// spread brings scores into 0..MaxScore by the largest of them. reverse makes the largest the worst.
-func spread(scores []int64, reverse bool) {
-	var largest int64
-	for _, v := range scores {
-		largest = max(largest, v)
-	}
-	for i, v := range scores {
-		if largest > 0 {
-			v = MaxScore * v / largest
-		}
-		if reverse {
-			v = MaxScore - v
-		}
-		scores[i] = v
-	}
 }

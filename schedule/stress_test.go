@@ -17,21 +17,21 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	"proa.dev/schedule"
 )
 
-// moody refuses every seventh binding, some of them after they were done.
-type moody struct {
+// flakyClient fails two of seven bindings: one is not made, of the other only the response is lost.
+type flakyClient struct {
 	client.Client
 	mu sync.Mutex
 	n  int
 }
 
-func (m *moody) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
+func (m *flakyClient) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
 	m.mu.Lock()
 	m.n++
 	n := m.n
@@ -46,21 +46,22 @@ func (m *moody) Act(ctx context.Context, on groupResource, namespace, name, sub 
 	return o, err
 }
 
-// TestStress lets pods come and go while bindings fail, and wants every pod that fits to be bound in the end, and no node to
-// have more than it can take, ever.
+// TestStress creates and deletes Pods while bindings fail, and checks that every Pod that fits is bound in the end, and
+// that no node is ever overcommitted.
 func TestStress(t *testing.T) {
 	const nodes, room = 12, 10
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func([]control.Controller) []control.Controller { return nil }
+			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
 		admin := cluster.Client
-		door := &moody{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})}
+		scheduler := &flakyClient{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler",
+			Groups: []string{user.AllAuthenticated}})}
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := schedule.Run(ctx, slog.New(slog.DiscardHandler), door, schedule.Config{}); err != nil {
+			if err := schedule.Run(ctx, slog.New(slog.DiscardHandler), scheduler, schedule.Config{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -75,8 +76,10 @@ func TestStress(t *testing.T) {
 			t.Fatal(err)
 		}
 		pod := func(i int) {
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i), Labels: map[string]string{"app": fmt.Sprint(i % 3)}}}
-			p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i),
+				Labels: map[string]string{"app": fmt.Sprint(i % 3)}}}
+			p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}
 			if _, err := admin.Create(ctx, gr.Pods, p); err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +133,8 @@ func TestStress(t *testing.T) {
 				continue
 			}
 			gone++
-			if err := admin.Delete(ctx, gr.Pods, "default", o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+			if err := admin.Delete(ctx, gr.Pods, "default", o.GetName(),
+				metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 				t.Fatal(err)
 			}
 			look()

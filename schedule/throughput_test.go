@@ -17,14 +17,14 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 	"proa.dev/schedule"
 )
 
-// BenchmarkBind is a scheduler with the API server in one process: how many pods that wait are bound in a second. The first
-// number of a name is nodes, the second pods.
+// BenchmarkBind is a scheduler with the API server in one process: how many pods that wait are bound in a second. The
+// first number of a name is nodes, the second pods.
 func BenchmarkBind(b *testing.B) {
 	for _, size := range [][2]int{{100, 5000}, {1000, 5000}} {
 		b.Run(fmt.Sprintf("%d/%d", size[0], size[1]), func(b *testing.B) {
@@ -38,7 +38,7 @@ func BenchmarkBind(b *testing.B) {
 func bindAll(b *testing.B, nodes, pods int) {
 	b.StopTimer()
 	quiet := func(c *run.Config) {
-		c.Loops = func(all []control.Controller) []control.Controller {
+		c.FilterControllers = func(all []control.Controller) []control.Controller {
 			return slices.DeleteFunc(all, func(ctl control.Controller) bool { return ctl.Name != "service-account-controller" })
 		}
 	}
@@ -115,7 +115,8 @@ func fill(b *testing.B, c client.Client, nodes, pods int) {
 		}
 		n = o.(*corev1.Node)
 		n.Status.Allocatable = corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"), corev1.ResourcePods: resource.MustParse("110"),
+			corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("256Gi"),
+			corev1.ResourcePods: resource.MustParse("110"),
 		}
 		n.Status.Capacity = n.Status.Allocatable
 		_, err = c.Update(ctx, gr.Nodes, n, "status")

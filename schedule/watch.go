@@ -9,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/podqueue"
 )
 
-// load takes over all that is there before the first pod is tried, so that no decision is made on half a cluster.
+// load adds all nodes and Pods before the first Pod is scheduled, so that no decision is made with an incomplete state.
 func (s *scheduler) load() {
 	for o := range s.views[gr.Nodes].List("") {
 		s.onNode(client.Event{Object: o})
@@ -22,19 +24,19 @@ func (s *scheduler) load() {
 	}
 }
 
-// watch hands over the changes of a resource. After a gap what is gone is found by looking.
+// watch calls handle for the changes of a resource. After a gap it removes the objects that no longer exist.
 func (s *scheduler) watch(ctx context.Context, r schema.GroupResource, handle func(client.Event)) {
 	for ev := range s.views[r].Events(ctx) {
 		if ev.Gap {
-			s.afterGap(r)
+			s.removeMissing(r)
 			continue
 		}
 		handle(ev)
 	}
 }
 
-// afterGap drops the nodes and pods that are no longer in the view.
-func (s *scheduler) afterGap(r schema.GroupResource) {
+// removeMissing removes the nodes and Pods that are no longer in the view.
+func (s *scheduler) removeMissing(r schema.GroupResource) {
 	there := map[types.UID]bool{}
 	names := map[string]bool{}
 	for o := range s.views[r].List("") {
@@ -42,7 +44,7 @@ func (s *scheduler) afterGap(r schema.GroupResource) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Send()
 	switch r {
 	case gr.Nodes:
 		for n := range s.state.Snapshot().All() {
@@ -51,18 +53,18 @@ func (s *scheduler) afterGap(r schema.GroupResource) {
 			}
 		}
 	case gr.Pods:
-		for _, p := range s.state.pods() {
+		for _, p := range s.state.Pods() {
 			if !there[p.Pod.UID] {
-				s.gone(p.Pod)
+				s.forgetPod(p.Pod)
 			}
 		}
-		for uid, e := range s.queue.entries {
-			if !there[uid] {
-				s.gone(e.Pod.Pod)
+		for e := range s.queue.All() {
+			if !there[e.Pod.Pod.UID] {
+				s.forgetPod(e.Pod.Pod)
 			}
 		}
 	default:
-		s.state.Touch()
+		s.state.InvalidateLayout()
 	}
 }
 
@@ -70,192 +72,148 @@ func (s *scheduler) onNode(ev client.Event) {
 	node := ev.Object.(*corev1.Node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Send()
 	now := time.Now()
 	if ev.Deleted {
 		s.removeNode(node)
 		return
 	}
-	// What was before is what is known here, which after a gap is older than what the event says.
-	was := s.state.node(node.Name)
+	// The previous state is the one of the scheduler, which after a gap is older than that of the event.
+	was := s.state.Node(node.Name)
 	if was == nil {
 		s.state.SetNode(node)
-		s.nominated.tell(s.state, node.Name)
-		s.queue.Happened(NodeResource, Add, nil, node, "", now)
+		s.nominated.publish(s.state, node.Name)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.NodeResource, Do: framework.Add, New: node}, now)
 		return
 	}
-	if matters(was, node) {
+	if framework.AffectsScheduling(was, node) {
 		s.state.SetNode(node)
 	} else {
-		s.state.refreshNode(node)
+		s.state.ReplaceNode(node)
 	}
-	if do := nodeChange(was, node); do != 0 {
-		s.queue.Happened(NodeResource, do, was, node, "", now)
+	if do := framework.ClassifyNodeUpdate(was, node); do != 0 {
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.NodeResource, Do: do, Old: was, New: node}, now)
 	}
 }
 
 func (s *scheduler) removeNode(node *corev1.Node) {
-	s.queue.Happened(NodeResource, Delete, node, nil, "", time.Now())
+	s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.NodeResource, Do: framework.Delete, Old: node}, time.Now())
 	s.state.RemoveNode(node.Name)
 }
 
-// onPod sorts the changes of pods. A pod that has ended takes no room, so it is as good as gone.
+// onPod handles the changes of Pods. A Pod that has ended takes no resources, so it is treated like a deleted one.
 func (s *scheduler) onPod(ev client.Event) {
 	pod := ev.Object.(*corev1.Pod)
 	was, _ := ev.Old.(*corev1.Pod)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Send()
 	switch {
-	case ev.Deleted || ended(pod):
-		s.gone(pod)
+	case ev.Deleted || framework.HasEnded(pod):
+		s.forgetPod(pod)
 	case pod.Spec.NodeName != "":
-		s.bound(pod)
-	case s.responsible(pod):
-		s.wants(was, pod)
+		s.addBoundPod(pod)
+	case s.isResponsibleFor(pod):
+		s.enqueuePod(was, pod)
 	}
 }
 
-func ended(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// gone forgets a pod.
-func (s *scheduler) gone(pod *corev1.Pod) {
+// forgetPod removes a Pod that was deleted or has ended.
+func (s *scheduler) forgetPod(pod *corev1.Pod) {
 	now := time.Now()
 	uid := pod.UID
 	s.queue.Remove(uid)
-	nominee := s.nominated.of(uid)
-	s.nominated.set(s.state, &PodInfo{Pod: pod}, "")
+	nominee := s.nominated.nodeOf(uid)
+	s.nominated.set(s.state, &framework.PodInfo{Pod: pod}, "")
 	if p := s.assumed[uid]; p != nil && pod.Spec.NodeName == "" {
-		// Its binding will fail; the room is free now.
+		// The binding of the Pod will fail; its resources are free now.
 		delete(s.assumed, uid)
 		s.state.RemovePod(uid)
-		s.queue.Happened(AssignedPod, Delete, withNode(p.Pod, "?"), nil, uid, now)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.AssignedPod, Do: framework.Delete, Old: podqueue.WithNode(p.Pod, "?"),
+			Except: uid}, now)
 		return
 	}
 	delete(s.assumed, uid)
 	if pod.Spec.NodeName != "" {
-		if _, on := s.state.Home(uid); on {
+		if _, on := s.state.NodeOf(uid); on {
 			s.state.RemovePod(uid)
-			s.queue.Happened(AssignedPod, Delete, pod, nil, uid, now)
+			s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.AssignedPod, Do: framework.Delete, Old: pod, Except: uid}, now)
 		}
 		return
 	}
 	if nominee != "" {
-		s.queue.Freed(pod, nominee, now)
+		s.queue.HandleRemovedNomination(pod, nominee, now)
 	}
 }
 
-// withNode is a pod as if it were on a node, which is what its departure means for others.
-func withNode(pod *corev1.Pod, node string) *corev1.Pod {
-	if pod.Spec.NodeName != "" {
-		return pod
-	}
-	out := *pod
-	out.Spec.NodeName = node
-	return &out
-}
-
-// bound counts a pod that has a node.
-func (s *scheduler) bound(pod *corev1.Pod) {
+// addBoundPod adds a Pod that has a node.
+func (s *scheduler) addBoundPod(pod *corev1.Pod) {
 	now := time.Now()
-	before := s.state.homes[pod.UID].pod
-	p := s.state.Renewed(pod)
+	before := s.state.Pod(pod.UID)
+	p := s.state.UpdatedPodInfo(pod)
 	s.state.AddPod(p, pod.Spec.NodeName)
 	if before == nil || s.assumed[pod.UID] != nil {
 		s.queue.Remove(pod.UID)
 		delete(s.assumed, pod.UID)
 		s.nominated.set(s.state, p, "")
-		s.queue.Happened(AssignedPod, Add, nil, pod, "", now)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.AssignedPod, Do: framework.Add, New: pod}, now)
 		return
 	}
-	if do := podChange(before, p); s.queue.cares(AssignedPod, do) {
-		s.queue.Happened(AssignedPod, do, before.Pod, pod, "", now)
+	if do := framework.ClassifyPodUpdate(before, p); s.queue.IsInterested(framework.AssignedPod, do) {
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.AssignedPod, Do: do, Old: before.Pod, New: pod}, now)
 	}
 }
 
-// wants puts a pod without a node into the queue, unless it is on its way already.
-func (s *scheduler) wants(was, pod *corev1.Pod) {
+// enqueuePod adds a Pod without node to the queue, unless it is assumed on a node already.
+func (s *scheduler) enqueuePod(was, pod *corev1.Pod) {
 	now := time.Now()
 	if a := s.assumed[pod.UID]; a != nil {
 		if pod.DeletionTimestamp != nil && a.Pod.DeletionTimestamp == nil {
-			s.gone(pod)
+			s.forgetPod(pod)
 		}
 		return
 	}
 	if e := s.queue.Get(pod.UID); e != nil && e.Pod.Pod.ResourceVersion == pod.ResourceVersion {
 		return
 	}
-	p := NewPodInfo(pod)
+	p := framework.NewPodInfo(pod)
 	s.queue.Add(p, now)
-	if was == nil && s.queue.cares(UnscheduledPod, Add) {
-		s.queue.Happened(UnscheduledPod, Add, nil, pod, pod.UID, now)
+	if was == nil && s.queue.IsInterested(framework.UnscheduledPod, framework.Add) {
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.UnscheduledPod, Do: framework.Add, New: pod, Except: pod.UID}, now)
 	}
-	node, old := pod.Status.NominatedNodeName, s.nominated.of(pod.UID)
+	node, old := pod.Status.NominatedNodeName, s.nominated.nodeOf(pod.UID)
 	if node == "" && (was == nil || was.Status.NominatedNodeName == "") {
-		node = old // it may be known here before it is written
+		node = old // the nomination may not be written yet
 	}
 	s.nominated.set(s.state, p, node)
-	if old != "" && old != node { // others counted it as if it were there
-		s.queue.Freed(pod, old, now)
+	if old != "" && old != node { // other Pods were filtered as if it were on the old node
+		s.queue.HandleRemovedNomination(pod, old, now)
 	}
 }
 
-// onOther notes changes of what only plugins read.
-func (s *scheduler) onOther(r schema.GroupResource, ev client.Event) {
+// onOtherResource handles the changes of resources that only plugins read.
+func (s *scheduler) onOtherResource(r schema.GroupResource, ev client.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.signal()
+	defer s.wake.Send()
 	was, is := ev.Old, ev.Object
 	if ev.Deleted {
 		was, is = ev.Object, nil
 	}
-	if unsettles(r, was, is) {
-		s.state.Touch()
+	if invalidatesPreparedPods(r, was, is) {
+		s.state.InvalidateLayout()
 	}
-	on, watched := resourceOf(r)
+	on, watched := framework.ResourceFor(r)
 	if !watched {
 		return
 	}
 	now := time.Now()
 	switch {
 	case ev.Deleted:
-		s.queue.Happened(on, Delete, ev.Object, nil, "", now)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: on, Do: framework.Delete, Old: ev.Object}, now)
 	case ev.Old == nil:
-		s.queue.Happened(on, Add, nil, ev.Object, "", now)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: on, Do: framework.Add, New: ev.Object}, now)
 	default:
-		s.queue.Happened(on, Update, ev.Old, ev.Object, "", now)
+		s.queue.HandleEvent(podqueue.ClusterEvent{On: on, Do: framework.Update, Old: ev.Old, New: ev.Object}, now)
 	}
-}
-
-// resourceOf is the name under which plugins wait for changes of a resource.
-func resourceOf(r schema.GroupResource) (Resource, bool) {
-	switch r {
-	case gr.PersistentVolumes:
-		return PersistentVolume, true
-	case gr.PersistentVolumeClaims:
-		return VolumeClaim, true
-	case gr.StorageClasses:
-		return StorageClass, true
-	case gr.CSINodes:
-		return CSINode, true
-	case gr.CSIDrivers:
-		return CSIDriver, true
-	case gr.CSIStorageCapacities:
-		return CSIStorageCapacity, true
-	case gr.VolumeAttachments:
-		return VolumeAttachment, true
-	case gr.ResourceClaims:
-		return ResourceClaim, true
-	case gr.ResourceSlices:
-		return ResourceSlice, true
-	case gr.DeviceClasses:
-		return DeviceClass, true
-	case taintRules():
-		return DeviceTaintRule, true
-	case schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}:
-		return PodGroup, true
-	}
-	return "", false
 }

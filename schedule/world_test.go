@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,16 +22,21 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
-	"proa.dev/schedule/device"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/schedule/deviceallocator"
+	"proa.dev/schedule/framework"
+	"proa.dev/schedule/framework/frameworktest"
+	"proa.dev/schedule/plugins"
+	"proa.dev/schedule/plugins/preemption"
 )
 
-// TestWorlds makes decisions about whole clusters in text files, with other objects than nodes and pods. A case begins with
-// "=== " and its name; its lines are
+// TestWorlds makes decisions about whole clusters in text files, with other objects than nodes and pods. A case begins
+// with "=== " and its name; its lines are
 //
 //	node NAME [cpu=4] [pods=10] [taint=KEY:EFFECT] [LABEL=VALUE]
-//	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS] [gone] [ending] [claim=NAME:CLAIM] [LABEL=VALUE]
+//	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS]
+//	    [gone] [ending] [claim=NAME:CLAIM] [LABEL=VALUE]
 //	object KIND [NAMESPACE/]NAME
 //	config PLUGIN ARGUMENTS
 //	only PLUGIN...
@@ -44,42 +47,19 @@ import (
 //	rescue POD        says what preemption comes to for a pod that fits nowhere
 //	reserve POD       decides, and takes what the pod needs of its node
 //
-// Indented lines are YAML: of the spec of a node or a pod, and of all of an object. What comes out stands below with a ">".
+// Indented lines are YAML: of the spec of a node or a pod, and of all of an object. What comes out stands below with a
+// ">".
 func TestWorlds(t *testing.T) {
 	textcase.Play(t, "testdata/worlds/*.txt", "=== ", func(t *testing.T, body string) string {
-		w := &world{T: t, objects: things{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{}, plugins: map[string]Plugin{}}
-		w.state = NewState(w.objects)
+		w := &world{T: t, objects: frameworktest.Objects{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{},
+			plugins: map[string]framework.Plugin{}}
+		w.state = framework.NewState(w.objects)
 		return w.play(body)
 	})
 }
 
-// things are the objects of a case, by resource and key.
-type things map[schema.GroupResource]map[string]kind.Object
-
-func (t things) put(on schema.GroupResource, o kind.Object) {
-	if t[on] == nil {
-		t[on] = map[string]kind.Object{}
-	}
-	t[on][o.GetNamespace()+"/"+o.GetName()] = o
-}
-
-func (t things) Get(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
-	o, found := t[on][namespace+"/"+name]
-	return o, found
-}
-
-func (t things) List(on schema.GroupResource, namespace string) iter.Seq[kind.Object] {
-	return func(yield func(kind.Object) bool) {
-		for _, key := range slices.Sorted(maps.Keys(t[on])) {
-			if o := t[on][key]; (namespace == "" || o.GetNamespace() == namespace) && !yield(o) {
-				return
-			}
-		}
-	}
-}
-
-// kindsOfThings are the kinds that a case can have.
-func kindsOfThings(name string) (kind.Object, schema.GroupResource) {
+// kindsOfObjects returns an empty object of a kind that a case can have, and its resource.
+func kindsOfObjects(name string) (kind.Object, schema.GroupResource) {
 	switch name {
 	case "Namespace":
 		return &corev1.Namespace{}, gr.Namespaces
@@ -119,14 +99,14 @@ func kindsOfThings(name string) (kind.Object, schema.GroupResource) {
 
 type world struct {
 	*testing.T
-	objects   things
-	state     *State
+	objects   frameworktest.Objects
+	state     *framework.State
 	pods      map[string]*corev1.Pod
 	args      map[string]json.RawMessage
 	only      []string
-	plugins   map[string]Plugin
-	selector  device.Selector
-	extenders []*Extender
+	plugins   map[string]framework.Plugin
+	selector  deviceallocator.Selector
+	extenders []*framework.Extender
 }
 
 func (w *world) play(body string) string {
@@ -158,7 +138,7 @@ func (w *world) do(words []string, line, text string) string {
 	case "pod":
 		w.pod(words[1], words[2:], text)
 	case "object":
-		o, on := kindsOfThings(words[1])
+		o, on := kindsOfObjects(words[1])
 		if o == nil {
 			w.Fatalf("no kind %q", words[1])
 		}
@@ -170,7 +150,7 @@ func (w *world) do(words []string, line, text string) string {
 		o.SetNamespace(namespace)
 		o.SetName(name)
 		o.SetUID(types.UID("uid-" + name))
-		w.objects.put(on, o)
+		w.objects.Put(on, o)
 	case "config":
 		raw, err := yaml.YAMLToJSON([]byte(strings.TrimPrefix(line, "config "+words[1]+" ")))
 		if err != nil {
@@ -205,7 +185,7 @@ func (w *world) do(words []string, line, text string) string {
 	return ""
 }
 
-// split is a namespace and a name.
+// split splits a key into namespace and name.
 func split(key string) (string, string) {
 	if namespace, name, both := strings.Cut(key, "/"); both {
 		return namespace, name
@@ -221,7 +201,8 @@ func (w *world) parse(text string, into any) {
 
 func (w *world) node(name string, words []string, spec string) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}}
-	n.Status.Allocatable = corev1.ResourceList{"cpu": apiresource.MustParse("100"), "memory": apiresource.MustParse("1Ti"), "pods": apiresource.MustParse("110")}
+	n.Status.Allocatable = corev1.ResourceList{"cpu": apiresource.MustParse("100"), "memory": apiresource.MustParse("1Ti"),
+		"pods": apiresource.MustParse("110")}
 	for _, word := range words {
 		key, value, set := strings.Cut(word, "=")
 		switch {
@@ -274,119 +255,124 @@ func (w *world) pod(key string, words []string, spec string) {
 			p.DeletionTimestamp = &metav1.Time{Time: start}
 		case "ending":
 			p.DeletionTimestamp = &metav1.Time{Time: start}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+				Reason: corev1.PodReasonPreemptionByScheduler}}
 		case "claim":
 			name, claim, _ := strings.Cut(value, ":")
-			p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses, corev1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim})
+			p.Status.ResourceClaimStatuses = append(p.Status.ResourceClaimStatuses,
+				corev1.PodResourceClaimStatus{Name: name, ResourceClaimName: &claim})
 		case "owner":
 			k, n, _ := strings.Cut(value, "/")
 			version := "apps/v1"
 			if k == "ReplicationController" {
 				version = "v1"
 			}
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: k, Name: n, UID: types.UID("uid-" + n), Controller: new(true)}}
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: version, Kind: k, Name: n, UID: types.UID("uid-" + n),
+				Controller: new(true)}}
 		default:
 			p.Labels[key] = value
 		}
 	}
 	w.pods[key] = p
 	if on != "" {
-		w.state.AddPod(NewPodInfo(p), on)
+		w.state.AddPod(framework.NewPodInfo(p), on)
 	}
 	if waits != "" {
 		p.Status.NominatedNodeName = waits
-		w.state.Nominate(waits, append(slices.Clone(w.state.Snapshot().Nominated(waits)), NewPodInfo(p)))
+		w.state.Nominate(waits, append(slices.Clone(w.state.Snapshot().Nominated(waits)), framework.NewPodInfo(p)))
 	}
 }
 
-func (w *world) profile() *Profile {
-	plugins, err := assemble(nil, w.args, Deps{Views: w.objects, Select: w.selector})
+func (w *world) profile() *framework.Profile {
+	chosen, err := plugins.Assemble(nil, w.args, framework.Deps{Views: w.objects, Select: w.selector})
 	if err != nil {
 		w.Fatal(err)
 	}
-	for i := range plugins { // what a plugin remembers lasts for the case
-		if known, has := w.plugins[plugins[i].Name]; has {
-			plugins[i] = known
+	for i := range chosen { // plugins keep their state during a case
+		if known, has := w.plugins[chosen[i].Name]; has {
+			chosen[i] = known
 		} else {
-			w.plugins[plugins[i].Name] = plugins[i]
+			w.plugins[chosen[i].Name] = chosen[i]
 		}
 	}
 	if w.only != nil {
-		plugins = slices.DeleteFunc(plugins, func(p Plugin) bool { return !slices.Contains(w.only, p.Name) })
-		// Where nobody scores, the first node that fits is enough; here all are wanted.
-		plugins = append(plugins, Plugin{Name: "All", Weight: 1, Prepare: func(*Snapshot, *PodInfo) Prepared {
-			return Prepared{Reuse: WhileNode, Score: func(*NodeInfo) int64 { return 0 }}
-		}})
+		chosen = slices.DeleteFunc(chosen, func(p framework.Plugin) bool { return !slices.Contains(w.only, p.Name) })
+		// Without scoring plugin the search ends with the first feasible node; here all are examined.
+		chosen = append(chosen, framework.Plugin{Name: "All", Weight: 1,
+			Prepare: func(*framework.Snapshot, *framework.PodInfo) framework.Prepared {
+				return framework.Prepared{Reuse: framework.ReuseWhileNodeUnchanged, Score: func(*framework.NodeInfo) int64 { return 0 }}
+			}})
 	}
-	return &Profile{Name: corev1.DefaultSchedulerName, Plugins: plugins, Extenders: w.extenders}
+	return &framework.Profile{Name: corev1.DefaultSchedulerName, Plugins: chosen, Extenders: w.extenders}
 }
 
-func (w *world) info(name string) *PodInfo {
+func (w *world) info(name string) *framework.PodInfo {
 	if w.pods[name] == nil {
 		w.Fatalf("no pod %q", name)
 	}
-	return NewPodInfo(w.pods[name])
+	return framework.NewPodInfo(w.pods[name])
 }
 
-func (w *world) decide(name string, explain bool) Decision {
+func (w *world) decide(name string, explain bool) framework.Decision {
 	s, profile := w.state.Snapshot(), w.profile()
-	d := Decide(s, w.info(name), profile, Seed{})
+	d := Decide(s, w.info(name), profile, framework.Seed{})
 	if !explain {
 		return d
 	}
-	long := Explain(s, w.info(name), profile, Seed{})
+	long := Explain(s, w.info(name), profile, framework.Seed{})
 	if long.Node != d.Node || long.Message() != d.Message() {
 		w.Errorf("Decide says %q %q, Explain says %q %q", d.Node, d.Message(), long.Node, long.Message())
 	}
 	return long
 }
 
-// rescue says who would have to go. What it does to them is seen in the scripts of the loop.
+// rescue returns the preemption candidates and the result of PostFilter. The eviction itself is tested in
+// testdata/loop.
 func (w *world) rescue(name string) string {
 	d := w.decide(name, false)
 	if d.Node != "" {
 		return "fits " + d.Node + "\n"
 	}
-	a := Attempt{Snapshot: w.state.Snapshot(), Pod: w.info(name), Profile: w.profile(), Decision: &d}
+	a := framework.PostFilterInput{Snapshot: w.state.Snapshot(), Pod: w.info(name), Profile: w.profile(), Decision: &d}
 	var out strings.Builder
-	p := &preemption{args: PreemptionArgs{10, 100}, evictor: newEvictor(Deps{}), nobody: No("No preemption victims found for incoming pod"), useless: NotEver("Preemption is not helpful for scheduling")}
-	if ineligible(a) == "" {
-		all, _ := p.candidates(a)
-		slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.node, b.node) })
+	p := preemption.NewPreemptor(preemption.Arguments{Percentage: 10, Absolute: 100}, framework.Deps{})
+	if preemption.IneligibleReason(a) == "" {
+		all, _ := p.FindCandidates(a)
+		slices.SortFunc(all, func(a, b framework.PreemptionCandidate) int { return strings.Compare(a.Node, b.Node) })
 		for _, c := range all {
-			fmt.Fprintf(&out, "%s without", c.node)
-			for _, v := range c.victims {
+			fmt.Fprintf(&out, "%s without", c.Node)
+			for _, v := range c.Victims {
 				fmt.Fprintf(&out, " %s", v.Pod.Name)
 			}
-			if c.violations > 0 {
-				fmt.Fprintf(&out, ", against %d budgets", c.violations)
+			if c.BudgetViolations > 0 {
+				fmt.Fprintf(&out, ", against %d budgets", c.BudgetViolations)
 			}
 			out.WriteString("\n")
 		}
 	}
-	r := p.rescue(context.Background(), a)
+	r := p.PostFilter(context.Background(), a)
 	if r.Node != "" {
 		fmt.Fprintf(&out, "-> %s\n", r.Node)
 	}
-	if r.Clear {
+	if r.ClearNomination {
 		out.WriteString("clear\n")
 	}
-	d.Rescue = r.Message
+	d.PostFilterMessage = r.Message
 	out.WriteString(d.Message() + "\n")
 	return out.String()
 }
 
-// reserve decides about a pod and goes on as far as its place in memory.
+// reserve decides about a Pod, adds it to its node and calls Reserve.
 func (w *world) reserve(name string) string {
 	d := w.decide(name, false)
 	if d.Node == "" {
 		return "-> " + d.Message() + "\n"
 	}
 	w.state.AddPod(w.info(name), d.Node)
-	for i := range d.parts {
-		if p := &d.parts[i]; p.Reserve != nil {
-			if v := p.Reserve(d.Node); v != nil {
-				return fmt.Sprintf("-> %s, but %s says %s\n", d.Node, p.Name, strings.Join(v.Reasons, ", "))
+	for i := range d.Prepared {
+		if p := &d.Prepared[i]; p.Reserve != nil {
+			if r := p.Reserve(d.Node); r != nil {
+				return fmt.Sprintf("-> %s, but %s says %s\n", d.Node, p.Name, strings.Join(r.Reasons, ", "))
 			}
 		}
 	}

@@ -3,24 +3,21 @@ package server
 import (
 	"bytes"
 	"log/slog"
-	"net/http/httptest"
-	"net/url"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kv"
 	"proa.dev/server/schema"
+	"proa.dev/server/state"
 )
 
-// bench is a server without a store: enough to decode and patch.
+// bench returns a pipeline without a store, which can decode and patch, and the descriptor of Pods.
 func bench(t testing.TB) (*Server, *kind.Def) {
 	t.Helper()
 	scheme, err := kinds.Scheme()
@@ -28,9 +25,8 @@ func bench(t testing.TB) (*Server, *kind.Def) {
 		t.Fatal(err)
 	}
 	defs := kinds.All()
-	st := &State{Codec: codec.New(scheme), ctx: t.Context()}
-	st.defs.Store(newTable(defs))
-	v := NewVersions(scheme, defs)
+	st := state.New(t.Context(), codec.New(scheme), nil, defs, slog.New(slog.DiscardHandler))
+	v := state.NewVersions(scheme, defs)
 	s := New(Config{State: st, Owner: schema.New(scheme, v, v), Log: slog.New(slog.DiscardHandler)})
 	for _, d := range defs {
 		if d.Kind == "Pod" {
@@ -39,58 +35,6 @@ func bench(t testing.TB) (*Server, *kind.Def) {
 	}
 	t.Fatal("no pods")
 	return nil, nil
-}
-
-func FuzzContinueToken(f *testing.F) {
-	f.Add(token{Rev: 7, Start: "ns/a\x00"}.encode())
-	f.Add("e30")
-	f.Add("eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiIuLi8uLi94In0")
-	f.Fuzz(func(t *testing.T, s string) {
-		tok, err := decodeToken(s)
-		if err != nil {
-			return
-		}
-		if strings.Contains("/"+tok.Start+"/", "/../") {
-			t.Errorf("a token climbs: %q", tok.Start)
-		}
-		again, err := decodeToken(token{Rev: tok.Rev, Start: tok.Start}.encode())
-		if err != nil || again.Start != tok.Start || again.Rev != tok.Rev {
-			t.Errorf("%+v does not survive: %+v, %v", tok, again, err)
-		}
-	})
-}
-
-func FuzzRoute(f *testing.F) {
-	for _, p := range []string{"/api/v1/pods", "/apis/apps/v1/namespaces/x/deployments/y/scale", "/api/v1/namespaces/x/status", "/api/v1/watch/namespaces/a/pods", "/api/v1/namespaces", "///", "/api/v1/"} {
-		f.Add("GET", p)
-	}
-	f.Fuzz(func(t *testing.T, method, path string) {
-		r := routeOf(method, path)
-		if !r.resource {
-			return
-		}
-		if strings.ContainsRune(r.name, '/') || strings.ContainsRune(r.namespace, '/') {
-			t.Errorf("a name with a slash: %+v", r)
-		}
-		r.sound()
-	})
-}
-
-func FuzzSelectors(f *testing.F) {
-	f.Add("a=b,c!=d,e in (f,g),!h", "metadata.name=x,status.phase!=Running")
-	f.Add("a notin (", "spec.nodeName==")
-	_, pods := bench(f)
-	pod := pods.New()
-	pod.SetLabels(map[string]string{"a": "b", "e": "f"})
-	f.Fuzz(func(_ *testing.T, label, field string) {
-		r := &Request{Verb: "list", Def: pods}
-		if r.parse(url.Values{"labelSelector": {label}, "fieldSelector": {field}}) != nil {
-			return
-		}
-		if keep := r.Options.List.keep(pods); keep != nil {
-			keep(pod)
-		}
-	})
 }
 
 func FuzzDecode(f *testing.F) {
@@ -123,31 +67,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzDeleteOptions: whatever a deletion says, it is refused or can be acted on.
-func FuzzDeleteOptions(f *testing.F) {
-	f.Add("application/json", []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Orphan","dryRun":["All"]}`), "")
-	f.Add("application/yaml", []byte("preconditions: {uid: x, resourceVersion: '1'}"), "")
-	f.Add("application/vnd.kubernetes.protobuf", []byte("k8s\x00\n"), "")
-	f.Add("", []byte(nil), "gracePeriodSeconds=5&dryRun=All&propagationPolicy=Foreground")
-	s, pods := bench(f)
-	f.Fuzz(func(t *testing.T, contentType string, body []byte, query string) {
-		q, _ := url.ParseQuery(query) // what can be read of it
-		r := &Request{Verb: "delete", Def: pods, Body: body}
-		if s.readDelete(r, q, contentType) != nil {
-			return
-		}
-		o := r.Options.Delete
-		if o == nil || r.Options.DryRun != (len(o.DryRun) > 0) {
-			t.Fatalf("%+v was read", r.Options)
-		}
-		pod := &corev1.Pod{}
-		collectors(pods, pod, o)
-		if begin(pods, pod, o, time.Unix(0, 0)); pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds < 0 {
-			t.Errorf("a grace of %d seconds", *pod.DeletionGracePeriodSeconds)
-		}
-	})
-}
-
 func FuzzPatch(f *testing.F) {
 	s, pods := bench(f)
 	kindsOf := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
@@ -156,7 +75,7 @@ func FuzzPatch(f *testing.F) {
 	f.Add(byte(2), []byte(`{"spec":{"containers":[{"name":"a","image":"c"},{"$patch":"delete","name":"b"}]}}`))
 	f.Fuzz(func(_ *testing.T, k byte, body []byte) {
 		r := &Request{Verb: "patch", Def: pods, Name: "p", Patch: kindsOf[int(k)%len(kindsOf)], Body: body}
-		change, err := s.patch(r)
+		change, err := s.readPatch(r)
 		if err != nil {
 			return
 		}
@@ -164,13 +83,13 @@ func FuzzPatch(f *testing.F) {
 		old.Name = "p"
 		old.Spec.Containers = []corev1.Container{{Name: "a", Image: "b"}, {Name: "b"}}
 		old.SetGroupVersionKind(pods.GroupVersionKind)
-		if _, err := change.make(old); err != nil {
+		if _, err := change.apply(old); err != nil {
 			return
 		}
 	})
 }
 
-// What is applied twice and valid is there once: the second time changes nothing.
+// FuzzApply: applying the same valid configuration a second time changes nothing.
 func FuzzApply(f *testing.F) {
 	s, pods := bench(f)
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\nspec:\n  containers:\n  - name: a\n    image: c\n"), true)
@@ -179,14 +98,16 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, force bool) {
 		r := &Request{Verb: "patch", Def: pods, Namespace: "ns", Name: "p", Patch: types.ApplyPatchType, Body: body}
 		r.Options.Manager, r.Options.Force = "fuzz", force
-		change, err := s.patch(r)
+		change, err := s.readPatch(r)
 		if err != nil {
 			return
 		}
-		old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}, {Name: "b"}}}}
+		old := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}, {Name: "b"}}}}
 		old.SetGroupVersionKind(pods.GroupVersionKind)
 		pods.Default(old)
-		once, err := change.make(s.own(&Request{Verb: "create", Def: pods, Options: Options{Manager: "first"}}, pods.New(), old))
+		once, err := change.apply(s.updateFieldOwners(&Request{Verb: "create", Def: pods, Options: Options{Manager: "first"}}, pods.New(),
+			old))
 		if err != nil || len(pods.Validate(once, nil)) > 0 {
 			return
 		}
@@ -194,7 +115,7 @@ func FuzzApply(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twice, err := change.make(once.DeepCopyObject().(kind.Object))
+		twice, err := change.apply(once.DeepCopyObject().(kind.Object))
 		if err != nil {
 			t.Fatalf("what could be applied cannot be applied again: %v", err)
 		}
@@ -205,17 +126,5 @@ func FuzzApply(f *testing.F) {
 		if !bytes.Equal(was, is) {
 			t.Errorf("the second time changed something: %s, then %s", was, is)
 		}
-	})
-}
-
-func FuzzNegotiate(f *testing.F) {
-	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-	f.Add("application/vnd.kubernetes.protobuf, */*")
-	f.Add(";;;,=,application/*;as")
-	f.Fuzz(func(_ *testing.T, accept string) {
-		req := httptest.NewRequest("GET", "/api/v1/pods", nil)
-		req.Header.Set("Accept", accept)
-		_, _ = negotiate(req, true, false, false)
-		wantsAggregated(req)
 	})
 }

@@ -1,24 +1,34 @@
-// Package server is the front door: hops 2 to 8 composed. Every change to the cluster, from HTTP or from a loop in
-// the same process, passes Serve under its own identity; there is no other way in.
+// Package server is the request pipeline: hops 2 to 8 composed. Every change to the cluster, from HTTP or from a
+// controller in the same process, passes Serve under its own identity; there is no other way in. The pipeline knows
+// nothing of HTTP: a Request comes in, a Response or an error goes out.
 //
-// This file shows the order of the hops. Package authn is hop 2, authz hop 3, mutate hop 4, schema and the kinds
-// hop 5, validate hop 6, store hop 7, watch hop 8.
+// This file shows the order. Each hop has a file of its own, and so has each verb:
+//
+//	queue.go      wait for a seat                          create.go       a new object, a review, an action
+//	authorize.go  hop 3: may the user do it?               update.go       replace an object; also what patches end in
+//	decode.go     hop 5, first half: body to object        patch.go        the four kinds of PATCH, apply among them
+//	mutate.go     hop 4: admission that changes            delete.go       one object or a collection
+//	schema.go     hop 5, second half: kind, field owners   read.go         get and list
+//	validate.go   hop 6: admission that refuses            watch.go        hop 8 as a client sees it
+//	commit.go     hop 7: one transaction                   connect.go      streams to nodes and Pods
+//
+// Around it: package state holds the objects that the pipeline serves from, collection reads lists of them, decode
+// reads bodies, encode writes answers, apistatus makes errors. Two adapters call Serve: httpapi for clients over HTTP
+// (hop 2 is there) and localclient for callers in this process.
 package server
 
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
-	"proa.dev/server/audit"
-	"proa.dev/server/authz"
+	"proa.dev/server/apistatus"
+	"proa.dev/server/collection"
+	"proa.dev/server/objectmeta"
 	"proa.dev/watch"
 )
 
@@ -26,24 +36,8 @@ import (
 type Response struct {
 	Code   int
 	Object runtime.Object
-	List   *List
+	List   *collection.List
 	Watch  *Stream
-}
-
-// List is a page of a collection.
-type List struct {
-	Meta  metav1.ListMeta
-	Items []*watch.Entry
-	// once says that the list is written only once. Items are let go of when they are written: they may have changed in the
-	// cache since, and be held by nobody else.
-	once bool
-}
-
-// written says that nobody needs an item any more.
-func (l *List) written(i int) {
-	if l.once {
-		l.Items[i] = nil
-	}
 }
 
 // Serve takes one authenticated request through hops 3 to 8.
@@ -51,38 +45,38 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if r.Clock.Record.Start.IsZero() {
 		r.Clock.Begin(time.Now())
 	}
-	leave, err := s.queue.enter(ctx, r)
+	leave, err := s.enterQueue(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if r.seat != nil {
-		r.seat.take(leave) // until the answer is sent
+	if r.KeepSeat != nil {
+		r.KeepSeat(leave) // until the answer is sent
 	} else {
 		defer leave()
 	}
-	if err := s.authorize(ctx, r); err != nil {
+	if err := s.Authorize(ctx, r); err != nil {
 		return nil, err
 	}
-	if err := r.checkForNodes(); err != nil {
+	if err := r.checkNodeSelector(); err != nil {
 		return nil, err
 	}
 	r.Clock.Done(hop.Authorize)
 	if r.Def.Deprecated != "" {
 		r.Warn(r.Def.Deprecated)
 	}
-	if (r.Sub == nil && !r.Def.Allows(r.Verb)) || (r.Sub != nil && !r.Sub.Allows(r.Verb)) {
-		return nil, methodNotAllowed()
+	if (r.Sub == nil && !r.Def.Serves(r.Verb)) || (r.Sub != nil && !r.Sub.Serves(r.Verb)) {
+		return nil, apistatus.MethodNotAllowed()
 	}
-	s.heardBody(r)
-	resp, err := s.verb(ctx, r)
+	s.auditRequestBody(r)
+	resp, err := s.serveVerb(ctx, r)
 	if errors.Is(err, watch.ErrStopped) {
-		err = s.stopped(r.Def)
+		err = s.State.StoppedError(r.Def)
 	}
 	return resp, err
 }
 
-// verb does what a request asks for.
-func (s *Server) verb(ctx context.Context, r *Request) (*Response, error) {
+// serveVerb calls the function of the request's verb.
+func (s *Server) serveVerb(ctx context.Context, r *Request) (*Response, error) {
 	switch r.Verb {
 	case "get":
 		return s.get(ctx, r)
@@ -92,65 +86,34 @@ func (s *Server) verb(ctx context.Context, r *Request) (*Response, error) {
 		return s.watch(ctx, r)
 	case "create":
 		return s.create(ctx, r)
-	case "update", "patch":
+	case "update":
 		return s.update(ctx, r)
+	case "patch":
+		return s.patch(ctx, r)
 	case "delete":
-		return s.remove(ctx, r)
+		return s.delete(ctx, r)
 	case "deletecollection":
-		return s.removeAll(ctx, r)
+		return s.deleteCollection(ctx, r)
 	}
-	return nil, methodNotAllowed()
+	return nil, apistatus.MethodNotAllowed()
 }
 
-// authorize is hop 3.
-func (s *Server) authorize(ctx context.Context, r *Request) error {
-	a := authz.Attributes{
-		User: r.User, Verb: r.Verb, Namespace: r.Namespace, IsResource: true,
-		Group: r.Def.Group, Version: r.Def.Version, Resource: r.Def.Plural, Name: r.Name,
-	}
-	if r.Sub != nil {
-		a.Subresource = r.Sub.Name
-	}
-	if l := &r.Options.List; r.Verb == "list" || r.Verb == "watch" || r.Verb == "deletecollection" {
-		a.Name = l.exact("metadata.name")
-		if l.Fields != nil {
-			a.FieldSelector = l.Fields.Requirements()
-		}
-		if l.Labels != nil {
-			a.LabelSelector, _ = l.Labels.Requirements()
-		}
-	}
-	return s.allowed(ctx, &a, r.trail)
-}
-
-func (s *Server) allowed(ctx context.Context, a *authz.Attributes, t *audit.Trail) error {
-	decision, reason, err := s.Authz.Authorize(ctx, *a)
-	t.Decided(decision == authz.Allow, reason, err)
-	if decision == authz.Allow {
-		return nil
-	}
-	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	return authz.Forbidden(a, reason)
-}
-
-// write is what create, update and patch have in common from hop 4 on: obj is the wanted object in the stored version, old
-// the stored one or nil. Both are private to the request.
+// write takes an object through hops 4 to 7. Create, update and patch end here: obj is the wanted object in its storage
+// version, old the stored object, or nil when obj is new, and rev the revision of old. Both objects are private to the
+// request.
 func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, rev int64) (kind.Object, int64, error) {
-	def := r.Def.Storage()
 	if err := s.mutate(ctx, r, obj, old); err != nil { // hop 4
 		return nil, 0, err
 	}
 	if old == nil {
-		birth(obj) // after hop 4: who changes a new object says neither what it is called inside nor when it was made
+		objectmeta.AssignIdentity(obj) // after hop 4: an admission plugin does not choose the UID or the creation time
 	}
 	r.Clock.Done(hop.Mutate)
-	if err := r.work.Begin(ctx); err != nil {
+	if err := r.Work.Begin(ctx); err != nil {
 		return nil, 0, err
 	}
-	err := s.check(ctx, r, obj, old) // hop 5
-	r.work.End()
+	err := s.checkKind(ctx, r, obj, old) // hop 5
+	r.Work.End()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -159,13 +122,14 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Validate)
-	out, rev, err := s.commit(ctx, r, def, obj, old, rev) // hop 7
+	out, rev, err := s.commit(ctx, r, obj, old, rev) // hop 7
 	r.Clock.Done(hop.Commit)
 	return out, rev, err
 }
 
-// done records a write that happened.
-func (s *Server) done(r *Request, obj kind.Object, rev int64, code int) {
+// recordWrite keeps the record of a write that has been committed: what was written, by whom, and how long each hop
+// took.
+func (s *Server) recordWrite(r *Request, obj kind.Object, rev int64, code int) {
 	if r.Options.DryRun {
 		return
 	}
@@ -175,4 +139,5 @@ func (s *Server) done(r *Request, obj kind.Object, rev int64, code int) {
 	s.Recorder.Add(*rec)
 }
 
-func ok(obj runtime.Object) *Response { return &Response{Code: http.StatusOK, Object: obj} }
+// ok returns the response that is an object with code 200.
+func ok(obj runtime.Object) *Response { return &Response{Code: apistatus.CodeOK, Object: obj} }

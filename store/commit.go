@@ -9,8 +9,8 @@ import (
 	"proa.dev/kv"
 )
 
-// Commit makes all writes at one revision, or none. A failed condition is a *kv.Conflict with the pair
-// that is there. A transaction that only checks conditions returns the revision at which they held.
+// Commit makes all writes at one revision, or none. If a condition does not hold, the error is a *kv.Conflict with the
+// current pair. A transaction that only checks conditions returns the revision at which they held.
 func (e *Etcd) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	if len(writes) == 0 {
 		return e.Revision(ctx)
@@ -23,7 +23,7 @@ func (e *Etcd) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	defer end()
 	resp, err := e.transact(ctx, writes)
 	if err != nil {
-		return 0, fail("commit", first, err)
+		return 0, wrapError("commit", first, err)
 	}
 	if !resp.Succeeded {
 		c := conflictOf(writes, resp)
@@ -39,8 +39,8 @@ func (e *Etcd) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	return rev, nil
 }
 
-// transact sends the writes, with leases for those that expire. A lease may be gone by the time it is used,
-// in which case etcd writes nothing; a second try takes a new one.
+// transact sends the writes, with leases for those that expire. If a lease has expired meanwhile, etcd writes nothing;
+// then transact retries once with a new lease.
 func (e *Etcd) transact(ctx context.Context, writes []kv.Write) (*pb.TxnResponse, error) {
 	for try := 0; ; try++ {
 		ids, err := e.leasesFor(ctx, writes)
@@ -48,7 +48,7 @@ func (e *Etcd) transact(ctx context.Context, writes []kv.Write) (*pb.TxnResponse
 			return nil, err
 		}
 		resp, err := e.member.txn(ctx, transaction(writes, ids), slices.ContainsFunc(writes, func(w kv.Write) bool { return w.UseReserve }))
-		if isLeaseGone(err) && try == 0 {
+		if isLeaseExpired(err) && try == 0 {
 			e.leases.forget(ids)
 			continue
 		}
@@ -56,7 +56,7 @@ func (e *Etcd) transact(ctx context.Context, writes []kv.Write) (*pb.TxnResponse
 	}
 }
 
-// txnParts is the memory of one write's part of a transaction, allocated at once.
+// txnParts has all objects of one write in a transaction, so that they are allocated together.
 type txnParts struct {
 	compare pb.Compare
 	modRev  pb.Compare_ModRevision
@@ -120,7 +120,7 @@ func transaction(writes []kv.Write, leases []int64) *pb.TxnRequest {
 	return req
 }
 
-// conflictOf finds the first write whose condition failed in the answer to a transaction that failed.
+// conflictOf returns the first write whose condition did not hold, from the response of a transaction that failed.
 func conflictOf(writes []kv.Write, resp *pb.TxnResponse) *kv.Conflict {
 	last := &kv.Conflict{}
 	for i := range writes {
@@ -136,8 +136,8 @@ func conflictOf(writes []kv.Write, resp *pb.TxnResponse) *kv.Conflict {
 	return last
 }
 
-// sawRev is the revision that a reader has seen of a key: the pair's own, or when there is no pair the
-// revision at which it was looked for, because the key may have been deleted just before.
+// sawRev returns the revision that a reader has seen of a key: that of the pair, or if there is none the revision of
+// the read, because the key may have been deleted just before.
 func sawRev(p kv.Pair, at int64) int64 {
 	if p.Rev != 0 {
 		return p.Rev

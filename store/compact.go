@@ -11,26 +11,26 @@ import (
 	"proa.dev/kv"
 )
 
-// compactKey is the key through which the servers on one etcd agree who compacts. Its name, and that its
-// version counts the rounds, is what other API servers use, too.
+// compactKey is the key by which the servers of one etcd agree on who compacts. Its name, and that its version counts
+// the rounds, are the same as for kube-apiserver.
 const compactKey = "compact_rev_key"
 
-// Compact forgets the history before rev. To compact what is compacted already is no error.
+// Compact removes the history before rev. Compacting a revision that is compacted already is no error.
 func (e *Etcd) Compact(ctx context.Context, rev int64) error {
 	ctx, end, err := e.begin(ctx, "compact", "")
 	if err != nil {
 		return err
 	}
 	defer end()
-	err = fail("compact", "", e.member.compact(ctx, rev))
+	err = wrapError("compact", "", e.member.compact(ctx, rev))
 	if errors.Is(err, kv.ErrCompacted) {
 		return nil
 	}
 	return err
 }
 
-// RunCompaction forgets history that is older than one to two intervals, until ctx ends. It may run in every
-// server on the same etcd; one of them does the work of each round. A round that fails is left to the next.
+// RunCompaction compacts history that is older than one to two intervals, until ctx ends. It may run in every server of
+// one etcd; each round is done by one of them. What a failed round has not compacted is left to the next.
 func (e *Etcd) RunCompaction(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -45,22 +45,22 @@ func (e *Etcd) RunCompaction(ctx context.Context, every time.Duration) {
 	}
 }
 
-// round is what a server knows after a round of compaction: how many there have been, the revision then, and that of the
-// last write by which this server moved the store on.
+// round is the state of a server after a round of compaction: the number of rounds so far, the revision of the store at
+// that time, and the revision of this server's last write of compactKey.
 type round struct{ count, rev, own int64 }
 
-// compactRound compacts at the revision of the last round, if no other server has done so since. What fails is done by the
-// next round.
+// compactRound compacts up to the revision of the last round, unless another server has done so since.
 func (e *Etcd) compactRound(ctx context.Context, last round) round {
 	next, mine, err := e.nextRound(ctx, last)
 	if err != nil {
 		return last
 	}
-	// What our own write has left need not be forgotten: after it a store at rest is left alone.
+	// If nothing but our own write of compactKey has happened since, there is nothing to compact: an idle store is left
+	// alone.
 	if !mine || last.rev == 0 || next.rev == last.own {
 		return next
 	}
-	done, err := e.forget(ctx, last.rev, next)
+	done, err := e.compactThrough(ctx, last.rev, next)
 	if err != nil {
 		e.log.WarnContext(ctx, "history is not compacted", "rev", last.rev, "err", err)
 		return round{next.count, last.rev, last.own}
@@ -68,13 +68,14 @@ func (e *Etcd) compactRound(ctx context.Context, last round) round {
 	return done
 }
 
-// forget compacts what was before the end of the last round. The state of its very end is forgotten too, so that nobody
-// reads it for ever in a store that is at rest; for that the store must have moved on, if need be by a write of our own.
-func (e *Etcd) forget(ctx context.Context, rev int64, next round) (round, error) {
+// compactThrough compacts everything up to and including the revision of the last round, so that old revisions cannot
+// be read for ever from an idle store. The store cannot compact its current revision, so if nothing was written since,
+// forget writes compactKey first.
+func (e *Etcd) compactThrough(ctx context.Context, rev int64, next round) (round, error) {
 	if next.rev == rev {
-		now, err := e.moveOn(ctx, rev)
+		now, err := e.writeCompactKey(ctx, rev)
 		if errors.Is(err, kv.ErrFull) {
-			return next, e.Compact(ctx, rev) // it must forget all the more
+			return next, e.Compact(ctx, rev) // a full store needs the compaction all the more
 		}
 		if err != nil {
 			return next, err
@@ -84,7 +85,7 @@ func (e *Etcd) forget(ctx context.Context, rev int64, next round) (round, error)
 	return next, e.Compact(ctx, rev+1)
 }
 
-func (e *Etcd) moveOn(ctx context.Context, rev int64) (int64, error) {
+func (e *Etcd) writeCompactKey(ctx context.Context, rev int64) (int64, error) {
 	p, _, err := e.Get(ctx, compactKey)
 	if err != nil {
 		return 0, err
@@ -92,7 +93,8 @@ func (e *Etcd) moveOn(ctx context.Context, rev int64) (int64, error) {
 	return e.Commit(ctx, kv.Write{Key: compactKey, Value: strconv.AppendInt(nil, rev, 10), Rev: p.Rev})
 }
 
-// nextRound opens a round and says whether it is this server's. A server alone with its etcd needs no key.
+// nextRound starts a round and reports whether this server has to compact. With an embedded member there is only one
+// server, so the key is not needed.
 func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool, err error) {
 	if !e.member.shared() {
 		rev, err := e.Revision(ctx)
@@ -117,7 +119,7 @@ func (e *Etcd) nextRound(ctx context.Context, last round) (next round, mine bool
 		}}},
 	}, true)
 	if err != nil {
-		return round{}, false, fail("compact", compactKey, err)
+		return round{}, false, wrapError("compact", compactKey, err)
 	}
 	rev := resp.Header.Revision
 	if resp.Succeeded {

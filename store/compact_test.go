@@ -49,7 +49,7 @@ func TestCompactionRounds(t *testing.T) {
 	if !isCompacted(t, e, first) || isCompacted(t, e, second) {
 		t.Error("the second round does not compact what the first has seen, or more")
 	}
-	// A store at rest forgets the state it rests at as well, for which it writes once, and then it rests.
+	// In an idle store the last state is compacted, too, for which the store writes once; then it is left alone.
 	at := r.rev
 	r = e.compactRound(t.Context(), r)
 	if !isCompacted(t, e, at) {
@@ -64,14 +64,14 @@ func TestCompactionRounds(t *testing.T) {
 	}
 }
 
-// refusing is a member that is full.
+// refusing is a member whose disk is full.
 type refusing struct{ member }
 
 func (refusing) txn(context.Context, *pb.TxnRequest, bool) (*pb.TxnResponse, error) {
 	return nil, etcderrors.ErrNoSpace
 }
 
-// TestCompactionOfAFullStore forgets all but the present, though the store takes no write.
+// TestCompactionOfAFullStore compacts a store that accepts no writes.
 func TestCompactionOfAFullStore(t *testing.T) {
 	e := embed(t, t.TempDir())
 	first := history(t, e, "/a/x", 3)
@@ -87,7 +87,7 @@ func TestCompactionOfAFullStore(t *testing.T) {
 	}
 }
 
-// TestSharedCompaction lets two servers on one etcd take turns without getting into each other's way.
+// TestSharedCompaction lets two servers compact one etcd.
 func TestSharedCompaction(t *testing.T) {
 	o := serve(t)
 	a, b := connect(t, o.addr), connect(t, o.addr)
@@ -135,8 +135,8 @@ func TestRunCompaction(t *testing.T) {
 	<-done
 }
 
-// TestCompactionOfOneWrite wants the state that one write has left between two rounds to be forgotten like any other, in a
-// store that was busy before it and in one that was at rest.
+// TestCompactionOfOneWrite checks that the state of a single write between two rounds is compacted, in a store that was
+// busy before and in an idle one.
 func TestCompactionOfOneWrite(t *testing.T) {
 	for _, before := range []int{1, 4} {
 		e := embed(t, t.TempDir())
@@ -162,7 +162,7 @@ func TestCompactionOfOneWrite(t *testing.T) {
 	}
 }
 
-// TestCompactionFails lets each operation of a round fail once; the next round does what it left.
+// TestCompactionFails lets each operation of a round fail once; the next round makes up for it.
 func TestCompactionFails(t *testing.T) {
 	for _, failing := range []string{"commit", "compact"} {
 		t.Run(failing, func(t *testing.T) {

@@ -18,10 +18,10 @@ import (
 // crashDir names, in the environment of a child, the data it shall write to until it is killed.
 const crashDir = "PROA_STORE_CRASH_DIR"
 
-// lostEnv lets a child meet an etcd that cannot go on.
+// lostEnv makes a child process have a fatal error of etcd.
 const lostEnv = "PROA_STORE_LOST"
 
-// TestMain lets the test binary be the victim of TestKill and of TestLostEndsProcess.
+// TestMain runs the child processes of TestKill and TestLostEndsProcess.
 func TestMain(m *testing.M) {
 	if os.Getenv(lostEnv) != "" {
 		os.Exit(goesOn())
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// goesOn logs etcd's last words as a request would that somebody recovers from.
+// goesOn logs a fatal error in a goroutine that recovers from panics, as an HTTP server does.
 func goesOn() int {
 	f := &fatal{}
 	f.started.Store(true)
@@ -41,7 +41,7 @@ func goesOn() int {
 	return 0
 }
 
-// TestLostEndsProcess ends the process when etcd cannot go on, whoever called it.
+// TestLostEndsProcess checks that a fatal error of etcd ends the process, even if the caller recovers from panics.
 func TestLostEndsProcess(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,7 +50,8 @@ func TestLostEndsProcess(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), self)
 	cmd.Env = append(os.Environ(), lostEnv+"=1")
 	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "the store cannot go on") || !strings.Contains(string(out), "the database is gone") {
+	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "the store cannot go on") ||
+		!strings.Contains(string(out), "the database is gone") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -79,7 +80,7 @@ func victim(dir string) int {
 					fmt.Println("error", err)
 					return
 				}
-				// One call writes one line, which a pipe keeps whole.
+				// A line is written by one call, so the pipe does not split it.
 				fmt.Printf("ack %s %d\n", key, at)
 			}
 		})
@@ -88,7 +89,7 @@ func victim(dir string) int {
 	return 1
 }
 
-// TestKill kills a writing process and looks for what it was promised. Revisions must never go back.
+// TestKill kills a writing process and checks that all acknowledged writes are there, and that revisions never go back.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	acks := map[string]int64{}
@@ -111,7 +112,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d acknowledged transactions checked", len(acks))
 }
 
-// killOne runs a victim, kills it after some acknowledgements, and returns the highest revision it told.
+// killOne runs a victim, kills it after some acknowledged writes, and returns the highest revision that it printed.
 func killOne(t *testing.T, dir string, after int, acks map[string]int64, high int64) int64 {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])

@@ -10,20 +10,22 @@ import (
 
 	"go.etcd.io/etcd/server/v3/storage/datadir"
 
-	"proa.dev/store/solo"
+	"proa.dev/store/singlemember/memberlog"
 )
 
-// TestDamagedFiles has files of the store that are not what they were. The start says so in a sentence, and what to do.
+// TestDamagedFiles checks that the start fails with a helpful message if files of the store are damaged.
 func TestDamagedFiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		damage func(dir string) error
 		want   string
 	}{
-		"a database that is cut off": {func(dir string) error { return os.Truncate(datadir.ToBackendFileName(dir), 8192) }, "is cut off: it has 8192 bytes of"},
+		"a database that is cut off": {func(dir string) error { return os.Truncate(datadir.ToBackendFileName(dir), 8192) },
+			"is cut off: it has 8192 bytes of"},
 		"a database of garbage": {func(dir string) error {
 			return os.WriteFile(datadir.ToBackendFileName(dir), []byte(strings.Repeat("garbage ", 8192)), 0o600)
 		}, "it is no database of etcd"},
-		"no log": {func(dir string) error { return os.RemoveAll(datadir.ToWALDir(dir)) }, "is missing, and there were writes up to its entry"},
+		"no log": {func(dir string) error { return os.RemoveAll(datadir.ToWALDir(dir)) },
+			"is missing, and there were writes up to its entry"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := Config{Dir: filepath.Join(t.TempDir(), "etcd"), Log: slog.New(slog.DiscardHandler)}
@@ -41,7 +43,8 @@ func TestDamagedFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = Embed(t.Context(), cfg)
-			if !errors.Is(err, solo.ErrDamaged) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "proa store check") {
+			if !errors.Is(err, memberlog.ErrDamaged) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "proa store check") {
 				t.Errorf("error %v", err)
 			}
 			if f, err := Check(cfg.Dir); err != nil || !strings.Contains(strings.Join(f.Damage, "\n"), c.want) {
@@ -63,7 +66,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// TestEmptyDatabase has a database of no bytes: it is made again from the log, which has everything.
+// TestEmptyDatabase checks that an empty database is rebuilt from a complete log.
 func TestEmptyDatabase(t *testing.T) {
 	cfg := Config{Dir: filepath.Join(t.TempDir(), "etcd"), Log: slog.New(slog.DiscardHandler)}
 	for range 2 {

@@ -18,55 +18,57 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 
-	"proa.dev/store/solo"
+	"proa.dev/store/singlemember"
 )
 
 const (
-	// patience is how long a write waits for those before it.
-	patience = 7 * time.Second
+	// writeTimeout is how long a write waits for the writes before it.
+	writeTimeout = 7 * time.Second
 	// quota is the size of the database at which etcd refuses writes, its recommended maximum.
 	quota = 8 << 30
-	// reserve is what writes leave free on the disk, for deletions, for a restart, and to write the database anew. Without it etcd's
-	// database could not be written, and that would end the process.
+	// reserve is the disk space that ordinary writes leave free, for deletions, for a restart and for defragmenting the
+	// database. On a full disk etcd's database could not be written, which would end the process.
 	reserve = 64 << 20
 	// maxRequest is etcd's own default for the size of one transaction.
 	maxRequest = 3 << 19
-	// backendEvery is how long writes gather before they go from the log into the database, which costs two syncs of its own and
-	// the pages that they touch. What is in the log is safe: after a crash it is read from there. etcd's own default is a tenth
-	// of a second; more than this would let its buffer grow for little.
+	// backendEvery is how long writes are collected before they are committed to the database, which costs two fsyncs
+	// and the changed pages. Writes are durable before that, because they are in the log. etcd's default is 100 ms;
+	// more than this would only make its buffer grow.
 	backendEvery = 500 * time.Millisecond
-	// snapshotEvery is etcd's own default for the writes after which the log begins anew.
+	// snapshotEvery is the number of writes after which a snapshot is made and the log is truncated; it is etcd's
+	// default.
 	snapshotEvery = 10000
-	// snapshotBytes is the size of the writes after which it does so, too: with large objects it would take gigabytes otherwise.
+	// snapshotBytes is the size of the writes after which that happens, too: with large objects the log would otherwise
+	// grow to gigabytes.
 	snapshotBytes = 16 << 20
-	// logFile is the size of one file of the log. The one in use and the next are reserved as a whole. etcd's own default is 64 MB;
-	// a new file costs a few flushes, and this is room for some thousand writes of usual size.
+	// logFile is the size of one segment of the log. The current and the next segment are preallocated. etcd's default
+	// is 64 MB; a new segment costs a few fsyncs, and this is enough for some thousand writes of usual size.
 	logFile = 4 << 20
 	// maxTxnOps is etcd's own default for the operations of one transaction.
 	maxTxnOps = 128
 
 	memberName   = "default"
 	clusterToken = "etcd-cluster"
-	// peerURL is written into the member list. Nobody listens there.
+	// peerURL is written into the member list. The member does not listen there.
 	peerURL = "http://localhost:2380"
 )
 
-// setLogFile sets the size for the whole process, once: etcd keeps it in a variable.
+// setLogFile sets the segment size for the whole process, because etcd has it in a global variable.
 var setLogFile = sync.OnceFunc(func() { wal.SegmentSizeBytes = logFile })
 
-// local is a member in this process, the only one of its cluster and without any listener, so that this
-// process is its only client.
+// local is an etcd member in this process. It is the only member of its cluster and listens on no port, so this process
+// is its only client.
 //
-// Reads take no round through the log: a write is acknowledged only after the one member has synced it to its
-// log and applied it, so what is applied here is all that anybody was told about.
+// Reads need no consensus round to be linearizable: a write is acknowledged only after this member has synced it to its
+// log and applied it, so the applied state contains every acknowledged write.
 type local struct {
-	server *solo.Member
+	server *singlemember.Member
 	lock   *fileutil.LockedFile
 	freshness
 }
 
-// Embed starts a member in this process on the data in cfg.Dir, which it makes when there is none, and
-// returns when the member is ready. Only one process can hold the data at a time.
+// Embed starts an etcd member in this process on the data in cfg.Dir, which it creates if there is none, and returns
+// when the member is ready. Only one process can use the data at a time.
 func Embed(ctx context.Context, cfg Config) (*Etcd, error) {
 	cfg = cfg.withDefaults()
 	l, err := boot(ctx, cfg)
@@ -80,16 +82,17 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("no data folder given")
 	}
-	lock, err := hold(cfg.Dir)
+	lock, err := lockDataFolder(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
 	setLogFile()
 	end := &fatal{}
-	server, err := solo.Open(ctx, solo.Config{
+	server, err := singlemember.Open(ctx, singlemember.Config{
 		Dir: cfg.Dir, Name: memberName, PeerURL: peerURL, Token: clusterToken,
-		Quota: quota, Reserve: reserve, MaxRequest: maxRequest, BatchInterval: backendEvery, SnapshotEvery: snapshotEvery, SnapshotBytes: snapshotBytes,
-		Patience: patience, Log: newZap(cfg.Log, end), Lost: lost,
+		Quota: quota, Reserve: reserve, MaxRequest: maxRequest, BatchInterval: backendEvery, SnapshotEvery: snapshotEvery,
+		SnapshotBytes: snapshotBytes,
+		WriteTimeout:  writeTimeout, Log: newZap(cfg.Log, end), OnFatal: exitProcess,
 	})
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -100,7 +103,7 @@ func boot(ctx context.Context, cfg Config) (*local, error) {
 	return l, nil
 }
 
-// txn refuses what etcd refuses from its clients.
+// txn makes a transaction, and refuses those that etcd's API refuses.
 func (l *local) txn(ctx context.Context, req *pb.TxnRequest, useReserve bool) (*pb.TxnResponse, error) {
 	if err := checkTxn(req); err != nil {
 		return nil, err
@@ -111,7 +114,7 @@ func (l *local) txn(ctx context.Context, req *pb.TxnRequest, useReserve bool) (*
 	return l.server.Txn(ctx, req)
 }
 
-// checkTxn finds too many keys, one without a name, and one that is put and written once more.
+// checkTxn returns an error for a transaction with too many operations, with an empty key, or that writes a key twice.
 func checkTxn(req *pb.TxnRequest) error {
 	if len(req.Compare) > maxTxnOps {
 		return rpctypes.ErrGRPCTooManyOps
@@ -131,7 +134,7 @@ func checkTxn(req *pb.TxnRequest) error {
 	return nil
 }
 
-// written is the key that an operation puts or deletes.
+// written returns the key that an operation puts or deletes.
 func written(op *pb.RequestOp) []byte {
 	if put := op.GetRequestPut(); put != nil {
 		return put.Key
@@ -160,8 +163,8 @@ func (l *local) fresh(_ context.Context, prefix string) (int64, error) {
 func (l *local) shared() bool { return false }
 
 func (l *local) read(ctx context.Context, s span) (page, error) {
-	// A short read under the lock of the shared buffer is far cheaper than a copy of that buffer; a long
-	// one would hold up the writers.
+	// Reading one key under the lock of the shared buffer is far cheaper than copying the buffer; a longer read would
+	// block writers.
 	mode := mvcc.SharedBufReadTxMode
 	if s.end != nil {
 		mode = mvcc.ConcurrentReadTxMode
@@ -175,7 +178,7 @@ func (l *local) read(ctx context.Context, s span) (page, error) {
 	return page{kvs: r.KVs, rev: r.Rev, count: int64(r.Count)}, nil
 }
 
-// healthy waits for the writes that are under way, which fails when the log cannot be written.
+// healthy waits for the writes in progress, which fails if the log cannot be written.
 func (l *local) healthy(ctx context.Context) error {
 	for _, a := range l.server.Alarms() {
 		if a.Alarm != pb.AlarmType_NOSPACE {
@@ -185,7 +188,7 @@ func (l *local) healthy(ctx context.Context) error {
 	return l.server.Settle(ctx)
 }
 
-// room is apart from healthy because a restart does not help against a full disk.
+// room is separate from healthy because a restart does not help against a full disk.
 func (l *local) room() error { return l.server.Room() }
 
 func (l *local) size(context.Context) (int64, error) { return l.server.Backend().Size(), nil }
@@ -195,14 +198,14 @@ func (l *local) snapshot(ctx context.Context, w io.Writer) error {
 	defer snap.Close()
 	sum := sha256.New()
 	if _, err := snap.WriteTo(io.MultiWriter(ctxWriter{ctx, w}, sum)); err != nil {
-		// The database keeps only the text of a writer's error.
+		// The database returns only the text of the writer's error.
 		return cmp.Or(ctx.Err(), err)
 	}
 	_, err := w.Write(sum.Sum(nil))
 	return err
 }
 
-// ctxWriter stops a long copy when its context ends.
+// ctxWriter is a writer that fails when its context ends.
 type ctxWriter struct {
 	ctx context.Context
 	w   io.Writer

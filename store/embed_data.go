@@ -12,10 +12,10 @@ import (
 
 var errInUse = errors.New("the data is in use by another process")
 
-// hold makes the data folder and makes sure that no other process uses it; etcd itself would wait for the
-// other one for ever. Two locks are looked at: our own, held as long as the member runs, keeps two of us
-// apart without a race; that of the database tells about an etcd started by other means.
-func hold(dir string) (*fileutil.LockedFile, error) {
+// lockDataFolder creates the data folder and locks it, or fails if another process uses it; etcd itself would wait for
+// the other process for ever. It takes a lock of our own, which is held as long as the member runs, and checks the lock
+// of the database, which an etcd server that was started on the folder holds.
+func lockDataFolder(dir string) (*fileutil.LockedFile, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -26,14 +26,14 @@ func hold(dir string) (*fileutil.LockedFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tryDatabase(datadir.ToBackendFileName(dir)); err != nil {
+	if err := checkDatabaseLock(datadir.ToBackendFileName(dir)); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
 }
 
-// tryDatabase looks whether the database, if there is one, is locked. It does not read it: whether it can be read is for the member to say.
-func tryDatabase(path string) error {
+// checkDatabaseLock returns an error if the database exists and is locked. It does not check its content.
+func checkDatabaseLock(path string) error {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

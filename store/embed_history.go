@@ -10,21 +10,23 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"go.etcd.io/etcd/server/v3/storage/schema"
 	"google.golang.org/protobuf/proto"
+
+	"proa.dev/internal/wait"
 )
 
 const (
-	// maxHistory bounds the revisions that a watch reads from history by itself.
+	// maxHistory bounds the revisions that a watch reads from the history itself instead of leaving them to etcd.
 	maxHistory = 10000
-	// joinTries is how often a watch tries to join the present.
+	// joinTries is how often a watch tries to start at the current revision.
 	joinTries = 8
 )
 
-// open starts a watch. etcd looks after watches that start in the past only ten times a second, so a watch
-// that starts a little behind, as the watch after a list does when somebody writes meanwhile, joins in the
-// present and reads what it has missed from the member's history. Whether it joins in time or not, it is told
-// every change exactly once: the past up to joined here, everything after it by etcd.
+// open starts a watch. etcd serves watches that start at a past revision only ten times a second. A watch that starts a
+// little in the past, such as the watch after a list, therefore starts at the current revision, called joined, and
+// reads the changes up to joined from the history of the member. Each change is delivered exactly once: up to joined
+// from the history, after it by etcd.
 func (l *local) open(ctx context.Context, prefix string, after int64) (stream, error) {
-	s := &localStream{l: l, more: make(chan struct{}, 1)}
+	s := &localStream{l: l, changed: wait.NewSignal()}
 	s.room = sync.NewCond(&s.mu)
 	joined, err := s.join(ctx, prefix, after)
 	if err != nil {
@@ -36,13 +38,13 @@ func (l *local) open(ctx context.Context, prefix string, after int64) (stream, e
 			return nil, err
 		}
 		s.queue.rev = joined
-		s.more <- struct{}{}
+		s.changed.Send()
 	}
 	s.pumping.Go(s.pump)
 	return s, nil
 }
 
-// join opens the etcd watch for what comes after the returned revision.
+// join opens the etcd watch for the changes after the returned revision.
 func (s *localStream) join(ctx context.Context, prefix string, after int64) (int64, error) {
 	for try := 1; ; try++ {
 		now := s.l.server.KV().Rev()
@@ -55,7 +57,7 @@ func (s *localStream) join(ctx context.Context, prefix string, after int64) (int
 			s.ws.Close()
 			return 0, err
 		}
-		// When the revision is still the same, etcd has taken the watch as one of the present.
+		// If the revision is still the same, etcd has accepted the watch as one at the current revision.
 		if try == joinTries || joined == after || s.l.server.KV().Rev() == now {
 			return joined, nil
 		}
@@ -71,7 +73,8 @@ func (l *local) history(prefix string, after, until int64) ([]*mvccpb.Event, err
 	if err != nil {
 		return nil, err
 	}
-	// Compaction first raises the mark and then deletes, so a mark that is low now was low throughout.
+	// A compaction raises FirstRev before it deletes anything, so if FirstRev is still low, nothing was deleted during
+	// the scan.
 	if first := l.server.KV().FirstRev(); after+1 < first {
 		return nil, mvcc.ErrCompacted
 	}
@@ -81,7 +84,7 @@ func (l *local) history(prefix string, after, until int64) ([]*mvccpb.Event, err
 func (l *local) scan(prefix string, from, to []byte) ([]*mvccpb.Event, error) {
 	var events []*mvccpb.Event
 	tx := l.server.Backend().ReadTx()
-	// What the transaction returns is memory of the database, valid only under its lock.
+	// The returned slices are memory of the database and valid only while its lock is held.
 	tx.RLock()
 	defer tx.RUnlock()
 	revs, values := tx.UnsafeRange(schema.Key, from, to, math.MaxInt64)

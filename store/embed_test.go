@@ -124,7 +124,7 @@ func TestStartIsCanceled(t *testing.T) {
 	embed(t, dir)
 }
 
-// TestKilledBeforeBirth starts from what a member leaves that is killed before its log has an entry.
+// TestKilledBeforeBirth starts on the data of a member that was killed before its log had an entry.
 func TestKilledBeforeBirth(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(datadir.ToMemberDir(dir), 0o700); err != nil {

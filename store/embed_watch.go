@@ -6,34 +6,36 @@ import (
 	"sync"
 
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
+
+	"proa.dev/internal/wait"
 )
 
-// maxQueue bounds the events that wait for a slow consumer in memory. Beyond it etcd keeps them.
+// maxQueue bounds the events that are queued for a slow consumer. Beyond that, they stay in etcd.
 const maxQueue = 1 << 16
 
-// localStream is a watch on the member's own store, without the four goroutines of etcd's watch service.
-// It is the only watch on its etcd stream, because etcd answers a request for progress only when all
-// watches of a stream are up to date.
+// localStream is a watch on the member in this process, without the four goroutines of etcd's watch service. Each watch
+// has an etcd stream of its own, because etcd answers a progress request only when all watches of a stream are up to
+// date.
 type localStream struct {
 	l  *local
 	ws mvcc.WatchStream
 
 	pumping sync.WaitGroup
-	// more says that there is something in queue or err.
-	more chan struct{}
+	// changed is sent when queue or err has changed.
+	changed wait.Signal
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// queue is what has not been told yet.
-	queue news
+	// queue has the events that next has not returned yet.
+	queue eventBatch
 	// err ends the watch once the queue is empty.
 	err    error
 	closed bool
-	// room is signalled when queue is emptied.
+	// room is signalled when the queue was emptied.
 	room *sync.Cond
 }
 
-// mvccEnd translates the word for no end between etcd's API and its storage.
+// mvccEnd translates a range without end from etcd's API to its storage layer.
 func mvccEnd(end []byte) []byte {
 	if len(end) == 1 && end[0] == 0 {
 		return []byte{}
@@ -41,9 +43,9 @@ func mvccEnd(end []byte) []byte {
 	return end
 }
 
-// pump moves what etcd tells into the queue until the etcd stream is closed. etcd puts a watch aside that
-// does not empty a channel of 128 answers in time, and looks after it again only every tenth of a second.
-// A burst of writes fills that channel while the consumer is busy with one batch, so somebody has to be quicker.
+// pump moves events from the etcd stream into the queue until the stream is closed. etcd delivers through a channel of
+// 128 responses; a watch that lets it fill up is served only every tenth of a second from then on. A burst of writes
+// would fill the channel while the consumer handles a batch, so it is emptied by a goroutine of its own.
 func (s *localStream) pump() {
 	for r := range s.ws.Chan() {
 		mvcc.ReportEventReceived(len(r.Events))
@@ -56,49 +58,43 @@ func (s *localStream) pump() {
 			s.err = s.queue.add(r)
 		}
 		s.mu.Unlock()
-		select {
-		case s.more <- struct{}{}:
-		default:
-		}
+		s.changed.Send()
 	}
 }
 
-// reach returns when reads see a revision. etcd tells its watches of a change in the moment before reads do; whoever was told
-// and then read would find the past.
+// reach waits until reads see a revision. etcd notifies its watches of a change a moment before reads see it; without
+// the wait, a client could get an event and then read an older state.
 func (l *local) reach(rev int64) {
 	for l.server.KV().Rev() < rev {
 		runtime.Gosched()
 	}
 }
 
-func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
+func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (eventBatch, error) {
 	select {
-	case <-s.more:
+	case <-s.changed:
 	case <-wake:
 	case <-ctx.Done():
-		return news{}, ctx.Err()
+		return eventBatch{}, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.queue
-	s.queue = news{}
+	s.queue = eventBatch{}
 	s.room.Signal()
 	if len(n.events) == 0 && s.err != nil {
-		return news{}, s.err
+		return eventBatch{}, s.err
 	}
 	if s.err != nil {
-		// Tell what came before the end first.
-		select {
-		case s.more <- struct{}{}:
-		default:
-		}
+		// The events before the error are returned first; the next call returns the error.
+		s.changed.Send()
 	}
 	return n, nil
 }
 
-// add appends one response. etcd never splits a revision over two of them. The revision of a response with
-// events is no promise: it may lie ahead of events that come with the next one.
-func (n *news) add(r mvcc.WatchResponse) error {
+// add appends one response. etcd never splits a revision over two responses. The revision of a response with events
+// must not be used as progress: it may be ahead of events that come with the next response.
+func (n *eventBatch) add(r mvcc.WatchResponse) error {
 	switch {
 	case r.CompactRevision != 0:
 		return mvcc.ErrCompacted
@@ -115,8 +111,8 @@ func (n *news) add(r mvcc.WatchResponse) error {
 	return nil
 }
 
-// complete looks up the pair before each change. The store keeps it until it is compacted.
-func (s *localStream) complete(ctx context.Context, n news) error {
+// complete looks up the previous pair of each change, which the store has until it is compacted.
+func (s *localStream) complete(ctx context.Context, n eventBatch) error {
 	for _, ev := range n.events {
 		if isCreate(ev) {
 			continue

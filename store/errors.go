@@ -15,27 +15,28 @@ import (
 	"google.golang.org/grpc/status"
 
 	"proa.dev/kv"
-	"proa.dev/store/solo"
+	"proa.dev/store/singlemember"
+	"proa.dev/store/singlemember/diskspace"
 )
 
-// fail wraps err with the operation, and with the word of package kv that says what a caller can do.
-// The original error stays in the chain, so that a caller can still ask for context.Canceled.
-func fail(op, key string, err error) error {
+// wrapError wraps err with the operation and with the error of package kv that it corresponds to. The original error
+// stays in the chain, so that callers can still test for context.Canceled.
+func wrapError(op, key string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if key != "" {
 		op += " " + key
 	}
-	err = contextual(err)
+	err = restoreContextError(err)
 	if class := classify(err); class != nil && !errors.Is(err, class) {
 		return fmt.Errorf("%s: %w: %w", op, class, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// contextual puts the context's own error back where gRPC has put its text into a status.
-func contextual(err error) error {
+// restoreContextError restores the error of the context where gRPC has replaced it by a status with the same text.
+func restoreContextError(err error) error {
 	for _, ctxErr := range []error{context.Canceled, context.DeadlineExceeded} {
 		if st, ok := status.FromError(err); ok && st.Message() == ctxErr.Error() && !errors.Is(err, ctxErr) {
 			return fmt.Errorf("%w (%w)", ctxErr, err)
@@ -44,12 +45,12 @@ func contextual(err error) error {
 	return err
 }
 
-// unavailable marks an error that did not come from etcd as one that the store could not be reached.
+// unavailable wraps an error that did not come from etcd, and makes classify return kv.ErrUnavailable for it.
 type unavailable struct{ error }
 
 func (u unavailable) Unwrap() error { return u.error }
 
-// classify returns the error of package kv that err means, or nil when there is none.
+// classify returns the error of package kv that err corresponds to, or nil if there is none.
 func classify(err error) error {
 	switch {
 	case errors.Is(err, mvcc.ErrCompacted):
@@ -62,9 +63,9 @@ func classify(err error) error {
 		return kv.ErrUnavailable
 	case errors.Is(err, etcderrors.ErrRequestTooLarge):
 		return kv.ErrTooLarge
-	case errors.Is(err, solo.ErrFull), errors.Is(err, etcderrors.ErrNoSpace):
+	case errors.Is(err, diskspace.ErrFull), errors.Is(err, etcderrors.ErrNoSpace):
 		return kv.ErrFull
-	case slices.ContainsFunc(away(), func(e error) bool { return errors.Is(err, e) }):
+	case slices.ContainsFunc(unavailableErrors(), func(e error) bool { return errors.Is(err, e) }):
 		return kv.ErrUnavailable
 	}
 	switch rpctypes.ErrorDesc(err) {
@@ -75,14 +76,14 @@ func classify(err error) error {
 	case rpctypes.ErrRequestTooLarge.Error(), rpctypes.ErrTooManyOps.Error():
 		return kv.ErrTooLarge
 	case rpctypes.ErrTooManyRequests.Error():
-		// etcd sheds load when its apply loop lags behind.
+		// etcd refuses requests when it is behind with applying entries.
 		return kv.ErrUnavailable
 	}
 	switch code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		return kv.ErrUnavailable
 	case codes.ResourceExhausted:
-		// The gRPC client refuses a message above its own limit before etcd sees it.
+		// The gRPC client refuses messages above its limit before etcd sees them.
 		if strings.Contains(err.Error(), "larger than max") {
 			return kv.ErrTooLarge
 		}
@@ -90,21 +91,23 @@ func classify(err error) error {
 	return nil
 }
 
-// away are the errors with which a member in this process says that it cannot answer now.
-func away() []error {
+// unavailableErrors returns the errors of a member in this process that cannot answer at the moment.
+func unavailableErrors() []error {
 	return []error{
-		etcderrors.ErrStopped, etcderrors.ErrCanceled, etcderrors.ErrTimeout, etcderrors.ErrTimeoutDueToLeaderFail, etcderrors.ErrTimeoutDueToConnectionLost,
-		etcderrors.ErrTimeoutWaitAppliedIndex, etcderrors.ErrNoLeader, etcderrors.ErrNotLeader, etcderrors.ErrLeaderChanged, etcderrors.ErrUnhealthy,
-		etcderrors.ErrTooManyRequests, solo.ErrBroken,
+		etcderrors.ErrStopped, etcderrors.ErrCanceled, etcderrors.ErrTimeout, etcderrors.ErrTimeoutDueToLeaderFail,
+		etcderrors.ErrTimeoutDueToConnectionLost,
+		etcderrors.ErrTimeoutWaitAppliedIndex, etcderrors.ErrNoLeader, etcderrors.ErrNotLeader, etcderrors.ErrLeaderChanged,
+		etcderrors.ErrUnhealthy,
+		etcderrors.ErrTooManyRequests, singlemember.ErrBroken,
 	}
 }
 
-// isLeaseGone says that a write named a lease that has expired.
-func isLeaseGone(err error) bool {
+// isLeaseExpired reports whether a write failed because its lease has expired.
+func isLeaseExpired(err error) bool {
 	return errors.Is(err, etcdlease.ErrLeaseNotFound) || err != nil && rpctypes.ErrorDesc(err) == rpctypes.ErrLeaseNotFound.Error()
 }
 
-// code returns the gRPC code of err; the client wraps some statuses in an error type of its own.
+// code returns the gRPC code of err. The etcd client wraps some statuses in an error type of its own.
 func code(err error) codes.Code {
 	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
 		return e.Code()

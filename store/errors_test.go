@@ -14,7 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"proa.dev/kv"
-	"proa.dev/store/solo"
+	"proa.dev/store/singlemember"
+	"proa.dev/store/singlemember/diskspace"
 )
 
 func TestErrors(t *testing.T) {
@@ -35,8 +36,8 @@ func TestErrors(t *testing.T) {
 		{etcderrors.ErrStopped, kv.ErrUnavailable},
 		{etcderrors.ErrTooManyRequests, kv.ErrUnavailable},
 		{etcderrors.ErrNoSpace, kv.ErrFull},
-		{solo.ErrFull, kv.ErrFull},
-		{solo.ErrBroken, kv.ErrUnavailable},
+		{diskspace.ErrFull, kv.ErrFull},
+		{singlemember.ErrBroken, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCNoLeader, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCStopped, kv.ErrUnavailable},
 		{rpctypes.ErrGRPCTimeout, kv.ErrUnavailable},
@@ -53,7 +54,7 @@ func TestErrors(t *testing.T) {
 		{rpctypes.ErrGRPCPermissionDenied, nil},
 		{io.EOF, nil},
 	} {
-		err := fail("commit", "/a", c.err)
+		err := wrapError("commit", "/a", c.err)
 		if !errors.Is(err, c.err) {
 			t.Errorf("%v is lost in %v", c.err, err)
 		}
@@ -69,10 +70,10 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
-	if err := fail("commit", "/a", nil); err != nil {
+	if err := wrapError("commit", "/a", nil); err != nil {
 		t.Errorf("nil became %v", err)
 	}
-	if got, want := fail("commit", "/a", io.EOF).Error(), "commit /a: EOF"; got != want {
+	if got, want := wrapError("commit", "/a", io.EOF).Error(), "commit /a: EOF"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

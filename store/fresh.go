@@ -7,40 +7,40 @@ import (
 	"sync/atomic"
 )
 
-// freshness knows, for each prefix somebody reads, the highest revision of a change under it that anybody
-// has learned of. It is how a reader fed by a watch answers linearizably without asking etcd.
+// freshness has a watermark for each prefix that is read: the highest revision of a change with that prefix that any
+// caller has seen or made. With it a cache that is fed by a watch can answer linearizably without a request to etcd: it
+// waits until it has reached the watermark.
 //
-// Why that is linearizable: the embedded member has no other client, so every write goes through Commit, and
-// Commit raises the mark of each written key before it returns. A write acknowledged before the call to
-// fresh has therefore raised the mark, and a reader that reached the mark's revision has seen it. A write
-// that is not yet acknowledged may be seen or not, unless somebody has seen it already: somebody who
-// read it from the reader finds the reader at or past it for good, and somebody who read it from etcd
-// (Get, List, a Conflict) went through saw, which raised the mark as well. A key that expires is nobody's
-// write; it is seen when the watch says so.
+// Why that is linearizable: the embedded member has no other client, so every write goes through Commit, and Commit
+// raises the watermark of each written key before it returns. A write that was acknowledged before the call of fresh
+// has therefore raised the watermark, and a cache that has reached it contains the write. A write that is not
+// acknowledged yet may be seen or not, unless some caller has seen it already: a caller that has read it from the cache
+// finds the cache at that revision or later, and one that has read it from etcd (Get, List, a Conflict) went through
+// saw, which raises the watermark, too. The expiry of a key is not a write of a caller; it is seen when the watch
+// delivers it.
 //
-// A prefix is registered by the first call for it. Registration publishes the mark first and then raises
-// it to the revision that etcd has applied. A concurrent Commit either finds the mark and raises it, or
-// looked for it before it was published, and so was applied before the revision was read.
+// A prefix is registered by the first call for it. Registration first publishes the watermark and then raises it to the
+// applied revision. A concurrent Commit either finds the watermark and raises it, or it looked before the watermark was
+// published, and then it was applied before the revision was read.
 type freshness struct {
 	// registering serializes the registration of prefixes.
 	registering sync.Mutex
-	// marks is copied on write. It is keyed by prefixes that end in a slash.
-	marks atomic.Pointer[map[string]*mark]
+	// marks has the watermarks by prefix; prefixes end with a slash. The map is copied on write.
+	marks atomic.Pointer[map[string]*watermark]
 	// current returns the revision that the member has applied.
 	current func() int64
 }
 
-// mark is the watermark of one prefix.
-type mark struct {
-	// rev is the highest revision seen.
+// watermark is the watermark of one prefix.
+type watermark struct {
 	rev atomic.Int64
-	// ready is set when rev covers what happened before the registration.
+	// ready is set when rev includes the changes before the registration.
 	ready atomic.Bool
 }
 
-func (m *mark) raise(rev int64) { raise(&m.rev, rev) }
+func (m *watermark) raise(rev int64) { raise(&m.rev, rev) }
 
-// raise makes a revision known, unless a later one is.
+// raise sets a revision to rev, unless it is higher already.
 func raise(known *atomic.Int64, rev int64) {
 	for {
 		old := known.Load()
@@ -50,8 +50,8 @@ func raise(known *atomic.Int64, rev int64) {
 	}
 }
 
-// fresh returns the watermark of prefix. Marks are kept for whole path elements, so a prefix that ends within
-// one gets the mark of the elements before it, which is never lower.
+// fresh returns the watermark of prefix. Watermarks exist for whole path elements only; for a prefix that ends within
+// an element, the watermark of the elements before it is returned, which is never lower.
 func (f *freshness) fresh(prefix string) int64 {
 	prefix = prefix[:strings.LastIndexByte(prefix, '/')+1]
 	if prefix == "" {
@@ -70,11 +70,11 @@ func (f *freshness) register(prefix string) int64 {
 	defer f.registering.Unlock()
 	old := f.marks.Load()
 	if old == nil {
-		old = &map[string]*mark{}
+		old = &map[string]*watermark{}
 	}
 	m := (*old)[prefix]
 	if m == nil {
-		m = &mark{}
+		m = &watermark{}
 		next := maps.Clone(*old)
 		next[prefix] = m
 		f.marks.Store(&next)
@@ -84,7 +84,7 @@ func (f *freshness) register(prefix string) int64 {
 	return m.rev.Load()
 }
 
-// saw raises the marks of every registered prefix of key.
+// saw raises the watermarks of every registered prefix of key.
 func (f *freshness) saw(key string, rev int64) {
 	marks := f.marks.Load()
 	if marks == nil {
@@ -100,7 +100,7 @@ func (f *freshness) saw(key string, rev int64) {
 	}
 }
 
-// sawAll raises the marks of every registered prefix that shares keys with prefix.
+// sawAll raises the watermarks of every registered prefix that has keys in common with prefix.
 func (f *freshness) sawAll(prefix string, rev int64) {
 	marks := f.marks.Load()
 	if marks == nil {

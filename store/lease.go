@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// maxPerLease bounds the keys of one lease, because etcd deletes them all in one transaction when
-	// the lease ends.
+	// maxPerLease bounds the keys of one lease, because etcd deletes them all in one transaction when the lease
+	// expires.
 	maxPerLease = 1000
-	// maxLeaseReuse bounds how long one lease is handed out, in seconds.
+	// maxLeaseReuse bounds how long one lease is used for new keys, in seconds.
 	maxLeaseReuse = 60
 )
 
-// leases hands out one lease to the writes with the same TTL that come close in time: ten thousand events
-// should not make ten thousand leases. A key may so outlive its TTL by the reuse window, but never ends early.
+// leases shares leases between writes with the same TTL that are made within a short time, so that ten thousand Events
+// do not need ten thousand leases. A key may therefore live longer than its TTL by the reuse window, but never shorter.
 type leases struct {
 	mu    sync.Mutex
 	byTTL map[int64]*lease
 }
 
 type lease struct {
-	// granting is held by the writer that asks for a new lease, so that writers who arrive together share its result. It is a
-	// channel because etcd may take long to answer, and a writer waits no longer than its context.
+	// granting is held by the writer that requests a new lease, so that concurrent writers share it. It is a channel
+	// rather than a mutex, because etcd may take long to answer and a writer waits no longer than its context.
 	granting chan struct{}
 
 	mu    sync.Mutex // guards what follows
@@ -34,7 +34,7 @@ type lease struct {
 	used  int
 }
 
-// use returns the lease if one more key may have it.
+// use returns the lease if it can be used for one more key.
 func (cur *lease) use(now time.Time) (id int64, ok bool) {
 	cur.mu.Lock()
 	defer cur.mu.Unlock()
@@ -45,12 +45,12 @@ func (cur *lease) use(now time.Time) (id int64, ok bool) {
 	return cur.id, true
 }
 
-// reuseFor is how long a lease for the TTL may be handed out: a twentieth of it, at most a minute.
+// reuseFor returns for how many seconds a lease may be used for new keys: a twentieth of the TTL, at most a minute.
 func reuseFor(ttl int64) int64 {
 	return min(ttl/20, maxLeaseReuse)
 }
 
-// take returns a lease on which a key lives at least ttl seconds.
+// take returns a lease that does not expire within ttl seconds.
 func (l *leases) take(ctx context.Context, ttl int64, now time.Time, grant func(ttl int64) (int64, error)) (int64, error) {
 	l.mu.Lock()
 	cur := l.byTTL[ttl]
@@ -83,7 +83,7 @@ func (l *leases) take(ctx context.Context, ttl int64, now time.Time, grant func(
 	return id, nil
 }
 
-// forget drops leases that etcd no longer knows.
+// forget removes leases that etcd no longer has.
 func (l *leases) forget(ids []int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *leases) forget(ids []int64) {
 	}
 }
 
-// leasesFor returns the lease of each write, or nil when none expires.
+// leasesFor returns the lease of each write, or nil if no write has a TTL.
 func (e *Etcd) leasesFor(ctx context.Context, writes []kv.Write) ([]int64, error) {
 	var ids []int64
 	for i := range writes {

@@ -54,7 +54,7 @@ func TestLeaseReuse(t *testing.T) {
 	}
 }
 
-// TestLeaseWaits: a writer that waits for the lease of another, which etcd does not grant, waits no longer than its context.
+// TestLeaseWaits checks that a writer waits for a lease that another writer has requested no longer than its context.
 func TestLeaseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l leases
@@ -66,7 +66,8 @@ func TestLeaseWaits(t *testing.T) {
 		synctest.Wait()
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := l.take(ctx, 3600, time.Now(), func(int64) (int64, error) { return 2, nil }); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.take(ctx, 3600, time.Now(), func(int64) (int64, error) { return 2, nil }); !errors.Is(err,
+			context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		l.forget([]int64{7}) // nor does this wait
@@ -109,7 +110,7 @@ func key(parts ...int) string {
 	return k
 }
 
-// TestLostLease lets the lease vanish that the store is about to reuse.
+// TestLostLease revokes a lease that the store is about to reuse.
 func TestLostLease(t *testing.T) {
 	e := embed(t, t.TempDir())
 	write := func(key string) {

@@ -11,30 +11,33 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newZap gives etcd a logger whose warnings and errors end up in log, and what etcd does when it cannot go on.
+// newZap returns a logger for etcd that writes its warnings and errors to log, and calls f when etcd logs a fatal
+// error.
 func newZap(log *slog.Logger, f *fatal) *zap.Logger {
 	return zap.New(&slogCore{log: log}, zap.WithFatalHook(f))
 }
 
-// fatal is how etcd ends when it cannot go on. While it starts it panics, which is turned into an error. Later it ends the
-// process, and must: whoever goes on without it, as an HTTP server does after a panic of one request, would wait for ever.
+// fatal handles fatal errors of etcd. While etcd starts, it panics, which is turned into an error. Later it ends the
+// process: a panic could be recovered, as an HTTP server does for the panic of one request, and everything would wait
+// for etcd for ever.
 type fatal struct{ started atomic.Bool }
 
-// OnWrite is called when the reason has been logged.
+// OnWrite is called by zap after it has logged the fatal error.
 func (f *fatal) OnWrite(e *zapcore.CheckedEntry, _ []zapcore.Field) {
 	if !f.started.Load() {
 		panic(e.Message)
 	}
-	lost(errors.New(e.Message))
+	exitProcess(errors.New(e.Message))
 }
 
-// lost ends the process. A panic of the calling goroutine could be recovered from.
-func lost(err error) {
+// exitProcess ends the process by a panic in a goroutine of its own, since a panic of the calling goroutine could be
+// recovered.
+func exitProcess(err error) {
 	go func() { panic(fmt.Errorf("the store cannot go on; a new start goes on from its log: %w", err)) }()
 	select {}
 }
 
-// slogCore is a zap core that writes to slog what is worth a reader's time.
+// slogCore is a zap core that writes warnings and errors to slog.
 type slogCore struct {
 	log    *slog.Logger
 	fields []zapcore.Field
@@ -77,9 +80,10 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// expected says that a message belongs to every first start of a member without users or peers, and means nothing.
+// expected reports whether a message is logged by every new member without users or peers, and can be ignored.
 func expected(message string) bool {
-	return message == "simple token is not cryptographically signed" || message == "use default bcrypt cost instead of the invalid given cost" ||
+	return message == "simple token is not cryptographically signed" ||
+		message == "use default bcrypt cost instead of the invalid given cost" ||
 		message == "Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster."
 }
 

@@ -12,16 +12,16 @@ import (
 type span struct {
 	key, end   []byte
 	rev, limit int64
-	uncounted  bool // how many there are is not asked for
+	uncounted  bool // the number of keys is not needed
 }
 
-// page is the answer to a span. rev is the present revision, also when the past was read.
+// page is the result of reading a span. rev is the current revision, even if a past revision was read.
 type page struct {
 	kvs        []*mvccpb.KeyValue
 	rev, count int64
 }
 
-// Get returns the present pair of a key, linearizably, and whether there is one.
+// Get returns the current pair of a key, linearizably, and whether it exists.
 func (e *Etcd) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 	ctx, end, err := e.begin(ctx, "get", key)
 	if err != nil {
@@ -30,7 +30,7 @@ func (e *Etcd) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 	defer end()
 	p, err := e.member.read(ctx, span{key: []byte(key)})
 	if err != nil {
-		return kv.Pair{}, false, fail("get", key, err)
+		return kv.Pair{}, false, wrapError("get", key, err)
 	}
 	if len(p.kvs) == 0 {
 		e.member.saw(key, p.rev)
@@ -54,7 +54,7 @@ func (e *Etcd) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 	}
 	p, err := e.member.read(ctx, s)
 	if err != nil {
-		return kv.Page{}, fail("list", r.Prefix, err)
+		return kv.Page{}, wrapError("list", r.Prefix, err)
 	}
 	out := kv.Page{Pairs: make([]kv.Pair, len(p.kvs)), Rev: p.rev, Total: p.count}
 	for i, x := range p.kvs {
@@ -71,7 +71,7 @@ func pairOf(x *mvccpb.KeyValue) kv.Pair {
 	return kv.Pair{Key: string(x.Key), Value: x.Value, Rev: x.ModRevision}
 }
 
-// firstKey is the smallest key with the prefix; etcd has no empty key.
+// firstKey returns the smallest key with the prefix. etcd has no empty key.
 func firstKey(prefix string) []byte {
 	if prefix == "" {
 		return []byte{0}
@@ -79,7 +79,8 @@ func firstKey(prefix string) []byte {
 	return []byte(prefix)
 }
 
-// endOf is the first key after all keys with the prefix. A lone zero byte is etcd's word for no end.
+// endOf returns the first key after all keys with the prefix. A single zero byte stands for a range without end in
+// etcd.
 func endOf(prefix string) []byte {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	// chunk bounds the pairs of one answer, so that a list of everything does not make etcd hold all of it
-	// in one message.
+	// chunk bounds the pairs of one response, so that etcd does not have to hold a large list in one message.
 	chunk = 10000
-	// keepAlive and keepAliveTimeout find out about a peer that is gone without a word.
+	// keepAlive and keepAliveTimeout detect a peer that has disappeared without closing the connection.
 	keepAlive        = 10 * time.Second
 	keepAliveTimeout = 5 * time.Second
-	// connectTimeout bounds one attempt to connect, and maxReconnect the pause before the next: the servers shall work again
-	// soon after etcd does, however long it was away. Without these, gRPC pauses for up to two minutes.
+	// connectTimeout bounds one attempt to connect, and maxReconnect the back-off before the next, so that the servers
+	// work again soon after etcd does. gRPC's default back-off is up to two minutes.
 	connectTimeout = 2 * time.Second
-	// memberTimeout is how long one of several members may take to say how far etcd is before another is asked.
+	// memberTimeout is how long one of several members may take to return the current revision before another member is
+	// asked.
 	memberTimeout = time.Second
-	// freshTimeout is how long a read waits for etcd to say how far it is: people wait for the answer.
+	// freshTimeout is how long a linearizable read waits for the current revision of etcd.
 	freshTimeout = 3 * time.Second
 )
 
-// anySize lifts the bound of gRPC on the size of an answer; that of the request is etcd's to judge.
+// anySize removes gRPC's limit on the size of a response. The size of a request is limited by etcd.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// remote is an etcd elsewhere, which may have other clients.
+// remote is an etcd in other processes, which may have other clients.
 type remote struct {
 	client *clientv3.Client
 	kv     pb.KVClient
 	lease  pb.LeaseClient
 	watch  pb.WatchClient
-	rounds rounds
+	rounds revisionReader
 }
 
-// Dial connects to the etcd at cfg.Endpoints and returns when it has answered once.
+// Dial connects to the etcd at cfg.Endpoints, and returns when etcd has answered a first request.
 func Dial(ctx context.Context, cfg Config) (*Etcd, error) {
 	cfg = cfg.withDefaults()
 	r, err := dial(ctx, cfg)
@@ -90,7 +90,7 @@ func dial(ctx context.Context, cfg Config) (*remote, error) {
 	return r, nil
 }
 
-// connectParams says how a connection that broke is opened again.
+// connectParams returns the back-off for reconnecting.
 func connectParams() grpc.ConnectParams {
 	return grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: 5 * minReconnect, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect},
@@ -98,7 +98,7 @@ func connectParams() grpc.ConnectParams {
 	}
 }
 
-// clientTLS returns nil when no file is named; the endpoints then say whether to use TLS at all.
+// clientTLS returns nil if no file is configured; whether TLS is used then depends on the endpoints.
 func clientTLS(cfg Config) (*tls.Config, error) {
 	if cfg.CAFile == "" && cfg.CertFile == "" && cfg.KeyFile == "" {
 		return nil, nil
@@ -116,7 +116,7 @@ func (r *remote) txn(ctx context.Context, req *pb.TxnRequest, _ bool) (*pb.TxnRe
 	return r.kv.Txn(ctx, req, anySize)
 }
 
-// read answers in chunks, all of them at the revision of the first.
+// read reads a span in chunks, all of them at the revision of the first.
 func (r *remote) read(ctx context.Context, s span) (page, error) {
 	var out page
 	for {
@@ -155,12 +155,12 @@ func (r *remote) compact(ctx context.Context, rev int64) error {
 	return err
 }
 
-// revision asks a quorum: the header of a linearizable read carries a revision at least as high as that of
-// every write acknowledged before.
+// revision returns the current revision of a quorum: the header of a linearizable read has a revision at least as high
+// as that of every write that was acknowledged before.
 func (r *remote) revision(ctx context.Context) (int64, error) {
 	for {
 		try, stop := ctx, context.CancelFunc(func() {})
-		if len(r.client.Endpoints()) > 1 { // the next try asks another member
+		if len(r.client.Endpoints()) > 1 { // the next attempt goes to another member
 			try, stop = context.WithTimeout(ctx, memberTimeout)
 		}
 		resp, err := r.kv.Range(try, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
@@ -175,7 +175,7 @@ func (r *remote) revision(ctx context.Context) (int64, error) {
 	}
 }
 
-// fresh is the present revision of everything, since others write, too.
+// fresh returns the current revision of etcd, since other clients may write, too.
 func (r *remote) fresh(ctx context.Context, _ string) (int64, error) {
 	ctx, stop := context.WithTimeout(ctx, freshTimeout)
 	defer stop()
@@ -222,12 +222,12 @@ func (r *remote) snapshot(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// interrupt ends what is under way: nobody knows whether etcd will ever answer it.
+// interrupt ends the requests in progress, because etcd may never answer them.
 func (r *remote) interrupt() { _ = r.client.Close() }
 
 func (r *remote) close() error {
 	if err := r.client.Close(); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return nil // it was interrupted before
+	return nil // interrupt has closed the client before
 }

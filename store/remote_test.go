@@ -180,10 +180,11 @@ func TestListInChunks(t *testing.T) {
 	}
 }
 
-// TestRounds lets many ask at once. None may get an answer to a question asked before it came.
+// TestRounds lets many callers request the revision at once. None may get the response to a request that was sent
+// before its call.
 func TestRounds(t *testing.T) {
 	var now, asked atomic.Int64
-	r := &rounds{timeout: time.Minute, read: func(context.Context) (int64, error) {
+	r := &revisionReader{timeout: time.Minute, read: func(context.Context) (int64, error) {
 		asked.Add(1)
 		return now.Load(), nil
 	}}

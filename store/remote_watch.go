@@ -11,35 +11,38 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"proa.dev/internal/wait"
 )
 
 const (
-	// A broken watch is opened again after a pause between these.
+	// minReconnect and maxReconnect bound the back-off before a broken watch is opened again.
 	minReconnect = 20 * time.Millisecond
 	maxReconnect = 500 * time.Millisecond
-	// A watch that was asked for its progress, or opened, and hears nothing for a time between these counts as broken: its
-	// member may be frozen, or cut off, while others answer. The time doubles, so that a member that is only slow gets there.
+	// A watch that gets no response for a time between minSilence and maxSilence after it was opened or asked for its
+	// progress counts as broken: its member may hang or be cut off while others work. The time doubles, so that a slow
+	// member can still succeed.
 	minSilence = 2 * time.Second
 	maxSilence = 30 * time.Second
 )
 
-// remoteStream is a watch on a gRPC stream of its own, because etcd answers a request for progress only when
-// all watches of a stream are up to date. When the stream breaks it opens another one right after the last
-// revision that it has told completely, so that nothing is told twice or left out.
+// remoteStream is a watch on a gRPC stream of its own, because etcd answers a progress request only when all watches of
+// a stream are up to date. When the stream breaks, it opens another one after the last revision that was delivered
+// completely, so that no event is delivered twice or lost.
 type remoteStream struct {
 	r      *remote
 	prefix string
-	// told is the revision up to which everything has been told.
-	told int64
-	// part gathers the fragments of one answer.
-	part news
+	// delivered is the revision up to which all events have been delivered.
+	delivered int64
+	// part collects the fragments of one response.
+	part eventBatch
 
 	conn *watchConn
-	// retryAt is when a stream is opened again after the last one failed, and pause the time before that. Whoever wakes the
-	// watch meanwhile does not postpone it.
+	// retryAt is when a stream is opened again after the last one failed. Waking the watch does not postpone it.
 	retryAt time.Time
-	pause   time.Duration
-	// asked is since when an answer is owed, zero for none, and silence how long it may take.
+	backoff wait.Backoff
+	// asked is when the response that is missing was requested, zero if none is missing, and silence how long it may
+	// take.
 	asked   time.Time
 	silence time.Duration
 }
@@ -58,14 +61,15 @@ type received struct {
 }
 
 func (r *remote) open(_ context.Context, prefix string, after int64) (stream, error) {
-	return &remoteStream{r: r, prefix: prefix, told: after, pause: minReconnect, silence: minSilence}, nil
+	return &remoteStream{r: r, prefix: prefix, delivered: after, backoff: wait.Backoff{First: minReconnect, Max: maxReconnect},
+		silence: minSilence}, nil
 }
 
-func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (news, error) {
+func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (eventBatch, error) {
 	for {
 		if s.conn == nil {
 			if woke, err := s.connect(ctx, wake); woke || err != nil {
-				return news{}, err
+				return eventBatch{}, err
 			}
 		}
 		select {
@@ -73,7 +77,7 @@ func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (news, er
 			s.asked, s.silence = time.Time{}, minSilence
 			n, whole, err := s.take(m)
 			if err != nil && !isTransient(err) {
-				return news{}, err
+				return eventBatch{}, err
 			}
 			if err != nil {
 				s.disconnect()
@@ -83,49 +87,49 @@ func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (news, er
 				return n, nil
 			}
 		case <-wake:
-			// Whoever is owed an answer wakes the watch until it has one.
+			// The caller of Progress wakes the watch until it has a response.
 			if !s.asked.IsZero() && time.Since(s.asked) > s.silence {
 				s.silence = min(2*s.silence, maxSilence)
 				s.disconnect()
 				s.postpone()
 			}
-			return news{}, nil
+			return eventBatch{}, nil
 		case <-ctx.Done():
-			return news{}, ctx.Err()
+			return eventBatch{}, ctx.Err()
 		}
 	}
 }
 
-// take looks at one message and says whether it completes news.
-func (s *remoteStream) take(m received) (n news, whole bool, err error) {
+// take handles one message, and reports whether it completes a batch of events.
+func (s *remoteStream) take(m received) (n eventBatch, whole bool, err error) {
 	resp := m.resp
 	switch {
 	case m.err != nil:
-		return news{}, false, m.err
+		return eventBatch{}, false, m.err
 	case resp.CompactRevision != 0:
-		return news{}, false, rpctypes.ErrGRPCCompacted
+		return eventBatch{}, false, rpctypes.ErrGRPCCompacted
 	case resp.Canceled:
-		return news{}, false, canceled(resp.CancelReason)
+		return eventBatch{}, false, canceled(resp.CancelReason)
 	case resp.Created:
-		s.pause = minReconnect
-		return news{}, false, nil
+		s.backoff.Reset()
+		return eventBatch{}, false, nil
 	}
 	s.part.events = append(s.part.events, resp.Events...)
 	if resp.Fragment {
-		return news{}, false, nil
+		return eventBatch{}, false, nil
 	}
-	n, s.part = s.part, news{}
+	n, s.part = s.part, eventBatch{}
 	if len(n.events) > 0 {
 		// The revision of a header may lie ahead of events that come with the next message.
 		n.rev = n.events[len(n.events)-1].Kv.ModRevision
 	} else {
 		n.rev = resp.Header.Revision
 	}
-	s.told = max(s.told, n.rev)
+	s.delivered = max(s.delivered, n.rev)
 	return n, true, nil
 }
 
-// canceled turns the reason of etcd for ending a watch back into the error it was made of.
+// canceled turns the text with which etcd has canceled a watch back into the error it was made of.
 func canceled(reason string) error {
 	err := rpctypes.Error(errors.New(reason))
 	if _, ok := errors.AsType[rpctypes.EtcdError](err); ok {
@@ -134,7 +138,7 @@ func canceled(reason string) error {
 	return status.Error(codes.Unavailable, reason)
 }
 
-// isTransient says that a new stream may succeed where this one failed.
+// isTransient reports whether a new stream may succeed after this error.
 func isTransient(err error) bool {
 	switch code(err) {
 	case codes.Unavailable, codes.Internal, codes.ResourceExhausted, codes.Unknown, codes.Aborted, codes.DeadlineExceeded,
@@ -145,16 +149,16 @@ func isTransient(err error) bool {
 	return false
 }
 
-// connect opens a stream, after a pause when the last one failed. It returns early when it is woken.
+// connect opens a stream, after a back-off if the last one failed. It returns early when it is woken.
 func (s *remoteStream) connect(ctx context.Context, wake <-chan struct{}) (woke bool, err error) {
 	for {
-		if woke, err := s.rest(ctx, wake); woke || err != nil {
+		if woke, err := s.waitForRetry(ctx, wake); woke || err != nil {
 			return woke, err
 		}
 		s.conn, err = s.start(ctx)
 		switch {
 		case err == nil:
-			s.asked = time.Now() // that it is open
+			s.asked = time.Now() // a response that the watch is open is missing
 			return false, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -165,14 +169,11 @@ func (s *remoteStream) connect(ctx context.Context, wake <-chan struct{}) (woke 
 	}
 }
 
-// postpone begins the pause before a new attempt, which doubles until an attempt succeeds.
-func (s *remoteStream) postpone() {
-	s.retryAt = time.Now().Add(s.pause)
-	s.pause = min(2*s.pause, maxReconnect)
-}
+// postpone sets the time of the next attempt. The back-off doubles until an attempt succeeds.
+func (s *remoteStream) postpone() { s.retryAt = time.Now().Add(s.backoff.Next()) }
 
-// rest waits for the end of the pause.
-func (s *remoteStream) rest(ctx context.Context, wake <-chan struct{}) (woke bool, err error) {
+// waitForRetry waits until the next attempt is due.
+func (s *remoteStream) waitForRetry(ctx context.Context, wake <-chan struct{}) (woke bool, err error) {
 	left := time.Until(s.retryAt)
 	if left <= 0 {
 		return false, nil
@@ -199,7 +200,7 @@ func (s *remoteStream) start(ctx context.Context) (*watchConn, error) {
 	err = st.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
 		Key:            firstKey(s.prefix),
 		RangeEnd:       endOf(s.prefix),
-		StartRevision:  s.told + 1,
+		StartRevision:  s.delivered + 1,
 		PrevKv:         true,
 		ProgressNotify: true,
 		Fragment:       true,
@@ -233,11 +234,11 @@ func (s *remoteStream) disconnect() {
 	}
 	s.conn.cancel()
 	s.conn.wg.Wait()
-	s.conn, s.part, s.asked = nil, news{}, time.Time{}
+	s.conn, s.part, s.asked = nil, eventBatch{}, time.Time{}
 }
 
-// complete has nothing to do: etcd was asked for the pairs before the changes.
-func (s *remoteStream) complete(context.Context, news) error { return nil }
+// complete does nothing: etcd was asked to send the previous pairs.
+func (s *remoteStream) complete(context.Context, eventBatch) error { return nil }
 
 func (s *remoteStream) ask(context.Context) {
 	if s.conn == nil {
@@ -246,7 +247,7 @@ func (s *remoteStream) ask(context.Context) {
 	if s.asked.IsZero() {
 		s.asked = time.Now()
 	}
-	// A stream that cannot be written to fails to be read as well, which is where it is noticed.
+	// An error is ignored: reading from the stream then fails, too.
 	_ = s.conn.stream.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{
 		ProgressRequest: &pb.WatchProgressRequest{},
 	}})

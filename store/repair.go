@@ -11,50 +11,54 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"proa.dev/store/solo"
+	"proa.dev/store/singlemember"
+	"proa.dev/store/singlemember/datarepair"
+	"proa.dev/store/singlemember/memberdb"
 )
 
-// Check reads the data in the folder of an embedded store that is stopped, and says what is there and what is damaged. It changes nothing.
-func Check(dir string) (*solo.Findings, error) {
+// Check reads the data of an embedded store that is stopped, and reports its content and its damage. It changes
+// nothing.
+func Check(dir string) (*datarepair.Findings, error) {
 	lock, err := lockStopped(dir)
 	if err != nil {
 		return nil, err
 	}
-	f, err := solo.Check(dir)
+	f, err := datarepair.Check(dir)
 	return f, errors.Join(err, lock.Close())
 }
 
-// lockStopped makes sure that there is a store in the folder and that nobody uses it.
+// lockStopped locks a folder, and fails if there is no store in it or the store is in use.
 func lockStopped(dir string) (*fileutil.LockedFile, error) {
 	if _, err := os.Stat(filepath.Join(dir, "member")); err != nil {
 		return nil, fmt.Errorf("there is no embedded store: %w", err)
 	}
-	return hold(dir)
+	return lockDataFolder(dir)
 }
 
-// PlanRepair finds out what can be kept of the damaged data of an embedded store that is stopped. It changes nothing.
-func PlanRepair(dir string) (*solo.Repair, error) {
+// PlanRepair returns what can be kept of the damaged data of an embedded store that is stopped. It changes nothing.
+func PlanRepair(dir string) (*datarepair.Repair, error) {
 	lock, err := lockStopped(dir)
 	if err != nil {
 		return nil, err
 	}
-	r, err := solo.PlanRepair(repairConfig(dir))
+	r, err := datarepair.PlanRepair(databaseConfig(dir))
 	return r, errors.Join(err, lock.Close())
 }
 
-// Repair replaces the log by what a plan keeps of it, opens the store once, and returns its revision.
-func Repair(ctx context.Context, dir string) (r *solo.Repair, revision int64, err error) {
+// Repair repairs the data of an embedded store that is stopped: it replaces the log by the part of it that can be kept,
+// opens the store once, and returns its revision.
+func Repair(ctx context.Context, dir string) (r *datarepair.Repair, revision int64, err error) {
 	lock, err := lockStopped(dir)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	setLogFile()
-	if r, err = solo.PlanRepair(repairConfig(dir)); err != nil {
+	if r, err = datarepair.PlanRepair(databaseConfig(dir)); err != nil {
 		return nil, 0, err
 	}
 	revision, err = r.Do(func() (int64, error) {
-		m, err := solo.Open(ctx, repairConfig(dir))
+		m, err := singlemember.Open(ctx, repairConfig(dir))
 		if err != nil {
 			return 0, err
 		}
@@ -64,10 +68,19 @@ func Repair(ctx context.Context, dir string) (r *solo.Repair, revision int64, er
 	return r, revision, err
 }
 
-// repairConfig is that of a member without limits to what it finds. What is fatal to etcd is a panic, which becomes an error.
-func repairConfig(dir string) solo.Config {
-	return solo.Config{
-		Dir: dir, Name: memberName, PeerURL: peerURL, Token: clusterToken, Quota: quota, MaxRequest: maxRequest, BatchInterval: backendEvery,
-		SnapshotEvery: snapshotEvery, SnapshotBytes: snapshotBytes, Patience: patience, Log: zap.New(zapcore.NewNopCore(), zap.WithFatalHook(zapcore.WriteThenPanic)),
+// repairConfig returns the configuration of a member that is opened to repair it. It has no reserve, and fatal errors
+// of etcd become panics, which are recovered.
+func repairConfig(dir string) singlemember.Config {
+	return singlemember.Config{
+		Dir: dir, Name: memberName, PeerURL: peerURL, Token: clusterToken, Quota: quota, MaxRequest: maxRequest,
+		BatchInterval: backendEvery,
+		SnapshotEvery: snapshotEvery, SnapshotBytes: snapshotBytes, WriteTimeout: writeTimeout,
+		Log: zap.New(zapcore.NewNopCore(), zap.WithFatalHook(zapcore.WriteThenPanic)),
 	}
+}
+
+// databaseConfig returns the configuration of the database that is repaired.
+func databaseConfig(dir string) memberdb.Config {
+	c := repairConfig(dir)
+	return memberdb.Config{Dir: c.Dir, Quota: c.Quota, BatchInterval: c.BatchInterval, Log: c.Log}
 }

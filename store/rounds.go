@@ -6,30 +6,31 @@ import (
 	"time"
 )
 
-// rounds lets callers who want the present revision at the same time share one question to etcd. A caller
-// never gets the answer to a question that was asked before it came, so each answer is linearizable for it.
-type rounds struct {
+// revisionReader lets concurrent callers that need the current revision share one request to etcd. A caller never gets
+// the response to a request that was sent before its call, so the result is linearizable.
+type revisionReader struct {
 	read    func(context.Context) (int64, error)
 	timeout time.Duration
 
 	// mu guards next and busy.
 	mu sync.Mutex
-	// next is the round that has not been asked yet.
-	next *question
-	// busy says that a goroutine is asking; it takes next when it is done.
+	// next is the request that has not been sent yet.
+	next *revisionRequest
+	// busy reports that a goroutine is sending requests; it continues with next.
 	busy bool
 }
 
-type question struct {
+// revisionRequest is one request with the callers that wait for it.
+type revisionRequest struct {
 	done chan struct{}
 	rev  int64
 	err  error
 }
 
-func (r *rounds) get(ctx context.Context) (int64, error) {
+func (r *revisionReader) get(ctx context.Context) (int64, error) {
 	r.mu.Lock()
 	if r.next == nil {
-		r.next = &question{done: make(chan struct{})}
+		r.next = &revisionRequest{done: make(chan struct{})}
 	}
 	q := r.next
 	if !r.busy {
@@ -45,8 +46,9 @@ func (r *rounds) get(ctx context.Context) (int64, error) {
 	}
 }
 
-// run asks until nobody waits. It outlives the caller that started it because others have joined.
-func (r *rounds) run(ctx context.Context) {
+// run sends requests until no caller waits. It may outlive the caller that started it, because other callers have
+// joined.
+func (r *revisionReader) run(ctx context.Context) {
 	for {
 		r.mu.Lock()
 		q := r.next
@@ -60,7 +62,7 @@ func (r *rounds) run(ctx context.Context) {
 	}
 }
 
-func (r *rounds) ask(ctx context.Context, q *question) {
+func (r *revisionReader) ask(ctx context.Context, q *revisionRequest) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	q.rev, q.err = r.read(ctx)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// halfFrozen is an etcd whose first member takes watches and never answers them, while the next one does.
+// halfFrozen is an etcd whose first member accepts watches but never responds, while the next one does.
 type halfFrozen struct{ opened atomic.Int64 }
 
 func (h *halfFrozen) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
@@ -40,7 +40,7 @@ func (s *fakeStream) Recv() (*pb.WatchResponse, error) {
 	}
 }
 
-// TestSilentWatch: a watch that is asked for its progress and hears nothing is opened again, which another member may answer.
+// TestSilentWatch checks that a watch without response to a progress request is opened again at another member.
 func TestSilentWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := &halfFrozen{}

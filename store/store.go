@@ -1,12 +1,11 @@
-// Package store is hop 7 of 12: the compare-and-swap transaction in etcd, and with it every other word that
-// proa exchanges with etcd. Nothing else in the tree talks to etcd.
+// Package store is hop 7 of 12: the compare-and-swap transaction in etcd. It is the only package that talks to etcd.
 //
-// It owns the member that runs in this process (Embed) or the connection to members elsewhere (Dial), the
-// leases behind keys that expire, the watches, and the compaction of history. To its callers it is the
-// three small interfaces of package kv. What lies under the keys is none of its business.
+// It owns the etcd member in this process (Embed) or the connection to an etcd in other processes (Dial), the leases of
+// keys that expire, the watches, and the compaction of history. Its callers use the three interfaces of package kv. It
+// does not interpret keys and values.
 //
-// A write is acknowledged when it is on the disk of the member, or of most members. Revisions are etcd's:
-// one transaction has one, and they only grow, also across a crash.
+// A write is acknowledged when it is on the disk of the member, or of a majority of the members. Revisions are those of
+// etcd: each transaction has one, and they only grow, even across a crash.
 package store
 
 import (
@@ -31,64 +30,65 @@ type Etcd struct {
 	timeout time.Duration
 	log     *slog.Logger
 
-	// life is held for reading by every operation that touches the member, and for writing by Close, so
-	// that no operation reaches into a backend that is gone. It guards closed.
+	// life is held for reading by every operation that uses the member, and for writing by Close, so that no operation
+	// uses a closed backend. It guards closed.
 	life   sync.RWMutex
 	closed bool
 
 	// watching guards watches.
 	watching sync.Mutex
 	watches  map[*watch]struct{}
-	// wanted is the revision that Progress wants every watch to reach.
+	// wanted is the revision that every watch has to reach because of a call of Progress.
 	wanted atomic.Int64
 }
 
-// Config says which etcd to use and how. Its zero value is enough but for Dir (Embed) or Endpoints (Dial).
+// Config configures a store. Only Dir (for Embed) or Endpoints (for Dial) must be set.
 type Config struct {
 	// Dir holds the data of an embedded member, laid out as etcd lays it out.
 	Dir string
 
-	// Endpoints are the addresses of an etcd that runs elsewhere.
+	// Endpoints are the addresses of an etcd in other processes.
 	Endpoints []string
 	// CAFile, CertFile and KeyFile authenticate both sides of the connection to Endpoints.
 	CAFile, CertFile, KeyFile string
 
-	// Timeout bounds an operation on an etcd elsewhere, whatever its context says; 0 means ten seconds. A snapshot may take longer.
+	// Timeout bounds an operation on an etcd in other processes, in addition to its context; 0 means ten seconds. A
+	// snapshot may take longer.
 	Timeout time.Duration
 	// Log receives etcd's warnings; nil drops them.
 	Log *slog.Logger
-	// Hook, when not nil, is called before each operation with its name (get, list, watch, progress, fresh,
-	// commit, compact) and its first key or prefix. An error it returns is the operation's error, as if
-	// the member had not answered. It is a seam for tests and nil in production.
+	// Hook, if not nil, is called before each operation with its name (get, list, watch, progress, fresh, commit,
+	// compact) and its first key or prefix. If it returns an error, the operation fails as if etcd had not answered. It
+	// is for tests only.
 	Hook func(op, key string) error
 }
 
-// member is the etcd behind the store: one in this process or one elsewhere. Its answers and errors are
-// etcd's own; the store translates them.
-type member interface { //nolint:interfacebloat // an etcd, near or far
-	// txn makes a transaction. With useReserve it may use some of the room that is kept free.
+// member is the etcd of a store: the member in this process, or the connection to other processes. Its responses and
+// errors are etcd's; the store translates them.
+type member interface { //nolint:interfacebloat // all operations of an etcd, in this process or in others
+	// txn makes a transaction. With useReserve it may use the disk space that is kept in reserve.
 	txn(ctx context.Context, req *pb.TxnRequest, useReserve bool) (*pb.TxnResponse, error)
-	// read answers a range at the present or a past revision.
+	// read reads a range at the current or a past revision.
 	read(ctx context.Context, r span) (page, error)
 	grant(ctx context.Context, ttl int64) (id int64, err error)
 	compact(ctx context.Context, rev int64) error
-	// revision returns the present revision, linearizably.
+	// revision returns the current revision, linearizably.
 	revision(ctx context.Context) (int64, error)
-	// fresh is kv.Watcher's Fresh.
+	// fresh implements Fresh of kv.Watcher.
 	fresh(ctx context.Context, prefix string) (int64, error)
-	// saw tells the member that a caller learned that key was at rev; see freshness.
+	// saw records that a caller has seen a key at a revision; see freshness.
 	saw(key string, rev int64)
-	// sawAll tells the same of all keys with the prefix.
+	// sawAll records the same for all keys with a prefix.
 	sawAll(prefix string, rev int64)
 	open(ctx context.Context, prefix string, after int64) (stream, error)
 	healthy(ctx context.Context) error
-	// room says why writes that need room are refused, or nil.
+	// room returns why writes are refused for lack of disk space, or nil.
 	room() error
 	size(ctx context.Context) (int64, error)
 	snapshot(ctx context.Context, w io.Writer) error
-	// interrupt ends operations under way that depend on somebody outside of this process.
+	// interrupt ends the operations in progress that wait for other processes.
 	interrupt()
-	// shared says that other processes may write, too.
+	// shared reports whether other processes may write, too.
 	shared() bool
 	close() error
 }
@@ -121,28 +121,28 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// begin opens an operation. Every successful begin is followed by one end.
+// begin begins an operation. The caller must call the returned function at its end.
 func (e *Etcd) begin(ctx context.Context, op, key string) (context.Context, context.CancelFunc, error) {
 	if e.hook != nil {
 		if err := e.hook(op, key); err != nil {
-			return nil, nil, fail(op, key, unavailable{err})
+			return nil, nil, wrapError(op, key, unavailable{err})
 		}
 	}
 	e.life.RLock()
 	if e.closed {
 		e.life.RUnlock()
-		return nil, nil, fail(op, key, unavailable{errClosed})
+		return nil, nil, wrapError(op, key, unavailable{errClosed})
 	}
 	if e.member.shared() {
-		// A member in this process bounds its requests itself. One elsewhere may be frozen: the caller's own deadline can be
-		// far away.
+		// A member in this process bounds its requests itself. Another process may hang, and the deadline of the caller
+		// may be far away.
 		ctx, cancel := context.WithTimeout(ctx, e.timeout)
 		return ctx, func() { cancel(); e.life.RUnlock() }, nil
 	}
 	return ctx, e.life.RUnlock, nil
 }
 
-// Revision returns the present revision of the store, linearizably.
+// Revision returns the current revision of the store, linearizably.
 func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 	ctx, end, err := e.begin(ctx, "revision", "")
 	if err != nil {
@@ -150,22 +150,22 @@ func (e *Etcd) Revision(ctx context.Context) (int64, error) {
 	}
 	defer end()
 	rev, err := e.member.revision(ctx)
-	return rev, fail("read the revision", "", err)
+	return rev, wrapError("read the revision", "", err)
 }
 
-// Fresh is the linearizability of readers that are fed by a watch: the revision that such a reader of prefix
-// has to reach to have seen every write that was acknowledged before the call. See freshness.
+// Fresh returns the revision that a cache of prefix, which is fed by a watch, has to reach to contain every write that
+// was acknowledged before the call. See freshness.
 func (e *Etcd) Fresh(ctx context.Context, prefix string) (int64, error) {
 	if e.hook != nil {
 		if err := e.hook("fresh", prefix); err != nil {
-			return 0, fail("fresh", prefix, unavailable{err})
+			return 0, wrapError("fresh", prefix, unavailable{err})
 		}
 	}
 	rev, err := e.member.fresh(ctx, prefix)
-	return rev, fail("fresh", prefix, err)
+	return rev, wrapError("fresh", prefix, err)
 }
 
-// Healthy says whether the store answers reads and accepts writes.
+// Healthy returns an error if the store does not answer reads or does not accept writes.
 func (e *Etcd) Healthy(ctx context.Context) error {
 	ctx, end, err := e.begin(ctx, "healthy", "")
 	if err != nil {
@@ -174,17 +174,18 @@ func (e *Etcd) Healthy(ctx context.Context) error {
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	return fail("check", "health", e.member.healthy(ctx))
+	return wrapError("check", "health", e.member.healthy(ctx))
 }
 
-// Room says why writes that need room are refused, or nil when they are not. An etcd elsewhere is asked by Healthy.
+// Room returns why writes are refused for lack of disk space, or nil if they are not. For an etcd in other processes,
+// Healthy checks that.
 func (e *Etcd) Room(ctx context.Context) error {
 	_, end, err := e.begin(ctx, "room", "")
 	if err != nil {
 		return err
 	}
 	defer end()
-	return fail("check", "room", e.member.room())
+	return wrapError("check", "room", e.member.room())
 }
 
 // Size returns the bytes that the database takes on disk.
@@ -195,7 +196,7 @@ func (e *Etcd) Size(ctx context.Context) (int64, error) {
 	}
 	defer end()
 	n, err := e.member.size(ctx)
-	return n, fail("read", "size", err)
+	return n, wrapError("read", "size", err)
 }
 
 // Snapshot writes a copy of the database to w, in the format of `etcdctl snapshot save`: the file followed
@@ -206,11 +207,11 @@ func (e *Etcd) Snapshot(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	defer end()
-	return fail("write", "snapshot", e.member.snapshot(ctx, w))
+	return wrapError("write", "snapshot", e.member.snapshot(ctx, w))
 }
 
-// Close waits for the operations under way, ends the watches with an error and stops the member. It does not wait for an etcd
-// elsewhere: what is under way there fails. Closing twice is harmless.
+// Close waits for the operations in progress, ends the watches with an error and stops the member. Operations on an
+// etcd in other processes are not waited for; they fail. It may be called twice.
 func (e *Etcd) Close() error {
 	e.member.interrupt()
 	e.life.Lock()

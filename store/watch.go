@@ -8,76 +8,68 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kv"
 )
 
-// stream is one watch of a member, with all its changes in order from some revision on.
+// stream is one watch of a member, which delivers all changes after a revision in order.
 type stream interface {
-	// next waits for news. It returns without any when wake is signalled.
-	next(ctx context.Context, wake <-chan struct{}) (news, error)
-	// complete adds to the news what the events replaced, where the stream did not do so by itself. The
-	// store is not closed meanwhile.
-	complete(ctx context.Context, n news) error
-	// ask requests news about the present revision. The member may ignore it, for instance because it is
-	// still busy with changes of the past.
+	// next waits for events. It returns without any when wake is received from.
+	next(ctx context.Context, wake <-chan struct{}) (eventBatch, error)
+	// complete adds the previous pairs to the events, unless the stream has them already. The store is not closed
+	// meanwhile.
+	complete(ctx context.Context, n eventBatch) error
+	// ask requests a progress notification. The member may ignore that, for instance while it still delivers past
+	// changes.
 	ask(ctx context.Context)
 	close()
 }
 
-// news is what a stream has to tell: all events up to rev that it has not told before.
-type news struct {
+// eventBatch has all events up to rev that a stream has not delivered before.
+type eventBatch struct {
 	events []*mvccpb.Event
 	rev    int64
 }
 
-// watch is a call of Watch under way.
+// watch is a call of Watch.
 type watch struct {
-	wake chan struct{}
+	wake wait.Signal
 }
 
-// A watch that has got no answer about its progress asks again after a time between these.
+// askAgain and maxAskAgain bound the back-off after which a watch repeats a progress request that was not answered.
 const (
 	askAgain    = 10 * time.Millisecond
 	maxAskAgain = 250 * time.Millisecond
 )
 
-// poke wakes the goroutine that runs the watch.
-func (w *watch) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Watch yields every change of keys with the prefix after the revision. It runs on the goroutine of its
-// caller and ends silently with ctx. An error is the last thing it yields: kv.ErrCompacted when the
-// changes are no longer kept, kv.ErrUnavailable when the store was closed. A connection that breaks is no
-// error; the watch resumes where it was.
+// Watch yields every change of keys with the prefix after the revision. It runs on the goroutine of its caller and ends
+// silently with ctx. An error is the last value that it yields: kv.ErrCompacted if the changes are no longer kept,
+// kv.ErrUnavailable if the store was closed. A broken connection is no error; the watch is resumed at its revision.
 func (e *Etcd) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	return func(yield func(kv.Batch, error) bool) {
 		if err := e.follow(ctx, prefix, after, yield); err != nil && ctx.Err() == nil {
-			yield(kv.Batch{}, fail("watch", prefix, err))
+			yield(kv.Batch{}, wrapError("watch", prefix, err))
 		}
 	}
 }
 
 func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield func(kv.Batch, error) bool) error {
-	w := &watch{wake: make(chan struct{}, 1)}
+	w := &watch{wake: wait.NewSignal()}
 	s, err := e.openStream(ctx, w, prefix, after)
 	if err != nil {
 		return err
 	}
 	defer e.closeStream(w, s)
-	again := time.AfterFunc(time.Hour, w.poke)
+	again := time.AfterFunc(time.Hour, w.wake.Send)
 	defer again.Stop()
 
-	last, pause := after, askAgain
+	last, backoff := after, wait.Backoff{First: askAgain, Max: maxAskAgain}
 	for {
-		// This comes after the watch can be found, so that whoever asked has either been heard here or wakes it.
+		// The watch was added to e.watches before this, so a call of Progress is either noticed here or wakes the
+		// watch.
 		if e.wanted.Load() > last {
 			s.ask(ctx)
-			again.Reset(pause)
-			pause = min(2*pause, maxAskAgain)
+			again.Reset(backoff.Next())
 		}
 		n, err := s.next(ctx, w.wake)
 		if err != nil {
@@ -91,7 +83,8 @@ func (e *Etcd) follow(ctx context.Context, prefix string, after int64, yield fun
 			return err
 		}
 		if len(b.Changes) > 0 || b.Rev > last {
-			last, pause = b.Rev, askAgain
+			last = b.Rev
+			backoff.Reset()
 			if !yield(b, nil) {
 				return nil
 			}
@@ -127,7 +120,7 @@ func (e *Etcd) closeStream(w *watch, s stream) {
 	s.close()
 }
 
-func (e *Etcd) complete(ctx context.Context, s stream, n news) error {
+func (e *Etcd) complete(ctx context.Context, s stream, n eventBatch) error {
 	e.life.RLock()
 	defer e.life.RUnlock()
 	if e.closed {
@@ -136,8 +129,9 @@ func (e *Etcd) complete(ctx context.Context, s stream, n news) error {
 	return s.complete(ctx, n)
 }
 
-// Progress asks that every watch, and every one that begins later, soon yields a batch whose Rev is at least the present
-// revision. It does not wait for them. etcd drops such a request while a watch is behind, so each watch repeats it until it got there.
+// Progress requests that every watch, including those that begin later, soon yields a batch whose Rev is at least the
+// current revision. It does not wait for that. etcd ignores a progress request while a watch is behind, so each watch
+// repeats the request until it has reached the revision.
 func (e *Etcd) Progress(ctx context.Context) error {
 	ctx, end, err := e.begin(ctx, "progress", "")
 	if err != nil {
@@ -146,25 +140,25 @@ func (e *Etcd) Progress(ctx context.Context) error {
 	defer end()
 	rev, err := e.member.revision(ctx)
 	if err != nil {
-		return fail("progress", "", err)
+		return wrapError("progress", "", err)
 	}
 	raise(&e.wanted, rev)
 	e.wakeWatches()
 	return nil
 }
 
-// wakeWatches makes every watch look at the state of the store.
+// wakeWatches makes every watch check whether it was asked for progress or the store was closed.
 func (e *Etcd) wakeWatches() {
 	e.watching.Lock()
 	defer e.watching.Unlock()
 	for w := range e.watches {
-		w.poke()
+		w.wake.Send()
 	}
 }
 
-// batchOf translates news. etcd leaves out the pair before a change when it has been compacted since; the
-// watcher then has to start anew, since it cannot know what the change replaced.
-func batchOf(n news) (kv.Batch, error) {
+// batchOf translates events. etcd omits the previous pair of a change if it has been compacted since; the watcher then
+// has to start again, because it cannot know what the change replaced.
+func batchOf(n eventBatch) (kv.Batch, error) {
 	b := kv.Batch{Rev: n.rev}
 	if len(n.events) == 0 {
 		return b, nil
@@ -187,7 +181,7 @@ func batchOf(n news) (kv.Batch, error) {
 	return b, nil
 }
 
-// isCreate says that the key did not exist before the event.
+// isCreate reports whether the key did not exist before the event.
 func isCreate(ev *mvccpb.Event) bool {
 	return ev.Type == mvccpb.Event_PUT && ev.Kv.CreateRevision == ev.Kv.ModRevision
 }

@@ -67,8 +67,8 @@ func TestReconnect(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReconnectWhileAsked breaks the connection of a watch that is asked for its progress the whole time, as it is while clients list:
-// whoever asks does not postpone the next attempt to connect.
+// TestReconnectWhileAsked breaks the connection of a watch while progress is requested all the time, as it is while
+// clients list. The requests must not postpone the next attempt to connect.
 func TestReconnectWhileAsked(t *testing.T) {
 	o := serve(t)
 	e := connect(t, o.addr)

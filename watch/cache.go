@@ -1,8 +1,7 @@
-// Package watch is hop 8 of 12: the one copy of the state in a process. A Cache holds every object of one
-// resource, fed by one watch on the store; it answers GET and LIST, it fans changes out to watchers, and it is
-// what controllers of the same process read.
+// Package watch is hop 8 of 12: the watch cache. A Cache contains every object of one resource and is fed by one watch
+// on the store. It answers GET and LIST, sends changes to watchers, and is what controllers in the same process read.
 //
-// The laws it keeps:
+// Its guarantees:
 //
 //  1. Changes are applied in the order of revisions, each exactly once.
 //  2. A watcher that starts after revision R gets every matching change after R, in order, once, also when the cache has not
@@ -22,11 +21,12 @@ import (
 
 	"github.com/google/btree"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
 )
 
-// Source is what a cache needs of the store.
+// Source is the part of the store that a cache reads from.
 type Source interface {
 	kv.Reader
 	kv.Watcher
@@ -39,11 +39,12 @@ type Config struct {
 	Source Source
 	// Decode makes the object of a stored pair; its resourceVersion is the pair's revision.
 	Decode func(kv.Pair) (kind.Object, error)
-	// Index names a value by which watchers often select (a pod's node), so that a change looks only at
-	// the watchers of its value. nil for none.
+	// Index returns a value that watchers often select by, such as the node of a Pod. A change is then only matched
+	// against the watchers of its value. nil for none.
 	Index func(kind.Object) string
-	// Outline makes a copy of an object without its large parts. With it, objects are held encoded beside their outlines, and decoded when
-	// somebody reads one. Indexes and selections then see outlines. nil holds objects whole.
+	// Outline returns a copy of an object without its large parts. If it is set, the cache keeps objects encoded beside
+	// their outlines and decodes an object when it is read; indexes and selections see outlines only. If it is nil, the
+	// cache keeps decoded objects.
 	Outline func(kind.Object) kind.Object
 	Log     *slog.Logger
 }
@@ -53,43 +54,42 @@ type Cache struct {
 	Config
 
 	rev atomic.Int64 // the revision up to which the cache is complete; 0 before the first load
-	// changes counts how often an object of the cache was changed, or all were loaded.
+	// changes counts the changes of objects, and the loads of the whole cache.
 	changes atomic.Int64
 	ready   chan struct{}
 
 	mu   sync.RWMutex // guards what follows, and orders changes of rev
 	tree *btree.BTreeG[*Entry]
-	// unreadable are the stored objects that cannot be decoded, by key. They are not in the tree.
-	unreadable map[string]*unreadable
-	history    history
-	watchers   index
-	lookups    map[string]*lookup
-	moved      chan struct{} // closed and replaced when rev changes and somebody waits
-	waiting    int
-	failed     error       // why the cache cannot be filled, for those who wait
-	reread     atomic.Bool // everything shall be loaded again
-	stopFill   context.CancelCauseFunc
-	ended      chan struct{} // closed when Run has returned
+	// unreadable has the stored objects that cannot be decoded, by key. They are not in the tree.
+	unreadable    map[string]*unreadable
+	history       history
+	watchers      watcherIndex
+	indexes       map[string]*objectIndex
+	advanced      chan struct{} // closed and replaced when rev changes while waiting is not 0
+	waiting       int           // how many calls wait for a revision
+	failed        error         // why the cache cannot be filled at the moment
+	reloadPending atomic.Bool   // the cache is to be loaded again
+	stopFill      context.CancelCauseFunc
+	ended         chan struct{} // closed when Run has returned
 
 	offers offers
 }
 
-// New makes an empty cache; Run fills it.
+// New returns an empty cache; Run fills it.
 func New(c Config) *Cache {
 	return &Cache{
 		Config:   c,
 		ready:    make(chan struct{}),
 		tree:     btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key }),
 		watchers: newIndex(),
-		moved:    make(chan struct{}),
+		advanced: make(chan struct{}),
 		ended:    make(chan struct{}),
 	}
 }
 
 // Run keeps the cache filled until ctx ends.
 func (c *Cache) Run(ctx context.Context) {
-	const first = 10 * time.Millisecond
-	pause := first
+	backoff := wait.Backoff{First: 10 * time.Millisecond, Max: time.Second}
 	for ctx.Err() == nil {
 		before := c.rev.Load()
 		err := c.fill(ctx)
@@ -99,16 +99,12 @@ func (c *Cache) Run(ctx context.Context) {
 		if errors.Is(err, errReread) {
 			continue
 		}
-		if c.rev.Load() > before { // it had worked
-			pause = first
+		if c.rev.Load() > before { // the cache has made progress
+			backoff.Reset()
 		}
-		c.Log.WarnContext(ctx, "cache lost its watch; loading again", "prefix", c.Prefix, "err", err)
-		c.fail(err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, time.Second)
+		c.Log.WarnContext(ctx, "the watch of a cache ended; resuming it", "prefix", c.Prefix, "err", err)
+		c.setFailed(err)
+		_ = backoff.Sleep(ctx)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,15 +112,15 @@ func (c *Cache) Run(ctx context.Context) {
 	c.watchers.endAll(ErrStopped)
 }
 
-// fail notes why the cache cannot be filled; nil when that is tried again.
-func (c *Cache) fail(err error) {
+// setFailed sets why the cache cannot be filled, for those who wait for it; nil when filling is tried again.
+func (c *Cache) setFailed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failed = err
 	c.wake()
 }
 
-// fill follows the store from where the cache is, or loads everything when that is no longer possible.
+// fill watches the store from the revision of the cache, or loads all objects if the store no longer has that revision.
 func (c *Cache) fill(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -133,8 +129,9 @@ func (c *Cache) fill(ctx context.Context) error {
 			return errors.Join(err, context.Cause(ctx))
 		}
 	}
-	// The watch of a quiet resource shows nothing until it is asked for its progress, and who waits asks only while nothing has failed.
-	c.fail(nil)
+	// WaitFor requests progress only while failed is nil, and the watch of a resource without changes delivers nothing
+	// without that.
+	c.setFailed(nil)
 	for batch, err := range c.Source.Watch(ctx, c.Prefix, c.rev.Load()) {
 		if errors.Is(err, kv.ErrCompacted) {
 			if lerr := c.load(ctx); lerr != nil {
@@ -150,16 +147,17 @@ func (c *Cache) fill(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// beginFill says whether everything must be loaded, and keeps how Reread ends what follows.
+// beginFill reports whether all objects must be loaded first, and stores the function by which Reread stops the watch.
 func (c *Cache) beginFill(stop context.CancelCauseFunc) (load bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	load = c.rev.Load() == 0 || c.reread.Load()
+	load = c.rev.Load() == 0 || c.reloadPending.Load()
 	c.stopFill = stop
 	return load
 }
 
-// load replaces the whole content. Watchers are ended: what happened in between is not known.
+// load replaces all objects of the cache by those of the store. Watchers are ended, because the changes in between are
+// not known.
 func (c *Cache) load(ctx context.Context) error {
 	tree := btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key })
 	lost := map[string]*unreadable{}
@@ -190,11 +188,11 @@ func (c *Cache) load(ctx context.Context) error {
 		c.logUnreadable(u.err, c.unreadable[key])
 	}
 	c.tree, c.unreadable, c.history, c.failed = tree, lost, history{floor: r.Rev}, nil
-	c.reread.Store(false)
+	c.reloadPending.Store(false)
 	c.changes.Add(1)
 	c.wake()
-	for _, l := range c.lookups {
-		c.refill(l)
+	for _, l := range c.indexes {
+		c.rebuildIndex(l)
 	}
 	c.watchers.endAll(ErrReloaded)
 	c.advance(r.Rev)
@@ -210,25 +208,26 @@ func (c *Cache) entry(p kv.Pair) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.hold(p, obj), nil
+	return c.newEntry(p, obj), nil
 }
 
-// present is the entry of a pair that was just written: its writer may have offered the object.
-func (c *Cache) present(p kv.Pair) (*Entry, error) {
+// entryOfWrite returns the entry of a pair that was just written. If its writer has offered the decoded object, the
+// pair is not decoded again.
+func (c *Cache) entryOfWrite(p kv.Pair) (*Entry, error) {
 	if obj, ok := c.offers.take(p); ok {
-		return c.hold(p, obj), nil
+		return c.newEntry(p, obj), nil
 	}
 	return c.entry(p)
 }
 
-// apply takes one batch of changes into the cache and hands it to the watchers.
+// apply applies one batch of changes to the cache and sends it to the watchers.
 func (c *Cache) apply(b kv.Batch) {
 	events := make([]*Event, 0, len(b.Changes))
 	for _, ch := range b.Changes {
 		ev := &Event{Type: Modified, Rev: ch.Rev}
 		if ch.Delete {
 			ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
-		} else if ev.Now, ev.unreadable = c.present(ch.Pair); ev.unreadable != nil {
+		} else if ev.Now, ev.unreadable = c.entryOfWrite(ch.Pair); ev.unreadable != nil {
 			ev.Now = &Entry{Key: ch.Key, Rev: ch.Rev}
 		}
 		events = append(events, ev)
@@ -236,7 +235,7 @@ func (c *Cache) apply(b kv.Batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ev := range events {
-		if c.keep(ev) {
+		if c.applyEvent(ev) {
 			c.changes.Add(1)
 			c.history.add(ev)
 			c.watchers.dispatch(ev)
@@ -246,15 +245,15 @@ func (c *Cache) apply(b kv.Batch) {
 	c.advance(b.Rev)
 }
 
-// keep brings the tree up to an event and completes the event from it. A deletion of what is not there
-// is no event.
-func (c *Cache) keep(ev *Event) bool {
+// applyEvent applies an event to the tree and fills in the previous state of the object. It returns false if there is
+// nothing to send to watchers, as for the deletion of an object that the cache does not have.
+func (c *Cache) applyEvent(ev *Event) bool {
 	if ev.unreadable != nil {
-		c.lose(ev)
+		c.removeUnreadable(ev)
 		return false
 	}
 	old, had := c.tree.Get(ev.Now)
-	if ev.Prev = c.found(ev.Now.Key, ev.Rev); had {
+	if ev.Prev = c.forgetUnreadable(ev.Now.Key, ev.Rev); had {
 		ev.Prev = old
 	}
 	ev.size = ev.Now.size
@@ -262,33 +261,33 @@ func (c *Cache) keep(ev *Event) bool {
 	case ev.Type == Deleted && ev.Prev == nil:
 		return false
 	case ev.Type == Deleted:
-		ev.size = 2 * ev.Prev.size // the last state is a copy
+		ev.size = 2 * ev.Prev.size // the previous and the last state
 		c.tree.Delete(ev.Now)
-		ev.Now = ev.Prev.ended(ev.Rev)
+		ev.Now = ev.Prev.deletedAt(ev.Rev)
 	default:
 		if ev.Prev == nil {
 			ev.Type = Added
 		}
 		c.tree.ReplaceOrInsert(ev.Now)
 	}
-	for _, l := range c.lookups {
+	for _, l := range c.indexes {
 		if had {
-			l.drop(old)
+			l.remove(old)
 		}
 		if ev.Type != Deleted {
-			l.put(ev.Now)
+			l.add(ev.Now)
 		}
 	}
 	if c.Index != nil {
-		ev.now = c.Index(ev.Now.Outline())
+		ev.indexValue = c.Index(ev.Now.Outline())
 		if ev.Prev != nil {
-			ev.previous = c.Index(ev.Prev.Outline())
+			ev.previousIndexValue = c.Index(ev.Prev.Outline())
 		}
 	}
 	return true
 }
 
-// Changes is a number that is another one whenever what the cache holds is another.
+// Changes returns a number that changes whenever the content of the cache changes.
 func (c *Cache) Changes() int64 { return c.changes.Load() }
 
 func (c *Cache) advance(rev int64) {
@@ -301,7 +300,7 @@ func (c *Cache) advance(rev int64) {
 
 func (c *Cache) wake() {
 	if c.waiting > 0 {
-		close(c.moved)
-		c.moved = make(chan struct{})
+		close(c.advanced)
+		c.advanced = make(chan struct{})
 	}
 }

@@ -16,15 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kv"
 	"proa.dev/store"
 	"proa.dev/watch"
 )
 
-// world is a cache over a real store.
+// world is a test with a store and its objects.
 type world struct {
 	*testing.T
 	store *store.Etcd
@@ -57,7 +57,7 @@ func (w *world) cache() *watch.Cache {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.Run(ctx) })
 	w.Cleanup(func() { stop(); wg.Wait() })
-	if err := c.Fresh(ctx); err != nil {
+	if err := c.WaitUntilFresh(ctx); err != nil {
 		w.Fatal(err)
 	}
 	return c
@@ -66,7 +66,8 @@ func (w *world) cache() *watch.Cache {
 // put creates or changes a ConfigMap; labels are "k=v".
 func (w *world) put(name string, rev int64, labels ...string) int64 {
 	w.Helper()
-	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 	for _, l := range labels {
 		k, v, _ := strings.Cut(l, "=")
 		if o.Labels == nil {
@@ -120,8 +121,8 @@ func (w *world) same(got, want []string) {
 	}
 }
 
-func text(kind, name string, rev int64) string {
-	return kind + " " + name + "@" + strconv.FormatInt(rev, 10)
+func text(eventType, name string, rev int64) string {
+	return eventType + " " + name + "@" + strconv.FormatInt(rev, 10)
 }
 
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
@@ -130,7 +131,7 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	for i := range 50 {
 		name := fmt.Sprintf("a%02d", i)
 		at := w.put(name, 0)
-		if err := c.Fresh(t.Context()); err != nil {
+		if err := c.WaitUntilFresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		e, found := c.Get(w.def.Key("ns", name))
@@ -159,10 +160,12 @@ func TestSelectionsSeeObjectsComeAndGo(t *testing.T) {
 	e := w.put("a", d, "c=blue")
 	f := w.put("a", e, "c=red")
 	g := w.remove("a", f)
-	w.same(w.read(x, 5), []string{text("ADDED", "a", b), text("MODIFIED", "a", d), text("DELETED", "a", e), text("ADDED", "a", f), text("DELETED", "a", g)})
+	w.same(w.read(x, 5), []string{text("ADDED", "a", b), text("MODIFIED", "a", d), text("DELETED", "a", e), text("ADDED", "a", f),
+		text("DELETED", "a", g)})
 }
 
-// What When refuses is not there for the watcher, now and when it begins in the past.
+// TestSelectionsByChange tests that a watcher does not get the changes that Selection.When refuses, whether it starts
+// at the present or in the past.
 func TestSelectionsByChange(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()
@@ -227,8 +230,8 @@ func TestIndexedWatchersSeeBothEndsOfAMove(t *testing.T) {
 	w.same(w.read(n, 2), []string{text("ADDED", "p", b), text("DELETED", "p", d)})
 }
 
-// A watch from any past revision gets exactly what happened after it, in order, also when the history of the cache
-// does not reach so far, as after a restart.
+// TestWatchFromThePast tests that a watch from any past revision gets exactly the events after it, in order, even if
+// the history of the cache does not reach back that far, as after a restart.
 func TestWatchFromThePast(t *testing.T) {
 	w := newWorld(t)
 	early := w.cache()
@@ -255,7 +258,7 @@ func TestWatchFromThePast(t *testing.T) {
 		at = append(at, revs[name])
 	}
 	for _, c := range []*watch.Cache{early, w.cache()} { // the second one was loaded after it all
-		if err := c.Fresh(t.Context()); err != nil {
+		if err := c.WaitUntilFresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, from := range []int{0, 1, 57, 150, 198} {
@@ -304,7 +307,8 @@ func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
 		for i := range 30 {
 			var ws []kv.Write
 			for j := range writes / 30 {
-				o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("o%d-%d", i, j)}}
+				o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("o%d-%d", i, j)}}
 				b, err := w.codec.Store(w.def, o)
 				if err != nil {
 					t.Error(err)
@@ -348,17 +352,17 @@ func TestBookmarkIsNeverAheadOfAnEvent(t *testing.T) {
 	var last int64
 	for range 100 {
 		rev := w.put("n"+strconv.FormatInt(last, 10), 0)
-		if at, caught := x.Caught(); caught && at >= rev {
-			// Then the event must have been handed out, which it was not.
+		if at, caught := x.DeliveredUpTo(); caught && at >= rev {
+			// The event must have been returned before, but was not.
 			t.Fatalf("a bookmark at %d before the event at %d", at, rev)
 		}
 		w.read(x, 1)
 		last = rev
 	}
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if at, caught := x.Caught(); !caught || at < last {
+	if at, caught := x.DeliveredUpTo(); !caught || at < last {
 		t.Errorf("caught up at %d (%v), last event at %d", at, caught, last)
 	}
 }
@@ -366,7 +370,7 @@ func TestBookmarkIsNeverAheadOfAnEvent(t *testing.T) {
 func TestWaitForTheFuture(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()
-	// A write elsewhere moves the store on; the cache learns that it has missed nothing.
+	// A write with another prefix raises the revision of the store; progress brings the cache to it.
 	rev, err := w.store.Commit(t.Context(), kv.Write{Key: "/registry/other/x", Value: []byte("1")})
 	if err != nil {
 		t.Fatal(err)

@@ -13,81 +13,84 @@ import (
 type Entry struct {
 	Key string
 	Rev int64
-	// held is the object, or a *packed one.
+	// held is the object itself, or a *packed.
 	held kind.Object
 	size int // in the store
 }
 
-// NewEntry makes an entry of an object that is not in a cache.
+// NewEntry returns an entry for an object that does not come from a cache.
 func NewEntry(key string, object kind.Object, rev int64) *Entry {
 	return &Entry{Key: key, held: object, Rev: rev}
 }
 
-// Object is the whole object. It is decoded first if the cache holds objects of its resource encoded, so whoever looks at many and needs only
-// what is in outlines asks for these.
+// Object returns the whole object. If the cache keeps objects of the resource encoded, the object is decoded first;
+// callers that look at many objects should use Outline if that is enough.
 func (e *Entry) Object() kind.Object {
-	if p, ok := e.held.(*packed); ok {
+	if p, ok := e.held.(*encodedObject); ok {
 		return p.whole(e)
 	}
 	return e.held
 }
 
-// Outline is the object without its large parts, if its resource has such; otherwise it is the whole object. It costs nothing.
+// Outline returns the object without its large parts if the cache keeps outlines, otherwise the whole object. It never
+// decodes.
 func (e *Entry) Outline() kind.Object {
-	if p, ok := e.held.(*packed); ok {
+	if p, ok := e.held.(*encodedObject); ok {
 		return p.Object
 	}
 	return e.held
 }
 
-// packed is an object that is held encoded beside its outline, which is the embedded Object. Only this package sees one.
-type packed struct {
+// encodedObject is an object that is kept encoded, together with its outline, which is the embedded Object. It never
+// leaves this package.
+type encodedObject struct {
 	kind.Object
 	value []byte // as stored
 	cache *Cache
-	// lent is the decoded object as long as the garbage collector has not come by, so that those who follow a change decode it once. Who
-	// has the object keeps it; nobody keeps the box that it is lent in.
-	lent weak.Pointer[box]
+	// decoded is the decoded object until the next garbage collection, so that the watchers of a change decode it once.
+	// It is a weak pointer: it does not keep the object in memory.
+	decoded weak.Pointer[objectBox]
 }
 
-// box carries an object for a weak pointer, which cannot point to an interface.
-type box struct{ object kind.Object }
+// objectBox holds an object for a weak pointer, which cannot point to an interface value.
+type objectBox struct{ object kind.Object }
 
 // whole decodes the object of an entry.
-func (p *packed) whole(e *Entry) kind.Object {
-	if b := p.lent.Value(); b != nil {
+func (p *encodedObject) whole(e *Entry) kind.Object {
+	if b := p.decoded.Value(); b != nil {
 		return b.object
 	}
 	obj, err := p.cache.Decode(kv.Pair{Key: e.Key, Value: p.value, Rev: e.Rev})
-	if err != nil { // these bytes could be decoded when the entry was made
+	if err != nil { // unexpected: the same bytes were decoded when the entry was made
 		p.cache.Log.Error("a stored object cannot be decoded any more; only its outline is served", "key", e.Key, "err", err)
 		return p.Object
 	}
 	return obj
 }
 
-// hold makes the entry of a pair and its object. The value is copied where it is kept, because it may be a part of something larger.
-func (c *Cache) hold(p kv.Pair, obj kind.Object) *Entry {
+// newEntry returns the entry of a pair with its decoded object. If the value is kept, it is copied, because it may be
+// part of a larger buffer.
+func (c *Cache) newEntry(p kv.Pair, obj kind.Object) *Entry {
 	e := &Entry{Key: p.Key, held: obj, Rev: p.Rev, size: len(p.Value)}
 	if c.Outline != nil {
-		e.held = &packed{Object: c.Outline(obj), value: bytes.Clone(p.Value), cache: c, lent: weak.Make(&box{obj})}
+		e.held = &encodedObject{Object: c.Outline(obj), value: bytes.Clone(p.Value), cache: c, decoded: weak.Make(&objectBox{obj})}
 	}
 	return e
 }
 
-// ended is the entry of the last state of an object with the revision of its end.
-func (e *Entry) ended(rev int64) *Entry {
+// deletedAt returns an entry with the last state of a deleted object and the revision of its deletion.
+func (e *Entry) deletedAt(rev int64) *Entry {
 	out := &Entry{Key: e.Key, Rev: rev}
-	if p, ok := e.held.(*packed); ok {
-		out.held = &packed{Object: ending(p.Object, rev), value: p.value, cache: p.cache}
+	if p, ok := e.held.(*encodedObject); ok {
+		out.held = &encodedObject{Object: withRevision(p.Object, rev), value: p.value, cache: p.cache}
 	} else {
-		out.held = ending(e.held, rev)
+		out.held = withRevision(e.held, rev)
 	}
 	return out
 }
 
-// ending is the last state of an object with the revision of its end.
-func ending(last kind.Object, rev int64) kind.Object {
+// withRevision returns a copy of the last state of a deleted object, with the revision of its deletion.
+func withRevision(last kind.Object, rev int64) kind.Object {
 	o := last.DeepCopyObject().(kind.Object)
 	o.SetResourceVersion(strconv.FormatInt(rev, 10))
 	return o

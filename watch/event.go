@@ -8,7 +8,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Type is what happened to an object.
+// Type is the type of an event.
 type Type uint8
 
 // The types of events.
@@ -19,7 +19,7 @@ const (
 	Bookmark
 )
 
-// String is the type's name on the wire.
+// String returns the type as watch responses have it.
 func (t Type) String() string {
 	return [...]string{"", "ADDED", "MODIFIED", "DELETED", "BOOKMARK"}[t]
 }
@@ -28,25 +28,25 @@ func (t Type) String() string {
 type Event struct {
 	Type Type
 	Rev  int64
-	// Now is the object after the change; for Deleted its last state with the revision of its end.
+	// Now is the object after the change; for Deleted, its last state with the revision of the deletion.
 	Now *Entry
-	// Prev is the object before the change, nil when there was none.
+	// Prev is the object before the change; nil if it did not exist.
 	Prev *Entry
 
-	// unreadable says why the object after the change cannot be decoded. Such a change is told to nobody.
+	// unreadable is why the object after the change cannot be decoded. Such an event is not sent to watchers.
 	unreadable error
 
-	at            time.Time
-	size          int    // of its objects in the store
-	now, previous string // index values
+	at                             time.Time
+	size                           int    // bytes of its objects in the store
+	indexValue, previousIndexValue string // values of Config.Index
 
-	// frames is read by all watchers at once and replaced, never changed, under mu.
-	frames atomic.Pointer[[]frame]
-	mu     sync.Mutex // guards changes of frames, and gone
-	gone   *Entry
+	// frames has the encodings of the event. It is read without lock; under mu it is replaced by a changed copy.
+	frames    atomic.Pointer[[]frame]
+	mu        sync.Mutex // guards changes of frames, and gone
+	withdrawn *Entry     // Prev with the revision of the event, for watchers whose selection the object leaves
 }
 
-// states are the outlines of the object before and after the change, nil where there is none.
+// states returns the outlines of the object before and after the change; nil if it did not exist or no longer exists.
 func (e *Event) states() (old, now kind.Object) {
 	if e.Prev != nil {
 		old = e.Prev.Outline()
@@ -57,15 +57,16 @@ func (e *Event) states() (old, now kind.Object) {
 	return old, now
 }
 
+// frame is an encoding of an event.
 type frame struct {
 	kind  Type
 	coder any
 	bytes []byte
 }
 
-// Encoded returns the bytes of the event as a watcher with the given coder sees it. The first one to
-// ask makes them for all. coder must be comparable; as is what the event looks like to the watcher.
-func (e *Event) Encoded(as Type, coder any, make func(Type, kind.Object) ([]byte, error)) ([]byte, error) {
+// Encoded returns the event as type as, encoded by encode. The result is kept, so that an event is encoded once for all
+// watchers with the same type and coder; coder must be comparable and identify the encoding.
+func (e *Event) Encoded(as Type, coder any, encode func(Type, kind.Object) ([]byte, error)) ([]byte, error) {
 	if b, ok := e.encoded(as, coder); ok {
 		return b, nil
 	}
@@ -74,7 +75,7 @@ func (e *Event) Encoded(as Type, coder any, make func(Type, kind.Object) ([]byte
 	if b, ok := e.encoded(as, coder); ok {
 		return b, nil
 	}
-	b, err := make(as, e.object(as))
+	b, err := encode(as, e.object(as))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func (e *Event) Encoded(as Type, coder any, make func(Type, kind.Object) ([]byte
 	return b, nil
 }
 
-// encoded finds bytes that were made before.
+// encoded returns an encoding that was made before.
 func (e *Event) encoded(as Type, coder any) ([]byte, bool) {
 	have := e.frames.Load()
 	if have == nil {
@@ -100,8 +101,8 @@ func (e *Event) encoded(as Type, coder any) ([]byte, bool) {
 	return nil, false
 }
 
-// Object is the object of the event as a watcher sees it: when an object leaves the watcher's selection,
-// its previous state with the revision of the change.
+// Object returns the object of the event for a watcher that sees it as type as: if the object leaves the watcher's
+// selection, its previous state with the revision of the change.
 func (e *Event) Object(as Type) kind.Object {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -112,36 +113,37 @@ func (e *Event) object(as Type) kind.Object {
 	if as != Deleted || e.Type == Deleted {
 		return e.Now.Object()
 	}
-	if e.gone == nil {
-		e.gone = e.Prev.ended(e.Rev)
+	if e.withdrawn == nil {
+		e.withdrawn = e.Prev.deletedAt(e.Rev)
 	}
-	return e.gone.Object()
+	return e.withdrawn.Object()
 }
 
-// forget frees the encodings; who still needs one makes it again.
-func (e *Event) forget() {
+// dropEncodings frees the encodings. A watcher that still needs one encodes the event again.
+func (e *Event) dropEncodings() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.frames.Store(nil)
-	e.gone = nil
+	e.withdrawn = nil
 }
 
-// history keeps the recent events, oldest first, for watchers that start in the past.
+// history has the recent events, oldest first, for watchers that start at a past revision.
 type history struct {
 	events []*Event
-	bytes  int // what the objects of the events take in the store
-	// floor is the revision after which nothing is missing.
+	bytes  int // bytes of the objects of the events in the store
+	// floor is the revision after which all events are in the history.
 	floor int64
 }
 
-// The history keeps events for a while, and never more than a bound.
+// The history keeps events for historyAge, between historyMin and historyMax of them, and about historyBytes.
 const (
 	historyAge = 5 * time.Minute
 	historyMax = 16384
 	historyMin = 256
-	// An object in memory takes about four times as much as in the store. Who wants more of the past asks the store.
+	// An object takes about four times as much memory as in the store. Watchers that start before the history read from
+	// the store.
 	historyBytes = 2 << 20
-	// framesKept is the number of events that still carry their encodings for watchers that lag a little.
+	// framesKept is the number of recent events that keep their encodings, for watchers that lag a little.
 	framesKept = 64
 )
 
@@ -150,14 +152,15 @@ func (h *history) add(ev *Event) {
 	h.events = append(h.events, ev)
 	h.bytes += ev.size
 	if n := len(h.events) - framesKept; n > 0 {
-		h.events[n-1].forget()
+		h.events[n-1].dropEncodings()
 	}
 	drop := 0
-	for drop < len(h.events)-historyMin && (len(h.events)-drop > historyMax || h.bytes > historyBytes || ev.at.Sub(h.events[drop].at) > historyAge) {
+	for drop < len(h.events)-historyMin &&
+		(len(h.events)-drop > historyMax || h.bytes > historyBytes || ev.at.Sub(h.events[drop].at) > historyAge) {
 		h.bytes -= h.events[drop].size
 		drop++
 	}
-	// Events of one revision stay together, so that the floor is never in their midst.
+	// Events of one revision are dropped together, because the floor is a revision.
 	for drop > 0 && drop < len(h.events) && h.events[drop].Rev == h.events[drop-1].Rev {
 		drop--
 		h.bytes += h.events[drop].size
@@ -169,13 +172,13 @@ func (h *history) add(ev *Event) {
 	clear(h.events[:drop])
 	rest := h.events[drop:]
 	if drop > len(rest) {
-		// Most of the memory is in front of what is left. Otherwise it goes when the next events need more.
+		// Most of the array is unused now. Otherwise it is freed when append allocates a larger one.
 		rest = append(make([]*Event, 0, 2*len(rest)), rest...)
 	}
 	h.events = rest
 }
 
-// after returns the events after a revision; ok is false when some of them are no longer kept.
+// after returns the events after a revision; ok is false if some of them were dropped.
 func (h *history) after(rev int64) (events []*Event, ok bool) {
 	if rev < h.floor {
 		return nil, false

@@ -1,6 +1,6 @@
 package watch
 
-// Offers counts the offers that wait.
+// Offers returns the number of open offers.
 func Offers(c *Cache) int {
 	c.offers.mu.Lock()
 	defer c.offers.mu.Unlock()

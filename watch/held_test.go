@@ -17,7 +17,7 @@ import (
 	"proa.dev/watch"
 )
 
-// encoded is a world whose cache holds ConfigMaps encoded, beside outlines without data, and counts how often it decodes one.
+// encoded is a world whose cache keeps ConfigMaps encoded, with outlines without data, and counts how often it decodes.
 type encoded struct {
 	*world
 	decoded atomic.Int64
@@ -40,7 +40,7 @@ func (w *encoded) cache() *watch.Cache {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.Run(ctx) })
 	w.Cleanup(func() { stop(); wg.Wait() })
-	if err := c.Fresh(ctx); err != nil {
+	if err := c.WaitUntilFresh(ctx); err != nil {
 		w.Fatal(err)
 	}
 	return c
@@ -50,7 +50,8 @@ func (w *encoded) write(name, data string, rev int64) int64 {
 	w.Helper()
 	o := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"is": data}}, Data: map[string]string{"data": data},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"is": data}},
+		Data:       map[string]string{"data": data},
 	}
 	b, err := w.codec.Store(w.def, o)
 	if err != nil {
@@ -63,14 +64,14 @@ func (w *encoded) write(name, data string, rev int64) int64 {
 	return at
 }
 
-// forget has the garbage collector take what nobody holds.
+// forget runs the garbage collector, so that weak pointers are cleared.
 func forget() {
 	runtime.GC()
 	runtime.GC()
 }
 
-// TestHeldEncoded: a cache with outlines holds no decoded object that nobody uses. Lists, selections and indexes see outlines and decode
-// nothing; who reads an object gets it as it was stored, at its revision.
+// TestHeldEncoded checks that a cache with outlines keeps no decoded objects. Lists, selections and indexes use
+// outlines and decode nothing; reading an object returns it as it was stored, with its revision.
 func TestHeldEncoded(t *testing.T) {
 	w := &encoded{world: newWorld(t)}
 	at := w.write("a", "one", 0)
@@ -91,7 +92,8 @@ func TestHeldEncoded(t *testing.T) {
 	if n := w.decoded.Load(); n != loaded {
 		t.Errorf("a list and an index decoded %d objects", n-loaded)
 	}
-	if o := e.Object().(*corev1.ConfigMap); o.Data["data"] != "one" || o.ResourceVersion != strconv.FormatInt(at, 10) || o.Labels["is"] != "one" {
+	if o := e.Object().(*corev1.ConfigMap); o.Data["data"] != "one" || o.ResourceVersion != strconv.FormatInt(at, 10) ||
+		o.Labels["is"] != "one" {
 		t.Errorf("the object is %v", o)
 	}
 	if n := w.decoded.Load(); n != loaded+1 {
@@ -99,8 +101,8 @@ func TestHeldEncoded(t *testing.T) {
 	}
 }
 
-// TestEventsOfHeldEncoded: watchers get whole objects, also the last state of one that is gone or leaves a selection, and of the past. What
-// decides about an event sees outlines.
+// TestEventsOfHeldEncoded checks that watchers get whole objects, including the last state of a deleted object or one
+// that leaves a selection, and past states. Selections see outlines.
 func TestEventsOfHeldEncoded(t *testing.T) {
 	w := &encoded{world: newWorld(t)}
 	c := w.cache()
@@ -143,7 +145,7 @@ func TestEventsOfHeldEncoded(t *testing.T) {
 	w.same(w.contents(stored, len(want)), want)
 }
 
-// contents are the next events with the data of their objects.
+// contents returns the next events with the data of their objects.
 func (w *encoded) contents(x *watch.Watcher, n int) (got []string) {
 	w.Helper()
 	for len(got) < n {
@@ -159,12 +161,13 @@ func (w *encoded) contents(x *watch.Watcher, n int) (got []string) {
 	return got
 }
 
-// TestOfferIsNotKept: the object that a writer offers is shared with those who follow the change, and not kept for longer.
+// TestOfferIsNotKept checks that an offered object is shared with the watchers of the change, and not kept longer.
 func TestOfferIsNotKept(t *testing.T) {
 	w := &encoded{world: newWorld(t)}
 	c := w.cache()
-	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
-		Data: map[string]string{"data": "offered"}}
+	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Data:       map[string]string{"data": "offered"}}
 	value, err := w.codec.Store(w.def, o)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// TestFullHistory: a full history takes events without copying all it has, and keeps the newest.
+// TestFullHistory checks that events are added to a full history without copying it, and that the newest are kept.
 func TestFullHistory(t *testing.T) {
 	var h history
 	rev := int64(0)
@@ -43,7 +43,7 @@ func TestFullHistory(t *testing.T) {
 	}
 }
 
-// TestLargeObjects: of large objects the history keeps fewer events.
+// TestLargeObjects checks that the history keeps fewer events of large objects.
 func TestLargeObjects(t *testing.T) {
 	var h history
 	for rev := range int64(5000) {

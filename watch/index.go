@@ -2,26 +2,26 @@ package watch
 
 import "strings"
 
-// index finds the watchers that a change may concern, so that a write costs what its watchers
-// cost. The cache's lock guards it.
-type index struct {
-	byPrefix map[string]*slot // by the selection's prefix or exact key
-	byIndex  map[string]*slot // by the selection's index value
+// watcherIndex finds the watchers that a change may concern, so that a change does not have to be matched against all
+// watchers. The lock of the cache guards it.
+type watcherIndex struct {
+	byPrefix map[string]*watcherSet // by the selection's prefix or exact key
+	byIndex  map[string]*watcherSet // by the selection's index value
 	count    int
 }
 
-// slot is a bag of watchers that can be changed in constant time.
-type slot struct{ list []*Watcher }
+// watcherSet is an unordered set of watchers with insertion and removal in constant time.
+type watcherSet struct{ list []*Watcher }
 
-func newIndex() index {
-	return index{byPrefix: map[string]*slot{}, byIndex: map[string]*slot{}}
+func newIndex() watcherIndex {
+	return watcherIndex{byPrefix: map[string]*watcherSet{}, byIndex: map[string]*watcherSet{}}
 }
 
-func (x *index) add(w *Watcher) {
+func (x *watcherIndex) add(w *Watcher) {
 	m, key := x.place(w)
 	s := m[key]
 	if s == nil {
-		s = &slot{}
+		s = &watcherSet{}
 		m[key] = s
 	}
 	w.slot, w.at = s, len(s.list)
@@ -29,15 +29,15 @@ func (x *index) add(w *Watcher) {
 	x.count++
 }
 
-// place is where a watcher stands.
-func (x *index) place(w *Watcher) (map[string]*slot, string) {
+// place returns the map and the key under which a watcher is found.
+func (x *watcherIndex) place(w *Watcher) (map[string]*watcherSet, string) {
 	if w.sel.Index != "" {
 		return x.byIndex, w.sel.Index
 	}
 	return x.byPrefix, w.sel.Prefix
 }
 
-func (x *index) remove(w *Watcher) {
+func (x *watcherIndex) remove(w *Watcher) {
 	s := w.slot
 	if s == nil {
 		return
@@ -55,47 +55,47 @@ func (x *index) remove(w *Watcher) {
 	}
 }
 
-func (x *index) dispatch(ev *Event) {
+func (x *watcherIndex) dispatch(ev *Event) {
 	if x.count == 0 {
 		return
 	}
-	// A key belongs to as many prefixes as it has path elements: the resource, the namespace, itself.
+	// A key is found under each of its prefixes that end with a slash (the resource, the namespace), and under itself.
 	key := ev.Now.Key
 	for i := 1; i < len(key); i++ {
 		if n := strings.IndexByte(key[i:], '/'); n >= 0 {
 			i += n
-			x.byPrefix[key[:i+1]].offer(ev)
+			x.byPrefix[key[:i+1]].dispatch(ev)
 		} else {
 			break
 		}
 	}
-	x.byPrefix[key].offer(ev)
+	x.byPrefix[key].dispatch(ev)
 	if len(x.byIndex) == 0 {
 		return
 	}
-	x.byIndex[ev.now].offer(ev)
-	if ev.Prev != nil && ev.previous != ev.now {
-		x.byIndex[ev.previous].offer(ev)
+	x.byIndex[ev.indexValue].dispatch(ev)
+	if ev.Prev != nil && ev.previousIndexValue != ev.indexValue {
+		x.byIndex[ev.previousIndexValue].dispatch(ev)
 	}
 }
 
-func (s *slot) offer(ev *Event) {
+func (s *watcherSet) dispatch(ev *Event) {
 	if s == nil {
 		return
 	}
 	for _, w := range s.list {
-		if ev.Rev <= w.after { // the watcher began ahead of the cache, and has it
+		if ev.Rev <= w.after { // the watcher began ahead of the cache and has already seen the event
 			continue
 		}
-		if as := w.sel.see(ev); as != 0 {
+		if as := w.sel.typeOf(ev); as != 0 {
 			w.push(as, ev)
 		}
 	}
 }
 
 // endAll ends all watchers.
-func (x *index) endAll(why error) {
-	for _, m := range []map[string]*slot{x.byPrefix, x.byIndex} {
+func (x *watcherIndex) endAll(why error) {
+	for _, m := range []map[string]*watcherSet{x.byPrefix, x.byIndex} {
 		for _, s := range m {
 			for _, w := range s.list {
 				w.slot = nil

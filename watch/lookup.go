@@ -7,13 +7,13 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// lookup finds entries by a value of their object. The cache's lock guards it.
-type lookup struct {
+// objectIndex is an index of entries by a value of their objects. The lock of the cache guards it.
+type objectIndex struct {
 	of      func(kind.Object) []string
 	entries map[string]map[string]*Entry // by value, then by key
 }
 
-func (l *lookup) put(e *Entry) {
+func (l *objectIndex) add(e *Entry) {
 	for _, v := range l.of(e.Outline()) {
 		m := l.entries[v]
 		if m == nil {
@@ -24,8 +24,8 @@ func (l *lookup) put(e *Entry) {
 	}
 }
 
-// drop forgets an entry under the values it had.
-func (l *lookup) drop(e *Entry) {
+// remove removes an entry from the index.
+func (l *objectIndex) remove(e *Entry) {
 	for _, v := range l.of(e.Outline()) {
 		m := l.entries[v]
 		if delete(m, e.Key); len(m) == 0 {
@@ -34,15 +34,16 @@ func (l *lookup) drop(e *Entry) {
 	}
 }
 
-// By returns the entries that have a value in the named index, in key order. The first use makes the index.
+// By returns the entries that have a value in the named index, in the order of their keys. The first call for a name
+// builds the index.
 func (c *Cache) By(name string, of func(kind.Object) []string, value string) []*Entry {
 	c.mu.RLock()
-	l := c.lookups[name]
+	l := c.indexes[name]
 	if l == nil {
 		c.mu.RUnlock()
-		c.addLookup(name, of)
+		c.addIndex(name, of)
 		c.mu.RLock()
-		l = c.lookups[name]
+		l = c.indexes[name]
 	}
 	m := l.entries[value]
 	out := make([]*Entry, 0, len(m))
@@ -54,25 +55,25 @@ func (c *Cache) By(name string, of func(kind.Object) []string, value string) []*
 	return out
 }
 
-func (c *Cache) addLookup(name string, of func(kind.Object) []string) {
+func (c *Cache) addIndex(name string, of func(kind.Object) []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lookups[name] != nil {
+	if c.indexes[name] != nil {
 		return
 	}
-	if c.lookups == nil {
-		c.lookups = map[string]*lookup{}
+	if c.indexes == nil {
+		c.indexes = map[string]*objectIndex{}
 	}
-	l := &lookup{of: of}
-	c.lookups[name] = l
-	c.refill(l)
+	l := &objectIndex{of: of}
+	c.indexes[name] = l
+	c.rebuildIndex(l)
 }
 
-// refill makes an index from the whole tree.
-func (c *Cache) refill(l *lookup) {
+// rebuildIndex rebuilds an index from the tree.
+func (c *Cache) rebuildIndex(l *objectIndex) {
 	l.entries = map[string]map[string]*Entry{}
 	c.tree.Ascend(func(e *Entry) bool {
-		l.put(e)
+		l.add(e)
 		return true
 	})
 }

@@ -9,15 +9,15 @@ import (
 	"proa.dev/kv"
 )
 
-// maxOffers bounds the objects that wait for their change. Beyond it changes are decoded as if nobody had offered anything.
+// maxOffers bounds the number of open offers. Further offers are ignored, and their changes are decoded.
 const maxOffers = 1024
 
-// Offer is an object that somebody is about to store, decoded from the very bytes that are stored. When the change comes back
-// from the store, the cache takes the object instead of decoding those bytes once more.
+// Offer is a decoded object that its writer is about to store, with the encoded bytes. When the watch delivers the
+// change, the cache uses the object instead of decoding the same bytes again.
 //
-// The order of changes is still that of the store's watch alone: an offer means nothing until a change with its key and its
-// bytes arrives, and it stands for one revision. Whoever comes first, the cache or the writer, gives the object that
-// revision; from then on it is shared and read-only.
+// An offer does not change the order of changes: it has no effect until the watch delivers a change with the same key
+// and bytes, and it is used for one revision only. The cache or the writer, whichever is first, sets the revision of
+// the object; from then on the object is shared and read-only.
 type Offer struct {
 	cache *Cache
 	key   string
@@ -25,11 +25,11 @@ type Offer struct {
 
 	mu     sync.Mutex // guards what follows
 	object kind.Object
-	rev    int64 // 0 until the object has one
+	rev    int64 // 0 until it is set
 }
 
-// NewOffer offers the object of a value to a cache; nil for one that has not been started. The object belongs to the
-// offer from now on.
+// NewOffer offers the object of a value to a cache, which is nil if it has not been started. The caller must not change
+// the object afterwards.
 func NewOffer(c *Cache, key string, value []byte, object kind.Object) *Offer {
 	o := &Offer{cache: c, key: key, value: value, object: object}
 	if c != nil {
@@ -38,11 +38,11 @@ func NewOffer(c *Cache, key string, value []byte, object kind.Object) *Offer {
 	return o
 }
 
-// At returns the object with the revision at which its writer has stored it. It is false when the cache has met the same
-// bytes at another revision: then the object is that of the other change.
+// At returns the object with the revision at which its writer has stored it. It returns false if the cache has used the
+// object for a change with the same bytes at another revision.
 func (o *Offer) At(rev int64) (kind.Object, bool) {
 	if o.cache != nil && o.cache.rev.Load() >= rev {
-		o.Withdraw() // the cache has been there
+		o.Withdraw() // the cache has already applied the change
 	}
 	return o.at(rev)
 }
@@ -57,14 +57,14 @@ func (o *Offer) at(rev int64) (kind.Object, bool) {
 	return o.object, o.rev == rev
 }
 
-// Withdraw ends an offer whose object was not stored.
+// Withdraw removes an offer whose object was not stored.
 func (o *Offer) Withdraw() {
 	if o.cache != nil {
 		o.cache.offers.drop(o)
 	}
 }
 
-// offers are those that the cache has not taken yet, the latest of each key.
+// offers has the latest unused offer of each key.
 type offers struct {
 	mu   sync.Mutex // guards open
 	open map[string]*Offer
@@ -89,7 +89,7 @@ func (s *offers) drop(o *Offer) {
 	}
 }
 
-// take finds the object of a pair that the store's watch has brought.
+// take returns the object that was offered for a pair, with the revision of the pair, and removes the offer.
 func (s *offers) take(p kv.Pair) (kind.Object, bool) {
 	s.mu.Lock()
 	o := s.open[p.Key]

@@ -13,7 +13,7 @@ import (
 	"proa.dev/watch"
 )
 
-// value is a ConfigMap with a word in it, as it is stored and as it is read.
+// value returns a ConfigMap with a word in it, encoded and decoded.
 func (w *world) value(name, word string) ([]byte, kind.Object) {
 	w.Helper()
 	o := &corev1.ConfigMap{
@@ -51,7 +51,7 @@ func (w *world) commit(c *watch.Cache, name string, value []byte, rev int64) (in
 
 func word(o kind.Object) string { return o.(*corev1.ConfigMap).Data["word"] }
 
-// TestOfferIsTaken: the object of an offer becomes that of the cache when, and only when, its bytes come back.
+// TestOfferIsTaken checks that the cache uses an offered object if and only if the watch delivers its bytes.
 func TestOfferIsTaken(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()
@@ -67,7 +67,7 @@ func TestOfferIsTaken(t *testing.T) {
 		t.Errorf("the writer got %v, %v", mine, ok)
 	}
 
-	// Somebody else writes other bytes before ours: they are decoded, and the offer stays for its own.
+	// Another client writes other bytes first: they are decoded, and the offer stays open.
 	ours, late := w.value("a", "ours")
 	offer = watch.NewOffer(c, key, ours, late)
 	theirs, _ := w.value("a", "theirs")
@@ -84,7 +84,8 @@ func TestOfferIsTaken(t *testing.T) {
 	}
 }
 
-// TestOfferAtAnotherRevision: the same bytes written by somebody else take the offer; its maker is told to look for itself.
+// TestOfferAtAnotherRevision checks that the same bytes written by another client use up the offer, and that At then
+// returns false.
 func TestOfferAtAnotherRevision(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()
@@ -106,7 +107,7 @@ func TestOfferAtAnotherRevision(t *testing.T) {
 	}
 }
 
-// TestOfferWithdrawn: what was not stored is not taken, not even by the same bytes.
+// TestOfferWithdrawn checks that a withdrawn offer is not used, even for the same bytes.
 func TestOfferWithdrawn(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()
@@ -115,7 +116,7 @@ func TestOfferWithdrawn(t *testing.T) {
 	if _, got := w.commit(c, "a", b, 0); got == obj {
 		t.Error("an offer that was withdrawn was taken")
 	}
-	// Without a cache an offer is only an object.
+	// An offer without cache just has an object.
 	alone := watch.NewOffer(nil, "k", b, obj)
 	if mine, ok := alone.At(7); !ok || mine.GetResourceVersion() != "7" {
 		t.Errorf("got %v, %v", mine, ok)
@@ -123,7 +124,7 @@ func TestOfferWithdrawn(t *testing.T) {
 	alone.Withdraw()
 }
 
-// TestOffersAreBounded: offers that nobody stores do not pile up, and a cache that has too many goes on by itself.
+// TestOffersAreBounded checks that the number of open offers is bounded, and that the cache works without further ones.
 func TestOffersAreBounded(t *testing.T) {
 	w := newWorld(t)
 	c := w.cache()

@@ -14,7 +14,7 @@ import (
 	"proa.dev/watch"
 )
 
-// breaking is a store whose first watch ends with an error when it is told to.
+// breaking is a store whose first watch can be made to fail.
 type breaking struct {
 	watch.Source
 	once  sync.Once
@@ -36,7 +36,8 @@ func (b *breaking) Watch(ctx context.Context, prefix string, after int64) iter.S
 	}
 }
 
-// TestQuietCacheAfterFault: a cache whose watch broke and was opened again serves reads, also when none of its objects changes.
+// TestQuietCacheAfterFault checks that a cache serves reads after its watch was reopened, even if none of its objects
+// changes.
 func TestQuietCacheAfterFault(t *testing.T) {
 	for _, fault := range []error{errors.New("permission denied"), kv.ErrCompacted} {
 		w := newWorld(t)

@@ -9,21 +9,21 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TooNew is the error of a read at a revision that the cache did not reach in time.
+// TooNew is the error of a read at a revision that the cache has not reached in time.
 type TooNew struct{ Asked, Have int64 }
 
 func (e *TooNew) Error() string {
 	return fmt.Sprintf("Too large resource version: %d, current: %d", e.Asked, e.Have)
 }
 
-// patience is how long a read waits for the cache to reach a revision.
-const patience = 3 * time.Second
+// revisionTimeout is the timeout of a read that waits for the cache to reach a revision.
+const revisionTimeout = 3 * time.Second
 
-// Rev is the revision up to which the cache is complete.
+// Rev returns the revision up to which the cache is complete.
 func (c *Cache) Rev() int64 { return c.rev.Load() }
 
-// Fresh waits until the cache holds every write that was acknowledged before the call.
-func (c *Cache) Fresh(ctx context.Context) error {
+// WaitUntilFresh waits until the cache contains every write that was acknowledged before the call.
+func (c *Cache) WaitUntilFresh(ctx context.Context) error {
 	if err := c.loaded(ctx); err != nil {
 		return err
 	}
@@ -65,12 +65,12 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 	if c.reached(rev) {
 		return nil
 	}
-	wait, stop := context.WithTimeout(ctx, patience)
+	wait, stop := context.WithTimeout(ctx, revisionTimeout)
 	defer stop()
-	// The change may lie outside of the prefix: progress tells the cache that it has missed nothing. It is
-	// asked for only after a moment, because nearly always the change itself is about to arrive.
-	nudge := time.NewTimer(2 * time.Millisecond)
-	defer nudge.Stop()
+	// The revision may be a change outside of the prefix; then the watch delivers nothing until it is asked for its
+	// progress. That is done after a moment only, because nearly always the change itself is about to arrive.
+	progress := time.NewTimer(2 * time.Millisecond)
+	defer progress.Stop()
 	c.mu.Lock()
 	c.waiting++
 	defer func() {
@@ -79,7 +79,7 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 		c.mu.Unlock()
 	}()
 	for !c.reached(rev) {
-		moved, failed := c.moved, c.failed
+		moved, failed := c.advanced, c.failed
 		c.mu.Unlock()
 		if failed != nil {
 			return failed
@@ -88,11 +88,11 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 		case <-moved:
 		case <-c.ended:
 			return ErrStopped
-		case <-nudge.C:
+		case <-progress.C:
 			if err := c.Source.Progress(wait); err != nil {
 				return err
 			}
-			nudge.Reset(50 * time.Millisecond)
+			progress.Reset(50 * time.Millisecond)
 		case <-wait.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -106,7 +106,7 @@ func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
 }
 
 // reached reports whether the cache is complete up to rev, and is not about to be loaded again.
-func (c *Cache) reached(rev int64) bool { return c.rev.Load() >= rev && !c.reread.Load() }
+func (c *Cache) reached(rev int64) bool { return c.rev.Load() >= rev && !c.reloadPending.Load() }
 
 // Get returns the entry under a key.
 func (c *Cache) Get(key string) (*Entry, bool) {
@@ -115,7 +115,7 @@ func (c *Cache) Get(key string) (*Entry, bool) {
 	return c.tree.Get(&Entry{Key: key})
 }
 
-// Size is how many bytes the object under a key takes in the store at a revision, if the cache has it at that revision.
+// Size returns how many bytes an object has in the store, if the cache has the object at that revision.
 func (c *Cache) Size(key string, rev int64) (int, bool) {
 	e, ok := c.Get(key)
 	if !ok || e.Rev != rev {
@@ -124,8 +124,8 @@ func (c *Cache) Size(key string, rev int64) (int, bool) {
 	return e.size, true
 }
 
-// List returns the entries under a prefix of the cache's keys that keep accepts, in key order, and the revision they
-// are complete to. keep runs under the cache's lock: it must be quick. nil accepts all.
+// List returns the entries with a prefix that keep accepts, in the order of their keys, and the revision of the list.
+// keep is called with the lock of the cache held, so it must be fast; nil accepts all entries.
 func (c *Cache) List(prefix string, keep func(kind.Object) bool) ([]*Entry, int64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -149,7 +149,7 @@ func (c *Cache) list(prefix string, keep func(kind.Object) bool) []*Entry {
 	return out
 }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (c *Cache) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -16,21 +16,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 	"proa.dev/kv"
 	"proa.dev/store/memory"
 	"proa.dev/watch"
 )
 
-// lagging is a store whose first watch, that of the cache, delivers nothing while it is held. Other watches are not held: the store is
-// ahead of the cache.
+// lagging is a store whose first watch, that of the cache, can be stopped, so that the store is ahead of the cache.
+// Other watches are not stopped.
 type lagging struct {
 	*memory.Store
 	held    chan struct{} // has room for one; full while the watch of the cache is held
 	watches atomic.Int64
-	// reading is called with each batch of a watch that is not the cache's; nil for nobody.
+	// reading, if not nil, is called with each batch of a watch other than that of the cache.
 	reading func()
 }
 
@@ -51,7 +51,7 @@ func (s *lagging) Watch(ctx context.Context, prefix string, after int64) iter.Se
 	}
 }
 
-// behind is a cache that a test can let fall behind its store, in a bubble of synctest.
+// behind is a cache that can be made to fall behind its store, in a synctest bubble.
 type behind struct {
 	*testing.T
 	store *lagging
@@ -68,7 +68,8 @@ func newBehind(t *testing.T) *behind {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	b := &behind{T: t, store: &lagging{Store: memory.New(memory.Config{}), held: make(chan struct{}, 1)}, codec: codec.New(scheme), def: core.ConfigMaps(), revs: map[string]int64{}}
+	b := &behind{T: t, store: &lagging{Store: memory.New(memory.Config{}), held: make(chan struct{}, 1)}, codec: codec.New(scheme),
+		def: core.ConfigMaps(), revs: map[string]int64{}}
 	t.Cleanup(func() { _ = b.store.Close() })
 	return b
 }
@@ -85,7 +86,7 @@ func (b *behind) run() {
 	wg.Go(func() { b.cache.Run(ctx) })
 	b.stop = func() { stop(); wg.Wait() }
 	b.Cleanup(b.stop)
-	if err := b.cache.Fresh(ctx); err != nil {
+	if err := b.cache.WaitUntilFresh(ctx); err != nil {
 		b.Fatal(err)
 	}
 	synctest.Wait()
@@ -126,7 +127,7 @@ func (b *behind) watch(after int64) *watch.Watcher {
 	return w
 }
 
-// waiting takes all events that wait for a watcher, as texts "TYPE name@revision".
+// waiting returns all queued events of a watcher, as texts "TYPE name@revision".
 func (b *behind) waiting(w *watch.Watcher) string {
 	b.Helper()
 	synctest.Wait()
@@ -151,8 +152,9 @@ func (b *behind) expect(w *watch.Watcher, want string) {
 	}
 }
 
-// TestResumedWatchRepeatsNothing: a watch that resumes while others write gets each event once and in order, whether it has to read
-// the past from the store, which is ahead of the cache, or begins at a revision that the cache has not reached yet.
+// TestResumedWatchRepeatsNothing checks that a watch that is resumed during writes gets each event once and in order,
+// whether it reads past changes from the store, which is ahead of the cache, or starts at a revision that the cache has
+// not reached yet.
 func TestResumedWatchRepeatsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBehind(t)
@@ -166,7 +168,7 @@ func TestResumedWatchRepeatsNothing(t *testing.T) {
 		b.expect(past, before)
 		b.expect(ahead, "")
 		for name, w := range map[string]*watch.Watcher{"that read the past": past, "that began ahead of the cache": ahead} {
-			if at, caught := w.Caught(); !caught || at != fourth {
+			if at, caught := w.DeliveredUpTo(); !caught || at != fourth {
 				t.Errorf("a bookmark of the watch %s would have %d (%v), want %d", name, at, caught, fourth)
 			}
 		}
@@ -181,8 +183,8 @@ func TestResumedWatchRepeatsNothing(t *testing.T) {
 	})
 }
 
-// TestHistoryMovesOnDuringCatchUp: while a watch reads the past from the store, the cache may take so many changes that its history
-// no longer begins where the watch has got to. The watch reads on; it is not told that its revision is too old.
+// TestHistoryMovesOnDuringCatchUp checks a watch that reads past changes from the store while so many changes are made
+// that the history of the cache starts after what it has read. It continues to read, and does not fail with TooOld.
 func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBehind(t)
@@ -201,8 +203,8 @@ func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
 	})
 }
 
-// TestSlowWatcherEndsBetweenRevisions: a watcher that is ended because it lags has got all events of the last revision of which it got
-// some, so that it can resume after that revision.
+// TestSlowWatcherEndsBetweenRevisions checks that a watcher that is ended because it is slow gets all events of its
+// last revision, so that it can be resumed after that revision.
 func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBehind(t)
@@ -210,7 +212,7 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 		var slow *watch.Watcher
 		var got []watch.Item
 		b.run()
-		// The watcher takes an event while the cache is in the midst of a transaction: its selection is asked about each event.
+		// The selection is called for each event, so the watcher can read an event in the middle of a transaction.
 		sel := watch.Selection{Prefix: b.def.Prefix(), Keep: func(o kind.Object) bool {
 			if o.GetName() == "c" && slow != nil && len(got) == 0 {
 				got, _ = slow.Next(t.Context(), nil, nil)
@@ -234,8 +236,8 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 	})
 }
 
-// TestStoppedCacheEndsWatches: who waits for a cache that stops is told so at once. Watchers of a cache that stops are told that it has stopped, not that their revision is too old, and so
-// are those that begin afterwards.
+// TestStoppedCacheEndsWatches checks that waiting reads, watchers and watches that start later get ErrStopped when the
+// cache stops, not TooOld.
 func TestStoppedCacheEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBehind(t)

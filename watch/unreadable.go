@@ -11,19 +11,20 @@ import (
 // unreadable is a stored object that cannot be decoded.
 type unreadable struct {
 	err error
-	// last is its last state that could be, nil if there is none. Watchers that have seen it are told of the object's next state that can
-	// be decoded, or of its end, as if nothing had been between.
+	// last is its last state that could be decoded; nil if there is none. When the object can be decoded again or is
+	// deleted, watchers get an event with this as the previous state.
 	last *Entry
 }
 
-// lose takes an object out of the cache that cannot be decoded any more. Nobody is told that it is gone, because it is not.
-func (c *Cache) lose(ev *Event) {
+// removeUnreadable removes an object from the cache that can no longer be decoded. Watchers get no event, because the
+// object still exists.
+func (c *Cache) removeUnreadable(ev *Event) {
 	u := &unreadable{err: ev.unreadable}
 	before := c.unreadable[ev.Now.Key]
 	if old, had := c.tree.Delete(ev.Now); had {
 		u.last = old
-		for _, l := range c.lookups {
-			l.drop(old)
+		for _, l := range c.indexes {
+			l.remove(old)
 		}
 	} else if before != nil {
 		u.last = before.last
@@ -35,10 +36,11 @@ func (c *Cache) lose(ev *Event) {
 	c.unreadable[ev.Now.Key] = u
 }
 
-// found forgets that an object could not be decoded, because it has a new state or is gone, and returns the last state that watchers have
-// seen of it. When that is not known, because it could not be decoded since the cache was loaded, they may have seen one elsewhere, or before a
-// restart: then all watchers are ended, and begin anew.
-func (c *Cache) found(key string, rev int64) *Entry {
+// forgetUnreadable removes an object from the unreadable ones, because it was written or deleted, and returns the last
+// state that watchers have seen of it. If there is none, because the object was unreadable when the cache was loaded,
+// watchers may have seen a state on another server or before a restart; then all watchers are ended and have to list
+// again.
+func (c *Cache) forgetUnreadable(key string, rev int64) *Entry {
 	u := c.unreadable[key]
 	if u == nil {
 		return nil
@@ -52,14 +54,14 @@ func (c *Cache) found(key string, rev int64) *Entry {
 	return u.last
 }
 
-// logUnreadable says once of an object that it cannot be decoded.
+// logUnreadable logs that an object cannot be decoded, unless that was logged before.
 func (c *Cache) logUnreadable(err error, before *unreadable) {
 	if before == nil || before.err.Error() != err.Error() {
 		c.Log.Error("a stored object cannot be decoded; everything else is served", "prefix", c.Prefix, "err", err)
 	}
 }
 
-// Unreadable returns the error of a stored object that cannot be decoded; nil if there is no such object under the key.
+// Unreadable returns why the object under a key cannot be decoded; nil if it can, or does not exist.
 func (c *Cache) Unreadable(key string) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -81,8 +83,9 @@ func (c *Cache) UnreadableKeys(prefix string) []string {
 	return keys
 }
 
-// Retry decodes again what could not be decoded under a prefix, and returns the first error. It is for objects whose decoding needs somebody
-// else, who may be back. Watchers that have not seen such an object in any state are ended, and begin again.
+// Retry tries to decode the unreadable objects with a prefix again, and returns the first error. It is for objects
+// whose decoding needs another service, such as a conversion webhook, which may work again. Watchers are ended and have
+// to list again.
 func (c *Cache) Retry(ctx context.Context, prefix string) error {
 	for _, key := range c.UnreadableKeys(prefix) {
 		c.mu.RLock()
@@ -92,20 +95,20 @@ func (c *Cache) Retry(ctx context.Context, prefix string) error {
 		if err != nil {
 			return err
 		}
-		if u == nil || !found { // an event tells what became of it, or has told
+		if u == nil || !found { // it was written or deleted meanwhile; the watch delivers that
 			continue
 		}
 		e, err := c.entry(p)
 		if err != nil {
 			return err
 		}
-		c.recover(key, u, e)
+		c.addReadable(key, u, e)
 	}
 	return nil
 }
 
-// recover puts an object into the cache that can be decoded now. If there was a change in between, that counts.
-func (c *Cache) recover(key string, u *unreadable, e *Entry) {
+// addReadable adds an object to the cache that can be decoded now, unless it was changed meanwhile.
+func (c *Cache) addReadable(key string, u *unreadable, e *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.unreadable[key] != u || e.Rev > c.rev.Load() {
@@ -113,19 +116,19 @@ func (c *Cache) recover(key string, u *unreadable, e *Entry) {
 	}
 	delete(c.unreadable, key)
 	c.tree.ReplaceOrInsert(e)
-	for _, l := range c.lookups {
-		l.put(e)
+	for _, l := range c.indexes {
+		l.add(e)
 	}
 	c.changes.Add(1)
 	c.history = history{floor: c.rev.Load()}
 	c.watchers.endAll(ErrReloaded)
 }
 
-// errReread ends the filling of a cache that shall be loaded again.
+// errReread ends the watch of a cache that is to be loaded again.
 var errReread = errors.New("the stored objects are read again")
 
-// Reread loads a cache again that has objects which could not be decoded, because now they may be: there are other keys. Watchers are ended
-// and begin again.
+// Reread loads the cache again if it has unreadable objects. It is called when the encryption keys have changed, so
+// that these objects may be readable now. Watchers are ended and have to list again.
 func (c *Cache) Reread() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +137,8 @@ func (c *Cache) Reread() {
 	}
 }
 
-// Reload loads a cache again because its objects are decoded in another way now. Watchers are ended and begin again.
+// Reload loads the cache again because its objects are decoded differently now. Watchers are ended and have to list
+// again.
 func (c *Cache) Reload() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,8 +147,8 @@ func (c *Cache) Reload() {
 
 func (c *Cache) reload() {
 	if c.stopFill == nil {
-		return // what is decoded is decoded in the new way
+		return // nothing has been loaded yet
 	}
-	c.reread.Store(true)
+	c.reloadPending.Store(true)
 	c.stopFill(errReread)
 }

@@ -15,8 +15,8 @@ import (
 	"proa.dev/watch"
 )
 
-// TestUndecodableObjectIsNotGone: watchers are told neither that an object which cannot be decoded any more has changed nor that it is gone; they
-// are told of its next good state, or of its end. So are those that resume from the past.
+// TestUndecodableObjectIsNotGone checks that watchers get no event for an object that can no longer be decoded, and get
+// its next readable state or its deletion, also if they are resumed at a past revision.
 func TestUndecodableObjectIsNotGone(t *testing.T) {
 	w := newWorld(t)
 	first := w.put("a", 0)
@@ -37,7 +37,7 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 	}
 	brokenA := write("a", []byte("damaged"), first)
 	brokenB := write("b", []byte("damaged"), rev)
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	key := w.def.Key("ns", "a")
@@ -52,7 +52,7 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 	}
 	again := w.put("a", brokenA)
 	write("b", nil, brokenB)
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c.Unreadable(key) != nil || len(c.UnreadableKeys("")) != 0 {
@@ -62,7 +62,7 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 	if got := told(t, live, 2); got != want {
 		t.Errorf("a watcher is told %q, want %q", got, want)
 	}
-	// A cache that has begun later reads the past from the store.
+	// A cache that was started later reads past changes from the store.
 	past, _, _, err := w.cache().Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, watch.Start{After: rev})
 	if err != nil {
 		t.Fatal(err)
@@ -71,14 +71,14 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 	if got := told(t, past, 2); got != want {
 		t.Errorf("a watcher of the past is told %q, want %q", got, want)
 	}
-	// Where the last good state is not known, the watcher must begin anew.
+	// If the last readable state is not known, the watcher has to start again.
 	if _, _, _, err := w.cache().Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, watch.Start{After: again - 1}); err == nil {
 		t.Error("a watcher goes on after a state that it may have seen and that is not known")
 	}
 }
 
-// TestEndOfUndecodableObjectIsNotLost: who has seen an object at another server, or before a restart, learns that it is gone, also from a cache that
-// could never decode it.
+// TestEndOfUndecodableObjectIsNotLost checks that clients that have seen an object on another server or before a
+// restart learn of its deletion from a cache that could never decode it.
 func TestEndOfUndecodableObjectIsNotLost(t *testing.T) {
 	w := newWorld(t)
 	rev := w.put("a", 0)
@@ -99,7 +99,7 @@ func TestEndOfUndecodableObjectIsNotLost(t *testing.T) {
 	if _, err := w.store.Commit(t.Context(), kv.Write{Key: w.def.Key("ns", "a"), Rev: rev}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	now := make(chan time.Time)
@@ -112,7 +112,7 @@ func TestEndOfUndecodableObjectIsNotLost(t *testing.T) {
 	}
 }
 
-// told are the next n events of a watcher, or those that come until the wait is too long.
+// told returns the next n events of a watcher, or fewer after a timeout.
 func told(t *testing.T, w *watch.Watcher, n int) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
@@ -131,7 +131,7 @@ func told(t *testing.T, w *watch.Watcher, n int) string {
 	return strings.Join(out, " ")
 }
 
-// TestRereadFindsWhatCanBeDecodedNow: an object that another key can decrypt is there again.
+// TestRereadFindsWhatCanBeDecodedNow checks that Reread finds an object that can be decrypted with a new key.
 func TestRereadFindsWhatCanBeDecodedNow(t *testing.T) {
 	w := newWorld(t)
 	w.put("a", 0)
@@ -150,7 +150,7 @@ func TestRereadFindsWhatCanBeDecodedNow(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.Run(ctx) })
 	defer func() { stop(); wg.Wait() }()
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.UnreadableKeys("")) != 1 {
@@ -166,7 +166,7 @@ func TestRereadFindsWhatCanBeDecodedNow(t *testing.T) {
 	if _, err := live.Next(t.Context(), nil, nil); err == nil {
 		t.Error("the watcher goes on")
 	}
-	if err := c.Fresh(t.Context()); err != nil {
+	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, found := c.Get(w.def.Key("ns", "a")); !found {

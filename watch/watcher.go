@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
 )
@@ -20,33 +21,35 @@ func (e *TooOld) Error() string {
 	return fmt.Sprintf("too old resource version: %d (%d)", e.Asked, e.Oldest)
 }
 
-// ErrSlow ends a watcher that does not keep up.
+// ErrSlow is the error of a watcher that was ended because it does not read its events in time.
 var ErrSlow = errors.New("the watcher does not read its events in time")
 
-// ErrReloaded ends a watcher when the cache had to be loaded anew.
+// ErrReloaded is the error of a watcher that was ended because the cache was loaded again.
 var ErrReloaded = errors.New("the cache was loaded again")
 
-// ErrStopped ends watchers, and those who wait for a revision, when the cache has stopped. Nothing is lost: the watch can go on at another server, or here after a restart.
+// ErrStopped is the error of watchers and of waiting reads when the cache has stopped. The watch can be resumed at
+// another server, or after a restart.
 var ErrStopped = errors.New("the cache has stopped")
 
 const (
-	// queueMax bounds the events that wait for one watcher, besides those with which it begins.
+	// queueMax bounds the events that are queued for one watcher, besides those it starts with.
 	queueMax = 8192
-	// catchUpMax bounds the objects, in bytes of the store, that a watcher gets from the past when it begins.
+	// catchUpMax bounds the bytes of past changes that are read from the store for a watcher that starts at a past
+	// revision.
 	catchUpMax = 32 << 20
 )
 
-// Selection says which objects a watcher wants.
+// Selection selects the objects and changes that a watcher gets.
 type Selection struct {
-	// Prefix selects by key: the resource's prefix, a namespace's, or with Exact one object's key.
+	// Prefix selects by key: the prefix of the resource or of a namespace, or with Exact the key of one object.
 	Prefix string
 	Exact  bool
-	// Index selects objects whose index value is this; empty for any.
+	// Index selects the objects with this value of Config.Index; empty for any.
 	Index string
-	// Keep selects by the object itself; nil accepts all. It must be quick and must not block.
+	// Keep selects by the object itself; nil accepts all. It must be fast and must not block.
 	Keep func(kind.Object) bool
-	// When selects by the change: old is nil for a new object, now for a deleted one; nil accepts all. The present with which a
-	// watch may begin is not asked about. It must be quick and must not block.
+	// When selects by the change: old is nil for a new object, now for a deleted one. It is not called for the present
+	// objects that a watch may start with. nil accepts all. It must be fast and must not block.
 	When func(old, now kind.Object) bool
 }
 
@@ -64,8 +67,9 @@ func (s *Selection) accepts(e *Entry) bool {
 	return s.Keep == nil || s.Keep(e.Outline())
 }
 
-// see says what an event looks like through the selection; 0 when it cannot be seen.
-func (s *Selection) see(ev *Event) Type {
+// typeOf returns the type that an event has for a watcher with this selection: an object that begins to match is Added,
+// one that no longer matches is Deleted. It returns 0 if the watcher does not get the event.
+func (s *Selection) typeOf(ev *Event) Type {
 	now, was := ev.Type != Deleted && s.accepts(ev.Now), s.accepts(ev.Prev)
 	switch {
 	case (now || was) && s.When != nil && !s.When(ev.states()):
@@ -79,66 +83,66 @@ func (s *Selection) see(ev *Event) Type {
 	return 0
 }
 
-// Item is an event as one watcher sees it.
+// Item is an event with the type that it has for one watcher.
 type Item struct {
 	As    Type
 	Event *Event
 }
 
-// Watcher receives the events of one selection, each once, in the order of revisions. One goroutine calls Next.
+// Watcher receives the events of one selection, each once, in the order of revisions. Next must be called by one
+// goroutine only.
 type Watcher struct {
 	cache *Cache
 	sel   Selection
-	// after is the revision up to which the watcher had everything when it began. It may be ahead of the cache, which must not
-	// deliver up to there again when it gets there. It does not change once the cache knows the watcher.
+	// after is the revision up to which the watcher had all events when it started. It may be ahead of the cache, which
+	// then must not deliver the events up to there again. It does not change after the watcher was added to the cache.
 	after int64
-	slot  *slot
+	slot  *watcherSet
 	at    int // position in slot
 
-	mu     sync.Mutex // guards what follows
-	queue  []Item
-	room   int   // how many events may wait
-	handed int64 // the revision of the last event that Next returned
-	err    error
-	bell   chan struct{}
+	mu           sync.Mutex // guards what follows
+	queue        []Item
+	queueLimit   int   // how many events may be queued
+	lastReturned int64 // the revision of the last event that Next returned
+	err          error
+	ready        wait.Signal // sent when the queue or err changes
 }
 
-// Start says where a watch begins.
+// Start is where a watch starts.
 type Start struct {
-	// After is the revision after which events are wanted. It may be ahead of the cache.
+	// After is the revision after which events are delivered. It may be ahead of the cache.
 	After int64
-	// State begins with the present objects as Added events instead, complete to a revision the caller has
-	// waited for.
+	// State makes the watch start with the present objects instead.
 	State bool
 }
 
-// Watch begins a watch. With State the entries of the present are returned, complete to rev.
+// Watch starts a watch. If start.State is set, it also returns the present objects and their revision.
 func (c *Cache) Watch(ctx context.Context, sel Selection, start Start) (w *Watcher, state []*Entry, rev int64, err error) {
 	if err := c.loaded(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	w = &Watcher{cache: c, sel: sel, after: start.After, room: queueMax, bell: make(chan struct{}, 1)}
+	w = &Watcher{cache: c, sel: sel, after: start.After, queueLimit: queueMax, ready: wait.NewSignal()}
 	if start.State {
 		state, rev = c.watchState(w)
 		return w, state, rev, nil
 	}
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, revisionTimeout)
 	defer stop()
 	for {
 		oldest, resumed := c.resume(w)
 		if resumed {
 			return w, nil, w.after, nil
 		}
-		if err := w.catchUp(ctx, oldest); errors.Is(err, errPastGone) {
+		if err := w.catchUp(ctx, oldest); errors.Is(err, errCannotResume) {
 			return nil, nil, 0, &TooOld{Asked: start.After, Oldest: oldest}
 		} else if err != nil {
 			return nil, nil, 0, err
 		}
-		// The history may have lost its oldest events meanwhile. Then what is missing now is read as well.
+		// The history may have dropped events meanwhile; then the loop reads these from the store, too.
 	}
 }
 
-// watchState begins a watch of the changes to the present state, which it returns with its revision.
+// watchState adds a watcher that starts at the present state, and returns that state with its revision.
 func (c *Cache) watchState(w *Watcher) (state []*Entry, rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +155,8 @@ func (c *Cache) watchState(w *Watcher) (state []*Entry, rev int64) {
 	return state, w.after
 }
 
-// resume lets a watcher have the events after w.after, first those of the history. When the history does not reach back that far it
-// does nothing, and returns the revision after which the history has everything.
+// resume adds a watcher that gets the events after w.after, first those of the history. If the history does not reach
+// back that far, it returns false and the oldest revision that the history can resume at.
 func (c *Cache) resume(w *Watcher) (oldest int64, resumed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,17 +165,17 @@ func (c *Cache) resume(w *Watcher) (oldest int64, resumed bool) {
 		return c.history.floor, false
 	}
 	for _, ev := range recent {
-		if as := w.sel.see(ev); as != 0 {
+		if as := w.sel.typeOf(ev); as != 0 {
 			w.queue = append(w.queue, Item{as, ev})
 		}
 	}
 	w.after = max(w.after, c.rev.Load())
-	w.room += len(w.queue)
+	w.queueLimit += len(w.queue)
 	c.addWatcher(w)
 	return 0, true
 }
 
-// addWatcher lets a watcher have the events of the cache from now on. The cache's lock is held.
+// addWatcher adds a watcher to the cache, whose lock the caller holds.
 func (c *Cache) addWatcher(w *Watcher) {
 	select {
 	case <-c.ended:
@@ -190,11 +194,13 @@ func exactly(entries []*Entry, key string) []*Entry {
 	return nil
 }
 
-// errPastGone says that the store does not have all that a watcher has missed, or that it is too much to send it.
-var errPastGone = errors.New("the past is not kept")
+// errCannotResume is the error of a watch that cannot be resumed, because the store has compacted the changes or there
+// are too many of them.
+var errCannotResume = errors.New("the past is not kept")
 
-// catchUp reads from the store what the watcher has missed after w.after, up to a revision or further, as after a restart. The store
-// is ahead of the cache, so what it tells may be ahead too.
+// catchUp reads the changes after w.after from the store, at least up to a revision. It is needed for watches that are
+// resumed after a restart of the server. The store is ahead of the cache, so w.after may be ahead of the cache
+// afterwards.
 func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 	c := w.cache
 	if err := c.Source.Progress(ctx); err != nil {
@@ -204,7 +210,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 	last := map[string]*Entry{}
 	for b, err := range c.Source.Watch(ctx, c.Prefix, w.after) {
 		if errors.Is(err, kv.ErrCompacted) || ctx.Err() != nil {
-			return errPastGone
+			return errCannotResume
 		}
 		if err != nil {
 			return err
@@ -212,29 +218,29 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 		for _, ch := range b.Changes {
 			ev, err := c.pastEvent(ch, last)
 			if err != nil {
-				return errPastGone
+				return errCannotResume
 			}
 			if ev == nil {
 				continue
 			}
-			if as := w.sel.see(ev); as != 0 {
+			if as := w.sel.typeOf(ev); as != 0 {
 				w.queue = append(w.queue, Item{as, ev})
 				size += len(ch.Value) + len(ch.Prev.Value)
 			}
 		}
 		if size > catchUpMax {
-			return errPastGone
+			return errCannotResume
 		}
 		if w.after = b.Rev; w.after >= upTo {
 			return nil
 		}
 	}
-	return errPastGone
+	return errCannotResume
 }
 
-// pastEvent decodes a change with its previous state, which the cache no longer has. A change to a state that cannot be decoded is no
-// event; last keeps the state before it for the next change of the object. It is an error when the watcher may have seen a state of
-// the object that is not known here.
+// pastEvent decodes a change and its previous state. It returns nil for a change to a state that cannot be decoded;
+// last then keeps the state before it for the next change of the object. It returns an error if the watcher may have
+// seen a state of the object that cannot be decoded now.
 func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) {
 	ev := &Event{Type: Modified, Rev: ch.Rev}
 	if ch.Prev.Rev == 0 {
@@ -249,7 +255,7 @@ func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) 
 		if ev.Prev == nil {
 			return nil, nil
 		}
-		ev.Type, ev.Now = Deleted, ev.Prev.ended(ch.Rev)
+		ev.Type, ev.Now = Deleted, ev.Prev.deletedAt(ch.Rev)
 		return ev, nil
 	}
 	now, err := c.entry(ch.Pair)
@@ -257,7 +263,7 @@ func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) 
 		if ev.Prev != nil {
 			last[ch.Key] = ev.Prev
 		}
-		return nil, nil //nolint:nilerr // it is told to nobody
+		return nil, nil //nolint:nilerr // watchers get no event for it
 	}
 	ev.Now = now
 	return ev, nil
@@ -269,29 +275,22 @@ func (w *Watcher) push(as Type, ev *Event) {
 	if w.err != nil {
 		return
 	}
-	if len(w.queue) >= w.room && ev.Rev != w.handed {
+	if len(w.queue) >= w.queueLimit && ev.Rev != w.lastReturned {
 		w.queue, w.err = w.unfinished(), ErrSlow
 	} else {
 		w.queue = append(w.queue, Item{as, ev})
 	}
-	w.ring()
+	w.ready.Send()
 }
 
-// unfinished returns the waiting events of the revision of which Next has returned others. Who resumes after that revision does not get
-// them again, so they are not dropped.
+// unfinished returns the queued events of the revision of which Next has already returned some. They must not be
+// dropped, because a client that resumes after that revision would not get them.
 func (w *Watcher) unfinished() []Item {
 	n := 0
-	for n < len(w.queue) && w.queue[n].Event.Rev == w.handed {
+	for n < len(w.queue) && w.queue[n].Event.Rev == w.lastReturned {
 		n++
 	}
 	return slices.Clone(w.queue[:n])
-}
-
-func (w *Watcher) ring() {
-	select {
-	case w.bell <- struct{}{}:
-	default:
-	}
 }
 
 func (w *Watcher) end(err error) {
@@ -300,17 +299,17 @@ func (w *Watcher) end(err error) {
 	if w.err == nil {
 		w.err = err
 	}
-	w.ring()
+	w.ready.Send()
 }
 
-// Next returns the events that wait, or blocks until there are some, the idle time passes (then it
-// returns none), or the watch ends. It reuses buf.
+// Next returns the queued events. If there are none, it blocks until there are some, until idle fires (then it returns
+// none), or until the watch ends. It reuses buf.
 func (w *Watcher) Next(ctx context.Context, idle <-chan time.Time, buf []Item) ([]Item, error) {
 	for {
 		w.mu.Lock()
 		if len(w.queue) > 0 {
 			items := append(buf[:0], w.queue...)
-			w.handed, w.room = items[len(items)-1].Event.Rev, queueMax
+			w.lastReturned, w.queueLimit = items[len(items)-1].Event.Rev, queueMax
 			clear(w.queue)
 			w.queue = w.queue[:0]
 			if cap(w.queue) > 256 {
@@ -327,16 +326,16 @@ func (w *Watcher) Next(ctx context.Context, idle <-chan time.Time, buf []Item) (
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-w.bell:
+		case <-w.ready:
 		case <-idle:
 			return nil, nil
 		}
 	}
 }
 
-// Caught returns the revision up to which everything has been handed out, and false while
-// events are still waiting. A bookmark may carry that revision.
-func (w *Watcher) Caught() (int64, bool) {
+// DeliveredUpTo returns the revision up to which Next has returned all events, and false while events are queued. A bookmark
+// may have that revision.
+func (w *Watcher) DeliveredUpTo() (int64, bool) {
 	w.cache.mu.RLock()
 	defer w.cache.mu.RUnlock()
 	w.mu.Lock()

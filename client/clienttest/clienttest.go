@@ -1,5 +1,5 @@
-// Package clienttest is what every client.Client promises, as tests: those of callers in the server's process, and those over
-// HTTPS.
+// Package clienttest is the conformance test of client.Client. The implementation in the server's process and the one
+// over HTTPS both have to pass it.
 package clienttest
 
 import (
@@ -16,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Run tests a client of an administrator. Every test works in a namespace of its own.
+// Run tests a client, which must have the permissions of an administrator. Every test works in a namespace of its own.
 func Run(t *testing.T, c client.Client) {
 	for _, test := range []struct {
 		name string
@@ -33,7 +33,7 @@ func Run(t *testing.T, c client.Client) {
 		{"events tell everything in order", (*suite).events},
 		{"a part shows its scope", (*suite).parts},
 		{"indexes follow", (*suite).indexes},
-		{"a trail says what to wait for", (*suite).trails},
+		{"a write set has the revisions to wait for", (*suite).writeSets},
 		{"readers end with their context", (*suite).endings},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,7 +74,8 @@ func (s *suite) create(o kind.Object) kind.Object {
 }
 
 func (s *suite) config(name, value string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name, Labels: map[string]string{"v": value}}, Data: map[string]string{"v": value}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name, Labels: map[string]string{"v": value}},
+		Data: map[string]string{"v": value}}
 }
 
 func (s *suite) put(name, value string) {
@@ -97,7 +98,7 @@ func (s *suite) pod(name, node string) *corev1.Pod {
 	}}
 }
 
-// account makes the account that Pods need, unless it is there.
+// account creates the service account that Pods need, unless it exists.
 func (s *suite) account() {
 	s.Helper()
 	a := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "default"}}
@@ -134,7 +135,8 @@ func (s *suite) objects() {
 	if _, err := s.c.Get(s.Context(), gr.ConfigMaps, s.ns, "b", ""); err != nil {
 		s.Errorf("after the deletion of others: %v", err)
 	}
-	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, fields.Set{"data.x": "c"}, metav1.DeleteOptions{}); !apierrors.IsBadRequest(err) {
+	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, fields.Set{"data.x": "c"},
+		metav1.DeleteOptions{}); !apierrors.IsBadRequest(err) {
 		s.Errorf("by a field that cannot be selected by: %v", err)
 	}
 	if err := s.c.DeleteAll(s.Context(), gr.ConfigMaps, s.ns, nil, metav1.DeleteOptions{}); err != nil {
@@ -155,10 +157,12 @@ func (s *suite) errors() {
 		do   func() error
 	}{
 		{"not found", apierrors.IsNotFound, func() error { _, err := s.c.Get(ctx, gr.ConfigMaps, s.ns, "x", ""); return err }},
-		{"there already", apierrors.IsAlreadyExists, func() error { _, err := s.c.Create(ctx, gr.ConfigMaps, s.config("a", "1")); return err }},
+		{"there already", apierrors.IsAlreadyExists,
+			func() error { _, err := s.c.Create(ctx, gr.ConfigMaps, s.config("a", "1")); return err }},
 		{"changed meanwhile", apierrors.IsConflict, func() error { _, err := s.c.Update(ctx, gr.ConfigMaps, old, ""); return err }},
 		{"invalid", apierrors.IsInvalid, func() error { _, err := s.c.Create(ctx, gr.ConfigMaps, s.config("A", "1")); return err }},
-		{"deleted by nobody", apierrors.IsNotFound, func() error { return s.c.Delete(ctx, gr.ConfigMaps, s.ns, "x", metav1.DeleteOptions{}) }},
+		{"deleted by nobody", apierrors.IsNotFound,
+			func() error { return s.c.Delete(ctx, gr.ConfigMaps, s.ns, "x", metav1.DeleteOptions{}) }},
 		{"another one was deleted", apierrors.IsConflict, func() error {
 			return s.c.Delete(ctx, gr.ConfigMaps, s.ns, "a", *metav1.NewPreconditionDeleteOptions("other"))
 		}},
@@ -180,7 +184,8 @@ func (s *suite) subresources() {
 	s.account()
 	s.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})
 	p := s.create(s.pod("p", "")).(*corev1.Pod)
-	b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: s.ns}}
+	b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "p"},
+		Target: corev1.ObjectReference{Kind: "Node", Name: s.ns}}
 	if out, err := s.c.Act(ctx, gr.Pods, s.ns, "p", "binding", b); err != nil || out != nil {
 		s.Errorf("bound: %v (%v)", out, err)
 	}
@@ -298,7 +303,7 @@ func (s *suite) events() {
 	}
 }
 
-// named holds that a part can be those of a name, whatever their namespace, and that others do not show in it.
+// named tests a part with the objects of one name in all namespaces.
 func (s *suite) named(name string) {
 	s.Helper()
 	v := s.view(client.Scope{Name: name})
@@ -366,7 +371,7 @@ func (s *suite) parts() {
 }
 
 func (s *suite) indexes() {
-	by := client.Index{Name: "test-v", Of: func(o kind.Object) []string {
+	by := client.Index{Name: "test-v", Values: func(o kind.Object) []string {
 		if v := o.GetLabels()["v"]; v != "" {
 			return []string{o.GetNamespace() + "/" + v}
 		}
@@ -390,16 +395,16 @@ func (s *suite) indexes() {
 	look("[] [b]")
 }
 
-func (s *suite) trails() {
+func (s *suite) writeSets() {
 	v := s.view(client.Scope{Namespace: s.ns})
-	trail := &client.Trail{}
-	ctx := client.WithTrail(s.Context(), trail)
+	writes := &client.WriteSet{}
+	ctx := client.WithWriteSet(s.Context(), writes)
 	if _, err := s.c.Create(ctx, gr.ConfigMaps, s.config("a", "1")); err != nil {
 		s.Fatal(err)
 	}
-	rev, wrote := trail.Writes()[gr.ConfigMaps]
+	rev, wrote := writes.Revisions()[gr.ConfigMaps]
 	if !wrote {
-		s.Fatal("the write left no trail")
+		s.Fatal("the write is not in the write set")
 	}
 	if err := v.Reach(ctx, rev); err != nil {
 		s.Fatal(err)
@@ -410,7 +415,7 @@ func (s *suite) trails() {
 	if err := s.c.Delete(ctx, gr.ConfigMaps, s.ns, "a", metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	if err := v.Reach(ctx, trail.Writes()[gr.ConfigMaps]); err != nil {
+	if err := v.Reach(ctx, writes.Revisions()[gr.ConfigMaps]); err != nil {
 		s.Fatal(err)
 	}
 	if _, found := v.Get(s.ns, "a"); found {

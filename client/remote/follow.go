@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,24 +12,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 )
 
-// The pauses after failures.
 const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = 5 * time.Second
-	// steady is how long a watch must last to count as one that worked.
-	steady = time.Second
+	// minBackoff and maxBackoff bound the pause before a failed watch is retried.
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// steadyAfter is how long a watch must last to count as successful, which resets the back-off.
+	steadyAfter = time.Second
 )
 
-// fetch reads the objects of the view as they are now, and the revision of that.
+// fetch lists the current objects of the view, and returns them with the revision of the list.
 func (v *view) fetch(ctx context.Context) ([]kind.Object, int64, error) {
-	ctx, stop := context.WithTimeout(ctx, within)
+	ctx, stop := context.WithTimeout(ctx, requestTimeout)
 	defer stop()
 	namespace, q := v.selection()
 	m := mediaOf(v.def.New())
-	resp, err := v.client.send(ctx, &call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m}) //nolint:bodyclose // read closes it
+	resp, err := v.client.send(ctx,
+		&call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m}) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, 0, err
 	}
@@ -50,14 +51,14 @@ func (v *view) load(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps the view up until ctx ends: by a watch, by another one from where that ended, and when the server does not
-// remember what was there, by reading everything again.
+// follow keeps the view up to date until ctx ends. When a watch ends it opens another one at the same revision; if the
+// server no longer has that revision, it lists all objects again.
 func (v *view) follow(ctx context.Context) {
-	pause := firstPause
+	backoff := wait.Backoff{First: minBackoff, Max: maxBackoff, Jitter: 0.5}
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := v.watch(ctx)
-		if gone(err) {
+		if isExpired(err) {
 			err = v.load(ctx)
 		}
 		if ctx.Err() != nil {
@@ -66,24 +67,20 @@ func (v *view) follow(ctx context.Context) {
 		if apierrors.IsForbidden(err) {
 			v.setRefused(err)
 		}
-		if err == nil || time.Since(began) > steady {
-			pause = firstPause
+		if err == nil || time.Since(began) > steadyAfter {
+			backoff.Reset()
 		}
 		if err != nil {
-			v.client.Log.DebugContext(ctx, "a watch has ended", "resource", v.def.Plural, "err", err)
+			v.client.Log.DebugContext(ctx, "watch ended", "resource", v.def.Plural, "err", err)
 		}
-		if err == nil && time.Since(began) > steady {
+		if err == nil && time.Since(began) > steadyAfter {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // G404: it spreads load
-		}
-		pause = min(2*pause, lastPause)
+		_ = backoff.Sleep(ctx)
 	}
 }
 
-// watch follows the changes from where the view is, until the server ends that.
+// watch applies the changes after the revision of the view, until the server ends the watch.
 func (v *view) watch(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -114,7 +111,7 @@ func (v *view) watch(ctx context.Context) error {
 	}
 }
 
-// setRefused tells whoever wants to know that the server forbids the watch, or allows it again, when that has changed.
+// setRefused calls Config.Refused when the server has begun to forbid the watch, or allows it again.
 func (v *view) setRefused(err error) {
 	if v.client.Refused == nil || v.scope != (client.Scope{}) || v.refused == (err != nil) {
 		return
@@ -123,7 +120,9 @@ func (v *view) setRefused(err error) {
 	v.client.Refused(v.def.Resource(), err)
 }
 
-// gone says that a watch cannot go on from where it was: the server has forgotten that, or was never there.
-func gone(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+// isExpired reports that a watch cannot resume at its revision, because the server has compacted it or has never had
+// it.
+func isExpired(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

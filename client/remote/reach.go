@@ -7,19 +7,19 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// patience is how long a change may take to arrive before the server is asked what there is.
-const patience = 50 * time.Millisecond
+// reachTimeout is how long Reach waits for a change to arrive by the watch before it lists the objects.
+const reachTimeout = 50 * time.Millisecond
 
-// Unreadable returns nothing: what the server cannot decode it says to administrators.
+// Unreadable returns nothing: the server reports objects that it cannot decode to administrators only.
 func (v *view) Unreadable(string) []string { return nil }
 
-// Reach waits until the view holds every change up to a revision; 0 stands for every write that was acknowledged before. A
-// watch tells of changes only, and seldom how far it has come. So what there is is read, and the view has reached it when it
-// holds that, or more.
+// Reach waits until the view contains every change up to a revision; 0 stands for every write that was acknowledged
+// before the call. A watch delivers changes, but only rarely a bookmark. So after a while the objects are listed, and
+// the view has reached the revision of the list as soon as it contains the same objects, or newer ones.
 func (v *view) Reach(ctx context.Context, rev int64) error {
 	if rev > 0 {
-		soon, stop := context.WithTimeout(ctx, patience)
-		err := v.wait(soon, func() bool { return v.rev >= rev })
+		short, stop := context.WithTimeout(ctx, reachTimeout)
+		err := v.waitUntil(short, func() bool { return v.rev >= rev })
 		stop()
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -29,7 +29,7 @@ func (v *view) Reach(ctx context.Context, rev int64) error {
 	if err != nil {
 		return err
 	}
-	return v.wait(ctx, func() bool {
+	return v.waitUntil(ctx, func() bool {
 		if v.rev < at && !v.holds(items, at) {
 			return false
 		}
@@ -38,7 +38,7 @@ func (v *view) Reach(ctx context.Context, rev int64) error {
 	})
 }
 
-// holds says that the view is at least as new as a state that was read.
+// holds reports whether the view is at least as new as a list of objects at a revision.
 func (v *view) holds(items []kind.Object, at int64) bool {
 	there := make(map[string]bool, len(items))
 	for _, o := range items {
@@ -56,23 +56,23 @@ func (v *view) holds(items []kind.Object, at int64) bool {
 	return whole
 }
 
-// wait waits until something is true of the view. It is asked with the lock held.
-func (v *view) wait(ctx context.Context, done func() bool) error {
+// waitUntil waits until a condition of the view holds. The condition is called with the lock held.
+func (v *view) waitUntil(ctx context.Context, done func() bool) error {
 	for {
 		v.mu.Lock()
 		if done() {
 			v.mu.Unlock()
 			return nil
 		}
-		if v.moved == nil {
-			v.moved = make(chan struct{})
+		if v.changed == nil {
+			v.changed = make(chan struct{})
 		}
-		moved := v.moved
+		changed := v.changed
 		v.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-moved:
+		case <-changed:
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package remote is hop 1 for a process that is not the server: what package client promises, over HTTPS. Views are kept up by
-// watches, everything goes over one connection, in protobuf where a kind has it.
+// Package remote implements client.Client over HTTPS, for processes other than the server's, such as agents on other
+// machines. Views are kept up to date by watches. All requests share one HTTP/2 connection, and use protobuf for kinds
+// that have it.
 package remote
 
 import (
@@ -23,47 +24,50 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 )
 
-// Config is where the server is, and who asks.
+// Config has the address of the server and the credentials of the client.
 type Config struct {
-	// URL is that of the server: https://HOST:PORT.
+	// URL is the address of the server: https://HOST:PORT.
 	URL string
-	// TLS says whom to believe and, with a certificate, who asks. It may find the certificate anew for each connection; see
-	// Renew.
+	// TLS has the certificate authorities to trust and, if there is one, the client certificate. Its callbacks may
+	// return another certificate for each connection; see Renew.
 	TLS *tls.Config
-	// Roots, if there, are the authorities to believe from each Renew on, in place of those that TLS has.
+	// Roots, if not nil, returns the certificate authorities to trust in place of those of TLS. It is called by each
+	// Renew.
 	Roots func() *x509.CertPool
-	// Token is the token of who asks, if there is no certificate; nil for none. It is asked for with every request.
+	// Token returns the bearer token of a client without certificate; nil for none. It is called for every request.
 	Token func() (string, error)
-	// Dial connects to the server; nil for any way there is.
+	// Dial connects to the server; nil for a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Transport, if there, leads to the server in place of connections of the client's own.
+	// Transport, if not nil, is used in place of connections of the client's own.
 	Transport http.RoundTripper
-	// Resources are those of the server; nil for the built-in ones.
+	// Resources are the descriptors of the server's resources; nil for the built-in ones.
 	Resources []*kind.Def
-	// MaxList bounds a list of objects; 0 for what a server of ours may send.
+	// MaxList bounds the bytes of a list response; 0 for the default.
 	MaxList int64
-	// Refused, if there, is told when the server forbids the watch that keeps the view of a whole resource up to date, and nil when it
-	// allows it again.
+	// Refused, if not nil, is called when the server forbids the watch of a whole resource, and with a nil error when
+	// it allows the watch again.
 	Refused func(on schema.GroupResource, err error)
-	// Agent is the name of the program, for the server's records.
+	// Agent is the User-Agent of the requests.
 	Agent string
-	Log   *slog.Logger
+	// Metrics counts the requests; it may be nil.
+	Metrics *Metrics
+	Log     *slog.Logger
 }
 
-// The bounds of answers: one object, and a list of them.
+// maxObject and maxList bound the bytes of a response with one object, and with a list of objects.
 const (
 	maxObject = 16 << 20
 	maxList   = 1 << 30
 )
 
-// self is the name under which this process owns fields, as the server's own loops do.
-const self = "proa"
+// fieldManager is the field manager of the writes, as for controllers in the server's process.
+const fieldManager = "proa"
 
-// Client is one identity's access to a server elsewhere.
+// Client is a client.Client of a server in another process.
 type Client struct {
 	Config
 	base  *url.URL
@@ -71,21 +75,22 @@ type Client struct {
 	defs  map[schema.GroupResource]*kind.Def
 	http  atomic.Pointer[http.Client]
 
-	life context.Context // of the views
+	life context.Context // ends the views
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	mu    sync.Mutex // guards views and what is opened
-	views map[schema.GroupResource]*opening
+	mu    sync.Mutex // guards views
+	views map[schema.GroupResource]*sharedView
 }
 
-// opening is a view of a whole resource, which all share.
-type opening struct {
+// sharedView is the view of a whole resource, which all callers share. Its lock is held while the view is opened.
+type sharedView struct {
 	sync.Mutex
 	view *view
 }
 
-// New makes a client. It connects when something is asked for; its views live until Close, or until ctx ends.
+// New returns a client. It connects with the first request; its views are kept up to date until Close, or until ctx
+// ends.
 func New(ctx context.Context, c Config) (*Client, error) {
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" {
@@ -95,8 +100,9 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Agent = cmp.Or(c.Agent, self)
-	r := &Client{Config: c, base: base, codec: codec.New(scheme), defs: map[schema.GroupResource]*kind.Def{}, views: map[schema.GroupResource]*opening{}}
+	c.Agent = cmp.Or(c.Agent, fieldManager)
+	r := &Client{Config: c, base: base, codec: codec.New(scheme), defs: map[schema.GroupResource]*kind.Def{},
+		views: map[schema.GroupResource]*sharedView{}}
 	if c.Resources == nil {
 		r.Config.Resources = kinds.All()
 	}
@@ -111,15 +117,15 @@ func New(ctx context.Context, c Config) (*Client, error) {
 	return r, nil
 }
 
-// Close ends the views and waits for that.
+// Close stops the views and waits for their goroutines.
 func (c *Client) Close() {
 	c.stop()
 	c.work.Wait()
 	c.http.Load().CloseIdleConnections()
 }
 
-// Renew makes new requests use a new connection, with the certificate and the authorities of now. Watches that are open stay on
-// the old one until the server ends them, which it does within the hour.
+// Renew makes new requests use a new connection, with the current certificate and certificate authorities. Open watches
+// stay on the old connection until the server ends them, which it does within an hour.
 func (c *Client) Renew() {
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if c.Transport != nil {
@@ -133,13 +139,13 @@ func (c *Client) Renew() {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
-	believe := c.TLS.Clone()
+	tlsConfig := c.TLS.Clone()
 	if c.Roots != nil {
-		believe.RootCAs = c.Roots()
+		tlsConfig.RootCAs = c.Roots()
 	}
 	t := &http.Transport{
-		DialContext: dial, TLSClientConfig: believe, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
-		// A server that is gone without a word is noticed.
+		DialContext: dial, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: 10 * time.Second, Protocols: protocols,
+		// Pings detect a server that has disappeared without closing the connection.
 		HTTP2:           &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		IdleConnTimeout: 2 * time.Minute, DisableCompression: true,
 	}
@@ -148,7 +154,7 @@ func (c *Client) Renew() {
 	}
 }
 
-// def finds a resource.
+// def returns the descriptor of a resource.
 func (c *Client) def(gr schema.GroupResource) (*kind.Def, error) {
 	d := c.defs[gr]
 	if d == nil {
@@ -165,8 +171,8 @@ type call struct {
 	sub             string
 	query           url.Values
 	body            []byte
-	media           codec.Media // of the body, and of the answer that is wanted
-	stream          bool        // the answer is a stream of events
+	media           codec.Media // of the request body and of the response
+	stream          bool        // the response is a stream of watch events
 }
 
 func (c *Client) url(q *call) *url.URL {
@@ -189,7 +195,7 @@ func (c *Client) url(q *call) *url.URL {
 	return u
 }
 
-// send makes a request. An answer that is no success is the error it tells.
+// send makes a request. A response that is no success is returned as the error that its Status describes.
 func (c *Client) send(ctx context.Context, q *call) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, q.method, c.url(q).String(), bytes.NewReader(q.body))
 	if err != nil {
@@ -214,34 +220,35 @@ func (c *Client) send(ctx context.Context, q *call) (*http.Response, error) {
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
+	began := time.Now()
 	resp, err := c.http.Load().Do(req)
+	c.Metrics.count(c.base.Host, q, resp, time.Since(began))
 	if err != nil {
 		return nil, err
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		defer func() { _ = resp.Body.Close() }()
-		return nil, c.refusal(resp)
+		return nil, c.statusError(resp)
 	}
 	return resp, nil
 }
 
-// errLong says that an answer is longer than it may be.
-var errLong = errors.New("the answer of the server is too long")
+var errTooLong = errors.New("the answer of the server is too long")
 
-// read reads an answer to its end.
-func read(resp *http.Response, most int64) ([]byte, error) {
+// read reads and closes the body of a response, of at most limit bytes.
+func read(resp *http.Response, limit int64) ([]byte, error) {
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
 		return nil, err
 	}
-	if int64(len(body)) > most {
-		return nil, errLong
+	if int64(len(body)) > limit {
+		return nil, errTooLong
 	}
 	return body, nil
 }
 
-// View opens the cache of a resource. All who do so share it.
+// View opens the cache of a resource, which all callers share.
 func (c *Client) View(ctx context.Context, gr schema.GroupResource) (client.View, error) {
 	def, err := c.def(gr)
 	if err != nil {
@@ -250,7 +257,7 @@ func (c *Client) View(ctx context.Context, gr schema.GroupResource) (client.View
 	c.mu.Lock()
 	o := c.views[gr]
 	if o == nil {
-		o = &opening{}
+		o = &sharedView{}
 		c.views[gr] = o
 	}
 	c.mu.Unlock()
@@ -266,7 +273,7 @@ func (c *Client) View(ctx context.Context, gr schema.GroupResource) (client.View
 	return o.view, nil
 }
 
-// Part opens a view of some objects, which lives until ctx ends.
+// Part opens a view of some objects of a resource, which is kept up to date until ctx ends.
 func (c *Client) Part(ctx context.Context, gr schema.GroupResource, scope client.Scope) (client.View, error) {
 	if scope == (client.Scope{}) {
 		return c.View(ctx, gr)
@@ -278,7 +285,8 @@ func (c *Client) Part(ctx context.Context, gr schema.GroupResource, scope client
 	return c.open(ctx, ctx, def, scope)
 }
 
-// open reads what there is, so that a refusal is told at once, and keeps it up to date for as long as life lasts.
+// open lists the objects of a view, so that the caller gets an error if that is forbidden, and keeps the view up to
+// date until life ends.
 func (c *Client) open(ctx, life context.Context, def *kind.Def, scope client.Scope) (*view, error) {
 	if err := c.life.Err(); err != nil {
 		return nil, errors.New("the client is closed")
@@ -290,7 +298,7 @@ func (c *Client) open(ctx, life context.Context, def *kind.Def, scope client.Sco
 	c.work.Go(func() {
 		life, stop := context.WithCancel(life)
 		defer stop()
-		defer context.AfterFunc(c.life, stop)() //nolint:contextcheck // the view ends with its own life and with the client
+		defer context.AfterFunc(c.life, stop)() //nolint:contextcheck // the view ends with its own context and with the client
 		v.follow(life)
 	})
 	return v, nil

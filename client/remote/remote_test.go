@@ -24,7 +24,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/clienttest"
 	"proa.dev/client/remote"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -74,7 +74,8 @@ func newBetween(t *testing.T, c *proatest.Cluster) *between {
 		t.Fatal(err)
 	}
 	b := &between{}
-	p := &httputil.ReverseProxy{Transport: &http.Transport{TLSClientConfig: trust(t, c)}, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+	p := &httputil.ReverseProxy{Transport: &http.Transport{TLSClientConfig: trust(t, c)}, FlushInterval: -1,
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.all.Add(1)
@@ -98,7 +99,8 @@ func newBetween(t *testing.T, c *proatest.Cluster) *between {
 
 func (b *between) client(t *testing.T) *remote.Client {
 	t.Helper()
-	return dial(t, remote.Config{URL: b.URL, TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: b.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}})
+	return dial(t, remote.Config{URL: b.URL,
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: b.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}})
 }
 
 func configMap(name, value string) *corev1.ConfigMap {
@@ -206,7 +208,8 @@ func TestOneConnection(t *testing.T) {
 	b := newBetween(t, c)
 	r := b.client(t)
 	for _, of := range []string{"configmaps", "secrets", "services"} {
-		if _, err := r.Part(t.Context(), gr.ConfigMaps.WithVersion("v1").GroupVersion().WithResource(of).GroupResource(), client.Scope{Namespace: "default"}); err != nil {
+		if _, err := r.Part(t.Context(), gr.ConfigMaps.WithVersion("v1").GroupVersion().WithResource(of).GroupResource(),
+			client.Scope{Namespace: "default"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +239,8 @@ func TestWhoAsks(t *testing.T) {
 	plain.Certificates = nil
 	token := out.(*authenticationv1.TokenRequest).Status.Token
 	r := dial(t, remote.Config{URL: c.Config.Host, TLS: plain, Token: func() (string, error) { return token, nil }})
-	if _, err := r.Get(t.Context(), gr.Secrets, "default", "x", ""); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "system:serviceaccount:default:somebody") {
+	if _, err := r.Get(t.Context(), gr.Secrets, "default", "x", ""); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "system:serviceaccount:default:somebody") {
 		t.Errorf("somebody who may not: %v", err)
 	}
 	if _, err := r.View(t.Context(), gr.Secrets); !apierrors.IsForbidden(err) {

@@ -12,23 +12,24 @@ import (
 	"github.com/google/btree"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 )
 
-// view is a copy of some objects of a resource, kept up by a watch.
+// view is a cache of some objects of a resource, kept up to date by a watch.
 type view struct {
 	client *Client
 	def    *kind.Def
 	scope  client.Scope
-	// refused says that the watch is forbidden; only follow uses it.
+	// refused reports that the watch is forbidden; only follow uses it.
 	refused bool
 
 	mu      sync.Mutex // guards what follows
 	objects *btree.BTreeG[entry]
-	indexes map[string]*lookup
-	rev     int64 // the view holds every change up to here
+	indexes map[string]*index
+	rev     int64 // the view contains every change up to this revision
 	readers map[*reader]bool
-	moved   chan struct{} // closed at the next change; nil when nobody waits
+	changed chan struct{} // closed at the next change; nil when nobody waits
 }
 
 type entry struct {
@@ -36,24 +37,24 @@ type entry struct {
 	object kind.Object
 }
 
-// maxWaiting is how many events may wait for a reader before they are dropped, and the reader told of a gap.
-const maxWaiting = 10000
+// maxQueued is how many events are queued for a reader. Beyond that they are dropped, and the reader gets a gap.
+const maxQueued = 10000
 
-// reader is somebody who follows the events.
+// reader is a call of Events.
 type reader struct {
 	queue []client.Event
 	gap   bool
-	ready chan struct{}
+	ready wait.Signal
 }
 
 func newView(c *Client, def *kind.Def, scope client.Scope) *view {
 	return &view{
-		client: c, def: def, scope: scope, indexes: map[string]*lookup{}, readers: map[*reader]bool{},
+		client: c, def: def, scope: scope, indexes: map[string]*index{}, readers: map[*reader]bool{},
 		objects: btree.NewG(16, func(a, b entry) bool { return a.key < b.key }),
 	}
 }
 
-// selection is the scope as a request has it.
+// selection returns the scope as the namespace and the query of a request.
 func (v *view) selection() (namespace string, q url.Values) {
 	q = url.Values{}
 	switch {
@@ -65,7 +66,7 @@ func (v *view) selection() (namespace string, q url.Values) {
 	return v.scope.Namespace, q
 }
 
-// keyOf sorts as the store's keys do.
+// keyOf returns a key that sorts as the keys of the store do.
 func keyOf(namespace, name string) string {
 	if namespace == "" {
 		return name
@@ -74,11 +75,11 @@ func keyOf(namespace, name string) string {
 }
 
 func revOf(o kind.Object) int64 {
-	rev, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64) // the server says nothing else
+	rev, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64) // the server sends nothing else
 	return rev
 }
 
-// Get finds an object.
+// Get returns an object of the view.
 func (v *view) Get(namespace, name string) (kind.Object, bool) {
 	if v.def.Scope == kind.Cluster {
 		namespace = ""
@@ -114,19 +115,19 @@ func (v *view) all() []kind.Object {
 	return out
 }
 
-// By yields what an index finds.
-func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
+// By yields the objects that have a value in an index.
+func (v *view) By(by client.Index, value string) iter.Seq[kind.Object] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	l := v.indexes[index.Name]
-	if l == nil {
-		l = &lookup{of: index.Of, keys: map[string]map[string]bool{}}
-		v.objects.Ascend(func(e entry) bool { l.add(e); return true })
-		v.indexes[index.Name] = l
+	x := v.indexes[by.Name]
+	if x == nil {
+		x = &index{of: by.Values, keys: map[string]map[string]bool{}}
+		v.objects.Ascend(func(e entry) bool { x.add(e); return true })
+		v.indexes[by.Name] = x
 	}
 	var out []kind.Object
-	keys := make([]string, 0, len(l.keys[value]))
-	for k := range l.keys[value] {
+	keys := make([]string, 0, len(x.keys[value]))
+	for k := range x.keys[value] {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys)
@@ -137,30 +138,30 @@ func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
 	return slices.Values(out)
 }
 
-// lookup finds keys by value.
-type lookup struct {
+// index finds keys of objects by a value.
+type index struct {
 	of   func(kind.Object) []string
 	keys map[string]map[string]bool
 }
 
-func (l *lookup) add(e entry) {
-	for _, value := range l.of(e.object) {
-		if l.keys[value] == nil {
-			l.keys[value] = map[string]bool{}
+func (x *index) add(e entry) {
+	for _, value := range x.of(e.object) {
+		if x.keys[value] == nil {
+			x.keys[value] = map[string]bool{}
 		}
-		l.keys[value][e.key] = true
+		x.keys[value][e.key] = true
 	}
 }
 
-func (l *lookup) remove(e entry) {
-	for _, value := range l.of(e.object) {
-		if delete(l.keys[value], e.key); len(l.keys[value]) == 0 {
-			delete(l.keys, value)
+func (x *index) remove(e entry) {
+	for _, value := range x.of(e.object) {
+		if delete(x.keys[value], e.key); len(x.keys[value]) == 0 {
+			delete(x.keys, value)
 		}
 	}
 }
 
-// apply takes over an event of the watch.
+// apply applies an event of the watch.
 func (v *view) apply(ev event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -173,12 +174,12 @@ func (v *view) apply(ev event) {
 	}
 	e := entry{keyOf(ev.object.GetNamespace(), ev.object.GetName()), ev.object}
 	old, had := v.objects.Get(e)
-	for _, l := range v.indexes {
+	for _, x := range v.indexes {
 		if had {
-			l.remove(old)
+			x.remove(old)
 		}
 		if ev.kind != "DELETED" {
-			l.add(e)
+			x.add(e)
 		}
 	}
 	out := client.Event{Object: ev.object, Rev: ev.rev, Deleted: ev.kind == "DELETED"}
@@ -198,33 +199,33 @@ func (v *view) apply(ev event) {
 	v.wake()
 }
 
-// replace takes over a whole new state. Whoever follows is told of a gap.
+// replace replaces all objects. Readers get a gap.
 func (v *view) replace(items []kind.Object, rev int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.objects.Clear(false)
-	for _, l := range v.indexes {
-		clear(l.keys)
+	for _, x := range v.indexes {
+		clear(x.keys)
 	}
 	for _, o := range items {
 		e := entry{keyOf(o.GetNamespace(), o.GetName()), o}
 		v.objects.ReplaceOrInsert(e)
-		for _, l := range v.indexes {
-			l.add(e)
+		for _, x := range v.indexes {
+			x.add(e)
 		}
 	}
 	v.rev = rev
 	for r := range v.readers {
-		r.lose()
+		r.setGap()
 	}
 	v.wake()
 }
 
-// wake lets those look again who wait for a revision.
+// wake wakes those who wait for a revision.
 func (v *view) wake() {
-	if v.moved != nil {
-		close(v.moved)
-		v.moved = nil
+	if v.changed != nil {
+		close(v.changed)
+		v.changed = nil
 	}
 }
 
@@ -232,31 +233,24 @@ func (r *reader) push(ev client.Event) {
 	if r.gap {
 		return
 	}
-	if len(r.queue) >= maxWaiting {
-		r.lose()
+	if len(r.queue) >= maxQueued {
+		r.setGap()
 		return
 	}
 	r.queue = append(r.queue, ev)
-	r.ring()
+	r.ready.Send()
 }
 
-// lose forgets what waits: the present state takes its place.
-func (r *reader) lose() {
+// setGap drops the queued events; the reader gets a gap and the present objects instead.
+func (r *reader) setGap() {
 	r.queue, r.gap = nil, true
-	r.ring()
+	r.ready.Send()
 }
 
-func (r *reader) ring() {
-	select {
-	case r.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Events yields the present and then the changes.
+// Events yields the present objects and then the changes, until ctx ends.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
-		r := &reader{ready: make(chan struct{}, 1)}
+		r := &reader{ready: wait.NewSignal()}
 		v.mu.Lock()
 		v.readers[r] = true
 		next := v.present()
@@ -282,7 +276,7 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// take is what a reader has not seen yet.
+// take returns the events that a reader has not seen yet.
 func (v *view) take(r *reader) (out []client.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -295,7 +289,7 @@ func (v *view) take(r *reader) (out []client.Event) {
 	return out
 }
 
-// present is the state as events.
+// present returns the objects of the view as events.
 func (v *view) present() []client.Event {
 	all := v.all()
 	out := make([]client.Event, len(all))

@@ -19,14 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 )
 
-// message is a kind that exists as protobuf.
+// message is an object that can be encoded as protobuf.
 type message interface{ Unmarshal([]byte) error }
 
-// mediaOf is the form in which objects of a kind travel.
+// mediaOf returns the encoding of an object in requests: protobuf if its kind has it, otherwise JSON.
 func mediaOf(o any) codec.Media {
 	if _, ok := o.(message); ok {
 		return codec.Proto
@@ -60,7 +60,7 @@ func (c *Client) decode(data []byte, m codec.Media, want schema.GroupVersionKind
 	return out, nil
 }
 
-// isStatus says that an answer is a Status, which stands for no object.
+// isStatus reports whether a response is a Status rather than an object.
 func isStatus(data []byte, m codec.Media) bool {
 	var t metav1.TypeMeta
 	if m == codec.Proto {
@@ -73,8 +73,8 @@ func isStatus(data []byte, m codec.Media) bool {
 	return json.Unmarshal(data, &t) == nil && t.Kind == "Status" && t.APIVersion == "v1"
 }
 
-// refusal is the error of an answer.
-func (c *Client) refusal(resp *http.Response) error {
+// statusError returns the error of a response that is no success.
+func (c *Client) statusError(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxObject))
 	if err != nil {
 		return fmt.Errorf("read the refusal %s of the server: %w", resp.Status, err)
@@ -86,7 +86,8 @@ func (c *Client) refusal(resp *http.Response) error {
 		}
 	}
 	after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-	return apierrors.NewGenericServerResponse(resp.StatusCode, resp.Request.Method, schema.GroupResource{}, "", string(bytes.TrimSpace(body)), after, true)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, resp.Request.Method, schema.GroupResource{}, "",
+		string(bytes.TrimSpace(body)), after, true)
 }
 
 func (c *Client) status(data []byte, m codec.Media) *metav1.Status {
@@ -97,7 +98,7 @@ func (c *Client) status(data []byte, m codec.Media) *metav1.Status {
 	return st
 }
 
-// list decodes a list of objects and the revision it is of.
+// list decodes a list, and returns its objects and its revision.
 func (c *Client) list(data []byte, m codec.Media, def *kind.Def) (items []kind.Object, rev int64, err error) {
 	var meta metav1.ListMeta
 	if m == codec.Proto {
@@ -177,14 +178,14 @@ func protoItems(data []byte, def *kind.Def) (items []kind.Object, meta metav1.Li
 	return items, meta, nil
 }
 
-// event is what a watch tells.
+// event is one event of a watch.
 type event struct {
 	kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
 	object kind.Object
 	rev    int64
 }
 
-// events reads the frames of a watch.
+// events decodes the stream of a watch.
 type events struct {
 	client *Client
 	def    *kind.Def
@@ -201,7 +202,7 @@ func (c *Client) events(body io.Reader, def *kind.Def, m codec.Media) *events {
 	return e
 }
 
-// next waits for an event. An error that the server tells in the stream is the error it stands for.
+// next waits for the next event. An ERROR event is returned as the error that its Status describes.
 func (e *events) next() (event, error) {
 	kindOf, raw, err := e.frame()
 	if err != nil {
@@ -241,7 +242,7 @@ func (e *events) frame() (kindOf string, raw []byte, err error) {
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxObject {
-		return "", nil, errLong
+		return "", nil, errTooLong
 	}
 	buf := make([]byte, n)
 	if _, err := io.ReadFull(e.from, buf); err != nil {

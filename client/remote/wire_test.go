@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 )
 
-// What comes back from a server is understood or refused: its lists, and the frames of its watches.
+// FuzzAnswers decodes arbitrary bytes as lists and as watch streams of a server: each is decoded or is an error.
 func FuzzAnswers(f *testing.F) {
 	c, err := New(f.Context(), Config{URL: "https://127.0.0.1:1", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/kinds/codec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
 )
 
-// within bounds a request that is no watch; the server does too.
-const within = 65 * time.Second
+// requestTimeout bounds a request other than a watch. It is a little longer than the server's own timeout.
+const requestTimeout = 65 * time.Second
 
-// owned says who owns the fields of a write, and that unknown ones are no matter.
-func owned() url.Values {
-	return url.Values{"fieldManager": {self}, "fieldValidation": {metav1.FieldValidationIgnore}}
+// writeOptions returns the query parameters of a write: the field manager, and that unknown fields are ignored.
+func writeOptions() url.Values {
+	return url.Values{"fieldManager": {fieldManager}, "fieldValidation": {metav1.FieldValidationIgnore}}
 }
 
 // Get reads one object or subresource.
@@ -47,7 +47,7 @@ func (c *Client) Create(ctx context.Context, gr schema.GroupResource, obj kind.O
 		return nil, err
 	}
 	obj.GetObjectKind().SetGroupVersionKind(def.GroupVersionKind)
-	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: obj.GetNamespace(), query: owned()}, obj)
+	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: obj.GetNamespace(), query: writeOptions()}, obj)
 }
 
 // Update stores a changed object, or a subresource of it.
@@ -59,7 +59,8 @@ func (c *Client) Update(ctx context.Context, gr schema.GroupResource, obj kind.O
 	if obj.GetName() == "" {
 		return nil, errors.New("an object without a name cannot be updated")
 	}
-	return c.do(ctx, &call{method: http.MethodPut, def: def, namespace: obj.GetNamespace(), name: obj.GetName(), sub: sub, query: owned()}, obj)
+	return c.do(ctx, &call{method: http.MethodPut, def: def, namespace: obj.GetNamespace(), name: obj.GetName(), sub: sub,
+		query: writeOptions()}, obj)
 }
 
 // Act creates a subresource.
@@ -71,7 +72,7 @@ func (c *Client) Act(ctx context.Context, gr schema.GroupResource, namespace, na
 	if name == "" || sub == "" {
 		return nil, errors.New("an action needs the name of an object, and its own")
 	}
-	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: namespace, name: name, sub: sub, query: owned()}, body)
+	return c.do(ctx, &call{method: http.MethodPost, def: def, namespace: namespace, name: name, sub: sub, query: writeOptions()}, body)
 }
 
 // Delete removes one object.
@@ -83,7 +84,8 @@ func (c *Client) Delete(ctx context.Context, gr schema.GroupResource, namespace,
 }
 
 // DeleteAll removes the objects of a namespace.
-func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error {
+func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set,
+	options metav1.DeleteOptions) error {
 	var query url.Values
 	if len(only) > 0 {
 		query = url.Values{"fieldSelector": {fields.SelectorFromSet(only).String()}}
@@ -91,7 +93,8 @@ func (c *Client) DeleteAll(ctx context.Context, gr schema.GroupResource, namespa
 	return c.remove(ctx, gr, namespace, "", query, options)
 }
 
-func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace, name string, query url.Values, options metav1.DeleteOptions) error {
+func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace, name string, query url.Values,
+	options metav1.DeleteOptions) error {
 	def, err := c.def(gr)
 	if err != nil {
 		return err
@@ -101,19 +104,21 @@ func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace,
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, within)
+	ctx, stop := context.WithTimeout(ctx, requestTimeout)
 	defer stop()
-	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body, media: codec.JSON}) //nolint:bodyclose // read closes it
+	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body,
+		media: codec.JSON}) //nolint:bodyclose // read closes it
 	if err == nil {
 		_, err = read(resp, c.MaxList)
 	}
-	if err == nil || unsure(err) {
-		client.TrailOf(ctx).Wrote(gr, 0) // the answer does not tell the revision
+	if err == nil || mayHaveWritten(err) {
+		client.WriteSetOf(ctx).Add(gr, 0) // the response does not have the revision
 	}
 	return err
 }
 
-// do makes a request with an object, if there is one, and returns the object of the answer. A Status is none.
+// do makes a request, with obj as its body unless that is nil, and returns the object of the response. It returns nil
+// if the response is a Status.
 func (c *Client) do(ctx context.Context, q *call, obj kind.Object) (kind.Object, error) {
 	want, into := q.def.GroupVersionKind, q.def.New
 	if q.sub != "" {
@@ -134,22 +139,22 @@ func (c *Client) do(ctx context.Context, q *call, obj kind.Object) (kind.Object,
 		}
 		q.body = body
 	}
-	trail := client.TrailOf(ctx)
-	ctx, stop := context.WithTimeout(ctx, within)
+	writes := client.WriteSetOf(ctx)
+	ctx, stop := context.WithTimeout(ctx, requestTimeout)
 	defer stop()
 	out, err := c.exchange(ctx, q, want, into)
 	if q.method == http.MethodGet {
 		return out, err
 	}
 	switch {
-	case err != nil && unsure(err), err == nil && out == nil:
-		trail.Wrote(q.def.Resource(), 0)
-	case err == nil && !q.def.Asked:
+	case err != nil && mayHaveWritten(err), err == nil && out == nil:
+		writes.Add(q.def.Resource(), 0)
+	case err == nil && !q.def.Transient:
 		rev, perr := strconv.ParseInt(out.GetResourceVersion(), 10, 64)
 		if perr != nil || q.sub != "" {
-			rev = 0 // a subresource may have written something else, too
+			rev = 0 // a subresource may have written other objects, too
 		}
-		trail.Wrote(q.def.Resource(), rev)
+		writes.Add(q.def.Resource(), rev)
 	}
 	return out, err
 }
@@ -164,16 +169,16 @@ func (c *Client) exchange(ctx context.Context, q *call, want schema.GroupVersion
 		return nil, err
 	}
 	if isStatus(data, q.media) {
-		return nil, nil // as package client has it: success without an object
+		return nil, nil // success without an object, as package client specifies it
 	}
 	return c.decode(data, q.media, want, into())
 }
 
-// unsure says that a write may have happened although it failed.
-func unsure(err error) bool {
+// mayHaveWritten reports whether a write may have been made although it returned an error.
+func mayHaveWritten(err error) bool {
 	var st apierrors.APIStatus
 	if !errors.As(err, &st) {
-		return true // the connection broke
+		return true // the connection was lost
 	}
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err)

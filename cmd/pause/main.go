@@ -1,5 +1,5 @@
-// Command pause is the first process of every Pod: it holds the namespaces that the containers of the Pod share, takes in
-// the children that they leave behind, and ends when it is told to.
+// Command pause is the first process of every Pod: it holds the namespaces that the containers of the Pod share, reaps
+// orphaned child processes, and ends on SIGINT or SIGTERM.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 	if os.Getpid() != 1 {
 		say("Warning: pause should be the first process")
 	}
-	reap() // what has ended before there was somebody to tell
+	reap() // children that ended before the signals were caught
 	for s := range signals {
 		if s != syscall.SIGCHLD {
 			say("Shutting down, got signal: " + s.String())
@@ -29,7 +29,7 @@ func main() {
 // say writes a line without package fmt, which would be most of the program.
 func say(line string) { _, _ = os.Stderr.WriteString(line + "\n") }
 
-// reap takes in every child that has ended. Signals of several children may arrive as one.
+// reap reaps every child that has ended. Signals of several children may arrive as one.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestEndsWhenTold runs the built program: it waits until it is told to end, and then ends well.
+// TestEndsWhenTold runs the built program: it waits for a signal, and then exits with code 0.
 func TestEndsWhenTold(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "pause")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {

@@ -1,5 +1,5 @@
-// Command proa-cni is what a container runtime starts to put a Pod on the network. It asks the node's agent, which does
-// the work; package network/cni says why.
+// Command proa-cni is the CNI plugin that the container runtime starts to connect a Pod to the network. It calls the
+// node's agent, which does the work; package network/cni says why.
 package main
 
 import (

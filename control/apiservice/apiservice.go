@@ -1,6 +1,7 @@
-// Package apiservice keeps the APIServices of the group versions that this server serves itself: it makes one for each group version of custom
-// resources and deletes it with the last definition that has the version, and makes those of built-in groups again when somebody has deleted
-// them. An APIService that an administrator has made, without the label of the automatic ones, is left alone.
+// Package apiservice keeps the APIServices of the group versions that this server serves itself. It creates one for each
+// group version of custom resources and deletes it with the last definition of that version, and restores those of built-in
+// groups that were deleted. An APIService without the label of automatically managed ones is an administrator's, and is left
+// alone.
 package apiservice
 
 import (
@@ -18,13 +19,13 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/kinds/apiregistration"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controller returns the loop. builtIn are the APIServices of the built-in groups.
+// Controller returns the controller. builtIn returns the APIServices of the built-in groups.
 func Controller(builtIn func() []*apiregistrationv1.APIService) control.Controller {
-	byName := client.Index{Name: "apiservice", Of: func(o kind.Object) (names []string) {
+	byName := client.Index{Name: "apiservice", Values: func(o kind.Object) (names []string) {
 		if d, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
 			for _, v := range d.Spec.Versions {
 				if v.Served {
@@ -35,7 +36,8 @@ func Controller(builtIn func() []*apiregistrationv1.APIService) control.Controll
 		return names
 	}}
 	return control.Controller{
-		Name: "autoregister", For: gr.APIServices, Outlines: true, Writes: []control.Write{{On: gr.APIServices, Do: "create update delete"}},
+		Name: "autoregister", For: gr.APIServices, Outlines: true,
+		Writes: []control.Write{{On: gr.APIServices, Do: "create update delete"}},
 		Triggers: []control.Trigger{{On: gr.CustomResourceDefinitions, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				for _, v := range o.(*apiextensionsv1.CustomResourceDefinition).Spec.Versions {
@@ -48,18 +50,18 @@ func Controller(builtIn func() []*apiregistrationv1.APIService) control.Controll
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			have, _ := control.Get[*apiregistrationv1.APIService](c, gr.APIServices, "", k.Name)
 			want := wanted(c, k.Name, byName, builtIn())
-			if decide(have, want) == remove { // a definition may be too new for the view
+			if decide(have, want) == remove { // the view may not show a new definition yet
 				if err := c.View(gr.CustomResourceDefinitions).Reach(ctx, 0); err != nil {
 					return 0, err
 				}
 				want = wanted(c, k.Name, byName, nil)
 			}
-			return 0, act(ctx, c, have, want)
+			return 0, apply(ctx, c, have, want)
 		},
 	}
 }
 
-// wanted is the APIService of a name that there must be; nil for none.
+// wanted returns the APIService of a name as it shall be; nil if there shall be none.
 func wanted(c *control.Cluster, name string, byName client.Index, builtIn []*apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	for _, s := range builtIn {
 		if s.Name == name {
@@ -73,26 +75,26 @@ func wanted(c *control.Cluster, name string, byName client.Index, builtIn []*api
 	return nil
 }
 
-// act brings an APIService closer to what is wanted. Both may be nil.
-func act(ctx context.Context, c *control.Cluster, have, want *apiregistrationv1.APIService) error {
+// apply creates, updates or deletes an APIService. have and want may be nil.
+func apply(ctx context.Context, c *control.Cluster, have, want *apiregistrationv1.APIService) error {
 	switch decide(have, want) {
 	case create:
 		_, err := c.Create(ctx, gr.APIServices, want)
-		return control.Settled(err)
+		return control.IgnoreObsolete(err)
 	case update:
 		next := have.DeepCopy()
 		next.Spec = want.Spec
 		_, err := c.Update(ctx, gr.APIServices, next, "")
-		return control.Gone(err)
+		return control.IgnoreNotFound(err)
 	case remove:
-		return control.Gone(c.Delete(ctx, gr.APIServices, "", have.Name, metav1.DeleteOptions{
+		return control.IgnoreNotFound(c.Delete(ctx, gr.APIServices, "", have.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &have.UID, ResourceVersion: &have.ResourceVersion},
 		}))
 	}
 	return nil
 }
 
-// action is what is to be done with an APIService.
+// action is what to do with an APIService.
 type action int
 
 const (
@@ -102,8 +104,9 @@ const (
 	remove
 )
 
-// decide compares what there is with what is wanted. Those of custom resources are kept as they must be; those of built-in groups are made when
-// they are missing, and may be changed, so that another server serves the group.
+// decide compares an APIService with the wanted one. Changes of the automatically managed ones, which are those of custom
+// resources, are reverted. Those of built-in groups are only created when they are missing, so that an administrator can
+// change one and have another server serve the group.
 func decide(have, want *apiregistrationv1.APIService) action {
 	switch {
 	case have == nil && want == nil:

@@ -1,8 +1,8 @@
-// Package certificate approves, signs and clears away CertificateSigningRequests. It approves what kubelets ask for
-// themselves with, if they may; it signs what anybody has approved for the signers that the cluster itself runs; and it
-// deletes requests when nobody needs them any more.
+// Package certificate approves, signs and deletes CertificateSigningRequests. It approves requests of kubelets for their own
+// certificates, if they have the permission; it signs approved requests for the signers that the cluster itself runs; and it
+// deletes requests that are no longer needed.
 //
-// One look at a request does one step of it; the change that the step makes leads to the next look.
+// Each reconcile makes one step of a request; the write of the step wakes the controller for the next one.
 package certificate
 
 import (
@@ -23,34 +23,35 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// Config says how requests are signed.
+// Config holds the certificate authorities and limits of the signers.
 type Config struct {
-	// CA returns the cluster's authority as it is now.
+	// CA returns the cluster's current certificate authority.
 	CA func() (*x509.Certificate, crypto.Signer)
-	// KubeletCA returns the authority that signs what kubelets serve with; nil for CA. Clients of the API do not trust it, so that
-	// no kubelet can be taken for the API server.
+	// KubeletCA returns the certificate authority of kubelets' serving certificates; nil for CA. Clients of the API do not
+	// trust it, so that no kubelet can impersonate the API server.
 	KubeletCA func() (*x509.Certificate, crypto.Signer)
-	// Reserved are the names and addresses that are not in the certificate of any kubelet.
+	// Reserved are the names and addresses that no kubelet may have in its certificate.
 	Reserved nodeaddress.Cluster
-	// Life is how long certificates are good if the request does not ask for less; 0 is a year.
+	// Life is how long certificates are valid if the request does not ask for less; 0 is a year.
 	Life time.Duration
 
-	// joins lets one request at a time have the name of a node: what another was given must be seen.
-	joins *sync.Mutex
+	// approvals serializes the approvals of node names: each must see the approvals before it.
+	approvals *sync.Mutex
 }
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller(config Config) control.Controller {
 	if config.Life == 0 {
 		config.Life = 365 * 24 * time.Hour
 	}
-	config.joins = &sync.Mutex{}
+	config.approvals = &sync.Mutex{}
 	return control.Controller{
-		Name: "certificate-controller", For: gr.CertificateSigningRequests, Reads: []schema.GroupResource{gr.Nodes, gr.ServiceCIDRs}, Workers: 5,
+		Name: "certificate-controller", For: gr.CertificateSigningRequests, Reads: []schema.GroupResource{gr.Nodes, gr.ServiceCIDRs},
+		Workers: 5,
 		Writes: []control.Write{
 			{On: gr.CertificateSigningRequests, Do: "get update/approval update/status delete"},
 			{On: gr.Nodes, Do: "get"},
@@ -67,7 +68,7 @@ func Controller(config Config) control.Controller {
 	}
 }
 
-// signers is no resource: admission asks under this name who may approve and sign.
+// signers returns a virtual resource: admission checks permissions on it for approving and signing.
 func signers() schema.GroupResource {
 	return schema.GroupResource{Group: certificatesv1.GroupName, Resource: "signers"}
 }
@@ -76,7 +77,9 @@ func reviews() schema.GroupResource {
 	return schema.GroupResource{Group: authorizationv1.GroupName, Resource: "subjectaccessreviews"}
 }
 
-func (config *Config) step(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest) (time.Duration, error) {
+// step makes the next step of a request.
+func (config *Config) step(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest) (time.Duration,
+	error) {
 	now := time.Now()
 	p := decide(request, now)
 	next := request.DeepCopy()
@@ -88,18 +91,20 @@ func (config *Config) step(ctx context.Context, c *control.Cluster, request *cer
 		})
 	case p.invalid != "":
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: p.invalid, LastUpdateTime: metav1.NewTime(now),
+			Type: certificatesv1.CertificateFailed, Status: corev1.ConditionTrue, Reason: "SignerValidationFailure", Message: p.invalid,
+			LastUpdateTime: metav1.NewTime(now),
 		})
 		_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 	case p.sign != nil:
 		ca, key := config.authority(request.Spec.SignerName)
-		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages, life(config.longest(request, p.sign), request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
+		if next.Status.Certificate, err = sign(p.sign, request.Spec.Usages,
+			validity(config.maxValidity(request, p.sign), request.Spec.ExpirationSeconds), issuer{ca, key, now}); err == nil {
 			_, err = c.Update(ctx, gr.CertificateSigningRequests, next, "status")
 		}
-	case len(p.ask) > 0:
+	case len(p.permissions) > 0:
 		return config.approve(ctx, c, next, p, now)
 	case p.node != "":
-		return config.vouch(ctx, c, next, p, now)
+		return config.approveServing(ctx, c, next, p, now)
 	}
 	if apierrors.IsNotFound(err) {
 		return 0, nil
@@ -107,7 +112,7 @@ func (config *Config) step(ctx context.Context, c *control.Cluster, request *cer
 	return p.again, err
 }
 
-// authority is the one that a signer signs with.
+// authority returns the certificate authority of a signer.
 func (config *Config) authority(signer string) (*x509.Certificate, crypto.Signer) {
 	if signer == certificatesv1.KubeletServingSignerName && config.KubeletCA != nil {
 		return config.KubeletCA()
@@ -115,10 +120,11 @@ func (config *Config) authority(signer string) (*x509.Certificate, crypto.Signer
 	return config.CA()
 }
 
-// approve asks whether the requestor may have what it wants, and says so in the request.
-func (config *Config) approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
-	for _, a := range p.ask {
-		// A review is answered and not stored, so it is an act, and not a creation after which a view would have to catch up.
+// approve approves or denies a request if the requestor has one of the permissions in the plan.
+func (config *Config) approve(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan,
+	now time.Time) (time.Duration, error) {
+	for _, a := range p.permissions {
+		// A review is answered and not stored. Create would make the engine wait for a view to show it.
 		o, err := c.Act(ctx, reviews(), "", "", "", review(request, a.permission))
 		if err != nil {
 			return 0, err
@@ -126,7 +132,7 @@ func (config *Config) approve(ctx context.Context, c *control.Cluster, request *
 		if answer, ok := o.(*authorizationv1.SubjectAccessReview); !ok || !answer.Status.Allowed {
 			continue
 		}
-		answered, err := config.answer(ctx, c, request, a)
+		answered, err := config.answerNodeRequest(ctx, c, request, a)
 		if err != nil || answered {
 			if apierrors.IsNotFound(err) {
 				return 0, nil
@@ -135,23 +141,24 @@ func (config *Config) approve(ctx context.Context, c *control.Cluster, request *
 		}
 		break
 	}
-	// The permission may come later than the request.
-	again := patience(request, now)
+	// The permission may be granted later.
+	again := retryAfter(request, now)
 	if p.again > 0 {
 		again = min(again, p.again)
 	}
 	return again, nil
 }
 
-// autoApproved is the reason of the approvals that this controller gives.
+// autoApproved is the reason of the approvals by this controller.
 const autoApproved = "AutoApproved"
 
-// answer approves or denies the request for a node's client certificate, and says whether it did. It returns when the view shows
-// the answer, so that the next request for the same name meets it.
-func (config *Config) answer(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, a asked) (bool, error) {
-	config.joins.Lock()
-	defer config.joins.Unlock()
-	r, err := judge(ctx, c, request, a.renewal)
+// answerNodeRequest approves or denies the request for a node's client certificate, and reports whether it did. It returns when the view
+// shows the answer, so that a decision about another request for the same name sees it.
+func (config *Config) answerNodeRequest(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest,
+	a permissionCheck) (bool, error) {
+	config.approvals.Lock()
+	defer config.approvals.Unlock()
+	r, err := decideNodeRequest(ctx, c, request, a.renewal)
 	if err != nil || !r.approved && r.reason == "" {
 		return false, err
 	}
@@ -173,18 +180,19 @@ func (config *Config) answer(ctx context.Context, c *control.Cluster, request *c
 	return true, c.View(gr.CertificateSigningRequests).Reach(ctx, rev)
 }
 
-// vouch approves a serving certificate whose names are the addresses of its Node, and of nobody else: nobody is in danger of being
-// taken for it. Others are left to people.
-func (config *Config) vouch(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan, now time.Time) (time.Duration, error) {
+// approveServing approves a serving certificate whose names are addresses of its Node and of no other, so that the kubelet cannot
+// impersonate another machine with it. Other requests are left to administrators.
+func (config *Config) approveServing(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, p plan,
+	now time.Time) (time.Duration, error) {
 	node, found := control.Get[*corev1.Node](c, gr.Nodes, "", p.node)
 	wanted, err := parse(request.Spec.Request)
 	if err != nil {
-		return p.again, nil //nolint:nilerr // nobody vouches for what cannot be read
+		return p.again, nil //nolint:nilerr // a request that cannot be parsed is not approved
 	}
 	reserved := withRanges(config.Reserved, control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, ""))
-	if !found || !owns(node, wanted, control.List[*corev1.Node](c, gr.Nodes, ""), reserved) {
-		// The Node may say more about itself later.
-		return min(patience(request, now), p.again), nil
+	if !found || !ownsNames(node, wanted, control.List[*corev1.Node](c, gr.Nodes, ""), reserved) {
+		// The Node may get these addresses later.
+		return min(retryAfter(request, now), p.again), nil
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: autoApproved,
@@ -196,7 +204,7 @@ func (config *Config) vouch(ctx context.Context, c *control.Cluster, request *ce
 	return p.again, err
 }
 
-// review asks about a permission of whoever made the request.
+// review returns a SubjectAccessReview about a permission of the requestor.
 func review(request *certificatesv1.CertificateSigningRequest, permission string) *authorizationv1.SubjectAccessReview {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range request.Spec.Extra {
@@ -207,7 +215,8 @@ func review(request *certificatesv1.CertificateSigningRequest, permission string
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: request.Spec.Username, UID: request.Spec.UID, Groups: request.Spec.Groups, Extra: extra,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: permission, Verb: "create",
+				Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: permission,
+				Verb: "create",
 			},
 		},
 	}

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOldRequestIsNoRenewalOfAnotherNode holds that a request from before a Node was registered is not answered with the
-// certificate of that Node: who made it may have had a certificate for the name from before.
+// TestOldRequestIsNoRenewalOfAnotherNode checks that a request from before a Node was registered does not get a certificate
+// for that Node: the requestor may have an older certificate for the name.
 func TestOldRequestIsNoRenewalOfAnotherNode(t *testing.T) {
 	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) metav1.ObjectMeta {
@@ -23,15 +23,15 @@ func TestOldRequestIsNoRenewalOfAnotherNode(t *testing.T) {
 		want string
 	}{
 		{"no Node", nil, reasonNodeMissing},
-		{"a Node that came later", &corev1.Node{ObjectMeta: at(time.Second)}, reasonNodeMissing},
-		{"a Node that was there", &corev1.Node{ObjectMeta: at(-time.Second)}, ""},
+		{"a Node that was registered later", &corev1.Node{ObjectMeta: at(time.Second)}, reasonNodeMissing},
+		{"a Node that was registered before", &corev1.Node{ObjectMeta: at(-time.Second)}, ""},
 		{"a Node of the same second", &corev1.Node{ObjectMeta: at(0)}, ""},
 	} {
-		c := claim{
+		c := nameClaim{
 			request: &certificatesv1.CertificateSigningRequest{ObjectMeta: at(0)}, name: "a", renewal: true, node: tt.node, now: now,
 			others: slices.Values([]*certificatesv1.CertificateSigningRequest(nil)),
 		}
-		if got := c.rule(); got.reason != tt.want || got.approved != (tt.want == "") {
+		if got := c.decide(); got.reason != tt.want || got.approved != (tt.want == "") {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}

@@ -15,10 +15,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// How long requests are kept: after they were answered, and when nobody answers.
+// Requests are kept for so long after they were answered, and while nobody answers them.
 const (
 	keepAnswered = time.Hour
 	keepPending  = 24 * time.Hour
@@ -27,26 +27,27 @@ const (
 // plan is the next step of a request: at most one of remove, invalid, sign, ask and node.
 type plan struct {
 	remove bool
-	// invalid says why the signer can never sign the request.
+	// invalid is the reason why the signer can never sign the request.
 	invalid string
 	sign    *x509.CertificateRequest
-	// ask holds the permissions with any of which the request is approved, in order.
-	ask []asked
-	// node is the Node whose addresses the names of a serving certificate must be.
+	// permissions holds permissions, in order; any of them is enough for an approval.
+	permissions []permissionCheck
+	// node is the Node that requests a serving certificate; the names in it must be its addresses.
 	node string
-	// again is when the request is to be cleared away.
+	// again is the time until the request is to be deleted.
 	again time.Duration
 }
 
-// asked is a permission, and what is said when it is there. Renewal says that it is one to have a new certificate of one's own.
-type asked struct {
+// permissionCheck is a permission, and the message of the approval. renewal is true for the permission of a node to renew its own
+// certificate.
+type permissionCheck struct {
 	permission, message string
 	renewal             bool
 }
 
 func decide(r *certificatesv1.CertificateSigningRequest, now time.Time) plan {
 	var p plan
-	if end := end(r); !end.IsZero() {
+	if end := deletionTime(r); !end.IsZero() {
 		if p.again = end.Sub(now); p.again <= 0 {
 			return plan{remove: true}
 		}
@@ -58,14 +59,14 @@ func decide(r *certificatesv1.CertificateSigningRequest, now time.Time) plan {
 	if err != nil {
 		return p
 	}
-	approved, denied := has(r, certificatesv1.CertificateApproved), has(r, certificatesv1.CertificateDenied)
+	approved, denied := hasCondition(r, certificatesv1.CertificateApproved), hasCondition(r, certificatesv1.CertificateDenied)
 	switch {
 	case denied:
 	case !approved:
-		p.ask = asks(r, request)
-		p.node = serves(r, request)
-	case !failed(r) && ours(r.Spec.SignerName):
-		if err := fits(r.Spec.SignerName, request, r.Spec.Usages); err != nil {
+		p.permissions = permissionsFor(r, request)
+		p.node = servingNode(r, request)
+	case !hasFailed(r) && isBuiltInSigner(r.Spec.SignerName):
+		if err := checkRequest(r.Spec.SignerName, request, r.Spec.Usages); err != nil {
 			p.invalid = err.Error()
 		} else {
 			p.sign = request
@@ -74,20 +75,22 @@ func decide(r *certificatesv1.CertificateSigningRequest, now time.Time) plan {
 	return p
 }
 
-// asks are the permissions that let a kubelet have a certificate for itself, or another one have it for it.
-func asks(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (out []asked) {
-	if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || fits(r.Spec.SignerName, request, r.Spec.Usages) != nil {
+// permissionsFor returns the permissions to check for a kubelet's client certificate: its own, if it renews the certificate, and that
+// of other requestors, such as bootstrap tokens.
+func permissionsFor(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) (out []permissionCheck) {
+	if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
+		checkRequest(r.Spec.SignerName, request, r.Spec.Usages) != nil {
 		return nil
 	}
 	if r.Spec.Username == request.Subject.CommonName {
-		out = append(out, asked{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", true})
+		out = append(out, permissionCheck{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview.", true})
 	}
-	return append(out, asked{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", false})
+	return append(out, permissionCheck{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview.", false})
 }
 
-// serves is the node that asks for a certificate to serve with, for itself; empty for any other request.
-func serves(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) string {
-	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName || fits(r.Spec.SignerName, request, r.Spec.Usages) != nil {
+// servingNode returns the node that requests a serving certificate for itself; empty for any other request.
+func servingNode(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) string {
+	if r.Spec.SignerName != certificatesv1.KubeletServingSignerName || checkRequest(r.Spec.SignerName, request, r.Spec.Usages) != nil {
 		return ""
 	}
 	if r.Spec.Username != request.Subject.CommonName || !slices.Contains(r.Spec.Groups, "system:nodes") {
@@ -96,16 +99,17 @@ func serves(r *certificatesv1.CertificateSigningRequest, request *x509.Certifica
 	return strings.TrimPrefix(request.Subject.CommonName, "system:node:")
 }
 
-// owns says that a Node has every name of a request in its status, that no other Node has any of them, and that none is reserved:
-// names of the API, addresses of Services and Pods, loopback. Admission has refused those when the node claimed them; here the
-// same is asked again before a certificate makes others believe it.
-func owns(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*corev1.Node], reserved *nodeaddress.Cluster) bool {
+// ownsNames reports whether a Node has every name of a request in its status, no other Node has any of them, and none is reserved:
+// names of the API server, addresses of Services and Pods, loopback. Admission rejects reserved addresses in the status of a
+// Node; this is checked again before a certificate is issued.
+func ownsNames(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*corev1.Node], reserved *nodeaddress.Cluster) bool {
 	names := slices.Clone(request.DNSNames)
 	for _, ip := range request.IPAddresses {
 		names = append(names, ip.String())
 	}
 	for _, name := range names {
-		if reserved.Reserved(name) != "" || !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == name }) {
+		if reserved.Reserved(name) != "" ||
+			!slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == name }) {
 			return false
 		}
 		for other := range others {
@@ -117,7 +121,7 @@ func owns(node *corev1.Node, request *x509.CertificateRequest, others iter.Seq[*
 	return true
 }
 
-// withRanges adds the ranges of Services that objects of the cluster have added.
+// withRanges adds the ranges of ServiceCIDR objects to the reserved addresses.
 func withRanges(reserved nodeaddress.Cluster, ranges iter.Seq[*networkingv1.ServiceCIDR]) *nodeaddress.Cluster {
 	reserved.Services = slices.Clone(reserved.Services)
 	for r := range ranges {
@@ -130,13 +134,13 @@ func withRanges(reserved nodeaddress.Cluster, ranges iter.Seq[*networkingv1.Serv
 	return &reserved
 }
 
-// patience is how long to wait before a permission is asked for again: the longer, the older the request.
-func patience(r *certificatesv1.CertificateSigningRequest, now time.Time) time.Duration {
+// retryAfter returns the time until a permission is checked again: the older the request, the longer.
+func retryAfter(r *certificatesv1.CertificateSigningRequest, now time.Time) time.Duration {
 	return min(max(now.Sub(r.CreationTimestamp.Time), 200*time.Millisecond), 1000*time.Second)
 }
 
-// end is when a request is of no more use; zero if it stays.
-func end(r *certificatesv1.CertificateSigningRequest) (first time.Time) {
+// deletionTime returns when a request is to be deleted; zero if it is kept.
+func deletionTime(r *certificatesv1.CertificateSigningRequest) (first time.Time) {
 	by := func(t time.Time) {
 		if first.IsZero() || t.Before(first) {
 			first = t
@@ -176,7 +180,7 @@ func end(r *certificatesv1.CertificateSigningRequest) (first time.Time) {
 	return first
 }
 
-// expiry is the end of a certificate.
+// expiry returns when a certificate expires.
 func expiry(cert []byte) (time.Time, bool) {
 	block, _ := pem.Decode(cert)
 	if block == nil {
@@ -197,8 +201,8 @@ func parse(text []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// has says that a request has a condition, whatever its status: an approval cannot be taken back.
-func has(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
+// hasCondition reports whether a request has a condition of a type with any status: an approval cannot be withdrawn.
+func hasCondition(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	for _, c := range r.Status.Conditions {
 		if c.Type == t {
 			return true
@@ -207,8 +211,8 @@ func has(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestCo
 	return false
 }
 
-// failed says that the signer has given up. An empty status counts as true, as old clients wrote none.
-func failed(r *certificatesv1.CertificateSigningRequest) bool {
+// hasFailed reports whether the request has failed. An empty status counts as true, because old clients wrote none.
+func hasFailed(r *certificatesv1.CertificateSigningRequest) bool {
 	for _, c := range r.Status.Conditions {
 		if c.Type == certificatesv1.CertificateFailed && (c.Status == "" || c.Status == corev1.ConditionTrue) {
 			return true

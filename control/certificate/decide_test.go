@@ -24,10 +24,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// given is a case of testdata/decide.txt. Durations are ages, but that of issued, which is the rest of the certificate's life.
+// given is a case of testdata/decide.txt. Durations are ages, except issued, which is how long the certificate is still valid.
 type given struct {
 	Name, Signer, User, Age, Issued, CN string
 	O, DNS, Mail, IP, URI, Groups       []string
@@ -46,7 +46,8 @@ func TestDecide(t *testing.T) {
 	by := authority(t, now.Add(24*time.Hour))
 	by.now = now
 	for doc := range strings.SplitSeq(string(text), "\n---\n") {
-		g := given{CN: "system:node:a", O: []string{"system:nodes"}, Age: "0s", Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"}}
+		g := given{CN: "system:node:a", O: []string{"system:nodes"}, Age: "0s",
+			Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"}}
 		if err := yaml.UnmarshalStrict([]byte(doc), &g); err != nil {
 			t.Fatalf("%v in:\n%s", err, doc)
 		}
@@ -67,9 +68,9 @@ func (p plan) String() string {
 		words = append(words, "invalid", p.invalid)
 	case p.sign != nil:
 		words = append(words, "sign")
-	case len(p.ask) > 0:
+	case len(p.permissions) > 0:
 		words = append(words, "ask")
-		for _, a := range p.ask {
+		for _, a := range p.permissions {
 			words = append(words, a.permission)
 		}
 	case p.node != "":
@@ -85,10 +86,12 @@ func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSign
 	ago := func(s string) metav1.Time { return metav1.NewTime(by.now.Add(-span(t, s))) }
 	r := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: ago(g.Age)},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Groups: g.Groups, Usages: g.Usages},
+		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Groups: g.Groups,
+			Usages: g.Usages},
 	}
 	for _, c := range slices.Sorted(maps.Keys(g.Conditions)) {
-		r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue, LastUpdateTime: ago(g.Conditions[c])})
+		r.Status.Conditions = append(r.Status.Conditions,
+			certificatesv1.CertificateSigningRequestCondition{Type: c, Status: corev1.ConditionTrue, LastUpdateTime: ago(g.Conditions[c])})
 	}
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: g.CN, Organization: g.O}, DNSNames: g.DNS, EmailAddresses: g.Mail}
 	for _, ip := range g.IP {
@@ -142,7 +145,7 @@ func requestPEM(t *testing.T, template *x509.CertificateRequest) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
 }
 
-// authority is one that lasts until a time.
+// authority returns a certificate authority that is valid until a time.
 func authority(t *testing.T, until time.Time) issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -150,7 +153,8 @@ func authority(t *testing.T, until time.Time) issuer {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: until,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter: until,
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -172,8 +176,9 @@ func TestOwns(t *testing.T) {
 		}
 		return n
 	}
-	mine := []string{"a.example", "10.0.0.1", "10.0.0.9", "b", "b.example", "kubernetes.default.svc", "localhost", "127.0.0.1", "10.96.0.1", "10.97.0.1", "10.244.0.7", "169.254.1.1"}
-	all := []*corev1.Node{node("a", mine...), node("b", "10.0.0.2", "10.0.0.9", "b.example")}
+	addresses := []string{"a.example", "10.0.0.1", "10.0.0.9", "b", "b.example", "kubernetes.default.svc", "localhost", "127.0.0.1",
+		"10.96.0.1", "10.97.0.1", "10.244.0.7", "169.254.1.1"}
+	all := []*corev1.Node{node("a", addresses...), node("b", "10.0.0.2", "10.0.0.9", "b.example")}
 	reserved := withRanges(nodeaddress.Cluster{
 		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 	}, slices.Values([]*networkingv1.ServiceCIDR{{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/24"}}}}))
@@ -183,10 +188,10 @@ func TestOwns(t *testing.T) {
 	}{
 		{[]string{"a.example"}, []string{"10.0.0.1"}, true},
 		{[]string{"c.example"}, []string{"10.0.0.1"}, false},
-		// What another node has, or is called.
+		// Another node has this address, or this name.
 		{[]string{"b.example"}, []string{"10.0.0.1"}, false},
 		{[]string{"b"}, []string{"10.0.0.1"}, false},
-		// What is in the status of the Node, and must not be.
+		// Reserved names and addresses in the status of the Node.
 		{[]string{"kubernetes.default.svc"}, []string{"10.0.0.1"}, false},
 		{[]string{"localhost"}, []string{"10.0.0.1"}, false},
 		{nil, []string{"127.0.0.1"}, false},
@@ -195,13 +200,13 @@ func TestOwns(t *testing.T) {
 		{nil, []string{"10.244.0.7"}, false},
 		{nil, []string{"169.254.1.1"}, false},
 		{nil, []string{"10.0.0.1", "10.0.0.2"}, false},
-		{nil, []string{"10.0.0.9"}, false}, // two nodes say that it is theirs
+		{nil, []string{"10.0.0.9"}, false}, // two nodes have it
 	} {
 		r := &x509.CertificateRequest{DNSNames: x.dns}
 		for _, ip := range x.ip {
 			r.IPAddresses = append(r.IPAddresses, net.ParseIP(ip))
 		}
-		if got := owns(all[0], r, slices.Values(all), reserved); got != x.want {
+		if got := ownsNames(all[0], r, slices.Values(all), reserved); got != x.want {
 			t.Errorf("%v %v: %v", x.dns, x.ip, got)
 		}
 	}

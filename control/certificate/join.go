@@ -19,16 +19,16 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodejoin"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodejoin"
 )
 
 const (
-	// firstLife is how long the first certificate of a node is good, the one that somebody else than the node has asked for,
-	// usually the bearer of a bootstrap token. The node replaces it as soon as it is registered.
+	// firstLife is how long the first certificate of a node is valid, which is requested not by the node itself but usually
+	// with a bootstrap token. The node replaces it as soon as it is registered.
 	firstLife = 24 * time.Hour
-	// keepFirst is how much longer than its certificate such a request is kept. While it is there nobody else gets a
-	// certificate for the same name, so that two machines never hold the name of a node that does not exist yet.
+	// keepFirst is how much longer than its certificate such a request is kept. While it exists, no other machine gets a
+	// certificate for the same name, so that two machines never hold the name of a node that is not registered yet.
 	keepFirst = 10 * time.Minute
 )
 
@@ -41,31 +41,31 @@ const (
 	reasonOtherNode    = "TokenForOtherNode"
 )
 
-// claim is what is known about a request for the client certificate of a node when it is decided whether it may have the name.
-type claim struct {
+// nameClaim is a request for the client certificate of a node, with the objects that decide whether it may have the name.
+type nameClaim struct {
 	request *certificatesv1.CertificateSigningRequest
-	// name is the node that the certificate would be for. Renewal says that the node itself asks.
+	// name is the node of the certificate. renewal is true if the node itself makes the request.
 	name    string
 	renewal bool
-	// node is the Node of that name, nil if there is none.
+	// node is the Node of that name; nil if there is none.
 	node *corev1.Node
 	// others are all certificate signing requests.
 	others iter.Seq[*certificatesv1.CertificateSigningRequest]
 	now    time.Time
 }
 
-// ruling is the decision about a claim: approved, denied for a reason, or, when it is neither, left to people.
-type ruling struct {
+// decision is the decision about a claim: approved, denied for a reason or, if neither, left to administrators.
+type decision struct {
 	approved        bool
 	reason, message string
 }
 
-// rule decides about a claim of somebody who has the permission to ask. A token joins new names only; a name that exists needs
-// the certificate of that node, or the word of an administrator: a token that was made for the node.
-func (c *claim) rule() ruling {
+// decide decides about a claim of a requestor that has the permission. A token for any node joins new names only; for the name
+// of an existing node the requestor needs the certificate of that node, or a token that an administrator made for the node.
+func (c *nameClaim) decide() decision {
 	if c.renewal {
-		// Whoever got a certificate for a name that never became a Node does not get another one: it ends, and then the name is
-		// free again. A Node that is younger than the request may be that of another machine.
+		// A certificate for a name that never became a Node is not renewed: it expires, and then the name is free again. A Node
+		// that is younger than the request may be that of another machine.
 		if c.node == nil || c.node.CreationTimestamp.After(c.request.CreationTimestamp.Time) {
 			return c.deny(reasonNodeMissing, fmt.Sprintf("There is no Node %q, and certificates are renewed for Nodes that exist. "+
 				"Start the agent of the node, which registers it, or join the node again.", c.name))
@@ -74,14 +74,14 @@ func (c *claim) rule() ruling {
 			return c.deny(reasonNameTaken, fmt.Sprintf("The name %q was given to another machine after this one had got its first certificate (request %s), by an administrator. "+
 				"Join with another name (--node).", c.name, by))
 		}
-		return ruling{approved: true}
+		return decision{approved: true}
 	}
 	only := tokenFor(c.request)
 	switch why := nodejoin.CheckName(c.name); {
 	case why != "":
 		return c.deny(reasonNameReserved, fmt.Sprintf("No node may be called %q: %s. Choose another name for the node (--node).", c.name, why))
 	case only == c.name:
-		return ruling{approved: true}
+		return decision{approved: true}
 	case only != "":
 		return c.deny(reasonOtherNode, fmt.Sprintf("This token was made for node %q and joins no other. "+
 			"Make one for this node with \"proa token create --node %s\".", only, c.name))
@@ -95,13 +95,13 @@ func (c *claim) rule() ruling {
 				"If this machine shall be that node, make a token for it with \"proa token create --node %s\".", c.name, other.Name, c.name))
 		}
 	}
-	return ruling{approved: true}
+	return decision{approved: true}
 }
 
-// takenBy is the request by which somebody else got the name of the node, with a token that was made for the node, after the one
-// who asks had got it first; empty if there is none. Who was first with a token for any name may be a stranger, who must not keep
-// the name that an administrator has given to another machine. Both are known by the certificates that they were given.
-func (c *claim) takenBy() string {
+// takenBy returns the request by which another machine got the name of the node, with a token that was made for the node,
+// after the requestor had got its first certificate; empty if there is none. The requestor had a token for any name, and
+// must not keep a name that an administrator has given to another machine. Both are identified by their certificates.
+func (c *nameClaim) takenBy() string {
 	var first *certificatesv1.CertificateSigningRequest
 	for r := range c.others {
 		if keepsName(r) && slices.Contains(c.request.Spec.Extra[user.CredentialIDKey], credentialID(r.Status.Certificate)) {
@@ -119,7 +119,7 @@ func (c *claim) takenBy() string {
 	return ""
 }
 
-// credentialID is how the API server calls whoever shows a certificate, in the extra of the user.
+// credentialID returns the credential ID that the API server puts into the extra of a user with a certificate.
 func credentialID(cert []byte) string {
 	block, _ := pem.Decode(cert)
 	if block == nil {
@@ -129,8 +129,8 @@ func credentialID(cert []byte) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// takesName says that a request was made with a token for just this node. It stays for as long as a certificate is good that somebody
-// else has got for the name before, so that it is known who was given the name.
+// takesName reports whether a request was made with a token for exactly this node. Such a request is kept for as long as an
+// earlier certificate for the name can be valid, as the record of which machine was given the name.
 func takesName(r *certificatesv1.CertificateSigningRequest) bool {
 	request, err := parse(r.Spec.Request)
 	if err != nil {
@@ -140,17 +140,17 @@ func takesName(r *certificatesv1.CertificateSigningRequest) bool {
 	return node != "" && tokenFor(r) == node
 }
 
-// deny denies a request of a node or of the bearer of a token, who waits for the answer. What others ask for is left to people,
-// who may know more.
-func (c *claim) deny(reason, message string) ruling {
+// deny denies a request of a node or of a bootstrap token, whose machine waits for the answer. Other requests are left to
+// administrators.
+func (c *nameClaim) deny(reason, message string) decision {
 	if c.renewal || nodejoin.IsBootstrap(c.request.Spec.Username, c.request.Spec.Groups) {
-		return ruling{reason: reason, message: message}
+		return decision{reason: reason, message: message}
 	}
-	return ruling{}
+	return decision{}
 }
 
-// tokenFor is the node that the token was made for with which a request was made; empty for a token that joins any new name, and
-// for requests of others. The server has written both the name and the extra of the user; see kinds/certificates.
+// tokenFor returns the node that the requestor's bootstrap token was made for; empty for a token for any new name, and for
+// other requestors. The server has written both the name and the extra of the user; see kinds/certificates.
 func tokenFor(r *certificatesv1.CertificateSigningRequest) string {
 	if values := r.Spec.Extra[nodejoin.NodeExtra]; strings.HasPrefix(r.Spec.Username, nodejoin.UserPrefix) && len(values) == 1 {
 		return values[0]
@@ -158,7 +158,7 @@ func tokenFor(r *certificatesv1.CertificateSigningRequest) string {
 	return ""
 }
 
-// nodeOf is the node that a request wants a client certificate for, from the kubelets' signer; empty for other requests.
+// nodeOf returns the node of a request to the signer of kubelets' client certificates; empty for other requests.
 func nodeOf(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) string {
 	if r.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return ""
@@ -166,23 +166,24 @@ func nodeOf(r *certificatesv1.CertificateSigningRequest, request *x509.Certifica
 	return strings.TrimPrefix(request.Subject.CommonName, "system:node:")
 }
 
-// isFirst says that somebody else than the node asks for its certificate, and without a token that was made for it, so that
-// nobody has vouched for whose name this is.
+// isFirst reports whether a request for a node's certificate is made neither by the node itself nor with a token that was
+// made for the node, so that no administrator has confirmed the name.
 func isFirst(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) bool {
 	node := nodeOf(r, request)
 	return node != "" && r.Spec.Username != request.Subject.CommonName && tokenFor(r) != node
 }
 
-// keepsName says that a request is the record of who has the name of a node, and must stay for as long as that is good.
+// keepsName reports whether a request is the record of which machine has the name of a node, and must be kept for as long as
+// the certificate is valid.
 func keepsName(r *certificatesv1.CertificateSigningRequest) bool {
 	request, err := parse(r.Spec.Request)
 	return err == nil && isFirst(r, request)
 }
 
-// holdsName says that a request was approved for somebody who asked for the certificate of a node, and that the certificate is
-// good, or may still come.
+// holdsName reports whether a request by another user than the node was approved for the node's name, and its certificate is
+// valid or still to be issued.
 func holdsName(r *certificatesv1.CertificateSigningRequest, name string, now time.Time) bool {
-	if !has(r, certificatesv1.CertificateApproved) || has(r, certificatesv1.CertificateDenied) || failed(r) {
+	if !hasCondition(r, certificatesv1.CertificateApproved) || hasCondition(r, certificatesv1.CertificateDenied) || hasFailed(r) {
 		return false
 	}
 	request, err := parse(r.Spec.Request)
@@ -193,9 +194,9 @@ func holdsName(r *certificatesv1.CertificateSigningRequest, name string, now tim
 	return !issued || now.Before(until.Add(keepFirst))
 }
 
-// longest is the longest life of the certificate of a request.
-func (config *Config) longest(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) time.Duration {
-	// What a person has approved is theirs to judge.
+// maxValidity returns the longest validity of a request's certificate.
+func (config *Config) maxValidity(r *certificatesv1.CertificateSigningRequest, request *x509.CertificateRequest) time.Duration {
+	// An approval by an administrator is not limited further.
 	if isFirst(r, request) && isAutoApproved(r) {
 		return min(config.Life, firstLife)
 	}
@@ -211,27 +212,28 @@ func isAutoApproved(r *certificatesv1.CertificateSigningRequest) bool {
 	return false
 }
 
-// judge decides about a request that has the permission, from what is stored now rather than from what the views show.
-func judge(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, renewal bool) (ruling, error) {
+// decideNodeRequest decides about a request whose requestor has the permission, from what is stored rather than what the views show.
+func decideNodeRequest(ctx context.Context, c *control.Cluster, request *certificatesv1.CertificateSigningRequest, renewal bool) (decision,
+	error) {
 	wanted, err := parse(request.Spec.Request)
 	if err != nil {
-		return ruling{}, nil //nolint:nilerr // what cannot be read is left to people
+		return decision{}, nil //nolint:nilerr // a request that cannot be parsed is left to administrators
 	}
-	// This waits until the cache has what is stored, so that the list below shows every approval.
+	// This waits until the cache shows what is stored, so that the list below has every approval.
 	if _, err := c.Get(ctx, gr.CertificateSigningRequests, "", request.Name, ""); err != nil {
-		return ruling{}, err
+		return decision{}, err
 	}
-	what := claim{
+	what := nameClaim{
 		request: request, name: nodeOf(request, wanted), renewal: renewal, now: time.Now(),
 		others: control.List[*certificatesv1.CertificateSigningRequest](c, gr.CertificateSigningRequests, ""),
 	}
 	if len(validation.IsDNS1123Subdomain(what.name)) > 0 {
-		return what.rule(), nil // there is no Node of such a name
+		return what.decide(), nil // there is no Node of such a name
 	}
 	o, err := c.Get(ctx, gr.Nodes, "", what.name, "")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return ruling{}, err
+		return decision{}, err
 	}
 	what.node, _ = o.(*corev1.Node)
-	return what.rule(), nil
+	return what.decide(), nil
 }

@@ -17,18 +17,19 @@ import (
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 )
 
-// ours says that the cluster itself runs a signer.
-func ours(signer string) bool {
+// isBuiltInSigner reports whether the cluster itself runs a signer.
+func isBuiltInSigner(signer string) bool {
 	switch signer {
-	case certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName,
+	case certificatesv1.KubeAPIServerClientSignerName, certificatesv1.KubeAPIServerClientKubeletSignerName,
+		certificatesv1.KubeletServingSignerName,
 		certificatesv1beta1.LegacyUnknownSignerName:
 		return true
 	}
 	return false
 }
 
-// fits says whether a signer signs such a request, and if not, why.
-func fits(signer string, r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
+// checkRequest returns an error if a signer does not sign such a request.
+func checkRequest(signer string, r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
 	switch signer {
 	case certificatesv1.KubeAPIServerClientSignerName:
 		return clientUsages(usages)
@@ -37,7 +38,7 @@ func fits(signer string, r *x509.CertificateRequest, usages []certificatesv1.Key
 	case certificatesv1.KubeletServingSignerName:
 		return kubeletServing(r, usages)
 	}
-	return nil // the legacy signer takes whatever was approved
+	return nil // the legacy signer signs every approved request
 }
 
 func clientUsages(usages []certificatesv1.KeyUsage) error {
@@ -67,7 +68,7 @@ func kubeletClient(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage)
 	case !strings.HasPrefix(r.Subject.CommonName, "system:node:"):
 		return errors.New("subject common name does not begin with system:node:")
 	}
-	return exactly(usages, certificatesv1.UsageClientAuth)
+	return checkUsages(usages, certificatesv1.UsageClientAuth)
 }
 
 func kubeletServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage) error {
@@ -81,7 +82,7 @@ func kubeletServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 	case len(r.URIs) > 0:
 		return errors.New("URI subjectAltNames are not allowed")
 	}
-	if err := exactly(usages, certificatesv1.UsageServerAuth); err != nil {
+	if err := checkUsages(usages, certificatesv1.UsageServerAuth); err != nil {
 		return err
 	}
 	if !strings.HasPrefix(r.Subject.CommonName, "system:node:") {
@@ -90,20 +91,23 @@ func kubeletServing(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 	return nil
 }
 
-// exactly wants the usages of a TLS key for a purpose; only RSA keys encipher others.
-func exactly(usages []certificatesv1.KeyUsage, purpose certificatesv1.KeyUsage) error {
+// checkUsages returns an error unless the usages are those of a TLS key for a purpose; key encipherment may be missing, because
+// only RSA keys need it.
+func checkUsages(usages []certificatesv1.KeyUsage, purpose certificatesv1.KeyUsage) error {
 	full := []certificatesv1.KeyUsage{purpose, certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment}
 	slices.Sort(full)
 	have := slices.Sorted(slices.Values(usages))
 	have = slices.Compact(have)
-	if slices.Equal(have, full) || slices.Equal(have, slices.DeleteFunc(slices.Clone(full), func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })) {
+	if slices.Equal(have, full) ||
+		slices.Equal(have, slices.DeleteFunc(slices.Clone(full),
+			func(u certificatesv1.KeyUsage) bool { return u == certificatesv1.UsageKeyEncipherment })) {
 		return nil
 	}
 	return fmt.Errorf("usages did not match %v", full)
 }
 
-// life is how long a certificate is good: as long as the request wants, within bounds.
-func life(longest time.Duration, seconds *int32) time.Duration {
+// validity returns how long a certificate is valid: as long as the request wants, within bounds.
+func validity(longest time.Duration, seconds *int32) time.Duration {
 	if seconds == nil {
 		return longest
 	}
@@ -119,20 +123,21 @@ func life(longest time.Duration, seconds *int32) time.Duration {
 
 const (
 	shortest = 10 * time.Minute
-	// backdate tolerates clocks that are a little behind. A certificate with a short life keeps its whole life all the same.
-	backdate = 5 * time.Minute
-	short    = 8 * time.Hour
+	// backdate tolerates clocks that are a little behind. It shortens the validity of certificates, except of those that are
+	// valid for less than shortLived.
+	backdate   = 5 * time.Minute
+	shortLived = 8 * time.Hour
 )
 
-// issuer is an authority, and the time.
+// issuer is a certificate authority, and the time of issue.
 type issuer struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	now  time.Time
 }
 
-// sign makes the certificate of a request, in PEM: its subject and names, the usages of the request, and none of the
-// extensions that it asks for.
+// sign returns the certificate of a request in PEM: with its subject, names and usages, but none of the extensions that it
+// asks for.
 func sign(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, life time.Duration, by issuer) ([]byte, error) {
 	if err := r.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("unable to verify certificate request signature: %w", err)
@@ -150,14 +155,15 @@ func sign(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, life tim
 		return nil, fmt.Errorf("make serial number: %w", err)
 	}
 	notAfter := by.now.Add(life)
-	if life >= short {
+	if life >= shortLived {
 		notAfter = notAfter.Add(-backdate)
 	}
 	if notAfter.After(until) {
 		notAfter = until
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial, Subject: r.Subject, DNSNames: r.DNSNames, IPAddresses: r.IPAddresses, EmailAddresses: r.EmailAddresses, URIs: r.URIs,
+		SerialNumber: serial, Subject: r.Subject, DNSNames: r.DNSNames, IPAddresses: r.IPAddresses, EmailAddresses: r.EmailAddresses,
+		URIs:               r.URIs,
 		PublicKeyAlgorithm: r.PublicKeyAlgorithm, PublicKey: r.PublicKey, KeyUsage: usage, ExtKeyUsage: extended,
 		NotBefore: by.now.Add(-backdate), NotAfter: notAfter, BasicConstraintsValid: true,
 	}, by.cert, r.PublicKey, by.key)
@@ -167,13 +173,15 @@ func sign(r *x509.CertificateRequest, usages []certificatesv1.KeyUsage, life tim
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// keyUsages translates the words of the API.
+// keyUsages translates the key usages of the API.
 func keyUsages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
-	plain := map[certificatesv1.KeyUsage]x509.KeyUsage{
+	basic := map[certificatesv1.KeyUsage]x509.KeyUsage{
 		certificatesv1.UsageSigning: x509.KeyUsageDigitalSignature, certificatesv1.UsageDigitalSignature: x509.KeyUsageDigitalSignature,
-		certificatesv1.UsageContentCommitment: x509.KeyUsageContentCommitment, certificatesv1.UsageKeyEncipherment: x509.KeyUsageKeyEncipherment,
-		certificatesv1.UsageKeyAgreement: x509.KeyUsageKeyAgreement, certificatesv1.UsageDataEncipherment: x509.KeyUsageDataEncipherment,
-		certificatesv1.UsageCertSign: x509.KeyUsageCertSign, certificatesv1.UsageCRLSign: x509.KeyUsageCRLSign,
+		certificatesv1.UsageContentCommitment: x509.KeyUsageContentCommitment,
+		certificatesv1.UsageKeyEncipherment:   x509.KeyUsageKeyEncipherment,
+		certificatesv1.UsageKeyAgreement:      x509.KeyUsageKeyAgreement,
+		certificatesv1.UsageDataEncipherment:  x509.KeyUsageDataEncipherment,
+		certificatesv1.UsageCertSign:          x509.KeyUsageCertSign, certificatesv1.UsageCRLSign: x509.KeyUsageCRLSign,
 		certificatesv1.UsageEncipherOnly: x509.KeyUsageEncipherOnly, certificatesv1.UsageDecipherOnly: x509.KeyUsageDecipherOnly,
 	}
 	extended := map[certificatesv1.KeyUsage]x509.ExtKeyUsage{
@@ -182,14 +190,15 @@ func keyUsages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUs
 		certificatesv1.UsageEmailProtection: x509.ExtKeyUsageEmailProtection, certificatesv1.UsageSMIME: x509.ExtKeyUsageEmailProtection,
 		certificatesv1.UsageIPsecEndSystem: x509.ExtKeyUsageIPSECEndSystem, certificatesv1.UsageIPsecTunnel: x509.ExtKeyUsageIPSECTunnel,
 		certificatesv1.UsageIPsecUser: x509.ExtKeyUsageIPSECUser, certificatesv1.UsageTimestamping: x509.ExtKeyUsageTimeStamping,
-		certificatesv1.UsageOCSPSigning: x509.ExtKeyUsageOCSPSigning, certificatesv1.UsageMicrosoftSGC: x509.ExtKeyUsageMicrosoftServerGatedCrypto,
-		certificatesv1.UsageNetscapeSGC: x509.ExtKeyUsageNetscapeServerGatedCrypto,
+		certificatesv1.UsageOCSPSigning:  x509.ExtKeyUsageOCSPSigning,
+		certificatesv1.UsageMicrosoftSGC: x509.ExtKeyUsageMicrosoftServerGatedCrypto,
+		certificatesv1.UsageNetscapeSGC:  x509.ExtKeyUsageNetscapeServerGatedCrypto,
 	}
 	var usage x509.KeyUsage
 	var unknown []certificatesv1.KeyUsage
 	purposes := map[x509.ExtKeyUsage]bool{}
 	for _, u := range usages {
-		if bit, ok := plain[u]; ok {
+		if bit, ok := basic[u]; ok {
 			usage |= bit
 		} else if e, ok := extended[u]; ok {
 			purposes[e] = true

@@ -21,9 +21,10 @@ func TestLife(t *testing.T) {
 		seconds *int32
 		want    time.Duration
 	}{
-		{nil, day}, {new(int32(3600)), time.Hour}, {new(int32(2 * 86400)), day}, {new(int32(60)), 10 * time.Minute}, {new(int32(600)), 10 * time.Minute},
+		{nil, day}, {new(int32(3600)), time.Hour}, {new(int32(2 * 86400)), day}, {new(int32(60)), 10 * time.Minute},
+		{new(int32(600)), 10 * time.Minute},
 	} {
-		if got := life(day, c.seconds); got != c.want {
+		if got := validity(day, c.seconds); got != c.want {
 			t.Errorf("%v: %v", c.seconds, got)
 		}
 	}
@@ -38,8 +39,9 @@ func TestSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	request, err := parse(requestPEM(t, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs", "ops"}}, DNSNames: []string{"a.example"}, EmailAddresses: []string{"a@b.c"},
-		IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}, URIs: []*url.URL{uri},
+		Subject: pkix.Name{CommonName: "jane", Organization: []string{"devs", "ops"}}, DNSNames: []string{"a.example"},
+		EmailAddresses: []string{"a@b.c"},
+		IPAddresses:    []net.IP{net.IPv4(10, 0, 0, 1)}, URIs: []*url.URL{uri},
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Value: []byte("x")}},
 	}))
 	if err != nil {
@@ -63,15 +65,19 @@ func TestSign(t *testing.T) {
 	if err := cert.CheckSignatureFrom(by.cert); err != nil {
 		t.Error(err)
 	}
-	if cert.Subject.CommonName != "jane" || !slices.Equal(slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"devs", "ops"}) || !slices.Equal(cert.DNSNames, []string{"a.example"}) || !slices.Equal(cert.EmailAddresses, []string{"a@b.c"}) ||
-		len(cert.IPAddresses) != 1 || cert.IPAddresses[0].String() != "10.0.0.1" || len(cert.URIs) != 1 || cert.URIs[0].String() != "spiffe://a/b" {
+	if cert.Subject.CommonName != "jane" ||
+		!slices.Equal(slices.Sorted(slices.Values(cert.Subject.Organization)), []string{"devs", "ops"}) ||
+		!slices.Equal(cert.DNSNames, []string{"a.example"}) || !slices.Equal(cert.EmailAddresses, []string{"a@b.c"}) ||
+		len(cert.IPAddresses) != 1 || cert.IPAddresses[0].String() != "10.0.0.1" || len(cert.URIs) != 1 ||
+		cert.URIs[0].String() != "spiffe://a/b" {
 		t.Errorf("it is for %v %v %v %v %v", cert.Subject, cert.DNSNames, cert.EmailAddresses, cert.IPAddresses, cert.URIs)
 	}
-	if cert.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment || !slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}) {
+	if cert.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment ||
+		!slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}) {
 		t.Errorf("usages: %v %v", cert.KeyUsage, cert.ExtKeyUsage)
 	}
 	if cert.IsCA || !cert.BasicConstraintsValid {
-		t.Error("it is an authority")
+		t.Error("it is a certificate authority")
 	}
 	for _, e := range cert.Extensions {
 		if e.Id.String() == "1.2.3.4" {
@@ -82,7 +88,7 @@ func TestSign(t *testing.T) {
 		{100 * time.Hour, -5 * time.Minute, 100*time.Hour - 5*time.Minute},
 		{8 * time.Hour, -5 * time.Minute, 8*time.Hour - 5*time.Minute},
 		{time.Hour, -5 * time.Minute, time.Hour},
-		{2000 * time.Hour, -5 * time.Minute, 1000 * time.Hour}, // the authority ends before
+		{2000 * time.Hour, -5 * time.Minute, 1000 * time.Hour}, // the certificate authority expires before
 	} {
 		cert, err := issue(c.life)
 		if err != nil || cert.NotBefore.Sub(now) != c.begin || cert.NotAfter.Sub(now) != c.end {
@@ -93,7 +99,8 @@ func TestSign(t *testing.T) {
 		t.Error(err)
 	}
 	by.now = by.cert.NotAfter
-	if _, err := issue(time.Hour); err == nil || !strings.HasPrefix(err.Error(), "refusing to sign a certificate that expired in the past") {
+	if _, err := issue(time.Hour); err == nil ||
+		!strings.HasPrefix(err.Error(), "refusing to sign a certificate that expired in the past") {
 		t.Error(err)
 	}
 	by.now = now

@@ -13,90 +13,92 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 const (
-	// uninitialized is the taint of nodes that the cloud has not looked at yet.
-	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
-	// providedIP is the annotation in which a node says which of its addresses it uses.
-	providedIP = "alpha.kubernetes.io/provided-node-ip"
-	// refreshAfter is how long addresses are believed.
-	refreshAfter = 5 * time.Minute
+	// uninitializedTaint is the taint of nodes that this controller has not initialized yet.
+	uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+	// providedIPAnnotation is the annotation with the addresses that a node's kubelet was told to use.
+	providedIPAnnotation = "alpha.kubernetes.io/provided-node-ip"
+	// refreshInterval is the interval at which the addresses of a node are refreshed.
+	refreshInterval = 5 * time.Minute
 )
 
-// nodes writes into Nodes what the cloud knows about their machines. Until that is done a new node that waits for it takes no
-// Pods.
-func nodes(instances Instances) control.Controller {
+// nodeController returns the controller that writes provider IDs, labels and addresses of machines into Nodes. It removes the taint
+// that keeps Pods from a node that is not initialized yet.
+func nodeController(instances Instances) control.Controller {
 	return control.Controller{
-		Name: "cloud-node-controller", For: gr.Nodes, When: machineMatters,
+		Name: "cloud-node-controller", For: gr.Nodes, When: isRelevantNodeChange,
 		Writes: []control.Write{{On: gr.Nodes, Do: "update update/status"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 			n, found := control.Get[*corev1.Node](c, gr.Nodes, "", k.Name)
 			if !found || n.DeletionTimestamp != nil {
 				return 0, nil
 			}
-			return describe(ctx, c, n, instances)
+			return syncNode(ctx, c, n, instances)
 		},
 	}
 }
 
-// machineMatters leaves out what nodes say of themselves every few seconds.
-func machineMatters(old, now kind.Object) bool {
+// isRelevantNodeChange ignores the status updates that nodes write every few seconds.
+func isRelevantNodeChange(old, now kind.Object) bool {
 	a, _ := old.(*corev1.Node)
 	b, _ := now.(*corev1.Node)
 	if a == nil || b == nil {
 		return b != nil
 	}
 	same := apiequality.Semantic.DeepEqual
-	return !same(a.Spec.Taints, b.Spec.Taints) || !same(a.Labels, b.Labels) || !same(a.Status.Addresses, b.Status.Addresses) || a.Spec.ProviderID != b.Spec.ProviderID ||
-		a.Annotations[providedIP] != b.Annotations[providedIP]
+	return !same(a.Spec.Taints, b.Spec.Taints) || !same(a.Labels, b.Labels) || !same(a.Status.Addresses, b.Status.Addresses) ||
+		a.Spec.ProviderID != b.Spec.ProviderID ||
+		a.Annotations[providedIPAnnotation] != b.Annotations[providedIPAnnotation]
 }
 
-func describe(ctx context.Context, c *control.Cluster, n *corev1.Node, instances Instances) (time.Duration, error) {
+// syncNode brings one Node in line with the metadata of its machine.
+func syncNode(ctx context.Context, c *control.Cluster, n *corev1.Node, instances Instances) (time.Duration, error) {
 	is, err := instances.Metadata(ctx, n)
 	if err != nil {
 		return 0, fmt.Errorf("failed to get instance metadata for node %s: %w", n.Name, err)
 	}
 	if is == nil {
-		return refreshAfter, nil
+		return refreshInterval, nil
 	}
-	isNew := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
+	isNew := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint })
 	next := n.DeepCopy()
 	if isNew {
-		if err := introduce(next, is); err != nil {
+		if err := initializeNode(next, is); err != nil {
 			return 0, err
 		}
 	} else {
-		oldLabels(next)
+		copyDeprecatedLabels(next)
 	}
 	if !apiequality.Semantic.DeepEqual(n, next) {
 		o, err := c.Update(ctx, gr.Nodes, next, "")
 		written, ok := o.(*corev1.Node)
 		if err != nil || !ok {
-			return 0, control.Gone(err)
+			return 0, control.IgnoreNotFound(err)
 		}
 		next = written.DeepCopy()
 	}
 	addresses, err := addressesOf(next, is)
 	if err != nil {
-		return refreshAfter, err
+		return refreshInterval, err
 	}
 	if len(addresses) > 0 && !apiequality.Semantic.DeepEqual(addresses, next.Status.Addresses) {
 		next.Status.Addresses = addresses
 		if _, err := c.Update(ctx, gr.Nodes, next, "status"); err != nil {
-			return 0, control.Gone(err)
+			return 0, control.IgnoreNotFound(err)
 		}
 	}
 	if isNew {
 		c.Event(n, corev1.EventTypeNormal, "Synced", "Node synced successfully")
 	}
-	return refreshAfter, nil
+	return refreshInterval, nil
 }
 
-// introduce gives a new node what the cloud knows, and lets Pods come.
-func introduce(n *corev1.Node, is *Metadata) error {
+// initializeNode initializes a new node: it sets the provider ID and labels, and removes the taint.
+func initializeNode(n *corev1.Node, is *Metadata) error {
 	if n.Spec.ProviderID == "" {
 		n.Spec.ProviderID = is.ProviderID
 	}
@@ -119,16 +121,16 @@ func introduce(n *corev1.Node, is *Metadata) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is.Labels)) {
-		if _, has := n.Labels[name]; !has && !reserved(name) {
+		if _, has := n.Labels[name]; !has && !isReservedLabel(name) {
 			n.Labels[name] = is.Labels[name]
 		}
 	}
-	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitialized })
+	n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == uninitializedTaint })
 	return nil
 }
 
-// reserved says that a label belongs to Kubernetes, and not to a cloud.
-func reserved(label string) bool {
+// isReservedLabel reports whether a label is of a domain of Kubernetes, which a cloud may not set.
+func isReservedLabel(label string) bool {
 	domain, _, prefixed := strings.Cut(label, "/")
 	for _, d := range []string{"kubernetes.io", "k8s.io"} {
 		if prefixed && (domain == d || strings.HasSuffix(domain, "."+d)) {
@@ -138,8 +140,8 @@ func reserved(label string) bool {
 	return false
 }
 
-// oldLabels keeps the names of zone, region and type in step with the names that they had before, which win.
-func oldLabels(n *corev1.Node) {
+// copyDeprecatedLabels copies the deprecated labels of zone, region and instance type to the current ones.
+func copyDeprecatedLabels(n *corev1.Node) {
 	for from, to := range map[string]string{
 		corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
 		corev1.LabelInstanceType: corev1.LabelInstanceTypeStable,
@@ -150,8 +152,8 @@ func oldLabels(n *corev1.Node) {
 	}
 }
 
-// addressesOf are the addresses that a node shall have: those of the cloud, with the node's own word on its host name, and on
-// which address it uses.
+// addressesOf returns the addresses that a node shall have: those of the cloud, and the node's own host name if the cloud has
+// none. The addresses that the node says it uses come first.
 func addressesOf(n *corev1.Node, is *Metadata) ([]corev1.NodeAddress, error) {
 	out := slices.Clone(is.Addresses)
 	if len(out) == 0 {
@@ -165,14 +167,14 @@ func addressesOf(n *corev1.Node, is *Metadata) ([]corev1.NodeAddress, error) {
 			}
 		}
 	}
-	if text, has := n.Annotations[providedIP]; has {
-		return preferred(text, out)
+	if text, has := n.Annotations[providedIPAnnotation]; has {
+		return preferProvidedIPs(text, out)
 	}
 	return out, nil
 }
 
-// preferred puts the addresses first that a node says it uses. Of their types no others are kept.
-func preferred(text string, all []corev1.NodeAddress) (out []corev1.NodeAddress, err error) {
+// preferProvidedIPs puts the addresses that a node says it uses first, and drops the other addresses of their types.
+func preferProvidedIPs(text string, all []corev1.NodeAddress) (out []corev1.NodeAddress, err error) {
 	types := map[corev1.NodeAddressType]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		ip, err := netip.ParseAddr(strings.TrimSpace(part))

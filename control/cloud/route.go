@@ -14,26 +14,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 const (
-	// listedFor is how long a list of routes is good for: many nodes come at once.
-	listedFor = time.Second
-	// againAfter is when routes are looked at although nothing has happened here.
-	againAfter = time.Minute
+	// listCacheTime is how long a list of routes is reused, for when many nodes join at once.
+	listCacheTime = time.Second
+	// resyncInterval is the resync interval: routes may change in the cloud without an event here.
+	resyncInterval = time.Minute
 )
 
-// routes makes the cloud's network lead to the Pods of each node.
-func routes(r Routes, clusters []netip.Prefix) control.Controller {
-	l := &routing{Routes: r, clusters: clusters}
+// routeController returns the controller that keeps a route in the cloud's network to the Pods of each node.
+func routeController(r Routes, clusters []netip.Prefix) control.Controller {
+	l := &routeReconciler{Routes: r, clusters: clusters}
 	return control.Controller{
 		Name: "route-controller", Component: "route_controller", For: gr.Nodes,
 		When: func(old, now kind.Object) bool {
 			a, _ := old.(*corev1.Node)
 			b, _ := now.(*corev1.Node)
-			return a == nil || b == nil || !slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) || !slices.Equal(a.Status.Addresses, b.Status.Addresses)
+			return a == nil || b == nil || !slices.Equal(a.Spec.PodCIDRs, b.Spec.PodCIDRs) ||
+				!slices.Equal(a.Status.Addresses, b.Status.Addresses)
 		},
 		Writes: []control.Write{{On: gr.Nodes, Do: "get update/status"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -42,27 +43,27 @@ func routes(r Routes, clusters []netip.Prefix) control.Controller {
 	}
 }
 
-// routing is one loop with one worker. What it remembers is only the last list, for a moment.
-type routing struct {
+// routeReconciler is the state of the route controller: the last list of routes, which is reused for a moment.
+type routeReconciler struct {
 	Routes
 	clusters []netip.Prefix
 
-	mu   sync.Mutex // guards what follows
-	list []Route
-	when time.Time
+	mu       sync.Mutex // guards what follows
+	list     []Route
+	listedAt time.Time
 }
 
-func (l *routing) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-	list, err := l.listed(ctx)
+func (l *routeReconciler) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+	list, err := l.cachedList(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("error listing routes: %w", err)
 	}
-	gone := func(node string) bool { return l.gone(ctx, c, node) }
+	isDeleted := func(node string) bool { return l.isDeleted(ctx, c, node) }
 	n, found := control.Get[*corev1.Node](c, gr.Nodes, "", k.Name)
 	if !found {
 		n = nil
 	}
-	remove, create := l.plan(n, list, gone)
+	remove, create := l.plan(n, list, isDeleted)
 	var errs []error
 	for _, r := range remove {
 		if err := l.Delete(ctx, r); err != nil {
@@ -71,7 +72,7 @@ func (l *routing) reconcile(ctx context.Context, c *control.Cluster, k control.K
 	}
 	made := true
 	if n != nil {
-		for _, p := range l.refused(n) {
+		for _, p := range l.networksWithoutRoute(n) {
 			made = false
 			c.Event(n, corev1.EventTypeWarning, "RouteRefused", "No route for the network %s of node %s: it is not inside the cluster's networks of Pods", p, n.Name)
 		}
@@ -80,28 +81,29 @@ func (l *routing) reconcile(ctx context.Context, c *control.Cluster, k control.K
 		if err := l.Create(ctx, string(n.UID), r); err != nil {
 			made = false
 			errs = append(errs, err)
-			c.Event(n, corev1.EventTypeWarning, "FailedToCreateRoute", "Could not create route %s %s for node %s: %v", n.UID, r.Destination, n.Name, err)
+			c.Event(n, corev1.EventTypeWarning, "FailedToCreateRoute", "Could not create route %s %s for node %s: %v", n.UID, r.Destination,
+				n.Name, err)
 		}
 	}
 	if len(remove)+len(create) > 0 {
-		l.forget()
+		l.forgetList()
 	}
 	if n == nil {
 		return 0, errors.Join(errs...)
 	}
 	if len(n.Spec.PodCIDRs) > 0 {
-		errs = append(errs, reachable(ctx, c, n, made))
+		errs = append(errs, writeNetworkCondition(ctx, c, n, made))
 	}
-	return againAfter, errors.Join(errs...)
+	return resyncInterval, errors.Join(errs...)
 }
 
-// plan says which routes are wrong and which are missing, for one node; nil is one that is not there. Routes of nodes that are
-// gone go too, whoever is looked at.
-func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool) (remove, create []Route) {
+// plan returns the routes to remove and to create for one node, which is nil if it does not exist. Routes of other nodes that
+// no longer exist are removed as well.
+func (l *routeReconciler) plan(n *corev1.Node, list []Route, isDeleted func(node string) bool) (remove, create []Route) {
 	want := map[netip.Prefix]bool{}
 	if n != nil {
 		for _, text := range n.Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil && l.inside(p) {
+			if p, err := netip.ParsePrefix(text); err == nil && l.isPodNetwork(p) {
 				want[p.Masked()] = true
 			}
 		}
@@ -117,7 +119,7 @@ func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool
 			} else {
 				remove = append(remove, r)
 			}
-		case r.Node != "" && gone(r.Node):
+		case r.Node != "" && isDeleted(r.Node):
 			remove = append(remove, r)
 		}
 	}
@@ -126,22 +128,23 @@ func (l *routing) plan(n *corev1.Node, list []Route, gone func(node string) bool
 	}
 	for _, text := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil && want[p.Masked()] {
-			create = append(create, Route{Node: n.Name, Addresses: append([]corev1.NodeAddress{}, n.Status.Addresses...), Destination: p.Masked()})
+			create = append(create, Route{Node: n.Name, Addresses: append([]corev1.NodeAddress{}, n.Status.Addresses...),
+				Destination: p.Masked()})
 		}
 	}
 	return remove, create
 }
 
-// inside tells whether a network is in the cluster's networks of Pods. A route to any other would lead to the node what the machines
-// of the cloud's network send elsewhere.
-func (l *routing) inside(p netip.Prefix) bool {
+// isPodNetwork reports whether a network is in the cluster's networks of Pods. A route to any other network would send traffic of
+// the cloud's other machines to the node.
+func (l *routeReconciler) isPodNetwork(p netip.Prefix) bool {
 	return slices.ContainsFunc(l.clusters, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Contains(p.Addr()) })
 }
 
-// refused are the networks of a node that get no route.
-func (l *routing) refused(n *corev1.Node) (out []netip.Prefix) {
+// networksWithoutRoute returns the Pod networks of a node that get no route.
+func (l *routeReconciler) networksWithoutRoute(n *corev1.Node) (out []netip.Prefix) {
 	for _, text := range n.Spec.PodCIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil && !l.inside(p) {
+		if p, err := netip.ParsePrefix(text); err == nil && !l.isPodNetwork(p) {
 			out = append(out, p)
 		}
 	}
@@ -152,8 +155,8 @@ func sameAddresses(a, b []corev1.NodeAddress) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(x corev1.NodeAddress) bool { return !slices.Contains(b, x) })
 }
 
-// gone says that there is no such node. The view may be the one that does not know it yet.
-func (l *routing) gone(ctx context.Context, c *control.Cluster, node string) bool {
+// isDeleted reports whether a node does not exist. It asks the server, because the view may not show a new node yet.
+func (l *routeReconciler) isDeleted(ctx context.Context, c *control.Cluster, node string) bool {
 	if _, found := c.View(gr.Nodes).Get("", node); found {
 		return false
 	}
@@ -161,28 +164,30 @@ func (l *routing) gone(ctx context.Context, c *control.Cluster, node string) boo
 	return apierrors.IsNotFound(err)
 }
 
-func (l *routing) listed(ctx context.Context) ([]Route, error) {
+// cachedList returns the routes of the cloud, from the last list if that is recent.
+func (l *routeReconciler) cachedList(ctx context.Context) ([]Route, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.list != nil && time.Since(l.when) < listedFor {
+	if l.list != nil && time.Since(l.listedAt) < listCacheTime {
 		return l.list, nil
 	}
 	list, err := l.List(ctx)
 	if err == nil {
-		l.list, l.when = list, time.Now()
+		l.list, l.listedAt = list, time.Now()
 	}
 	return list, err
 }
 
-func (l *routing) forget() {
+func (l *routeReconciler) forgetList() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = nil
 }
 
-// reachable says in the Node whether there are ways to its Pods. Without them it takes none.
-func reachable(ctx context.Context, c *control.Cluster, n *corev1.Node, made bool) error {
-	want := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "RouteCreated", Message: "RouteController created a route"}
+// writeNetworkCondition writes the condition NetworkUnavailable, which keeps Pods from a node without a route.
+func writeNetworkCondition(ctx context.Context, c *control.Cluster, n *corev1.Node, made bool) error {
+	want := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "RouteCreated",
+		Message: "RouteController created a route"}
 	if !made {
 		want.Status, want.Reason, want.Message = corev1.ConditionTrue, "NoRouteCreated", "RouteController failed to create a route"
 	}
@@ -198,5 +203,5 @@ func reachable(ctx context.Context, c *control.Cluster, n *corev1.Node, made boo
 		next.Status.Conditions = append(next.Status.Conditions, want)
 	}
 	_, err := c.Update(ctx, gr.Nodes, next, "status")
-	return control.Gone(err)
+	return control.IgnoreNotFound(err)
 }

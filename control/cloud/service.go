@@ -13,26 +13,26 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 const (
-	// finalizer keeps a Service until its load balancer is gone.
+	// finalizer keeps a Service until its load balancer is deleted.
 	finalizer = "service.kubernetes.io/load-balancer-cleanup"
-	// Mark is the annotation that says which provider a Service has its load balancer from. Others use the same finalizer; by
-	// this one we know which is ours.
-	Mark = gr.LoadBalancerMark
-	// leaving is the taint of nodes that an autoscaler is about to delete.
-	leaving = "ToBeDeletedByClusterAutoscaler"
+	// ProviderAnnotation is the annotation with the name of the provider that a Service has its load balancer from. Other load balancer
+	// controllers use the same finalizer, so that the finalizer alone does not tell.
+	ProviderAnnotation = gr.LoadBalancerAnnotation
+	// toBeDeletedTaint is the taint of nodes that an autoscaler is about to delete.
+	toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 )
 
-// services gives Services of type LoadBalancer a load balancer of the provider.
-func services(p Provider) control.Controller {
-	l := &balancing{Provider: p}
+// serviceController returns the controller that gives Services of type LoadBalancer a load balancer of the provider.
+func serviceController(p Provider) control.Controller {
+	l := &serviceReconciler{Provider: p}
 	out := control.Controller{
-		Name: "service-controller", For: gr.Services, Workers: 4, When: serviceMatters,
-		Triggers:  []control.Trigger{{On: gr.Nodes, Keys: l.balanced, When: nodeMatters}},
+		Name: "service-controller", For: gr.Services, Workers: 4, When: isRelevantServiceChange,
+		Triggers:  []control.Trigger{{On: gr.Nodes, Keys: l.servicesWithBalancer, When: changesBackends}},
 		Writes:    []control.Write{{On: gr.Services, Do: "update update/status"}},
 		Reconcile: l.reconcile,
 	}
@@ -44,28 +44,29 @@ func services(p Provider) control.Controller {
 	return out
 }
 
-type balancing struct {
+// serviceReconciler is the state of the service controller.
+type serviceReconciler struct {
 	Provider
-	told Once
+	events EventFilter
 }
 
-// Wants says that a Service shall have a load balancer of the provider.
+// Wants reports whether a Service shall have a load balancer of the provider.
 func (p Provider) Wants(svc *corev1.Service) bool {
 	class := svc.Spec.LoadBalancerClass
 	return !p.Off && svc.Spec.Type == corev1.ServiceTypeLoadBalancer && (class == nil || *class == p.Class) && svc.DeletionTimestamp == nil
 }
 
-// has says that a Service has a load balancer of the provider, as far as the Service tells.
-func (p Provider) has(svc *corev1.Service) bool {
-	if svc.Annotations[Mark] == p.Name {
+// hasBalancer reports whether a Service has a load balancer of the provider, judging by its annotation or its finalizer.
+func (p Provider) hasBalancer(svc *corev1.Service) bool {
+	if svc.Annotations[ProviderAnnotation] == p.Name {
 		return true
 	}
-	mine := svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil
-	return !p.Off && mine && slices.Contains(svc.Finalizers, finalizer)
+	isDefault := svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil
+	return !p.Off && isDefault && slices.Contains(svc.Finalizers, finalizer)
 }
 
-// serviceMatters leaves out changes that are not about load balancers.
-func serviceMatters(old, now kind.Object) bool {
+// isRelevantServiceChange ignores changes that do not concern load balancers.
+func isRelevantServiceChange(old, now kind.Object) bool {
 	a, ok := old.(*corev1.Service)
 	b, ok2 := now.(*corev1.Service)
 	if !ok || !ok2 {
@@ -76,28 +77,28 @@ func serviceMatters(old, now kind.Object) bool {
 		!same(a.Annotations, b.Annotations) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
 }
 
-// nodeMatters says that the nodes behind load balancers have changed.
-func nodeMatters(old, now kind.Object) bool {
+// changesBackends reports whether a change of a node changes the backends of load balancers.
+func changesBackends(old, now kind.Object) bool {
 	a, _ := old.(*corev1.Node)
 	b, _ := now.(*corev1.Node)
 	if a == nil || b == nil {
 		return true
 	}
-	return balances(a) != balances(b) || a.Spec.ProviderID != b.Spec.ProviderID
+	return isBackend(a) != isBackend(b) || a.Spec.ProviderID != b.Spec.ProviderID
 }
 
-// balances says that a node may be behind load balancers.
-func balances(n *corev1.Node) bool {
+// isBackend reports whether a node may be a backend of load balancers.
+func isBackend(n *corev1.Node) bool {
 	if v, has := n.Labels[corev1.LabelNodeExcludeBalancers]; has {
 		if out, err := strconv.ParseBool(v); err != nil || out {
 			return false
 		}
 	}
-	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == leaving })
+	return n.DeletionTimestamp == nil && !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
 }
 
-// balanced are the Services that have, or want, a load balancer.
-func (l *balancing) balanced(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
+// servicesWithBalancer yields the Services that shall have a load balancer.
+func (l *serviceReconciler) servicesWithBalancer(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for svc := range control.List[*corev1.Service](c, gr.Services, "") {
 			if l.Wants(svc) && !yield(control.KeyOf(svc)) {
@@ -107,52 +108,53 @@ func (l *balancing) balanced(c *control.Cluster, _ kind.Object) iter.Seq[control
 	}
 }
 
-func (l *balancing) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+func (l *serviceReconciler) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	svc, found := control.Get[*corev1.Service](c, gr.Services, k.Namespace, k.Name)
 	switch {
 	case !found:
 		return 0, nil
 	case l.Wants(svc):
 		return l.ensure(ctx, c, svc)
-	case l.has(svc):
+	case l.hasBalancer(svc):
 		return 0, l.remove(ctx, c, svc)
 	}
 	return 0, nil
 }
 
-func name(k control.Key) string { return k.Namespace + "/" + k.Name }
+func keyText(k control.Key) string { return k.Namespace + "/" + k.Name }
 
-// ensure makes a load balancer, or what has changed of it. First the Service is marked, so that it does not go without us.
-func (l *balancing) ensure(ctx context.Context, c *control.Cluster, svc *corev1.Service) (time.Duration, error) {
-	if !slices.Contains(svc.Finalizers, finalizer) || svc.Annotations[Mark] != l.Name {
+// ensure creates or updates the load balancer of a Service. It first adds the finalizer, so that the Service is not deleted
+// before its load balancer is.
+func (l *serviceReconciler) ensure(ctx context.Context, c *control.Cluster, svc *corev1.Service) (time.Duration, error) {
+	if !slices.Contains(svc.Finalizers, finalizer) || svc.Annotations[ProviderAnnotation] != l.Name {
 		c.Event(svc, corev1.EventTypeNormal, "EnsuringLoadBalancer", "Ensuring load balancer")
-		marked, err := l.mark(ctx, c, svc)
+		marked, err := l.addFinalizer(ctx, c, svc)
 		if err != nil || marked == nil {
-			return 0, control.Gone(err)
+			return 0, control.IgnoreNotFound(err)
 		}
 		svc = marked
 	}
 	var behind []*corev1.Node
 	for n := range control.List[*corev1.Node](c, gr.Nodes, "") {
-		if balances(n) {
+		if isBackend(n) {
 			behind = append(behind, n)
 		}
 	}
 	slices.SortFunc(behind, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	status, err := l.Balancer.Ensure(ctx, c, svc, behind)
 	if err != nil {
-		return l.failed(ctx, c, svc, err)
+		return l.handleEnsureError(ctx, c, svc, err)
 	}
-	const nobody = "There are no available nodes for LoadBalancer"
+	const noNodes = "There are no available nodes for LoadBalancer"
 	if len(status.Ingress) > 0 {
-		l.told.New(name(control.KeyOf(svc)), "")
-	} else if l.told.New(name(control.KeyOf(svc)), nobody) {
-		c.Event(svc, corev1.EventTypeWarning, "UnAvailableLoadBalancer", nobody)
+		l.events.IsNew(keyText(control.KeyOf(svc)), "")
+	} else if l.events.IsNew(keyText(control.KeyOf(svc)), noNodes) {
+		c.Event(svc, corev1.EventTypeWarning, "UnAvailableLoadBalancer", noNodes)
 	}
-	changed, err := publish(ctx, c, svc, status)
+	changed, err := writeStatus(ctx, c, svc, status)
 	switch {
 	case err != nil || !changed:
-		return 0, control.Gone(err)
+		return 0, control.IgnoreNotFound(err)
 	case len(status.Ingress) == 0:
 	case len(svc.Status.LoadBalancer.Ingress) == 0:
 		c.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
@@ -162,7 +164,8 @@ func (l *balancing) ensure(ctx context.Context, c *control.Cluster, svc *corev1.
 	return 0, nil
 }
 
-func (l *balancing) mark(ctx context.Context, c *control.Cluster, svc *corev1.Service) (*corev1.Service, error) {
+// addFinalizer adds the finalizer and the annotation of the provider to a Service.
+func (l *serviceReconciler) addFinalizer(ctx context.Context, c *control.Cluster, svc *corev1.Service) (*corev1.Service, error) {
 	next := svc.DeepCopy()
 	if !slices.Contains(next.Finalizers, finalizer) {
 		next.Finalizers = append(next.Finalizers, finalizer)
@@ -170,32 +173,34 @@ func (l *balancing) mark(ctx context.Context, c *control.Cluster, svc *corev1.Se
 	if next.Annotations == nil {
 		next.Annotations = map[string]string{}
 	}
-	next.Annotations[Mark] = l.Name
+	next.Annotations[ProviderAnnotation] = l.Name
 	o, err := c.Update(ctx, gr.Services, next, "")
 	marked, _ := o.(*corev1.Service)
 	return marked, err
 }
 
-// failed tells people why there is no load balancer, or no longer the right one.
-func (l *balancing) failed(ctx context.Context, c *control.Cluster, svc *corev1.Service, err error) (time.Duration, error) {
-	if l.told.New(name(control.KeyOf(svc)), err.Error()) {
-		c.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %v", err)
+// handleEnsureError records an Event about an error of Ensure, and returns when to retry.
+func (l *serviceReconciler) handleEnsureError(ctx context.Context, c *control.Cluster, svc *corev1.Service, err error) (time.Duration,
+	error) {
+	if l.events.IsNew(keyText(control.KeyOf(svc)), err.Error()) {
+		c.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to ensure load balancer: %v",
+			err)
 	}
 	if later, ok := errors.AsType[*Later](err); ok {
 		return later.After, nil
 	}
 	if _, ok := errors.AsType[*Pending](err); ok {
-		_, err = publish(ctx, c, svc, corev1.LoadBalancerStatus{})
-		return 0, control.Gone(err)
+		_, err = writeStatus(ctx, c, svc, corev1.LoadBalancerStatus{})
+		return 0, control.IgnoreNotFound(err)
 	}
 	return 0, err
 }
 
-// publish writes where the load balancer is, if that is not there yet.
-func publish(ctx context.Context, c *control.Cluster, svc *corev1.Service, status corev1.LoadBalancerStatus) (changed bool, err error) {
+// writeStatus writes the addresses of the load balancer into the status of its Service, if they differ.
+func writeStatus(ctx context.Context, c *control.Cluster, svc *corev1.Service, status corev1.LoadBalancerStatus) (changed bool, err error) {
 	status = *status.DeepCopy()
 	for i := range status.Ingress {
-		// What is stored has this, and would differ from what has not, for ever.
+		// Defaulting sets IPMode in stored objects: without it the comparison below would always find a difference.
 		if in := &status.Ingress[i]; in.IP != "" && in.IPMode == nil {
 			in.IPMode = new(corev1.LoadBalancerIPModeVIP)
 		}
@@ -209,33 +214,35 @@ func publish(ctx context.Context, c *control.Cluster, svc *corev1.Service, statu
 	return err == nil, err
 }
 
-// remove takes the load balancer of a Service away, and what we have written into the Service.
-func (l *balancing) remove(ctx context.Context, c *control.Cluster, svc *corev1.Service) error {
+// remove deletes the load balancer of a Service, and then the status, annotation and finalizer that ensure has written.
+func (l *serviceReconciler) remove(ctx context.Context, c *control.Cluster, svc *corev1.Service) error {
 	c.Event(svc, corev1.EventTypeNormal, "DeletingLoadBalancer", "Deleting load balancer")
 	if l.Balancer != nil {
 		if err := l.Balancer.Remove(ctx, svc); err != nil {
-			c.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: failed to delete load balancer: %v", err)
+			c.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed",
+				"Error syncing load balancer: failed to delete load balancer: %v", err)
 			return err
 		}
 	}
 	next := svc.DeepCopy()
-	// What a load balancer of another class has written is not ours to take away.
-	foreign := svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass != nil && *svc.Spec.LoadBalancerClass != l.Class
+	// The status of a Service of another class was written by another controller, and is kept.
+	foreign := svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass != nil &&
+		*svc.Spec.LoadBalancerClass != l.Class
 	if svc.DeletionTimestamp == nil && !foreign && len(svc.Status.LoadBalancer.Ingress) > 0 {
 		next.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 		o, err := c.Update(ctx, gr.Services, next, "status")
 		written, ok := o.(*corev1.Service)
 		if err != nil || !ok {
-			return control.Gone(err)
+			return control.IgnoreNotFound(err)
 		}
 		next = written.DeepCopy()
 	}
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
-	delete(next.Annotations, Mark)
+	delete(next.Annotations, ProviderAnnotation)
 	if _, err := c.Update(ctx, gr.Services, next, ""); err != nil {
-		return control.Gone(err)
+		return control.IgnoreNotFound(err)
 	}
-	l.told.New(name(control.KeyOf(svc)), "")
+	l.events.IsNew(keyText(control.KeyOf(svc)), "")
 	c.Event(svc, corev1.EventTypeNormal, "DeletedLoadBalancer", "Deleted load balancer")
 	return nil
 }

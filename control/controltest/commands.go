@@ -16,24 +16,24 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// do runs one step and returns it with what came of it. The commands:
+// do runs one step and returns it with its output. The commands:
 //
-//	create              makes the objects of the body (YAML documents; a status is stored too)
-//	refused TEXT        tries to make the objects of the body; the error must contain the text
+//	create              creates the objects of the body (YAML documents; a status is stored too)
+//	refused TEXT        tries to create the objects of the body; the error must contain the text
 //	change KIND NAME    merges the body (YAML) into an object, its status included
 //	delete KIND NAME [background|foreground|orphan] [grace=N]
-//	own RESOURCE NAME RESOURCE OWNER [blocking|controller]  makes an object name another one as its owner
-//	ready NAME...       what a node would do to Pods: run and be ready; NAME may have * and ?
-//	unready NAME...     run, and not be ready
-//	succeed NAME...     end well
-//	fail NAME... [exit=N]  end badly
-//	bind NODE NAME...   what a scheduler would do
-//	kill                finishes Pods that are being deleted
-//	wait DURATION       lets time pass
+//	own RESOURCE NAME RESOURCE OWNER [blocking|controller]  adds an owner reference to an object
+//	ready NAME...       makes Pods running and ready, as a kubelet would; NAME may have * and ?
+//	unready NAME...     makes Pods running and not ready
+//	succeed NAME...     makes Pods succeed
+//	fail NAME... [exit=N]  makes Pods fail
+//	bind NODE NAME...   binds Pods to a node, as a scheduler would
+//	kill                finishes the deletion of Pods that are being deleted
+//	wait DURATION       lets virtual time pass
 //	refuse VERB RESOURCE [N]  makes the next N writes (1) of the controllers fail
 //	show RESOURCE       prints the table that kubectl would
 //	yaml RESOURCE NAME [FIELD...]  prints an object, or some fields of it
@@ -41,10 +41,10 @@ import (
 //	exact               first line of a script that must not be perturbed
 //
 // Objects are of the namespace default unless they say otherwise; a NAME may be NAMESPACE/NAME.
-func (s *stage) do(st step) string {
+func (s *player) do(st step) string {
 	var out string
 	var err error
-	wants := false // the body is what must come out
+	hasOutput := false // the body is the wanted output
 	switch args := st.args(); st.name() {
 	case "exact":
 	case "create":
@@ -75,13 +75,13 @@ func (s *stage) do(st step) string {
 	case "refuse":
 		err = s.refuse(args)
 	case "show":
-		wants = true
+		hasOutput = true
 		out, err = s.show(args[0])
 	case "yaml":
-		wants = true
+		hasOutput = true
 		out, err = s.yaml(args)
 	case "events":
-		wants = true
+		hasOutput = true
 		out, err = s.events()
 	default:
 		err = fmt.Errorf("no such command")
@@ -90,7 +90,7 @@ func (s *stage) do(st step) string {
 		s.Fatalf("$ %s: %v", st.command, err)
 	}
 	synctest.Wait()
-	if !wants {
+	if !hasOutput {
 		s.settle()
 		return st.render(st.body)
 	}
@@ -98,32 +98,31 @@ func (s *stage) do(st step) string {
 	return st.render(out)
 }
 
-// settle gives the controllers the time to try again what failed because somebody else was faster, and what is perturbed
-// the time to come to an end.
-func (s *stage) settle() {
+// settle gives the controllers time for retries after conflicts, and under a perturbation the time to reach the end state.
+func (s *player) settle() {
 	time.Sleep(20 * time.Millisecond)
 	if s.perturb != nil {
-		time.Sleep(s.perturb.patience)
+		time.Sleep(s.perturb.settleTime)
 	}
 	synctest.Wait()
 }
 
-// compare fails the test when an output is not what the script says. Under a perturbation Events, the order and numbers of
-// generated names, and when a taint was added or a condition changed, may differ.
-func (s *stage) compare(st step, out string) {
+// compare fails the test when an output differs from that in the script. Under a perturbation Events, the order and numbers of
+// generated names, and the times of taints and conditions may differ.
+func (s *player) compare(st step, out string) {
 	want := st.body
 	if s.perturb != nil {
 		if st.name() == "events" {
 			return
 		}
-		want, out = blur(want), blur(out)
+		want, out = normalize(want), normalize(out)
 	}
 	if !textcase.Update() && strings.TrimSpace(want) != strings.TrimSpace(out) {
 		s.Errorf("$ %s\ngot:\n%s\nwant:\n%s", st.command, out, want)
 	}
 }
 
-func blur(text string) string {
+func normalize(text string) string {
 	var lines []string
 	for line := range strings.Lines(generated.ReplaceAllString(text, "~")) {
 		lines = append(lines, strings.Join(strings.Fields(moments.ReplaceAllString(ages.ReplaceAllString(line, " AGE "), "$1: TIME")), " "))
@@ -132,7 +131,7 @@ func blur(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (s *stage) create(body string) error {
+func (s *player) create(body string) error {
 	for _, doc := range documents(body) {
 		def, obj, err := s.decode(doc)
 		if err != nil {
@@ -162,7 +161,7 @@ func (s *stage) create(body string) error {
 		if err != nil {
 			return err
 		}
-		next, err := merged(def, made, patch)
+		next, err := mergePatch(def, made, patch)
 		if err != nil {
 			return err
 		}
@@ -173,11 +172,11 @@ func (s *stage) create(body string) error {
 	return nil
 }
 
-// store writes an object over whatever it is by now: a controller may have been faster than the script.
-func (s *stage) store(def *kind.Def, obj kind.Object, sub string) error {
+// store overwrites an object, even if a controller has changed it meanwhile.
+func (s *player) store(def *kind.Def, obj kind.Object, sub string) error {
 	obj.SetResourceVersion("")
 	for {
-		if def.IsCustom() { // whose updates must say what they change
+		if def.IsCustom() { // updates of custom resources must have a resourceVersion
 			now, err := s.cluster.Client.Get(s.Context(), def.Resource(), obj.GetNamespace(), obj.GetName(), "")
 			if err != nil {
 				return err
@@ -200,8 +199,8 @@ func documents(body string) (out []string) {
 	return out
 }
 
-// decode makes the object of a document, in its stored version.
-func (s *stage) decode(doc string) (*kind.Def, kind.Object, error) {
+// decode returns the object of a document, in its storage version.
+func (s *player) decode(doc string) (*kind.Def, kind.Object, error) {
 	var tm metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(doc), &tm); err != nil {
 		return nil, nil, err
@@ -216,7 +215,7 @@ func (s *stage) decode(doc string) (*kind.Def, kind.Object, error) {
 }
 
 // change merges a patch into an object, and into its status.
-func (s *stage) change(resource, name, patch string) error {
+func (s *player) change(resource, name, patch string) error {
 	merge, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
 		return err
@@ -230,7 +229,7 @@ func (s *stage) change(resource, name, patch string) error {
 			if err != nil {
 				return err
 			}
-			next, err := merged(def, obj, merge)
+			next, err := mergePatch(def, obj, merge)
 			if err != nil {
 				return err
 			}
@@ -246,7 +245,7 @@ func (s *stage) change(resource, name, patch string) error {
 	return nil
 }
 
-func merged(def *kind.Def, obj kind.Object, patch []byte) (kind.Object, error) {
+func mergePatch(def *kind.Def, obj kind.Object, patch []byte) (kind.Object, error) {
 	doc, err := json.Marshal(obj)
 	if err != nil {
 		return nil, err
@@ -258,7 +257,7 @@ func merged(def *kind.Def, obj kind.Object, patch []byte) (kind.Object, error) {
 	return next, json.Unmarshal(doc, next)
 }
 
-func (s *stage) remove(args []string) error {
+func (s *player) remove(args []string) error {
 	def, obj, err := s.find(args[0], args[1])
 	if err != nil {
 		return err
@@ -283,8 +282,8 @@ func (s *stage) remove(args []string) error {
 	return s.cluster.Client.Delete(s.Context(), def.Resource(), obj.GetNamespace(), obj.GetName(), options)
 }
 
-// own adds an owner to an object.
-func (s *stage) own(args []string) error {
+// own adds an owner reference to an object.
+func (s *player) own(args []string) error {
 	owners, owner, err := s.find(args[2], args[3])
 	if err != nil {
 		return err
@@ -301,14 +300,14 @@ func (s *stage) own(args []string) error {
 	return s.store(def, obj, "")
 }
 
-// find reads an object by the name it is shown as.
-func (s *stage) find(resource, name string) (*kind.Def, kind.Object, error) {
+// find reads an object by the name that scripts show.
+func (s *player) find(resource, name string) (*kind.Def, kind.Object, error) {
 	def, objects, err := s.list(resource)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, o := range objects {
-		if s.called(o) == name {
+		if s.shownName(o) == name {
 			return def, o.DeepCopyObject().(kind.Object), nil
 		}
 	}
@@ -316,7 +315,7 @@ func (s *stage) find(resource, name string) (*kind.Def, kind.Object, error) {
 }
 
 // list reads the objects of a resource, oldest first.
-func (s *stage) list(resource string) (*kind.Def, []kind.Object, error) {
+func (s *player) list(resource string) (*kind.Def, []kind.Object, error) {
 	for _, def := range s.cluster.Server.Resources() {
 		if def.Hub != nil || (def.Plural != resource && def.Singular != resource && !slices.Contains(def.Short, resource)) {
 			continue
@@ -330,25 +329,25 @@ func (s *stage) list(resource string) (*kind.Def, []kind.Object, error) {
 			return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
 		})
 		for _, o := range objects {
-			s.learn(o)
+			s.registerName(o)
 		}
 		return def, objects, nil
 	}
 	return nil, nil, fmt.Errorf("no resource %s", resource)
 }
 
-// each changes the Pods whose shown names match one of the patterns.
-func (s *stage) each(patterns []string, change func(*corev1.Pod) (sub string)) error {
+// updatePods updates the Pods whose shown names match one of the patterns. change returns the subresource to write; empty for none.
+func (s *player) updatePods(patterns []string, change func(*corev1.Pod) (sub string)) error {
 	_, objects, err := s.list("pods")
 	if err != nil {
 		return err
 	}
-	hit := false
+	matched := false
 	for _, o := range objects {
-		if !slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, s.called(o)); return ok }) {
+		if !slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, s.shownName(o)); return ok }) {
 			continue
 		}
-		hit = true
+		matched = true
 		pod := o.DeepCopyObject().(*corev1.Pod)
 		sub := change(pod)
 		if sub == "" {
@@ -359,7 +358,7 @@ func (s *stage) each(patterns []string, change func(*corev1.Pod) (sub string)) e
 			return err
 		}
 	}
-	if !hit {
+	if !matched {
 		return fmt.Errorf("no pod matches %v", patterns)
 	}
 	return nil

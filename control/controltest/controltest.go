@@ -1,6 +1,6 @@
-// Package controltest runs scripts against controllers: a whole control plane in memory, with the real front door, in
-// virtual time. A script is a text file of commands; a line that begins with "$ " is a command, what follows it is its input
-// or the output it must have, and a line that begins with "# " is a comment:
+// Package controltest runs scripts against controllers: on a whole control plane in memory, with the real request pipeline, in
+// virtual time. A script is a text file of commands; a line that begins with "$ " is a command, the lines after it are its
+// input or the output it must have, and a line that begins with "# " is a comment:
 //
 //	$ create
 //	apiVersion: apps/v1
@@ -15,9 +15,9 @@
 // The commands are in commands.go. Generated names are shown as their prefix and a number in the order of creation: web-~1.
 // Virtual time begins at midnight of 2000-01-01 in UTC. With -update the outputs are rewritten.
 //
-// Every script runs four times: once as it is, and once under each of three perturbations, which must not change what
-// comes out in the end: views that lag behind, events that are missed, and a crash after every write. A script whose point
-// is a moment in time begins with "$ exact" and runs only as it is.
+// Every script runs four times: once as it is, and once under each of three perturbations, which must not change the output:
+// views that lag behind, events that are missed, and a crash after every write. A script that depends on exact times begins
+// with "$ exact" and runs only as it is.
 package controltest
 
 import (
@@ -41,30 +41,30 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/internal/textcase"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// Scripts runs every script that matches a pattern, as in filepath.Glob, over the controllers. Besides them only the loops
-// run that every cluster leans on: default service accounts and the root CA.
+// Scripts runs every script that matches a pattern, as in filepath.Glob, with the given controllers. Besides them only the
+// controllers run that every Pod depends on: those of default service accounts and of the root CA.
 func Scripts(t *testing.T, pattern string, controllers ...control.Controller) {
-	scripts(t, pattern, cast{controllers: controllers})
+	scripts(t, pattern, controllerSet{controllers: controllers})
 }
 
-// ScriptsOfServer runs scripts over controllers that the server itself would run, by their names. They know the custom resources of the
-// script.
+// ScriptsOfServer runs scripts with controllers that the server itself creates, chosen by their names. They know the custom
+// resources of the script.
 func ScriptsOfServer(t *testing.T, pattern string, names ...string) {
-	scripts(t, pattern, cast{names: names})
+	scripts(t, pattern, controllerSet{names: names})
 }
 
-// cast is who plays in a script: controllers of the test, or those of the server with some names.
-type cast struct {
+// controllerSet is the set of controllers that a script runs with: those of the test, or those of the server with the given names.
+type controllerSet struct {
 	controllers []control.Controller
 	names       []string
 }
 
-func scripts(t *testing.T, pattern string, c cast) {
+func scripts(t *testing.T, pattern string, c controllerSet) {
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no script matches %s (%v)", pattern, err)
@@ -77,7 +77,7 @@ func scripts(t *testing.T, pattern string, c cast) {
 		name := strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 		steps := parse(string(text))
 		t.Run(name, func(t *testing.T) {
-			got := play(t, steps, c, nil)
+			got := playScript(t, steps, c, nil)
 			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -88,13 +88,13 @@ func scripts(t *testing.T, pattern string, c cast) {
 			continue
 		}
 		for _, p := range perturbations() {
-			t.Run(name+"/"+p.name, func(t *testing.T) { play(t, steps, c, &p) })
+			t.Run(name+"/"+p.name, func(t *testing.T) { playScript(t, steps, c, &p) })
 		}
 	}
 }
 
-// stage is a cluster with the controllers under test.
-type stage struct {
+// player is a cluster with the controllers under test.
+type player struct {
 	*testing.T
 	cluster     *proatest.Cluster
 	controllers []control.Controller
@@ -103,28 +103,30 @@ type stage struct {
 	mu     sync.Mutex // guards what follows
 	crash  func()     // ends the running controllers
 	faults []fault
-	names  map[string]string // of generated names: what they are shown as
-	counts map[string]int    // of prefixes: how many names were generated
+	names  map[string]string // the shown names by generated names
+	counts map[string]int    // the number of generated names by prefix
 	uids   map[string]bool
 }
 
-// play runs a script and returns it with the outputs it really had.
-func play(t *testing.T, steps []step, c cast, p *perturbation) (got string) {
+// playScript runs a script and returns it with its actual outputs.
+func playScript(t *testing.T, steps []step, c controllerSet, p *perturbation) (got string) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{T: t, controllers: c.controllers, perturb: p, names: map[string]string{}, counts: map[string]int{}, uids: map[string]bool{}}
-		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), s.take(c.names, accounts, roots))
+		s := &player{T: t, controllers: c.controllers, perturb: p, names: map[string]string{}, counts: map[string]int{},
+			uids: map[string]bool{}}
+		s.cluster = proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir),
+			s.selectControllers(c.names, serviceAccountController, rootCAPublisher))
 		if len(s.controllers) < len(c.names) {
 			t.Fatalf("the server has only %d controllers of %v", len(s.controllers), c.names)
 		}
 		for _, ctl := range s.controllers {
-			s.permit(ctl)
+			s.createRole(ctl)
 		}
-		s.begun()
+		s.awaitDefaults()
 		synctest.Wait() // until hop 3 has seen the roles
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		wg.Go(func() { s.live(ctx) })
+		wg.Go(func() { s.runControllers(ctx) })
 		defer func() {
 			stop()
 			wg.Wait()
@@ -132,7 +134,7 @@ func play(t *testing.T, steps []step, c cast, p *perturbation) (got string) {
 		}()
 		synctest.Wait()
 		if p != nil && len(steps) > 0 && slices.Contains([]string{"show", "yaml"}, steps[0].name()) {
-			s.settle() // after other steps that is done anyway
+			s.settle() // the other commands do so themselves
 		}
 		var out strings.Builder
 		for _, st := range steps {
@@ -143,15 +145,15 @@ func play(t *testing.T, steps []step, c cast, p *perturbation) (got string) {
 	return got
 }
 
-// begun waits until the cluster's own controllers, where they are not under test, have made what every Pod needs. They begin some
-// milliseconds after the server, so that a Pod would sometimes be made to wait and sometimes not.
-func (s *stage) begun() {
-	s.await(accounts, gr.ServiceAccounts, "default")
-	s.await(roots, gr.ConfigMaps, "kube-root-ca.crt")
+// awaitDefaults waits until the cluster's own controllers, unless they are under test, have created the objects that every Pod needs.
+// They start some milliseconds after the server, so that the creation of a Pod would otherwise sometimes have to wait.
+func (s *player) awaitDefaults() {
+	s.await(serviceAccountController, gr.ServiceAccounts, "default")
+	s.await(rootCAPublisher, gr.ConfigMaps, "kube-root-ca.crt")
 }
 
-// await waits for what a controller of the cluster makes in every namespace.
-func (s *stage) await(controller string, on schema.GroupResource, name string) {
+// await waits for the object that a controller of the cluster creates in every namespace.
+func (s *player) await(controller string, on schema.GroupResource, name string) {
 	if slices.ContainsFunc(s.controllers, func(c control.Controller) bool { return c.Name == controller }) {
 		return
 	}
@@ -167,29 +169,31 @@ func (s *stage) await(controller string, on schema.GroupResource, name string) {
 	}
 }
 
-// These controllers give every namespace its first ServiceAccount, and the authority to trust.
+// The controllers that create the default ServiceAccount and the root CA of every namespace.
 const (
-	accounts = "service-account-controller"
-	roots    = "root-ca-cert-publisher"
+	serviceAccountController = "service-account-controller"
+	rootCAPublisher          = "root-ca-cert-publisher"
 )
 
-// take keeps some of a cluster's controllers, and of those none that is under test. Controllers with some names become those under test.
-func (s *stage) take(names []string, keep ...string) proatest.Option {
+// selectControllers returns the option that makes the cluster run only the controllers in keep, without those under test. The controllers
+// with the given names become those under test.
+func (s *player) selectControllers(names []string, keep ...string) proatest.Option {
 	return func(c *run.Config) {
-		c.Loops = func(all []control.Controller) []control.Controller {
+		c.FilterControllers = func(all []control.Controller) []control.Controller {
 			if len(names) > 0 {
-				s.controllers = slices.DeleteFunc(slices.Clone(all), func(ctl control.Controller) bool { return !slices.Contains(names, ctl.Name) })
+				s.controllers = slices.DeleteFunc(slices.Clone(all),
+					func(ctl control.Controller) bool { return !slices.Contains(names, ctl.Name) })
 			}
 			return slices.DeleteFunc(all, func(ctl control.Controller) bool {
-				same := func(t control.Controller) bool { return t.Name == ctl.Name }
-				return !slices.Contains(keep, ctl.Name) || slices.ContainsFunc(s.controllers, same)
+				underTest := func(t control.Controller) bool { return t.Name == ctl.Name }
+				return !slices.Contains(keep, ctl.Name) || slices.ContainsFunc(s.controllers, underTest)
 			})
 		}
 	}
 }
 
-// permit gives a controller the role it has declared, and no more.
-func (s *stage) permit(ctl control.Controller) {
+// createRole creates the role that a controller declares, and binds its user to it.
+func (s *player) createRole(ctl control.Controller) {
 	ctx, c := s.Context(), s.cluster.Client
 	meta := metav1.ObjectMeta{Name: "test:" + ctl.Name}
 	if _, err := c.Create(ctx, gr.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: ctl.Role()}); err != nil {
@@ -204,11 +208,12 @@ func (s *stage) permit(ctl control.Controller) {
 	}
 }
 
-// account is not the name that the well-known roles are bound to: what a controller may do in a script is what it declares.
+// account returns the user of a controller in scripts. The bootstrap roles are not bound to it, so that a controller has only
+// the permissions it declares.
 func account(ctl control.Controller) string { return "test:" + ctl.Name }
 
-// live runs the controllers, and after a crash runs them again, until ctx ends.
-func (s *stage) live(ctx context.Context) {
+// runControllers runs the controllers, and starts them again after a crash, until ctx ends.
+func (s *player) runControllers(ctx context.Context) {
 	for ctx.Err() == nil {
 		life, end := context.WithCancel(ctx)
 		s.mu.Lock()
@@ -226,17 +231,17 @@ func (s *stage) live(ctx context.Context) {
 		end()
 		wg.Wait()
 		if ctx.Err() == nil {
-			time.Sleep(time.Millisecond) // a new process needs a moment
+			time.Sleep(time.Millisecond) // the start of a new process
 		}
 	}
 }
 
-func (s *stage) logger() *slog.Logger {
+func (s *player) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(s.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// client is what a controller sees: its own identity, with faults and perturbations in between.
-func (s *stage) client(ctx context.Context, ctl control.Controller) client.Client {
+// client returns the client of a controller: with its own user, and with faults and perturbations.
+func (s *player) client(ctx context.Context, ctl control.Controller) client.Client {
 	c := s.cluster.Server.Client(&user.DefaultInfo{Name: account(ctl), Groups: []string{user.AllAuthenticated}})
 	c = &faulty{Client: c, stage: s}
 	if s.perturb != nil {

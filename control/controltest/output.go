@@ -19,13 +19,13 @@ import (
 
 var (
 	generated = regexp.MustCompile(`~\d+`)
-	refused   = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}" is forbidden`) // a name that was generated in vain
+	refused   = regexp.MustCompile(`-[bcdfghjklmnpqrstvwxz2456789]{5}" is forbidden`) // a generated name of a rejected object
 	ages      = regexp.MustCompile(`\s(\d+[smhd])+(\s|$)`)
 	moments   = regexp.MustCompile(`(timeAdded|lastTransitionTime): .*`)
 )
 
-// learn gives an object with a generated name the name it is shown as, and remembers its UID.
-func (s *stage) learn(o kind.Object) {
+// registerName assigns an object with a generated name the name that scripts show, and remembers its UID.
+func (s *player) registerName(o kind.Object) {
 	s.uids[string(o.GetUID())] = true
 	prefix := o.GetGenerateName()
 	if prefix == "" || s.names[o.GetName()] != "" {
@@ -35,8 +35,8 @@ func (s *stage) learn(o kind.Object) {
 	s.names[o.GetName()] = fmt.Sprintf("%s~%d", prefix, s.counts[prefix])
 }
 
-// called is the name by which a script knows an object.
-func (s *stage) called(o kind.Object) string {
+// shownName returns the name that scripts show for an object.
+func (s *player) shownName(o kind.Object) string {
 	name := o.GetName()
 	if shown := s.names[name]; shown != "" {
 		name = shown
@@ -47,12 +47,12 @@ func (s *stage) called(o kind.Object) string {
 	return name
 }
 
-func (s *stage) matches(o kind.Object, patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, s.called(o)); return ok })
+func (s *player) matches(o kind.Object, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { ok, _ := path.Match(p, s.shownName(o)); return ok })
 }
 
-// mask replaces what is random.
-func (s *stage) mask(text string) string {
+// mask replaces generated names and UIDs.
+func (s *player) mask(text string) string {
 	names := make([]string, 0, len(s.names))
 	for n := range s.names {
 		names = append(names, n)
@@ -70,7 +70,7 @@ func (s *stage) mask(text string) string {
 }
 
 // show prints a table as kubectl does.
-func (s *stage) show(resource string) (string, error) {
+func (s *player) show(resource string) (string, error) {
 	def, objects, err := s.list(resource)
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func (s *stage) show(resource string) (string, error) {
 		for _, i := range shown {
 			cell := fmt.Sprint(row[i])
 			if i == 0 {
-				cell = s.called(o)
+				cell = s.shownName(o)
 			}
 			cells = append(cells, cell)
 		}
@@ -108,7 +108,7 @@ func (s *stage) show(resource string) (string, error) {
 	return trim(b.String()), nil
 }
 
-// trim takes spaces from the ends of lines.
+// trim removes spaces at the ends of lines.
 func trim(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -117,13 +117,13 @@ func trim(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// yaml prints an object without what the server adds to every one, or some of its fields.
-func (s *stage) yaml(args []string) (string, error) {
+// yaml prints an object without managed fields and resourceVersion, or some of its fields.
+func (s *player) yaml(args []string) (string, error) {
 	def, obj, err := s.find(args[0], args[1])
 	if err != nil {
 		return "", err
 	}
-	// Names that others generated since may stand in it.
+	// It may contain generated names of other objects, which list registers.
 	for _, resource := range []string{"pods", "replicasets"} {
 		if _, _, err := s.list(resource); err != nil {
 			return "", err
@@ -153,8 +153,8 @@ func (s *stage) yaml(args []string) (string, error) {
 	return s.mask(string(out)), err
 }
 
-// events prints what people were told.
-func (s *stage) events() (string, error) {
+// events prints the Events.
+func (s *player) events() (string, error) {
 	_, objects, err := s.list("events")
 	if err != nil {
 		return "", err
@@ -174,7 +174,8 @@ func (s *stage) events() (string, error) {
 		if e.Count > 1 {
 			times = fmt.Sprintf(" (x%d)", e.Count)
 		}
-		fmt.Fprintf(&b, "%s/%s %s %s: %s%s\n", strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Type, e.Reason, e.Message, times)
+		fmt.Fprintf(&b, "%s/%s %s %s: %s%s\n", strings.ToLower(e.InvolvedObject.Kind), e.InvolvedObject.Name, e.Type, e.Reason, e.Message,
+			times)
 	}
 	return s.mask(b.String()), nil
 }

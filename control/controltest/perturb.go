@@ -13,17 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 )
 
-// fault makes a write fail.
+// fault makes the next writes of a resource fail.
 type fault struct {
 	verb     string
 	resource string
 	left     int
 }
 
-func (s *stage) refuse(args []string) error {
+func (s *player) refuse(args []string) error {
 	f := fault{args[0], args[1], 1}
 	if len(args) > 2 {
 		if _, err := fmt.Sscan(args[2], &f.left); err != nil {
@@ -39,10 +40,10 @@ func (s *stage) refuse(args []string) error {
 // faulty fails the writes that a script wants to fail.
 type faulty struct {
 	client.Client
-	stage *stage
+	stage *player
 }
 
-func (f *faulty) hit(verb string, on schema.GroupResource) error {
+func (f *faulty) check(verb string, on schema.GroupResource) error {
 	f.stage.mu.Lock()
 	defer f.stage.mu.Unlock()
 	for i := range f.stage.faults {
@@ -55,57 +56,57 @@ func (f *faulty) hit(verb string, on schema.GroupResource) error {
 }
 
 func (f *faulty) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
-	if err := f.hit("create", on); err != nil {
+	if err := f.check("create", on); err != nil {
 		return nil, err
 	}
 	return f.Client.Create(ctx, on, obj)
 }
 
 func (f *faulty) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
-	if err := f.hit("update", on); err != nil {
+	if err := f.check("update", on); err != nil {
 		return nil, err
 	}
 	return f.Client.Update(ctx, on, obj, sub)
 }
 
 func (f *faulty) Delete(ctx context.Context, on schema.GroupResource, namespace, name string, o metav1.DeleteOptions) error {
-	if err := f.hit("delete", on); err != nil {
+	if err := f.check("delete", on); err != nil {
 		return err
 	}
 	return f.Client.Delete(ctx, on, namespace, name, o)
 }
 
-// perturbation stands between the controllers and the cluster.
+// perturbation wraps the clients of controllers.
 type perturbation struct {
 	name string
-	// patience is how long after each command the cluster may need to come to rest.
-	patience time.Duration
-	wrap     func(ctx context.Context, s *stage, c client.Client) client.Client
+	// settleTime is how long after each command the controllers may need to reach the end state.
+	settleTime time.Duration
+	wrap       func(ctx context.Context, s *player, c client.Client) client.Client
 }
 
-// perturbations are those of Sieve: a stale view, events that go unseen, and a crash between two writes.
+// perturbations returns those of the paper on Sieve: stale views, missed events, and crashes between two writes.
 func perturbations() []perturbation {
-	lag := func(delay time.Duration, skip bool) func(context.Context, *stage, client.Client) client.Client {
-		return func(ctx context.Context, _ *stage, c client.Client) client.Client {
-			return &lagging{Client: c, ctx: ctx, delay: delay, skip: skip}
+	lag := func(delay time.Duration, skip bool) func(context.Context, *player, client.Client) client.Client {
+		return func(ctx context.Context, _ *player, c client.Client) client.Client {
+			return &laggingClient{Client: c, ctx: ctx, delay: delay, skip: skip}
 		}
 	}
 	return []perturbation{
 		{"stale", 5 * time.Second, lag(100*time.Millisecond, false)},
 		{"missed", 5 * time.Second, lag(100*time.Millisecond, true)},
-		{"crash", 2 * time.Second, func(_ context.Context, s *stage, c client.Client) client.Client {
+		{"crash", 2 * time.Second, func(_ context.Context, s *player, c client.Client) client.Client {
 			return &crashing{Client: c, stage: s}
 		}},
 	}
 }
 
-// crashing ends the controllers after each of their writes; the write itself has happened.
+// crashing stops the controllers after each of their writes, which succeeds.
 type crashing struct {
 	client.Client
-	stage *stage
+	stage *player
 }
 
-func (c *crashing) die(on schema.GroupResource) error {
+func (c *crashing) crash(on schema.GroupResource) error {
 	if on.Resource == "events" {
 		return nil
 	}
@@ -121,7 +122,7 @@ func (c *crashing) Create(ctx context.Context, on schema.GroupResource, obj kind
 	}
 	out, err := c.Client.Create(ctx, on, obj)
 	if err == nil {
-		err = c.die(on)
+		err = c.crash(on)
 	}
 	return out, err
 }
@@ -132,7 +133,7 @@ func (c *crashing) Update(ctx context.Context, on schema.GroupResource, obj kind
 	}
 	out, err := c.Client.Update(ctx, on, obj, sub)
 	if err == nil {
-		err = c.die(on)
+		err = c.crash(on)
 	}
 	return out, err
 }
@@ -143,26 +144,25 @@ func (c *crashing) Delete(ctx context.Context, on schema.GroupResource, namespac
 	}
 	err := c.Client.Delete(ctx, on, namespace, name, o)
 	if err == nil {
-		err = c.die(on)
+		err = c.crash(on)
 	}
 	return err
 }
 
-// lagging gives views that are behind: everything is seen after a delay, and with skip only the last state of each object
-// in that time.
-type lagging struct {
+// laggingClient is a client whose views lag behind by a delay, and with skip show only the last state of each object in that time.
+type laggingClient struct {
 	client.Client
-	ctx   context.Context // of the controllers' life, which the views share
+	ctx   context.Context // ends when the controllers are stopped
 	delay time.Duration
 	skip  bool
 }
 
-func (l *lagging) View(ctx context.Context, on schema.GroupResource) (client.View, error) {
+func (l *laggingClient) View(ctx context.Context, on schema.GroupResource) (client.View, error) {
 	v, err := l.Client.View(ctx, on)
 	if err != nil {
 		return nil, err
 	}
-	out := &behind{inner: v, objects: map[string]kind.Object{}, moved: make(chan struct{})}
+	out := &laggingView{inner: v, objects: map[string]kind.Object{}, moved: make(chan struct{})}
 	for o := range v.List("") {
 		out.objects[key(o)] = o
 	}
@@ -173,14 +173,14 @@ func (l *lagging) View(ctx context.Context, on schema.GroupResource) (client.Vie
 		}
 		close(feed)
 	}()
-	go out.follow(l.ctx, feed, l.delay, l.skip)
+	go out.applyInRounds(l.ctx, feed, l.delay, l.skip)
 	return out, nil
 }
 
 func key(o kind.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-// behind is a view of the past.
-type behind struct {
+// laggingView is a view that lags behind another one.
+type laggingView struct {
 	inner client.View
 
 	mu      sync.Mutex // guards what follows
@@ -190,8 +190,8 @@ type behind struct {
 	moved   chan struct{}
 }
 
-// follow takes events over in rounds.
-func (b *behind) follow(ctx context.Context, feed <-chan client.Event, delay time.Duration, skip bool) {
+// applyInRounds applies the events of the other view in rounds.
+func (b *laggingView) applyInRounds(ctx context.Context, feed <-chan client.Event, delay time.Duration, skip bool) {
 	for {
 		var round []client.Event
 		select {
@@ -203,21 +203,19 @@ func (b *behind) follow(ctx context.Context, feed <-chan client.Event, delay tim
 			}
 			round = append(round, ev)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, delay) != nil {
 			return
-		case <-time.After(delay):
 		}
 		for len(feed) > 0 {
 			if ev, ok := <-feed; ok {
 				round = append(round, ev)
 			}
 		}
-		b.take(round, skip)
+		b.apply(round, skip)
 	}
 }
 
-func (b *behind) take(round []client.Event, skip bool) {
+func (b *laggingView) apply(round []client.Event, skip bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	last := map[string]int{}
@@ -250,14 +248,14 @@ func (b *behind) take(round []client.Event, skip bool) {
 	b.moved = make(chan struct{})
 }
 
-func (b *behind) Get(namespace, name string) (kind.Object, bool) {
+func (b *laggingView) Get(namespace, name string) (kind.Object, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	o, found := b.objects[namespace+"/"+name]
 	return o, found
 }
 
-func (b *behind) sorted(keep func(kind.Object) bool) iter.Seq[kind.Object] {
+func (b *laggingView) sorted(keep func(kind.Object) bool) iter.Seq[kind.Object] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []kind.Object
@@ -275,16 +273,16 @@ func (b *behind) sorted(keep func(kind.Object) bool) iter.Seq[kind.Object] {
 	return slices.Values(out)
 }
 
-func (b *behind) List(namespace string) iter.Seq[kind.Object] {
+func (b *laggingView) List(namespace string) iter.Seq[kind.Object] {
 	return b.sorted(func(o kind.Object) bool { return namespace == "" || o.GetNamespace() == namespace })
 }
 
-func (b *behind) By(index client.Index, value string) iter.Seq[kind.Object] {
-	return b.sorted(func(o kind.Object) bool { return slices.Contains(index.Of(o), value) })
+func (b *laggingView) By(index client.Index, value string) iter.Seq[kind.Object] {
+	return b.sorted(func(o kind.Object) bool { return slices.Contains(index.Values(o), value) })
 }
 
-// Events yields the past's present and then what is taken over.
-func (b *behind) Events(ctx context.Context) iter.Seq[client.Event] {
+// Events yields the objects that the view has, and then the events that are applied to it.
+func (b *laggingView) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		b.mu.Lock()
 		at := len(b.events)
@@ -296,10 +294,10 @@ func (b *behind) Events(ctx context.Context) iter.Seq[client.Event] {
 		}
 		for {
 			b.mu.Lock()
-			fresh, moved := b.events[at:], b.moved
+			next, moved := b.events[at:], b.moved
 			at = len(b.events)
 			b.mu.Unlock()
-			for _, ev := range fresh {
+			for _, ev := range next {
 				if !yield(ev) {
 					return
 				}
@@ -313,16 +311,16 @@ func (b *behind) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// Unreadable returns what the view itself cannot decode.
-func (b *behind) Unreadable(namespace string) []string { return b.inner.Unreadable(namespace) }
+// Unreadable returns the keys that the other view cannot decode.
+func (b *laggingView) Unreadable(namespace string) []string { return b.inner.Unreadable(namespace) }
 
-// Reach waits until the past has come as far.
-func (b *behind) Reach(ctx context.Context, rev int64) error {
+// Reach waits until the view has a revision.
+func (b *laggingView) Reach(ctx context.Context, rev int64) error {
 	if rev == 0 {
 		if err := b.inner.Reach(ctx, 0); err != nil {
 			return err
 		}
-		time.Sleep(time.Second) // longer than anything lags
+		time.Sleep(time.Second) // longer than any delay
 		return ctx.Err()
 	}
 	for {
@@ -336,7 +334,7 @@ func (b *behind) Reach(ctx context.Context, rev int64) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-moved:
-		case <-time.After(10 * time.Second): // the change lay outside of the resource
+		case <-time.After(10 * time.Second): // the revision belongs to another resource
 			return nil
 		}
 	}

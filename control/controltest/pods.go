@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// pods does to Pods what a node would.
-func (s *stage) pods(what string, args []string) error {
+// pods updates the status of Pods as a kubelet would.
+func (s *player) pods(what string, args []string) error {
 	exit := int32(1)
 	var names []string
 	for _, a := range args {
@@ -25,7 +25,7 @@ func (s *stage) pods(what string, args []string) error {
 		names = append(names, a)
 	}
 	now := metav1.NewTime(time.Now())
-	return s.each(names, func(p *corev1.Pod) string {
+	return s.updatePods(names, func(p *corev1.Pod) string {
 		if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 			return ""
 		}
@@ -42,7 +42,8 @@ func (s *stage) pods(what string, args []string) error {
 			p.Status.PodIP = fmt.Sprintf("10.0.%d.%d", n/250, n%250+1)
 			p.Status.PodIPs = []corev1.PodIP{{IP: p.Status.PodIP}}
 		}
-		p.Status.Phase = map[string]corev1.PodPhase{"ready": corev1.PodRunning, "unready": corev1.PodRunning, "succeed": corev1.PodSucceeded, "fail": corev1.PodFailed}[what]
+		p.Status.Phase = map[string]corev1.PodPhase{"ready": corev1.PodRunning, "unready": corev1.PodRunning,
+			"succeed": corev1.PodSucceeded, "fail": corev1.PodFailed}[what]
 		p.Status.ContainerStatuses = nil
 		for _, c := range p.Spec.Containers {
 			st := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Ready: what == "ready", Started: new(true)}
@@ -77,8 +78,8 @@ func condition(p *corev1.Pod, t corev1.PodConditionType, is bool, now metav1.Tim
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: status, LastTransitionTime: now})
 }
 
-// bind does to Pods what a scheduler would.
-func (s *stage) bind(node string, names []string) error {
+// bind binds Pods to a node as a scheduler would.
+func (s *player) bind(node string, names []string) error {
 	_, objects, err := s.list("pods")
 	if err != nil {
 		return err
@@ -88,7 +89,8 @@ func (s *stage) bind(node string, names []string) error {
 		if p.Spec.NodeName != "" || !s.matches(o, names) {
 			continue
 		}
-		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+		b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+			Target: corev1.ObjectReference{Kind: "Node", Name: node}}
 		if _, err := s.cluster.Client.Act(s.Context(), gr.Pods, p.Namespace, p.Name, "binding", b); err != nil {
 			return err
 		}
@@ -96,8 +98,8 @@ func (s *stage) bind(node string, names []string) error {
 	return nil
 }
 
-// kill finishes the Pods that are being deleted, as a node does when their containers have ended.
-func (s *stage) kill() error {
+// kill finishes the deletion of Pods, as a kubelet does when their containers have ended.
+func (s *player) kill() error {
 	_, objects, err := s.list("pods")
 	if err != nil {
 		return err
@@ -106,7 +108,8 @@ func (s *stage) kill() error {
 		if o.GetDeletionTimestamp() == nil {
 			continue
 		}
-		if err := s.cluster.Client.Delete(s.Context(), gr.Pods, o.GetNamespace(), o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		if err := s.cluster.Client.Delete(s.Context(), gr.Pods, o.GetNamespace(), o.GetName(),
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 			return err
 		}
 	}

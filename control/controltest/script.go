@@ -2,7 +2,7 @@ package controltest
 
 import "strings"
 
-// step is one command with its comments before it and its body after it.
+// step is one command with the comments before it and the body after it.
 type step struct {
 	comments string
 	command  string
@@ -16,7 +16,7 @@ func (s step) name() string {
 
 func (s step) args() []string { return strings.Fields(s.command)[1:] }
 
-// parse splits a script.
+// parse splits a script into steps.
 func parse(text string) (steps []step) {
 	var comments, body strings.Builder
 	var cur *step
@@ -43,7 +43,7 @@ func parse(text string) (steps []step) {
 	return steps
 }
 
-// render is the step as it stands in a script, with a body.
+// render returns the step as it is written in a script, with a body.
 func (s step) render(body string) string {
 	if body != "" && !strings.HasSuffix(body, "\n") {
 		body += "\n"

@@ -1,5 +1,5 @@
-// Package cronjob starts Jobs when the schedules of CronJobs say so, keeps the list of those that run, and clears away the
-// oldest of those that have ended.
+// Package cronjob creates Jobs by the schedules of CronJobs, keeps the list of active ones in the status, and deletes the
+// oldest finished ones.
 package cronjob
 
 import (
@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
 var cronKind = batchv1.SchemeGroupVersion.WithKind("CronJob")
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
-	r := &reconciler{known: map[control.Key]schedule{}}
+	r := &reconciler{schedules: map[control.Key]schedule{}}
 	return control.Controller{
 		Name: "cronjob-controller", For: gr.CronJobs, Workers: 5,
-		Triggers: []control.Trigger{{On: gr.Jobs, Keys: control.Owner("batch", "CronJob")}},
+		Triggers: []control.Trigger{{On: gr.Jobs, Keys: control.ControllerOwner("batch", "CronJob")}},
 		Writes: []control.Write{
 			{On: gr.CronJobs, Do: "get update/status update/finalizers"},
 			{On: gr.Jobs, Do: "get create delete"},
@@ -28,19 +28,19 @@ func Controller() control.Controller {
 	}
 }
 
-// schedule is what the schedule of a CronJob was at the last look.
+// schedule is the schedule that a CronJob had at its last reconcile.
 type schedule struct {
 	uid        types.UID
 	text, zone string
 }
 
 type reconciler struct {
-	mu    sync.Mutex // guards known
-	known map[control.Key]schedule
+	mu        sync.Mutex // guards schedules
+	schedules map[control.Key]schedule
 }
 
-// rescheduled says that a CronJob has got another schedule since the last look. It begins to count with the next time then: that times in the
-// past were due by the new schedule is no reason to run at once.
+// rescheduled reports whether the schedule of a CronJob has changed since its last reconcile. The new schedule counts from
+// now on: that a time in the past was due by it is no reason to start a Job at once.
 func (r *reconciler) rescheduled(k control.Key, c *batchv1.CronJob) bool {
 	now := schedule{uid: c.UID, text: c.Spec.Schedule}
 	if c.Spec.TimeZone != nil {
@@ -48,13 +48,13 @@ func (r *reconciler) rescheduled(k control.Key, c *batchv1.CronJob) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	was := r.known[k]
-	r.known[k] = now
+	was := r.schedules[k]
+	r.schedules[k] = now
 	return was.uid == now.uid && was != now
 }
 
 func (r *reconciler) forget(k control.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, k)
+	delete(r.schedules, k)
 }

@@ -16,7 +16,7 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// moment is the first part of a case: a CronJob, its Jobs, and the time.
+// moment is the input of a case: a CronJob, its Jobs, and the time.
 type moment struct {
 	Now, Created, Last metav1.Time
 	LastSuccessful     *metav1.Time
@@ -29,20 +29,21 @@ type moment struct {
 	}
 }
 
-// TestDecide puts the cases of testdata/decide.txt to the pure functions, in the order of a look.
+// TestDecide runs the cases of testdata/decide.txt through the pure functions, in the order in which reconcile calls them.
 func TestDecide(t *testing.T) {
 	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
 		var m moment
 		if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
 			t.Fatal(err)
 		}
-		return m.look()
+		return m.decide()
 	})
 }
 
-func (m *moment) look() string {
+func (m *moment) decide() string {
 	var b strings.Builder
-	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "cron", CreationTimestamp: m.Created}, Spec: m.Spec}
+	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "cron", CreationTimestamp: m.Created},
+		Spec: m.Spec}
 	if !m.Last.IsZero() {
 		c.Status.LastScheduleTime = &m.Last
 	}
@@ -62,34 +63,34 @@ func (m *moment) look() string {
 		}
 		jobs = append(jobs, job)
 	}
-	for _, j := range old(c, jobs) {
+	for _, j := range surplusJobs(c, jobs) {
 		fmt.Fprintf(&b, "delete %s\n", j.Name)
-		drop(c, j.UID)
+		removeActive(c, j.UID)
 	}
-	var gone []corev1.ObjectReference
-	for _, r := range unseen(c, jobs) {
+	var deleted []corev1.ObjectReference
+	for _, r := range activeNotInView(c, jobs) {
 		fmt.Fprintf(&b, "ask for %s\n", r.Name)
 		for _, g := range m.Gone {
 			if g == r.Name {
-				gone = append(gone, r)
+				deleted = append(deleted, r)
 			}
 		}
 	}
-	tell := func(news []event) {
-		for _, e := range news {
+	tell := func(events []event) {
+		for _, e := range events {
 			fmt.Fprintf(&b, "event %s %s: %s\n", e.kind, e.reason, e.message)
 		}
 	}
-	tell(review(c, jobs, gone))
+	tell(updateStatus(c, jobs, deleted))
 	p := decide(c, m.Now.Time)
-	tell(p.news)
+	tell(p.events)
 	for _, r := range p.replace {
 		fmt.Fprintf(&b, "replace %s\n", r.Name)
-		drop(c, r.UID)
+		removeActive(c, r.UID)
 	}
 	if p.start != nil {
 		fmt.Fprintf(&b, "start %s for %s\n", p.start.Name, p.start.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
-		begun(c, p.start, p.at)
+		recordRun(c, p.start, p.at)
 	}
 	if p.again > 0 {
 		fmt.Fprintf(&b, "again %s\n", p.again)
@@ -111,7 +112,7 @@ func (m *moment) look() string {
 }
 
 func TestRescheduled(t *testing.T) {
-	x := &reconciler{known: map[control.Key]schedule{}}
+	x := &reconciler{schedules: map[control.Key]schedule{}}
 	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Spec: batchv1.CronJobSpec{Schedule: "* * * * *"}}
 	steps := []struct {
 		what   string

@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
-// event is something to tell people about the CronJob.
+// event is an Event to record about the CronJob.
 type event struct{ kind, reason, message string }
 
-// old are the finished Jobs that are more than the history should have, the oldest first.
-func old(c *batchv1.CronJob, jobs []*batchv1.Job) (out []*batchv1.Job) {
+// surplusJobs returns the finished Jobs that exceed the history limits, the oldest first.
+func surplusJobs(c *batchv1.CronJob, jobs []*batchv1.Job) (out []*batchv1.Job) {
 	for _, h := range []struct {
 		end   batchv1.JobConditionType
 		limit *int32
@@ -31,7 +31,7 @@ func old(c *batchv1.CronJob, jobs []*batchv1.Job) (out []*batchv1.Job) {
 		}
 		var have []*batchv1.Job
 		for _, j := range jobs {
-			if finished(j) == h.end {
+			if endCondition(j) == h.end {
 				have = append(have, j)
 			}
 		}
@@ -55,8 +55,8 @@ func byStart(a, b *batchv1.Job) int {
 	return at.Compare(bt.Time)
 }
 
-// finished is how a Job has ended; empty if it has not.
-func finished(j *batchv1.Job) batchv1.JobConditionType {
+// endCondition returns the condition with which a Job has ended; empty if it has not.
+func endCondition(j *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range j.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
 			return c.Type
@@ -69,12 +69,12 @@ func isActive(c *batchv1.CronJob, uid types.UID) bool {
 	return slices.ContainsFunc(c.Status.Active, func(r corev1.ObjectReference) bool { return r.UID == uid })
 }
 
-func drop(c *batchv1.CronJob, uid types.UID) {
+func removeActive(c *batchv1.CronJob, uid types.UID) {
 	c.Status.Active = slices.DeleteFunc(c.Status.Active, func(r corev1.ObjectReference) bool { return r.UID == uid })
 }
 
-// unseen are the active Jobs that the view does not show; the server has to be asked whether they are really gone.
-func unseen(c *batchv1.CronJob, jobs []*batchv1.Job) (out []corev1.ObjectReference) {
+// activeNotInView returns the active Jobs that the view does not show. Whether they were deleted must be asked of the server.
+func activeNotInView(c *batchv1.CronJob, jobs []*batchv1.Job) (out []corev1.ObjectReference) {
 	for _, r := range c.Status.Active {
 		if !slices.ContainsFunc(jobs, func(j *batchv1.Job) bool { return j.UID == r.UID }) {
 			out = append(out, r)
@@ -83,57 +83,60 @@ func unseen(c *batchv1.CronJob, jobs []*batchv1.Job) (out []corev1.ObjectReferen
 	return out
 }
 
-// unexpected are Jobs that run and are not on the list of active ones.
-func unexpected(c *batchv1.CronJob, jobs []*batchv1.Job) (out []*batchv1.Job) {
+// unexpectedJobs returns the running Jobs that are not in the list of active ones.
+func unexpectedJobs(c *batchv1.CronJob, jobs []*batchv1.Job) (out []*batchv1.Job) {
 	for _, j := range jobs {
-		if finished(j) == "" && !isActive(c, j.UID) {
+		if endCondition(j) == "" && !isActive(c, j.UID) {
 			out = append(out, j)
 		}
 	}
 	return out
 }
 
-// review brings the status up to date with the Jobs: those that have finished, and those that are gone.
-func review(c *batchv1.CronJob, jobs []*batchv1.Job, gone []corev1.ObjectReference) (news []event) {
-	for _, j := range unexpected(c, jobs) {
-		news = append(news, event{corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: " + j.Name})
+// updateStatus updates the status from the Jobs that have finished and those that were deleted.
+func updateStatus(c *batchv1.CronJob, jobs []*batchv1.Job, deleted []corev1.ObjectReference) (events []event) {
+	for _, j := range unexpectedJobs(c, jobs) {
+		events = append(events, event{corev1.EventTypeWarning, "UnexpectedJob",
+			"Saw a job that the controller did not create or forgot: " + j.Name})
 	}
 	for _, j := range jobs {
-		end := finished(j)
+		end := endCondition(j)
 		if end == "" {
 			continue
 		}
 		if isActive(c, j.UID) {
-			drop(c, j.UID)
-			news = append(news, event{corev1.EventTypeNormal, "SawCompletedJob", fmt.Sprintf("Saw completed job: %s, condition: %v", j.Name, end)})
+			removeActive(c, j.UID)
+			events = append(events, event{corev1.EventTypeNormal, "SawCompletedJob",
+				fmt.Sprintf("Saw completed job: %s, condition: %v", j.Name, end)})
 		}
-		if at, last := j.Status.CompletionTime, c.Status.LastSuccessfulTime; end == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {
+		if at, last := j.Status.CompletionTime, c.Status.LastSuccessfulTime; end == batchv1.JobComplete && at != nil &&
+			(last == nil || at.After(last.Time)) {
 			c.Status.LastSuccessfulTime = at.DeepCopy()
 		}
 	}
-	for _, r := range gone {
-		drop(c, r.UID)
-		news = append(news, event{corev1.EventTypeNormal, "MissingJob", "Active job went missing: " + r.Name})
+	for _, r := range deleted {
+		removeActive(c, r.UID)
+		events = append(events, event{corev1.EventTypeNormal, "MissingJob", "Active job went missing: " + r.Name})
 	}
-	return news
+	return events
 }
 
-// plan is what to do about the schedule.
+// plan is what to do at a moment by the schedule.
 type plan struct {
-	news []event
+	events []event
 	// replace are the Jobs to delete before the new one starts.
 	replace []corev1.ObjectReference
 	// start is the Job to create, for the time at; nil for none.
 	start *batchv1.Job
 	at    time.Time
-	// again is when the next run is due; 0 for never.
+	// again is the time until the next run is due; 0 for never.
 	again time.Duration
 }
 
-// decide tells what is due now.
+// decide returns what is due now.
 func decide(c *batchv1.CronJob, now time.Time) (p plan) {
 	warn := func(reason, format string, args ...any) {
-		p.news = append(p.news, event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)})
+		p.events = append(p.events, event{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)})
 	}
 	if c.DeletionTimestamp != nil {
 		return p
@@ -160,52 +163,54 @@ func decide(c *batchv1.CronJob, now time.Time) (p plan) {
 		warn("InvalidSchedule", "invalid schedule: %s : %s", c.Spec.Schedule, err)
 		return p
 	}
-	if !d.at.IsZero() && d.missed > manyMissed {
+	if !d.at.IsZero() && d.missed > maxMissed {
 		warn("TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 	}
 	late := c.Spec.StartingDeadlineSeconds
 	switch {
 	case d.at.IsZero():
-	case late != nil && d.at.Add(period.Seconds(*late)).Before(now):
+	case late != nil && d.at.Add(duration.FromSeconds(*late)).Before(now):
 		warn("MissSchedule", "Missed scheduled time to start a job: %s", d.at.UTC().Format(time.RFC1123Z))
-	case started(c, d.at):
+	case hasStarted(c, d.at):
 	case c.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(c.Status.Active) > 0:
-		p.news = append(p.news, event{corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid"})
+		p.events = append(p.events, event{corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid"})
 	default:
-		p.begin(c, d.at)
+		p.startJob(c, d.at)
 	}
-	p.again = next(c, s, p, now)
+	p.again = nextReconcile(c, s, p, now)
 	return p
 }
 
-// next is when the CronJob wants attention again, as it will be once the plan is done.
-func next(c *batchv1.CronJob, s cron.Schedule, p plan, now time.Time) time.Duration {
+// nextReconcile returns the time until the CronJob has to be reconciled again, after the plan has been carried out.
+func nextReconcile(c *batchv1.CronJob, s cron.Schedule, p plan, now time.Time) time.Duration {
 	if p.start != nil {
-		c = &batchv1.CronJob{ObjectMeta: c.ObjectMeta, Spec: c.Spec, Status: batchv1.CronJobStatus{LastScheduleTime: new(metav1.NewTime(p.at))}}
+		c = &batchv1.CronJob{ObjectMeta: c.ObjectMeta, Spec: c.Spec,
+			Status: batchv1.CronJobStatus{LastScheduleTime: new(metav1.NewTime(p.at))}}
 	}
 	return untilNext(c, s, now)
 }
 
-// started says that the run of a time has begun already.
-func started(c *batchv1.CronJob, at time.Time) bool {
+// hasStarted reports whether the run of a time has been started already.
+func hasStarted(c *batchv1.CronJob, at time.Time) bool {
 	name := nameAt(c, at)
-	return slices.ContainsFunc(c.Status.Active, func(r corev1.ObjectReference) bool { return r.Name == name && r.Namespace == c.Namespace }) ||
+	return slices.ContainsFunc(c.Status.Active,
+		func(r corev1.ObjectReference) bool { return r.Name == name && r.Namespace == c.Namespace }) ||
 		c.Status.LastScheduleTime != nil && c.Status.LastScheduleTime.Time.Equal(at)
 }
 
-func (p *plan) begin(c *batchv1.CronJob, at time.Time) {
+func (p *plan) startJob(c *batchv1.CronJob, at time.Time) {
 	if c.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		p.replace = slices.Clone(c.Status.Active)
 	}
 	p.start, p.at = newJob(c, at), at
 }
 
-// nameAt is the name of a run. It follows from the time, so that a run cannot be started twice.
+// nameAt returns the name of the Job for a time. It depends on the time only, so that a run cannot be started twice.
 func nameAt(c *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", c.Name, at.Unix()/60)
 }
 
-// newJob makes the Job of a run.
+// newJob returns the Job for a time.
 func newJob(c *batchv1.CronJob, at time.Time) *batchv1.Job {
 	zone := time.UTC
 	if name := c.Spec.TimeZone; name != nil {
@@ -228,10 +233,11 @@ func newJob(c *batchv1.CronJob, at time.Time) *batchv1.Job {
 	}
 }
 
-// begun notes a run in the status.
-func begun(c *batchv1.CronJob, j *batchv1.Job, at time.Time) {
+// recordRun adds a run to the status.
+func recordRun(c *batchv1.CronJob, j *batchv1.Job, at time.Time) {
 	c.Status.Active = append(c.Status.Active, corev1.ObjectReference{
-		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID, ResourceVersion: j.ResourceVersion,
+		APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID,
+		ResourceVersion: j.ResourceVersion,
 	})
 	c.Status.LastScheduleTime = new(metav1.NewTime(at))
 }

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Whatever the schedule: a run that is due was due before now and no longer ago than it may be late, and the next look is later.
+// FuzzDue checks for arbitrary schedules that a due run lies in the past but within the starting deadline, and that the next
+// reconcile is later.
 func FuzzDue(f *testing.F) {
 	f.Add("*/5 * * * *", "Europe/Berlin", int64(1_700_000_000), int64(1_700_100_000), int64(600))
 	f.Add("0 0 31 2 *", "", int64(0), int64(1_700_000_000), int64(-1))
@@ -19,7 +20,8 @@ func FuzzDue(f *testing.F) {
 		if born < 0 || born > most || at < born || at > most || at-born > 20*365*24*3600 {
 			return
 		}
-		c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(born, 0)}, Spec: batchv1.CronJobSpec{Schedule: schedule}}
+		c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(born, 0)},
+			Spec: batchv1.CronJobSpec{Schedule: schedule}}
 		if zone != "" {
 			c.Spec.TimeZone = &zone
 		}
@@ -39,7 +41,7 @@ func FuzzDue(f *testing.F) {
 			t.Errorf("at %v: %+v", now, d)
 		}
 		if wait := untilNext(c, s, now); wait < slack {
-			t.Errorf("looks again after %v", wait)
+			t.Errorf("reconciles again after %v", wait)
 		}
 	})
 }

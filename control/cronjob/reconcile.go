@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/gr"
 )
 
 func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -29,56 +30,46 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	}
 	jobs := slices.Collect(control.Owned[*batchv1.Job](c, gr.Jobs, shared))
 	cron := shared.DeepCopy()
-	if len(unexpected(cron, jobs)) > 0 {
-		if err := still(ctx, c, shared); err != nil {
+	if len(unexpectedJobs(cron, jobs)) > 0 { // the view may not show yet that the status lists the Job
+		if err := workload.CheckUnchanged(ctx, c, gr.CronJobs, shared); err != nil {
 			return 0, err
 		}
 	}
-	for _, j := range old(cron, jobs) {
-		_ = remove(ctx, c, cron, j) // one that stays has an Event, and another look
+	for _, j := range surplusJobs(cron, jobs) {
+		_ = remove(ctx, c, cron, j) // a failure is recorded as an Event, and the next reconcile tries again
 	}
-	gone, err := missing(ctx, c, unseen(cron, jobs))
+	deleted, err := deletedJobs(ctx, c, activeNotInView(cron, jobs))
 	if err != nil {
 		return 0, errors.Join(err, store(ctx, c, shared, cron))
 	}
-	tell(c, cron, review(cron, jobs, gone))
+	recordEvents(c, cron, updateStatus(cron, jobs, deleted))
 	p := decide(cron, now)
-	tell(c, cron, p.news)
+	recordEvents(c, cron, p.events)
 	again := p.again
 	if p.start != nil {
-		if err = still(ctx, c, shared); err == nil {
-			err = begin(ctx, c, cron, p)
+		if err = workload.CheckUnchanged(ctx, c, gr.CronJobs, shared); err == nil {
+			err = startRun(ctx, c, cron, p)
 		}
 	}
 	return again, errors.Join(err, store(ctx, c, shared, cron))
 }
 
-// still makes sure that the CronJob is as the view has it, before a Job is called unexpected, or another is started beside one that
-// the view does not show.
-func still(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob) error {
-	now, err := c.Get(ctx, gr.CronJobs, cron.Namespace, cron.Name, "")
-	if err == nil && now.GetResourceVersion() != cron.ResourceVersion {
-		err = apierrors.NewConflict(gr.CronJobs, cron.Name, errors.New("the view is behind"))
-	}
-	return err
-}
-
-// missing asks the server which Jobs are really gone.
-func missing(ctx context.Context, c *control.Cluster, refs []corev1.ObjectReference) (gone []corev1.ObjectReference, err error) {
+// deletedJobs asks the server which Jobs do not exist.
+func deletedJobs(ctx context.Context, c *control.Cluster, refs []corev1.ObjectReference) (deleted []corev1.ObjectReference, err error) {
 	for _, r := range refs {
 		_, err := c.Get(ctx, gr.Jobs, r.Namespace, r.Name, "")
 		switch {
 		case apierrors.IsNotFound(err):
-			gone = append(gone, r)
+			deleted = append(deleted, r)
 		case err != nil:
 			return nil, err
 		}
 	}
-	return gone, nil
+	return deleted, nil
 }
 
-// begin starts a run, and before that ends those that it replaces.
-func begin(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, p plan) error {
+// startRun deletes the Jobs that a run replaces, and creates its Job.
+func startRun(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, p plan) error {
 	for _, r := range p.replace {
 		o, err := c.Get(ctx, gr.Jobs, r.Namespace, r.Name, "")
 		if err != nil {
@@ -94,7 +85,7 @@ func begin(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, p pla
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return err
 	case apierrors.IsAlreadyExists(err):
-		// It is ours if an earlier look was cut off before it could note the run; if somebody else made it, it is not ours to count.
+		// An earlier reconcile may have failed after it created the Job. If another owner created it, it does not count.
 		if o, err = c.Get(ctx, gr.Jobs, p.start.Namespace, p.start.Name, ""); err != nil {
 			return err
 		}
@@ -108,23 +99,23 @@ func begin(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, p pla
 		c.Event(cron, corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", o.GetName())
 	}
 	if j, ok := o.(*batchv1.Job); ok {
-		begun(cron, j, p.at)
+		recordRun(cron, j, p.at)
 	}
 	return nil
 }
 
-// remove deletes a Job with its Pods, and its place among the active ones.
+// remove deletes a Job with its Pods, and removes it from the active ones.
 func remove(ctx context.Context, c *control.Cluster, cron *batchv1.CronJob, j *batchv1.Job) error {
 	err := c.Delete(ctx, gr.Jobs, j.Namespace, j.Name, metav1.DeleteOptions{
 		PropagationPolicy: new(metav1.DeletePropagationBackground), Preconditions: &metav1.Preconditions{UID: &j.UID},
 	})
-	gone := apierrors.IsNotFound(err) // somebody was faster
-	if err != nil && !gone {
+	deletedBefore := apierrors.IsNotFound(err)
+	if err != nil && !deletedBefore {
 		c.Event(cron, corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
 		return err
 	}
-	drop(cron, j.UID)
-	if gone {
+	removeActive(cron, j.UID)
+	if deletedBefore {
 		return nil
 	}
 	c.Event(cron, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", j.Name)
@@ -140,8 +131,8 @@ func store(ctx context.Context, c *control.Cluster, was, want *batchv1.CronJob) 
 	return err
 }
 
-func tell(c *control.Cluster, cron *batchv1.CronJob, news []event) {
-	for _, e := range news {
+func recordEvents(c *control.Cluster, cron *batchv1.CronJob, events []event) {
+	for _, e := range events {
 		c.Event(cron, e.kind, e.reason, "%s", e.message)
 	}
 }

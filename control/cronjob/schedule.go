@@ -10,18 +10,18 @@ import (
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
 const (
-	// slack is added to the next time, so that a clock that is a little slow does not wake too early.
+	// slack is added to the time until the next run, so that a slow clock does not wake the controller too early.
 	slack = 100 * time.Millisecond
-	// manyMissed is how many missed times are suspicious.
-	manyMissed = 100
+	// maxMissed is the number of missed runs above which a warning is recorded.
+	maxMissed = 100
 )
 
-// parse reads the schedule of a CronJob, in its time zone unless the schedule itself names one. The library panics on
-// some texts that begin with a zone.
+// parse parses the schedule of a CronJob, in its time zone unless the schedule itself names one. It recovers from panics of
+// the library, which some schedules that begin with a zone cause.
 func parse(c *batchv1.CronJob) (s cron.Schedule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,24 +37,24 @@ func parse(c *batchv1.CronJob) (s cron.Schedule, err error) {
 	return cron.ParseStandard(text)
 }
 
-// due is what a schedule says about a moment.
+// due is the result of dueAt.
 type due struct {
-	// since is the time that counting begins at: the last run, or the birth of the CronJob.
+	// since is the time from which runs count: that of the last run, or the creation of the CronJob.
 	since time.Time
-	// at is the last time that a run was due; zero if none was.
+	// at is the last time at which a run was due; zero if none was.
 	at time.Time
-	// missed is about how many times have been due; 0 if only the one in at was.
+	// missed is about how many runs were due; 0 if only the one in at was.
 	missed int64
 }
 
-// dueAt finds the last time before now that a run was due. With deadline it does not look back further than a run may be late.
+// dueAt returns the last time before now at which a run was due. With deadline it ignores times before the starting deadline.
 func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (due, error) {
 	d := due{since: c.CreationTimestamp.Time}
 	if t := c.Status.LastScheduleTime; t != nil {
 		d.since = t.Time
 	}
 	if late := c.Spec.StartingDeadlineSeconds; deadline && late != nil {
-		if from := now.Add(-period.Seconds(*late)); from.After(d.since) {
+		if from := now.Add(-duration.FromSeconds(*late)); from.After(d.since) {
 			d.since = from
 		}
 	}
@@ -72,8 +72,8 @@ func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (d
 	if interval < 1 {
 		return d, errors.New("time difference between two schedules is less than 1 second")
 	}
-	// How many have been missed is a guess by the first interval. The search for the last begins two intervals before
-	// where the guess leads: schedules need not be even.
+	// The number of missed runs is estimated from the first interval. Because intervals may differ, the search for the last
+	// run begins two intervals before the estimated one.
 	d.missed = int64(now.Sub(first).Seconds())/interval + 1
 	for t := s.Next(first.Add(time.Duration((d.missed-2)*interval) * time.Second)); !t.After(now) && !t.IsZero(); t = s.Next(t) {
 		d.at = t
@@ -81,7 +81,7 @@ func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (d
 	return d, nil
 }
 
-// untilNext is how long it takes until the next run is due.
+// untilNext returns the time until the next run is due.
 func untilNext(c *batchv1.CronJob, s cron.Schedule, now time.Time) time.Duration {
 	d, err := dueAt(c, s, now, false)
 	from := d.at

@@ -1,5 +1,6 @@
-// Package daemonset keeps one Pod of a DaemonSet on every node where it belongs. The Pod is made for its node; the scheduler
-// binds it there. Deciding is pure; the shell makes and removes Pods and keeps the history of templates.
+// Package daemonset keeps one Pod of a DaemonSet on every eligible node. A Pod has a node affinity for its node; the
+// scheduler binds it there. The decisions are pure functions; reconcile creates and deletes Pods and keeps the revision
+// history.
 package daemonset
 
 import (
@@ -13,24 +14,24 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"proa.dev/control"
-	"proa.dev/control/revision"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/revision"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 var gvk = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
-	wake := workload.Wake(gvk.GroupKind(), gr.DaemonSets, selector)
-	held := newBackoff()
+	wake := workload.WakeOwners(gvk.GroupKind(), gr.DaemonSets, selector)
+	podBackoff := newBackoff()
 	return control.Controller{
 		Name: "daemon-set-controller", Component: "daemonset-controller", For: gr.DaemonSets, Workers: 2,
 		Triggers: []control.Trigger{
-			{On: gr.Pods, Keys: wake, When: workload.Matters},
-			{On: gr.ControllerRevisions, Keys: wake, When: revision.Matters},
-			{On: gr.Nodes, Keys: control.All(gr.DaemonSets), When: nodeMatters},
+			{On: gr.Pods, Keys: wake, When: workload.WakesOwners},
+			{On: gr.ControllerRevisions, Keys: wake, When: revision.WakesOwners},
+			{On: gr.Nodes, Keys: control.AllKeys(gr.DaemonSets), When: isRelevantNodeChange},
 		},
 		Writes: []control.Write{
 			{On: gr.DaemonSets, Do: "get update/status"},
@@ -38,7 +39,7 @@ func Controller() control.Controller {
 			{On: gr.ControllerRevisions, Do: "get create update delete"},
 		},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			return reconcile(ctx, c, k, held)
+			return reconcile(ctx, c, k, podBackoff)
 		},
 	}
 }
@@ -51,8 +52,8 @@ func selector(o kind.Object) labels.Selector {
 	return workload.Selector(ds.Spec.Selector)
 }
 
-// nodeMatters leaves out what nodes say about themselves all the time: only labels and taints decide who belongs where.
-func nodeMatters(old, now kind.Object) bool {
+// isRelevantNodeChange ignores the frequent status updates of nodes: only labels and taints decide which nodes are eligible.
+func isRelevantNodeChange(old, now kind.Object) bool {
 	before, was := old.(*corev1.Node)
 	after, is := now.(*corev1.Node)
 	if !was || !is {

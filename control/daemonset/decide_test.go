@@ -17,14 +17,14 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestDecide reads cases: a name, what a look sees, "=>", and the plan.
+// TestDecide runs cases: a name, the state of a set, "=>", and the plan.
 func TestDecide(t *testing.T) {
 	for _, file := range []string{"testdata/manage.txt", "testdata/roll.txt"} {
 		textcase.Decide(t, file, "=>", func(t *testing.T, sees string) string { return decide(parse(t, sees)).String() })
 	}
 }
 
-// parse reads what a look sees:
+// parse reads the state of a set:
 //
 //	ds [surge=N|N%] [max=N|N%] [ondelete] [minready=N] [node=NAME] [selector=KEY=VALUE] [tolerate=KEY:EFFECT] [hostnetwork] [generation=N]
 //	node NAME [label=KEY=VALUE] [taint=KEY:EFFECT]...
@@ -35,7 +35,7 @@ func TestDecide(t *testing.T) {
 func parse(t *testing.T, text string) *state {
 	t.Helper()
 	held := map[string]time.Duration{}
-	s := &state{now: noon, hash: "b", held: func(node string) time.Duration { return held[node] }}
+	s := &state{now: noon, hash: "b", removalDelay: func(node string) time.Duration { return held[node] }}
 	for line := range strings.Lines(text) {
 		switch f := strings.Fields(line); f[0] {
 		case "ds":
@@ -47,7 +47,7 @@ func parse(t *testing.T, text string) *state {
 		case "held":
 			held[f[1]] = age(t, f[2])
 		default:
-			t.Fatalf("what is %q?", line)
+			t.Fatalf("unknown line %q", line)
 		}
 	}
 	return s
@@ -90,13 +90,14 @@ func parseSet(t *testing.T, words []string) *appsv1.DaemonSet {
 			spec.NodeSelector = map[string]string{k: v}
 		case "tolerate":
 			k, effect, _ := strings.Cut(value, ":")
-			spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(effect)})
+			spec.Tolerations = append(spec.Tolerations,
+				corev1.Toleration{Key: k, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffect(effect)})
 		case "hostnetwork":
 			spec.HostNetwork = true
 		case "generation":
 			ds.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: value}
 		default:
-			t.Fatalf("ds: what is %q?", w)
+			t.Fatalf("ds: unknown word %q", w)
 		}
 	}
 	return ds
@@ -115,7 +116,7 @@ func parseNode(t *testing.T, words []string) *corev1.Node {
 			k, effect, _ := strings.Cut(value, ":")
 			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: k, Effect: corev1.TaintEffect(effect)})
 		default:
-			t.Fatalf("node: what is %q?", w)
+			t.Fatalf("node: unknown word %q", w)
 		}
 	}
 	return node
@@ -124,7 +125,8 @@ func parseNode(t *testing.T, words []string) *corev1.Node {
 func parsePod(t *testing.T, words []string) *corev1.Pod {
 	t.Helper()
 	pod := newPod(&appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "d"}}, words[2], words[1])
-	pod.Name, pod.UID, pod.Spec.NodeName, pod.CreationTimestamp = words[0], types.UID(words[0]), words[1], metav1.NewTime(noon.Add(-time.Hour))
+	pod.Name, pod.UID, pod.Spec.NodeName, pod.CreationTimestamp = words[0], types.UID(words[0]), words[1],
+		metav1.NewTime(noon.Add(-time.Hour))
 	for _, w := range words[3:] {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
@@ -134,7 +136,8 @@ func parsePod(t *testing.T, words []string) *corev1.Pod {
 				since = age(t, value)
 			}
 			pod.Status.Phase = corev1.PodRunning
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-since))}}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(noon.Add(-since))}}
 		case "running":
 			pod.Status.Phase = corev1.PodRunning
 		case "pending":
@@ -152,7 +155,7 @@ func parsePod(t *testing.T, words []string) *corev1.Pod {
 		case "generation":
 			pod.Labels[generationLabel] = value
 		default:
-			t.Fatalf("pod: what is %q?", w)
+			t.Fatalf("pod: unknown word %q", w)
 		}
 	}
 	return pod
@@ -160,7 +163,7 @@ func parsePod(t *testing.T, words []string) *corev1.Pod {
 
 func (p plan) String() string {
 	var b strings.Builder
-	for _, n := range p.notes {
+	for _, n := range p.events {
 		fmt.Fprintf(&b, "%s %s: %s\n", n.kind, n.reason, n.message)
 	}
 	for _, node := range p.create {
@@ -177,11 +180,12 @@ func (p plan) String() string {
 	}
 	s := p.status
 	fmt.Fprintf(&b, "status desired=%d current=%d misscheduled=%d ready=%d updated=%d available=%d unavailable=%d\n",
-		s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberMisscheduled, s.NumberReady, s.UpdatedNumberScheduled, s.NumberAvailable, s.NumberUnavailable)
+		s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.NumberMisscheduled, s.NumberReady, s.UpdatedNumberScheduled,
+		s.NumberAvailable, s.NumberUnavailable)
 	return b.String()
 }
 
-// TestBurst: a look makes no more than so many.
+// TestBurst checks that one reconcile creates a bounded number of Pods.
 func TestBurst(t *testing.T) {
 	s := parse(t, "ds")
 	for i := range 300 {
@@ -213,7 +217,7 @@ func TestBackoff(t *testing.T) {
 	now = now.Add(2*lastDelay + 1)
 	b.next("other", now)
 	if len(b.delay) != 1 {
-		t.Errorf("what is long past is not forgotten: %v", b.delay)
+		t.Errorf("an old delay is not forgotten: %v", b.delay)
 	}
 	b.next("k", now)
 	if left := b.left("k", now); left != firstDelay {
@@ -223,6 +227,6 @@ func TestBackoff(t *testing.T) {
 	changed := a.DeepCopy()
 	changed.Status.ObservedGeneration++
 	if backoffKey(a, "n") == backoffKey(changed, "n") || backoffKey(a, "n") == backoffKey(a, "m") {
-		t.Error("a key that should be another is not")
+		t.Error("keys that should differ are equal")
 	}
 }

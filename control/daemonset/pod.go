@@ -10,16 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// hashLabel says which revision a Pod or a ControllerRevision is of.
+// hashLabel is the label with the hash of the revision that a Pod or a ControllerRevision belongs to.
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// generationLabel says the same in the words of old: the number of a template.
+// generationLabel is the deprecated label with the generation of the template.
 const generationLabel = "pod-template-generation"
 
-// newPod makes the Pod of a node. The scheduler binds it, and can bind it to no other node.
+// newPod returns the Pod of a node, with an affinity that lets the scheduler bind it to no other node.
 func newPod(ds *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	pod := workload.Pod(&ds.Spec.Template, ds, gvk)
 	if pod.Labels == nil {
@@ -36,14 +36,16 @@ func newPod(ds *appsv1.DaemonSet, hash, node string) *corev1.Pod {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	// What the template asks of a node, this node has.
-	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
-	}}
+	// The node matches the affinity of the template, which is replaced here.
+	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
+				Values: []string{node}}}},
+		}}
 	return pod
 }
 
-// generation is the number of a set's template; empty if it has none.
+// generation returns the deprecated template generation of a set; empty if it has none.
 func generation(ds *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(ds.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -52,14 +54,14 @@ func generation(ds *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// updated says that a Pod is of the template that the set has now.
-func (s *state) updated(pod *corev1.Pod) bool {
+// isUpdated reports whether a Pod was created from the current template of the set.
+func (s *state) isUpdated(pod *corev1.Pod) bool {
 	n := generation(s.ds)
 	return (s.hash != "" && pod.Labels[hashLabel] == s.hash) || (n != "" && pod.Labels[generationLabel] == n)
 }
 
-// target is the node that a Pod is on, or is for; empty if it is for none.
-func target(pod *corev1.Pod) string {
+// targetNode returns the node that a Pod is bound to, or has an affinity for; empty if there is none.
+func targetNode(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
 	}
@@ -80,8 +82,8 @@ func target(pod *corev1.Pod) string {
 	return ""
 }
 
-// oldestFirst orders the Pods of a node: those that are bound first, then by age and name.
-func oldestFirst(pods []*corev1.Pod) {
+// sortOldestFirst orders the Pods of a node: those that are bound first, then by age and name.
+func sortOldestFirst(pods []*corev1.Pod) {
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
 		if bound := a.Spec.NodeName != ""; bound != (b.Spec.NodeName != "") {
 			if bound {

@@ -15,7 +15,8 @@ func TestNewPod(t *testing.T) {
 	}}
 	ds.Spec.Template.Labels = map[string]string{"app": "d"}
 	ds.Spec.Template.Spec.Tolerations = []corev1.Toleration{
-		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))},
+		{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			TolerationSeconds: new(int64(5))},
 		{Key: "mine", Operator: corev1.TolerationOpExists},
 	}
 	preferred := []corev1.PreferredSchedulingTerm{{Weight: 1}}
@@ -33,7 +34,8 @@ func TestNewPod(t *testing.T) {
 	if pod.GenerateName != "d-" || pod.Namespace != "ns" || !metav1.IsControlledBy(pod, ds) {
 		t.Errorf("%+v", pod.ObjectMeta)
 	}
-	if want := map[string]string{"app": "d", "controller-revision-hash": "hash", "pod-template-generation": "4"}; !reflect.DeepEqual(pod.Labels, want) {
+	if want := map[string]string{"app": "d", "controller-revision-hash": "hash",
+		"pod-template-generation": "4"}; !reflect.DeepEqual(pod.Labels, want) {
 		t.Errorf("labels %v", pod.Labels)
 	}
 	var got []string
@@ -44,33 +46,37 @@ func TestNewPod(t *testing.T) {
 		got = append(got, tol.Key+":"+string(tol.Effect))
 	}
 	want := []string{
-		"node.kubernetes.io/not-ready:NoExecute", "mine:", "node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/disk-pressure:NoSchedule",
-		"node.kubernetes.io/memory-pressure:NoSchedule", "node.kubernetes.io/pid-pressure:NoSchedule", "node.kubernetes.io/unschedulable:NoSchedule",
+		"node.kubernetes.io/not-ready:NoExecute", "mine:", "node.kubernetes.io/unreachable:NoExecute",
+		"node.kubernetes.io/disk-pressure:NoSchedule",
+		"node.kubernetes.io/memory-pressure:NoSchedule", "node.kubernetes.io/pid-pressure:NoSchedule",
+		"node.kubernetes.io/unschedulable:NoSchedule",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("tolerations %v", got)
 	}
 	a := pod.Spec.Affinity.NodeAffinity
-	if !reflect.DeepEqual(a.PreferredDuringSchedulingIgnoredDuringExecution, preferred) || len(a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 {
+	if !reflect.DeepEqual(a.PreferredDuringSchedulingIgnoredDuringExecution, preferred) ||
+		len(a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 {
 		t.Errorf("affinity %+v", a)
 	}
-	if target(pod) != "n1" || pod.Spec.NodeName != "" {
-		t.Errorf("it is for %q and bound to %q", target(pod), pod.Spec.NodeName)
+	if targetNode(pod) != "n1" || pod.Spec.NodeName != "" {
+		t.Errorf("its target is %q, and it is bound to %q", targetNode(pod), pod.Spec.NodeName)
 	}
 	pod.Spec.NodeName = "n2"
-	if target(pod) != "n2" {
-		t.Errorf("it is bound to n2, not to %q", target(pod))
+	if targetNode(pod) != "n2" {
+		t.Errorf("it is bound to n2, not to %q", targetNode(pod))
 	}
 	for what, bad := range map[string]*corev1.Pod{
 		"no affinity": {},
 		"two nodes": {Spec: corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}}},
+				MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn,
+					Values: []string{"a", "b"}}},
 			}}},
 		}}}},
 	} {
-		if got := target(bad); got != "" {
-			t.Errorf("%s: it is for %q", what, got)
+		if got := targetNode(bad); got != "" {
+			t.Errorf("%s: the target is %q", what, got)
 		}
 	}
 }
@@ -79,13 +85,14 @@ func TestNodeMatters(t *testing.T) {
 	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}
 	beat := old.DeepCopy()
 	beat.Status.Phase = corev1.NodeRunning
-	if nodeMatters(old, beat) {
-		t.Error("a heartbeat matters")
+	if isRelevantNodeChange(old, beat) {
+		t.Error("a heartbeat wakes the controller")
 	}
 	label, taint := old.DeepCopy(), old.DeepCopy()
 	label.Labels["a"] = "c"
 	taint.Spec.Taints = []corev1.Taint{{Key: "k"}}
-	if !nodeMatters(old, label) || !nodeMatters(old, taint) || !nodeMatters(nil, old) || !nodeMatters(old, nil) {
-		t.Error("something that matters does not")
+	if !isRelevantNodeChange(old, label) || !isRelevantNodeChange(old, taint) || !isRelevantNodeChange(nil, old) ||
+		!isRelevantNodeChange(old, nil) {
+		t.Error("a relevant change does not wake the controller")
 	}
 }

@@ -13,12 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/gr"
 )
 
-// reconcile looks at one set.
-func reconcile(ctx context.Context, c *control.Cluster, k control.Key, held *backoff) (time.Duration, error) {
+// reconcile brings one set closer to its desired state.
+func reconcile(ctx context.Context, c *control.Cluster, k control.Key, podBackoff *backoff) (time.Duration, error) {
 	ds, found := control.Get[*appsv1.DaemonSet](c, gr.DaemonSets, k.Namespace, k.Name)
 	if !found {
 		return 0, nil
@@ -30,10 +30,11 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key, held *bac
 	case matches.Empty():
 		c.Event(ds, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
 		return 0, nil
-	case ds.DeletionTimestamp != nil: // its revisions may be gone before its Pods, so nothing can be said about it
+	case ds.DeletionTimestamp != nil: // its revisions may be deleted before its Pods, so its status is not known
 		return 0, nil
 	}
-	revisions := workload.Claimant[*appsv1.ControllerRevision]{Owner: ds, Kind: gvk, On: gr.DaemonSets, Of: gr.ControllerRevisions, Selector: matches}
+	revisions := workload.Claimant[*appsv1.ControllerRevision]{Owner: ds, Kind: gvk, On: gr.DaemonSets, Of: gr.ControllerRevisions,
+		Selector: matches}
 	all, err := revisions.Claim(ctx, c, workload.Candidates[*appsv1.ControllerRevision](c, gr.ControllerRevisions, ds))
 	if err != nil {
 		return 0, err
@@ -43,17 +44,17 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key, held *bac
 	if err != nil {
 		return 0, err
 	}
-	h, err := look(ctx, c, ds, all, pods)
+	h, err := loadHistory(ctx, c, ds, all, pods)
 	if err != nil {
 		return 0, fmt.Errorf("failed to construct revisions of DaemonSet: %w", err)
 	}
 	now := time.Now()
 	p := decide(&state{
 		ds: ds, nodes: slices.Collect(control.List[*corev1.Node](c, gr.Nodes, "")), pods: pods, hash: h.current.Labels[hashLabel], now: now,
-		held: func(node string) time.Duration { return held.left(backoffKey(ds, node), now) },
+		removalDelay: func(node string) time.Duration { return podBackoff.left(backoffKey(ds, node), now) },
 	})
 	for _, node := range p.failed {
-		held.next(backoffKey(ds, node), now)
+		podBackoff.next(backoffKey(ds, node), now)
 	}
 	done := apply(ctx, c, ds, h.current.Labels[hashLabel], &p)
 	if done == nil {
@@ -62,9 +63,9 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key, held *bac
 	return p.again, cmp.Or(done, writeStatus(ctx, c, ds, &p.status))
 }
 
-// apply makes and removes the Pods of a plan. A namespace that is going takes no new ones, which is no failure.
+// apply creates and deletes the Pods of a plan. It is no error that a namespace which is being deleted accepts no new ones.
 func apply(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, hash string, p *plan) error {
-	for _, n := range p.notes {
+	for _, n := range p.events {
 		c.Event(ds, n.kind, n.reason, "%s", n.message)
 	}
 	_, created := workload.SlowStart(len(p.create), func(i int) error {
@@ -74,7 +75,7 @@ func apply(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, hash s
 		}
 		return err
 	})
-	_, removed := workload.Together(len(p.remove), func(i int) error {
+	_, removed := workload.Parallel(len(p.remove), func(i int) error {
 		err := workload.Delete(ctx, c, ds, p.remove[i])
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -84,7 +85,7 @@ func apply(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, hash s
 	return cmp.Or(created, removed)
 }
 
-// writeStatus stores a status that differs from what the set has.
+// writeStatus stores the status of a set if it has changed.
 func writeStatus(ctx context.Context, c *control.Cluster, ds *appsv1.DaemonSet, status *appsv1.DaemonSetStatus) error {
 	if apiequality.Semantic.DeepEqual(&ds.Status, status) {
 		return nil

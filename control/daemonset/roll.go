@@ -6,54 +6,54 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// roll goes on with an update. Either old Pods are removed, so that the node gets a new one, or new ones come first, where
-// the set may surge.
-func (s *state) roll(p *plan, places []*place) {
+// roll continues a rolling update. It either deletes old Pods, so that the node gets a new one, or creates the new ones
+// first, where the set may surge.
+func (s *state) roll(p *plan, places []*nodePods) {
 	desired := 0
 	for _, at := range places {
-		if at.run {
+		if at.shouldRun {
 			desired++
 		}
 	}
 	surge := s.scaled(desired, func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxSurge })
 	unavailable := s.scaled(desired, func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable })
 	if surge > 0 {
-		s.rollAhead(p, places, surge, desired)
+		s.rollBySurge(p, places, surge, desired)
 		return
 	}
 	if desired > 0 {
-		unavailable = max(unavailable, 1) // or nothing would ever move
+		unavailable = max(unavailable, 1) // with 0 the update would never progress
 	}
-	s.rollOver(p, places, unavailable)
+	s.rollByDeleting(p, places, unavailable)
 }
 
-// scaled is a setting of the rolling update in numbers: a share is one of the desired Pods, rounded up.
+// scaled returns a setting of the rolling update as a number: a percentage is of the desired Pods, rounded up.
 func (s *state) scaled(desired int, of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
 	r := s.ds.Spec.UpdateStrategy.RollingUpdate
 	if r == nil || of(r) == nil || s.ds.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
 		return 0
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(of(r), desired, true)
-	if err != nil { // validation lets none pass
+	if err != nil { // validation rejects such values
 		return 0
 	}
 	return n
 }
 
-// surges says that a node may have an old and a new Pod during an update.
+// surges reports whether a node may have an old and a new Pod during an update.
 func (s *state) surges() bool {
 	return s.scaled(1, func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxSurge }) > 0
 }
 
-// sides are the new and the old Pod of a node, of those that are not being deleted. If there are several of a kind, it is
-// not the time to update.
-func (s *state) sides(at *place) (next, last *corev1.Pod, ok bool) {
+// newAndOldPod returns the new and the old Pod of a node that are not being deleted. ok is false if there are several of one kind;
+// then the node is not updated yet.
+func (s *state) newAndOldPod(at *nodePods) (next, last *corev1.Pod, ok bool) {
 	for _, pod := range at.pods {
 		side := &last
 		switch {
 		case pod.DeletionTimestamp != nil:
 			continue
-		case s.updated(pod):
+		case s.isUpdated(pod):
 			side = &next
 		}
 		if *side != nil {
@@ -64,22 +64,22 @@ func (s *state) sides(at *place) (next, last *corev1.Pod, ok bool) {
 	return next, last, true
 }
 
-// rollOver removes old Pods: all that are not available, and of the others as many as may be unavailable.
-func (s *state) rollOver(p *plan, places []*place, budget int) {
+// rollByDeleting deletes old Pods: all that are not available, and as many others as may be unavailable.
+func (s *state) rollByDeleting(p *plan, places []*nodePods, budget int) {
 	var candidates []*corev1.Pod
 	for _, at := range places {
-		if !at.run && len(at.pods) == 0 {
+		if !at.shouldRun && len(at.pods) == 0 {
 			continue
 		}
-		next, last, ok := s.sides(at)
+		next, last, ok := s.newAndOldPod(at)
 		switch {
 		case !ok, (next == nil) == (last == nil):
 			budget--
 		case next != nil:
-			if !s.available(next) {
+			if !s.isAvailable(next) {
 				budget--
 			}
-		case !s.available(last):
+		case !s.isAvailable(last):
 			p.remove = append(p.remove, last)
 			budget--
 		default:
@@ -89,33 +89,33 @@ func (s *state) rollOver(p *plan, places []*place, budget int) {
 	p.remove = append(p.remove, candidates[:min(max(budget, 0), len(candidates))]...)
 }
 
-// rollAhead makes new Pods beside old ones: at once where the old one is not available, else as many as may surge. An
-// old Pod goes when its successor is available, and on a node that should have none when there are enough elsewhere.
-func (s *state) rollAhead(p *plan, places []*place, budget, desired int) {
+// rollBySurge creates new Pods beside old ones: at once where the old one is not available, else as many as may surge. An old
+// Pod is deleted when its successor is available or, on a node that should have none, when enough others are available.
+func (s *state) rollBySurge(p *plan, places []*nodePods, budget, desired int) {
 	var candidates []string
 	var misplaced []*corev1.Pod
-	spare := -desired // how many available Pods there are more than are desired
+	spare := -desired // the number of available Pods above the desired number
 	for _, at := range places {
-		next, last, ok := s.sides(at)
+		next, last, ok := s.newAndOldPod(at)
 		if !ok {
 			budget--
 			continue
 		}
-		well := last != nil && s.available(last)
-		if well || last == nil && next != nil && s.available(next) {
+		oldAvailable := last != nil && s.isAvailable(last)
+		if oldAvailable || last == nil && next != nil && s.isAvailable(next) {
 			spare++
 		}
 		switch {
-		case last == nil, next == nil && !at.known:
-		case next != nil && s.available(next):
+		case last == nil, next == nil && !at.exists:
+		case next != nil && s.isAvailable(next):
 			p.remove = append(p.remove, last)
 		case next != nil:
 			budget--
-		case !at.run && well:
+		case !at.shouldRun && oldAvailable:
 			misplaced = append(misplaced, last)
-		case !at.run:
+		case !at.shouldRun:
 			p.remove = append(p.remove, last)
-		case well:
+		case oldAvailable:
 			candidates = append(candidates, at.name)
 		default:
 			p.create = append(p.create, at.name)

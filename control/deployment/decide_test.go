@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 	"proa.dev/internal/textcase"
 )
 
@@ -29,11 +29,13 @@ func TestDecide(t *testing.T) {
 }
 
 func runCase(t *testing.T, in string) string {
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "d", Generation: 2, Annotations: map[string]string{}}}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "d", Generation: 2,
+		Annotations: map[string]string{}}}
 	d.Spec = appsv1.DeploymentSpec{
 		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: template("B"),
 		ProgressDeadlineSeconds: new(int32(600)), RevisionHistoryLimit: new(int32(10)),
-		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0))}},
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0))}},
 	}
 	var sets []*appsv1.ReplicaSet
 	busy := map[types.UID]bool{}
@@ -48,7 +50,8 @@ func runCase(t *testing.T, in string) string {
 			f := strings.Fields(rest)
 			at := metav1.NewTime(now.Add(-duration(t, f[3])))
 			d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{
-				Type: appsv1.DeploymentConditionType(f[0]), Status: corev1.ConditionStatus(f[1]), Reason: f[2], LastUpdateTime: at, LastTransitionTime: at,
+				Type: appsv1.DeploymentConditionType(f[0]), Status: corev1.ConditionStatus(f[1]), Reason: f[2], LastUpdateTime: at,
+				LastTransitionTime: at,
 			})
 		case "set":
 			sets = append(sets, parseSet(t, rest, busy))
@@ -68,7 +71,8 @@ func runCase(t *testing.T, in string) string {
 }
 
 func template(image string) corev1.PodTemplateSpec {
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}
 }
 
 func duration(t *testing.T, s string) time.Duration {
@@ -140,7 +144,8 @@ func parseStatus(t *testing.T, d *appsv1.Deployment, line string) {
 
 func parseSet(t *testing.T, line string, busy map[types.UID]bool) *appsv1.ReplicaSet {
 	fields := strings.Fields(line)
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: fields[0], Namespace: "ns", UID: types.UID(fields[0]), Generation: 1, Annotations: map[string]string{}}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: fields[0], Namespace: "ns", UID: types.UID(fields[0]), Generation: 1,
+		Annotations: map[string]string{}}}
 	rs.Status.ObservedGeneration, rs.Status.TerminatingReplicas = 1, new(int32(0))
 	for _, f := range fields[1:] {
 		key, value, _ := strings.Cut(f, "=")
@@ -179,7 +184,8 @@ func parseSet(t *testing.T, line string, busy map[types.UID]bool) *appsv1.Replic
 		case "busy":
 			busy[rs.UID] = true
 		case "failing":
-			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: value}}
+			rs.Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+				Reason: "FailedCreate", Message: value}}
 		case "deleting":
 			rs.DeletionTimestamp = new(metav1.NewTime(now))
 		default:
@@ -201,7 +207,8 @@ func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p p
 		say("rollback to template=%s %s", r.Spec.Template.Spec.Containers[0].Image, annotations(nil, r.Annotations))
 	}
 	if rs := p.create; rs != nil {
-		say("create %s size=%d template=%s minready=%d %s", mask(rs.Name), *rs.Spec.Replicas, rs.Spec.Template.Spec.Containers[0].Image, rs.Spec.MinReadySeconds, annotations(nil, rs.Annotations))
+		say("create %s size=%d template=%s minready=%d %s", mask(rs.Name), *rs.Spec.Replicas, rs.Spec.Template.Spec.Containers[0].Image,
+			rs.Spec.MinReadySeconds, annotations(nil, rs.Annotations))
 	}
 	for _, rs := range p.update {
 		was := sets[slices.IndexFunc(sets, func(s *appsv1.ReplicaSet) bool { return s.UID == rs.UID })]
@@ -229,11 +236,12 @@ func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p p
 		say("status revision=%s observed=%d replicas=%d updated=%d ready=%d available=%d unavailable=%d terminating=%s", p.status.Annotations[revisionAnnotation],
 			s.ObservedGeneration, s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UnavailableReplicas, unknown)
 		for _, c := range s.Conditions {
-			say("condition %s %s %s %q updated %v ago, since %v", c.Type, c.Status, c.Reason, mask(c.Message), now.Sub(c.LastUpdateTime.Time), now.Sub(c.LastTransitionTime.Time))
+			say("condition %s %s %s %q updated %v ago, since %v", c.Type, c.Status, c.Reason, mask(c.Message),
+				now.Sub(c.LastUpdateTime.Time), now.Sub(c.LastTransitionTime.Time))
 		}
 	}
-	for _, set := range slices.Sorted(maps.Keys(p.tell)) {
-		for _, e := range p.tell[set] {
+	for _, set := range slices.Sorted(maps.Keys(p.events)) {
+		for _, e := range p.events[set] {
 			say("event %s %s %s", e.kind, e.reason, mask(e.message))
 		}
 	}
@@ -246,7 +254,7 @@ func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p p
 	return strings.Join(out, "\n")
 }
 
-// annotations are those that changed, without the common part of their names.
+// annotations returns the annotations that changed, without the common prefix of their names.
 func annotations(was, is map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(is)) {
@@ -260,14 +268,14 @@ func annotations(was, is map[string]string) string {
 func TestHistoryIsBounded(t *testing.T) {
 	history := ""
 	for i := range 3000 {
-		if next, fits := remember(history, strconv.Itoa(i)); fits {
+		if next, fits := appendRevision(history, strconv.Itoa(i)); fits {
 			history = next
 		}
 	}
 	if len(history) > historyLength || !strings.HasSuffix(history, ",2999") || strings.HasPrefix(history, "0,") {
 		t.Errorf("history of %d letters: %.20s…", len(history), history)
 	}
-	if _, fits := remember("1", strings.Repeat("9", 3000)); fits {
+	if _, fits := appendRevision("1", strings.Repeat("9", 3000)); fits {
 		t.Error("a revision that is too long does not fit")
 	}
 }
@@ -276,7 +284,8 @@ func TestNewSet(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns", UID: "d"}}
 	d.Spec = appsv1.DeploymentSpec{
 		Replicas: new(int32(2)), Template: template("B"),
-		Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+		Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app",
+			Operator: metav1.LabelSelectorOpExists}}},
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
 	}
 	p, err := decide(d, nil, nil, now)
@@ -286,18 +295,20 @@ func TestNewSet(t *testing.T) {
 	rs := p.create
 	hash, _ := workload.Hash(&d.Spec.Template, nil)
 	const key = appsv1.DefaultDeploymentUniqueLabelKey
-	if rs.Name != "web-"+hash || rs.Labels[key] != hash || rs.Spec.Template.Labels[key] != hash || rs.Spec.Selector.MatchLabels[key] != hash || len(rs.Spec.Selector.MatchExpressions) != 1 {
+	if rs.Name != "web-"+hash || rs.Labels[key] != hash || rs.Spec.Template.Labels[key] != hash ||
+		rs.Spec.Selector.MatchLabels[key] != hash || len(rs.Spec.Selector.MatchExpressions) != 1 {
 		t.Errorf("set %+v", rs)
 	}
-	if ref := metav1.GetControllerOf(rs); ref == nil || ref.UID != "d" || ref.Kind != "Deployment" || ref.APIVersion != "apps/v1" || !*ref.BlockOwnerDeletion {
+	if ref := metav1.GetControllerOf(rs); ref == nil || ref.UID != "d" || ref.Kind != "Deployment" || ref.APIVersion != "apps/v1" ||
+		!*ref.BlockOwnerDeletion {
 		t.Errorf("owner %+v", ref)
 	}
 	if d.Spec.Template.Labels[key] != "" || len(d.Spec.Selector.MatchLabels) != 0 {
 		t.Error("the Deployment was changed")
 	}
-	again := collided(d)
+	again := withCollision(d)
 	p, err = decide(again, nil, nil, now)
-	if err != nil || p.create.Name == rs.Name || *again.Status.CollisionCount != 1 || *collided(again).Status.CollisionCount != 2 {
+	if err != nil || p.create.Name == rs.Name || *again.Status.CollisionCount != 1 || *withCollision(again).Status.CollisionCount != 2 {
 		t.Errorf("after a collision the name is %s", p.create.Name)
 	}
 	if got := setName(strings.Repeat("a", 253), "hash"); len(got) != 253 || !strings.HasSuffix(got, "a-hash") {
@@ -306,8 +317,9 @@ func TestNewSet(t *testing.T) {
 }
 
 func TestFailedToMakeASet(t *testing.T) {
-	got := failed(&appsv1.Deployment{}, "no", now).Status.Conditions
-	if len(got) != 1 || got[0].Type != appsv1.DeploymentProgressing || got[0].Status != corev1.ConditionFalse || got[0].Reason != "ReplicaSetCreateError" || got[0].Message != "no" {
+	got := withCreateError(&appsv1.Deployment{}, "no", now).Status.Conditions
+	if len(got) != 1 || got[0].Type != appsv1.DeploymentProgressing || got[0].Status != corev1.ConditionFalse ||
+		got[0].Reason != "ReplicaSetCreateError" || got[0].Message != "no" {
 		t.Errorf("conditions %+v", got)
 	}
 }

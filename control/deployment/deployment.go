@@ -1,6 +1,6 @@
-// Package deployment rolls ReplicaSets from one Pod template to the next: a new set grows as the old ones shrink, within
-// what may be missing and what may be too much at any time. It keeps the old sets as history, scales all of them in
-// proportion while a rollout is under way, and tells in the status how far it is.
+// Package deployment rolls Deployments out: it scales up a new ReplicaSet and scales down the old ones, within maxSurge and
+// maxUnavailable. It keeps the old sets as revision history, scales them proportionally when the Deployment is scaled during
+// a rollout, and reports the progress in the status.
 package deployment
 
 import (
@@ -13,20 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	return control.Controller{
 		Name: "deployment-controller", For: gr.Deployments, Workers: 5,
 		Triggers: []control.Trigger{
-			{On: gr.ReplicaSets, When: workload.Matters, Keys: workload.Wake(gvk().GroupKind(), gr.Deployments, func(o kind.Object) labels.Selector {
-				return workload.Selector(o.(*appsv1.Deployment).Spec.Selector)
-			})},
-			{On: gr.Pods, When: ended, Keys: recreating},
+			{On: gr.ReplicaSets, When: workload.WakesOwners,
+				Keys: workload.WakeOwners(gvk().GroupKind(), gr.Deployments, func(o kind.Object) labels.Selector {
+					return workload.Selector(o.(*appsv1.Deployment).Spec.Selector)
+				})},
+			{On: gr.Pods, When: hasEnded, Keys: recreatingDeployment},
 		},
 		Writes: []control.Write{
 			{On: gr.Deployments, Do: "get update update/status"},
@@ -38,15 +39,15 @@ func Controller() control.Controller {
 
 func gvk() schema.GroupVersionKind { return appsv1.SchemeGroupVersion.WithKind("Deployment") }
 
-// ended says that a Pod has gone, or runs no more.
-func ended(old, now kind.Object) bool {
+// hasEnded reports whether a change deletes a Pod, or makes it terminal.
+func hasEnded(old, now kind.Object) bool {
 	before, _ := old.(*corev1.Pod)
 	after, _ := now.(*corev1.Pod)
-	return before != nil && (after == nil || !workload.Terminal(before) && workload.Terminal(after))
+	return before != nil && (after == nil || !workload.IsTerminal(before) && workload.IsTerminal(after))
 }
 
-// recreating finds the Deployment of a Pod if that waits for the old Pods to be gone.
-func recreating(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// recreatingDeployment yields the Deployment of a Pod if its strategy is Recreate, so that it may wait for the Pod to end.
+func recreatingDeployment(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		rs, found := controllerOf[*appsv1.ReplicaSet](c, gr.ReplicaSets, "ReplicaSet", o)
 		if !found {

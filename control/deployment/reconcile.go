@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/gr"
 )
 
 func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -24,7 +24,7 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 	}
 	if reflect.DeepEqual(d.Spec.Selector, &metav1.LabelSelector{}) {
 		c.Event(d, corev1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
-		return 0, observed(ctx, c, d)
+		return 0, writeObservedGeneration(ctx, c, d)
 	}
 	selector := workload.Selector(d.Spec.Selector)
 	if selector == nil {
@@ -35,15 +35,15 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Dur
 	if err != nil {
 		return 0, err
 	}
-	p, err := decide(d, sets, busy(c, d, sets), time.Now())
+	p, err := decide(d, sets, setsWithPods(c, d, sets), time.Now())
 	if err != nil {
 		return 0, err
 	}
-	return p.again, carryOut(ctx, c, d, &p)
+	return p.again, apply(ctx, c, d, &p)
 }
 
-// observed says that there is nothing to be done about a Deployment.
-func observed(ctx context.Context, c *control.Cluster, d *appsv1.Deployment) error {
+// writeObservedGeneration writes the observed generation of a Deployment that is not handled otherwise.
+func writeObservedGeneration(ctx context.Context, c *control.Cluster, d *appsv1.Deployment) error {
 	if d.Status.ObservedGeneration >= d.Generation {
 		return nil
 	}
@@ -53,23 +53,24 @@ func observed(ctx context.Context, c *control.Cluster, d *appsv1.Deployment) err
 	return err
 }
 
-// busy are the sets whose Pods have not all ended. Only who recreates asks.
-func busy(c *control.Cluster, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) map[types.UID]bool {
+// setsWithPods returns the sets whose Pods have not all ended, for the strategy Recreate.
+func setsWithPods(c *control.Cluster, d *appsv1.Deployment, sets []*appsv1.ReplicaSet) map[types.UID]bool {
 	if d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
 		return nil
 	}
 	out := map[types.UID]bool{}
 	for _, rs := range sets {
 		for p := range control.Owned[*corev1.Pod](c, gr.Pods, rs) {
-			out[rs.UID] = out[rs.UID] || !workload.Terminal(p)
+			out[rs.UID] = out[rs.UID] || !workload.IsTerminal(p)
 		}
 	}
 	return out
 }
 
-func carryOut(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, p *plan) error {
+// apply makes the writes of a plan, and records the Events.
+func apply(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, p *plan) error {
 	tell := func(set string) {
-		for _, e := range p.tell[set] {
+		for _, e := range p.events[set] {
 			c.Event(d, e.kind, e.reason, "%s", e.message)
 		}
 	}
@@ -95,9 +96,10 @@ func carryOut(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, p *
 		tell(name)
 	}
 	for _, rs := range p.remove {
-		// The very set that was looked at: one that was changed meanwhile may be wanted again.
+		// A set that has changed meanwhile may be needed again, so the resourceVersion is a precondition.
 		uid, version := rs.UID, rs.ResourceVersion
-		err := c.Delete(ctx, gr.ReplicaSets, rs.Namespace, rs.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		err := c.Delete(ctx, gr.ReplicaSets, rs.Namespace, rs.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -109,8 +111,8 @@ func carryOut(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, p *
 	return nil
 }
 
-// create makes the set of a new template, and says whether the rest of the plan holds. A name that is taken by a set of
-// another template, or another owner, is a collision: the next try has another name.
+// create creates the set of a new template, and reports whether the rest of the plan can be carried out. If its name is taken
+// by a set with another template or owner, it increases the collision count, so that the next attempt has another name.
 func create(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, rs *appsv1.ReplicaSet) (made bool, err error) {
 	namespace, name := rs.Namespace, rs.Name
 	_, err = c.Create(ctx, gr.ReplicaSets, rs)
@@ -118,23 +120,23 @@ func create(ctx context.Context, c *control.Cluster, d *appsv1.Deployment, rs *a
 	case err == nil:
 		return true, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, nil // and nothing can be made there any more
+		return false, nil // nothing can be created there any more
 	case apierrors.IsAlreadyExists(err):
 		taken, getErr := c.Get(ctx, gr.ReplicaSets, namespace, name, "")
 		if getErr != nil {
 			return false, getErr
 		}
 		if other := taken.(*appsv1.ReplicaSet); metav1.IsControlledBy(other, d) && sameTemplate(&other.Spec.Template, &d.Spec.Template) {
-			return false, err // it is the one, and the view will show it
+			return false, err // an earlier attempt has created it, and the view does not show it yet
 		}
-		_, err = c.Update(ctx, gr.Deployments, collided(d), "status")
+		_, err = c.Update(ctx, gr.Deployments, withCollision(d), "status")
 		return false, err
 	}
 	message := fmt.Sprintf("Failed to create new replica set %q: %v", name, err)
 	c.Event(d, corev1.EventTypeWarning, reasonFailed, "%s", message)
 	if hasDeadline(d) {
-		// That this may fail does not matter beside the failure it tells of.
-		_, _ = c.Update(ctx, gr.Deployments, failed(d, message, time.Now()), "status")
+		// An error of this write is ignored: the one above is returned.
+		_, _ = c.Update(ctx, gr.Deployments, withCreateError(d, message, time.Now()), "status")
 	}
 	return false, err
 }

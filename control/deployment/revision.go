@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The annotations of ReplicaSets, the first of which a Deployment has too.
+// The annotations of ReplicaSets. A Deployment has the first one too.
 const (
 	revisionAnnotation = "deployment.kubernetes.io/revision"
 	historyAnnotation  = "deployment.kubernetes.io/revision-history"
@@ -20,19 +20,20 @@ const (
 	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
 )
 
-// historyLength bounds the list of revisions that a set has been.
+// historyLength bounds the annotation with the earlier revisions of a set, in bytes.
 const historyLength = 2000
 
-// own are the annotations that are not copied between a Deployment and its sets.
-func own(annotation string) bool {
+// isOwnAnnotation reports whether an annotation is not copied between a Deployment and its sets.
+func isOwnAnnotation(annotation string) bool {
 	switch annotation {
-	case corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appsv1.DeprecatedRollbackTo:
+	case corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation,
+		appsv1.DeprecatedRollbackTo:
 		return true
 	}
 	return false
 }
 
-// revision is the number of a set: 0 without one, and false if it is not a number.
+// revision returns the revision of a set: 0 if it has none, and false if it is not a number.
 func revision(rs *appsv1.ReplicaSet) (int64, bool) {
 	v, has := rs.Annotations[revisionAnnotation]
 	if !has {
@@ -42,7 +43,7 @@ func revision(rs *appsv1.ReplicaSet) (int64, bool) {
 	return n, err == nil
 }
 
-// lastTwo are the highest numbers among the sets.
+// lastTwo returns the two highest revisions of the sets.
 func lastTwo(sets []*appsv1.ReplicaSet) (highest, second int64) {
 	for _, rs := range sets {
 		switch n, ok := revision(rs); {
@@ -56,26 +57,26 @@ func lastTwo(sets []*appsv1.ReplicaSet) (highest, second int64) {
 	return highest, second
 }
 
-// byRevision puts the lower revision first.
-func byRevision(a, b *appsv1.ReplicaSet) int {
+// compareRevision puts the lower revision first.
+func compareRevision(a, b *appsv1.ReplicaSet) int {
 	ra, okA := revision(a)
 	rb, okB := revision(b)
 	if okA && okB {
-		return cmp.Or(cmp.Compare(ra, rb), byAge(a, b))
+		return cmp.Or(cmp.Compare(ra, rb), compareAge(a, b))
 	}
-	return byAge(a, b)
+	return compareAge(a, b)
 }
 
-// annotate gives what the annotations of the set of the present template should be: the Deployment's, and its revision,
-// which is at least next. A revision that goes up is a rollback to the set, and the former number goes into the history.
-// A revision that is no number is somebody else's, and then nothing is touched.
+// annotate returns the annotations that the set with the current template should have: those of the Deployment, and a
+// revision of at least next. If the revision increases, the set is rolled back to, and the former revision is added to the
+// history. If the revision is not a number, another program manages it, and nothing is changed.
 func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, next int64) map[string]string {
 	out := maps.Clone(rs.Annotations)
 	if out == nil {
 		out = map[string]string{}
 	}
 	for k, v := range d.Annotations {
-		if !own(k) {
+		if !isOwnAnnotation(k) {
 			out[k] = v
 		}
 	}
@@ -89,15 +90,16 @@ func annotate(d *appsv1.Deployment, rs *appsv1.ReplicaSet, next int64) map[strin
 	}
 	out[revisionAnnotation] = strconv.FormatInt(next, 10)
 	if had {
-		if history, fits := remember(out[historyAnnotation], former); fits {
+		if history, fits := appendRevision(out[historyAnnotation], former); fits {
 			out[historyAnnotation] = history
 		}
 	}
 	return out
 }
 
-// remember adds a revision to a history, and drops the oldest if it gets too long.
-func remember(history, former string) (string, bool) {
+// appendRevision appends a revision to a history, and drops the oldest ones if it gets too long. It returns false if it does not
+// fit even so.
+func appendRevision(history, former string) (string, bool) {
 	if history == "" || history[0] == ',' {
 		return former, true
 	}
@@ -110,26 +112,26 @@ func remember(history, former string) (string, bool) {
 	return strings.Join(list, ","), length <= historyLength
 }
 
-// sizes are the annotations by which a set knows what the Deployment wanted when it was last scaled.
-func sizes(d *appsv1.Deployment) map[string]string {
-	return map[string]string{desiredAnnotation: strconv.Itoa(int(wanted(d))), maxAnnotation: strconv.Itoa(int(most(d)))}
+// sizeAnnotations returns the annotations that record the Deployment's size when a set was last scaled.
+func sizeAnnotations(d *appsv1.Deployment) map[string]string {
+	return map[string]string{desiredAnnotation: strconv.Itoa(int(replicas(d))), maxAnnotation: strconv.Itoa(int(maxPods(d)))}
 }
 
-// number reads an annotation that is a number of Pods.
-func number(rs *appsv1.ReplicaSet, annotation string) (int32, bool) {
+// sizeAnnotation parses an annotation that is a number of Pods.
+func sizeAnnotation(rs *appsv1.ReplicaSet, annotation string) (int32, bool) {
 	n, err := strconv.ParseUint(rs.Annotations[annotation], 10, 32)
 	return int32(n), err == nil && n <= math.MaxInt32
 }
 
-// expendable are the old sets beyond the history that is to be kept, the lowest revisions first. A set that has Pods, or
-// has not been looked at since it was changed, stays.
-func expendable(d *appsv1.Deployment, old []*appsv1.ReplicaSet) (out []*appsv1.ReplicaSet) {
+// setsToDelete returns the old sets beyond the revision history limit, the lowest revisions first. Sets that have Pods, or whose
+// controller has not observed their latest change, are kept.
+func setsToDelete(d *appsv1.Deployment, old []*appsv1.ReplicaSet) (out []*appsv1.ReplicaSet) {
 	limit := d.Spec.RevisionHistoryLimit
 	if limit == nil || *limit == math.MaxInt32 {
 		return nil
 	}
 	alive := slices.DeleteFunc(slices.Clone(old), func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp != nil })
-	slices.SortStableFunc(alive, byRevision)
+	slices.SortStableFunc(alive, compareRevision)
 	for _, rs := range alive[:max(0, len(alive)-int(*limit))] {
 		if rs.Status.Replicas == 0 && size(rs) == 0 && rs.Generation <= rs.Status.ObservedGeneration {
 			out = append(out, rs)

@@ -10,138 +10,137 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// roll goes one step of a rolling update: the new set grows as far as there is room, else the old ones shrink as far as
-// enough Pods are available without them.
-func (l *look) roll() error {
-	if l.fresh == nil {
-		if err := l.begin(); err != nil {
+// roll makes one step of a rolling update: it scales up the new set as far as maxSurge allows, or else scales down the old
+// ones as far as enough Pods stay available.
+func (l *rollout) roll() error {
+	if l.currentSet == nil {
+		if err := l.createSet(); err != nil {
 			return err
 		}
 	}
-	if !l.scale(l.fresh, l.room(l.fresh)) && !l.shrink() && complete(l.d, &l.d.Status) {
-		l.plan.remove = expendable(l.d, l.old)
+	if !l.scale(l.currentSet, l.currentSetSize(l.currentSet)) && !l.scaleDownOld() && isComplete(l.d, &l.d.Status) {
+		l.plan.remove = setsToDelete(l.d, l.old)
 	}
-	l.progress()
+	l.updateProgress()
 	return nil
 }
 
-// room is how many Pods the set of the present template may have now.
-func (l *look) room(fresh *appsv1.ReplicaSet) int32 {
-	want := wanted(l.d)
-	if !isRolling(l.d) || size(fresh) > want {
+// currentSetSize returns the number of Pods that the set with the current template may have now.
+func (l *rollout) currentSetSize(current *appsv1.ReplicaSet) int32 {
+	want := replicas(l.d)
+	if !isRolling(l.d) || size(current) > want {
 		return want
 	}
-	now := sum(l.old, size) + size(fresh)
-	return min(want, size(fresh)+max(0, most(l.d)-now))
+	now := sum(l.old, size) + size(current)
+	return min(want, size(current)+max(0, maxPods(l.d)-now))
 }
 
-// shrink takes Pods from the old sets, first those that are not available, which are missed by nobody. Pods of the new
-// set that are not available yet count against it, else a new template that never gets ready would eat up the old Pods.
-func (l *look) shrink() bool {
-	old := active(l.old)
-	spare := sum(l.all(), size) - least(l.d) - (size(l.fresh) - available(l.fresh))
+// scaleDownOld scales down the old sets, first by their unavailable Pods. Pods of the new set that are not available yet are not
+// counted, so that a template which never becomes ready does not replace the old Pods. It reports whether it changed a set.
+func (l *rollout) scaleDownOld() bool {
+	old := activeSets(l.old)
+	spare := sum(l.all(), size) - minAvailable(l.d) - (size(l.currentSet) - available(l.currentSet))
 	if len(old) == 0 || spare <= 0 {
 		return false
 	}
-	took := int32(0)
+	removed := int32(0)
 	for i, rs := range old {
-		if n := min(spare-took, size(rs)-available(rs)); n > 0 {
+		if n := min(spare-removed, size(rs)-available(rs)); n > 0 {
 			old[i] = l.edit(rs)
 			l.scale(old[i], size(rs)-n)
-			took += n
+			removed += n
 		}
 	}
-	spare = sum(old, available) + available(l.fresh) - least(l.d)
+	spare = sum(old, available) + available(l.currentSet) - minAvailable(l.d)
 	for _, rs := range old {
 		if n := min(spare, size(rs)); n > 0 {
 			l.scale(rs, size(rs)-n)
-			spare, took = spare-n, took+n
+			spare, removed = spare-n, removed+n
 		}
 	}
-	return took > 0
+	return removed > 0
 }
 
-// recreate lets all old Pods end before there are new ones.
-func (l *look) recreate(busy map[types.UID]bool) error {
+// recreate scales the old sets to zero, and scales up the new set when all old Pods have ended.
+func (l *rollout) recreate(busy map[types.UID]bool) error {
 	down := false
 	for _, rs := range slices.Clone(l.old) {
 		down = l.scale(rs, 0) || down
 	}
 	waits := slices.ContainsFunc(l.old, func(rs *appsv1.ReplicaSet) bool { return rs.Status.Replicas > 0 || busy[rs.UID] })
 	if down || waits {
-		l.progress()
+		l.updateProgress()
 		return nil
 	}
-	if l.fresh == nil {
-		if err := l.begin(); err != nil {
+	if l.currentSet == nil {
+		if err := l.createSet(); err != nil {
 			return err
 		}
 	}
-	l.scale(l.fresh, wanted(l.d))
-	if complete(l.d, &l.d.Status) {
-		l.plan.remove = expendable(l.d, l.old)
+	l.scale(l.currentSet, replicas(l.d))
+	if isComplete(l.d, &l.d.Status) {
+		l.plan.remove = setsToDelete(l.d, l.old)
 	}
-	l.progress()
+	l.updateProgress()
 	return nil
 }
 
-// resized says that the Deployment was scaled since its sets were.
-func (l *look) resized() bool {
-	return slices.ContainsFunc(active(l.all()), func(rs *appsv1.ReplicaSet) bool {
-		n, ok := number(rs, desiredAnnotation)
-		return ok && n != wanted(l.d)
+// wasScaled reports whether the Deployment was scaled since its sets were last scaled.
+func (l *rollout) wasScaled() bool {
+	return slices.ContainsFunc(activeSets(l.all()), func(rs *appsv1.ReplicaSet) bool {
+		n, ok := sizeAnnotation(rs, desiredAnnotation)
+		return ok && n != replicas(l.d)
 	})
 }
 
-// resize scales without rolling: the one set that has Pods gets them all; several share in proportion, so that scaling in
-// the middle of a rollout does not hasten it.
-func (l *look) resize() {
-	want := wanted(l.d)
-	if rs := l.only(); rs != nil {
-		l.note(rs)
-		l.scale(l.current(rs), want)
+// scaleProportionally scales the sets without continuing the rollout: a single active set gets all Pods; several are scaled
+// proportionally.
+func (l *rollout) scaleProportionally() {
+	want := replicas(l.d)
+	if rs := l.onlyActiveSet(); rs != nil {
+		l.annotateSizes(rs)
+		l.scale(l.editedCopy(rs), want)
 		return
 	}
-	if l.saturated() {
-		for _, rs := range active(l.old) {
+	if l.isSaturated() {
+		for _, rs := range activeSets(l.old) {
 			l.scale(rs, 0)
 		}
 		return
 	}
 	if isRolling(l.d) {
-		l.share()
+		l.distribute()
 	}
 }
 
-// only is the one active set, or the newest when none is active; nil when several are.
-func (l *look) only() *appsv1.ReplicaSet {
-	busy := active(l.all())
+// onlyActiveSet returns the active set if there is one, or the newest set if none is active; nil if several are.
+func (l *rollout) onlyActiveSet() *appsv1.ReplicaSet {
+	busy := activeSets(l.all())
 	switch {
 	case len(busy) == 1:
 		return busy[0]
 	case len(busy) > 1:
 		return nil
-	case l.fresh != nil || len(l.old) == 0:
-		return l.fresh
+	case l.currentSet != nil || len(l.old) == 0:
+		return l.currentSet
 	}
 	return l.old[len(l.old)-1]
 }
 
-// note brings the sizes that an active set remembers up to date, without which it would look as if the Deployment were
-// being scaled for ever.
-func (l *look) note(rs *appsv1.ReplicaSet) {
+// annotateSizes updates the size annotations of an active set. Without that, wasScaled would report a change for ever.
+func (l *rollout) annotateSizes(rs *appsv1.ReplicaSet) {
 	next := maps.Clone(rs.Annotations)
 	if next == nil {
 		next = map[string]string{}
 	}
-	maps.Copy(next, sizes(l.d))
+	maps.Copy(next, sizeAnnotations(l.d))
 	if size(rs) > 0 && !maps.Equal(next, rs.Annotations) {
 		l.edit(rs).Annotations = next
 	}
 }
 
-// current is the copy of a set that is being changed, if there is one.
-func (l *look) current(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+// editedCopy returns the copy of a set that edit has made, if there is one, or else the set itself.
+func (l *rollout) editedCopy(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	for _, changed := range l.plan.update {
 		if changed.Name == rs.Name {
 			return changed
@@ -150,26 +149,26 @@ func (l *look) current(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	return rs
 }
 
-// saturated says that the set of the present template is all that is wanted.
-func (l *look) saturated() bool {
-	if l.fresh == nil {
+// isSaturated reports whether the set with the current template has all wanted Pods, and all are available.
+func (l *rollout) isSaturated() bool {
+	if l.currentSet == nil {
 		return false
 	}
-	desired, ok := number(l.fresh, desiredAnnotation)
-	want := wanted(l.d)
-	return ok && desired == want && size(l.fresh) == want && available(l.fresh) == want
+	desired, ok := sizeAnnotation(l.currentSet, desiredAnnotation)
+	want := replicas(l.d)
+	return ok && desired == want && size(l.currentSet) == want && available(l.currentSet) == want
 }
 
-// share gives the active sets their part of what is to be added or taken, the largest first. What is left over by
-// rounding goes to the largest. Of equals the newest grows first, and the oldest shrinks first.
-func (l *look) share() {
-	sets := active(l.all())
+// distribute distributes the Pods to be added or removed over the active sets in proportion to their sizes, the largest first. The
+// remainder of rounding goes to the largest set. Of equal sets the newest grows first, and the oldest shrinks first.
+func (l *rollout) distribute() {
+	sets := activeSets(l.all())
 	add := -sum(sets, size)
-	if wanted(l.d) > 0 {
-		add += most(l.d)
+	if replicas(l.d) > 0 {
+		add += maxPods(l.d)
 	}
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
-		age := byAge(a, b)
+		age := compareAge(a, b)
 		if add > 0 {
 			age = -age
 		}
@@ -180,9 +179,9 @@ func (l *look) share() {
 		part := int32(0)
 		switch {
 		case add > 0:
-			part = min(l.part(rs), add-added)
+			part = min(l.proportionalChange(rs), add-added)
 		case add < 0:
-			part = max(l.part(rs), add-added)
+			part = max(l.proportionalChange(rs), add-added)
 		}
 		if added == add {
 			part = 0
@@ -194,22 +193,22 @@ func (l *look) share() {
 		if i == 0 {
 			next[i] = max(0, next[i]+add-added)
 		}
-		l.note(rs)
-		l.scale(l.current(rs), next[i])
+		l.annotateSizes(rs)
+		l.scale(l.editedCopy(rs), next[i])
 	}
 }
 
-// part is by how much a set would grow to stay in proportion.
-func (l *look) part(rs *appsv1.ReplicaSet) int32 {
-	if wanted(l.d) == 0 {
+// proportionalChange returns by how much a set changes to stay in proportion.
+func (l *rollout) proportionalChange(rs *appsv1.ReplicaSet) int32 {
+	if replicas(l.d) == 0 {
 		return -size(rs)
 	}
-	before, ok := number(rs, maxAnnotation)
-	if !ok || before == 0 { // somebody took it away; what the Deployment has is near enough
+	before, ok := sizeAnnotation(rs, maxAnnotation)
+	if !ok || before == 0 { // the annotation was removed; the status is a good estimate
 		before = l.d.Status.Replicas
 	}
 	if before == 0 {
 		return 0
 	}
-	return int32(math.Round(float64(size(rs))*float64(most(l.d))/float64(before))) - size(rs)
+	return int32(math.Round(float64(size(rs))*float64(maxPods(l.d))/float64(before))) - size(rs)
 }

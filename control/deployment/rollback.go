@@ -9,20 +9,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// rollbackTo is the revision that an annotation of old clients asks to go back to; 0 stands for the one before.
+// rollbackTo returns the revision to roll back to, from an annotation that old clients write; 0 stands for the previous one.
 func rollbackTo(d *appsv1.Deployment) (int64, bool) {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedRollbackTo], 10, 64)
 	return n, err == nil
 }
 
-// rollBack takes the template of an older set. In any case the wish is taken away, so that it is granted once.
-func (l *look) rollBack(to int64) error {
-	if l.fresh == nil { // the present template counts as the newest revision, even before it has a set
+// rollBack plans a Deployment with the template of an older set. It always removes the annotation, so that this is done once.
+func (l *rollout) rollBack(to int64) error {
+	if l.currentSet == nil { // the current template counts as the newest revision, even before it has a set
 		rs, err := l.newSet()
 		if err != nil {
 			return err
 		}
-		l.fresh = rs
+		l.currentSet = rs
 	}
 	sets := l.all()
 	d := l.was.DeepCopy()
@@ -31,7 +31,7 @@ func (l *look) rollBack(to int64) error {
 	const notFound = "DeploymentRollbackRevisionNotFound"
 	if to == 0 {
 		if _, to = lastTwo(sets); to == 0 {
-			l.tell("", event{corev1.EventTypeWarning, notFound, "Unable to find last revision."})
+			l.addEvent("", event{corev1.EventTypeWarning, notFound, "Unable to find last revision."})
 			return nil
 		}
 	}
@@ -40,21 +40,22 @@ func (l *look) rollBack(to int64) error {
 			continue
 		}
 		if sameTemplate(&d.Spec.Template, &rs.Spec.Template) {
-			l.tell("", event{corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged", fmt.Sprintf("The rollback revision contains the same template as current deployment %q", d.Name)})
+			l.addEvent("", event{corev1.EventTypeWarning, "DeploymentRollbackTemplateUnchanged", fmt.Sprintf("The rollback revision contains the same template as current deployment %q", d.Name)})
 			return nil
 		}
 		d.Spec.Template = *rs.Spec.Template.DeepCopy()
 		delete(d.Spec.Template.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
-		// The annotations go back with the template, as the cause of the change is among them.
-		maps.DeleteFunc(d.Annotations, func(k, _ string) bool { return !own(k) })
+		// The annotations are rolled back with the template, because the change cause is one of them.
+		maps.DeleteFunc(d.Annotations, func(k, _ string) bool { return !isOwnAnnotation(k) })
 		for k, v := range rs.Annotations {
-			if !own(k) {
+			if !isOwnAnnotation(k) {
 				d.Annotations[k] = v
 			}
 		}
-		l.tell("", event{corev1.EventTypeNormal, "DeploymentRollback", fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, to)})
+		l.addEvent("", event{corev1.EventTypeNormal, "DeploymentRollback",
+			fmt.Sprintf("Rolled back deployment %q to revision %d", d.Name, to)})
 		return nil
 	}
-	l.tell("", event{corev1.EventTypeWarning, notFound, "Unable to find the revision to rollback to."})
+	l.addEvent("", event{corev1.EventTypeWarning, notFound, "Unable to find the revision to rollback to."})
 	return nil
 }

@@ -13,13 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// sameTemplate compares templates without the label that names them.
+// sameTemplate compares templates without the label pod-template-hash.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
-	return apiequality.Semantic.DeepEqual(unnamed(a), unnamed(b))
+	return apiequality.Semantic.DeepEqual(withoutHashLabel(a), withoutHashLabel(b))
 }
 
-// unnamed shares all but the labels with a template.
-func unnamed(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+// withoutHashLabel returns a shallow copy of a template without the label pod-template-hash.
+func withoutHashLabel(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	if _, named := t.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; !named {
 		return t
 	}
@@ -29,25 +29,25 @@ func unnamed(t *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
 	return &out
 }
 
-// split finds the set with the template of the Deployment, the oldest if there are several, and the others, oldest first.
-func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (fresh *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
-	sets = slices.SortedFunc(slices.Values(sets), byAge)
+// split returns the set with the template of the Deployment, the oldest if there are several, and the others, oldest first.
+func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
+	sets = slices.SortedFunc(slices.Values(sets), compareAge)
 	for _, rs := range sets {
-		if fresh == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
-			fresh = rs
+		if current == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
+			current = rs
 		} else {
 			old = append(old, rs)
 		}
 	}
-	return fresh, old
+	return current, old
 }
 
-// byAge puts the older first.
-func byAge(a, b *appsv1.ReplicaSet) int {
+// compareAge puts the older first.
+func compareAge(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// size is how many Pods a set is told to have.
+// size returns the spec.replicas of a set.
 func size(rs *appsv1.ReplicaSet) int32 {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -55,8 +55,8 @@ func size(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// wanted is how many Pods the Deployment is told to have.
-func wanted(d *appsv1.Deployment) int32 {
+// replicas returns the spec.replicas of a Deployment.
+func replicas(d *appsv1.Deployment) int32 {
 	if d.Spec.Replicas == nil {
 		return 1
 	}
@@ -72,8 +72,8 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) (n int32)
 
 func available(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas }
 
-// active are the sets that should have Pods.
-func active(sets []*appsv1.ReplicaSet) (out []*appsv1.ReplicaSet) {
+// activeSets returns the sets that should have Pods.
+func activeSets(sets []*appsv1.ReplicaSet) (out []*appsv1.ReplicaSet) {
 	for _, rs := range sets {
 		if size(rs) > 0 {
 			out = append(out, rs)
@@ -86,16 +86,16 @@ func isRolling(d *appsv1.Deployment) bool {
 	return d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType
 }
 
-// limits are by how many Pods a rollout may go above and below what is wanted. If both come out as 0 by rounding,
-// one may be missing: more might not be allowed by a quota.
+// limits returns maxSurge and maxUnavailable of a rollout as numbers. If both are 0 by rounding, one Pod may be unavailable,
+// because a quota might not allow an additional one.
 func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	if !isRolling(d) || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0
 	}
-	n := int(wanted(d))
+	n := int(replicas(d))
 	value := func(v *intstr.IntOrString, up bool) int32 {
 		scaled, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(v, intstr.FromInt32(0)), n, up)
-		if err != nil { // the server does not let it pass
+		if err != nil { // validation rejects such values
 			return 0
 		}
 		return int32(scaled)
@@ -104,22 +104,22 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32) {
 	if surge == 0 && unavailable == 0 {
 		unavailable = 1
 	}
-	return surge, min(unavailable, wanted(d))
+	return surge, min(unavailable, replicas(d))
 }
 
-// most is how many Pods there may be at any time.
-func most(d *appsv1.Deployment) int32 {
+// maxPods returns the largest number of Pods that a rollout may have.
+func maxPods(d *appsv1.Deployment) int32 {
 	surge, _ := limits(d)
-	return wanted(d) + surge
+	return replicas(d) + surge
 }
 
-// least is how many Pods must be available at any time.
-func least(d *appsv1.Deployment) int32 {
+// minAvailable returns the smallest number of Pods that must be available during a rollout.
+func minAvailable(d *appsv1.Deployment) int32 {
 	_, unavailable := limits(d)
-	return wanted(d) - unavailable
+	return replicas(d) - unavailable
 }
 
-// hasDeadline says that lack of progress is to be told.
+// hasDeadline reports whether the Deployment has a progress deadline.
 func hasDeadline(d *appsv1.Deployment) bool {
 	return d.Spec.ProgressDeadlineSeconds != nil && *d.Spec.ProgressDeadlineSeconds != math.MaxInt32
 }

@@ -10,18 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// world is what evictions are decided from.
+// world has the objects that evictions are decided from.
 type world struct {
 	claim  func(namespace, name string) *resourcev1.ResourceClaim
 	slices func() []*resourcev1.ResourceSlice
 	rules  []*resourcev1.DeviceTaintRule
 }
 
-// look takes the world from views.
-func look(c *control.Cluster) *world {
+// newWorld returns the world from the views of a controller.
+func newWorld(c *control.Cluster) *world {
 	w := &world{
 		claim: func(namespace, name string) *resourcev1.ResourceClaim {
 			claim, _ := control.Get[*resourcev1.ResourceClaim](c, gr.ResourceClaims, namespace, name)
@@ -37,23 +37,23 @@ func look(c *control.Cluster) *world {
 	return w
 }
 
-// eviction is when a Pod has to go, and because of which rules.
+// eviction is the time at which a Pod has to be deleted, and the rules that cause it.
 type eviction struct {
 	at    time.Time
 	rules []types.UID
 }
 
-// eviction says when a Pod has to go because of the taints of its devices; nil if it may stay.
+// eviction returns when a Pod has to be deleted because of the taints of its devices; nil if it may stay.
 func (w *world) eviction(pod *corev1.Pod) (out *eviction) {
 	for claim := range w.claims(pod) {
 		for i := range claim.Status.Allocation.Devices.Results {
 			r := &claim.Status.Allocation.Devices.Results[i]
 			for _, t := range w.taints(r) {
-				after, goes := patience(t.DeviceTaint, r.Tolerations)
+				after, goes := toleratedFor(t.DeviceTaint, r.Tolerations)
 				if !goes {
 					continue
 				}
-				at := time.Time{} // of a taint that nobody dated
+				at := time.Time{} // for a taint without a time
 				if t.TimeAdded != nil {
 					at = t.TimeAdded.Add(after)
 				}
@@ -72,7 +72,7 @@ func (w *world) eviction(pod *corev1.Pod) (out *eviction) {
 	return out
 }
 
-// claims yields the claims with devices that are reserved for a Pod which has a node.
+// claims yields the allocated claims that are reserved for a Pod with a node.
 func (w *world) claims(pod *corev1.Pod) func(yield func(*resourcev1.ResourceClaim) bool) {
 	return func(yield func(*resourcev1.ResourceClaim) bool) {
 		if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
@@ -84,7 +84,7 @@ func (w *world) claims(pod *corev1.Pod) func(yield func(*resourcev1.ResourceClai
 				continue
 			}
 			claim := w.claim(pod.Namespace, name)
-			if claim == nil || claim.Status.Allocation == nil || own && !metav1.IsControlledBy(claim, pod) || !reserved(claim, pod) {
+			if claim == nil || claim.Status.Allocation == nil || own && !metav1.IsControlledBy(claim, pod) || !isReservedFor(claim, pod) {
 				continue
 			}
 			if !yield(claim) {
@@ -94,7 +94,7 @@ func (w *world) claims(pod *corev1.Pod) func(yield func(*resourcev1.ResourceClai
 	}
 }
 
-// claimName is the name of a claim, or "". own says that it was made for the Pod.
+// claimName returns the name of a claim, or "". own is true if the claim was generated for the Pod.
 func claimName(pod *corev1.Pod, r *corev1.PodResourceClaim) (name string, own bool) {
 	if r.ResourceClaimName != nil {
 		return *r.ResourceClaimName, false
@@ -107,17 +107,17 @@ func claimName(pod *corev1.Pod, r *corev1.PodResourceClaim) (name string, own bo
 	return "", false
 }
 
-func reserved(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
+func isReservedFor(claim *resourcev1.ResourceClaim, pod *corev1.Pod) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == pod.UID })
 }
 
-// taint is one that drives Pods off, and the rule it comes from, if any.
+// taint is a NoExecute taint, and the UID of the rule it comes from; empty if it is in a ResourceSlice.
 type taint struct {
 	resourcev1.DeviceTaint
 	rule types.UID
 }
 
-// taints are those of a device that drive Pods off.
+// taints returns the NoExecute taints of a device.
 func (w *world) taints(r *resourcev1.DeviceRequestAllocationResult) (out []taint) {
 	if d := w.device(r); d != nil {
 		for _, t := range d.Taints {
@@ -134,7 +134,7 @@ func (w *world) taints(r *resourcev1.DeviceRequestAllocationResult) (out []taint
 	return out
 }
 
-// device finds a device as its driver last published it, or nil.
+// device returns a device from the newest generation of its pool, or nil.
 func (w *world) device(r *resourcev1.DeviceRequestAllocationResult) (out *resourcev1.Device) {
 	newest := int64(-1)
 	for _, s := range w.slices() {
@@ -153,14 +153,15 @@ func (w *world) device(r *resourcev1.DeviceRequestAllocationResult) (out *resour
 	return out
 }
 
-// selects says that a rule taints a device. One without a selector taints none.
+// selects reports whether a rule taints a device. A rule without a selector taints none.
 func selects(rule *resourcev1.DeviceTaintRule, r *resourcev1.DeviceRequestAllocationResult) bool {
 	s := rule.Spec.DeviceSelector
-	return s != nil && (s.Driver == nil || *s.Driver == r.Driver) && (s.Pool == nil || *s.Pool == r.Pool) && (s.Device == nil || *s.Device == r.Device)
+	return s != nil && (s.Driver == nil || *s.Driver == r.Driver) && (s.Pool == nil || *s.Pool == r.Pool) &&
+		(s.Device == nil || *s.Device == r.Device)
 }
 
-// patience says whether a taint drives a Pod off, and after how long: the shortest time of all tolerations that count.
-func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (after time.Duration, goes bool) {
+// toleratedFor reports whether a taint evicts a Pod, and after how long: the shortest time of all matching tolerations.
+func toleratedFor(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (after time.Duration, goes bool) {
 	seconds := int64(-1)
 	for _, o := range tolerations {
 		if o.Effect != resourcev1.DeviceTaintEffectNoExecute || !tolerates(o, t) {

@@ -1,6 +1,6 @@
-// Package devicetaint deletes Pods whose devices have NoExecute taints that their claims do not tolerate, or tolerate only for a
-// while. A driver taints a device in its ResourceSlice, an administrator many at once by a DeviceTaintRule; of the rules it also
-// keeps the status, which says how far they are.
+// Package devicetaint evicts Pods whose devices have NoExecute taints that their claims do not tolerate, or tolerate only for
+// a while. A driver taints a device in its ResourceSlice; an administrator taints devices by a DeviceTaintRule. The package
+// also writes the status of rules, which reports the progress of evictions.
 package devicetaint
 
 import (
@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 const name = "device-taint-eviction-controller"
@@ -28,24 +28,25 @@ func rules() schema.GroupResource {
 	return schema.GroupResource{Group: resourcev1.GroupName, Resource: "devicetaintrules"}
 }
 
-// Controllers returns the loops: one evicts Pods, one keeps the status of rules.
+// Controllers returns the controllers: one evicts Pods, one keeps the status of rules.
 func Controllers() []control.Controller {
-	m := &memory{marked: map[types.UID]bool{}, evicted: map[types.UID]int{}}
+	m := &evictions{pending: map[types.UID]bool{}, evicted: map[types.UID]int{}}
 	return []control.Controller{
 		{
 			Name: name, For: gr.Pods, Workers: 8,
 			When: func(old, now kind.Object) bool {
 				p, ok := now.(*corev1.Pod)
 				if !ok {
-					return true // a deleted Pod is to be forgotten
+					return true // a deleted Pod is removed from memory
 				}
 				was, had := old.(*corev1.Pod)
 				return len(p.Spec.ResourceClaims) > 0 && p.Spec.NodeName != "" && (!had || was.Spec.NodeName == "")
 			},
 			Triggers: []control.Trigger{
-				{On: gr.ResourceClaims, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] { return users(o) }, When: claimMatters},
-				{On: gr.ResourceSlices, Keys: usersOfSlice, When: sliceMatters},
-				{On: rules(), Keys: usersOfRule, When: ruleMatters},
+				{On: gr.ResourceClaims, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] { return podsOfClaim(o) },
+					When: isRelevantClaimChange},
+				{On: gr.ResourceSlices, Keys: podsOfSlice, When: isRelevantSliceChange},
+				{On: rules(), Keys: podsOfRule, When: hasNewSpec},
 			},
 			Writes: []control.Write{{On: gr.Pods, Do: "delete update/status"}},
 			Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -65,28 +66,28 @@ func Controllers() []control.Controller {
 	}
 }
 
-// memory is which Pods are bound to go, to say so when they are not any more, and how many have gone because of a rule. After a
-// restart it begins anew, and nothing but words depends on it.
-type memory struct {
+// evictions remembers which Pods are pending eviction, to record an Event when an eviction is cancelled, and how many Pods each
+// rule has evicted. It is lost with the process; only Events and messages depend on it.
+type evictions struct {
 	mu      sync.Mutex // guards what follows
-	marked  map[types.UID]bool
+	pending map[types.UID]bool
 	evicted map[types.UID]int // by rule
 }
 
-// mark remembers or forgets that a Pod is bound to go, and says whether it was.
-func (m *memory) mark(uid types.UID, goes bool) (was bool) {
+// setPending sets whether a Pod is pending eviction, and returns whether it was.
+func (m *evictions) setPending(uid types.UID, goes bool) (was bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was = m.marked[uid]
+	was = m.pending[uid]
 	if goes {
-		m.marked[uid] = true
+		m.pending[uid] = true
 	} else {
-		delete(m.marked, uid)
+		delete(m.pending, uid)
 	}
 	return was
 }
 
-func (m *memory) count(by []types.UID) {
+func (m *evictions) count(by []types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, rule := range by {
@@ -94,48 +95,48 @@ func (m *memory) count(by []types.UID) {
 	}
 }
 
-func (m *memory) gone(rule types.UID) int {
+func (m *evictions) evictedBy(rule types.UID) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.evicted[rule]
 }
 
-// prune forgets Pods that are not there any more, now and then.
-func (m *memory) prune(c *control.Cluster) {
+// prune forgets deleted Pods when many are remembered.
+func (m *evictions) prune(c *control.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.marked) < 1024 {
+	if len(m.pending) < 1024 {
 		return
 	}
-	living := map[types.UID]bool{}
+	exists := map[types.UID]bool{}
 	for p := range c.View(gr.Pods).List("") {
-		living[p.GetUID()] = true
+		exists[p.GetUID()] = true
 	}
-	for uid := range m.marked {
-		if !living[uid] {
-			delete(m.marked, uid)
+	for uid := range m.pending {
+		if !exists[uid] {
+			delete(m.pending, uid)
 		}
 	}
 }
 
-func (m *memory) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+func (m *evictions) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	pod, found := control.Get[*corev1.Pod](c, gr.Pods, k.Namespace, k.Name)
 	if !found {
 		m.prune(c)
 		return 0, nil
 	}
 	if pod.DeletionTimestamp != nil {
-		m.mark(pod.UID, false)
+		m.setPending(pod.UID, false)
 		return 0, nil
 	}
-	e := look(c).eviction(pod)
+	e := newWorld(c).eviction(pod)
 	if e == nil {
-		if m.mark(pod.UID, false) {
+		if m.setPending(pod.UID, false) {
 			c.Event(pod, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Cancelling deletion")
 		}
 		return 0, nil
 	}
-	m.mark(pod.UID, true)
+	m.setPending(pod.UID, true)
 	now := time.Now()
 	if left := e.at.Sub(now); left > 0 {
 		return left, nil
@@ -143,19 +144,19 @@ func (m *memory) reconcile(ctx context.Context, c *control.Cluster, k control.Ke
 	if err := evict(ctx, c, pod, now); err != nil {
 		return 0, err
 	}
-	m.mark(pod.UID, false)
+	m.setPending(pod.UID, false)
 	m.count(e.rules)
 	return 0, nil
 }
 
-// evict tells people why a Pod goes, and lets it go.
+// evict records an Event and evicts a Pod.
 func evict(ctx context.Context, c *control.Cluster, pod *corev1.Pod, now time.Time) error {
 	c.Event(pod, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
 	return workload.Evict(ctx, c, pod, "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint", now)
 }
 
-// users are the Pods that a claim is reserved for.
-func users(o kind.Object) iter.Seq[control.Key] {
+// podsOfClaim yields the Pods that a claim is reserved for.
+func podsOfClaim(o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		claim, ok := o.(*resourcev1.ResourceClaim)
 		if !ok {
@@ -169,14 +170,16 @@ func users(o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// usersOf are the Pods whose claims have a device of a kind.
-func usersOf(c *control.Cluster, of func(*resourcev1.DeviceRequestAllocationResult) bool) iter.Seq[control.Key] {
+// podsWithDevice yields the Pods whose claims have a device for which of returns true.
+func podsWithDevice(c *control.Cluster, of func(*resourcev1.DeviceRequestAllocationResult) bool) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for claim := range control.List[*resourcev1.ResourceClaim](c, gr.ResourceClaims, "") {
-			if claim.Status.Allocation == nil || !slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return of(&r) }) {
+			if claim.Status.Allocation == nil ||
+				!slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
+					func(r resourcev1.DeviceRequestAllocationResult) bool { return of(&r) }) {
 				continue
 			}
-			for k := range users(claim) {
+			for k := range podsOfClaim(claim) {
 				if !yield(k) {
 					return
 				}
@@ -185,40 +188,44 @@ func usersOf(c *control.Cluster, of func(*resourcev1.DeviceRequestAllocationResu
 	}
 }
 
-func usersOfSlice(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+func podsOfSlice(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	s := o.(*resourcev1.ResourceSlice)
-	return usersOf(c, func(r *resourcev1.DeviceRequestAllocationResult) bool {
+	return podsWithDevice(c, func(r *resourcev1.DeviceRequestAllocationResult) bool {
 		return r.Driver == s.Spec.Driver && r.Pool == s.Spec.Pool.Name
 	})
 }
 
-func usersOfRule(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+func podsOfRule(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	rule := o.(*resourcev1.DeviceTaintRule)
-	return usersOf(c, func(r *resourcev1.DeviceRequestAllocationResult) bool { return selects(rule, r) })
+	return podsWithDevice(c, func(r *resourcev1.DeviceRequestAllocationResult) bool { return selects(rule, r) })
 }
 
-// claimMatters leaves out changes that concern no devices and no users.
-func claimMatters(old, now kind.Object) bool {
+// isRelevantClaimChange ignores changes that concern neither the allocation nor the reservations of a claim.
+func isRelevantClaimChange(old, now kind.Object) bool {
 	was, had := old.(*resourcev1.ResourceClaim)
 	is, has := now.(*resourcev1.ResourceClaim)
 	if !had || !has {
 		return true
 	}
-	return !apiequality.Semantic.DeepEqual(was.Status.Allocation, is.Status.Allocation) || !apiequality.Semantic.DeepEqual(was.Status.ReservedFor, is.Status.ReservedFor)
+	return !apiequality.Semantic.DeepEqual(was.Status.Allocation, is.Status.Allocation) ||
+		!apiequality.Semantic.DeepEqual(was.Status.ReservedFor, is.Status.ReservedFor)
 }
 
-// sliceMatters leaves out slices that never drive anybody off.
-func sliceMatters(old, now kind.Object) bool { return drives(old) || drives(now) }
+// isRelevantSliceChange ignores slices without NoExecute taints.
+func isRelevantSliceChange(old, now kind.Object) bool {
+	return hasNoExecuteTaint(old) || hasNoExecuteTaint(now)
+}
 
-func drives(o kind.Object) bool {
+func hasNoExecuteTaint(o kind.Object) bool {
 	s, ok := o.(*resourcev1.ResourceSlice)
 	return ok && s != nil && slices.ContainsFunc(s.Spec.Devices, func(d resourcev1.Device) bool {
-		return slices.ContainsFunc(d.Taints, func(t resourcev1.DeviceTaint) bool { return t.Effect == resourcev1.DeviceTaintEffectNoExecute })
+		return slices.ContainsFunc(d.Taints,
+			func(t resourcev1.DeviceTaint) bool { return t.Effect == resourcev1.DeviceTaintEffectNoExecute })
 	})
 }
 
-// ruleMatters leaves out changes of the status.
-func ruleMatters(old, now kind.Object) bool {
+// hasNewSpec ignores changes of the status.
+func hasNewSpec(old, now kind.Object) bool {
 	was, had := old.(*resourcev1.DeviceTaintRule)
 	is, has := now.(*resourcev1.DeviceTaintRule)
 	return !had || !has || !apiequality.Semantic.DeepEqual(was.Spec, is.Spec)

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// reportEvery is how often the status of a rule changes while Pods are being evicted.
-const reportEvery = 10 * time.Second
+// reportInterval is the interval at which the status of a rule is written while Pods are being evicted.
+const reportInterval = 10 * time.Second
 
-// report writes how far a rule is.
-func (m *memory) report(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+// report writes the condition EvictionInProgress of a rule.
+func (m *evictions) report(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	rule, found := control.Get[*resourcev1.DeviceTaintRule](c, rules(), "", k.Name)
 	if !found || rule.DeletionTimestamp != nil {
 		return 0, nil
@@ -30,16 +30,17 @@ func (m *memory) report(ctx context.Context, c *control.Cluster, k control.Key) 
 		if rule.Spec.Taint.Effect != resourcev1.DeviceTaintEffectNoExecute {
 			return 0, nil
 		}
-		if left := reportEvery - now.Sub(was.LastTransitionTime.Time); left > 0 {
+		if left := reportInterval - now.Sub(was.LastTransitionTime.Time); left > 0 {
 			return left, nil
 		}
 	}
-	is := describe(rule, survey(c, rule), m.gone(rule.UID))
+	is := condition(rule, countAffected(c, rule), m.evictedBy(rule.UID))
 	again := time.Duration(0)
 	if is.Status == metav1.ConditionTrue {
-		again = reportEvery
+		again = reportInterval
 	}
-	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message && was.ObservedGeneration == is.ObservedGeneration {
+	if was != nil && was.Status == is.Status && was.Reason == is.Reason && was.Message == is.Message &&
+		was.ObservedGeneration == is.ObservedGeneration {
 		return again, nil
 	}
 	is.LastTransitionTime = metav1.NewTime(now)
@@ -47,24 +48,25 @@ func (m *memory) report(ctx context.Context, c *control.Cluster, k control.Key) 
 	next.Status.Conditions = slices.DeleteFunc(next.Status.Conditions, func(c metav1.Condition) bool { return c.Type == is.Type })
 	next.Status.Conditions = append(next.Status.Conditions, is)
 	_, err := c.Update(ctx, rules(), next, "status")
-	return again, control.Gone(err)
+	return again, control.IgnoreNotFound(err)
 }
 
-// numbers are what a rule is about.
-type numbers struct{ published, allocated, pods, namespaces int }
+// counts are the devices that a rule selects, and the Pods that it evicts, with their namespaces.
+type counts struct{ published, allocated, pods, namespaces int }
 
-// survey counts the devices that a rule selects, and the Pods that it drives off, or would if it had the effect NoExecute.
-func survey(c *control.Cluster, rule *resourcev1.DeviceTaintRule) (n numbers) {
+// countAffected counts the devices that a rule selects, and the Pods that it evicts, or would evict if it had the effect NoExecute.
+func countAffected(c *control.Cluster, rule *resourcev1.DeviceTaintRule) (n counts) {
 	if e := rule.Spec.Taint.Effect; e != resourcev1.DeviceTaintEffectNoExecute && e != resourcev1.DeviceTaintEffectNone {
 		return n
 	}
 	as := rule.DeepCopy()
 	as.Spec.Taint.Effect = resourcev1.DeviceTaintEffectNoExecute
-	w := look(c)
+	w := newWorld(c)
 	w.rules = []*resourcev1.DeviceTaintRule{as}
 	for _, s := range w.slices() {
 		for i := range s.Spec.Devices {
-			if selects(as, &resourcev1.DeviceRequestAllocationResult{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name, Device: s.Spec.Devices[i].Name}) {
+			if selects(as, &resourcev1.DeviceRequestAllocationResult{Driver: s.Spec.Driver, Pool: s.Spec.Pool.Name,
+				Device: s.Spec.Devices[i].Name}) {
 				n.published++
 			}
 		}
@@ -90,38 +92,41 @@ func survey(c *control.Cluster, rule *resourcev1.DeviceTaintRule) (n numbers) {
 	return n
 }
 
-// describe is the condition that says how far a rule is; gone is how many Pods went because of it.
-func describe(rule *resourcev1.DeviceTaintRule, n numbers, gone int) metav1.Condition {
-	c := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: rule.Generation}
+// condition returns the condition EvictionInProgress of a rule; evicted is how many Pods it has evicted.
+func condition(rule *resourcev1.DeviceTaintRule, n counts, evicted int) metav1.Condition {
+	c := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse,
+		ObservedGeneration: rule.Generation}
 	switch rule.Spec.Taint.Effect {
 	case resourcev1.DeviceTaintEffectNoExecute:
 		switch {
 		case n.pods > 0:
 			c.Status, c.Reason = metav1.ConditionTrue, "PodsPendingEviction"
-			c.Message = some(n.pods, "pod needs", "pods need") + " to be evicted in " + some(n.namespaces, "namespace", "different namespaces") + "."
-		case gone > 0:
+			c.Message = plural(n.pods, "pod needs", "pods need") + " to be evicted in " + plural(n.namespaces, "namespace",
+				"different namespaces") + "."
+		case evicted > 0:
 			c.Reason = "Completed"
 		default:
 			c.Reason = "NotStarted"
 		}
 	case resourcev1.DeviceTaintEffectNone:
 		c.Reason = "NoEffect"
-		c.Message = some(n.published, "published device", "published devices") + " selected. " + some(n.allocated, "allocated device", "allocated devices") + " selected. " +
-			some(n.pods, "pod", "pods") + " would be evicted in " + some(n.namespaces, "namespace", "different namespaces") +
+		c.Message = plural(n.published, "published device", "published devices") + " selected. " + plural(n.allocated, "allocated device",
+			"allocated devices") + " selected. " +
+			plural(n.pods, "pod", "pods") + " would be evicted in " + plural(n.namespaces, "namespace", "different namespaces") +
 			" if the effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 	default:
 		c.Reason, c.Message = "OtherEffect", "Eviction only happens for the NoExecute effect."
 	}
-	if gone > 0 {
+	if evicted > 0 {
 		if c.Message != "" {
 			c.Message += " "
 		}
-		c.Message += some(gone, "pod", "pods") + " evicted since starting the controller."
+		c.Message += plural(evicted, "pod", "pods") + " evicted since starting the controller."
 	}
 	return c
 }
 
-func some(n int, one, many string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -11,45 +11,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// owner is what wants Pods, and how many.
+// owner is a controller of Pods, and how many replicas it wants.
 type owner struct {
 	uid   types.UID
 	scale int32
 }
 
-// finder finds the owner behind a reference to a controller; nil if there is none.
+// finder returns the owner of a controller reference; nil if there is none.
 type finder func(ref *metav1.OwnerReference) (*owner, error)
 
-// finding is what a look at a budget comes to.
-type finding struct {
+// result is the result of a decision about a budget.
+type result struct {
 	status policyv1.PodDisruptionBudgetStatus
-	// unmanaged says that Pods without a controller are among those that had to be counted by their controllers.
+	// unmanaged is true if some Pods have no controller, although Pods have to be counted by the scale of their controllers.
 	unmanaged bool
-	// late are Pods that should have been deleted by now.
+	// late are Pods whose deletion was expected before now.
 	late []*corev1.Pod
-	// again is when a Pod that waits to be deleted is late; 0 if none waits.
+	// again is the time until an expected deletion is late; 0 if none is expected.
 	again time.Duration
 }
 
-// decide works out the status of a budget from the Pods it selects.
-func decide(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder, now time.Time) (finding, error) {
-	var f finding
-	expected, desired, err := f.expect(b, pods, find)
+// decide computes the status of a budget from the Pods it selects.
+func decide(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder, now time.Time) (result, error) {
+	var f result
+	expected, desired, err := f.expectedPods(b, pods, find)
 	if err != nil {
 		return f, err
 	}
-	disrupted := f.disrupted(b, pods, now)
+	disrupted := f.disruptedPods(b, pods, now)
 	var healthy int32
 	for _, p := range pods {
-		if at, going := disrupted[p.Name]; p.DeletionTimestamp == nil && workload.Ready(p) && !(going && at.Add(timeout).After(now)) {
+		if at, isDisrupted := disrupted[p.Name]; p.DeletionTimestamp == nil && workload.IsReady(p) &&
+			!(isDisrupted && at.Add(timeout).After(now)) {
 			healthy++
 		}
 	}
 	allowed := max(0, healthy-desired)
-	if expected <= 0 { // with no Pods yet, the first ones must not be fair game
+	if expected <= 0 { // without Pods yet, the first ones must not be evicted
 		allowed = 0
 	}
 	f.status = policyv1.PodDisruptionBudgetStatus{
@@ -74,38 +75,38 @@ func setAllowed(s *policyv1.PodDisruptionBudgetStatus, is metav1.ConditionStatus
 	})
 }
 
-// unknown is the status of a budget that cannot be worked out: nothing may be evicted.
-func unknown(b *policyv1.PodDisruptionBudget, why error, now time.Time) policyv1.PodDisruptionBudgetStatus {
+// failedStatus returns the status of a budget that cannot be computed: nothing may be evicted.
+func failedStatus(b *policyv1.PodDisruptionBudget, why error, now time.Time) policyv1.PodDisruptionBudgetStatus {
 	s := b.Status.DeepCopy()
 	s.DisruptionsAllowed = 0
 	setAllowed(s, metav1.ConditionFalse, policyv1.SyncFailedReason, why.Error(), now)
 	return *s
 }
 
-// expect works out how many Pods there should be, and how many of them healthy.
-func (f *finding) expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder) (expected, desired int32, err error) {
-	least, most := b.Spec.MinAvailable, b.Spec.MaxUnavailable
+// expectedPods computes how many Pods there should be, and how many of them healthy.
+func (f *result) expectedPods(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, find finder) (expected, desired int32, err error) {
+	minAvailable, maxUnavailable := b.Spec.MinAvailable, b.Spec.MaxUnavailable
 	switch {
-	case most != nil:
-		if expected, err = f.scale(pods, find); err != nil {
+	case maxUnavailable != nil:
+		if expected, err = f.totalScale(pods, find); err != nil {
 			return 0, 0, err
 		}
-		n, err := intstr.GetScaledValueFromIntOrPercent(most, int(expected), true)
+		n, err := intstr.GetScaledValueFromIntOrPercent(maxUnavailable, int(expected), true)
 		return expected, max(0, expected-int32(n)), err
-	case least != nil && least.Type == intstr.Int:
-		return int32(len(pods)), least.IntVal, nil
-	case least != nil:
-		if expected, err = f.scale(pods, find); err != nil {
+	case minAvailable != nil && minAvailable.Type == intstr.Int:
+		return int32(len(pods)), minAvailable.IntVal, nil
+	case minAvailable != nil:
+		if expected, err = f.totalScale(pods, find); err != nil {
 			return 0, 0, err
 		}
-		n, err := intstr.GetScaledValueFromIntOrPercent(least, int(expected), true)
+		n, err := intstr.GetScaledValueFromIntOrPercent(minAvailable, int(expected), true)
 		return expected, int32(n), err
 	}
 	return 0, 0, nil
 }
 
-// scale adds up what the controllers of the Pods want. Pods without one are not counted.
-func (f *finding) scale(pods []*corev1.Pod, find finder) (int32, error) {
+// totalScale returns the sum of the replicas that the controllers of the Pods want. Pods without a controller are not counted.
+func (f *result) totalScale(pods []*corev1.Pod, find finder) (int32, error) {
 	scales := map[types.UID]int32{}
 	for _, p := range pods {
 		ref := metav1.GetControllerOf(p)
@@ -132,9 +133,9 @@ func (f *finding) scale(pods []*corev1.Pod, find finder) (int32, error) {
 	return sum, nil
 }
 
-// disrupted are the Pods that somebody may evict and that are not being deleted yet, with the time of the permission. One that has
-// not been deleted in time will not be.
-func (f *finding) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) map[string]metav1.Time {
+// disruptedPods returns the Pods whose eviction was allowed and that are not being deleted yet, with the time of the permission. A
+// Pod that was not deleted in time is dropped.
+func (f *result) disruptedPods(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) map[string]metav1.Time {
 	out := map[string]metav1.Time{}
 	for _, p := range pods {
 		at, listed := b.Status.DisruptedPods[p.Name]
@@ -154,16 +155,18 @@ func (f *finding) disrupted(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod,
 	return out
 }
 
-// announced says that a Pod carries the condition that it will be disrupted, and that nothing came of that so far. What a node announces is not
-// meant: it deletes Pods in its own time.
-func announced(p *corev1.Pod) bool {
+// isDisruptionTarget reports whether a Pod has the condition DisruptionTarget but is not being deleted yet. A condition that a kubelet
+// has set does not count, because the kubelet ends the Pod itself.
+func isDisruptionTarget(p *corev1.Pod) bool {
 	c := workload.Condition(p, corev1.DisruptionTarget)
-	return p.DeletionTimestamp == nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason != corev1.PodReasonTerminationByKubelet && !workload.Terminal(p)
+	return p.DeletionTimestamp == nil && c != nil && c.Status == corev1.ConditionTrue && c.Reason != corev1.PodReasonTerminationByKubelet &&
+		!workload.IsTerminal(p)
 }
 
-// takeBack is a Pod whose announced disruption did not come, or nil with the time there is left for it.
-func takeBack(p *corev1.Pod, now time.Time) (*corev1.Pod, time.Duration) {
-	if !announced(p) {
+// resetDisruptionTarget returns a Pod with the condition DisruptionTarget set to False, if its disruption has not begun in time; otherwise
+// nil, and the time that is left.
+func resetDisruptionTarget(p *corev1.Pod, now time.Time) (*corev1.Pod, time.Duration) {
+	if !isDisruptionTarget(p) {
 		return nil, 0
 	}
 	if left := timeout - now.Sub(workload.Condition(p, corev1.DisruptionTarget).LastTransitionTime.Time); left > 0 {
@@ -171,7 +174,8 @@ func takeBack(p *corev1.Pod, now time.Time) (*corev1.Pod, time.Duration) {
 	}
 	out := p.DeepCopy()
 	*workload.Condition(out, corev1.DisruptionTarget) = corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(now),
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, ObservedGeneration: p.Generation,
+		LastTransitionTime: metav1.NewTime(now),
 	}
 	return out, 0
 }

@@ -20,7 +20,7 @@ import (
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// moment is the first part of a case. A Pod is words: its name, then "ready", "deleting", "of=OWNER".
+// moment is the input of a case. A Pod is written as its name, followed by "ready", "deleting" or "of=OWNER".
 type moment struct {
 	Spec       policyv1.PodDisruptionBudgetSpec
 	Disrupted  map[string]string // how long ago
@@ -30,7 +30,7 @@ type moment struct {
 	Generation int64
 }
 
-// TestDecide puts the cases of testdata/decide.txt to decide.
+// TestDecide runs the cases of testdata/decide.txt.
 func TestDecide(t *testing.T) {
 	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
 		var m moment
@@ -69,10 +69,11 @@ func (m *moment) look(t *testing.T) string {
 	var out strings.Builder
 	if err != nil {
 		fmt.Fprintf(&out, "error: %v\n", err)
-		f.status = unknown(b, err, epoch)
+		f.status = failedStatus(b, err, epoch)
 	}
 	s := &f.status
-	fmt.Fprintf(&out, "allowed %d, healthy %d of desired %d, expected %d, generation %d\n", s.DisruptionsAllowed, s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.ObservedGeneration)
+	fmt.Fprintf(&out, "allowed %d, healthy %d of desired %d, expected %d, generation %d\n", s.DisruptionsAllowed, s.CurrentHealthy,
+		s.DesiredHealthy, s.ExpectedPods, s.ObservedGeneration)
 	for _, name := range slices.Sorted(maps.Keys(s.DisruptedPods)) {
 		fmt.Fprintf(&out, "disrupted %s\n", name)
 	}
@@ -86,7 +87,8 @@ func (m *moment) look(t *testing.T) string {
 		fmt.Fprintf(&out, "again %s\n", f.again)
 	}
 	for _, c := range s.Conditions {
-		fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", c.Type, c.Status, c.Reason, c.LastTransitionTime.UTC().Format(time.TimeOnly), c.Message)))
+		fmt.Fprintln(&out, strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s", c.Type, c.Status, c.Reason,
+			c.LastTransitionTime.UTC().Format(time.TimeOnly), c.Message)))
 	}
 	return out.String()
 }
@@ -108,9 +110,11 @@ func podOfWords(words []string) *corev1.Pod {
 
 func TestTakeBack(t *testing.T) {
 	pod := func(change func(*corev1.Pod, *corev1.PodCondition)) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 4}, Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
-			{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "m", LastTransitionTime: metav1.NewTime(epoch)},
-		}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 4},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{
+				{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "m",
+					LastTransitionTime: metav1.NewTime(epoch)},
+			}}}
 		change(p, &p.Status.Conditions[0])
 		return p
 	}
@@ -121,16 +125,17 @@ func TestTakeBack(t *testing.T) {
 		"something else":    func(_ *corev1.Pod, c *corev1.PodCondition) { c.Type = corev1.PodReady },
 		"of one that ended": func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodFailed },
 	} {
-		if next, wait := takeBack(pod(change), epoch.Add(time.Hour)); next != nil || wait != 0 {
+		if next, wait := resetDisruptionTarget(pod(change), epoch.Add(time.Hour)); next != nil || wait != 0 {
 			t.Errorf("%s: %v, wait %v", what, next, wait)
 		}
 	}
 	p := pod(func(*corev1.Pod, *corev1.PodCondition) {})
-	if next, wait := takeBack(p, epoch.Add(30*time.Second)); next != nil || wait != 90*time.Second {
+	if next, wait := resetDisruptionTarget(p, epoch.Add(30*time.Second)); next != nil || wait != 90*time.Second {
 		t.Errorf("too early: %v, wait %v", next, wait)
 	}
-	next, wait := takeBack(p, epoch.Add(2*time.Minute))
-	want := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, ObservedGeneration: 4, LastTransitionTime: metav1.NewTime(epoch.Add(2 * time.Minute))}
+	next, wait := resetDisruptionTarget(p, epoch.Add(2*time.Minute))
+	want := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse, ObservedGeneration: 4,
+		LastTransitionTime: metav1.NewTime(epoch.Add(2 * time.Minute))}
 	if next == nil || wait != 0 || next.Status.Conditions[0] != want || p.Status.Conditions[0].Status != corev1.ConditionTrue {
 		t.Errorf("in time: %+v, wait %v", next, wait)
 	}

@@ -1,5 +1,5 @@
-// Package disruption keeps the status of PodDisruptionBudgets: how many Pods there should be, how many are well, and how many may
-// be evicted. It also takes back the announcement that a Pod will be disrupted when nothing came of it.
+// Package disruption keeps the status of PodDisruptionBudgets: how many Pods there should be, how many are healthy, and how
+// many may be evicted. It also resets the condition DisruptionTarget of Pods whose disruption did not happen.
 package disruption
 
 import (
@@ -17,24 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 // Mapper finds the resource of a kind, and whether it has the subresource scale. A kind that is not served is an error.
 type Mapper func(schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error)
 
-// Controller returns the loop. Its keys are budgets; a name with a slash before it is that of a Pod.
+// Controller returns the controller. Its keys are budgets, and Pods, whose names have a slash as prefix.
 func Controller(mapper Mapper) control.Controller {
 	r := &reconciler{mapper}
 	owners := func(on schema.GroupResource) control.Trigger {
-		return control.Trigger{On: on, Keys: wakeOfOwner, When: rescaled}
+		return control.Trigger{On: on, Keys: keysOfOwner, When: hasNewScale}
 	}
 	return control.Controller{
 		Name: "disruption-controller", Component: "controllermanager", For: gr.PodDisruptionBudgets, Workers: 5,
 		Triggers: []control.Trigger{
-			{On: gr.Pods, Keys: wakeOfPod, When: podMatters},
+			{On: gr.Pods, Keys: keysOfPod, When: isRelevantPodChange},
 			owners(gr.ReplicationControllers), owners(gr.ReplicaSets), owners(gr.Deployments), owners(gr.StatefulSets),
 		},
 		Writes: []control.Write{
@@ -46,7 +46,7 @@ func Controller(mapper Mapper) control.Controller {
 	}
 }
 
-// budgetsOf are the budgets that select some labels, in the order of their names.
+// budgetsOf yields the budgets whose selectors match labels, in the order of their names.
 func budgetsOf(c *control.Cluster, namespace string, of map[string]string) iter.Seq[*policyv1.PodDisruptionBudget] {
 	return func(yield func(*policyv1.PodDisruptionBudget) bool) {
 		for b := range control.List[*policyv1.PodDisruptionBudget](c, gr.PodDisruptionBudgets, namespace) {
@@ -57,11 +57,11 @@ func budgetsOf(c *control.Cluster, namespace string, of map[string]string) iter.
 	}
 }
 
-// wakeOfPod wakes the budgets of a Pod, and the Pod itself if its disruption was announced.
-func wakeOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// keysOfPod yields the budgets of a Pod, and the Pod itself if it is a disruption target.
+func keysOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		budgets := slices.Collect(budgetsOf(c, o.GetNamespace(), o.GetLabels()))
-		if len(budgets) > 1 && newest(c, o) {
+		if len(budgets) > 1 && isCurrent(c, o) {
 			c.Event(o, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
 				"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", o.GetNamespace(), o.GetName(), budgets[0].Name)
 		}
@@ -70,28 +70,30 @@ func wakeOfPod(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 				return
 			}
 		}
-		if p, ok := o.(*corev1.Pod); ok && announced(p) {
+		if p, ok := o.(*corev1.Pod); ok && isDisruptionTarget(p) {
 			yield(control.Key{Namespace: p.Namespace, Name: "/" + p.Name})
 		}
 	}
 }
 
-// newest says that a Pod is as the view has it, and not what it was before a change.
-func newest(c *control.Cluster, o kind.Object) bool {
+// isCurrent reports whether a Pod is the one in the view, and not its state before a change.
+func isCurrent(c *control.Cluster, o kind.Object) bool {
 	now, found := c.View(gr.Pods).Get(o.GetNamespace(), o.GetName())
 	return found && now.GetResourceVersion() == o.GetResourceVersion()
 }
 
-// podMatters leaves out changes of Pods that change no count.
-func podMatters(old, now kind.Object) bool {
+// isRelevantPodChange ignores changes of Pods that change no count.
+func isRelevantPodChange(old, now kind.Object) bool {
 	a, _ := old.(*corev1.Pod)
 	b, _ := now.(*corev1.Pod)
-	return a == nil || b == nil || workload.Ready(a) != workload.Ready(b) || (a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
-		announced(a) != announced(b) || !apiequality.Semantic.DeepEqual(a.Labels, b.Labels) || !apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
+	return a == nil || b == nil || workload.IsReady(a) != workload.IsReady(b) ||
+		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
+		isDisruptionTarget(a) != isDisruptionTarget(b) || !apiequality.Semantic.DeepEqual(a.Labels, b.Labels) ||
+		!apiequality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }
 
-// wakeOfOwner wakes the budgets of the Pods that an owner makes.
-func wakeOfOwner(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// keysOfOwner yields the budgets of the Pods that an owner creates.
+func keysOfOwner(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		_, of := scaleOf(o)
 		for b := range budgetsOf(c, o.GetNamespace(), of) {
@@ -102,8 +104,8 @@ func wakeOfOwner(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// rescaled leaves out changes of owners that do not change how many Pods there should be.
-func rescaled(old, now kind.Object) bool {
+// hasNewScale ignores changes of owners that do not change how many Pods there should be.
+func hasNewScale(old, now kind.Object) bool {
 	if old == nil || now == nil {
 		return true
 	}
@@ -112,7 +114,7 @@ func rescaled(old, now kind.Object) bool {
 	return a != b || !apiequality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(now))
 }
 
-// scaleOf is how many Pods an owner wants, and their labels.
+// scaleOf returns the replicas of an owner, and the labels of its Pods.
 func scaleOf(o kind.Object) (int32, map[string]string) {
 	n := func(replicas *int32) int32 {
 		if replicas == nil {
@@ -136,8 +138,8 @@ func scaleOf(o kind.Object) (int32, map[string]string) {
 	return 0, nil
 }
 
-// podOf is the Pod that a key names, if it names one.
+// podOf returns the Pod that a key names, if it names one.
 func podOf(k control.Key) (name string, is bool) { return strings.CutPrefix(k.Name, "/") }
 
-// timeout is how long an announced disruption may take to begin.
+// timeout is how long after its announcement a disruption must have begun.
 const timeout = 2 * time.Minute

@@ -13,35 +13,35 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// find returns the finder of a namespace. Views answer for the workloads that everybody uses; anything else is asked for its scale.
-func (r *reconciler) find(ctx context.Context, c *control.Cluster, namespace string) finder {
+// finderFor returns the finder of a namespace. It finds built-in workloads in the views, and reads the scale subresource of others.
+func (r *reconciler) finderFor(ctx context.Context, c *control.Cluster, namespace string) finder {
 	return func(ref *metav1.OwnerReference) (*owner, error) {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
 		if err != nil {
 			return nil, err
 		}
-		if o := viewed(c, namespace, gv.Group, ref); o != nil {
+		if o := ownerInViews(c, namespace, gv.Group, ref); o != nil {
 			return o, nil
 		}
-		return r.scaled(ctx, c, namespace, gv.WithKind(ref.Kind), ref)
+		return r.ownerByScale(ctx, c, namespace, gv.WithKind(ref.Kind), ref)
 	}
 }
 
-// viewed finds an owner in the views. A ReplicaSet that a Deployment controls stands for the Deployment.
-func viewed(c *control.Cluster, namespace, group string, ref *metav1.OwnerReference) *owner {
+// ownerInViews returns an owner from the views. For a ReplicaSet that a Deployment controls, it is the Deployment.
+func ownerInViews(c *control.Cluster, namespace, group string, ref *metav1.OwnerReference) *owner {
 	switch {
 	case ref.Kind == "ReplicationController" && group == "":
-		return same[*corev1.ReplicationController](c, gr.ReplicationControllers, namespace, ref)
+		return ownerByRef[*corev1.ReplicationController](c, gr.ReplicationControllers, namespace, ref)
 	case ref.Kind == "StatefulSet" && group == "apps":
-		return same[*appsv1.StatefulSet](c, gr.StatefulSets, namespace, ref)
+		return ownerByRef[*appsv1.StatefulSet](c, gr.StatefulSets, namespace, ref)
 	case ref.Kind != "ReplicaSet" || !appsGroup(group):
 		return nil
 	}
-	set := same[*appsv1.ReplicaSet](c, gr.ReplicaSets, namespace, ref)
+	set := ownerByRef[*appsv1.ReplicaSet](c, gr.ReplicaSets, namespace, ref)
 	if set == nil {
 		return nil
 	}
@@ -53,13 +53,13 @@ func viewed(c *control.Cluster, namespace, group string, ref *metav1.OwnerRefere
 	if gv, err := schema.ParseGroupVersion(up.APIVersion); err != nil || !appsGroup(gv.Group) {
 		return nil
 	}
-	return same[*appsv1.Deployment](c, gr.Deployments, namespace, up)
+	return ownerByRef[*appsv1.Deployment](c, gr.Deployments, namespace, up)
 }
 
 func appsGroup(group string) bool { return slices.Contains([]string{"apps", "extensions"}, group) }
 
-// same finds the object of a reference, and not another of its name.
-func same[T kind.Object](c *control.Cluster, on schema.GroupResource, namespace string, ref *metav1.OwnerReference) *owner {
+// ownerByRef returns the object of a reference, but not another of the same name.
+func ownerByRef[T kind.Object](c *control.Cluster, on schema.GroupResource, namespace string, ref *metav1.OwnerReference) *owner {
 	o, found := control.Get[T](c, on, namespace, ref.Name)
 	if !found || o.GetUID() != ref.UID {
 		return nil
@@ -68,8 +68,9 @@ func same[T kind.Object](c *control.Cluster, on schema.GroupResource, namespace 
 	return &owner{o.GetUID(), n}
 }
 
-// scaled asks for the subresource scale, which any kind may have.
-func (r *reconciler) scaled(ctx context.Context, c *control.Cluster, namespace string, gvk schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
+// ownerByScale returns an owner by its subresource scale, which any kind may have.
+func (r *reconciler) ownerByScale(ctx context.Context, c *control.Cluster, namespace string, gvk schema.GroupVersionKind,
+	ref *metav1.OwnerReference) (*owner, error) {
 	on, scales, err := r.mapper(gvk)
 	if err != nil {
 		return nil, err

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// recheck is when a budget that could not be worked out is looked at again, if nothing else wakes it.
+// recheck is the time after which a budget whose status could not be computed is reconciled again.
 const recheck = 5 * time.Minute
 
 type reconciler struct{ mapper Mapper }
@@ -30,7 +30,7 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 	if err != nil {
 		c.Event(b, corev1.EventTypeWarning, "NoPods", "Failed to get pods: %v", err)
-		return 0, store(ctx, c, b, unknown(b, err, time.Now()))
+		return 0, store(ctx, c, b, failedStatus(b, err, time.Now()))
 	}
 	var pods []*corev1.Pod
 	for p := range control.List[*corev1.Pod](c, gr.Pods, k.Namespace) {
@@ -41,10 +41,10 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	if len(pods) == 0 {
 		c.Event(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
 	}
-	f, err := decide(b, pods, r.find(ctx, c, k.Namespace), time.Now())
+	f, err := decide(b, pods, r.finderFor(ctx, c, k.Namespace), time.Now())
 	if err != nil {
 		c.Event(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
-		return recheck, store(ctx, c, b, unknown(b, err, time.Now()))
+		return recheck, store(ctx, c, b, failedStatus(b, err, time.Now()))
 	}
 	if f.unmanaged {
 		c.Event(b, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
@@ -52,13 +52,14 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 			"To account for these pods please set \".spec.minAvailable\" "+
 			"field of the PDB to an integer value.", b.Spec.Selector)
 	}
-	for _, p := range f.late { // clients know these words with the namespace twice
-		c.Event(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Namespace)
+	for _, p := range f.late { // upstream's message has the namespace twice
+		c.Event(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace,
+			b.Namespace)
 	}
 	return f.again, store(ctx, c, b, f.status)
 }
 
-// store writes a status if it is another. An eviction that came between is a conflict, and the next look sees it.
+// store writes the status if it has changed. An eviction meanwhile makes it a conflict, and the retry sees the eviction.
 func store(ctx context.Context, c *control.Cluster, b *policyv1.PodDisruptionBudget, s policyv1.PodDisruptionBudgetStatus) error {
 	if apiequality.Semantic.DeepEqual(b.Status, s) {
 		return nil
@@ -69,13 +70,13 @@ func store(ctx context.Context, c *control.Cluster, b *policyv1.PodDisruptionBud
 	return err
 }
 
-// reconcilePod takes back that a Pod will be disrupted, when it was not in time.
+// reconcilePod resets the condition DisruptionTarget of a Pod whose disruption has not begun in time.
 func reconcilePod(ctx context.Context, c *control.Cluster, namespace, name string) (time.Duration, error) {
 	p, found := control.Get[*corev1.Pod](c, gr.Pods, namespace, name)
 	if !found {
 		return 0, nil
 	}
-	next, wait := takeBack(p, time.Now())
+	next, wait := resetDisruptionTarget(p, time.Now())
 	if next == nil {
 		return wait, nil
 	}

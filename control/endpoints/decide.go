@@ -10,15 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/control/backend"
+	"proa.dev/control/lib/servicebackends"
+	"proa.dev/control/lib/workload"
 )
 
-// capacity is how many addresses Endpoints may have.
+// capacity bounds the addresses of Endpoints.
 const capacity = 1000
 
-// decide returns the Endpoints to store for a Service, or nil when have is as wanted.
+// decide returns the Endpoints to store for a Service, or nil when have needs no change.
 func decide(s *corev1.Service, pods []*corev1.Pod, have *corev1.Endpoints) *corev1.Endpoints {
-	subsets, over := truncate(backend.Repack(desired(s, pods)))
+	subsets, over := truncate(servicebackends.Repack(desired(s, pods)))
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 	first := have == nil
 	if !first {
@@ -32,24 +33,27 @@ func decide(s *corev1.Service, pods []*corev1.Pod, have *corev1.Endpoints) *core
 	if over {
 		want.Annotations[corev1.EndpointsOverCapacity] = "truncated"
 	}
-	if !first && maps.Equal(have.Labels, want.Labels) && have.Annotations[corev1.EndpointsOverCapacity] == want.Annotations[corev1.EndpointsOverCapacity] &&
-		(equality.Semantic.DeepEqual(have.Subsets, subsets) || equality.Semantic.DeepEqual(backend.Repack(have.Subsets), backend.Repack(subsets))) {
+	if !first && maps.Equal(have.Labels, want.Labels) &&
+		have.Annotations[corev1.EndpointsOverCapacity] == want.Annotations[corev1.EndpointsOverCapacity] &&
+		(equality.Semantic.DeepEqual(have.Subsets, subsets) ||
+			equality.Semantic.DeepEqual(servicebackends.Repack(have.Subsets), servicebackends.Repack(subsets))) {
 		return nil
 	}
-	want.Annotations = backend.Stamp(want.Annotations, backend.Cause(s, first, changed(pods, have, want)))
+	want.Annotations = servicebackends.AnnotateTriggerTime(want.Annotations,
+		servicebackends.TriggerTime(s, first, changedPods(pods, have, want)))
 	return want
 }
 
-// desired are the addresses of a Service, each port of each pod for itself.
+// desired returns the addresses of a Service, with a subset for each port of each pod.
 func desired(s *corev1.Service, pods []*corev1.Pod) (out []corev1.EndpointSubset) {
 	for _, p := range pods {
 		a, ok := address(s, p)
-		if !ok || !backend.Listed(p, s.Spec.PublishNotReadyAddresses) {
+		if !ok || !servicebackends.HasEndpoint(p, s.Spec.PublishNotReadyAddresses) {
 			continue
 		}
 		add := func(ports ...corev1.EndpointPort) {
 			subset := corev1.EndpointSubset{Ports: ports}
-			if s.Spec.PublishNotReadyAddresses || backend.Ready(p) {
+			if s.Spec.PublishNotReadyAddresses || workload.IsReady(p) {
 				subset.Addresses = []corev1.EndpointAddress{a}
 			} else {
 				subset.NotReadyAddresses = []corev1.EndpointAddress{a}
@@ -61,7 +65,7 @@ func desired(s *corev1.Service, pods []*corev1.Pod) (out []corev1.EndpointSubset
 		}
 		for i := range s.Spec.Ports {
 			port := &s.Spec.Ports[i]
-			if n, ok := backend.Port(p, port); ok {
+			if n, ok := servicebackends.Port(p, port); ok {
 				add(corev1.EndpointPort{Name: port.Name, Port: n, Protocol: port.Protocol, AppProtocol: port.AppProtocol})
 			}
 		}
@@ -69,49 +73,42 @@ func desired(s *corev1.Service, pods []*corev1.Pod) (out []corev1.EndpointSubset
 	return out
 }
 
-// address is that of a pod in the first family of a Service.
+// address returns the address of a pod in the first IP family of a Service.
 func address(s *corev1.Service, p *corev1.Pod) (corev1.EndpointAddress, bool) {
 	v6 := netutils.IsIPv6String(p.Status.PodIP)
 	switch {
 	case len(s.Spec.IPFamilies) > 0:
 		v6 = s.Spec.IPFamilies[0] == corev1.IPv6Protocol
-	case !backend.Headless(s):
+	case !servicebackends.IsHeadless(s):
 		v6 = netutils.IsIPv6String(s.Spec.ClusterIP)
 	}
-	ips := backend.Addresses(p, v6)
+	ips := servicebackends.Addresses(p, v6)
 	if len(ips) == 0 {
 		return corev1.EndpointAddress{}, false
 	}
 	return corev1.EndpointAddress{
-		IP: ips[0], NodeName: new(p.Spec.NodeName), Hostname: backend.Hostname(p, s),
+		IP: ips[0], NodeName: new(p.Spec.NodeName), Hostname: servicebackends.Hostname(p, s),
 		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 	}, true
 }
 
-// labels are those of a Service, and what says whose the Endpoints are.
+// labels returns the labels of the Endpoints: those of the Service, and the one that marks them as managed.
 func labels(s *corev1.Service) map[string]string {
-	out := maps.Clone(s.Labels)
-	if out == nil {
-		out = map[string]string{}
-	}
-	delete(out, corev1.IsHeadlessService)
-	if backend.Headless(s) {
-		out[corev1.IsHeadlessService] = ""
-	}
+	out := servicebackends.Labels(s)
 	out[managedBy] = manager
 	return out
 }
 
-// ours says that Endpoints were made by this loop.
-func ours(e *corev1.Endpoints) bool { return e.Labels[managedBy] == manager }
+// isManaged reports whether Endpoints were created by this controller.
+func isManaged(e *corev1.Endpoints) bool { return e.Labels[managedBy] == manager }
 
-// lock says that Endpoints are used to elect a leader.
-func lock(e *corev1.Endpoints) bool {
+// isLock reports whether Endpoints are a lock for leader election.
+func isLock(e *corev1.Endpoints) bool {
 	_, is := e.Annotations[leader]
 	return is
 }
 
-// truncate drops addresses over the capacity, in proportion from each subset, those that are not ready first.
+// truncate drops addresses above the capacity, proportionally from each subset, those that are not ready first.
 func truncate(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	ready, unready := 0, 0
 	for _, s := range subsets {
@@ -140,9 +137,9 @@ func truncate(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
 	return subsets, true
 }
 
-// changed are the pods that are new in Endpoints, have become ready or unready there, or have left because they ended while
-// they were ready.
-func changed(pods []*corev1.Pod, have, want *corev1.Endpoints) []*corev1.Pod {
+// changedPods returns the pods that are new in the Endpoints, have become ready or unready in them, or are no longer in them
+// because they ended while they were ready.
+func changedPods(pods []*corev1.Pod, have, want *corev1.Endpoints) []*corev1.Pod {
 	states := func(e *corev1.Endpoints) map[string]bool {
 		out := map[string]bool{}
 		if e == nil {
@@ -167,7 +164,7 @@ func changed(pods []*corev1.Pod, have, want *corev1.Endpoints) []*corev1.Pod {
 		old, had := was[p.Name]
 		now, has := is[p.Name]
 		if had && !has {
-			now = backend.Ready(p)
+			now = workload.IsReady(p)
 		}
 		return !had && !has || had && old == now
 	})

@@ -22,7 +22,8 @@ func TestTooManyAddresses(t *testing.T) {
 		for i := range c.ready + c.unready {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))}}
 			p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Unix(int64(i), 0))}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+				LastTransitionTime: metav1.NewTime(time.Unix(int64(i), 0))}}
 			if i < c.ready {
 				p.Status.Conditions[0].Status = corev1.ConditionTrue
 			}

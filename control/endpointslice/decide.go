@@ -10,19 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/control/backend"
+	"proa.dev/control/lib/servicebackends"
+	"proa.dev/control/lib/workload"
 )
 
-// state is all that the slices of a Service depend on.
+// state has the objects that the slices of a Service depend on.
 type state struct {
-	service *corev1.Service
-	pods    []*corev1.Pod                // those it selects
-	slices  []*discoveryv1.EndpointSlice // those of this loop that are not being deleted
-	node    func(name string) *corev1.Node
-	nodes   func() []*corev1.Node // asked only for Services that share endpoints out among zones
+	service   *corev1.Service
+	pods      []*corev1.Pod                // those the Service selects
+	slices    []*discoveryv1.EndpointSlice // those of this controller that are not being deleted
+	nodeNamed func(name string) *corev1.Node
+	allNodes  func() []*corev1.Node // called only for Services with topology-aware hints
 }
 
-// plan is what to do about the slices of a Service.
+// plan is what to do with the slices of a Service.
 type plan struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 	events                 []event
@@ -32,7 +33,7 @@ type event struct{ kind, reason, message string }
 
 func (p *plan) empty() bool { return len(p.create)+len(p.update)+len(p.remove) == 0 }
 
-// decide compares the slices of a Service with what they should be.
+// decide compares the slices of a Service with the endpoints they should have.
 func decide(st state) plan {
 	var out plan
 	families := families(st.service)
@@ -48,34 +49,35 @@ func decide(st state) plan {
 	var changed []*corev1.Pod
 	for _, family := range families {
 		p, pods := decideFamily(st, family, byFamily[family])
-		out.create, out.update, out.remove = append(out.create, p.create...), append(out.update, p.update...), append(out.remove, p.remove...)
+		out.create, out.update, out.remove = append(out.create, p.create...), append(out.update, p.update...), append(out.remove,
+			p.remove...)
 		out.events, changed = append(out.events, p.events...), append(changed, pods...)
 	}
 	if st.service.DeletionTimestamp != nil {
 		out.create = nil
 	}
 	if out.empty() {
-		out.events = nil // nothing happened that was not told before
+		out.events = nil // they were recorded before
 	}
-	cause := backend.Cause(st.service, first, changed)
+	cause := servicebackends.TriggerTime(st.service, first, changed)
 	for _, list := range [][]*discoveryv1.EndpointSlice{out.create, out.update} {
 		for _, s := range list {
-			s.Annotations = backend.Stamp(s.Annotations, cause)
+			s.Annotations = servicebackends.AnnotateTriggerTime(s.Annotations, cause)
 		}
 	}
 	return out
 }
 
-// families are the kinds of addresses that a Service has.
+// families returns the address types of a Service.
 func families(s *corev1.Service) (out []discoveryv1.AddressType) {
 	for _, f := range s.Spec.IPFamilies {
 		if t := discoveryv1.AddressType(f); !slices.Contains(out, t) {
 			out = append(out, t)
 		}
 	}
-	switch { // a Service that an old server has made
+	switch { // a Service that was stored by an old server
 	case len(out) > 0:
-	case backend.Headless(s):
+	case servicebackends.IsHeadless(s):
 		out = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 	case netutils.IsIPv6String(s.Spec.ClusterIP):
 		out = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6}
@@ -85,8 +87,8 @@ func families(s *corev1.Service) (out []discoveryv1.AddressType) {
 	return out
 }
 
-// decideFamily does the work for one kind of addresses. It also returns the pods whose endpoints are new, have become able
-// or unable to serve, or are gone because the pod ended.
+// decideFamily decides for one address type. It also returns the pods whose endpoints are new, have become ready or unready,
+// or are removed because the pod ended.
 func decideFamily(st state, family discoveryv1.AddressType, have []*discoveryv1.EndpointSlice) (plan, []*corev1.Pod) {
 	var out plan
 	byPorts := map[string][]*discoveryv1.EndpointSlice{}
@@ -101,31 +103,32 @@ func decideFamily(st state, family discoveryv1.AddressType, have []*discoveryv1.
 	var changed []*corev1.Pod
 	wanted := desired(st, family)
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		p, pods := place(st.service, wanted[key], byPorts[key])
+		p, pods := placeEndpoints(st.service, wanted[key], byPorts[key])
 		changed = append(changed, pods...)
-		out.create, out.update, out.remove = append(out.create, p.create...), append(out.update, p.update...), append(out.remove, p.remove...)
+		out.create, out.update, out.remove = append(out.create, p.create...), append(out.update, p.update...), append(out.remove,
+			p.remove...)
 	}
 	for _, key := range slices.Sorted(maps.Keys(byPorts)) {
 		if _, ok := wanted[key]; !ok {
 			out.remove = append(out.remove, byPorts[key]...)
 		}
 	}
-	// A Service without endpoints has an empty slice: that tells it from one that nobody looked at.
+	// A Service without endpoints has an empty slice, which distinguishes it from one that was not reconciled yet.
 	if len(out.create) == 0 && len(out.remove) == len(have) {
-		empty := fresh(st.service, family, []discoveryv1.EndpointPort{})
+		empty := newSlice(st.service, family, []discoveryv1.EndpointPort{})
 		if len(have) == 1 && isEmpty(have[0], empty, st.service) {
 			out.remove = nil
 		} else {
 			out.create = append(out.create, empty)
 		}
 	}
-	hint(st, family, have, &out)
-	reuse(st.service, &out)
-	return out, append(changed, ended(st.pods, have)...)
+	setHints(st, family, have, &out)
+	reuseSlices(st.service, &out)
+	return out, append(changed, endedPods(st.pods, have)...)
 }
 
-// ended are the pods that have ended, and so became unready, while they had a ready endpoint.
-func ended(pods []*corev1.Pod, have []*discoveryv1.EndpointSlice) []*corev1.Pod {
+// endedPods returns the pods that have ended, and so became unready, while they had a ready endpoint.
+func endedPods(pods []*corev1.Pod, have []*discoveryv1.EndpointSlice) []*corev1.Pod {
 	ready := map[string]bool{}
 	for _, s := range have {
 		for _, e := range s.Endpoints {
@@ -135,12 +138,12 @@ func ended(pods []*corev1.Pod, have []*discoveryv1.EndpointSlice) []*corev1.Pod 
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool {
-		return !ready[p.Name] || backend.Ready(p) || p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+		return !ready[p.Name] || workload.IsReady(p) || !workload.IsTerminal(p)
 	})
 }
 
-// fresh is a new slice of a Service.
-func fresh(s *corev1.Service, family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+// newSlice returns a new slice of a Service.
+func newSlice(s *corev1.Service, family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace, GenerateName: s.Name + "-", Labels: labels(s),
@@ -150,16 +153,9 @@ func fresh(s *corev1.Service, family discoveryv1.AddressType, ports []discoveryv
 	}
 }
 
-// labels are those of a Service, and what says whose the slice is.
+// labels returns the labels of a Service's slices: its own, and those that name the Service and this controller.
 func labels(s *corev1.Service) map[string]string {
-	out := maps.Clone(s.Labels)
-	if out == nil {
-		out = map[string]string{}
-	}
-	delete(out, corev1.IsHeadlessService)
-	if backend.Headless(s) {
-		out[corev1.IsHeadlessService] = ""
-	}
+	out := servicebackends.Labels(s)
 	out[discoveryv1.LabelServiceName], out[discoveryv1.LabelManagedBy] = s.Name, Manager
 	return out
 }
@@ -170,14 +166,14 @@ func ownedBy(o *discoveryv1.EndpointSlice, s *corev1.Service) bool {
 	})
 }
 
-// isEmpty says that a slice already is the one of a Service without endpoints.
+// isEmpty reports whether a slice is the one that a Service without endpoints should have.
 func isEmpty(s, empty *discoveryv1.EndpointSlice, owner *corev1.Service) bool {
 	return len(s.Endpoints) == 0 && len(s.Ports) == 0 && ownedBy(s, owner) && maps.Equal(s.Labels, empty.Labels) &&
 		equality.Semantic.DeepEqual(s.OwnerReferences, empty.OwnerReferences)
 }
 
-// reuse turns a slice to be removed and one to be made into one update: watchers see one change, and no name is spent.
-func reuse(owner *corev1.Service, p *plan) {
+// reuseSlices turns the deletion of a slice and the creation of another into one update, so that watchers see one change.
+func reuseSlices(owner *corev1.Service, p *plan) {
 	p.remove = slices.DeleteFunc(p.remove, func(old *discoveryv1.EndpointSlice) bool {
 		if len(p.create) == 0 || !ownedBy(old, owner) || old.AddressType != p.create[len(p.create)-1].AddressType {
 			return false

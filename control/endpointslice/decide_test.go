@@ -19,9 +19,10 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
+// TestDecide runs the scripts in testdata/decide: each line is a command, and the indented lines below it are its output.
 //
-//	service [ports=NAME:PORT:TARGET,...] [families=IPv4,...] [ip=CLUSTERIP] [near=DISTRIBUTION] [headless] [unready] [deleting] [uid=U] [label=K=V] [annotation=K=V]
+//	service [ports=NAME:PORT:TARGET,...] [families=IPv4,...] [ip=CLUSTERIP] [near=DISTRIBUTION] [headless] [unready]
+//	        [deleting] [uid=U] [label=K=V] [annotation=K=V]
 //	node NAME [zone=Z] [cpu=N] [down] [plane]     forget node NAME
 //	pod NAME [ip=A,...] [node=N] [ready=SECONDS] [deleting] [ended] [host=H] [since=SECONDS] [port=NAME:NUMBER]    forget pod NAME
 //	pods N              that many ready pods at once
@@ -66,7 +67,8 @@ func (w *world) do(t *testing.T, f []string) string {
 		n, _ := strconv.Atoi(f[1])
 		for range n {
 			at := len(w.pods)
-			w.pods = append(w.pods, podOf(t, []string{fmt.Sprintf("p%04d", at), fmt.Sprintf("ip=10.1.%d.%d", at/250, at%250), "node=n", "ready=1"}))
+			w.pods = append(w.pods, podOf(t,
+				[]string{fmt.Sprintf("p%04d", at), fmt.Sprintf("ip=10.1.%d.%d", at/250, at%250), "node=n", "ready=1"}))
 		}
 	case "decide":
 		return w.decide()
@@ -80,8 +82,9 @@ func (w *world) do(t *testing.T, f []string) string {
 
 func (w *world) decide() string {
 	p := decide(state{
-		service: w.service, pods: w.pods, slices: slices.Clone(w.slices), node: func(name string) *corev1.Node { return w.nodes[name] },
-		nodes: func() (out []*corev1.Node) {
+		service: w.service, pods: w.pods, slices: slices.Clone(w.slices),
+		nodeNamed: func(name string) *corev1.Node { return w.nodes[name] },
+		allNodes: func() (out []*corev1.Node) {
 			for _, n := range w.nodes {
 				out = append(out, n)
 			}
@@ -156,7 +159,8 @@ func line(e *discoveryv1.Endpoint) string {
 	if e.Hostname != nil {
 		out += " as " + *e.Hostname
 	}
-	out += fmt.Sprintf(" ready=%s serving=%s terminating=%s", is(e.Conditions.Ready), is(e.Conditions.Serving), is(e.Conditions.Terminating))
+	out += fmt.Sprintf(" ready=%s serving=%s terminating=%s", is(e.Conditions.Ready), is(e.Conditions.Serving),
+		is(e.Conditions.Terminating))
 	if h := e.Hints; h != nil {
 		for _, z := range h.ForZones {
 			out += " for zone " + z.Name
@@ -180,7 +184,8 @@ func serviceOf(t *testing.T, f []string) *corev1.Service {
 			for p := range strings.SplitSeq(value, ",") {
 				part := strings.Split(p, ":")
 				n, _ := strconv.Atoi(part[1])
-				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: part[0], Port: int32(n), TargetPort: intstr.Parse(part[2]), Protocol: corev1.ProtocolTCP})
+				s.Spec.Ports = append(s.Spec.Ports,
+					corev1.ServicePort{Name: part[0], Port: int32(n), TargetPort: intstr.Parse(part[2]), Protocol: corev1.ProtocolTCP})
 			}
 		case "families":
 			s.Spec.IPFamilies = nil
@@ -236,8 +241,10 @@ func nodeOf(t *testing.T, f []string) *corev1.Node {
 }
 
 func podOf(t *testing.T, f []string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: f[0], UID: types.UID(f[0]), Labels: map[string]string{"app": "web"}}}
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(start)}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: f[0], UID: types.UID(f[0]),
+		Labels: map[string]string{"app": "web"}}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse,
+		LastTransitionTime: metav1.NewTime(start)}}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
 	for key, value := range textcase.Options(f[1:]) {
 		switch key {
@@ -262,7 +269,8 @@ func podOf(t *testing.T, f []string) *corev1.Pod {
 		case "port":
 			name, number, _ := strings.Cut(value, ":")
 			n, _ := strconv.Atoi(number)
-			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports, corev1.ContainerPort{Name: name, ContainerPort: int32(n), Protocol: corev1.ProtocolTCP})
+			p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
+				corev1.ContainerPort{Name: name, ContainerPort: int32(n), Protocol: corev1.ProtocolTCP})
 		default:
 			t.Fatalf("pod %q", key)
 		}

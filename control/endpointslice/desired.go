@@ -9,15 +9,16 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"proa.dev/control/backend"
+	"proa.dev/control/lib/servicebackends"
+	"proa.dev/control/lib/workload"
 )
 
-// group is the endpoints of a Service that have the same ports. Named ports may be other numbers on other pods.
+// group has the endpoints of a Service with the same ports. A named port may have different numbers on different pods.
 type group struct {
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
 	endpoints map[identity]*candidate
-	order     []identity // of the pods
+	order     []identity // in the order of the pods
 }
 
 // candidate is an endpoint with its pod.
@@ -26,7 +27,7 @@ type candidate struct {
 	pod *corev1.Pod
 }
 
-// desired are the endpoints that a Service should have, by their ports.
+// desired returns the endpoints that a Service should have, grouped by their ports.
 func desired(st state, family discoveryv1.AddressType) map[string]*group {
 	out := map[string]*group{}
 	named := slices.ContainsFunc(st.service.Spec.Ports, func(p corev1.ServicePort) bool { return p.TargetPort.Type == intstr.String })
@@ -37,10 +38,10 @@ func desired(st state, family discoveryv1.AddressType) map[string]*group {
 	var ports []discoveryv1.EndpointPort
 	var key string
 	for _, pod := range st.pods {
-		if !backend.Listed(pod, true) {
+		if !servicebackends.HasEndpoint(pod, true) {
 			continue
 		}
-		if named || ports == nil { // numbers are the same for every pod
+		if named || ports == nil { // port numbers are the same for all pods
 			ports = portsOf(st.service, pod)
 			key = portsKey(ports)
 		}
@@ -49,9 +50,9 @@ func desired(st state, family discoveryv1.AddressType) map[string]*group {
 			g = &group{family: family, ports: ports, endpoints: make(map[identity]*candidate, size), order: make([]identity, 0, size)}
 			out[key] = g
 		}
-		node := st.node(pod.Spec.NodeName)
+		node := st.nodeNamed(pod.Spec.NodeName)
 		if node == nil && !st.service.Spec.PublishNotReadyAddresses {
-			continue // the node is about to be known, or gone and its pods with it
+			continue // the view does not show the node yet, or it was deleted and its pods will be
 		}
 		ep := endpoint(st.service, pod, node, family)
 		if len(ep.Addresses) > 0 {
@@ -63,11 +64,11 @@ func desired(st state, family discoveryv1.AddressType) map[string]*group {
 	return out
 }
 
-// endpoint is a pod as a Service publishes it.
+// endpoint returns the endpoint of a pod for a Service.
 func endpoint(s *corev1.Service, p *corev1.Pod, node *corev1.Node, family discoveryv1.AddressType) discoveryv1.Endpoint {
-	serving, terminating := backend.Ready(p), p.DeletionTimestamp != nil
+	serving, terminating := workload.IsReady(p), p.DeletionTimestamp != nil
 	ep := discoveryv1.Endpoint{
-		Addresses: backend.Addresses(p, family == discoveryv1.AddressTypeIPv6),
+		Addresses: servicebackends.Addresses(p, family == discoveryv1.AddressTypeIPv6),
 		Conditions: discoveryv1.EndpointConditions{
 			Ready: new(s.Spec.PublishNotReadyAddresses || (serving && !terminating)), Serving: &serving, Terminating: &terminating,
 		},
@@ -79,50 +80,52 @@ func endpoint(s *corev1.Service, p *corev1.Pod, node *corev1.Node, family discov
 	if node != nil && zoneOf(node) != "" {
 		ep.Zone = new(zoneOf(node))
 	}
-	if name := backend.Hostname(p, s); name != "" {
+	if name := servicebackends.Hostname(p, s); name != "" {
 		ep.Hostname = &name
 	}
 	return ep
 }
 
-// portsOf are the ports of a Service on a pod. Those whose name the pod does not have are left out.
+// portsOf returns the ports of a Service on a pod. Named ports that the pod does not have are left out.
 func portsOf(s *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	for i := range s.Spec.Ports {
 		port := &s.Spec.Ports[i]
-		if n, ok := backend.Port(p, port); ok {
-			out = append(out, discoveryv1.EndpointPort{Name: new(port.Name), Port: &n, Protocol: new(port.Protocol), AppProtocol: port.AppProtocol})
+		if n, ok := servicebackends.Port(p, port); ok {
+			out = append(out, discoveryv1.EndpointPort{Name: new(port.Name), Port: &n, Protocol: new(port.Protocol),
+				AppProtocol: port.AppProtocol})
 		}
 	}
 	return out
 }
 
-// portsKey is the same for the same ports in any order.
+// portsKey returns a key that is equal for the same ports in any order.
 func portsKey(ports []discoveryv1.EndpointPort) string {
 	texts := make([]string, len(ports))
 	for i, p := range ports {
-		texts[i] = fmt.Sprintf("%s %d %s %s", text(p.Name), number(p.Port), text((*string)(p.Protocol)), text(p.AppProtocol))
+		texts[i] = fmt.Sprintf("%s %d %s %s", optional(p.Name), optionalNumber(p.Port), optional((*string)(p.Protocol)),
+			optional(p.AppProtocol))
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, "\n")
 }
 
-// text tells what is not said from what is empty.
-func text(s *string) string {
+// optional formats an optional string so that nil and empty differ.
+func optional(s *string) string {
 	if s == nil {
 		return "-"
 	}
 	return "=" + *s
 }
 
-func number(n *int32) int32 {
+func optionalNumber(n *int32) int32 {
 	if n == nil {
 		return -1
 	}
 	return *n
 }
 
-// identity is what makes an endpoint the same as before.
+// identity identifies an endpoint across changes of its conditions.
 type identity struct{ addresses, hostname, namespace, name string }
 
 func identify(e *discoveryv1.Endpoint) (id identity) {
@@ -140,14 +143,15 @@ func identify(e *discoveryv1.Endpoint) (id identity) {
 	return id
 }
 
-// same says that an endpoint needs no update. Hints are decided later.
-func same(a, b *discoveryv1.Endpoint) bool {
-	return equal(a.NodeName, b.NodeName) && equal(a.Zone, b.Zone) && equal(a.Conditions.Ready, b.Conditions.Ready) &&
-		equal(a.Conditions.Serving, b.Conditions.Serving) && equal(a.Conditions.Terminating, b.Conditions.Terminating) &&
-		sameTarget(a.TargetRef, b.TargetRef)
+// isSameEndpoint reports whether an endpoint needs no update. It ignores hints, which are decided later.
+func isSameEndpoint(a, b *discoveryv1.Endpoint) bool {
+	return equalPointers(a.NodeName, b.NodeName) && equalPointers(a.Zone, b.Zone) &&
+		equalPointers(a.Conditions.Ready, b.Conditions.Ready) &&
+		equalPointers(a.Conditions.Serving, b.Conditions.Serving) && equalPointers(a.Conditions.Terminating, b.Conditions.Terminating) &&
+		isSameTarget(a.TargetRef, b.TargetRef)
 }
 
-func sameTarget(a, b *corev1.ObjectReference) bool {
+func isSameTarget(a, b *corev1.ObjectReference) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -156,8 +160,8 @@ func sameTarget(a, b *corev1.ObjectReference) bool {
 	return x == y
 }
 
-// equal compares what may not be said.
-func equal[T comparable](a, b *T) bool {
+// equalPointers compares the values of pointers that may be nil.
+func equalPointers[T comparable](a, b *T) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

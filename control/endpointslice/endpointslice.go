@@ -1,6 +1,5 @@
-// Package endpointslice publishes the pods behind each Service as EndpointSlices, from which the network and DNS take where
-// traffic goes. Nothing is delayed to be done together with something else: what happens while a Service is worked on is
-// taken together by the queue anyway.
+// Package endpointslice publishes the pods of each Service as EndpointSlices, from which service proxies and DNS learn where
+// traffic goes. It does not delay writes to batch changes: the work queue merges those that happen during a reconcile.
 package endpointslice
 
 import (
@@ -11,34 +10,34 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/control/backend"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/servicebackends"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Manager is the label value of the slices that this loop owns.
+// Manager is the value of the label managed-by of the slices of this controller.
 const Manager = "endpointslice-controller.k8s.io"
 
-// most is how many endpoints a slice may have.
-const most = 100
+// maxEndpoints bounds the endpoints of a slice.
+const maxEndpoints = 100
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	return control.Controller{
 		Name: "endpointslice-controller", Component: "endpoint-slice-controller", For: gr.Services, Workers: 5,
 		Triggers: []control.Trigger{
-			{On: gr.Pods, Keys: backend.Services, When: backend.Moved},
-			{On: gr.EndpointSlices, Keys: service, When: ours},
-			{On: gr.Nodes, Keys: onNode, When: nodeMoved},
-			{On: gr.Nodes, Keys: byZones, When: zonesMoved},
+			{On: gr.Pods, Keys: servicebackends.Services, When: servicebackends.ChangesEndpoint},
+			{On: gr.EndpointSlices, Keys: serviceOfSlice, When: isOwnChange},
+			{On: gr.Nodes, Keys: servicesOnNode, When: isRelevantNodeChange},
+			{On: gr.Nodes, Keys: servicesByZone, When: changesZoneShares},
 		},
 		Writes:    []control.Write{{On: gr.EndpointSlices, Do: "create update delete"}},
 		Reconcile: reconcile,
 	}
 }
 
-// service is the key of the Service that a slice belongs to.
-func service(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// serviceOfSlice yields the key of the Service that a slice belongs to.
+func serviceOfSlice(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
 			yield(control.Key{Namespace: o.GetNamespace(), Name: name})
@@ -46,18 +45,19 @@ func service(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// ours says that a slice is or was one of this loop's.
-func ours(old, now kind.Object) bool {
-	return (old != nil && managed(old)) || (now != nil && managed(now))
+// isOwnChange reports whether a slice is or was managed by this controller.
+func isOwnChange(old, now kind.Object) bool {
+	return (old != nil && isManaged(old)) || (now != nil && isManaged(now))
 }
 
-func managed(o kind.Object) bool { return o.GetLabels()[discoveryv1.LabelManagedBy] == Manager }
+func isManaged(o kind.Object) bool { return o.GetLabels()[discoveryv1.LabelManagedBy] == Manager }
 
-// onNode are the Services of the pods on a node: their endpoints name its zone, and are left out when it is not known.
-func onNode(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// servicesOnNode yields the Services of the pods on a node: their endpoints contain its zone, and are left out when the node does not
+// exist.
+func servicesOnNode(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for p := range control.By[*corev1.Pod](c, gr.Pods, client.ByNode(), o.GetName()) {
-			for k := range backend.Services(c, p) {
+			for k := range servicebackends.Services(c, p) {
 				if !yield(k) {
 					return
 				}
@@ -66,13 +66,13 @@ func onNode(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-func nodeMoved(old, now kind.Object) bool {
+func isRelevantNodeChange(old, now kind.Object) bool {
 	return old == nil || now == nil || zoneOf(old) != zoneOf(now)
 }
 
-// byZone finds the Services whose endpoints are shared out among the zones of the nodes.
+// byZone indexes the Services with topology-aware hints, all under one value.
 func byZone() client.Index {
-	return client.Index{Name: "zones", Of: func(o kind.Object) []string {
+	return client.Index{Name: "zones", Values: func(o kind.Object) []string {
 		if s, ok := o.(*corev1.Service); ok && wantsZones(s) {
 			return []string{"auto"}
 		}
@@ -80,7 +80,7 @@ func byZone() client.Index {
 	}}
 }
 
-func byZones(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
+func servicesByZone(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for s := range control.By[*corev1.Service](c, gr.Services, byZone(), "auto") {
 			if !yield(control.KeyOf(s)) {
@@ -90,14 +90,14 @@ func byZones(c *control.Cluster, _ kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// zonesMoved says that the share of a zone may have changed.
-func zonesMoved(old, now kind.Object) bool {
+// changesZoneShares reports whether a change of a node may change the shares of zones.
+func changesZoneShares(old, now kind.Object) bool {
 	was, ok := old.(*corev1.Node)
 	node, is := now.(*corev1.Node)
 	if !ok || !is {
 		return true
 	}
-	return ready(was) != ready(node) || zoneOf(was) != zoneOf(node) || excluded(was) != excluded(node) ||
+	return isReady(was) != isReady(node) || zoneOf(was) != zoneOf(node) || isControlPlane(was) != isControlPlane(node) ||
 		was.Status.Allocatable.Cpu().Cmp(*node.Status.Allocatable.Cpu()) != 0
 }
 

@@ -7,42 +7,41 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// hint completes the slices of a plan with where their endpoints are best used from, and adds to the plan the slices whose
-// hints must change.
-func hint(st state, family discoveryv1.AddressType, have []*discoveryv1.EndpointSlice, p *plan) {
+// setHints sets the hints of the endpoints in a plan, and adds slices to the plan whose hints must change.
+func setHints(st state, family discoveryv1.AddressType, have []*discoveryv1.EndpointSlice, p *plan) {
 	unchanged := slices.DeleteFunc(slices.Clone(have), func(s *discoveryv1.EndpointSlice) bool {
 		named := func(o *discoveryv1.EndpointSlice) bool { return o.Name == s.Name }
 		return slices.ContainsFunc(p.update, named) || slices.ContainsFunc(p.remove, named)
 	})
-	told := func(kind, reason, message string) {
+	record := func(kind, reason, message string) {
 		p.events = append(p.events, event{kind, reason, message + ", addressType: " + string(family)})
 	}
 	hinted := slices.ContainsFunc(have, hasHints)
 	switch {
 	case wantsZones(st.service):
-		if why := shareOut(st.nodes(), unchanged, p); why != "" {
+		if why := hintByZone(st.allNodes(), unchanged, p); why != "" {
 			dropHints(unchanged, p)
-			told(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", why)
+			record(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", why)
 		} else if !hinted {
-			told(corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled")
+			record(corev1.EventTypeNormal, "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled")
 		}
-	case near(st.service):
+	case prefersClose(st.service):
 		nodes := *st.service.Spec.TrafficDistribution == corev1.ServiceTrafficDistributionPreferSameNode
-		rehint(unchanged, p, func(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
+		replaceHints(unchanged, p, func(e *discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 			if !isTrue(e.Conditions.Ready) {
 				return e.Hints
 			}
-			return nearby(e, nodes)
+			return hintsForOwnZone(e, nodes)
 		})
 	default:
 		dropHints(unchanged, p)
 		if hinted {
-			told(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled")
+			record(corev1.EventTypeWarning, "TopologyAwareHintsDisabled", "Topology Aware Hints has been disabled")
 		}
 	}
 }
 
-// wantsZones says that the endpoints of a Service are to be shared out among zones.
+// wantsZones reports whether a Service has topology-aware hints, which distribute its endpoints over zones.
 func wantsZones(s *corev1.Service) bool {
 	mode, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
 	if !ok {
@@ -51,20 +50,21 @@ func wantsZones(s *corev1.Service) bool {
 	return mode == "Auto" || mode == "auto"
 }
 
-// near says that a Service prefers endpoints near the client.
-func near(s *corev1.Service) bool {
+// prefersClose reports whether the traffic distribution of a Service prefers endpoints close to the client.
+func prefersClose(s *corev1.Service) bool {
 	if s.Spec.TrafficDistribution == nil {
 		return false
 	}
 	switch *s.Spec.TrafficDistribution {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode:
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode:
 		return true
 	}
 	return false
 }
 
-// nearby hints at an endpoint's own zone, and with nodes at its node.
-func nearby(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
+// hintsForOwnZone returns hints for an endpoint's own zone, and with nodes also for its node.
+func hintsForOwnZone(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
 	var out discoveryv1.EndpointHints
 	if e.Zone != nil {
 		out.ForZones = []discoveryv1.ForZone{{Name: *e.Zone}}
@@ -78,8 +78,8 @@ func nearby(e *discoveryv1.Endpoint, nodes bool) *discoveryv1.EndpointHints {
 	return &out
 }
 
-// rehint gives every endpoint its hints. Unchanged slices whose hints are others join the updates.
-func rehint(unchanged []*discoveryv1.EndpointSlice, p *plan, of func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) {
+// replaceHints sets the hints of all endpoints. Unchanged slices whose hints differ are added to the updates.
+func replaceHints(unchanged []*discoveryv1.EndpointSlice, p *plan, of func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints) {
 	for _, s := range unchanged {
 		if slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return !sameHints(e.Hints, of(&e)) }) {
 			p.update = append(p.update, s.DeepCopy())
@@ -95,7 +95,7 @@ func rehint(unchanged []*discoveryv1.EndpointSlice, p *plan, of func(*discoveryv
 }
 
 func dropHints(unchanged []*discoveryv1.EndpointSlice, p *plan) {
-	rehint(unchanged, p, func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
+	replaceHints(unchanged, p, func(*discoveryv1.Endpoint) *discoveryv1.EndpointHints { return nil })
 }
 
 func hasHints(s *discoveryv1.EndpointSlice) bool {

@@ -10,18 +10,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// overload is by how much more than its share the endpoints of a zone may get to do.
+// overload is by how much the traffic to the endpoints of a zone may exceed its fair share.
 const overload = 0.2
 
-// share is how many endpoints a zone should have.
-type share struct {
-	least, most int
-	fair        float64
+// zoneShare is how many endpoints are hinted to a zone.
+type zoneShare struct {
+	min, max int
+	fair     float64
 }
 
-// shareOut hints endpoints at zones so that each zone has endpoints in proportion to its processors, mostly its own. It
-// returns why that cannot be done, or nothing.
-func shareOut(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *plan) string {
+// hintByZone sets hints so that each zone gets endpoints in proportion to its CPUs, mostly its own endpoints. It returns the
+// reason why that is not possible, or an empty string.
+func hintByZone(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *plan) string {
 	ready := 0
 	for _, list := range [][]*discoveryv1.EndpointSlice{p.create, p.update, unchanged} {
 		for _, s := range list {
@@ -32,14 +32,14 @@ func shareOut(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *p
 			}
 		}
 	}
-	shares, why := sharesOf(ratios(nodes), ready)
+	shares, why := zoneShares(zoneRatios(nodes), ready)
 	if why != "" {
 		return why
 	}
 	given := map[string]int{}
 	update := slices.Clone(p.update)
 	for _, s := range unchanged {
-		if hints, fit := hintsOf(s, given, shares); fit {
+		if hints, fit := keptHints(s, given, shares); fit {
 			for zone, n := range hints {
 				given[zone] += n
 			}
@@ -58,10 +58,10 @@ func shareOut(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *p
 				return "One or more endpoints do not have a zone specified"
 			}
 			given[*e.Zone]++
-			e.Hints = nearby(e, false)
+			e.Hints = hintsForOwnZone(e, false)
 		}
 	}
-	move(open, shares, given)
+	moveHints(open, shares, given)
 	if len(given) == 0 {
 		return "No hints allocated for zones"
 	}
@@ -69,12 +69,12 @@ func shareOut(nodes []*corev1.Node, unchanged []*discoveryv1.EndpointSlice, p *p
 	return ""
 }
 
-// ratios are the parts of all processors that each zone has; nil when that is not known of every node, or there is but
-// one zone.
-func ratios(nodes []*corev1.Node) map[string]float64 {
+// zoneRatios returns each zone's part of all CPUs; nil when the zone or the CPUs of a node are not known, or there is only one
+// zone.
+func zoneRatios(nodes []*corev1.Node) map[string]float64 {
 	cpu, total := map[string]int64{}, int64(0)
 	for _, n := range nodes {
-		if excluded(n) || !ready(n) {
+		if isControlPlane(n) || !isReady(n) {
 			continue
 		}
 		zone, have := zoneOf(n), n.Status.Allocatable.Cpu().MilliValue()
@@ -94,46 +94,46 @@ func ratios(nodes []*corev1.Node) map[string]float64 {
 	return out
 }
 
-// excluded says that a node serves the cluster and not its users.
-func excluded(n *corev1.Node) bool {
+// isControlPlane reports whether a node is part of the control plane.
+func isControlPlane(n *corev1.Node) bool {
 	_, plane := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, master := n.Labels["node-role.kubernetes.io/master"]
 	return plane || master
 }
 
-func ready(n *corev1.Node) bool {
+func isReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// sharesOf shares n endpoints out, or says why it cannot.
-func sharesOf(ratios map[string]float64, n int) (map[string]share, string) {
+// zoneShares computes the shares of n endpoints, or returns the reason why that is not possible.
+func zoneShares(ratios map[string]float64, n int) (map[string]zoneShare, string) {
 	if ratios == nil {
 		return nil, "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
 	}
 	if len(ratios) > n {
 		return nil, fmt.Sprintf("Insufficient number of endpoints (%d endpoints, %d zones)", n, len(ratios))
 	}
-	out, sum := map[string]share{}, 0
+	out, sum := map[string]zoneShare{}, 0
 	for zone, ratio := range ratios {
 		fair := ratio * float64(n)
 		least := int(math.Ceil(fair * (1 / (1 + overload))))
-		out[zone] = share{least: least, fair: math.Max(fair, float64(least))}
+		out[zone] = zoneShare{min: least, fair: math.Max(fair, float64(least))}
 		sum += least
 	}
 	if sum > n {
 		return nil, fmt.Sprintf("Unable to allocate minimum required endpoints to each zone without exceeding overload threshold (%d endpoints, %d zones)", n, len(ratios))
 	}
 	for zone, s := range out {
-		s.most = s.least + n - sum
+		s.max = s.min + n - sum
 		out[zone] = s
 	}
 	return out, ""
 }
 
-// hintsOf counts the hints of a slice by zone, and says whether they may stay as they are.
-func hintsOf(s *discoveryv1.EndpointSlice, given map[string]int, shares map[string]share) (map[string]int, bool) {
+// keptHints counts the hints of a slice by zone, and reports whether they need no change.
+func keptHints(s *discoveryv1.EndpointSlice, given map[string]int, shares map[string]zoneShare) (map[string]int, bool) {
 	out := map[string]int{}
 	for _, e := range s.Endpoints {
 		if !isTrue(e.Conditions.Ready) {
@@ -147,27 +147,27 @@ func hintsOf(s *discoveryv1.EndpointSlice, given map[string]int, shares map[stri
 		}
 	}
 	for zone, n := range out {
-		if s, known := shares[zone]; !known || n+given[zone] > s.most {
+		if s, known := shares[zone]; !known || n+given[zone] > s.max {
 			return nil, false
 		}
 	}
 	return out, true
 }
 
-// move gives endpoints of zones that have too many to zones that have too few.
-func move(open []*discoveryv1.EndpointSlice, shares map[string]share, given map[string]int) {
-	giving, taking := balance(shares, given)
+// moveHints changes hints from zones that have too many endpoints to zones that have too few.
+func moveHints(open []*discoveryv1.EndpointSlice, shares map[string]zoneShare, given map[string]int) {
+	surplus, missing := balance(shares, given)
 	for _, s := range open {
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			if !isTrue(e.Conditions.Ready) || giving[*e.Zone] == 0 {
+			if !isTrue(e.Conditions.Ready) || surplus[*e.Zone] == 0 {
 				continue
 			}
-			for _, zone := range slices.Sorted(maps.Keys(taking)) {
-				if taking[zone] > 0 {
+			for _, zone := range slices.Sorted(maps.Keys(missing)) {
+				if missing[zone] > 0 {
 					e.Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: zone}}}
-					giving[*e.Zone]--
-					taking[zone]--
+					surplus[*e.Zone]--
+					missing[zone]--
 					given[*e.Zone]--
 					given[zone]++
 					break
@@ -177,8 +177,9 @@ func move(open []*discoveryv1.EndpointSlice, shares map[string]share, given map[
 	}
 }
 
-// balance says how many endpoints each zone should give, or take. It pairs the zones that are furthest from their share.
-func balance(shares map[string]share, given map[string]int) (giving, taking map[string]int) {
+// balance returns how many endpoints each zone should give away, or get. It pairs the zones that are furthest from their
+// fair share.
+func balance(shares map[string]zoneShare, given map[string]int) (surplus, missing map[string]int) {
 	over, under := map[string]float64{}, map[string]float64{}
 	for zone, s := range shares {
 		if diff := float64(given[zone]) - s.fair; diff > 0 {
@@ -187,15 +188,15 @@ func balance(shares map[string]share, given map[string]int) (giving, taking map[
 			under[zone] = -diff
 		}
 	}
-	giving, taking = map[string]int{}, map[string]int{}
+	surplus, missing = map[string]int{}, map[string]int{}
 	for {
 		from, give := furthest(over)
 		to, take := furthest(under)
 		if from == "" || to == "" || (give < 1 && take < 1) || give < 0.5 || take < 0.5 {
-			return giving, taking
+			return surplus, missing
 		}
-		giving[from]++
-		taking[to]++
+		surplus[from]++
+		missing[to]++
 		over[from]--
 		under[to]--
 	}

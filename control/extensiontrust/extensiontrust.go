@@ -1,50 +1,40 @@
-// Package extensiontrust keeps the ConfigMap "extension-apiserver-authentication", from which API servers that extend the cluster
-// learn whose certificates it believes, and in which headers it says who asks when it hands a request on.
+// Package extensiontrust keeps the ConfigMap "extension-apiserver-authentication" in kube-system, from which aggregated API
+// servers read which certificate authorities the cluster trusts, and in which headers it passes on the user of a request.
 package extensiontrust
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/namespaceobject"
 )
 
 const name = "extension-apiserver-authentication"
 
-// Trust is what there is to tell. Certificates are PEM.
+// Trust is the content of the ConfigMap. Certificates are PEM.
 type Trust struct {
-	Clients string // the authorities of clients
-	Proxies string // the authorities of those who may speak for others
+	Clients string // the certificate authorities of clients
+	Proxies string // the certificate authorities of front proxies, which may authenticate as other users
 	Allowed []string
 	User    string
 	UID     string
 	Group   string
-	Extra   string // what the names of the other headers begin with
+	Extra   string // the prefix of the headers with extra attributes of the user
 }
 
-// Controller returns the loop; trust is what there is to tell now.
+// Controller returns the controller; trust returns what the ConfigMap shall contain.
 func Controller(trust func() Trust) control.Controller {
-	return control.Controller{
-		Name: "cluster-authentication-trust-controller", For: gr.Namespaces, Writes: []control.Write{{On: gr.ConfigMaps, Do: "create update"}},
-		Triggers: []control.Trigger{{
-			On: gr.ConfigMaps, Of: control.Key{Namespace: metav1.NamespaceSystem, Name: name}, Keys: control.Home,
-		}},
-		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			if k.Name != metav1.NamespaceSystem {
-				return 0, nil
-			}
-			return 0, control.KeepConfigMap(ctx, c, k.Name, name, func(have *corev1.ConfigMap) *corev1.ConfigMap { return decide(have, trust()) })
-		},
-	}
+	return namespaceobject.ConfigMap{
+		Controller: "cluster-authentication-trust-controller", Namespace: metav1.NamespaceSystem, Name: name,
+		Decide: func(have *corev1.ConfigMap, _ string) *corev1.ConfigMap { return decide(have, trust()) },
+	}.New()
 }
 
-// decide returns the ConfigMap to store, or nil when have is as wanted. What others have added to it stays.
+// decide returns the ConfigMap to store, or nil when have needs no change. Keys that others have added are kept.
 func decide(have *corev1.ConfigMap, t Trust) *corev1.ConfigMap {
 	data := map[string]string{
 		"client-ca-file":                     t.Clients,
@@ -69,11 +59,11 @@ func decide(have *corev1.ConfigMap, t Trust) *corev1.ConfigMap {
 	return want
 }
 
-// list is how readers expect several words.
+// list encodes words as a JSON array, as readers of the ConfigMap expect them.
 func list(words ...string) string {
 	text, err := json.Marshal(words)
 	if err != nil {
-		return "[]" // words can always be written
+		return "[]" // never: strings can always be encoded
 	}
 	return string(text)
 }

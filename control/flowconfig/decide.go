@@ -9,46 +9,46 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// outdated says that the system made an object which it does not suggest any more.
-func outdated(o kind.Object) bool {
-	auto, err := strconv.ParseBool(o.GetAnnotations()[automatic])
+// isOutdated reports whether an object is one that an older version of the system suggested and kept up to date.
+func isOutdated(o kind.Object) bool {
+	auto, err := strconv.ParseBool(o.GetAnnotations()[autoUpdate])
 	return err == nil && auto
 }
 
-// revise returns an object as it is to be, or nil if it is.
-func revise(have kind.Object, want wanted) kind.Object {
-	auto := want.mandatory || keeps(have)
-	other := auto && !same(have, want.Object)
-	said, err := strconv.ParseBool(have.GetAnnotations()[automatic])
-	silent := err != nil || said != auto
-	if !other && !silent {
+// updated returns an object with the wanted spec and annotation, or nil if it needs no change.
+func updated(have kind.Object, want wanted) kind.Object {
+	auto := want.mandatory || isAutomatic(have)
+	specDiffers := auto && !hasSameSpec(have, want.Object)
+	annotated, err := strconv.ParseBool(have.GetAnnotations()[autoUpdate])
+	annotationDiffers := err != nil || annotated != auto
+	if !specDiffers && !annotationDiffers {
 		return nil
 	}
 	next := have.DeepCopyObject().(kind.Object)
-	if other {
-		replace(next, want.Object)
+	if specDiffers {
+		setSpec(next, want.Object)
 	}
-	if silent {
+	if annotationDiffers {
 		all := next.GetAnnotations()
 		if all == nil {
 			all = map[string]string{}
 		}
-		all[automatic] = strconv.FormatBool(auto)
+		all[autoUpdate] = strconv.FormatBool(auto)
 		next.SetAnnotations(all)
 	}
 	return next
 }
 
-// keeps says that a suggested object is the system's: it says so, or says nothing and was never changed.
-func keeps(o kind.Object) bool {
-	if auto, err := strconv.ParseBool(o.GetAnnotations()[automatic]); err == nil {
+// isAutomatic reports whether a suggested object is kept up to date: its annotation says so, or it has none and was never changed.
+func isAutomatic(o kind.Object) bool {
+	if auto, err := strconv.ParseBool(o.GetAnnotations()[autoUpdate]); err == nil {
 		return auto
 	}
 	return o.GetGeneration() == 1
 }
 
-// same compares specs. How much the exempt level may lend is for people to say.
-func same(have, want kind.Object) bool {
+// hasSameSpec compares specs, except the shares of the exempt level, which administrators may change.
+func hasSameSpec(have, want kind.Object) bool {
 	switch have := have.(type) {
 	case *flowcontrolv1.FlowSchema:
 		want, ok := want.(*flowcontrolv1.FlowSchema)
@@ -63,15 +63,16 @@ func same(have, want kind.Object) bool {
 			if have.Spec.Exempt == nil || spec.Exempt == nil {
 				return false
 			}
-			spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent = have.Spec.Exempt.NominalConcurrencyShares, have.Spec.Exempt.LendablePercent
+			spec.Exempt.NominalConcurrencyShares, spec.Exempt.LendablePercent = have.Spec.Exempt.NominalConcurrencyShares,
+				have.Spec.Exempt.LendablePercent
 		}
 		return equality.Semantic.DeepEqual(&have.Spec, spec)
 	}
 	return false
 }
 
-// replace gives an object the spec of another.
-func replace(into, from kind.Object) {
+// setSpec copies the spec of one object to another.
+func setSpec(into, from kind.Object) {
 	switch into := into.(type) {
 	case *flowcontrolv1.FlowSchema:
 		if from, ok := from.(*flowcontrolv1.FlowSchema); ok {

@@ -29,17 +29,17 @@ func TestRevise(t *testing.T) {
 		have := want.DeepCopy()
 		have.Generation = generation
 		if annotation != "-" {
-			have.Annotations = map[string]string{automatic: annotation}
+			have.Annotations = map[string]string{autoUpdate: annotation}
 		}
 		if spec == "other" {
 			have.Spec.MatchingPrecedence = 7
 		}
 		var got []string
-		if next, ok := revise(have, wanted{want, demand == "mandatory"}).(*flowcontrolv1.FlowSchema); ok {
+		if next, ok := updated(have, wanted{want, demand == "mandatory"}).(*flowcontrolv1.FlowSchema); ok {
 			if next.Spec.MatchingPrecedence != have.Spec.MatchingPrecedence {
 				got = append(got, "spec")
 			}
-			if now := next.Annotations[automatic]; now != have.Annotations[automatic] {
+			if now := next.Annotations[autoUpdate]; now != have.Annotations[autoUpdate] {
 				got = append(got, "annotation "+now)
 			}
 		} else {
@@ -51,31 +51,32 @@ func TestRevise(t *testing.T) {
 	}
 }
 
-// TestExempt is about the one level of which people may change a part.
+// TestExempt checks the exempt level, of which administrators may change a part.
 func TestExempt(t *testing.T) {
 	level := func(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguration {
 		return &flowcontrolv1.PriorityLevelConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementExempt, Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &shares}},
+			Spec: flowcontrolv1.PriorityLevelConfigurationSpec{Type: flowcontrolv1.PriorityLevelEnablementExempt,
+				Exempt: &flowcontrolv1.ExemptPriorityLevelConfiguration{NominalConcurrencyShares: &shares}},
 		}
 	}
-	if !same(level("exempt", 5), level("exempt", 0)) {
-		t.Error("the shares of exempt are not for people to say")
+	if !hasSameSpec(level("exempt", 5), level("exempt", 0)) {
+		t.Error("changed shares of the exempt level are a difference")
 	}
-	if same(level("mine", 5), level("mine", 0)) {
-		t.Error("the shares of another level are for people to say")
+	if hasSameSpec(level("mine", 5), level("mine", 0)) {
+		t.Error("changed shares of another level are no difference")
 	}
 	empty := level("exempt", 0)
 	empty.Spec.Exempt = nil
-	if same(empty, level("exempt", 0)) {
-		t.Error("an exempt level without its part is right")
+	if hasSameSpec(empty, level("exempt", 0)) {
+		t.Error("an exempt level without spec.exempt is no difference")
 	}
 	limited := level("exempt", 0)
 	limited.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
-	if same(limited, level("exempt", 0)) {
+	if hasSameSpec(limited, level("exempt", 0)) {
 		t.Error("exempt may be limited")
 	}
-	replace(limited, level("exempt", 0))
+	setSpec(limited, level("exempt", 0))
 	if limited.Spec.Type != flowcontrolv1.PriorityLevelEnablementExempt {
 		t.Error("the spec is not replaced")
 	}

@@ -1,6 +1,6 @@
-// Package flowconfig keeps the FlowSchemas and PriorityLevelConfigurations that every cluster has. The mandatory ones are always as
-// they must be. The suggested ones are kept up to date until somebody changes them, or says in an annotation that they are not to
-// be. What an older version of the system suggested goes.
+// Package flowconfig keeps the FlowSchemas and PriorityLevelConfigurations that every cluster has. Changes of the mandatory
+// ones are reverted. The suggested ones are kept up to date until somebody changes them, or turns that off by an annotation.
+// Those that only an older version of the system suggested are deleted.
 package flowconfig
 
 import (
@@ -15,11 +15,11 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/kinds/flowcontrol"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controllers returns the loops, one for each kind.
+// Controllers returns the controllers, one for each kind.
 func Controllers() []control.Controller {
 	schemas := &keeper{on: gr.FlowSchemas, wanted: map[string]wanted{}}
 	schemas.want(flowcontrol.FlowSchemas(), objects(flowcontrol.Schemas()), len(flowcontrol.MandatorySchemas()))
@@ -35,7 +35,7 @@ func objects[T kind.Object](list []T) (out []kind.Object) {
 	return out
 }
 
-// wanted is an object as the system suggests it, or demands it.
+// wanted is a suggested or mandatory object.
 type wanted struct {
 	kind.Object
 	mandatory bool
@@ -47,7 +47,7 @@ type keeper struct {
 	wanted map[string]wanted
 }
 
-// want takes a list of objects, the mandatory ones first.
+// want adds objects, of which the first ones are mandatory.
 func (k *keeper) want(def *kind.Def, list []kind.Object, mandatory int) {
 	for i, o := range list {
 		def.Default(o)
@@ -58,7 +58,7 @@ func (k *keeper) want(def *kind.Def, list []kind.Object, mandatory int) {
 func (k *keeper) controller(name string) control.Controller {
 	return control.Controller{
 		Name: name, For: k.on, Writes: []control.Write{{On: k.on, Do: "create update delete"}},
-		// There is always this namespace, so that its first event makes what is missing from the beginning.
+		// This namespace always exists, and its first event creates the missing objects.
 		Triggers: []control.Trigger{{On: gr.Namespaces, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return func(yield func(control.Key) bool) {
 				if o.GetName() != metav1.NamespaceSystem {
@@ -84,10 +84,12 @@ func (k *keeper) reconcile(ctx context.Context, c *control.Cluster, name string)
 	switch {
 	case !found && known:
 		_, err = c.Create(ctx, k.on, want.DeepCopyObject().(kind.Object))
-	case found && !known && outdated(have):
-		err = c.Delete(ctx, k.on, "", name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(have.GetUID()), ResourceVersion: new(have.GetResourceVersion())}})
+	case found && !known && isOutdated(have):
+		err = c.Delete(ctx, k.on, "", name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(have.GetUID()),
+				ResourceVersion: new(have.GetResourceVersion())}})
 	case found && known:
-		if next := revise(have, want); next != nil {
+		if next := updated(have, want); next != nil {
 			_, err = c.Update(ctx, k.on, next, "")
 		}
 	}
@@ -97,5 +99,5 @@ func (k *keeper) reconcile(ctx context.Context, c *control.Cluster, name string)
 	return err
 }
 
-// automatic is the annotation that says whether the system keeps an object up to date.
-const automatic = flowcontrolv1.AutoUpdateAnnotationKey
+// autoUpdate is the annotation for whether the system keeps an object up to date.
+const autoUpdate = flowcontrolv1.AutoUpdateAnnotationKey

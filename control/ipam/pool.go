@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// pool remembers where to look for the next free network, and which networks are on their way to which node. Nothing depends
-// on it: whoever starts with an empty one finds the same networks free, only slower.
+// pool remembers where to search for the next free network, and which networks are being written into which Node. It is only
+// a cache: with an empty pool the same networks are free, and the search is slower.
 type pool struct {
 	ranges []Range
 
-	mu   sync.Mutex // guards what follows
-	next []uint32   // of each range, the block to try next
-	held map[netip.Prefix]string
-	of   map[string][]netip.Prefix // what is held for a node
+	mu          sync.Mutex // guards what follows
+	next        []uint32   // the block to try next, by range
+	reserved    map[netip.Prefix]string
+	reservedFor map[string][]netip.Prefix // the reserved networks of a node
 }
 
 func newPool(ranges []Range) *pool {
@@ -22,14 +22,15 @@ func newPool(ranges []Range) *pool {
 	for i := range ranges {
 		ranges[i] = ranges[i].Complete()
 	}
-	return &pool{ranges: ranges, next: make([]uint32, len(ranges)), held: map[netip.Prefix]string{}, of: map[string][]netip.Prefix{}}
+	return &pool{ranges: ranges, next: make([]uint32, len(ranges)), reserved: map[netip.Prefix]string{},
+		reservedFor: map[string][]netip.Prefix{}}
 }
 
-// take finds a free network of each family for a node. full are the ranges of a family that has none left.
-func (p *pool) take(node string, busy func(netip.Prefix) bool) (cidrs []netip.Prefix, full []Range) {
+// reserve reserves a free network of each IP family for a node. full are the ranges of the families that have none left.
+func (p *pool) reserve(node string, busy func(netip.Prefix) bool) (cidrs []netip.Prefix, full []Range) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if have := p.of[node]; len(have) > 0 {
+	if have := p.reservedFor[node]; len(have) > 0 {
 		free := true
 		for _, b := range have {
 			free = free && !busy(b)
@@ -37,7 +38,7 @@ func (p *pool) take(node string, busy func(netip.Prefix) bool) (cidrs []netip.Pr
 		if free {
 			return have, nil
 		}
-		p.drop(node)
+		p.releaseLocked(node)
 	}
 	done := map[bool]bool{}
 	for i, r := range p.ranges {
@@ -45,7 +46,7 @@ func (p *pool) take(node string, busy func(netip.Prefix) bool) (cidrs []netip.Pr
 		if done[six] {
 			continue
 		}
-		if b, ok := p.find(i, busy); ok {
+		if b, ok := p.findFree(i, busy); ok {
 			done[six] = true
 			cidrs = append(cidrs, b)
 		}
@@ -59,19 +60,19 @@ func (p *pool) take(node string, busy func(netip.Prefix) bool) (cidrs []netip.Pr
 		return nil, full
 	}
 	for _, b := range cidrs {
-		p.held[b] = node
+		p.reserved[b] = node
 	}
-	p.of[node] = cidrs
+	p.reservedFor[node] = cidrs
 	return cidrs, nil
 }
 
-// find goes round a range once.
-func (p *pool) find(i int, busy func(netip.Prefix) bool) (netip.Prefix, bool) {
+// findFree returns a free network of a range, searching from the last one on.
+func (p *pool) findFree(i int, busy func(netip.Prefix) bool) (netip.Prefix, bool) {
 	r := p.ranges[i]
 	for step := range r.size() {
 		at := (p.next[i] + step) % r.size()
 		b := r.block(at)
-		if _, held := p.held[b]; held || busy(b) {
+		if _, held := p.reserved[b]; held || busy(b) {
 			continue
 		}
 		p.next[i] = (at + 1) % r.size()
@@ -80,16 +81,17 @@ func (p *pool) find(i int, busy func(netip.Prefix) bool) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// forget ends what is held for a node: it has its networks, is gone, or others shall be tried.
-func (p *pool) forget(node string) {
+// release releases the networks that are reserved for a node: they were written, the node was deleted, or others shall be
+// tried.
+func (p *pool) release(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop(node)
+	p.releaseLocked(node)
 }
 
-func (p *pool) drop(node string) {
-	for _, b := range p.of[node] {
-		delete(p.held, b)
+func (p *pool) releaseLocked(node string) {
+	for _, b := range p.reservedFor[node] {
+		delete(p.reserved, b)
 	}
-	delete(p.of, node)
+	delete(p.reservedFor, node)
 }

@@ -32,10 +32,10 @@ func TestPool(t *testing.T) {
 		case "used":
 			used = append(used, prefixes(words[1:])...)
 		case "free":
-			p.forget(words[1])
+			p.release(words[1])
 		default:
 			checks++
-			cidrs, full := p.take(words[0], busy)
+			cidrs, full := p.reserve(words[0], busy)
 			got := strings.Join(texts(cidrs), " ")
 			if full != nil {
 				got = "full"

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// How large a node's network is when nobody says.
+// The default prefix lengths of a node's network.
 const (
 	mask4 = 24
 	mask6 = 64
@@ -15,20 +15,20 @@ const (
 	maxBits = 20
 )
 
-// Range is a network that nodes get equal parts of. A cluster with ranges of both IP families gives every node one part of
-// each; of several ranges of one family the first with room is used.
+// Range is a network that is divided into equal parts for nodes. In a cluster with ranges of both IP families every node gets
+// one part of each; of several ranges of one family the first with a free part is used.
 type Range struct {
 	CIDR netip.Prefix
-	// NodeMask is the length of the prefix that a node gets; 0 stands for 24, or 64 of version 6.
+	// NodeMask is the prefix length of a node's part; 0 stands for 24, or 64 for IPv6.
 	NodeMask int
 }
 
-// Default is what a cluster has when nobody says: room for 256 nodes.
+// Default returns the default ranges of a cluster, with room for 256 nodes.
 func Default() []Range {
 	return []Range{{CIDR: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 0, 0}), 16), NodeMask: mask4}}
 }
 
-// Parse reads ranges as CIDRs. nodeMask4 and nodeMask6 are the lengths of the prefixes that nodes get; 0 stands for 24 and 64.
+// Parse parses ranges. nodeMask4 and nodeMask6 are the prefix lengths of nodes' networks; 0 stands for 24 and 64.
 func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 	var out []Range
 	for _, text := range cidrs {
@@ -59,7 +59,7 @@ func Parse(cidrs []string, nodeMask4, nodeMask6 int) ([]Range, error) {
 	return out, nil
 }
 
-// Complete fills in what is not said.
+// Complete fills in defaults.
 func (r Range) Complete() Range {
 	r.CIDR = r.CIDR.Masked()
 	switch {
@@ -72,13 +72,13 @@ func (r Range) Complete() Range {
 	return r
 }
 
-// size is the number of networks in a range.
+// size returns the number of networks in a range.
 func (r Range) size() uint32 { return 1 << min(max(r.NodeMask-r.CIDR.Bits(), 0), maxBits) }
 
-// holds says that a network is inside the range.
-func (r Range) holds(p netip.Prefix) bool { return r.CIDR.Overlaps(p) && p.Bits() >= r.CIDR.Bits() }
+// contains reports whether a network is inside the range.
+func (r Range) contains(p netip.Prefix) bool { return r.CIDR.Overlaps(p) && p.Bits() >= r.CIDR.Bits() }
 
-// block is one of the networks in a range, counted from 0.
+// block returns the n-th network in a range, counted from 0.
 func (r Range) block(n uint32) netip.Prefix {
 	b := r.CIDR.Addr().As16()
 	shift := r.CIDR.Addr().BitLen() - r.NodeMask // bits to the right of the number
@@ -100,8 +100,8 @@ func (r Range) block(n uint32) netip.Prefix {
 	return netip.PrefixFrom(addr, r.NodeMask)
 }
 
-// exhausted says why there is no network, and what to do about it.
-func exhausted(full []Range) string {
+// exhaustedMessage returns the message of the Event about a node for which there is no network, with what to do about it.
+func exhaustedMessage(full []Range) string {
 	var words []string
 	for _, r := range full {
 		words = append(words, fmt.Sprintf("%s (%d networks of /%d)", r.CIDR, r.size(), r.NodeMask))

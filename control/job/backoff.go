@@ -6,27 +6,27 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/control/workload"
-	"proa.dev/kinds/period"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/duration"
 )
 
-// After a failure the next Pod waits, longer with each that follows.
+// The next Pod is delayed after a failure, and longer after each further one.
 const (
 	firstDelay = 10 * time.Second
 	maxDelay   = 10 * time.Minute
 )
 
-// backoff is what delays the next Pod of a Job: the failures since the last success, and when the last of them was.
+// backoff is the back-off of a Job's next Pod: the number of failures since the last success, and the time of the last one.
 type backoff struct {
 	failures int
 	last     time.Time
 }
 
-// after is the back-off when more Pods have finished.
+// after returns the back-off after more Pods have finished.
 func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	var success time.Time
 	for _, p := range succeeded {
-		success = latest(success, finishedAt(p))
+		success = later(success, finishedAt(p))
 	}
 	if len(succeeded) > 0 {
 		b = backoff{}
@@ -34,35 +34,29 @@ func (b backoff) after(succeeded, failed []*corev1.Pod) backoff {
 	for _, p := range failed {
 		if at := finishedAt(p); len(succeeded) == 0 || at.After(success) {
 			b.failures++
-			b.last = latest(b.last, at)
+			b.last = later(b.last, at)
 		}
 	}
 	return b
 }
 
-// remaining is how long a new Pod must wait still.
+// remaining returns how long a new Pod must still wait.
 func (b backoff) remaining(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
 	}
-	delay := firstDelay
-	for range b.failures - 1 {
-		if delay = min(2*delay, maxDelay); delay == maxDelay {
-			break
-		}
-	}
-	return max(0, delay-now.Sub(b.last))
+	return max(0, workload.BackoffDelay(firstDelay, maxDelay, b.failures)-now.Sub(b.last))
 }
 
-func latest(a, b time.Time) time.Time {
+func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-// finishedAt is when a Pod ended, as well as one can tell: when its last container did; when it ceased to be ready; when
-// it was deleted; when it was made.
+// finishedAt returns when a Pod finished: the end of its last container or, if that is not known, when it became unready, was
+// deleted, or was created.
 func finishedAt(p *corev1.Pod) time.Time {
 	if at := containersFinished(p); !at.IsZero() {
 		return at
@@ -73,14 +67,14 @@ func finishedAt(p *corev1.Pod) time.Time {
 	if p.DeletionTimestamp != nil {
 		grace := time.Duration(0)
 		if s := p.DeletionGracePeriodSeconds; s != nil {
-			grace = period.Seconds(*s)
+			grace = duration.FromSeconds(*s)
 		}
 		return p.DeletionTimestamp.Add(-grace)
 	}
 	return p.CreationTimestamp.Time
 }
 
-// containersFinished is when the last container ended, sidecars included; zero if one runs or there is none.
+// containersFinished returns when the last container ended, sidecars included; zero if one runs or there is none.
 func containersFinished(p *corev1.Pod) time.Time {
 	all := slices.Clone(p.Status.ContainerStatuses)
 	for _, s := range p.Status.InitContainerStatuses {
@@ -95,7 +89,7 @@ func containersFinished(p *corev1.Pod) time.Time {
 		if s.State.Terminated == nil || s.State.Terminated.FinishedAt.IsZero() {
 			return time.Time{}
 		}
-		at = latest(at, s.State.Terminated.FinishedAt.Time)
+		at = later(at, s.State.Terminated.FinishedAt.Time)
 	}
 	return at
 }

@@ -7,26 +7,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
-// plan is what to do about Pods.
+// plan is what to do with the Pods of a Job.
 type plan struct {
 	create, remove []*corev1.Pod
-	// tracked says that the Pods to remove count as failed: they keep the finalizer until they are noted. Others lose it
-	// first, as if they had never been.
+	// tracked is true if the Pods to delete count as failed: they keep the finalizer until the status accounts for them.
+	// From other Pods the finalizer is removed first, so that they are never counted.
 	tracked bool
-	// again is when time alone makes a difference; 0 for never.
+	// again is the time until the Job must be reconciled without an event; 0 for never.
 	again time.Duration
 }
 
-// decide is the first step of a look: what to do about the Pods of a Job that is not finished.
-func decide(job *batchv1.Job, pods []*corev1.Pod, before *backoff, now time.Time) (*look, plan) {
-	l := newLook(job, pods, before, now)
-	if job.Status.StartTime == nil && !suspended(job) {
+// decide is the first step of a reconcile: it plans what to do with the Pods of a Job that is not finished.
+func decide(job *batchv1.Job, pods []*corev1.Pod, before *backoff, now time.Time) (*jobState, plan) {
+	l := newJobState(job, pods, before, now)
+	if job.Status.StartTime == nil && !isSuspended(job) {
 		job.Status.StartTime = new(metav1.NewTime(now))
 	}
-	l.judge()
+	l.decideEnd()
 	var p plan
 	switch {
 	case l.end != nil:
@@ -48,59 +48,59 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// deadline is how much time a Job has left; 0 if it may take as long as it likes.
-func (l *look) deadline() time.Duration {
+// deadline returns the time until the active deadline of a Job; 0 if it has none.
+func (l *jobState) deadline() time.Duration {
 	s := &l.job.Spec
-	if s.ActiveDeadlineSeconds == nil || l.job.Status.StartTime == nil || suspended(l.job) {
+	if s.ActiveDeadlineSeconds == nil || l.job.Status.StartTime == nil || isSuspended(l.job) {
 		return 0
 	}
-	return period.Seconds(*s.ActiveDeadlineSeconds) - l.now.Sub(l.job.Status.StartTime.Time)
+	return duration.FromSeconds(*s.ActiveDeadlineSeconds) - l.now.Sub(l.job.Status.StartTime.Time)
 }
 
-// judge finds out whether the Job has come to its end. What an earlier look has found stays; failures come before success.
-func (l *look) judge() {
+// decideEnd decides whether the Job ends. An end that is in the status is kept; failure takes precedence over success.
+func (l *jobState) decideEnd() {
 	s := &l.job.Status
-	if c := find(s, batchv1.JobSuccessCriteriaMet); c != nil && c.Status == corev1.ConditionTrue {
+	if c := findCondition(s, batchv1.JobSuccessCriteriaMet); c != nil && c.Status == corev1.ConditionTrue {
 		l.end = c.DeepCopy()
-	} else if c := find(s, batchv1.JobFailureTarget); c != nil && c.Status == corev1.ConditionTrue {
-		l.end = condition(batchv1.JobFailed, corev1.ConditionTrue, c.Reason, c.Message, l.now)
+	} else if c := findCondition(s, batchv1.JobFailureTarget); c != nil && c.Status == corev1.ConditionTrue {
+		l.end = newCondition(batchv1.JobFailed, corev1.ConditionTrue, c.Reason, c.Message, l.now)
 	}
 	if l.end == nil {
-		l.judgeFailures()
+		l.decideFailure()
 	}
-	if indexed(l.job) {
-		l.judgeIndexes()
+	if isIndexed(l.job) {
+		l.decideIndexes()
 	}
 }
 
-// fails makes the Job fail, if nothing else has ended it.
-func (l *look) fails(reason, message string) {
+// fail makes the Job fail, unless it has ended otherwise.
+func (l *jobState) fail(reason, message string) {
 	if l.end == nil {
-		l.end = condition(batchv1.JobFailureTarget, corev1.ConditionTrue, reason, message, l.now)
+		l.end = newCondition(batchv1.JobFailureTarget, corev1.ConditionTrue, reason, message, l.now)
 	}
 }
 
-// judgeFailures looks for a failure that ends the Job as a whole.
-func (l *look) judgeFailures() {
+// decideFailure decides whether failures end the Job as a whole.
+func (l *jobState) decideFailure() {
 	spec := &l.job.Spec
 	for _, p := range l.pods {
 		if spec.PodFailurePolicy != nil && l.hasFailed(p) {
-			if v := judge(spec.PodFailurePolicy, p); v.message != "" {
-				l.fails(batchv1.JobReasonPodFailurePolicy, v.message)
+			if v := applyFailurePolicy(spec.PodFailurePolicy, p); v.message != "" {
+				l.fail(batchv1.JobReasonPodFailurePolicy, v.message)
 				return
 			}
 		}
 	}
 	switch {
 	case l.failed > *spec.BackoffLimit || l.restartedTooOften():
-		l.fails(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
-	case spec.ActiveDeadlineSeconds != nil && l.job.Status.StartTime != nil && !suspended(l.job) && l.deadline() <= 0:
-		l.fails(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
+		l.fail(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+	case spec.ActiveDeadlineSeconds != nil && l.job.Status.StartTime != nil && !isSuspended(l.job) && l.deadline() <= 0:
+		l.fail(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 	}
 }
 
-// restartedTooOften counts the restarts of containers, which are the failures of a Job whose Pods restart on failure.
-func (l *look) restartedTooOften() bool {
+// restartedTooOften reports whether container restarts exceed the back-off limit of a Job whose Pods restart on failure.
+func (l *jobState) restartedTooOften() bool {
 	if l.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
 		return false
 	}
@@ -119,55 +119,55 @@ func (l *look) restartedTooOften() bool {
 	return restarts >= max(1, *l.job.Spec.BackoffLimit)
 }
 
-// judgeIndexes works out which indexes are done and lost, and whether that ends the Job.
-func (l *look) judgeIndexes() {
+// decideIndexes computes which indexes have succeeded and failed, and decides whether that ends the Job.
+func (l *jobState) decideIndexes() {
 	spec, n := &l.job.Spec, l.completions()
-	l.completed = parseIndexes(l.job.Status.CompletedIndexes, n)
-	l.done = merge(l.completed, indexesOf(keep(l.pods, func(p *corev1.Pod) bool {
+	l.completedIndexes = parseIndexes(l.job.Status.CompletedIndexes, n)
+	l.succeededIndexes = merge(l.completedIndexes, indexesOf(filter(l.pods, func(p *corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodSucceeded && l.indexValid(p) && hasFinalizer(p)
 	})))
-	l.succeeded = int32(l.done.count())
+	l.succeeded = int32(l.succeededIndexes.count())
 	if spec.BackoffLimitPerIndex != nil {
 		if text := l.job.Status.FailedIndexes; text != nil {
-			l.lost = parseIndexes(*text, n)
+			l.failedIndexes = parseIndexes(*text, n)
 		}
-		l.lost = merge(l.lost, indexesOf(keep(l.pods, func(p *corev1.Pod) bool {
-			return l.indexValid(p) && hasFinalizer(p) && l.losesIndex(p)
+		l.failedIndexes = merge(l.failedIndexes, indexesOf(filter(l.pods, func(p *corev1.Pod) bool {
+			return l.indexValid(p) && hasFinalizer(p) && l.failsIndex(p)
 		})))
-		switch lost := l.lost.count(); {
-		case spec.MaxFailedIndexes != nil && lost > int(*spec.MaxFailedIndexes):
-			l.fails(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
-		case lost > 0 && lost+l.done.count() >= n:
-			l.fails(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
+		switch failed := l.failedIndexes.count(); {
+		case spec.MaxFailedIndexes != nil && failed > int(*spec.MaxFailedIndexes):
+			l.fail(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+		case failed > 0 && failed+l.succeededIndexes.count() >= n:
+			l.fail(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 		}
-		l.kept = l.keepForReplacement()
+		l.keptForReplacement = l.keepForReplacement()
 	}
-	if message := successMessage(spec.SuccessPolicy, n, l.done); message != "" && l.end == nil {
-		l.end = condition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy, message, l.now)
+	if message := successMessage(spec.SuccessPolicy, n, l.succeededIndexes); message != "" && l.end == nil {
+		l.end = newCondition(batchv1.JobSuccessCriteriaMet, corev1.ConditionTrue, batchv1.JobReasonSuccessPolicy, message, l.now)
 	}
 }
 
-// losesIndex says that a Pod's failure is one too many for its index.
-func (l *look) losesIndex(p *corev1.Pod) bool {
+// failsIndex reports whether the failure of a Pod makes its index fail.
+func (l *jobState) failsIndex(p *corev1.Pod) bool {
 	if !l.hasFailed(p) {
 		return false
 	}
-	v := judge(l.job.Spec.PodFailurePolicy, p)
+	v := applyFailurePolicy(l.job.Spec.PodFailurePolicy, p)
 	return v.action == batchv1.PodFailurePolicyActionFailIndex ||
-		v.counts() && failures(p, batchv1.JobIndexFailureCountAnnotation) >= *l.job.Spec.BackoffLimitPerIndex
+		v.counts() && failureCount(p, batchv1.JobIndexFailureCountAnnotation) >= *l.job.Spec.BackoffLimitPerIndex
 }
 
-// keepForReplacement finds the last failed Pod of each index that waits for a new one. It keeps its finalizer until then: the new Pod carries
-// on the count of failures that stands in its annotations.
-func (l *look) keepForReplacement() map[int]*corev1.Pod {
-	settled := merge(l.done, l.lost, indexesOf(l.active))
+// keepForReplacement returns the last failed Pod of each index that waits for a new one. It keeps its finalizer until then,
+// because the new Pod continues the failure count in its annotations.
+func (l *jobState) keepForReplacement() map[int]*corev1.Pod {
+	settled := merge(l.succeededIndexes, l.failedIndexes, indexesOf(l.active))
 	out := map[int]*corev1.Pod{}
-	for _, p := range l.fresher(nil, l.hasFailed) {
+	for _, p := range l.newlyFinished(nil, l.hasFailed) {
 		i := indexOf(p)
 		if settled.has(i) {
 			continue
 		}
-		if last := out[i]; last == nil || allFailures(last) <= allFailures(p) && !finishedAt(p).Before(finishedAt(last)) {
+		if last := out[i]; last == nil || totalFailures(last) <= totalFailures(p) && !finishedAt(p).Before(finishedAt(last)) {
 			out[i] = p
 		}
 	}

@@ -2,7 +2,7 @@ package job
 
 import "testing"
 
-// Indexes that were read are in order, apart, within the completions, and written as they are read.
+// FuzzIndexes checks that parsed indexes are sorted, do not overlap, are below the completions, and are formatted as parsed.
 func FuzzIndexes(f *testing.F) {
 	f.Add("1,3-5,7", 10)
 	f.Add("5-3,0-,x,4-99999999999", 6)

@@ -10,11 +10,10 @@ import (
 // span is a run of indexes, both ends included.
 type span struct{ first, last int }
 
-// indexes is a set of completion indexes: spans in order that neither touch nor overlap. Its text is that of the status: "1,3-5,7".
+// indexes is a set of completion indexes: sorted spans that neither touch nor overlap. Its text is as in the status: "1,3-5,7".
 type indexes []span
 
-// parseIndexes reads what a status or a rule says, up to a number of completions. What cannot be read is passed over: a
-// set that somebody has damaged is better than none.
+// parseIndexes parses the indexes of a status or a success policy, up to a number of completions. Invalid parts are skipped.
 func parseIndexes(text string, completions int) indexes {
 	var out indexes
 	if text == "" {
@@ -40,7 +39,7 @@ func parseIndexes(text string, completions int) indexes {
 	return merge(out)
 }
 
-// merge makes a set of spans in any order.
+// merge returns the union of sets, whose spans may be in any order.
 func merge(spans ...indexes) indexes {
 	all := slices.Concat(spans...)
 	slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.first, b.first) })
@@ -55,7 +54,7 @@ func merge(spans ...indexes) indexes {
 	return out
 }
 
-// with is the set and some more indexes.
+// with returns the set with more indexes.
 func (x indexes) with(more []int) indexes {
 	spans := make(indexes, len(more))
 	for i, n := range more {
@@ -91,7 +90,7 @@ func (x indexes) common(other indexes) int {
 	return n
 }
 
-// missing yields up to n indexes below a limit that are not in the set, the lowest first.
+// missing returns up to n indexes below a limit that are not in the set, the lowest first.
 func (x indexes) missing(n, limit int) []int {
 	var out []int
 	next := 0

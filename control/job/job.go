@@ -1,4 +1,4 @@
-// Package job runs the Pods of Jobs until enough of them have succeeded, or too many have failed. It also takes the tracking
+// Package job runs the Pods of Jobs until enough of them have succeeded, or too many have failed. It also removes the tracking
 // finalizer from Pods that no Job will count any more.
 package job
 
@@ -13,20 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 var jobKind = batchv1.SchemeGroupVersion.WithKind("Job")
 
-// Controller returns the loop. Its keys are Jobs, and of a namespace the key without a name: that stands for its Pods that are tracked though
-// nobody owns them.
+// Controller returns the controller. Its keys are Jobs, and namespaces with an empty name, which stand for the Pods of a
+// namespace that have the tracking finalizer but no owner.
 func Controller() control.Controller {
-	r := &reconciler{known: map[control.Key]record{}}
+	r := &reconciler{backoffs: map[control.Key]jobBackoff{}}
 	return control.Controller{
 		Name: "job-controller", For: gr.Jobs, Workers: 5,
-		Triggers: []control.Trigger{{On: gr.Pods, Keys: wake(), When: workload.Matters}},
+		Triggers: []control.Trigger{{On: gr.Pods, Keys: keysOfPod(), When: workload.WakesOwners}},
 		Writes: []control.Write{
 			{On: gr.Jobs, Do: "get update/status update/finalizers"},
 			{On: gr.Pods, Do: "get create delete update"},
@@ -35,9 +35,9 @@ func Controller() control.Controller {
 	}
 }
 
-// wake wakes the Job of a Pod, those that might adopt it, or the key of what nobody owns.
-func wake() func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
-	owners := workload.Wake(jobKind.GroupKind(), gr.Jobs, selectorOf)
+// keysOfPod yields the Job of a Pod, the Jobs that might adopt it and, for a tracked Pod without an owner, the key of its namespace.
+func keysOfPod() func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
+	owners := workload.WakeOwners(jobKind.GroupKind(), gr.Jobs, selectorOf)
 	return func(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 		return func(yield func(control.Key) bool) {
 			for k := range owners(c, o) {
@@ -60,35 +60,35 @@ func selectorOf(o kind.Object) labels.Selector {
 	return workload.Selector(j.Spec.Selector)
 }
 
-// record is the back-off of a Job. It is remembered only to be more exact: after a restart the Pods that are
-// there tell nearly the same.
-type record struct {
+// jobBackoff is the back-off of a Job. It is kept in memory to be more exact: after a restart it is computed from the Pods that
+// still exist, which gives nearly the same.
+type jobBackoff struct {
 	uid     types.UID
 	backoff backoff
 }
 
 type reconciler struct {
-	mu    sync.Mutex // guards known
-	known map[control.Key]record
+	mu       sync.Mutex // guards backoffs
+	backoffs map[control.Key]jobBackoff
 }
 
-func (r *reconciler) recall(k control.Key, uid types.UID) *backoff {
+func (r *reconciler) backoffOf(k control.Key, uid types.UID) *backoff {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if have, ok := r.known[k]; ok && have.uid == uid {
+	if have, ok := r.backoffs[k]; ok && have.uid == uid {
 		return &have.backoff
 	}
 	return nil
 }
 
-func (r *reconciler) remember(k control.Key, uid types.UID, b backoff) {
+func (r *reconciler) setBackoff(k control.Key, uid types.UID, b backoff) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known[k] = record{uid, b}
+	r.backoffs[k] = jobBackoff{uid, b}
 }
 
 func (r *reconciler) forget(k control.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, k)
+	delete(r.backoffs, k)
 }

@@ -18,21 +18,21 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestLooks runs the texts of testdata: a world of one Job and its Pods, and looks at it. "== title" begins a new world.
+// TestReconcile runs the scripts of testdata, with one Job and its Pods. "== title" begins a new Job.
 //
 //	$ job               the spec, in YAML; again to change it
-//	$ look [cut=announced|made|noted|released] [fail=create|remove|release]
-//	                    one look, which may be cut off after a write, or whose writes may fail; prints what it did, and the status
+//	$ reconcile [cut=announced|made|noted|released] [fail=create|remove|release]
+//	                    one reconcile, which may end after a write, or whose writes may fail; prints what it did, and the status
 //	$ run|ready|succeed NAME...
 //	$ fail NAME... [exit=N] [condition=TYPE]
 //	$ restart NAME N    the containers of a Pod have restarted so often
 //	$ delete NAME...    a Pod is being deleted
-//	$ gone NAME...      and now it is not there any more
-//	$ pod NAME [index=N] [failures=N] [untracked]  a Pod that somebody made
+//	$ gone NAME...      the deletion of a Pod has finished
+//	$ pod NAME [index=N] [failures=N] [untracked]  a Pod that a user created
 //	$ deleting          the Job is being deleted
-//	$ forget            the loop has restarted, and knows nothing of earlier failures
+//	$ forget            the controller has restarted, and does not know earlier failures
 //	$ wait DURATION
-func TestLooks(t *testing.T) {
+func TestReconcile(t *testing.T) {
 	textcase.Play(t, "testdata/*.txt", "== ", func(t *testing.T, body string) string {
 		w := &world{T: t, now: epoch}
 		return textcase.Script(body, w.play)
@@ -51,11 +51,11 @@ type world struct {
 	out     strings.Builder
 }
 
-// play does one command. Only looks print something.
+// play runs one command. Only reconcile prints something.
 func (w *world) play(command, input string) (string, bool) {
 	w.out.Reset()
 	w.do(strings.Fields(command), input)
-	return strings.TrimRight(w.out.String(), "\n"), strings.HasPrefix(command, "look")
+	return strings.TrimRight(w.out.String(), "\n"), strings.HasPrefix(command, "reconcile")
 }
 
 func (w *world) do(words []string, body string) {
@@ -71,8 +71,8 @@ func (w *world) do(words []string, body string) {
 	switch words[0] {
 	case "job":
 		w.setJob(body)
-	case "look":
-		w.look(options["cut"], options["fail"])
+	case "reconcile":
+		w.reconcile(options["cut"], options["fail"])
 	case "wait":
 		d, err := time.ParseDuration(names[0])
 		if err != nil {
@@ -126,9 +126,10 @@ func (w *world) pod(name string) *corev1.Pod {
 
 func (w *world) newPod(names []string, options map[string]string) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: names[0], UID: types.UID(names[0]), CreationTimestamp: metav1.NewTime(w.now), Annotations: map[string]string{}},
-		Spec:       w.job.Spec.Template.Spec,
-		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: names[0], UID: types.UID(names[0]), CreationTimestamp: metav1.NewTime(w.now),
+			Annotations: map[string]string{}},
+		Spec:   w.job.Spec.Template.Spec,
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
 	}
 	if i := options["index"]; i != "" {
 		p.Annotations[batchv1.JobCompletionIndexAnnotation] = i
@@ -171,15 +172,16 @@ func (w *world) change(verb string, p *corev1.Pod, options map[string]string) {
 	}
 	ready(corev1.ConditionFalse)
 	if c := options["condition"]; c != "" {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodConditionType(c), Status: corev1.ConditionTrue})
+		p.Status.Conditions = append(p.Status.Conditions,
+			corev1.PodCondition{Type: corev1.PodConditionType(c), Status: corev1.ConditionTrue})
 	}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{ExitCode: exit, FinishedAt: metav1.NewTime(w.now)},
 	}}}
 }
 
-// look does what reconcile does, to the world.
-func (w *world) look(cut, fail string) {
+// reconcile does what reconcile does, on the objects of the test.
+func (w *world) reconcile(cut, fail string) {
 	l, p := decide(w.job.DeepCopy(), w.pods, w.backoff, w.now)
 	if len(p.remove) > 0 && l.announce() {
 		w.job.Status = *l.job.Status.DeepCopy()
@@ -193,10 +195,10 @@ func (w *world) look(cut, fail string) {
 	if cut == "made" {
 		return
 	}
-	release := l.note(created, removed)
+	release := l.updateStatus(created, removed)
 	w.job.Status = *l.job.Status.DeepCopy()
 	w.backoff = new(l.backoff)
-	w.tell(l.fresh)
+	w.tell(l.events)
 	if cut == "noted" {
 		w.status()
 		return
@@ -214,9 +216,9 @@ func (w *world) look(cut, fail string) {
 		return
 	}
 	stored := w.job.DeepCopy()
-	news := l.count(stored, released, fail != "release")
+	events := l.finish(stored, released, fail != "release")
 	w.job.Status = stored.Status
-	w.tell(news)
+	w.tell(events)
 	if p.again > 0 {
 		w.print("again %s", p.again)
 	}
@@ -234,7 +236,8 @@ func (w *world) act(p plan, fail string) (created int, removed []*corev1.Pod) {
 		}
 		text := "create " + n.Name
 		if a := n.Annotations; a[batchv1.JobCompletionIndexAnnotation] != "" {
-			text += fmt.Sprintf(" as %s, host %s, label %s, env %s", n.GenerateName, n.Spec.Hostname, n.Labels[batchv1.JobCompletionIndexAnnotation], n.Spec.Containers[0].Env[0].Name)
+			text += fmt.Sprintf(" as %s, host %s, label %s, env %s", n.GenerateName, n.Spec.Hostname,
+				n.Labels[batchv1.JobCompletionIndexAnnotation], n.Spec.Containers[0].Env[0].Name)
 			if f, ok := a[batchv1.JobIndexFailureCountAnnotation]; ok {
 				text += ", failures " + f + strings.TrimSuffix(" ignored "+a[batchv1.JobIndexIgnoredFailureCountAnnotation], " ignored ")
 			}
@@ -264,17 +267,17 @@ func (w *world) act(p plan, fail string) (created int, removed []*corev1.Pod) {
 	return created, removed
 }
 
-// untrack takes the finalizer; a Pod that is being deleted and runs nowhere is gone then.
+// untrack removes the finalizer; a Pod that is being deleted and has no node is removed then.
 func (w *world) untrack(p *corev1.Pod) {
 	i := slices.Index(w.pods, p)
-	w.pods[i] = untracked(p)
+	w.pods[i] = withoutFinalizer(p)
 	if p.DeletionTimestamp != nil && p.Spec.NodeName == "" {
 		w.pods = slices.Delete(w.pods, i, i+1)
 	}
 }
 
-func (w *world) tell(news []event) {
-	for _, e := range news {
+func (w *world) tell(events []event) {
+	for _, e := range events {
 		w.print("event %s %s: %s", e.kind, e.reason, e.message)
 	}
 }
@@ -283,7 +286,8 @@ func (w *world) print(format string, args ...any) { fmt.Fprintf(&w.out, format+"
 
 func (w *world) status() {
 	s := &w.job.Status
-	text := fmt.Sprintf("active %d ready %d terminating %d succeeded %d failed %d", s.Active, *s.Ready, *s.Terminating, s.Succeeded, s.Failed)
+	text := fmt.Sprintf("active %d ready %d terminating %d succeeded %d failed %d", s.Active, *s.Ready, *s.Terminating, s.Succeeded,
+		s.Failed)
 	if u := s.UncountedTerminatedPods; len(u.Succeeded)+len(u.Failed) > 0 {
 		text += fmt.Sprintf(", uncounted %v %v", u.Succeeded, u.Failed)
 	}
@@ -307,13 +311,13 @@ func (w *world) status() {
 	}
 }
 
-// TestMany sees that one look does not do everything at once, and that all is done in the end.
+// TestMany checks that one reconcile handles a bounded number of Pods, and that the Job finishes in the end.
 func TestMany(t *testing.T) {
 	for _, mode := range []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion} {
 		w := &world{T: t, now: epoch}
 		w.setJob("parallelism: 1200\ncompletions: 1200\ncompletionMode: " + string(mode))
 		for _, want := range []int{500, 1000, 1200, 1200} {
-			w.look("", "")
+			w.reconcile("", "")
 			if len(w.pods) != want || int(w.job.Status.Active) != want {
 				t.Fatalf("%s: %d pods, %d active, want %d", mode, len(w.pods), w.job.Status.Active, want)
 			}
@@ -327,17 +331,17 @@ func TestMany(t *testing.T) {
 		}
 		for i, want := range counts {
 			if mode == batchv1.NonIndexedCompletion {
-				w.look("noted", "") // a list that is full holds nothing up
+				w.reconcile("noted", "") // a full list does not block progress
 			}
 			if u := w.job.Status.UncountedTerminatedPods; len(u.Succeeded) > maxUncounted {
-				t.Fatalf("%s: %d are named at once", mode, len(u.Succeeded))
+				t.Fatalf("%s: %d are listed as uncounted", mode, len(u.Succeeded))
 			}
-			w.look("", "")
+			w.reconcile("", "")
 			if got := w.job.Status.Succeeded; got != want {
-				t.Fatalf("%s: %d have succeeded after %d looks, want %d", mode, got, i+1, want)
+				t.Fatalf("%s: %d have succeeded after %d reconciles, want %d", mode, got, i+1, want)
 			}
-			if is := finished(w.job); is != (i == len(counts)-1) {
-				t.Fatalf("%s: finished after %d looks: %v", mode, i+1, is)
+			if is := isFinished(w.job); is != (i == len(counts)-1) {
+				t.Fatalf("%s: finished after %d reconciles: %v", mode, i+1, is)
 			}
 		}
 		if slices.ContainsFunc(w.pods, hasFinalizer) {

@@ -7,37 +7,37 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// maxPods is how many Pods one look makes or removes at most, so that a big Job does not hold up small ones.
+// maxPods bounds the Pods that one reconcile creates or deletes, so that a large Job does not delay others.
 const maxPods = 500
 
-// manage brings the number of Pods to what is wanted. It either removes or creates; removing comes first.
-func (l *look) manage() plan {
-	if suspended(l.job) {
+// manage plans the creation or deletion of Pods to reach the wanted number. It does not do both; deletion comes first.
+func (l *jobState) manage() plan {
+	if isSuspended(l.job) {
 		return plan{remove: l.active}
 	}
-	want := l.wanted()
+	want := l.wantedActive()
 	if surplus := l.surplus(max(0, len(l.active)-want)); len(surplus) > 0 {
 		return plan{remove: surplus[:min(len(surplus), maxPods)]}
 	}
-	lack := want - len(l.active)
-	if waitsForEnd(l.job) {
-		lack -= int(l.terminating)
+	missing := want - len(l.active)
+	if replacesAfterEnd(l.job) {
+		missing -= int(l.terminating)
 	}
-	if lack <= 0 {
+	if missing <= 0 {
 		return plan{}
 	}
-	lack = min(lack, maxPods)
+	missing = min(missing, maxPods)
 	perIndex := l.job.Spec.BackoffLimitPerIndex != nil
 	if wait := l.backoff.remaining(l.now); wait > 0 && !perIndex {
 		return plan{again: wait}
 	}
-	if !indexed(l.job) {
-		return plan{create: l.newPods(lack)}
+	if !isIndexed(l.job) {
+		return plan{create: l.newPods(missing)}
 	}
-	next := l.open().missing(lack, l.completions())
+	next := l.indexesWithoutNeed().missing(missing, l.completions())
 	var wait time.Duration
 	if perIndex {
 		next, wait = l.dueIndexes(next)
@@ -45,27 +45,26 @@ func (l *look) manage() plan {
 	return plan{create: l.newIndexedPods(next), again: wait}
 }
 
-// wanted is how many Pods should be active.
-func (l *look) wanted() int {
+// wantedActive returns how many Pods should be active.
+func (l *jobState) wantedActive() int {
 	parallelism := int(*l.job.Spec.Parallelism)
 	switch {
 	case l.job.Spec.Completions != nil:
 		return max(0, min(l.completions()-int(l.succeeded), parallelism))
-	case l.succeeded > 0: // a work queue that is empty: who still runs may finish
+	case l.succeeded > 0: // a work queue that is empty: running Pods may finish
 		return len(l.active)
 	}
 	return parallelism
 }
 
-// surplus chooses active Pods to remove: n at least, and in a Job with indexes those with the index of another, or
-// none.
-func (l *look) surplus(n int) []*corev1.Pod {
+// surplus returns active Pods to delete: at least n and, in an indexed Job, all with an invalid or duplicate index.
+func (l *jobState) surplus(n int) []*corev1.Pod {
 	left := slices.Clone(l.active)
 	slices.SortStableFunc(left, workload.CompareActive)
 	var out []*corev1.Pod
-	if indexed(l.job) {
+	if isIndexed(l.job) {
 		seen := map[int]bool{}
-		for _, p := range slices.Backward(left) { // the best of an index stays
+		for _, p := range slices.Backward(left) { // the last one of an index is kept
 			if i := indexOf(p); !l.indexValid(p) || seen[i] {
 				out = append(out, p)
 			} else {
@@ -80,21 +79,21 @@ func (l *look) surplus(n int) []*corev1.Pod {
 	return out
 }
 
-// open are the indexes that need no Pod.
-func (l *look) open() indexes {
-	busy := l.active
-	if waitsForEnd(l.job) {
-		busy = slices.Concat(busy, keep(l.pods, workload.Terminating))
+// indexesWithoutNeed returns the indexes that need no Pod.
+func (l *jobState) indexesWithoutNeed() indexes {
+	occupied := l.active
+	if replacesAfterEnd(l.job) {
+		occupied = slices.Concat(occupied, filter(l.pods, workload.IsTerminating))
 	}
-	return merge(l.done, l.lost, indexesOf(busy))
+	return merge(l.succeededIndexes, l.failedIndexes, indexesOf(occupied))
 }
 
-// dueIndexes are those whose back-off is over; if there is none, how long it takes until one is.
-func (l *look) dueIndexes(all []int) (due []int, wait time.Duration) {
+// dueIndexes returns the indexes whose back-off is over, and the time until the next one is.
+func (l *jobState) dueIndexes(all []int) (due []int, wait time.Duration) {
 	for _, i := range all {
 		left := time.Duration(0)
-		if last := l.kept[i]; last != nil {
-			left = backoff{int(allFailures(last)) + 1, finishedAt(last)}.remaining(l.now)
+		if last := l.keptForReplacement[i]; last != nil {
+			left = backoff{int(totalFailures(last)) + 1, finishedAt(last)}.remaining(l.now)
 		}
 		if left == 0 {
 			due = append(due, i)
@@ -105,7 +104,7 @@ func (l *look) dueIndexes(all []int) (due []int, wait time.Duration) {
 	return due, wait
 }
 
-// allFailures counts the earlier failures of a Pod's index, those that were ignored too.
-func allFailures(p *corev1.Pod) int32 {
-	return failures(p, batchv1.JobIndexFailureCountAnnotation) + failures(p, batchv1.JobIndexIgnoredFailureCountAnnotation)
+// totalFailures returns the number of earlier failures of a Pod's index, including ignored ones.
+func totalFailures(p *corev1.Pod) int32 {
+	return failureCount(p, batchv1.JobIndexFailureCountAnnotation) + failureCount(p, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }

@@ -11,15 +11,15 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// tracked finds Pods with the finalizer by the key of the Job that controls them; the key has no name for those that nobody
-// controls.
-func tracked() client.Index {
-	return client.Index{Name: "tracked", Of: func(o kind.Object) []string {
+// byTrackingJob indexes Pods with the tracking finalizer by the key of the Job that controls them; the key of Pods without a
+// controller has no name.
+func byTrackingJob() client.Index {
+	return client.Index{Name: "tracked", Values: func(o kind.Object) []string {
 		p, ok := o.(*corev1.Pod)
 		if !ok || !hasFinalizer(p) {
 			return nil
@@ -29,25 +29,25 @@ func tracked() client.Index {
 			return []string{p.Namespace + "/"}
 		}
 		if ref.Kind != jobKind.Kind || ref.APIVersion != batchv1.SchemeGroupVersion.String() {
-			return nil // somebody else's, who may have his reasons
+			return nil // another controller manages the finalizer
 		}
 		return []string{p.Namespace + "/" + ref.Name}
 	}}
 }
 
-// sweep takes the finalizer from the Pods of a key that no Job will count: nobody owns them, or the Job is gone or
-// finished. j is nil if the view has no such Job.
-func sweep(ctx context.Context, c *control.Cluster, k control.Key, j *batchv1.Job) error {
+// removeOrphanFinalizers removes the finalizer from the Pods of a key that no Job will count: they have no owner, or
+// the Job was deleted or has finished. j is nil if the view has no such Job.
+func removeOrphanFinalizers(ctx context.Context, c *control.Cluster, k control.Key, j *batchv1.Job) error {
 	var stray []*corev1.Pod
 	counted := map[types.UID]bool{} // by the UIDs of owners
-	for p := range control.By[*corev1.Pod](c, gr.Pods, tracked(), k.Namespace+"/"+k.Name) {
+	for p := range control.By[*corev1.Pod](c, gr.Pods, byTrackingJob(), k.Namespace+"/"+k.Name) {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
 			if _, known := counted[ref.UID]; !known {
 				owner, err := jobOf(ctx, c, p.Namespace, ref, j)
 				if err != nil {
 					return err
 				}
-				counted[ref.UID] = owner != nil && counts(owner)
+				counted[ref.UID] = owner != nil && countsPods(owner)
 			}
 			if counted[ref.UID] {
 				continue
@@ -55,16 +55,15 @@ func sweep(ctx context.Context, c *control.Cluster, k control.Key, j *batchv1.Jo
 		}
 		stray = append(stray, p)
 	}
-	_, err := workload.Together(len(stray), func(i int) error {
-		// With the version of the view: a Job that has adopted the Pod meanwhile counts on the finalizer.
-		_, err := c.Update(ctx, gr.Pods, untracked(stray[i]), "")
-		return control.Gone(err)
+	_, err := workload.Parallel(len(stray), func(i int) error {
+		// The write has the resourceVersion of the view, and conflicts if a Job has adopted the Pod meanwhile.
+		_, err := c.Update(ctx, gr.Pods, withoutFinalizer(stray[i]), "")
+		return control.IgnoreNotFound(err)
 	})
 	return err
 }
 
-// jobOf is the Job of a reference, or nil if that is gone. A view that is behind may not have it yet, so the server is asked
-// before a Pod is given up.
+// jobOf returns the Job of a reference, or nil if it does not exist. It asks the server, because the view may lag behind.
 func jobOf(ctx context.Context, c *control.Cluster, namespace string, ref *metav1.OwnerReference, seen *batchv1.Job) (*batchv1.Job, error) {
 	if seen != nil && seen.UID == ref.UID {
 		return seen, nil
@@ -79,7 +78,7 @@ func jobOf(ctx context.Context, c *control.Cluster, namespace string, ref *metav
 	return nil, err
 }
 
-// counts says that somebody still counts the Pods of a Job.
-func counts(j *batchv1.Job) bool {
-	return !finished(j) || managedElsewhere(j)
+// countsPods reports whether the Pods of a Job are still counted.
+func countsPods(j *batchv1.Job) bool {
+	return !isFinished(j) || isManagedByOther(j)
 }

@@ -8,17 +8,17 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
 const (
 	indexVariable = "JOB_COMPLETION_INDEX"
-	// maxPrefix leaves room for what the server adds to make a name unique.
+	// maxPrefix leaves room for the suffix that the server adds to generate a name.
 	maxPrefix = 58
 )
 
-// newPod makes a Pod of the template, tracked from its birth.
-func (l *look) newPod() *corev1.Pod {
+// newPod returns a Pod of the template with the tracking finalizer.
+func (l *jobState) newPod() *corev1.Pod {
 	p := workload.Pod(&l.job.Spec.Template, l.job, jobKind)
 	if !hasFinalizer(p) {
 		p.Finalizers = append(p.Finalizers, batchv1.JobTrackingFinalizer)
@@ -26,7 +26,7 @@ func (l *look) newPod() *corev1.Pod {
 	return p
 }
 
-func (l *look) newPods(n int) []*corev1.Pod {
+func (l *jobState) newPods(n int) []*corev1.Pod {
 	out := make([]*corev1.Pod, n)
 	for i := range out {
 		out[i] = l.newPod()
@@ -34,30 +34,30 @@ func (l *look) newPods(n int) []*corev1.Pod {
 	return out
 }
 
-// newIndexedPods makes a Pod for each index, which it learns from its name, host name, label, annotation and environment.
-func (l *look) newIndexedPods(all []int) []*corev1.Pod {
+// newIndexedPods returns a Pod for each index, with the index in its name, host name, label, annotation and environment.
+func (l *jobState) newIndexedPods(all []int) []*corev1.Pod {
 	var out []*corev1.Pod
 	for _, i := range all {
 		p, text := l.newPod(), strconv.Itoa(i)
 		p.GenerateName = indexedPrefix(l.job.Name, "-"+text+"-")
 		p.Spec.Hostname = fmt.Sprintf("%s-%d", l.job.Name, i)
-		put(&p.Labels, batchv1.JobCompletionIndexAnnotation, text)
-		put(&p.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+		setKey(&p.Labels, batchv1.JobCompletionIndexAnnotation, text)
+		setKey(&p.Annotations, batchv1.JobCompletionIndexAnnotation, text)
 		for c := range p.Spec.InitContainers {
-			tellIndex(&p.Spec.InitContainers[c])
+			setIndexVariable(&p.Spec.InitContainers[c])
 		}
 		for c := range p.Spec.Containers {
-			tellIndex(&p.Spec.Containers[c])
+			setIndexVariable(&p.Spec.Containers[c])
 		}
 		if l.job.Spec.BackoffLimitPerIndex != nil {
-			l.carryFailures(p, l.kept[i])
+			l.setFailureCounts(p, l.keptForReplacement[i])
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-func put(to *map[string]string, key, value string) {
+func setKey(to *map[string]string, key, value string) {
 	if *to == nil {
 		*to = map[string]string{}
 	}
@@ -71,7 +71,8 @@ func indexedPrefix(job, suffix string) string {
 	return job + suffix
 }
 
-func tellIndex(c *corev1.Container) {
+// setIndexVariable adds the environment variable with the completion index to a container.
+func setIndexVariable(c *corev1.Container) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == indexVariable }) {
 		return
 	}
@@ -80,26 +81,26 @@ func tellIndex(c *corev1.Container) {
 	}})
 }
 
-// carryFailures writes into a new Pod how often its index has failed, the Pod that it replaces included.
-func (l *look) carryFailures(p, replaces *corev1.Pod) {
+// setFailureCounts sets the annotations of a new Pod with the number of failures of its index, including the Pod it replaces.
+func (l *jobState) setFailureCounts(p, replaces *corev1.Pod) {
 	var counted, ignored int32
 	if replaces != nil {
-		counted = failures(replaces, batchv1.JobIndexFailureCountAnnotation)
-		ignored = failures(replaces, batchv1.JobIndexIgnoredFailureCountAnnotation)
-		if judge(l.job.Spec.PodFailurePolicy, replaces).counts() {
+		counted = failureCount(replaces, batchv1.JobIndexFailureCountAnnotation)
+		ignored = failureCount(replaces, batchv1.JobIndexIgnoredFailureCountAnnotation)
+		if applyFailurePolicy(l.job.Spec.PodFailurePolicy, replaces).counts() {
 			counted++
 		} else {
 			ignored++
 		}
 	}
-	put(&p.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
+	setKey(&p.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
 	if ignored > 0 {
-		put(&p.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+		setKey(&p.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
 	}
 }
 
-// failures reads a count from an annotation; what is no count is 0.
-func failures(p *corev1.Pod, annotation string) int32 {
+// failureCount parses a failure count in an annotation; an invalid one is 0.
+func failureCount(p *corev1.Pod, annotation string) int32 {
 	n, err := strconv.ParseInt(p.Annotations[annotation], 10, 32)
 	if err != nil || n < 0 {
 		return 0

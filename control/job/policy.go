@@ -8,35 +8,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// verdict is what the failure policy says about a failed Pod.
-type verdict struct {
-	// action is that of the first rule that matches; empty when none does, and then the failure counts.
+// policyResult is the result of the Pod failure policy for a failed Pod.
+type policyResult struct {
+	// action is the action of the first rule that matches; empty when none does, and then the failure counts.
 	action batchv1.PodFailurePolicyAction
-	// message says why the Job fails; only with FailJob.
+	// message is the reason why the Job fails; only set for FailJob.
 	message string
 }
 
-func (v verdict) counts() bool { return v.action != batchv1.PodFailurePolicyActionIgnore }
+func (v policyResult) counts() bool { return v.action != batchv1.PodFailurePolicyActionIgnore }
 
-// judge puts a failed Pod to the rules of a failure policy.
-func judge(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) verdict {
+// applyFailurePolicy applies the rules of a Pod failure policy to a failed Pod.
+func applyFailurePolicy(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) policyResult {
 	if policy == nil {
-		return verdict{}
+		return policyResult{}
 	}
 	for i := range policy.Rules {
 		rule := &policy.Rules[i]
-		why, matches := "", false
+		message, matches := "", false
 		switch {
 		case rule.OnExitCodes != nil:
 			if c := failedContainer(pod, rule.OnExitCodes); c != nil {
 				matches = true
-				why = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
+				message = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
 					c.Name, pod.Namespace, pod.Name, c.State.Terminated.ExitCode, rule.Action, i)
 			}
 		case rule.OnPodConditions != nil:
 			if c := matchingCondition(pod, rule.OnPodConditions); c != nil {
 				matches = true
-				why = fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", pod.Namespace, pod.Name, c.Type, rule.Action, i)
+				message = fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", pod.Namespace, pod.Name, c.Type,
+					rule.Action, i)
 			}
 		}
 		if !matches {
@@ -44,15 +45,15 @@ func judge(policy *batchv1.PodFailurePolicy, pod *corev1.Pod) verdict {
 		}
 		switch rule.Action {
 		case batchv1.PodFailurePolicyActionFailJob:
-			return verdict{rule.Action, why}
+			return policyResult{rule.Action, message}
 		case batchv1.PodFailurePolicyActionIgnore, batchv1.PodFailurePolicyActionFailIndex, batchv1.PodFailurePolicyActionCount:
-			return verdict{action: rule.Action}
+			return policyResult{action: rule.Action}
 		}
 	}
-	return verdict{}
+	return policyResult{}
 }
 
-// failedContainer finds a container that ended with an exit code a rule names. Containers come before init containers.
+// failedContainer returns a container whose exit code matches a rule, or nil. Containers come before init containers.
 func failedContainer(pod *corev1.Pod, want *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range list {
@@ -61,7 +62,8 @@ func failedContainer(pod *corev1.Pod, want *batchv1.PodFailurePolicyOnExitCodesR
 				continue
 			}
 			named := slices.Contains(want.Values, ended.ExitCode)
-			if want.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && named || want.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !named {
+			if want.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && named ||
+				want.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !named {
 				return &list[i]
 			}
 		}
@@ -81,7 +83,7 @@ func matchingCondition(pod *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPod
 	return nil
 }
 
-// successMessage says which rule of a success policy the succeeded indexes satisfy, or is empty.
+// successMessage returns a message with the rule of a success policy that the succeeded indexes satisfy, or "".
 func successMessage(policy *batchv1.SuccessPolicy, completions int, succeeded indexes) string {
 	if policy == nil || len(succeeded) == 0 {
 		return ""

@@ -8,12 +8,11 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/gr"
 )
 
 func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -21,14 +20,14 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	if !found {
 		shared = nil
 	}
-	if err := sweep(ctx, c, k, shared); err != nil {
+	if err := removeOrphanFinalizers(ctx, c, k, shared); err != nil {
 		return 0, err
 	}
 	if !found {
 		r.forget(k)
 		return 0, nil
 	}
-	if finished(shared) || managedElsewhere(shared) {
+	if isFinished(shared) || isManagedByOther(shared) {
 		r.forget(k)
 		return 0, nil
 	}
@@ -40,10 +39,11 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	if err != nil {
 		return 0, err
 	}
-	l, p := decide(shared.DeepCopy(), pods, r.recall(k, shared.UID), time.Now())
+	l, p := decide(shared.DeepCopy(), pods, r.backoffOf(k, shared.UID), time.Now())
 	if len(p.create)+len(p.remove) > 0 {
-		if err := still(ctx, c, shared); err != nil {
-			return 0, control.Gone(err)
+		// A Job that has finished must not start more Pods, and Pods of one that was scaled up must not be deleted.
+		if err := workload.CheckUnchanged(ctx, c, gr.Jobs, shared); err != nil {
+			return 0, control.IgnoreNotFound(err)
 		}
 	}
 	was := shared
@@ -53,24 +53,24 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 		}
 		l.job = was.DeepCopy()
 	}
-	created, removed, failure := act(ctx, c, shared, p)
-	release := l.note(created, removed)
+	created, removed, podErr := apply(ctx, c, shared, p)
+	release := l.updateStatus(created, removed)
 	stored, err := store(ctx, c, was, l.job)
 	if err != nil {
-		return 0, errors.Join(failure, err)
+		return 0, errors.Join(podErr, err)
 	}
-	r.remember(k, shared.UID, l.backoff)
-	tell(c, stored, l.fresh)
-	released, stuck := free(ctx, c, release)
+	r.setBackoff(k, shared.UID, l.backoff)
+	recordEvents(c, stored, l.events)
+	released, finalizerErr := removeFinalizers(ctx, c, release)
 	next := stored.DeepCopy()
-	news := l.count(next, released, stuck == nil)
+	events := l.finish(next, released, finalizerErr == nil)
 	if next, err = store(ctx, c, stored, next); err == nil {
-		tell(c, next, news)
+		recordEvents(c, next, events)
 	}
-	return p.again, errors.Join(failure, stuck, err)
+	return p.again, errors.Join(podErr, finalizerErr, err)
 }
 
-// claim adopts and releases, and returns the Pods of a Job.
+// claim adopts and releases Pods, and returns those of a Job.
 func claim(ctx context.Context, c *control.Cluster, j *batchv1.Job) ([]*corev1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
 	if err != nil {
@@ -82,17 +82,7 @@ func claim(ctx context.Context, c *control.Cluster, j *batchv1.Job) ([]*corev1.P
 	return claimant.Claim(ctx, c, workload.Candidates[*corev1.Pod](c, gr.Pods, j))
 }
 
-// still makes sure that the Job is as the view has it. What Pods do cannot be made undone: a Job that has finished without the view showing
-// it must not start more, and one that wants more by now must not lose any.
-func still(ctx context.Context, c *control.Cluster, j *batchv1.Job) error {
-	now, err := c.Get(ctx, gr.Jobs, j.Namespace, j.Name, "")
-	if err == nil && now.GetResourceVersion() != j.ResourceVersion {
-		err = apierrors.NewConflict(gr.Jobs, j.Name, errors.New("the view is behind"))
-	}
-	return err
-}
-
-// store writes a status if it differs, and returns the Job as it is then.
+// store writes the status if it has changed, and returns the stored Job.
 func store(ctx context.Context, c *control.Cluster, was, want *batchv1.Job) (*batchv1.Job, error) {
 	if apiequality.Semantic.DeepEqual(was.Status, want.Status) {
 		return was, nil
@@ -104,8 +94,8 @@ func store(ctx context.Context, c *control.Cluster, was, want *batchv1.Job) (*ba
 	return now.(*batchv1.Job), nil
 }
 
-func tell(c *control.Cluster, j *batchv1.Job, news []event) {
-	for _, e := range news {
+func recordEvents(c *control.Cluster, j *batchv1.Job, events []event) {
+	for _, e := range events {
 		c.Event(j, e.kind, e.reason, "%s", e.message)
 	}
 }

@@ -9,17 +9,17 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/localpath"
+	"proa.dev/kinds/lib/localvolume"
 )
 
-// The annotations with which claims ask for a volume.
+// The annotations by which the binder and the scheduler ask for a volume of a claim.
 const (
 	selectedNode    = "volume.kubernetes.io/selected-node"
 	provisioner     = "volume.kubernetes.io/storage-provisioner"
 	provisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 )
 
-// classOf is the name of a claim's class; an old annotation goes before the field.
+// classOf returns the name of a claim's class; the deprecated annotation takes precedence over the field.
 func classOf(c *corev1.PersistentVolumeClaim) string {
 	if class, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class
@@ -30,18 +30,19 @@ func classOf(c *corev1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// plan is what to do about a claim.
+// plan is what to do with a claim.
 type plan struct {
 	volume  *corev1.PersistentVolume
 	problem string
-	// elsewhere says that the scheduler has to find another node.
-	elsewhere bool
+	// reschedule is true if the scheduler has to choose another node.
+	reschedule bool
 }
 
-// decide says which volume a claim gets. The node is the one that the scheduler has chosen; nil if there is none.
+// decide returns the volume that a claim gets. node is the one that the scheduler has chosen; nil if it does not exist.
 func decide(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node) plan {
 	asked := cmp.Or(claim.Annotations[provisioner], claim.Annotations[provisionerBeta])
-	if claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || asked != localpath.Provisioner || class == nil || class.Provisioner != localpath.Provisioner {
+	if claim.Spec.VolumeName != "" || claim.DeletionTimestamp != nil || asked != localvolume.Provisioner || class == nil ||
+		class.Provisioner != localvolume.Provisioner {
 		return plan{}
 	}
 	waits := class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
@@ -58,9 +59,9 @@ func decide(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, 
 	case chosen == "":
 		return plan{}
 	case node == nil:
-		return plan{problem: fmt.Sprintf("node %q is gone", chosen), elsewhere: true}
-	case node.Annotations[localpath.Folder] == "":
-		return plan{problem: fmt.Sprintf("node %q keeps no volumes; its agent must be one of proa", chosen), elsewhere: true}
+		return plan{problem: fmt.Sprintf("node %q is gone", chosen), reschedule: true}
+	case node.Annotations[localvolume.FolderAnnotation] == "":
+		return plan{problem: fmt.Sprintf("node %q keeps no volumes; its agent must be one of proa", chosen), reschedule: true}
 	}
 	return plan{volume: volumeFor(claim, class, node)}
 }
@@ -73,68 +74,73 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClas
 		policy = *class.ReclaimPolicy
 	}
 	v := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{localpath.ProvisionedBy: localpath.Provisioner, localpath.Node: node.Name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{localvolume.ProvisionedByAnnotation: localvolume.Provisioner,
+				localvolume.NodeAnnotation: node.Name}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: localpath.PathOf(node, name)}},
-			AccessModes:                   claim.Spec.AccessModes,
-			ClaimRef:                      &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: claim.Spec.Resources.Requests[corev1.ResourceStorage]},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: localvolume.PathOf(node,
+				name)}},
+			AccessModes: claim.Spec.AccessModes,
+			ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim",
+				Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 			PersistentVolumeReclaimPolicy: policy,
 			StorageClassName:              class.Name,
 			MountOptions:                  class.MountOptions,
 			VolumeMode:                    new(corev1.PersistentVolumeFilesystem),
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{host}}},
 			}}}},
 		},
 	}
 	if policy == corev1.PersistentVolumeReclaimDelete {
-		v.Finalizers = []string{localpath.Finalizer}
+		v.Finalizers = []string{localvolume.Finalizer}
 	}
 	return v
 }
 
-// removal is the next step on the way of a volume out of the cluster.
+// removal is the next step in the deletion of a volume.
 type removal int
 
 const (
-	stay    removal = iota
-	ask             // the node is asked to remove the folder
-	drop            // the object is deleted
-	release         // the deletion is let go on
+	keep            removal = iota
+	requestRemoval          // ask the node to remove the folder
+	deleteObject            // delete the object
+	removeFinalizer         // remove the finalizer
 )
 
-// decideRemoval says what to do about a volume. The order is: the node removes the folder, the object is deleted, we let it
-// go. A folder whose node is gone is gone with it, and one whose volume is to be retained is not touched.
+// decideRemoval returns the next step in the deletion of a volume: the node removes the folder, the object is deleted, the
+// finalizer is removed. A folder whose node was deleted needs no removal, and one whose volume is retained is kept.
 func decideRemoval(v *corev1.PersistentVolume, node *corev1.Node) removal {
-	if v.Annotations[localpath.ProvisionedBy] != localpath.Provisioner {
-		return stay
+	if v.Annotations[localvolume.ProvisionedByAnnotation] != localvolume.Provisioner {
+		return keep
 	}
-	ours, deleted := slices.Contains(v.Finalizers, localpath.Finalizer), v.DeletionTimestamp != nil
+	finalized, deleted := slices.Contains(v.Finalizers, localvolume.Finalizer), v.DeletionTimestamp != nil
 	if v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-		if deleted && ours {
-			return release
+		if deleted && finalized {
+			return removeFinalizer
 		}
-		return stay
+		return keep
 	}
-	if v.Status.Phase != corev1.VolumeReleased || deleted && !ours {
-		return stay
+	if v.Status.Phase != corev1.VolumeReleased || deleted && !finalized {
+		return keep
 	}
-	if node != nil && ours {
-		switch localpath.WorkOf(node)[v.Name] {
-		case localpath.Removed:
-		case localpath.Remove:
-			return stay
+	if node != nil && finalized {
+		switch localvolume.WorkOf(node)[v.Name] {
+		case localvolume.Removed:
+		case localvolume.Remove:
+			return keep
 		default:
-			return ask
+			return requestRemoval
 		}
 	}
 	if !deleted {
-		return drop
+		return deleteObject
 	}
-	return release
+	return removeFinalizer
 }
 
-func without(list []string, one string) []string {
+func withoutElement(list []string, one string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == one })
 }

@@ -7,7 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/localpath"
+	"proa.dev/kinds/lib/localvolume"
 )
 
 func TestDecide(t *testing.T) {
@@ -18,7 +18,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"all is well": {func(*corev1.PersistentVolumeClaim, *storagev1.StorageClass, *corev1.Node) {}, "/data/pvc-u1", false},
 		"an old word": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
-			c.Annotations = map[string]string{provisionerBeta: localpath.Provisioner, selectedNode: "a"}
+			c.Annotations = map[string]string{provisionerBeta: localvolume.Provisioner, selectedNode: "a"}
 		}, "/data/pvc-u1", false},
 		"bound": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			c.Spec.VolumeName = "v"
@@ -26,11 +26,13 @@ func TestDecide(t *testing.T) {
 		"not asked yet": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			delete(c.Annotations, provisioner)
 		}, "", false},
-		"somebody else's": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) { s.Provisioner = "x" }, "", false},
+		"somebody else's": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) { s.Provisioner = "x" }, "",
+			false},
 		"no node yet": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			delete(c.Annotations, selectedNode)
 		}, "", false},
-		"a plain node": {func(_ *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, n *corev1.Node) { n.Annotations = nil }, `node "a" keeps no volumes; its agent must be one of proa`, true},
+		"a plain node": {func(_ *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, n *corev1.Node) { n.Annotations = nil },
+			`node "a" keeps no volumes; its agent must be one of proa`, true},
 		"immediate": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) {
 			s.VolumeBindingMode = nil
 		}, "the class must have volumeBindingMode WaitForFirstConsumer, so that the node of the volume is known", false},
@@ -48,21 +50,25 @@ func TestDecide(t *testing.T) {
 		}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u1", Annotations: map[string]string{provisioner: localpath.Provisioner, selectedNode: "a"}}}
-			class := localpath.Class()
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{localpath.Folder: "/data"}}}
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u1",
+				Annotations: map[string]string{provisioner: localvolume.Provisioner, selectedNode: "a"}}}
+			class := localvolume.StorageClass()
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a",
+				Annotations: map[string]string{localvolume.FolderAnnotation: "/data"}}}
 			c.change(claim, class, node)
 			p := decide(claim, class, node)
 			got := p.problem
 			if p.volume != nil {
 				got = p.volume.Spec.Local.Path
 			}
-			if got != c.want || p.elsewhere != c.elsewhere {
-				t.Errorf("got %q, elsewhere %v; want %q", got, p.elsewhere, c.want)
+			if got != c.want || p.reschedule != c.elsewhere {
+				t.Errorf("got %q, elsewhere %v; want %q", got, p.reschedule, c.want)
 			}
 		})
 	}
-	if p := decide(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{provisioner: localpath.Provisioner, selectedNode: "a"}}}, localpath.Class(), nil); !p.elsewhere {
-		t.Error("a claim stays with a node that is gone")
+	if p := decide(
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{provisioner: localvolume.Provisioner,
+			selectedNode: "a"}}}, localvolume.StorageClass(), nil); !p.reschedule {
+		t.Error("a claim keeps a node that does not exist")
 	}
 }

@@ -1,5 +1,5 @@
-// Package namespace empties namespaces that are being deleted, pods first, and lets them go when nothing is left. It acts on
-// what happens to the objects in them; nothing is asked again and again.
+// Package namespace deletes the objects in namespaces that are being deleted, Pods first, and removes the finalizer of a
+// namespace when nothing is left. It is woken by the changes of objects, and does not poll.
 package namespace
 
 import (
@@ -14,25 +14,26 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Config is what the loop must know of the server.
+// Config lists the resources of the server.
 type Config struct {
-	// Resources are those that live in namespaces and can be deleted. They are followed all the time.
+	// Resources are the built-in namespaced resources that can be deleted. The controller always has views of them.
 	Resources []schema.GroupResource
-	// Custom lists those that come and go. A view of them is opened when a namespace is deleted, and asked again while objects remain.
+	// Custom returns the namespaced custom resources. A view of one is opened when a namespace is deleted, and read
+	// repeatedly while objects remain.
 	Custom func() []schema.GroupResource
 	Open   func(context.Context, schema.GroupResource) (client.View, error)
-	// Undiscovered, if there, lists the group versions of which nobody says what they have: their API servers do not answer. There may be
-	// objects of theirs in a namespace, so it stays.
+	// Undiscovered, if not nil, returns the group versions whose API servers do not answer. A namespace is kept, because it may
+	// contain objects of their resources.
 	Undiscovered func() []schema.GroupVersion
 }
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller(config Config) control.Controller {
-	e := &emptier{Config: config, seen: map[string]seen{}}
+	e := &emptier{Config: config, progress: map[string]progress{}}
 	ctl := control.Controller{
 		Name: "namespace-controller", For: gr.Namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 10,
 		When: func(_, now kind.Object) bool { return now == nil || now.GetDeletionTimestamp() != nil },
@@ -42,18 +43,18 @@ func Controller(config Config) control.Controller {
 		Reconcile: e.reconcile,
 	}
 	for _, on := range config.Resources {
-		ctl.Triggers = append(ctl.Triggers, control.Trigger{On: on, When: matters, Keys: terminating})
+		ctl.Triggers = append(ctl.Triggers, control.Trigger{On: on, When: isRelevantChange, Keys: terminatingNamespace})
 	}
 	return ctl
 }
 
-// matters leaves out changes that neither empty nor fill a namespace, nor change what it waits for.
-func matters(old, now kind.Object) bool {
+// isRelevantChange accepts the creation and deletion of objects, and changes of the finalizers of objects that are being deleted.
+func isRelevantChange(old, now kind.Object) bool {
 	return old == nil || now == nil || (now.GetDeletionTimestamp() != nil && !slices.Equal(old.GetFinalizers(), now.GetFinalizers()))
 }
 
-// terminating is the namespace of an object, if it is being deleted.
-func terminating(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// terminatingNamespace yields the namespace of an object, if it is being deleted.
+func terminatingNamespace(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		if ns, found := c.View(gr.Namespaces).Get("", o.GetNamespace()); found && ns.GetDeletionTimestamp() != nil {
 			yield(control.KeyOf(ns))
@@ -61,64 +62,64 @@ func terminating(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// emptier is the loop's work.
+// emptier is the state of the controller.
 type emptier struct {
 	Config
 
-	mu   sync.Mutex // guards seen
-	seen map[string]seen
+	mu       sync.Mutex // guards progress
+	progress map[string]progress
 }
 
-// seen is what is remembered of a namespace while it empties, only to do less.
-type seen struct {
-	wrote  time.Time // when its numbers were last written
-	looked time.Time
-	left   int // how many objects there were then
+// progress is what is remembered of a namespace while it is being emptied, to limit the work.
+type progress struct {
+	wrote      time.Time // when its conditions were last written
+	reconciled time.Time // when it was last reconciled
+	left       int       // how many objects there were then
 }
 
 const (
-	// pace is how often the numbers in the conditions of a namespace are brought up to date while it empties.
-	pace = time.Second
-	// each object that is left makes the next look wait for so long: a look costs what is left, and each end of an object is
-	// a reason for one.
+	// writeInterval is the interval at which the numbers in the conditions of a namespace are written.
+	writeInterval = time.Second
+	// perObject delays the next reconcile for each remaining object: every deletion of an object wakes the key, and a reconcile
+	// counts all remaining ones.
 	perObject = 20 * time.Microsecond
 )
 
-// early says how long to wait before the numbers of a namespace are written again.
-func (e *emptier) early(name string, now time.Time) time.Duration {
+// untilNextWrite returns the time until the conditions of a namespace may be written again.
+func (e *emptier) untilNextWrite(name string, now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return remaining(e.seen[name].wrote, pace, now)
+	return timeLeft(e.progress[name].wrote, writeInterval, now)
 }
 
-// busy says how long to wait before a namespace is looked at again.
-func (e *emptier) busy(name string, now time.Time) time.Duration {
+// untilNextReconcile returns the time until a namespace may be reconciled again.
+func (e *emptier) untilNextReconcile(name string, now time.Time) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.seen[name]
-	return remaining(s.looked, min(time.Duration(s.left)*perObject, pace), now)
+	s := e.progress[name]
+	return timeLeft(s.reconciled, min(time.Duration(s.left)*perObject, writeInterval), now)
 }
 
-// remaining is what is left of a time that began. A clock that was set back ends it.
-func remaining(began time.Time, d time.Duration, now time.Time) time.Duration {
+// timeLeft returns what is left of a duration that began at a time; 0 if the clock was set back since.
+func timeLeft(began time.Time, d time.Duration, now time.Time) time.Duration {
 	if began.After(now) {
 		return 0
 	}
 	return max(0, began.Add(d).Sub(now))
 }
 
-func (e *emptier) remember(name string, change func(*seen)) {
+func (e *emptier) remember(name string, change func(*progress)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := e.seen[name]
+	s := e.progress[name]
 	change(&s)
-	e.seen[name] = s
+	e.progress[name] = s
 }
 
 func (e *emptier) forget(name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.seen, name)
+	delete(e.progress, name)
 }
 
 func (e *emptier) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -130,7 +131,7 @@ func (e *emptier) reconcile(ctx context.Context, c *control.Cluster, k control.K
 	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return 0, nil
 	}
-	if wait := e.busy(k.Name, time.Now()); wait > 0 {
+	if wait := e.untilNextReconcile(k.Name, time.Now()); wait > 0 {
 		return wait, nil
 	}
 	return e.empty(ctx, c, ns.DeepCopy())

@@ -13,12 +13,13 @@ import (
 
 func TestConditionsSayWhatIsLeft(t *testing.T) {
 	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	remains := []left{
+	remains := []leftover{
 		{resource: schema.GroupResource{Resource: "pods"}, objects: 2, finalizers: map[string]int{"a/b": 1}},
-		{resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, objects: 1, finalizers: map[string]int{"a/b": 1, "c/d": 1}},
+		{resource: schema.GroupResource{Group: "apps", Resource: "deployments"}, objects: 1,
+			finalizers: map[string]int{"a/b": 1, "c/d": 1}},
 	}
 	got := map[corev1.NamespaceConditionType]string{}
-	conditions := describe(result{remains: remains, failures: []error{errors.New("boom")}}, nil, now)
+	conditions := describeConditions(result{remains: remains, failures: []error{errors.New("boom")}}, nil, now)
 	for _, c := range conditions {
 		got[c.Type] = string(c.Status) + " " + c.Reason + ": " + c.Message
 	}
@@ -34,13 +35,13 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 		}
 	}
 	later := metav1.NewTime(now.Add(time.Hour))
-	again := describe(result{remains: remains, failures: []error{errors.New("boom")}}, conditions, later)
-	if changed(again, conditions) || again[0].LastTransitionTime != now {
-		t.Error("the same state is not a change, and keeps its time")
+	again := describeConditions(result{remains: remains, failures: []error{errors.New("boom")}}, conditions, later)
+	if haveChanged(again, conditions) || again[0].LastTransitionTime != now {
+		t.Error("the same state is a change, or has another transition time")
 	}
-	empty := describe(result{}, conditions, later)
-	if !changed(empty, conditions) {
-		t.Error("an emptied namespace is a change")
+	empty := describeConditions(result{}, conditions, later)
+	if !haveChanged(empty, conditions) {
+		t.Error("an emptied namespace is no change")
 	}
 	for _, c := range empty {
 		if c.Status != corev1.ConditionFalse || (strings.HasPrefix(string(c.Type), "NamespaceContent") && c.LastTransitionTime != later) {
@@ -50,55 +51,55 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 }
 
 func TestNumbersAreNoNews(t *testing.T) {
-	pods := func(n, held int) []left {
-		return []left{{resource: schema.GroupResource{Resource: "pods"}, objects: n, finalizers: map[string]int{"a/b": held}}}
+	pods := func(n, held int) []leftover {
+		return []leftover{{resource: schema.GroupResource{Resource: "pods"}, objects: n, finalizers: map[string]int{"a/b": held}}}
 	}
 	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	before := describe(result{remains: pods(10, 3)}, nil, now)
+	before := describeConditions(result{remains: pods(10, 3)}, nil, now)
 	for _, c := range []struct {
 		what string
-		now  []left
+		now  []leftover
 		want bool
 	}{
 		{"fewer", pods(9, 3), true},
 		{"far fewer", pods(1, 1), true},
-		{"another resource", append(pods(10, 3), left{resource: schema.GroupResource{Resource: "secrets"}, objects: 1}), false},
+		{"another resource", append(pods(10, 3), leftover{resource: schema.GroupResource{Resource: "secrets"}, objects: 1}), false},
 		{"none", nil, false},
 	} {
-		if got := onlyNumbers(describe(result{remains: c.now}, before, now), before); got != c.want {
+		if got := differOnlyInNumbers(describeConditions(result{remains: c.now}, before, now), before); got != c.want {
 			t.Errorf("%s: only numbers: %v", c.what, got)
 		}
 	}
 }
 
 func TestBigNamespacesAreLookedAtLessOften(t *testing.T) {
-	e := &emptier{seen: map[string]seen{}}
+	e := &emptier{progress: map[string]progress{}}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	if d := e.busy("new", now); d != 0 {
+	if d := e.untilNextReconcile("new", now); d != 0 {
 		t.Errorf("a new one waits %v", d)
 	}
 	for left, want := range map[int]time.Duration{0: 0, 50: time.Millisecond, 10_000: 200 * time.Millisecond, 1_000_000: time.Second} {
-		e.remember("ns", func(s *seen) { s.looked, s.left = now, left })
-		if d := e.busy("ns", now); d != want {
+		e.remember("ns", func(s *progress) { s.reconciled, s.left = now, left })
+		if d := e.untilNextReconcile("ns", now); d != want {
 			t.Errorf("with %d left: %v, want %v", left, d, want)
 		}
-		if d := e.busy("ns", now.Add(want)); d != 0 {
+		if d := e.untilNextReconcile("ns", now.Add(want)); d != 0 {
 			t.Errorf("with %d left, after %v: %v", left, want, d)
 		}
-		if d := e.busy("ns", now.Add(-time.Hour)); d != 0 {
+		if d := e.untilNextReconcile("ns", now.Add(-time.Hour)); d != 0 {
 			t.Errorf("with %d left, and the clock set back: %v", left, d)
 		}
 	}
 	e.forget("ns")
-	if d := e.busy("ns", now); d != 0 || len(e.seen) != 0 {
-		t.Errorf("forgotten, it waits %v", d)
+	if d := e.untilNextReconcile("ns", now); d != 0 || len(e.progress) != 0 {
+		t.Errorf("after forget it waits %v", d)
 	}
 }
 
-// A server that does not answer is told in the words of clients of discovery.
+// TestUndiscovered checks that an API server that does not answer is reported with the message of discovery clients.
 func TestUndiscovered(t *testing.T) {
 	unknown := []schema.GroupVersion{{Group: "wardle.example.com", Version: "v1"}, {Group: "a.example.com", Version: "v2"}}
-	for _, c := range describe(result{unknown: unknown}, nil, metav1.Now()) {
+	for _, c := range describeConditions(result{unknown: unknown}, nil, metav1.Now()) {
 		if c.Type != corev1.NamespaceDeletionDiscoveryFailure {
 			if c.Status != corev1.ConditionFalse {
 				t.Errorf("%+v", c)

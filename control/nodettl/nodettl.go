@@ -1,5 +1,5 @@
-// Package nodettl annotates Nodes with how long their kubelets may keep a Secret or ConfigMap before they read it again: the
-// longer, the more nodes there are. Nodes learn of a change of the number at their next write, which is minutes away at most.
+// Package nodettl annotates Nodes with how long their kubelets may cache a Secret or ConfigMap: the more nodes there are, the
+// longer. When the number of nodes changes, the annotation of a Node is updated at its next status write, within minutes.
 package nodettl
 
 import (
@@ -11,10 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	return control.Controller{
 		Name: "ttl-controller", For: gr.Nodes, Workers: 5, Writes: []control.Write{{On: gr.Nodes, Do: "update"}},
@@ -37,24 +37,25 @@ func Controller() control.Controller {
 			}
 			next.Annotations[corev1.ObjectTTLAnnotationKey] = strconv.Itoa(wants)
 			_, err = c.Update(ctx, gr.Nodes, next, "")
-			return 0, control.Gone(err)
+			return 0, control.IgnoreNotFound(err)
 		},
 	}
 }
 
-// band is a range of the number of nodes. Bands overlap, so that a node more or less does not change all nodes again and again.
-type band struct{ least, most, seconds int }
+// band is a range of the number of nodes with its time to live. Bands overlap, so that adding and removing one node does not
+// change all Nodes each time.
+type band struct{ min, max, seconds int }
 
 func bands() []band {
 	return []band{{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, many, 300}}
 }
 
-// many is more than anybody counts to here.
+// many is larger than any number of nodes.
 const many = 1 << 30
 
-// count is the number of nodes, as far as it makes a difference.
+// count returns the number of nodes, or a number in the last band if there are more.
 func count(c *control.Cluster) (n int) {
-	last := bands()[len(bands())-2].most
+	last := bands()[len(bands())-2].max
 	for range c.View(gr.Nodes).List("") {
 		if n++; n > last {
 			return n
@@ -63,10 +64,10 @@ func count(c *control.Cluster) (n int) {
 	return n
 }
 
-// decide is how many seconds a node shall have that has some, or -1 for none. What it has stays while the number of nodes allows
-// it; otherwise it moves no further than it must.
+// decide returns the seconds that a node shall have, given those it has, or -1 for none. They are kept while the number of
+// nodes allows it, and otherwise change to the nearest allowed value.
 func decide(has, nodes int) int {
-	fit := slices.DeleteFunc(bands(), func(b band) bool { return nodes < b.least || nodes > b.most })
+	fit := slices.DeleteFunc(bands(), func(b band) bool { return nodes < b.min || nodes > b.max })
 	for _, b := range fit {
 		if b.seconds >= has {
 			return b.seconds

@@ -13,7 +13,7 @@ import (
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pods makes Pods of words: "name phase", and then "evicted", "age=1h", "leaving" or "pushed".
+// pods parses Pods: "name phase", and then "evicted", "age=1h", "leaving" or "pushed".
 func pods(texts ...string) (out []*corev1.Pod) {
 	for _, text := range texts {
 		words := strings.Fields(text)
@@ -47,7 +47,8 @@ func names(pods []*corev1.Pod) string {
 }
 
 func TestSurplus(t *testing.T) {
-	all := pods("b Succeeded age=2h", "a Succeeded age=2h", "young Failed age=1m", "e Failed evicted", "old Failed age=9h", "x Succeeded evicted age=3h")
+	all := pods("b Succeeded age=2h", "a Succeeded age=2h", "young Failed age=1m", "e Failed evicted", "old Failed age=9h",
+		"x Succeeded evicted age=3h")
 	for threshold, want := range map[int]string{0: "", 6: "", 7: "", 5: "e", 4: "e old", 3: "e old x", 2: "e old x a", 1: "e old x a b"} {
 		if got := names(surplus(all, threshold)); got != want {
 			t.Errorf("%d may stay: %q go, want %q", threshold, got, want)
@@ -57,16 +58,16 @@ func TestSurplus(t *testing.T) {
 
 func TestWhoGoes(t *testing.T) {
 	all := pods("run Running", "end Failed", "going Running leaving", "hung Failed pushed", "half Failed leaving", "quick Running pushed")
-	if got := names(leaving(all)); got != "going half quick" {
+	if got := names(terminating(all)); got != "going half quick" {
 		t.Errorf("leaving: %s", got)
 	}
-	if got := names(orphans(all)); got != "run end going half quick" {
+	if got := names(orphanedPods(all)); got != "run end going half quick" {
 		t.Errorf("orphans: %s", got)
 	}
 }
 
-// TestWake: of the Pods without a node only those wake the loop that shall go. A look at all of them for each of many that
-// come, or find a node, would take the square of their number.
+// TestWake checks that of the Pods without a node only those wake the controller that are to be deleted. Listing all of them
+// for each new one would cost the square of their number.
 func TestWake(t *testing.T) {
 	for text, want := range map[string]string{
 		"new Pending": "", "going Pending leaving": "-", "ended Failed": "-",
@@ -80,7 +81,7 @@ func TestWake(t *testing.T) {
 			}
 		}
 		var got []string
-		for k := range wake(nil, p) {
+		for k := range keysOfPod(nil, p) {
 			got = append(got, cmp.Or(k.Name, "-"))
 		}
 		if strings.Join(got, " ") != want {
@@ -103,32 +104,35 @@ func TestOutOfService(t *testing.T) {
 		"says nothing, with the taint": {corev1.Node{Spec: corev1.NodeSpec{Taints: taint}}, true},
 		"not ready, without":           {corev1.Node{Status: ready(corev1.ConditionFalse)}, false},
 	} {
-		if got := outOfService(&c.node); got != c.want {
+		if got := isOutOfService(&c.node); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
 }
 
 func TestFailed(t *testing.T) {
-	if failed(pods("a Succeeded")[0], nodeGone(), epoch) != nil || failed(pods("a Failed")[0], nil, epoch) != nil {
-		t.Error("what has ended is changed")
+	if withFailedPhase(pods("a Succeeded")[0], nodeDeletedCondition(), epoch) != nil ||
+		withFailedPhase(pods("a Failed")[0], nil, epoch) != nil {
+		t.Error("a terminal Pod is changed")
 	}
 	p := pods("a Running")[0]
-	got := failed(p, nil, epoch)
-	if got.Status.Phase != corev1.PodFailed || got.Status.ObservedGeneration != 3 || len(got.Status.Conditions) != 0 || p.Status.Phase != corev1.PodRunning {
+	got := withFailedPhase(p, nil, epoch)
+	if got.Status.Phase != corev1.PodFailed || got.Status.ObservedGeneration != 3 || len(got.Status.Conditions) != 0 ||
+		p.Status.Phase != corev1.PodRunning {
 		t.Errorf("without a reason: %+v", got.Status)
 	}
 	want := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists",
 		ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(epoch),
 	}
-	if got = failed(p, nodeGone(), epoch); !slices.Equal(got.Status.Conditions, []corev1.PodCondition{want}) {
+	if got = withFailedPhase(p, nodeDeletedCondition(), epoch); !slices.Equal(got.Status.Conditions, []corev1.PodCondition{want}) {
 		t.Errorf("with a reason: %+v", got.Status)
 	}
 	earlier := metav1.NewTime(epoch.Add(-time.Hour))
-	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "Other", LastTransitionTime: earlier}}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "Other",
+		LastTransitionTime: earlier}}
 	want.LastTransitionTime = earlier
-	if got = failed(p, nodeGone(), epoch); !slices.Equal(got.Status.Conditions, []corev1.PodCondition{want}) {
+	if got = withFailedPhase(p, nodeDeletedCondition(), epoch); !slices.Equal(got.Status.Conditions, []corev1.PodCondition{want}) {
 		t.Errorf("with another reason before: %+v", got.Status)
 	}
 }

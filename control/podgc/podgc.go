@@ -1,5 +1,5 @@
-// Package podgc removes Pods that nobody else will: those of nodes that are gone, those that are being deleted and wait for a node
-// that does not answer or that they never had, and the oldest of too many that have ended.
+// Package podgc deletes Pods that no kubelet deletes: those of deleted nodes, those that are being deleted on a node that is out
+// of service or without a node, and the oldest terminal Pods above a threshold.
 package podgc
 
 import (
@@ -12,28 +12,28 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Threshold is how many Pods that have ended a cluster keeps unless told otherwise.
+// Threshold is the default number of terminal Pods that a cluster keeps.
 const Threshold = 12500
 
 const (
-	// quarantine is how long a node may be missing before its Pods are given up.
+	// quarantine is how long a node must be missing before its Pods are deleted.
 	quarantine = 40 * time.Second
-	// pause is the least time between two counts of Pods that have ended.
-	pause = 20 * time.Second
+	// countInterval is the shortest interval between two counts of terminal Pods.
+	countInterval = 20 * time.Second
 )
 
-// Controller returns the loop. Its keys are the names of nodes, of such too as are not there any more; the empty name stands for the Pods
-// that have no node, and for counting those that have ended. threshold is how many of these may stay; 0 for all.
+// Controller returns the controller. Its keys are the names of nodes, including deleted ones; the empty name stands for the
+// Pods without a node, and for the count of terminal ones. threshold is how many of these are kept; 0 for all.
 func Controller(threshold int) control.Controller {
 	r := &reconciler{threshold: threshold, missing: map[string]time.Time{}}
 	return control.Controller{
-		Name: "pod-garbage-collector", For: gr.Nodes, When: nodeMatters, Workers: 1,
-		Triggers: []control.Trigger{{On: gr.Pods, Keys: wake, When: podMatters}},
+		Name: "pod-garbage-collector", For: gr.Nodes, When: isRelevantNodeChange, Workers: 1,
+		Triggers: []control.Trigger{{On: gr.Pods, Keys: keysOfPod, When: isRelevantPodChange}},
 		Writes: []control.Write{
 			{On: gr.Nodes, Do: "get"},
 			{On: gr.Pods, Do: "update/status delete"},
@@ -50,29 +50,29 @@ type reconciler struct {
 	counted time.Time
 }
 
-// wake wakes the node of a Pod; the count, for one that has ended; and the look at Pods without a node, for one that shall go. There
-// may be very many of these, and one that only waits for a node changes nothing for them.
-func wake(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// keysOfPod yields the node of a Pod, and the empty key for a terminal Pod or one without a node that is being deleted. Other Pods
+// without a node, of which there may be very many, wake nothing.
+func keysOfPod(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		p, ok := o.(*corev1.Pod)
 		if !ok || p.Spec.NodeName != "" && !yield(control.Key{Name: p.Spec.NodeName}) {
 			return
 		}
-		if workload.Terminal(p) || p.Spec.NodeName == "" && p.DeletionTimestamp != nil {
+		if workload.IsTerminal(p) || p.Spec.NodeName == "" && p.DeletionTimestamp != nil {
 			yield(control.Key{})
 		}
 	}
 }
 
-// nodeMatters leaves out what nodes say every few seconds.
-func nodeMatters(old, now kind.Object) bool {
+// isRelevantNodeChange ignores the frequent status updates of nodes.
+func isRelevantNodeChange(old, now kind.Object) bool {
 	a, _ := old.(*corev1.Node)
 	b, _ := now.(*corev1.Node)
-	return a == nil || b == nil || outOfService(a) != outOfService(b)
+	return a == nil || b == nil || isOutOfService(a) != isOutOfService(b)
 }
 
-// podMatters leaves out changes that make no Pod a candidate.
-func podMatters(old, now kind.Object) bool {
+// isRelevantPodChange ignores changes after which no Pod has to be deleted.
+func isRelevantPodChange(old, now kind.Object) bool {
 	a, _ := old.(*corev1.Pod)
 	b, _ := now.(*corev1.Pod)
 	switch {
@@ -81,21 +81,22 @@ func podMatters(old, now kind.Object) bool {
 	case a == nil:
 		return true
 	}
-	return a.Spec.NodeName != b.Spec.NodeName || a.DeletionTimestamp == nil && b.DeletionTimestamp != nil || !workload.Terminal(a) && workload.Terminal(b)
+	return a.Spec.NodeName != b.Spec.NodeName || a.DeletionTimestamp == nil && b.DeletionTimestamp != nil || !workload.IsTerminal(a) &&
+		workload.IsTerminal(b)
 }
 
-// ended finds the Pods that have ended.
-func ended() client.Index {
-	return client.Index{Name: "ended", Of: func(o kind.Object) []string {
-		if p, ok := o.(*corev1.Pod); ok && workload.Terminal(p) {
+// byTerminal indexes terminal Pods, all under one value.
+func byTerminal() client.Index {
+	return client.Index{Name: "ended", Values: func(o kind.Object) []string {
+		if p, ok := o.(*corev1.Pod); ok && workload.IsTerminal(p) {
 			return []string{"ended"}
 		}
 		return nil
 	}}
 }
 
-// lost says how long a node has been missing.
-func (r *reconciler) lost(node string, now time.Time) time.Duration {
+// missingFor returns for how long a node has been missing.
+func (r *reconciler) missingFor(node string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since, known := r.missing[node]
@@ -106,24 +107,24 @@ func (r *reconciler) lost(node string, now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-func (r *reconciler) found(node string) {
+func (r *reconciler) forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.missing, node)
 }
 
-// tooSoon says how long to wait before the next count, and begins one if that is 0.
-func (r *reconciler) tooSoon(now time.Time) time.Duration {
+// untilNextCount returns the time until the next count of terminal Pods; if it is 0, a count begins now.
+func (r *reconciler) untilNextCount(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if wait := pause - now.Sub(r.counted); wait > 0 && !r.counted.After(now) {
+	if wait := countInterval - now.Sub(r.counted); wait > 0 && !r.counted.After(now) {
 		return wait
 	}
 	r.counted = now
 	return 0
 }
 
-// onNode are the Pods that are bound to a node, or with an empty name to none.
-func onNode(c *control.Cluster, node string) []*corev1.Pod {
+// podsOnNode returns the Pods that are bound to a node; with an empty name, those without a node.
+func podsOnNode(c *control.Cluster, node string) []*corev1.Pod {
 	return slices.Collect(control.By[*corev1.Pod](c, gr.Pods, client.ByNode(), node))
 }

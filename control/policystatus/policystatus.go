@@ -1,5 +1,5 @@
-// Package policystatus writes the status of ValidatingAdmissionPolicies: what is wrong with their expressions, by the types
-// of the objects that they match.
+// Package policystatus writes the status of ValidatingAdmissionPolicies: the errors that type checking finds in their
+// expressions, for the types of the objects that they match.
 package policystatus
 
 import (
@@ -10,13 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Check finds the flaws of a policy's expressions. It belongs to who evaluates them.
+// Check type-checks the expressions of a policy. The server provides it, because it evaluates the expressions.
 type Check func(ctx context.Context, policy *admissionv1.ValidatingAdmissionPolicy) ([]admissionv1.ExpressionWarning, error)
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller(check Check) control.Controller {
 	return control.Controller{
 		Name: "validatingadmissionpolicy-status-controller", For: gr.ValidatingAdmissionPolicies, Workers: 5,
@@ -32,7 +32,8 @@ func Controller(check Check) control.Controller {
 			}
 			next := policy.DeepCopy()
 			next.Status.ObservedGeneration = policy.Generation
-			next.Status.TypeChecking = &admissionv1.TypeChecking{ExpressionWarnings: warnings} // there even when it is empty, which says that all is well
+			// set even if there are none, which means that the check has passed
+			next.Status.TypeChecking = &admissionv1.TypeChecking{ExpressionWarnings: warnings}
 			_, err = c.Update(ctx, gr.ValidatingAdmissionPolicies, next, "status")
 			if apierrors.IsNotFound(err) {
 				return 0, nil

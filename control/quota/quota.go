@@ -1,6 +1,6 @@
-// Package quota counts what is used of each ResourceQuota. The server adds to the count as objects are made, in the same
-// transaction; this loop takes away what is freed, and counts everything when a quota is new or changed. What an object
-// counts for is decided in kinds/quota, for both.
+// Package quota keeps the used amounts of ResourceQuotas. The server adds to them in the transaction that creates an object;
+// this controller recounts when objects are deleted or use less, and when a quota is new or changed. kinds/lib/quotausage
+// defines what an object uses, for both.
 package quota
 
 import (
@@ -13,36 +13,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
-	usage "proa.dev/kinds/quota"
+	"proa.dev/kinds/lib/gr"
+	usage "proa.dev/kinds/lib/quotausage"
 )
 
 const (
-	// resync is how often a quota is counted although nothing is known to have changed.
+	// resync is the interval at which a quota is recounted although nothing is known to have changed.
 	resync = 5 * time.Minute
-	// unseen is how often a quota is counted that bounds a resource whose objects nothing tells of: nobody serves it, or not for long.
-	unseen = 15 * time.Second
-	// rest is how many times as long as the last count of a quota took nothing is counted after it, so that much coming and
-	// going in a big namespace does not keep the loop counting.
-	rest = 10
+	// unwatchedResync is the resync interval of a quota that bounds a resource without a view: it is not served, or not for long.
+	unwatchedResync = 15 * time.Second
+	// pauseFactor is the pause between two counts of a quota, as a multiple of the time that the last count took, so that frequent
+	// changes in a large namespace do not keep the controller busy.
+	pauseFactor = 10
 )
 
-// Controller returns the loop. resources are those that live in namespaces; custom are those that come and go, which are followed
-// as long as a quota bounds them.
+// Controller returns the controller. resources are the built-in namespaced resources; custom returns the custom ones, of which
+// it has views as long as a quota bounds them.
 func Controller(resources []schema.GroupResource, custom func() []schema.GroupResource) control.Controller {
-	l := &loop{counted: map[control.Key]counted{}}
+	l := &reconciler{counted: map[control.Key]countTime{}}
 	ctl := control.Controller{
-		Name: "resourcequota-controller", For: gr.ResourceQuotas, When: dirty, Workers: 5,
+		Name: "resourcequota-controller", For: gr.ResourceQuotas, When: mustRecount, Workers: 5,
 		Reads:     []schema.GroupResource{control.Any()},
 		Writes:    []control.Write{{On: gr.ResourceQuotas, Do: "update/status"}},
 		Reconcile: l.reconcile,
-		Follow: &control.Follow{
-			Resources: func(c *control.Cluster) []schema.GroupResource { return bounded(c, custom()) }, Trigger: recount, WakeAll: true,
+		DynamicViews: &control.DynamicViews{
+			Resources: func(c *control.Cluster) []schema.GroupResource { return boundedResources(c, custom()) }, Trigger: recount,
+			WakeAll: true,
 		},
 	}
 	for _, on := range resources {
-		if !usage.Ignored(on) {
+		if !usage.IsIgnored(on) {
 			ctl.Triggers = append(ctl.Triggers, recount(on))
 			if usage.NeedsDevices(on) {
 				ctl.Reads = append(ctl.Reads, gr.DeviceClasses)
@@ -52,13 +53,13 @@ func Controller(resources []schema.GroupResource, custom func() []schema.GroupRe
 	return ctl
 }
 
-// recount wakes the quotas that may be used less after a change of a resource.
+// recount returns the trigger of a resource, which wakes the quotas that may be used less.
 func recount(on schema.GroupResource) control.Trigger {
-	return control.Trigger{On: on, When: frees, Keys: bounding(on)}
+	return control.Trigger{On: on, When: mayFree, Keys: quotasBounding(on)}
 }
 
-// bounded are those of some resources that a quota bounds.
-func bounded(c *control.Cluster, resources []schema.GroupResource) (out []schema.GroupResource) {
+// boundedResources returns the resources that a quota bounds.
+func boundedResources(c *control.Cluster, resources []schema.GroupResource) (out []schema.GroupResource) {
 	if len(resources) == 0 {
 		return nil
 	}
@@ -76,23 +77,24 @@ func bounded(c *control.Cluster, resources []schema.GroupResource) (out []schema
 	return out
 }
 
-// dirty says that a quota must be counted because of itself. What the server adds to it is right.
-func dirty(old, now kind.Object) bool {
+// mustRecount reports whether a change of a quota itself requires a recount. The amounts that the server adds do not.
+func mustRecount(old, now kind.Object) bool {
 	q, is := now.(*corev1.ResourceQuota)
 	was, had := old.(*corev1.ResourceQuota)
 	if !is || !had {
 		return is
 	}
-	return len(q.Status.Used) < len(was.Status.Used) || !usage.Equal(q.Status.Hard, q.Spec.Hard) || !equality.Semantic.DeepEqual(was.Spec, q.Spec)
+	return len(q.Status.Used) < len(was.Status.Used) || !usage.Equal(q.Status.Hard, q.Spec.Hard) ||
+		!equality.Semantic.DeepEqual(was.Spec, q.Spec)
 }
 
-// frees says that a change may make an object count for less.
-func frees(old, now kind.Object) bool {
-	return now == nil || (old != nil && usage.Frees(now, old, time.Now()))
+// mayFree reports whether an object may use less after a change.
+func mayFree(old, now kind.Object) bool {
+	return now == nil || (old != nil && usage.MayFree(now, old, time.Now()))
 }
 
-// bounding are the quotas in an object's namespace that bound its resource.
-func bounding(on schema.GroupResource) func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
+// quotasBounding returns a function that yields the quotas in an object's namespace that bound its resource.
+func quotasBounding(on schema.GroupResource) func(*control.Cluster, kind.Object) iter.Seq[control.Key] {
 	return func(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 		return func(yield func(control.Key) bool) {
 			for q := range control.List[*corev1.ResourceQuota](c, gr.ResourceQuotas, o.GetNamespace()) {
@@ -105,35 +107,35 @@ func bounding(on schema.GroupResource) func(*control.Cluster, kind.Object) iter.
 	}
 }
 
-// loop remembers how much work each quota is.
-type loop struct {
+// reconciler remembers when each quota was last counted, and how long that took.
+type reconciler struct {
 	mu      sync.Mutex // guards counted
-	counted map[control.Key]counted
+	counted map[control.Key]countTime
 }
 
-type counted struct {
+type countTime struct {
 	at   time.Time
 	took time.Duration
 }
 
-// early says how long to wait before a quota is counted again.
-func (l *loop) early(k control.Key, now time.Time) time.Duration {
+// untilNextCount returns the time until a quota may be counted again.
+func (l *reconciler) untilNextCount(k control.Key, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.counted[k]
 	if last.at.After(now) { // the clock was set back
 		return 0
 	}
-	return max(0, last.at.Add(rest*last.took).Sub(now))
+	return max(0, last.at.Add(pauseFactor*last.took).Sub(now))
 }
 
-func (l *loop) done(k control.Key, now time.Time, took time.Duration) {
+func (l *reconciler) recordCount(k control.Key, now time.Time, took time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counted[k] = counted{now, took}
+	l.counted[k] = countTime{now, took}
 }
 
-func (l *loop) forget(k control.Key) {
+func (l *reconciler) forget(k control.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.counted, k)

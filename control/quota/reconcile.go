@@ -15,27 +15,27 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
-	usage "proa.dev/kinds/quota"
+	"proa.dev/kinds/lib/gr"
+	usage "proa.dev/kinds/lib/quotausage"
 )
 
-func (l *loop) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+func (l *reconciler) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	q, found := control.Get[*corev1.ResourceQuota](c, gr.ResourceQuotas, k.Namespace, k.Name)
 	if !found {
 		l.forget(k)
 		return 0, nil
 	}
-	if wait := l.early(k, time.Now()); wait > 0 {
+	if wait := l.untilNextCount(k, time.Now()); wait > 0 {
 		return wait, nil
 	}
 	d := devices(c)
-	views, blind, err := open(ctx, c, q, d)
+	views, unwatched, err := open(ctx, c, q, d)
 	if err != nil {
 		return 0, err
 	}
 	start := time.Now()
 	used := count(q, views, d, start)
-	l.done(k, time.Now(), time.Since(start))
+	l.recordCount(k, time.Now(), time.Since(start))
 	if next := decide(q, used); next != nil {
 		if _, err := c.Update(ctx, gr.ResourceQuotas, next, "status"); err != nil {
 			if apierrors.IsNotFound(err) {
@@ -44,19 +44,19 @@ func (l *loop) reconcile(ctx context.Context, c *control.Cluster, k control.Key)
 			return 0, err
 		}
 	}
-	if blind {
-		return unseen, nil
+	if unwatched {
+		return unwatchedResync, nil
 	}
 	return resync, nil
 }
 
-// decide returns the quota with its status, or nil when that is right.
+// decide returns the quota with its new status, or nil if it needs no change.
 func decide(q *corev1.ResourceQuota, used corev1.ResourceList) *corev1.ResourceQuota {
 	var bounded []corev1.ResourceName
 	for name := range q.Spec.Hard {
 		bounded = append(bounded, name)
 	}
-	// What nobody could count stays as it was.
+	// Amounts that could not be counted are kept.
 	for name, n := range q.Status.Used {
 		if _, known := used[name]; !known {
 			used[name] = n
@@ -71,24 +71,25 @@ func decide(q *corev1.ResourceQuota, used corev1.ResourceList) *corev1.ResourceQ
 	return next
 }
 
-// open are the views of what a quota bounds. blind says that changes of some of them are not seen.
-func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *usage.Devices) (views map[schema.GroupResource]client.View, blind bool, err error) {
+// open returns the views of the resources that a quota bounds. unwatched is true if changes of some of them wake no key.
+func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *usage.Devices) (views map[schema.GroupResource]client.View,
+	unwatched bool, err error) {
 	views = map[schema.GroupResource]client.View{}
 	for _, on := range usage.Resources(q.Spec.Hard, d) {
 		v := c.View(on)
 		if v == nil {
-			blind = true
+			unwatched = true
 			if v, err = c.Open(ctx, on); apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
-				continue // nobody serves it, yet
+				continue // it is not served, yet
 			} else if err != nil {
 				return nil, false, err
 			}
-			c.FollowAgain()
+			c.RefreshDynamicViews()
 		}
 		views[on] = v
 	}
-	// What is used is added in the transaction that makes an object. So the objects must be at least as new as the quota;
-	// if they are newer, the write of the quota is a conflict.
+	// The used amount is added in the transaction that creates an object. So the views must be at least as new as the quota; if
+	// they are newer, the write of the quota conflicts.
 	rev, err := strconv.ParseInt(q.ResourceVersion, 10, 64)
 	if err != nil {
 		return nil, false, err
@@ -102,10 +103,10 @@ func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *u
 	for range views {
 		err = errors.Join(err, <-errs)
 	}
-	return views, blind, err
+	return views, unwatched, err
 }
 
-// count sums up what the objects in a namespace use of a quota.
+// count returns what the objects in a namespace use of a quota.
 func count(q *corev1.ResourceQuota, views map[schema.GroupResource]client.View, d *usage.Devices, now time.Time) corev1.ResourceList {
 	used := corev1.ResourceList{}
 	for on, v := range views {
@@ -118,9 +119,9 @@ func count(q *corev1.ResourceQuota, views map[schema.GroupResource]client.View, 
 	return used
 }
 
-// devices is what the count of claims for devices depends on; nil when there are no such claims.
+// devices returns the objects that the count of device claims depends on; nil if device claims are not served.
 func devices(c *control.Cluster) *usage.Devices {
-	if !serves(c, gr.DeviceClasses, gr.ResourceClaims, gr.Pods) {
+	if !hasViews(c, gr.DeviceClasses, gr.ResourceClaims, gr.Pods) {
 		return nil
 	}
 	return &usage.Devices{
@@ -135,6 +136,6 @@ func devices(c *control.Cluster) *usage.Devices {
 	}
 }
 
-func serves(c *control.Cluster, resources ...schema.GroupResource) bool {
+func hasViews(c *control.Cluster, resources ...schema.GroupResource) bool {
 	return !slices.ContainsFunc(resources, func(on schema.GroupResource) bool { return c.View(on) == nil })
 }

@@ -11,20 +11,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// burst is how many Pods one look makes or deletes at most.
+// burst bounds the Pods that one reconcile creates or deletes.
 const burst = 500
 
-// plan is what to do about the number of Pods.
+// plan is what to do to reach the wanted number of Pods.
 type plan struct {
 	create int
 	remove []*corev1.Pod
 }
 
-// decide compares what is wanted with the active Pods. related are the Pods among which the deleted ones are chosen so that
-// the rest is spread over nodes.
+// decide compares the wanted number with the active Pods. related are the Pods that are considered for spreading the
+// remaining ones over nodes.
 func decide(rs *appsv1.ReplicaSet, active, related []*corev1.Pod, now time.Time) plan {
 	if rs.DeletionTimestamp != nil {
 		return plan{}
@@ -39,7 +39,7 @@ func decide(rs *appsv1.ReplicaSet, active, related []*corev1.Pod, now time.Time)
 	return plan{}
 }
 
-// wanted is 1 where nobody said otherwise, as the defaults have it.
+// wanted returns spec.replicas, which defaults to 1.
 func wanted(rs *appsv1.ReplicaSet) int32 {
 	if rs.Spec.Replicas == nil {
 		return 1
@@ -47,7 +47,7 @@ func wanted(rs *appsv1.ReplicaSet) int32 {
 	return *rs.Spec.Replicas
 }
 
-// status counts the Pods. failure is what came of the plan. terminating is nil where it is not counted.
+// status returns the new status. failure is the error of carrying out the plan. terminating is nil if it is not counted.
 func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating *int32, failure error, now time.Time) appsv1.ReplicaSetStatus {
 	out := appsv1.ReplicaSetStatus{
 		Replicas: int32(len(active)), TerminatingReplicas: terminating, ObservedGeneration: rs.Generation,
@@ -58,10 +58,10 @@ func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating *int32, fai
 		if full.Matches(labels.Set(p.Labels)) {
 			out.FullyLabeledReplicas++
 		}
-		if workload.Ready(p) {
+		if workload.IsReady(p) {
 			out.ReadyReplicas++
 		}
-		if workload.Available(p, rs.Spec.MinReadySeconds, now) {
+		if workload.IsAvailable(p, rs.Spec.MinReadySeconds, now) {
 			out.AvailableReplicas++
 		}
 	}
@@ -69,7 +69,7 @@ func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating *int32, fai
 	switch has := slices.ContainsFunc(out.Conditions, isFailure); {
 	case failure == nil && has:
 		out.Conditions = slices.DeleteFunc(out.Conditions, isFailure)
-	case failure != nil && !has: // the first failure is told; what follows is most often the same
+	case failure != nil && !has: // the first failure is kept; the following ones are mostly the same
 		reason := ""
 		switch more := int(wanted(rs)) - len(active); {
 		case more > 0:
@@ -78,14 +78,15 @@ func status(rs *appsv1.ReplicaSet, active []*corev1.Pod, terminating *int32, fai
 			reason = workload.FailedDelete
 		}
 		out.Conditions = append(out.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason, Message: failure.Error(), LastTransitionTime: metav1.NewTime(now),
+			Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason, Message: failure.Error(),
+			LastTransitionTime: metav1.NewTime(now),
 		})
 	}
 	return out
 }
 
-// again is when a Pod that is ready will count as available: nothing else tells.
-func again(rs *appsv1.ReplicaSet, s *appsv1.ReplicaSetStatus, active []*corev1.Pod, now time.Time) time.Duration {
+// timeUntilAvailable returns the time until a ready Pod becomes available, for which there is no event.
+func timeUntilAvailable(rs *appsv1.ReplicaSet, s *appsv1.ReplicaSetStatus, active []*corev1.Pod, now time.Time) time.Duration {
 	if rs.Spec.MinReadySeconds <= 0 || s.ReadyReplicas == s.AvailableReplicas {
 		return 0
 	}
@@ -95,12 +96,12 @@ func again(rs *appsv1.ReplicaSet, s *appsv1.ReplicaSetStatus, active []*corev1.P
 	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
 }
 
-// sameReady says that two states of a Pod have been ready since the same time, or not.
-func sameReady(a, b *corev1.Pod) bool {
+// hasSameReady reports whether two states of a Pod have the same condition Ready.
+func hasSameReady(a, b *corev1.Pod) bool {
 	return reflect.DeepEqual(workload.Condition(a, corev1.PodReady), workload.Condition(b, corev1.PodReady))
 }
 
-// sameOwnership says that two states of a Pod belong to the same.
-func sameOwnership(a, b *corev1.Pod) bool {
+// hasSameOwnership reports whether two states of a Pod have the same labels and owners.
+func hasSameOwnership(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences)
 }

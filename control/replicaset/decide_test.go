@@ -36,7 +36,7 @@ func runCase(t *testing.T, lines []string) {
 	p := decide(rs, pods, pods, now)
 	s := status(rs, pods, nil, failure, now)
 	got := []string{"plan: " + describe(p), "status: " + describeStatus(s)}
-	if next := again(rs, &s, pods, now); next != 0 {
+	if next := timeUntilAvailable(rs, &s, pods, now); next != 0 {
 		got = append(got, "again: "+next.String())
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
@@ -62,7 +62,8 @@ func describe(p plan) string {
 }
 
 func describeStatus(s appsv1.ReplicaSetStatus) string {
-	out := fmt.Sprintf("replicas=%d labeled=%d ready=%d available=%d", s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas)
+	out := fmt.Sprintf("replicas=%d labeled=%d ready=%d available=%d", s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas,
+		s.AvailableReplicas)
 	for _, c := range s.Conditions {
 		out += fmt.Sprintf(" %s=%s %s %q", c.Type, c.Status, c.Reason, c.Message)
 	}
@@ -84,9 +85,12 @@ func parseSet(t *testing.T, line string) *appsv1.ReplicaSet {
 		case "deleting":
 			rs.DeletionTimestamp = new(metav1.NewTime(now))
 		case "failing":
-			rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: value})
+			rs.Status.Conditions = append(rs.Status.Conditions,
+				appsv1.ReplicaSetCondition{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate",
+					Message: value})
 		case "other":
-			rs.Status.Conditions = append(rs.Status.Conditions, appsv1.ReplicaSetCondition{Type: "Other", Status: corev1.ConditionTrue, Reason: "Because", Message: "mine"})
+			rs.Status.Conditions = append(rs.Status.Conditions,
+				appsv1.ReplicaSetCondition{Type: "Other", Status: corev1.ConditionTrue, Reason: "Because", Message: "mine"})
 		default:
 			t.Fatalf("field %q", key)
 		}
@@ -136,21 +140,24 @@ func TestMatters(t *testing.T) {
 	} {
 		next := base.DeepCopy()
 		c.change(next)
-		if got := matters(base, next); got != c.want {
+		if got := isRelevantPodChange(base, next); got != c.want {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	if !matters(nil, base) || !matters(base, nil) {
-		t.Error("coming and going of what is owned matters")
+	if !isRelevantPodChange(nil, base) || !isRelevantPodChange(base, nil) {
+		t.Error("the creation or deletion of an owned Pod does not wake its owner")
 	}
 }
 
 func TestReplicationControllerIsShownWhole(t *testing.T) {
 	rc := &corev1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "rc", Generation: 3},
-		Spec:       corev1.ReplicationControllerSpec{Replicas: new(int32(2)), MinReadySeconds: 4, Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}},
-		Status: corev1.ReplicationControllerStatus{Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, ObservedGeneration: 5,
-			Conditions: []corev1.ReplicationControllerCondition{{Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue, Reason: "r", Message: "m"}}},
+		Spec: corev1.ReplicationControllerSpec{Replicas: new(int32(2)), MinReadySeconds: 4,
+			Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}},
+		Status: corev1.ReplicationControllerStatus{Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4,
+			ObservedGeneration: 5,
+			Conditions: []corev1.ReplicationControllerCondition{{Type: corev1.ReplicationControllerReplicaFailure,
+				Status: corev1.ConditionTrue, Reason: "r", Message: "m"}}},
 	}
 	rs := fromReplicationController(rc)
 	if *rs.Spec.Replicas != 2 || rs.Spec.MinReadySeconds != 4 || rs.Spec.Template.Labels["a"] != "b" || rs.Generation != 3 {

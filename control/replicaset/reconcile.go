@@ -13,40 +13,40 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-func (f *flavour) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+func (f *variant) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	owner, found := c.View(f.on).Get(k.Namespace, k.Name)
 	if !found {
 		return 0, nil
 	}
 	rs, selector := f.read(owner), f.selector(owner)
-	if selector == nil { // no selector at all could come past the server
+	if selector == nil { // invalid, which validation rejects
 		return 0, nil
 	}
-	var living, leaving []*corev1.Pod
+	var candidates, terminatingPods []*corev1.Pod
 	for p := range workload.Candidates[*corev1.Pod](c, gr.Pods, owner) {
 		switch {
-		case workload.Active(p):
-			living = append(living, p)
-		case workload.Terminating(p):
-			leaving = append(leaving, p)
+		case workload.IsActive(p):
+			candidates = append(candidates, p)
+		case workload.IsTerminating(p):
+			terminatingPods = append(terminatingPods, p)
 		}
 	}
 	claimant := workload.Claimant[*corev1.Pod]{Owner: owner, Kind: f.gvk, On: f.on, Of: gr.Pods, Selector: selector}
-	active, err := claimant.Claim(ctx, c, slices.Values(living))
+	active, err := claimant.Claim(ctx, c, slices.Values(candidates))
 	if err != nil {
 		return 0, err
 	}
 	var terminating *int32
 	if f.terminating {
-		terminating = new(int32(len(claimant.Sort(slices.Values(leaving)).Owned)))
+		terminating = new(int32(len(claimant.Sort(slices.Values(terminatingPods)).Owned)))
 	}
 
-	failure := f.carryOut(ctx, c, owner, decide(rs, active, f.related(c, owner, active), time.Now()))
+	failure := f.apply(ctx, c, owner, decide(rs, active, f.related(c, owner, active), time.Now()))
 	now := time.Now()
 	next := status(rs, active, terminating, failure, now)
 	if !apiequality.Semantic.DeepEqual(rs.Status, next) {
@@ -54,23 +54,23 @@ func (f *flavour) reconcile(ctx context.Context, c *control.Cluster, k control.K
 			return 0, err
 		}
 	}
-	return again(rs, &next, active, now), failure
+	return timeUntilAvailable(rs, &next, active, now), failure
 }
 
-// carryOut makes and deletes Pods.
-func (f *flavour) carryOut(ctx context.Context, c *control.Cluster, owner kind.Object, p plan) error {
+// apply creates and deletes the Pods of a plan.
+func (f *variant) apply(ctx context.Context, c *control.Cluster, owner kind.Object, p plan) error {
 	template := &f.read(owner).Spec.Template
 	_, err := workload.SlowStart(p.create, func(int) error {
 		_, err := workload.Create(ctx, c, owner, workload.Pod(template, owner, f.gvk))
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-			return nil // nothing can be made there any more
+			return nil // nothing can be created there any more
 		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	_, err = workload.Together(len(p.remove), func(i int) error {
+	_, err = workload.Parallel(len(p.remove), func(i int) error {
 		err := workload.Delete(ctx, c, owner, p.remove[i])
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -80,9 +80,9 @@ func (f *flavour) carryOut(ctx context.Context, c *control.Cluster, owner kind.O
 	return err
 }
 
-// related are the Pods of all ReplicaSets that have the same controller: of one Deployment, say. One that stands alone
-// has its own.
-func (f *flavour) related(c *control.Cluster, owner kind.Object, active []*corev1.Pod) []*corev1.Pod {
+// related returns the Pods of all ReplicaSets with the same controller, such as a Deployment, or the active Pods of one
+// without a controller.
+func (f *variant) related(c *control.Cluster, owner kind.Object, active []*corev1.Pod) []*corev1.Pod {
 	ref := metav1.GetControllerOfNoCopy(owner)
 	if ref == nil || f.on != gr.ReplicaSets || len(active) <= int(wanted(f.read(owner))) {
 		return active

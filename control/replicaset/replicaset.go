@@ -1,5 +1,5 @@
-// Package replicaset keeps as many Pods as a ReplicaSet or a ReplicationController asks for. The two differ in their
-// types only, so one decision serves both.
+// Package replicaset keeps the number of Pods that a ReplicaSet or a ReplicationController wants. The two differ in their
+// types only and share the code.
 package replicaset
 
 import (
@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controller returns the loop of ReplicaSets.
+// Controller returns the controller of ReplicaSets.
 func Controller() control.Controller {
-	return loop("replicaset-controller", &flavour{
+	return newController("replicaset-controller", &variant{
 		gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), on: gr.ReplicaSets, terminating: true,
 		read: func(o kind.Object) *appsv1.ReplicaSet { return o.(*appsv1.ReplicaSet) },
 		with: func(o kind.Object, s appsv1.ReplicaSetStatus) kind.Object {
@@ -28,9 +28,9 @@ func Controller() control.Controller {
 	})
 }
 
-// Replication returns the loop of ReplicationControllers.
+// Replication returns the controller of ReplicationControllers.
 func Replication() control.Controller {
-	return loop("replication-controller", &flavour{
+	return newController("replication-controller", &variant{
 		gvk: corev1.SchemeGroupVersion.WithKind("ReplicationController"), on: gr.ReplicationControllers,
 		read: fromReplicationController, with: withStatus,
 		selector: func(o kind.Object) labels.Selector {
@@ -39,30 +39,31 @@ func Replication() control.Controller {
 	})
 }
 
-// flavour is in what the two kinds differ.
-type flavour struct {
+// variant has what differs between the two kinds.
+type variant struct {
 	gvk schema.GroupVersionKind
 	on  schema.GroupResource
-	// terminating says that the status counts Pods that are on their way out.
+	// terminating is true if the status counts terminating Pods.
 	terminating bool
-	// read shows an object as a ReplicaSet, and with gives it a status.
+	// read converts an object to a ReplicaSet, and with returns a copy of an object with a status.
 	read     func(kind.Object) *appsv1.ReplicaSet
 	with     func(kind.Object, appsv1.ReplicaSetStatus) kind.Object
 	selector func(kind.Object) labels.Selector
 }
 
-func loop(name string, f *flavour) control.Controller {
+func newController(name string, f *variant) control.Controller {
 	return control.Controller{
 		Name: name, For: f.on, Workers: 5,
-		Triggers:  []control.Trigger{{On: gr.Pods, Keys: workload.Wake(f.gvk.GroupKind(), f.on, f.selector), When: matters}},
+		Triggers: []control.Trigger{{On: gr.Pods, Keys: workload.WakeOwners(f.gvk.GroupKind(), f.on, f.selector),
+			When: isRelevantPodChange}},
 		Writes:    []control.Write{{On: f.on, Do: "get update/status"}, {On: gr.Pods, Do: "create delete update"}},
 		Reconcile: f.reconcile,
 	}
 }
 
-// matters leaves out changes of Pods that change neither a count nor a claim, as the heartbeats of their containers.
-func matters(old, now kind.Object) bool {
-	if !workload.Matters(old, now) {
+// isRelevantPodChange ignores changes of Pods that change neither a count nor the ownership.
+func isRelevantPodChange(old, now kind.Object) bool {
+	if !workload.WakesOwners(old, now) {
 		return false
 	}
 	before, _ := old.(*corev1.Pod)
@@ -70,14 +71,15 @@ func matters(old, now kind.Object) bool {
 	if before == nil || after == nil {
 		return true
 	}
-	return before.UID != after.UID || before.Status.Phase != after.Status.Phase || !sameReady(before, after) ||
-		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) || !sameOwnership(before, after)
+	return before.UID != after.UID || before.Status.Phase != after.Status.Phase || !hasSameReady(before, after) ||
+		(before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) || !hasSameOwnership(before, after)
 }
 
-// fromReplicationController shows one as the ReplicaSet it would be.
+// fromReplicationController converts a ReplicationController to a ReplicaSet.
 func fromReplicationController(o kind.Object) *appsv1.ReplicaSet {
 	rc := o.(*corev1.ReplicationController)
-	out := &appsv1.ReplicaSet{ObjectMeta: rc.ObjectMeta, Spec: appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds}}
+	out := &appsv1.ReplicaSet{ObjectMeta: rc.ObjectMeta,
+		Spec: appsv1.ReplicaSetSpec{Replicas: rc.Spec.Replicas, MinReadySeconds: rc.Spec.MinReadySeconds}}
 	if rc.Spec.Template != nil {
 		out.Spec.Template = *rc.Spec.Template
 	}
@@ -88,7 +90,8 @@ func fromReplicationController(o kind.Object) *appsv1.ReplicaSet {
 	}
 	for _, c := range s.Conditions {
 		out.Status.Conditions = append(out.Status.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: appsv1.ReplicaSetConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason,
+			Message: c.Message,
 		})
 	}
 	return out
@@ -102,7 +105,8 @@ func withStatus(o kind.Object, s appsv1.ReplicaSetStatus) kind.Object {
 	}
 	for _, c := range s.Conditions {
 		out.Status.Conditions = append(out.Status.Conditions, corev1.ReplicationControllerCondition{
-			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			Type: corev1.ReplicationControllerConditionType(c.Type), Status: c.Status, LastTransitionTime: c.LastTransitionTime,
+			Reason: c.Reason, Message: c.Message,
 		})
 	}
 	return out

@@ -27,7 +27,7 @@ func TestDecideClaim(t *testing.T) {
 		n++
 		c, pods := read(t, strings.Fields(left))
 		var owner *corev1.Pod
-		if name, _ := madeFor(c); name != "" {
+		if name, _ := generatedFor(c); name != "" {
 			owner = pods[name]
 		}
 		got := show(c, decideClaim(c, func(name string) *corev1.Pod { return pods[name] }, owner))
@@ -61,12 +61,15 @@ func read(t *testing.T, words []string) (*resourcev1.ResourceClaim, map[string]*
 		switch words[i] {
 		case "for":
 			i++
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: words[i], UID: types.UID(words[i])})
+			c.Status.ReservedFor = append(c.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: words[i], UID: types.UID(words[i])})
 		case "other":
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "things", Name: "other"})
+			c.Status.ReservedFor = append(c.Status.ReservedFor,
+				resourcev1.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "things", Name: "other"})
 		case "mine":
 			i++
-			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: words[i], UID: types.UID(words[i]), Controller: new(true)}}
+			c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: words[i], UID: types.UID(words[i]),
+				Controller: new(true)}}
 		case "allocated":
 			c.Status.Allocation = &resourcev1.AllocationResult{}
 		case "held":
@@ -108,31 +111,33 @@ func show(c *resourcev1.ResourceClaim, p claimPlan) string {
 }
 
 func TestMissing(t *testing.T) {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
-		{Name: "named", ResourceClaimName: new("there")},
-		{Name: "fresh", ResourceClaimTemplateName: new("t")},
-		{Name: "left", ResourceClaimTemplateName: new("t")},
-		{Name: "stolen", ResourceClaimTemplateName: new("t")},
-		{Name: "none", ResourceClaimTemplateName: new("t")},
-		{Name: "kept", ResourceClaimTemplateName: new("t")},
-	}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
+			{Name: "named", ResourceClaimName: new("there")},
+			{Name: "fresh", ResourceClaimTemplateName: new("t")},
+			{Name: "left", ResourceClaimTemplateName: new("t")},
+			{Name: "stolen", ResourceClaimTemplateName: new("t")},
+			{Name: "none", ResourceClaimTemplateName: new("t")},
+			{Name: "kept", ResourceClaimTemplateName: new("t")},
+		}}}
 	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
 		{Name: "stolen", ResourceClaimName: new("p-stolen-1")}, {Name: "none"}, {Name: "kept", ResourceClaimName: new("p-kept-1")},
 	}
-	mine := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: new(true)}}
+	owners := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u", Controller: new(true)}}
 	claims := map[string]*resourcev1.ResourceClaim{
 		"p-stolen-1": {ObjectMeta: metav1.ObjectMeta{Name: "p-stolen-1"}},
-		"p-kept-1":   {ObjectMeta: metav1.ObjectMeta{Name: "p-kept-1", OwnerReferences: mine}},
+		"p-kept-1":   {ObjectMeta: metav1.ObjectMeta{Name: "p-kept-1", OwnerReferences: owners}},
 	}
 	w := world{
 		claim: func(name string) *resourcev1.ResourceClaim { return claims[name] },
 		owned: []*resourcev1.ResourceClaim{
-			{ObjectMeta: metav1.ObjectMeta{Name: "other", OwnerReferences: mine}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "p-left-1", OwnerReferences: mine, Annotations: map[string]string{resourcev1.PodResourceClaimAnnotation: "left"}}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "other", OwnerReferences: owners}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "p-left-1", OwnerReferences: owners,
+				Annotations: map[string]string{resourcev1.PodResourceClaimAnnotation: "left"}}},
 		},
 		template: func(string) *resourcev1.ResourceClaimTemplate { return &resourcev1.ResourceClaimTemplate{} },
 	}
-	wants, _, err := missing(p, w)
+	wants, _, err := missingClaims(p, w)
 	var got []string
 	for _, x := range wants {
 		if x.make != nil {
@@ -145,10 +150,10 @@ func TestMissing(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
 	w.template = func(string) *resourcev1.ResourceClaimTemplate { return nil }
-	if _, request, err := missing(p, w); request != "fresh" || err == nil {
+	if _, request, err := missingClaims(p, w); request != "fresh" || err == nil {
 		t.Errorf("without a template: %q, %v", request, err)
 	}
-	p.Status.ResourceClaimStatuses = noted(p, map[string]string{"fresh": "p-fresh-1", "stolen": "p-stolen-2"})
+	p.Status.ResourceClaimStatuses = withClaimStatuses(p, map[string]string{"fresh": "p-fresh-1", "stolen": "p-stolen-2"})
 	if names := claimNames(p); !slices.Equal(names, []string{"there", "p-fresh-1", "p-stolen-2", "p-kept-1"}) {
 		t.Errorf("the Pod's claims are %q", names)
 	}

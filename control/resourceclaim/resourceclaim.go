@@ -1,6 +1,6 @@
-// Package resourceclaim makes the ResourceClaims that Pods ask for by template, notes them in the Pods' status, and lets go of
-// claims whose Pods have ended: reservations are removed, what is no longer used is deallocated, and claims that were made for
-// a Pod are deleted.
+// Package resourceclaim creates the ResourceClaims that Pods request by template, writes them into the Pods' status, and
+// releases claims whose Pods have ended: it removes their reservations, deallocates claims that are no longer used, and deletes
+// those that were generated for a Pod.
 package resourceclaim
 
 import (
@@ -11,14 +11,14 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controllers returns the loop of Pods and the loop of claims.
+// Controllers returns the controller of Pods and the controller of claims.
 func Controllers() []control.Controller {
 	return []control.Controller{{
-		Name: "resource-claim-controller", Component: "resource_claim", For: gr.Pods, When: asks, Workers: 10,
+		Name: "resource-claim-controller", Component: "resource_claim", For: gr.Pods, When: isRelevantPodChange, Workers: 10,
 		Triggers: []control.Trigger{
 			{On: gr.ResourceClaims, Keys: podsOfClaim},
 			{On: gr.ResourceClaimTemplates, Keys: podsOfTemplate, When: func(old, _ kind.Object) bool { return old == nil }},
@@ -27,39 +27,40 @@ func Controllers() []control.Controller {
 			{On: gr.ResourceClaims, Do: "get create update/status update/binding"},
 			{On: gr.Pods, Do: "update/status update/finalizers"},
 		},
-		Reconcile: lookPod,
+		Reconcile: reconcilePod,
 	}, {
 		Name: "resource-claim-controller", Component: "resource_claim", For: gr.ResourceClaims, Workers: 10,
-		Triggers: []control.Trigger{{On: gr.Pods, Keys: claimsOfPod, When: ends}},
+		Triggers: []control.Trigger{{On: gr.Pods, Keys: claimsOfPod, When: mayReleaseClaims}},
 		Writes: []control.Write{
 			{On: gr.ResourceClaims, Do: "update update/status update/binding delete"},
 			{On: gr.Pods, Do: "get"},
 		},
-		Reconcile: lookClaim,
+		Reconcile: reconcileClaim,
 	}}
 }
 
-// asks leaves out Pods without claims, which are nearly all, and what changes nothing about theirs.
-func asks(old, now kind.Object) bool {
+// isRelevantPodChange ignores Pods without claims, which are nearly all, and changes that do not concern claims.
+func isRelevantPodChange(old, now kind.Object) bool {
 	p, ok := now.(*corev1.Pod)
 	if !ok || len(p.Spec.ResourceClaims) == 0 {
 		return false
 	}
 	was, ok := old.(*corev1.Pod)
-	return !ok || was.UID != p.UID || was.Spec.NodeName != p.Spec.NodeName || len(was.Status.ResourceClaimStatuses) != len(p.Status.ResourceClaimStatuses)
+	return !ok || was.UID != p.UID || was.Spec.NodeName != p.Spec.NodeName ||
+		len(was.Status.ResourceClaimStatuses) != len(p.Status.ResourceClaimStatuses)
 }
 
-// ends leaves only the changes after which a Pod may need its claims no longer, or turns out to have some.
-func ends(old, now kind.Object) bool {
+// mayReleaseClaims accepts changes after which a Pod may no longer need its claims.
+func mayReleaseClaims(old, now kind.Object) bool {
 	p, ok := now.(*corev1.Pod)
 	if !ok {
 		p, ok = old.(*corev1.Pod)
-		return ok && uses(p)
+		return ok && usesClaims(p)
 	}
-	return uses(p) && done(p)
+	return usesClaims(p) && hasEnded(p)
 }
 
-func uses(p *corev1.Pod) bool {
+func usesClaims(p *corev1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || p.Status.ExtendedResourceClaimStatus != nil
 }
 
@@ -73,10 +74,10 @@ func claimsOfPod(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// claimNames are the claims of a Pod that are known by name.
+// claimNames returns the names of a Pod's claims, as far as they are known.
 func claimNames(p *corev1.Pod) (names []string) {
 	for i := range p.Spec.ResourceClaims {
-		if name, known := nameOf(p, &p.Spec.ResourceClaims[i]); known && name != "" {
+		if name, known := claimName(p, &p.Spec.ResourceClaims[i]); known && name != "" {
 			names = append(names, name)
 		}
 	}
@@ -86,7 +87,7 @@ func claimNames(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// podsOfClaim are the Pods that use a claim, and the one it was made for.
+// podsOfClaim yields the Pods that use a claim, and the one it was generated for.
 func podsOfClaim(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for p := range c.View(gr.Pods).By(byResourceClaim(), o.GetNamespace()+"/"+o.GetName()) {
@@ -94,7 +95,7 @@ func podsOfClaim(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 				return
 			}
 		}
-		if name, _ := madeFor(o.(*resourcev1.ResourceClaim)); name != "" {
+		if name, _ := generatedFor(o.(*resourcev1.ResourceClaim)); name != "" {
 			yield(control.Key{Namespace: o.GetNamespace(), Name: name})
 		}
 	}
@@ -110,9 +111,9 @@ func podsOfTemplate(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// byResourceClaim finds Pods by the claims they use.
+// byResourceClaim indexes Pods by the claims they use.
 func byResourceClaim() client.Index {
-	return client.Index{Name: "resourceClaim", Of: func(o kind.Object) (out []string) {
+	return client.Index{Name: "resourceClaim", Values: func(o kind.Object) (out []string) {
 		for _, name := range claimNames(o.(*corev1.Pod)) {
 			out = append(out, o.GetNamespace()+"/"+name)
 		}
@@ -120,9 +121,9 @@ func byResourceClaim() client.Index {
 	}}
 }
 
-// byTemplate finds Pods by the templates they name.
+// byTemplate indexes Pods by the templates they name.
 func byTemplate() client.Index {
-	return client.Index{Name: "resourceClaimTemplate", Of: func(o kind.Object) (out []string) {
+	return client.Index{Name: "resourceClaimTemplate", Values: func(o kind.Object) (out []string) {
 		for _, r := range o.(*corev1.Pod).Spec.ResourceClaims {
 			if r.ResourceClaimTemplateName != nil {
 				out = append(out, o.GetNamespace()+"/"+*r.ResourceClaimTemplateName)

@@ -7,28 +7,29 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	fresh := decide(nil, "ns", "PEM")
-	if fresh == nil || fresh.Name != name || fresh.Namespace != "ns" || fresh.Data["ca.crt"] != "PEM" {
-		t.Fatalf("a missing map: %+v", fresh)
+	created := decide(nil, "ns", "PEM")
+	if created == nil || created.Name != name || created.Namespace != "ns" || created.Data["ca.crt"] != "PEM" {
+		t.Fatalf("a missing ConfigMap: %+v", created)
 	}
-	if got := decide(fresh, "ns", "PEM"); got != nil {
+	if got := decide(created, "ns", "PEM"); got != nil {
 		t.Errorf("nothing to do, got %+v", got)
 	}
-	worded := fresh.DeepCopy()
-	worded.Annotations["kubernetes.io/description"] = "in other words"
-	if got := decide(worded, "ns", "PEM"); got != nil {
-		t.Errorf("a description of somebody else's, got %+v", got)
+	reworded := created.DeepCopy()
+	reworded.Annotations["kubernetes.io/description"] = "in other words"
+	if got := decide(reworded, "ns", "PEM"); got != nil {
+		t.Errorf("a description of another writer, got %+v", got)
 	}
 	for what, change := range map[string]func(*corev1.ConfigMap){
 		"other data":    func(c *corev1.ConfigMap) { c.Data["ca.crt"] = "x" },
 		"more data":     func(c *corev1.ConfigMap) { c.Data["more"] = "x" },
 		"no annotation": func(c *corev1.ConfigMap) { c.Annotations = nil },
 	} {
-		have := fresh.DeepCopy()
+		have := created.DeepCopy()
 		have.Labels = map[string]string{"keep": "me"}
 		change(have)
 		got := decide(have, "ns", "PEM")
-		if got == nil || len(got.Data) != 1 || got.Data["ca.crt"] != "PEM" || got.Annotations["kubernetes.io/description"] == "" || got.Labels["keep"] != "me" {
+		if got == nil || len(got.Data) != 1 || got.Data["ca.crt"] != "PEM" || got.Annotations["kubernetes.io/description"] == "" ||
+			got.Labels["keep"] != "me" {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}

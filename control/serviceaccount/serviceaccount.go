@@ -11,10 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
+	"proa.dev/control/lib/namespaceobject"
 	"proa.dev/kinds/kind"
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	namespaces, accounts := schema.GroupResource{Resource: "namespaces"}, schema.GroupResource{Resource: "serviceaccounts"}
 	return control.Controller{
@@ -27,14 +28,14 @@ func Controller() control.Controller {
 			}
 		}}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
-			if !control.Living(c.View(namespaces), k.Name) {
+			if !namespaceobject.IsActive(c.View(namespaces), k.Name) {
 				return 0, nil
 			}
 			if _, found := c.View(accounts).Get(k.Name, "default"); found {
 				return 0, nil
 			}
 			_, err := c.Create(ctx, accounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: "default"}})
-			return 0, control.Settled(err)
+			return 0, control.IgnoreObsolete(err)
 		},
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDecide runs the lines of testdata/decide.txt: ranges as NAME=CIDR,CIDR, those that were deleted some seconds ago with
-// -SECONDS behind the name, addresses in use, and what is done about the first range.
+// -SECONDS after the name, addresses in use, and the plan for the first range.
 func TestDecide(t *testing.T) {
 	text, err := os.ReadFile("testdata/decide.txt")
 	if err != nil {
@@ -31,14 +31,16 @@ func TestDecide(t *testing.T) {
 		for word := range strings.FieldsSeq(left) {
 			name, cidrs, is := strings.Cut(word, "=")
 			if !is {
-				a := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimSuffix(word, "!"), Labels: map[string]string{}}}
+				a := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimSuffix(word, "!"),
+					Labels: map[string]string{}}}
 				if a.Name == word {
 					a.Labels[networkingv1.LabelManagedBy] = allocator
 				}
 				addresses = append(addresses, a)
 				continue
 			}
-			r := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: strings.Split(cidrs, ",")}}
+			r := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}},
+				Spec: networkingv1.ServiceCIDRSpec{CIDRs: strings.Split(cidrs, ",")}}
 			if base, ago, deleted := strings.Cut(name, "-"); deleted {
 				d, err := time.ParseDuration(ago + "s")
 				if err != nil {

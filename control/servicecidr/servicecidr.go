@@ -1,5 +1,5 @@
-// Package servicecidr says of ServiceCIDRs that they are ready, and keeps those that are being deleted while addresses of
-// Services are only in them.
+// Package servicecidr sets the condition Ready of ServiceCIDRs, and delays the deletion of one while Services have addresses
+// that are in no other.
 package servicecidr
 
 import (
@@ -14,11 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	return control.Controller{
 		Name: "service-cidrs-controller", Component: "service-cidr-controller", For: gr.ServiceCIDRs,
@@ -32,9 +32,10 @@ func Controller() control.Controller {
 			if !found {
 				return 0, nil
 			}
-			p := decide(r, slices.Collect(control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, "")), func() []*networkingv1.IPAddress {
-				return slices.Collect(control.List[*networkingv1.IPAddress](c, gr.IPAddresses, ""))
-			}, time.Now())
+			p := decide(r, slices.Collect(control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, "")),
+				func() []*networkingv1.IPAddress {
+					return slices.Collect(control.List[*networkingv1.IPAddress](c, gr.IPAddresses, ""))
+				}, time.Now())
 			return p.again, apply(ctx, c, r, p)
 		},
 	}
@@ -46,7 +47,7 @@ func apply(ctx context.Context, c *control.Cluster, r *networkingv1.ServiceCIDR,
 		next.Finalizers = *p.finalizers
 		o, err := c.Update(ctx, gr.ServiceCIDRs, next, "")
 		if err != nil {
-			return control.Gone(err)
+			return control.IgnoreNotFound(err)
 		}
 		if o == nil || o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 {
 			return nil
@@ -61,15 +62,15 @@ func apply(ctx context.Context, c *control.Cluster, r *networkingv1.ServiceCIDR,
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && r.DeletionTimestamp == nil {
 		c.Event(r, corev1.EventTypeWarning, "KubernetesServiceCIDRError", "The ServiceCIDR Status can not be set to Ready=True")
 	}
-	return control.Gone(err)
+	return control.IgnoreNotFound(err)
 }
 
-// overlapping are the other ranges that share addresses with one.
+// overlapping yields the ranges that overlap with one.
 func overlapping(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
-		mine := prefixes(o.(*networkingv1.ServiceCIDR))
+		own := prefixes(o.(*networkingv1.ServiceCIDR))
 		for r := range control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, "") {
-			shares := slices.ContainsFunc(prefixes(r), func(p netip.Prefix) bool { return slices.ContainsFunc(mine, p.Overlaps) })
+			shares := slices.ContainsFunc(prefixes(r), func(p netip.Prefix) bool { return slices.ContainsFunc(own, p.Overlaps) })
 			if shares && !yield(control.KeyOf(r)) {
 				return
 			}
@@ -77,7 +78,7 @@ func overlapping(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// containing are the ranges that an address is in.
+// containing yields the ranges that contain an address.
 func containing(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		ip, ok := allocated(o.(*networkingv1.IPAddress))
@@ -85,7 +86,7 @@ func containing(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 			return
 		}
 		for r := range control.List[*networkingv1.ServiceCIDR](c, gr.ServiceCIDRs, "") {
-			if holds(r, ip) && !yield(control.KeyOf(r)) {
+			if contains(r, ip) && !yield(control.KeyOf(r)) {
 				return
 			}
 		}

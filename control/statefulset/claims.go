@@ -18,8 +18,8 @@ func claimName(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, 
 	return template.Name + "-" + set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// newClaim makes the claim of a template for one Pod. It has the owner that the retention policy asks for from the
-// beginning, so that nothing is left behind if the set goes before the Pod has come.
+// newClaim returns the claim of a template for one Pod. It has the owner of the retention policy from the beginning, so that
+// it is deleted with the set even if the Pod is never created.
 func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, pod *corev1.Pod) *corev1.PersistentVolumeClaim {
 	n := ordinal(set, pod)
 	claim := template.DeepCopy()
@@ -29,12 +29,12 @@ func newClaim(set *appsv1.StatefulSet, template *corev1.PersistentVolumeClaim, p
 		claim.Labels = map[string]string{}
 	}
 	maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
-	claim.OwnerReferences, _ = owners(claim, set, pod)
+	claim.OwnerReferences, _ = wantedOwners(claim, set, pod)
 	return claim
 }
 
-// claims fills in what a step must do about the claims of its Pod: make those that are missing, if asked to, and give
-// those that are there the owners that the retention policy asks for.
+// claims adds the claims of its Pod to a step: missing ones to create, if missing is true, and existing ones whose owners do
+// not match the retention policy.
 func (s *state) claims(st *step, missing bool) {
 	n := ordinal(s.set, st.pod)
 	for i := range s.set.Spec.VolumeClaimTemplates {
@@ -49,22 +49,22 @@ func (s *state) claims(st *step, missing bool) {
 		case missing && have.DeletionTimestamp != nil:
 			st.blocked = append(st.blocked, fmt.Errorf("pvc %s is being deleted", have.Name))
 		}
-		refs, strange := owners(have, s.set, st.pod)
-		changed := !sameOwners(refs, have.OwnerReferences)
+		refs, conflicting := wantedOwners(have, s.set, st.pod)
+		changed := !hasSameOwners(refs, have.OwnerReferences)
 		if changed {
 			claim := have.DeepCopy()
 			claim.OwnerReferences = refs
 			st.refs = append(st.refs, claim)
 		}
-		if strange && (changed || st.verb == create) {
-			st.strange = append(st.strange, have.Name)
+		if conflicting && (changed || st.verb == create) {
+			st.conflicting = append(st.conflicting, have.Name)
 		}
 	}
 }
 
-// stale says that a claim of a Pod that is to come still belongs to its predecessor. If claims go when a set is scaled
-// down, this one is about to go: a Pod that used it would lose it.
-func (s *state) stale(ordinal int) bool {
+// hasStaleClaim reports whether a claim of a Pod that is to be created is still owned by the previous Pod. If claims are deleted when
+// the set is scaled down, this one is about to be deleted, and the Pod must wait.
+func (s *state) hasStaleClaim(ordinal int) bool {
 	if s.set.Spec.PersistentVolumeClaimRetentionPolicy == nil ||
 		s.set.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled != appsv1.DeletePersistentVolumeClaimRetentionPolicyType {
 		return false
@@ -79,60 +79,61 @@ func (s *state) stale(ordinal int) bool {
 	return false
 }
 
-// owners are the owners that a claim should have:
+// wantedOwners returns the owners that a claim should have:
 //
 //	retain when scaled, retain when deleted   neither set nor Pod
 //	retain when scaled, delete when deleted   the set
-//	delete when scaled, retain when deleted   the Pod, once it is not wanted any more
-//	delete when scaled, delete when deleted   the set, and the Pod in its place once that is not wanted any more
+//	delete when scaled, retain when deleted   the Pod, once it is condemned
+//	delete when scaled, delete when deleted   the set, or the Pod once it is condemned
 //
-// A claim of an earlier set or Pod of the same name is left as it is. strange says that another controller has it: then
-// the policy is not followed.
-func owners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *corev1.Pod) (refs []metav1.OwnerReference, strange bool) {
-	strange = strangelyOwned(claim, set, pod)
+// A claim of an earlier set or Pod of the same name is not changed. conflicting is true if the claim has another controller:
+// then the policy is ignored.
+func wantedOwners(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *corev1.Pod) (refs []metav1.OwnerReference,
+	conflicting bool) {
+	conflicting = hasConflictingOwner(claim, set, pod)
 	if hasStaleRef(claim, set, gvk) || hasStaleRef(claim, pod, podKind) {
-		return claim.OwnerReferences, strange
+		return claim.OwnerReferences, conflicting
 	}
 	refs = slices.DeleteFunc(slices.Clone(claim.OwnerReferences), func(r metav1.OwnerReference) bool {
-		return refers(&r, set, gvk) || refers(&r, pod, podKind)
+		return refersTo(&r, set, gvk) || refersTo(&r, pod, podKind)
 	})
-	if strange {
-		return refs, strange
+	if conflicting {
+		return refs, conflicting
 	}
 	scaled, deleted := policy(set)
-	unwanted := !wanted(set, ordinal(set, pod))
+	condemned := !isWanted(set, ordinal(set, pod))
 	switch {
-	case scaled && unwanted:
+	case scaled && condemned:
 		refs = addOwner(refs, pod, podKind)
 	case deleted:
 		refs = addOwner(refs, set, gvk)
 	}
-	return refs, strange
+	return refs, conflicting
 }
 
-// policy says whether claims are deleted when a set is scaled down, and when it is deleted.
+// policy reports whether claims are deleted when a set is scaled down, and when it is deleted.
 func policy(set *appsv1.StatefulSet) (scaled, deleted bool) {
-	const gone = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	const deleteClaims = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	p := set.Spec.PersistentVolumeClaimRetentionPolicy
 	if p == nil {
 		return false, false
 	}
-	return p.WhenScaled == gone, p.WhenDeleted == gone
+	return p.WhenScaled == deleteClaims, p.WhenDeleted == deleteClaims
 }
 
-// strangelyOwned says that a claim which the set may have to delete has a controller that is neither the set nor the Pod.
-func strangelyOwned(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *corev1.Pod) bool {
+// hasConflictingOwner reports whether a claim that the retention policy may delete has a controller other than the set or the Pod.
+func hasConflictingOwner(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *corev1.Pod) bool {
 	if scaled, deleted := policy(set); !scaled && !deleted {
 		return false
 	}
 	for i := range claim.OwnerReferences {
 		r := &claim.OwnerReferences[i]
 		switch {
-		case refers(r, set, gvk):
+		case refersTo(r, set, gvk):
 			if r.UID != set.UID {
 				return true
 			}
-		case refers(r, pod, podKind):
+		case refersTo(r, pod, podKind):
 			if r.UID != pod.UID {
 				return true
 			}
@@ -143,14 +144,14 @@ func strangelyOwned(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet
 	return false
 }
 
-// refers says that a reference names an object, whatever its UID.
-func refers(r *metav1.OwnerReference, o kind.Object, k schema.GroupVersionKind) bool {
+// refersTo reports whether a reference has the kind and name of an object, with any UID.
+func refersTo(r *metav1.OwnerReference, o kind.Object, k schema.GroupVersionKind) bool {
 	return r.APIVersion == k.GroupVersion().String() && r.Kind == k.Kind && r.Name == o.GetName()
 }
 
-// hasStaleRef says that a claim belongs to an earlier object of the same name.
+// hasStaleRef reports whether a claim is owned by an earlier object of the same name.
 func hasStaleRef(claim *corev1.PersistentVolumeClaim, o kind.Object, k schema.GroupVersionKind) bool {
-	at := slices.IndexFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return refers(&r, o, k) })
+	at := slices.IndexFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return refersTo(&r, o, k) })
 	return at >= 0 && claim.OwnerReferences[at].UID != o.GetUID()
 }
 
@@ -161,8 +162,8 @@ func addOwner(refs []metav1.OwnerReference, o kind.Object, k schema.GroupVersion
 	return append(refs, *metav1.NewControllerRef(o, k))
 }
 
-// sameOwners compares by who owns and who controls; the order does not matter.
-func sameOwners(a, b []metav1.OwnerReference) bool {
+// hasSameOwners compares the UIDs of owners and controllers in any order.
+func hasSameOwners(a, b []metav1.OwnerReference) bool {
 	type owner struct {
 		uid        string
 		controller bool

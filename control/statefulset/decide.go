@@ -7,16 +7,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// state is what one look sees.
+// state has the objects of one reconcile.
 type state struct {
 	set  *appsv1.StatefulSet
 	pods []*corev1.Pod
-	// claim finds a claim in the set's namespace, or nil.
+	// claim returns a claim in the set's namespace, or nil.
 	claim func(name string) *corev1.PersistentVolumeClaim
-	// current is what Pods are until an update has gone through, update is what they become.
+	// current is the revision before an update, and update the one that Pods get.
 	current, update version
 	collisions      int32
 	now             time.Time
@@ -28,15 +28,15 @@ type version struct {
 	set  *appsv1.StatefulSet
 }
 
-// plan is what to do: stage after stage, until one fails. status is what the set has now.
+// plan is what to do, stage by stage until one fails, and the status before that.
 type plan struct {
 	stages []stage
 	status appsv1.StatefulSetStatus
 }
 
-// stage is a list of steps, to be done one after the other or together.
+// stage is a list of steps, to be carried out one after the other or concurrently.
 type stage struct {
-	together bool
+	parallel bool
 	steps    []step
 }
 
@@ -44,52 +44,52 @@ type stage struct {
 type verb string
 
 const (
-	create verb = "Create"
-	update verb = "Update"
-	remove verb = "Delete"
-	tend   verb = "Tend" // only its claims
+	create     verb = "Create"
+	update     verb = "Update"
+	remove     verb = "Delete"
+	claimsOnly verb = "Tend" // only its claims
 )
 
 // step is the work on one Pod.
 type step struct {
 	verb verb
 	pod  *corev1.Pod
-	// claims are to be created, before the Pod; refs are there and get other owners: after a new Pod, before any other.
+	// claims are to be created before the Pod; refs are existing claims whose owners change, after a new Pod is created or
+	// before an existing one is updated.
 	claims, refs []*corev1.PersistentVolumeClaim
-	// strange are names of claims whose owners keep the policy from being followed.
-	strange []string
-	// blocked says why the Pod cannot be made or kept yet.
+	// conflicting are the names of claims with a conflicting controller.
+	conflicting []string
+	// blocked are the reasons why the Pod cannot be created or updated yet.
 	blocked []error
-	// counted says that the Pod is one of the status's current replicas, which it is no more when it is deleted.
+	// counted is true if the Pod is one of the status's current replicas, from which it is subtracted when it is deleted.
 	counted bool
 }
 
-// empty says that there is nothing to do.
+// empty reports whether there is nothing to do.
 func (st *step) empty() bool {
-	return st.verb == tend && len(st.claims)+len(st.refs)+len(st.blocked) == 0
+	return st.verb == claimsOnly && len(st.claims)+len(st.refs)+len(st.blocked) == 0
 }
 
-// decide plans one look at a set. Unless the set is managed in parallel, at most one Pod is created or removed for
-// scaling, in the order of ordinals up and down, and only while every other Pod is well. Updates wait until scaling is
-// through.
+// decide plans one reconcile of a set. Unless the set is managed in parallel, at most one Pod is created or deleted for
+// scaling, in the order of ordinals, and only while all other Pods are available. Updates wait until scaling is complete.
 func decide(s *state) plan {
 	slots, condemned := s.split()
-	p := plan{status: s.observe(slots, condemned)}
+	p := plan{status: s.status(slots, condemned)}
 	if s.set.DeletionTimestamp != nil {
 		return p
 	}
-	together := s.parallel()
-	sick := s.firstUnavailable(slots, condemned)
+	parallel := s.isParallel()
+	unavailable := s.firstUnavailable(slots, condemned)
 	for _, part := range []func() ([]step, bool){
-		func() ([]step, bool) { return s.keep(slots) },
-		func() ([]step, bool) { return s.release(condemned), true },
-		func() ([]step, bool) { return s.condemn(condemned, sick) },
+		func() ([]step, bool) { return s.reconcileWanted(slots) },
+		func() ([]step, bool) { return s.updateClaimOwners(condemned), true },
+		func() ([]step, bool) { return s.deleteCondemned(condemned, unavailable) },
 	} {
-		steps, on := part()
+		steps, proceed := part()
 		if len(steps) > 0 {
-			p.stages = append(p.stages, stage{together, steps})
+			p.stages = append(p.stages, stage{parallel, steps})
 		}
-		if !on {
+		if !proceed {
 			return p
 		}
 	}
@@ -101,17 +101,17 @@ func decide(s *state) plan {
 	return p
 }
 
-func (s *state) parallel() bool {
+func (s *state) isParallel() bool {
 	return s.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 }
 
-// split puts the Pods that are wanted into the slots of their ordinals, with new ones where none is, and the others into
-// a list from the highest ordinal down.
+// split returns the wanted Pods by ordinal, with new ones where they are missing, and the condemned ones from the highest
+// ordinal down.
 func (s *state) split() (slots, condemned []*corev1.Pod) {
 	slots = make([]*corev1.Pod, replicas(s.set))
 	for _, pod := range s.pods {
 		switch n := ordinal(s.set, pod); {
-		case wanted(s.set, n):
+		case isWanted(s.set, n):
 			slots[n-start(s.set)] = pod
 		case n >= 0:
 			condemned = append(condemned, pod)
@@ -126,91 +126,91 @@ func (s *state) split() (slots, condemned []*corev1.Pod) {
 	return slots, condemned
 }
 
-// exists tells a stored Pod from one that is to be made.
+// exists reports whether a Pod is stored, and not still to be created.
 func exists(pod *corev1.Pod) bool { return pod.UID != "" }
 
-func running(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning && workload.Ready(pod)
+func isRunningAndReady(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && workload.IsReady(pod)
 }
 
-func (s *state) available(pod *corev1.Pod) bool {
-	return workload.Available(pod, s.set.Spec.MinReadySeconds, s.now)
+func (s *state) isAvailable(pod *corev1.Pod) bool {
+	return workload.IsAvailable(pod, s.set.Spec.MinReadySeconds, s.now)
 }
 
-func (s *state) unavailable(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || !s.available(pod)
+func (s *state) isUnavailable(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || !s.isAvailable(pod)
 }
 
-// firstUnavailable is the Pod with the lowest ordinal that is not well, first among those that are wanted.
+// firstUnavailable returns the unavailable Pod with the lowest ordinal, of the wanted ones first; nil if there is none.
 func (s *state) firstUnavailable(slots, condemned []*corev1.Pod) *corev1.Pod {
 	for _, pod := range slots {
-		if s.unavailable(pod) {
+		if s.isUnavailable(pod) {
 			return pod
 		}
 	}
 	for _, pod := range slices.Backward(condemned) {
-		if s.unavailable(pod) {
+		if s.isUnavailable(pod) {
 			return pod
 		}
 	}
 	return nil
 }
 
-// keep brings the wanted Pods into being and keeps them what they should be. on says that all are well, or need not be.
-func (s *state) keep(slots []*corev1.Pod) (steps []step, on bool) {
+// reconcileWanted plans the creation and update of the wanted Pods. proceed is true if all are available, or need not be.
+func (s *state) reconcileWanted(slots []*corev1.Pod) (steps []step, proceed bool) {
 	for _, pod := range slots {
-		st, stop := s.keepOne(pod)
+		st, stop := s.reconcilePod(pod)
 		if !st.empty() {
 			steps = append(steps, st)
 		}
-		if stop && !s.parallel() {
+		if stop && !s.isParallel() {
 			return steps, false
 		}
 	}
 	return steps, true
 }
 
-// keepOne decides about one wanted Pod. stop says that Pods after it must wait.
-func (s *state) keepOne(pod *corev1.Pod) (st step, stop bool) {
+// reconcilePod decides about one wanted Pod. stop is true if the Pods after it must wait.
+func (s *state) reconcilePod(pod *corev1.Pod) (st step, stop bool) {
 	n := ordinal(s.set, pod)
-	st = step{verb: tend, pod: pod}
+	st = step{verb: claimsOnly, pod: pod}
 	switch {
-	case workload.Terminal(pod): // however it ended, it comes back once it is gone
+	case workload.IsTerminal(pod): // it is created again once its deletion has finished
 		if pod.DeletionTimestamp == nil {
 			st.verb = remove
 		}
 		return st, true
 	case !exists(pod):
-		if !s.stale(n) {
+		if !s.hasStaleClaim(n) {
 			st.verb = create
 			s.claims(&st, true)
 		}
 		return st, true
 	}
-	well := pod.DeletionTimestamp == nil && running(pod) && s.available(pod)
-	if !well && !s.parallel() {
+	available := pod.DeletionTimestamp == nil && isRunningAndReady(pod) && s.isAvailable(pod)
+	if !available && !s.isParallel() {
 		if pod.Status.Phase == corev1.PodPending {
 			s.claims(&st, true)
 		}
 		return st, true
 	}
-	s.claims(&st, pod.Status.Phase == corev1.PodPending || !mounted(s.set, pod, n))
-	if here := mounted(s.set, pod, n); !here || !identified(pod) || len(st.refs) > 0 {
+	s.claims(&st, pod.Status.Phase == corev1.PodPending || !hasClaimVolumes(s.set, pod, n))
+	if hasVolumes := hasClaimVolumes(s.set, pod, n); !hasVolumes || !hasIdentityLabels(pod) || len(st.refs) > 0 {
 		st.verb, st.pod = update, pod.DeepCopy()
-		if !identified(pod) {
-			identify(st.pod, n)
+		if !hasIdentityLabels(pod) {
+			setIdentityLabels(st.pod, n)
 		}
-		if !here {
+		if !hasVolumes {
 			mountClaims(s.set, st.pod, n)
 		}
 	}
-	return st, !well
+	return st, !available
 }
 
-// release gives the claims of Pods that are not wanted the owners they need before the Pods go.
-func (s *state) release(condemned []*corev1.Pod) (steps []step) {
+// updateClaimOwners updates the owners of the claims of condemned Pods, before the Pods are deleted.
+func (s *state) updateClaimOwners(condemned []*corev1.Pod) (steps []step) {
 	for _, pod := range condemned {
-		st := step{verb: tend, pod: pod}
+		st := step{verb: claimsOnly, pod: pod}
 		if s.claims(&st, false); !st.empty() {
 			steps = append(steps, st)
 		}
@@ -218,17 +218,17 @@ func (s *state) release(condemned []*corev1.Pod) (steps []step) {
 	return steps
 }
 
-// condemn removes Pods that are not wanted. In order, one goes after the other, from the highest ordinal down, and none
-// while one before it is not well.
-func (s *state) condemn(condemned []*corev1.Pod, sick *corev1.Pod) (steps []step, on bool) {
+// deleteCondemned deletes condemned Pods. Unless the set is parallel, it deletes one at a time, from the highest ordinal down, and
+// none while one before it is unavailable.
+func (s *state) deleteCondemned(condemned []*corev1.Pod, unavailable *corev1.Pod) (steps []step, proceed bool) {
 	for _, pod := range condemned {
-		leaving := pod.DeletionTimestamp != nil
+		terminating := pod.DeletionTimestamp != nil
 		switch {
-		case s.parallel():
-			if !leaving {
+		case s.isParallel():
+			if !terminating {
 				steps = append(steps, step{verb: remove, pod: pod})
 			}
-		case leaving, (!running(pod) || !s.available(pod)) && pod != sick:
+		case terminating, (!isRunningAndReady(pod) || !s.isAvailable(pod)) && pod != unavailable:
 			return nil, false
 		default:
 			return []step{{verb: remove, pod: pod}}, false

@@ -19,19 +19,19 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// TestDecide reads cases: a name, what a look sees, "=>", and the plan.
+// TestDecide runs cases: a name, the state of a set, "=>", and the plan.
 func TestDecide(t *testing.T) {
 	for _, file := range []string{"testdata/scale.txt", "testdata/update.txt", "testdata/claims.txt"} {
 		textcase.Decide(t, file, "=>", func(t *testing.T, sees string) string {
 			s := parse(t, sees)
 			p := decide(s)
-			complete(s.set, &p.status)
+			completeUpdate(s.set, &p.status)
 			return p.String()
 		})
 	}
 }
 
-// parse reads what a look sees:
+// parse reads the state of a set:
 //
 //	set [replicas=N] [start=N] [parallel] [ondelete] [rolling] [partition=N] [max=N|N%] [minready=N] [claims=a,b]
 //	    [scaled=delete] [deleted=delete] [deleting] [current=REV] [update=REV] [count=N]
@@ -51,7 +51,7 @@ func parse(t *testing.T, text string) *state {
 		case "claim":
 			claims[f[1]] = parseClaim(t, s.set, f[1:])
 		default:
-			t.Fatalf("what is %q?", line)
+			t.Fatalf("unknown line %q", line)
 		}
 	}
 	for _, v := range []*version{&s.current, &s.update} {
@@ -68,12 +68,14 @@ func parseSet(t *testing.T, s *state, words []string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "uid-web", Generation: 2},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: new(int32(1)), ServiceName: "svc",
-			Selector:             &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
-			UpdateStrategy:       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: rolling},
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: rolling},
 			PodManagementPolicy:  appsv1.OrderedReadyPodManagement,
 			RevisionHistoryLimit: new(int32(10)),
 			PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
-				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+				WhenScaled:  appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
 			},
 		},
 	}
@@ -100,7 +102,8 @@ func parseSet(t *testing.T, s *state, words []string) {
 			s.set.Spec.MinReadySeconds = int32(n)
 		case "claims":
 			for name := range strings.SplitSeq(value, ",") {
-				s.set.Spec.VolumeClaimTemplates = append(s.set.Spec.VolumeClaimTemplates, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}})
+				s.set.Spec.VolumeClaimTemplates = append(s.set.Spec.VolumeClaimTemplates,
+					corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
 		case "scaled":
 			s.set.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
@@ -115,7 +118,7 @@ func parseSet(t *testing.T, s *state, words []string) {
 		case "count":
 			s.set.Status.CurrentReplicas = int32(n)
 		default:
-			t.Fatalf("set: what is %q?", w)
+			t.Fatalf("set: unknown word %q", w)
 		}
 	}
 }
@@ -126,7 +129,7 @@ func parsePod(t *testing.T, set *appsv1.StatefulSet, words []string) *corev1.Pod
 		Namespace: "ns", Name: words[0], UID: types.UID("uid-" + words[0]), Labels: map[string]string{"app": "web"},
 	}}
 	n := ordinal(set, pod)
-	identify(pod, n)
+	setIdentityLabels(pod, n)
 	mountClaims(set, pod, n)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = words[1]
 	for _, w := range words[2:] {
@@ -138,7 +141,8 @@ func parsePod(t *testing.T, set *appsv1.StatefulSet, words []string) *corev1.Pod
 				age = time.Hour
 			}
 			pod.Status.Phase = corev1.PodRunning
-			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-age))}}
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(noon.Add(-age))}}
 		case "running":
 			pod.Status.Phase = corev1.PodRunning
 		case "pending":
@@ -154,7 +158,7 @@ func parsePod(t *testing.T, set *appsv1.StatefulSet, words []string) *corev1.Pod
 		case "unmounted":
 			pod.Spec.Volumes = []corev1.Volume{{Name: "data"}, {Name: "tmp"}}
 		default:
-			t.Fatalf("pod: what is %q?", w)
+			t.Fatalf("pod: unknown word %q", w)
 		}
 	}
 	return pod
@@ -187,7 +191,7 @@ func parseClaim(t *testing.T, set *appsv1.StatefulSet, words []string) *corev1.P
 		case "owner=other":
 			ref = *metav1.NewControllerRef(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other", UID: "uid-other"}}, podKind)
 		default:
-			t.Fatalf("claim: what is %q?", w)
+			t.Fatalf("claim: unknown word %q", w)
 		}
 		claim.OwnerReferences = append(claim.OwnerReferences, ref)
 	}
@@ -198,7 +202,7 @@ func (p plan) String() string {
 	var b strings.Builder
 	for _, stage := range p.stages {
 		how := "in order:"
-		if stage.together {
+		if stage.parallel {
 			how = "together:"
 		}
 		fmt.Fprintln(&b, how)
@@ -225,8 +229,9 @@ func (st step) String() string {
 		for _, v := range st.pod.Spec.Volumes {
 			volumes = append(volumes, v.Name)
 		}
-		out += fmt.Sprintf(" name=%s index=%s volumes=%s", st.pod.Labels[appsv1.StatefulSetPodNameLabel], st.pod.Labels[appsv1.PodIndexLabel], strings.Join(volumes, ","))
-	case remove, tend:
+		out += fmt.Sprintf(" name=%s index=%s volumes=%s", st.pod.Labels[appsv1.StatefulSetPodNameLabel],
+			st.pod.Labels[appsv1.PodIndexLabel], strings.Join(volumes, ","))
+	case remove, claimsOnly:
 	}
 	for _, c := range st.claims {
 		out += fmt.Sprintf(" +%s(%s)", c.Name, refNames(c))
@@ -234,7 +239,7 @@ func (st step) String() string {
 	for _, c := range st.refs {
 		out += fmt.Sprintf(" %s(%s)", c.Name, refNames(c))
 	}
-	for _, name := range st.strange {
+	for _, name := range st.conflicting {
 		out += " conflict:" + name
 	}
 	for _, err := range st.blocked {

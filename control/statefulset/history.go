@@ -10,21 +10,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/control/revision"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/revision"
+	"proa.dev/kinds/lib/gr"
 )
 
-// history is what a set's revisions are to it.
+// history is the revision history of a set.
 type history struct {
 	all             []*appsv1.ControllerRevision // sorted
 	current, update *appsv1.ControllerRevision
-	patch           []byte // of the template that the set has
+	patch           []byte // of the current template
 	collisions      int32
 }
 
-// equivalent says that a revision was made before some field had a default: it differs from a template only by what
-// defaults have added since.
-func equivalent(set *appsv1.StatefulSet, r *appsv1.ControllerRevision, patch []byte, defaults func(*appsv1.StatefulSet)) bool {
+// isEquivalent reports whether a revision differs from a template only by defaults that were introduced after the revision was
+// created.
+func isEquivalent(set *appsv1.StatefulSet, r *appsv1.ControllerRevision, patch []byte, defaults func(*appsv1.StatefulSet)) bool {
 	then, err := revision.Restore(set, r, &appsv1.StatefulSet{})
 	if err != nil {
 		return false
@@ -34,9 +34,10 @@ func equivalent(set *appsv1.StatefulSet, r *appsv1.ControllerRevision, patch []b
 	return err == nil && bytes.Equal(was, patch)
 }
 
-// look finds the revisions of a set, and stores the one that its template needs. For a set that is being
-// deleted it stores nothing, and update may be nil.
-func look(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, all []*appsv1.ControllerRevision, defaults func(*appsv1.StatefulSet)) (*history, error) {
+// loadHistory returns the history of a set, and creates the revision of its template if there is none. For a set that is being
+// deleted it creates none, and update may be nil.
+func loadHistory(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, all []*appsv1.ControllerRevision,
+	defaults func(*appsv1.StatefulSet)) (*history, error) {
 	revision.Sort(all)
 	patch, err := revision.Patch(&set.Spec.Template)
 	if err != nil {
@@ -53,12 +54,12 @@ func look(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, all 
 	case found.Current != nil && found.Current.Revision != found.Number:
 		next := found.Current.DeepCopy()
 		next.Revision = found.Number
-		h.update, err = stored(c.Update(ctx, gr.ControllerRevisions, next, ""))
+		h.update, err = revision.Of(c.Update(ctx, gr.ControllerRevisions, next, ""))
 	case found.Current != nil:
-	case len(all) > 0 && equivalent(set, all[len(all)-1], patch, defaults):
+	case len(all) > 0 && isEquivalent(set, all[len(all)-1], patch, defaults):
 		h.update = all[len(all)-1]
 	default:
-		h.update, err = h.record(ctx, c, set, found.Number)
+		h.update, err = h.createRevision(ctx, c, set, found.Number)
 	}
 	h.current = h.update
 	for _, r := range all {
@@ -69,19 +70,20 @@ func look(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, all 
 	return h, err
 }
 
-// record stores a revision. Its name may be taken by one with other data: then the status counts that, which gives
-// another name at the next look.
-func (h *history) record(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, number int64) (*appsv1.ControllerRevision, error) {
+// createRevision creates a revision. If its name is taken by a revision with other data, it increases the collision count in the
+// status, which gives another name at the next reconcile.
+func (h *history) createRevision(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet,
+	number int64) (*appsv1.ControllerRevision, error) {
 	hash := revision.Hash(h.patch, &h.collisions)
 	name := revision.Name(set.Name, hash)
-	r := revision.New(set, gvk, name, revision.Labelled(set.Spec.Template.Labels, revision.HashLabel, hash), h.patch)
+	r := revision.New(set, gvk, name, revision.WithLabel(set.Spec.Template.Labels, revision.HashLabel, hash), h.patch)
 	r.Revision = number
-	made, taken := stored(c.Create(ctx, gr.ControllerRevisions, r))
-	if !apierrors.IsAlreadyExists(taken) {
-		return made, taken
+	made, createErr := revision.Of(c.Create(ctx, gr.ControllerRevisions, r))
+	if !apierrors.IsAlreadyExists(createErr) {
+		return made, createErr
 	}
-	have, err := stored(c.Get(ctx, gr.ControllerRevisions, set.Namespace, name, ""))
-	if err != nil || revision.Same(have, h.patch) {
+	have, err := revision.Of(c.Get(ctx, gr.ControllerRevisions, set.Namespace, name, ""))
+	if err != nil || revision.HasPatch(have, h.patch) {
 		return have, err
 	}
 	next := set.DeepCopy()
@@ -89,32 +91,33 @@ func (h *history) record(ctx context.Context, c *control.Cluster, set *appsv1.St
 	if _, err := c.Update(ctx, gr.StatefulSets, next, "status"); err != nil {
 		return nil, err
 	}
-	return nil, taken
+	return nil, createErr
 }
 
-// version is a revision as the plan needs it.
+// version returns a revision with the set as it was then.
 func (h *history) version(set *appsv1.StatefulSet, r *appsv1.ControllerRevision) (version, error) {
-	if revision.Same(r, h.patch) {
+	if revision.HasPatch(r, h.patch) {
 		return version{r.Name, set}, nil
 	}
 	then, err := revision.Restore(set, r, &appsv1.StatefulSet{})
 	return version{r.Name, then}, err
 }
 
-// truncate forgets revisions: those that neither the status nor a Pod names are history, and only so many are kept.
+// truncate deletes the oldest revisions that neither the status nor a Pod uses, until only revisionHistoryLimit are left.
 func (h *history) truncate(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, pods []*corev1.Pod) error {
 	live := map[string]bool{h.current.Name: true, h.update.Name: true}
 	for _, pod := range pods {
 		live[podRevision(pod)] = true
 	}
-	keep := int(limit(set))
+	keep := int(historyLimit(set))
 	for _, r := range h.all {
 		if live[r.Name] {
 			keep++
 		}
 	}
-	for _, r := range revision.Surplus(h.all, keep, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }) {
-		err := c.Delete(ctx, gr.ControllerRevisions, r.Namespace, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
+	for _, r := range revision.ToDelete(h.all, keep, func(r *appsv1.ControllerRevision) bool { return live[r.Name] }) {
+		err := c.Delete(ctx, gr.ControllerRevisions, r.Namespace, r.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &r.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -122,7 +125,7 @@ func (h *history) truncate(ctx context.Context, c *control.Cluster, set *appsv1.
 	return nil
 }
 
-func limit(set *appsv1.StatefulSet) int32 {
+func historyLimit(set *appsv1.StatefulSet) int32 {
 	if set.Spec.RevisionHistoryLimit == nil {
 		return 10
 	}

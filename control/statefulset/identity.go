@@ -7,10 +7,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// ordinal is the number in the name of a set's Pod; -1 for a name that the set does not give.
+// ordinal returns the ordinal in the name of a set's Pod; -1 if the name is not one of the set's.
 func ordinal(set *appsv1.StatefulSet, pod *corev1.Pod) int {
 	digits, found := strings.CutPrefix(pod.Name, set.Name+"-")
 	n, err := strconv.ParseInt(digits, 10, 32)
@@ -24,7 +24,7 @@ func podName(set *appsv1.StatefulSet, ordinal int) string {
 	return set.Name + "-" + strconv.Itoa(ordinal)
 }
 
-// start is the first ordinal of a set.
+// start returns the first ordinal of a set.
 func start(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -32,7 +32,7 @@ func start(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-// replicas is how many Pods a set should have.
+// replicas returns spec.replicas, which defaults to 1.
 func replicas(set *appsv1.StatefulSet) int {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -40,12 +40,12 @@ func replicas(set *appsv1.StatefulSet) int {
 	return int(*set.Spec.Replicas)
 }
 
-// wanted says that a set should have a Pod with an ordinal.
-func wanted(set *appsv1.StatefulSet, ordinal int) bool {
+// isWanted reports whether a set should have a Pod with an ordinal.
+func isWanted(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= start(set) && ordinal < start(set)+replicas(set)
 }
 
-// partition is how many Pods an update leaves alone, counted from the first.
+// partition returns how many Pods, from the first one on, an update does not touch.
 func partition(set *appsv1.StatefulSet) int {
 	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil {
 		return int(*r.Partition)
@@ -53,7 +53,7 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// newPod makes the Pod of an ordinal, of the template that it should have by now.
+// newPod returns the Pod of an ordinal, with the template of the current or the update revision.
 func (s *state) newPod(ordinal int) *corev1.Pod {
 	from := s.update
 	if index := ordinal - start(s.set); s.keepsCurrent(index) {
@@ -61,7 +61,7 @@ func (s *state) newPod(ordinal int) *corev1.Pod {
 	}
 	pod := workload.Pod(&from.set.Spec.Template, s.set, gvk)
 	pod.Name = podName(s.set, ordinal)
-	identify(pod, ordinal)
+	setIdentityLabels(pod, ordinal)
 	pod.Labels[appsv1.StatefulSetRevisionLabel] = from.name
 	pod.Spec.Hostname = pod.Name
 	pod.Spec.Subdomain = s.set.Spec.ServiceName
@@ -69,8 +69,8 @@ func (s *state) newPod(ordinal int) *corev1.Pod {
 	return pod
 }
 
-// keepsCurrent says that a Pod that is missing comes back as it was before the update. Without a partition to tell, that
-// is so for as many as still are as before.
+// keepsCurrent reports whether a missing Pod is created with the template before the update: one below the partition or,
+// without a partition, one of the first Pods, as many as the status counts as current.
 func (s *state) keepsCurrent(index int) bool {
 	strategy := &s.set.Spec.UpdateStrategy
 	if strategy.RollingUpdate != nil {
@@ -79,8 +79,8 @@ func (s *state) keepsCurrent(index int) bool {
 	return strategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && index < int(s.set.Status.CurrentReplicas)
 }
 
-// identify gives a Pod the labels that say which one of its set it is.
-func identify(pod *corev1.Pod, ordinal int) {
+// setIdentityLabels sets the labels with the name and ordinal of a Pod.
+func setIdentityLabels(pod *corev1.Pod, ordinal int) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
@@ -88,13 +88,13 @@ func identify(pod *corev1.Pod, ordinal int) {
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
 }
 
-func identified(pod *corev1.Pod) bool {
+func hasIdentityLabels(pod *corev1.Pod) bool {
 	return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name
 }
 
 func podRevision(pod *corev1.Pod) string { return pod.Labels[appsv1.StatefulSetRevisionLabel] }
 
-// mountClaims gives a Pod a volume for each of its claims. They take the place of volumes of the same name.
+// mountClaims adds a volume for each claim of a Pod, in place of volumes of the same name.
 func mountClaims(set *appsv1.StatefulSet, pod *corev1.Pod, ordinal int) {
 	if len(set.Spec.VolumeClaimTemplates) == 0 {
 		return
@@ -116,8 +116,8 @@ func mountClaims(set *appsv1.StatefulSet, pod *corev1.Pod, ordinal int) {
 	pod.Spec.Volumes = volumes
 }
 
-// mounted says that a Pod has a volume for each of its claims.
-func mounted(set *appsv1.StatefulSet, pod *corev1.Pod, ordinal int) bool {
+// hasClaimVolumes reports whether a Pod has a volume for each of its claims.
+func hasClaimVolumes(set *appsv1.StatefulSet, pod *corev1.Pod, ordinal int) bool {
 	claims := map[string]string{}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim != nil {

@@ -10,12 +10,11 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/kind"
+	"proa.dev/control/lib/workload"
+	"proa.dev/kinds/lib/gr"
 )
 
-// reconcile looks at one set. defaults fills in what a set from an older revision leaves out.
+// reconcile brings one set closer to its desired state. defaults applies defaulting to a set from an older revision.
 func reconcile(ctx context.Context, c *control.Cluster, k control.Key, defaults func(*appsv1.StatefulSet)) (time.Duration, error) {
 	set, found := control.Get[*appsv1.StatefulSet](c, gr.StatefulSets, k.Namespace, k.Name)
 	if !found {
@@ -25,25 +24,26 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key, defaults 
 		claim, _ := control.Get[*corev1.PersistentVolumeClaim](c, gr.PersistentVolumeClaims, k.Namespace, name)
 		return claim
 	}}
-	h, err := gather(ctx, c, s, defaults)
+	h, err := loadState(ctx, c, s, defaults)
 	if err != nil || h == nil {
 		return 0, err
 	}
 	p := decide(s)
-	done := apply(ctx, c, set, &p)
-	written := writeStatus(ctx, c, set, &p.status)
-	forgotten := h.truncate(ctx, c, set, s.pods)
-	return s.again(&p.status), cmp.Or(done, written, forgotten)
+	applyErr := apply(ctx, c, set, &p)
+	statusErr := writeStatus(ctx, c, set, &p.status)
+	truncateErr := h.truncate(ctx, c, set, s.pods)
+	return s.timeUntilAvailable(&p.status), cmp.Or(applyErr, statusErr, truncateErr)
 }
 
-// gather claims what is the set's and reads it. Without a history there is nothing to decide.
-func gather(ctx context.Context, c *control.Cluster, s *state, defaults func(*appsv1.StatefulSet)) (*history, error) {
+// loadState claims the Pods and revisions of a set, and fills its state. It returns nil if there is nothing to decide.
+func loadState(ctx context.Context, c *control.Cluster, s *state, defaults func(*appsv1.StatefulSet)) (*history, error) {
 	set := s.set
 	matches := workload.Selector(set.Spec.Selector)
 	if matches == nil {
 		return nil, nil
 	}
-	revisions := workload.Claimant[*appsv1.ControllerRevision]{Owner: set, Kind: gvk, On: gr.StatefulSets, Of: gr.ControllerRevisions, Selector: matches}
+	revisions := workload.Claimant[*appsv1.ControllerRevision]{Owner: set, Kind: gvk, On: gr.StatefulSets, Of: gr.ControllerRevisions,
+		Selector: matches}
 	all, err := revisions.Claim(ctx, c, workload.Candidates[*appsv1.ControllerRevision](c, gr.ControllerRevisions, set))
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func gather(ctx context.Context, c *control.Cluster, s *state, defaults func(*ap
 	if s.pods, err = pods.Claim(ctx, c, workload.Candidates[*corev1.Pod](c, gr.Pods, set)); err != nil {
 		return nil, err
 	}
-	h, err := look(ctx, c, set, all, defaults)
+	h, err := loadHistory(ctx, c, set, all, defaults)
 	if err != nil || h.update == nil {
 		return nil, err
 	}
@@ -67,9 +67,9 @@ func gather(ctx context.Context, c *control.Cluster, s *state, defaults func(*ap
 	return h, err
 }
 
-// writeStatus stores a status that differs from what the set has.
+// writeStatus stores the status of a set if it has changed.
 func writeStatus(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, status *appsv1.StatefulSetStatus) error {
-	complete(set, status)
+	completeUpdate(set, status)
 	if apiequality.Semantic.DeepEqual(&set.Status, status) {
 		return nil
 	}
@@ -79,8 +79,8 @@ func writeStatus(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSe
 	return err
 }
 
-// again is when the next Pod may become available.
-func (s *state) again(status *appsv1.StatefulSetStatus) time.Duration {
+// timeUntilAvailable returns the time until the next Pod becomes available.
+func (s *state) timeUntilAvailable(status *appsv1.StatefulSetStatus) time.Duration {
 	if s.set.Spec.MinReadySeconds <= 0 || status.ReadyReplicas == status.AvailableReplicas {
 		return 0
 	}
@@ -88,10 +88,4 @@ func (s *state) again(status *appsv1.StatefulSetStatus) time.Duration {
 		return next
 	}
 	return time.Duration(s.set.Spec.MinReadySeconds) * time.Second
-}
-
-// stored gives an object back its type.
-func stored(o kind.Object, err error) (*appsv1.ControllerRevision, error) {
-	r, _ := o.(*appsv1.ControllerRevision)
-	return r, err
 }

@@ -7,44 +7,44 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/workload"
 )
 
-// roll removes Pods that are not of the update yet, from the highest ordinal down to the partition, so that never more are
-// unavailable than may be. They come back as new ones.
+// roll deletes Pods that do not have the update revision yet, from the highest ordinal down to the partition and within
+// maxUnavailable. They are created again with the update revision.
 func (s *state) roll(slots []*corev1.Pod) []step {
 	budget := s.maxUnavailable()
 	for _, pod := range slots {
-		if s.unavailable(pod) {
+		if s.isUnavailable(pod) {
 			budget--
 		}
 	}
-	var sick, well []*corev1.Pod
+	var unavailable, available []*corev1.Pod
 	for i, pod := range slices.Backward(slots) {
 		if i < partition(s.set) {
 			break
 		}
 		switch {
-		case !exists(pod), workload.Terminal(pod), pod.DeletionTimestamp != nil, podRevision(pod) == s.update.name:
-		case s.unavailable(pod):
-			sick = append(sick, pod)
+		case !exists(pod), workload.IsTerminal(pod), pod.DeletionTimestamp != nil, podRevision(pod) == s.update.name:
+		case s.isUnavailable(pod):
+			unavailable = append(unavailable, pod)
 		default:
-			well = append(well, pod)
+			available = append(available, pod)
 		}
 	}
-	// In order every Pod is well by now. In parallel those that are not cost nothing to replace: they are unavailable as it is,
+	// Unless the set is parallel, all Pods are available by now. In a parallel set replacing unavailable Pods costs nothing,
 	// and waiting for them could take forever.
-	if !s.parallel() {
-		sick = nil
+	if !s.isParallel() {
+		unavailable = nil
 	}
 	var steps []step
-	for _, pod := range append(sick, well[:min(max(budget, 0), len(well))]...) {
+	for _, pod := range append(unavailable, available[:min(max(budget, 0), len(available))]...) {
 		steps = append(steps, step{verb: remove, pod: pod, counted: podRevision(pod) == s.current.name})
 	}
 	return steps
 }
 
-// maxUnavailable is how many Pods an update may make unavailable: at least one.
+// maxUnavailable returns how many Pods an update may make unavailable, at least one.
 func (s *state) maxUnavailable() int {
 	one := intstr.FromInt32(1)
 	if r := s.set.Spec.UpdateStrategy.RollingUpdate; r != nil {
@@ -56,8 +56,8 @@ func (s *state) maxUnavailable() int {
 	return 1
 }
 
-// observe counts the Pods that are there.
-func (s *state) observe(lists ...[]*corev1.Pod) appsv1.StatefulSetStatus {
+// status returns the status of the set.
+func (s *state) status(lists ...[]*corev1.Pod) appsv1.StatefulSetStatus {
 	status := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
 		CollisionCount: new(s.collisions), Conditions: s.set.Status.Conditions,
@@ -67,9 +67,9 @@ func (s *state) observe(lists ...[]*corev1.Pod) appsv1.StatefulSetStatus {
 			continue
 		}
 		status.Replicas++
-		if running(pod) {
+		if isRunningAndReady(pod) {
 			status.ReadyReplicas++
-			if s.available(pod) {
+			if s.isAvailable(pod) {
 				status.AvailableReplicas++
 			}
 		}
@@ -85,8 +85,8 @@ func (s *state) observe(lists ...[]*corev1.Pod) appsv1.StatefulSetStatus {
 	return status
 }
 
-// complete ends an update that has reached every Pod: what it brought is what is current.
-func complete(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatus) {
+// completeUpdate makes the update revision the current one when all Pods have it.
+func completeUpdate(set *appsv1.StatefulSet, status *appsv1.StatefulSetStatus) {
 	all := int32(replicas(set))
 	if status.UpdatedReplicas == all && status.ReadyReplicas == all && status.Replicas == all {
 		status.CurrentReplicas = status.UpdatedReplicas

@@ -1,6 +1,6 @@
-// Package statefulset keeps the Pods of StatefulSets: each has a name with a number, a place in an order, and claims for
-// volumes that outlive it. Deciding is pure and yields a plan of steps; the shell does them and tells about each in an
-// Event.
+// Package statefulset keeps the Pods of StatefulSets: each has an ordinal in its name, a place in an order, and claims for
+// volumes that outlive it. The decisions are pure functions that return a plan of steps; apply carries them out and records
+// an Event for each.
 package statefulset
 
 import (
@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"proa.dev/control"
-	"proa.dev/control/revision"
-	"proa.dev/control/workload"
+	"proa.dev/control/lib/revision"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/apps"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 var (
@@ -27,17 +27,17 @@ var (
 	podKind = corev1.SchemeGroupVersion.WithKind("Pod")
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
 	def := apps.StatefulSets()
-	wake := workload.Wake(gvk.GroupKind(), gr.StatefulSets, selector)
+	wake := workload.WakeOwners(gvk.GroupKind(), gr.StatefulSets, selector)
 	return control.Controller{
 		Name: "statefulset-controller", For: gr.StatefulSets, Workers: 5,
 		Triggers: []control.Trigger{
-			{On: gr.Pods, Keys: wake, When: workload.Matters},
-			{On: gr.Pods, Keys: ofName, When: func(_, now kind.Object) bool { return now == nil }},
-			{On: gr.ControllerRevisions, Keys: wake, When: revision.Matters},
-			{On: gr.PersistentVolumeClaims, Keys: ofClaim, When: claimMatters},
+			{On: gr.Pods, Keys: wake, When: workload.WakesOwners},
+			{On: gr.Pods, Keys: setOfPodName, When: func(_, now kind.Object) bool { return now == nil }},
+			{On: gr.ControllerRevisions, Keys: wake, When: revision.WakesOwners},
+			{On: gr.PersistentVolumeClaims, Keys: setsOfClaim, When: isRelevantClaimChange},
 		},
 		Writes: []control.Write{
 			{On: gr.StatefulSets, Do: "get update/status"},
@@ -59,8 +59,8 @@ func selector(o kind.Object) labels.Selector {
 	return workload.Selector(set.Spec.Selector)
 }
 
-// ofName wakes the set that would give a Pod its name, whoever had made it: once that is gone, the name is free.
-func ofName(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// setOfPodName yields the set to which the name of a deleted Pod belongs, whoever created the Pod: the name is free now.
+func setOfPodName(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		if at := strings.LastIndexByte(o.GetName(), '-'); at > 0 {
 			yield(control.Key{Namespace: o.GetNamespace(), Name: o.GetName()[:at]})
@@ -68,8 +68,8 @@ func ofName(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// claimMatters tells when a claim may hold up its Pod or stop doing so.
-func claimMatters(old, now kind.Object) bool {
+// isRelevantClaimChange reports whether a claim may begin or cease to block its Pod.
+func isRelevantClaimChange(old, now kind.Object) bool {
 	if old == nil || now == nil {
 		return now == nil
 	}
@@ -77,8 +77,8 @@ func claimMatters(old, now kind.Object) bool {
 		!apiequality.Semantic.DeepEqual(old.GetOwnerReferences(), now.GetOwnerReferences())
 }
 
-// ofClaim wakes the sets whose Pods a claim is for, by its name.
-func ofClaim(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
+// setsOfClaim yields the sets whose Pods have a claim of the name.
+func setsOfClaim(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	return func(yield func(control.Key) bool) {
 		for set := range control.List[*appsv1.StatefulSet](c, gr.StatefulSets, o.GetNamespace()) {
 			if hasClaim(set, o.GetName()) && !yield(control.KeyOf(set)) {
@@ -88,7 +88,7 @@ func ofClaim(c *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 	}
 }
 
-// hasClaim says that a claim's name is one that a set gives.
+// hasClaim reports whether a claim's name is one of the names of a set's claims.
 func hasClaim(set *appsv1.StatefulSet, claim string) bool {
 	for i := range set.Spec.VolumeClaimTemplates {
 		number, found := strings.CutPrefix(claim, set.Spec.VolumeClaimTemplates[i].Name+"-"+set.Name+"-")

@@ -13,9 +13,11 @@ import (
 
 func TestHasClaim(t *testing.T) {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}, {ObjectMeta: metav1.ObjectMeta{Name: "logs"}}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "logs"}}}
 	for claim, want := range map[string]bool{
-		"data-web-0": true, "logs-web-12": true, "data-web-": false, "data-web-x": false, "data-web-1-2": false, "data-webs-1": false, "other-web-0": false, "data-web": false,
+		"data-web-0": true, "logs-web-12": true, "data-web-": false, "data-web-x": false, "data-web-1-2": false, "data-webs-1": false,
+		"other-web-0": false, "data-web": false,
 	} {
 		if got := hasClaim(set, claim); got != want {
 			t.Errorf("%s: %v", claim, got)
@@ -28,7 +30,7 @@ func TestOfName(t *testing.T) {
 		"web-0": {{Namespace: "ns", Name: "web"}}, "a-b-7": {{Namespace: "ns", Name: "a-b"}}, "web": nil,
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
-		if got := slices.Collect(ofName(nil, pod)); !slices.Equal(got, want) {
+		if got := slices.Collect(setOfPodName(nil, pod)); !slices.Equal(got, want) {
 			t.Errorf("%s wakes %v", name, got)
 		}
 	}
@@ -40,10 +42,10 @@ func TestClaimMatters(t *testing.T) {
 	bound.Status.Phase = corev1.ClaimBound
 	owned.OwnerReferences = []metav1.OwnerReference{{UID: "u"}}
 	going.DeletionTimestamp = new(metav1.NewTime(noon))
-	if claimMatters(nil, old) || claimMatters(old, bound) {
-		t.Error("something matters that should not")
+	if isRelevantClaimChange(nil, old) || isRelevantClaimChange(old, bound) {
+		t.Error("an irrelevant change wakes the controller")
 	}
-	if !claimMatters(old, nil) || !claimMatters(old, owned) || !claimMatters(old, going) {
-		t.Error("something that matters does not")
+	if !isRelevantClaimChange(old, nil) || !isRelevantClaimChange(old, owned) || !isRelevantClaimChange(old, going) {
+		t.Error("a relevant change does not wake the controller")
 	}
 }

@@ -10,60 +10,60 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// act is what is to be done about a migration.
-type act int
+// action is the next step of a migration.
+type action int
 
 const (
-	wait act = iota
+	wait action = iota
 	start
 	prepare
 	rewrite
 	finish
 )
 
-// next says what is to be done about a migration, given all there are.
-func next(m *migration, all iter.Seq[*migration]) act {
+// nextAction returns the next step of a migration, given all migrations.
+func nextAction(m *migration, all iter.Seq[*migration]) action {
 	switch {
-	case is(m, storagemigrationv1.MigrationRunning) && ended(m):
+	case isTrue(m, storagemigrationv1.MigrationRunning) && hasEnded(m):
 		return finish
-	case ended(m):
+	case hasEnded(m):
 		return wait
-	case is(m, storagemigrationv1.MigrationRunning) && m.Status.ResourceVersion == "":
+	case isTrue(m, storagemigrationv1.MigrationRunning) && m.Status.ResourceVersion == "":
 		return prepare
-	case is(m, storagemigrationv1.MigrationRunning):
+	case isTrue(m, storagemigrationv1.MigrationRunning):
 		return rewrite
 	}
 	for o := range all {
 		if o.Spec.Resource != m.Spec.Resource || o.Name == m.Name {
 			continue
 		}
-		if is(o, storagemigrationv1.MigrationRunning) || !ended(o) && older(o, m) {
+		if isTrue(o, storagemigrationv1.MigrationRunning) || !hasEnded(o) && isOlder(o, m) {
 			return wait
 		}
 	}
 	return start
 }
 
-func is(m *migration, t storagemigrationv1.MigrationConditionType) bool {
+func isTrue(m *migration, t storagemigrationv1.MigrationConditionType) bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, string(t))
 }
 
-func ended(m *migration) bool {
-	return is(m, storagemigrationv1.MigrationSucceeded) || is(m, storagemigrationv1.MigrationFailed)
+func hasEnded(m *migration) bool {
+	return isTrue(m, storagemigrationv1.MigrationSucceeded) || isTrue(m, storagemigrationv1.MigrationFailed)
 }
 
-func older(a, b *migration) bool {
+func isOlder(a, b *migration) bool {
 	if n := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); n != 0 {
 		return n < 0
 	}
 	return a.Name < b.Name
 }
 
-// progress counts objects.
+// progress counts the objects that are not migrated yet, and all of them.
 type progress struct{ left, all int }
 
-// running says how far a migration is, and what holds it up.
-func running(m *migration, p progress, trouble error, now time.Time) (changed bool) {
+// setRunning sets the condition Running with the progress of a migration and a transient error, if there is one.
+func setRunning(m *migration, p progress, transient error, now time.Time) (changed bool) {
 	text := "The migration is running"
 	switch {
 	case p.left > 0:
@@ -71,29 +71,32 @@ func running(m *migration, p progress, trouble error, now time.Time) (changed bo
 	case p.all > 0:
 		text += fmt.Sprintf(", %d objects verified migrated", p.all)
 	}
-	if trouble != nil {
-		text += "; transient error: " + trouble.Error()
+	if transient != nil {
+		text += "; transient error: " + transient.Error()
 	}
-	return set(m, storagemigrationv1.MigrationRunning, metav1.Condition{Status: metav1.ConditionTrue, Reason: "MigrationRunning", Message: text}, now)
+	return setCondition(m, storagemigrationv1.MigrationRunning,
+		metav1.Condition{Status: metav1.ConditionTrue, Reason: "MigrationRunning", Message: text}, now)
 }
 
-func succeed(m *migration, now time.Time) {
-	set(m, storagemigrationv1.MigrationSucceeded, metav1.Condition{Status: metav1.ConditionTrue, Reason: "StorageVersionMigrationSucceeded", Message: "Migration completed"}, now)
+func setSucceeded(m *migration, now time.Time) {
+	setCondition(m, storagemigrationv1.MigrationSucceeded,
+		metav1.Condition{Status: metav1.ConditionTrue, Reason: "StorageVersionMigrationSucceeded", Message: "Migration completed"}, now)
 }
 
-func fail(m *migration, message string, now time.Time) {
-	set(m, storagemigrationv1.MigrationFailed, metav1.Condition{Status: metav1.ConditionTrue, Reason: "StorageVersionMigrationFailed", Message: message}, now)
+func setFailed(m *migration, message string, now time.Time) {
+	setCondition(m, storagemigrationv1.MigrationFailed,
+		metav1.Condition{Status: metav1.ConditionTrue, Reason: "StorageVersionMigrationFailed", Message: message}, now)
 }
 
-func finished(m *migration, now time.Time) {
-	set(m, storagemigrationv1.MigrationRunning, metav1.Condition{
+func setFinished(m *migration, now time.Time) {
+	setCondition(m, storagemigrationv1.MigrationRunning, metav1.Condition{
 		Status: metav1.ConditionFalse, Reason: "MigrationCompleted", Message: "Migration completed", ObservedGeneration: m.Generation,
 	}, now)
 }
 
-func set(m *migration, t storagemigrationv1.MigrationConditionType, c metav1.Condition, now time.Time) bool {
+func setCondition(m *migration, t storagemigrationv1.MigrationConditionType, c metav1.Condition, now time.Time) bool {
 	c.Type, c.LastTransitionTime = string(t), metav1.NewTime(now)
 	return meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-func unhandled(what string) string { return "migration encountered unhandled error: " + what }
+func unhandledMessage(what string) string { return "migration encountered unhandled error: " + what }

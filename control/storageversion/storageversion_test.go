@@ -33,13 +33,13 @@ func TestNext(t *testing.T) {
 			for state := range strings.SplitSeq(states, ":") {
 				switch state {
 				case "running":
-					running(m, progress{}, nil, day(1))
+					setRunning(m, progress{}, nil, day(1))
 				case "stopped":
-					finished(m, day(1))
+					setFinished(m, day(1))
 				case "succeeded":
-					succeed(m, day(1))
+					setSucceeded(m, day(1))
 				case "failed":
-					fail(m, "because", day(1))
+					setFailed(m, "because", day(1))
 				case "revision":
 					m.Status.ResourceVersion = "1"
 				}
@@ -48,7 +48,7 @@ func TestNext(t *testing.T) {
 		}
 		var got []string
 		for _, m := range all {
-			got = append(got, m.Name+" "+[]string{"wait", "start", "prepare", "rewrite", "finish"}[next(m, slices.Values(all))])
+			got = append(got, m.Name+" "+[]string{"wait", "start", "prepare", "rewrite", "finish"}[nextAction(m, slices.Values(all))])
 		}
 		if text := strings.Join(got, ", "); text != want {
 			t.Errorf("%s: got %s, not %s", given, text, want)
@@ -68,12 +68,12 @@ func TestProgress(t *testing.T) {
 		{progress{2, 3}, errors.New("busy"), "The migration is running, 2/3 objects not yet migrated; transient error: busy"},
 	} {
 		m := &migration{}
-		running(m, c.p, c.trouble, day(1))
+		setRunning(m, c.p, c.trouble, day(1))
 		if got := meta.FindStatusCondition(m.Status.Conditions, string(storagemigrationv1.MigrationRunning)).Message; got != c.want {
 			t.Errorf("%+v: %s", c.p, got)
 		}
-		if running(m, c.p, c.trouble, day(2)) {
-			t.Errorf("%+v: the same again is a change", c.p)
+		if setRunning(m, c.p, c.trouble, day(2)) {
+			t.Errorf("%+v: setting the same condition again is a change", c.p)
 		}
 	}
 }
@@ -81,16 +81,18 @@ func TestProgress(t *testing.T) {
 func TestPassing(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for _, err := range []error{
-		errors.New("connection reset"), apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")), apierrors.NewServiceUnavailable("x"),
+		errors.New("connection reset"), apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")),
+		apierrors.NewServiceUnavailable("x"),
 		apierrors.NewTimeoutError("x", 1), apierrors.NewServerTimeout(pods, "update", 1),
 	} {
-		if !passing(err) {
-			t.Errorf("%v does not pass", err)
+		if !isTransient(err) {
+			t.Errorf("%v is not transient", err)
 		}
 	}
-	for _, err := range []error{apierrors.NewForbidden(pods, "x", errors.New("no")), apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil), apierrors.NewBadRequest("x")} {
-		if passing(err) {
-			t.Errorf("%v passes", err)
+	for _, err := range []error{apierrors.NewForbidden(pods, "x", errors.New("no")),
+		apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil), apierrors.NewBadRequest("x")} {
+		if isTransient(err) {
+			t.Errorf("%v is transient", err)
 		}
 	}
 }
@@ -112,8 +114,8 @@ func TestDefinition(t *testing.T) {
 			})
 		}
 		got := "unchanged"
-		if conclude(d, result == "succeeded", day(1)) {
-			c := migrating(d)
+		if endMigrating(d, result == "succeeded", day(1)) {
+			c := migratingCondition(d)
 			got = fmt.Sprintf("%s %d %s: %s %v", c.Status, c.ObservedGeneration, c.Reason, c.Message, d.Status.StoredVersions)
 		}
 		if got != want {
@@ -124,13 +126,14 @@ func TestDefinition(t *testing.T) {
 		}
 	}
 	d := &definition{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
-	if !begin(d, "mine", day(1)) || begin(d, "mine", day(2)) {
-		t.Error("the start is not told once")
+	if !startMigrating(d, "mine", day(1)) || startMigrating(d, "mine", day(2)) {
+		t.Error("the start is not written exactly once")
 	}
-	if c := migrating(d); c.Status != apiextensionsv1.ConditionTrue || c.Message != "Migration mine is running" || c.Reason != "MigrationRunning" || c.ObservedGeneration != 2 {
+	if c := migratingCondition(d); c.Status != apiextensionsv1.ConditionTrue || c.Message != "Migration mine is running" ||
+		c.Reason != "MigrationRunning" || c.ObservedGeneration != 2 {
 		t.Errorf("the start: %+v", c)
 	}
-	if d.Generation = 3; !begin(d, "mine", day(2)) {
-		t.Error("another generation is not told")
+	if d.Generation = 3; !startMigrating(d, "mine", day(2)) {
+		t.Error("another generation is not written")
 	}
 }

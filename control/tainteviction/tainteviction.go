@@ -1,4 +1,4 @@
-// Package tainteviction deletes Pods from nodes with NoExecute taints that they do not tolerate, or tolerate only for a while.
+// Package tainteviction evicts Pods from nodes with NoExecute taints that they do not tolerate, or tolerate only for a while.
 package tainteviction
 
 import (
@@ -11,28 +11,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/control"
-	"proa.dev/control/workload"
-	"proa.dev/kinds/gr"
+	"proa.dev/control/lib/workload"
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/period"
-	"proa.dev/kinds/placement"
+	"proa.dev/kinds/lib/duration"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/placement"
 )
 
-// Controller returns the loop.
+// Controller returns the controller.
 func Controller() control.Controller {
-	m := &memory{since: map[types.UID]time.Time{}}
+	m := &pendingEvictions{since: map[types.UID]time.Time{}}
 	return control.Controller{
 		Name: "taint-eviction-controller", For: gr.Pods, Workers: 8,
 		When: func(old, now kind.Object) bool {
 			p, ok := now.(*corev1.Pod)
 			if !ok {
-				return true // a deleted Pod is to be forgotten
+				return true // a deleted Pod is removed from memory
 			}
 			was, had := old.(*corev1.Pod)
-			return p.Spec.NodeName != "" && (!had || was.Spec.NodeName == "" || !apiequality.Semantic.DeepEqual(was.Spec.Tolerations, p.Spec.Tolerations))
+			return p.Spec.NodeName != "" &&
+				(!had || was.Spec.NodeName == "" || !apiequality.Semantic.DeepEqual(was.Spec.Tolerations, p.Spec.Tolerations))
 		},
-		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.OnNode, When: func(old, now kind.Object) bool {
-			return !apiequality.Semantic.DeepEqual(driving(old), driving(now))
+		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.PodsOnNode, When: func(old, now kind.Object) bool {
+			return !apiequality.Semantic.DeepEqual(noExecuteTaints(old), noExecuteTaints(now))
 		}}},
 		Writes: []control.Write{{On: gr.Pods, Do: "delete update/status"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -41,8 +42,8 @@ func Controller() control.Controller {
 	}
 }
 
-// driving are the taints of a node that drive Pods off.
-func driving(o kind.Object) (out []corev1.Taint) {
+// noExecuteTaints returns the NoExecute taints of a node.
+func noExecuteTaints(o kind.Object) (out []corev1.Taint) {
 	n, ok := o.(*corev1.Node)
 	if !ok || n == nil {
 		return nil
@@ -55,15 +56,15 @@ func driving(o kind.Object) (out []corev1.Taint) {
 	return out
 }
 
-// memory is since when a Pod has been bound to go: a taint need not say when it was put on. After a restart the time begins
+// pendingEvictions remembers since when Pods are pending eviction, because a taint need not have a time. After a restart the times begin
 // anew.
-type memory struct {
+type pendingEvictions struct {
 	mu    sync.Mutex // guards since
 	since map[types.UID]time.Time
 }
 
-// first returns when a Pod was first bound to go.
-func (m *memory) first(uid types.UID, now time.Time) time.Time {
+// pendingSince returns since when a Pod is pending eviction.
+func (m *pendingEvictions) pendingSince(uid types.UID, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, ok := m.since[uid]
@@ -74,8 +75,8 @@ func (m *memory) first(uid types.UID, now time.Time) time.Time {
 	return at
 }
 
-// cancel forgets that a Pod is bound to go, and says whether it was.
-func (m *memory) cancel(uid types.UID) bool {
+// cancel forgets that a Pod is pending eviction, and reports whether it was.
+func (m *pendingEvictions) cancel(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.since[uid]
@@ -83,7 +84,7 @@ func (m *memory) cancel(uid types.UID) bool {
 	return ok
 }
 
-func (m *memory) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
+func (m *pendingEvictions) reconcile(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
 	pod, found := control.Get[*corev1.Pod](c, gr.Pods, k.Namespace, k.Name)
 	if !found {
 		m.prune(c)
@@ -97,41 +98,41 @@ func (m *memory) reconcile(ctx context.Context, c *control.Cluster, k control.Ke
 	if !found {
 		return 0, nil
 	}
-	after, goes := stay(driving(node), pod.Spec.Tolerations)
-	if !goes {
+	after, evicted := toleratedFor(noExecuteTaints(node), pod.Spec.Tolerations)
+	if !evicted {
 		if m.cancel(pod.UID) {
 			c.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s/%s", pod.Namespace, pod.Name)
 		}
 		return 0, nil
 	}
 	now := time.Now()
-	if left := m.first(pod.UID, now).Add(after).Sub(now); left > 0 {
+	if left := m.pendingSince(pod.UID, now).Add(after).Sub(now); left > 0 {
 		return left, nil
 	}
 	return 0, evict(ctx, c, pod, now)
 }
 
-// prune forgets Pods that are gone, now and then.
-func (m *memory) prune(c *control.Cluster) {
+// prune forgets deleted Pods when many are remembered.
+func (m *pendingEvictions) prune(c *control.Cluster) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.since) < 1024 {
 		return
 	}
-	living := map[types.UID]bool{}
+	exists := map[types.UID]bool{}
 	for p := range c.View(gr.Pods).List("") {
-		living[p.GetUID()] = true
+		exists[p.GetUID()] = true
 	}
 	for uid := range m.since {
-		if !living[uid] {
+		if !exists[uid] {
 			delete(m.since, uid)
 		}
 	}
 }
 
-// stay says whether a Pod has to go because of taints, and how long it may stay: the shortest time of all tolerations that
-// count.
-func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Duration, goes bool) {
+// toleratedFor reports whether a Pod has to be evicted because of taints, and after how long: the shortest time of all matching
+// tolerations.
+func toleratedFor(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Duration, evicted bool) {
 	forever := true
 	after = time.Duration(1<<63 - 1)
 	for i := range taints {
@@ -144,7 +145,7 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 			tolerated = true
 			if s := t.TolerationSeconds; s != nil {
 				forever = false
-				after = min(after, max(0, period.Seconds(*s)))
+				after = min(after, max(0, duration.FromSeconds(*s)))
 			}
 		}
 		if !tolerated {
@@ -154,7 +155,7 @@ func stay(taints []corev1.Taint, tolerations []corev1.Toleration) (after time.Du
 	return after, len(taints) > 0 && !forever
 }
 
-// evict tells people why a Pod goes, and lets it go.
+// evict records an Event and evicts a Pod.
 func evict(ctx context.Context, c *control.Cluster, pod *corev1.Pod, now time.Time) error {
 	c.Event(pod, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
 	return workload.Evict(ctx, c, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", now)

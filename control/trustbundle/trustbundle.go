@@ -1,5 +1,6 @@
-// Package trustbundle keeps the ClusterTrustBundles with which whoever mounts them trusts the API server, or the agents of nodes. The name of one
-// holds a hash of the certificates, so that a change of CA makes a new bundle; older ones of the signer go.
+// Package trustbundle keeps the ClusterTrustBundles by which Pods that mount them verify the API server and kubelets. The
+// name of a bundle contains a hash of its certificates: a rotation of the certificate authority creates a new bundle, and
+// the older ones of the signer are deleted.
 package trustbundle
 
 import (
@@ -16,33 +17,33 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// signer is who vouches for the certificates that a bundle is for.
+// signer is the signer name of the certificates that a bundle verifies.
 type signer string
 
-// APIServer returns the loop for the certificate of the API server; bundle is the CA certificates of now in PEM.
+// APIServer returns the controller for the certificate of the API server; bundle returns the current CA certificates in PEM.
 func APIServer(bundle func() string) control.Controller {
 	return signer("kubernetes.io/kube-apiserver-serving").controller("kube-apiserver-serving-clustertrustbundle-publisher", bundle)
 }
 
-// Agents returns the loop for the certificates that agents serve with. Upstream has none, since there nobody knows who signs them; metrics-server and
-// the like verify nodes with it.
+// Agents returns the controller for the serving certificates of node agents, by which metrics-server and others can verify
+// nodes. Upstream has none, because there the control plane need not know the certificate authority of kubelets.
 func Agents(bundle func() string) control.Controller {
 	return signer(certificatesv1.KubeletServingSignerName).controller("kubelet-serving-clustertrustbundle-publisher", bundle)
 }
 
 func (s signer) controller(name string, bundle func() string) control.Controller {
 	return control.Controller{
-		Name: name, For: gr.ClusterTrustBundles, When: s.concerns,
+		Name: name, For: gr.ClusterTrustBundles, When: s.isOwnChange,
 		Writes: []control.Write{
 			{On: gr.ClusterTrustBundles, Do: "create update delete"},
 			{On: schema.GroupResource{Group: certificatesv1.GroupName, Resource: "signers"}, Do: "attest"},
 		},
 		Triggers: []control.Trigger{
-			// There is always this namespace, so that its first event makes the first bundle.
+			// This namespace always exists, and its first event creates the first bundle.
 			{On: gr.Namespaces, Keys: func(_ *control.Cluster, o kind.Object) iter.Seq[control.Key] {
 				return func(yield func(control.Key) bool) {
 					if o.GetName() == metav1.NamespaceSystem {
@@ -58,37 +59,40 @@ func (s signer) controller(name string, bundle func() string) control.Controller
 	}
 }
 
-// nameOf is the name of the bundle with some certificates.
+// nameOf returns the name of the bundle with these certificates.
 func (s signer) nameOf(bundle string) string {
 	hash := sha256.Sum256([]byte(bundle))
 	return fmt.Sprintf("%s:%x", strings.ReplaceAll(string(s), "/", ":"), hash[:12])
 }
 
-// concerns leaves out the bundles of others.
-func (s signer) concerns(old, now kind.Object) bool {
-	return s.ours(old) || s.ours(now)
+// isOwnChange ignores the bundles of other signers.
+func (s signer) isOwnChange(old, now kind.Object) bool {
+	return s.isOwn(old) || s.isOwn(now)
 }
 
-func (s signer) ours(o kind.Object) bool {
+func (s signer) isOwn(o kind.Object) bool {
 	b, ok := o.(*certificatesv1.ClusterTrustBundle)
 	return ok && b.Spec.SignerName == string(s)
 }
 
-func (s signer) reconcile(ctx context.Context, c *control.Cluster, have *certificatesv1.ClusterTrustBundle, name, bundle string) (again time.Duration, err error) {
+func (s signer) reconcile(ctx context.Context, c *control.Cluster, have *certificatesv1.ClusterTrustBundle, name,
+	bundle string) (again time.Duration, err error) {
 	switch wanted := name == s.nameOf(bundle); {
 	case wanted && have == nil:
 		_, err = c.Create(ctx, gr.ClusterTrustBundles, &certificatesv1.ClusterTrustBundle{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: string(s), TrustBundle: bundle},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: string(s), TrustBundle: bundle},
 		})
 	case wanted && have.Spec.TrustBundle != bundle:
 		next := have.DeepCopy()
 		next.Spec.TrustBundle = bundle
 		_, err = c.Update(ctx, gr.ClusterTrustBundles, next, "")
-	case !wanted && have != nil && s.ours(have):
+	case !wanted && have != nil && s.isOwn(have):
 		if _, published := c.View(gr.ClusterTrustBundles).Get("", s.nameOf(bundle)); !published {
-			return time.Second, nil // at no time there is none
+			return time.Second, nil // there must always be a bundle: the new one must exist first
 		}
-		err = c.Delete(ctx, gr.ClusterTrustBundles, "", name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(have.UID)}})
+		err = c.Delete(ctx, gr.ClusterTrustBundles, "", name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(have.UID)}})
 	}
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return 0, nil

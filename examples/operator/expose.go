@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// PortAnnotation names the port that a Deployment wants to be reached at.
+// PortAnnotation is the annotation with the port at which a Deployment shall be reachable.
 const PortAnnotation = "example.com/expose"
 
-// Exposer keeps the Services.
+// Exposer keeps the Services of annotated Deployments.
 type Exposer struct{ client.Client }
 
-// Reconcile gives one Deployment its Service, or takes it away.
+// Reconcile creates, updates or deletes the Service of one Deployment.
 func (e *Exposer) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var d appsv1.Deployment
 	if err := e.Get(ctx, req.NamespacedName, &d); err != nil {

@@ -18,7 +18,7 @@ import (
 	"proa.dev/proatest"
 )
 
-// start runs the operator against a cluster of its own.
+// start runs the operator with its own cluster.
 func start(t *testing.T) client.Client {
 	t.Helper()
 	cluster := proatest.Start(t, proatest.Memory(), proatest.Simulate(2))
@@ -44,7 +44,7 @@ func start(t *testing.T) client.Client {
 	return c
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -72,7 +72,7 @@ func TestDeploymentIsExposed(t *testing.T) {
 	}
 	key := client.ObjectKeyFromObject(d)
 
-	// The Service comes, and because the cluster is a whole one, so do Pods that are ready behind it.
+	// The Service is created and, because the cluster is a whole one, ready Pods too.
 	eventually(t, "two ready endpoints", func() bool {
 		var slices discoveryv1.EndpointSliceList
 		if err := c.List(ctx, &slices, client.InNamespace("default"), client.MatchingLabels{discoveryv1.LabelServiceName: "web"}); err != nil {
@@ -89,7 +89,7 @@ func TestDeploymentIsExposed(t *testing.T) {
 		return ready == 2
 	})
 
-	// Without the annotation the Service goes; with the Deployment it would have gone too, by garbage collection.
+	// Without the annotation the Service is deleted; with the Deployment it would be garbage collected.
 	if err := c.Get(ctx, key, d); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,5 @@
-// Package textcase runs tests that are texts. A file holds cases: a line with a mark and a name begins one, and what stands
-// before the first is left alone. With -update the outcomes are written into the files; read them before you commit them.
-// Only tests import it.
+// Package textcase runs tests from text files. A file has cases: a line with a mark and a name begins one, and text before the first is
+// ignored. With -update the actual outcomes are written into the files; review them before you commit them. Only tests import it.
 package textcase
 
 import (
@@ -14,11 +13,11 @@ import (
 
 var update = flag.Bool("update", false, "write what tests come to into their texts")
 
-// Update says that outcomes are to be written and not to be checked.
+// Update reports whether outcomes are written to the files instead of being checked.
 func Update() bool { return *update }
 
-// Play runs the cases of all files that a pattern matches; mark is how they begin, "== " say. play gets the text of a case
-// and returns it as it should be: with the outcomes.
+// Play runs the cases of all files that a pattern matches; mark is the prefix of the line that begins a case, such as
+// "== ". play gets the text of a case and returns it with the actual outcomes.
 func Play(t *testing.T, pattern, mark string, play func(t *testing.T, body string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -50,14 +49,15 @@ func Play(t *testing.T, pattern, mark string, play func(t *testing.T, body strin
 			out += mark + name + "\n" + got
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), 0o644); err != nil { //nolint:gosec // G306: a file of the repository
+			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"),
+				0o644); err != nil { //nolint:gosec // G306: a file of the repository
 				t.Fatal(err)
 			}
 		}
 	}
 }
 
-// Check runs cases of the mark "== " that say in lines of their own what must come out; check looks whether it does.
+// Check runs cases of the mark "== " that contain their expectations; check fails the test if one is not met.
 func Check(t *testing.T, pattern string, check func(t *testing.T, lines []string)) {
 	t.Helper()
 	Play(t, pattern, "== ", func(t *testing.T, body string) string {
@@ -67,7 +67,7 @@ func Check(t *testing.T, pattern string, check func(t *testing.T, lines []string
 	})
 }
 
-// Script plays the text of a case that is commands, each a line that begins with "$ " and what belongs to it: its input, or its
+// Script runs a case that consists of commands, each a line that begins with "$ " and is followed by its input or its
 // output. do returns the output, and false for a command that has none and keeps its input.
 func Script(body string, do func(command, input string) (output string, prints bool)) string {
 	parts := strings.Split("\n"+body, "\n$ ")
@@ -85,8 +85,9 @@ func Script(body string, do func(command, input string) (output string, prints b
 	return strings.TrimRight(out, "\n") + "\n"
 }
 
-// Stories runs the files that a pattern matches. Every line is a command, empty, or a remark that begins with #; what is indented
-// below a command must come out of it. begin starts a story, and returns what does the commands.
+// Stories runs the files that a pattern matches. Every line is a command, empty, or a comment that begins with #; the
+// indented lines below a command are its expected output. begin starts a story, and returns the function that runs
+// its commands.
 func Stories(t *testing.T, pattern string, begin func(t *testing.T) (do func(words []string) string)) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -128,7 +129,7 @@ func story(text string, do func(words []string) string) string {
 	return got.String()
 }
 
-// Options yields words of the form KEY=VALUE by their two sides; a word without a value has an empty one.
+// Options yields the keys and values of words of the form KEY=VALUE; a word without a value has an empty one.
 func Options(words []string) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, w := range words {
@@ -139,7 +140,7 @@ func Options(words []string) iter.Seq2[string, string] {
 	}
 }
 
-// Decide runs cases of the mark "== " that are a question, a line with a sign such as "=>", and the answer.
+// Decide runs cases of the mark "== " that are an input, a line with a sign such as "=>", and the expected output.
 func Decide(t *testing.T, pattern, sign string, decide func(t *testing.T, in string) string) {
 	t.Helper()
 	Play(t, pattern, "== ", func(t *testing.T, body string) string {
@@ -156,7 +157,8 @@ func Decide(t *testing.T, pattern, sign string, decide func(t *testing.T, in str
 	})
 }
 
-// Lines yields the two sides of the lines of a file with an arrow "->" in them. A line that begins with # is a remark.
+// Lines yields the two sides of the lines of a file with an arrow "->" in them. A line that begins with # is a
+// comment.
 func Lines(t *testing.T, file string) iter.Seq2[string, string] {
 	t.Helper()
 	text, err := os.ReadFile(file)

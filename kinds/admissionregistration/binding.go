@@ -1,64 +1,77 @@
 package admissionregistration
 
 import (
+	"context"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
 )
 
-const (
-	policyNameDoc = "PolicyName indicates the policy definition which the policy binding binded to"
-	paramRefDoc   = "ParamRef indicates the param resource which sets the configuration param"
-)
-
-// ValidatingAdmissionPolicyBindings put a policy into effect.
+// ValidatingAdmissionPolicyBindings put validating policies into effect.
 func ValidatingAdmissionPolicyBindings(h Hooks) *kind.Def {
 	type binding = admissionv1.ValidatingAdmissionPolicyBinding
-	return kind.Define(kind.Resource[binding]{
-		Group: admissionv1.GroupName, Version: "v1", Kind: "ValidatingAdmissionPolicyBinding", Plural: "validatingadmissionpolicybindings", Scope: kind.Cluster,
-		Categories:   []string{"api-extensions"},
-		Spec:         func(b *binding) any { return &b.Spec },
-		Generation:   true,
-		AnyFinalizer: true,
-		Conditional:  true,
-		Default:      func(b *binding) { defaultMatch(b.Spec.MatchResources) },
-		Validate:     validateValidatingBinding,
-		Allow:        h.allowValidatingBinding,
-		Warn:         func(b, old *binding) []string { return staticWarning(b.Name, old != nil) },
-		Columns: []kind.Column[binding]{
-			kind.NameColumn[binding](),
-			{Name: "PolicyName", Description: policyNameDoc, Value: func(b *binding) any { return b.Spec.PolicyName }},
-			{Name: "ParamRef", Description: paramRefDoc, Value: func(b *binding) any { return paramRef(b.Spec.ParamRef) }},
-			kind.AgeColumn[binding](),
-		},
+	r := bindingResource(h, "validatingadmissionpolicies", func(b *binding) admissionv1.MutatingAdmissionPolicyBindingSpec {
+		return admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: b.Spec.PolicyName, ParamRef: b.Spec.ParamRef,
+			MatchResources: b.Spec.MatchResources}
 	})
+	r.Kind, r.Plural = "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"
+	r.Spec = func(b *binding) any { return &b.Spec }
+	r.Validate = validateValidatingBinding
+	return kind.Define(r)
 }
 
-// MutatingAdmissionPolicyBindings put a policy into effect.
+// MutatingAdmissionPolicyBindings put mutating policies into effect.
 func MutatingAdmissionPolicyBindings(h Hooks) *kind.Def {
 	type binding = admissionv1.MutatingAdmissionPolicyBinding
-	return kind.Define(kind.Resource[binding]{
-		Group: admissionv1.GroupName, Version: "v1", Kind: "MutatingAdmissionPolicyBinding", Plural: "mutatingadmissionpolicybindings", Scope: kind.Cluster,
-		Older:        kind.SameLayout("v1beta1", "v1alpha1"),
-		Categories:   []string{"api-extensions"},
-		Spec:         func(b *binding) any { return &b.Spec },
-		Generation:   true,
-		AnyFinalizer: true,
-		Conditional:  true,
-		Default:      func(b *binding) { defaultMatch(b.Spec.MatchResources) },
-		Validate:     validateMutatingBinding,
-		Allow:        h.allowMutatingBinding,
-		Warn:         func(b, old *binding) []string { return staticWarning(b.Name, old != nil) },
-		Columns: []kind.Column[binding]{
-			kind.NameColumn[binding](),
-			{Name: "PolicyName", Description: policyNameDoc, Value: func(b *binding) any { return b.Spec.PolicyName }},
-			{Name: "ParamRef", Description: paramRefDoc, Value: func(b *binding) any { return paramRef(b.Spec.ParamRef) }},
-			kind.AgeColumn[binding](),
-		},
-	})
+	r := bindingResource(h, "mutatingadmissionpolicies", func(b *binding) admissionv1.MutatingAdmissionPolicyBindingSpec { return b.Spec })
+	r.Kind, r.Plural = "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"
+	r.Older = kind.SameLayout("v1beta1", "v1alpha1")
+	r.Spec = func(b *binding) any { return &b.Spec }
+	r.Validate = validateMutatingBinding
+	return kind.Define(r)
 }
 
-func paramRef(r *admissionv1.ParamRef) string {
+// bindingResource returns what both kinds of bindings share. policies is the resource that they bind, and spec returns the spec of a
+// binding as that of the mutating kind, whose fields both have.
+func bindingResource[T any, P interface {
+	*T
+	kind.Object
+}](h Hooks, policies string, spec func(*T) admissionv1.MutatingAdmissionPolicyBindingSpec) kind.Resource[T] {
+	return kind.Resource[T]{
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: admissionv1.GroupName, Version: "v1"}, Scope: kind.Cluster,
+			Categories:              []string{"api-extensions"},
+			Generation:              true,
+			RequiresResourceVersion: true,
+		},
+		AnyFinalizer: true,
+		Default:      func(b *T) { defaultMatch(spec(b).MatchResources) },
+		Allow: func(ctx context.Context, d kind.Server, b, _ *T) field.ErrorList {
+			s := spec(b)
+			return h.allowParamRef(ctx, d, s.ParamRef, s.PolicyName, func() (*admissionv1.ParamKind, error) {
+				policy, err := d.Get(ctx, admissionv1.Resource(policies), "", s.PolicyName)
+				if err != nil {
+					return nil, err
+				}
+				return paramKindOf(policy), nil
+			})
+		},
+		Warn: func(b, old *T) []string { return staticWarning(P(b).GetName(), old != nil) },
+		Columns: []kind.Column[T]{
+			kind.NameColumn[T, P](),
+			{Name: "PolicyName", Description: "PolicyName indicates the policy definition which the policy binding binded to",
+				Value: func(b *T) any { return spec(b).PolicyName }},
+			{Name: "ParamRef", Description: "ParamRef indicates the param resource which sets the configuration param",
+				Value: func(b *T) any { return paramRefText(spec(b).ParamRef) }},
+			kind.AgeColumn[T, P](),
+		},
+	}
+}
+
+func paramRefText(r *admissionv1.ParamRef) string {
 	switch {
 	case r == nil:
 		return "<unset>"

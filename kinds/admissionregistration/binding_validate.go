@@ -5,24 +5,23 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 func validateValidatingBinding(b, old *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	s, path := &b.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	if s.PolicyName != "" {
-		errs = append(errs, check.Messages(s.PolicyName, path.Child("policyName"), validation.NameIsDNSSubdomain(s.PolicyName, false))...)
+		errs = append(errs, check.DNSSubdomain(s.PolicyName, path.Child("policyName"))...)
 	}
 	errs = append(errs, validateParamRef(s.ParamRef, path.Child("paramRef"))...)
 	errs = append(errs, validateMatch(s.MatchResources, path.Child("matchResources"))...)
 	errs = append(errs, validateActions(s.ValidationActions, path.Child("validationActions"))...)
 	errs = append(errs, validateStatic(b.Name, old == nil)...)
-	// Clients know these two complaints as the last.
+	// These two errors are reported last.
 	if s.PolicyName == "" {
 		errs = append(errs, field.Required(path.Child("policyName"), ""))
 	}
@@ -38,7 +37,7 @@ func validateMutatingBinding(b, old *admissionv1.MutatingAdmissionPolicyBinding)
 	if s.PolicyName == "" {
 		errs = append(errs, field.Required(path.Child("policyName"), ""))
 	} else {
-		errs = append(errs, check.Messages(s.PolicyName, path.Child("policyName"), validation.NameIsDNSSubdomain(s.PolicyName, false))...)
+		errs = append(errs, check.DNSSubdomain(s.PolicyName, path.Child("policyName"))...)
 	}
 	errs = append(errs, validateParamRef(s.ParamRef, path.Child("paramRef"))...)
 	errs = append(errs, validateMatch(s.MatchResources, path.Child("matchResources"))...)
@@ -51,7 +50,7 @@ func validateMutatingBinding(b, old *admissionv1.MutatingAdmissionPolicyBinding)
 func validateActions(actions []admissionv1.ValidationAction, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, a := range actions {
-		errs = append(errs, oneOf(a, path.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
+		errs = append(errs, check.OneOf(a, path.Index(i), admissionv1.Audit, admissionv1.Deny, admissionv1.Warn)...)
 		if slices.Contains(actions[:i], a) {
 			errs = append(errs, field.Duplicate(path.Index(i), a))
 		}
@@ -75,7 +74,8 @@ func validateParamRef(r *admissionv1.ParamRef, path *field.Path) field.ErrorList
 		}
 	}
 	if r.Selector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector, metav1validation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+		errs = append(errs, metav1validation.ValidateLabelSelector(r.Selector, metav1validation.LabelSelectorValidationOptions{},
+			path.Child("selector"))...)
 		if r.Name != "" {
 			errs = append(errs, field.Forbidden(path.Child("selector"), exclusive))
 		}
@@ -86,7 +86,7 @@ func validateParamRef(r *admissionv1.ParamRef, path *field.Path) field.ErrorList
 	if a := r.ParameterNotFoundAction; a == nil || *a == "" {
 		errs = append(errs, field.Required(path.Child("parameterNotFoundAction"), ""))
 	} else {
-		errs = append(errs, oneOf(*a, path.Child("parameterNotFoundAction"), admissionv1.DenyAction, admissionv1.AllowAction)...)
+		errs = append(errs, check.OneOf(*a, path.Child("parameterNotFoundAction"), admissionv1.DenyAction, admissionv1.AllowAction)...)
 	}
 	return errs
 }

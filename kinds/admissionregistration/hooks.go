@@ -5,7 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Hooks are what these kinds need from the server. The zero value accepts every expression and knows no resources.
+// Hooks are functions of the server that these kinds need. The zero value accepts every expression and knows no resources.
 type Hooks struct {
 	// Compile starts the compilation of the expressions of one object. When composed is true, expressions may
 	// refer to the variables compiled before them. It returns what is wrong with an expression, or nil.
@@ -14,7 +14,7 @@ type Hooks struct {
 	Resource func(schema.GroupVersionKind) (resource string, found bool)
 }
 
-// Use says what an expression is for, which decides the type it must have.
+// Use is the purpose of an expression, which decides the type of its result.
 type Use uint8
 
 // The uses of expressions.
@@ -32,32 +32,32 @@ const (
 type Expression struct {
 	Use  Use
 	Text string
-	Show string // the bad value of an error
+	Show string // the value that an error quotes; empty for Text
 	Name string // of a variable
-	// Params and Authorizer say which of these variables there are. Configuration and Patch have the types of patches too.
+	// Params and Authorizer tell which of these variables exist. In Configuration and Patch expressions the types of
+	// patches exist too.
 	Params, Authorizer bool
-	// Stored says that the object has had this expression before, so that it may use what newer servers know.
+	// Stored says that the stored object has this expression, so that it may use functions which only newer servers know.
 	Stored bool
 }
 
-// compiler remembers what one object needs to know about its expressions.
+// compiler compiles the expressions of one object. It knows which expressions the stored object has.
 type compiler struct {
-	hooks   Hooks
-	one     func(*field.Path, Expression) *field.Error
-	stored  map[Use]map[string]bool
-	matches func(*field.Path, Expression) *field.Error
+	compile          func(*field.Path, Expression) *field.Error // nil accepts every expression
+	compileCondition func(*field.Path, Expression) *field.Error // match conditions cannot refer to variables
+	stored           map[Use]map[string]bool
 }
 
 func (h Hooks) start(composed bool) *compiler {
-	c := &compiler{hooks: h, stored: map[Use]map[string]bool{}}
+	c := &compiler{stored: map[Use]map[string]bool{}}
 	if h.Compile != nil {
-		c.one, c.matches = h.Compile(composed), h.Compile(false)
+		c.compile, c.compileCondition = h.Compile(composed), h.Compile(false)
 	}
 	return c
 }
 
-// had notes an expression of the stored object.
-func (c *compiler) had(u Use, text string) {
+// addStored records an expression of the stored object.
+func (c *compiler) addStored(u Use, text string) {
 	if c.stored[u] == nil {
 		c.stored[u] = map[string]bool{}
 	}
@@ -65,25 +65,25 @@ func (c *compiler) had(u Use, text string) {
 }
 
 func (c *compiler) check(path *field.Path, e Expression) field.ErrorList {
-	one := c.one
-	known := e.Use
+	compile := c.compile
+	storedUse := e.Use // variables and patches are recorded with the uses that they serve
 	switch e.Use {
 	case Match:
-		one = c.matches
+		compile = c.compileCondition
 	case Variable:
-		known = Validation
+		storedUse = Validation
 	case Patch:
-		known = Configuration
+		storedUse = Configuration
 	case Validation, Message, Audit, Configuration:
 	}
-	if one == nil {
+	if compile == nil {
 		return nil
 	}
-	e.Stored = c.stored[known][e.Text] || c.stored[known][e.Show]
+	e.Stored = c.stored[storedUse][e.Text] || c.stored[storedUse][e.Show]
 	if e.Show == "" {
 		e.Show = e.Text
 	}
-	if err := one(path, e); err != nil {
+	if err := compile(path, e); err != nil {
 		return field.ErrorList{err}
 	}
 	return nil

@@ -14,38 +14,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
-// The bounds of audit annotations.
 const (
-	maxAudits         = 20
-	maxAuditsLength   = 5 << 10
-	celIdentifierForm = "^[_a-zA-Z][_a-zA-Z0-9]*$"
+	maxAuditAnnotations = 20
+	maxAuditExpression  = 5 << 10
+	celIdentifier       = "^[_a-zA-Z][_a-zA-Z0-9]*$"
 )
 
 func (h Hooks) validateValidatingPolicy(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
 	s, path := &p.Spec, field.NewPath("spec")
 	c := h.start(len(s.Variables) > 0)
-	sameConditions := false
+	var was *policySpec
 	if old != nil {
-		sameConditions = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
-		for _, m := range old.Spec.MatchConditions {
-			c.had(Match, m.Expression)
-		}
+		was = new(validatingSpec(old))
 		for _, v := range old.Spec.Validations {
-			c.had(Validation, v.Expression)
-			c.had(Message, v.MessageExpression)
+			c.addStored(Validation, v.Expression)
+			c.addStored(Message, v.MessageExpression)
 		}
 		for _, a := range old.Spec.AuditAnnotations {
-			c.had(Audit, a.ValueExpression)
+			c.addStored(Audit, a.ValueExpression)
 		}
 	}
-	errs := validateCommon(s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
-	if !sameConditions {
-		errs = append(errs, validateConditions(c, s.MatchConditions, s.ParamKind != nil, path.Child("matchConditions"))...)
-	}
-	errs = append(errs, validateVariables(c, s.Variables, s.ParamKind != nil, path.Child("variables"))...)
+	errs := validatePolicySpec(c, validatingSpec(p), was, path)
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const one = "validations or auditAnnotations must contain at least one item"
 		errs = append(errs, field.Required(path.Child("validations"), one), field.Required(path.Child("auditAnnotations"), one))
@@ -53,59 +45,66 @@ func (h Hooks) validateValidatingPolicy(p, old *admissionv1.ValidatingAdmissionP
 	for i := range s.Validations {
 		errs = append(errs, validateValidation(c, &s.Validations[i], s.ParamKind != nil, path.Child("validations").Index(i))...)
 	}
-	errs = append(errs, validateAudits(c, p, path.Child("auditAnnotations"))...)
+	errs = append(errs, validateAuditAnnotations(c, p, path.Child("auditAnnotations"))...)
 	return append(errs, validateStatic(p.Name, old == nil)...)
 }
 
 func (h Hooks) validateMutatingPolicy(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
 	s, path := &p.Spec, field.NewPath("spec")
 	c := h.start(true)
-	sameConditions := false
+	var was *policySpec
 	if old != nil {
-		sameConditions = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
-		for _, m := range old.Spec.MatchConditions {
-			c.had(Match, m.Expression)
-		}
+		was = new(mutatingSpec(old))
 		for _, m := range old.Spec.Mutations {
 			if m.ApplyConfiguration != nil {
-				c.had(Configuration, m.ApplyConfiguration.Expression)
+				c.addStored(Configuration, m.ApplyConfiguration.Expression)
 			}
 		}
 	}
-	errs := validateCommon(s.FailurePolicy, s.ParamKind, s.MatchConstraints, path)
-	if s.MatchConstraints != nil {
-		errs = append(errs, validateMutable(s.MatchConstraints, path.Child("matchConstraints"))...)
-	}
-	if !sameConditions {
-		errs = append(errs, validateConditions(c, s.MatchConditions, s.ParamKind != nil, path.Child("matchConditions"))...)
-	}
-	errs = append(errs, validateVariables(c, s.Variables, s.ParamKind != nil, path.Child("variables"))...)
+	errs := validatePolicySpec(c, mutatingSpec(p), was, path)
 	if len(s.Mutations) == 0 {
 		errs = append(errs, field.Required(path.Child("mutations"), "mutations must contain at least one item"))
 	}
 	for i := range s.Mutations {
 		errs = append(errs, validateMutation(c, &s.Mutations[i], s.ParamKind != nil, path.Child("mutations").Index(i))...)
 	}
-	if s.ReinvocationPolicy == "" {
-		errs = append(errs, field.Required(path.Child("reinvocationPolicy"), ""))
-	} else {
-		errs = append(errs, oneOf(s.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
-	}
+	errs = append(errs, check.OneOfOrRequired(s.ReinvocationPolicy, path.Child("reinvocationPolicy"),
+		admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
 	return append(errs, validateStatic(p.Name, old == nil)...)
 }
 
-// validateCommon checks what both kinds of policy begin with.
-func validateCommon(failure *admissionv1.FailurePolicyType, param *admissionv1.ParamKind, match *admissionv1.MatchResources, path *field.Path) field.ErrorList {
-	errs := required(failure, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
-	if param != nil {
-		errs = append(errs, validateParamKind(param, path.Child("paramKind"))...)
+// validatePolicySpec checks what both kinds of policies share. old is nil on create. Match conditions that do not change are not compiled
+// again.
+func validatePolicySpec(c *compiler, s policySpec, old *policySpec, path *field.Path) field.ErrorList {
+	sameConditions := false
+	if old != nil {
+		sameConditions = equality.Semantic.DeepEqual(s.paramKind, old.paramKind) &&
+			equality.Semantic.DeepEqual(s.conditions, old.conditions)
+		for _, m := range old.conditions {
+			c.addStored(Match, m.Expression)
+		}
 	}
-	if match == nil {
-		return append(errs, field.Required(path.Child("matchConstraints"), ""))
+	errs := requiredOneOf(*s.failurePolicy, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)
+	if s.paramKind != nil {
+		errs = append(errs, validateParamKind(s.paramKind, path.Child("paramKind"))...)
 	}
-	errs = append(errs, validateMatch(match, path.Child("matchConstraints"))...)
-	if len(match.ResourceRules) == 0 {
-		errs = append(errs, field.Required(path.Child("matchConstraints", "resourceRules"), ""))
+	errs = append(errs, validateMatchConstraints(s, path.Child("matchConstraints"))...)
+	if !sameConditions {
+		errs = append(errs, validateConditions(c, s.conditions, s.paramKind != nil, path.Child("matchConditions"))...)
+	}
+	return append(errs, validateVariables(c, s.variables, s.paramKind != nil, path.Child("variables"))...)
+}
+
+func validateMatchConstraints(s policySpec, path *field.Path) field.ErrorList {
+	if s.match == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	errs := validateMatch(s.match, path)
+	if len(s.match.ResourceRules) == 0 {
+		errs = append(errs, field.Required(path.Child("resourceRules"), ""))
+	}
+	if s.mutates {
+		errs = append(errs, validateMutable(s.match, path)...)
 	}
 	return errs
 }
@@ -135,17 +134,18 @@ func validateParamKind(k *admissionv1.ParamKind, path *field.Path) field.ErrorLi
 	if k.Kind == "" {
 		errs = append(errs, field.Required(path.Child("kind"), ""))
 	} else if flaws := validation.IsDNS1035Label(strings.ToLower(k.Kind)); len(flaws) > 0 {
-		errs = append(errs, field.Invalid(path.Child("kind"), k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(flaws, ",")))
+		errs = append(errs, field.Invalid(path.Child("kind"), k.Kind,
+			"may have mixed case, but should otherwise match: "+strings.Join(flaws, ",")))
 	}
 	return errs
 }
 
-func celIdentifier(name string) bool {
+func isCELIdentifier(name string) bool {
 	reserved := []string{
 		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
 		"if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
 	}
-	ok, err := regexp.MatchString(celIdentifierForm, name)
+	ok, err := regexp.MatchString(celIdentifier, name)
 	return ok && err == nil && !slices.Contains(reserved, name)
 }
 
@@ -155,13 +155,14 @@ func validateVariables(c *compiler, variables []admissionv1.Variable, params boo
 		at := path.Index(i)
 		if strings.TrimSpace(v.Name) == "" {
 			errs = append(errs, field.Required(at.Child("name"), "name is not specified"))
-		} else if !celIdentifier(v.Name) {
+		} else if !isCELIdentifier(v.Name) {
 			errs = append(errs, field.Invalid(at.Child("name"), v.Name, "must be a valid CEL identifier"))
 		}
 		if strings.TrimSpace(v.Expression) == "" {
 			errs = append(errs, field.Required(at.Child("expression"), "expression is not specified"))
 		} else {
-			errs = append(errs, c.check(at.Child("expression"), Expression{Use: Variable, Text: v.Expression, Name: v.Name, Params: params, Authorizer: true})...)
+			errs = append(errs, c.check(at.Child("expression"),
+				Expression{Use: Variable, Text: v.Expression, Name: v.Name, Params: params, Authorizer: true})...)
 		}
 	}
 	return errs
@@ -173,14 +174,16 @@ func validateValidation(c *compiler, v *admissionv1.Validation, params bool, pat
 	if strings.TrimSpace(v.Expression) == "" {
 		errs = append(errs, field.Required(path.Child("expression"), "expression is not specified"))
 	} else {
-		errs = append(errs, c.check(path.Child("expression"), Expression{Use: Validation, Text: v.Expression, Params: params, Authorizer: true})...)
+		errs = append(errs, c.check(path.Child("expression"),
+			Expression{Use: Validation, Text: v.Expression, Params: params, Authorizer: true})...)
 	}
 	switch {
 	case v.MessageExpression == "":
 	case strings.TrimSpace(v.MessageExpression) == "":
 		errs = append(errs, field.Invalid(path.Child("messageExpression"), v.MessageExpression, notEmpty))
 	default:
-		errs = append(errs, c.check(path.Child("messageExpression"), Expression{Use: Message, Text: v.MessageExpression, Params: params})...)
+		errs = append(errs, c.check(path.Child("messageExpression"),
+			Expression{Use: Message, Text: v.MessageExpression, Params: params})...)
 	}
 	switch message := strings.TrimSpace(v.Message); {
 	case v.Message != "" && message == "":
@@ -188,14 +191,16 @@ func validateValidation(c *compiler, v *admissionv1.Validation, params bool, pat
 	case strings.ContainsAny(message, "\n\r"):
 		errs = append(errs, field.Invalid(path.Child("message"), v.Message, "must not contain line breaks"))
 	}
-	return append(errs, ifSet(v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)...)
+	return append(errs, check.OneOfIfSet(v.Reason, path.Child("reason"), metav1.StatusReasonForbidden, metav1.StatusReasonInvalid,
+		metav1.StatusReasonRequestEntityTooLarge)...)
 }
 
-func validateAudits(c *compiler, p *admissionv1.ValidatingAdmissionPolicy, path *field.Path) field.ErrorList {
+func validateAuditAnnotations(c *compiler, p *admissionv1.ValidatingAdmissionPolicy, path *field.Path) field.ErrorList {
 	audits := p.Spec.AuditAnnotations
 	var errs field.ErrorList
-	if len(audits) > maxAudits {
-		errs = append(errs, field.Invalid(path, check.Internal(audits), fmt.Sprintf("must not have more than %d auditAnnotations", maxAudits)))
+	if len(audits) > maxAuditAnnotations {
+		errs = append(errs, field.Invalid(path, check.GoFields(audits),
+			fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations)))
 	}
 	seen := map[string]bool{}
 	for i, a := range audits {
@@ -204,15 +209,16 @@ func validateAudits(c *compiler, p *admissionv1.ValidatingAdmissionPolicy, path 
 			errs = append(errs, field.Invalid(key, a.Key, "requires metadata.name be non-empty"))
 		} else {
 			full := p.Name + "/" + a.Key
-			errs = append(errs, check.Messages(full, key, validation.IsQualifiedName(full))...)
+			errs = append(errs, check.QualifiedName(full, key)...)
 		}
 		switch text := strings.TrimSpace(a.ValueExpression); {
 		case text == "":
 			errs = append(errs, field.Required(value, "valueExpression is not specified"))
-		case len(text) > maxAuditsLength:
-			errs = append(errs, field.Required(value, fmt.Sprintf("must not exceed %d bytes in length", maxAuditsLength)))
+		case len(text) > maxAuditExpression:
+			errs = append(errs, field.Required(value, fmt.Sprintf("must not exceed %d bytes in length", maxAuditExpression)))
 		default:
-			errs = append(errs, c.check(value, Expression{Use: Audit, Text: text, Show: a.ValueExpression, Params: p.Spec.ParamKind != nil, Authorizer: true})...)
+			errs = append(errs, c.check(value,
+				Expression{Use: Audit, Text: text, Show: a.ValueExpression, Params: p.Spec.ParamKind != nil, Authorizer: true})...)
 		}
 		if seen[a.Key] {
 			errs = append(errs, field.Duplicate(key, a.Key))
@@ -254,7 +260,8 @@ func validateMutation(c *compiler, m *admissionv1.Mutation, params bool, path *f
 			errs = append(errs, field.Invalid(patch, "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration"))
 		}
 	default:
-		errs = append(errs, oneOf(m.PatchType, path.Child("patchType"), admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)...)
+		errs = append(errs, check.OneOf(m.PatchType, path.Child("patchType"), admissionv1.PatchTypeApplyConfiguration,
+			admissionv1.PatchTypeJSONPatch)...)
 	}
 	return errs
 }

@@ -8,18 +8,17 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
-// staticSuffix ends the names of objects that come from files.
+// staticSuffix ends the names that are reserved for configurations from files of the server.
 const staticSuffix = ".static.k8s.io"
 
 const staticText = "names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API"
 
-// validateStatic refuses new objects with such a name; those that exist only earn a warning.
+// validateStatic refuses a new object whose name is reserved for configurations from files. An existing one gets a warning only.
 func validateStatic(name string, created bool) field.ErrorList {
 	if !created || !strings.HasSuffix(name, staticSuffix) {
 		return nil
@@ -34,28 +33,12 @@ func staticWarning(name string, update bool) []string {
 	return []string{"metadata.name: " + fmt.Sprintf(staticText, staticSuffix)}
 }
 
-// oneOf refuses a value that is not among those known, which are sorted.
-func oneOf[S ~string](value S, path *field.Path, known ...S) field.ErrorList {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, value, known)}
-}
-
-// ifSet does the same for a value that may be absent.
-func ifSet[S ~string](value *S, path *field.Path, known ...S) field.ErrorList {
-	if value == nil {
-		return nil
-	}
-	return oneOf(*value, path, known...)
-}
-
-// required wants a value to be there too.
-func required[S ~string](value *S, path *field.Path, known ...S) field.ErrorList {
+// requiredOneOf is check.OneOf for a value that must not be absent.
+func requiredOneOf[S ~string](value *S, path *field.Path, known ...S) field.ErrorList {
 	if value == nil {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return oneOf(*value, path, known...)
+	return check.OneOf(*value, path, known...)
 }
 
 func validateRule(r *admissionv1.RuleWithOperations, path *field.Path) field.ErrorList {
@@ -68,7 +51,8 @@ func validateRule(r *admissionv1.RuleWithOperations, path *field.Path) field.Err
 		errs = append(errs, field.Invalid(operations, r.Operations, "if '*' is present, must not specify other operations"))
 	}
 	for i, o := range r.Operations {
-		errs = append(errs, oneOf(o, operations.Index(i), admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update)...)
+		errs = append(errs, check.OneOf(o, operations.Index(i), admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create,
+			admissionv1.Delete, admissionv1.Update)...)
 	}
 	errs = append(errs, validateList(r.APIGroups, path.Child("apiGroups"), "API groups")...)
 	errs = append(errs, validateList(r.APIVersions, path.Child("apiVersions"), "API versions")...)
@@ -78,7 +62,8 @@ func validateRule(r *admissionv1.RuleWithOperations, path *field.Path) field.Err
 		}
 	}
 	errs = append(errs, validateResources(r.Resources, path.Child("resources"))...)
-	return append(errs, ifSet(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope)...)
+	return append(errs, check.OneOfIfSet(r.Scope, path.Child("scope"), admissionv1.AllScopes, admissionv1.ClusterScope,
+		admissionv1.NamespacedScope)...)
 }
 
 func validateList(list []string, path *field.Path, what string) field.ErrorList {
@@ -147,7 +132,7 @@ func validateMatch(m *admissionv1.MatchResources, path *field.Path) field.ErrorL
 	if m == nil {
 		return nil
 	}
-	errs := required(m.MatchPolicy, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)
+	errs := requiredOneOf(m.MatchPolicy, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)
 	var opts metav1validation.LabelSelectorValidationOptions
 	if m.NamespaceSelector == nil {
 		errs = append(errs, field.Required(path.Child("namespaceSelector"), ""))
@@ -163,12 +148,13 @@ func validateMatch(m *admissionv1.MatchResources, path *field.Path) field.ErrorL
 	return append(errs, validateNamedRules(m.ExcludeResourceRules, path.Child("excludeResourceRules"))...)
 }
 
-// validateMutable wants only operations that have an object to change.
+// validateMutable refuses the operation DELETE, which has no object to change.
 func validateMutable(m *admissionv1.MatchResources, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, r := range m.ResourceRules {
 		for _, o := range r.Operations {
-			errs = append(errs, oneOf(o, path.Child("resourceRules", "operations"), admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update)...)
+			errs = append(errs, check.OneOf(o, path.Child("resourceRules", "operations"), admissionv1.OperationAll, admissionv1.Connect,
+				admissionv1.Create, admissionv1.Update)...)
 		}
 	}
 	return errs
@@ -192,7 +178,7 @@ func validateConditions(c *compiler, conditions []admissionv1.MatchCondition, pa
 			errs = append(errs, field.Required(at.Child("name"), ""))
 			continue
 		}
-		errs = append(errs, check.Messages(m.Name, at.Child("name"), validation.IsQualifiedName(m.Name))...)
+		errs = append(errs, check.QualifiedName(m.Name, at.Child("name"))...)
 		if seen[m.Name] {
 			errs = append(errs, field.Duplicate(at.Child("name"), m.Name))
 		}

@@ -13,93 +13,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/kinds/lib/check"
 )
 
-// hook is what both kinds of webhook share.
-type hook struct {
-	name                              string
-	client                            *admissionv1.WebhookClientConfig
-	rules                             []admissionv1.RuleWithOperations
-	failure                           *admissionv1.FailurePolicyType
-	match                             *admissionv1.MatchPolicyType
-	namespaceSelector, objectSelector *metav1.LabelSelector
-	effects                           *admissionv1.SideEffectClass
-	timeout                           *int32
-	versions                          []string
-	conditions                        []admissionv1.MatchCondition
-	reinvocation                      *admissionv1.ReinvocationPolicyType
-}
+// webhookAllowances says which of today's rules a configuration may break because the stored one breaks them already.
+type webhookAllowances struct{ effects, versions, names, labels, conditions bool }
 
-func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []hook {
-	hooks := make([]hook, len(c.Webhooks))
-	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		hooks[i] = hook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector, w.SideEffects,
-			w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, w.ReinvocationPolicy}
-	}
-	return hooks
-}
-
-func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []hook {
-	hooks := make([]hook, len(c.Webhooks))
-	for i := range c.Webhooks {
-		w := &c.Webhooks[i]
-		hooks[i] = hook{w.Name, &w.ClientConfig, w.Rules, w.FailurePolicy, w.MatchPolicy, w.NamespaceSelector, w.ObjectSelector, w.SideEffects,
-			w.TimeoutSeconds, w.AdmissionReviewVersions, w.MatchConditions, nil}
-	}
-	return hooks
-}
-
-func (h Hooks) validateMutatingConfig(c, old *admissionv1.MutatingWebhookConfiguration) field.ErrorList {
-	var was []hook
-	if old != nil {
-		was = mutatingHooks(old)
-	}
-	return append(h.validateHooks(mutatingHooks(c), was, old == nil), validateStatic(c.Name, old == nil)...)
-}
-
-func (h Hooks) validateValidatingConfig(c, old *admissionv1.ValidatingWebhookConfiguration) field.ErrorList {
-	var was []hook
-	if old != nil {
-		was = validatingHooks(old)
-	}
-	return append(h.validateHooks(validatingHooks(c), was, old == nil), validateStatic(c.Name, old == nil)...)
-}
-
-// lenience lists the flaws that the stored configuration has and the new one may therefore have.
-type lenience struct{ effects, versions, names, labels, conditions bool }
-
-func noEffects() []admissionv1.SideEffectClass {
+// harmlessSideEffects returns the classes that a new webhook may declare: a dry run must change nothing.
+func harmlessSideEffects() []admissionv1.SideEffectClass {
 	return []admissionv1.SideEffectClass{admissionv1.SideEffectClassNone, admissionv1.SideEffectClassNoneOnDryRun}
 }
 
-func knownVersion(v string) bool { return v == "v1" || v == "v1beta1" }
+func isKnownVersion(v string) bool { return v == "v1" || v == "v1beta1" }
 
-func lenient(hooks, was []hook) lenience {
-	l := lenience{conditions: len(hooks) == len(was)}
+func allowancesOf(hooks, was []admissionv1.MutatingWebhook) webhookAllowances {
+	l := webhookAllowances{conditions: len(hooks) == len(was)}
 	names := map[string]bool{}
 	var opts metav1validation.LabelSelectorValidationOptions
 	for i, h := range was {
-		l.effects = l.effects || h.effects == nil || !slices.Contains(noEffects(), *h.effects)
-		l.versions = l.versions || len(h.versions) > 0 && !slices.ContainsFunc(h.versions, knownVersion)
-		l.names = l.names || names[h.name]
-		names[h.name] = true
-		for _, s := range []*metav1.LabelSelector{h.namespaceSelector, h.objectSelector} {
+		l.effects = l.effects || h.SideEffects == nil || !slices.Contains(harmlessSideEffects(), *h.SideEffects)
+		l.versions = l.versions || len(h.AdmissionReviewVersions) > 0 && !slices.ContainsFunc(h.AdmissionReviewVersions, isKnownVersion)
+		l.names = l.names || names[h.Name]
+		names[h.Name] = true
+		for _, s := range []*metav1.LabelSelector{h.NamespaceSelector, h.ObjectSelector} {
 			l.labels = l.labels || s != nil && len(metav1validation.ValidateLabelSelector(s, opts, nil)) > 0
 		}
-		l.conditions = l.conditions && reflect.DeepEqual(hooks[i].conditions, h.conditions)
+		l.conditions = l.conditions && reflect.DeepEqual(hooks[i].MatchConditions, h.MatchConditions)
 	}
 	return l
 }
 
-func (h Hooks) validateHooks(hooks, was []hook, created bool) field.ErrorList {
-	var allow lenience
+func (h Hooks) validateWebhooks(hooks, was []admissionv1.MutatingWebhook, created bool) field.ErrorList {
+	var allow webhookAllowances
 	c := h.start(false)
 	if !created {
-		allow = lenient(hooks, was)
+		allow = allowancesOf(hooks, was)
 		for _, w := range was {
-			for _, m := range w.conditions {
-				c.had(Match, m.Expression)
+			for _, m := range w.MatchConditions {
+				c.addStored(Match, m.Expression)
 			}
 		}
 	}
@@ -107,46 +59,47 @@ func (h Hooks) validateHooks(hooks, was []hook, created bool) field.ErrorList {
 	names := map[string]bool{}
 	for i := range hooks {
 		w, path := &hooks[i], field.NewPath("webhooks").Index(i)
-		errs = append(errs, validateHook(c, w, allow, path)...)
-		errs = append(errs, validateVersions(w.versions, allow.versions, path.Child("admissionReviewVersions"))...)
-		if !allow.names && w.name != "" && names[w.name] {
-			errs = append(errs, field.Duplicate(path.Child("name"), w.name))
+		errs = append(errs, validateWebhook(c, w, allow, path)...)
+		errs = append(errs, validateVersions(w.AdmissionReviewVersions, allow.versions, path.Child("admissionReviewVersions"))...)
+		if !allow.names && w.Name != "" && names[w.Name] {
+			errs = append(errs, field.Duplicate(path.Child("name"), w.Name))
 		}
-		names[w.name] = true
+		names[w.Name] = true
 	}
 	return errs
 }
 
-func validateHook(c *compiler, w *hook, allow lenience, path *field.Path) field.ErrorList {
-	errs := validation.IsFullyQualifiedName(path.Child("name"), w.name)
-	for i := range w.rules {
-		errs = append(errs, validateRule(&w.rules[i], path.Child("rules").Index(i))...)
+func validateWebhook(c *compiler, w *admissionv1.MutatingWebhook, allow webhookAllowances, path *field.Path) field.ErrorList {
+	errs := validation.IsFullyQualifiedName(path.Child("name"), w.Name)
+	for i := range w.Rules {
+		errs = append(errs, validateRule(&w.Rules[i], path.Child("rules").Index(i))...)
 	}
-	errs = append(errs, ifSet(w.failure, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
-	errs = append(errs, ifSet(w.match, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
-	effects := noEffects()
+	errs = append(errs, check.OneOfIfSet(w.FailurePolicy, path.Child("failurePolicy"), admissionv1.Fail, admissionv1.Ignore)...)
+	errs = append(errs, check.OneOfIfSet(w.MatchPolicy, path.Child("matchPolicy"), admissionv1.Equivalent, admissionv1.Exact)...)
+	effects := harmlessSideEffects()
 	if allow.effects {
 		effects = append(effects, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassUnknown)
 	}
-	if w.effects == nil {
+	if w.SideEffects == nil {
 		words := make([]string, len(effects))
 		for i, e := range effects {
 			words[i] = string(e)
 		}
 		errs = append(errs, field.Required(path.Child("sideEffects"), "must specify one of "+strings.Join(words, ", ")))
 	} else {
-		errs = append(errs, oneOf(*w.effects, path.Child("sideEffects"), effects...)...)
+		errs = append(errs, check.OneOf(*w.SideEffects, path.Child("sideEffects"), effects...)...)
 	}
-	if t := w.timeout; t != nil && (*t > 30 || *t < 1) {
+	if t := w.TimeoutSeconds; t != nil && (*t > 30 || *t < 1) {
 		errs = append(errs, field.Invalid(path.Child("timeoutSeconds"), *t, "the timeout value must be between 1 and 30 seconds"))
 	}
 	opts := metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: allow.labels}
-	errs = append(errs, metav1validation.ValidateLabelSelector(w.namespaceSelector, opts, path.Child("namespaceSelector"))...)
-	errs = append(errs, metav1validation.ValidateLabelSelector(w.objectSelector, opts, path.Child("objectSelector"))...)
-	errs = append(errs, ifSet(w.reinvocation, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy)...)
-	errs = append(errs, validateClient(w.client, path.Child("clientConfig"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(w.NamespaceSelector, opts, path.Child("namespaceSelector"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(w.ObjectSelector, opts, path.Child("objectSelector"))...)
+	errs = append(errs, check.OneOfIfSet(w.ReinvocationPolicy, path.Child("reinvocationPolicy"), admissionv1.IfNeededReinvocationPolicy,
+		admissionv1.NeverReinvocationPolicy)...)
+	errs = append(errs, validateClient(&w.ClientConfig, path.Child("clientConfig"))...)
 	if !allow.conditions {
-		errs = append(errs, validateConditions(c, w.conditions, false, path.Child("matchConditions"))...)
+		errs = append(errs, validateConditions(c, w.MatchConditions, false, path.Child("matchConditions"))...)
 	}
 	return errs
 }
@@ -166,7 +119,7 @@ func validateVersions(versions []string, anyVersion bool, path *field.Path) fiel
 			errs = append(errs, field.Invalid(path.Index(i), v, message))
 		}
 	}
-	if !anyVersion && !slices.ContainsFunc(versions, knownVersion) {
+	if !anyVersion && !slices.ContainsFunc(versions, isKnownVersion) {
 		errs = append(errs, field.Invalid(path, versions, "must include at least one of "+known))
 	}
 	return errs
@@ -209,7 +162,7 @@ func validateURL(text string, path *field.Path) field.ErrorList {
 
 func validateService(s *admissionv1.ServiceReference, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	// A missing namespace is reported as a missing name and the other way round; clients know it so.
+	// A missing namespace is reported as a missing name and the other way round, as upstream does.
 	if s.Namespace == "" {
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	}
@@ -252,9 +205,9 @@ func validatePath(text string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// warnHooks tells about rules for questions, which are never sent to webhooks.
-func warnHooks(hooks []hook) []string {
-	unasked := map[schema.GroupResource]bool{
+// webhookWarnings warns of rules about reviews, which are never sent to webhooks.
+func webhookWarnings(hooks []admissionv1.MutatingWebhook) []string {
+	reviews := map[schema.GroupResource]bool{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"}:       true,
 		{Group: "authentication.k8s.io", Resource: "tokenreviews"}:             true,
 		{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}: true,
@@ -264,16 +217,16 @@ func warnHooks(hooks []hook) []string {
 	}
 	var warnings []string
 	for i, h := range hooks {
-		for j, r := range h.rules {
+		for j, r := range h.Rules {
 			if slices.Contains(r.APIGroups, "*") || slices.Contains(r.Resources, "*") {
 				continue
 			}
-			var told []schema.GroupResource
+			var warned []schema.GroupResource
 			for _, g := range r.APIGroups {
 				for _, resource := range r.Resources {
 					gr := schema.GroupResource{Group: g, Resource: resource}
-					if unasked[gr] && !slices.Contains(told, gr) {
-						told = append(told, gr)
+					if reviews[gr] && !slices.Contains(warned, gr) {
+						warned = append(warned, gr)
 						warnings = append(warnings, fmt.Sprintf("webhooks[%d].rules[%d]: %s is excluded from admission webhooks; this rule will have no effect", i, j, gr))
 					}
 				}

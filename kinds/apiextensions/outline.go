@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// outline is a definition without what makes it large: the schemas of its versions, and who owns which of its fields. A schema takes
-// some 0.7 KiB of memory for each of its fields, and most definitions of a cluster are seldom used.
+// outline returns a definition without its large parts: the schemas of its versions and its managedFields. A schema
+// takes some 0.7 KiB of memory for each of its fields, and most definitions of a cluster are seldom used.
 func outline(c *crd) *crd {
 	out := *c
 	out.ManagedFields = nil
-	if _, found := c.Annotations[corev1.LastAppliedConfigAnnotation]; found { // the whole definition once more
+	if _, found := c.Annotations[corev1.LastAppliedConfigAnnotation]; found { // it repeats the whole definition
 		out.Annotations = maps.Clone(c.Annotations)
 		delete(out.Annotations, corev1.LastAppliedConfigAnnotation)
 	}

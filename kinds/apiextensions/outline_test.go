@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOutline: an outline lacks what is large and nothing else, and the definition stays as it is.
+// TestOutline holds that an outline lacks the large parts and nothing else, and that the definition is not changed.
 func TestOutline(t *testing.T) {
 	c := &crd{
 		ObjectMeta: metav1.ObjectMeta{
@@ -20,7 +20,9 @@ func TestOutline(t *testing.T) {
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com", Conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
+				Name: "v1", Served: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{
+					OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}},
 				AdditionalPrinterColumns: []apiextensionsv1.CustomResourceColumnDefinition{{Name: "Age"}},
 			}},
 		},

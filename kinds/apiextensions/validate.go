@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Hooks are what the kind needs from the server. The zero value checks no more than names.
+// Hooks are functions of the server that the kind needs. The zero value validates names only.
 type Hooks struct {
-	// Validate checks a definition and its change; see server/definitions, whose functions fit here.
+	// Validate checks a definition and its change; see server/crdvalidation, whose functions fit here.
 	Validate func(c, old *crd) field.ErrorList
 	Warn     func(c, old *crd) []string
 }
@@ -43,7 +43,7 @@ func validateCRDStatus(c, _ *crd) field.ErrorList {
 	return validateNames(&c.Status.AcceptedNames, field.NewPath("status", "acceptedNames"))
 }
 
-// validateNames checks the names that are there.
+// validateNames checks the names that are set.
 func validateNames(n *apiextensionsv1.CustomResourceDefinitionNames, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	label := func(value, prefix string, at *field.Path) {
@@ -73,7 +73,7 @@ func validateNames(n *apiextensionsv1.CustomResourceDefinitionNames, path *field
 	return errs
 }
 
-// beginDeletion holds a definition until its objects are gone.
+// beginDeletion adds the finalizer that holds a definition until its objects are deleted.
 func beginDeletion(c *crd) {
 	if slices.ContainsFunc(c.Status.Conditions, func(x apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return x.Type == apiextensionsv1.Terminating && x.Status == apiextensionsv1.ConditionTrue
@@ -83,13 +83,14 @@ func beginDeletion(c *crd) {
 	if !slices.Contains(c.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		c.Finalizers = append(slices.Clip(c.Finalizers), apiextensionsv1.CustomResourceCleanupFinalizer)
 	}
-	c.Status.Conditions = append(slices.DeleteFunc(slices.Clone(c.Status.Conditions), func(x apiextensionsv1.CustomResourceDefinitionCondition) bool {
-		return x.Type == apiextensionsv1.Terminating
-	}), apiextensionsv1.CustomResourceDefinitionCondition{
+	c.Status.Conditions = append(slices.DeleteFunc(slices.Clone(c.Status.Conditions),
+		func(x apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return x.Type == apiextensionsv1.Terminating
+		}), apiextensionsv1.CustomResourceDefinitionCondition{
 		Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Now(),
 		Reason: "InstanceDeletionPending", Message: "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
 	})
-	// The deletion of a definition neither has a grace nor counts as a change of it.
+	// Deletions of definitions have no grace period and do not increment the generation.
 	c.DeletionGracePeriodSeconds = nil
 	c.Generation = max(1, c.Generation-1)
 }

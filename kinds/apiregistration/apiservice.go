@@ -4,23 +4,27 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"proa.dev/kinds/kind"
 )
 
-// APIServices say who serves a group version: this server, or another one behind a Service.
+// APIServices tell which server serves a group version: this one, or another one behind a Service.
 func APIServices() *kind.Def {
 	type service = apiregistrationv1.APIService
 	return kind.Define(kind.Resource[service]{
-		Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService", Plural: "apiservices", Scope: kind.Cluster,
-		Stored:       "apiregistration.k8s.io/apiservices",
-		Categories:   []string{"api-extensions"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: apiregistrationv1.GroupName, Version: "v1", Kind: "APIService"},
+			Plural:           "apiservices", Scope: kind.Cluster,
+			StorageFolder:           "apiregistration.k8s.io/apiservices",
+			Categories:              []string{"api-extensions"},
+			RequiresResourceVersion: true,
+		},
 		Name:         segmentName,
 		Spec:         func(s *service) any { return &s.Spec },
 		Status:       func(s *service) any { return &s.Status },
 		AnyFinalizer: true,
-		Conditional:  true,
 		Default: func(s *service) {
 			if s.Spec.Service != nil && s.Spec.Service.Port == nil {
 				s.Spec.Service.Port = new(int32(443))

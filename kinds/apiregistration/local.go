@@ -6,7 +6,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 )
 
-// The label of the objects that the server itself keeps, and its values: for those of built-in groups, and for those of custom resources.
+// The label of the APIServices that the server manages, and its values: for built-in groups, and for those of custom resources.
 const (
 	AutomanagedLabel   = "kube-aggregator.kubernetes.io/automanaged"
 	AutomanagedOnStart = "onstart"
@@ -19,26 +19,28 @@ const (
 	customVersionPriority = 100
 )
 
-// groupPriorities say in which order clients try the groups of a resource that is in several.
+// groupPriorities returns the order in which clients try the groups of a resource that is in several.
 func groupPriorities() map[string]int32 {
 	return map[string]int32{
-		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600, "autoscaling": 17500,
-		"batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000,
+		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700, "authorization.k8s.io": 17600,
+		"autoscaling": 17500,
+		"batch":       17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200, "policy": 17100, "rbac.authorization.k8s.io": 17000,
 		"storage.k8s.io": 16800, "apiextensions.k8s.io": 16700, "admissionregistration.k8s.io": 16700, "scheduling.k8s.io": 16600,
 		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
 		"flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
-		"metrics.k8s.io": 100, // as the server that usually serves it registers it
+		"metrics.k8s.io": 100, // the priority with which metrics-server registers it
 	}
 }
 
-// versionPriority says in which order clients try the versions of a group.
+// versionPriority returns the order in which clients try the versions of a group.
 func versionPriority(gv schema.GroupVersion) int32 {
 	switch gv {
 	case schema.GroupVersion{Version: "v1"}:
 		return 1
 	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
 		return 30
-	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}:
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "resource.k8s.io",
+		Version: "v1"}:
 		return 21
 	case schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}:
 		return 100
@@ -46,8 +48,8 @@ func versionPriority(gv schema.GroupVersion) int32 {
 	return 15
 }
 
-// Priorities are those of a group version that this server serves. Its own group, apiregistration.k8s.io, comes before all others, and those
-// of custom resources have less than built-in ones.
+// Priorities returns the priorities of a group version that this server serves. The group apiregistration.k8s.io
+// comes before all others, and groups of custom resources come after built-in ones.
 func Priorities(gv schema.GroupVersion) (group, version int32) {
 	if gv.Group == apiregistrationv1.GroupName {
 		return 20001, 1000
@@ -58,7 +60,7 @@ func Priorities(gv schema.GroupVersion) (group, version int32) {
 	return customGroupPriority, customVersionPriority
 }
 
-// Custom makes the object for a group version of custom resources.
+// Custom returns the APIService for a group version of custom resources.
 func Custom(gv schema.GroupVersion) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
@@ -69,8 +71,8 @@ func Custom(gv schema.GroupVersion) *apiregistrationv1.APIService {
 	}
 }
 
-// Local makes the objects for group versions that the server serves itself. It leaves out those it does not know, such as its
-// own group and those of custom resources.
+// Local returns the APIServices for group versions that the server serves itself. It omits those that are unknown,
+// such as its own group and those of custom resources.
 func Local(served []schema.GroupVersion) []*apiregistrationv1.APIService {
 	var services []*apiregistrationv1.APIService
 	for _, gv := range served {
@@ -79,9 +81,11 @@ func Local(served []schema.GroupVersion) []*apiregistrationv1.APIService {
 			continue
 		}
 		services = append(services, &apiregistrationv1.APIService{
-			TypeMeta:   metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
-			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group, Labels: map[string]string{AutomanagedLabel: AutomanagedOnStart}},
-			Spec:       apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: priority, VersionPriority: versionPriority(gv)},
+			TypeMeta: metav1.TypeMeta{APIVersion: apiregistrationv1.SchemeGroupVersion.String(), Kind: "APIService"},
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group,
+				Labels: map[string]string{AutomanagedLabel: AutomanagedOnStart}},
+			Spec: apiregistrationv1.APIServiceSpec{Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: priority,
+				VersionPriority: versionPriority(gv)},
 		})
 	}
 	return services

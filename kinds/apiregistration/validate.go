@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 func segmentName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
@@ -20,13 +20,15 @@ func validateAPIService(s, _ *apiregistrationv1.APIService) field.ErrorList {
 	spec := field.NewPath("spec")
 	want := s.Spec.Version + "." + s.Spec.Group
 	if g := s.GenerateName; g != "" && g != want && len(content.IsPathSegmentName(g)) == 0 {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "generateName"), g, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "generateName"), g,
+			fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 	}
 	if s.Name != want && len(content.IsPathSegmentName(s.Name)) == 0 && s.Name != "" {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name,
+			fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
 	}
 	if s.Spec.Group != "" {
-		errs = append(errs, check.Messages(s.Spec.Group, spec.Child("group"), validation.IsDNS1123Subdomain(s.Spec.Group))...)
+		errs = append(errs, check.DNSSubdomain(s.Spec.Group, spec.Child("group"))...)
 	} else if s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(spec.Child("group"), "only v1 may have an empty group and it better be legacy kube"))
 	}
@@ -49,7 +51,8 @@ func validateLocal(s *apiregistrationv1.APIService, spec *field.Path) field.Erro
 		errs = append(errs, field.Invalid(spec.Child("caBundle"), fmt.Sprintf("%d bytes", n), "local APIServices may not have a caBundle"))
 	}
 	if s.Spec.InsecureSkipTLSVerify {
-		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true, "local APIServices may not have insecureSkipTLSVerify"))
+		errs = append(errs, field.Invalid(spec.Child("insecureSkipTLSVerify"), true,
+			"local APIServices may not have insecureSkipTLSVerify"))
 	}
 	return errs
 }
@@ -77,7 +80,8 @@ func validateRemote(s *apiregistrationv1.APIService, spec *field.Path) field.Err
 }
 
 func validateAPIServiceStatus(s, _ *apiregistrationv1.APIService) field.ErrorList {
-	known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse, apiregistrationv1.ConditionUnknown}
+	known := []apiregistrationv1.ConditionStatus{apiregistrationv1.ConditionTrue, apiregistrationv1.ConditionFalse,
+		apiregistrationv1.ConditionUnknown}
 	var errs field.ErrorList
 	for i, c := range s.Status.Conditions {
 		if !slices.Contains(known, c.Status) {

@@ -1,61 +1,30 @@
 package apps
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/lib/check"
 )
 
-// fill sets what is absent.
-func fill[V any](field **V, value V) {
-	if *field == nil {
-		*field = &value
-	}
-}
-
-func count(n *int32) int32 {
-	if n == nil {
-		return 0
-	}
-	return *n
-}
-
-func step(n *intstr.IntOrString) intstr.IntOrString {
-	if n == nil {
-		return intstr.IntOrString{}
-	}
-	return *n
-}
-
-// amount is a number or the number of percent.
-func amount(n intstr.IntOrString) int {
+// intOrPercent returns a number, or the number of a percentage.
+func intOrPercent(n intstr.IntOrString) int {
 	if percent, ok := check.Percent(n); ok {
 		return percent
 	}
 	return n.IntValue()
 }
 
-// warnName warns of names that pods cannot carry on.
-func warnName(name string) []string {
-	if msgs := utilvalidation.IsDNS1123Label(name); len(msgs) > 0 {
-		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
-	}
-	return nil
-}
-
 func isEmpty(s *metav1.LabelSelector) bool {
 	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// validateSelected checks selector and template of a workload that keeps replicas.
+// validateSelected checks the selector and template of a workload that keeps replicas running.
 func validateSelected(s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	path := spec.Child("selector")
@@ -64,7 +33,7 @@ func validateSelected(s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec, s
 	} else {
 		errs = append(errs, metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, path)...)
 		if isEmpty(s) {
-			// Replica sets say so too.
+			// Replica sets have the same message.
 			errs = append(errs, field.Invalid(path, s, "empty selector is invalid for deployment"))
 		}
 	}
@@ -72,14 +41,16 @@ func validateSelected(s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec, s
 	if err != nil {
 		return append(errs, field.Invalid(path, s, "invalid label selector"))
 	}
-	return append(errs, core.ValidateReplicaTemplate(t, selector, spec.Child("template"), "ReplicaSet", core.AllowTemplate(old))...)
+	return append(errs, podspec.ValidateReplicaTemplate(t, selector, spec.Child("template"), "ReplicaSet",
+		podspec.TemplateAllowances(old))...)
 }
 
-// alwaysRuns refuses pods that may end.
-func alwaysRuns(s *corev1.PodSpec, path *field.Path, owner string) field.ErrorList {
+// validateAlwaysRuns refuses restart policies and deadlines of pods that may end.
+func validateAlwaysRuns(s *corev1.PodSpec, path *field.Path, owner string) field.ErrorList {
 	var errs field.ErrorList
 	if s.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), s.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), s.RestartPolicy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if s.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(path.Child("activeDeadlineSeconds"), "activeDeadlineSeconds in "+owner+" is not Supported"))
@@ -87,13 +58,13 @@ func alwaysRuns(s *corev1.PodSpec, path *field.Path, owner string) field.ErrorLi
 	return errs
 }
 
-// number is a named count of a status.
-type number struct {
+// namedCount is a named count in a status.
+type namedCount struct {
 	name  string
 	value int32
 }
 
-func nonNegatives(path *field.Path, numbers []number) field.ErrorList {
+func validateNonNegative(path *field.Path, numbers []namedCount) field.ErrorList {
 	var errs field.ErrorList
 	for _, n := range numbers {
 		errs = append(errs, check.NonNegative(int64(n.value), path.Child(n.name))...)
@@ -101,7 +72,7 @@ func nonNegatives(path *field.Path, numbers []number) field.ErrorList {
 	return errs
 }
 
-func atMost(path *field.Path, limit int32, text string, numbers []number) field.ErrorList {
+func validateAtMost(path *field.Path, limit int32, text string, numbers []namedCount) field.ErrorList {
 	var errs field.ErrorList
 	for _, n := range numbers {
 		if n.value > limit {
@@ -111,9 +82,9 @@ func atMost(path *field.Path, limit int32, text string, numbers []number) field.
 	return errs
 }
 
-func notDecremented(now, was *int32, path *field.Path) field.ErrorList {
+func validateNotDecremented(now, was *int32, path *field.Path) field.ErrorList {
 	if was == nil || now != nil && *now >= *was {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, count(now), "cannot be decremented")}
+	return field.ErrorList{field.Invalid(path, ptr.Deref(now, 0), "cannot be decremented")}
 }

@@ -10,18 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // ControllerRevisions are the states that daemon sets and stateful sets can be rolled back to.
 func ControllerRevisions() *kind.Def {
 	return kind.Define(kind.Resource[appsv1.ControllerRevision]{
-		Group: "apps", Version: "v1", Kind: "ControllerRevision", Plural: "controllerrevisions",
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ControllerRevision"},
+			Plural:           "controllerrevisions",
+		},
 		Validate: validateControllerRevision,
 		Columns: []kind.Column[appsv1.ControllerRevision]{
 			kind.NameColumn[appsv1.ControllerRevision](),
-			{Name: "Controller", Description: "Controller of the object", Value: controllerOf},
+			{Name: "Controller", Description: "Controller of the object", Value: controllerText},
 			{Name: "Revision", Description: appsv1.ControllerRevision{}.SwaggerDoc()["revision"],
 				Value: func(r *appsv1.ControllerRevision) any { return r.Revision }},
 			kind.AgeColumn[appsv1.ControllerRevision](),
@@ -29,7 +32,7 @@ func ControllerRevisions() *kind.Def {
 	})
 }
 
-func controllerOf(r *appsv1.ControllerRevision) any {
+func controllerText(r *appsv1.ControllerRevision) any {
 	ref := metav1.GetControllerOf(r)
 	if ref == nil {
 		return "<none>"

@@ -9,12 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
 )
 
 // DaemonSets keep one pod on each node.
@@ -25,16 +28,18 @@ func DaemonSets() *kind.Def {
 			Value: func(d *appsv1.DaemonSet) any { return int64(value(&d.Status)) }}
 	}
 	return kind.Define(kind.Resource[appsv1.DaemonSet]{
-		Group: "apps", Version: "v1", Kind: "DaemonSet", Plural: "daemonsets",
-		Short: []string{"ds"}, Categories: []string{"all"},
-		Spec:       func(d *appsv1.DaemonSet) any { return &d.Spec },
-		Status:     func(d *appsv1.DaemonSet) any { return &d.Status },
-		Generation: true,
-		Default:    defaultDaemonSet,
-		Prepare:    prepareDaemonSet,
-		Validate:   validateDaemonSet,
-		Warn:       warnDaemonSet,
-		Hidden:     appsv1.DeprecatedTemplateGeneration,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, Plural: "daemonsets",
+			Short: []string{"ds"}, Categories: []string{"all"},
+			Generation:       true,
+			HiddenAnnotation: appsv1.DeprecatedTemplateGeneration,
+		},
+		Spec:     func(d *appsv1.DaemonSet) any { return &d.Spec },
+		Status:   func(d *appsv1.DaemonSet) any { return &d.Status },
+		Default:  defaultDaemonSet,
+		Prepare:  prepareDaemonSet,
+		Validate: validateDaemonSet,
+		Warn:     warnDaemonSet,
 		Columns: []kind.Column[appsv1.DaemonSet]{
 			kind.NameColumn[appsv1.DaemonSet](),
 			number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),
@@ -48,10 +53,11 @@ func DaemonSets() *kind.Def {
 			kind.AgeColumn[appsv1.DaemonSet](),
 			kind.ContainersColumn(daemonSetContainers),
 			kind.ImagesColumn(daemonSetContainers),
-			{Name: "Selector", Wide: true, Description: spec["selector"], Value: func(d *appsv1.DaemonSet) any { return metav1.FormatLabelSelector(d.Spec.Selector) }},
+			{Name: "Selector", Wide: true, Description: spec["selector"],
+				Value: func(d *appsv1.DaemonSet) any { return metav1.FormatLabelSelector(d.Spec.Selector) }},
 		},
 		Subs: []kind.Sub[appsv1.DaemonSet]{{Name: "status", Validate: validateDaemonSetStatus, Prepare: func(d, old *appsv1.DaemonSet) {
-			setTemplateNumber(d, templateNumber(old))
+			setTemplateGeneration(d, templateGeneration(old))
 		}}},
 	})
 }
@@ -68,45 +74,45 @@ func daemonSetContainers(d *appsv1.DaemonSet) []corev1.Container {
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
-	core.DefaultPodTemplate(&d.Spec.Template)
+	podspec.DefaultTemplate(&d.Spec.Template)
 	update := &d.Spec.UpdateStrategy
 	if update.Type == "" {
 		update.Type = appsv1.RollingUpdateDaemonSetStrategyType
 	}
 	if update.Type == appsv1.RollingUpdateDaemonSetStrategyType {
-		fill(&update.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
-		fill(&update.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
-		fill(&update.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+		defaulting.IfNil(&update.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		defaulting.IfNil(&update.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		defaulting.IfNil(&update.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
-	fill(&d.Spec.RevisionHistoryLimit, 10)
-	// Whoever sends a set without the number of its template owns it all the same.
-	if templateNumber(d) == 0 {
-		setTemplateNumber(d, 0)
+	defaulting.IfNil(&d.Spec.RevisionHistoryLimit, 10)
+	// A set without a template generation gets the first one.
+	if templateGeneration(d) == 0 {
+		setTemplateGeneration(d, 0)
 	}
 }
 
-// prepareDaemonSet keeps the number of the template, which only an annotation shows: a change of the
-// template counts it up, and nothing else changes it.
+// prepareDaemonSet keeps the template generation, which only an annotation shows: it is incremented when the template
+// changes, and clients cannot change it.
 func prepareDaemonSet(d, old *appsv1.DaemonSet) {
-	core.DropDisabledTemplateFields(&d.Spec.Template, daemonSetTemplate(old))
-	number := max(templateNumber(d), 1)
+	podspec.DropDisabledTemplateFields(&d.Spec.Template, daemonSetTemplate(old))
+	number := max(templateGeneration(d), 1)
 	if old != nil {
-		number = templateNumber(old)
+		number = templateGeneration(old)
 		if !equality.Semantic.DeepEqual(old.Spec.Template, d.Spec.Template) {
 			number++
 		}
 	}
-	setTemplateNumber(d, number)
+	setTemplateGeneration(d, number)
 }
 
-func setTemplateNumber(d *appsv1.DaemonSet, number int64) {
+func setTemplateGeneration(d *appsv1.DaemonSet, number int64) {
 	if d.Annotations == nil {
 		d.Annotations = map[string]string{}
 	}
 	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(number, 10)
 }
 
-func templateNumber(d *appsv1.DaemonSet) int64 {
+func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
 		return 0
@@ -115,10 +121,10 @@ func templateNumber(d *appsv1.DaemonSet) int64 {
 }
 
 func warnDaemonSet(d, old *appsv1.DaemonSet) []string {
-	if old != nil && templateNumber(d) == templateNumber(old) {
+	if old != nil && templateGeneration(d) == templateGeneration(old) {
 		return nil
 	}
-	return core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, daemonSetTemplate(old))
+	return podspec.TemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, daemonSetTemplate(old))
 }
 
 func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
@@ -132,15 +138,16 @@ func validateDaemonSet(d, old *appsv1.DaemonSet) field.ErrorList {
 	errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, tolerant, path.Child("selector"))...)
 	template := path.Child("template")
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(template.Child("metadata", "labels"), s.Template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	if isEmpty(s.Selector) {
 		errs = append(errs, field.Invalid(path.Child("selector"), s.Selector, "empty selector is invalid for daemonset"))
 	}
-	errs = append(errs, core.ValidatePodTemplateSpec(&s.Template, template, core.AllowTemplate(daemonSetTemplate(old)))...)
-	errs = append(errs, alwaysRuns(&s.Template.Spec, template.Child("spec"), "DaemonSet")...)
+	errs = append(errs, podspec.ValidateTemplate(&s.Template, template, podspec.TemplateAllowances(daemonSetTemplate(old)))...)
+	errs = append(errs, validateAlwaysRuns(&s.Template.Spec, template.Child("spec"), "DaemonSet")...)
 	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
-	errs = append(errs, check.NonNegative(templateNumber(d), path.Child("templateGeneration"))...)
+	errs = append(errs, check.NonNegative(templateGeneration(d), path.Child("templateGeneration"))...)
 	errs = append(errs, validateDaemonSetUpdate(&s.UpdateStrategy, path.Child("updateStrategy"))...)
 	return append(errs, check.NonNegativePtr(s.RevisionHistoryLimit, path.Child("revisionHistoryLimit"))...)
 }
@@ -153,25 +160,26 @@ func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path
 	default:
 		shown := s.DeepCopy()
 		if shown.RollingUpdate != nil {
-			fill(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
-			fill(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
+			defaulting.IfNil(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
+			defaulting.IfNil(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
 		}
-		return field.ErrorList{field.NotSupported(path, check.Internal(shown),
+		return field.ErrorList{field.NotSupported(path, check.GoFields(shown),
 			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType})}
 	}
 	if s.RollingUpdate == nil {
 		return field.ErrorList{field.Required(path.Child("rollingUpdate"), "")}
 	}
-	unavailable, surge := step(s.RollingUpdate.MaxUnavailable), step(s.RollingUpdate.MaxSurge)
+	unavailable, surge := ptr.Deref(s.RollingUpdate.MaxUnavailable, intstr.IntOrString{}), ptr.Deref(s.RollingUpdate.MaxSurge,
+		intstr.IntOrString{})
 	unavailablePath, surgePath := path.Child("rollingUpdate", "maxUnavailable"), path.Child("rollingUpdate", "maxSurge")
 	errs := check.IntOrPercent(unavailable, unavailablePath)
 	errs = append(errs, check.IntOrPercent(surge, surgePath)...)
 	errs = append(errs, check.AtMost100Percent(unavailable, unavailablePath)...)
 	errs = append(errs, check.AtMost100Percent(surge, surgePath)...)
 	switch {
-	case amount(unavailable) != 0 && amount(surge) != 0:
+	case intOrPercent(unavailable) != 0 && intOrPercent(surge) != 0:
 		errs = append(errs, field.Invalid(surgePath, surge, "may not be set when maxUnavailable is non-zero"))
-	case amount(unavailable) == 0 && amount(surge) == 0:
+	case intOrPercent(unavailable) == 0 && intOrPercent(surge) == 0:
 		errs = append(errs, field.Required(unavailablePath, "cannot be 0 when maxSurge is 0"))
 	}
 	return errs
@@ -179,14 +187,15 @@ func validateDaemonSetUpdate(s *appsv1.DaemonSetUpdateStrategy, path *field.Path
 
 func validateDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
-	errs := nonNegatives(path, []number{
+	errs := validateNonNegative(path, []namedCount{
 		{"currentNumberScheduled", s.CurrentNumberScheduled}, {"numberMisscheduled", s.NumberMisscheduled},
 		{"desiredNumberScheduled", s.DesiredNumberScheduled}, {"numberReady", s.NumberReady},
 	})
 	errs = append(errs, check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))...)
-	errs = append(errs, nonNegatives(path, []number{
-		{"updatedNumberScheduled", s.UpdatedNumberScheduled}, {"numberAvailable", s.NumberAvailable}, {"numberUnavailable", s.NumberUnavailable},
+	errs = append(errs, validateNonNegative(path, []namedCount{
+		{"updatedNumberScheduled", s.UpdatedNumberScheduled}, {"numberAvailable", s.NumberAvailable},
+		{"numberUnavailable", s.NumberUnavailable},
 	})...)
 	errs = append(errs, check.NonNegativePtr(s.CollisionCount, path.Child("collisionCount"))...)
-	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+	return append(errs, validateNotDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -8,24 +8,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
 )
 
 // Deployments roll replica sets from one template to the next.
 func Deployments() *kind.Def {
 	status := appsv1.DeploymentStatus{}.SwaggerDoc()
 	return kind.Define(kind.Resource[appsv1.Deployment]{
-		Group: "apps", Version: "v1", Kind: "Deployment", Plural: "deployments",
-		Short: []string{"deploy"}, Categories: []string{"all"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, Plural: "deployments",
+			Short: []string{"deploy"}, Categories: []string{"all"},
+			// Annotations are copied to replica sets, so that changes of them are rolled out.
+			Generation: true,
+		},
 		Spec:   func(d *appsv1.Deployment) any { return &d.Spec },
 		Status: func(d *appsv1.Deployment) any { return &d.Status },
-		// Annotations are copied to replica sets, so a change of them is a change to roll out.
-		Generation: true,
 		Changed: func(d, old *appsv1.Deployment) bool {
 			return !equality.Semantic.DeepEqual(d.Annotations, old.Annotations)
 		},
@@ -36,20 +41,23 @@ func Deployments() *kind.Def {
 		Columns: []kind.Column[appsv1.Deployment]{
 			kind.NameColumn[appsv1.Deployment](),
 			{Name: "Ready", Description: "Number of the pod with ready state", Value: func(d *appsv1.Deployment) any {
-				return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, count(d.Spec.Replicas))
+				return fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, ptr.Deref(d.Spec.Replicas, 0))
 			}},
-			{Name: "Up-to-date", Description: status["updatedReplicas"], Value: func(d *appsv1.Deployment) any { return int64(d.Status.UpdatedReplicas) }},
-			{Name: "Available", Description: status["availableReplicas"], Value: func(d *appsv1.Deployment) any { return int64(d.Status.AvailableReplicas) }},
+			{Name: "Up-to-date", Description: status["updatedReplicas"],
+				Value: func(d *appsv1.Deployment) any { return int64(d.Status.UpdatedReplicas) }},
+			{Name: "Available", Description: status["availableReplicas"],
+				Value: func(d *appsv1.Deployment) any { return int64(d.Status.AvailableReplicas) }},
 			kind.AgeColumn[appsv1.Deployment](),
 			kind.ContainersColumn(deploymentContainers),
 			kind.ImagesColumn(deploymentContainers),
-			{Name: "Selector", Wide: true, Description: appsv1.DeploymentSpec{}.SwaggerDoc()["selector"], Value: func(d *appsv1.Deployment) any {
-				selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-				if err != nil {
-					return "<invalid>"
-				}
-				return selector.String()
-			}},
+			{Name: "Selector", Wide: true, Description: appsv1.DeploymentSpec{}.SwaggerDoc()["selector"],
+				Value: func(d *appsv1.Deployment) any {
+					selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+					if err != nil {
+						return "<invalid>"
+					}
+					return selector.String()
+				}},
 		},
 		Subs: []kind.Sub[appsv1.Deployment]{
 			{Name: "status", Validate: validateDeploymentStatus, Reset: []string{"spec", "metadata.labels"},
@@ -73,10 +81,10 @@ func deploymentContainers(d *appsv1.Deployment) []corev1.Container {
 }
 
 func defaultDeployment(d *appsv1.Deployment) {
-	core.DefaultPodTemplate(&d.Spec.Template)
-	fill(&d.Spec.Replicas, 1)
-	fill(&d.Spec.RevisionHistoryLimit, 10)
-	fill(&d.Spec.ProgressDeadlineSeconds, 600)
+	podspec.DefaultTemplate(&d.Spec.Template)
+	defaulting.IfNil(&d.Spec.Replicas, 1)
+	defaulting.IfNil(&d.Spec.RevisionHistoryLimit, 10)
+	defaulting.IfNil(&d.Spec.ProgressDeadlineSeconds, 600)
 	s := &d.Spec.Strategy
 	if s.Type == "" {
 		s.Type = appsv1.RollingUpdateDeploymentStrategyType
@@ -87,12 +95,12 @@ func defaultDeployment(d *appsv1.Deployment) {
 	if s.RollingUpdate == nil {
 		s.RollingUpdate = &appsv1.RollingUpdateDeployment{}
 	}
-	fill(&s.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
-	fill(&s.RollingUpdate.MaxSurge, intstr.FromString("25%"))
+	defaulting.IfNil(&s.RollingUpdate.MaxUnavailable, intstr.FromString("25%"))
+	defaulting.IfNil(&s.RollingUpdate.MaxSurge, intstr.FromString("25%"))
 }
 
 func prepareDeployment(d, old *appsv1.Deployment) {
-	core.DropDisabledTemplateFields(&d.Spec.Template, deploymentTemplate(old))
+	podspec.DropDisabledTemplateFields(&d.Spec.Template, deploymentTemplate(old))
 	if d.Annotations[appsv1.DeprecatedRollbackTo] == "" {
 		delete(d.Annotations, appsv1.DeprecatedRollbackTo)
 	}
@@ -101,16 +109,16 @@ func prepareDeployment(d, old *appsv1.Deployment) {
 func warnDeployment(d, old *appsv1.Deployment) []string {
 	var warnings []string
 	if old == nil {
-		warnings = warnName(d.Name)
+		warnings = podspec.NameWarnings(d.Name)
 	} else if d.Generation == old.Generation {
 		return nil
 	}
-	return append(warnings, core.PodTemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, deploymentTemplate(old))...)
+	return append(warnings, podspec.TemplateWarnings(field.NewPath("spec", "template"), &d.Spec.Template, deploymentTemplate(old))...)
 }
 
 func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Spec, field.NewPath("spec")
-	errs := check.NonNegative(int64(count(s.Replicas)), path.Child("replicas"))
+	errs := check.NonNegative(int64(ptr.Deref(s.Replicas, 0)), path.Child("replicas"))
 	errs = append(errs, validateSelected(s.Selector, &s.Template, deploymentTemplate(old), path)...)
 	errs = append(errs, validateStrategy(&s.Strategy, path.Child("strategy"))...)
 	errs = append(errs, check.NonNegative(int64(s.MinReadySeconds), path.Child("minReadySeconds"))...)
@@ -140,19 +148,20 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 	case s.Type != appsv1.RollingUpdateDeploymentStrategyType:
 		shown := s.DeepCopy()
 		if shown.RollingUpdate != nil {
-			fill(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
-			fill(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
+			defaulting.IfNil(&shown.RollingUpdate.MaxUnavailable, intstr.IntOrString{})
+			defaulting.IfNil(&shown.RollingUpdate.MaxSurge, intstr.IntOrString{})
 		}
-		return field.ErrorList{field.NotSupported(path, check.Internal(shown),
+		return field.ErrorList{field.NotSupported(path, check.GoFields(shown),
 			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 	}
 	if s.RollingUpdate == nil {
 		return field.ErrorList{field.Required(rolling, "this should be defaulted and never be nil")}
 	}
-	unavailable, surge := step(s.RollingUpdate.MaxUnavailable), step(s.RollingUpdate.MaxSurge)
+	unavailable, surge := ptr.Deref(s.RollingUpdate.MaxUnavailable, intstr.IntOrString{}), ptr.Deref(s.RollingUpdate.MaxSurge,
+		intstr.IntOrString{})
 	errs := check.IntOrPercent(unavailable, rolling.Child("maxUnavailable"))
 	errs = append(errs, check.IntOrPercent(surge, rolling.Child("maxSurge"))...)
-	if amount(unavailable) == 0 && amount(surge) == 0 {
+	if intOrPercent(unavailable) == 0 && intOrPercent(surge) == 0 {
 		errs = append(errs, field.Invalid(rolling.Child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
 	}
 	return append(errs, check.AtMost100Percent(unavailable, rolling.Child("maxUnavailable"))...)
@@ -161,15 +170,16 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	s, path := &d.Status, field.NewPath("status")
 	errs := check.NonNegative(s.ObservedGeneration, path.Child("observedGeneration"))
-	errs = append(errs, nonNegatives(path, []number{
+	errs = append(errs, validateNonNegative(path, []namedCount{
 		{"replicas", s.Replicas}, {"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas},
 		{"availableReplicas", s.AvailableReplicas}, {"unavailableReplicas", s.UnavailableReplicas},
 	})...)
 	errs = append(errs, check.NonNegativePtr(s.TerminatingReplicas, path.Child("terminatingReplicas"))...)
 	errs = append(errs, check.NonNegativePtr(s.CollisionCount, path.Child("collisionCount"))...)
-	errs = append(errs, atMost(path, s.Replicas, "cannot be greater than status.replicas", []number{
+	errs = append(errs, validateAtMost(path, s.Replicas, "cannot be greater than status.replicas", []namedCount{
 		{"updatedReplicas", s.UpdatedReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas},
 	})...)
-	errs = append(errs, atMost(path, s.ReadyReplicas, "cannot be greater than readyReplicas", []number{{"availableReplicas", s.AvailableReplicas}})...)
-	return append(errs, notDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
+	errs = append(errs, validateAtMost(path, s.ReadyReplicas, "cannot be greater than readyReplicas",
+		[]namedCount{{"availableReplicas", s.AvailableReplicas}})...)
+	return append(errs, validateNotDecremented(s.CollisionCount, old.Status.CollisionCount, path.Child("collisionCount"))...)
 }

@@ -6,29 +6,35 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/core/volumekind"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/defaulting"
 )
 
-// StatefulSets keep pods with names and volumes of their own.
+// StatefulSets keep pods with stable names and volumes of their own.
 func StatefulSets() *kind.Def {
 	return kind.Define(kind.Resource[appsv1.StatefulSet]{
-		Group: "apps", Version: "v1", Kind: "StatefulSet", Plural: "statefulsets",
-		Short: []string{"sts"}, Categories: []string{"all"},
-		Name:       validation.NameIsDNSLabel,
-		Spec:       func(s *appsv1.StatefulSet) any { return &s.Spec },
-		Status:     func(s *appsv1.StatefulSet) any { return &s.Status },
-		Generation: true,
-		Default:    defaultStatefulSet,
-		Prepare:    prepareStatefulSet,
-		Validate:   validateStatefulSet,
-		Warn:       warnStatefulSet,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}, Plural: "statefulsets",
+			Short: []string{"sts"}, Categories: []string{"all"},
+			Generation: true,
+		},
+		Name:     validation.NameIsDNSLabel,
+		Spec:     func(s *appsv1.StatefulSet) any { return &s.Spec },
+		Status:   func(s *appsv1.StatefulSet) any { return &s.Status },
+		Default:  defaultStatefulSet,
+		Prepare:  prepareStatefulSet,
+		Validate: validateStatefulSet,
+		Warn:     warnStatefulSet,
 		Columns: []kind.Column[appsv1.StatefulSet]{
 			kind.NameColumn[appsv1.StatefulSet](),
 			{Name: "Ready", Description: "Number of the pod with ready state", Value: func(s *appsv1.StatefulSet) any {
-				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, count(s.Spec.Replicas))
+				return fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 0))
 			}},
 			kind.AgeColumn[appsv1.StatefulSet](),
 			kind.ContainersColumn(statefulSetContainers),
@@ -55,10 +61,10 @@ func statefulSetContainers(s *appsv1.StatefulSet) []corev1.Container {
 }
 
 func defaultStatefulSet(s *appsv1.StatefulSet) {
-	core.DefaultPodTemplate(&s.Spec.Template)
+	podspec.DefaultTemplate(&s.Spec.Template)
 	for i := range s.Spec.VolumeClaimTemplates {
 		c := &s.Spec.VolumeClaimTemplates[i]
-		core.DefaultClaim(c)
+		volumekind.DefaultClaim(c)
 		c.APIVersion, c.Kind = "v1", "PersistentVolumeClaim"
 	}
 	if s.Spec.PodManagementPolicy == "" {
@@ -67,13 +73,13 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 	update := &s.Spec.UpdateStrategy
 	if update.Type == "" {
 		update.Type = appsv1.RollingUpdateStatefulSetStrategyType
-		fill(&update.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+		defaulting.IfNil(&update.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
 	}
 	if update.Type == appsv1.RollingUpdateStatefulSetStrategyType && update.RollingUpdate != nil {
-		fill(&update.RollingUpdate.Partition, 0)
-		fill(&update.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		defaulting.IfNil(&update.RollingUpdate.Partition, 0)
+		defaulting.IfNil(&update.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 	}
-	fill(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	defaulting.IfNil(&s.Spec.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
 	for _, when := range []*appsv1.PersistentVolumeClaimRetentionPolicyType{
 		&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenDeleted,
 		&s.Spec.PersistentVolumeClaimRetentionPolicy.WhenScaled,
@@ -82,10 +88,10 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 			*when = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 		}
 	}
-	fill(&s.Spec.Replicas, 1)
-	fill(&s.Spec.RevisionHistoryLimit, 10)
+	defaulting.IfNil(&s.Spec.Replicas, 1)
+	defaulting.IfNil(&s.Spec.RevisionHistoryLimit, 10)
 }
 
 func prepareStatefulSet(s, old *appsv1.StatefulSet) {
-	core.DropDisabledTemplateFields(&s.Spec.Template, statefulSetTemplate(old))
+	podspec.DropDisabledTemplateFields(&s.Spec.Template, statefulSetTemplate(old))
 }

@@ -10,7 +10,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-type door struct{ kind.Door }
+type door struct{ kind.Server }
 
 func (door) User() user.Info {
 	return &user.DefaultInfo{Name: "bob", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
@@ -22,7 +22,8 @@ func (door) ReviewToken(_ context.Context, s authenticationv1.TokenReviewSpec) a
 
 func TestTokenReview(t *testing.T) {
 	d := TokenReviews()
-	if err := d.Answer(t.Context(), door{}, &authenticationv1.TokenReview{}); err == nil || err.Error() != "token is required for TokenReview in authentication" {
+	if err := d.Answer(t.Context(), door{}, &authenticationv1.TokenReview{}); err == nil ||
+		err.Error() != "token is required for TokenReview in authentication" {
 		t.Errorf("got %v", err)
 	}
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "good"}}

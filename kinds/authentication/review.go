@@ -6,20 +6,24 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
 
-// TokenReviews ask whose token this is.
+// TokenReviews authenticate a token.
 func TokenReviews() *kind.Def {
 	return kind.Define(kind.Resource[authenticationv1.TokenReview]{
-		Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview", Plural: "tokenreviews", Scope: kind.Cluster, Confidential: true,
-		Verbs: []string{"create"},
-		Answer: func(ctx context.Context, d kind.Door, r *authenticationv1.TokenReview) error {
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: authenticationv1.GroupName, Version: "v1", Kind: "TokenReview"},
+			Plural:           "tokenreviews", Scope: kind.Cluster, Confidential: true,
+			Verbs: []string{"create"},
+		},
+		Answer: func(ctx context.Context, d kind.Server, r *authenticationv1.TokenReview) error {
 			if r.Spec.Token == "" {
 				return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 			}
-			// What the client says of the answer stays where there is none.
+			// Fields of the status that the answer does not set keep what the client sent.
 			found := d.ReviewToken(ctx, r.Spec)
 			r.Status.Authenticated = found.Authenticated
 			if found.Error != "" {
@@ -33,21 +37,25 @@ func TokenReviews() *kind.Def {
 	})
 }
 
-// SelfSubjectReviews ask who am I.
+// SelfSubjectReviews return the user of the request.
 func SelfSubjectReviews() *kind.Def {
 	return kind.Define(kind.Resource[authenticationv1.SelfSubjectReview]{
-		Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview", Plural: "selfsubjectreviews", Scope: kind.Cluster,
-		Verbs: []string{"create"},
-		Answer: func(_ context.Context, d kind.Door, r *authenticationv1.SelfSubjectReview) error {
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: authenticationv1.GroupName, Version: "v1", Kind: "SelfSubjectReview"},
+			Plural:           "selfsubjectreviews", Scope: kind.Cluster,
+			Verbs: []string{"create"},
+		},
+		Answer: func(_ context.Context, d kind.Server, r *authenticationv1.SelfSubjectReview) error {
 			u := d.User()
 			if u == nil {
 				return apierrors.NewBadRequest("no user present on request")
 			}
-			info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}}
+			info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(),
+				Extra: map[string]authenticationv1.ExtraValue{}}
 			for key, values := range u.GetExtra() {
 				info.Extra[key] = values
 			}
-			// Nothing of what was sent comes back.
+			// The answer has nothing of the request.
 			*r = authenticationv1.SelfSubjectReview{
 				TypeMeta:   r.TypeMeta,
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Now()},

@@ -12,22 +12,23 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// door answers every question with what it was asked.
-type door struct {
-	kind.Door
+// fakeServer answers every review with what it was asked.
+type fakeServer struct {
+	kind.Server
 	asked authorizationv1.SubjectAccessReviewSpec
 }
 
-func (d *door) User() user.Info {
+func (d *fakeServer) User() user.Info {
 	return &user.DefaultInfo{Name: "bob", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 }
 
-func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+func (d *fakeServer) ReviewAccess(_ context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	d.asked = spec
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
 }
 
-func (d *door) ReviewRules(context.Context, string) authorizationv1.SubjectRulesReviewStatus {
+func (d *fakeServer) ReviewRules(context.Context, string) authorizationv1.SubjectRulesReviewStatus {
 	return authorizationv1.SubjectRulesReviewStatus{Incomplete: true}
 }
 
@@ -42,7 +43,8 @@ func TestAnswers(t *testing.T) {
 		{"nobody", SubjectAccessReviews(), `{spec: {resourceAttributes: {verb: get}}}`, `.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},
 		{"two questions", SubjectAccessReviews(), `{spec: {user: a, resourceAttributes: {}, nonResourceAttributes: {path: /a}}}`,
 			`spec: Invalid value: {"Path":"/a","Verb":""}: exactly one of nonResourceAttributes or resourceAttributes must be specified`},
-		{"named", SubjectAccessReviews(), `{metadata: {name: x}, spec: {user: a, resourceAttributes: {}}}`, `metadata: Invalid value: {"name":"x"}: must be empty`},
+		{"named", SubjectAccessReviews(), `{metadata: {name: x}, spec: {user: a, resourceAttributes: {}}}`,
+			`metadata: Invalid value: {"name":"x"}: must be empty`},
 		{"myself", SelfSubjectAccessReviews(), `{spec: {nonResourceAttributes: {path: /a}}}`, ""},
 		{"nothing", SelfSubjectAccessReviews(), `{spec: {}}`, `spec: Invalid value: null: exactly one of`},
 		{"empty selectors", SelfSubjectAccessReviews(), `{spec: {resourceAttributes: {fieldSelector: {}, labelSelector: {rawSelector: a, requirements: [{key: a, operator: In, values: [b]}]}}}}`,
@@ -60,15 +62,17 @@ func TestAnswers(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(c.body), obj); err != nil {
 				t.Fatal(err)
 			}
-			d := &door{}
+			d := &fakeServer{}
 			err := c.def.Answer(t.Context(), d, obj)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v, want %q", err, c.want)
 			}
-			if r, ok := obj.(*authorizationv1.SelfSubjectAccessReview); ok && err == nil && (!r.Status.Allowed || d.asked.User != "bob" || d.asked.Extra["k"][0] != "v") {
+			if r, ok := obj.(*authorizationv1.SelfSubjectAccessReview); ok && err == nil &&
+				(!r.Status.Allowed || d.asked.User != "bob" || d.asked.Extra["k"][0] != "v") {
 				t.Errorf("asked %+v, answered %+v", d.asked, r.Status)
 			}
-			if r, ok := obj.(*authorizationv1.SelfSubjectRulesReview); ok && err == nil && (r.Spec.Namespace != "" || !r.Status.Incomplete) {
+			if r, ok := obj.(*authorizationv1.SelfSubjectRulesReview); ok && err == nil &&
+				(r.Spec.Namespace != "" || !r.Status.Incomplete) {
 				t.Errorf("answered %+v", r)
 			}
 		})

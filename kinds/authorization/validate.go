@@ -9,34 +9,35 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 func validateSubjectReview(r *authorizationv1.SubjectAccessReview) field.ErrorList {
-	return append(validateSpec(&r.Spec), noMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
+	return append(validateSpec(&r.Spec), validateNoMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
 }
 
 func validateSelfReview(r *authorizationv1.SelfSubjectAccessReview) field.ErrorList {
 	errs := validateAttributes(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	errs = append(errs, validateSelectors(r.Spec.ResourceAttributes)...)
-	return append(errs, noMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
+	return append(errs, validateNoMeta(r.ObjectMeta, r.ObjectMeta, "must be empty")...)
 }
 
 func validateLocalReview(r *authorizationv1.LocalSubjectAccessReview) field.ErrorList {
 	errs := validateSpec(&r.Spec)
 	rest := r.ObjectMeta
 	rest.Namespace = ""
-	errs = append(errs, noMeta(rest, r.ObjectMeta, "must be empty except for namespace")...)
+	errs = append(errs, validateNoMeta(rest, r.ObjectMeta, "must be empty except for namespace")...)
 	if a := r.Spec.ResourceAttributes; a != nil && a.Namespace != r.Namespace {
 		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), a.Namespace, "must match metadata.namespace"))
 	}
 	if a := r.Spec.NonResourceAttributes; a != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), check.Internal(a), "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), check.GoFields(a),
+			"disallowed on this kind of request"))
 	}
 	return errs
 }
 
-func noMeta(meta, sent metav1.ObjectMeta, text string) field.ErrorList {
+func validateNoMeta(meta, sent metav1.ObjectMeta, text string) field.ErrorList {
 	meta.ManagedFields = nil
 	if equality.Semantic.DeepEqual(metav1.ObjectMeta{}, meta) {
 		return nil
@@ -56,10 +57,10 @@ func validateAttributes(r *authorizationv1.ResourceAttributes, n *authorizationv
 	if (r == nil) != (n == nil) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), check.Internal(n), "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), check.GoFields(n), "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
 }
 
-// validateSelectors lets operators pass that this server does not know: a newer client may ask about them.
+// validateSelectors accepts unknown operators: a newer client may ask about them.
 func validateSelectors(a *authorizationv1.ResourceAttributes) field.ErrorList {
 	if a == nil {
 		return nil
@@ -71,7 +72,8 @@ func validateSelectors(a *authorizationv1.ResourceAttributes) field.ErrorList {
 		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), at)...)
 		for i, r := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateFieldSelectorRequirement(r,
-				metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true},
+				at.Child("requirements").Index(i))...)
 		}
 	}
 	if s := a.LabelSelector; s != nil {
@@ -79,7 +81,8 @@ func validateSelectors(a *authorizationv1.ResourceAttributes) field.ErrorList {
 		errs = append(errs, validateSelector(s.RawSelector, len(s.Requirements), at)...)
 		for i, r := range s.Requirements {
 			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(r,
-				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true},
+				at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
@@ -90,7 +93,8 @@ func validateSelector(raw string, requirements int, path *field.Path) field.Erro
 	case raw != "" && requirements > 0:
 		return field.ErrorList{field.Invalid(path.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(path.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", path))}
+		return field.ErrorList{field.Required(path.Child("requirements"),
+			fmt.Sprintf("when %s is specified, requirements or rawSelector is required", path))}
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// columns are the same in both versions: a row is computed from the hub.
+// columns returns the columns of both versions: a row is computed from the hub.
 func columns[T any, P interface {
 	*T
 	kind.Object
@@ -66,15 +66,15 @@ func metricsCell(specs []autoscalingv2.MetricSpec, statuses []autoscalingv2.Metr
 func metricCell(m *autoscalingv2.MetricSpec, s *autoscalingv2.MetricStatus) string {
 	switch {
 	case m.Type == autoscalingv2.ExternalMetricSourceType && m.External != nil:
-		return amounts(m.External.Target, s.External != nil, func() autoscalingv2.MetricValueStatus { return s.External.Current })
+		return usageText(m.External.Target, s.External != nil, func() autoscalingv2.MetricValueStatus { return s.External.Current })
 	case m.Type == autoscalingv2.ObjectMetricSourceType && m.Object != nil:
-		return amounts(m.Object.Target, s.Object != nil, func() autoscalingv2.MetricValueStatus { return s.Object.Current })
+		return usageText(m.Object.Target, s.Object != nil, func() autoscalingv2.MetricValueStatus { return s.Object.Current })
 	case m.Type == autoscalingv2.PodsMetricSourceType && m.Pods != nil:
 		current := "<unknown>"
 		if s.Pods != nil {
-			current = quantity(s.Pods.Current.AverageValue)
+			current = quantityText(s.Pods.Current.AverageValue)
 		}
-		return current + "/" + quantity(m.Pods.Target.AverageValue)
+		return current + "/" + quantityText(m.Pods.Target.AverageValue)
 	case m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil:
 		var current *autoscalingv2.MetricValueStatus
 		if s.Resource != nil {
@@ -91,7 +91,7 @@ func metricCell(m *autoscalingv2.MetricSpec, s *autoscalingv2.MetricStatus) stri
 	return "<unknown type>"
 }
 
-func amounts(target autoscalingv2.MetricTarget, known bool, status func() autoscalingv2.MetricValueStatus) string {
+func usageText(target autoscalingv2.MetricTarget, known bool, status func() autoscalingv2.MetricValueStatus) string {
 	current := "<unknown>"
 	if target.AverageValue != nil {
 		if known && status().AverageValue != nil {
@@ -100,16 +100,16 @@ func amounts(target autoscalingv2.MetricTarget, known bool, status func() autosc
 		return current + "/" + target.AverageValue.String() + " (avg)"
 	}
 	if known {
-		current = quantity(status().Value)
+		current = quantityText(status().Value)
 	}
-	return current + "/" + quantity(target.Value)
+	return current + "/" + quantityText(target.Value)
 }
 
 func usage(target autoscalingv2.MetricTarget, status *autoscalingv2.MetricValueStatus) string {
 	current, wanted := "<unknown>", "<auto>"
 	if target.AverageValue != nil {
 		if status != nil {
-			current = quantity(status.AverageValue)
+			current = quantityText(status.AverageValue)
 		}
 		return current + "/" + target.AverageValue.String()
 	}
@@ -122,7 +122,7 @@ func usage(target autoscalingv2.MetricTarget, status *autoscalingv2.MetricValueS
 	return current + "/" + wanted
 }
 
-func quantity(q *resource.Quantity) string {
+func quantityText(q *resource.Quantity) string {
 	if q == nil {
 		return "<nil>"
 	}

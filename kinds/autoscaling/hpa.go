@@ -3,6 +3,7 @@ package autoscaling
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
@@ -10,15 +11,18 @@ import (
 // HorizontalPodAutoscalers change the scale of a workload by its load.
 func HorizontalPodAutoscalers() *kind.Def {
 	return kind.Define(kind.Resource[autoscalingv2.HorizontalPodAutoscaler]{
-		Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
-		Short: []string{"hpa"}, Categories: []string{"all"},
-		Spec:       func(h *autoscalingv2.HorizontalPodAutoscaler) any { return &h.Spec },
-		Status:     func(h *autoscalingv2.HorizontalPodAutoscaler) any { return &h.Status },
-		Generation: true,
-		Default:    defaultHPA,
-		Validate:   validateHPA,
-		Columns:    columns(func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler { return h }),
-		Subs:       []kind.Sub[autoscalingv2.HorizontalPodAutoscaler]{{Name: "status", Validate: validateHPAStatus}},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+			Plural:           "horizontalpodautoscalers",
+			Short:            []string{"hpa"}, Categories: []string{"all"},
+			Generation: true,
+		},
+		Spec:     func(h *autoscalingv2.HorizontalPodAutoscaler) any { return &h.Spec },
+		Status:   func(h *autoscalingv2.HorizontalPodAutoscaler) any { return &h.Status },
+		Default:  defaultHPA,
+		Validate: validateHPA,
+		Columns:  columns(func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler { return h }),
+		Subs:     []kind.Sub[autoscalingv2.HorizontalPodAutoscaler]{{Name: "status", Validate: validateHPAStatus}},
 	})
 }
 
@@ -43,7 +47,7 @@ func defaultHPA(h *autoscalingv2.HorizontalPodAutoscaler) {
 	if b.ScaleUp.StabilizationWindowSeconds == nil {
 		b.ScaleUp.StabilizationWindowSeconds = new(int32(0))
 	}
-	// The window of scaling down stays open: its default is a setting of the controller.
+	// The stabilization window of scaling down has no default here: it is a setting of the controller.
 	b.ScaleDown = defaultRules(b.ScaleDown, percent)
 }
 

@@ -9,11 +9,12 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
 
-// The annotations in which v1 carries what it has no fields for.
+// The annotations in which v1 carries the fields that it does not have.
 const (
 	carriedMetrics    = "autoscaling.alpha.kubernetes.io/metrics"
 	carriedCurrent    = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -29,14 +30,18 @@ func carriers() []string {
 	}
 }
 
-// HorizontalPodAutoscalersV1 is the older view of the same objects: a target for CPU, all else in annotations.
+// HorizontalPodAutoscalersV1 are the older version of the same objects: a target for CPU, and all else in
+// annotations.
 func HorizontalPodAutoscalersV1(hub *kind.Def) *kind.Def {
 	return kind.Version(hub, kind.Resource[autoscalingv1.HorizontalPodAutoscaler]{
-		Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler", Plural: "horizontalpodautoscalers",
-		Short: []string{"hpa"}, Categories: []string{"all"},
-		Spec:       func(h *autoscalingv1.HorizontalPodAutoscaler) any { return &h.Spec },
-		Status:     func(h *autoscalingv1.HorizontalPodAutoscaler) any { return &h.Status },
-		Generation: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"},
+			Plural:           "horizontalpodautoscalers",
+			Short:            []string{"hpa"}, Categories: []string{"all"},
+			Generation: true,
+		},
+		Spec:   func(h *autoscalingv1.HorizontalPodAutoscaler) any { return &h.Spec },
+		Status: func(h *autoscalingv1.HorizontalPodAutoscaler) any { return &h.Status },
 		Default: func(h *autoscalingv1.HorizontalPodAutoscaler) {
 			if h.Spec.MinReplicas == nil {
 				h.Spec.MinReplicas = new(int32(1))
@@ -47,7 +52,8 @@ func HorizontalPodAutoscalersV1(hub *kind.Def) *kind.Def {
 	}, toHub, fromHub)
 }
 
-// withoutCarriers leaves what it is given alone: it may be shared, and even to delete what is not there is to write.
+// withoutCarriers returns the annotations without those that carry fields. It does not modify the argument, which may
+// be shared.
 func withoutCarriers(annotations map[string]string) map[string]string {
 	if !slices.ContainsFunc(carriers(), func(key string) bool { _, there := annotations[key]; return there }) {
 		return annotations
@@ -66,7 +72,7 @@ func toHub(in *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalP
 	out.Status.ObservedGeneration, out.Status.LastScaleTime = in.Status.ObservedGeneration, in.Status.LastScaleTime
 	out.Status.CurrentReplicas, out.Status.DesiredReplicas = in.Status.CurrentReplicas, in.Status.DesiredReplicas
 
-	// Metrics that cannot be read are ignored, as those of an older cluster may be.
+	// Malformed metrics are ignored: those of an older cluster may be.
 	if carried, ok := carriedIn[[]autoscalingv1.MetricSpec](in.Annotations, carriedMetrics); ok {
 		for i := range carried {
 			out.Spec.Metrics = append(out.Spec.Metrics, metricToHub(&carried[i]))
@@ -138,7 +144,8 @@ func fromHub(in *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv1.Horizonta
 	for i := range in.Status.CurrentMetrics {
 		m := &in.Status.CurrentMetrics[i]
 		current = append(current, currentFromHub(m))
-		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
+		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU &&
+			m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = new(*m.Resource.Current.AverageUtilization)
 		}
 	}
@@ -178,7 +185,7 @@ func carriedIn[V any](annotations map[string]string, key string) (value V, ok bo
 	return value, json.Unmarshal([]byte(text), &value) == nil
 }
 
-// behavior is spelled in its annotation with the names of Go fields.
+// behavior is the content of its annotation, in which fields have their Go names.
 type behavior struct{ ScaleUp, ScaleDown *rules }
 
 type rules struct {
@@ -209,7 +216,8 @@ func (r *rules) toHub() *autoscalingv2.HPAScalingRules {
 	if r == nil {
 		return nil
 	}
-	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+	out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy,
+		Tolerance: r.Tolerance}
 	for _, p := range r.Policies {
 		out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy(p))
 	}

@@ -27,10 +27,12 @@ func FuzzCarriers(f *testing.F) {
 	})
 }
 
-// TestSharedObjects has several convert one object, as watchers do: under the race detector nobody may write to it.
+// TestSharedObjects converts one object in several goroutines, as watchers do: the race detector must find no write
+// to it.
 func TestSharedObjects(t *testing.T) {
 	hub := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
-	spoke := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b", carriedMetrics: "[]"}}}
+	spoke := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b",
+		carriedMetrics: "[]"}}}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -4,9 +4,10 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
-// The older spelling of metrics that v1 keeps in annotations.
+// Metrics in annotations of v1 have an older form.
 
 func metricToHub(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(in.Type)}
@@ -14,7 +15,7 @@ func metricToHub(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		target := autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &o.TargetValue}
 		if o.AverageValue != nil {
 			target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: o.AverageValue}
-			// The old type cannot leave the value out: zero means absent.
+			// The old type cannot omit the value: zero means absent.
 			if !o.TargetValue.IsZero() {
 				target.Value = &o.TargetValue
 			}
@@ -31,7 +32,8 @@ func metricToHub(in *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		}
 	}
 	if r := in.Resource; r != nil {
-		out.Resource = &autoscalingv2.ResourceMetricSource{Name: r.Name, Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue)}
+		out.Resource = &autoscalingv2.ResourceMetricSource{Name: r.Name,
+			Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue)}
 	}
 	if c := in.ContainerResource; c != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
@@ -63,12 +65,13 @@ func metricFromHub(in *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	if o := in.Object; o != nil {
 		out.Object = &autoscalingv1.ObjectMetricSource{
 			Target: autoscalingv1.CrossVersionObjectReference(o.DescribedObject), MetricName: o.Metric.Name,
-			TargetValue: deref(o.Target.Value), Selector: o.Metric.Selector, AverageValue: o.Target.AverageValue,
+			TargetValue: ptr.Deref(o.Target.Value, resource.Quantity{}), Selector: o.Metric.Selector, AverageValue: o.Target.AverageValue,
 		}
 	}
 	if p := in.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricSource{
-			MetricName: p.Metric.Name, TargetAverageValue: deref(p.Target.AverageValue), Selector: p.Metric.Selector,
+			MetricName: p.Metric.Name, TargetAverageValue: ptr.Deref(p.Target.AverageValue, resource.Quantity{}),
+			Selector: p.Metric.Selector,
 		}
 	}
 	if r := in.Resource; r != nil {
@@ -112,9 +115,10 @@ func currentToHub(in *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 		}}
 	}
 	if c := in.ContainerResource; c != nil {
-		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: c.Name, Container: c.Container, Current: autoscalingv2.MetricValueStatus{
-			AverageValue: &c.CurrentAverageValue, AverageUtilization: c.CurrentAverageUtilization,
-		}}
+		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{Name: c.Name, Container: c.Container,
+			Current: autoscalingv2.MetricValueStatus{
+				AverageValue: &c.CurrentAverageValue, AverageUtilization: c.CurrentAverageUtilization,
+			}}
 	}
 	if e := in.External; e != nil {
 		out.External = &autoscalingv2.ExternalMetricStatus{
@@ -130,37 +134,34 @@ func currentFromHub(in *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	if o := in.Object; o != nil {
 		out.Object = &autoscalingv1.ObjectMetricStatus{
 			Target: autoscalingv1.CrossVersionObjectReference(o.DescribedObject), MetricName: o.Metric.Name,
-			CurrentValue: deref(o.Current.Value), Selector: o.Metric.Selector, AverageValue: o.Current.AverageValue,
+			CurrentValue: ptr.Deref(o.Current.Value, resource.Quantity{}), Selector: o.Metric.Selector,
+			AverageValue: o.Current.AverageValue,
 		}
 	}
 	if p := in.Pods; p != nil {
 		out.Pods = &autoscalingv1.PodsMetricStatus{
-			MetricName: p.Metric.Name, CurrentAverageValue: deref(p.Current.AverageValue), Selector: p.Metric.Selector,
+			MetricName: p.Metric.Name, CurrentAverageValue: ptr.Deref(p.Current.AverageValue, resource.Quantity{}),
+			Selector: p.Metric.Selector,
 		}
 	}
 	if r := in.Resource; r != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
-			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: deref(r.Current.AverageValue),
+			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization,
+			CurrentAverageValue: ptr.Deref(r.Current.AverageValue, resource.Quantity{}),
 		}
 	}
 	if c := in.ContainerResource; c != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
 			Name: c.Name, Container: c.Container,
-			CurrentAverageUtilization: c.Current.AverageUtilization, CurrentAverageValue: deref(c.Current.AverageValue),
+			CurrentAverageUtilization: c.Current.AverageUtilization,
+			CurrentAverageValue:       ptr.Deref(c.Current.AverageValue, resource.Quantity{}),
 		}
 	}
 	if e := in.External; e != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
 			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
-			CurrentValue: deref(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
+			CurrentValue: ptr.Deref(e.Current.Value, resource.Quantity{}), CurrentAverageValue: e.Current.AverageValue,
 		}
 	}
 	return out
-}
-
-func deref(q *resource.Quantity) resource.Quantity {
-	if q == nil {
-		return resource.Quantity{}
-	}
-	return *q
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 const (
@@ -17,7 +17,7 @@ const (
 	maxPeriodSeconds = 1800
 )
 
-// apiVersionRule says what a reference may leave out of its API version.
+// apiVersionRule tells what a reference may leave out of its API version.
 type apiVersionRule struct{ anything, noGroup bool }
 
 func validateHPA(h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
@@ -76,8 +76,8 @@ func apiVersionError(ref autoscalingv2.CrossVersionObjectReference, rule apiVers
 }
 
 func validateReference(ref autoscalingv2.CrossVersionObjectReference, path *field.Path, rule apiVersionRule) field.ErrorList {
-	errs := check.Segment(ref.Kind, path.Child("kind"), "")
-	errs = append(errs, check.Segment(ref.Name, path.Child("name"), "")...)
+	errs := check.RequiredPathSegment(ref.Kind, path.Child("kind"), "")
+	errs = append(errs, check.RequiredPathSegment(ref.Name, path.Child("name"), "")...)
 	if err := apiVersionError(ref, rule); err != nil {
 		errs = append(errs, field.Invalid(path.Child("apiVersion"), ref.APIVersion, err.Error()))
 	}
@@ -92,11 +92,14 @@ func validateRules(r *autoscalingv2.HPAScalingRules, path *field.Path) field.Err
 	if w := r.StabilizationWindowSeconds; w != nil && *w < 0 {
 		errs = append(errs, field.Invalid(path.Child("stabilizationWindowSeconds"), *w, "must be greater than or equal to zero"))
 	} else if w != nil && *w > maxWindowSeconds {
-		errs = append(errs, field.Invalid(path.Child("stabilizationWindowSeconds"), *w, fmt.Sprintf("must be less than or equal to %v", maxWindowSeconds)))
+		errs = append(errs, field.Invalid(path.Child("stabilizationWindowSeconds"), *w,
+			fmt.Sprintf("must be less than or equal to %v", maxWindowSeconds)))
 	}
-	if p := r.SelectPolicy; p != nil && *p != autoscalingv2.MaxChangePolicySelect && *p != autoscalingv2.MinChangePolicySelect && *p != autoscalingv2.DisabledPolicySelect {
+	if p := r.SelectPolicy; p != nil && *p != autoscalingv2.MaxChangePolicySelect && *p != autoscalingv2.MinChangePolicySelect &&
+		*p != autoscalingv2.DisabledPolicySelect {
 		errs = append(errs, field.NotSupported(path.Child("selectPolicy"), *p,
-			[]autoscalingv2.ScalingPolicySelect{autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect}))
+			[]autoscalingv2.ScalingPolicySelect{autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect,
+				autoscalingv2.MinChangePolicySelect}))
 	}
 	if len(r.Policies) == 0 {
 		errs = append(errs, field.Required(path.Child("policies"), "must specify at least one Policy"))
@@ -114,7 +117,8 @@ func validateRules(r *autoscalingv2.HPAScalingRules, path *field.Path) field.Err
 			errs = append(errs, field.Invalid(path.Child("periodSeconds"), p.PeriodSeconds, "must be greater than zero"))
 		}
 		if p.PeriodSeconds > maxPeriodSeconds {
-			errs = append(errs, field.Invalid(path.Child("periodSeconds"), p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %v", maxPeriodSeconds)))
+			errs = append(errs, field.Invalid(path.Child("periodSeconds"), p.PeriodSeconds,
+				fmt.Sprintf("must be less than or equal to %v", maxPeriodSeconds)))
 		}
 	}
 	if t := r.Tolerance; t != nil && t.Cmp(resource.Quantity{}) < 0 {

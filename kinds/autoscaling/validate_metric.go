@@ -5,11 +5,10 @@ import (
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/resourcename"
 )
 
 func validateMetrics(s *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.Path, rule apiVersionRule) field.ErrorList {
@@ -26,7 +25,7 @@ func validateMetrics(s *autoscalingv2.HorizontalPodAutoscalerSpec, path *field.P
 	return errs
 }
 
-// source is one of the five ways to name a metric, in the order in which they are looked at.
+// source is one of the five sources of metrics, in the order in which they are validated.
 type source struct {
 	of    autoscalingv2.MetricSourceType
 	field string
@@ -36,13 +35,17 @@ type source struct {
 
 func validateMetric(m *autoscalingv2.MetricSpec, path *field.Path, rule apiVersionRule) field.ErrorList {
 	sources := []source{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(p *field.Path) field.ErrorList { return validateObject(m.Object, p, rule) }},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(p *field.Path) field.ErrorList { return validateExternal(m.External, p) }},
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil,
+			func(p *field.Path) field.ErrorList { return validateObject(m.Object, p, rule) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil,
+			func(p *field.Path) field.ErrorList { return validateExternal(m.External, p) }},
 		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(p *field.Path) field.ErrorList { return validatePods(m.Pods, p) }},
-		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(p *field.Path) field.ErrorList { return validateResource(m.Resource, p) }},
-		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(p *field.Path) field.ErrorList {
-			return validateContainerResource(m.ContainerResource, p)
-		}},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil,
+			func(p *field.Path) field.ErrorList { return validateResource(m.Resource, p) }},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
+			func(p *field.Path) field.ErrorList {
+				return validateContainerResource(m.ContainerResource, p)
+			}},
 	}
 	known := make([]autoscalingv2.MetricSourceType, 0, len(sources))
 	for _, s := range sources {
@@ -85,7 +88,7 @@ func validateMetric(m *autoscalingv2.MetricSpec, path *field.Path, rule apiVersi
 
 func validateObject(o *autoscalingv2.ObjectMetricSource, path *field.Path, rule apiVersionRule) field.ErrorList {
 	errs := validateReference(o.DescribedObject, path.Child("describedObject"), rule)
-	errs = append(errs, check.Segment(o.Metric.Name, path.Child("metric", "name"), "must specify a metric name")...)
+	errs = append(errs, check.RequiredPathSegment(o.Metric.Name, path.Child("metric", "name"), "must specify a metric name")...)
 	errs = append(errs, validateTarget(o.Target, path.Child("target"))...)
 	if o.Target.Value == nil && o.Target.AverageValue == nil {
 		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must set either a target value or averageValue"))
@@ -94,19 +97,21 @@ func validateObject(o *autoscalingv2.ObjectMetricSource, path *field.Path, rule 
 }
 
 func validateExternal(e *autoscalingv2.ExternalMetricSource, path *field.Path) field.ErrorList {
-	errs := check.Segment(e.Metric.Name, path.Child("metric", "name"), "must specify a metric name")
+	errs := check.RequiredPathSegment(e.Metric.Name, path.Child("metric", "name"), "must specify a metric name")
 	errs = append(errs, validateTarget(e.Target, path.Child("target"))...)
 	if e.Target.Value == nil && e.Target.AverageValue == nil {
-		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must set either a target value for metric or a per-pod target"))
+		errs = append(errs, field.Required(path.Child("target", "averageValue"),
+			"must set either a target value for metric or a per-pod target"))
 	}
 	if e.Target.Value != nil && e.Target.AverageValue != nil {
-		errs = append(errs, field.Forbidden(path.Child("target", "value"), "may not set both a target value for metric and a per-pod target"))
+		errs = append(errs, field.Forbidden(path.Child("target", "value"),
+			"may not set both a target value for metric and a per-pod target"))
 	}
 	return errs
 }
 
 func validatePods(p *autoscalingv2.PodsMetricSource, path *field.Path) field.ErrorList {
-	errs := check.Segment(p.Metric.Name, path.Child("metric", "name"), "must specify a metric name")
+	errs := check.RequiredPathSegment(p.Metric.Name, path.Child("metric", "name"), "must specify a metric name")
 	errs = append(errs, validateTarget(p.Target, path.Child("target"))...)
 	if p.Target.AverageValue == nil {
 		errs = append(errs, field.Required(path.Child("target", "averageValue"), "must specify a positive target averageValue"))
@@ -127,12 +132,12 @@ func validateContainerResource(c *autoscalingv2.ContainerResourceMetricSource, p
 	if c.Name == "" {
 		errs = append(errs, field.Required(path.Child("name"), "must specify a resource name"))
 	} else {
-		errs = append(errs, core.ValidateContainerResource(c.Name, path.Child("name"))...)
+		errs = append(errs, resourcename.ValidateContainer(c.Name, path.Child("name"))...)
 	}
 	if c.Container == "" {
 		errs = append(errs, field.Required(path.Child("container"), "must specify a container"))
 	} else {
-		errs = append(errs, check.Messages(c.Container, path.Child("container"), utilvalidation.IsDNS1123Label(c.Container))...)
+		errs = append(errs, check.DNSLabel(c.Container, path.Child("container"))...)
 	}
 	return append(errs, validateUsage(c.Target, path.Child("target"))...)
 }
@@ -153,7 +158,8 @@ func validateTarget(t autoscalingv2.MetricTarget, path *field.Path) field.ErrorL
 	if t.Type == "" {
 		errs = append(errs, field.Required(path.Child("type"), "must specify a metric target type"))
 	}
-	if t.Type != autoscalingv2.UtilizationMetricType && t.Type != autoscalingv2.ValueMetricType && t.Type != autoscalingv2.AverageValueMetricType {
+	if t.Type != autoscalingv2.UtilizationMetricType && t.Type != autoscalingv2.ValueMetricType &&
+		t.Type != autoscalingv2.AverageValueMetricType {
 		errs = append(errs, field.Invalid(path.Child("type"), t.Type, "must be either Utilization, Value, or AverageValue"))
 	}
 	positive := func(q *resource.Quantity, path *field.Path) {

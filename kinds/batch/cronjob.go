@@ -4,27 +4,33 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/defaulting"
 )
 
-// CronJobs start jobs by the clock.
+// CronJobs create jobs on a schedule.
 func CronJobs() *kind.Def {
 	spec, status := batchv1.CronJobSpec{}.SwaggerDoc(), batchv1.CronJobStatus{}.SwaggerDoc()
 	return kind.Define(kind.Resource[batchv1.CronJob]{
-		Group: "batch", Version: "v1", Kind: "CronJob", Plural: "cronjobs",
-		Short: []string{"cj"}, Categories: []string{"all"},
-		Spec:       func(c *batchv1.CronJob) any { return &c.Spec },
-		Status:     func(c *batchv1.CronJob) any { return &c.Status },
-		Generation: true,
-		Default:    defaultCronJob,
-		Prepare:    prepareCronJob,
-		Validate:   validateCronJob,
-		Warn:       warnCronJob,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}, Plural: "cronjobs",
+			Short: []string{"cj"}, Categories: []string{"all"},
+			Generation: true,
+		},
+		Spec:     func(c *batchv1.CronJob) any { return &c.Spec },
+		Status:   func(c *batchv1.CronJob) any { return &c.Status },
+		Default:  defaultCronJob,
+		Prepare:  prepareCronJob,
+		Validate: validateCronJob,
+		Warn:     warnCronJob,
 		Columns: []kind.Column[batchv1.CronJob]{
 			kind.NameColumn[batchv1.CronJob](),
 			{Name: "Schedule", Description: spec["schedule"], Value: func(c *batchv1.CronJob) any { return c.Spec.Schedule }},
-			{Name: "Timezone", Description: spec["timeZone"], Value: func(c *batchv1.CronJob) any { return or(c.Spec.TimeZone, "<none>") }},
+			{Name: "Timezone", Description: spec["timeZone"],
+				Value: func(c *batchv1.CronJob) any { return ptr.Deref(c.Spec.TimeZone, "<none>") }},
 			{Name: "Suspend", Type: "boolean", Description: spec["suspend"], Value: func(c *batchv1.CronJob) any {
 				switch s := c.Spec.Suspend; {
 				case s == nil:
@@ -34,7 +40,8 @@ func CronJobs() *kind.Def {
 				}
 				return "False"
 			}},
-			{Name: "Active", Type: "integer", Description: status["active"], Value: func(c *batchv1.CronJob) any { return int64(len(c.Status.Active)) }},
+			{Name: "Active", Type: "integer", Description: status["active"],
+				Value: func(c *batchv1.CronJob) any { return int64(len(c.Status.Active)) }},
 			{Name: "Last Schedule", Description: status["lastScheduleTime"], Value: func(c *batchv1.CronJob) any {
 				if c.Status.LastScheduleTime == nil {
 					return "<none>"
@@ -60,7 +67,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	if c.Spec.ConcurrencyPolicy == "" {
 		c.Spec.ConcurrencyPolicy = batchv1.AllowConcurrent
 	}
-	fill(&c.Spec.Suspend, false)
-	fill(&c.Spec.SuccessfulJobsHistoryLimit, 3)
-	fill(&c.Spec.FailedJobsHistoryLimit, 1)
+	defaulting.IfNil(&c.Spec.Suspend, false)
+	defaulting.IfNil(&c.Spec.SuccessfulJobsHistoryLimit, 3)
+	defaulting.IfNil(&c.Spec.FailedJobsHistoryLimit, 1)
 }

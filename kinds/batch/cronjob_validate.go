@@ -5,18 +5,20 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // a host may have no zone database
+	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/lib/check"
 )
 
-// A job of a cron job is named after it, with a time of eleven characters.
+// maxCronJobName bounds the name of a cron job: the name of a job has eleven more characters, a time.
 const maxCronJobName = utilvalidation.DNS1035LabelMaxLength - 11
 
 func prepareCronJob(c, old *batchv1.CronJob) {
@@ -33,7 +35,7 @@ func oldJobSpec(c *batchv1.CronJob) *batchv1.JobSpec {
 func warnCronJob(c, old *batchv1.CronJob) []string {
 	path := field.NewPath("spec", "jobTemplate", "spec")
 	if old == nil {
-		return append(warnName(c.Name), warnJobSpec(path, &c.Spec.JobTemplate.Spec, nil)...)
+		return append(podspec.NameWarnings(c.Name), warnJobSpec(path, &c.Spec.JobTemplate.Spec, nil)...)
 	}
 	var warnings []string
 	if c.Generation != old.Generation {
@@ -68,7 +70,7 @@ func validateCronJob(c, old *batchv1.CronJob) field.ErrorList {
 	if selector := s.JobTemplate.Spec.Selector; selector != nil {
 		errs = append(errs, field.Invalid(template.Child("selector"), selector, "`selector` will be auto-generated"))
 	}
-	if or(s.JobTemplate.Spec.ManualSelector, false) {
+	if ptr.Deref(s.JobTemplate.Spec.ManualSelector, false) {
 		errs = append(errs, field.NotSupported(template.Child("manualSelector"), true, []string{"nil", "false"}))
 	}
 	errs = append(errs, check.NonNegativePtr(s.SuccessfulJobsHistoryLimit, path.Child("successfulJobsHistoryLimit"))...)
@@ -93,7 +95,7 @@ func validateSchedule(s *batchv1.CronJobSpec, zoneAllowed bool, path *field.Path
 	return errs
 }
 
-// parseSchedule guards against the parser's panics on some malformed schedules.
+// parseSchedule recovers from panics of the parser on some malformed schedules.
 func parseSchedule(schedule string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -123,8 +125,8 @@ func validateTimeZone(zone string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// isZonePart checks a part of a zone's name by the rules of the zone database, before any file of that
-// name is looked for.
+// isZonePart reports whether a part of the name of a time zone is valid by the rules of the time zone database. It is
+// checked before a file of that name is opened.
 func isZonePart(part string) bool {
 	if part == "" || len(part) > 14 || part == "." || part == ".." || part[0] == '-' {
 		return false

@@ -9,24 +9,30 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/defaulting"
 )
 
 // Jobs run pods to completion.
 func Jobs() *kind.Def {
 	return kind.Define(kind.Resource[batchv1.Job]{
-		Group: "batch", Version: "v1", Kind: "Job", Plural: "jobs", Categories: []string{"all"},
-		Spec:       func(j *batchv1.Job) any { return &j.Spec },
-		Status:     func(j *batchv1.Job) any { return &j.Status },
-		Generation: true,
-		Default:    defaultJob,
-		Prepare:    prepareJob,
-		Validate:   validateJob,
-		Warn:       warnJob,
-		FieldError: "field label %q not supported for Job",
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, Plural: "jobs",
+			Categories: []string{"all"},
+			Generation: true,
+			FieldError: "field label %q not supported for Job",
+		},
+		Spec:     func(j *batchv1.Job) any { return &j.Spec },
+		Status:   func(j *batchv1.Job) any { return &j.Status },
+		Default:  defaultJob,
+		Prepare:  prepareJob,
+		Validate: validateJob,
+		Warn:     warnJob,
 		Columns: []kind.Column[batchv1.Job]{
 			kind.NameColumn[batchv1.Job](),
 			{Name: "Status", Description: "Status of the job.", Value: jobState},
@@ -41,7 +47,7 @@ func Jobs() *kind.Def {
 		Fields: map[string]func(*batchv1.Job) string{
 			"status.successful": func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) },
 		},
-		Subs: []kind.Sub[batchv1.Job]{{Name: "status", Prepare: takeLabels, Validate: validateJobStatusUpdate}},
+		Subs: []kind.Sub[batchv1.Job]{{Name: "status", Prepare: copyPodLabels, Validate: validateJobStatusUpdate}},
 		Delete: kind.Deletion[batchv1.Job]{
 			Propagation: metav1.DeletePropagationOrphan,
 			Warning: "child pods are preserved by default when jobs are deleted; " +
@@ -58,12 +64,12 @@ func jobState(j *batchv1.Job) any {
 		name string
 	}
 	for _, s := range []state{
-		{has(&j.Status, batchv1.JobComplete), "Complete"},
-		{has(&j.Status, batchv1.JobFailed), "Failed"},
+		{hasCondition(&j.Status, batchv1.JobComplete), "Complete"},
+		{hasCondition(&j.Status, batchv1.JobFailed), "Failed"},
 		{j.DeletionTimestamp != nil, "Terminating"},
-		{has(&j.Status, batchv1.JobSuspended), "Suspended"},
-		{has(&j.Status, batchv1.JobFailureTarget), "FailureTarget"},
-		{has(&j.Status, batchv1.JobSuccessCriteriaMet), "SuccessCriteriaMet"},
+		{hasCondition(&j.Status, batchv1.JobSuspended), "Suspended"},
+		{hasCondition(&j.Status, batchv1.JobFailureTarget), "FailureTarget"},
+		{hasCondition(&j.Status, batchv1.JobSuccessCriteriaMet), "SuccessCriteriaMet"},
 	} {
 		if s.is {
 			return s.name
@@ -73,7 +79,7 @@ func jobState(j *batchv1.Job) any {
 }
 
 func jobCompletions(j *batchv1.Job) any {
-	parallelism := or(j.Spec.Parallelism, 0)
+	parallelism := ptr.Deref(j.Spec.Parallelism, 0)
 	switch {
 	case j.Spec.Completions != nil:
 		return fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)
@@ -93,10 +99,10 @@ func jobDuration(j *batchv1.Job) any {
 	return duration.HumanDuration(j.Status.CompletionTime.Sub(j.Status.StartTime.Time))
 }
 
-// has looks at the first condition of the type.
-func has(s *batchv1.JobStatus, kind batchv1.JobConditionType) bool {
+// hasCondition reports whether the first condition of a type is true.
+func hasCondition(s *batchv1.JobStatus, conditionType batchv1.JobConditionType) bool {
 	for _, c := range s.Conditions {
-		if c.Type == kind {
+		if c.Type == conditionType {
 			return c.Status == corev1.ConditionTrue
 		}
 	}
@@ -109,27 +115,27 @@ func defaultJob(j *batchv1.Job) {
 	if s.Completions == nil && s.Parallelism == nil {
 		s.Completions = new(int32(1))
 	}
-	fill(&s.Parallelism, 1)
+	defaulting.IfNil(&s.Parallelism, 1)
 	if s.BackoffLimitPerIndex != nil {
-		fill(&s.BackoffLimit, math.MaxInt32)
+		defaulting.IfNil(&s.BackoffLimit, math.MaxInt32)
 	}
-	fill(&s.BackoffLimit, 6)
-	fill(&s.CompletionMode, batchv1.NonIndexedCompletion)
-	fill(&s.Suspend, false)
+	defaulting.IfNil(&s.BackoffLimit, 6)
+	defaulting.IfNil(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	defaulting.IfNil(&s.Suspend, false)
 	if s.PodFailurePolicy != nil {
-		fill(&s.PodReplacementPolicy, batchv1.Failed)
+		defaulting.IfNil(&s.PodReplacementPolicy, batchv1.Failed)
 	}
-	fill(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
-	fill(&s.ManualSelector, false)
-	// A new job takes its labels later, with those that will be generated.
+	defaulting.IfNil(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	defaulting.IfNil(&s.ManualSelector, false)
+	// A new job gets its labels later, with the generated ones.
 	if _, generated := s.Template.Labels[batchv1.ControllerUidLabel]; generated || *s.ManualSelector {
-		takeLabels(j, nil)
+		copyPodLabels(j, nil)
 	}
 }
 
-// defaultJobTemplate is the part of defaulting that the template of a cron job shares with a job.
+// defaultJobTemplate fills in what a job and the job template of a cron job leave out.
 func defaultJobTemplate(s *batchv1.JobSpec) {
-	core.DefaultPodTemplate(&s.Template)
+	podspec.DefaultTemplate(&s.Template)
 	if s.PodFailurePolicy == nil {
 		return
 	}
@@ -140,18 +146,4 @@ func defaultJobTemplate(s *batchv1.JobSpec) {
 			}
 		}
 	}
-}
-
-// fill sets what is absent.
-func fill[V any](field **V, value V) {
-	if *field == nil {
-		*field = &value
-	}
-}
-
-func or[V any](p *V, otherwise V) V {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }

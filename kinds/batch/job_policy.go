@@ -10,8 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 func validateFailurePolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
@@ -37,7 +38,7 @@ func validateFailureRule(s *batchv1.JobSpec, r *batchv1.PodFailurePolicyRule, pa
 			errs = append(errs, field.Invalid(path.Child("action"), r.Action, "requires the backoffLimitPerIndex to be set"))
 		}
 	} else {
-		errs = append(errs, oneOf(r.Action, path.Child("action"), []batchv1.PodFailurePolicyAction{
+		errs = append(errs, validateOneOf(r.Action, path.Child("action"), []batchv1.PodFailurePolicyAction{
 			batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
 			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore,
 		})...)
@@ -55,8 +56,8 @@ func validateFailureRule(s *batchv1.JobSpec, r *batchv1.PodFailurePolicyRule, pa
 	return errs
 }
 
-// oneOf wants one of the known values.
-func oneOf[S ~string](value S, path *field.Path, known []S) field.ErrorList {
+// validateOneOf is check.OneOf with the text that Jobs have for an empty value.
+func validateOneOf[S ~string](value S, path *field.Path, known []S) field.ErrorList {
 	switch {
 	case value == "":
 		return field.ErrorList{field.Required(path, fmt.Sprintf("valid values: %q", known))}
@@ -73,14 +74,14 @@ func validatePatterns(patterns []batchv1.PodFailurePolicyOnPodConditionsPattern,
 	}
 	for i, p := range patterns {
 		errs = append(errs, check.Messages(string(p.Type), path.Index(i).Child("type"), utilvalidation.IsQualifiedName(string(p.Type)))...)
-		errs = append(errs, oneOf(p.Status, path.Index(i).Child("status"),
+		errs = append(errs, validateOneOf(p.Status, path.Index(i).Child("status"),
 			[]corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown})...)
 	}
 	return errs
 }
 
 func validateExitCodes(r *batchv1.PodFailurePolicyOnExitCodesRequirement, path *field.Path, names []string) field.ErrorList {
-	errs := oneOf(r.Operator, path.Child("operator"),
+	errs := validateOneOf(r.Operator, path.Child("operator"),
 		[]batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn})
 	if n := r.ContainerName; n != nil && !slices.Contains(names, *n) {
 		errs = append(errs, field.Invalid(path.Child("containerName"), *n, "must be one of the container or initContainer names in the pod template"))
@@ -113,7 +114,7 @@ func validateSuccessPolicy(s *batchv1.JobSpec, path *field.Path) field.ErrorList
 	} else if n > maxRules {
 		errs = append(errs, field.TooMany(rules, n, maxRules))
 	}
-	completions := or(s.Completions, 0)
+	completions := ptr.Deref(s.Completions, 0)
 	for i, r := range s.SuccessPolicy.Rules {
 		errs = append(errs, validateSuccessRule(r, completions, rules.Index(i))...)
 	}
@@ -152,10 +153,10 @@ func validateSuccessRule(r batchv1.SuccessPolicyRule, completions int32, path *f
 	return errs
 }
 
-// interval is a run of indexes, both ends included.
+// interval is a range of indexes, both ends included.
 type interval struct{ first, last int32 }
 
-// parseIndexes reads a list such as "1,3-5": growing, and below the number of completions.
+// parseIndexes parses a list such as "1,3-5", which must be ascending and below the number of completions.
 func parseIndexes(list string, completions int32) ([]interval, error) {
 	if list == "" {
 		return nil, nil
@@ -197,9 +198,9 @@ func parseInterval(text string, completions int32) (interval, error) {
 	return interval{int32(first), int32(last)}, nil
 }
 
-// overlap finds an index that both lists name. Intervals that cannot be read are passed over; the check of
-// their format reports them.
-func overlap(completed, failed string, completions int32) error {
+// findOverlap returns an error for an index that is in both lists. It skips intervals that are malformed, which the check
+// of their format reports.
+func findOverlap(completed, failed string, completions int32) error {
 	read := func(list string) []interval {
 		var intervals []interval
 		for text := range strings.SplitSeq(list, ",") {

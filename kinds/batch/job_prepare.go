@@ -7,13 +7,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
 )
 
-// The labels by which a job knows its pods; the old ones have no prefix.
+// The labels by which a job selects its pods; the legacy ones have no prefix.
 const (
 	oldNameLabel = "job-name"
 	oldUIDLabel  = "controller-uid"
@@ -21,34 +21,34 @@ const (
 
 func prepareJob(j, old *batchv1.Job) {
 	if old == nil {
-		if !or(j.Spec.ManualSelector, false) {
+		if !ptr.Deref(j.Spec.ManualSelector, false) {
 			generateSelector(j)
 		}
 		prepareJobSpec(&j.Spec, nil)
-		takeLabels(j, nil)
+		copyPodLabels(j, nil)
 		return
 	}
 	prepareJobSpec(&j.Spec, &old.Spec)
-	takeLabels(j, nil)
+	copyPodLabels(j, nil)
 }
 
-// takeLabels gives a job without labels those of its pods, the generated ones too.
-func takeLabels(j, _ *batchv1.Job) {
+// copyPodLabels sets the labels of a job without labels to those of its pods, the generated ones included.
+func copyPodLabels(j, _ *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
 	}
 }
 
-// prepareJobSpec drops what belongs to features that are off.
+// prepareJobSpec drops the fields of disabled features.
 func prepareJobSpec(s, old *batchv1.JobSpec) {
 	if old == nil || old.Scheduling == nil {
 		s.Scheduling = nil
 	}
-	core.DropDisabledTemplateFields(&s.Template, oldTemplate(old))
+	podspec.DropDisabledTemplateFields(&s.Template, oldTemplate(old))
 }
 
-// generateSelector makes the job select its own pods and no others. Labels that a client has set stay:
-// if they are wrong, validation says so.
+// generateSelector sets the selector and the pod labels by which a job selects its own pods only. Labels that a
+// client has set stay, and validation refuses wrong ones.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {
@@ -83,29 +83,21 @@ func warnJob(j, old *batchv1.Job) []string {
 	path := field.NewPath("spec")
 	switch {
 	case old == nil:
-		return append(warnName(j.Name), warnJobSpec(path, &j.Spec, nil)...)
+		return append(podspec.NameWarnings(j.Name), warnJobSpec(path, &j.Spec, nil)...)
 	case j.Generation != old.Generation:
 		return warnJobSpec(path, &j.Spec, &old.Spec)
 	}
 	return nil
 }
 
-// warnName warns of names that pods cannot carry on.
-func warnName(name string) []string {
-	if msgs := utilvalidation.IsDNS1123Label(name); len(msgs) > 0 {
-		return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
-	}
-	return nil
-}
-
 func warnJobSpec(path *field.Path, s, old *batchv1.JobSpec) []string {
 	var warnings []string
-	if isIndexed(s) && or(s.Completions, 0) > manyCompletions && or(s.Parallelism, 0) > manyFailures {
+	if isIndexed(s) && ptr.Deref(s.Completions, 0) > manyCompletions && ptr.Deref(s.Parallelism, 0) > manyFailures {
 		warnings = append(warnings, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
-	return append(warnings, core.PodTemplateWarnings(path.Child("template"), &s.Template, oldTemplate(old))...)
+	return append(warnings, podspec.TemplateWarnings(path.Child("template"), &s.Template, oldTemplate(old))...)
 }
 
 func isIndexed(s *batchv1.JobSpec) bool {
-	return or(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
+	return ptr.Deref(s.CompletionMode, batchv1.NonIndexedCompletion) == batchv1.IndexedCompletion
 }

@@ -12,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/lib/check"
 )
 
-// Bounds that keep the lists of indexes in a status short.
+// Bounds that limit the length of the lists of indexes in a status.
 const (
 	manyCompletions   = 100_000
 	manyFailures      = 10_000
@@ -39,17 +40,18 @@ func validateJob(j, old *batchv1.Job) field.ErrorList {
 		errs = append(errs, validateSelectedSpec(&j.Spec, &old.Spec, path)...)
 		errs = append(errs, validateJobChange(j, old, path)...)
 	}
-	if n := or(j.Spec.Completions, 0); isIndexed(&j.Spec) && n > 0 {
+	if n := ptr.Deref(j.Spec.Completions, 0); isIndexed(&j.Spec) && n > 0 {
 		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(utilvalidation.IsDNS1123Label(last)) > 0 {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name,
+				"will not able to create pod with invalid DNS label: "+last))
 		}
 	}
 	return errs
 }
 
-// validateGeneratedSelector finds labels of the client that stand against the generated ones.
+// validateGeneratedSelector refuses labels of the client that contradict the generated ones.
 func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
-	if or(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
+	if ptr.Deref(j.Spec.ManualSelector, false) || j.Spec.Selector == nil {
 		return nil
 	}
 	var errs field.ErrorList
@@ -76,7 +78,7 @@ func validateGeneratedSelector(j *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// validateSelectedSpec checks the spec of a job together with its selector.
+// validateSelectedSpec checks the spec of a job with its selector.
 func validateSelectedSpec(s, old *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := validateJobSpec(s, old, path)
 	if s.Selector == nil {
@@ -87,12 +89,13 @@ func validateSelectedSpec(s, old *batchv1.JobSpec, path *field.Path) field.Error
 		errs = append(errs, metavalidation.ValidateLabelSelector(s.Selector, tolerant, path.Child("selector"))...)
 	}
 	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels,
+			"`selector` does not match template `labels`"))
 	}
 	return errs
 }
 
-// validateJobSpec checks what jobs and the templates of cron jobs share.
+// validateJobSpec checks what jobs and the job templates of cron jobs share.
 func validateJobSpec(s, old *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	errs := check.NonNegativePtr(s.Parallelism, path.Child("parallelism"))
 	errs = append(errs, check.NonNegativePtr(s.Completions, path.Child("completions"))...)
@@ -115,7 +118,8 @@ func validateJobSpec(s, old *batchv1.JobSpec, path *field.Path) field.ErrorList 
 		errs = append(errs, validateFailurePolicy(s, path.Child("podFailurePolicy"))...)
 	}
 	if s.SuccessPolicy != nil && !isIndexed(s) {
-		errs = append(errs, field.Invalid(path.Child("successPolicy"), check.Internal(*s.SuccessPolicy), "requires indexed completion mode"))
+		errs = append(errs, field.Invalid(path.Child("successPolicy"), check.GoFields(*s.SuccessPolicy),
+			"requires indexed completion mode"))
 	} else if s.SuccessPolicy != nil {
 		errs = append(errs, validateSuccessPolicy(s, path.Child("successPolicy"))...)
 	}
@@ -128,22 +132,25 @@ func validateJobSpec(s, old *batchv1.JobSpec, path *field.Path) field.ErrorList 
 			errs = append(errs, field.NotSupported(path.Child("podReplacementPolicy"), *p, known))
 		}
 	}
-	errs = append(errs, core.ValidatePodTemplateSpec(&s.Template, path.Child("template"), core.AllowTemplate(oldTemplate(old)))...)
+	errs = append(errs, podspec.ValidateTemplate(&s.Template, path.Child("template"), podspec.TemplateAllowances(oldTemplate(old)))...)
 	restart, policy := path.Child("template", "spec", "restartPolicy"), s.Template.Spec.RestartPolicy
 	switch {
 	case policy == corev1.RestartPolicyAlways || policy == "":
-		errs = append(errs, field.Required(restart, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)))
+		errs = append(errs, field.Required(restart,
+			fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)))
 	case policy != corev1.RestartPolicyOnFailure && policy != corev1.RestartPolicyNever:
-		errs = append(errs, field.NotSupported(restart, policy, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
+		errs = append(errs, field.NotSupported(restart, policy,
+			[]corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}))
 	case s.PodFailurePolicy != nil && policy != corev1.RestartPolicyNever:
-		errs = append(errs, field.Invalid(restart, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
+		errs = append(errs, field.Invalid(restart, policy,
+			fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever)))
 	}
 	return errs
 }
 
 func validateCompletionMode(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	mode := or(s.CompletionMode, batchv1.NonIndexedCompletion)
+	mode := ptr.Deref(s.CompletionMode, batchv1.NonIndexedCompletion)
 	failed := path.Child("maxFailedIndexes")
 	switch mode {
 	case batchv1.NonIndexedCompletion:
@@ -156,7 +163,8 @@ func validateCompletionMode(s *batchv1.JobSpec, path *field.Path) field.ErrorLis
 		return errs
 	case batchv1.IndexedCompletion:
 	default:
-		return field.ErrorList{field.NotSupported(path.Child("completionMode"), mode, []batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion})}
+		return field.ErrorList{field.NotSupported(path.Child("completionMode"), mode,
+			[]batchv1.CompletionMode{batchv1.NonIndexedCompletion, batchv1.IndexedCompletion})}
 	}
 	most := func(n *int32, limit int32, path *field.Path, when string) {
 		if n != nil && *n > limit {
@@ -171,7 +179,7 @@ func validateCompletionMode(s *batchv1.JobSpec, path *field.Path) field.ErrorLis
 		errs = append(errs, field.Invalid(failed, *s.MaxFailedIndexes, "must be less than or equal to completions"))
 	}
 	most(s.MaxFailedIndexes, maxIndexed, failed, "")
-	if or(s.Completions, 0) > manyCompletions && s.BackoffLimitPerIndex != nil {
+	if ptr.Deref(s.Completions, 0) > manyCompletions && s.BackoffLimitPerIndex != nil {
 		if s.MaxFailedIndexes == nil {
 			errs = append(errs, field.Required(failed, fmt.Sprintf("must be specified when completions is above %d", manyCompletions)))
 		}
@@ -187,32 +195,34 @@ func validateJobChange(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	errs := validateCompletionsChange(s, was, path)
 	errs = append(errs, check.Immutable(s.Selector, was.Selector, path.Child("selector"))...)
 	errs = append(errs, validateTemplateChange(j, old, path.Child("template"))...)
-	errs = append(errs, check.Same(s.CompletionMode, was.CompletionMode, path.Child("completionMode"))...)
-	errs = append(errs, check.Same(s.PodFailurePolicy, was.PodFailurePolicy, path.Child("podFailurePolicy"))...)
-	errs = append(errs, check.Same(s.BackoffLimitPerIndex, was.BackoffLimitPerIndex, path.Child("backoffLimitPerIndex"))...)
-	errs = append(errs, check.Same(s.ManagedBy, was.ManagedBy, path.Child("managedBy"))...)
-	return append(errs, check.Same(s.SuccessPolicy, was.SuccessPolicy, path.Child("successPolicy"))...)
+	errs = append(errs, check.ImmutableStruct(s.CompletionMode, was.CompletionMode, path.Child("completionMode"))...)
+	errs = append(errs, check.ImmutableStruct(s.PodFailurePolicy, was.PodFailurePolicy, path.Child("podFailurePolicy"))...)
+	errs = append(errs, check.ImmutableStruct(s.BackoffLimitPerIndex, was.BackoffLimitPerIndex, path.Child("backoffLimitPerIndex"))...)
+	errs = append(errs, check.ImmutableStruct(s.ManagedBy, was.ManagedBy, path.Child("managedBy"))...)
+	return append(errs, check.ImmutableStruct(s.SuccessPolicy, was.SuccessPolicy, path.Child("successPolicy"))...)
 }
 
 func validateCompletionsChange(s, was *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	path := spec.Child("completions")
 	switch {
 	case !isIndexed(s):
-		return check.Same(s.Completions, was.Completions, path)
-	case equality.Semantic.DeepEqual(s.Completions, was.Completions) || s.Completions == nil || *s.Completions == or(s.Parallelism, 0):
+		return check.ImmutableStruct(s.Completions, was.Completions, path)
+	case equality.Semantic.DeepEqual(s.Completions, was.Completions) || s.Completions == nil ||
+		*s.Completions == ptr.Deref(s.Parallelism, 0):
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, *s.Completions, fmt.Sprintf("can only be modified in tandem with %s", spec.Child("parallelism")))}
+	return field.ErrorList{field.Invalid(path, *s.Completions,
+		fmt.Sprintf("can only be modified in tandem with %s", spec.Child("parallelism")))}
 }
 
-// validateTemplateChange lets queue controllers place a job before its pods start: while it is suspended and
-// nothing runs, its scheduling directives and resources may change.
+// validateTemplateChange lets queue controllers change the scheduling directives and resources of a job that is
+// suspended and has no running pods.
 func validateTemplateChange(j, old *batchv1.Job, path *field.Path) field.ErrorList {
 	now, was := &j.Spec.Template, old.Spec.Template.DeepCopy()
-	idle := or(old.Spec.Suspend, false) && old.Status.Active == 0 &&
+	idle := ptr.Deref(old.Spec.Suspend, false) && old.Status.Active == 0 &&
 		(old.Status.StartTime == nil || anyCondition(&old.Status, batchv1.JobSuspended, corev1.ConditionTrue))
 	if !idle {
-		return check.Same(now, was, path)
+		return check.ImmutableStruct(now, was, path)
 	}
 	switch a, b := now.Spec.Affinity, was.Spec.Affinity; {
 	case a == nil && b != nil:
@@ -229,7 +239,7 @@ func validateTemplateChange(j, old *batchv1.Job, path *field.Path) field.ErrorLi
 	was.Spec.SchedulingGates = now.Spec.SchedulingGates
 	allowResources(now.Spec.Containers, was.Spec.Containers)
 	allowResources(now.Spec.InitContainers, was.Spec.InitContainers)
-	return check.Same(now.Spec, was.Spec, field.NewPath("spec", "template.spec"))
+	return check.ImmutableStruct(now.Spec, was.Spec, field.NewPath("spec", "template.spec"))
 }
 
 func allowResources(now, was []corev1.Container) {

@@ -12,8 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/lib/check"
 )
 
 const maxBundle = 1 << 20
@@ -22,15 +21,16 @@ func validateBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
 	if b.GenerateName != "" && old == nil {
-		errs = check.Messages(b.GenerateName, field.NewPath("metadata", "generateName"), bundleName(b.GenerateName, b.Spec.SignerName, true))
+		errs = check.Messages(b.GenerateName, field.NewPath("metadata", "generateName"),
+			bundleName(b.GenerateName, b.Spec.SignerName, true))
 	}
 	if b.Name != "" {
 		errs = append(errs, check.Messages(b.Name, field.NewPath("metadata", "name"), bundleName(b.Name, b.Spec.SignerName, false))...)
 	}
 	if b.Spec.SignerName != "" {
-		errs = append(errs, core.ValidateSignerName(b.Spec.SignerName, spec.Child("signerName"))...)
+		errs = append(errs, check.SignerName(b.Spec.SignerName, spec.Child("signerName"))...)
 	}
-	// What is stored is not read again: what can be parsed changes with the parser.
+	// Stored bundles are not parsed again: a newer parser may refuse what an older one accepted.
 	if old == nil || b.Spec.TrustBundle != old.Spec.TrustBundle {
 		errs = append(errs, validateAnchors(b.Spec.TrustBundle, spec.Child("trustBundle"))...)
 	}
@@ -40,7 +40,7 @@ func validateBundle(b, old *certificatesv1.ClusterTrustBundle) field.ErrorList {
 	return errs
 }
 
-// bundleName wants the name of a signer's bundle to begin with the name of the signer.
+// bundleName requires that the name of a signer's bundle begins with the name of the signer.
 func bundleName(name, signer string, begins bool) []string {
 	if signer == "" {
 		if strings.Contains(name, ":") {
@@ -85,7 +85,7 @@ func validateAnchors(bundle string, path *field.Path) field.ErrorList {
 		i++
 	}
 	if len(errs) > 0 {
-		return errs // what follows would only repeat it
+		return errs // further errors would repeat it
 	}
 	if len(places) == 0 {
 		bad("at least one trust anchor must be provided")

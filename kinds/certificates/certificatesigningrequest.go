@@ -5,10 +5,11 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // CertificateSigningRequests ask a signer for a certificate.
@@ -16,14 +17,17 @@ func CertificateSigningRequests() *kind.Def {
 	type csr = certificatesv1.CertificateSigningRequest
 	doc := certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()
 	return kind.Define(kind.Resource[csr]{
-		Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest", Plural: "certificatesigningrequests", Scope: kind.Cluster,
-		Short:      []string{"csr"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: certificatesv1.GroupName, Version: "v1", Kind: "CertificateSigningRequest"},
+			Plural:           "certificatesigningrequests", Scope: kind.Cluster,
+			Short: []string{"csr"},
+			Reset: []string{"spec", "status"},
+		},
 		Spec:       func(r *csr) any { return &r.Spec },
 		Status:     func(r *csr) any { return &r.Status },
 		Name:       check.PathSegment,
 		Prepare:    prepareRequest,
 		PrepareFor: signRequest,
-		Reset:      []string{"spec", "status"},
 		Validate:   validateRequest,
 		Subs: []kind.Sub[csr]{
 			{Name: "approval", Reset: []string{"spec", "status.certificate"}, Prepare: prepareApproval, Validate: validateApproval},
@@ -33,7 +37,7 @@ func CertificateSigningRequests() *kind.Def {
 		Columns: []kind.Column[csr]{
 			kind.NameColumn[csr](),
 			kind.AgeColumn[csr](),
-			{Name: "SignerName", Description: doc["signerName"], Value: func(r *csr) any { return named(r.Spec.SignerName) }},
+			{Name: "SignerName", Description: doc["signerName"], Value: func(r *csr) any { return orNone(r.Spec.SignerName) }},
 			{Name: "Requestor", Description: doc["request"], Value: func(r *csr) any { return r.Spec.Username }},
 			{Name: "RequestedDuration", Description: doc["expirationSeconds"], Value: func(r *csr) any {
 				if r.Spec.ExpirationSeconds == nil {
@@ -41,14 +45,15 @@ func CertificateSigningRequests() *kind.Def {
 				}
 				return duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
 			}},
-			{Name: "Condition", Description: certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"], Value: func(r *csr) any {
-				return requestState(r)
-			}},
+			{Name: "Condition", Description: certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"],
+				Value: func(r *csr) any {
+					return requestState(r)
+				}},
 		},
 	})
 }
 
-func named(s string) string {
+func orNone(s string) string {
 	if s == "" {
 		return "<none>"
 	}

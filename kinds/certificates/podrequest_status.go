@@ -21,8 +21,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// outcomes are the conditions that end a request.
-func outcomes() []string {
+// outcomeTypes returns the types of conditions that end a request.
+func outcomeTypes() []string {
 	return []string{
 		certificatesv1.PodCertificateRequestConditionTypeIssued,
 		certificatesv1.PodCertificateRequestConditionTypeDenied,
@@ -30,10 +30,10 @@ func outcomes() []string {
 	}
 }
 
-// outcome is the condition that ended a request; empty while it is open.
-func outcome(r *podRequest) string {
+// outcomeOf returns the type of the condition that ended a request; empty if it is pending.
+func outcomeOf(r *podRequest) string {
 	for _, c := range r.Status.Conditions {
-		if c.Status == metav1.ConditionTrue && slices.Contains(outcomes(), c.Type) {
+		if c.Status == metav1.ConditionTrue && slices.Contains(outcomeTypes(), c.Type) {
 			return c.Type
 		}
 	}
@@ -45,19 +45,19 @@ func validatePodRequestStatus(r, old *podRequest) field.ErrorList {
 	if errs := validateOutcomes(r, status); len(errs) > 0 {
 		return errs
 	}
-	same := func(want certificatesv1.PodCertificateRequestStatus, detail string) field.ErrorList {
+	requireStatus := func(want certificatesv1.PodCertificateRequestStatus, detail string) field.ErrorList {
 		if equality.Semantic.DeepEqual(r.Status, want) {
 			return nil
 		}
 		return field.ErrorList{field.Invalid(status, field.OmitValueType{}, detail)}
 	}
-	switch is := outcome(r); {
-	case outcome(old) != "":
-		return same(old.Status, "immutable after PodCertificateRequest is issued, denied, or failed")
+	switch is := outcomeOf(r); {
+	case outcomeOf(old) != "":
+		return requireStatus(old.Status, "immutable after PodCertificateRequest is issued, denied, or failed")
 	case is == "":
-		return same(old.Status, `status is immutable unless transitioning to "Issued", "Denied", or "Failed"`)
+		return requireStatus(old.Status, `status is immutable unless transitioning to "Issued", "Denied", or "Failed"`)
 	case is != certificatesv1.PodCertificateRequestConditionTypeIssued:
-		return same(certificatesv1.PodCertificateRequestStatus{Conditions: r.Status.Conditions},
+		return requireStatus(certificatesv1.PodCertificateRequestStatus{Conditions: r.Status.Conditions},
 			"non-condition status fields must be empty when denying or failing the PodCertificateRequest")
 	}
 	return validateIssued(r, old, status)
@@ -67,10 +67,10 @@ func validateOutcomes(r *podRequest, status *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	known := 0
 	for i, c := range r.Status.Conditions {
-		// Brackets behind a dot: clients know these paths so.
+		// Upstream has brackets behind a dot in these paths.
 		at := status.Child("conditions", fmt.Sprintf("[%d]", i))
-		if !slices.Contains(outcomes(), c.Type) {
-			errs = append(errs, field.NotSupported(at.Child("type"), c.Type, outcomes()))
+		if !slices.Contains(outcomeTypes(), c.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), c.Type, outcomeTypes()))
 			continue
 		}
 		if known++; known > 1 {
@@ -83,7 +83,8 @@ func validateOutcomes(r *podRequest, status *field.Path) field.ErrorList {
 	return append(errs, metav1validation.ValidateConditions(r.Status.Conditions, status.Child("conditions"))...)
 }
 
-// validateIssued checks that the certificate is for the key that was asked about, and that the times are those it says.
+// validateIssued checks that the certificate is for the key of the request, and that the times in the status are
+// those of the certificate.
 func validateIssued(r, old *podRequest, status *field.Path) field.ErrorList {
 	path, text := status.Child("certificateChain"), r.Status.CertificateChain
 	bad := func(detail string) field.ErrorList { return field.ErrorList{field.Invalid(path, text, detail)} }
@@ -109,7 +110,7 @@ func validateIssued(r, old *podRequest, status *field.Path) field.ErrorList {
 	if k, ok := request.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); ok && !k.Equal(leaf.PublicKey) {
 		return append(errs, bad("leaf certificate was not issued to the requested public key")...)
 	}
-	if errs = append(errs, requireTimes(r, status)...); len(errs) > 0 {
+	if errs = append(errs, validateTimesSet(r, status)...); len(errs) > 0 {
 		return errs
 	}
 	if errs := validateTimes(r, leaf, status); errs != nil {
@@ -147,7 +148,7 @@ func validateLeafNames(leaf *x509.Certificate, path *field.Path) field.ErrorList
 	return errs
 }
 
-func requireTimes(r *podRequest, status *field.Path) field.ErrorList {
+func validateTimesSet(r *podRequest, status *field.Path) field.ErrorList {
 	const consistent = "must be present and consistent with the issued certificate"
 	var errs field.ErrorList
 	if r.Status.NotBefore == nil {
@@ -157,7 +158,8 @@ func requireTimes(r *podRequest, status *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(status.Child("notAfter"), consistent))
 	}
 	if r.Status.BeginRefreshAt == nil {
-		errs = append(errs, field.Required(status.Child("beginRefreshAt"), "must be present and in the range [notbefore+10min, notafter-10min]"))
+		errs = append(errs, field.Required(status.Child("beginRefreshAt"),
+			"must be present and in the range [notbefore+10min, notafter-10min]"))
 	}
 	return errs
 }
@@ -177,7 +179,8 @@ func validateTimes(r *podRequest, leaf *x509.Certificate, status *field.Path) fi
 		{time.Since(from).Abs() >= skew, "notBefore", from, "must be set to within 5 minutes of kube-apiserver's current time"},
 		{!to.Equal(leaf.NotAfter), "notAfter", to, "must be set to the NotAfter time encoded in the leaf certificate"},
 		{life < time.Hour, "certificateChain", life, "leaf certificate lifetime must be >= 1 hour"},
-		{life > time.Duration(most)*time.Second, "certificateChain", life, fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)", most)},
+		{life > time.Duration(most)*time.Second, "certificateChain", life,
+			fmt.Sprintf("leaf certificate lifetime must be <= spec.maxExpirationSeconds (%v)", most)},
 		{refresh.Before(from.Add(margin)), "beginRefreshAt", refresh, "must be at least 10 minutes after status.notBefore"},
 		{refresh.After(to.Add(-margin)), "beginRefreshAt", refresh, "must be at least 10 minutes before status.notAfter"},
 	} {
@@ -188,8 +191,8 @@ func validateTimes(r *podRequest, leaf *x509.Certificate, status *field.Path) fi
 	return nil
 }
 
-// maySign lets only those change a status who may sign for the signer.
-func maySign(ctx context.Context, d kind.Door, r, old *podRequest) field.ErrorList {
+// allowSigning refuses changes of a status by users without permission to sign for the signer.
+func allowSigning(ctx context.Context, d kind.Server, r, old *podRequest) field.ErrorList {
 	if equality.Semantic.DeepEqual(old.Status, r.Status) {
 		return nil
 	}
@@ -197,16 +200,12 @@ func maySign(ctx context.Context, d kind.Door, r, old *podRequest) field.ErrorLi
 	domain, _, _ := strings.Cut(signer, "/")
 	u := d.User()
 	for _, name := range []string{signer, domain + "/*"} {
-		spec := authorizationv1.SubjectAccessReviewSpec{
-			User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "sign", Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name},
-		}
-		for key, values := range u.GetExtra() {
-			spec.Extra[key] = values
-		}
-		if d.ReviewAccess(ctx, spec).Allowed {
+		sign := authorizationv1.ResourceAttributes{Verb: "sign", Group: certificatesv1.GroupName, Version: "*", Resource: "signers",
+			Name: name}
+		if d.ReviewAccess(ctx, kind.AccessReview(u, &sign)).Allowed {
 			return nil
 		}
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"), fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", u.GetName(), signer))}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "signerName"),
+		fmt.Sprintf("User %q is not permitted to \"sign\" for signer %q", u.GetName(), signer))}
 }

@@ -18,20 +18,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/lib/check"
 )
 
 type podRequest = certificatesv1.PodCertificateRequest
 
-// The bounds of a request, in bytes and seconds.
+// The bounds of a request in bytes, and of its lifetime in seconds.
 const (
 	maxUID         = 128
 	maxKey         = 10 << 10
 	maxChain       = 100 << 10
 	minExpiration  = 60 * 60
 	maxExpiration  = 91 * 24 * 60 * 60
-	maxExpirationK = 24 * 60 * 60 // of the cluster's own signers
+	maxExpirationK = 24 * 60 * 60 // for the signers of Kubernetes
 )
 
 func validatePodRequest(r, old *podRequest) field.ErrorList {
@@ -42,7 +41,7 @@ func validatePodRequest(r, old *podRequest) field.ErrorList {
 		}
 		return field.ErrorList{field.Invalid(spec, shownSpec(s), apivalidation.FieldImmutableErrorMsg)}
 	}
-	errs := core.ValidateSignerName(s.SignerName, spec.Child("signerName"))
+	errs := check.SignerName(s.SignerName, spec.Child("signerName"))
 	errs = append(errs, validateAnnotations(s.UnverifiedUserAnnotations, spec.Child("unverifiedUserAnnotations"))...)
 	for _, f := range []struct {
 		name, value, uid string
@@ -67,16 +66,17 @@ func validatePodRequest(r, old *podRequest) field.ErrorList {
 	if n := s.MaxExpirationSeconds; n == nil {
 		return append(errs, field.Required(spec.Child("maxExpirationSeconds"), "must be set"))
 	} else if *n < minExpiration || *n > longest {
-		errs = append(errs, field.Invalid(spec.Child("maxExpirationSeconds"), *n, fmt.Sprintf("must be in the range [%d, %d]", minExpiration, longest)))
+		errs = append(errs, field.Invalid(spec.Child("maxExpirationSeconds"), *n,
+			fmt.Sprintf("must be in the range [%d, %d]", minExpiration, longest)))
 	}
 	if len(s.StubPKCS10Request) == 0 {
-		// The words are those of an older version, in which there was another way.
+		// The message is that of an older version, which had an alternative.
 		return append(errs, field.Invalid(spec, field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set"))
 	}
 	return append(errs, validateStub(s.StubPKCS10Request, spec.Child("stubPKCS10Request"))...)
 }
 
-// shownSpec is the spec as errors show it: with the fields of an older version in between.
+// shownSpec returns the spec as errors quote it, with the fields of an older version.
 func shownSpec(s *certificatesv1.PodCertificateRequestSpec) any {
 	return struct {
 		SignerName, PodName              string
@@ -106,8 +106,8 @@ func validateAnnotations(annotations map[string]string, path *field.Path) field.
 	return errs
 }
 
-// weakness says what is wrong with a public key: a bad value to show, if there is one to show, and why.
-func weakness(key any) (value, why string) {
+// keyWeakness returns why a public key is not accepted, and a value to quote, if there is one.
+func keyWeakness(key any) (value, why string) {
 	switch k := key.(type) {
 	case ed25519.PublicKey:
 	case *ecdsa.PublicKey:
@@ -124,7 +124,7 @@ func weakness(key any) (value, why string) {
 	return "", ""
 }
 
-// validateStub checks the key and signature of a request, and nothing else of it.
+// validateStub checks only the key and the signature of a certificate request.
 func validateStub(data []byte, path *field.Path) field.ErrorList {
 	if len(data) > maxKey {
 		return field.ErrorList{field.TooLong(path, data, maxKey)}
@@ -133,7 +133,7 @@ func validateStub(data []byte, path *field.Path) field.ErrorList {
 	if err != nil {
 		return field.ErrorList{field.Invalid(path, field.OmitValueType{}, "must be a valid PKCS#10 CSR")}
 	}
-	switch value, why := weakness(request.PublicKey); {
+	switch value, why := keyWeakness(request.PublicKey); {
 	case value != "":
 		return field.ErrorList{field.Invalid(path, value, why)}
 	case why != "":

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// prepareRequest forgets who the client says it is. The spec of a request never changes.
+// prepareRequest clears the user that the client sent, and reverts changes of the spec.
 func prepareRequest(r, old *certificatesv1.CertificateSigningRequest) {
 	if old != nil {
 		r.Spec = old.Spec
@@ -15,7 +15,7 @@ func prepareRequest(r, old *certificatesv1.CertificateSigningRequest) {
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
 }
 
-// signRequest records who asks.
+// signRequest records the user of the request.
 func signRequest(u user.Info, r, old *certificatesv1.CertificateSigningRequest) {
 	if old != nil || u == nil {
 		return
@@ -29,19 +29,19 @@ func signRequest(u user.Info, r, old *certificatesv1.CertificateSigningRequest) 
 	}
 }
 
-// prepareApproval lets only conditions change.
+// prepareApproval reverts all changes but those of conditions.
 func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
-	dateConditions(r, old)
+	setConditionTimes(r, old)
 	conditions := r.Status.Conditions
 	r.Spec, r.Status = old.Spec, old.Status
 	r.Status.Conditions = conditions
 }
 
-// prepareRequestStatus keeps what approval decided. If such conditions were added or removed they cannot be kept, and
+// prepareRequestStatus keeps the conditions that approval has set. If such conditions were added or removed,
 // validation refuses the change.
 func prepareRequestStatus(r, old *certificatesv1.CertificateSigningRequest) {
 	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
-		was, is := indices(old, t), indices(r, t)
+		was, is := conditionIndexes(old, t), conditionIndexes(r, t)
 		if len(was) != len(is) {
 			continue
 		}
@@ -49,10 +49,10 @@ func prepareRequestStatus(r, old *certificatesv1.CertificateSigningRequest) {
 			r.Status.Conditions[is[i]] = old.Status.Conditions[was[i]]
 		}
 	}
-	dateConditions(r, old)
+	setConditionTimes(r, old)
 }
 
-func indices(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) []int {
+func conditionIndexes(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) []int {
 	var found []int
 	for i, c := range r.Status.Conditions {
 		if c.Type == t {
@@ -62,8 +62,9 @@ func indices(r *certificatesv1.CertificateSigningRequest, t certificatesv1.Reque
 	return found
 }
 
-// dateConditions gives times to conditions that came without; one that says what it said before keeps its time.
-func dateConditions(r, old *certificatesv1.CertificateSigningRequest) {
+// setConditionTimes sets the times of conditions that have none; a condition with the same status keeps its transition
+// time.
+func setConditionTimes(r, old *certificatesv1.CertificateSigningRequest) {
 	now := metav1.Now()
 	for i := range r.Status.Conditions {
 		c := &r.Status.Conditions[i]

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/lib/check"
 )
 
 type csr = certificatesv1.CertificateSigningRequest
@@ -20,24 +20,27 @@ type csr = certificatesv1.CertificateSigningRequest
 // anyName accepts every name.
 func anyName(string, bool) []string { return nil }
 
-// legacySigner was the default of an API version that is gone.
+// legacySigner was the default signer of an API version that is no longer served.
 const legacySigner = "kubernetes.io/legacy-unknown"
 
-// minLife is the shortest life, in seconds, that a request may ask for.
+// minLife is the shortest duration, in seconds, for which a certificate may be requested.
 const minLife = 600
 
-// decided are the conditions that are true or absent, and stay once set.
-func decided() []certificatesv1.RequestConditionType {
-	return []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed}
+// decisionTypes returns the conditions that must be True and cannot be removed.
+func decisionTypes() []certificatesv1.RequestConditionType {
+	return []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied,
+		certificatesv1.CertificateFailed}
 }
 
-func usages() []certificatesv1.KeyUsage {
+func usagesText() []certificatesv1.KeyUsage {
 	all := []certificatesv1.KeyUsage{
-		certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment, certificatesv1.UsageKeyEncipherment,
+		certificatesv1.UsageSigning, certificatesv1.UsageDigitalSignature, certificatesv1.UsageContentCommitment,
+		certificatesv1.UsageKeyEncipherment,
 		certificatesv1.UsageKeyAgreement, certificatesv1.UsageDataEncipherment, certificatesv1.UsageCertSign, certificatesv1.UsageCRLSign,
 		certificatesv1.UsageEncipherOnly, certificatesv1.UsageDecipherOnly, certificatesv1.UsageAny, certificatesv1.UsageServerAuth,
 		certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning, certificatesv1.UsageEmailProtection, certificatesv1.UsageSMIME,
-		certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageTimestamping,
+		certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser,
+		certificatesv1.UsageTimestamping,
 		certificatesv1.UsageOCSPSigning, certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC,
 	}
 	slices.Sort(all)
@@ -46,7 +49,7 @@ func usages() []certificatesv1.KeyUsage {
 
 func validateRequest(r, old *csr) field.ErrorList {
 	if old == nil {
-		return append(validateRequestBody(r, nil), notBoth(r, nil)...)
+		return append(validateRequestBody(r, nil), validateNotBoth(r, nil)...)
 	}
 	return validateRequestChange(r, old, false, false)
 }
@@ -59,7 +62,7 @@ func validateApproval(r, old *csr) field.ErrorList {
 	return validateRequestChange(r, old, true, false)
 }
 
-// validateRequestBody lets flaws pass that are stored already.
+// validateRequestBody accepts invalid values that are stored already.
 func validateRequestBody(r, old *csr) field.ErrorList {
 	spec := field.NewPath("spec")
 	var errs field.ErrorList
@@ -68,12 +71,14 @@ func validateRequestBody(r, old *csr) field.ErrorList {
 	}
 	errs = append(errs, validateUsages(r, old, spec.Child("usages"))...)
 	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
-		errs = append(errs, field.Invalid(spec.Child("signerName"), r.Spec.SignerName, "the legacy signerName is not allowed via this API version"))
+		errs = append(errs, field.Invalid(spec.Child("signerName"), r.Spec.SignerName,
+			"the legacy signerName is not allowed via this API version"))
 	} else {
-		errs = append(errs, core.ValidateSignerName(r.Spec.SignerName, spec.Child("signerName"))...)
+		errs = append(errs, check.SignerName(r.Spec.SignerName, spec.Child("signerName"))...)
 	}
 	if s := r.Spec.ExpirationSeconds; s != nil && *s < minLife {
-		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *s, "may not specify a duration less than 600 seconds (10 minutes)"))
+		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *s,
+			"may not specify a duration less than 600 seconds (10 minutes)"))
 	}
 	errs = append(errs, validateConditions(r, old, field.NewPath("status", "conditions"))...)
 	if old == nil || !bytes.Equal(r.Status.Certificate, old.Status.Certificate) && parseCertificates(old.Status.Certificate) == nil {
@@ -89,7 +94,7 @@ func validateUsages(r, old *csr, path *field.Path) field.ErrorList {
 	if len(r.Spec.Usages) == 0 {
 		errs = append(errs, field.Required(path, ""))
 	}
-	known := usages()
+	known := usagesText()
 	unknown := func(u certificatesv1.KeyUsage) bool { return !slices.Contains(known, u) }
 	if old == nil || !slices.ContainsFunc(old.Spec.Usages, unknown) {
 		for i, u := range r.Spec.Usages {
@@ -98,16 +103,16 @@ func validateUsages(r, old *csr, path *field.Path) field.ErrorList {
 			}
 		}
 	}
-	if old == nil || len(repeats(old.Spec.Usages)) == 0 {
-		for _, i := range repeats(r.Spec.Usages) {
+	if old == nil || len(duplicateIndexes(old.Spec.Usages)) == 0 {
+		for _, i := range duplicateIndexes(r.Spec.Usages) {
 			errs = append(errs, field.Duplicate(path.Index(i), r.Spec.Usages[i]))
 		}
 	}
 	return errs
 }
 
-// repeats lists the places where a list says something again.
-func repeats[S ~string](list []S) []int {
+// duplicateIndexes returns the indexes of duplicates.
+func duplicateIndexes[S ~string](list []S) []int {
 	var at []int
 	for i, s := range list {
 		if slices.Contains(list[:i], s) {
@@ -128,14 +133,14 @@ func conditionTypes(r *csr) []certificatesv1.RequestConditionType {
 func validateConditions(r, old *csr, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	types := conditionTypes(r)
-	mayRepeat := old != nil && len(repeats(conditionTypes(old))) > 0
+	mayRepeat := old != nil && len(duplicateIndexes(conditionTypes(old))) > 0
 	mayBeEmpty := old != nil && slices.Contains(conditionTypes(old), "")
 	for i, c := range r.Status.Conditions {
 		if c.Type == "" && !mayBeEmpty {
 			errs = append(errs, field.Required(path.Index(i).Child("type"), ""))
 		}
 		known := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
-		if slices.Contains(decided(), c.Type) {
+		if slices.Contains(decisionTypes(), c.Type) {
 			known = []corev1.ConditionStatus{corev1.ConditionTrue}
 		}
 		switch {
@@ -151,10 +156,11 @@ func validateConditions(r, old *csr, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// notBoth refuses a decision that says yes and no, unless it is stored already.
-func notBoth(r, old *csr) field.ErrorList {
+// validateNotBoth refuses a request that is both approved and denied, unless it is stored so already.
+func validateNotBoth(r, old *csr) field.ErrorList {
 	both := func(r *csr) bool {
-		return len(indices(r, certificatesv1.CertificateApproved)) > 0 && len(indices(r, certificatesv1.CertificateDenied)) > 0
+		return len(conditionIndexes(r, certificatesv1.CertificateApproved)) > 0 &&
+			len(conditionIndexes(r, certificatesv1.CertificateDenied)) > 0
 	}
 	if !both(r) || old != nil && both(old) {
 		return nil
@@ -166,14 +172,14 @@ func notBoth(r, old *csr) field.ErrorList {
 func validateRequestChange(r, old *csr, approving, signing bool) field.ErrorList {
 	errs := validateRequestBody(r, old)
 	path := field.NewPath("status", "conditions")
-	for _, t := range decided() {
-		if len(indices(r, t)) < len(indices(old, t)) {
+	for _, t := range decisionTypes() {
+		if len(conditionIndexes(r, t)) < len(conditionIndexes(old, t)) {
 			errs = append(errs, field.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 		}
 	}
 	if !approving {
-		for _, t := range decided()[:2] {
-			if len(indices(r, t)) > len(indices(old, t)) {
+		for _, t := range decisionTypes()[:2] {
+			if len(conditionIndexes(r, t)) > len(conditionIndexes(old, t)) {
 				errs = append(errs, field.Forbidden(path, fmt.Sprintf("updates may not add a condition of type %q", t)))
 			}
 		}
@@ -186,10 +192,10 @@ func validateRequestChange(r, old *csr, approving, signing bool) field.ErrorList
 			errs = append(errs, field.Forbidden(certificate, "updates may not modify existing certificate content"))
 		}
 	}
-	return append(errs, notBoth(r, old)...)
+	return append(errs, validateNotBoth(r, old)...)
 }
 
-// parseRequest wants a signed PKCS#10 request in PEM.
+// parseRequest checks that data is a signed PKCS#10 request in PEM.
 func parseRequest(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -202,7 +208,7 @@ func parseRequest(data []byte) error {
 	return request.CheckSignature()
 }
 
-// parseCertificates wants nothing, or certificates in PEM and nothing else.
+// parseCertificates checks that data is empty or consists of certificates in PEM.
 func parseCertificates(data []byte) error {
 	if len(data) == 0 {
 		return nil

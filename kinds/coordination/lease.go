@@ -4,37 +4,40 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // Leases are the heartbeats and locks of the cluster.
 func Leases() *kind.Def {
 	return kind.Define(kind.Resource[coordinationv1.Lease]{
-		Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Plural: "leases",
-		CreateOnUpdate: true,
-		AnyFinalizer:   true,
-		Conditional:    true,
-		Prepare:        prepareLease,
-		Validate:       validateLease,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}, Plural: "leases",
+			CreateOnUpdate:          true,
+			RequiresResourceVersion: true,
+		},
+		AnyFinalizer: true,
+		Prepare:      prepareLease,
+		Validate:     validateLease,
 		Columns: []kind.Column[coordinationv1.Lease]{
 			kind.NameColumn[coordinationv1.Lease](),
-			{Name: "Holder", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"], Value: func(l *coordinationv1.Lease) any {
-				if l.Spec.HolderIdentity == nil {
-					return ""
-				}
-				return *l.Spec.HolderIdentity
-			}},
+			{Name: "Holder", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"],
+				Value: func(l *coordinationv1.Lease) any {
+					if l.Spec.HolderIdentity == nil {
+						return ""
+					}
+					return *l.Spec.HolderIdentity
+				}},
 			kind.AgeColumn[coordinationv1.Lease](),
 		},
 	})
 }
 
-// prepareLease drops what belongs to coordinated leader election, which is off, unless it was stored
-// when it was on.
+// prepareLease drops the fields of coordinated leader election, which is disabled, unless the stored lease has them.
 func prepareLease(l, old *coordinationv1.Lease) {
 	if old == nil || old.Spec.Strategy == nil {
 		l.Spec.Strategy = nil
@@ -55,12 +58,13 @@ func validateLease(l, _ *coordinationv1.Lease) field.ErrorList {
 	}
 	strategy := l.Spec.Strategy
 	if strategy != nil {
-		// The doubled name is how clients know the path.
+		// Upstream has the name twice in this path.
 		path := spec.Child("strategy", "strategy")
 		if strings.Contains(string(*strategy), "/") {
 			errs = append(errs, check.Messages(*strategy, path, utilvalidation.IsQualifiedName(string(*strategy)))...)
 		} else if *strategy != coordinationv1.OldestEmulationVersion {
-			errs = append(errs, field.NotSupported(path, *strategy, []coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion}))
+			errs = append(errs, field.NotSupported(path, *strategy,
+				[]coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion}))
 		}
 	}
 	if h := l.Spec.PreferredHolder; h != nil && *h != "" && (strategy == nil || *strategy == "") {

@@ -10,7 +10,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// ComponentStatuses tell how the parts of the control plane are. They are computed when asked for.
+// ComponentStatuses are the health of the parts of the control plane. They are computed on request.
 func ComponentStatuses() *kind.Def {
 	type component = corev1.ComponentStatus
 	cell := func(name, description string, value func(corev1.ComponentCondition, bool) string) kind.Column[component] {
@@ -24,10 +24,13 @@ func ComponentStatuses() *kind.Def {
 		}}
 	}
 	return kind.Define(kind.Resource[component]{
-		Version: "v1", Kind: "ComponentStatus", Plural: "componentstatuses", Short: []string{"cs"}, Scope: kind.Cluster,
-		Verbs:      []string{"get", "list"},
-		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
-		Computed:   componentStatuses,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ComponentStatus"}, Plural: "componentstatuses",
+			Short: []string{"cs"}, Scope: kind.Cluster,
+			Verbs:      []string{"get", "list"},
+			Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+		},
+		Computed: componentStatuses,
 		Columns: []kind.Column[component]{
 			kind.NameColumn[component](),
 			cell("Status", "Status of the component conditions", func(c corev1.ComponentCondition, ok bool) string {
@@ -45,16 +48,16 @@ func ComponentStatuses() *kind.Def {
 	})
 }
 
-// componentStatuses asks the store with a fresh read. The scheduler and the controllers live in the process that
-// answers, so they are as well as it is.
-func componentStatuses(ctx context.Context, d kind.Door) ([]*corev1.ComponentStatus, error) {
-	well := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
-	etcd := well
+// componentStatuses checks the store with a linearizable read. The scheduler and the controllers run in
+// the process that answers, so they are healthy.
+func componentStatuses(ctx context.Context, d kind.Server) ([]*corev1.ComponentStatus, error) {
+	healthy := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
+	etcd := healthy
 	if _, err := d.List(ctx, schema.GroupResource{Resource: "namespaces"}, ""); err != nil {
 		etcd.Status, etcd.Message, etcd.Error = corev1.ConditionFalse, "", err.Error()
 	}
 	status := func(name string, c corev1.ComponentCondition) *corev1.ComponentStatus {
 		return &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: name}, Conditions: []corev1.ComponentCondition{c}}
 	}
-	return []*corev1.ComponentStatus{status("controller-manager", well), status("scheduler", well), status("etcd-0", etcd)}, nil
+	return []*corev1.ComponentStatus{status("controller-manager", healthy), status("scheduler", healthy), status("etcd-0", etcd)}, nil
 }

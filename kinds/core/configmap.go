@@ -6,20 +6,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// maxDataSize bounds what one ConfigMap or Secret may carry.
+// maxDataSize bounds the data of one ConfigMap or Secret, in bytes.
 const maxDataSize = 1 << 20
 
 // ConfigMaps hold configuration for pods.
 func ConfigMaps() *kind.Def {
 	return kind.Define(kind.Resource[corev1.ConfigMap]{
-		Version: "v1", Kind: "ConfigMap", Plural: "configmaps", Short: []string{"cm"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Plural: "configmaps", Short: []string{"cm"},
+		},
 		Default: func(c *corev1.ConfigMap) {
 			if c.Data == nil {
 				c.Data = map[string]string{}
@@ -39,10 +43,10 @@ func ConfigMaps() *kind.Def {
 func validateConfigMap(c, old *corev1.ConfigMap) field.ErrorList {
 	var errs field.ErrorList
 	data, binary := field.NewPath("data"), field.NewPath("binaryData")
-	if old != nil && value(old.Immutable) {
-		errs = append(errs, sealed(field.NewPath("immutable"), value(c.Immutable))...)
-		errs = append(errs, sealed(data, equality.Semantic.DeepEqual(c.Data, old.Data))...)
-		errs = append(errs, sealed(binary, equality.Semantic.DeepEqual(c.BinaryData, old.BinaryData))...)
+	if old != nil && ptr.Deref(old.Immutable, false) {
+		errs = append(errs, validateSealed(field.NewPath("immutable"), ptr.Deref(c.Immutable, false))...)
+		errs = append(errs, validateSealed(data, equality.Semantic.DeepEqual(c.Data, old.Data))...)
+		errs = append(errs, validateSealed(binary, equality.Semantic.DeepEqual(c.BinaryData, old.BinaryData))...)
 	}
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
@@ -62,8 +66,8 @@ func validateConfigMap(c, old *corev1.ConfigMap) field.ErrorList {
 	return errs
 }
 
-// sealed reports a change of an object that was declared immutable.
-func sealed(path *field.Path, same bool) field.ErrorList {
+// validateSealed returns an error for a change of an object that is marked immutable.
+func validateSealed(path *field.Path, same bool) field.ErrorList {
 	if same {
 		return nil
 	}

@@ -3,30 +3,33 @@ package core
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
 )
 
-// Endpoints are the addresses behind a service in the form that EndpointSlices replaced.
+// Endpoints are the addresses behind a service in the form before EndpointSlices.
 func Endpoints() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Endpoints]{
-		Version: "v1", Kind: "Endpoints", Plural: "endpoints", Singular: "endpoints", Short: []string{"ep"},
-		Stored: "services/endpoints", CreateOnUpdate: true,
-		Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}, Plural: "endpoints", Singular: "endpoints",
+			Short:         []string{"ep"},
+			StorageFolder: "services/endpoints", CreateOnUpdate: true,
+			Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+		},
 		Default: func(e *corev1.Endpoints) {
 			for i := range e.Subsets {
 				for j := range e.Subsets[i].Ports {
-					orElse(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
+					defaulting.IfZero(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
 				}
 			}
 		},
@@ -34,7 +37,8 @@ func Endpoints() *kind.Def {
 		Warn:     func(e, _ *corev1.Endpoints) []string { return endpointsWarnings(e) },
 		Columns: []kind.Column[corev1.Endpoints]{
 			kind.NameColumn[corev1.Endpoints](),
-			{Name: "Endpoints", Description: corev1.Endpoints{}.SwaggerDoc()["subsets"], Value: func(e *corev1.Endpoints) any { return endpointsText(e) }},
+			{Name: "Endpoints", Description: corev1.Endpoints{}.SwaggerDoc()["subsets"],
+				Value: func(e *corev1.Endpoints) any { return endpointsText(e) }},
 			kind.AgeColumn[corev1.Endpoints](),
 		},
 	})
@@ -105,52 +109,27 @@ func validateSubset(s *corev1.EndpointSubset, path *field.Path) field.ErrorList 
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
 	errs := check.IP(a.IP, path.Child("ip"), nil)
 	if a.Hostname != "" {
-		errs = append(errs, dnsLabel(a.Hostname, path.Child("hostname"))...)
+		errs = append(errs, check.DNSLabel(a.Hostname, path.Child("hostname"))...)
 	}
 	if a.NodeName != nil {
-		errs = append(errs, subdomain(*a.NodeName, path.Child("nodeName"))...)
+		errs = append(errs, check.DNSSubdomain(*a.NodeName, path.Child("nodeName"))...)
 	}
-	return append(errs, EndpointIP(a.IP, path.Child("ip"))...)
-}
-
-// EndpointIP refuses addresses that no traffic can be sent to. Endpoints, EndpointSlices and external IPs
-// share it.
-func EndpointIP(text string, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	bad := func(detail string) { errs = append(errs, field.Invalid(path, text, detail)) }
-	parsed, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
-	if !ok {
-		bad("must be a valid IP address")
-		return errs
-	}
-	ip := parsed.Unmap()
-	if ip.IsUnspecified() {
-		bad(fmt.Sprintf("may not be unspecified (%v)", text))
-	}
-	if ip.IsLoopback() {
-		bad("may not be in the loopback range (127.0.0.0/8, ::1/128)")
-	}
-	if ip.IsLinkLocalUnicast() {
-		bad("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-	}
-	if ip.IsLinkLocalMulticast() {
-		bad("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-	}
-	return errs
+	return append(errs, check.EndpointIP(a.IP, path.Child("ip"))...)
 }
 
 func validateEndpointPort(p *corev1.EndpointPort, named bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
 	case p.Name != "":
-		errs = append(errs, dnsLabel(p.Name, path.Child("name"))...)
+		errs = append(errs, check.DNSLabel(p.Name, path.Child("name"))...)
 	case named:
 		errs = append(errs, field.Required(path.Child("name"), ""))
 	}
 	errs = append(errs, check.Messages(p.Port, path.Child("port"), validation.IsValidPortNum(int(p.Port)))...)
-	errs = append(errs, oneOfOrRequired(p.Protocol, path.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+	errs = append(errs, check.OneOfOrRequired(p.Protocol, path.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP,
+		corev1.ProtocolUDP)...)
 	if p.AppProtocol != nil {
-		errs = append(errs, qualifiedName(*p.AppProtocol, path.Child("appProtocol"))...)
+		errs = append(errs, check.QualifiedName(*p.AppProtocol, path.Child("appProtocol"))...)
 	}
 	return errs
 }

@@ -1,17 +1,19 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // eventTTL is how long an event is kept, in seconds.
@@ -23,17 +25,19 @@ const (
 	maxEventMessage = 1024
 )
 
-// Events tell what happened to an object. This is the stored version; events.k8s.io serves the same events in
-// a newer form with stricter rules.
+// Events record what happened to an object. This is the stored version; events.k8s.io serves the same events in a
+// newer form with stricter rules.
 func Events() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Event]{
-		Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"},
-		TTL: eventTTL, CreateOnUpdate: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Event"}, Plural: "events", Short: []string{"ev"},
+			TTL: eventTTL, CreateOnUpdate: true,
+		},
 		Name: check.PathSegment, LooseMeta: true,
 		Validate: func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
 		Columns:  EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
 		Fields:   eventFields(),
-		Delete:   kind.Deletion[corev1.Event]{Alone: true},
+		Delete:   kind.Deletion[corev1.Event]{HasNoDependents: true},
 	})
 }
 
@@ -48,13 +52,13 @@ func eventFields() map[string]func(*corev1.Event) string {
 		"involvedObject.fieldPath":       func(e *corev1.Event) string { return e.InvolvedObject.FieldPath },
 		"reason":                         func(e *corev1.Event) string { return e.Reason },
 		"reportingComponent":             func(e *corev1.Event) string { return e.ReportingController },
-		"source":                         func(e *corev1.Event) string { return firstOf(e.Source.Component, e.ReportingController) },
+		"source":                         func(e *corev1.Event) string { return cmp.Or(e.Source.Component, e.ReportingController) },
 		"type":                           func(e *corev1.Event) string { return e.Type },
 	}
 }
 
-// ValidateEvent checks the rules that every event obeys. reporter is what the version of the request calls the
-// reporting controller.
+// ValidateEvent checks the rules of all versions of events. reporter is the name of the field of the reporting
+// controller in the version of the request.
 func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	var errs field.ErrorList
 	misplaced := field.Invalid(field.NewPath("involvedObject", "namespace"), e.InvolvedObject.Namespace, "does not match event.namespace")
@@ -69,8 +73,8 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 		errs = append(errs, misplaced)
 	}
 	at := field.NewPath(reporter)
-	errs = append(errs, required(e.ReportingController, at)...)
-	errs = append(errs, qualifiedName(e.ReportingController, at)...)
+	errs = append(errs, check.Required(e.ReportingController, at)...)
+	errs = append(errs, check.QualifiedName(e.ReportingController, at)...)
 	for _, f := range []struct {
 		name, text string
 		most       int
@@ -91,7 +95,7 @@ func ValidateEvent(e *corev1.Event, reporter string) field.ErrorList {
 	return errs
 }
 
-// EventColumns are the columns of an event in any of its versions.
+// EventColumns returns the columns of an event in any of its versions.
 func EventColumns[T any](hub func(*T) *corev1.Event) []kind.Column[T] {
 	doc := corev1.Event{}.SwaggerDoc()
 	cell := func(name, description string, wide bool, value func(*corev1.Event) any) kind.Column[T] {
@@ -109,10 +113,11 @@ func EventColumns[T any](hub func(*T) *corev1.Event) []kind.Column[T] {
 			}
 			return strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 		}),
-		cell("Subobject", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"], true, func(e *corev1.Event) any { return e.InvolvedObject.FieldPath }),
+		cell("Subobject", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"], true,
+			func(e *corev1.Event) any { return e.InvolvedObject.FieldPath }),
 		cell("Source", doc["source"], true, func(e *corev1.Event) any {
-			source := firstOf(e.Source.Component, e.ReportingController)
-			if host := firstOf(e.Source.Host, e.ReportingInstance); host != "" {
+			source := cmp.Or(e.Source.Component, e.ReportingController)
+			if host := cmp.Or(e.Source.Host, e.ReportingInstance); host != "" {
 				source += ", " + host
 			}
 			return source
@@ -156,11 +161,4 @@ func microAge(t metav1.MicroTime) string {
 		return "<unknown>"
 	}
 	return duration.HumanDuration(time.Since(t.Time))
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

@@ -9,10 +9,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/kinds/core/nodekind"
+	"proa.dev/kinds/core/podkind"
 	"proa.dev/kinds/kind"
 )
 
-// fill sets every field below v to something that is not zero: maps and lists get one element.
+// fill sets every field below v to a value that is not zero: maps and lists get one element.
 func fill(v reflect.Value, depth int) {
 	if depth == 0 || !v.CanSet() {
 		return
@@ -49,7 +51,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// paths are where an object has something that is not empty, with "*" for the elements of lists.
+// paths returns the paths of the values in an object that are not empty, with "*" for the elements of lists.
 func paths(at string, v any) (out []string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -69,20 +71,25 @@ func paths(at string, v any) (out []string) {
 	return out
 }
 
-// TestNodesSeeOnlyWhatTheyNeed holds which fields a node sees of objects that are not its own, of all the fields that there are:
-// a field that a later version of the API adds is not among them.
+// TestNodesSeeOnlyWhatTheyNeed lists the fields that a node sees of objects of other nodes, of all the fields that
+// there are: fields that a later version of the API adds are not visible.
 func TestNodesSeeOnlyWhatTheyNeed(t *testing.T) {
-	meta := []string{".apiVersion", ".kind", ".metadata.creationTimestamp", ".metadata.deletionGracePeriodSeconds", ".metadata.deletionTimestamp", ".metadata.labels.x",
+	meta := []string{".apiVersion", ".kind", ".metadata.creationTimestamp", ".metadata.deletionGracePeriodSeconds",
+		".metadata.deletionTimestamp", ".metadata.labels.x",
 		".metadata.name", ".metadata.namespace", ".metadata.resourceVersion", ".metadata.uid"}
 	for _, tt := range []struct {
 		def  *kind.Def
 		want []string
 	}{
-		{Pods(), []string{".metadata.annotations.kubernetes.io/config.mirror", ".spec.containers.*.ports.*.containerPort", ".spec.containers.*.ports.*.name", ".spec.containers.*.ports.*.protocol",
-			".spec.hostNetwork", ".spec.initContainers.*.ports.*.containerPort", ".spec.initContainers.*.ports.*.name", ".spec.initContainers.*.ports.*.protocol",
+		{podkind.Pods(), []string{".metadata.annotations.kubernetes.io/config.mirror", ".spec.containers.*.ports.*.containerPort",
+			".spec.containers.*.ports.*.name", ".spec.containers.*.ports.*.protocol",
+			".spec.hostNetwork", ".spec.initContainers.*.ports.*.containerPort", ".spec.initContainers.*.ports.*.name",
+			".spec.initContainers.*.ports.*.protocol",
 			".spec.initContainers.*.restartPolicy", ".spec.nodeName", ".status.phase", ".status.podIP", ".status.podIPs.*.ip"}},
-		{Nodes(Hooks{}), []string{".spec.podCIDR", ".spec.podCIDRs.*", ".spec.taints.*.effect", ".spec.taints.*.key", ".spec.taints.*.timeAdded", ".spec.taints.*.value", ".spec.unschedulable",
-			".status.addresses.*.address", ".status.addresses.*.type"}},
+		{nodekind.Nodes(nodekind.Hooks{}),
+			[]string{".spec.podCIDR", ".spec.podCIDRs.*", ".spec.taints.*.effect", ".spec.taints.*.key", ".spec.taints.*.timeAdded",
+				".spec.taints.*.value", ".spec.unschedulable",
+				".status.addresses.*.address", ".status.addresses.*.type"}},
 		{Namespaces(), []string{".status.phase"}},
 	} {
 		o := tt.def.New()

@@ -8,19 +8,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
+	"proa.dev/kinds/lib/resourcename"
 )
 
-// LimitRanges bound, and fill in, what one pod, container or claim of a namespace asks for.
+// LimitRanges bound, and default, the resources of single pods, containers and claims of a namespace.
 func LimitRanges() *kind.Def {
 	return kind.Define(kind.Resource[corev1.LimitRange]{
-		Version: "v1", Kind: "LimitRange", Plural: "limitranges", Short: []string{"limits"},
-		CreateOnUpdate: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "LimitRange"}, Plural: "limitranges", Short: []string{"limits"},
+			CreateOnUpdate: true,
+		},
 		Default: func(l *corev1.LimitRange) {
 			for i := range l.Spec.Limits {
 				defaultLimit(&l.Spec.Limits[i])
@@ -54,7 +59,7 @@ func defaultLimit(l *corev1.LimitRangeItem) {
 		fill(&l.DefaultRequest, l.Min)
 	}
 	for _, list := range []corev1.ResourceList{l.Max, l.Min, l.Default, l.DefaultRequest, l.MaxLimitRequestRatio} {
-		roundUp(list)
+		defaulting.RoundUp(list)
 	}
 }
 
@@ -63,7 +68,7 @@ func validateLimitRange(l, _ *corev1.LimitRange) field.ErrorList {
 	seen := map[corev1.LimitType]bool{}
 	for i := range l.Spec.Limits {
 		item, path := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
-		errs = append(errs, limitType(item.Type, path.Child("type"))...)
+		errs = append(errs, validateLimitType(item.Type, path.Child("type"))...)
 		if seen[item.Type] {
 			errs = append(errs, field.Duplicate(path.Child("type"), item.Type))
 		}
@@ -73,7 +78,7 @@ func validateLimitRange(l, _ *corev1.LimitRange) field.ErrorList {
 	return errs
 }
 
-func limitType(t corev1.LimitType, path *field.Path) field.ErrorList {
+func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
 	if errs := check.Messages(t, path, validation.IsQualifiedName(string(t))); len(errs) > 0 {
 		return errs
 	}
@@ -92,9 +97,9 @@ func validateLimit(l *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 			names[name] = true
 			at := path.Child(child).Key(string(name))
 			if l.Type == corev1.LimitTypePod || l.Type == corev1.LimitTypeContainer {
-				errs = append(errs, containerResource(name, at)...)
+				errs = append(errs, resourcename.ValidateContainer(name, at)...)
 			} else {
-				errs = append(errs, knownResource(name, at)...)
+				errs = append(errs, resourcename.Validate(name, at)...)
 			}
 		}
 	}
@@ -129,7 +134,8 @@ func validateLimit(l *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 }
 
 // compareLimits checks the values of one resource against each other.
-func compareLimits(l *corev1.LimitRangeItem, defaults, requests corev1.ResourceList, name corev1.ResourceName, path *field.Path) field.ErrorList {
+func compareLimits(l *corev1.LimitRangeItem, defaults, requests corev1.ResourceList, name corev1.ResourceName,
+	path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	at := func(list corev1.ResourceList) *resource.Quantity {
 		if q, ok := list[name]; ok {
@@ -141,7 +147,8 @@ func compareLimits(l *corev1.LimitRangeItem, defaults, requests corev1.ResourceL
 	// ordered wants a <= b, where both are given, and blames the child.
 	ordered := func(child string, a, b, bad *resource.Quantity, aText, bText string) {
 		if a != nil && b != nil && a.Cmp(*b) > 0 {
-			errs = append(errs, field.Invalid(path.Child(child).Key(string(name)), *bad, fmt.Sprintf("%s value %s is greater than %s value %s", aText, a, bText, b)))
+			errs = append(errs, field.Invalid(path.Child(child).Key(string(name)), *bad,
+				fmt.Sprintf("%s value %s is greater than %s value %s", aText, a, bText, b)))
 		}
 	}
 	ordered("min", low, high, low, "min", "max")
@@ -151,15 +158,16 @@ func compareLimits(l *corev1.LimitRangeItem, defaults, requests corev1.ResourceL
 	ordered("default", low, def, low, "min", "default")
 	ordered("default", def, high, high, "default", "max")
 	if ratio != nil {
-		errs = append(errs, limitRatio(ratio, low, high, path.Child("maxLimitRequestRatio").Key(string(name)))...)
+		errs = append(errs, validateLimitRatio(ratio, low, high, path.Child("maxLimitRequestRatio").Key(string(name)))...)
 	}
-	if (!isNative(name) || isHugePages(name)) && def != nil && request != nil && def.Cmp(*request) != 0 {
-		errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), *request, fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def, request, name)))
+	if (!resourcename.IsNative(name) || resourcename.IsHugePages(name)) && def != nil && request != nil && def.Cmp(*request) != 0 {
+		errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(name)), *request,
+			fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def, request, name)))
 	}
 	return errs
 }
 
-func limitRatio(ratio, low, high *resource.Quantity, path *field.Path) field.ErrorList {
+func validateLimitRatio(ratio, low, high *resource.Quantity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if ratio.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 {
 		errs = append(errs, field.Invalid(path, *ratio, fmt.Sprintf("ratio %s is less than 1", ratio)))

@@ -7,18 +7,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/defaulting"
 )
 
-// Namespaces divide the cluster. A namespace that is deleted stays, as Terminating, until the finalizers in its
-// spec are gone: those are removed, through the finalize subresource, by whoever has emptied it.
+// Namespaces divide the cluster. A deleted namespace stays in phase Terminating until a controller has emptied it and
+// removed the finalizers of its spec through the finalize subresource.
 func Namespaces() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Namespace]{
-		Version: "v1", Kind: "Namespace", Plural: "namespaces", Short: []string{"ns"}, Scope: kind.Cluster,
-		Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-		Name:  validation.ValidateNamespaceName,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Plural: "namespaces", Short: []string{"ns"},
+			Scope: kind.Cluster,
+			Verbs: []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		},
+		Name: validation.ValidateNamespaceName,
 
 		Spec:     func(n *corev1.Namespace) any { return &n.Spec },
 		Status:   func(n *corev1.Namespace) any { return &n.Status },
@@ -27,7 +32,8 @@ func Namespaces() *kind.Def {
 		Validate: validateNamespace,
 		Columns: []kind.Column[corev1.Namespace]{
 			kind.NameColumn[corev1.Namespace](),
-			{Name: "Status", Description: "The status of the namespace", Value: func(n *corev1.Namespace) any { return string(n.Status.Phase) }},
+			{Name: "Status", Description: "The status of the namespace",
+				Value: func(n *corev1.Namespace) any { return string(n.Status.Phase) }},
 			kind.AgeColumn[corev1.Namespace](),
 		},
 		Fields: map[string]func(*corev1.Namespace) string{
@@ -43,13 +49,13 @@ func Namespaces() *kind.Def {
 			},
 		},
 		Delete: kind.Deletion[corev1.Namespace]{
-			Failed: "Precondition failed",
+			PreconditionText: "Precondition failed",
 			Begin: func(n *corev1.Namespace) {
 				n.Status.Phase = corev1.NamespaceTerminating
 				n.DeletionGracePeriodSeconds = nil // a namespace knows no grace, not even none
 			},
-			Held:    func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
-			Returns: true,
+			IsHeld:        func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 },
+			ReturnsObject: true,
 		},
 	})
 }
@@ -62,7 +68,7 @@ func defaultNamespace(n *corev1.Namespace) {
 		}
 		n.Labels[corev1.LabelMetadataName] = n.Name
 	}
-	orElse(&n.Status.Phase, corev1.NamespaceActive)
+	defaulting.IfZero(&n.Status.Phase, corev1.NamespaceActive)
 }
 
 func prepareNamespace(n, old *corev1.Namespace) {
@@ -79,7 +85,7 @@ func prepareNamespace(n, old *corev1.Namespace) {
 func validateNamespace(n, _ *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	for _, f := range n.Spec.Finalizers {
-		errs = append(errs, namespaceFinalizer(field.NewPath("spec", "finalizers"), string(f))...)
+		errs = append(errs, validateNamespaceFinalizer(field.NewPath("spec", "finalizers"), string(f))...)
 	}
 	return errs
 }
@@ -87,14 +93,15 @@ func validateNamespace(n, _ *corev1.Namespace) field.ErrorList {
 func validateNamespaceFinalize(n, _ *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range n.Spec.Finalizers {
-		errs = append(errs, namespaceFinalizer(field.NewPath("spec", "finalizers").Index(i), string(f))...)
+		errs = append(errs, validateNamespaceFinalizer(field.NewPath("spec", "finalizers").Index(i), string(f))...)
 	}
 	return errs
 }
 
-func namespaceFinalizer(path *field.Path, f string) field.ErrorList {
+func validateNamespaceFinalizer(path *field.Path, f string) field.ErrorList {
 	errs := validation.ValidateFinalizerName(f, path)
-	if strings.Contains(f, "/") || f == string(corev1.FinalizerKubernetes) || f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents {
+	if strings.Contains(f, "/") || f == string(corev1.FinalizerKubernetes) || f == metav1.FinalizerOrphanDependents ||
+		f == metav1.FinalizerDeleteDependents {
 		return errs
 	}
 	return append(errs, field.Invalid(path, f, "name is neither a standard finalizer name nor is it fully qualified"))
@@ -109,4 +116,16 @@ func validateNamespaceStatus(n, _ *corev1.Namespace) field.ErrorList {
 		return field.ErrorList{field.Invalid(phase, n.Status.Phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")}
 	}
 	return nil
+}
+
+// namespaceForNodes returns the form in which a node sees namespaces, to resolve DNS names in them and to enforce
+// network policies that select them: names and labels.
+func namespaceForNodes() *kind.NodeForm[corev1.Namespace] {
+	return &kind.NodeForm[corev1.Namespace]{
+		Fields: []string{"metadata.name", "status.phase"},
+		Show: func(n *corev1.Namespace) *corev1.Namespace {
+			return &corev1.Namespace{TypeMeta: n.TypeMeta, ObjectMeta: kind.MetaForNodes(&n.ObjectMeta),
+				Status: corev1.NamespaceStatus{Phase: n.Status.Phase}}
+		},
+	}
 }

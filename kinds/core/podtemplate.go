@@ -3,32 +3,36 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"proa.dev/kinds/core/podspec"
 	"proa.dev/kinds/kind"
 )
 
-// PodTemplates keep a template of pods for later.
+// PodTemplates store pod templates for later use.
 func PodTemplates() *kind.Def {
 	containers := func(t *corev1.PodTemplate) []corev1.Container { return t.Template.Spec.Containers }
 	names, images := kind.ContainersColumn(containers), kind.ImagesColumn(containers)
 	names.Wide, images.Wide = false, false
 	return kind.Define(kind.Resource[corev1.PodTemplate]{
-		Version: "v1", Kind: "PodTemplate", Plural: "podtemplates",
-		Spec:       func(t *corev1.PodTemplate) any { return &t.Template },
-		Generation: true,
-		Default:    func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "PodTemplate"}, Plural: "podtemplates",
+			Generation: true,
+		},
+		Spec:    func(t *corev1.PodTemplate) any { return &t.Template },
+		Default: func(t *corev1.PodTemplate) { podspec.DefaultTemplate(&t.Template) },
 		Prepare: func(t, old *corev1.PodTemplate) {
-			DropDisabledTemplateFields(&t.Template, templateOf(old))
+			podspec.DropDisabledTemplateFields(&t.Template, templateOf(old))
 		},
 		Validate: func(t, old *corev1.PodTemplate) field.ErrorList {
-			return ValidatePodTemplateSpec(&t.Template, field.NewPath("template"), AllowTemplate(templateOf(old)))
+			return podspec.ValidateTemplate(&t.Template, field.NewPath("template"), podspec.TemplateAllowances(templateOf(old)))
 		},
 		Warn: func(t, old *corev1.PodTemplate) []string {
 			if old != nil && old.Generation == t.Generation {
 				return nil
 			}
-			return PodTemplateWarnings(field.NewPath("template"), &t.Template, templateOf(old))
+			return podspec.TemplateWarnings(field.NewPath("template"), &t.Template, templateOf(old))
 		},
 		Columns: []kind.Column[corev1.PodTemplate]{
 			kind.NameColumn[corev1.PodTemplate](), names, images,
@@ -36,7 +40,7 @@ func PodTemplates() *kind.Def {
 				return labels.FormatLabels(t.Template.Labels)
 			}},
 		},
-		Delete: kind.Deletion[corev1.PodTemplate]{Returns: true},
+		Delete: kind.Deletion[corev1.PodTemplate]{ReturnsObject: true},
 	})
 }
 

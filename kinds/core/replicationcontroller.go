@@ -1,7 +1,6 @@
 package core
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,11 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/core/podspec"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
 )
 
 // ReplicationControllers keep a number of equal pods running. Replica sets have replaced them.
@@ -29,31 +31,38 @@ func ReplicationControllers() *kind.Def {
 		return c.Spec.Template.Spec.Containers
 	}
 	return kind.Define(kind.Resource[controller]{
-		Version: "v1", Kind: "ReplicationController", Plural: "replicationcontrollers", Short: []string{"rc"}, Categories: []string{"all"},
-		Stored:     "controllers",
-		Spec:       func(c *controller) any { return &c.Spec },
-		Status:     func(c *controller) any { return &c.Status },
-		Generation: true,
-		Name:       check.LongName,
-		Default:    defaultReplicationController,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ReplicationController"}, Plural: "replicationcontrollers",
+			Short: []string{"rc"}, Categories: []string{"all"},
+			StorageFolder: "controllers",
+			Generation:    true,
+		},
+		Spec:    func(c *controller) any { return &c.Spec },
+		Status:  func(c *controller) any { return &c.Status },
+		Name:    check.LongName,
+		Default: defaultReplicationController,
 		Prepare: func(c, old *controller) {
 			var was *corev1.PodTemplateSpec
 			if old != nil {
 				was = old.Spec.Template
 			}
-			DropDisabledTemplateFields(c.Spec.Template, was)
+			podspec.DropDisabledTemplateFields(c.Spec.Template, was)
 		},
 		Validate: validateReplicationController,
 		Warn:     warnReplicationController,
 		Columns: []kind.Column[controller]{
 			kind.NameColumn[controller](),
-			{Name: "Desired", Type: "integer", Description: spec["replicas"], Value: func(c *controller) any { return int64(value(c.Spec.Replicas)) }},
-			{Name: "Current", Type: "integer", Description: status["replicas"], Value: func(c *controller) any { return int64(c.Status.Replicas) }},
-			{Name: "Ready", Type: "integer", Description: status["readyReplicas"], Value: func(c *controller) any { return int64(c.Status.ReadyReplicas) }},
+			{Name: "Desired", Type: "integer", Description: spec["replicas"],
+				Value: func(c *controller) any { return int64(ptr.Deref(c.Spec.Replicas, 0)) }},
+			{Name: "Current", Type: "integer", Description: status["replicas"],
+				Value: func(c *controller) any { return int64(c.Status.Replicas) }},
+			{Name: "Ready", Type: "integer", Description: status["readyReplicas"],
+				Value: func(c *controller) any { return int64(c.Status.ReadyReplicas) }},
 			kind.AgeColumn[controller](),
 			kind.ContainersColumn(containers),
 			kind.ImagesColumn(containers),
-			{Name: "Selector", Wide: true, Description: spec["selector"], Value: func(c *controller) any { return labels.FormatLabels(c.Spec.Selector) }},
+			{Name: "Selector", Wide: true, Description: spec["selector"],
+				Value: func(c *controller) any { return labels.FormatLabels(c.Spec.Selector) }},
 		},
 		Fields: map[string]func(*controller) string{
 			"status.replicas": func(c *controller) string { return strconv.Itoa(int(c.Status.Replicas)) },
@@ -71,12 +80,12 @@ func ReplicationControllers() *kind.Def {
 }
 
 func defaultReplicationController(c *corev1.ReplicationController) {
-	orNew(&c.Spec.Replicas, 1)
+	defaulting.IfNil(&c.Spec.Replicas, 1)
 	t := c.Spec.Template
 	if t == nil {
 		return
 	}
-	DefaultPodTemplate(t)
+	podspec.DefaultTemplate(t)
 	if t.Labels == nil {
 		return
 	}
@@ -90,16 +99,17 @@ func defaultReplicationController(c *corev1.ReplicationController) {
 
 func validateReplicationController(c, old *corev1.ReplicationController) field.ErrorList {
 	spec := field.NewPath("spec")
-	var allow PodAllowances
+	var allow podspec.Allowances
 	if old != nil {
-		allow = AllowTemplate(old.Spec.Template)
+		allow = podspec.TemplateAllowances(old.Spec.Template)
 	}
 	var errs field.ErrorList
 	selector := labels.Set(c.Spec.Selector).AsSelector()
 	if selector.Empty() {
 		errs = append(errs, field.Required(spec.Child("selector"), ""))
 	}
-	errs = append(errs, ValidateReplicaTemplate(c.Spec.Template, selector, spec.Child("template"), "ReplicationController", allow)...)
+	errs = append(errs, podspec.ValidateReplicaTemplate(c.Spec.Template, selector, spec.Child("template"), "ReplicationController",
+		allow)...)
 	if old != nil {
 		errs = append(errs, validateNonConvertible(c, old)...)
 	}
@@ -110,7 +120,7 @@ func validateReplicationController(c, old *corev1.ReplicationController) field.E
 	return append(errs, check.NonNegative(int64(c.Spec.MinReadySeconds), spec.Child("minReadySeconds"))...)
 }
 
-// validateNonConvertible keeps parts that an older version of the API could not express.
+// validateNonConvertible refuses changes of fields that an older version of the API could not express.
 func validateNonConvertible(c, old *corev1.ReplicationController) field.ErrorList {
 	var errs field.ErrorList
 	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
@@ -120,7 +130,8 @@ func validateNonConvertible(c, old *corev1.ReplicationController) field.ErrorLis
 			continue
 		}
 		if !strings.Contains(part, "selector") {
-			errs = append(errs, &field.Error{Type: field.ErrorTypeNotFound, BadValue: old.Annotations[key], Field: part, Detail: "unknown non-convertible field"})
+			errs = append(errs, &field.Error{Type: field.ErrorTypeNotFound, BadValue: old.Annotations[key], Field: part,
+				Detail: "unknown non-convertible field"})
 		} else if !equality.Semantic.DeepEqual(old.Spec.Selector, c.Spec.Selector) {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "selector"), c.Spec.Selector, "cannot update non-convertible selector"))
 		}
@@ -134,13 +145,9 @@ func warnReplicationController(c, old *corev1.ReplicationController) []string {
 		if old.Generation == c.Generation {
 			return nil
 		}
-		return PodTemplateWarnings(template, old.Spec.Template, c.Spec.Template) // the old one; it has always been so
+		return podspec.TemplateWarnings(template, old.Spec.Template, c.Spec.Template) // the old template, as upstream does
 	}
-	var texts []string
-	if msgs := validation.IsDNS1123Label(c.Name); len(msgs) != 0 {
-		texts = append(texts, fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
-	}
-	return append(texts, PodTemplateWarnings(template, c.Spec.Template, nil)...)
+	return append(podspec.NameWarnings(c.Name), podspec.TemplateWarnings(template, c.Spec.Template, nil)...)
 }
 
 func validateReplicationControllerStatus(c, _ *corev1.ReplicationController) field.ErrorList {

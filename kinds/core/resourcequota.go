@@ -7,24 +7,31 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
+	"proa.dev/kinds/lib/resourcename"
 )
 
-// ResourceQuotas bound what all objects of a namespace together may use.
+// ResourceQuotas bound what all objects of a namespace may use together.
 func ResourceQuotas() *kind.Def {
 	return kind.Define(kind.Resource[corev1.ResourceQuota]{
-		Version: "v1", Kind: "ResourceQuota", Plural: "resourcequotas", Short: []string{"quota"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}, Plural: "resourcequotas",
+			Short: []string{"quota"},
+		},
 		Spec:   func(q *corev1.ResourceQuota) any { return &q.Spec },
 		Status: func(q *corev1.ResourceQuota) any { return &q.Status },
 		Default: func(q *corev1.ResourceQuota) {
-			roundUp(q.Spec.Hard)
-			roundUp(q.Status.Hard)
-			roundUp(q.Status.Used)
+			defaulting.RoundUp(q.Spec.Hard)
+			defaulting.RoundUp(q.Status.Hard)
+			defaulting.RoundUp(q.Status.Used)
 		},
 		Validate: validateQuota,
-		Delete:   kind.Deletion[corev1.ResourceQuota]{Returns: true},
+		Delete:   kind.Deletion[corev1.ResourceQuota]{ReturnsObject: true},
 		Warn: func(q, old *corev1.ResourceQuota) []string {
 			if old != nil {
 				return nil
@@ -34,9 +41,9 @@ func ResourceQuotas() *kind.Def {
 		Columns: []kind.Column[corev1.ResourceQuota]{
 			kind.NameColumn[corev1.ResourceQuota](),
 			{Name: "Request", Description: "Request represents a minimum amount of cpu/memory that a container may consume.",
-				Value: func(q *corev1.ResourceQuota) any { return quotaUse(q, false) }},
+				Value: func(q *corev1.ResourceQuota) any { return usageText(q, false) }},
 			{Name: "Limit", Description: "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
-				Value: func(q *corev1.ResourceQuota) any { return quotaUse(q, true) }},
+				Value: func(q *corev1.ResourceQuota) any { return usageText(q, true) }},
 			kind.AgeColumn[corev1.ResourceQuota](),
 		},
 		Subs: []kind.Sub[corev1.ResourceQuota]{{Name: "status", Validate: func(q, _ *corev1.ResourceQuota) field.ErrorList {
@@ -44,14 +51,14 @@ func ResourceQuotas() *kind.Def {
 			if q.ResourceVersion == "" {
 				errs = append(errs, field.Required(field.NewPath("resourceVersion"), ""))
 			}
-			errs = append(errs, quotaAmounts(q.Status.Hard, field.NewPath("status", "hard"))...)
-			return append(errs, quotaAmounts(q.Status.Used, field.NewPath("status", "used"))...)
+			errs = append(errs, validateQuotaQuantities(q.Status.Hard, field.NewPath("status", "hard"))...)
+			return append(errs, validateQuotaQuantities(q.Status.Used, field.NewPath("status", "used"))...)
 		}}},
 	})
 }
 
-// quotaUse lists "name: used/hard" of the limits or of everything else.
-func quotaUse(q *corev1.ResourceQuota, limits bool) string {
+// usageText lists "name: used/hard" of the limits, or of all other resources.
+func usageText(q *corev1.ResourceQuota, limits bool) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
 		if strings.HasPrefix(string(name), "limits.") != limits {
@@ -63,10 +70,11 @@ func quotaUse(q *corev1.ResourceQuota, limits bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// quotaWarnings tells of requests that no limit can reach.
+// quotaWarnings warns about requests that are greater than their limits.
 func quotaWarnings(hard corev1.ResourceList) []string {
 	var warnings []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage,
+		corev1.ResourceEphemeralStorage} {
 		requestName, limitName := "requests."+name, "limits."+name
 		request, ok := hard[requestName]
 		if !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
@@ -76,7 +84,8 @@ func quotaWarnings(hard corev1.ResourceList) []string {
 		}
 		limit, limited := hard[limitName]
 		if ok && limited && request.Cmp(limit) > 0 {
-			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", requestName, request.String(), limitName, limit.String()))
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", requestName, request.String(),
+				limitName, limit.String()))
 		}
 	}
 	return warnings
@@ -84,10 +93,10 @@ func quotaWarnings(hard corev1.ResourceList) []string {
 
 func validateQuota(q, old *corev1.ResourceQuota) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := quotaAmounts(q.Spec.Hard, spec.Child("hard"))
-	errs = append(errs, quotaScopes(&q.Spec, spec.Child("scopes"))...)
+	errs := validateQuotaQuantities(q.Spec.Hard, spec.Child("hard"))
+	errs = append(errs, validateScopes(&q.Spec, spec.Child("scopes"))...)
 	if q.Spec.ScopeSelector != nil {
-		errs = append(errs, quotaSelector(&q.Spec, spec.Child("scopeSelector", "matchExpressions"))...)
+		errs = append(errs, validateScopeSelector(&q.Spec, spec.Child("scopeSelector", "matchExpressions"))...)
 	}
 	if old != nil && !sameScopes(q.Spec.Scopes, old.Spec.Scopes) {
 		errs = append(errs, field.Invalid(spec.Child("scopes"), q.Spec.Scopes, "field is immutable"))
@@ -102,30 +111,30 @@ func sameScopes(a, b []corev1.ResourceQuotaScope) bool {
 	return within(a, b) && within(b, a)
 }
 
-func quotaAmounts(list corev1.ResourceList, path *field.Path) field.ErrorList {
+func validateQuotaQuantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at := path.Key(string(name))
-		errs = append(errs, quotaResource(name, at)...)
-		errs = append(errs, amount(name, list[name], at)...)
+		errs = append(errs, resourcename.ValidateQuota(name, at)...)
+		errs = append(errs, resourcename.ValidateQuantity(name, list[name], at)...)
 	}
 	return errs
 }
 
-func quotaScopes(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+func validateScopes(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, scope := range s.Scopes {
 		if !isQuotaScope(scope) {
 			errs = append(errs, field.Invalid(path, s.Scopes, "unsupported scope"))
 		}
-		for range misplaced(scope, s.Hard) {
+		for range unsupportedResources(scope, s.Hard) {
 			errs = append(errs, field.Invalid(path, s.Scopes, "unsupported scope applied to resource"))
 		}
 	}
-	return append(errs, conflictingScopes(s.Scopes, s, path)...)
+	return append(errs, validateScopeConflicts(s.Scopes, s, path)...)
 }
 
-func quotaSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+func validateScopeSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var scopes []corev1.ResourceQuotaScope
 	for _, req := range s.ScopeSelector.MatchExpressions {
@@ -133,8 +142,8 @@ func quotaSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorLis
 		if !isQuotaScope(req.ScopeName) {
 			errs = append(errs, field.Invalid(path.Child("scopeName"), req.ScopeName, "unsupported scope"))
 		}
-		for range misplaced(req.ScopeName, s.Hard) {
-			errs = append(errs, field.Invalid(path, shown{s.ScopeSelector}, "unsupported scope applied to resource"))
+		for range unsupportedResources(req.ScopeName, s.Hard) {
+			errs = append(errs, field.Invalid(path, check.GoFields(s.ScopeSelector), "unsupported scope applied to resource"))
 		}
 		switch req.ScopeName {
 		case corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopeTerminating,
@@ -144,12 +153,12 @@ func quotaSelector(s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorLis
 					"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"))
 			}
 		}
-		errs = append(errs, quotaOperator(req, path)...)
+		errs = append(errs, validateScopeOperator(req, path)...)
 	}
-	return append(errs, conflictingScopes(scopes, s, path)...)
+	return append(errs, validateScopeConflicts(scopes, s, path)...)
 }
 
-func quotaOperator(req corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
+func validateScopeOperator(req corev1.ScopedResourceSelectorRequirement, path *field.Path) field.ErrorList {
 	switch req.Operator {
 	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
 		if len(req.Values) == 0 {
@@ -175,8 +184,8 @@ func isQuotaScope(s corev1.ResourceQuotaScope) bool {
 	return false
 }
 
-// misplaced lists the known resources that a scope cannot narrow.
-func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
+// unsupportedResources returns the standard resources that cannot be combined with a scope.
+func unsupportedResources(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []corev1.ResourceName {
 	allowed := []corev1.ResourceName{
 		corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU,
 		corev1.ResourceLimitsMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
@@ -193,14 +202,14 @@ func misplaced(scope corev1.ResourceQuotaScope, hard corev1.ResourceList) []core
 	}
 	var bad []corev1.ResourceName
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
-		if isQuotaResource(name) && !slices.Contains(allowed, name) {
+		if resourcename.IsQuota(name) && !slices.Contains(allowed, name) {
 			bad = append(bad, name)
 		}
 	}
 	return bad
 }
 
-func conflictingScopes(scopes []corev1.ResourceQuotaScope, s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
+func validateScopeConflicts(scopes []corev1.ResourceQuotaScope, s *corev1.ResourceQuotaSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, pair := range [][2]corev1.ResourceQuotaScope{
 		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},

@@ -5,6 +5,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,17 +14,17 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Scaled is what a workload must tell to have a scale.
+// Scaled is how the scale subresource reads and writes a workload.
 type Scaled[T any] struct {
-	// Replicas points at the wanted number in the spec.
+	// Replicas returns a pointer to the number of desired replicas in the spec.
 	Replicas func(*T) **int32
-	// Current is the number there is now.
+	// Current returns the number of replicas in the status.
 	Current func(*T) int32
-	// Selector is the selector of the pods in its printed form.
+	// Selector returns the label selector of the pods as text.
 	Selector func(*T) (string, error)
 }
 
-// Scale is the scale subresource: the same small view of every workload.
+// Scale returns the scale subresource of a workload.
 func Scale[T any, P interface {
 	*T
 	kind.Object
@@ -71,7 +72,7 @@ func changeScale(o kind.Object, replicas **int32, body kind.Object) error {
 	}
 	errs := metavalidation.ValidateManagedFields(scale.ManagedFields, field.NewPath("metadata", "managedFields"))
 	if n := scale.Spec.Replicas; n < 0 {
-		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), int64(n), notNegative))
+		errs = append(errs, field.Invalid(field.NewPath("spec", "replicas"), int64(n), apivalidation.IsNegativeErrorMsg))
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: "autoscaling", Kind: "Scale"}, o.GetName(), errs)

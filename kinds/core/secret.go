@@ -8,33 +8,39 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
+	"proa.dev/kinds/lib/defaulting"
 )
 
-// Secrets hold what only some may read.
+// Secrets hold confidential data.
 func Secrets() *kind.Def {
 	return kind.Define(kind.Resource[corev1.Secret]{
-		Version: "v1", Kind: "Secret", Plural: "secrets", Confidential: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, Plural: "secrets", Confidential: true,
+		},
 		Default:  defaultSecret,
 		Validate: validateSecret,
 		Warn:     func(s, _ *corev1.Secret) []string { return secretWarnings(s) },
 		Columns: []kind.Column[corev1.Secret]{
 			kind.NameColumn[corev1.Secret](),
 			{Name: "Type", Description: corev1.Secret{}.SwaggerDoc()["type"], Value: func(s *corev1.Secret) any { return string(s.Type) }},
-			{Name: "Data", Description: corev1.Secret{}.SwaggerDoc()["data"], Value: func(s *corev1.Secret) any { return int64(len(s.Data)) }},
+			{Name: "Data", Description: corev1.Secret{}.SwaggerDoc()["data"],
+				Value: func(s *corev1.Secret) any { return int64(len(s.Data)) }},
 			kind.AgeColumn[corev1.Secret](),
 		},
 		Fields: map[string]func(*corev1.Secret) string{"type": func(s *corev1.Secret) string { return string(s.Type) }},
 	})
 }
 
-// defaultSecret also folds stringData, which is only ever written, into data.
+// defaultSecret merges stringData, which is write-only, into data.
 func defaultSecret(s *corev1.Secret) {
-	orElse(&s.Type, corev1.SecretTypeOpaque)
+	defaulting.IfZero(&s.Type, corev1.SecretTypeOpaque)
 	if len(s.StringData) > 0 && s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
 	}
@@ -49,9 +55,9 @@ func validateSecret(s, old *corev1.Secret) field.ErrorList {
 	data := field.NewPath("data")
 	if old != nil {
 		errs = append(errs, check.Immutable(s.Type, old.Type, field.NewPath("type"))...)
-		if value(old.Immutable) {
-			errs = append(errs, sealed(field.NewPath("immutable"), value(s.Immutable))...)
-			errs = append(errs, sealed(data, equality.Semantic.DeepEqual(s.Data, old.Data))...)
+		if ptr.Deref(old.Immutable, false) {
+			errs = append(errs, validateSealed(field.NewPath("immutable"), ptr.Deref(s.Immutable, false))...)
+			errs = append(errs, validateSealed(data, equality.Semantic.DeepEqual(s.Data, old.Data))...)
 		}
 	}
 	size := 0
@@ -65,7 +71,7 @@ func validateSecret(s, old *corev1.Secret) field.ErrorList {
 	return append(errs, validateSecretType(s, data)...)
 }
 
-// validateSecretType checks that a secret of a known type has what its readers look for.
+// validateSecretType checks that a secret of a well-known type has the keys of that type.
 func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	has := func(key string) bool { _, ok := s.Data[key]; return ok }
 	missing := func(keys ...string) (errs field.ErrorList) {
@@ -82,9 +88,9 @@ func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 			return field.ErrorList{field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), "")}
 		}
 	case corev1.SecretTypeDockercfg:
-		return append(missing(corev1.DockerConfigKey), isJSON(s, data, corev1.DockerConfigKey)...)
+		return append(missing(corev1.DockerConfigKey), validateJSON(s, data, corev1.DockerConfigKey)...)
 	case corev1.SecretTypeDockerConfigJson:
-		return append(missing(corev1.DockerConfigJsonKey), isJSON(s, data, corev1.DockerConfigJsonKey)...)
+		return append(missing(corev1.DockerConfigJsonKey), validateJSON(s, data, corev1.DockerConfigJsonKey)...)
 	case corev1.SecretTypeBasicAuth:
 		if !has(corev1.BasicAuthUsernameKey) && !has(corev1.BasicAuthPasswordKey) {
 			return missing(corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
@@ -99,7 +105,7 @@ func validateSecretType(s *corev1.Secret, data *field.Path) field.ErrorList {
 	return nil
 }
 
-func isJSON(s *corev1.Secret, data *field.Path, key string) field.ErrorList {
+func validateJSON(s *corev1.Secret, data *field.Path, key string) field.ErrorList {
 	text, ok := s.Data[key]
 	if !ok {
 		return nil

@@ -2,17 +2,21 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
 
-// mountableSecrets is the annotation that once restricted which secrets a pod may mount.
+// mountableSecrets is the deprecated annotation that restricts which secrets the pods of a service account may mount.
 const mountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
 // ServiceAccounts are the identities of processes in pods.
 func ServiceAccounts() *kind.Def {
 	return kind.Define(kind.Resource[corev1.ServiceAccount]{
-		Version: "v1", Kind: "ServiceAccount", Plural: "serviceaccounts", Short: []string{"sa"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, Plural: "serviceaccounts",
+			Short: []string{"sa"},
+		},
 		Prepare: func(a, _ *corev1.ServiceAccount) {
 			for i, s := range a.Secrets {
 				a.Secrets[i] = corev1.ObjectReference{Name: s.Name}
@@ -33,7 +37,7 @@ func ServiceAccounts() *kind.Def {
 			kind.NameColumn[corev1.ServiceAccount](),
 			kind.AgeColumn[corev1.ServiceAccount](),
 		},
-		Delete: kind.Deletion[corev1.ServiceAccount]{Returns: true},
+		Delete: kind.Deletion[corev1.ServiceAccount]{ReturnsObject: true},
 		Subs:   []kind.Sub[corev1.ServiceAccount]{{Name: "token", Confidential: true, Body: tokenRequestBody(), Do: requestToken}},
 	})
 }

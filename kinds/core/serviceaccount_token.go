@@ -19,14 +19,14 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// The bounds of a token's life, in seconds, and the life of one that was asked for without.
+// The bounds and the default of the lifetime of a token, in seconds.
 const (
 	minTokenLife     = 10 * 60
 	maxTokenLife     = 1 << 32
 	defaultTokenLife = 60 * 60
 )
 
-// attestedGroups is the one attestation there is.
+// attestedGroups is the only supported attestation.
 const attestedGroups = "admissionReviewAPIGroups"
 
 func tokenRequestBody() *kind.Body {
@@ -42,8 +42,8 @@ func tokenRequestBody() *kind.Body {
 	}
 }
 
-// requestToken signs a token for a service account, bound to an object if the request names one.
-func requestToken(ctx context.Context, d kind.Door, call *kind.Call, account *corev1.ServiceAccount) (kind.Object, error) {
+// requestToken issues a token for a service account, bound to an object if the request names one.
+func requestToken(ctx context.Context, d kind.Server, call *kind.Call, account *corev1.ServiceAccount) (kind.Object, error) {
 	req, ok := call.Body.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body is a %T, not a TokenRequest", call.Body))
@@ -52,10 +52,12 @@ func requestToken(ctx context.Context, d kind.Door, call *kind.Call, account *co
 	gk := tokenRequestBody().GroupKind()
 	meta := field.NewPath("metadata")
 	if req.Name != "" && req.Name != call.Name {
-		return nil, apierrors.NewInvalid(gk, call.Name, field.ErrorList{field.Invalid(meta.Child("name"), req.Name, "must match the service account name if specified")})
+		return nil, apierrors.NewInvalid(gk, call.Name,
+			field.ErrorList{field.Invalid(meta.Child("name"), req.Name, "must match the service account name if specified")})
 	}
 	if req.Namespace != "" && req.Namespace != call.Namespace {
-		return nil, apierrors.NewInvalid(gk, call.Name, field.ErrorList{field.Invalid(meta.Child("namespace"), req.Namespace, "must match the service account namespace if specified")})
+		return nil, apierrors.NewInvalid(gk, call.Name,
+			field.ErrorList{field.Invalid(meta.Child("namespace"), req.Namespace, "must match the service account namespace if specified")})
 	}
 	if req.UID != "" && req.UID != account.UID {
 		return nil, apierrors.NewConflict(schema.GroupResource{Group: gk.Group, Resource: gk.Kind}, call.Name,
@@ -81,8 +83,9 @@ func requestToken(ctx context.Context, d kind.Door, call *kind.Call, account *co
 	return req, nil
 }
 
-// checkBoundObject makes sure that the object a token is to be bound to exists and is the one that was meant.
-func checkBoundObject(ctx context.Context, d kind.Door, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) error {
+// checkBoundObject checks that the object to which a token is bound exists and has the UID of the request.
+func checkBoundObject(ctx context.Context, d kind.Server, account *corev1.ServiceAccount,
+	ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	var uid types.UID
 	switch {
@@ -117,8 +120,8 @@ func checkBoundObject(ctx context.Context, d kind.Door, account *corev1.ServiceA
 	return nil
 }
 
-func isWebhookConfiguration(kind string) bool {
-	return kind == "ValidatingWebhookConfiguration" || kind == "MutatingWebhookConfiguration"
+func isWebhookConfiguration(name string) bool {
+	return name == "ValidatingWebhookConfiguration" || name == "MutatingWebhookConfiguration"
 }
 
 func validateTokenRequest(req *authenticationv1.TokenRequest) field.ErrorList {

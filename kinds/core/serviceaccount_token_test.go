@@ -10,10 +10,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/kind/kindtest"
 )
 
 // issuer is a cluster that signs tokens.
-type issuer struct{ *cluster }
+type issuer struct{ *kindtest.Cluster }
 
 func (issuer) IssueToken(_ context.Context, _ *corev1.ServiceAccount, r *authenticationv1.TokenRequest) error {
 	r.Status.Token = "signed"
@@ -21,11 +22,12 @@ func (issuer) IssueToken(_ context.Context, _ *corev1.ServiceAccount, r *authent
 }
 
 func TestTokenRequests(t *testing.T) {
-	c := newCluster()
-	c.objects["pods/default/p"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "pod"}, Spec: corev1.PodSpec{ServiceAccountName: "a"}}
-	c.objects["pods/default/q"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.PodSpec{ServiceAccountName: "b"}}
-	c.objects["secrets/default/s"] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "secret"}}
-	c.objects["nodes//node1"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node"}}
+	c := kindtest.NewCluster()
+	c.Objects["pods/default/p"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "pod"},
+		Spec: corev1.PodSpec{ServiceAccountName: "a"}}
+	c.Objects["pods/default/q"] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.PodSpec{ServiceAccountName: "b"}}
+	c.Objects["secrets/default/s"] = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "secret"}}
+	c.Objects["nodes//node1"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node1", UID: "node"}}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "account"}}
 	for _, test := range []struct{ name, request, want string }{
 		{"empty", `{}`, ""},
@@ -40,7 +42,8 @@ func TestTokenRequests(t *testing.T) {
 		{"no such pod", `spec: {boundObjectRef: {kind: Pod, apiVersion: v1, name: x}}`, `pods "x" not found`},
 		{"someone else's pod", `spec: {boundObjectRef: {kind: Pod, apiVersion: v1, name: q}}`, `cannot bind token for serviceaccount "a" to pod running with different serviceaccount name.`},
 		{"another pod of that name", `spec: {boundObjectRef: {kind: Pod, apiVersion: v1, name: p, uid: x}}`, `Operation cannot be fulfilled on Pod "p": the UID in the bound object reference (x) does not match the UID in record. The object might have been deleted and then recreated`},
-		{"something else", `spec: {boundObjectRef: {kind: ConfigMap, apiVersion: v1, name: p}}`, `cannot bind token to object of type /v1, Kind=ConfigMap`},
+		{"something else", `spec: {boundObjectRef: {kind: ConfigMap, apiVersion: v1, name: p}}`,
+			`cannot bind token to object of type /v1, Kind=ConfigMap`},
 		{"attestations", `spec: {attestations: {a: [b]}}`, `TokenRequest.authentication.k8s.io "" is invalid: spec.attestations: Invalid value: {"a":["b"]}: attestations may only be specified with a webhook bound object reference`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -60,7 +63,8 @@ func TestTokenRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := answer.(*authenticationv1.TokenRequest)
-			if r.Status.Token != "signed" || *r.Spec.ExpirationSeconds != 3600 || r.Name != "a" || r.Namespace != "default" || r.UID != "account" || r.CreationTimestamp.IsZero() {
+			if r.Status.Token != "signed" || *r.Spec.ExpirationSeconds != 3600 || r.Name != "a" || r.Namespace != "default" ||
+				r.UID != "account" || r.CreationTimestamp.IsZero() {
 				t.Errorf("got %+v", r)
 			}
 		})

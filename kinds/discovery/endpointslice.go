@@ -10,6 +10,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
@@ -21,8 +22,11 @@ import (
 func EndpointSlices() *kind.Def {
 	doc := discoveryv1.EndpointSlice{}.SwaggerDoc()
 	return kind.Define(kind.Resource[discoveryv1.EndpointSlice]{
-		Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice", Plural: "endpointslices",
-		Generation: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"},
+			Plural:           "endpointslices",
+			Generation:       true,
+		},
 		Changed: func(s, old *discoveryv1.EndpointSlice) bool {
 			return s.AddressType != old.AddressType || !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) ||
 				!equality.Semantic.DeepEqual(s.Ports, old.Ports) || !equality.Semantic.DeepEqual(s.Labels, old.Labels)
@@ -42,15 +46,17 @@ func EndpointSlices() *kind.Def {
 		Warn:     warnEndpointSlice,
 		Columns: []kind.Column[discoveryv1.EndpointSlice]{
 			kind.NameColumn[discoveryv1.EndpointSlice](),
-			{Name: "AddressType", Description: doc["addressType"], Value: func(s *discoveryv1.EndpointSlice) any { return string(s.AddressType) }},
-			{Name: "Ports", Description: doc["ports"], Value: func(s *discoveryv1.EndpointSlice) any { return shorten(ports(s)) }},
-			{Name: "Endpoints", Description: doc["endpoints"], Value: func(s *discoveryv1.EndpointSlice) any { return shorten(addresses(s)) }},
+			{Name: "AddressType", Description: doc["addressType"],
+				Value: func(s *discoveryv1.EndpointSlice) any { return string(s.AddressType) }},
+			{Name: "Ports", Description: doc["ports"], Value: func(s *discoveryv1.EndpointSlice) any { return shortenList(portsText(s)) }},
+			{Name: "Endpoints", Description: doc["endpoints"],
+				Value: func(s *discoveryv1.EndpointSlice) any { return shortenList(addressesText(s)) }},
 			kind.AgeColumn[discoveryv1.EndpointSlice](),
 		},
 	})
 }
 
-func ports(s *discoveryv1.EndpointSlice) []string {
+func portsText(s *discoveryv1.EndpointSlice) []string {
 	var list []string
 	for _, p := range s.Ports {
 		switch {
@@ -65,7 +71,7 @@ func ports(s *discoveryv1.EndpointSlice) []string {
 	return list
 }
 
-func addresses(s *discoveryv1.EndpointSlice) []string {
+func addressesText(s *discoveryv1.EndpointSlice) []string {
 	var list []string
 	for _, e := range s.Endpoints {
 		list = append(list, e.Addresses...)
@@ -75,7 +81,7 @@ func addresses(s *discoveryv1.EndpointSlice) []string {
 
 const shown = 3
 
-func shorten(list []string) string {
+func shortenList(list []string) string {
 	if len(list) > shown {
 		return fmt.Sprintf("%s + %d more...", strings.Join(list[:shown], ","), len(list)-shown)
 	}
@@ -85,8 +91,8 @@ func shorten(list []string) string {
 	return "<unset>"
 }
 
-// prepareEndpointSlice drops the old topology map, which this version cannot write; a node name that only
-// the map held moves to its field.
+// prepareEndpointSlice drops the deprecated topology map, which this version cannot write; a node name that only the
+// map has moves to its field.
 func prepareEndpointSlice(s, old *discoveryv1.EndpointSlice) {
 	var nodes []string
 	if old != nil {
@@ -114,7 +120,7 @@ func warnEndpointSlice(s, old *discoveryv1.EndpointSlice) []string {
 	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
 		warnings = append(warnings, "spec.addressType: FQDN endpoints are deprecated")
 	}
-	// The addresses that our controllers write need no second look.
+	// Slices of the built-in controllers get no warnings.
 	switch s.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
 		return warnings
@@ -124,7 +130,8 @@ func warnEndpointSlice(s, old *discoveryv1.EndpointSlice) []string {
 			if netutils.ParseIPSloppy(address) == nil {
 				continue
 			}
-			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j),
+				address)...)
 		}
 	}
 	return warnings

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 const (
@@ -33,7 +33,7 @@ func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	}
 	errs = append(errs, validatePorts(s.Ports, field.NewPath("ports"))...)
 	endpoints, sizes := validateEndpoints(s, field.NewPath("endpoints"))
-	// Unchanged endpoints were accepted once and stay so.
+	// Unchanged endpoints are not validated again.
 	if old == nil || !equality.Semantic.DeepEqual(old.Endpoints, s.Endpoints) {
 		errs = append(errs, endpoints...)
 	} else {
@@ -44,10 +44,10 @@ func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	case s.AddressType == "":
 		errs = append(errs, field.Required(path, ""))
 		if old != nil {
-			errs = append(errs, check.Fixed(path))
+			errs = append(errs, check.ImmutableError(path))
 		}
 	case old != nil:
-		errs = append(errs, check.Fixed(path))
+		errs = append(errs, check.ImmutableError(path))
 	case unknown:
 		errs = append(errs, field.NotSupported(path, s.AddressType, addressTypes()))
 	}
@@ -58,7 +58,7 @@ func addressTypes() []discoveryv1.AddressType {
 	return []discoveryv1.AddressType{discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 }
 
-// validateEndpoints returns apart what declared rules say, because it comes last.
+// validateEndpoints returns the errors of declarative validation separately, because they are reported last.
 func validateEndpoints(s *discoveryv1.EndpointSlice, path *field.Path) (errs, declared field.ErrorList) {
 	if len(s.Endpoints) > maxEndpoints {
 		errs = append(errs, field.TooMany(path, len(s.Endpoints), maxEndpoints))
@@ -111,7 +111,7 @@ func validateAddress(kind discoveryv1.AddressType, address string, list *field.P
 func validateEndpoint(e *discoveryv1.Endpoint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if n := e.NodeName; n != nil {
-		errs = append(errs, check.Messages(*n, path.Child("nodeName"), validation.NameIsDNSSubdomain(*n, false))...)
+		errs = append(errs, check.DNSSubdomain(*n, path.Child("nodeName"))...)
 	}
 	topology := path.Child("deprecatedTopology")
 	if len(e.DeprecatedTopology) > maxTopology {
@@ -119,10 +119,11 @@ func validateEndpoint(e *discoveryv1.Endpoint, path *field.Path) field.ErrorList
 	}
 	errs = append(errs, metavalidation.ValidateLabels(e.DeprecatedTopology, topology)...)
 	if _, found := e.DeprecatedTopology[corev1.LabelTopologyZone]; found {
-		errs = append(errs, field.InternalError(topology.Key(corev1.LabelTopologyZone), fmt.Errorf("reserved key was not removed in conversion")))
+		errs = append(errs, field.InternalError(topology.Key(corev1.LabelTopologyZone),
+			fmt.Errorf("reserved key was not removed in conversion")))
 	}
 	if h := e.Hostname; h != nil {
-		errs = append(errs, check.Messages(*h, path.Child("hostname"), utilvalidation.IsDNS1123Label(*h))...)
+		errs = append(errs, check.DNSLabel(*h, path.Child("hostname"))...)
 	}
 	if e.Hints != nil {
 		errs = append(errs, validateHints(e.Hints, path.Child("hints"))...)
@@ -142,7 +143,7 @@ func validatePorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 			name = *p.Name
 		}
 		if name != "" {
-			errs = append(errs, check.Messages(name, path.Child("name"), utilvalidation.IsDNS1123Label(name))...)
+			errs = append(errs, check.DNSLabel(name, path.Child("name"))...)
 		}
 		if slices.Contains(names, name) {
 			errs = append(errs, field.Duplicate(path.Child("name"), name))
@@ -156,7 +157,7 @@ func validatePorts(ports []discoveryv1.EndpointPort, path *field.Path) field.Err
 				[]corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}))
 		}
 		if a := p.AppProtocol; a != nil {
-			errs = append(errs, check.Messages(*a, path.Child("appProtocol"), utilvalidation.IsQualifiedName(*a))...)
+			errs = append(errs, check.QualifiedName(*a, path.Child("appProtocol"))...)
 		}
 	}
 	return errs

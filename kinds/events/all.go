@@ -3,7 +3,7 @@ package events
 
 import "proa.dev/kinds/kind"
 
-// All lists the kinds of the group. Events are stored in the version of the core group, which is found in hubs.
+// All lists the kinds of the group. Events are stored in the version of the core group, which is among the hubs.
 func All(hubs []*kind.Def) []*kind.Def {
 	for _, hub := range hubs {
 		if hub.Group == "" && hub.Plural == "events" {

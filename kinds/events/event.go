@@ -7,24 +7,27 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// Events are the events of the core group in their newer form. hub is the stored version.
+// Events are the events of the core group in their newer form. hub is the storage version.
 func Events(hub *kind.Def) *kind.Def {
 	return kind.Version(hub, kind.Resource[eventsv1.Event]{
-		Group: "events.k8s.io", Version: "v1", Kind: "Event", Plural: "events", Short: []string{"ev"},
-		CreateOnUpdate: true,
-		Validate:       validateEvent,
-		Columns:        core.EventColumns(toCore),
-		Fields:         eventFields(),
-		Delete:         kind.Deletion[eventsv1.Event]{Alone: true},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "events.k8s.io", Version: "v1", Kind: "Event"}, Plural: "events",
+			Short:          []string{"ev"},
+			CreateOnUpdate: true,
+		},
+		Validate: validateEvent,
+		Columns:  core.EventColumns(toCore),
+		Fields:   eventFields(),
+		Delete:   kind.Deletion[eventsv1.Event]{HasNoDependents: true},
 	}, toCore, fromCore)
 }
 
@@ -43,7 +46,7 @@ func eventFields() map[string]func(*eventsv1.Event) string {
 	}
 }
 
-// toCore and fromCore convert between the versions. The result shares parts with the argument.
+// toCore converts an event to the storage version. The result shares parts with the argument.
 func toCore(e *eventsv1.Event) *corev1.Event {
 	return &corev1.Event{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
@@ -66,8 +69,8 @@ func fromCore(e *corev1.Event) *eventsv1.Event {
 	}
 }
 
-// validateEvent checks an event by the strict rules of this version. The errors name the fields of the stored
-// version, as they always have.
+// validateEvent checks an event by the strict rules of this version. Errors name the fields of the storage version,
+// as upstream's do.
 func validateEvent(obj, was *eventsv1.Event) field.ErrorList {
 	e := toCore(obj)
 	errs := core.ValidateEvent(e, "reportingController")
@@ -78,27 +81,28 @@ func validateEvent(obj, was *eventsv1.Event) field.ErrorList {
 	if !reflect.DeepEqual(e.Series, old.Series) {
 		errs = append(errs, validateSeries(e.Series)...)
 	}
-	same := func(name string, value, was any) {
-		if !equality.Semantic.DeepEqual(value, was) {
-			errs = append(errs, field.Invalid(field.NewPath(name), core.Shown(value), validation.FieldImmutableErrorMsg))
-		}
+	immutable := func(name string, value, was any) {
+		errs = append(errs, check.Immutable(value, was, field.NewPath(name))...)
 	}
-	same("involvedObject", e.InvolvedObject, old.InvolvedObject)
-	same("reason", e.Reason, old.Reason)
-	same("message", e.Message, old.Message)
-	same("source", e.Source, old.Source)
-	same("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
-	same("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
-	same("count", e.Count, old.Count)
-	same("type", e.Type, old.Type)
+	immutableStruct := func(name string, value, was any) {
+		errs = append(errs, check.ImmutableStruct(value, was, field.NewPath(name))...)
+	}
+	immutableStruct("involvedObject", e.InvolvedObject, old.InvolvedObject)
+	immutable("reason", e.Reason, old.Reason)
+	immutable("message", e.Message, old.Message)
+	immutableStruct("source", e.Source, old.Source)
+	immutable("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
+	immutable("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
+	immutable("count", e.Count, old.Count)
+	immutable("type", e.Type, old.Type)
 	// Clients that keep fewer digits than a nanosecond must still be able to write back what they read.
 	if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
-		same("eventTime", e.EventTime, old.EventTime)
+		immutable("eventTime", e.EventTime, old.EventTime)
 	}
-	same("action", e.Action, old.Action)
-	same("related", e.Related, old.Related)
-	same("reportingController", e.ReportingController, old.ReportingController)
-	same("reportingInstance", e.ReportingInstance, old.ReportingInstance)
+	immutable("action", e.Action, old.Action)
+	immutableStruct("related", e.Related, old.Related)
+	immutable("reportingController", e.ReportingController, old.ReportingController)
+	immutable("reportingInstance", e.ReportingInstance, old.ReportingInstance)
 	return errs
 }
 

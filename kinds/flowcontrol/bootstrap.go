@@ -7,26 +7,28 @@ import (
 	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 )
 
-// MandatorySchemas are the flow schemas that exist as long as the server does.
-func MandatorySchemas() []*flowcontrolv1.FlowSchema { return copies(bootstrap.MandatoryFlowSchemas) }
+// MandatorySchemas returns the flow schemas that the server always keeps.
+func MandatorySchemas() []*flowcontrolv1.FlowSchema {
+	return deepCopies(bootstrap.MandatoryFlowSchemas)
+}
 
-// MandatoryLevels are the priority levels that exist as long as the server does.
+// MandatoryLevels returns the priority levels that the server always keeps.
 func MandatoryLevels() []*flowcontrolv1.PriorityLevelConfiguration {
-	return copies(bootstrap.MandatoryPriorityLevelConfigurations)
+	return deepCopies(bootstrap.MandatoryPriorityLevelConfigurations)
 }
 
-// Schemas are all flow schemas that a new cluster begins with, the mandatory ones first.
+// Schemas returns the initial flow schemas of a cluster, the mandatory ones first.
 func Schemas() []*flowcontrolv1.FlowSchema {
-	return append(MandatorySchemas(), copies(bootstrap.SuggestedFlowSchemas)...)
+	return append(MandatorySchemas(), deepCopies(bootstrap.SuggestedFlowSchemas)...)
 }
 
-// Levels are all priority levels that a new cluster begins with, the mandatory ones first.
+// Levels returns the initial priority levels of a cluster, the mandatory ones first.
 func Levels() []*flowcontrolv1.PriorityLevelConfiguration {
-	return append(MandatoryLevels(), copies(bootstrap.SuggestedPriorityLevelConfigurations)...)
+	return append(MandatoryLevels(), deepCopies(bootstrap.SuggestedPriorityLevelConfigurations)...)
 }
 
-// copies protects the library's objects from their users.
-func copies[T interface{ DeepCopy() T }](list []T) []T {
+// deepCopies returns deep copies, because callers may modify them.
+func deepCopies[T interface{ DeepCopy() T }](list []T) []T {
 	list = slices.Clone(list)
 	for i := range list {
 		list[i] = list[i].DeepCopy()

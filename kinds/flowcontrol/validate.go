@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 const maxPrecedence = 10000
@@ -26,14 +26,16 @@ func validateFlowSchema(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, fmt.Sprintf("must not be greater than %v", maxPrecedence)))
 	}
 	if spec.MatchingPrecedence == 1 && s.Name != flowcontrolv1.FlowSchemaNameExempt {
-		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence, "only the schema named 'exempt' may have matchingPrecedence 1"))
+		errs = append(errs, field.Invalid(precedence, spec.MatchingPrecedence,
+			"only the schema named 'exempt' may have matchingPrecedence 1"))
 	}
-	methods := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}
+	methods := []flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+		flowcontrolv1.FlowDistinguisherMethodByUserType}
 	if m := spec.DistinguisherMethod; m != nil && !slices.Contains(methods, m.Type) {
-		errs = append(errs, field.NotSupported(path.Child("distinguisherMethod", "type"), check.Internal(m), methods))
+		errs = append(errs, field.NotSupported(path.Child("distinguisherMethod", "type"), check.GoFields(m), methods))
 	}
 	if level := spec.PriorityLevelConfiguration.Name; level != "" {
-		errs = append(errs, check.Messages(level, path.Child("priorityLevelConfiguration", "name"), validation.NameIsDNSSubdomain(level, false))...)
+		errs = append(errs, check.DNSSubdomain(level, path.Child("priorityLevelConfiguration", "name"))...)
 	} else {
 		errs = append(errs, field.Required(path.Child("priorityLevelConfiguration", "name"), "must reference a priority level"))
 	}
@@ -42,7 +44,7 @@ func validateFlowSchema(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	}
 	for _, fixed := range MandatorySchemas() {
 		if fixed.Name == s.Name && !equality.Semantic.DeepEqual(*spec, fixed.Spec) {
-			errs = append(errs, field.Invalid(path, check.Internal(*spec), fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
+			errs = append(errs, field.Invalid(path, check.GoFields(*spec), fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name)))
 		}
 	}
 	return append(errs, validateFlowSchemaStatus(s, nil)...)
@@ -56,7 +58,7 @@ func validateFlowSchemaStatus(s, _ *flowcontrolv1.FlowSchema) field.ErrorList {
 	return validateTypes(types)
 }
 
-// validateTypes checks that conditions have types of their own.
+// validateTypes refuses duplicate types of conditions.
 func validateTypes(types []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, t := range types {
@@ -91,9 +93,10 @@ func validateRules(r *flowcontrolv1.PolicyRulesWithSubjects, path *field.Path) f
 	return errs
 }
 
-// validateSubject wants the member that the kind names, and no other.
+// validateSubject requires the member that the kind of subject names, and no other.
 func validateSubject(s *flowcontrolv1.Subject, path *field.Path) field.ErrorList {
-	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
+	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount,
+		flowcontrolv1.SubjectKindUser}
 	if !slices.Contains(kinds, s.Kind) {
 		return field.ErrorList{field.NotSupported(path.Child("kind"), s.Kind, kinds)}
 	}
@@ -104,9 +107,12 @@ func validateSubject(s *flowcontrolv1.Subject, path *field.Path) field.ErrorList
 		set   bool
 		check func(*field.Path) field.ErrorList
 	}{
-		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func(at *field.Path) field.ErrorList { return validateAccount(s.ServiceAccount, at) }},
-		{flowcontrolv1.SubjectKindUser, "user", s.User != nil, func(at *field.Path) field.ErrorList { return named(s.User.Name, at) }},
-		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil, func(at *field.Path) field.ErrorList { return named(s.Group.Name, at) }},
+		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil,
+			func(at *field.Path) field.ErrorList { return validateAccount(s.ServiceAccount, at) }},
+		{flowcontrolv1.SubjectKindUser, "user", s.User != nil,
+			func(at *field.Path) field.ErrorList { return validateName(s.User.Name, at) }},
+		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil,
+			func(at *field.Path) field.ErrorList { return validateName(s.Group.Name, at) }},
 	} {
 		at := path.Child(m.field)
 		switch {
@@ -121,7 +127,7 @@ func validateSubject(s *flowcontrolv1.Subject, path *field.Path) field.ErrorList
 	return append(errs, others...)
 }
 
-func named(name string, path *field.Path) field.ErrorList {
+func validateName(name string, path *field.Path) field.ErrorList {
 	if name != "" {
 		return nil
 	}
@@ -129,7 +135,7 @@ func named(name string, path *field.Path) field.ErrorList {
 }
 
 func validateAccount(a *flowcontrolv1.ServiceAccountSubject, path *field.Path) field.ErrorList {
-	errs := named(a.Name, path)
+	errs := validateName(a.Name, path)
 	if a.Name != "" && a.Name != flowcontrolv1.NameAll {
 		errs = append(errs, check.Messages(a.Name, path.Child("name"), validation.ValidateServiceAccountName(a.Name, false))...)
 	}
@@ -139,7 +145,7 @@ func validateAccount(a *flowcontrolv1.ServiceAccountSubject, path *field.Path) f
 	return append(errs, check.Messages(a.Namespace, path.Child("namespace"), validation.ValidateNamespaceName(a.Namespace, false))...)
 }
 
-// validateList wants something, and a star to stand alone. rest is asked about lists without one.
+// validateList refuses an empty list, and a star beside other items. rest checks lists without a star.
 func validateList(list []string, path *field.Path, required, others string, rest func() field.ErrorList) field.ErrorList {
 	switch star := slices.Contains(list, "*"); {
 	case len(list) == 0:
@@ -164,8 +170,10 @@ func validateVerbs(verbs []string, path *field.Path) field.ErrorList {
 
 func validateResourceRule(r *flowcontrolv1.ResourcePolicyRule, path *field.Path) field.ErrorList {
 	errs := validateVerbs(r.Verbs, path.Child("verbs"))
-	errs = append(errs, validateList(r.APIGroups, path.Child("apiGroups"), "resource rules must supply at least one api group", "api groups", nil)...)
-	errs = append(errs, validateList(r.Resources, path.Child("resources"), "resource rules must supply at least one resource", "resources", nil)...)
+	errs = append(errs, validateList(r.APIGroups, path.Child("apiGroups"), "resource rules must supply at least one api group",
+		"api groups", nil)...)
+	errs = append(errs, validateList(r.Resources, path.Child("resources"), "resource rules must supply at least one resource", "resources",
+		nil)...)
 	if len(r.Namespaces) == 0 && r.ClusterScope {
 		return errs
 	}
@@ -187,7 +195,7 @@ func validatePathRule(r *flowcontrolv1.NonResourcePolicyRule, path *field.Path) 
 		validateList(r.NonResourceURLs, at, "nonResourceURLs must contain at least one value", "non-resource URLs", func() field.ErrorList {
 			var errs field.ErrorList
 			for i, url := range r.NonResourceURLs {
-				if flaw := pathFlaw(url); flaw != "" {
+				if flaw := pathError(url); flaw != "" {
 					errs = append(errs, field.Invalid(at.Index(i), url, flaw))
 				}
 			}
@@ -195,7 +203,7 @@ func validatePathRule(r *flowcontrolv1.NonResourcePolicyRule, path *field.Path) 
 		})...)
 }
 
-func pathFlaw(path string) string {
+func pathError(path string) string {
 	stars := strings.Count(path, "*")
 	switch {
 	case path == "":

@@ -9,19 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/util/shufflesharding"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 const maxQueues = 10_000_000
 
-// keepZero is an annotation of an older version, which meant something only there.
+// keepZero is an annotation of an older version, which has no meaning in this one.
 const keepZero = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
 
 func validatePriorityLevel(l, _ *flowcontrolv1.PriorityLevelConfiguration) field.ErrorList {
 	path, spec := field.NewPath("spec"), &l.Spec
 	var errs field.ErrorList
 	if _, ok := l.Annotations[keepZero]; ok {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations"), fmt.Sprintf("annotation '%s' is forbidden", keepZero)))
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations"),
+			fmt.Sprintf("annotation '%s' is forbidden", keepZero)))
 	}
 	exempt := flowcontrolv1.PriorityLevelEnablementExempt
 	if (l.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt) != (spec.Type == exempt) {
@@ -42,7 +43,7 @@ func validatePriorityLevel(l, _ *flowcontrolv1.PriorityLevelConfiguration) field
 	return append(errs, validateMembers(spec, path)...)
 }
 
-// validateFixedLevel lets nobody change a level without which the server would not work.
+// validateFixedLevel refuses changes of the mandatory levels.
 func validateFixedLevel(l *flowcontrolv1.PriorityLevelConfiguration, path *field.Path) field.ErrorList {
 	for _, fixed := range MandatoryLevels() {
 		if fixed.Name != l.Name {
@@ -53,25 +54,25 @@ func validateFixedLevel(l *flowcontrolv1.PriorityLevelConfiguration, path *field
 			have.Exempt, text = fixed.Spec.Exempt, "spec of '%s' except the 'spec.exempt' field must equal the fixed value"
 		}
 		if !equality.Semantic.DeepEqual(*have, fixed.Spec) {
-			return field.ErrorList{field.Invalid(path, check.Internal(l.Spec), fmt.Sprintf(text, l.Name))}
+			return field.ErrorList{field.Invalid(path, check.GoFields(l.Spec), fmt.Sprintf(text, l.Name))}
 		}
 	}
 	return nil
 }
 
-// validateMembers checks that what a type calls for is there and nothing else is. Clients know these complaints as the last.
+// validateMembers checks that exactly the members of a type are set. Its errors are reported last.
 func validateMembers(s *flowcontrolv1.PriorityLevelConfigurationSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Exempt != nil && s.Type != flowcontrolv1.PriorityLevelEnablementExempt {
 		errs = append(errs, field.Forbidden(path.Child("exempt"), ""))
 	}
-	errs = append(errs, member(s.Limited != nil, s.Type == flowcontrolv1.PriorityLevelEnablementLimited, path.Child("limited"))...)
+	errs = append(errs, validateMember(s.Limited != nil, s.Type == flowcontrolv1.PriorityLevelEnablementLimited, path.Child("limited"))...)
 	if s.Type == "" {
 		errs = append(errs, field.Required(path.Child("type"), ""))
 	}
 	if s.Limited != nil {
 		r, at := &s.Limited.LimitResponse, path.Child("limited", "limitResponse")
-		errs = append(errs, member(r.Queuing != nil, r.Type == flowcontrolv1.LimitResponseTypeQueue, at.Child("queuing"))...)
+		errs = append(errs, validateMember(r.Queuing != nil, r.Type == flowcontrolv1.LimitResponseTypeQueue, at.Child("queuing"))...)
 		if r.Type == "" {
 			errs = append(errs, field.Required(at.Child("type"), ""))
 		}
@@ -79,7 +80,7 @@ func validateMembers(s *flowcontrolv1.PriorityLevelConfigurationSpec, path *fiel
 	return errs
 }
 
-func member(is, should bool, path *field.Path) field.ErrorList {
+func validateMember(is, should bool, path *field.Path) field.ErrorList {
 	switch {
 	case is && !should:
 		return field.ErrorList{field.Forbidden(path, "")}

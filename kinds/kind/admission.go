@@ -16,112 +16,112 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Plugin is one admission step of hop 4 or 6. Its name is the one it can be switched off by.
+// Plugin is one admission plugin of hop 4 or 6. Name is the name by which it can be disabled.
 type Plugin struct {
 	Name string
-	// Off leaves the plugin out unless it is asked for.
-	Off bool
-	// Admit looks at a write; in hop 4 it may change Object.
+	// DisabledByDefault disables the plugin unless it is enabled by name.
+	DisabledByDefault bool
+	// Admit admits or refuses a write; in hop 4 it may change Object.
 	Admit func(ctx context.Context, a *Admission) error
 }
 
 // Admission is a write as an admission plugin sees it.
 type Admission struct {
-	Door Door
-	Verb string // create, update, delete, connect
+	Server Server
+	Verb   string // create, update, delete, connect
 	// Def is the stored version of the resource, which Object and Old are in. Served is the version that the request names.
 	Def, Served *Def
-	// Versions lists every version in which a resource is served, the stored one among them.
+	// Versions returns every version in which a resource is served, the storage version included.
 	Versions func(schema.GroupResource) []*Def
-	// Options are those of the request: CreateOptions, UpdateOptions or DeleteOptions, also of a patch, which creates or updates; nil
-	// for connections.
+	// Options are the options of the request: CreateOptions, UpdateOptions or DeleteOptions, also of a patch, which
+	// creates or updates; nil for connections.
 	Options runtime.Object
-	// Patched says that a webhook or a policy has changed Object, and OwnersBefore are the managedFields that it had before the first of
-	// them: what they make of managedFields and ownerReferences is checked.
+	// Patched says that a webhook or a policy has changed Object, and OwnersBefore are the managedFields that it had
+	// before the first of them: their changes to managedFields and ownerReferences are validated.
 	Patched      bool
 	OwnersBefore []metav1.ManagedFieldsEntry
-	// Reinvocation is what plugins of hop 4 know of each other; nil in hop 6.
+	// Reinvocation tells the plugins of hop 4 about their second run; nil in hop 6.
 	Reinvocation *Reinvocation
 	Sub          string
 	Namespace    string
 	Name         string
 	User         user.Info
-	// Remote is the address of the peer that sent the request over the network: the one of the TCP connection, never one of a
-	// header. It is the zero value for a caller in the server's process.
+	// Remote is the address of the peer of the TCP connection, never one from a header. It is the zero value for a
+	// caller in the server's process.
 	Remote netip.Addr
 	Object Object // in the stored version; nil on delete
 	Old    Object // nil on create
-	// Connect are the options of a connection, a PodExecOptions for example; nil for everything else. Who changes them in hop 4 puts
-	// others in their place.
+	// Connect are the options of a connection, a PodExecOptions for example; nil for everything else. A plugin of hop
+	// 4 changes them by assigning others.
 	Connect runtime.Object
 	DryRun  bool
 	Final   bool // hop 6: Object, with its name, is as it will be stored
 	Warn    func(texts ...string)
-	// Note adds an annotation to the audit trail of the request.
-	Note func(key, value string)
-	// NoteBody is Note for what may repeat a part of the body: it adds nothing where the audit policy does not want bodies.
-	NoteBody func(key, value string)
-	// Kind finds the resource of a kind that an owner reference names; nil when there is none.
+	// AddAuditAnnotation adds an annotation to the audit record of the request.
+	AddAuditAnnotation func(key, value string)
+	// AddAuditBodyAnnotation is Note for annotations that may quote the body: it adds nothing where the audit policy omits bodies.
+	AddAuditBodyAnnotation func(key, value string)
+	// Kind returns the resource of a kind that an owner reference names; nil when there is none.
 	Kind func(gvk schema.GroupVersionKind) *Def
-	// Join lets a plugin add to the transaction of the write. What it hands over runs when the write is about to be stored,
-	// and again when something it replaced was changed by somebody else; it does not run on a dry run. Writes of one
+	// AddToTransaction lets a plugin add to the transaction of the write. The function runs when the write is about to be stored,
+	// and again if another writer has changed an object that it replaces; it does not run on a dry run. Writes of one
 	// namespace that have joined something are stored one after the other.
-	Join func(add func(ctx context.Context, tx Replacer) error)
+	AddToTransaction func(add func(ctx context.Context, tx Replacer) error)
 }
 
-// Reinvocation lets the plugins of hop 4 run a second time, because one of them, which asked for it, has run before another one changed
-// the object.
+// Reinvocation lets the plugins of hop 4 run a second time, because one of them asked for it and another one changed
+// the object after it ran.
 type Reinvocation struct {
-	// Again says that this is the second time.
-	Again  bool
-	wanted bool
-	kept   map[string]any
+	// IsSecondRun says that this is the second run.
+	IsSecondRun bool
+	wanted      bool
+	kept        map[string]any
 }
 
-// Want asks for a second time.
-func (r *Reinvocation) Want() { r.wanted = true }
+// Request requests a second run.
+func (r *Reinvocation) Request() { r.wanted = true }
 
-// Wanted reports whether a plugin has asked for a second time.
-func (r *Reinvocation) Wanted() bool { return r.wanted }
+// IsRequested reports whether a plugin has requested a second run.
+func (r *Reinvocation) IsRequested() bool { return r.wanted }
 
-// Keep stores what a plugin wants to know the second time, by its name.
-func (r *Reinvocation) Keep(plugin string, value any) {
+// Store stores a value of a plugin for its second run.
+func (r *Reinvocation) Store(plugin string, value any) {
 	if r.kept == nil {
 		r.kept = map[string]any{}
 	}
 	r.kept[plugin] = value
 }
 
-// Kept returns what a plugin has stored; nil if it has not.
-func (r *Reinvocation) Kept(plugin string) any { return r.kept[plugin] }
+// Load returns the value that a plugin has stored; nil if it has not.
+func (r *Reinvocation) Load(plugin string) any { return r.kept[plugin] }
 
 // Replacer is the transaction of a write as admission plugins see it.
 type Replacer interface {
-	Door
-	// Replace stores a new version of another object in the same transaction. Its resourceVersion must be that of the object
-	// as it was read from this Replacer.
+	Server
+	// Replace stores a new version of another object in the same transaction. Its resourceVersion must be that of the
+	// object as it was read from this Replacer.
 	Replace(gr schema.GroupResource, obj Object)
 }
 
-// Patch puts another content in the place of Object, which must be of the same type. It is for webhooks and policies.
+// Patch replaces the content of Object by that of next, which must be of the same type. Webhooks and policies use it.
 func (a *Admission) Patch(next Object) {
 	if !a.Patched {
 		a.Patched, a.OwnersBefore = true, a.Object.GetManagedFields()
 	}
 	if reflect.TypeOf(next) == reflect.TypeOf(a.Object) && next != a.Object {
-		put(a.Object, next)
+		assign(a.Object, next)
 	}
 }
 
-// Creates says that the write makes a new object, not one through a subresource.
-func (a *Admission) Creates() bool { return a.Verb == "create" && a.Sub == "" }
+// IsCreate reports whether the write creates an object, not through a subresource.
+func (a *Admission) IsCreate() bool { return a.Verb == "create" && a.Sub == "" }
 
-// Updates says that the write changes an object as a whole.
-func (a *Admission) Updates() bool { return a.Verb == "update" && a.Sub == "" }
+// IsUpdate reports whether the write updates an object, not through a subresource.
+func (a *Admission) IsUpdate() bool { return a.Verb == "update" && a.Sub == "" }
 
-// Home is the namespace of the write.
-func (a *Admission) Home(ctx context.Context) (*corev1.Namespace, error) {
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
+// NamespaceObject returns the Namespace object of the write.
+func (a *Admission) NamespaceObject(ctx context.Context) (*corev1.Namespace, error) {
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
 	if apierrors.IsNotFound(err) {
 		return nil, err
 	}
@@ -135,25 +135,28 @@ func (a *Admission) Home(ctx context.Context) (*corev1.Namespace, error) {
 	return ns, nil
 }
 
-// Asks asks hop 3 whether the user may do something else, too.
-func (a *Admission) Asks(ctx context.Context, what authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	spec := authorizationv1.SubjectAccessReviewSpec{
-		User: a.User.GetName(), UID: a.User.GetUID(), Groups: a.User.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{},
-		ResourceAttributes: &what,
-	}
-	for key, values := range a.User.GetExtra() {
-		spec.Extra[key] = values
-	}
-	return a.Door.ReviewAccess(ctx, spec)
+// Authorize asks the authorizer whether the user may do something else, too.
+func (a *Admission) Authorize(ctx context.Context, what authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	return a.Server.ReviewAccess(ctx, AccessReview(a.User, &what))
 }
 
-// Forbid refuses the write for a reason, in the form that clients know. A reason that is such a refusal already stays
-// as it is.
+// AccessReview returns the spec of a review that asks whether a user may do something.
+func AccessReview(u user.Info, what *authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authorizationv1.ExtraValue{}, ResourceAttributes: what,
+	}
+	for key, values := range u.GetExtra() {
+		spec.Extra[key] = values
+	}
+	return spec
+}
+
+// Forbid returns a Forbidden error for the write. A reason that is a Forbidden error already is returned as it is.
 func (a *Admission) Forbid(reason error) error {
 	if apierrors.IsForbidden(reason) {
 		return reason
 	}
-	return apierrors.NewForbidden(a.Def.Resource(), a.called(), reason)
+	return apierrors.NewForbidden(a.Def.Resource(), a.shownName(), reason)
 }
 
 // Forbidf is Forbid with a text.
@@ -161,9 +164,9 @@ func (a *Admission) Forbidf(format string, args ...any) error {
 	return a.Forbid(fmt.Errorf(format, args...))
 }
 
-// called is the name of the object in a refusal. Of a generated name that is the part before the random end as long as the
-// object may still be changed.
-func (a *Admission) called() string {
+// shownName returns the name of the object for a Forbidden error. As long as the object may still change, a generated
+// name is shown without its random suffix.
+func (a *Admission) shownName() string {
 	if a.Verb != "create" || a.Object == nil || a.Final {
 		return a.Name
 	}

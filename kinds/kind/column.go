@@ -31,7 +31,7 @@ func AgeColumn[T any, P interface {
 	}
 }
 
-// Age is the time since t as people read it.
+// Age returns the time since t as kubectl shows it.
 func Age(t metav1.Time) string {
 	if t.IsZero() {
 		return "<unknown>"
@@ -43,27 +43,27 @@ func createdAt(o Object) string {
 	return o.GetCreationTimestamp().Time.UTC().Format(time.RFC3339)
 }
 
-// ContainersColumn and ImagesColumn are the wide columns of every kind with a pod template.
+// ContainersColumn lists the container names of a pod template in a wide column.
 func ContainersColumn[T any](containers func(*T) []corev1.Container) Column[T] {
 	return Column[T]{
 		Name: "Containers", Wide: true, Description: "Names of each container in the template.",
 		Value: func(o *T) any {
-			return joined(containers(o), func(c corev1.Container) string { return c.Name })
+			return joinNames(containers(o), func(c corev1.Container) string { return c.Name })
 		},
 	}
 }
 
-// ImagesColumn lists the images of a pod template.
+// ImagesColumn lists the images of a pod template in a wide column.
 func ImagesColumn[T any](containers func(*T) []corev1.Container) Column[T] {
 	return Column[T]{
 		Name: "Images", Wide: true, Description: "Images referenced by each container in the template.",
 		Value: func(o *T) any {
-			return joined(containers(o), func(c corev1.Container) string { return c.Image })
+			return joinNames(containers(o), func(c corev1.Container) string { return c.Image })
 		},
 	}
 }
 
-func joined(containers []corev1.Container, part func(corev1.Container) string) string {
+func joinNames(containers []corev1.Container, part func(corev1.Container) string) string {
 	parts := make([]string, len(containers))
 	for i, c := range containers {
 		parts[i] = part(c)

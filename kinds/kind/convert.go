@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Convert returns an object of one served version of a resource in another one. It returns obj itself where nothing has to be converted,
-// and does not change it.
+// Convert returns an object of one served version of a resource in another one. It returns obj itself where no
+// conversion is needed, and does not change it.
 func Convert(ctx context.Context, obj Object, from, to *Def) (Object, error) {
 	switch {
 	case from == to || from.GroupVersionKind == to.GroupVersionKind:

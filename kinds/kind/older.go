@@ -3,14 +3,14 @@ package kind
 // OlderVersion is another version in which objects of a kind may have been stored, by an older server or by one of Kubernetes.
 type OlderVersion struct {
 	Version string
-	// New makes an empty object of this version. It is nil where the version has the JSON and protobuf fields of the one that the
-	// server works with: stored objects are then decoded as that.
+	// New returns an empty object of this version. It is nil where the version has the JSON and protobuf fields of
+	// the hub: stored objects are then decoded as the hub.
 	New func() Object
-	// Convert makes an object of the version that the server works with.
+	// Convert converts an object to the hub.
 	Convert func(Object) (Object, error)
 }
 
-// SameLayout lists versions that differ from the one that the server works with by name only.
+// SameLayout returns versions that differ from the hub by name only.
 func SameLayout(versions ...string) (out []OlderVersion) {
 	for _, v := range versions {
 		out = append(out, OlderVersion{Version: v})
@@ -18,7 +18,7 @@ func SameLayout(versions ...string) (out []OlderVersion) {
 	return out
 }
 
-// Older is a version whose objects are converted when they are read.
+// Older returns a version whose objects are converted when they are read.
 func Older[T, O any, P interface {
 	*T
 	Object
@@ -39,7 +39,7 @@ func Older[T, O any, P interface {
 	}
 }
 
-// OlderVersion finds how objects are read that were stored in another version than this one.
+// OlderVersion returns how objects that were stored in another version than this one are read.
 func (d *Def) OlderVersion(version string) (OlderVersion, bool) {
 	for _, o := range d.Older {
 		if o.Version == version {

@@ -5,26 +5,30 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"proa.dev/kinds/kind"
 )
 
-// Source measures. The objects it returns are the caller's.
+// Source measures usage. The caller may modify the objects that it returns.
 type Source interface {
-	Nodes(ctx context.Context, d kind.Door) ([]*metricsv1beta1.NodeMetrics, error)
-	Pods(ctx context.Context, d kind.Door) ([]*metricsv1beta1.PodMetrics, error)
+	Nodes(ctx context.Context, d kind.Server) ([]*metricsv1beta1.NodeMetrics, error)
+	Pods(ctx context.Context, d kind.Server) ([]*metricsv1beta1.PodMetrics, error)
 }
 
 // All lists the kinds of the group.
 func All(s Source) []*kind.Def { return []*kind.Def{Nodes(s), Pods(s)} }
 
-// Nodes are the usage of nodes.
+// Nodes are the resource usage of nodes.
 func Nodes(s Source) *kind.Def {
 	type metrics = metricsv1beta1.NodeMetrics
 	return kind.Define(kind.Resource[metrics]{
-		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Scope: kind.Cluster,
-		Stored: "metrics.k8s.io/nodes", Verbs: []string{"get", "list"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics"},
+			Plural:           "nodes", Scope: kind.Cluster,
+			StorageFolder: "metrics.k8s.io/nodes", Verbs: []string{"get", "list"},
+		},
 		Computed: s.Nodes,
 		Columns: []kind.Column[metrics]{
 			kind.NameColumn[metrics](),
@@ -35,7 +39,7 @@ func Nodes(s Source) *kind.Def {
 	})
 }
 
-// Pods are the usage of Pods.
+// Pods are the resource usage of Pods.
 func Pods(s Source) *kind.Def {
 	type metrics = metricsv1beta1.PodMetrics
 	sum := func(m *metrics, r corev1.ResourceName) string {
@@ -54,8 +58,11 @@ func Pods(s Source) *kind.Def {
 		return q.String()
 	}
 	return kind.Define(kind.Resource[metrics]{
-		Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Plural: "pods",
-		Stored: "metrics.k8s.io/pods", Verbs: []string{"get", "list"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics"},
+			Plural:           "pods",
+			StorageFolder:    "metrics.k8s.io/pods", Verbs: []string{"get", "list"},
+		},
 		Computed: s.Pods,
 		Columns: []kind.Column[metrics]{
 			kind.NameColumn[metrics](),

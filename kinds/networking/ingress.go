@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
@@ -13,17 +14,20 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// classAnnotation is how an ingress named its class before there was a field.
+// classAnnotation names the class of an ingress; the field spec.ingressClassName replaced it.
 const classAnnotation = "kubernetes.io/ingress.class"
 
 // Ingresses route HTTP from outside to services.
 func Ingresses() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.Ingress]{
-		Group: "networking.k8s.io", Version: "v1", Kind: "Ingress", Plural: "ingresses", Short: []string{"ing"}, Stored: "ingress",
-		Spec:       func(i *networkingv1.Ingress) any { return &i.Spec },
-		Status:     func(i *networkingv1.Ingress) any { return &i.Status },
-		Generation: true,
-		Validate:   validateIngress,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}, Plural: "ingresses",
+			Short: []string{"ing"}, StorageFolder: "ingress",
+			Generation: true,
+		},
+		Spec:     func(i *networkingv1.Ingress) any { return &i.Spec },
+		Status:   func(i *networkingv1.Ingress) any { return &i.Status },
+		Validate: validateIngress,
 		Warn: func(i, old *networkingv1.Ingress) []string {
 			if _, set := i.Annotations[classAnnotation]; set && old == nil && i.Spec.IngressClassName == nil {
 				return []string{fmt.Sprintf("annotation %q is deprecated, please use 'spec.ingressClassName' instead", classAnnotation)}
@@ -90,7 +94,8 @@ func warnIngressStatus(i, _ *networkingv1.Ingress) []string {
 	var warnings []string
 	for n, in := range i.Status.LoadBalancer.Ingress {
 		if netutils.ParseIPSloppy(in.IP) != nil {
-			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(n), in.IP)...)
+			warnings = append(warnings, utilvalidation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(n),
+				in.IP)...)
 		}
 	}
 	return warnings

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 const notAnAddress = "must be a DNS name, not an IP address"
@@ -31,10 +31,11 @@ func validateIngress(in, old *networkingv1.Ingress) field.ErrorList {
 	}
 	errs = append(errs, validateTLS(s.TLS, path.Child("tls"), hasInvalidSecretName(old))...)
 	if c := s.IngressClassName; c != nil {
-		errs = append(errs, check.Messages(*c, path.Child("ingressClassName"), validation.NameIsDNSSubdomain(*c, false))...)
+		errs = append(errs, check.DNSSubdomain(*c, path.Child("ingressClassName"))...)
 	}
 	if class, set := in.Annotations[classAnnotation]; set && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
-		errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified"))
+		errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classAnnotation), class,
+			"must match `ingressClassName` when both are specified"))
 	}
 	return errs
 }
@@ -57,7 +58,7 @@ func validateHost(host string, path *field.Path) field.ErrorList {
 	if strings.Contains(host, "*") {
 		return check.Messages(host, path, utilvalidation.IsWildcardDNS1123Subdomain(host))
 	}
-	return check.Messages(host, path, utilvalidation.IsDNS1123Subdomain(host))
+	return check.DNSSubdomain(host, path)
 }
 
 func validateHTTP(h *networkingv1.HTTPIngressRuleValue, path *field.Path) field.ErrorList {
@@ -131,7 +132,8 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 	case port.Name != "":
 		errs = append(errs, check.Messages(port.Name, path.Child("service", "port", "name"), utilvalidation.IsValidPortName(port.Name))...)
 	case port.Number != 0:
-		errs = append(errs, check.Messages(port.Number, path.Child("service", "port", "number"), utilvalidation.IsValidPortNum(int(port.Number)))...)
+		errs = append(errs, check.Messages(port.Number, path.Child("service", "port", "number"),
+			utilvalidation.IsValidPortNum(int(port.Number)))...)
 	default:
 		errs = append(errs, field.Required(path, "port name or number is required"))
 	}
@@ -141,10 +143,10 @@ func validateBackend(b *networkingv1.IngressBackend, path *field.Path) field.Err
 func validateResourceBackend(r *corev1.TypedLocalObjectReference, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if r.APIGroup != nil {
-		errs = append(errs, check.Messages(*r.APIGroup, path.Child("apiGroup"), utilvalidation.IsDNS1123Subdomain(*r.APIGroup))...)
+		errs = append(errs, check.DNSSubdomain(*r.APIGroup, path.Child("apiGroup"))...)
 	}
-	errs = append(errs, check.Segment(r.Kind, path.Child("kind"), "")...)
-	return append(errs, check.Segment(r.Name, path.Child("name"), "")...)
+	errs = append(errs, check.RequiredPathSegment(r.Kind, path.Child("kind"), "")...)
+	return append(errs, check.RequiredPathSegment(r.Name, path.Child("name"), "")...)
 }
 
 func validateTLS(list []networkingv1.IngressTLS, path *field.Path, oldSecrets bool) field.ErrorList {
@@ -154,13 +156,13 @@ func validateTLS(list []networkingv1.IngressTLS, path *field.Path, oldSecrets bo
 			errs = append(errs, validateHost(host, path.Index(i).Child("hosts").Index(j))...)
 		}
 		if t.SecretName != "" && !oldSecrets {
-			errs = append(errs, check.Messages(t.SecretName, path.Index(i).Child("secretName"), validation.NameIsDNSSubdomain(t.SecretName, false))...)
+			errs = append(errs, check.DNSSubdomain(t.SecretName, path.Index(i).Child("secretName"))...)
 		}
 	}
 	return errs
 }
 
-// Stored objects that break a rule which came later may go on breaking it.
+// Stored objects may go on breaking rules that are newer than they are.
 
 func hasInvalidSecretName(old *networkingv1.Ingress) bool {
 	if old == nil {
@@ -200,7 +202,7 @@ func validateIngressStatus(in, old *networkingv1.Ingress) field.ErrorList {
 		if b.Hostname == "" {
 			continue
 		}
-		errs = append(errs, check.Messages(b.Hostname, path.Child("hostname"), utilvalidation.IsDNS1123Subdomain(b.Hostname))...)
+		errs = append(errs, check.DNSSubdomain(b.Hostname, path.Child("hostname"))...)
 		if netutils.ParseIPSloppy(b.Hostname) != nil {
 			errs = append(errs, field.Invalid(path.Child("hostname"), b.Hostname, notAnAddress))
 		}

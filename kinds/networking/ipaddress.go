@@ -9,15 +9,19 @@ import (
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // IPAddresses are the addresses that services hold.
 func IPAddresses() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.IPAddress]{
-		Group: "networking.k8s.io", Version: "v1", Kind: "IPAddress", Plural: "ipaddresses", Short: []string{"ip"}, Scope: kind.Cluster,
-		Older: kind.SameLayout("v1beta1"),
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "IPAddress"}, Plural: "ipaddresses",
+			Short: []string{"ip"}, Scope: kind.Cluster,
+			Older:        kind.SameLayout("v1beta1"),
+			NoNameSuffix: true,
+		},
 		Name: func(name string, _ bool) []string {
 			var texts []string
 			for _, err := range utilvalidation.IsValidIP(&field.Path{}, name) {
@@ -25,7 +29,6 @@ func IPAddresses() *kind.Def {
 			}
 			return texts
 		},
-		Verbatim: true,
 		Validate: validateIPAddress,
 		Columns: []kind.Column[networkingv1.IPAddress]{
 			kind.NameColumn[networkingv1.IPAddress](),
@@ -51,28 +54,28 @@ func validateIPAddress(a, old *networkingv1.IPAddress) field.ErrorList {
 	path, p := field.NewPath("spec", "parentRef"), a.Spec.ParentRef
 	if p == nil {
 		if old != nil && old.Spec.ParentRef != nil {
-			return field.ErrorList{field.Required(path, ""), check.Fixed(path)}
+			return field.ErrorList{field.Required(path, ""), check.ImmutableError(path)}
 		}
 		return field.ErrorList{field.Required(path, "")}
 	}
-	// A declared rule that fails stops those below it, which then speak in their older place.
+	// If a rule of declarative validation fails, the older validation reports the fields below it.
 	changed := old != nil && !equality.Semantic.DeepEqual(p, old.Spec.ParentRef)
 	var errs, last field.ErrorList
 	if p.Group != "" {
-		errs = append(errs, check.Messages(p.Group, path.Child("group"), utilvalidation.IsDNS1123Subdomain(p.Group))...)
+		errs = append(errs, check.DNSSubdomain(p.Group, path.Child("group"))...)
 	}
 	for _, f := range []struct{ name, value string }{{"resource", p.Resource}, {"name", p.Name}} {
 		if f.value == "" && !changed {
 			last = append(last, field.Required(path.Child(f.name), ""))
 		} else {
-			errs = append(errs, check.Segment(f.value, path.Child(f.name), "")...)
+			errs = append(errs, check.RequiredPathSegment(f.value, path.Child(f.name), "")...)
 		}
 	}
 	if p.Namespace != "" {
-		errs = append(errs, check.Segment(p.Namespace, path.Child("namespace"), "")...)
+		errs = append(errs, check.RequiredPathSegment(p.Namespace, path.Child("namespace"), "")...)
 	}
 	if changed {
-		last = append(last, check.Fixed(path))
+		last = append(last, check.ImmutableError(path))
 	}
 	return append(errs, last...)
 }

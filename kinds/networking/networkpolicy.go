@@ -7,22 +7,26 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// NetworkPolicies say who may talk to pods, and to whom they may.
+// NetworkPolicies restrict the traffic from and to pods.
 func NetworkPolicies() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.NetworkPolicy]{
-		Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Plural: "networkpolicies", Short: []string{"netpol"},
-		Spec:       func(n *networkingv1.NetworkPolicy) any { return &n.Spec },
-		Generation: true,
-		// Here an absent list and an empty one mean different things.
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+			Plural:           "networkpolicies", Short: []string{"netpol"},
+			Generation: true,
+		},
+		Spec: func(n *networkingv1.NetworkPolicy) any { return &n.Spec },
+		// An absent list and an empty one have different meanings here.
 		Changed:  func(n, old *networkingv1.NetworkPolicy) bool { return !reflect.DeepEqual(n.Spec, old.Spec) },
 		Default:  defaultNetworkPolicy,
 		Validate: validateNetworkPolicy,
@@ -91,7 +95,7 @@ func warnNetworkPolicy(n, _ *networkingv1.NetworkPolicy) []string {
 	return warnings
 }
 
-// cidrWarnings is only asked about what can be read.
+// cidrWarnings returns the warnings about a valid CIDR.
 func cidrWarnings(path *field.Path, cidr string) []string {
 	if _, _, err := netutils.ParseCIDRSloppy(cidr); err != nil {
 		return nil
@@ -99,30 +103,30 @@ func cidrWarnings(path *field.Path, cidr string) []string {
 	return utilvalidation.GetWarningsForCIDR(path, cidr)
 }
 
-// tolerated is what an update may leave as it was although it breaks a rule.
-type tolerated struct {
+// allowances tells which rules an updated policy may go on breaking.
+type allowances struct {
 	selectors metavalidation.LabelSelectorValidationOptions
 	cidrs     []string
 }
 
-func toleratedBy(old *networkingv1.NetworkPolicy) tolerated {
-	var t tolerated
+func allowancesOf(old *networkingv1.NetworkPolicy) allowances {
+	var a allowances
 	if old == nil {
-		return t
+		return a
 	}
-	t.selectors.AllowInvalidLabelValueInSelector = len(metavalidation.ValidateLabelSelector(&old.Spec.PodSelector, t.selectors, nil)) > 0
+	a.selectors.AllowInvalidLabelValueInSelector = len(metavalidation.ValidateLabelSelector(&old.Spec.PodSelector, a.selectors, nil)) > 0
 	for _, r := range rulesOf(old) {
 		for _, p := range r.peers {
 			if p.IPBlock != nil {
-				t.cidrs = append(append(t.cidrs, p.IPBlock.CIDR), p.IPBlock.Except...)
+				a.cidrs = append(append(a.cidrs, p.IPBlock.CIDR), p.IPBlock.Except...)
 			}
 		}
 	}
-	return t
+	return a
 }
 
 func validateNetworkPolicy(n, old *networkingv1.NetworkPolicy) field.ErrorList {
-	allow, spec := toleratedBy(old), field.NewPath("spec")
+	allow, spec := allowancesOf(old), field.NewPath("spec")
 	errs := metavalidation.ValidateLabelSelector(&n.Spec.PodSelector, allow.selectors, spec.Child("podSelector"))
 	var last field.ErrorList
 	for _, r := range rulesOf(n) {
@@ -141,7 +145,8 @@ func validateNetworkPolicy(n, old *networkingv1.NetworkPolicy) field.ErrorList {
 	}
 	for i, t := range n.Spec.PolicyTypes {
 		if t != networkingv1.PolicyTypeIngress && t != networkingv1.PolicyTypeEgress {
-			errs = append(errs, field.NotSupported(types.Index(i), t, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}))
+			errs = append(errs, field.NotSupported(types.Index(i), t,
+				[]networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}))
 		}
 	}
 	return append(errs, last...)
@@ -150,7 +155,8 @@ func validateNetworkPolicy(n, old *networkingv1.NetworkPolicy) field.ErrorList {
 func validatePolicyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t := p.Protocol; t != nil && *t != corev1.ProtocolTCP && *t != corev1.ProtocolUDP && *t != corev1.ProtocolSCTP {
-		errs = append(errs, field.NotSupported(path.Child("protocol"), *t, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
+		errs = append(errs, field.NotSupported(path.Child("protocol"), *t,
+			[]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}))
 	}
 	last := func(text string) {
 		if p.EndPort != nil {
@@ -176,7 +182,7 @@ func validatePolicyPort(p *networkingv1.NetworkPolicyPort, path *field.Path) fie
 	return errs
 }
 
-func validatePeer(p *networkingv1.NetworkPolicyPeer, path *field.Path, allow tolerated) (errs, last field.ErrorList) {
+func validatePeer(p *networkingv1.NetworkPolicyPeer, path *field.Path, allow allowances) (errs, last field.ErrorList) {
 	peers := 0
 	if p.PodSelector != nil {
 		peers++

@@ -6,19 +6,23 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // ServiceCIDRs are the ranges that cluster IPs come from.
 func ServiceCIDRs() *kind.Def {
 	return kind.Define(kind.Resource[networkingv1.ServiceCIDR]{
-		Group: "networking.k8s.io", Version: "v1", Kind: "ServiceCIDR", Plural: "servicecidrs", Scope: kind.Cluster,
-		Older:    kind.SameLayout("v1beta1"),
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "ServiceCIDR"},
+			Plural:           "servicecidrs", Scope: kind.Cluster,
+			Older: kind.SameLayout("v1beta1"),
+		},
 		Spec:     func(s *networkingv1.ServiceCIDR) any { return &s.Spec },
 		Status:   func(s *networkingv1.ServiceCIDR) any { return &s.Status },
 		Validate: validateServiceCIDR,
@@ -67,7 +71,8 @@ func validateCIDRs(cidrs []string, path *field.Path) field.ErrorList {
 	case len(cidrs) == 0:
 		return field.ErrorList{field.Required(path, "at least one CIDR required")}
 	case len(cidrs) > 2:
-		return field.ErrorList{field.Invalid(path, check.Internal(networkingv1.ServiceCIDRSpec{CIDRs: cidrs}), "may only hold up to 2 values")}
+		return field.ErrorList{field.Invalid(path, check.GoFields(networkingv1.ServiceCIDRSpec{CIDRs: cidrs}),
+			"may only hold up to 2 values")}
 	}
 	var errs field.ErrorList
 	for i, cidr := range cidrs {

@@ -7,23 +7,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// PodDisruptionBudgets bound how many pods may be taken away at once.
+// PodDisruptionBudgets bound how many pods may be disrupted at once.
 func PodDisruptionBudgets() *kind.Def {
 	return kind.Define(kind.Resource[policyv1.PodDisruptionBudget]{
-		Group: "policy", Version: "v1", Kind: "PodDisruptionBudget", Plural: "poddisruptionbudgets", Short: []string{"pdb"},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+			Plural:           "poddisruptionbudgets", Short: []string{"pdb"},
+			Generation:              true,
+			RequiresResourceVersion: true,
+		},
 		Spec:         func(b *policyv1.PodDisruptionBudget) any { return &b.Spec },
 		Status:       func(b *policyv1.PodDisruptionBudget) any { return &b.Status },
-		Generation:   true,
 		Name:         check.PathSegment,
 		AnyFinalizer: true,
-		Conditional:  true,
 		Prepare:      preparePodDisruptionBudget,
 		Validate:     validatePodDisruptionBudget,
 		Columns: []kind.Column[policyv1.PodDisruptionBudget]{
@@ -47,7 +51,8 @@ func orNone(n *intstr.IntOrString) string {
 	return n.String()
 }
 
-// marker is a label key by which old versions said "all" and "none"; it must not be mixed with others.
+// marker is a label key by which v1beta1 expressed an empty selector; it must not be combined with other
+// requirements.
 const marker = "pdb.kubernetes.io/deprecated-v1beta1-empty-selector-match"
 
 func preparePodDisruptionBudget(b, old *policyv1.PodDisruptionBudget) {
@@ -58,7 +63,8 @@ func preparePodDisruptionBudget(b, old *policyv1.PodDisruptionBudget) {
 	exists := func(op metav1.LabelSelectorOperator) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: marker, Operator: op}}}
 	}
-	if s == nil || equality.Semantic.DeepEqual(s, exists(metav1.LabelSelectorOpExists)) || equality.Semantic.DeepEqual(s, exists(metav1.LabelSelectorOpDoesNotExist)) {
+	if s == nil || equality.Semantic.DeepEqual(s, exists(metav1.LabelSelectorOpExists)) ||
+		equality.Semantic.DeepEqual(s, exists(metav1.LabelSelectorOpDoesNotExist)) {
 		return
 	}
 	delete(s.MatchLabels, marker)
@@ -69,7 +75,7 @@ func validatePodDisruptionBudget(b, old *policyv1.PodDisruptionBudget) field.Err
 	var errs field.ErrorList
 	s, path := &b.Spec, field.NewPath("spec")
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
-		errs = append(errs, field.Invalid(path, check.Internal(*s), "minAvailable and maxUnavailable cannot be both set"))
+		errs = append(errs, field.Invalid(path, check.GoFields(*s), "minAvailable and maxUnavailable cannot be both set"))
 	}
 	for _, n := range []struct {
 		value *intstr.IntOrString

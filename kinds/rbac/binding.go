@@ -7,49 +7,57 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // RoleBindings give the rights of a role to subjects in one namespace.
 func RoleBindings() *kind.Def {
 	return kind.Define(kind.Resource[rbacv1.RoleBinding]{
-		Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding", Plural: "rolebindings",
-		Name:           segmentName,
-		CreateOnUpdate: true,
-		Default:        func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: rbacv1.GroupName, Version: "v1", Kind: "RoleBinding"}, Plural: "rolebindings",
+			CreateOnUpdate: true,
+		},
+		Name:    segmentName,
+		Default: func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 		Validate: func(b, old *rbacv1.RoleBinding) field.ErrorList {
 			errs := validateBinding(b.RoleRef, b.Subjects, "Role", "ClusterRole")
 			if old != nil {
-				errs = append(errs, check.Same(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+				errs = append(errs, check.ImmutableStruct(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
 			}
 			return append(errs, requireNames(b.RoleRef, b.Subjects)...)
 		},
-		Columns: bindingColumns("roleBinding", rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
-			return b.RoleRef, b.Subjects
-		}),
+		Columns: bindingColumns("roleBinding", rbacv1beta1.RoleBinding{}.SwaggerDoc()["roleRef"],
+			func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
+				return b.RoleRef, b.Subjects
+			}),
 	})
 }
 
 // ClusterRoleBindings give the rights of a cluster role to subjects everywhere.
 func ClusterRoleBindings() *kind.Def {
 	return kind.Define(kind.Resource[rbacv1.ClusterRoleBinding]{
-		Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Scope: kind.Cluster,
-		Name:           segmentName,
-		CreateOnUpdate: true,
-		Default:        func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRoleBinding"},
+			Plural:           "clusterrolebindings", Scope: kind.Cluster,
+			CreateOnUpdate: true,
+		},
+		Name:    segmentName,
+		Default: func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 		Validate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
 			errs := validateBinding(b.RoleRef, b.Subjects, "ClusterRole")
 			if old != nil {
-				errs = append(errs, check.Same(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
+				errs = append(errs, check.ImmutableStruct(b.RoleRef, old.RoleRef, field.NewPath("roleRef"))...)
 			}
 			return append(errs, requireNames(b.RoleRef, b.Subjects)...)
 		},
-		Columns: bindingColumns("clusterRoleBinding", rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"], func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
-			return b.RoleRef, b.Subjects
-		}),
+		Columns: bindingColumns("clusterRoleBinding", rbacv1beta1.ClusterRoleBinding{}.SwaggerDoc()["roleRef"],
+			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) {
+				return b.RoleRef, b.Subjects
+			}),
 	})
 }
 
@@ -65,8 +73,8 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	}
 }
 
-// validateBinding checks a reference to one of the given kinds of role, and who gets its rights. A binding to cluster roles
-// only is one without a namespace, so that its service accounts must name theirs.
+// validateBinding checks the role reference, which must be of one of the given kinds, and the subjects. In a binding
+// to cluster roles only, which has no namespace, service accounts must name theirs.
 func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, kinds ...string) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("roleRef")
@@ -85,7 +93,7 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, kinds ...str
 	return errs
 }
 
-// requireNames is apart because clients know its complaints as the last ones.
+// requireNames checks for missing names. It is separate because its errors are reported last.
 func requireNames(ref rbacv1.RoleRef, subjects []rbacv1.Subject) field.ErrorList {
 	var errs field.ErrorList
 	for i, s := range subjects {
@@ -117,12 +125,13 @@ func validateSubject(s rbacv1.Subject, namespaced bool, path *field.Path) field.
 			errs = append(errs, field.NotSupported(path.Child("apiGroup"), s.APIGroup, []string{rbacv1.GroupName}))
 		}
 	default:
-		errs = append(errs, field.NotSupported(path.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+		errs = append(errs, field.NotSupported(path.Child("kind"), s.Kind,
+			[]string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
 	}
 	return errs
 }
 
-// bindingColumns are the same for both kinds of binding but for the words in their descriptions.
+// bindingColumns returns the columns of both kinds of bindings, which differ in their descriptions.
 func bindingColumns[T any, P interface {
 	*T
 	kind.Object

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
@@ -13,22 +14,25 @@ import (
 // ClusterRoles grant verbs on resources of every namespace and on resources and paths outside of namespaces.
 func ClusterRoles() *kind.Def {
 	return kind.Define(kind.Resource[rbacv1.ClusterRole]{
-		Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole", Plural: "clusterroles", Scope: kind.Cluster,
-		Name:           segmentName,
-		CreateOnUpdate: true,
-		Validate:       validateClusterRole,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole"}, Plural: "clusterroles",
+			Scope:          kind.Cluster,
+			CreateOnUpdate: true,
+		},
+		Name:     segmentName,
+		Validate: validateClusterRole,
 	})
 }
 
 func validateClusterRole(r, old *rbacv1.ClusterRole) field.ErrorList {
 	errs := validateRules(r.Rules, false)
 	if r.AggregationRule != nil {
-		errs = append(errs, validateAggregation(r.AggregationRule, old != nil && badSelector(old))...)
+		errs = append(errs, validateAggregation(r.AggregationRule, old != nil && hasInvalidSelector(old))...)
 	}
 	return append(errs, requireVerbs(r.Rules)...)
 }
 
-// validateAggregation checks label selectors. A bad value that is stored already may stay.
+// validateAggregation checks label selectors. lenient allows invalid label values, which the stored role has already.
 func validateAggregation(rule *rbacv1.AggregationRule, lenient bool) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("aggregationRule", "clusterRoleSelectors")
@@ -45,7 +49,7 @@ func validateAggregation(rule *rbacv1.AggregationRule, lenient bool) field.Error
 	return errs
 }
 
-func badSelector(r *rbacv1.ClusterRole) bool {
+func hasInvalidSelector(r *rbacv1.ClusterRole) bool {
 	if r.AggregationRule == nil {
 		return false
 	}

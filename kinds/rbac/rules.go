@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// segmentName lets a name be anything that can be part of a path.
+// segmentName accepts every name that can be a segment of a URL path.
 func segmentName(name string, _ bool) []string { return content.IsPathSegmentName(name) }
 
 func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
@@ -17,7 +17,7 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	return errs
 }
 
-// requireVerbs is apart because clients know its complaints as the last ones.
+// requireVerbs checks for missing verbs. It is separate because its errors are reported last.
 func requireVerbs(rules []rbacv1.PolicyRule) field.ErrorList {
 	var errs field.ErrorList
 	for i, r := range rules {
@@ -36,7 +36,8 @@ func validateRule(r rbacv1.PolicyRule, namespaced bool, path *field.Path) field.
 			errs = append(errs, field.Invalid(urls, r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
 		}
 		if len(r.APIGroups)+len(r.Resources)+len(r.ResourceNames) > 0 {
-			errs = append(errs, field.Invalid(urls, r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+			errs = append(errs, field.Invalid(urls, r.NonResourceURLs,
+				"rules cannot apply to both regular resources and non-resource URLs"))
 		}
 		return errs
 	}

@@ -12,16 +12,16 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// door allows what is listed: verb subresource name.
-type door struct {
-	kind.Door
+// fakeServer allows what is listed: verb subresource name.
+type fakeServer struct {
+	kind.Server
 	user  user.DefaultInfo
 	grant string
 }
 
-func (d *door) User() user.Info { return &d.user }
+func (d *fakeServer) User() user.Info { return &d.user }
 
-func (d *door) ReviewAccess(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+func (d *fakeServer) ReviewAccess(_ context.Context, s authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	a := s.ResourceAttributes
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: strings.TrimSpace(a.Verb+" "+a.Subresource+" "+a.Name) == d.grant}
 }
@@ -46,7 +46,8 @@ func TestClaimStatusNeedsRights(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got string
-			if err := allowClaimStatus(t.Context(), &door{user: user.DefaultInfo{Name: "bob"}, grant: c.grant}, c.is, c.was).ToAggregate(); err != nil {
+			if err := allowClaimStatus(t.Context(), &fakeServer{user: user.DefaultInfo{Name: "bob"}, grant: c.grant}, c.is,
+				c.was).ToAggregate(); err != nil {
 				got = err.Error()
 			}
 			if got != c.want {

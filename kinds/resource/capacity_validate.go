@@ -12,7 +12,7 @@ import (
 
 const maxOptions = 10
 
-// validateCapacity checks how a device that can be shared may be divided.
+// validateCapacity checks the capacity of a device and how requests may share it.
 func validateCapacity(c resourcev1.DeviceCapacity, shared bool, path *field.Path) field.ErrorList {
 	p, at := c.RequestPolicy, path.Child("requestPolicy")
 	switch {
@@ -42,13 +42,15 @@ func validateOptions(standard, most resource.Quantity, options []resource.Quanti
 		}
 	}
 	found := false
-	errs = append(errs, distinct(options, maxOptions, path, func(q *resource.Quantity) string { return q.AsDec().String() }, func(q *resource.Quantity, at *field.Path) field.ErrorList {
-		found = found || q.Cmp(standard) == 0
-		if q.Cmp(most) > 0 {
-			return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("option is larger than capacity value: %s", most.String()))}
-		}
-		return nil
-	})...)
+	errs = append(errs, validateDistinct(options, maxOptions, path, func(q *resource.Quantity) string { return q.AsDec().String() },
+		func(q *resource.Quantity, at *field.Path) field.ErrorList {
+			found = found || q.Cmp(standard) == 0
+			if q.Cmp(most) > 0 {
+				return field.ErrorList{field.Invalid(at, q.String(),
+					fmt.Sprintf("option is larger than capacity value: %s", most.String()))}
+			}
+			return nil
+		})...)
 	if !found {
 		errs = append(errs, field.Invalid(path, standard.String(), "default value is not valid according to the requestPolicy"))
 	}
@@ -89,20 +91,22 @@ func validateRange(standard, most resource.Quantity, r *resourcev1.CapacityReque
 	first := r.Min.DeepCopy()
 	first.Add(*r.Step)
 	if first.Cmp(most) > 0 {
-		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), most.String())))
+		errs = append(errs, field.Invalid(path.Child("step"), r.Step.String(),
+			fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), most.String())))
 	}
 	if flaws := validateBounds(standard, r, path); len(flaws) > 0 {
 		return append(errs, flaws...)
 	}
 	for _, q := range []*resource.Quantity{&standard, r.Max} {
 		if q != nil && (q.Value()-r.Min.Value())%r.Step.Value() != 0 {
-			errs = append(errs, field.Invalid(path.Child("step"), q.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String())))
+			errs = append(errs, field.Invalid(path.Child("step"), q.String(),
+				fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", r.Step.String(), r.Min.String())))
 		}
 	}
 	return errs
 }
 
-// validateBounds wants numbers that can be computed with.
+// validateBounds refuses quantities that are too large to compute with.
 func validateBounds(standard resource.Quantity, r *resourcev1.CapacityRequestPolicyRange, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, b := range []struct {

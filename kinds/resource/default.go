@@ -11,18 +11,18 @@ func defaultSpec(s *resourcev1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
 		if e := r.Exactly; e != nil {
-			defaultAmount(&e.AllocationMode, &e.Count)
+			defaultCount(&e.AllocationMode, &e.Count)
 			defaultTolerations(e.Tolerations)
 		}
 		for j := range r.FirstAvailable {
 			f := &r.FirstAvailable[j]
-			defaultAmount(&f.AllocationMode, &f.Count)
+			defaultCount(&f.AllocationMode, &f.Count)
 			defaultTolerations(f.Tolerations)
 		}
 	}
 }
 
-func defaultAmount(mode *resourcev1.DeviceAllocationMode, count *int64) {
+func defaultCount(mode *resourcev1.DeviceAllocationMode, count *int64) {
 	if *mode == "" {
 		*mode = resourcev1.DeviceAllocationModeExactCount
 	}
@@ -45,5 +45,5 @@ func defaultTaint(t *resourcev1.DeviceTaint) {
 	}
 }
 
-// now is as exact as it will be when it has been stored.
+// now returns the current time with the precision with which it is stored.
 func now() metav1.Time { return metav1.Time{Time: time.Now().Truncate(time.Second)} }

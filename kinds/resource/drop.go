@@ -11,20 +11,20 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// prepareClaim and the functions below drop what belongs to features that are off, unless it is stored already.
+// prepareClaim drops the fields of disabled features, unless the stored claim uses them.
 func prepareClaim(c, old *resourcev1.ResourceClaim) {
-	if old == nil || !derives(&old.Spec) {
-		dropDerived(&c.Spec)
+	if old == nil || !hasDerivedAttributes(&old.Spec) {
+		dropDerivedAttributes(&c.Spec)
 	}
 }
 
 func prepareTemplate(t, old *resourcev1.ResourceClaimTemplate) {
-	if old == nil || !derives(&old.Spec.Spec) {
-		dropDerived(&t.Spec.Spec)
+	if old == nil || !hasDerivedAttributes(&old.Spec.Spec) {
+		dropDerivedAttributes(&t.Spec.Spec)
 	}
 }
 
-func derives(s *resourcev1.ResourceClaimSpec) bool {
+func hasDerivedAttributes(s *resourcev1.ResourceClaimSpec) bool {
 	for _, r := range s.Devices.Requests {
 		if r.Exactly != nil && len(r.Exactly.DerivedAttributes) > 0 {
 			return true
@@ -38,7 +38,7 @@ func derives(s *resourcev1.ResourceClaimSpec) bool {
 	return false
 }
 
-func dropDerived(s *resourcev1.ResourceClaimSpec) {
+func dropDerivedAttributes(s *resourcev1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
 		if r.Exactly != nil {
@@ -50,7 +50,7 @@ func dropDerived(s *resourcev1.ResourceClaimSpec) {
 	}
 }
 
-// sliceFeatures are the features of devices that are off: how to see that one is used, and how to drop it.
+// sliceFeatures returns the disabled features of devices: how to detect that one is used, and how to drop it.
 func sliceFeatures() []struct {
 	used func(*resourcev1.ResourceSliceSpec) bool
 	drop func(*resourcev1.ResourceSliceSpec)
@@ -136,8 +136,8 @@ func prepareSlice(s, old *resourcev1.ResourceSlice) {
 	}
 }
 
-// allowAdmin lets claims watch over devices of others only in namespaces that are marked for it.
-func allowAdmin(ctx context.Context, d kind.Door, namespace string, path *field.Path) field.ErrorList {
+// allowAdmin allows admin access to devices of others only in namespaces that are labelled for it.
+func allowAdmin(ctx context.Context, d kind.Server, namespace string, path *field.Path) field.ErrorList {
 	o, err := d.Get(ctx, corev1.Resource("namespaces"), "", namespace)
 	if err != nil {
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
@@ -148,7 +148,7 @@ func allowAdmin(ctx context.Context, d kind.Door, namespace string, path *field.
 	return nil
 }
 
-func allowRequests(ctx context.Context, d kind.Door, requests []resourcev1.DeviceRequest, namespace string) field.ErrorList {
+func allowRequests(ctx context.Context, d kind.Server, requests []resourcev1.DeviceRequest, namespace string) field.ErrorList {
 	for i, r := range requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
 			return allowAdmin(ctx, d, namespace, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"))
@@ -157,21 +157,21 @@ func allowRequests(ctx context.Context, d kind.Door, requests []resourcev1.Devic
 	return nil
 }
 
-func allowClaim(ctx context.Context, d kind.Door, c, old *resourcev1.ResourceClaim) field.ErrorList {
+func allowClaim(ctx context.Context, d kind.Server, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	if old != nil {
-		return nil // the spec does not change
+		return nil // the spec is immutable
 	}
 	return allowRequests(ctx, d, c.Spec.Devices.Requests, c.Namespace)
 }
 
-func allowTemplate(ctx context.Context, d kind.Door, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
+func allowTemplate(ctx context.Context, d kind.Server, t, old *resourcev1.ResourceClaimTemplate) field.ErrorList {
 	if old != nil {
 		return nil
 	}
 	return allowRequests(ctx, d, t.Spec.Spec.Devices.Requests, t.Namespace)
 }
 
-// adminResult finds the first device that was given for watching over others.
+// adminResult returns the index of the first device that was allocated for admin access.
 func adminResult(c *resourcev1.ResourceClaim) int {
 	if c.Status.Allocation != nil {
 		for i, r := range c.Status.Allocation.Devices.Results {
@@ -183,7 +183,7 @@ func adminResult(c *resourcev1.ResourceClaim) int {
 	return -1
 }
 
-func allowAdminResult(ctx context.Context, d kind.Door, c, old *resourcev1.ResourceClaim) field.ErrorList {
+func allowAdminResult(ctx context.Context, d kind.Server, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	i := adminResult(c)
 	if i < 0 || adminResult(old) >= 0 {
 		return nil

@@ -13,15 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/lib/check"
 )
 
-// late marks violations of declared rules. Clients know them as the last ones.
-func late(errs field.ErrorList) field.ErrorList { return errs.MarkCoveredByDeclarative() }
+// markDeclarative marks errors of declarative validation, which are reported last.
+func markDeclarative(errs field.ErrorList) field.ErrorList { return errs.MarkCoveredByDeclarative() }
 
-// ordered puts the marked errors behind the others.
-func ordered(errs field.ErrorList) field.ErrorList {
+// declarativeLast sorts errors of declarative validation behind the others.
+func declarativeLast(errs field.ErrorList) field.ErrorList {
 	slices.SortStableFunc(errs, func(a, b *field.Error) int {
 		switch {
 		case a.CoveredByDeclarative == b.CoveredByDeclarative:
@@ -34,10 +33,10 @@ func ordered(errs field.ErrorList) field.ErrorList {
 	return errs
 }
 
-// each checks the items of a list, or refuses it when it is too long: then nothing of it is read.
-func each[T any](list []T, most int, path *field.Path, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+// validateEach checks the items of a list. It does not check those of a list that is too long.
+func validateEach[T any](list []T, most int, path *field.Path, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	if most >= 0 && len(list) > most {
-		return late(field.ErrorList{field.TooMany(path, len(list), most)})
+		return markDeclarative(field.ErrorList{field.TooMany(path, len(list), most)})
 	}
 	var errs field.ErrorList
 	for i := range list {
@@ -46,10 +45,11 @@ func each[T any](list []T, most int, path *field.Path, item func(*T, *field.Path
 	return errs
 }
 
-// unique is each for a list whose items have different keys, by a declared rule.
-func unique[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+// validateUnique is each for a list whose items must have different keys, by declarative validation.
+func validateUnique[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K,
+	item func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	if most >= 0 && len(list) > most {
-		return each(list, most, path, item)
+		return validateEach(list, most, path, item)
 	}
 	var errs field.ErrorList
 	seen := map[K]bool{}
@@ -60,15 +60,16 @@ func unique[T any, K comparable](list []T, most int, path *field.Path, key func(
 			seen[k] = true
 		}
 	}
-	return append(late(errs), each(list, most, path, item)...)
+	return append(markDeclarative(errs), validateEach(list, most, path, item)...)
 }
 
-// distinct is the same without such a rule: errors come in their order and show the key.
-func distinct[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K, item func(*T, *field.Path) field.ErrorList) field.ErrorList {
+// validateDistinct is each for a list whose items must have different keys; its errors stay in their order and quote the key.
+func validateDistinct[T any, K comparable](list []T, most int, path *field.Path, key func(*T) K,
+	item func(*T, *field.Path) field.ErrorList) field.ErrorList {
 	if len(list) > most {
 		return field.ErrorList{field.TooMany(path, len(list), most)}
 	}
-	errs := each(list, most, path, item)
+	errs := validateEach(list, most, path, item)
 	seen := map[K]bool{}
 	for i := range list {
 		k := key(&list[i])
@@ -80,26 +81,7 @@ func distinct[T any, K comparable](list []T, most int, path *field.Path, key fun
 	return errs
 }
 
-func oneOf[S ~string](value S, path *field.Path, known ...S) field.ErrorList {
-	switch {
-	case value == "":
-		return field.ErrorList{field.Required(path, "")}
-	case !slices.Contains(known, value):
-		return field.ErrorList{field.NotSupported(path, value, known)}
-	}
-	return nil
-}
-
-func validateLabel(name string, path *field.Path) field.ErrorList {
-	return check.Messages(name, path, validation.IsDNS1123Label(name))
-}
-
-// validateDriver wants a driver's name; core's words are those of the API.
-func validateDriver(name string, path *field.Path) field.ErrorList {
-	return core.ValidateCSIDriverName(name, path)
-}
-
-// validateNamedDriver does the same in the words of newer rules.
+// validateNamedDriver checks the name of a driver with the messages of newer rules.
 func validateNamedDriver(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -111,7 +93,7 @@ func validateNamedDriver(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validatePool wants one or more subdomains with slashes between them.
+// validatePool requires one or more DNS subdomains with slashes between them.
 func validatePool(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -121,12 +103,12 @@ func validatePool(name string, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(path, "", validation.DNS1123SubdomainMaxLength))
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		errs = append(errs, check.Messages(part, path, validation.IsDNS1123Subdomain(part))...)
+		errs = append(errs, check.DNSSubdomain(part, path)...)
 	}
 	return errs
 }
 
-// validateDeclaredPool is the same in the words of the declared rule.
+// validateDeclaredPool is validatePool with the messages of declarative validation.
 func validateDeclaredPool(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(path, "")}
@@ -154,7 +136,7 @@ func validateUID(uid string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// validateQualified wants a C identifier, perhaps behind a domain and a slash.
+// validateQualified requires a C identifier, with an optional domain and slash before it.
 func validateQualified(name string, path *field.Path) field.ErrorList {
 	parts := strings.Split(name, "/")
 	var errs field.ErrorList
@@ -165,7 +147,7 @@ func validateQualified(name string, path *field.Path) field.ErrorList {
 		if parts[0] == "" {
 			errs = append(errs, field.Invalid(path, "", "the domain must not be empty"))
 		} else {
-			errs = append(errs, validateDriver(parts[0], path)...)
+			errs = append(errs, check.CSIDriverName(parts[0], path)...)
 		}
 		if parts[1] == "" {
 			errs = append(errs, field.Invalid(path, "", "the name must not be empty"))
@@ -198,19 +180,20 @@ func validateTaint(t, old *resourcev1.DeviceTaint, path *field.Path) field.Error
 		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
 	}
 	if old == nil || old.Effect != t.Effect {
-		errs = append(errs, late(oneOf(t.Effect, path.Child("effect"), effects()...))...)
+		errs = append(errs, markDeclarative(check.OneOfOrRequired(t.Effect, path.Child("effect"), effects()...))...)
 	}
 	return errs
 }
 
 func effects() []resourcev1.DeviceTaintEffect {
-	return []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
+	return []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule,
+		resourcev1.DeviceTaintEffectNone}
 }
 
 func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t.Key != "" {
-		errs = append(errs, late(metav1validation.ValidateLabelName(t.Key, path.Child("key")))...)
+		errs = append(errs, markDeclarative(metav1validation.ValidateLabelName(t.Key, path.Child("key")))...)
 	}
 	switch t.Operator {
 	case resourcev1.DeviceTolerationOpExists:
@@ -220,10 +203,11 @@ func validateToleration(t *resourcev1.DeviceToleration, path *field.Path) field.
 	case resourcev1.DeviceTolerationOpEqual:
 		errs = append(errs, check.Messages(t.Value, path.Child("value"), validation.IsValidLabelValue(t.Value))...)
 	default:
-		errs = append(errs, late(oneOf(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists))...)
+		errs = append(errs, markDeclarative(check.OneOfOrRequired(t.Operator, path.Child("operator"), resourcev1.DeviceTolerationOpEqual,
+			resourcev1.DeviceTolerationOpExists))...)
 	}
 	if t.Effect != "" {
-		errs = append(errs, late(oneOf(t.Effect, path.Child("effect"), effects()...))...)
+		errs = append(errs, markDeclarative(check.OneOfOrRequired(t.Effect, path.Child("effect"), effects()...))...)
 	}
 	return errs
 }

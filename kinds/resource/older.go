@@ -10,7 +10,7 @@ import (
 // The v1beta1 forms differ from v1 in two places: what a request for devices asks for stands beside its name instead of in
 // "exactly", and the properties of a device stand in "basic" instead of beside its name. All other fields have the same names in JSON.
 
-// asV1 makes an object of v1 of the fields that have the same names.
+// asV1 returns an object of v1 with the fields that have the same JSON names.
 func asV1[T any](old any) (*T, error) {
 	text, err := json.Marshal(old)
 	if err != nil {
@@ -36,7 +36,7 @@ func templateFromV1beta1(old *resourcev1beta1.ResourceClaimTemplate) (*resourcev
 	return out, addExactRequests(out.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 }
 
-// addExactRequests completes requests with what they ask for, unless they are lists of alternatives.
+// addExactRequests sets what requests ask for, unless they are lists of alternatives.
 func addExactRequests(requests []resourcev1.DeviceRequest, old []resourcev1beta1.DeviceRequest) (err error) {
 	for i := range old {
 		if old[i].DeviceClassName == "" {

@@ -5,23 +5,28 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
 
-// ResourceClaims ask for devices.
+// ResourceClaims request devices.
 func ResourceClaims(h Hooks) *kind.Def {
 	type claim = resourcev1.ResourceClaim
 	return kind.Define(kind.Resource[claim]{
-		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaim", Plural: "resourceclaims",
-		Older:    append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", claimFromV1beta1)),
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceClaim"},
+			Plural:           "resourceclaims",
+			Older:            append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", claimFromV1beta1)),
+			AllowFirst:       true,
+		},
 		Spec:     func(c *claim) any { return &c.Spec },
 		Status:   func(c *claim) any { return &c.Status },
-		Delete:   kind.Deletion[claim]{Returns: true},
+		Delete:   kind.Deletion[claim]{ReturnsObject: true},
 		Default:  defaultClaim,
 		Prepare:  prepareClaim,
 		Validate: h.validateClaim,
-		Allow:    allowClaim, AllowFirst: true,
+		Allow:    allowClaim,
 		Subs: []kind.Sub[claim]{{
 			Name:  "status",
 			Reset: []string{"metadata", "spec"},
@@ -34,7 +39,8 @@ func ResourceClaims(h Hooks) *kind.Def {
 		}},
 		Columns: []kind.Column[claim]{
 			kind.NameColumn[claim](),
-			{Name: "State", Description: "A summary of the current state (allocated, pending, reserved, etc.).", Value: func(c *claim) any { return claimState(c) }},
+			{Name: "State", Description: "A summary of the current state (allocated, pending, reserved, etc.).",
+				Value: func(c *claim) any { return claimState(c) }},
 			kind.AgeColumn[claim](),
 		},
 	})

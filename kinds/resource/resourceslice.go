@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 )
@@ -20,12 +21,17 @@ func ResourceSlices() *kind.Def {
 		return *s.Spec.NodeName
 	}
 	return kind.Define(kind.Resource[slice]{
-		Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceSlice", Plural: "resourceslices", Scope: kind.Cluster,
-		Older:      append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", sliceFromV1beta1)),
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: resourcev1.GroupName, Version: "v1", Kind: "ResourceSlice"},
+			Plural:           "resourceslices", Scope: kind.Cluster,
+			Older:      append(kind.SameLayout("v1beta2"), kind.Older("v1beta1", sliceFromV1beta1)),
+			Generation: true,
+			FieldError: "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s",
+			IndexField: resourcev1.ResourceSliceSelectorNodeName,
+		},
 		Spec:       func(s *slice) any { return &s.Spec },
-		Generation: true,
 		CountFirst: true,
-		Delete:     kind.Deletion[slice]{Returns: true},
+		Delete:     kind.Deletion[slice]{ReturnsObject: true},
 		Default: func(s *slice) {
 			for i := range s.Spec.Devices {
 				for j := range s.Spec.Devices[i].Taints {
@@ -46,13 +52,12 @@ func ResourceSlices() *kind.Def {
 			resourcev1.ResourceSliceSelectorDriver:   func(s *slice) string { return s.Spec.Driver },
 			resourcev1.ResourceSliceSelectorPoolName: func(s *slice) string { return s.Spec.Pool.Name },
 		},
-		FieldError: "field label not supported for resource.k8s.io/v1, Kind=ResourceSlice: %s",
-		Index:      resourcev1.ResourceSliceSelectorNodeName,
 		Columns: []kind.Column[slice]{
 			kind.NameColumn[slice](),
 			{Name: "Node", Description: doc["nodeName"], Value: func(s *slice) any { return node(s) }},
 			{Name: "Driver", Description: doc["driver"], Value: func(s *slice) any { return s.Spec.Driver }},
-			{Name: "Pool", Description: resourcev1.ResourcePool{}.SwaggerDoc()["name"], Value: func(s *slice) any { return s.Spec.Pool.Name }},
+			{Name: "Pool", Description: resourcev1.ResourcePool{}.SwaggerDoc()["name"],
+				Value: func(s *slice) any { return s.Spec.Pool.Name }},
 			kind.AgeColumn[slice](),
 		},
 	})

@@ -11,16 +11,15 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podplacement"
+	"proa.dev/kinds/lib/check"
 )
 
 func validateSlice(s, old *resourcev1.ResourceSlice) field.ErrorList {
 	path, spec := field.NewPath("spec"), &s.Spec
-	errs := validateDriver(spec.Driver, path.Child("driver"))
+	errs := check.CSIDriverName(spec.Driver, path.Child("driver"))
 	errs = append(errs, validatePool(spec.Pool.Name, path.Child("pool", "name"))...)
 	if n := spec.Pool.ResourceSliceCount; n <= 0 {
 		errs = append(errs, field.Invalid(path.Child("pool", "resourceSliceCount"), n, "must be greater than zero"))
@@ -43,23 +42,23 @@ func validateSlice(s, old *resourcev1.ResourceSlice) field.ErrorList {
 		errs = append(errs, field.Invalid(path, "", "only one of `sharedCounters` or `devices` is allowed"))
 	}
 	most := resourcev1.ResourceSliceMaxDevices
-	if slices.ContainsFunc(spec.Devices, advanced) {
+	if slices.ContainsFunc(spec.Devices, isAdvanced) {
 		most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
 	}
-	errs = append(errs, distinct(spec.Devices, most, path.Child("devices"), func(d *resourcev1.Device) string { return d.Name },
+	errs = append(errs, validateDistinct(spec.Devices, most, path.Child("devices"), func(d *resourcev1.Device) string { return d.Name },
 		func(d *resourcev1.Device, at *field.Path) field.ErrorList {
 			return validateDevice(d, was[d.Name], spec.PerDeviceNodeSelection != nil && *spec.PerDeviceNodeSelection, at)
 		})...)
-	errs = append(errs, unique(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, path.Child("sharedCounters"),
+	errs = append(errs, validateUnique(spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, path.Child("sharedCounters"),
 		func(c *resourcev1.CounterSet) string { return c.Name },
 		func(c *resourcev1.CounterSet, at *field.Path) field.ErrorList {
 			return validateCounters(c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet, at, "name")
 		})...)
-	return ordered(errs)
+	return declarativeLast(errs)
 }
 
-// advanced says whether a device uses what makes it large, so that a slice can hold fewer.
-func advanced(d resourcev1.Device) bool {
+// isAdvanced reports whether a device uses features that make it large, so that a slice may have fewer devices.
+func isAdvanced(d resourcev1.Device) bool {
 	for _, a := range d.Attributes {
 		if a.BoolValues != nil || a.IntValues != nil || a.StringValues != nil || a.VersionValues != nil {
 			return true
@@ -77,14 +76,15 @@ func validateSliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field
 			errs = append(errs, field.Invalid(path.Child("nodeName"), *n, "must be either unset or set to a non-empty string"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, check.Messages(*n, path.Child("nodeName"), apivalidation.NameIsDNSSubdomain(*n, false))...)
+			errs = append(errs, check.DNSSubdomain(*n, path.Child("nodeName"))...)
 		}
 	}
 	if n := s.NodeSelector; n != nil {
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, core.ValidateNodeSelector(n, false, path.Child("nodeSelector"))...)
+		errs = append(errs, podplacement.ValidateNodeSelector(n, false, path.Child("nodeSelector"))...)
 		if len(n.NodeSelectorTerms) != 1 {
-			errs = append(errs, field.Invalid(path.Child("nodeSelector", "nodeSelectorTerms"), check.Internal(n.NodeSelectorTerms), "must have exactly one node selector term"))
+			errs = append(errs, field.Invalid(path.Child("nodeSelector", "nodeSelectorTerms"), check.GoFields(n.NodeSelectorTerms),
+				"must have exactly one node selector term"))
 		}
 	}
 	for _, f := range []struct {
@@ -111,40 +111,46 @@ func validateSliceNodes(s *resourcev1.ResourceSliceSpec, path *field.Path) field
 }
 
 func validateDevice(d, old *resourcev1.Device, perDevice bool, path *field.Path) field.ErrorList {
-	errs := validateLabel(d.Name, path.Child("name"))
+	errs := check.DNSLabel(d.Name, path.Child("name"))
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-		errs = append(errs, field.Invalid(path, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
+		errs = append(errs, field.Invalid(path, n,
+			fmt.Sprintf("the total number of attributes and capacities must not exceed %d",
+				resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice)))
 	}
-	if n := values(d); n > resourcev1.ResourceSliceMaxAttributeValuesPerDevice {
-		errs = append(errs, field.Invalid(path, n, fmt.Sprintf("the total number of attribute values must not exceed %d", resourcev1.ResourceSliceMaxAttributeValuesPerDevice)))
+	if n := countValues(d); n > resourcev1.ResourceSliceMaxAttributeValuesPerDevice {
+		errs = append(errs, field.Invalid(path, n,
+			fmt.Sprintf("the total number of attribute values must not exceed %d", resourcev1.ResourceSliceMaxAttributeValuesPerDevice)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
 		errs = append(errs, validateQualified(string(name), path.Child("attributes"))...)
-		errs = append(errs, validateAttribute(d.Attributes[name], path.Child("attributes").Key(shortened(string(name))))...)
+		errs = append(errs, validateAttribute(d.Attributes[name], path.Child("attributes").Key(shortenName(string(name))))...)
 	}
 	if old == nil || !equality.Semantic.DeepEqual(old.Capacity, d.Capacity) {
 		shared := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 		for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 			errs = append(errs, validateQualified(string(name), path.Child("capacity"))...)
-			errs = append(errs, validateCapacity(d.Capacity[name], shared, path.Child("capacity").Key(shortened(string(name))))...)
+			errs = append(errs, validateCapacity(d.Capacity[name], shared, path.Child("capacity").Key(shortenName(string(name))))...)
 		}
 	}
 	if old == nil || !equality.Semantic.DeepEqual(old.Taints, d.Taints) {
-		errs = append(errs, each(d.Taints, resourcev1.DeviceTaintsMaxLength, path.Child("taints"), func(t *resourcev1.DeviceTaint, at *field.Path) field.ErrorList {
-			return validateTaint(t, nil, at)
-		})...)
+		errs = append(errs, validateEach(d.Taints, resourcev1.DeviceTaintsMaxLength, path.Child("taints"),
+			func(t *resourcev1.DeviceTaint, at *field.Path) field.ErrorList {
+				return validateTaint(t, nil, at)
+			})...)
 	}
-	errs = append(errs, unique(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice, path.Child("consumesCounters"),
+	errs = append(errs, validateUnique(d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+		path.Child("consumesCounters"),
 		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
 		func(c *resourcev1.DeviceCounterConsumption, at *field.Path) field.ErrorList {
-			return validateCounters(c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at, "counterSet")
+			return validateCounters(c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption, at,
+				"counterSet")
 		})...)
 	errs = append(errs, validateDeviceNodes(d, perDevice, path)...)
 	return append(errs, validateBinding(d.BindingConditions, d.BindingFailureConditions, path)...)
 }
 
-// values counts the values of a device's attributes.
-func values(d *resourcev1.Device) int {
+// countValues returns the number of values of a device's attributes.
+func countValues(d *resourcev1.Device) int {
 	n := 0
 	for _, a := range d.Attributes {
 		n += max(1, len(a.BoolValues)+len(a.IntValues)+len(a.StringValues)+len(a.VersionValues))
@@ -152,8 +158,8 @@ func values(d *resourcev1.Device) int {
 	return n
 }
 
-// shortened keeps the ends of a name that is too long for a path.
-func shortened(name string) string {
+// shortenName keeps the beginning and the end of a name that is too long for the path of an error.
+func shortenName(name string) string {
 	const most = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
 	if len(name) <= most {
 		return name
@@ -176,12 +182,12 @@ func validateDeviceNodes(d *resourcev1.Device, perDevice bool, path *field.Path)
 			errs = append(errs, field.Invalid(path.Child("nodeName"), *n, "must not be empty"))
 		} else {
 			set = append(set, "`nodeName`")
-			errs = append(errs, check.Messages(*n, path.Child("nodeName"), apivalidation.NameIsDNSSubdomain(*n, false))...)
+			errs = append(errs, check.DNSSubdomain(*n, path.Child("nodeName"))...)
 		}
 	}
 	if d.NodeSelector != nil {
 		set = append(set, "`nodeSelector`")
-		errs = append(errs, core.ValidateNodeSelector(d.NodeSelector, false, path.Child("nodeSelector"))...)
+		errs = append(errs, podplacement.ValidateNodeSelector(d.NodeSelector, false, path.Child("nodeSelector"))...)
 	}
 	if a := d.AllNodes; a != nil {
 		if *a {
@@ -208,16 +214,16 @@ func validateCounters(name string, counters map[string]resourcev1.Counter, most 
 		errs = append(errs, field.TooMany(at, len(counters), most))
 	}
 	if name == "" {
-		errs = append(errs, late(field.ErrorList{field.Required(path.Child(nameField), "")})...)
+		errs = append(errs, markDeclarative(field.ErrorList{field.Required(path.Child(nameField), "")})...)
 	} else {
-		errs = append(errs, late(validateLabel(name, path.Child(nameField)))...)
+		errs = append(errs, markDeclarative(check.DNSLabel(name, path.Child(nameField)))...)
 	}
 	if len(counters) == 0 {
-		errs = append(errs, late(field.ErrorList{field.Required(at, "")})...)
+		errs = append(errs, markDeclarative(field.ErrorList{field.Required(at, "")})...)
 	}
 	if len(counters) <= most {
 		for _, key := range slices.Sorted(maps.Keys(counters)) {
-			errs = append(errs, late(validateLabel(key, at))...)
+			errs = append(errs, markDeclarative(check.DNSLabel(key, at))...)
 		}
 	}
 	return errs
@@ -225,7 +231,7 @@ func validateCounters(name string, counters map[string]resourcev1.Counter, most 
 
 const semver = `^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
 
-// validateAttribute wants exactly one value. Lists of values belong to a feature that is off.
+// validateAttribute requires exactly one value. Lists of values are a disabled feature.
 func validateAttribute(a resourcev1.DeviceAttribute, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	var set []string
@@ -234,7 +240,8 @@ func validateAttribute(a resourcev1.DeviceAttribute, path *field.Path) field.Err
 		set  bool
 	}{
 		{"int", a.IntValue != nil}, {"bool", a.BoolValue != nil}, {"string", a.StringValue != nil}, {"version", a.VersionValue != nil},
-		{"ints", a.IntValues != nil}, {"bools", a.BoolValues != nil}, {"strings", a.StringValues != nil}, {"versions", a.VersionValues != nil},
+		{"ints", a.IntValues != nil}, {"bools", a.BoolValues != nil}, {"strings", a.StringValues != nil},
+		{"versions", a.VersionValues != nil},
 	} {
 		if f.set {
 			set = append(set, f.name)
@@ -254,15 +261,16 @@ func validateAttribute(a resourcev1.DeviceAttribute, path *field.Path) field.Err
 	const known = "`int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
 	switch len(set) {
 	case 0:
-		errs = append(errs, late(field.ErrorList{field.Invalid(path, "", "must specify one of: "+known)})...)
+		errs = append(errs, markDeclarative(field.ErrorList{field.Invalid(path, "", "must specify one of: "+known)})...)
 	case 1:
 	default:
-		errs = append(errs, late(field.ErrorList{field.Invalid(path, "{"+strings.Join(set, ", ")+"}", "must specify exactly one of: "+known)})...)
+		errs = append(errs, markDeclarative(field.ErrorList{field.Invalid(path, "{"+strings.Join(set, ", ")+"}",
+			"must specify exactly one of: "+known)})...)
 	}
 	return errs
 }
 
-// validateExtended wants the name of an extended resource, which a quota must be able to name too.
+// validateExtended requires the name of an extended resource that a quota can name too.
 func validateExtended(name string, path *field.Path) field.ErrorList {
 	const requests = "requests."
 	var errs field.ErrorList

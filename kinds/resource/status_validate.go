@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podplacement"
+	"proa.dev/kinds/lib/check"
 )
 
-// device names a device, or a share of one. Errors show it with these names.
+// device identifies a device, or a share of one. Errors quote it with these field names.
 type device struct{ Driver, Pool, Device, ShareID string }
 
-func allocated(c *resourcev1.ResourceClaim) []device {
+func allocatedDevices(c *resourcev1.ResourceClaim) []device {
 	if c.Status.Allocation == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func allocated(c *resourcev1.ResourceClaim) []device {
 	return devices
 }
 
-func reported(s *resourcev1.AllocatedDeviceStatus) device {
+func reportedDevice(s *resourcev1.AllocatedDeviceStatus) device {
 	d := device{Driver: s.Driver, Pool: s.Pool, Device: s.Device}
 	if s.ShareID != nil {
 		d.ShareID = *s.ShareID
@@ -40,12 +40,11 @@ func reported(s *resourcev1.AllocatedDeviceStatus) device {
 	return d
 }
 
-// prepareClaimStatus forgets what was reported about devices that the claim no longer holds, and what features that are off
-// would say.
+// prepareClaimStatus drops the status of devices that the claim no longer has, and the fields of disabled features.
 func prepareClaimStatus(c, old *resourcev1.ResourceClaim) {
-	held, was := allocated(c), allocated(old)
+	held, was := allocatedDevices(c), allocatedDevices(old)
 	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
-		d := reported(&s)
+		d := reportedDevice(&s)
 		return slices.Contains(was, d) && !slices.Contains(held, d)
 	})
 	if len(c.Status.Devices) == 0 {
@@ -56,12 +55,13 @@ func prepareClaimStatus(c, old *resourcev1.ResourceClaim) {
 func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	status := field.NewPath("status")
 	s := &c.Status
-	errs := unique(s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, status.Child("reservedFor"),
+	errs := validateUnique(s.ReservedFor, resourcev1.ResourceClaimReservedForMaxSize, status.Child("reservedFor"),
 		func(r *resourcev1.ResourceClaimConsumerReference) types.UID { return r.UID }, validateConsumer)
-	held := allocated(c)
-	errs = append(errs, unique(s.Devices, -1, status.Child("devices"), reported, func(d *resourcev1.AllocatedDeviceStatus, at *field.Path) field.ErrorList {
-		return validateReport(d, held, at)
-	})...)
+	held := allocatedDevices(c)
+	errs = append(errs, validateUnique(s.Devices, -1, status.Child("devices"), reportedDevice,
+		func(d *resourcev1.AllocatedDeviceStatus, at *field.Path) field.ErrorList {
+			return validateReport(d, held, at)
+		})...)
 	if len(s.ReservedFor) > 0 {
 		switch added := slices.ContainsFunc(s.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
 			return !slices.Contains(old.Status.ReservedFor, r)
@@ -76,17 +76,17 @@ func validateClaimStatus(c, old *resourcev1.ResourceClaim) field.ErrorList {
 	switch {
 	case s.Allocation == nil:
 	case old.Status.Allocation == nil:
-		more = ordered(validateAllocation(s.Allocation, requestNames(&c.Spec.Devices), status.Child("allocation")))
+		more = declarativeLast(validateAllocation(s.Allocation, requestNames(&c.Spec.Devices), status.Child("allocation")))
 	case !equality.Semantic.DeepEqual(s.Allocation, old.Status.Allocation):
-		more = late(field.ErrorList{check.Fixed(status.Child("allocation"))})
+		more = markDeclarative(field.ErrorList{check.ImmutableError(status.Child("allocation"))})
 	}
-	// Of the declared rules those about the allocation come first.
-	errs = ordered(errs)
+	// Errors of declarative validation about the allocation come first.
+	errs = declarativeLast(errs)
 	split := slices.IndexFunc(errs, func(e *field.Error) bool { return e.CoveredByDeclarative })
 	if split < 0 {
 		split = len(errs)
 	}
-	return ordered(slices.Concat(errs[:split], more, errs[split:]))
+	return declarativeLast(slices.Concat(errs[:split], more, errs[split:]))
 }
 
 func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, path *field.Path) field.ErrorList {
@@ -101,37 +101,42 @@ func validateConsumer(r *resourcev1.ResourceClaimConsumerReference, path *field.
 
 func validateAllocation(a *resourcev1.AllocationResult, names requests, path *field.Path) field.ErrorList {
 	at := path.Child("devices")
-	errs := each(a.Devices.Results, resourcev1.AllocationResultsMaxSize, at.Child("results"), func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
-		errs := names.validateRef(&r.Request, at.Child("request"))
-		errs = append(errs, late(validateNamedDriver(r.Driver, at.Child("driver")))...)
-		errs = append(errs, late(validateDeclaredPool(r.Pool, at.Child("pool")))...)
-		errs = append(errs, validateLabel(r.Device, at.Child("device"))...)
-		errs = append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
-		errs = append(errs, each(r.Tolerations, resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"), validateToleration)...)
-		if r.ShareID != nil {
-			errs = append(errs, late(validateUID(string(*r.ShareID), at.Child("shareID")))...)
-		}
-		return errs
-	})
-	errs = append(errs, each(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, at.Child("config"), func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
-		errs := late(oneOf(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass))
-		errs = append(errs, unique(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"), same, names.validateRef)...)
-		return append(errs, validateConfig(&c.DeviceConfiguration, false, at)...)
-	})...)
+	errs := validateEach(a.Devices.Results, resourcev1.AllocationResultsMaxSize, at.Child("results"),
+		func(r *resourcev1.DeviceRequestAllocationResult, at *field.Path) field.ErrorList {
+			errs := names.validateRef(&r.Request, at.Child("request"))
+			errs = append(errs, markDeclarative(validateNamedDriver(r.Driver, at.Child("driver")))...)
+			errs = append(errs, markDeclarative(validateDeclaredPool(r.Pool, at.Child("pool")))...)
+			errs = append(errs, check.DNSLabel(r.Device, at.Child("device"))...)
+			errs = append(errs, validateBinding(r.BindingConditions, r.BindingFailureConditions, at)...)
+			errs = append(errs, validateEach(r.Tolerations, resourcev1.DeviceTolerationsMaxLength, at.Child("tolerations"),
+				validateToleration)...)
+			if r.ShareID != nil {
+				errs = append(errs, markDeclarative(validateUID(string(*r.ShareID), at.Child("shareID")))...)
+			}
+			return errs
+		})
+	errs = append(errs, validateEach(a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, at.Child("config"),
+		func(c *resourcev1.DeviceAllocationConfiguration, at *field.Path) field.ErrorList {
+			errs := markDeclarative(check.OneOfOrRequired(c.Source, at.Child("source"), resourcev1.AllocationConfigSourceClaim,
+				resourcev1.AllocationConfigSourceClass))
+			errs = append(errs, validateUnique(c.Requests, resourcev1.DeviceRequestsMaxSize, at.Child("requests"), deref,
+				names.validateRef)...)
+			return append(errs, validateConfig(&c.DeviceConfiguration, false, at)...)
+		})...)
 	if a.NodeSelector != nil {
-		errs = append(errs, core.ValidateNodeSelector(a.NodeSelector, false, path.Child("nodeSelector"))...)
+		errs = append(errs, podplacement.ValidateNodeSelector(a.NodeSelector, false, path.Child("nodeSelector"))...)
 	}
 	return errs
 }
 
 func validateReport(s *resourcev1.AllocatedDeviceStatus, held []device, path *field.Path) field.ErrorList {
-	errs := validateDriver(s.Driver, path.Child("driver"))
+	errs := check.CSIDriverName(s.Driver, path.Child("driver"))
 	errs = append(errs, validatePool(s.Pool, path.Child("pool"))...)
-	errs = append(errs, validateLabel(s.Device, path.Child("device"))...)
+	errs = append(errs, check.DNSLabel(s.Device, path.Child("device"))...)
 	if s.ShareID != nil {
-		errs = append(errs, late(validateUID(*s.ShareID, path.Child("shareID")))...)
+		errs = append(errs, markDeclarative(validateUID(*s.ShareID, path.Child("shareID")))...)
 	}
-	if d := reported(s); !slices.Contains(held, d) {
+	if d := reportedDevice(s); !slices.Contains(held, d) {
 		errs = append(errs, field.Invalid(path, d, "must be an allocated device in the claim"))
 	}
 	if n := len(s.Conditions); n > resourcev1.AllocatedDeviceStatusMaxConditions {
@@ -144,24 +149,27 @@ func validateReport(s *resourcev1.AllocatedDeviceStatus, held []device, path *fi
 	if n := s.NetworkData; n != nil {
 		at := path.Child("networkData")
 		if len(n.InterfaceName) > resourcev1.NetworkDeviceDataInterfaceNameMaxLength {
-			errs = append(errs, late(field.ErrorList{field.TooLong(at.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength)})...)
+			errs = append(errs, markDeclarative(field.ErrorList{field.TooLong(at.Child("interfaceName"), "",
+				resourcev1.NetworkDeviceDataInterfaceNameMaxLength)})...)
 		}
 		if len(n.HardwareAddress) > resourcev1.NetworkDeviceDataHardwareAddressMaxLength {
-			errs = append(errs, late(field.ErrorList{field.TooLong(at.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength)})...)
+			errs = append(errs, markDeclarative(field.ErrorList{field.TooLong(at.Child("hardwareAddress"), "",
+				resourcev1.NetworkDeviceDataHardwareAddressMaxLength)})...)
 		}
-		errs = append(errs, unique(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, at.Child("ips"), same, func(ip *string, at *field.Path) field.ErrorList {
-			return validation.IsValidInterfaceAddress(at, *ip)
-		})...)
+		errs = append(errs, validateUnique(n.IPs, resourcev1.NetworkDeviceDataMaxIPs, at.Child("ips"), deref,
+			func(ip *string, at *field.Path) field.ErrorList {
+				return validation.IsValidInterfaceAddress(at, *ip)
+			})...)
 	}
 	return errs
 }
 
-// validateBinding wants both kinds of condition or neither, and each only once.
+// validateBinding requires both lists of conditions or neither, without duplicates.
 func validateBinding(conditions, failures []string, path *field.Path) field.ErrorList {
 	label := func(s *string, at *field.Path) field.ErrorList { return metav1validation.ValidateLabelName(*s, at) }
 	good, bad := path.Child("bindingConditions"), path.Child("bindingFailureConditions")
-	errs := each(conditions, resourcev1.BindingConditionsMaxSize, good, label)
-	errs = append(errs, each(failures, resourcev1.BindingFailureConditionsMaxSize, bad, label)...)
+	errs := validateEach(conditions, resourcev1.BindingConditionsMaxSize, good, label)
+	errs = append(errs, validateEach(failures, resourcev1.BindingFailureConditionsMaxSize, bad, label)...)
 	for i, c := range conditions {
 		if slices.Contains(conditions[:i], c) {
 			errs = append(errs, field.Duplicate(good.Index(i), c))

@@ -6,26 +6,30 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// Gangs lists the kinds of gang scheduling. They are of a beta that is off unless somebody wants it, so they are not in All.
+// Gangs lists the kinds of gang scheduling. They are of a beta that is disabled by default, so they are not in All.
 func Gangs() []*kind.Def { return []*kind.Def{PodGroups(), Workloads()} }
 
-// PodGroups are pods that are placed together, or not at all.
+// PodGroups are pods that are scheduled together or not at all.
 func PodGroups() *kind.Def {
 	type group = schedulingv1beta1.PodGroup
 	return kind.Define(kind.Resource[group]{
-		Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "PodGroup", Plural: "podgroups", Scope: kind.Namespaced,
-		Older:       kind.SameLayout("v1alpha3"),
-		Spec:        func(g *group) any { return &g.Spec },
-		Status:      func(g *group) any { return &g.Status },
-		Generation:  true,
-		Conditional: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "PodGroup"},
+			Plural:           "podgroups", Scope: kind.Namespaced,
+			Older:                   kind.SameLayout("v1alpha3"),
+			Generation:              true,
+			RequiresResourceVersion: true,
+		},
+		Spec:   func(g *group) any { return &g.Spec },
+		Status: func(g *group) any { return &g.Status },
 		Default: func(g *group) {
 			if g.Spec.DisruptionMode == nil {
 				g.Spec.DisruptionMode = &schedulingv1beta1.DisruptionMode{Single: &schedulingv1beta1.SingleDisruptionMode{}}
@@ -65,7 +69,7 @@ func PodGroups() *kind.Def {
 	})
 }
 
-// groupState is what becomes of a group, in a word.
+// groupState returns the state of a group in one word.
 func groupState(g *schedulingv1beta1.PodGroup) string {
 	state := "Pending"
 	for _, c := range g.Status.Conditions {
@@ -81,7 +85,7 @@ func groupState(g *schedulingv1beta1.PodGroup) string {
 	return state
 }
 
-// dropDisabled removes the fields of alphas that are off, unless old has them.
+// dropDisabled drops the fields of disabled alpha features, unless old has them.
 func dropDisabled(g, old *schedulingv1beta1.PodGroup) {
 	was := &schedulingv1beta1.PodGroupSpec{}
 	if old != nil {
@@ -104,7 +108,8 @@ func dropDisabled(g, old *schedulingv1beta1.PodGroup) {
 func validatePodGroup(g, old *schedulingv1beta1.PodGroup) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	if old != nil {
-		return append(validateSchedulingPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy")), keptPodGroup(&g.Spec, &old.Spec, spec)...)
+		return append(validateSchedulingPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy")),
+			validatePodGroupChange(&g.Spec, &old.Spec, spec)...)
 	}
 	errs = validateSchedulingPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))
 	if ref := g.Spec.WorkloadRef; ref != nil {
@@ -115,11 +120,11 @@ func validatePodGroup(g, old *schedulingv1beta1.PodGroup) (errs field.ErrorList)
 	return append(errs, validateImportance(g.Spec.PriorityClassName, g.Spec.Priority, spec)...)
 }
 
-// keptPodGroup says what of a group may not change: all but how many make a gang.
-func keptPodGroup(g, old *schedulingv1beta1.PodGroupSpec, spec *field.Path) (errs field.ErrorList) {
+// validatePodGroupChange refuses changes of a group, but for the size of its gang.
+func validatePodGroupChange(g, old *schedulingv1beta1.PodGroupSpec, spec *field.Path) (errs field.ErrorList) {
 	policy := spec.Child("schedulingPolicy")
 	if (g.SchedulingPolicy.Basic == nil) != (old.SchedulingPolicy.Basic == nil) {
-		errs = append(errs, check.Fixed(policy.Child("basic")))
+		errs = append(errs, check.ImmutableError(policy.Child("basic")))
 	}
 	switch is, was := g.SchedulingPolicy.Gang != nil, old.SchedulingPolicy.Gang != nil; {
 	case is && !was:
@@ -171,7 +176,7 @@ func validateDisruption(m *schedulingv1beta1.DisruptionMode, at *field.Path) fie
 // validateImportance checks a priority and the name of its class.
 func validateImportance(class string, priority *int32, at *field.Path) (errs field.ErrorList) {
 	if class != "" {
-		errs = check.Messages(class, at.Child("priorityClassName"), validation.IsDNS1123Subdomain(class))
+		errs = check.DNSSubdomain(class, at.Child("priorityClassName"))
 	}
 	if priority != nil && *priority > highestUser {
 		errs = append(errs, field.Invalid(at.Child("priority"), *priority, "must be less than or equal to 1000000000"))

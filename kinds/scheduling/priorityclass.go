@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
 // Priorities above highestUser belong to the system.
@@ -23,13 +23,16 @@ const (
 	systemCritical = 2 * highestUser
 )
 
-// PriorityClasses name how important pods are.
+// PriorityClasses name priorities of pods.
 func PriorityClasses() *kind.Def {
 	doc := schedulingv1.PriorityClass{}.SwaggerDoc()
 	return kind.Define(kind.Resource[schedulingv1.PriorityClass]{
-		Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass", Plural: "priorityclasses", Short: []string{"pc"},
-		Scope:      kind.Cluster,
-		Generation: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
+			Plural:           "priorityclasses", Short: []string{"pc"},
+			Scope:      kind.Cluster,
+			Generation: true,
+		},
 		Default: func(p *schedulingv1.PriorityClass) {
 			if p.PreemptionPolicy == nil {
 				p.PreemptionPolicy = new(corev1.PreemptLowerPriority)
@@ -38,8 +41,10 @@ func PriorityClasses() *kind.Def {
 		Validate: validatePriorityClass,
 		Columns: []kind.Column[schedulingv1.PriorityClass]{
 			kind.NameColumn[schedulingv1.PriorityClass](),
-			{Name: "Value", Type: "integer", Description: doc["value"], Value: func(p *schedulingv1.PriorityClass) any { return int64(p.Value) }},
-			{Name: "Global-Default", Type: "boolean", Description: doc["globalDefault"], Value: func(p *schedulingv1.PriorityClass) any { return p.GlobalDefault }},
+			{Name: "Value", Type: "integer", Description: doc["value"],
+				Value: func(p *schedulingv1.PriorityClass) any { return int64(p.Value) }},
+			{Name: "Global-Default", Type: "boolean", Description: doc["globalDefault"],
+				Value: func(p *schedulingv1.PriorityClass) any { return p.GlobalDefault }},
 			kind.AgeColumn[schedulingv1.PriorityClass](),
 			{Name: "PreemptionPolicy", Description: doc["preemptionPolicy"], Value: func(p *schedulingv1.PriorityClass) any {
 				if p.PreemptionPolicy == nil {
@@ -49,7 +54,7 @@ func PriorityClasses() *kind.Def {
 			}},
 		},
 		Delete: kind.Deletion[schedulingv1.PriorityClass]{Check: func(p *schedulingv1.PriorityClass) error {
-			if known(p.Name) == nil {
+			if bootstrapClass(p.Name) == nil {
 				return nil
 			}
 			return apierrors.NewForbidden(schema.GroupResource{Group: "scheduling.k8s.io", Resource: "priorityclasses"}, p.Name,
@@ -58,8 +63,8 @@ func PriorityClasses() *kind.Def {
 	})
 }
 
-// Bootstrap lists the classes that every cluster has from its start.
-func Bootstrap() []*schedulingv1.PriorityClass {
+// BootstrapClasses returns the initial priority classes of a cluster.
+func BootstrapClasses() []*schedulingv1.PriorityClass {
 	return []*schedulingv1.PriorityClass{
 		{
 			ObjectMeta:  metav1.ObjectMeta{Name: "system-node-critical"},
@@ -74,8 +79,8 @@ func Bootstrap() []*schedulingv1.PriorityClass {
 	}
 }
 
-func known(name string) *schedulingv1.PriorityClass {
-	for _, p := range Bootstrap() {
+func bootstrapClass(name string) *schedulingv1.PriorityClass {
+	for _, p := range BootstrapClasses() {
 		if p.Name == name {
 			return p
 		}
@@ -93,12 +98,13 @@ func validatePriorityClass(p, old *schedulingv1.PriorityClass) field.ErrorList {
 		return append(errs, check.Immutable(p.PreemptionPolicy, old.PreemptionPolicy, policy)...)
 	}
 	if strings.HasPrefix(p.Name, systemPrefix) {
-		if reason := notSystem(p); reason != "" {
+		if reason := systemClassError(p); reason != "" {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
 				"priority class names with '"+systemPrefix+"' prefix are reserved for system use only. error: "+reason))
 		}
 	} else if p.Value > highestUser {
-		errs = append(errs, field.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUser)))
+		errs = append(errs, field.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestUser)))
 	}
 	switch v := p.PreemptionPolicy; {
 	case v == nil || *v == corev1.PreemptLowerPriority || *v == corev1.PreemptNever:
@@ -110,9 +116,9 @@ func validatePriorityClass(p, old *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// notSystem says why a class with the prefix of the system is not one of its own.
-func notSystem(p *schedulingv1.PriorityClass) string {
-	switch own := known(p.Name); {
+// systemClassError returns why a class with the reserved prefix is not one of the system's own.
+func systemClassError(p *schedulingv1.PriorityClass) string {
+	switch own := bootstrapClass(p.Name); {
 	case own == nil:
 		return p.Name + " is not a known system priority class"
 	case own.Value != p.Value:

@@ -9,7 +9,7 @@ import (
 
 func TestBootstrapClassesAreValidAndStay(t *testing.T) {
 	d := PriorityClasses()
-	for _, p := range Bootstrap() {
+	for _, p := range BootstrapClasses() {
 		d.Default(p)
 		d.Prepare(p, nil)
 		if errs := d.Validate(p, nil); len(errs) > 0 {

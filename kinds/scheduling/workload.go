@@ -4,22 +4,26 @@ import (
 	"fmt"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/check"
 )
 
-// Workloads say of which groups of pods an application is made; who runs it makes PodGroups from the templates.
+// Workloads list the groups of pods of an application; its controller creates PodGroups from the templates.
 func Workloads() *kind.Def {
 	type workload = schedulingv1beta1.Workload
 	return kind.Define(kind.Resource[workload]{
-		Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "Workload", Plural: "workloads", Scope: kind.Namespaced,
-		Older:       kind.SameLayout("v1alpha3"),
-		Spec:        func(w *workload) any { return &w.Spec },
-		Generation:  true,
-		Conditional: true,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1beta1", Kind: "Workload"},
+			Plural:           "workloads", Scope: kind.Namespaced,
+			Older:                   kind.SameLayout("v1alpha3"),
+			Generation:              true,
+			RequiresResourceVersion: true,
+		},
+		Spec: func(w *workload) any { return &w.Spec },
 		Default: func(w *workload) {
 			for i := range w.Spec.PodGroupTemplates {
 				if t := &w.Spec.PodGroupTemplates[i]; t.DisruptionMode == nil {
@@ -33,7 +37,8 @@ func Workloads() *kind.Def {
 	})
 }
 
-// dropDisabledOfWorkload removes the fields of alphas that are off. Templates cannot be changed, so old ones keep theirs.
+// dropDisabledOfWorkload drops the fields of disabled alpha features. Templates are immutable, so stored ones keep
+// theirs.
 func dropDisabledOfWorkload(w, old *schedulingv1beta1.Workload) {
 	if old != nil {
 		return
@@ -64,7 +69,7 @@ func validateWorkload(w, old *schedulingv1beta1.Workload) (errs field.ErrorList)
 			was[old.Spec.PodGroupTemplates[i].Name] = &old.Spec.PodGroupTemplates[i]
 		}
 		if len(was) != len(w.Spec.PodGroupTemplates) {
-			return append(errs, check.Fixed(templates))
+			return append(errs, check.ImmutableError(templates))
 		}
 	}
 	seen := map[string]bool{}
@@ -79,11 +84,11 @@ func validateWorkload(w, old *schedulingv1beta1.Workload) (errs field.ErrorList)
 	return errs
 }
 
-// validateTemplate checks a new template, or that one of a stored Workload is as it was but for the size of its gang.
+// validateTemplate checks a new template, or that a stored one is unchanged but for the size of its gang.
 func validateTemplate(t, was *schedulingv1beta1.PodGroupTemplate, stored bool, at *field.Path) field.ErrorList {
 	if stored {
 		if was == nil {
-			return field.ErrorList{check.Fixed(at)}
+			return field.ErrorList{check.ImmutableError(at)}
 		}
 		is, old := t.DeepCopy(), was.DeepCopy()
 		if is.SchedulingPolicy.Gang != nil && old.SchedulingPolicy.Gang != nil {
@@ -91,7 +96,8 @@ func validateTemplate(t, was *schedulingv1beta1.PodGroupTemplate, stored bool, a
 		}
 		return append(check.Immutable(is, old, at), validateSchedulingPolicy(&t.SchedulingPolicy, at.Child("schedulingPolicy"))...)
 	}
-	errs := append(requiredName(t.Name, at.Child("name"), validation.IsDNS1123Label), validateSchedulingPolicy(&t.SchedulingPolicy, at.Child("schedulingPolicy"))...)
+	errs := append(requiredName(t.Name, at.Child("name"), validation.IsDNS1123Label),
+		validateSchedulingPolicy(&t.SchedulingPolicy, at.Child("schedulingPolicy"))...)
 	errs = append(errs, validateDisruption(t.DisruptionMode, at.Child("disruptionMode"))...)
 	return append(errs, validateImportance(t.PriorityClassName, t.Priority, at)...)
 }
@@ -101,7 +107,7 @@ func validateControllerRef(r *schedulingv1beta1.TypedLocalObjectReference, at *f
 		return nil
 	}
 	if r.APIGroup != "" {
-		errs = check.Messages(r.APIGroup, at.Child("apiGroup"), validation.IsDNS1123Subdomain(r.APIGroup))
+		errs = check.DNSSubdomain(r.APIGroup, at.Child("apiGroup"))
 	}
 	path := func(name string) []string { return check.PathSegment(name, false) }
 	return append(append(errs, requiredName(r.Kind, at.Child("kind"), path)...), requiredName(r.Name, at.Child("name"), path)...)

@@ -9,13 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/core/podplacement"
+	"proa.dev/kinds/lib/check"
 )
 
-// The bounds of the parameters of a class.
+// The bounds of the parameters of a storage class.
 const (
 	maxParameters     = 512
 	maxParametersSize = 256 << 10
@@ -47,23 +48,23 @@ func validateStorageClass(c, old *storagev1.StorageClass) field.ErrorList {
 	}{
 		{"provisioner", c.Provisioner != old.Provisioner},
 		{"parameters", !maps.Equal(c.Parameters, old.Parameters)},
-		{"reclaimPolicy", or(c.ReclaimPolicy, "") != or(old.ReclaimPolicy, "")},
-		{"volumeBindingMode", or(c.VolumeBindingMode, "") != or(old.VolumeBindingMode, "")},
+		{"reclaimPolicy", ptr.Deref(c.ReclaimPolicy, "") != ptr.Deref(old.ReclaimPolicy, "")},
+		{"volumeBindingMode", ptr.Deref(c.VolumeBindingMode, "") != ptr.Deref(old.VolumeBindingMode, "")},
 	} {
 		if f.changed {
-			errs = append(errs, check.Fixed(field.NewPath(f.name)))
+			errs = append(errs, check.ImmutableError(field.NewPath(f.name)))
 		}
 	}
 	return errs
 }
 
-// validateProvisioner leaves it to the caller to miss one.
+// validateProvisioner accepts an empty name, which the caller refuses.
 func validateProvisioner(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
 	}
 	lower := strings.ToLower(name)
-	return check.Messages(lower, path, validation.IsQualifiedName(lower))
+	return check.QualifiedName(lower, path)
 }
 
 func validateParameters(parameters map[string]string, optional bool) field.ErrorList {
@@ -90,7 +91,7 @@ func validateParameters(parameters map[string]string, optional bool) field.Error
 
 func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	// The list begins with as many empty terms as there are, so that an empty one is a duplicate of each: so it always was.
+	// As upstream, the list begins with as many empty terms as there are, so that an empty term is a duplicate.
 	seen := make([]map[string]string, len(terms))
 	for i, term := range terms {
 		keys := map[string]string{}
@@ -113,7 +114,7 @@ func validateTopologies(terms []corev1.TopologySelectorTerm, path *field.Path) f
 	return errs
 }
 
-// validateTopologyValues returns the set of values in a form that can be compared.
+// validateTopologyValues returns the values as a text that can be compared.
 func validateTopologyValues(r corev1.TopologySelectorLabelRequirement, path *field.Path) (string, field.ErrorList) {
 	var errs field.ErrorList
 	if len(r.Values) == 0 {
@@ -135,27 +136,13 @@ func warnStorageClass(c, _ *storagev1.StorageClass) []string {
 	var warnings []string
 	for i, term := range c.AllowedTopologies {
 		for j, r := range term.MatchLabelExpressions {
-			if text, old := deprecatedLabel(r.Key); old {
-				warnings = append(warnings, fmt.Sprintf("%s: %s", field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"), text))
+			if text, old := podplacement.DeprecatedNodeLabel(r.Key); old {
+				warnings = append(warnings, fmt.Sprintf("%s: %s",
+					field.NewPath("allowedTopologies").Index(i).Child("matchLabelExpressions").Index(j).Child("key"), text))
 			}
 		}
 	}
 	return warnings
-}
-
-// deprecatedLabel says what to use instead of a label that nodes should no longer carry.
-func deprecatedLabel(key string) (string, bool) {
-	text, old := map[string]string{
-		"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
-		"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
-		"failure-domain.beta.kubernetes.io/region":      `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
-		"failure-domain.beta.kubernetes.io/zone":        `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
-		"beta.kubernetes.io/instance-type":              `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
-		"app.kubernetes.io/created-by":                  `deprecated since v1.9`,
-		"scheduler.alpha.kubernetes.io/preferAvoidPods": `deprecated since v1.22; use Taints and Tolerations instead`,
-		"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
-	}[key]
-	return text, old
 }
 
 func validateVolumeAttributesClass(c, old *storagev1.VolumeAttributesClass) field.ErrorList {

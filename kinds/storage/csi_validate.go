@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podplacement"
+	"proa.dev/kinds/lib/check"
 )
 
 const tokenInSecretsRecommended = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"
@@ -21,7 +20,8 @@ const tokenInSecretsRecommended = "spec.serviceAccountTokenInSecrets is unset; i
 func validateCSIDriver(d, old *storagev1.CSIDriver) field.ErrorList {
 	spec, s := field.NewPath("spec"), &d.Spec
 	var errs field.ErrorList
-	policies := []storagev1.FSGroupPolicy{storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
+	policies := []storagev1.FSGroupPolicy{storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy,
+		storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy}
 	if p := s.FSGroupPolicy; p != nil && !slices.Contains(policies, *p) {
 		errs = append(errs, field.NotSupported(spec.Child("fsGroupPolicy"), *p, policies))
 	}
@@ -33,13 +33,14 @@ func validateCSIDriver(d, old *storagev1.CSIDriver) field.ErrorList {
 		}
 	}
 	if p := s.NodeAllocatableUpdatePeriodSeconds; p != nil && *p < 10 {
-		errs = append(errs, field.Invalid(spec.Child("nodeAllocatableUpdatePeriodSeconds"), *p, "must be greater than or equal to 10 seconds"))
+		errs = append(errs, field.Invalid(spec.Child("nodeAllocatableUpdatePeriodSeconds"), *p,
+			"must be greater than or equal to 10 seconds"))
 	}
 	if in := s.ServiceAccountTokenInSecrets; in != nil && len(s.TokenRequests) == 0 {
 		errs = append(errs, field.Invalid(spec.Child("serviceAccountTokenInSecrets"), *in, "serviceAccountTokenInSecrets is set but no tokenRequests are specified"))
 	}
 	if old != nil {
-		// The path is misspelt everywhere, so clients know it like that.
+		// The path is misspelt as in upstream.
 		errs = append(errs, check.Immutable(s.AttachRequired, old.Spec.AttachRequired, spec.Child("attachedRequired"))...)
 		errs = append(errs, check.Immutable(s.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes, spec.Child("volumeLifecycleModes"))...)
 	}
@@ -82,7 +83,7 @@ func validateCSINode(n, old *storagev1.CSINode) field.ErrorList {
 		for _, is := range n.Spec.Drivers {
 			if was.Name == is.Name {
 				was.Allocatable, is.Allocatable = nil, nil
-				errs = append(errs, check.Same(is, was, path)...)
+				errs = append(errs, check.ImmutableStruct(is, was, path)...)
 			}
 		}
 	}
@@ -91,7 +92,7 @@ func validateCSINode(n, old *storagev1.CSINode) field.ErrorList {
 
 func validateNodeDriver(d storagev1.CSINodeDriver, twice bool, path *field.Path) field.ErrorList {
 	const maxNodeID = 256
-	errs := core.ValidateCSIDriverName(d.Name, path.Child("name"))
+	errs := check.CSIDriverName(d.Name, path.Child("name"))
 	if d.NodeID == "" {
 		errs = append(errs, field.Required(path.Child("nodeID"), ""))
 	}
@@ -113,12 +114,12 @@ func validateNodeDriver(d storagev1.CSINodeDriver, twice bool, path *field.Path)
 			errs = append(errs, field.Duplicate(path, key))
 		}
 		seen[key] = true
-		errs = append(errs, check.Messages(key, path, validation.IsQualifiedName(key))...)
+		errs = append(errs, check.QualifiedName(key, path)...)
 	}
 	return errs
 }
 
-// validateCSINodeStatus checks health that was stored while that feature was on.
+// validateCSINodeStatus checks health that was stored while the feature was enabled.
 func validateCSINodeStatus(n, _ *storagev1.CSINode) field.ErrorList {
 	const maxConditions = 16
 	var errs field.ErrorList
@@ -129,7 +130,7 @@ func validateCSINodeStatus(n, _ *storagev1.CSINode) field.ErrorList {
 			errs = append(errs, field.Duplicate(at, h.Name))
 		}
 		seen[h.Name] = true
-		errs = append(errs, core.ValidateCSIDriverName(h.Name, at.Child("name"))...)
+		errs = append(errs, check.CSIDriverName(h.Name, at.Child("name"))...)
 		if len(h.HealthConditions) > maxConditions {
 			errs = append(errs, field.TooMany(at.Child("healthConditions"), len(h.HealthConditions), maxConditions))
 			continue
@@ -143,7 +144,7 @@ func validateCSINodeStatus(n, _ *storagev1.CSINode) field.ErrorList {
 
 func validateHealth(c storagev1.StorageHealthCondition, path *field.Path) field.ErrorList {
 	const maxReason, maxMessage = 256, 1024
-	errs := oneOf(&c.Status, path.Child("status"), storagev1.StorageDegraded, storagev1.StorageUnreachable)
+	errs := check.OneOfIfSet(&c.Status, path.Child("status"), storagev1.StorageDegraded, storagev1.StorageUnreachable)
 	if c.Reason == "" {
 		errs = append(errs, field.Required(path.Child("reason"), ""))
 	} else {
@@ -155,27 +156,21 @@ func validateHealth(c storagev1.StorageHealthCondition, path *field.Path) field.
 	if len(c.Message) > maxMessage {
 		errs = append(errs, field.TooLong(path.Child("message"), c.Message, maxMessage))
 	}
-	errs = append(errs, oneOf(c.AccessMode, path.Child("accessMode"), corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
-	return append(errs, oneOf(c.VolumeMode, path.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
-}
-
-// oneOf refuses a value, if there is one, that is not among those known.
-func oneOf[S ~string](value *S, path *field.Path, known ...S) field.ErrorList {
-	if value == nil || slices.Contains(known, *value) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, *value, known)}
+	errs = append(errs, check.OneOfIfSet(c.AccessMode, path.Child("accessMode"), corev1.ReadOnlyMany, corev1.ReadWriteMany,
+		corev1.ReadWriteOnce, corev1.ReadWriteOncePod)...)
+	return append(errs, check.OneOfIfSet(c.VolumeMode, path.Child("volumeMode"), corev1.PersistentVolumeFilesystem,
+		corev1.PersistentVolumeBlock)...)
 }
 
 func validateCSIStorageCapacity(c, old *storagev1.CSIStorageCapacity) field.ErrorList {
 	topology, class := field.NewPath("nodeTopology"), field.NewPath("storageClassName")
 	var opts metav1validation.LabelSelectorValidationOptions
 	if old != nil {
-		// A bad value that is stored already may stay.
+		// An invalid value that is stored already may stay.
 		opts.AllowInvalidLabelValueInSelector = len(metav1validation.ValidateLabelSelector(old.NodeTopology, opts, nil)) > 0
 	}
 	errs := metav1validation.ValidateLabelSelector(c.NodeTopology, opts, topology)
-	errs = append(errs, check.Messages(c.StorageClassName, class, apivalidation.NameIsDNSSubdomain(c.StorageClassName, false))...)
+	errs = append(errs, check.DNSSubdomain(c.StorageClassName, class)...)
 	if c.Capacity != nil && c.Capacity.Sign() < 0 {
 		errs = append(errs, field.Invalid(field.NewPath("capacity"), c.Capacity.String(), apivalidation.IsNegativeErrorMsg))
 	}
@@ -198,12 +193,12 @@ func warnCSIStorageCapacity(c, _ *storagev1.CSIStorageCapacity) []string {
 	var warnings []string
 	path := field.NewPath("nodeTopology")
 	for i, r := range c.NodeTopology.MatchExpressions {
-		if text, old := deprecatedLabel(r.Key); old {
+		if text, old := podplacement.DeprecatedNodeLabel(r.Key); old {
 			warnings = append(warnings, fmt.Sprintf("%s: %s is %s", path.Child("matchExpressions").Index(i).Child("key"), r.Key, text))
 		}
 	}
 	for key := range c.NodeTopology.MatchLabels {
-		if text, old := deprecatedLabel(key); old {
+		if text, old := podplacement.DeprecatedNodeLabel(key); old {
 			warnings = append(warnings, fmt.Sprintf("%s: %s", path.Child("matchLabels").Child(key), text))
 		}
 	}

@@ -5,33 +5,40 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"proa.dev/kinds/kind"
 )
 
-// CSIDrivers say how a storage driver wants to be treated.
+// CSIDrivers describe the capabilities of CSI drivers.
 func CSIDrivers() *kind.Def {
 	type driver = storagev1.CSIDriver
 	doc := storagev1.CSIDriverSpec{}.SwaggerDoc()
 	flag := func(name, field string, value func(*storagev1.CSIDriverSpec) *bool, otherwise bool) kind.Column[driver] {
-		return kind.Column[driver]{Name: name, Type: "boolean", Description: doc[field], Value: func(d *driver) any { return or(value(&d.Spec), otherwise) }}
+		return kind.Column[driver]{Name: name, Type: "boolean", Description: doc[field],
+			Value: func(d *driver) any { return ptr.Deref(value(&d.Spec), otherwise) }}
 	}
 	return kind.Define(kind.Resource[driver]{
-		Group: storagev1.GroupName, Version: "v1", Kind: "CSIDriver", Plural: "csidrivers", Scope: kind.Cluster,
-		Spec:        func(d *driver) any { return &d.Spec },
-		Generation:  true,
-		Unnumbered:  true,
-		Conditional: true,
-		Delete:      kind.Deletion[driver]{Returns: true},
-		Default:     defaultCSIDriver,
-		Validate:    validateCSIDriver,
-		Warn:        warnCSIDriver,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: storagev1.GroupName, Version: "v1", Kind: "CSIDriver"}, Plural: "csidrivers",
+			Scope:                   kind.Cluster,
+			Generation:              true,
+			RequiresResourceVersion: true,
+		},
+		Spec:       func(d *driver) any { return &d.Spec },
+		Unnumbered: true,
+		Delete:     kind.Deletion[driver]{ReturnsObject: true},
+		Default:    defaultCSIDriver,
+		Validate:   validateCSIDriver,
+		Warn:       warnCSIDriver,
 		Columns: []kind.Column[driver]{
 			kind.NameColumn[driver](),
 			flag("AttachRequired", "attachRequired", func(s *storagev1.CSIDriverSpec) *bool { return s.AttachRequired }, true),
 			flag("PodInfoOnMount", "podInfoOnMount", func(s *storagev1.CSIDriverSpec) *bool { return s.PodInfoOnMount }, false),
 			flag("StorageCapacity", "storageCapacity", func(s *storagev1.CSIDriverSpec) *bool { return s.StorageCapacity }, false),
-			{Name: "TokenRequests", Description: doc["tokenRequests"], Value: func(d *driver) any { return tokenAudiences(d.Spec.TokenRequests) }},
+			{Name: "TokenRequests", Description: doc["tokenRequests"],
+				Value: func(d *driver) any { return tokenAudiences(d.Spec.TokenRequests) }},
 			flag("RequiresRepublish", "requiresRepublish", func(s *storagev1.CSIDriverSpec) *bool { return s.RequiresRepublish }, false),
 			{Name: "Modes", Description: doc["volumeLifecycleModes"], Value: func(d *driver) any {
 				if len(d.Spec.VolumeLifecycleModes) == 0 {
@@ -80,7 +87,8 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	}
 }
 
-// warnCSIDriver recommends the safer way to hand tokens to drivers when a driver begins to ask for them.
+// warnCSIDriver recommends passing service account tokens to a driver as secrets when the driver starts to request
+// them.
 func warnCSIDriver(d, old *storagev1.CSIDriver) []string {
 	if old != nil && equality.Semantic.DeepEqual(old.Spec.TokenRequests, d.Spec.TokenRequests) {
 		return nil

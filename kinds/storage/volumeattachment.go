@@ -3,8 +3,10 @@ package storage
 import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/volumekind"
 	"proa.dev/kinds/kind"
 )
 
@@ -13,14 +15,17 @@ func VolumeAttachments() *kind.Def {
 	type attachment = storagev1.VolumeAttachment
 	doc := storagev1.VolumeAttachmentSpec{}.SwaggerDoc()
 	return kind.Define(kind.Resource[attachment]{
-		Group: storagev1.GroupName, Version: "v1", Kind: "VolumeAttachment", Plural: "volumeattachments", Scope: kind.Cluster,
-		Spec:        func(a *attachment) any { return &a.Spec },
-		Status:      func(a *attachment) any { return &a.Status },
-		Conditional: true,
-		Delete:      kind.Deletion[attachment]{Returns: true},
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: storagev1.GroupName, Version: "v1", Kind: "VolumeAttachment"},
+			Plural:           "volumeattachments", Scope: kind.Cluster,
+			RequiresResourceVersion: true,
+		},
+		Spec:   func(a *attachment) any { return &a.Spec },
+		Status: func(a *attachment) any { return &a.Status },
+		Delete: kind.Deletion[attachment]{ReturnsObject: true},
 		Default: func(a *attachment) {
 			if s := a.Spec.Source.InlineVolumeSpec; s != nil {
-				core.DefaultInlineVolumeSpec(s)
+				volumekind.DefaultInlineVolumeSpec(s)
 			}
 		},
 		Validate: validateVolumeAttachment,
@@ -33,13 +38,15 @@ func VolumeAttachments() *kind.Def {
 		Columns: []kind.Column[attachment]{
 			kind.NameColumn[attachment](),
 			{Name: "Attacher", Format: "name", Description: doc["attacher"], Value: func(a *attachment) any { return a.Spec.Attacher }},
-			{Name: "PV", Description: storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"], Value: func(a *attachment) any {
-				return or(a.Spec.Source.PersistentVolumeName, "")
-			}},
+			{Name: "PV", Description: storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"],
+				Value: func(a *attachment) any {
+					return ptr.Deref(a.Spec.Source.PersistentVolumeName, "")
+				}},
 			{Name: "Node", Description: doc["nodeName"], Value: func(a *attachment) any { return a.Spec.NodeName }},
-			{Name: "Attached", Type: "boolean", Description: storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"], Value: func(a *attachment) any {
-				return a.Status.Attached
-			}},
+			{Name: "Attached", Type: "boolean", Description: storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"],
+				Value: func(a *attachment) any {
+					return a.Status.Attached
+				}},
 			kind.AgeColumn[attachment](),
 		},
 	})

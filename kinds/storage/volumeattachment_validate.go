@@ -7,12 +7,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/volumekind"
+	"proa.dev/kinds/lib/check"
 )
 
 // The bounds of what a driver may report about an attachment.
@@ -25,7 +24,7 @@ const (
 func validateVolumeAttachment(a, old *storagev1.VolumeAttachment) field.ErrorList {
 	spec, status := field.NewPath("spec"), field.NewPath("status")
 	errs := validateAttachmentSource(&a.Spec.Source, spec.Child("source"))
-	errs = append(errs, check.Messages(a.Spec.NodeName, spec.Child("nodeName"), apivalidation.NameIsDNSSubdomain(a.Spec.NodeName, false))...)
+	errs = append(errs, check.DNSSubdomain(a.Spec.NodeName, spec.Child("nodeName"))...)
 	size := 0
 	for key, value := range a.Status.AttachmentMetadata {
 		size += len(key) + len(value)
@@ -36,13 +35,13 @@ func validateVolumeAttachment(a, old *storagev1.VolumeAttachment) field.ErrorLis
 	errs = append(errs, validateVolumeError(a.Status.AttachError, status.Child("attachError"))...)
 	errs = append(errs, validateVolumeError(a.Status.DetachError, status.Child("detachError"))...)
 	if name := a.Spec.Source.PersistentVolumeName; name != nil {
-		errs = append(errs, check.Messages(*name, field.NewPath("spec.source.persistentVolumeName"), apivalidation.NameIsDNSSubdomain(*name, false))...)
+		errs = append(errs, check.DNSSubdomain(*name, field.NewPath("spec.source.persistentVolumeName"))...)
 	}
 	if old != nil && !equality.Semantic.DeepEqual(a.Spec, old.Spec) {
 		if a.Spec.Attacher != old.Spec.Attacher {
-			errs = append(core.ValidateCSIDriverName(a.Spec.Attacher, spec.Child("attacher")), errs...)
+			errs = append(check.CSIDriverName(a.Spec.Attacher, spec.Child("attacher")), errs...)
 		}
-		return append(errs, check.Fixed(spec))
+		return append(errs, check.ImmutableError(spec))
 	}
 	return append(errs, validateAttacher(a.Spec.Attacher, spec.Child("attacher"))...)
 }
@@ -66,7 +65,7 @@ func validateAttachmentSource(s *storagev1.VolumeAttachmentSource, path *field.P
 	case s.InlineVolumeSpec != nil && s.PersistentVolumeName != nil:
 		return field.ErrorList{field.Forbidden(path, one)}
 	case s.InlineVolumeSpec != nil:
-		return core.ValidatePersistentVolumeSpec(s.InlineVolumeSpec, "", true, false, path.Child("inlineVolumeSpec"))
+		return volumekind.ValidatePersistentVolumeSpec(s.InlineVolumeSpec, "", true, false, path.Child("inlineVolumeSpec"))
 	case *s.PersistentVolumeName == "":
 		return field.ErrorList{field.Required(path.Child("persistentVolumeName"), "must specify non empty persistentVolumeName")}
 	}

@@ -8,16 +8,20 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// StorageVersionMigrations ask for the stored objects of a resource to be written again, in the version that is stored now.
+// StorageVersionMigrations request that the stored objects of a resource are rewritten in the current storage
+// version.
 func StorageVersionMigrations() *kind.Def {
 	type migration = storagemigrationv1.StorageVersionMigration
 	return kind.Define(kind.Resource[migration]{
-		Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration", Plural: "storageversionmigrations", Scope: kind.Cluster,
-		StoredAs: "v1beta1", Older: kind.SameLayout("v1beta1"),
-		Spec:        func(m *migration) any { return &m.Spec },
-		Status:      func(m *migration) any { return &m.Status },
-		Conditional: true,
-		Validate:    validateMigration,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: storagemigrationv1.GroupName, Version: "v1", Kind: "StorageVersionMigration"},
+			Plural:           "storageversionmigrations", Scope: kind.Cluster,
+			StorageVersion: "v1beta1", Older: kind.SameLayout("v1beta1"),
+			RequiresResourceVersion: true,
+		},
+		Spec:     func(m *migration) any { return &m.Spec },
+		Status:   func(m *migration) any { return &m.Status },
+		Validate: validateMigration,
 		Subs: []kind.Sub[migration]{{
 			Name:     "status",
 			Reset:    []string{"metadata", "spec"},
@@ -25,17 +29,17 @@ func StorageVersionMigrations() *kind.Def {
 			Validate: validateMigrationStatus,
 		}},
 		Columns: []kind.Column[migration]{
-			// Unlike every other kind's, this name has no format.
+			// Unlike in other kinds, this column has no format.
 			{Name: "Name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Value: func(m *migration) any { return m.Name }},
 			{Name: "Resource", Description: "GroupResource to migrate", Value: func(m *migration) any {
 				return schema.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}.String()
 			}},
-			{Name: "Status", Description: "Status of the migration", Value: func(m *migration) any { return state(m) }},
+			{Name: "Status", Description: "Status of the migration", Value: func(m *migration) any { return stateText(m) }},
 		},
 	})
 }
 
-func state(m *storagemigrationv1.StorageVersionMigration) string {
+func stateText(m *storagemigrationv1.StorageVersionMigration) string {
 	state := "Unknown"
 	for _, c := range m.Status.Conditions {
 		switch storagemigrationv1.MigrationConditionType(c.Type) {

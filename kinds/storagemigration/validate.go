@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"proa.dev/kinds/check"
+	"proa.dev/kinds/lib/check"
 )
 
 func validateMigration(m, old *storagemigrationv1.StorageVersionMigration) field.ErrorList {
@@ -28,7 +28,7 @@ func validateMigration(m, old *storagemigrationv1.StorageVersionMigration) field
 		}
 	}
 	if old != nil {
-		errs = append(errs, check.Same(m.Spec, old.Spec, field.NewPath("spec"))...)
+		errs = append(errs, check.ImmutableStruct(m.Spec, old.Spec, field.NewPath("spec"))...)
 	}
 	return errs
 }
@@ -51,9 +51,10 @@ func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration)
 		broken bool
 		text   string
 	}{
-		{is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time"},
-		{is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true"},
-		{is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true"},
+		{hasTrueCondition(m, succeeded) && hasTrueCondition(m, failed),
+			"Both success and failed conditions cannot be true at the same time"},
+		{hasTrueCondition(old, succeeded) && !hasTrueCondition(m, succeeded), "Success condition cannot be set to false once it is true"},
+		{hasTrueCondition(old, failed) && !hasTrueCondition(m, failed), "Failed condition cannot be set to false once it is true"},
 	} {
 		if rule.broken {
 			errs = append(errs, field.Invalid(conditions, m.Status.Conditions, rule.text))
@@ -62,7 +63,7 @@ func validateMigrationStatus(m, old *storagemigrationv1.StorageVersionMigration)
 	return errs
 }
 
-func is(m *storagemigrationv1.StorageVersionMigration, t storagemigrationv1.MigrationConditionType) bool {
+func hasTrueCondition(m *storagemigrationv1.StorageVersionMigration, t storagemigrationv1.MigrationConditionType) bool {
 	c := meta.FindStatusCondition(m.Status.Conditions, string(t))
 	return c != nil && c.Status == metav1.ConditionTrue
 }

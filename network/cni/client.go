@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// The bounds of what is believed from the other side of the socket, and of how long it may take.
+// The limits on the size of messages over the socket, and the timeout.
 const (
 	maxMessage = 1 << 20
 	patience   = 2 * time.Minute
 )
 
-// Main is the program that a runtime starts. It returns the exit code.
+// Main is the CNI program that a runtime starts. It returns the exit code.
 func Main(getenv func(string) string, stdin io.Reader, stdout io.Writer) int {
 	req := Request{
 		Command: getenv("CNI_COMMAND"), ContainerID: getenv("CNI_CONTAINERID"), NetNS: getenv("CNI_NETNS"),
@@ -43,7 +43,7 @@ func Main(getenv func(string) string, stdin io.Reader, stdout io.Writer) int {
 	return 0
 }
 
-// run reads the configuration and answers what needs no agent; for the rest it asks.
+// run reads the configuration and answers what needs no agent; other requests go to the agent.
 func run(req Request, stdin io.Reader, version *string) (json.RawMessage, error) {
 	if req.Command == "" {
 		return nil, Errorf(InvalidEnvironment, "CNI_COMMAND is not set: a container runtime starts this program, not a person")
@@ -72,7 +72,7 @@ func run(req Request, stdin io.Reader, version *string) (json.RawMessage, error)
 	return ask(conf.Socket, req)
 }
 
-// check refuses what no command of the specification can mean.
+// check refuses requests that are invalid for their command.
 func (r *Request) check() error {
 	missing := func(name, value string) error {
 		if value == "" {
@@ -91,12 +91,13 @@ func (r *Request) check() error {
 	return Errorf(InvalidEnvironment, "unknown CNI_COMMAND: %v", r.Command)
 }
 
-// versions answers VERSION in the version it was asked in.
+// versions answers VERSION in the version of the request.
 func versions(raw []byte) (json.RawMessage, error) {
 	c := Config{}
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &c); err != nil {
-			return nil, &Error{Code: DecodeFailure, Msg: "the network configuration is not JSON of the expected shape", Details: err.Error()}
+			return nil, &Error{Code: DecodeFailure, Msg: "the network configuration is not JSON of the expected shape",
+				Details: err.Error()}
 		}
 	}
 	if !slices.Contains(Versions(), c.CNIVersion) {
@@ -108,13 +109,13 @@ func versions(raw []byte) (json.RawMessage, error) {
 	}{c.CNIVersion, Versions()})
 }
 
-// ask hands the request and the network namespace to the agent. The namespace goes as an open file, because the agent may
-// not see the path: its mounts can be others than those of the runtime.
+// ask sends the request and the network namespace to the agent. The namespace is passed as an open file, because its
+// path may not exist for the agent, which can have other mounts than the runtime.
 func ask(socket string, req Request) (json.RawMessage, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil && req.Command == Del {
-		// A sandbox may end without the agent. The interface goes with its namespace, and the agent frees the addresses of
-		// sandboxes that are gone when it is back.
+		// A sandbox may be deleted while the agent is down. Its interface is removed with the namespace, and the agent
+		// frees the addresses of deleted sandboxes when it is back.
 		return nil, nil
 	}
 	if err != nil {
@@ -141,7 +142,7 @@ func ask(socket string, req Request) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the request: %w", err)
 	}
-	// The first byte carries the namespace; what follows is JSON.
+	// The first byte carries the file descriptor; JSON follows.
 	if _, _, err = conn.WriteMsgUnix([]byte{'\n'}, rights, nil); err == nil {
 		_, err = conn.Write(msg)
 	}
@@ -172,7 +173,7 @@ func read(conn io.Reader) (json.RawMessage, error) {
 	return nil, a.Error
 }
 
-// loopback answers for the plugin of that name, which runtimes start beside every network: the pod network brings lo up
+// loopback answers for the plugin of that name, which runtimes start for every sandbox: the Pod network brings lo up
 // itself, so there is nothing to do.
 func loopback(req Request, conf *Config) (json.RawMessage, error) {
 	if req.Command != Add {

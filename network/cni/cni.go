@@ -1,9 +1,10 @@
-// Package cni is the way from a container runtime to the pod network: the words of the Container Network Interface
-// (specification 1.1.0), the small program that runtimes start for every Pod, and the door in the agent that it knocks at.
+// Package cni connects container runtimes with the Pod network: the types of the Container Network Interface
+// (specification 1.1.0), the CNI program that runtimes start for every Pod, and the server in the agent that handles
+// its requests.
 //
-// The program does no work. It reads what the runtime says, opens the network namespace that is named there, hands both over
-// a unix socket to the agent and prints the answer. That keeps it small, which matters because it is started for every
-// Pod, and it lets the agent keep sockets, addresses and rules ready.
+// The program does no work. It reads the request of the runtime, opens the network namespace, sends both over a unix
+// socket to the agent and prints the answer. That keeps the program small, which matters because it is started for
+// every Pod, and lets the agent keep sockets, addresses and rules ready.
 package cni
 
 import (
@@ -22,13 +23,13 @@ const (
 	Version = "VERSION"
 )
 
-// Current is the version of the specification that is spoken when nobody says otherwise.
+// Current is the version of the specification that is used by default.
 const Current = "1.1.0"
 
-// Versions are the versions that results can be written in, oldest first.
+// Versions returns the versions that results can be encoded in, oldest first.
 func Versions() []string { return []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", Current} }
 
-// Request is what a runtime asks for: the environment it started the program with, and the configuration.
+// Request is a request of a runtime: the environment of the program, and the configuration.
 type Request struct {
 	Command     string          `json:"command"`
 	ContainerID string          `json:"containerID,omitempty"`
@@ -38,13 +39,13 @@ type Request struct {
 	Config      json.RawMessage `json:"config"`
 }
 
-// answer is what comes back over the socket: one of the two.
+// answer is the response over the socket: a result or an error.
 type answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
 }
 
-// Config is the part of a network configuration that is read here.
+// Config is the part of a network configuration that is used here.
 type Config struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`
@@ -57,7 +58,7 @@ type Config struct {
 	} `json:"runtimeConfig"`
 
 	PrevResult json.RawMessage `json:"prevResult"`
-	// Valid are the attachments that stay; everything else goes at GC.
+	// Valid are the attachments that stay; GC removes all others.
 	Valid []Attachment `json:"cni.dev/valid-attachments"`
 }
 
@@ -67,7 +68,7 @@ type Attachment struct {
 	IfName      string `json:"ifname"`
 }
 
-// PortMapping asks for a port of the node that leads to one of the container.
+// PortMapping is a host port that is forwarded to a port of the container.
 type PortMapping struct {
 	HostPort      int    `json:"hostPort"`
 	ContainerPort int    `json:"containerPort"`
@@ -75,7 +76,7 @@ type PortMapping struct {
 	HostIP        string `json:"hostIP,omitempty"`
 }
 
-// Bandwidth limits what enters and leaves a container: bits a second, and bits that may come at once.
+// Bandwidth limits the traffic of a container: rates in bits per second, bursts in bits.
 type Bandwidth struct {
 	IngressRate  uint64 `json:"ingressRate"`
 	IngressBurst uint64 `json:"ingressBurst"`
@@ -83,14 +84,14 @@ type Bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// Result is what ADD answers.
+// Result is the result of ADD.
 type Result struct {
 	Interfaces []Interface
 	Addresses  []Address
 	Routes     []Route
 }
 
-// Interface is one that was made; Sandbox is empty for those of the node.
+// Interface is an interface that was created; Sandbox is empty for those of the node.
 type Interface struct {
 	Name    string `json:"name"`
 	MAC     string `json:"mac,omitempty"`
@@ -98,14 +99,14 @@ type Interface struct {
 	Sandbox string `json:"sandbox,omitempty"`
 }
 
-// Address is one of an interface, which is named by its place in the list.
+// Address is an address of an interface, which is given by its index in the list.
 type Address struct {
 	Address   netip.Prefix
 	Gateway   netip.Addr
 	Interface int
 }
 
-// Route is one in the container.
+// Route is a route in the container.
 type Route struct {
 	Dst netip.Prefix
 	GW  netip.Addr
@@ -131,8 +132,8 @@ type wireResult struct {
 	DNS        struct{}      `json:"dns"`
 }
 
-// Encode writes the result in a version of the specification. Before 1.0 an address says of which family it is, before 1.1
-// an interface says nothing of its MTU.
+// Encode encodes the result in a version of the specification. Before 1.0 an address has a version field, before 1.1 an
+// interface has no MTU.
 func (r *Result) Encode(version string) (json.RawMessage, error) {
 	out := wireResult{CNIVersion: version, Interfaces: slices.Clone(r.Interfaces)}
 	if version != Current {
@@ -165,14 +166,14 @@ func (r *Result) Encode(version string) (json.RawMessage, error) {
 
 func old(version string) bool { return len(version) > 1 && version[:2] == "0." }
 
-// ParseConfig reads a configuration and refuses versions it does not speak.
+// ParseConfig parses a configuration and refuses unknown versions.
 func ParseConfig(raw []byte) (*Config, error) {
 	c := &Config{}
 	if err := json.Unmarshal(raw, c); err != nil {
 		return nil, &Error{Code: DecodeFailure, Msg: "the network configuration is not JSON of the expected shape", Details: err.Error()}
 	}
 	if c.CNIVersion == "" {
-		c.CNIVersion = "0.3.0" // what the first versions of the specification meant by silence
+		c.CNIVersion = "0.3.0" // the default of the first versions of the specification
 	}
 	if !slices.Contains(Versions(), c.CNIVersion) {
 		return nil, Errorf(IncompatibleVersion, "cniVersion %q is not one of %q", c.CNIVersion, Versions())

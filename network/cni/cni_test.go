@@ -32,17 +32,21 @@ func TestWithoutAgent(t *testing.T) {
 	}{
 		{"version", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"1.0.0"}`, 0,
 			`{"cniVersion":"1.0.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`},
-		{"version of a runtime to come", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"9.0.0"}`, 0, `{"cniVersion":"1.1.0",`},
+		{"version of a runtime to come", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"9.0.0"}`, 0,
+			`{"cniVersion":"1.1.0",`},
 		{"no command", nil, `{}`, 1, `"code":4,"msg":"CNI_COMMAND is not set`},
-		{"unknown command", map[string]string{"CNI_COMMAND": "FLY"}, `{"cniVersion":"1.1.0"}`, 1, `"code":4,"msg":"unknown CNI_COMMAND: FLY"`},
+		{"unknown command", map[string]string{"CNI_COMMAND": "FLY"}, `{"cniVersion":"1.1.0"}`, 1,
+			`"code":4,"msg":"unknown CNI_COMMAND: FLY"`},
 		{"not JSON", add, `no`, 1, `"code":6`},
 		{"version too new", add, `{"cniVersion":"2.0.0"}`, 1, `"code":1`},
-		{"no container", map[string]string{"CNI_COMMAND": "ADD"}, `{"cniVersion":"1.1.0"}`, 1, `"code":4,"msg":"required env variables [CNI_CONTAINERID] missing"`},
+		{"no container", map[string]string{"CNI_COMMAND": "ADD"}, `{"cniVersion":"1.1.0"}`, 1,
+			`"code":4,"msg":"required env variables [CNI_CONTAINERID] missing"`},
 		{"no socket", add, `{"cniVersion":"1.1.0","name":"x"}`, 1, `"code":7`},
 		{"nobody there", add, `{"cniVersion":"1.0.0","socket":"` + nowhere + `"}`, 1, `{"cniVersion":"1.0.0","code":11`},
 		{"status", map[string]string{"CNI_COMMAND": "STATUS"}, `{"cniVersion":"1.1.0","socket":"` + nowhere + `"}`, 1, `"code":50`},
 		{"loopback", add, `{"cniVersion":"1.0.0","type":"loopback"}`, 0, `"name":"lo"`},
-		{"loopback goes", map[string]string{"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "CNI_IFNAME": "lo"}, `{"cniVersion":"1.0.0","type":"loopback"}`, 0, ``},
+		{"loopback goes", map[string]string{"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "CNI_IFNAME": "lo"},
+			`{"cniVersion":"1.0.0","type":"loopback"}`, 0, ``},
 	} {
 		code, out := program(c.env, c.in)
 		if code != c.code || !strings.Contains(out, c.want) {
@@ -81,7 +85,7 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// What an agent answers is understood, or an error that tells the runtime to try again.
+// FuzzAnswer checks that every response of an agent is a result or an error for the runtime.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"result":{"cniVersion":"1.1.0"}}`))
 	f.Add([]byte(`{"error":{"code":11,"msg":"later"}}`))
@@ -97,7 +101,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// Whoever reaches the agent's socket may send anything: what is not a request gets a code and a sentence.
+// FuzzRequest checks that malformed requests to the socket of the agent get an error with a code and a message.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`x{"command":"ADD","containerID":"a","netNS":"/n","ifName":"eth0","config":{"cniVersion":"1.1.0"}}`))
 	f.Add([]byte(`x{"command":"GC","config":{}}`))

@@ -10,8 +10,8 @@ import (
 // Program is the name of the program in the folder of CNI plugins.
 const Program = "proa-cni"
 
-// WriteConf writes the configuration that makes a runtime use the pod network behind a socket. It appears whole or not at
-// all. A runtime counts the network as ready once the file is there.
+// WriteConf writes the configuration that makes a runtime use the Pod network behind a socket, atomically. A runtime
+// considers the network ready once the file exists.
 func WriteConf(file, name, socket string) error {
 	conf := map[string]any{
 		// Runtimes that know the newer field choose the newest version of the two.
@@ -31,9 +31,10 @@ func WriteConf(file, name, socket string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil { //nolint:gosec // G301: any runtime reads it
 		return fmt.Errorf("make the folder of CNI configurations: %w", err)
 	}
-	// The name ends so that no runtime takes the unfinished file for a configuration.
+	// With this suffix no runtime reads the unfinished file.
 	tmp := file + ".new"
-	if err := os.WriteFile(tmp, append(raw, '\n'), 0o644); err != nil { //nolint:gosec // G306: any runtime reads it, and nothing in it is secret
+	if err := os.WriteFile(tmp, append(raw, '\n'),
+		0o644); err != nil { //nolint:gosec // G306: any runtime reads it, and nothing in it is secret
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	if err := os.Rename(tmp, file); err != nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The codes of the specification. Those from 100 on are ours to define.
+// The error codes of the specification. Codes from 100 on are defined by plugins.
 const (
 	IncompatibleVersion = 1
 	UnsupportedField    = 2
@@ -19,7 +19,7 @@ const (
 	Internal            = 999
 )
 
-// Error is a failure as runtimes read it.
+// Error is an error in the format of the specification.
 type Error struct {
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Code       uint   `json:"code"`
@@ -34,12 +34,12 @@ func (e *Error) Error() string {
 	return e.Msg
 }
 
-// Errorf makes an error with a code.
+// Errorf returns an error with a code.
 func Errorf(code uint, format string, args ...any) *Error {
 	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
 }
 
-// asError gives any error a code.
+// asError returns an error as *Error, with a default code if it is not one.
 func asError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

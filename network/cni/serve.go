@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// Handler answers requests. The namespace is nil when the runtime named none or it is gone; it is closed afterwards.
-// A result of nil is an empty answer.
+// Handler handles requests. The namespace is nil if the runtime named none or it no longer exists; it is closed
+// afterwards. A nil result is an empty response.
 type Handler interface {
 	CNI(ctx context.Context, req *Request, conf *Config, netns *os.File) (*Result, error)
 }
 
-// Listen opens the socket, which only its owner may use. What a process that was killed left behind is replaced.
+// Listen opens the socket with access for its owner only. It replaces the socket of a process that was killed.
 func Listen(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of the CNI socket: %w", err)
@@ -39,7 +39,7 @@ func Listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve answers requests until ctx ends, and returns when the last one has been answered.
+// Serve handles requests until ctx ends, and returns after the last one is finished.
 func Serve(ctx context.Context, l *net.UnixListener, h Handler, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -74,7 +74,7 @@ func serve(ctx context.Context, conn *net.UnixConn, h Handler, log *slog.Logger)
 	if err != nil {
 		a = answer{Error: asError(err)}
 	}
-	raw, _ := json.Marshal(a) // strings and raw JSON that was made above
+	raw, _ := json.Marshal(a) // cannot fail: strings and raw JSON
 	if _, err := conn.Write(raw); err != nil {
 		log.Warn("the CNI program went away before its answer", "err", err)
 	}
@@ -83,7 +83,7 @@ func serve(ctx context.Context, conn *net.UnixConn, h Handler, log *slog.Logger)
 	}
 }
 
-// call keeps a mistake in one request from ending the agent.
+// call calls the handler and turns a panic into an error.
 func call(ctx context.Context, h Handler, req *Request, conf *Config, netns *os.File) (raw json.RawMessage, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,7 +119,7 @@ func receive(conn *net.UnixConn) (*Request, *Config, *os.File, error) {
 	return req, conf, netns, err
 }
 
-// file takes the namespace out of the control message; nil when none was sent.
+// file returns the namespace from the control message, or nil if none was sent.
 func file(oob []byte) *os.File {
 	msgs, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil || len(msgs) != 1 {

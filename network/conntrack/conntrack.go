@@ -1,8 +1,9 @@
-// Package conntrack makes the kernel forget connections. It remembers for each where its packets go, and what was let through
-// when it began is not judged again; so when an endpoint goes, or an address gets another owner, connections are to be dropped.
+// Package conntrack deletes entries of the connection tracking table of the kernel. An entry records where the packets
+// of a connection go, and established connections are not checked against the rules again; so when an endpoint is
+// removed, or an address gets another owner, entries have to be deleted.
 //
-// To find them is a pass over all that the kernel knows, which is tens of thousands on a busy node. The kernel is told what to leave
-// out, and of what it shows only the ends are read, where they are.
+// Finding them means a dump of the whole table, which has tens of thousands of entries on a busy node. The kernel
+// filters the dump, and only the needed attributes of an entry are parsed, without copies.
 package conntrack
 
 import (
@@ -15,33 +16,34 @@ import (
 )
 
 const (
-	// buffer is the most that the kernel shows at once.
+	// buffer is the size of the buffer for a dump.
 	buffer = 32 << 10
-	// answer is the most that it says to one question.
+	// answer is the size of the buffer for acknowledgements.
 	answer = 4 << 10
-	// batch is how many connections are dropped with one call. Each may be answered, and the answers must fit the socket.
+	// batch is how many entries are deleted with one call. Each is acknowledged, and the acknowledgements must fit into
+	// the socket buffer.
 	batch = 64
-	// attempts is how often a pass is begun that the kernel says it could not make whole.
+	// attempts is how often an interrupted dump is repeated.
 	attempts = 3
-	// patience is how long the kernel may take for an answer. It gives it before a call returns.
+	// patience is the timeout of the socket. The kernel normally answers before a call returns.
 	patience = 10 * time.Second
 )
 
-// What a pass may end with.
+// The errors of a pass.
 var (
 	errInterrupted = errors.New("connections have changed too fast for all of them to be seen")
 	errRefused     = errors.New("the kernel does not understand which connections it is asked for")
 )
 
-// Conn is a way to the connections of one network namespace, for one caller at a time.
+// Conn is a connection to the conntrack table of one network namespace, for one caller at a time.
 type Conn struct {
-	// show is for passes and drop for what is to go: a pass is not over when the first is found.
+	// show is the socket for dumps and drop the one for deletions, because entries are deleted during a dump.
 	show, drop *socket
 	buffer     []byte
 	flow       Flow
 }
 
-// Open makes one, in the network namespace that the thread is in.
+// Open returns a Conn for the network namespace that the thread is in.
 func Open() (*Conn, error) {
 	show, err := open()
 	if err != nil {
@@ -54,20 +56,20 @@ func Open() (*Conn, error) {
 	return &Conn{show: show, drop: drop, buffer: make([]byte, buffer)}, nil
 }
 
-// Close ends it.
+// Close closes the sockets.
 func (c *Conn) Close() error { return errors.Join(c.show.close(), c.drop.close()) }
 
-// Drop makes the kernel forget those connections among the ones that filter names for which lost says so. It is told about
-// each and must not keep what it is told. One may be shown twice.
-func (c *Conn) Drop(filter Filter, lost func(*Flow) bool) error {
-	return insist(filter, func(ask Filter) error { return c.pass(ask, filter, lost) })
+// Drop deletes the entries that match filter and for which isStale returns true. isStale must not keep the Flow that it
+// gets. An entry may be shown twice.
+func (c *Conn) Drop(filter Filter, isStale func(*Flow) bool) error {
+	return retry(filter, func(ask Filter) error { return c.pass(ask, filter, isStale) })
 }
 
-// insist makes passes until one is whole, but not forever. A kernel that does not know a filter is asked without.
-func insist(filter Filter, pass func(ask Filter) error) (err error) {
+// retry repeats interrupted passes a few times. If the kernel does not know a filter, it is asked without.
+func retry(filter Filter, pass func(ask Filter) error) (err error) {
 	for range attempts {
 		err = pass(filter)
-		if errors.Is(err, errRefused) && filter.narrow() {
+		if errors.Is(err, errRefused) && filter.isNarrow() {
 			filter = Filter{Six: filter.Six}
 			err = pass(filter)
 		}
@@ -78,7 +80,7 @@ func insist(filter Filter, pass func(ask Filter) error) (err error) {
 	return err
 }
 
-// Forget drops all connections that begin or end at addresses.
+// Forget deletes all entries with one of the addresses as source or destination.
 func (c *Conn) Forget(of map[netip.Addr]bool) error {
 	ends := func(f *Flow) bool {
 		return of[f.Asked.From.Addr()] || of[f.Asked.To.Addr()] || of[f.Answered.From.Addr()] || of[f.Answered.To.Addr()]
@@ -97,17 +99,17 @@ func (c *Conn) Forget(of map[netip.Addr]bool) error {
 	return err
 }
 
-// pass is one look at what the kernel shows when it is asked.
-func (c *Conn) pass(ask, filter Filter, lost func(*Flow) bool) error {
+// pass is one dump of the table, filtered by the kernel with ask and here with filter.
+func (c *Conn) pass(ask, filter Filter, isStale func(*Flow) bool) error {
 	seq := c.show.next()
-	if err := c.show.send(appendMessage(nil, messageGet, unix.NLM_F_DUMP, seq, ask.family(), ask.appendTo)); err != nil {
+	if err := c.show.send(request{messageGet, unix.NLM_F_DUMP, seq, ask.family(), ask.appendTo}.appendTo(nil)); err != nil {
 		return fmt.Errorf("ask for connections: %w", err)
 	}
-	doomed, interrupted := doomed{family: ask.family(), to: c.drop}, false
+	stale, interrupted := deletions{family: ask.family(), to: c.drop}, false
 	for {
 		n, err := c.show.receive(c.buffer)
 		if errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.ENOBUFS) {
-			interrupted = true // a part is lost; and the socket takes no other question before it has shown the rest
+			interrupted = true // a part of the dump is lost; the rest must be read before the next request
 			continue
 		}
 		if err != nil {
@@ -120,36 +122,36 @@ func (c *Conn) pass(ask, filter Filter, lost func(*Flow) bool) error {
 			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
 			switch m.kind {
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-				return doomed.end(m.fault(), interrupted)
+				return stale.end(m.fault(), interrupted)
 			case messageFlow:
-				if c.flow.read(m.body) && filter.has(&c.flow) && lost(&c.flow) {
-					doomed.add(&c.flow)
+				if c.flow.read(m.body) && filter.has(&c.flow) && isStale(&c.flow) {
+					stale.add(&c.flow)
 				}
 			}
 		}
 	}
 }
 
-// doomed are connections that are to be dropped, a batch at a time.
-type doomed struct {
+// deletions collects entries and deletes them in batches.
+type deletions struct {
 	to        *socket
 	family    uint8
 	questions []byte
 	count     int
 	answers   []byte
-	err       error // the first
+	err       error // the first error
 }
 
-func (d *doomed) add(f *Flow) {
-	d.questions = appendMessage(d.questions, messageDrop, unix.NLM_F_ACK, d.to.next(), d.family, f.appendName)
+func (d *deletions) add(f *Flow) {
+	d.questions = request{messageDrop, unix.NLM_F_ACK, d.to.next(), d.family, f.appendName}.appendTo(d.questions)
 	d.count++
 	if d.count == batch {
 		d.flush()
 	}
 }
 
-// flush drops those that are in the batch. That one is gone already is what is wanted.
-func (d *doomed) flush() {
+// flush deletes the entries of the batch. It is no error if an entry no longer exists.
+func (d *deletions) flush() {
 	if d.count == 0 {
 		return
 	}
@@ -163,8 +165,8 @@ func (d *doomed) flush() {
 	d.questions, d.count = d.questions[:0], 0
 }
 
-// end drops what is left to drop, and says what became of the pass.
-func (d *doomed) end(fault error, interrupted bool) error {
+// end deletes the last batch, and returns the outcome of the pass.
+func (d *deletions) end(fault error, interrupted bool) error {
 	d.flush()
 	switch {
 	case errors.Is(fault, unix.EINVAL) || errors.Is(fault, unix.EOPNOTSUPP):

@@ -7,32 +7,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filter says which connections are looked at. The kernel goes through all that it knows either way, but what it leaves out costs
-// a fraction of what it shows. Kernels before 5.8 leave out nothing for Protocol and To, those before 5.16 nothing for Unanswered;
-// then it is done here.
+// Filter selects entries. The kernel visits all entries either way, but an entry that it leaves out costs a fraction of
+// one that it returns. Kernels before 5.8 do not filter by Protocol and To, those before 5.16 not by Unanswered; then
+// it is done here.
 //
-// The kernel is not asked about the direction of answers, which some that know filters get wrong, nor about addresses of IPv6: it
-// shows all but the one that it is asked for.
+// The kernel is not asked to filter by the reply direction, which some versions get wrong, nor by IPv6 addresses, for
+// which some versions invert the filter.
 type Filter struct {
 	Six      bool
 	Protocol uint8 // 0 for all
-	// To is where the first packet went. No address stands for any, and so does port 0; a port needs a protocol.
+	// To is the destination of the first packet. An invalid address stands for any, and so does port 0; a port needs a
+	// protocol.
 	To netip.AddrPort
-	// Unanswered are connections of which no answer was seen.
+	// Unanswered selects connections without a reply.
 	Unanswered bool
 }
 
-// answered is the bit of the status that says that there was an answer.
+// answered is the status bit IPS_SEEN_REPLY.
 const answered = 1 << 1
 
-// The parts of a direction that the kernel shall compare.
+// The parts of a direction that the kernel compares.
 const (
 	compareTo       = 1 << 1
 	compareProtocol = 1 << 3
 	compareToPort   = 1 << 5
 )
 
-// attrCompareAsked is the attribute of a filter that says what to compare of the direction of the first packet.
+// attrCompareAsked is the attribute of a filter with the flags for the original direction.
 const attrCompareAsked = 1
 
 func (f Filter) family() uint8 {
@@ -42,7 +43,7 @@ func (f Filter) family() uint8 {
 	return unix.AF_INET
 }
 
-// has tells whether a connection is one of those that are asked for.
+// has reports whether an entry matches the filter.
 func (f Filter) has(c *Flow) bool {
 	return c.Asked.To.Addr().Is6() == f.Six &&
 		(f.Protocol == 0 || f.Protocol == c.Protocol) &&
@@ -51,8 +52,8 @@ func (f Filter) has(c *Flow) bool {
 		(!f.Unanswered || c.status&answered == 0)
 }
 
-// narrow tells whether it asks the kernel for more than a family.
-func (f Filter) narrow() bool { return f != Filter{Six: f.Six} }
+// isNarrow reports whether the filter selects by more than the address family.
+func (f Filter) isNarrow() bool { return f != Filter{Six: f.Six} }
 
 // appendTo adds the filter to a request.
 func (f Filter) appendTo(b []byte) []byte {
@@ -85,7 +86,7 @@ func (f Filter) appendTo(b []byte) []byte {
 	return appendNested(b, attrFilter, appendAttribute(nil, attrCompareAsked, binary.NativeEndian.AppendUint32(nil, compare)...))
 }
 
-// appendAttribute adds an attribute, and what is missing to the place where the next may begin.
+// appendAttribute adds an attribute with padding.
 func appendAttribute(b []byte, kind uint16, value ...byte) []byte {
 	b = binary.NativeEndian.AppendUint16(b, uint16(attributeHeader+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
@@ -93,7 +94,7 @@ func appendAttribute(b []byte, kind uint16, value ...byte) []byte {
 	return append(b, make([]byte, aligned(len(value))-len(value))...)
 }
 
-// appendNested adds an attribute that is a list of others.
+// appendNested adds a nested attribute.
 func appendNested(b []byte, kind uint16, list []byte) []byte {
 	return appendAttribute(b, kind|unix.NLA_F_NESTED, list...)
 }

@@ -7,22 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flow is one connection, as far as anybody here asks. What is not known of it is zero.
+// Flow is an entry of the table. Unknown fields are zero.
 type Flow struct {
 	Protocol uint8
-	// Asked is the direction of the first packet, and Answered that of answers. They differ where addresses are translated.
+	// Asked is the original direction, Answered the reply direction. They differ where addresses are translated.
 	Asked, Answered Ends
-	// State is that of a TCP connection, as the kernel numbers them.
+	// State is the state of a TCP connection, as the kernel numbers states.
 	State uint8
 
 	status          uint32
-	tuple, id, zone []byte // attributes as they came, for the kernel to find it again
+	tuple, id, zone []byte // raw attributes that identify the entry for a deletion
 }
 
-// Ends are where packets of one direction come from and go to.
+// Ends are the source and destination of one direction.
 type Ends struct{ From, To netip.AddrPort }
 
-// The attributes of a connection that are read or written.
+// The attributes of an entry that are read or written.
 const (
 	attrAsked      = 1
 	attrAnswered   = 2
@@ -49,11 +49,11 @@ const (
 	attrTCPState = 1
 )
 
-// familyLen is the length of what precedes the attributes: the family, and what nobody uses.
+// familyLen is the length of the header before the attributes.
 const familyLen = 4
 
-// read takes a connection out of a message of the kernel's. It keeps parts of the message, which is good until the next is read,
-// and says no where there is nothing by which the kernel would find the connection again.
+// read parses an entry from a message. It keeps slices of the message, which are valid until the next one is received.
+// It returns false if the entry cannot be identified.
 func (f *Flow) read(message []byte) bool {
 	*f = Flow{}
 	if len(message) < familyLen {
@@ -79,7 +79,7 @@ func (f *Flow) read(message []byte) bool {
 	return f.Asked.From.IsValid() && f.Asked.To.IsValid()
 }
 
-// read takes one direction out of its attribute, and returns the protocol.
+// read parses one direction from its attribute, and returns the protocol.
 func (e *Ends) read(b []byte) (protocol uint8) {
 	var from, to netip.Addr
 	var fromPort, toPort uint16
@@ -142,7 +142,7 @@ func number(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// attribute is a number and bytes; whole has its header, too.
+// attribute is a netlink attribute; whole includes its header.
 type attribute struct {
 	kind         uint16
 	value, whole []byte
@@ -150,7 +150,7 @@ type attribute struct {
 
 const attributeHeader = 4
 
-// next takes the first attribute off a list. It ends before one that is not whole.
+// next returns the first attribute of a list. It returns false at the end and before a truncated attribute.
 func next(b []byte) (a attribute, rest []byte, ok bool) {
 	if len(b) < attributeHeader {
 		return attribute{}, nil, false
@@ -163,5 +163,5 @@ func next(b []byte) (a attribute, rest []byte, ok bool) {
 	return attribute{kind, b[attributeHeader:n], b[:n]}, b[min(aligned(n), len(b)):], true
 }
 
-// aligned is where the next thing begins after one of n bytes.
+// aligned rounds a length up to the alignment of netlink.
 func aligned(n int) int { return (n + 3) &^ 3 }

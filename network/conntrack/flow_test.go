@@ -15,7 +15,7 @@ import (
 
 const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
 
-// known is a connection as a test says it.
+// known is an entry of a test.
 type known struct {
 	protocol   uint8
 	from, to   string
@@ -25,7 +25,7 @@ type known struct {
 	answered   bool
 }
 
-// attributes are those that the kernel has of it.
+// attributes returns the netlink attributes of the entry.
 func (k known) attributes() []byte {
 	direction := func(kind uint16, from, to netip.AddrPort) []byte {
 		fromKind, toKind := uint16(attrFrom4), uint16(attrTo4)
@@ -70,8 +70,10 @@ func (f *Flow) String() string {
 
 func TestFlowIsRead(t *testing.T) {
 	for want, k := range map[string]known{
-		"17 10.0.0.1:1234>10.96.0.10:53 10.0.0.2:5353>10.0.0.1:1234 state 0":             {protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answerFrom: "10.0.0.2:5353"},
-		"6 [fd00::1]:1234>[fd00::10]:80 [fd00::10]:80>[fd00::1]:1234 state 3":            {protocol: tcp, from: "[fd00::1]:1234", to: "[fd00::10]:80", state: 3, answered: true},
+		"17 10.0.0.1:1234>10.96.0.10:53 10.0.0.2:5353>10.0.0.1:1234 state 0": {protocol: udp, from: "10.0.0.1:1234",
+			to: "10.96.0.10:53", answerFrom: "10.0.0.2:5353"},
+		"6 [fd00::1]:1234>[fd00::10]:80 [fd00::10]:80>[fd00::1]:1234 state 3": {protocol: tcp, from: "[fd00::1]:1234",
+			to: "[fd00::10]:80", state: 3, answered: true},
 		"6 10.0.0.1:40000>10.96.0.10:80 198.51.100.9:8080>10.0.0.1:40000 state 1":        {protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "198.51.100.9:8080", state: 1, zone: 7},
 		"132 10.0.0.1:40000>10.96.0.10:80 10.96.0.10:80>10.0.0.1:40000 state 0":          {protocol: unix.IPPROTO_SCTP, from: "10.0.0.1:40000", to: "10.96.0.10:80"},
 		"17 [::ffff:10.0.0.1]:1>[fd00::10]:53 [fd00::10]:53>[::ffff:10.0.0.1]:1 state 0": {protocol: udp, from: "[::ffff:10.0.0.1]:1", to: "[fd00::10]:53"},
@@ -86,7 +88,7 @@ func TestFlowIsRead(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadTwice is about what a message does not say: it is not what the one before it said.
+// TestNothingIsReadTwice checks that missing attributes do not keep the values of the message before.
 func TestNothingIsReadTwice(t *testing.T) {
 	var f Flow
 	f.read(known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7, answered: true}.message())
@@ -96,24 +98,26 @@ func TestNothingIsReadTwice(t *testing.T) {
 	}
 }
 
-// TestDamage: of a message that is cut anywhere, or says little, either the whole of the first direction is read or nothing. The
-// kernel takes a question without it for one about all connections.
+// TestDamage checks that of a truncated message either the whole original direction is read or nothing: the kernel
+// would take a deletion without it for one of all entries.
 func TestDamage(t *testing.T) {
 	whole := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7}.message()
 	var want, f Flow
 	want.read(whole)
 	for n := range whole {
-		if cut := slices.Clip(whole[:n]); f.read(cut) && (f.Asked != want.Asked || f.Protocol != want.Protocol || len(f.tuple) != len(want.tuple)) {
+		if cut := slices.Clip(whole[:n]); f.read(cut) &&
+			(f.Asked != want.Asked || f.Protocol != want.Protocol || len(f.tuple) != len(want.tuple)) {
 			t.Errorf("of %d bytes is read %v, name %x", n, &f, f.tuple)
 		}
 	}
 	family := []byte{unix.AF_INET, 0, 0, 0}
 	for what, b := range map[string][]byte{
-		"nothing":        family,
-		"a number":       appendAttribute(family, attrID, 0, 0, 0, 1),
-		"no addresses":   appendNested(family, attrAsked, nil),
-		"one address":    appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(nil, attrFrom4, 10, 0, 0, 1))),
-		"half of it":     appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(appendAttribute(nil, attrFrom4, 10, 0), attrTo4, 10, 0, 0, 1))),
+		"nothing":      family,
+		"a number":     appendAttribute(family, attrID, 0, 0, 0, 1),
+		"no addresses": appendNested(family, attrAsked, nil),
+		"one address":  appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(nil, attrFrom4, 10, 0, 0, 1))),
+		"half of it": appendNested(family, attrAsked,
+			appendNested(nil, attrAddresses, appendAttribute(appendAttribute(nil, attrFrom4, 10, 0), attrTo4, 10, 0, 0, 1))),
 		"only answers":   append(slices.Clone(family), known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2"}.attributes()[52:]...),
 		"a wrong length": append(slices.Clone(family), 3, 0, attrAsked, 0),
 	} {
@@ -123,7 +127,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNoAllocations: a pass reads very many.
+// TestNoAllocations checks that parsing entries does not allocate, because a pass parses very many.
 func TestNoAllocations(t *testing.T) {
 	var f Flow
 	four := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1}.message()
@@ -137,7 +141,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// tree shows attributes as numbers and bytes, read by somebody else's code.
+// tree shows attributes as numbers and bytes, parsed by another library.
 func tree(t *testing.T, b []byte) string {
 	t.Helper()
 	list, err := nl.ParseRouteAttr(b)
@@ -168,13 +172,16 @@ func TestFilterIsWritten(t *testing.T) {
 		{"unanswered", Filter{Unanswered: true}, "3=00000000 26=00000002"},
 		{"unanswered TCP", Filter{Protocol: tcp, Unanswered: true}, "3=00000000 26=00000002 1{1{} 2{1=06}} 25{1=" + host(0x08) + "}"},
 		{"UDP", Filter{Protocol: udp}, "1{1{} 2{1=11}} 25{1=" + host(0x08) + "}"},
-		{"UDP to an address", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:0")}, "1{1{2=0a60000a} 2{1=11}} 25{1=" + host(0x0a) + "}"},
-		{"UDP to an address and port", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")}, "1{1{2=0a60000a} 2{1=11 3=0035}} 25{1=" + host(0x2a) + "}"},
+		{"UDP to an address", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:0")},
+			"1{1{2=0a60000a} 2{1=11}} 25{1=" + host(0x0a) + "}"},
+		{"UDP to an address and port", Filter{Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")},
+			"1{1{2=0a60000a} 2{1=11 3=0035}} 25{1=" + host(0x2a) + "}"},
 		{
 			"UDP to an address and port of IPv6", Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("[fd00::a]:53")},
 			"1{1{} 2{1=11 3=0035}} 25{1=" + host(0x28) + "}", // kernels have the address upside down
 		},
-		{"a port of a node", Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 30053)}, "1{1{} 2{1=11 3=7565}} 25{1=" + host(0x28) + "}"},
+		{"a port of a node", Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 30053)},
+			"1{1{} 2{1=11 3=7565}} 25{1=" + host(0x28) + "}"},
 	} {
 		if got := tree(t, c.filter.appendTo(nil)); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
@@ -182,7 +189,7 @@ func TestFilterIsWritten(t *testing.T) {
 	}
 }
 
-// TestFilterHas is about kernels that know no filters.
+// TestFilterHas checks the filter for kernels that do not filter.
 func TestFilterHas(t *testing.T) {
 	k := known{protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answered: true}
 	var f Flow
@@ -208,7 +215,7 @@ func TestFilterHas(t *testing.T) {
 	}
 }
 
-// TestInsist: a pass that was not whole is made again, some times; one that the kernel does not understand without a filter.
+// TestInsist checks that an interrupted pass is repeated a few times, and one with an unknown filter is made without.
 func TestInsist(t *testing.T) {
 	other := errors.New("other")
 	for _, c := range []struct {
@@ -228,7 +235,7 @@ func TestInsist(t *testing.T) {
 		{"another error", Filter{Protocol: udp}, []error{other, nil}, "17", other},
 	} {
 		var asked []string
-		err := insist(c.filter, func(ask Filter) error {
+		err := retry(c.filter, func(ask Filter) error {
 			asked = append(asked, fmt.Sprint(ask.Protocol))
 			return c.ends[len(asked)-1]
 		})
@@ -238,18 +245,19 @@ func TestInsist(t *testing.T) {
 	}
 }
 
-// FuzzMessages: whatever comes as the kernel's word, nothing breaks; and what is dropped because of it has a name. A question
-// without one would drop every connection of the node.
+// FuzzMessages checks that no message of the kernel breaks the parser, and that every deletion names an entry: one
+// without would delete all entries of the node.
 func FuzzMessages(f *testing.F) {
 	one := known{protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "10.0.0.2:8080", state: 1, zone: 7}
 	two := known{protocol: udp, from: "[fd00::1]:1234", to: "[fd00::10]:53", answered: true}
 	var seed []byte
 	for i, k := range []known{one, two} {
-		seed = appendMessage(seed, messageFlow, unix.NLM_F_MULTI, uint32(i), k.family(), func(b []byte) []byte { return append(b, k.attributes()...) })
+		seed = request{messageFlow, unix.NLM_F_MULTI, uint32(i), k.family(),
+			func(b []byte) []byte { return append(b, k.attributes()...) }}.appendTo(seed)
 	}
 	f.Add(seed)
 	f.Add(seed[:len(seed)-3])
-	f.Add(appendMessage(seed, unix.NLMSG_DONE, 0, 1, 0, func(b []byte) []byte { return b }))
+	f.Add(request{unix.NLMSG_DONE, 0, 1, 0, func(b []byte) []byte { return b }}.appendTo(seed))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var flow, again Flow
 		for m := range messages(b) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The messages of connection tracking.
+// The message types of connection tracking.
 const (
 	subsystem   = 1 << 8
 	messageFlow = subsystem
@@ -15,14 +15,14 @@ const (
 	messageDrop = subsystem | 2
 )
 
-// message is one of the kernel's.
+// message is a netlink message.
 type message struct {
 	kind, flags uint16
 	seq         uint32
 	body        []byte
 }
 
-// messages are those in what was received at once. They end before one that is not whole.
+// messages returns the messages in a buffer, up to a truncated one.
 func messages(b []byte) iter.Seq[message] {
 	return func(yield func(message) bool) {
 		for len(b) >= unix.NLMSG_HDRLEN {
@@ -42,7 +42,7 @@ func messages(b []byte) iter.Seq[message] {
 	}
 }
 
-// fault is the error that a message at the end of an answer carries.
+// fault returns the error code of an acknowledgement or of the end of a dump.
 func (m message) fault() error {
 	if len(m.body) < 4 {
 		return nil
@@ -53,22 +53,30 @@ func (m message) fault() error {
 	return nil
 }
 
-// appendMessage adds a message with the attributes that write adds.
-func appendMessage(b []byte, kind, flags uint16, seq uint32, family uint8, write func([]byte) []byte) []byte {
+// request is a message to the kernel.
+type request struct {
+	kind, flags uint16
+	seq         uint32
+	family      uint8
+	attributes  func([]byte) []byte // appends the attributes
+}
+
+// appendTo adds the request to a buffer.
+func (r request) appendTo(b []byte) []byte {
 	start := len(b)
-	b = binary.NativeEndian.AppendUint32(b, 0) // the length, when it is known
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|flags)
-	b = binary.NativeEndian.AppendUint32(b, seq)
+	b = binary.NativeEndian.AppendUint32(b, 0) // the length, which is set below
+	b = binary.NativeEndian.AppendUint16(b, r.kind)
+	b = binary.NativeEndian.AppendUint16(b, unix.NLM_F_REQUEST|r.flags)
+	b = binary.NativeEndian.AppendUint32(b, r.seq)
 	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = append(b, family, unix.NFNETLINK_V0, 0, 0)
-	b = write(b)
+	b = append(b, r.family, unix.NFNETLINK_V0, 0, 0)
+	b = r.attributes(b)
 	binary.NativeEndian.PutUint32(b[start:], uint32(len(b)-start))
 	return b
 }
 
-// appendName adds what the kernel finds a connection by: the direction of the first packet, its number, so that it is no other
-// one between the same ends, and its zone. Without the first it would drop all connections that there are.
+// appendName adds the attributes that identify an entry: its original direction, its ID, which distinguishes it from a
+// later entry with the same addresses, and its zone. Without the first, the kernel would delete all entries.
 func (f *Flow) appendName(b []byte) []byte {
 	for _, whole := range [][]byte{f.tuple, f.id, f.zone} {
 		b = append(b, whole...)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// kernel is one with connections.
+// kernel is the conntrack table with some entries.
 func kernel(t testing.TB, flows ...known) *Conn {
 	t.Helper()
 	nettest.Need(t)
@@ -33,7 +33,8 @@ func kernel(t testing.TB, flows ...known) *Conn {
 	for list := range slices.Chunk(flows, batch) {
 		var b []byte
 		for _, k := range list {
-			b = appendMessage(b, messageFlow, unix.NLM_F_CREATE|unix.NLM_F_ACK, c.drop.next(), k.family(), func(b []byte) []byte { return append(b, k.attributes()...) })
+			b = request{messageFlow, unix.NLM_F_CREATE | unix.NLM_F_ACK, c.drop.next(), k.family(),
+				func(b []byte) []byte { return append(b, k.attributes()...) }}.appendTo(b)
 		}
 		if err := c.drop.ask(b, len(list), answers); err != nil {
 			t.Fatal(err)
@@ -42,7 +43,7 @@ func kernel(t testing.TB, flows ...known) *Conn {
 	return c
 }
 
-// left are the connections that there are, in order.
+// left returns the entries that exist, in order.
 func left(t *testing.T, c *Conn) string {
 	t.Helper()
 	var out []string
@@ -72,7 +73,7 @@ func some() []known {
 	}
 }
 
-// TestKernelKnowsFilters looks at what the kernel shows, before it is looked at again here.
+// TestKernelKnowsFilters checks what the kernel returns, before it is filtered again here.
 func TestKernelKnowsFilters(t *testing.T) {
 	c := kernel(t, some()...)
 	var name unix.Utsname
@@ -80,7 +81,8 @@ func TestKernelKnowsFilters(t *testing.T) {
 	if err := unix.Uname(&name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 5 || major == 5 && minor < 16 {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 5 || major == 5 &&
+		minor < 16 {
 		t.Skip("this kernel may know no filters", err)
 	}
 	for _, x := range []struct {
@@ -115,7 +117,7 @@ func TestKernelKnowsFilters(t *testing.T) {
 	}
 }
 
-// TestDrop: what is lost goes, in its zone too, and nothing else.
+// TestDrop checks that only the selected entries are deleted, also those in zones.
 func TestDrop(t *testing.T) {
 	c := kernel(t, some()...)
 	gone := netip.MustParseAddrPort("10.0.0.2:53")
@@ -134,7 +136,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestDropMany is about more than go with one call, whose answers would not fit the socket.
+// TestDropMany deletes more entries than fit into one call.
 func TestDropMany(t *testing.T) {
 	flows := []known{{protocol: udp, from: "10.0.0.9:9", to: "10.96.0.10:53"}}
 	for i := range 20*batch + 5 {
@@ -150,7 +152,7 @@ func TestDropMany(t *testing.T) {
 	}
 }
 
-// TestForget: a connection goes by any of its four ends.
+// TestForget checks that an entry is deleted by any of its four addresses.
 func TestForget(t *testing.T) {
 	c := kernel(t,
 		known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 3},
@@ -170,7 +172,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestRefusedFilter: a kernel that does not understand what it is asked for is asked for everything.
+// TestRefusedFilter checks that a kernel that does not know a filter is asked without.
 func TestRefusedFilter(t *testing.T) {
 	c := kernel(t, some()...)
 	strange := Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("10.96.0.10:53")} // of the other family
@@ -185,7 +187,7 @@ func TestRefusedFilter(t *testing.T) {
 	}
 }
 
-// TestGoneAlready: somebody else may be faster.
+// TestGoneAlready checks that an entry that no longer exists is no error.
 func TestGoneAlready(t *testing.T) {
 	c := kernel(t, some()...)
 	if err := c.Drop(Filter{}, func(*Flow) bool { return true }); err != nil {
@@ -203,11 +205,12 @@ func TestGoneAlready(t *testing.T) {
 	}
 }
 
-// BenchmarkDrop looks for connections among 100,000, of which few are unanswered and to one address.
+// BenchmarkDrop searches 100,000 entries, of which few are unanswered and to one address.
 func BenchmarkDrop(b *testing.B) {
 	var flows []known
 	for i := range 100_000 {
-		k := known{protocol: tcp, from: fmt.Sprintf("10.0.%d.%d:%d", i>>16, i>>8&255, 1024+i&255), to: "10.96.0.10:80", answerFrom: "10.1.0.2:80", state: 3, answered: true}
+		k := known{protocol: tcp, from: fmt.Sprintf("10.0.%d.%d:%d", i>>16, i>>8&255, 1024+i&255), to: "10.96.0.10:80",
+			answerFrom: "10.1.0.2:80", state: 3, answered: true}
 		if i%1000 == 0 {
 			k.state, k.answered = 1, false
 		}
@@ -240,5 +243,5 @@ func BenchmarkDrop(b *testing.B) {
 // never is a filter that nothing matches.
 type never struct{}
 
-// MatchConntrackFlow says no.
+// MatchConntrackFlow returns false.
 func (never) MatchConntrackFlow(*netlink.ConntrackFlow) bool { return false }

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is one to the kernel's packet filter. Its calls block: the kernel does what it is asked before they return.
+// socket is a netlink socket for netfilter. Its calls block until the kernel has handled the request.
 type socket struct {
 	fd  int
-	seq uint32 // of the last question
+	seq uint32 // the sequence number of the last request
 }
 
 func open() (*socket, error) {
@@ -32,7 +32,7 @@ func open() (*socket, error) {
 
 func (s *socket) close() error { return unix.Close(s.fd) }
 
-// next is the number of the next question.
+// next returns the next sequence number.
 func (s *socket) next() uint32 {
 	s.seq++
 	return s.seq
@@ -46,7 +46,7 @@ func (s *socket) send(b []byte) error {
 	}
 }
 
-// receive waits for what the kernel says next. Others could write to the socket too; they are not heard.
+// receive returns the next message of the kernel. Messages of other senders are ignored.
 func (s *socket) receive(b []byte) (int, error) {
 	for {
 		n, from, err := unix.Recvfrom(s.fd, b, unix.MSG_TRUNC)
@@ -66,8 +66,8 @@ func (s *socket) receive(b []byte) (int, error) {
 	}
 }
 
-// ask sends the last count questions, which want to know what became of them, and waits for the answers. It returns the first
-// error but that there was nothing to be found.
+// ask sends the last count requests, which ask for acknowledgements, and waits for these. It returns the first error
+// except ENOENT.
 func (s *socket) ask(questions []byte, count int, buffer []byte) error {
 	if err := s.send(questions); err != nil {
 		return err

@@ -9,14 +9,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// askTimeout is how long a server may take to answer Ask, which asks askTimes times.
+// askTimeout is how long a server may take to answer, askTimes how often Ask asks.
 const (
 	askTimeout = time.Second
 	askTimes   = 2
 )
 
-// Ask asks a server for the addresses of a name, and says why there is no answer. It starts no goroutine, so that it can be used in
-// the network namespace of a thread.
+// Ask asks a server for the addresses of a name, and returns why there is no answer. It starts no goroutine, so that it
+// can be used in the network namespace of a thread.
 func Ask(ctx context.Context, server netip.Addr, name string) (err error) {
 	kind := dns.TypeA
 	if server.Is6() {

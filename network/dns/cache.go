@@ -7,7 +7,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// cache keeps answers of others for as long as they allow, and no longer than half a minute: who changes a name wants to see it.
+// cache keeps answers of upstream servers for their time to live, and at most for half a minute, so that changes are
+// seen soon.
 type cache struct {
 	mu      sync.Mutex // guards answers
 	answers map[question]kept
@@ -26,7 +27,7 @@ const (
 
 func newCache() *cache { return &cache{answers: map[question]kept{}} }
 
-// get returns a copy of an answer, whose times to live are what is left of them.
+// get returns a copy of an answer with the remaining times to live, or nil.
 func (c *cache) get(q question, now time.Time) *dns.Msg {
 	c.mu.Lock()
 	k, ok := c.answers[q]
@@ -44,7 +45,7 @@ func (c *cache) get(q question, now time.Time) *dns.Msg {
 	return m
 }
 
-// put keeps an answer, if it is one.
+// put stores an answer if it may be cached.
 func (c *cache) put(q question, m *dns.Msg, now time.Time) {
 	d := lifetime(m)
 	if d <= 0 {
@@ -58,7 +59,7 @@ func (c *cache) put(q question, m *dns.Msg, now time.Time) {
 	c.answers[q] = kept{m.Copy(), now, now.Add(d)}
 }
 
-// evict makes room: what is over goes, and if that is not much, others, as they come.
+// evict removes expired answers, and others at random if that frees too few.
 func (c *cache) evict(now time.Time) {
 	for q, k := range c.answers {
 		if !now.Before(k.until) {
@@ -73,8 +74,8 @@ func (c *cache) evict(now time.Time) {
 	}
 }
 
-// lifetime is how long an answer holds: the shortest time of its records; for the answer that there is nothing, what the
-// zone says about such answers.
+// lifetime returns how long an answer may be cached: the shortest time to live of its records, or for negative answers
+// what the SOA record of the zone says.
 func lifetime(m *dns.Msg) time.Duration {
 	if m.Rcode != dns.RcodeSuccess && m.Rcode != dns.RcodeNameError {
 		return 0

@@ -1,10 +1,10 @@
-// Package dns answers the names of the cluster on every node, as the DNS specification of Kubernetes (1.1.0) says: Services,
-// their ports and endpoints, Pods, and the way back from addresses to names. Answers come from the same views that the rules
-// of Services are made from, so a name is as new as the traffic. Other names are asked of the node's own servers, or of those
-// that are configured for a zone, and kept for a while.
+// Package dns is the DNS server of the cluster, which runs on every node. It implements the Kubernetes DNS
+// specification (1.1.0): names of Services, their ports and endpoints, Pods, and reverse lookups. Answers come from the
+// same views that the rules of Services are made from, so names are as up to date as traffic. Other names are forwarded
+// to the servers of the node, or to those that are configured for a zone, and cached for a while.
 //
-// The server has the address of the kube-dns Service on the node's loopback interface: what Pods send there never leaves their
-// node, and there is no Pod to wait for.
+// The server has the address of the kube-dns Service on the loopback interface of the node: queries of Pods never leave
+// their node, and no Pod has to start first.
 package dns
 
 import (
@@ -28,30 +28,30 @@ import (
 	"proa.dev/client"
 )
 
-// Config says what is answered, and from what. The views must be given.
+// Config configures a Server. The views are required.
 type Config struct {
-	// Domain is the cluster's, "cluster.local" if empty.
+	// Domain is the cluster domain, "cluster.local" if empty.
 	Domain string
-	// Addresses are those that the server has: the cluster IPs of the kube-dns Service. They are put on the loopback interface.
+	// Addresses are the addresses of the server: the cluster IPs of the kube-dns Service. They are added to the
+	// loopback interface.
 	Addresses []netip.Addr
 	// Port is 53 if 0.
 	Port uint16
-	// CIDRs are the networks of Services and Pods: nobody outside knows names for them.
-	CIDRs []netip.Prefix
-	// Services, Slices and Namespaces are what is read.
+	// CIDRs are the networks of Services and Pods: reverse lookups for them are not forwarded.
+	CIDRs                        []netip.Prefix
 	Services, Slices, Namespaces client.View
-	// ResolvConf names the file with the servers for other names, "/etc/resolv.conf" if empty. It is read again when it changes.
+	// ResolvConf is the file with the upstream servers, "/etc/resolv.conf" if empty. It is read again when it changes.
 	ResolvConf string
-	// Stubs are the servers for zones of their own, as host or host:port.
+	// Stubs are the servers for single zones, as host or host:port.
 	Stubs map[string][]string
-	// TTL is how long others may keep an answer about the cluster, 5 seconds if 0.
+	// TTL is the time to live of answers about the cluster, 5 seconds if 0.
 	TTL time.Duration
-	// Listening is called when the server can be asked; nil for nobody.
+	// Listening is called when the server accepts queries; may be nil.
 	Listening func()
 	Log       *slog.Logger
 }
 
-// Server answers names.
+// Server is a DNS server.
 type Server struct {
 	Config
 	zone    *zone
@@ -59,7 +59,7 @@ type Server struct {
 	metrics metrics
 }
 
-// New makes a server; Serve starts it.
+// New returns a server; Serve starts it.
 func New(c Config) (*Server, error) {
 	if c.Services == nil || c.Slices == nil || c.Namespaces == nil {
 		return nil, errors.New("cluster DNS: views of Services, EndpointSlices and Namespaces must be given")
@@ -92,13 +92,13 @@ func New(c Config) (*Server, error) {
 	return s, err
 }
 
-// Collectors are the numbers of the server.
+// Collectors returns the metrics of the server.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors() }
 
-// maxStreams is how many streams an address of the server has at a time.
+// maxStreams is how many TCP connections an address of the server has at a time.
 const maxStreams = 500
 
-// Serve answers until ctx ends.
+// Serve answers queries until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	for _, a := range s.Addresses {
 		if err := ownAddress(a); err != nil {
@@ -121,8 +121,9 @@ func (s *Server) Serve(ctx context.Context) error {
 			return fmt.Errorf("answer names at %s: %w", addr, err)
 		}
 		defer streams.Close()
-		// Streams hold files of the process for a while; packets do not.
-		for _, server := range []*dns.Server{{PacketConn: packets, Net: "udp"}, {Listener: netutil.LimitListener(streams, maxStreams), Net: "tcp", MaxTCPQueries: 1000}} {
+		// TCP connections keep file descriptors for a while; UDP packets do not.
+		for _, server := range []*dns.Server{{PacketConn: packets, Net: "udp"},
+			{Listener: netutil.LimitListener(streams, maxStreams), Net: "tcp", MaxTCPQueries: 1000}} {
 			server.Handler = s.handler(ctx)
 			server.ReadTimeout, server.WriteTimeout = 5*time.Second, 5*time.Second
 			server.UDPSize = dns.MaxMsgSize
@@ -136,35 +137,35 @@ func (s *Server) Serve(ctx context.Context) error {
 	if s.Listening != nil {
 		s.Listening()
 	}
-	s.hold(ctx)
+	s.keepAddresses(ctx)
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	return nil
 }
 
-// lookAfter is how often it is made sure that nobody has taken the addresses off the node.
-const lookAfter = 30 * time.Second
+// addressCheckPeriod is how often the server checks that its addresses are still on the node.
+const addressCheckPeriod = 30 * time.Second
 
-// hold keeps the addresses on the node until ctx ends.
-func (s *Server) hold(ctx context.Context) {
-	look := time.NewTicker(lookAfter)
-	defer look.Stop()
+// keepAddresses keeps the addresses on the node until ctx ends.
+func (s *Server) keepAddresses(ctx context.Context) {
+	ticker := time.NewTicker(addressCheckPeriod)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-ticker.C:
 		}
 		for _, a := range s.Addresses {
 			if err := ownAddress(a); err != nil {
-				s.Log.Warn("Pods may not be able to ask for names", "err", err)
+				s.Log.Warn("Pods may not be able to query DNS", "err", err)
 			}
 		}
 	}
 }
 
-// ownAddress gives the node an address on its loopback interface.
+// ownAddress adds an address to the loopback interface.
 func ownAddress(a netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -181,13 +182,13 @@ func loopbackAddress(a netip.Addr) *netlink.Addr {
 	if a.Is6() {
 		out.Flags = unix.IFA_F_NODAD
 	} else {
-		out.Scope = unix.RT_SCOPE_HOST // nobody shall send from it unless he was asked at it
+		out.Scope = unix.RT_SCOPE_HOST // so that the node does not use it as a source address of its own connections
 	}
 	return out
 }
 
-// answered tells whether somebody else answers names at an address: another cluster of this machine has the same one.
-func answered(a netip.Addr) bool {
+// isAnswered reports whether a DNS server answers at an address: another cluster of this machine may use the same one.
+func isAnswered(a netip.Addr) bool {
 	c, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 53).String())
 	if err == nil {
 		_ = c.Close()
@@ -195,14 +196,14 @@ func answered(a netip.Addr) bool {
 	return errors.Is(err, unix.EADDRINUSE)
 }
 
-// Purge takes the addresses off the node again, those at which nobody answers.
+// Purge removes those addresses from the node at which no server answers.
 func Purge(addresses []netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	for _, a := range addresses {
-		if answered(a) {
+		if isAnswered(a) {
 			continue
 		}
 		if err := netlink.AddrDel(lo, loopbackAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
@@ -212,22 +213,22 @@ func Purge(addresses []netip.Addr) error {
 	return nil
 }
 
-// handler answers one message after the other.
+// handler answers DNS messages.
 func (s *Server) handler(ctx context.Context) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
 		start := time.Now()
 		m, where := s.answer(ctx, r)
-		mix(m.Answer)
+		shuffle(m.Answer)
 		_, stream := w.RemoteAddr().(*net.TCPAddr)
 		fit(r, m, stream)
 		if err := w.WriteMsg(m); err != nil {
-			s.Log.Debug("a question was not answered", "err", err)
+			s.Log.Debug("a query was not answered", "err", err)
 		}
-		s.metrics.note(where, m.Rcode, time.Since(start))
+		s.metrics.observe(where, m.Rcode, time.Since(start))
 	}
 }
 
-// fit makes the answer as small as the asker wants it.
+// fit truncates the answer to the size that the client accepts.
 func fit(r, m *dns.Msg, stream bool) {
 	size := dns.MinMsgSize
 	if o := r.IsEdns0(); o != nil {
@@ -243,14 +244,14 @@ func fit(r, m *dns.Msg, stream bool) {
 	m.Truncate(size)
 }
 
-// The places that an answer can come from.
+// The sources of answers, for metrics.
 const (
 	fromCluster = "cluster"
 	fromOutside = "outside"
 	fromNowhere = "refused"
 )
 
-// answer finds the answer to a message.
+// answer returns the answer to a message, and where it comes from.
 func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where string) {
 	m = new(dns.Msg)
 	m.SetReply(r)
@@ -280,7 +281,7 @@ func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where stri
 	}
 	from, err := s.forward.resolve(ctx, r)
 	if err != nil {
-		s.Log.Debug("a name outside could not be found", "name", q.Name, "err", err)
+		s.Log.Debug("a name outside the cluster could not be resolved", "name", q.Name, "err", err)
 		m.Rcode = dns.RcodeServerFailure
 		return m, fromOutside
 	}
@@ -298,7 +299,8 @@ func (s *Server) inside(ip netip.Addr) bool {
 	return false
 }
 
-// chase adds what an alias of the cluster leads to, so that the asker need not ask again. Aliases that lead in circles end.
+// chase adds the records that an alias of the cluster leads to, so that the client need not ask again. Aliases in a
+// loop are cut off.
 func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question) {
 	if q.Qtype != dns.TypeA && q.Qtype != dns.TypeAAAA {
 		return
@@ -311,8 +313,8 @@ func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question) {
 		}
 		seen[dns.CanonicalName(alias.Target)] = true
 		next := dns.Question{Name: alias.Target, Qtype: q.Qtype, Qclass: q.Qclass}
-		a, ours := s.zone.answer(next)
-		if !ours {
+		a, ok := s.zone.answer(next)
+		if !ok {
 			s.chaseOutside(ctx, m, next)
 			return
 		}
@@ -335,8 +337,8 @@ func (s *Server) chaseOutside(ctx context.Context, m *dns.Msg, q dns.Question) {
 	m.Answer, m.Rcode = append(m.Answer, from.Answer...), from.Rcode
 }
 
-// mix changes the order of addresses, because many take the first.
-func mix(list []dns.RR) {
+// shuffle changes the order of addresses, because many clients use the first.
+func shuffle(list []dns.RR) {
 	begin := 0
 	for begin < len(list) && list[begin].Header().Rrtype == dns.TypeCNAME {
 		begin++
@@ -345,7 +347,7 @@ func mix(list []dns.RR) {
 	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 }
 
-// reverse reads the address out of a name for the way back.
+// reverse parses the address of a reverse lookup.
 func reverse(name string) (netip.Addr, bool) {
 	name = strings.ToLower(name)
 	if rest, ok := strings.CutSuffix(name, ".in-addr.arpa."); ok {

@@ -28,15 +28,16 @@ var update = flag.Bool("update", false, "write the answers into the stories")
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 func world(t testing.TB, objects string) Config {
-	c := Config{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")}, ResolvConf: filepath.Join(t.TempDir(), "none")}
-	services, slices, namespaces := nettest.NewView(), nettest.NewView(), nettest.NewView()
-	c.Services, c.Slices, c.Namespaces = services, slices, namespaces
+	c := Config{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.1.0.0/16")},
+		ResolvConf: filepath.Join(t.TempDir(), "none")}
+	services, endpointSlices, namespaces := nettest.NewView(), nettest.NewView(), nettest.NewView()
+	c.Services, c.Slices, c.Namespaces = services, endpointSlices, namespaces
 	for _, o := range nettest.Objects(t, objects) {
 		switch o.(type) {
 		case *corev1.Service:
 			services.Put(o)
 		case *discoveryv1.EndpointSlice:
-			slices.Put(o)
+			endpointSlices.Put(o)
 		default:
 			namespaces.Put(o)
 		}
@@ -44,7 +45,8 @@ func world(t testing.TB, objects string) Config {
 	return c
 }
 
-// TestAnswers runs the stories in testdata: objects of YAML, a line of dashes, and then questions, each with the answer below it.
+// TestAnswers runs the cases in testdata: YAML objects, a line of dashes, and then questions, each with the answer
+// below it.
 func TestAnswers(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -118,7 +120,7 @@ metadata: {name: out}
 spec: {type: ExternalName, externalName: name.example.org}
 `
 
-// outside is a server for names outside; it counts questions.
+// outside is an upstream server; it counts questions.
 func outside(t *testing.T, addr string, handle dns.HandlerFunc) (at string, count *atomic.Int64) {
 	t.Helper()
 	count = &atomic.Int64{}
@@ -134,7 +136,8 @@ func outside(t *testing.T, addr string, handle dns.HandlerFunc) (at string, coun
 		count.Add(1)
 		handle(w, r)
 	}
-	for _, s := range []*dns.Server{{PacketConn: packets, Handler: dns.HandlerFunc(counted)}, {Listener: streams, Handler: dns.HandlerFunc(counted)}} {
+	for _, s := range []*dns.Server{{PacketConn: packets, Handler: dns.HandlerFunc(counted)},
+		{Listener: streams, Handler: dns.HandlerFunc(counted)}} {
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.ActivateAndServe() }()
 		t.Cleanup(func() {
@@ -161,7 +164,8 @@ func yes(w dns.ResponseWriter, r *dns.Msg) {
 		m.Truncated = true
 	case strings.HasPrefix(q.Name, "large."):
 		for i := range 100 {
-			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: 1, Ttl: 20}, A: net.IPv4(9, 9, 9, byte(i))})
+			m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: 1, Ttl: 20},
+				A: net.IPv4(9, 9, 9, byte(i))})
 		}
 	case q.Qtype == dns.TypeA:
 		m.Answer = append(m.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: 1, Ttl: 20}, A: net.IPv4(9, 9, 9, 9)})
@@ -339,7 +343,8 @@ func TestCacheForgets(t *testing.T) {
 }
 
 func FuzzAnswer(f *testing.F) {
-	for _, name := range []string{"web.default.svc.cluster.local.", "_http._tcp.web.default.svc.cluster.local.", "1-2-3-4.default.pod.cluster.local.", "1.0.96.10.in-addr.arpa."} {
+	for _, name := range []string{"web.default.svc.cluster.local.", "_http._tcp.web.default.svc.cluster.local.",
+		"1-2-3-4.default.pod.cluster.local.", "1.0.96.10.in-addr.arpa."} {
 		f.Add(name, uint16(dns.TypeA))
 	}
 	z := world(f, webService)
@@ -362,8 +367,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestFlood has somebody ask for ever new names outside, whose server does not answer: the questions that wait are bounded, and names
-// of the cluster are answered all the while.
+// TestFlood asks for ever new names outside, whose server does not answer: the pending queries are bounded, and names
+// of the cluster are still answered.
 func TestFlood(t *testing.T) {
 	nettest.Need(t)
 	hold := make(chan struct{})

@@ -16,7 +16,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// forwarder asks others for names that are not the cluster's.
+// forwarder forwards queries for names outside the cluster to upstream servers.
 type forwarder struct {
 	resolvConf string
 	stubs      map[string][]string // by zone, with a dot at the end
@@ -25,42 +25,43 @@ type forwarder struct {
 
 	mu      sync.Mutex // guards the rest
 	servers []string
-	checked time.Time // when the file was looked at
-	changed time.Time // when it was written
+	checked time.Time // when the file was checked last
+	changed time.Time // the modification time of the file
 	good    string    // the server that answered last
-	asking  map[question]*asked
+	asking  map[question]*pendingQuery
 }
 
-// question is what makes two questions the same.
+// question identifies equal queries.
 type question struct {
 	name        string
 	kind        uint16
-	dnssec, raw bool // whether signatures are wanted, and whether they shall not be checked
+	dnssec, raw bool // the DO and CD bits of the query
 }
 
-// asked is a question that somebody waits for.
-type asked struct {
+// pendingQuery is a query that is under way, which several clients may wait for.
+type pendingQuery struct {
 	done chan struct{}
 	msg  *dns.Msg
 	err  error
 }
 
-// The patience with other servers: with one, and with all of them together.
+// The timeouts: for one upstream server, and for all of them together.
 const (
 	patience      = 2 * time.Second
 	wholePatience = 6 * time.Second
 	recheck       = 5 * time.Second
 )
 
-// maxAsking is how many questions are with others at a time. Each has a socket, and a Pod that asks for ever new names must not
-// take them all.
+// maxAsking is how many upstream queries may be under way. Each has a socket, and a Pod that asks for ever new names
+// must not exhaust them.
 const maxAsking = 1000
 
-// errBusy is the answer to one question too many.
+// errBusy means that too many upstream queries are under way.
 var errBusy = errors.New("too many questions about names outside are waiting for answers")
 
 func newForwarder(c Config) (*forwarder, error) {
-	f := &forwarder{resolvConf: c.ResolvConf, stubs: map[string][]string{}, self: c.Addresses, cache: newCache(), asking: map[question]*asked{}}
+	f := &forwarder{resolvConf: c.ResolvConf, stubs: map[string][]string{}, self: c.Addresses, cache: newCache(),
+		asking: map[question]*pendingQuery{}}
 	for name, servers := range c.Stubs {
 		for _, s := range servers {
 			addr, ok := withPort(s, "53")
@@ -82,7 +83,7 @@ func withPort(s, port string) (string, bool) {
 	return net.JoinHostPort(a.String(), port), err == nil
 }
 
-// resolve finds the answer to a question. The message that is returned is the caller's.
+// resolve returns the answer to a query. The caller may change it.
 func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 	q := question{name: dns.CanonicalName(r.Question[0].Name), kind: r.Question[0].Qtype, raw: r.CheckingDisabled}
 	if o := r.IsEdns0(); o != nil {
@@ -98,7 +99,7 @@ func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 		return nil, errBusy
 	}
 	if !waits {
-		a = &asked{done: make(chan struct{})}
+		a = &pendingQuery{done: make(chan struct{})}
 		f.asking[q] = a
 	}
 	f.mu.Unlock()
@@ -123,7 +124,7 @@ func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 	return a.msg.Copy(), nil
 }
 
-// ask asks the servers one after the other, the one that answered last first.
+// ask asks the servers one after the other, starting with the one that answered last.
 func (f *forwarder) ask(ctx context.Context, q question) (*dns.Msg, error) {
 	servers := f.serversFor(q.name)
 	if len(servers) == 0 {
@@ -152,7 +153,7 @@ func (f *forwarder) ask(ctx context.Context, q question) (*dns.Msg, error) {
 	return nil, errors.Join(errs...)
 }
 
-// exchange asks one server, by a packet, or by a stream if the answer does not fit.
+// exchange asks one server over UDP, or over TCP if the answer is truncated.
 func exchange(ctx context.Context, m *dns.Msg, server string) (*dns.Msg, error) {
 	for _, network := range []string{"udp", "tcp"} {
 		c := &dns.Client{Net: network, Timeout: patience, UDPSize: 1232}
@@ -160,7 +161,8 @@ func exchange(ctx context.Context, m *dns.Msg, server string) (*dns.Msg, error) 
 		if err != nil {
 			return nil, err
 		}
-		if len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, m.Question[0].Name) || answer.Question[0].Qtype != m.Question[0].Qtype {
+		if len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, m.Question[0].Name) ||
+			answer.Question[0].Qtype != m.Question[0].Qtype {
 			return nil, fmt.Errorf("%s answers another question", server)
 		}
 		if !answer.Truncated || network == "tcp" {
@@ -168,10 +170,10 @@ func exchange(ctx context.Context, m *dns.Msg, server string) (*dns.Msg, error) 
 			return answer, nil
 		}
 	}
-	return nil, errors.New("no answer") // not reached: the second try ends above
+	return nil, errors.New("no answer") // not reached: the second attempt returns above
 }
 
-// serversFor finds who knows a name: the servers of the longest zone that it is in, or the node's own.
+// serversFor returns the servers for a name: those of the longest matching zone, or those of the node.
 func (f *forwarder) serversFor(name string) []string {
 	var best string
 	for zone := range f.stubs {
@@ -199,8 +201,8 @@ func (f *forwarder) serversFor(name string) []string {
 	return list
 }
 
-// reload reads the node's servers again if their file has changed; it looks every few seconds at most. Ourselves are left out:
-// we would ask for ever.
+// reload reads the servers of the node again if their file has changed; it checks every few seconds at most. Addresses
+// of this server are left out, because forwarding to itself would never end.
 func (f *forwarder) reload() {
 	now := time.Now()
 	if now.Sub(f.checked) < recheck {
@@ -225,7 +227,7 @@ func (f *forwarder) reload() {
 	}
 }
 
-// rcodeName is how numbers of answers are called in metrics.
+// rcodeName returns the name of a response code for metrics.
 func rcodeName(n int) string {
 	if s, ok := dns.RcodeToString[n]; ok {
 		return s

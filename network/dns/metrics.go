@@ -4,9 +4,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/internal/nativehistogram"
 )
 
-// metrics are the numbers of a server.
+// metrics are the metrics of a server.
 type metrics struct {
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -17,14 +19,14 @@ func newMetrics() metrics {
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "proa_dns_requests_total", Help: "Questions that were answered, by where the answer came from and what it was.",
 		}, []string{"from", "rcode"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		took: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name: "proa_dns_request_duration_seconds", Help: "How long an answer takes, by where it came from.",
 			Buckets: prometheus.ExponentialBuckets(25e-6, 4, 10),
 		}, []string{"from"}),
 	}
 }
 
-func (m metrics) note(from string, rcode int, took time.Duration) {
+func (m metrics) observe(from string, rcode int, took time.Duration) {
 	m.requests.WithLabelValues(from, rcodeName(rcode)).Inc()
 	m.took.WithLabelValues(from).Observe(took.Seconds())
 }

@@ -12,12 +12,12 @@ import (
 
 	"proa.dev/network/cni"
 	"proa.dev/network/nettest"
-	"proa.dev/network/pod"
+	"proa.dev/network/podnetwork"
 	proxying "proa.dev/network/service"
 )
 
-// TestFromAPod asks from a Pod, through everything that a node has: the pod network, the rules of Services, of which one is that
-// addresses without a Service are dropped, and the server.
+// TestFromAPod queries from a Pod, through all parts of a node: the Pod network, the rules of Services, which drop
+// addresses without a Service, and the server.
 func TestFromAPod(t *testing.T) {
 	nettest.Need(t)
 	objects := webService + `---
@@ -28,14 +28,15 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{name: dns, port
 	c := world(t, objects)
 	c.Addresses = []netip.Addr{netip.MustParseAddr("10.96.0.10")}
 	ctx, cancel := context.WithCancel(t.Context())
-	pc := pod.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24")}}
-	network, err := pod.New(ctx, pc)
+	pc := podnetwork.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test",
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24")}}
+	network, err := podnetwork.New(ctx, pc)
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy, err := proxying.New(proxying.Config{
 		NodeName: "here", Services: c.Services, Slices: c.Slices, Nodes: nettest.NewView(), Table: "proa-test-services",
-		ClusterCIDRs: pc.PodCIDRs, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Answers: c.Addresses,
+		ClusterCIDRs: pc.PodCIDRs, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, NodeAddresses: c.Addresses,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{name: dns, port
 				t.Error(err)
 			}
 		}
-		for _, err := range []error{pod.Purge(pc), proxying.Purge("proa-test-services"), Purge(c.Addresses)} {
+		for _, err := range []error{podnetwork.Purge(pc), proxying.Purge("proa-test-services"), Purge(c.Addresses)} {
 			if err != nil {
 				t.Error(err)
 			}
@@ -67,7 +68,8 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{name: dns, port
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := network.CNI(ctx, &cni.Request{Command: cni.Add, ContainerID: "a", IfName: "eth0", NetNS: ns.Path()}, &cni.Config{}, f); err != nil {
+	if _, err := network.CNI(ctx, &cni.Request{Command: cni.Add, ContainerID: "a", IfName: "eth0", NetNS: ns.Path()}, &cni.Config{},
+		f); err != nil {
 		t.Fatal(err)
 	}
 	for _, by := range []string{"udp", "tcp"} {
@@ -105,7 +107,7 @@ func query(ns *nettest.NS, network, server, name string) (*dns.Msg, error) {
 	return m, err
 }
 
-// BenchmarkAnswer is a question about the cluster, without the wire.
+// BenchmarkAnswer measures a query about the cluster, without the network.
 func BenchmarkAnswer(b *testing.B) {
 	s, err := New(world(b, webService))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	utilnet "k8s.io/utils/net"
 )
 
-// service answers for one Service.
+// service answers queries about one Service.
 type service struct {
 	*zone
 	*corev1.Service
@@ -24,7 +24,8 @@ func (s service) headless() bool { return s.Spec.ClusterIP == corev1.ClusterIPNo
 
 func (s service) alias() bool { return s.Spec.Type == corev1.ServiceTypeExternalName }
 
-// itself answers for the Service's own name: its addresses, those of its endpoints if it has none, or what it is an alias of.
+// itself answers for the name of the Service: its cluster IPs, the addresses of its endpoints if it is headless, or its
+// external name.
 func (s service) itself(q dns.Question) (reply, bool) {
 	if s.alias() {
 		target := dns.Fqdn(s.Spec.ExternalName)
@@ -45,15 +46,15 @@ func (s service) itself(q dns.Question) (reply, bool) {
 
 func (s service) clusterIPs() (out []netip.Addr) {
 	for _, text := range s.Spec.ClusterIPs {
-		if ip, ok := parse(text); ok {
+		if ip, ok := parseAddr(text); ok {
 			out = append(out, ip)
 		}
 	}
 	return out
 }
 
-// each calls f for the endpoints that are ready, slice by slice.
-func (s service) each(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint, netip.Addr)) {
+// eachReady calls f for all ready endpoints.
+func (s service) eachReady(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint, netip.Addr)) {
 	for o := range s.slices.By(byService(), s.Namespace+"/"+s.Name) {
 		slice, ok := o.(*discoveryv1.EndpointSlice)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -65,7 +66,7 @@ func (s service) each(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint, 
 				continue
 			}
 			for _, text := range e.Addresses {
-				if ip, ok := parse(text); ok {
+				if ip, ok := parseAddr(text); ok {
 					f(slice, e, ip)
 				}
 			}
@@ -74,7 +75,7 @@ func (s service) each(f func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint, 
 }
 
 func (s service) ready() (out []netip.Addr) {
-	s.each(func(_ *discoveryv1.EndpointSlice, _ *discoveryv1.Endpoint, ip netip.Addr) { out = append(out, ip) })
+	s.eachReady(func(_ *discoveryv1.EndpointSlice, _ *discoveryv1.Endpoint, ip netip.Addr) { out = append(out, ip) })
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
@@ -82,7 +83,7 @@ func (s service) ready() (out []netip.Addr) {
 // endpoint answers for the name of one endpoint: its host name, or its address with dashes.
 func (s service) endpoint(name string, q dns.Question) (reply, bool) {
 	var ips []netip.Addr
-	s.each(func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ip netip.Addr) {
+	s.eachReady(func(_ *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ip netip.Addr) {
 		if hostname(e) == name {
 			ips = append(ips, ip)
 		}
@@ -91,7 +92,7 @@ func (s service) endpoint(name string, q dns.Question) (reply, bool) {
 	return reply{answer: s.addresses(q.Name, q.Qtype, slices.Compact(ips))}, len(ips) > 0
 }
 
-// hostname is how an endpoint is called below its Service.
+// hostname returns the host name of an endpoint below its Service.
 func hostname(e *discoveryv1.Endpoint) string {
 	if e.Hostname != nil && *e.Hostname != "" {
 		return strings.ToLower(*e.Hostname)
@@ -102,7 +103,7 @@ func hostname(e *discoveryv1.Endpoint) string {
 	return strings.NewReplacer(".", "-", ":", "-").Replace(canonical(e.Addresses[0]))
 }
 
-// port answers for the name of a port.
+// port answers for the SRV name of a port.
 func (s service) port(name, protocol string, q dns.Question) (reply, bool) {
 	if s.alias() {
 		return reply{}, false
@@ -117,7 +118,7 @@ func (s service) port(name, protocol string, q dns.Question) (reply, bool) {
 	return out, exists
 }
 
-// ports are where the ports are that want accepts: at the Service, or at every endpoint if it is headless.
+// ports returns the SRV records of the ports that want accepts: at the Service, or at every endpoint if it is headless.
 func (s service) ports(q dns.Question, want func(string, corev1.Protocol) bool) (out reply) {
 	seen := map[string]bool{}
 	add := func(target string, port uint16, ips ...netip.Addr) {
@@ -130,7 +131,7 @@ func (s service) ports(q dns.Question, want func(string, corev1.Protocol) bool) 
 		}
 	}
 	if s.headless() {
-		s.each(func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ip netip.Addr) {
+		s.eachReady(func(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, ip netip.Addr) {
 			for _, p := range slice.Ports {
 				if p.Port != nil && want(deref(p.Name), cmp.Or(deref(p.Protocol), corev1.ProtocolTCP)) {
 					add(hostname(e)+"."+s.name(), uint16(*p.Port), ip)
@@ -153,7 +154,7 @@ func (s service) ports(q dns.Question, want func(string, corev1.Protocol) bool) 
 	return out
 }
 
-// distinct leaves out records that are there already: a Pod of two families is one target.
+// distinct removes duplicate records: a dual-stack Pod is one target.
 func distinct(list []dns.RR) (out []dns.RR) {
 	for _, rr := range list {
 		if !slices.ContainsFunc(out, func(o dns.RR) bool { return dns.IsDuplicate(o, rr) }) {
@@ -177,8 +178,8 @@ func deref[T any](p *T) (zero T) {
 	return zero
 }
 
-// parse reads an address the way the API has always read them, leading zeros and all.
-func parse(s string) (netip.Addr, bool) {
+// parseAddr parses an address as leniently as the API server, which accepts leading zeros.
+func parseAddr(s string) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(s))
 	return a.Unmap(), ok
 }

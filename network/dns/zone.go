@@ -13,9 +13,9 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// zone is the names of the cluster.
+// zone answers queries about the names of the cluster.
 type zone struct {
-	origin                       string // with a dot at the end
+	origin                       string // the cluster domain with a trailing dot
 	ttl                          uint32
 	self                         []netip.Addr
 	services, slices, namespaces client.View
@@ -27,11 +27,11 @@ type reply struct {
 	answer, extra, authority []dns.RR
 }
 
-// version is that of the specification.
+// version is the version of the DNS specification.
 const version = "1.1.0"
 
-// answer answers a question about the cluster. It is not for us if the name is neither below the cluster's domain nor the way
-// back from an address that the cluster has a name for.
+// answer answers a query about the cluster. It returns false if the name is neither in the cluster domain nor the
+// reverse name of an address in the cluster.
 func (z *zone) answer(q dns.Question) (reply, bool) {
 	if ip, ok := reverse(q.Name); ok {
 		names := z.namesOf(ip)
@@ -61,7 +61,7 @@ func (z *zone) answer(q dns.Question) (reply, bool) {
 	return out, true
 }
 
-// below answers for a name in the cluster's domain; it says whether there is such a name.
+// below answers for a name in the cluster domain; it returns false if there is no such name.
 func (z *zone) below(labels []string, q dns.Question) (reply, bool) {
 	n := len(labels)
 	switch {
@@ -130,8 +130,8 @@ func (z *zone) svc(labels []string, q dns.Question) (reply, bool) {
 	return reply{}, false
 }
 
-// pod answers for names that spell an address: 10-1-2-3.default.pod. Whether a Pod has the address is not looked at, as it is
-// usual; the namespace must be there.
+// pod answers for names that spell an address, such as 10-1-2-3.default.pod. The namespace must exist; whether a Pod
+// has the address is not checked, as in other implementations.
 func (z *zone) pod(labels []string, q dns.Question) (reply, bool) {
 	n := len(labels)
 	if n == 0 {
@@ -154,7 +154,7 @@ func (z *zone) pod(labels []string, q dns.Question) (reply, bool) {
 	return reply{answer: z.addresses(q.Name, q.Qtype, []netip.Addr{ip})}, true
 }
 
-// namesOf are the names of an address: those of Services, or else those of endpoints.
+// namesOf returns the names of an address: those of Services, or else those of endpoints.
 func (z *zone) namesOf(ip netip.Addr) (out []string) {
 	for o := range z.services.By(byClusterIP(), ip.String()) {
 		out = append(out, o.GetName()+"."+o.GetNamespace()+".svc."+z.origin)
@@ -177,8 +177,8 @@ func (z *zone) namesOf(ip netip.Addr) (out []string) {
 	return slices.Compact(out)
 }
 
-func (z *zone) header(name string, kind uint16) dns.RR_Header {
-	return dns.RR_Header{Name: name, Rrtype: kind, Class: dns.ClassINET, Ttl: z.ttl}
+func (z *zone) header(name string, rrtype uint16) dns.RR_Header {
+	return dns.RR_Header{Name: name, Rrtype: rrtype, Class: dns.ClassINET, Ttl: z.ttl}
 }
 
 func (z *zone) soa() dns.RR {
@@ -188,7 +188,7 @@ func (z *zone) soa() dns.RR {
 	}
 }
 
-// reverseSOA is that of the way back from addresses of a family, for the answer that there is no name.
+// reverseSOA returns the SOA record of the reverse zone of an address family, for negative answers.
 func (z *zone) reverseSOA(ip netip.Addr) dns.RR {
 	soa := z.soa()
 	soa.Header().Name = "in-addr.arpa."
@@ -198,22 +198,22 @@ func (z *zone) reverseSOA(ip netip.Addr) dns.RR {
 	return soa
 }
 
-// addresses are the records of a type for addresses; those of the other family are left out.
-func (z *zone) addresses(name string, kind uint16, ips []netip.Addr) (out []dns.RR) {
+// addresses returns the records of a type for addresses; those of the other family are left out.
+func (z *zone) addresses(name string, rrtype uint16, ips []netip.Addr) (out []dns.RR) {
 	for _, ip := range ips {
 		switch {
-		case kind == dns.TypeA && ip.Is4():
+		case rrtype == dns.TypeA && ip.Is4():
 			out = append(out, &dns.A{Hdr: z.header(name, dns.TypeA), A: ip.AsSlice()})
-		case kind == dns.TypeAAAA && ip.Is6():
+		case rrtype == dns.TypeAAAA && ip.Is6():
 			out = append(out, &dns.AAAA{Hdr: z.header(name, dns.TypeAAAA), AAAA: ip.AsSlice()})
 		}
 	}
 	return out
 }
 
-// byClusterIP finds Services by their addresses.
+// byClusterIP indexes Services by their cluster IPs.
 func byClusterIP() client.Index {
-	return client.Index{Name: "clusterIP", Of: func(o kind.Object) (out []string) {
+	return client.Index{Name: "clusterIP", Values: func(o kind.Object) (out []string) {
 		svc, ok := o.(*corev1.Service)
 		if !ok {
 			return nil
@@ -227,9 +227,9 @@ func byClusterIP() client.Index {
 	}}
 }
 
-// byAddress finds EndpointSlices of Services by the addresses in them.
+// byAddress indexes EndpointSlices of Services by the addresses of their endpoints.
 func byAddress() client.Index {
-	return client.Index{Name: "address", Of: func(o kind.Object) (out []string) {
+	return client.Index{Name: "address", Values: func(o kind.Object) (out []string) {
 		s, ok := o.(*discoveryv1.EndpointSlice)
 		if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
 			return nil
@@ -244,9 +244,9 @@ func byAddress() client.Index {
 	}}
 }
 
-// byService finds the EndpointSlices of a Service.
+// byService indexes EndpointSlices by their Service.
 func byService() client.Index {
-	return client.Index{Name: "service", Of: func(o kind.Object) []string {
+	return client.Index{Name: "service", Values: func(o kind.Object) []string {
 		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
 			return []string{o.GetNamespace() + "/" + name}
 		}
@@ -255,7 +255,7 @@ func byService() client.Index {
 }
 
 func canonical(text string) string {
-	if ip, ok := parse(text); ok {
+	if ip, ok := parseAddr(text); ok {
 		return ip.String()
 	}
 	return text

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// decoded keeps objects of the standard that were read, so that each version of one is decoded once.
+// decoded caches the objects of the Gateway API, so that each version of one is decoded once.
 type decoded struct {
 	read map[types.UID]version
 	pass int
@@ -14,11 +14,11 @@ type decoded struct {
 
 type version struct {
 	resourceVersion string
-	object          any // a pointer to a type of the standard
-	pass            int // in which it was seen last
+	object          any // a pointer to a type of the Gateway API
+	pass            int // the last pass that has seen it
 }
 
-// begin starts to read everything anew, and end forgets what was not there any more.
+// begin starts a pass over all objects. end drops those that the pass has not seen.
 func (d *decoded) begin() {
 	if d.read == nil {
 		d.read = map[types.UID]version{}
@@ -34,7 +34,8 @@ func (d *decoded) end() {
 	}
 }
 
-// list reads the objects of a resource of the standard. One that cannot be read is left out: the definition has checked it.
+// list returns the objects of a resource of the Gateway API. One that cannot be decoded is left out; the schema of the definition should
+// have prevented it.
 func list[T any](s *server, name string) (out []*T) {
 	view := s.custom[name]
 	if view == nil {
@@ -55,7 +56,8 @@ func list[T any](s *server, name string) (out []*T) {
 		}
 		t := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
-			s.Log.Warn("an object cannot be read", "resource", name, "namespace", u.GetNamespace(), "name", u.GetName(), "err", err)
+			s.Log.Warn("an object of the Gateway API cannot be decoded", "resource", name, "namespace", u.GetNamespace(), "name",
+				u.GetName(), "err", err)
 			continue
 		}
 		s.decoded.read[u.GetUID()] = version{u.GetResourceVersion(), t, s.decoded.pass}

@@ -1,10 +1,10 @@
-// Package gateway serves the Gateway API (gateway.networking.k8s.io): Gateways with HTTPRoutes, GRPCRoutes and TLSRoutes, which users
-// install as custom resources. It runs in the servers that have a node, under an identity of its own, beside package ingress and with the
-// same proxy, package route. Where the definitions are not installed, nothing of it runs.
+// Package gateway is the controller of the Gateway API (gateway.networking.k8s.io): Gateways with HTTPRoutes,
+// GRPCRoutes and TLSRoutes, which users install as custom resources. It runs in the servers that have a node, under an
+// identity of its own, beside package ingress and with the same proxy, package httpproxy. Where the definitions are not
+// installed, nothing of it runs.
 //
-// What is served, and what the statuses say, is decided by pure functions (decide.go, attach.go, rules.go, status.go). The rest brings it
-// about: a port of the proxy for each port of a Gateway (socket.go), a Service with an EndpointSlice that gives the Gateway an address
-// (infra.go), and the statuses (publish.go).
+// Package gatewayplan decides what is served and what the statuses say. This package carries it out: it opens a port of the proxy for each
+// port of a Gateway (socket.go), and writes the Service and EndpointSlice that give the Gateway an address, and the statuses (publish.go).
 package gateway
 
 import (
@@ -15,25 +15,24 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
-	"proa.dev/network/ingress"
-	"proa.dev/network/route"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/network/gatewayplan"
+	"proa.dev/network/httpproxy"
+	"proa.dev/network/proxysync"
 )
 
-// Controller is what the classes of Gateways that are served here name.
-const Controller = "proa.dev/gateway"
-
-// The resources of the standard.
+// The resources of the Gateway API.
 const (
 	classes      = "gatewayclasses"
 	gateways     = "gateways"
@@ -46,76 +45,65 @@ const (
 )
 
 func resource(name string) schema.GroupResource {
-	return schema.GroupResource{Group: group, Resource: name}
+	return schema.GroupResource{Group: gw.GroupName, Resource: name}
 }
 
-// Config says what is served, and where.
+// Config configures the controller. NodeName and Client are required.
 type Config struct {
 	NodeName string
-	// Class is the name of the GatewayClass that is made when the definitions come; empty makes none.
+	// Class is the name of the GatewayClass that is created when the definitions are installed; empty creates none.
 	Class string
-	// Ranges are the networks of Pods and Services. No node has an address there, whatever it says.
+	// Ranges are the networks of Pods and Services. Addresses of nodes that are inside them are ignored.
 	Ranges []netip.Prefix
-	// Client reads and writes as the account of the controller.
+	// Client reads and writes as the service account of the controller.
 	Client  client.Client
-	Metrics *route.Metrics // may be nil
+	Metrics *httpproxy.Metrics // may be nil
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
 }
 
-// server serves Gateways as long as the definitions stay what they are.
+// key is the namespace and name of an object.
+type key = types.NamespacedName
+
+// server serves Gateways with one set of installed definitions.
 type server struct {
 	Config
-	custom  map[string]client.View // by the name of the resource of the standard; those that are not defined are missing
+	custom  map[string]client.View // by the name of the resource; nil for those that are not defined
 	builtin map[schema.GroupResource]client.View
-	wake    chan struct{}
-	publish chan struct{}
+	changes *proxysync.Collector
+	// publish is sent when statuses or Services of Gateways may have to be written.
+	publish wait.Signal
 
-	// What follows belongs to the loop of run.
-	decoded  decoded
-	plan     *plan
-	pools    map[route.Ref]*route.Pool
-	sockets  map[socketKey]*socket
-	parsed   map[key]parsedSecret
-	counted  map[route.Owner]bool
-	reaching func(netip.Addr) bool
+	// What follows is used by run only.
+	decoded      decoded
+	plan         *gatewayplan.Plan
+	pools        *proxysync.Pools
+	sockets      map[socketKey]*socket
+	certificates proxysync.Certificates
+	counted      map[httpproxy.Owner]bool // the routes that have metrics
 
-	mu     sync.Mutex // guards what follows
-	dirty  dirty
+	mu     sync.Mutex // guards latest
 	latest *outcome
 }
 
-// outcome is what the publisher needs of the last plan.
+// outcome is what publish needs of the last plan.
 type outcome struct {
-	*plan
-	open map[key]map[int32]int // the ports of the proxy by Gateway and port
-	lack map[key]verdict       // Gateways whose ports could not be opened
+	*gatewayplan.Plan
+	open   map[key]map[int32]int       // the ports of the proxy, by Gateway and port of the Gateway
+	failed map[key]gatewayplan.Problem // Gateways with a port that could not be opened
 }
 
-// dirty is what has changed since the last look.
-type dirty struct {
-	all                              bool
-	services, secrets, maps, backend map[key]bool
-}
-
-func clean() dirty {
-	return dirty{services: map[key]bool{}, secrets: map[key]bool{}, maps: map[key]bool{}, backend: map[key]bool{}}
-}
-
-// settle is how long changes are collected after some have been made.
-const settle = 20 * time.Millisecond
-
-// builtins are the resources that every cluster has and that are read here.
+// builtins returns the built-in resources that are read.
 func builtins() []schema.GroupResource {
 	return []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes}
 }
 
-// newServer opens the views of what is defined.
+// newServer opens the views of the definitions that are installed and of the built-in resources.
 func newServer(ctx context.Context, c Config, defined []string) (*server, error) {
 	s := &server{
-		Config: c, custom: map[string]client.View{}, builtin: map[schema.GroupResource]client.View{}, wake: make(chan struct{}, 1), publish: make(chan struct{}, 1),
-		pools: map[route.Ref]*route.Pool{}, sockets: map[socketKey]*socket{}, parsed: map[key]parsedSecret{}, dirty: clean(), reaching: ingress.Reachable,
+		Config: c, custom: map[string]client.View{}, builtin: map[schema.GroupResource]client.View{},
+		changes: proxysync.NewCollector(), publish: wait.NewSignal(), sockets: map[socketKey]*socket{},
 	}
 	for _, name := range defined {
 		v, err := c.Client.View(ctx, resource(name))
@@ -131,19 +119,15 @@ func newServer(ctx context.Context, c Config, defined []string) (*server, error)
 		}
 		s.builtin[on] = v
 	}
+	s.pools = proxysync.NewPools(s.builtin[gr.Services], s.builtin[gr.EndpointSlices])
 	return s, nil
 }
 
-// run serves until ctx ends.
+// run serves Gateways until ctx ends.
 func (s *server) run(ctx context.Context) error {
-	for _, v := range s.custom {
+	for _, v := range slices.AppendSeq(slices.Collect(maps.Values(s.custom)), maps.Values(s.builtin)) {
 		if err := v.Reach(ctx, 0); err != nil {
-			return fmt.Errorf("read what Gateways are made of: %w", err)
-		}
-	}
-	for _, v := range s.builtin {
-		if err := v.Reach(ctx, 0); err != nil {
-			return fmt.Errorf("read what Gateways are made of: %w", err)
+			return fmt.Errorf("read the resources of Gateways: %w", err)
 		}
 	}
 	var wg sync.WaitGroup
@@ -152,19 +136,19 @@ func (s *server) run(ctx context.Context) error {
 	defer stop()
 	defer s.close()
 	s.follow(ctx, &wg)
-	wg.Go(func() { s.keepPublished(ctx) })
-	s.touch(func(d *dirty) { d.all = true })
+	wg.Go(func() {
+		proxysync.KeepPublished(ctx, s.publish, wait.Backoff{First: firstBackoff, Max: maxBackoff}, s.publishLatest)
+	})
+	s.changes.NoteAll()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.wake:
+		case <-s.changes.Changed():
 		}
 		s.sync(ctx)
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, proxysync.Delay) != nil {
 			return nil
-		case <-time.After(settle):
 		}
 	}
 }
@@ -175,157 +159,79 @@ func (s *server) close() {
 		wg.Go(k.close)
 	}
 	wg.Wait()
-	for _, p := range s.pools {
-		p.Set(nil)
-	}
+	s.pools.Close()
 }
 
-// follow notes what changes.
+// follow collects the changes of the views until ctx ends.
 func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
-	watch := func(v client.View, note func(d *dirty, e client.Event)) {
-		wg.Go(func() {
-			for e := range v.Events(ctx) {
-				s.touch(func(d *dirty) {
-					if e.Gap {
-						d.all = true
-					} else {
-						note(d, e)
-					}
-				})
-			}
-		})
+	watch := func(v client.View, record func(*proxysync.Changes, client.Event)) {
+		wg.Go(func() { s.changes.Follow(ctx, v, record) })
 	}
 	for _, v := range s.custom {
-		watch(v, func(d *dirty, e client.Event) {
-			d.all = d.all || e.Deleted || e.Old == nil || e.Old.GetGeneration() != e.Object.GetGeneration() || e.Old.GetUID() != e.Object.GetUID() ||
+		watch(v, func(c *proxysync.Changes, e client.Event) {
+			c.All = c.All || e.Deleted || e.Old == nil || e.Old.GetGeneration() != e.Object.GetGeneration() ||
+				e.Old.GetUID() != e.Object.GetUID() ||
 				(e.Old.GetDeletionTimestamp() == nil) != (e.Object.GetDeletionTimestamp() == nil)
-			signal(s.publish)
+			s.publish.Send()
 		})
 	}
-	note := func(to func(*dirty) map[key]bool) func(*dirty, client.Event) {
-		return func(d *dirty, e client.Event) { to(d)[keyOf(e.Object)] = true }
-	}
-	watch(s.builtin[gr.Services], func(d *dirty, e client.Event) {
-		d.services[keyOf(e.Object)] = true
-		if e.Deleted || e.Object.GetLabels()[labelGateway] != "" {
-			signal(s.publish)
+	watch(s.builtin[gr.Services], func(c *proxysync.Changes, e client.Event) {
+		proxysync.NoteService(c, e)
+		if e.Deleted || e.Object.GetLabels()[gatewayplan.LabelGateway] != "" {
+			s.publish.Send()
 		}
 	})
-	watch(s.builtin[gr.Secrets], note(func(d *dirty) map[key]bool { return d.secrets }))
-	watch(s.builtin[gr.ConfigMaps], note(func(d *dirty) map[key]bool { return d.maps }))
-	watch(s.builtin[gr.Namespaces], func(d *dirty, e client.Event) {
-		d.all = d.all || e.Deleted || e.Old == nil || !maps.Equal(e.Old.GetLabels(), e.Object.GetLabels())
-	})
-	watch(s.builtin[gr.EndpointSlices], func(d *dirty, e client.Event) {
-		for _, o := range []kind.Object{e.Object, e.Old} { // it may have been given to another Service
-			if o != nil {
-				d.backend[key{o.GetNamespace(), o.GetLabels()[discoveryv1.LabelServiceName]}] = true
-			}
-		}
+	watch(s.builtin[gr.Secrets], proxysync.NoteSecret)
+	watch(s.builtin[gr.ConfigMaps], proxysync.NoteConfigMap)
+	watch(s.builtin[gr.EndpointSlices], proxysync.NoteEndpoints)
+	watch(s.builtin[gr.Namespaces], func(c *proxysync.Changes, e client.Event) {
+		c.All = c.All || e.Deleted || e.Old == nil || !maps.Equal(e.Old.GetLabels(), e.Object.GetLabels())
 	})
 	wg.Go(func() {
 		for e := range s.builtin[gr.Nodes].Events(ctx) {
-			if e.Gap || e.Object.GetName() == s.NodeName || e.Deleted || readyOf(e.Old) != readyOf(e.Object) {
-				signal(s.publish)
+			if e.Gap || e.Object.GetName() == s.NodeName || e.Deleted || isReady(e.Old) != isReady(e.Object) {
+				s.publish.Send()
 			}
 		}
 	})
 }
 
-func readyOf(o kind.Object) bool {
+func isReady(o kind.Object) bool {
 	n, ok := o.(*corev1.Node)
-	return ok && isReady(n)
+	return ok && gatewayplan.IsReady(n)
 }
 
-func (s *server) touch(note func(*dirty)) {
-	s.mu.Lock()
-	note(&s.dirty)
-	s.mu.Unlock()
-	signal(s.wake)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// sync brings the proxy to what the cluster says.
+// sync configures the proxy after the changes since the last call.
 func (s *server) sync(ctx context.Context) {
-	s.mu.Lock()
-	d := s.dirty
-	s.dirty = clean()
-	s.mu.Unlock()
-	if s.plan == nil || d.all || meets(d.services, s.plan.services) || meets(d.secrets, s.plan.secrets) || meets(d.maps, s.plan.configMaps) {
+	c := s.changes.Take()
+	if s.plan == nil || c.All || proxysync.Intersect(c.Services, s.plan.Services) || proxysync.Intersect(c.Secrets, s.plan.Secrets) ||
+		proxysync.Intersect(c.ConfigMaps, s.plan.ConfigMaps) {
 		s.rebuild(ctx)
 		return
 	}
-	for ref, p := range s.pools {
-		if d.backend[key{ref.Namespace, ref.Service}] {
-			p.Set(s.endpoints(ref))
-		}
-	}
+	s.pools.Update(c.Endpoints)
 }
 
-func meets(a, b map[key]bool) bool {
-	for k := range a {
-		if b[k] {
-			return true
-		}
-	}
-	return false
-}
-
-// rebuild makes a new plan, and puts it into place.
+// rebuild makes a new plan and configures the proxy with it.
 func (s *server) rebuild(ctx context.Context) {
 	s.decoded.begin()
-	w := s.look()
+	w := s.readWorld()
 	s.decoded.end()
-	s.plan = decide(w)
-	used := map[route.Ref]bool{}
-	pool := func(ref route.Ref) *route.Pool {
-		p := s.pools[ref]
-		if p == nil {
-			p = route.NewPool(ref)
-			s.pools[ref] = p
-		}
-		if !used[ref] {
-			used[ref] = true
-			p.Set(s.endpoints(ref))
-		}
-		return p
-	}
-	out := &outcome{plan: s.plan, open: map[key]map[int32]int{}, lack: map[key]verdict{}}
-	s.openSockets(ctx, out, pool)
-	for ref, p := range s.pools {
-		if !used[ref] {
-			p.Set(nil)
-			delete(s.pools, ref)
-		}
-	}
-	for k := range s.parsed {
-		if !s.plan.secrets[k] {
-			delete(s.parsed, k)
-		}
-	}
-	s.forgetOwners()
+	s.plan = gatewayplan.Decide(w)
+	s.certificates.DropUnused()
+	out := &outcome{Plan: s.plan, open: map[key]map[int32]int{}, failed: map[key]gatewayplan.Problem{}}
+	s.openSockets(ctx, out)
+	s.pools.DropUnused()
+	s.dropMetrics()
 	s.mu.Lock()
 	s.latest = out
 	s.mu.Unlock()
-	signal(s.publish)
+	s.publish.Send()
 }
 
-// forgetOwners drops the numbers of routes that are served no more.
-func (s *server) forgetOwners() {
-	now := map[route.Owner]bool{}
-	for _, g := range s.plan.gateways {
-		for _, l := range g.listeners {
-			for i := range l.rules {
-				now[l.rules[i].Owner] = true
-			}
-		}
-	}
+// dropMetrics removes the metrics of routes that are not served any more.
+func (s *server) dropMetrics() {
+	now := s.plan.Owners()
 	if s.Metrics != nil {
 		for o := range s.counted {
 			if !now[o] {
@@ -336,62 +242,24 @@ func (s *server) forgetOwners() {
 	s.counted = now
 }
 
-// endpoints are those of a backend now.
-func (s *server) endpoints(ref route.Ref) []netip.AddrPort {
-	k := key{ref.Namespace, ref.Service}
-	var list []*discoveryv1.EndpointSlice
-	for o := range s.builtin[gr.EndpointSlices].By(ingress.ByService(), k.String()) {
-		if e, ok := o.(*discoveryv1.EndpointSlice); ok {
-			list = append(list, e)
-		}
-	}
-	return ingress.EndpointsOf(find[*corev1.Service](s.builtin[gr.Services], k), ref, list, s.reaching)
-}
-
-// find gets an object from a view; nil if there is none.
-func find[T kind.Object](v client.View, k key) (none T) {
-	o, ok := v.Get(k.namespace, k.name)
-	if !ok {
-		return none
-	}
-	t, _ := o.(T)
-	return t
-}
-
-// parsedSecret is the certificate of a version of a Secret.
-type parsedSecret struct {
-	version string
-	cert    *route.Certificate
-	err     error
-}
-
-// certificate reads the certificate of a Secret, once for each of its versions.
-func (s *server) certificate(secret *corev1.Secret) (*route.Certificate, error) {
-	k := keyOf(secret)
-	p, ok := s.parsed[k]
-	if version := string(secret.UID) + secret.ResourceVersion; !ok || p.version != version {
-		p = parsedSecret{version: version}
-		p.cert, p.err = ingress.ParseCertificate(secret)
-		s.parsed[k] = p
-	}
-	return p.cert, p.err
-}
-
-// look reads the world.
-func (s *server) look() *world {
-	return &world{
-		classes: list[gw.GatewayClass](s, classes), gateways: list[gw.Gateway](s, gateways), http: list[gw.HTTPRoute](s, httpRoutes), grpc: list[gw.GRPCRoute](s, grpcRoutes),
-		tls: list[gw.TLSRoute](s, tlsRoutes), grants: list[gw.ReferenceGrant](s, grants), policies: list[gw.BackendTLSPolicy](s, policies), listeners: list[gw.ListenerSet](s, listenerSets),
-		labels: func(namespace string) map[string]string {
-			if n := find[*corev1.Namespace](s.builtin[gr.Namespaces], key{"", namespace}); n != nil {
+// readWorld reads all objects that a plan is made from.
+func (s *server) readWorld() *gatewayplan.World {
+	return &gatewayplan.World{
+		Classes: list[gw.GatewayClass](s, classes), Gateways: list[gw.Gateway](s, gateways),
+		ListenerSets: list[gw.ListenerSet](s, listenerSets),
+		HTTPRoutes:   list[gw.HTTPRoute](s, httpRoutes), GRPCRoutes: list[gw.GRPCRoute](s, grpcRoutes),
+		TLSRoutes: list[gw.TLSRoute](s, tlsRoutes),
+		Grants:    list[gw.ReferenceGrant](s, grants), Policies: list[gw.BackendTLSPolicy](s, policies),
+		NamespaceLabels: func(namespace string) map[string]string {
+			if n := proxysync.Find[*corev1.Namespace](s.builtin[gr.Namespaces], key{Name: namespace}); n != nil {
 				return n.Labels
 			}
 			return nil
 		},
-		service:     func(k key) *corev1.Service { return find[*corev1.Service](s.builtin[gr.Services], k) },
-		secret:      func(k key) *corev1.Secret { return find[*corev1.Secret](s.builtin[gr.Secrets], k) },
-		configMap:   func(k key) *corev1.ConfigMap { return find[*corev1.ConfigMap](s.builtin[gr.ConfigMaps], k) },
-		certificate: s.certificate,
+		Service:     func(k key) *corev1.Service { return proxysync.Find[*corev1.Service](s.builtin[gr.Services], k) },
+		Secret:      func(k key) *corev1.Secret { return proxysync.Find[*corev1.Secret](s.builtin[gr.Secrets], k) },
+		ConfigMap:   func(k key) *corev1.ConfigMap { return proxysync.Find[*corev1.ConfigMap](s.builtin[gr.ConfigMaps], k) },
+		Certificate: s.certificates.Load,
 	}
 }
 

@@ -17,83 +17,72 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodeaddress"
-	"proa.dev/network/ingress"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodeaddress"
+	"proa.dev/network/gatewayplan"
+	"proa.dev/network/proxysync"
 )
 
+// The pauses between retries after something could not be written.
 const (
-	firstPause   = 250 * time.Millisecond
-	longestPause = 30 * time.Second
+	firstBackoff = 250 * time.Millisecond
+	maxBackoff   = 30 * time.Second
 )
 
-// keepPublished makes the Services of Gateways, and writes statuses.
-func (s *server) keepPublished(ctx context.Context) {
-	pause := firstPause
-	var retry <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.publish:
-		case <-retry:
-		}
-		retry = nil
-		s.mu.Lock()
-		latest := s.latest
-		s.mu.Unlock()
-		if latest == nil {
-			continue
-		}
-		if s.publishAll(ctx, latest) {
-			pause = firstPause
-			continue
-		}
-		retry = time.After(pause)
-		pause = min(2*pause, longestPause)
-	}
+// publishLatest writes what the last plan wants. It returns false if something could not be written.
+func (s *server) publishLatest(ctx context.Context) bool {
+	s.mu.Lock()
+	latest := s.latest
+	s.mu.Unlock()
+	return latest == nil || s.publishAll(ctx, latest)
 }
 
-// publishAll brings everything in the cluster to what was decided. It says whether all is there now.
+// publishAll writes the Services, EndpointSlices and statuses of a plan. It returns false if one could not be written.
 func (s *server) publishAll(ctx context.Context, out *outcome) bool {
-	well, now := true, time.Now()
-	note := func(what string, err error) {
+	complete, now := true, time.Now()
+	check := func(what string, err error) {
 		if err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil {
 			return
 		}
-		well = false
+		complete = false
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			s.Log.Warn("what was decided about Gateways cannot be written; it is tried again", "what", what, "err", err)
+			s.Log.Warn("an object of a Gateway cannot be written; it is tried again", "object", what, "err", err)
 		}
 	}
-	for _, c := range out.classes {
-		note("GatewayClass "+c.Name, writeStatus(ctx, s, classes, c, func(now *gw.GatewayClass) any { return &now.Status }, classStatus(c, now)))
+	for _, c := range out.Classes {
+		check("GatewayClass "+c.Name, writeStatus(ctx, s, classes, c, func(now *gw.GatewayClass) any { return &now.Status },
+			gatewayplan.ClassStatus(c, now)))
 	}
-	for _, g := range out.gateways {
-		at, err := s.ensure(ctx, g, out)
-		note("Service of Gateway "+keyOf(g).String(), err)
-		if v, lacks := out.lack[keyOf(g)]; lacks {
-			at.trouble = v
+	for _, g := range out.Gateways {
+		at, err := s.ensureService(ctx, g, out)
+		check("Service of Gateway "+proxysync.KeyOf(g).String(), err)
+		if problem, ok := out.failed[proxysync.KeyOf(g)]; ok {
+			at.Problem = problem
 		}
-		note("Gateway "+keyOf(g).String(), writeStatus(ctx, s, gateways, g.Gateway, func(o *gw.Gateway) any { return &o.Status }, gatewayStatus(g, at, now)))
+		check("Gateway "+proxysync.KeyOf(g).String(),
+			writeStatus(ctx, s, gateways, g.Gateway, func(o *gw.Gateway) any { return &o.Status }, gatewayplan.GatewayStatus(g, at, now)))
 	}
-	for _, l := range out.sets {
-		note("ListenerSet "+keyOf(l).String(), writeStatus(ctx, s, listenerSets, l.ListenerSet, func(o *gw.ListenerSet) any { return &o.Status }, setStatus(l, now)))
+	for _, l := range out.ListenerSets {
+		check("ListenerSet "+proxysync.KeyOf(l).String(),
+			writeStatus(ctx, s, listenerSets, l.ListenerSet, func(o *gw.ListenerSet) any { return &o.Status },
+				gatewayplan.ListenerSetStatus(l, now)))
 	}
-	for _, r := range out.routes {
-		note(r.kind+" "+keyOf(r).String(), s.writeRoute(ctx, r, now))
+	for _, r := range out.Routes {
+		check(r.Kind+" "+proxysync.KeyOf(r).String(), s.writeRoute(ctx, r, now))
 	}
-	for _, p := range out.policies {
-		if len(p.gateways) > 0 || len(p.Status.Ancestors) > 0 {
-			note("BackendTLSPolicy "+keyOf(p).String(), writeStatus(ctx, s, policies, p.BackendTLSPolicy, func(o *gw.BackendTLSPolicy) any { return &o.Status }, policyStatus(p, now)))
+	for _, p := range out.Policies {
+		if p.HasStatus() {
+			check("BackendTLSPolicy "+proxysync.KeyOf(p).String(),
+				writeStatus(ctx, s, policies, p.BackendTLSPolicy, func(o *gw.BackendTLSPolicy) any { return &o.Status },
+					gatewayplan.PolicyStatus(p, now)))
 		}
 	}
-	return well
+	return complete
 }
 
 // writeRoute writes the status of a route.
-func (s *server) writeRoute(ctx context.Context, r *attachedRoute, now time.Time) error {
-	status := routeStatus(r, now)
+func (s *server) writeRoute(ctx context.Context, r *gatewayplan.Route, now time.Time) error {
+	status := gatewayplan.RouteStatus(r, now)
 	switch o := r.Object.(type) {
 	case *gw.HTTPRoute:
 		return writeStatus(ctx, s, httpRoutes, o, func(o *gw.HTTPRoute) any { return &o.Status }, gw.HTTPRouteStatus{RouteStatus: status})
@@ -105,14 +94,14 @@ func (s *server) writeRoute(ctx context.Context, r *attachedRoute, now time.Time
 	return nil
 }
 
-// object is a pointer to a type of the standard.
+// object is a pointer to a type of the Gateway API.
 type object[T any] interface {
 	*T
 	metav1.Object
 }
 
-// writeStatus writes a status where it differs from what is there. An object that has changed since it was decided about is left for the
-// next plan.
+// writeStatus writes a status if it differs from the stored one. An object that has changed since the plan was made is left for the next
+// plan.
 func writeStatus[T, S any, P object[T]](ctx context.Context, s *server, name string, decided P, statusOf func(P) any, want S) error {
 	o, ok := s.custom[name].Get(decided.GetNamespace(), decided.GetName())
 	if !ok {
@@ -122,14 +111,14 @@ func writeStatus[T, S any, P object[T]](ctx context.Context, s *server, name str
 	if !ok || u.GetUID() != decided.GetUID() || u.GetGeneration() != decided.GetGeneration() {
 		return nil
 	}
-	if u.GetResourceVersion() != decided.GetResourceVersion() { // its status has been written since: times of changes are those of now
-		fresh := P(new(T))
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, fresh); err != nil {
+	if u.GetResourceVersion() != decided.GetResourceVersion() { // its status was written since the plan was made
+		current := P(new(T))
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, current); err != nil {
 			return err
 		}
-		decided = fresh
+		decided = current
 	}
-	if have, ok := statusOf(decided).(*S); ok && sameStatus(*have, want) {
+	if have, ok := statusOf(decided).(*S); ok && isSameStatus(*have, want) {
 		return nil
 	}
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
@@ -142,13 +131,13 @@ func writeStatus[T, S any, P object[T]](ctx context.Context, s *server, name str
 	return err
 }
 
-// sameStatus compares statuses but for the times in them, which do not matter where nothing else differs.
-func sameStatus[S any](a, b S) bool {
-	return equality.Semantic.DeepEqual(timeless(a), timeless(b))
+// isSameStatus reports whether two statuses differ at most in the times of their conditions.
+func isSameStatus[S any](a, b S) bool {
+	return equality.Semantic.DeepEqual(withoutTimes(a), withoutTimes(b))
 }
 
-// timeless is a status as a tree without the times of its conditions.
-func timeless[S any](status S) map[string]any {
+// withoutTimes returns a status as a tree without the times of its conditions.
+func withoutTimes[S any](status S) map[string]any {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return nil
@@ -171,57 +160,54 @@ func dropTimes(v any) {
 	}
 }
 
-// ensure makes the Service of a Gateway and its EndpointSlice for this node, and says where the Gateway is.
-func (s *server) ensure(ctx context.Context, g *gateway, out *outcome) (place, error) {
-	k := key{g.Namespace, serviceName(g.Gateway)}
-	have, want := find[*corev1.Service](s.builtin[gr.Services], k), serviceFor(g)
-	if !g.refused.isGood() {
-		want = nil
-	}
+// ensureService creates, updates or deletes the Service of a Gateway and its EndpointSlice for this node. It returns
+// where clients reach the Gateway.
+func (s *server) ensureService(ctx context.Context, g *gatewayplan.Gateway, out *outcome) (gatewayplan.Placement, error) {
+	k := key{Namespace: g.Namespace, Name: gatewayplan.ServiceName(g.Gateway)}
+	have, want := proxysync.Find[*corev1.Service](s.builtin[gr.Services], k), gatewayplan.ServiceFor(g)
 	switch {
-	case want == nil && (have == nil || !isOwned(have, g)):
-		return place{}, nil
+	case want == nil && (have == nil || !gatewayplan.IsOwned(have, g)):
+		return gatewayplan.Placement{}, nil
 	case want == nil:
-		return place{}, s.Client.Delete(ctx, gr.Services, k.namespace, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
+		return gatewayplan.Placement{}, s.Client.Delete(ctx, gr.Services, k.Namespace, k.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
 	case have == nil:
 		made, err := s.Client.Create(ctx, gr.Services, want)
 		if err != nil {
-			return placeOf(g, nil), err
+			return gatewayplan.PlacementOf(g, nil), err
 		}
 		have, _ = made.(*corev1.Service)
-	case !isOwned(have, g):
-		return placeOf(g, have), nil
+	case !gatewayplan.IsOwned(have, g):
+		return gatewayplan.PlacementOf(g, have), nil
 	default:
-		if next := updatedService(have, want); next != nil {
+		if next := gatewayplan.UpdatedService(have, want); next != nil {
 			if _, err := s.Client.Update(ctx, gr.Services, next, ""); err != nil {
-				return placeOf(g, have), err
+				return gatewayplan.PlacementOf(g, have), err
 			}
 		}
 	}
-	return placeOf(g, have), errors.Join(s.ensureSlice(ctx, g, have, out), s.dropStale(ctx, g, k))
+	return gatewayplan.PlacementOf(g, have), errors.Join(s.ensureSlice(ctx, g, have, out), s.deleteStaleSlices(ctx, g, k))
 }
 
-// dropStale deletes the slices of servers that do not answer any more.
-func (s *server) dropStale(ctx context.Context, g *gateway, service key) (err error) {
-	var have []*discoveryv1.EndpointSlice
-	for o := range s.builtin[gr.EndpointSlices].By(ingress.ByService(), service.String()) {
-		if e, ok := o.(*discoveryv1.EndpointSlice); ok {
-			have = append(have, e)
-		}
+// deleteStaleSlices deletes the EndpointSlices of other nodes that are deleted or not ready.
+func (s *server) deleteStaleSlices(ctx context.Context, g *gatewayplan.Gateway, service key) (err error) {
+	have := proxysync.SlicesOf(s.builtin[gr.EndpointSlices], service)
+	ready := func(node string) bool {
+		return gatewayplan.IsReady(proxysync.Find[*corev1.Node](s.builtin[gr.Nodes], key{Namespace: "", Name: node}))
 	}
-	ready := func(node string) bool { return isReady(find[*corev1.Node](s.builtin[gr.Nodes], key{"", node})) }
-	for _, e := range staleSlices(g, have, s.NodeName, ready) {
-		bad := s.Client.Delete(ctx, gr.EndpointSlices, e.Namespace, e.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &e.UID}})
-		if bad != nil && !apierrors.IsNotFound(bad) {
-			err = errors.Join(err, bad)
+	for _, e := range gatewayplan.StaleSlices(g, have, s.NodeName, ready) {
+		failed := s.Client.Delete(ctx, gr.EndpointSlices, e.Namespace, e.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &e.UID}})
+		if failed != nil && !apierrors.IsNotFound(failed) {
+			err = errors.Join(err, failed)
 		}
 	}
 	return err
 }
 
-// ensureSlice leads the Service to the ports of the proxy on this node.
-func (s *server) ensureSlice(ctx context.Context, g *gateway, svc *corev1.Service, out *outcome) error {
-	node := find[*corev1.Node](s.builtin[gr.Nodes], key{"", s.NodeName})
+// ensureSlice directs the Service of a Gateway to the ports of the proxy on this node.
+func (s *server) ensureSlice(ctx context.Context, g *gatewayplan.Gateway, svc *corev1.Service, out *outcome) error {
+	node := proxysync.Find[*corev1.Node](s.builtin[gr.Nodes], key{Namespace: "", Name: s.NodeName})
 	if node == nil {
 		return errNoNode
 	}
@@ -234,16 +220,17 @@ func (s *server) ensureSlice(ctx context.Context, g *gateway, svc *corev1.Servic
 	if !address.IsValid() {
 		return errNoNode
 	}
-	want := sliceFor(g, node, address, out.open[keyOf(g)])
-	have := find[*discoveryv1.EndpointSlice](s.builtin[gr.EndpointSlices], keyOf(want))
+	want := gatewayplan.SliceFor(g, node, address, out.open[proxysync.KeyOf(g)])
+	have := proxysync.Find[*discoveryv1.EndpointSlice](s.builtin[gr.EndpointSlices], proxysync.KeyOf(want))
 	if have == nil {
 		_, err := s.Client.Create(ctx, gr.EndpointSlices, want)
 		return err
 	}
-	if equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports) && maps.Equal(have.Labels, want.Labels) {
+	if equality.Semantic.DeepEqual(have.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(have.Ports, want.Ports) &&
+		maps.Equal(have.Labels, want.Labels) {
 		return nil
 	}
-	if !isOwned(have, g) {
+	if !gatewayplan.IsOwned(have, g) {
 		return fmt.Errorf("there is an EndpointSlice %s already, which does not belong to the Gateway", have.Name)
 	}
 	next := have.DeepCopy()

@@ -3,11 +3,9 @@ package ingress
 import (
 	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
-// What annotations say is within its bounds, or a problem that names the annotation.
+// FuzzOptions checks that the options are within their bounds, and that each problem names its annotation.
 func FuzzOptions(f *testing.F) {
 	f.Add("true", "30s", "10Mi", "GRPC", "/base")
 	f.Add("yes", "-1h", "1e30", "gopher", "/a/../b")
@@ -24,17 +22,6 @@ func FuzzOptions(f *testing.F) {
 			if !strings.HasPrefix(p, annotationPrefix) {
 				t.Errorf("a problem of something else: %q", p)
 			}
-		}
-	})
-}
-
-// A Secret has a certificate that can be used, or an error that does not show what is in it.
-func FuzzCertificate(f *testing.F) {
-	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), []byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"))
-	f.Fuzz(func(t *testing.T, crt, key []byte) {
-		c, err := ParseCertificate(&corev1.Secret{Data: map[string][]byte{corev1.TLSCertKey: crt, corev1.TLSPrivateKeyKey: key}})
-		if err == nil && (len(c.Certificate) == 0 || c.PrivateKey == nil) {
-			t.Error("a certificate that cannot be used")
 		}
 	})
 }

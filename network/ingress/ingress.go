@@ -1,9 +1,9 @@
-// Package ingress serves Ingresses: requests from outside that come to this machine are sent straight to the endpoints of
-// Services. It runs in the servers that have a node, under an identity of its own, because it reads Secrets and nodes must not.
+// Package ingress is the controller of Ingresses: requests that reach this machine from outside are proxied to the
+// endpoints of Services. It runs in the servers that have a node, under an identity of its own, because it reads
+// Secrets and nodes must not.
 //
-// What shall be served is decided by pure functions (translate.go, endpoints.go, status.go); the requests are the business of
-// package route. Here the two are brought together: what happens in the cluster becomes a new table, or other endpoints of
-// a pool, and ports are open while an Ingress needs them.
+// Pure functions decide what is served (translate.go, status.go), and package httpproxy handles the requests. The Server connects the two:
+// it turns changes of the cluster into a new routing table or new endpoints of a pool, and keeps ports open while an Ingress needs them.
 package ingress
 
 import (
@@ -18,51 +18,51 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
-	"proa.dev/network/route"
+	"proa.dev/network/httpproxy"
+	"proa.dev/network/proxysync"
 )
 
-// Controller is what the classes of Ingresses that are served here name.
+// Controller is the controller name in the IngressClasses that are served here.
 const Controller = "proa.dev/ingress"
 
-// Ingresses and Classes name the resources.
+// Ingresses returns the resource of Ingresses.
 func Ingresses() schema.GroupResource {
 	return schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingresses"}
 }
 
-// Classes names the resource of classes.
+// Classes returns the resource of IngressClasses.
 func Classes() schema.GroupResource {
 	return schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 }
 
-// Config says what is served, and where. The views and the name of the node must be given.
+// Config configures a Server. The views, the writer and the name of the node are required.
 type Config struct {
 	NodeName string
-	// Class is the name of the class that the old annotation may have without there being an object.
+	// Class is the name of a class that is served for the annotation kubernetes.io/ingress.class without an IngressClass object.
 	Class string
-	// HTTPPort and HTTPSPort are opened on all addresses; 0 for none.
+	// HTTPPort and HTTPSPort are opened on all addresses; 0 opens none.
 	HTTPPort, HTTPSPort int
-	// Ranges are the networks of Pods and Services. No node has an address there, whatever it says.
+	// Ranges are the networks of Pods and Services. Addresses of nodes that are inside them are ignored.
 	Ranges []netip.Prefix
-	// Views is what is read.
 	Views
 	// Writer writes the status of Ingresses.
 	Writer client.Writer
-	// Complain tells people that something is wrong with an Ingress, as an Event. May be nil.
-	Complain func(about kind.Object, reason, message string)
-	Metrics  *route.Metrics // may be nil
+	// RecordEvent records a warning Event of an Ingress. May be nil.
+	RecordEvent func(about kind.Object, reason, message string)
+	Metrics     *httpproxy.Metrics // may be nil
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
 }
 
-// Views are what is read of the cluster. Of Nodes it is the addresses.
+// Views are the resources that the controller reads. Of Nodes it reads the addresses.
 type Views struct {
 	Ingresses, Classes, Services, Slices, Secrets, Nodes client.View
 }
@@ -74,43 +74,29 @@ func (v *Views) all() []client.View {
 // Server serves Ingresses.
 type Server struct {
 	Config
-	proxy        *route.Proxy
-	plain, tls   *door
-	wake, status chan struct{}
+	proxy         *httpproxy.Proxy
+	http, https   *portServer
+	changes       *proxysync.Collector
+	statusChanged wait.Signal
 
-	// What follows belongs to Run.
-	plan    plan
-	pools   map[route.Ref]*route.Pool
-	secrets secrets
-	known   map[complaint]bool
-	// reachable says which endpoints may be asked; tests may ask more.
-	reachable func(netip.Addr) bool
+	// What follows is used by Run only.
+	plan         plan
+	pools        *proxysync.Pools
+	certificates proxysync.Certificates
+	reported     map[event]bool
 
-	mu     sync.Mutex // guards what follows
-	dirty  dirty
-	served served
+	mu sync.Mutex // guards openPorts
+	// openPorts are the open ports of each Ingress; nil for an Ingress that was served and is not any more.
+	openPorts map[key][]int32
 }
 
-// complaint is a problem that people have been told about.
-type complaint struct {
+// event is an Event that has been recorded.
+type event struct {
 	uid             types.UID
 	reason, message string
 }
 
-// dirty is what has changed since the last look.
-type dirty struct {
-	all                       bool
-	services, secrets, slices map[key]bool
-}
-
-func clean() dirty {
-	return dirty{services: map[key]bool{}, secrets: map[key]bool{}, slices: map[key]bool{}}
-}
-
-// settle is how long changes are collected after some have been made.
-const settle = 20 * time.Millisecond
-
-// New makes a server; Run starts it.
+// New returns a server; Run starts it.
 func New(c Config) (*Server, error) {
 	for _, v := range c.all() {
 		if v == nil {
@@ -126,16 +112,17 @@ func New(c Config) (*Server, error) {
 	if c.Listen == nil {
 		c.Listen = net.Listen
 	}
-	if c.Complain == nil {
-		c.Complain = func(kind.Object, string, string) {}
+	if c.RecordEvent == nil {
+		c.RecordEvent = func(kind.Object, string, string) {}
 	}
 	s := &Server{
-		Config: c, wake: make(chan struct{}, 1), status: make(chan struct{}, 1),
-		pools: map[route.Ref]*route.Pool{}, secrets: secrets{read: map[types.UID]parsed{}}, known: map[complaint]bool{}, dirty: clean(), reachable: Reachable,
+		Config: c, changes: proxysync.NewCollector(), statusChanged: wait.NewSignal(),
+		pools: proxysync.NewPools(c.Services, c.Slices), reported: map[event]bool{},
 	}
-	s.proxy = route.NewProxy(route.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Log: c.Log})
-	s.plain = &door{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, lost: func() { signal(s.wake) }, log: c.Log, pause: firstPause}
-	s.tls = &door{port: c.HTTPSPort, secure: true, listen: c.Listen, proxy: s.proxy, lost: func() { signal(s.wake) }, log: c.Log, pause: firstPause}
+	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Log: c.Log})
+	s.http = &portServer{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log, backoff: newBackoff()}
+	s.https = &portServer{port: c.HTTPSPort, secure: true, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log,
+		backoff: newBackoff()}
 	return s, nil
 }
 
@@ -143,7 +130,7 @@ func New(c Config) (*Server, error) {
 func (s *Server) Run(ctx context.Context) error {
 	for _, v := range s.all() {
 		if err := v.Reach(ctx, 0); err != nil {
-			return fmt.Errorf("read what Ingresses are made of: %w", err)
+			return fmt.Errorf("read the resources of Ingresses: %w", err)
 		}
 	}
 	var wg sync.WaitGroup
@@ -152,137 +139,79 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	defer s.close(context.WithoutCancel(ctx))
 	s.follow(ctx, &wg)
-	wg.Go(func() { s.keepStatus(ctx) })
-	s.touchAll()
+	wg.Go(func() { proxysync.KeepPublished(ctx, s.statusChanged, newBackoff(), s.publish) })
+	s.changes.NoteAll()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.wake:
-		case <-s.plain.again():
-		case <-s.tls.again():
+		case <-s.changes.Changed():
+		case <-s.http.retryTime():
+		case <-s.https.retryTime():
 		}
 		s.sync(ctx)
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, proxysync.Delay) != nil {
 			return nil
-		case <-time.After(settle):
 		}
 	}
 }
 
 func (s *Server) close(ctx context.Context) {
 	var wg sync.WaitGroup
-	for _, d := range []*door{s.plain, s.tls} {
-		wg.Go(func() { d.close(ctx) })
+	for _, p := range []*portServer{s.http, s.https} {
+		wg.Go(func() { p.close(ctx) })
 	}
 	wg.Wait()
-	for _, p := range s.pools {
-		p.Set(nil)
-	}
+	s.pools.Close()
 }
 
-// follow notes what changes.
+// follow collects the changes of the views until ctx ends.
 func (s *Server) follow(ctx context.Context, wg *sync.WaitGroup) {
-	watch := func(v client.View, note func(d *dirty, e client.Event)) {
-		wg.Go(func() {
-			for e := range v.Events(ctx) {
-				s.touch(func(d *dirty) {
-					if e.Gap {
-						d.all = true
-					} else {
-						note(d, e)
-					}
-				})
-			}
-		})
+	watch := func(v client.View, record func(*proxysync.Changes, client.Event)) {
+		wg.Go(func() { s.changes.Follow(ctx, v, record) })
 	}
-	watch(s.Ingresses, func(d *dirty, e client.Event) {
-		d.all = d.all || e.Deleted || e.Old == nil || changed(e.Old, e.Object)
-		signal(s.status)
+	watch(s.Ingresses, func(c *proxysync.Changes, e client.Event) {
+		c.All = c.All || e.Deleted || e.Old == nil || isChanged(e.Old, e.Object)
+		s.statusChanged.Send()
 	})
-	watch(s.Classes, func(d *dirty, _ client.Event) { d.all = true })
-	watch(s.Services, func(d *dirty, e client.Event) { d.services[keyOf(e.Object)] = true })
-	watch(s.Secrets, func(d *dirty, e client.Event) { d.secrets[keyOf(e.Object)] = true })
-	watch(s.Slices, func(d *dirty, e client.Event) {
-		for _, o := range []kind.Object{e.Object, e.Old} { // it may have been given to another Service
-			if o != nil {
-				d.slices[key{o.GetNamespace(), o.GetLabels()[discoveryv1.LabelServiceName]}] = true
-			}
-		}
-	})
+	watch(s.Classes, func(c *proxysync.Changes, _ client.Event) { c.All = true })
+	watch(s.Services, proxysync.NoteService)
+	watch(s.Secrets, proxysync.NoteSecret)
+	watch(s.Slices, proxysync.NoteEndpoints)
 	wg.Go(func() {
 		for range s.Nodes.Events(ctx) {
-			signal(s.status)
+			s.statusChanged.Send()
 		}
 	})
 }
 
-func keyOf(o kind.Object) key { return key{o.GetNamespace(), o.GetName()} }
-
-// changed says that an Ingress has changed in what counts. Its status does not.
-func changed(old, now kind.Object) bool {
+// isChanged reports whether an Ingress differs in more than its status.
+func isChanged(old, now kind.Object) bool {
 	return old.GetGeneration() != now.GetGeneration() || old.GetUID() != now.GetUID() ||
-		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) || !maps.Equal(old.GetAnnotations(), now.GetAnnotations())
+		(old.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		!maps.Equal(old.GetAnnotations(), now.GetAnnotations())
 }
 
-func (s *Server) touch(note func(*dirty)) {
-	s.mu.Lock()
-	note(&s.dirty)
-	s.mu.Unlock()
-	signal(s.wake)
-}
-
-func (s *Server) touchAll() { s.touch(func(d *dirty) { d.all = true }) }
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-func (s *Server) take() dirty {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.dirty
-	s.dirty = clean()
-	return d
-}
-
-// sync brings the proxy to what the cluster says.
+// sync configures the proxy after the changes since the last call, and opens or closes its ports.
 func (s *Server) sync(ctx context.Context) {
-	d := s.take()
-	if d.all || meets(d.services, s.plan.services) || meets(d.secrets, s.plan.secrets) {
+	c := s.changes.Take()
+	if c.All || proxysync.Intersect(c.Services, s.plan.services) || proxysync.Intersect(c.Secrets, s.plan.secrets) {
 		s.rebuild()
 	} else {
-		for ref, p := range s.pools {
-			if d.slices[key{ref.Namespace, ref.Service}] {
-				p.Set(s.endpoints(ref))
-			}
-		}
+		s.pools.Update(c.Endpoints)
 	}
-	s.openDoors(ctx)
+	s.openPortsOfPlan(ctx)
 }
 
-func meets(a, b map[key]bool) bool {
-	for k := range a {
-		if b[k] {
-			return true
-		}
-	}
-	return false
-}
-
-// rebuild makes a new table.
+// rebuild makes a new routing table of all Ingresses.
 func (s *Server) rebuild() {
 	w := world{
-		own: s.Class, secure: s.HTTPSPort != 0,
+		ownClass: s.Class, hasTLSPort: s.HTTPSPort != 0,
 		class: func(name string) *networkingv1.IngressClass {
-			return find[*networkingv1.IngressClass](s.Classes, key{"", name})
+			return proxysync.Find[*networkingv1.IngressClass](s.Classes, key{Namespace: "", Name: name})
 		},
-		service: func(k key) *corev1.Service { return find[*corev1.Service](s.Services, k) },
-		trusted: func(k key) (string, error) { return trusted(find[*corev1.Secret](s.Secrets, k)) },
+		service: func(k key) *corev1.Service { return proxysync.Find[*corev1.Service](s.Services, k) },
+		trusted: func(k key) (string, error) { return caCertificates(proxysync.Find[*corev1.Secret](s.Secrets, k)) },
 	}
 	for o := range s.Ingresses.List("") {
 		if in, ok := o.(*networkingv1.Ingress); ok {
@@ -291,101 +220,51 @@ func (s *Server) rebuild() {
 	}
 	old := s.plan
 	s.plan = translate(w)
-	used := map[route.Ref]bool{}
-	table := route.NewTable(s.plan.rules, func(ref route.Ref) *route.Pool {
-		used[ref] = true
-		p := s.pools[ref]
-		if p == nil {
-			p = route.NewPool(ref)
-			s.pools[ref] = p
-		}
-		return p
-	})
-	for ref := range used {
-		s.pools[ref].Set(s.endpoints(ref))
-	}
-	s.proxy.Swap(table, s.certificates())
-	for ref, p := range s.pools {
-		if !used[ref] {
-			p.Set(nil)
-			delete(s.pools, ref)
-		}
-	}
-	s.tell()
-	s.serve(old.ours)
+	table := httpproxy.NewTable(s.plan.rules, s.pools.Use)
+	s.proxy.Swap(table, s.loadCertificates())
+	s.pools.DropUnused()
+	s.recordProblems()
+	s.setOpenPorts(old.served)
 }
 
-// find gets an object from a view; nil if there is none.
-func find[T kind.Object](v client.View, k key) (none T) {
-	o, ok := v.Get(k.namespace, k.name)
-	if !ok {
-		return none
-	}
-	t, _ := o.(T)
-	return t
-}
-
-// ByService finds the EndpointSlices of a Service. Others index the same view under the same name by the same values.
-func ByService() client.Index {
-	return client.Index{Name: "service", Of: func(o kind.Object) []string {
-		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
-			return []string{o.GetNamespace() + "/" + name}
-		}
-		return nil
-	}}
-}
-
-// endpoints are those of a backend now.
-func (s *Server) endpoints(ref route.Ref) []netip.AddrPort {
-	k := key{ref.Namespace, ref.Service}
-	var list []*discoveryv1.EndpointSlice
-	for o := range s.Slices.By(ByService(), k.String()) {
-		if e, ok := o.(*discoveryv1.EndpointSlice); ok {
-			list = append(list, e)
-		}
-	}
-	return EndpointsOf(find[*corev1.Service](s.Services, k), ref, list, s.reachable)
-}
-
-// certificates reads what the plan names.
-func (s *Server) certificates() map[string]*route.Certificate {
-	out := map[string]*route.Certificate{}
-	used := map[types.UID]bool{}
+// loadCertificates reads the certificates of the plan, by host.
+func (s *Server) loadCertificates() map[string]*httpproxy.Certificate {
+	out := map[string]*httpproxy.Certificate{}
 	now := time.Now()
 	for _, c := range s.plan.certs {
 		complain := func(text string) {
 			s.plan.problems = append(s.plan.problems, problem{c.about, badSecret, fmt.Sprintf("the Secret %s: %s", c.secret, text)})
 		}
-		secret := find[*corev1.Secret](s.Secrets, c.secret)
+		secret := proxysync.Find[*corev1.Secret](s.Secrets, c.secret)
 		if secret == nil {
 			complain("there is none; clients get a certificate that says nothing")
 			continue
 		}
-		used[secret.UID] = true
-		cert, err := s.secrets.load(secret)
+		cert, err := s.certificates.Load(secret)
 		if err != nil {
 			complain(err.Error() + "; clients get a certificate that says nothing")
 			continue
 		}
-		if text := doubts(cert, c.host, now); text != "" {
+		if text := certificateWarning(cert, c.host, now); text != "" {
 			complain(text)
 		}
 		out[c.host] = cert
 	}
-	s.secrets.keep(used)
+	s.certificates.DropUnused()
 	return out
 }
 
-// tell makes Events of problems that are new.
-func (s *Server) tell() {
-	now := map[complaint]bool{}
+// recordProblems records an Event of every problem that the last plan did not have.
+func (s *Server) recordProblems() {
+	now := map[event]bool{}
 	for _, p := range s.plan.problems {
-		c := complaint{p.about.UID, p.reason, p.message}
-		if !s.known[c] && !now[c] {
-			s.Complain(p.about, p.reason, p.message)
-			s.Log.Warn("an Ingress is not served as it says", "ingress", p.about.Namespace+"/"+p.about.Name, "reason", p.reason, "message", p.message)
+		e := event{p.about.UID, p.reason, p.message}
+		if !s.reported[e] && !now[e] {
+			s.RecordEvent(p.about, p.reason, p.message)
+			s.Log.Warn("an Ingress cannot be served as specified", "ingress", p.about.Namespace+"/"+p.about.Name, "reason", p.reason,
+				"message", p.message)
 		}
-		now[c] = true
+		now[e] = true
 	}
-	s.known = now
+	s.reported = now
 }

@@ -9,11 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"proa.dev/kinds/quantity"
-	"proa.dev/network/route"
+	"proa.dev/kinds/lib/quantity"
+	"proa.dev/network/httpproxy"
 )
 
-// The annotations. There are no others, and none of them holds more than one value of one type.
+// The annotations that are read. Each holds one value.
 const (
 	annotationPrefix   = "ingress.proa.dev/"
 	annotationRedirect = annotationPrefix + "ssl-redirect"
@@ -29,14 +29,14 @@ const (
 	longestRewrite = 1024
 )
 
-// options are what annotations say.
+// options are the values of the annotations.
 type options struct {
-	filters  route.Filters
-	protocol route.Protocol // empty for what the Service says
-	ca       string         // the Secret with the certificates that vouch for HTTPS endpoints; empty for none
+	filters  httpproxy.Filters
+	protocol httpproxy.Protocol // empty for that of the Service
+	ca       string             // the Secret with the CA certificates for HTTPS endpoints; empty for none
 }
 
-// parseOptions reads annotations. What is wrong counts as not said.
+// parseOptions reads the annotations. Invalid ones are ignored and returned as problems.
 func parseOptions(annotations map[string]string) (o options, problems []string) {
 	for name, value := range annotations {
 		if !strings.HasPrefix(name, annotationPrefix) {
@@ -71,18 +71,18 @@ func (o *options) set(name, value string) error {
 		}
 		o.filters.MaxBody = q.Value()
 	case annotationProtocol:
-		p := route.Protocol(value)
-		if !slices.Contains([]route.Protocol{route.HTTP, route.HTTPS, route.GRPC, route.H2C}, p) {
+		p := httpproxy.Protocol(value)
+		if !slices.Contains([]httpproxy.Protocol{httpproxy.HTTP, httpproxy.HTTPS, httpproxy.GRPC, httpproxy.H2C}, p) {
 			return fmt.Errorf("%.64q is none of HTTP, HTTPS, GRPC and H2C", value)
 		}
 		o.protocol = p
 	case annotationRewrite:
-		if !plainPath(value) {
+		if !isCanonicalPath(value) {
 			return fmt.Errorf("%.64q is not a path such as /base: it begins with a slash, has letters, digits and -._~ in its elements, and does not climb", value)
 		}
 		o.filters.Rewrite = value
 	case annotationCA:
-		// What cannot be the name of a Secret counts as one that is not there: to verify nothing is not what was meant.
+		// An invalid name counts as a Secret that does not exist, so that endpoints are not used unverified.
 		if o.ca = value; len(validation.IsDNS1123Subdomain(value)) > 0 {
 			o.ca = "."
 			return fmt.Errorf("%.64q is not the name of a Secret", value)
@@ -93,8 +93,8 @@ func (o *options) set(name, value string) error {
 	return nil
 }
 
-// plainPath says that a path is the same however it is read.
-func plainPath(p string) bool {
+// isCanonicalPath reports whether every parser reads a path the same way.
+func isCanonicalPath(p string) bool {
 	if len(p) == 0 || len(p) > longestRewrite || p[0] != '/' {
 		return false
 	}

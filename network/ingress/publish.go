@@ -2,98 +2,74 @@ package ingress
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/network/proxysync"
 )
 
-// served is what the status of Ingresses is made of.
-type served struct {
-	// ports are the open ones by Ingress; none for those that were served and are not any more.
-	ports map[key][]int32
-}
+// maxPortEvents bounds the Ingresses that get an Event when a port is in use.
+const maxPortEvents = 20
 
-// maxTold bounds the Ingresses that hear of a port that is taken.
-const maxTold = 20
-
-// openDoors opens the ports that the plan needs.
-func (s *Server) openDoors(ctx context.Context) {
-	before := [2]bool{s.plain.open(), s.tls.open()}
-	for _, d := range []*door{s.plain, s.tls} {
-		first, err := d.set(ctx, len(s.plan.ours) > 0 && (!d.secure || s.plan.secure))
+// openPortsOfPlan opens the ports that the plan needs, and closes the others.
+func (s *Server) openPortsOfPlan(ctx context.Context) {
+	before := [2]bool{s.http.isOpen(), s.https.isOpen()}
+	for _, p := range []*portServer{s.http, s.https} {
+		first, err := p.set(ctx, len(s.plan.served) > 0 && (!p.secure || s.plan.needsTLS))
 		if !first {
 			continue
 		}
-		s.Log.Warn("a port of Ingresses cannot be opened; it is tried again", "port", d.port, "err", err)
-		for _, in := range s.plan.ours[:min(len(s.plan.ours), maxTold)] {
-			if d == s.plain || len(in.Spec.TLS) > 0 {
-				s.Complain(in, portTaken, "node "+s.NodeName+" cannot serve it: "+err.Error()+"; it is tried again")
+		s.Log.Warn("a port of Ingresses cannot be opened; it is tried again", "port", p.port, "err", err)
+		for _, in := range s.plan.served[:min(len(s.plan.served), maxPortEvents)] {
+			if p == s.http || len(in.Spec.TLS) > 0 {
+				s.RecordEvent(in, portTaken, "node "+s.NodeName+" cannot serve it: "+err.Error()+"; it is tried again")
 			}
 		}
 	}
-	if before != [2]bool{s.plain.open(), s.tls.open()} {
-		s.serve(nil)
+	if before != [2]bool{s.http.isOpen(), s.https.isOpen()} {
+		s.setOpenPorts(nil)
 	}
 }
 
-// serve says which Ingresses are served at which ports; old are those that were until now.
-func (s *Server) serve(old []*networkingv1.Ingress) {
+// setOpenPorts records at which ports each Ingress is served, for its status. Those in old were served until now.
+func (s *Server) setOpenPorts(old []*networkingv1.Ingress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := map[key][]int32{}
-	for k, ports := range s.served.ports {
+	for k, ports := range s.openPorts {
 		if ports == nil {
 			next[k] = nil
 		}
 	}
 	for _, in := range old {
-		next[keyOf(in)] = nil
+		next[proxysync.KeyOf(in)] = nil
 	}
-	for _, in := range s.plan.ours {
+	for _, in := range s.plan.served {
 		ports := []int32{}
-		if s.plain.open() {
+		if s.http.isOpen() {
 			ports = append(ports, int32(s.HTTPPort))
 		}
-		if s.tls.open() && len(in.Spec.TLS) > 0 {
+		if s.https.isOpen() && len(in.Spec.TLS) > 0 {
 			ports = append(ports, int32(s.HTTPSPort))
 		}
-		next[keyOf(in)] = ports
+		next[proxysync.KeyOf(in)] = ports
 	}
-	s.served.ports = next
-	signal(s.status)
+	s.openPorts = next
+	s.statusChanged.Send()
 }
 
-// keepStatus writes the addresses of this node into the Ingresses that it serves.
-func (s *Server) keepStatus(ctx context.Context) {
-	pause := firstPause
-	var retry <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.status:
-		case <-retry:
-		}
-		retry = nil
-		if s.publish(ctx) {
-			pause = firstPause
-			continue
-		}
-		retry = time.After(pause)
-		pause = min(2*pause, longestPause)
-	}
-}
-
-// publish writes the statuses that are not as they should be. It says whether they are now.
+// publish writes the addresses of this node into the statuses of the Ingresses that it serves. It returns false if one
+// could not be written.
 func (s *Server) publish(ctx context.Context) bool {
 	s.mu.Lock()
-	ports := s.served.ports
+	openPorts := s.openPorts
 	s.mu.Unlock()
-	if len(ports) == 0 {
+	if len(openPorts) == 0 {
 		return true
 	}
 	var nodes []*corev1.Node
@@ -102,16 +78,16 @@ func (s *Server) publish(ctx context.Context) bool {
 			nodes = append(nodes, n)
 		}
 	}
-	well := true
-	for k, open := range ports {
-		in := find[*networkingv1.Ingress](s.Ingresses, k)
+	complete := true
+	for k, ports := range openPorts {
+		in := proxysync.Find[*networkingv1.Ingress](s.Ingresses, k)
 		if in == nil {
 			s.forget(k)
 			continue
 		}
-		want := statusOf(in.Status.LoadBalancer.Ingress, surroundings{nodes, s.NodeName, s.Ranges}, open)
-		if same(want, in.Status.LoadBalancer.Ingress) {
-			if open == nil {
+		want := statusOf(in.Status.LoadBalancer.Ingress, nodeAddresses{nodes, s.NodeName, s.Ranges}, ports)
+		if isSameStatus(want, in.Status.LoadBalancer.Ingress) {
+			if ports == nil {
 				s.forget(k)
 			}
 			continue
@@ -119,30 +95,26 @@ func (s *Server) publish(ctx context.Context) bool {
 		next := in.DeepCopy()
 		next.Status.LoadBalancer.Ingress = want
 		if _, err := s.Writer.Update(ctx, Ingresses(), next, "status"); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-			well = false
+			complete = false
 			if !apierrors.IsConflict(err) {
 				s.Log.Warn("the status of an Ingress cannot be written; it is tried again", "ingress", k.String(), "err", err)
 			}
 		}
 	}
-	return well
+	return complete
 }
 
-// forget drops an Ingress that was served once.
+// forget removes an Ingress that is not served any more, once its status says so.
 func (s *Server) forget(k key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ports, ok := s.served.ports[k]; ok && ports == nil {
-		next := map[key][]int32{}
-		for other, p := range s.served.ports {
-			if other != k {
-				next[other] = p
-			}
-		}
-		s.served.ports = next
+	if ports, ok := s.openPorts[k]; ok && ports == nil {
+		next := maps.Clone(s.openPorts) // publish may be reading the old map
+		delete(next, k)
+		s.openPorts = next
 	}
 }
 
-func same(a, b []networkingv1.IngressLoadBalancerIngress) bool {
+func isSameStatus(a, b []networkingv1.IngressLoadBalancerIngress) bool {
 	return slices.EqualFunc(a, b, func(x, y networkingv1.IngressLoadBalancerIngress) bool { return reflect.DeepEqual(x, y) })
 }

@@ -8,11 +8,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// addressesOf are the addresses under which a node is reached from outside, if it has such, or else from inside. What no machine
-// can be reached at is none, nor what is inside ranges.
+// addressesOf returns the external addresses of a node, or its internal ones if it has none. Addresses in ranges do not count, nor those
+// at which no machine can be reached.
 func addressesOf(n *corev1.Node, ranges []netip.Prefix) (out []netip.Addr) {
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
 		if out = nodeaddress.Of(n, kind, ranges); len(out) > 0 {
@@ -31,33 +31,32 @@ func isReady(n *corev1.Node) bool {
 	return false
 }
 
-// surroundings are the nodes as the status of an Ingress depends on them: all of them, which is this one, and the networks of Pods
-// and Services, where no node has an address.
-type surroundings struct {
+// nodeAddresses is what the status of an Ingress depends on besides the Ingress.
+type nodeAddresses struct {
 	nodes  []*corev1.Node
-	self   string
-	ranges []netip.Prefix
+	self   string         // the name of this node
+	ranges []netip.Prefix // of Pods and Services, where no node has an address
 }
 
-// statusOf is the status of an Ingress as this node sees it. Its own addresses are there with the ports that are open, none of
-// them if that is none. Those of other nodes are theirs to say, as long as they are ready; what belongs to nobody goes.
-func statusOf(have []networkingv1.IngressLoadBalancerIngress, near surroundings, ports []int32) []networkingv1.IngressLoadBalancerIngress {
+// statusOf returns the status of an Ingress as this node writes it. The addresses of this node are listed with the open ports, if any port
+// is open. Addresses of other ready nodes stay as those nodes wrote them. Addresses that no ready node has are removed.
+func statusOf(have []networkingv1.IngressLoadBalancerIngress, at nodeAddresses, ports []int32) []networkingv1.IngressLoadBalancerIngress {
 	var out []networkingv1.IngressLoadBalancerIngress
 	others := map[string]bool{}
-	owners := nodeaddress.Owners(near.nodes, near.ranges)
-	for _, n := range near.nodes {
-		for _, ip := range addressesOf(n, near.ranges) {
+	owners := nodeaddress.Owners(at.nodes, at.ranges)
+	for _, n := range at.nodes {
+		for _, ip := range addressesOf(n, at.ranges) {
 			switch a := ip.String(); {
-			case n.Name != near.self:
+			case n.Name != at.self:
 				others[a] = others[a] || isReady(n)
 			case len(ports) > 0 && owners[ip] == n.Name:
-				out = append(out, entry(a, ports))
+				out = append(out, statusEntry(a, ports))
 			}
 		}
 	}
 	for _, h := range have {
-		mine := slices.ContainsFunc(out, func(o networkingv1.IngressLoadBalancerIngress) bool { return o.IP == h.IP })
-		if others[h.IP] && !mine {
+		isListed := slices.ContainsFunc(out, func(o networkingv1.IngressLoadBalancerIngress) bool { return o.IP == h.IP })
+		if others[h.IP] && !isListed {
 			out = append(out, h)
 		}
 	}
@@ -65,7 +64,7 @@ func statusOf(have []networkingv1.IngressLoadBalancerIngress, near surroundings,
 	return out
 }
 
-func entry(ip string, ports []int32) networkingv1.IngressLoadBalancerIngress {
+func statusEntry(ip string, ports []int32) networkingv1.IngressLoadBalancerIngress {
 	out := networkingv1.IngressLoadBalancerIngress{IP: ip}
 	for _, p := range ports {
 		out.Ports = append(out.Ports, networkingv1.IngressPortStatus{Port: p, Protocol: corev1.ProtocolTCP})

@@ -8,50 +8,49 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/network/route"
+	"proa.dev/network/httpproxy"
 )
 
-// key names an object in a namespace.
-type key struct{ namespace, name string }
+// key is the namespace and name of an object.
+type key = types.NamespacedName
 
-func (k key) String() string { return k.namespace + "/" + k.name }
-
-// world is what rules are made of.
+// world is the part of the cluster that the rules are made from.
 type world struct {
 	ingresses []*networkingv1.Ingress
 	// class and service find objects; nil where there is none.
 	class   func(name string) *networkingv1.IngressClass
 	service func(k key) *corev1.Service
-	// trusted are the certificates, as PEM, that a Secret says to trust.
+	// trusted returns the CA certificates of a Secret, as PEM.
 	trusted func(k key) (string, error)
-	// own is the name of the class that needs no object to be ours.
-	own string
-	// secure says that there is a port with TLS.
-	secure bool
+	// ownClass is the name of a class that is served even if there is no IngressClass object.
+	ownClass string
+	// hasTLSPort reports whether the server has a port for TLS.
+	hasTLSPort bool
 }
 
-// plan is what follows from a world.
+// plan is what the server does for a world.
 type plan struct {
-	// ours are the Ingresses that are served here, oldest first.
-	ours  []*networkingv1.Ingress
-	rules []route.Rule
-	certs []certificate
-	// secure says that a port with TLS is needed.
-	secure   bool
+	// served are the Ingresses of our classes, oldest first.
+	served []*networkingv1.Ingress
+	rules  []httpproxy.Rule
+	certs  []certificate
+	// needsTLS reports whether the port for TLS is to be open.
+	needsTLS bool
 	problems []problem
-	// services and secrets are what the plan would change with, also those that are missing.
+	// services and secrets are the objects that the plan depends on, also those that do not exist.
 	services, secrets map[key]bool
 }
 
-// certificate is which Secret has the certificate for a host; an empty host stands for all that have none.
+// certificate names the Secret with the certificate for a host. An empty host stands for all hosts without a certificate of their own.
 type certificate struct {
 	host   string
 	secret key
 	about  *networkingv1.Ingress
 }
 
-// problem is something that people should know about an Ingress.
+// problem becomes an Event of an Ingress.
 type problem struct {
 	about           *networkingv1.Ingress
 	reason, message string
@@ -67,36 +66,37 @@ const (
 	portTaken     = "PortInUse"
 )
 
-// translate makes rules of Ingresses. What two of them want belongs to the older one.
+// translate turns Ingresses into rules. Where two of them claim the same host and path, the older one gets it.
 func translate(w world) plan {
 	t := translation{
-		world: w, taken: map[string]*networkingv1.Ingress{}, named: map[string]certificate{},
+		world: w, claimed: map[string]*networkingv1.Ingress{}, named: map[string]certificate{},
 		plan: plan{services: map[key]bool{}, secrets: map[key]bool{}},
 	}
 	for _, in := range w.ingresses {
-		if w.isOurs(in) {
-			t.ours = append(t.ours, in)
+		if w.isServed(in) {
+			t.served = append(t.served, in)
 		}
 	}
-	slices.SortFunc(t.ours, func(a, b *networkingv1.Ingress) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(t.served, func(a, b *networkingv1.Ingress) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name))
 	})
-	for _, in := range t.ours {
+	for _, in := range t.served {
 		t.add(in)
 	}
 	return t.plan
 }
 
-// isOurs says that an Ingress is of a class of ours.
-func (w *world) isOurs(in *networkingv1.Ingress) bool {
+// isServed reports whether the class of an Ingress names this controller.
+func (w *world) isServed(in *networkingv1.Ingress) bool {
 	if in.DeletionTimestamp != nil {
 		return false
 	}
 	name := in.Annotations[classAnnotation]
 	if in.Spec.IngressClassName != nil {
 		name = *in.Spec.IngressClassName
-	} else if name != "" && name == w.own {
-		return true // nobody had to make a class when the annotation was all there was
+	} else if name != "" && name == w.ownClass {
+		return true // the annotation is older than IngressClass objects and needs none
 	}
 	if name == "" {
 		return false
@@ -105,15 +105,15 @@ func (w *world) isOurs(in *networkingv1.Ingress) bool {
 	return c != nil && c.Spec.Controller == Controller
 }
 
-// classAnnotation is the annotation that named the class before there was a field for it.
+// classAnnotation names the class of an Ingress that does not use the field ingressClassName.
 const classAnnotation = "kubernetes.io/ingress.class"
 
-// translation is a plan that is being made.
+// translation is a plan under construction.
 type translation struct {
 	world
 	plan
-	taken map[string]*networkingv1.Ingress // by the key of a match
-	named map[string]certificate           // by host
+	claimed map[string]*networkingv1.Ingress // the Ingress of each rule, by the key of its match
+	named   map[string]certificate           // by host
 }
 
 func (t *translation) complain(in *networkingv1.Ingress, reason, format string, args ...any) {
@@ -126,8 +126,8 @@ func (t *translation) add(in *networkingv1.Ingress) {
 		t.complain(in, badAnnotation, "%s", text)
 	}
 	if o.filters.ToTLS {
-		if t.world.secure {
-			t.plan.secure = true
+		if t.hasTLSPort {
+			t.needsTLS = true
 		} else {
 			o.filters.ToTLS = false
 			t.complain(in, badAnnotation, "%s: there is no port with TLS to redirect to", annotationRedirect)
@@ -138,7 +138,7 @@ func (t *translation) add(in *networkingv1.Ingress) {
 		host := strings.ToLower(r.Host)
 		if r.HTTP == nil {
 			if b := in.Spec.DefaultBackend; b != nil {
-				t.rule(in, o, route.Match{Host: host, Path: "/"}, b)
+				t.rule(in, o, httpproxy.Match{Host: host, Path: "/"}, b)
 			}
 			continue
 		}
@@ -151,7 +151,7 @@ func (t *translation) add(in *networkingv1.Ingress) {
 	}
 	if b := in.Spec.DefaultBackend; b != nil {
 		for _, host := range hostsOf(in) {
-			t.rule(in, o, route.Match{Host: host, Path: "/", Kind: route.Rest}, b)
+			t.rule(in, o, httpproxy.Match{Host: host, Path: "/", Kind: httpproxy.Rest}, b)
 		}
 	}
 	for i := range in.Spec.TLS {
@@ -159,7 +159,7 @@ func (t *translation) add(in *networkingv1.Ingress) {
 	}
 }
 
-// hostsOf are the hosts that the rules of an Ingress are about; without rules, all.
+// hostsOf returns the hosts in the rules of an Ingress, or "", which stands for all hosts, if it has no rules.
 func hostsOf(in *networkingv1.Ingress) (out []string) {
 	for _, r := range in.Spec.Rules {
 		if host := strings.ToLower(r.Host); !slices.Contains(out, host) {
@@ -172,9 +172,9 @@ func hostsOf(in *networkingv1.Ingress) (out []string) {
 	return out
 }
 
-// match is which requests a path is for.
-func (t *translation) match(in *networkingv1.Ingress, host string, p *networkingv1.HTTPIngressPath) (route.Match, bool) {
-	m := route.Match{Host: host, Path: p.Path, Kind: route.Prefix}
+// match returns which requests a path of an Ingress is for.
+func (t *translation) match(in *networkingv1.Ingress, host string, p *networkingv1.HTTPIngressPath) (httpproxy.Match, bool) {
+	m := httpproxy.Match{Host: host, Path: p.Path, Kind: httpproxy.Prefix}
 	if m.Path == "" {
 		m.Path = "/"
 	}
@@ -184,7 +184,7 @@ func (t *translation) match(in *networkingv1.Ingress, host string, p *networking
 	}
 	switch {
 	case p.PathType != nil && *p.PathType == networkingv1.PathTypeExact:
-		m.Kind = route.Exact
+		m.Kind = httpproxy.Exact
 	case p.PathType == nil || *p.PathType == networkingv1.PathTypeImplementationSpecific:
 		if strings.ContainsAny(p.Path, `^$*()[]{}|\`) {
 			t.complain(in, badPath, "the path %q is taken as it is: there are no patterns in paths; ImplementationSpecific is the same as Prefix here", p.Path)
@@ -193,37 +193,39 @@ func (t *translation) match(in *networkingv1.Ingress, host string, p *networking
 	return m, true
 }
 
-// rule adds one, unless somebody else has it.
-func (t *translation) rule(in *networkingv1.Ingress, o options, m route.Match, b *networkingv1.IngressBackend) {
+// rule adds a rule, unless another Ingress has one for the same host and path.
+func (t *translation) rule(in *networkingv1.Ingress, o options, m httpproxy.Match, b *networkingv1.IngressBackend) {
 	k := m.Key()
-	if other := t.taken[k]; other != nil {
-		t.complain(in, conflict, "%s is served by the Ingress %s/%s, which is older or says it first", shown(m), other.Namespace, other.Name)
+	if other := t.claimed[k]; other != nil {
+		t.complain(in, conflict, "%s is served by the Ingress %s/%s, which is older or says it first", describe(m), other.Namespace,
+			other.Name)
 		return
 	}
-	t.taken[k] = in
-	t.rules = append(t.rules, route.Rule{
-		Match: m, Owner: route.Owner{Namespace: in.Namespace, Name: in.Name}, Backends: t.backends(in, o, b), Filters: o.filters,
+	t.claimed[k] = in
+	t.rules = append(t.rules, httpproxy.Rule{
+		Match: m, Owner: httpproxy.Owner{Namespace: in.Namespace, Name: in.Name}, Backends: t.backends(in, o, b), Filters: o.filters,
 	})
 }
 
-func shown(m route.Match) string {
+func describe(m httpproxy.Match) string {
 	host := m.Host
 	if host == "" {
 		host = "*"
 	}
-	if m.Kind == route.Rest {
+	if m.Kind == httpproxy.Rest {
 		return "the rest of " + host
 	}
 	return host + m.Path + " (" + m.Kind.String() + ")"
 }
 
-// backends are where requests go; none if that cannot be: the path stays taken, and does not fall to somebody else.
-func (t *translation) backends(in *networkingv1.Ingress, o options, b *networkingv1.IngressBackend) []route.Backend {
+// backends returns where requests go. Without a usable Service there is none: the path stays claimed and answers with an error, so that it
+// does not fall to another Ingress.
+func (t *translation) backends(in *networkingv1.Ingress, o options, b *networkingv1.IngressBackend) []httpproxy.Backend {
 	if b.Resource != nil || b.Service == nil {
 		t.complain(in, badBackend, "backends that are not Services are not served here")
 		return nil
 	}
-	k := key{in.Namespace, b.Service.Name}
+	k := key{Namespace: in.Namespace, Name: b.Service.Name}
 	t.services[k] = true
 	svc := t.world.service(k)
 	if svc == nil {
@@ -248,21 +250,23 @@ func (t *translation) backends(in *networkingv1.Ingress, o options, b *networkin
 		return nil
 	}
 	p := svc.Spec.Ports[at]
-	ref := route.Ref{Namespace: k.namespace, Service: k.name, Port: p.Name, Number: p.Port, Protocol: cmp.Or(o.protocol, spoken(p.AppProtocol), route.HTTP)}
+	ref := httpproxy.Ref{Namespace: k.Namespace, Service: k.Name, Port: p.Name, Number: p.Port,
+		Protocol: cmp.Or(o.protocol, appProtocol(p.AppProtocol), httpproxy.HTTP)}
 	ref.Sticky = svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 	if o.ca != "" && !t.verify(in, o, &ref) {
 		return nil
 	}
-	return []route.Backend{{Ref: ref, Weight: 1}}
+	return []httpproxy.Backend{{Ref: ref, Weight: 1}}
 }
 
-// verify makes endpoints prove who they are. Where they cannot, nobody is asked.
-func (t *translation) verify(in *networkingv1.Ingress, o options, ref *route.Ref) bool {
-	if ref.Protocol != route.HTTPS {
+// verify makes the proxy verify the certificates of the endpoints. It returns false where that is not possible, and then the backend is
+// not used.
+func (t *translation) verify(in *networkingv1.Ingress, o options, ref *httpproxy.Ref) bool {
+	if ref.Protocol != httpproxy.HTTPS {
 		t.complain(in, badBackend, "%s: endpoints that speak %s cannot prove who they are; %s must say HTTPS", annotationCA, ref.Protocol, annotationProtocol)
 		return false
 	}
-	secret := key{in.Namespace, o.ca}
+	secret := key{Namespace: in.Namespace, Name: o.ca}
 	t.secrets[secret] = true
 	var err error
 	if ref.CA, err = t.world.trusted(secret); err != nil {
@@ -271,29 +275,29 @@ func (t *translation) verify(in *networkingv1.Ingress, o options, ref *route.Ref
 	return err == nil
 }
 
-// spoken is what the port of a Service says about its protocol, if it is one that is known.
-func spoken(said *string) route.Protocol {
-	if said == nil {
+// appProtocol returns the protocol that appProtocol of a Service port names, or "" if the proxy does not know it.
+func appProtocol(name *string) httpproxy.Protocol {
+	if name == nil {
 		return ""
 	}
-	switch *said {
+	switch *name {
 	case "kubernetes.io/h2c":
-		return route.H2C
+		return httpproxy.H2C
 	case "grpc":
-		return route.GRPC
+		return httpproxy.GRPC
 	case "https", "kubernetes.io/wss":
-		return route.HTTPS
+		return httpproxy.HTTPS
 	}
 	return ""
 }
 
-// certificate notes which Secret is for which hosts.
+// certificate records the Secret of the hosts in one TLS entry.
 func (t *translation) certificate(in *networkingv1.Ingress, spec *networkingv1.IngressTLS) {
-	t.plan.secure = t.plan.secure || t.world.secure
+	t.needsTLS = t.needsTLS || t.hasTLSPort
 	if spec.SecretName == "" {
-		return // TLS, with whatever certificate there is
+		return // the proxy picks a certificate
 	}
-	secret := key{in.Namespace, spec.SecretName}
+	secret := key{Namespace: in.Namespace, Name: spec.SecretName}
 	t.secrets[secret] = true
 	hosts := spec.Hosts
 	if len(hosts) == 0 {

@@ -9,16 +9,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
-	"proa.dev/network/route"
+	"proa.dev/network/httpproxy"
+	"proa.dev/network/proxysync"
 )
 
-// filters are those that annotations can ask for.
+// filters are the filters that annotations can set.
 type filters struct {
 	ToTLS   bool
 	Rewrite string
@@ -26,16 +26,15 @@ type filters struct {
 	MaxBody int64
 }
 
-// objects are what a text holds.
+// objects are the objects of one test case.
 type objects struct {
 	ingresses []*networkingv1.Ingress
 	classes   map[string]*networkingv1.IngressClass
 	services  map[key]*corev1.Service
-	slices    []*discoveryv1.EndpointSlice
 	nodes     []*corev1.Node
 }
 
-// parse reads objects, which are in the namespace default unless they say otherwise.
+// parse reads YAML documents. The namespace of an object is default unless the document names one.
 func parse(t *testing.T, text string) objects {
 	t.Helper()
 	out := objects{classes: map[string]*networkingv1.IngressClass{}, services: map[key]*corev1.Service{}}
@@ -64,11 +63,7 @@ func parse(t *testing.T, text string) objects {
 		case "Service":
 			s := &corev1.Service{}
 			read(doc, s)
-			out.services[keyOf(s)] = s
-		case "EndpointSlice":
-			e := &discoveryv1.EndpointSlice{}
-			read(doc, e)
-			out.slices = append(out.slices, e)
+			out.services[proxysync.KeyOf(s)] = s
 		case "Node":
 			n := &corev1.Node{}
 			read(doc, n)
@@ -81,18 +76,18 @@ func parse(t *testing.T, text string) objects {
 	return out
 }
 
-// TestTranslate makes rules of the Ingresses in testdata/rules. There is always the class proa, and the Service web.
+// TestTranslate checks the rules that the Ingresses in testdata/rules become. Every case has the class proa and the Service web.
 func TestTranslate(t *testing.T) {
 	textcase.Decide(t, "testdata/rules/*.txt", "=>", func(t *testing.T, in string) string {
 		t.Helper()
 		o := parse(t, "{kind: IngressClass, metadata: {name: proa}, spec: {controller: proa.dev/ingress}}\n---\n"+
 			"{kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}\n---\n"+in)
 		p := translate(world{
-			ingresses: o.ingresses, own: "proa", secure: !strings.Contains(in, "# no TLS"),
+			ingresses: o.ingresses, ownClass: "proa", hasTLSPort: !strings.Contains(in, "# no TLS"),
 			class:   func(name string) *networkingv1.IngressClass { return o.classes[name] },
 			service: func(k key) *corev1.Service { return o.services[k] },
 			trusted: func(k key) (string, error) {
-				if k.name != "ca" {
+				if k.Name != "ca" {
 					return "", errors.New("there is none")
 				}
 				return "PEM of " + k.String(), nil
@@ -105,7 +100,7 @@ func TestTranslate(t *testing.T) {
 func show(p plan) string {
 	var b strings.Builder
 	for _, r := range p.rules {
-		fmt.Fprintf(&b, "%s: %s", r.Owner, shown(r.Match))
+		fmt.Fprintf(&b, "%s: %s", r.Owner, describe(r.Match))
 		for _, to := range r.Backends {
 			fmt.Fprintf(&b, " -> %s", to.Ref)
 			if to.Ref.Port != "" {
@@ -126,7 +121,7 @@ func show(p plan) string {
 	for _, c := range p.certs {
 		fmt.Fprintf(&b, "certificate for %q from %s\n", c.host, c.secret)
 	}
-	if p.secure {
+	if p.needsTLS {
 		b.WriteString("with TLS\n")
 	}
 	for _, x := range p.problems {
@@ -138,21 +133,7 @@ func show(p plan) string {
 	return b.String()
 }
 
-// TestEndpoints says which endpoints are asked, from testdata/endpoints.txt, for the port http of the Service web.
-func TestEndpoints(t *testing.T) {
-	textcase.Decide(t, "testdata/endpoints.txt", "=>", func(t *testing.T, in string) string {
-		t.Helper()
-		o := parse(t, in)
-		got := EndpointsOf(o.services[key{"default", "web"}], route.Ref{Namespace: "default", Service: "web", Port: "http", Number: 80}, o.slices, Reachable)
-		var out strings.Builder
-		for _, a := range got {
-			fmt.Fprintln(&out, a)
-		}
-		return out.String()
-	})
-}
-
-// TestStatus says what the status becomes on the node here, from testdata/status.txt.
+// TestStatus checks the cases of testdata/status.txt: the status that the node "here" writes.
 func TestStatus(t *testing.T) {
 	textcase.Decide(t, "testdata/status.txt", "=>", func(t *testing.T, in string) string {
 		t.Helper()
@@ -169,7 +150,8 @@ func TestStatus(t *testing.T) {
 				}
 			}
 		}
-		text, err := yaml.Marshal(statusOf(o.ingresses[0].Status.LoadBalancer.Ingress, surroundings{o.nodes, "here", []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, ports))
+		text, err := yaml.Marshal(statusOf(o.ingresses[0].Status.LoadBalancer.Ingress,
+			nodeAddresses{o.nodes, "here", []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, ports))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,12 +159,14 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestHostile holds that no text in an Ingress becomes more than it is: whatever is in hosts, paths and annotations, a rule is
-// its fields, and what cannot be read as its type is left out.
+// TestHostile checks that texts in an Ingress have no effect beyond their field: whatever is in hosts, paths and
+// annotations, invalid values are left out.
 func TestHostile(t *testing.T) {
 	nasty := []string{
-		"/\nproxy_pass http://evil;", "/{{ .Secrets }}", "/$(cat /etc/passwd)", "/}\nserver { listen 8080; }", "/`id`", "/\x00", "/%0d%0aX-Evil:%20yes",
-		"/../../etc/passwd", "/a/../b", "/%2e%2e/b", "http://evil/", "//evil.example.com", "/" + strings.Repeat("a/", 5000), "/a?b=c#d", `/"; lua_code "`, "/*", "",
+		"/\nproxy_pass http://evil;", "/{{ .Secrets }}", "/$(cat /etc/passwd)", "/}\nserver { listen 8080; }", "/`id`", "/\x00",
+		"/%0d%0aX-Evil:%20yes",
+		"/../../etc/passwd", "/a/../b", "/%2e%2e/b", "http://evil/", "//evil.example.com", "/" + strings.Repeat("a/", 5000), "/a?b=c#d",
+		`/"; lua_code "`, "/*", "",
 	}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	for _, text := range nasty {
@@ -191,30 +175,27 @@ func TestHostile(t *testing.T) {
 			annotationRedirect: text, annotationTimeout: text, annotationMaxBody: text, annotationProtocol: text, annotationRewrite: text,
 		}}}
 		kind := networkingv1.PathTypeImplementationSpecific
-		in.Spec.Rules = []networkingv1.IngressRule{{Host: strings.TrimPrefix(text, "/"), IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-			Paths: []networkingv1.HTTPIngressPath{{Path: text, PathType: &kind, Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web", Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
-		}}}}
-		p := translate(world{ingresses: []*networkingv1.Ingress{in}, own: "proa", secure: true, service: func(key) *corev1.Service { return svc }})
+		in.Spec.Rules = []networkingv1.IngressRule{{Host: strings.TrimPrefix(text, "/"),
+			IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+				Paths: []networkingv1.HTTPIngressPath{{Path: text, PathType: &kind,
+					Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "web",
+						Port: networkingv1.ServiceBackendPort{Number: 80}}}}},
+			}}}}
+		p := translate(world{ingresses: []*networkingv1.Ingress{in}, ownClass: "proa", hasTLSPort: true,
+			service: func(key) *corev1.Service { return svc }})
 		for _, r := range p.rules {
-			if r.Filters.ToTLS || r.Filters.Timeout != 0 || r.Filters.MaxBody != 0 || r.Filters.Rewrite != "" && !plainPath(r.Filters.Rewrite) {
+			if r.Filters.ToTLS || r.Filters.Timeout != 0 || r.Filters.MaxBody != 0 || r.Filters.Rewrite != "" &&
+				!isCanonicalPath(r.Filters.Rewrite) {
 				t.Errorf("%.60q became %+v", text, r.Filters)
 			}
-			if want := map[bool]string{true: "/", false: text}[text == ""]; r.Path != want || r.Kind != route.Prefix || r.Host != strings.ToLower(strings.TrimPrefix(text, "/")) {
+			if want := map[bool]string{true: "/", false: text}[text == ""]; r.Path != want || r.Kind != httpproxy.Prefix ||
+				r.Host != strings.ToLower(strings.TrimPrefix(text, "/")) {
 				t.Errorf("%.60q became the path %.60q of %.60q", text, r.Path, r.Host)
 			}
-			if want := (route.Ref{Namespace: "default", Service: "web", Number: 80, Protocol: route.HTTP}); len(r.Backends) != 1 || r.Backends[0].Ref != want {
+			if want := (httpproxy.Ref{Namespace: "default", Service: "web", Number: 80, Protocol: httpproxy.HTTP}); len(r.Backends) != 1 ||
+				r.Backends[0].Ref != want {
 				t.Errorf("%.60q leads to %v", text, r.Backends)
 			}
-		}
-	}
-}
-
-func TestReachable(t *testing.T) {
-	for text, want := range map[string]bool{
-		"10.0.0.1": true, "2001:db8::1": true, "127.0.0.1": false, "169.254.169.254": false, "::1": false, "0.0.0.0": false, "224.0.0.1": false, "fe80::1": false,
-	} {
-		if got := Reachable(netip.MustParseAddr(text)); got != want {
-			t.Errorf("%s: %v", text, got)
 		}
 	}
 }

@@ -1,5 +1,6 @@
-// Package nettest lets tests of the network use the kernel without touching the machine: the test process lives in a
-// network namespace of its own, and makes others for Pods, nodes and the world outside. Everything goes when the process ends.
+// Package nettest lets tests of the network use the kernel without touching the machine: the test process runs in a
+// network namespace of its own, and creates others for Pods, nodes and the outside. All of them disappear with the
+// process.
 package nettest
 
 import (
@@ -28,7 +29,7 @@ func Main(m *testing.M) int {
 	cmd.Env = append(os.Environ(), marker+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	// The signal comes when the thread ends that started the process.
+	// The signal is sent when the thread ends that started the process.
 	runtime.LockOSThread()
 	err := cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -41,7 +42,7 @@ func Main(m *testing.M) int {
 	return 0
 }
 
-// Need skips a test that needs a network namespace where there can be none.
+// Need skips a test if there is no network namespace for it.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(marker) == "" {
@@ -63,7 +64,7 @@ type NS struct {
 	dropped bool
 }
 
-// Home is the namespace of the test process.
+// Home returns the namespace of the test process.
 func Home(t testing.TB) *NS {
 	f, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -73,11 +74,12 @@ func Home(t testing.TB) *NS {
 	return &NS{t: t, file: f}
 }
 
-// New makes a namespace. It goes with the test, or when Drop is called. At the end of the test its rules must be readable.
+// New creates a namespace. It is removed at the end of the test, or by Drop. At the end of the test its rules must be
+// readable.
 func New(t testing.TB) *NS {
 	t.Helper()
 	n := &NS{t: t}
-	err := aside(func() error {
+	err := onThread(func() error {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			n.file, err = os.Open("/proc/thread-self/ns/net")
@@ -94,22 +96,22 @@ func New(t testing.TB) *NS {
 	return n
 }
 
-// Path names the namespace for other processes.
+// Path returns a path of the namespace for other processes.
 func (n *NS) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.file.Fd()) }
 
-// FD is the open file.
+// FD returns the file descriptor of the namespace.
 func (n *NS) FD() int { return int(n.file.Fd()) }
 
-// Drop lets the namespace go, unless somebody else holds it.
+// Drop removes the namespace, unless another process uses it.
 func (n *NS) Drop() {
 	n.dropped = true
 	_ = n.file.Close()
 }
 
-// Do runs f in the namespace. Sockets opened by it stay there.
+// Do runs f in the namespace. Sockets that f opens stay there.
 func (n *NS) Do(f func()) {
 	n.t.Helper()
-	err := aside(func() error {
+	err := onThread(func() error {
 		err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET)
 		if err == nil {
 			f()
@@ -121,14 +123,14 @@ func (n *NS) Do(f func()) {
 	}
 }
 
-// aside runs f on a thread that ends with it. The first thread stands for the process in /proc and cannot end, so it is not
-// that one.
-func aside(f func() error) error {
+// onThread runs f on a thread that is terminated afterwards. It is never the main thread, which represents the process
+// in /proc and cannot be terminated.
+func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			err := aside(f)
+			err := onThread(f)
 			runtime.UnlockOSThread()
 			done <- err
 			return
@@ -138,7 +140,8 @@ func aside(f func() error) error {
 	return <-done
 }
 
-// Wire connects two namespaces with a cable. Each end gets a name, addresses, and a way to everything else if via is set.
+// Wire connects two namespaces with a pair of interfaces. Each end gets a name, addresses, and default routes if Via is
+// set.
 func Wire(t testing.TB, a, b End) {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.Name, TxQLen: -1}, PeerName: b.Name, PeerNamespace: netlink.NsFd(b.NS.FD())}
@@ -147,11 +150,11 @@ func Wire(t testing.TB, a, b End) {
 			t.Errorf("wire %s: %v", a.Name, err)
 		}
 	})
-	a.furnish(t)
-	b.furnish(t)
+	a.configure(t)
+	b.configure(t)
 }
 
-// End is one end of a cable.
+// End is one end of a pair of interfaces.
 type End struct {
 	NS    *NS
 	Name  string
@@ -159,7 +162,7 @@ type End struct {
 	Via   []string
 }
 
-func (e End) furnish(t testing.TB) {
+func (e End) configure(t testing.TB) {
 	t.Helper()
 	e.NS.Do(func() {
 		lo, err := netlink.LinkByName("lo")

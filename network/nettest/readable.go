@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Readable lists the whole ruleset of the namespace with the nft program of the machine, if it is installed, and fails the test when
-// nft cannot read what is there: an administrator must be able to look at the rules. Nothing is checked without nft.
+// Readable lists the whole ruleset of the namespace with the nft program of the machine, and fails the test if nft
+// cannot parse it: an administrator must be able to read the rules. Without nft nothing is checked.
 func (n *NS) Readable(t testing.TB) {
 	t.Helper()
 	program, err := exec.LookPath("nft")

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Listen answers on a port of the namespace, every protocol and family alike: who asks is told the name, and the address
-// that it came from. Networks are "tcp" and "udp".
+// Listen answers on a port of the namespace with a name and the address of the client. Networks are "tcp" and "udp".
 func (n *NS) Listen(network, addr, name string) {
 	n.t.Helper()
 	var err error
@@ -82,7 +81,7 @@ func (n *NS) Dial(network, addr string) (c net.Conn, err error) {
 	return c, err
 }
 
-// Ask asks who listens at an address: "name from", or what went wrong.
+// Ask asks who listens at an address. It returns "name client-address", or the error.
 func (n *NS) Ask(network, addr string) string {
 	c, err := n.Dial(network, addr)
 	if err != nil {
@@ -92,7 +91,8 @@ func (n *NS) Ask(network, addr string) string {
 	return Question(c)
 }
 
-// Silent tells whether nobody answers at an address. An answer would come within microseconds, so it waits only a moment.
+// Silent reports whether there is no answer at an address. An answer would come within microseconds, so it waits only a
+// moment.
 func (n *NS) Silent(network, addr string) bool {
 	var c net.Conn
 	var err error
@@ -116,7 +116,7 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// Question asks over a connection. Packets get lost, so that it asks again.
+// Question asks over a connection. Packets may get lost, so it retries.
 func Question(c net.Conn) string {
 	var err error
 	for range 5 {

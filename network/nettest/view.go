@@ -19,7 +19,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// Objects reads documents of YAML.
+// Objects parses YAML documents.
 func Objects(t testing.TB, text string) (out []kind.Object) {
 	t.Helper()
 	for doc := range strings.SplitSeq(text, "\n---\n") {
@@ -30,8 +30,9 @@ func Objects(t testing.TB, text string) (out []kind.Object) {
 		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
-		o := map[string]kind.Object{"Service": &corev1.Service{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Node": &corev1.Node{}, "Namespace": &corev1.Namespace{},
-			"Pod": &corev1.Pod{}, "NetworkPolicy": &networkingv1.NetworkPolicy{}}[head.Kind]
+		o := map[string]kind.Object{"Service": &corev1.Service{}, "EndpointSlice": &discoveryv1.EndpointSlice{}, "Node": &corev1.Node{},
+			"Namespace": &corev1.Namespace{},
+			"Pod":       &corev1.Pod{}, "NetworkPolicy": &networkingv1.NetworkPolicy{}}[head.Kind]
 		if o == nil {
 			t.Fatalf("no kind in\n%s", doc)
 		}
@@ -54,7 +55,7 @@ type View struct {
 	log     []client.Event
 }
 
-// NewView makes an empty one.
+// NewView returns an empty view.
 func NewView() *View {
 	return &View{objects: map[string]kind.Object{}, changed: make(chan struct{})}
 }
@@ -62,7 +63,7 @@ func NewView() *View {
 // Put adds or changes an object.
 func (v *View) Put(o kind.Object) { v.change(o, false) }
 
-// Remove deletes an object, if it is there.
+// Remove deletes an object, if it exists.
 func (v *View) Remove(namespace, name string) {
 	if o, ok := v.Get(namespace, name); ok {
 		v.change(o, true)
@@ -84,7 +85,7 @@ func (v *View) change(o kind.Object, deleted bool) {
 	v.changed = make(chan struct{})
 }
 
-// Get finds an object.
+// Get returns an object.
 func (v *View) Get(namespace, name string) (kind.Object, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -92,7 +93,7 @@ func (v *View) Get(namespace, name string) (kind.Object, bool) {
 	return o, ok
 }
 
-// List yields the objects of a namespace, or all.
+// List returns the objects of a namespace, or all.
 func (v *View) List(namespace string) iter.Seq[kind.Object] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -105,26 +106,26 @@ func (v *View) List(namespace string) iter.Seq[kind.Object] {
 	return slices.Values(out)
 }
 
-// By yields the objects that have a value in an index.
+// By returns the objects that have a value in an index.
 func (v *View) By(index client.Index, value string) iter.Seq[kind.Object] {
 	return func(yield func(kind.Object) bool) {
 		for o := range v.List("") {
-			if slices.Contains(index.Of(o), value) && !yield(o) {
+			if slices.Contains(index.Values(o), value) && !yield(o) {
 				return
 			}
 		}
 	}
 }
 
-// Events yields every change since the beginning.
+// Events returns all changes since the beginning.
 func (v *View) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		for seen := 0; ; {
 			v.mu.Lock()
-			fresh, changed := v.log[seen:], v.changed
+			events, changed := v.log[seen:], v.changed
 			seen = len(v.log)
 			v.mu.Unlock()
-			for _, e := range fresh {
+			for _, e := range events {
 				if !yield(e) {
 					return
 				}
@@ -138,8 +139,8 @@ func (v *View) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// Reach has nothing to wait for.
+// Reach returns at once.
 func (v *View) Reach(context.Context, int64) error { return nil }
 
-// Unreadable is nothing: whatever a test puts into the view can be read.
+// Unreadable returns nothing: all objects of a test can be read.
 func (v *View) Unreadable(string) []string { return nil }

@@ -8,51 +8,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The words below are those of the bridge: which port may send what.
+// The functions below are for tables of the bridge family.
 
-// Port is the type of the name of an interface.
+// Port is the type of an interface name.
 func Port() nftables.SetDatatype { return nftables.TypeIFName }
 
-// PortAndAddress is the type of the name of an interface and an address.
+// PortAndAddress is the type of an interface name and an address.
 func (f Family) PortAndAddress() nftables.SetDatatype {
 	return nftables.MustConcatSetType(nftables.TypeIFName, f.AddrType)
 }
 
-// LoadPortIn puts the name of the interface that a frame came in by into the registers.
+// LoadPortIn loads the name of the input interface into the registers.
 func LoadPortIn() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG_1}}
 }
 
-// LoadPortAndSource puts the interface and the source address of a frame into the registers.
+// LoadPortAndSource loads the input interface and the source address into the registers.
 func (f Family) LoadPortAndSource() []expr.Any {
 	return append(LoadPortIn(), f.address(f.src, unix.NFT_REG_2))
 }
 
-// LoadPortAndClaim puts the interface and the address that an ARP message is from into the registers.
+// LoadPortAndClaim loads the input interface and the sender address of an ARP message into the registers.
 func LoadPortAndClaim() []expr.Any {
-	const sender = 14 // behind kinds, lengths, operation and the sender's hardware address
+	const sender = 14 // after types, lengths, operation and the hardware address of the sender
 	return append(LoadPortIn(), &expr.Payload{DestRegister: unix.NFT_REG_2, Base: expr.PayloadBaseNetworkHeader, Offset: sender, Len: 4})
 }
 
-// LoadPortOut puts the name of the interface that a frame leaves by into the registers.
+// LoadPortOut loads the name of the output interface into the registers.
 func LoadPortOut() []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: unix.NFT_REG_1}}
 }
 
-// ForNode holds for frames to the hardware address of the bridge itself.
+// ForNode matches frames to the hardware address of the bridge.
 func ForNode() []expr.Any { return packetType(unix.PACKET_HOST, expr.CmpOpEq) }
 
-// NotForNode holds for all other frames: to somebody else, or to many.
+// NotForNode matches all other frames: to another address, multicast or broadcast.
 func NotForNode() []expr.Any { return packetType(unix.PACKET_HOST, expr.CmpOpNeq) }
 
-// ForMany holds for frames to a group.
+// ForMany matches multicast frames.
 func ForMany() []expr.Any { return packetType(unix.PACKET_MULTICAST, expr.CmpOpEq) }
 
 func packetType(kind byte, op expr.CmpOp) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPKTTYPE, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: []byte{kind}}}
 }
 
-// Carries holds for frames that carry a protocol, by the number that frames have for it.
+// Carries matches frames with a protocol, given by its EtherType.
 func Carries(protocol uint16) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
@@ -60,7 +60,7 @@ func Carries(protocol uint16) []expr.Any {
 	}
 }
 
-// InterfaceKey writes the name of an interface the way keys hold it.
+// InterfaceKey encodes the name of an interface as a key.
 func InterfaceKey(name string) []byte {
 	out := make([]byte, unix.IFNAMSIZ)
 	copy(out, name)

@@ -1,5 +1,5 @@
-// Package nft writes rules of the kernel's packet filter over netlink: transactions that happen whole or not at all, and
-// the words that rules are made of. Nothing is executed; a change costs tens of microseconds.
+// Package nft writes nftables rules over netlink: atomic transactions, and functions that build the expressions of
+// rules. No program is executed; a change costs tens of microseconds.
 package nft
 
 import (
@@ -13,20 +13,21 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Kernel is the packet filter of the network namespace that the process was in when it was opened.
+// Kernel is nftables in the network namespace that the process was in when it was opened.
 type Kernel struct {
 	mu   sync.Mutex // guards conn; one transaction at a time
 	conn *nftables.Conn
 }
 
-// Open makes ready to talk to the kernel. The socket is opened at once, so that later calls stay in this namespace.
+// Open opens the netlink socket at once, so that later calls stay in this namespace.
 func Open() (*Kernel, error) {
 	k := &Kernel{}
 	return k, k.dial()
 }
 
-// The kernel answers every message of a transaction, and it takes a transaction in one piece. The buffers hold those of
-// some ten thousand Services; they take memory only while they are in use.
+// buffer is the size of the socket buffers. The kernel acknowledges every message of a transaction, and takes a
+// transaction in one piece. The buffers hold those of some ten thousand Services; they take memory only while they are
+// in use.
 const buffer = 256 << 20
 
 func (k *Kernel) dial() (err error) {
@@ -39,7 +40,7 @@ func (k *Kernel) dial() (err error) {
 	return nil
 }
 
-// Do runs one transaction: what change asks for happens at once, or nothing of it.
+// Do runs one transaction: all changes are applied atomically, or none.
 func (k *Kernel) Do(change func(*nftables.Conn) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,14 +54,14 @@ func (k *Kernel) Do(change func(*nftables.Conn) error) error {
 		err = k.conn.Flush()
 	}
 	if err != nil {
-		// Answers may be left in the socket, and messages in the connection: begin anew next time.
+		// Acknowledgements may be left in the socket, and messages in the connection: open a new one next time.
 		_ = k.conn.CloseLasting()
 		k.conn = nil
 	}
 	return err
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,23 +71,23 @@ func (k *Kernel) Close() error {
 	return k.conn.CloseLasting()
 }
 
-// Remove takes a table away, with everything in it. That it is not there is no error.
+// Remove deletes a table with everything in it. It is no error if the table does not exist.
 func (k *Kernel) Remove(name string) error { return k.remove(nftables.TableFamilyINet, name) }
 
-// RemoveBridge does the same for a table of a bridge's packets.
+// RemoveBridge deletes a table of the bridge family.
 func (k *Kernel) RemoveBridge(name string) error { return k.remove(nftables.TableFamilyBridge, name) }
 
 func (k *Kernel) remove(family nftables.TableFamily, name string) error {
 	return k.Do(func(c *nftables.Conn) error {
-		c.DelTable(fresh(c, family, name))
+		c.DelTable(ensureTable(c, family, name))
 		return nil
 	})
 }
 
-// Has tells whether a table is there. Programs that manage a firewall are known to remove what they do not know.
+// Has reports whether a table exists. Some firewall managers remove tables that they do not know.
 func (k *Kernel) Has(name string) (bool, error) { return k.has(nftables.TableFamilyINet, name) }
 
-// HasBridge does the same for a table of a bridge's packets.
+// HasBridge reports whether a table of the bridge family exists.
 func (k *Kernel) HasBridge(name string) (bool, error) { return k.has(nftables.TableFamilyBridge, name) }
 
 func (k *Kernel) has(family nftables.TableFamily, name string) (has bool, err error) {
@@ -100,25 +101,25 @@ func (k *Kernel) has(family nftables.TableFamily, name string) (has bool, err er
 	return has, err
 }
 
-// Fresh makes sure that the table exists, so that it can be deleted or added to.
+// Fresh adds the table if it does not exist, so that it can be deleted or added to.
 func Fresh(c *nftables.Conn, name string) *nftables.Table {
-	return fresh(c, nftables.TableFamilyINet, name)
+	return ensureTable(c, nftables.TableFamilyINet, name)
 }
 
-func fresh(c *nftables.Conn, family nftables.TableFamily, name string) *nftables.Table {
+func ensureTable(c *nftables.Conn, family nftables.TableFamily, name string) *nftables.Table {
 	return c.AddTable(&nftables.Table{Family: family, Name: name})
 }
 
-// Renew replaces a table: what was in it goes, and what the transaction adds next takes its place in the same moment.
+// Renew replaces a table atomically by an empty one, to which the transaction then adds.
 func Renew(c *nftables.Conn, name string) *nftables.Table {
 	c.DelTable(Fresh(c, name))
 	return Fresh(c, name)
 }
 
-// RenewBridge does the same for a table of a bridge's packets.
+// RenewBridge replaces a table of the bridge family.
 func RenewBridge(c *nftables.Conn, name string) *nftables.Table {
-	c.DelTable(fresh(c, nftables.TableFamilyBridge, name))
-	return fresh(c, nftables.TableFamilyBridge, name)
+	c.DelTable(ensureTable(c, nftables.TableFamilyBridge, name))
+	return ensureTable(c, nftables.TableFamilyBridge, name)
 }
 
 // AddSet adds a set.
@@ -126,7 +127,7 @@ func AddSet(c *nftables.Conn, s *nftables.Set, elements ...nftables.SetElement) 
 	return c.AddSet(Numbered(s), elements)
 }
 
-// Numbered gives a set the number by which a transaction knows it; the library would count in a variable that all connections
+// Numbered gives a set the ID that identifies it in a transaction; the library would use a counter that all connections
 // share.
 func Numbered(s *nftables.Set) *nftables.Set {
 	h := fnv.New32a()
@@ -138,7 +139,7 @@ func Numbered(s *nftables.Set) *nftables.Set {
 // chunk is how many elements go into one message, whose lists hold 64 KiB.
 const chunk = 256
 
-// InChunks adds or deletes elements, many of them in several messages.
+// InChunks adds or deletes elements, in several messages if there are many.
 func InChunks(s *nftables.Set, list []nftables.SetElement, do func(*nftables.Set, []nftables.SetElement) error) error {
 	for part := range slices.Chunk(list, chunk) {
 		if err := do(s, part); err != nil {

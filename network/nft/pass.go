@@ -9,12 +9,12 @@ import (
 	"github.com/google/nftables/userdata"
 )
 
-// Pass lets packets from and to networks pass where a firewall of this machine drops whatever it forwards: Docker and ufw set
-// the chain FORWARD of iptables so, and a packet must be accepted by every table. The rules are put first there, in the form
-// in which iptables itself writes and reads them, with the tag as their comment. Calling it again adds only what is missing.
-// What is dropped by rules of the other firewall, and not for want of one, stays dropped after ours.
+// Pass accepts packets from and to networks where another firewall of this machine drops forwarded packets by default:
+// Docker and ufw configure the iptables chain FORWARD so, and a packet must be accepted by every table. The rules are
+// inserted first there, in the format of iptables, with the tag as comment. Calling it again adds only missing rules.
+// Packets that explicit rules of the other firewall drop stay dropped in its other chains.
 func (k *Kernel) Pass(tag string, networks []netip.Prefix) (added int, err error) {
-	err = k.foreign(func(c *nftables.Conn, chain *nftables.Chain, ours []*nftables.Rule) error {
+	err = k.foreign(func(c *nftables.Conn, chain *nftables.Chain, tagged []*nftables.Rule) error {
 		if chain.Policy == nil || *chain.Policy != nftables.ChainPolicyDrop {
 			return nil
 		}
@@ -23,12 +23,12 @@ func (k *Kernel) Pass(tag string, networks []netip.Prefix) (added int, err error
 				continue
 			}
 			for _, comment := range []string{tag + " from " + p.String(), tag + " to " + p.String()} {
-				if slices.ContainsFunc(ours, func(r *nftables.Rule) bool { return comment == commentOf(r) }) {
+				if slices.ContainsFunc(tagged, func(r *nftables.Rule) bool { return comment == commentOf(r) }) {
 					continue
 				}
 				added++
 				c.InsertRule(&nftables.Rule{
-					Table: chain.Table, Chain: chain, Exprs: plain(p, comment == tag+" to "+p.String()),
+					Table: chain.Table, Chain: chain, Exprs: acceptRule(p, comment == tag+" to "+p.String()),
 					UserData: userdata.AppendString(nil, userdata.TypeComment, comment),
 				})
 			}
@@ -38,10 +38,10 @@ func (k *Kernel) Pass(tag string, networks []netip.Prefix) (added int, err error
 	return added, err
 }
 
-// Unpass takes the rules of a tag back.
+// Unpass removes the rules of a tag.
 func (k *Kernel) Unpass(tag string) error {
-	return k.foreign(func(c *nftables.Conn, _ *nftables.Chain, ours []*nftables.Rule) error {
-		for _, r := range ours {
+	return k.foreign(func(c *nftables.Conn, _ *nftables.Chain, tagged []*nftables.Rule) error {
+		for _, r := range tagged {
 			if err := c.DelRule(r); err != nil {
 				return err
 			}
@@ -50,8 +50,8 @@ func (k *Kernel) Unpass(tag string) error {
 	}, tag)
 }
 
-// foreign looks at the chains FORWARD of iptables, each with its rules that have the tag, in one transaction.
-func (k *Kernel) foreign(look func(*nftables.Conn, *nftables.Chain, []*nftables.Rule) error, tag string) error {
+// foreign calls visit for the FORWARD chains of iptables, each with its rules that have the tag, in one transaction.
+func (k *Kernel) foreign(visit func(*nftables.Conn, *nftables.Chain, []*nftables.Rule) error, tag string) error {
 	return k.Do(func(c *nftables.Conn) error {
 		for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
 			chains, err := c.ListChainsOfTableFamily(family)
@@ -67,11 +67,11 @@ func (k *Kernel) foreign(look func(*nftables.Conn, *nftables.Chain, []*nftables.
 				if err != nil {
 					return err
 				}
-				ours := slices.DeleteFunc(rules, func(r *nftables.Rule) bool {
+				tagged := slices.DeleteFunc(rules, func(r *nftables.Rule) bool {
 					text := commentOf(r)
 					return len(text) <= len(tag) || text[:len(tag)+1] != tag+" "
 				})
-				if err := look(c, chain, ours); err != nil {
+				if err := visit(c, chain, tagged); err != nil {
 					return err
 				}
 			}
@@ -85,8 +85,8 @@ func commentOf(r *nftables.Rule) string {
 	return text
 }
 
-// plain is the rule that accepts what comes from a network, or goes there, in a table of one family.
-func plain(p netip.Prefix, to bool) []expr.Any {
+// acceptRule returns the rule that accepts packets from or to a network, in a table of one family.
+func acceptRule(p netip.Prefix, to bool) []expr.Any {
 	offset, size := uint32(12), uint32(4)
 	if p.Addr().Is6() {
 		offset, size = 8, 16

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The words below are those of Services: packets are told apart by what they are sent to, and one of many endpoints is chosen.
+// The functions below are for Services: packets are matched by their destination, and one of many endpoints is chosen.
 
-// Switch goes where a map of verdicts says for what was loaded. It goes on if the map says nothing.
+// Switch applies the verdict of a verdict map for the loaded key. If the map has none, the next rule follows.
 func Switch(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
-// LoadDestination puts the destination address into the registers.
+// LoadDestination loads the destination address into the registers.
 func (f Family) LoadDestination() []expr.Any { return []expr.Any{f.address(f.dst, 1)} }
 
-// FromLocal holds when the source is an address of this node.
+// FromLocal matches if the source is an address of this node.
 func FromLocal() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: 1, FlagSADDR: true, ResultADDRTYPE: true},
@@ -27,20 +27,20 @@ func FromLocal() []expr.Any {
 	}
 }
 
-// RejectTCP answers that the port is closed, with a reset: a TCP socket takes note of that at once. It does not of an ICMP message that
-// arrives while the call to connect is still sending, as between a Pod and its node, and sends again after a second. The protocol must
-// be matched before.
+// RejectTCP answers with a TCP reset, which a TCP socket handles at once. An ICMP error that arrives while connect is
+// still sending, as between a Pod and its node, is ignored, and the client retries after a second. The protocol must be
+// matched before.
 func RejectTCP() []expr.Any { return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
-// Reject answers that the port is closed, with an ICMP message.
+// Reject answers with the ICMP error port unreachable.
 func Reject() []expr.Any {
 	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}
 }
 
-// SetMark sets a bit of the packet's mark.
+// SetMark sets a bit of the packet mark.
 func SetMark(bit uint32) []expr.Any { return mark(^bit, bit) }
 
-// FlipMark turns a bit of the packet's mark around.
+// FlipMark toggles a bit of the packet mark.
 func FlipMark(bit uint32) []expr.Any { return mark(^uint32(0), bit) }
 
 func mark(mask, xor uint32) []expr.Any {
@@ -51,7 +51,7 @@ func mark(mask, xor uint32) []expr.Any {
 	}
 }
 
-// HasMark holds when a bit of the packet's mark is set.
+// HasMark matches if a bit of the packet mark is set.
 func HasMark(bit uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
@@ -60,7 +60,7 @@ func HasMark(bit uint32) []expr.Any {
 	}
 }
 
-// Numbers is the type of what a Service listens on, with a number.
+// Numbers is the type of an address, protocol and port with a number.
 func (f Family) Numbers() nftables.SetDatatype {
 	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService, nftables.TypeMark)
 }
@@ -70,25 +70,26 @@ func (f Family) Numbered(count uint32) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: f.afterAddr + 2, Modulus: count, Type: unix.NFT_NG_RANDOM}}
 }
 
-// Random loads a number from first to first+count-1.
+// Random loads a random number from first to first+count-1.
 func Random(count, first uint32) []expr.Any {
 	return []expr.Any{&expr.Numgen{Register: 1, Modulus: count, Type: unix.NFT_NG_RANDOM, Offset: first}}
 }
 
-// The words below are those of session affinity: clients that stay with their endpoint. A map has a number for each client, another
-// one the endpoint of each number.
+// The functions below are for session affinity. A map has the number of the endpoint for each client, another one the
+// endpoint of each number.
 //
-// nft up to 1.0.6 takes the result of a lookup to have no length, and aborts when it reads a rule that looks such a result up once more,
-// or writes it into a map. So a number that was looked up goes through the priority of the packet, which is zero for packets that come in,
-// is set anew for those that are forwarded, and is set back to zero here. NAT chains see only the first packet of a connection.
+// nft up to 1.0.6 assumes that the result of a lookup has no length, and aborts when it reads a rule that uses such a
+// result for another lookup or writes it into a map. So a number from a lookup goes through the priority of the packet,
+// which is zero for incoming packets, is set again for forwarded ones, and is reset to zero here. NAT chains see only
+// the first packet of a connection.
 //
-// The client's address is in the first 16 bytes of the registers.
+// The address of the client is in the first 16 bytes of the registers.
 const (
 	clientRegister = unix.NFT_REG_1
 	numberRegister = unix.NFT_REG_3
 )
 
-// readNumber puts a number that was looked up where other expressions can use it.
+// readNumber moves the result of a lookup to where other expressions can use it.
 func readNumber() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: numberRegister},
@@ -96,7 +97,7 @@ func readNumber() []expr.Any {
 	}
 }
 
-// ClearNumber takes the number back that the packet has as its priority.
+// ClearNumber resets the priority of the packet.
 func ClearNumber() []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: numberRegister, Data: make([]byte, 4)},
@@ -104,51 +105,56 @@ func ClearNumber() []expr.Any {
 	}
 }
 
-// LoadRemembered loads the number that a map has for the client, and holds when the map has one.
+// LoadRemembered loads the number of the client from a map, and matches if there is one.
 func (f Family) LoadRemembered(clients *nftables.Set) []expr.Any {
 	return Rule(f.LoadSource(), []expr.Any{
-		&expr.Lookup{SourceRegister: clientRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: clients.Name, SetID: clients.ID},
+		&expr.Lookup{SourceRegister: clientRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: clients.Name,
+			SetID: clients.ID},
 	}, readNumber())
 }
 
-// LoadChosen loads the number of a random endpoint out of count, beside the client's address.
+// LoadChosen loads the number of a random endpoint out of count, beside the address of the client.
 func (f Family) LoadChosen(count uint32, numbers *nftables.Set) []expr.Any {
 	return Rule(f.LoadSource(), []expr.Any{
 		&expr.Numgen{Register: numberRegister, Modulus: count, Type: unix.NFT_NG_RANDOM},
-		&expr.Lookup{SourceRegister: numberRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: numbers.Name, SetID: numbers.ID},
+		&expr.Lookup{SourceRegister: numberRegister, DestRegister: numberRegister, IsDestRegSet: true, SetName: numbers.Name,
+			SetID: numbers.ID},
 	}, readNumber())
 }
 
-// LoadEndpoint loads the endpoint that a map has for the number, and holds when the map has one.
+// LoadEndpoint loads the endpoint of the number from a map, and matches if there is one.
 func LoadEndpoint(endpoints *nftables.Set) []expr.Any {
-	return []expr.Any{&expr.Lookup{SourceRegister: numberRegister, DestRegister: 1, IsDestRegSet: true, SetName: endpoints.Name, SetID: endpoints.ID}}
+	return []expr.Any{&expr.Lookup{SourceRegister: numberRegister, DestRegister: 1, IsDestRegSet: true, SetName: endpoints.Name,
+		SetID: endpoints.ID}}
 }
 
-// HasEndpoint holds when a set has the number that was loaded.
+// HasEndpoint matches if a map has the loaded number.
 func HasEndpoint(good *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: numberRegister, SetName: good.Name, SetID: good.ID}}
 }
 
-// The operations on maps that rules can do.
+// The operations on maps in rules.
 const (
 	opUpdate = 1
 	opDelete = 2
 )
 
-// RememberClient writes the number that was loaded into the map for the client, or renews the time it is kept, and holds when there
-// was room. It does not change which number a client has.
+// RememberClient writes the loaded number into the map for the client, or renews its timeout, and matches if there was
+// room. It does not change the number of a client.
 func RememberClient(clients *nftables.Set, howLong time.Duration) []expr.Any {
 	return changeClient(clients, opUpdate, howLong)
 }
 
-// ForgetClient deletes what the map has for the client, if anything. The kernel wants a number to be loaded for this too.
+// ForgetClient deletes the entry of the client from the map, if there is one. The kernel requires a loaded number for
+// this too.
 func ForgetClient(clients *nftables.Set) []expr.Any { return changeClient(clients, opDelete, 0) }
 
 func changeClient(clients *nftables.Set, operation uint32, howLong time.Duration) []expr.Any {
 	return []expr.Any{&expr.Dynset{
-		SrcRegKey: clientRegister, SrcRegData: numberRegister, SetName: clients.Name, SetID: clients.ID, Operation: operation, Timeout: howLong,
+		SrcRegKey: clientRegister, SrcRegData: numberRegister, SetName: clients.Name, SetID: clients.ID, Operation: operation,
+		Timeout: howLong,
 	}}
 }
 
-// Native writes a number the way this machine does, which is how registers hold it.
+// Native encodes a number in the byte order of this machine, which registers use.
 func Native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }

@@ -11,25 +11,25 @@ import (
 
 // Family is IPv4 or IPv6, with what differs between them in a rule.
 type Family struct {
-	proto     byte // as "meta nfproto" says it
+	proto     byte // as in "meta nfproto"
 	src, dst  uint32
 	length    uint32
-	afterAddr uint32 // the first 32-bit register behind an address that begins in the first one
+	afterAddr uint32 // the first 32-bit register after an address in the first register
 	AddrType  nftables.SetDatatype
 	nat       uint32
 }
 
-// IPv4 is the family of IPv4.
+// IPv4 returns the family of IPv4.
 func IPv4() Family {
 	return Family{unix.NFPROTO_IPV4, 12, 16, 4, reg32(1), nftables.TypeIPAddr, unix.NFPROTO_IPV4}
 }
 
-// IPv6 is the family of IPv6.
+// IPv6 returns the family of IPv6.
 func IPv6() Family {
 	return Family{unix.NFPROTO_IPV6, 8, 24, 16, reg32(4), nftables.TypeIP6Addr, unix.NFPROTO_IPV6}
 }
 
-// Families are both.
+// Families returns both families.
 func Families() []Family { return []Family{IPv4(), IPv6()} }
 
 // Of returns the family of an address.
@@ -40,10 +40,10 @@ func Of(a netip.Addr) Family {
 	return IPv6()
 }
 
-// Is6 tells whether it is IPv6.
+// Is6 reports whether the family is IPv6.
 func (f Family) Is6() bool { return f.proto == unix.NFPROTO_IPV6 }
 
-// Digit is 4 or 6, for names.
+// Digit returns "4" or "6", for names.
 func (f Family) Digit() string {
 	if f.Is6() {
 		return "6"
@@ -51,12 +51,12 @@ func (f Family) Digit() string {
 	return "4"
 }
 
-// Zone is the type of the pair of an address and a port, which maps give out.
+// Zone is the type of an address and a port.
 func (f Family) Zone() nftables.SetDatatype {
 	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetService)
 }
 
-// Tuple is the type of what a Service listens on: address, protocol, port.
+// Tuple is the type of an address, protocol and port.
 func (f Family) Tuple() nftables.SetDatatype {
 	return nftables.MustConcatSetType(f.AddrType, nftables.TypeInetProto, nftables.TypeInetService)
 }
@@ -66,10 +66,10 @@ func (f Family) Pair() nftables.SetDatatype {
 	return nftables.MustConcatSetType(f.AddrType, f.AddrType)
 }
 
-// reg32 numbers the registers of 32 bits.
+// reg32 returns the number of a 32-bit register.
 func reg32(i uint32) uint32 { return unix.NFT_REG32_00 + i }
 
-// Rule joins words to a rule.
+// Rule concatenates expressions to a rule.
 func Rule(words ...[]expr.Any) (out []expr.Any) {
 	for _, w := range words {
 		out = append(out, w...)
@@ -77,7 +77,7 @@ func Rule(words ...[]expr.Any) (out []expr.Any) {
 	return out
 }
 
-// Match holds for packets of the family.
+// Match matches packets of the family.
 func (f Family) Match() []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
@@ -89,19 +89,19 @@ func (f Family) address(offset, register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.length}
 }
 
-// From holds when the source is in a network.
+// From matches if the source is in a network.
 func From(p netip.Prefix) []expr.Any {
 	f := Of(p.Addr())
 	return Rule(f.Match(), f.within(f.src, p, expr.CmpOpEq))
 }
 
-// To holds when the destination is in a network.
+// To matches if the destination is in a network.
 func To(p netip.Prefix) []expr.Any {
 	f := Of(p.Addr())
 	return Rule(f.Match(), f.within(f.dst, p, expr.CmpOpEq))
 }
 
-// SourceWithin holds when the source is in a network; that the packet is of its family must be known.
+// SourceWithin matches if the source is in a network; the family must be matched before.
 func SourceWithin(p netip.Prefix) []expr.Any {
 	f := Of(p.Addr())
 	return f.within(f.src, p, expr.CmpOpEq)
@@ -120,13 +120,13 @@ func (f Family) within(offset uint32, p netip.Prefix, op expr.CmpOp) []expr.Any 
 	}
 }
 
-// NotIn holds when the interface a packet came in by has another name.
+// NotIn matches if the input interface has another name.
 func NotIn(name string) []expr.Any { return iface(expr.MetaKeyIIFNAME, name, expr.CmpOpNeq) }
 
-// Out holds when the interface a packet leaves by has the name.
+// Out matches if the output interface has the name.
 func Out(name string) []expr.Any { return iface(expr.MetaKeyOIFNAME, name, expr.CmpOpEq) }
 
-// NotOut holds when the interface a packet leaves by has another name.
+// NotOut matches if the output interface has another name.
 func NotOut(name string) []expr.Any { return iface(expr.MetaKeyOIFNAME, name, expr.CmpOpNeq) }
 
 func iface(key expr.MetaKey, name string, op expr.CmpOp) []expr.Any {
@@ -135,7 +135,7 @@ func iface(key expr.MetaKey, name string, op expr.CmpOp) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: padded}}
 }
 
-// ToLocal holds when the destination is an address of this node.
+// ToLocal matches if the destination is an address of this node.
 func ToLocal() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true},
@@ -143,7 +143,7 @@ func ToLocal() []expr.Any {
 	}
 }
 
-// Translated holds when the destination of the connection was changed.
+// Translated matches if the destination of the connection was translated (DNAT).
 func Translated() []expr.Any {
 	const dnat = 1 << 5 // IPS_DST_NAT
 	return []expr.Any{
@@ -153,7 +153,7 @@ func Translated() []expr.Any {
 	}
 }
 
-// Protocol holds for packets of a transport protocol.
+// Protocol matches packets of a transport protocol.
 func Protocol(proto byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
@@ -161,7 +161,7 @@ func Protocol(proto byte) []expr.Any {
 	}
 }
 
-// ICMPType holds for messages of a type; the protocol must be matched before.
+// ICMPType matches ICMP messages of a type; the protocol must be matched before.
 func ICMPType(kind byte) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
@@ -169,20 +169,20 @@ func ICMPType(kind byte) []expr.Any {
 	}
 }
 
-// LoadTuple puts destination address, protocol and port of a packet into the registers, as a key of type Tuple.
+// LoadTuple loads destination address, protocol and port into the registers, as a key of type Tuple.
 func (f Family) LoadTuple() []expr.Any {
 	return []expr.Any{f.address(f.dst, 1), l4proto(f.afterAddr), dport(f.afterAddr + 1)}
 }
 
-// LoadPort puts protocol and port of a packet into the registers.
+// LoadPort loads protocol and destination port into the registers.
 func LoadPort() []expr.Any { return []expr.Any{l4proto(reg32(0)), dport(reg32(1))} }
 
-// LoadPair puts source and destination address into the registers.
+// LoadPair loads source and destination address into the registers.
 func (f Family) LoadPair() []expr.Any {
 	return []expr.Any{f.address(f.src, 1), f.address(f.dst, f.afterAddr)}
 }
 
-// LoadSource puts the source address into the registers.
+// LoadSource loads the source address into the registers.
 func (f Family) LoadSource() []expr.Any { return []expr.Any{f.address(f.src, 1)} }
 
 func l4proto(register uint32) expr.Any {
@@ -193,41 +193,41 @@ func dport(register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 }
 
-// Element holds when what was loaded is in the set.
+// Element matches if the loaded key is in the set.
 func Element(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID}}
 }
 
-// Find replaces what was loaded by what a map has for it, and holds when it has something.
+// Find replaces the loaded key by its value in a map, and matches if there is one.
 func Find(s *nftables.Set) []expr.Any {
 	return []expr.Any{&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: s.Name, SetID: s.ID}}
 }
 
-// Translate changes the destination to the address and port that were found.
+// Translate changes the destination to the loaded address and port.
 func (f Family) Translate() []expr.Any {
 	return []expr.Any{&expr.NAT{Type: expr.NATTypeDestNAT, Family: f.nat, RegAddrMin: 1, RegProtoMin: f.afterAddr, Specified: true}}
 }
 
-// Masquerade changes the source to the address of the interface that the packet leaves by.
+// Masquerade changes the source to the address of the output interface.
 func Masquerade() []expr.Any { return []expr.Any{&expr.Masq{FullyRandom: true}} }
 
-// Jump goes to a chain and comes back.
+// Jump jumps to a chain and returns.
 func Jump(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
 }
 
-// Goto goes to a chain and does not come back.
+// Goto jumps to a chain without return.
 func Goto(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
-// Return ends the chain.
+// Return returns from the chain.
 func Return() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
-// Drop forgets the packet.
+// Drop drops the packet.
 func Drop() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 
-// Key writes addresses, protocols and ports the way keys and values of sets hold them: each padded to 32 bits.
+// Key encodes addresses, protocols and ports as keys and values of sets: each padded to 32 bits.
 func Key(parts ...any) []byte {
 	var out []byte
 	for _, p := range parts {
@@ -243,16 +243,17 @@ func Key(parts ...any) []byte {
 	return out
 }
 
-// TunnelID holds for VXLAN packets with a network identifier; that they are UDP to the port of VXLAN must be matched before.
+// TunnelID matches VXLAN packets with a network identifier; that they are UDP to the port of VXLAN must be matched
+// before.
 func TunnelID(id int) []expr.Any {
-	const behindUDP = 8 + 4 // bytes: the UDP header, and the flags of VXLAN
+	const behindUDP = 8 + 4 // the UDP header, and the flags of VXLAN, in bytes
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: behindUDP, Len: 3},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{byte(id >> 16), byte(id >> 8), byte(id)}},
 	}
 }
 
-// ToPort holds for packets to a port; the protocol must be matched before.
+// ToPort matches packets to a port; the protocol must be matched before.
 func ToPort(port uint16) []expr.Any {
 	return []expr.Any{dport(1), &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binary.BigEndian.AppendUint16(nil, port)}}
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,125 +10,75 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/network/servicetable"
 )
 
-// nodeFacts is what a decision depends on besides the objects.
+// nodeFacts is what a decision depends on besides the Service and its EndpointSlices.
 type nodeFacts struct {
 	name, zone string
 	addresses  []netip.Addr
-	answers    []netip.Addr // cluster IPs that the node answers itself
+	answers    []netip.Addr // cluster IPs that this node has itself
 	allowed
 }
 
-// allowed is which addresses may lead to Services, besides those that the cluster gives them.
+// allowed says which addresses may lead to Services, besides their cluster IPs.
 type allowed struct {
-	externalIPs []netip.Prefix        // external IPs that are served
-	balancers   []netip.Prefix        // addresses of load balancers that are served whoever has written them into a status
-	ofNode      func(netip.Addr) bool // the address is some node's
-	kept        []uint16              // ports that no Service has at the address of a node
+	externalIPs []netip.Prefix        // the networks of external IPs that are served
+	balancers   []netip.Prefix        // the networks of load balancers: addresses in them are served whoever has written the status
+	ofNode      func(netip.Addr) bool // reports whether a node has the address
+	kept        []uint16              // ports that no Service gets at the address of a node
 }
 
-// balancer tells whether an address in the status of a Service is served. Somebody has written it there, and must not catch what
-// is meant for others: so it is in a range that a setting allows, or it is a node's, and the provider that gives Services the
-// addresses of nodes has given it.
-func (a allowed) balancer(svc *corev1.Service, ip netip.Addr) bool {
-	return contains(a.balancers, ip) || svc.Annotations[gr.LoadBalancerMark] == gr.LoadBalancerNodes && a.node(ip)
+// allowsBalancer reports whether an address in the status of a Service is served. Whoever may write a status must not be able to hijack
+// traffic, so the address must be in a network of the settings, or belong to a node and be assigned by the load balancer of the nodes.
+func (a allowed) allowsBalancer(svc *corev1.Service, ip netip.Addr) bool {
+	return contains(a.balancers, ip) || svc.Annotations[gr.LoadBalancerAnnotation] == gr.LoadBalancerNodes && a.isNode(ip)
 }
 
-func (a allowed) node(ip netip.Addr) bool { return a.ofNode != nil && a.ofNode(ip) }
+func (a allowed) isNode(ip netip.Addr) bool { return a.ofNode != nil && a.ofNode(ip) }
 
-// keeps tells whether a port is not for Services at that address.
-func (a allowed) keeps(ip netip.Addr, port uint16) bool {
-	return slices.Contains(a.kept, port) && a.node(ip)
+// isKept reports whether a port at an address is reserved for the system.
+func (a allowed) isKept(ip netip.Addr, port uint16) bool {
+	return slices.Contains(a.kept, port) && a.isNode(ip)
 }
 
 func contains(list []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// target says where packets for an address of a Service go.
-type target string
-
-const (
-	toCluster  target = "cluster"  // one of all endpoints
-	toLocal    target = "local"    // one of this node's
-	toExternal target = "external" // where traffic from outside goes, see port.external
-	toFirewall target = "firewall" // the same for allowed sources, nowhere for others
-	toReject   target = "reject"   // an answer that there is nobody
-	toNobody   target = "drop"     // no answer: somebody else may have endpoints
-)
-
-// wanted is what one Service needs.
+// wanted is what one Service needs on this node.
 type wanted struct {
-	ports  []port
+	ports  []servicetable.Port
 	health *healthCheck
-	// unserved are addresses in the status of the Service that lead nowhere, because nobody has allowed them.
+	// unserved are the addresses in the status of the Service that are not served, because they are not allowed.
 	unserved []netip.Addr
 }
 
-// port is one port of a Service in one family.
-type port struct {
-	name     string // as people know it: namespace/name:port
-	protocol uint8
-	six      bool
-	since    time.Time // when the Service was made
-
-	clusterIP netip.Addr
-	// vips lead addresses with the Service's port to targets, nodePort every address of the node with another port.
-	vips     []vip
-	nodePort uint16
-	nodeTo   target
-
-	cluster, local []netip.AddrPort
-	// external says what traffic from outside does; it is policyNone if there is none.
-	external policy
-	affinity time.Duration
-	sources  []netip.Prefix // who may use the load balancer's address; everybody if empty
-	hairpin  []netip.Addr   // endpoints that may be on this node
-	serving  []netip.AddrPort
-	idle     []netip.AddrPort // of those, the ones that nobody was led to; the table fills it in
-}
-
-type vip struct {
-	addr netip.Addr
-	port uint16
-	to   target
-}
-
-// policy is the external traffic policy, with what follows from it here.
-type policy string
-
-const (
-	policyNone      policy = ""
-	policyCluster   policy = "Cluster"
-	policyLocal     policy = "Local"
-	policyLocalNone policy = "Local without endpoints"
-)
-
-// healthCheck is what load balancers ask a node: does it have endpoints of the Service.
+// healthCheck is the health check port of a Service: load balancers ask there whether the node has endpoints.
 type healthCheck struct {
 	port  uint16
-	local int
+	local int // endpoints on this node
 }
 
-// The labels of Services that another proxy serves, or none.
+// The labels of Services that this proxy does not serve.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = "service.kubernetes.io/headless"
 )
 
-// ofAnotherProxy says that a Service is left alone here: its labels name another proxy, or say that it has no cluster IP that a proxy serves.
-func ofAnotherProxy(svc *corev1.Service) bool {
+// IsForOtherProxy reports whether the labels of a Service name another proxy, or mark it as headless.
+func IsForOtherProxy(svc *corev1.Service) bool {
 	_, named := svc.Labels[labelProxyName]
 	_, headless := svc.Labels[labelHeadless]
 	return named || headless
 }
 
-// decide says what a Service needs on this node.
+// decide returns what a Service needs on this node.
 func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, node nodeFacts) wanted {
 	var out wanted
-	if ofAnotherProxy(svc) || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+	if IsForOtherProxy(svc) || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" ||
+		svc.Spec.ClusterIP == corev1.ClusterIPNone {
 		return out
 	}
 	ips := svc.Spec.ClusterIPs
@@ -138,7 +87,7 @@ func decide(svc *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, no
 	}
 	localAddrs := map[netip.Addr]bool{}
 	for _, text := range ips {
-		ip, ok := parse(text)
+		ip, ok := parseAddr(text)
 		if !ok || slices.Contains(node.answers, ip) {
 			continue
 		}
@@ -169,10 +118,11 @@ type portOf struct {
 	ip  netip.Addr
 }
 
-func decidePort(of portOf, outside outsideAddrs, endpoints []endpoint, node nodeFacts) port {
+func decidePort(of portOf, outside outsideAddrs, endpoints []endpoint, node nodeFacts) servicetable.Port {
 	svc, sp, ip := of.svc, of.sp, of.ip
-	p := port{
-		name: portName(svc, sp), protocol: protocolNumber(sp.Protocol), six: ip.Is6(), since: svc.CreationTimestamp.Time, clusterIP: ip, nodePort: uint16(sp.NodePort),
+	p := servicetable.Port{
+		Name: portName(svc, sp), Protocol: protocolNumber(sp.Protocol), IPv6: ip.Is6(), Created: svc.CreationTimestamp.Time, ClusterIP: ip,
+		NodePort: uint16(sp.NodePort),
 	}
 	use := usage{
 		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
@@ -180,43 +130,43 @@ func decidePort(of portOf, outside outsideAddrs, endpoints []endpoint, node node
 		external:      sp.NodePort != 0 || len(outside.all()) > 0,
 	}
 	choice := choose(endpoints, use)
-	p.cluster, p.local = choice.cluster, choice.local
+	p.Cluster, p.Local = choice.cluster, choice.local
 	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		p.affinity = affinity(svc)
+		p.Affinity = affinity(svc)
 	}
 	for _, e := range endpoints {
 		if e.serving {
-			p.serving = append(p.serving, e.addr)
+			p.Serving = append(p.Serving, e.addr)
 		}
-		if e.local || e.homeless {
-			p.hairpin = append(p.hairpin, e.addr.Addr())
+		if e.local || e.hasNoNode {
+			p.Hairpin = append(p.Hairpin, e.addr.Addr())
 		}
 	}
-	slices.SortFunc(p.hairpin, netip.Addr.Compare)
-	p.hairpin = slices.Compact(p.hairpin)
+	slices.SortFunc(p.Hairpin, netip.Addr.Compare)
+	p.Hairpin = slices.Compact(p.Hairpin)
 
-	p.vips = append(p.vips, vip{addr: ip, port: uint16(sp.Port), to: choice.internal(use)})
+	p.VIPs = append(p.VIPs, servicetable.VIP{Addr: ip, Port: uint16(sp.Port), Target: choice.internal(use)})
 	if !use.external {
 		return p
 	}
-	var to target
-	to, p.external = choice.outside(use)
-	p.nodeTo = to
+	var to servicetable.Target
+	to, p.External = choice.outside(use)
+	p.NodePortTarget = to
 	for _, a := range outside.external {
-		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: to})
+		p.VIPs = append(p.VIPs, servicetable.VIP{Addr: a, Port: uint16(sp.Port), Target: to})
 	}
-	p.sources = sources(svc, outside.balancer, node)
+	p.Sources = sources(svc, outside.balancer, node)
 	for _, a := range outside.balancer {
 		lb := to
-		if len(p.sources) > 0 {
-			lb = toFirewall
+		if len(p.Sources) > 0 {
+			lb = servicetable.ToFirewall
 		}
-		p.vips = append(p.vips, vip{addr: a, port: uint16(sp.Port), to: lb})
+		p.VIPs = append(p.VIPs, servicetable.VIP{Addr: a, Port: uint16(sp.Port), Target: lb})
 	}
 	return p
 }
 
-// portName is how people know a port.
+// portName returns the name of a port for chains and logs.
 func portName(svc *corev1.Service, sp corev1.ServicePort) string {
 	name := svc.Namespace + "/" + svc.Name
 	if sp.Name != "" {
@@ -236,18 +186,18 @@ func protocolNumber(p corev1.Protocol) uint8 {
 	}
 }
 
-// outsideAddrs are the addresses by which a Service is reached from outside.
+// outsideAddrs are the external addresses of a Service.
 type outsideAddrs struct {
 	external, balancer []netip.Addr
-	unserved           []netip.Addr // addresses in the status that nobody has allowed
+	unserved           []netip.Addr // addresses in the status that are not allowed
 }
 
 func (o outsideAddrs) all() []netip.Addr { return slices.Concat(o.external, o.balancer) }
 
 func addressesOutside(svc *corev1.Service, sp corev1.ServicePort, six bool, node nodeFacts) (out outsideAddrs) {
-	good := func(ip netip.Addr) bool { return ip.Is6() == six && reachable(ip) && !node.keeps(ip, uint16(sp.Port)) }
+	isUsable := func(ip netip.Addr) bool { return ip.Is6() == six && reachable(ip) && !node.isKept(ip, uint16(sp.Port)) }
 	for _, s := range svc.Spec.ExternalIPs {
-		if ip, ok := parse(s); ok && good(ip) && contains(node.externalIPs, ip) {
+		if ip, ok := parseAddr(s); ok && isUsable(ip) && contains(node.externalIPs, ip) {
 			out.external = append(out.external, ip)
 		}
 	}
@@ -255,24 +205,25 @@ func addressesOutside(svc *corev1.Service, sp corev1.ServicePort, six bool, node
 		return out
 	}
 	for _, in := range svc.Status.LoadBalancer.Ingress {
-		// A load balancer that is a proxy of its own wants to see its traffic.
+		// A load balancer with the mode Proxy handles its traffic itself.
 		if in.IPMode != nil && *in.IPMode == corev1.LoadBalancerIPModeProxy {
 			continue
 		}
-		ip, ok := parse(in.IP)
+		ip, ok := parseAddr(in.IP)
 		switch {
 		case !ok || ip.Is6() != six:
-		case !node.balancer(svc, ip):
+		case !node.allowsBalancer(svc, ip):
 			out.unserved = append(out.unserved, ip)
-		case good(ip):
+		case isUsable(ip):
 			out.balancer = append(out.balancer, ip)
 		}
 	}
 	return out
 }
 
-// sources are the networks that may use the load balancer's addresses. Where the node is among them, so is the address itself:
-// it is often one of the node's, and then the node's own connections come from it.
+// sources returns the networks that may use the addresses of the load balancer; none if all may. If they include an
+// address of the node, the addresses of the load balancer are added: one of them is often the node's own, and then
+// connections of the node come from it.
 func sources(svc *corev1.Service, balancer []netip.Addr, node nodeFacts) (out []netip.Prefix) {
 	if len(balancer) == 0 {
 		return nil
@@ -290,7 +241,7 @@ func sources(svc *corev1.Service, balancer []netip.Addr, node nodeFacts) (out []
 			continue
 		}
 		if p.Bits() == 0 {
-			return nil // everybody
+			return nil // all may
 		}
 		out = append(out, p)
 		fromNode = fromNode || slices.ContainsFunc(node.addresses, p.Contains)
@@ -312,7 +263,7 @@ func needsHealthCheck(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// affinity is how long a client stays with its endpoint after its last new connection.
+// affinity returns how long a client keeps its endpoint after its last new connection.
 func affinity(svc *corev1.Service) time.Duration {
 	seconds := int32(corev1.DefaultClientIPServiceAffinitySeconds)
 	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
@@ -321,13 +272,9 @@ func affinity(svc *corev1.Service) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// parse reads an address the way the API has always read them, leading zeros and all.
-func parse(s string) (netip.Addr, bool) {
+// parseAddr parses an address as leniently as the API server, which accepts leading zeros.
+func parseAddr(s string) (netip.Addr, bool) {
 	ip := utilnet.ParseIPSloppy(s)
 	a, ok := netip.AddrFromSlice(ip)
 	return a.Unmap(), ok
-}
-
-func compareAddrPort(a, b netip.AddrPort) int {
-	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Port(), b.Port()))
 }

@@ -14,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/network/servicetable"
 )
 
 // TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
@@ -59,7 +60,7 @@ func (s *story) do(t *testing.T, line string) string {
 			s.service.Labels[key] = value
 		}
 	case "given":
-		s.service.Annotations = map[string]string{gr.LoadBalancerMark: rest}
+		s.service.Annotations = map[string]string{gr.LoadBalancerAnnotation: rest}
 	case "status":
 		s.service.Status = corev1.ServiceStatus{}
 		err = yaml.UnmarshalStrict([]byte(rest), &s.service.Status)
@@ -154,35 +155,35 @@ func parseSlice(t *testing.T, portText string, endpoints []string) *discoveryv1.
 	return out
 }
 
-// show prints what is wanted, in the order in which a packet meets it.
+// show prints what a Service needs, in the order in which a packet passes it.
 func show(w wanted) string {
 	var out strings.Builder
 	for _, p := range w.ports {
-		fmt.Fprintf(&out, "%s %s", p.name, map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}[p.protocol])
-		if p.affinity > 0 {
-			fmt.Fprintf(&out, " stays %v", p.affinity)
+		fmt.Fprintf(&out, "%s %s", p.Name, map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}[p.Protocol])
+		if p.Affinity > 0 {
+			fmt.Fprintf(&out, " stays %v", p.Affinity)
 		}
 		fmt.Fprintln(&out)
-		for _, v := range p.vips {
-			fmt.Fprintf(&out, "  %s -> %s\n", netip.AddrPortFrom(v.addr, v.port), v.to)
+		for _, v := range p.VIPs {
+			fmt.Fprintf(&out, "  %s -> %s\n", netip.AddrPortFrom(v.Addr, v.Port), v.Target)
 		}
-		if p.nodePort != 0 {
-			fmt.Fprintf(&out, "  node port %d -> %s\n", p.nodePort, p.nodeTo)
+		if p.NodePort != 0 {
+			fmt.Fprintf(&out, "  node port %d -> %s\n", p.NodePort, p.NodePortTarget)
 		}
-		if len(p.sources) > 0 {
-			fmt.Fprintf(&out, "  firewall: from %v -> external\n", p.sources)
+		if len(p.Sources) > 0 {
+			fmt.Fprintf(&out, "  firewall: from %v -> external\n", p.Sources)
 		}
-		if p.external != policyNone {
-			fmt.Fprintf(&out, "  external: %s\n", p.external)
+		if p.External != servicetable.ExternalNone {
+			fmt.Fprintf(&out, "  external: %s\n", p.External)
 		}
-		if len(p.cluster) > 0 {
-			fmt.Fprintf(&out, "  cluster: %v\n", p.cluster)
+		if len(p.Cluster) > 0 {
+			fmt.Fprintf(&out, "  cluster: %v\n", p.Cluster)
 		}
-		if len(p.local) > 0 {
-			fmt.Fprintf(&out, "  local: %v\n", p.local)
+		if len(p.Local) > 0 {
+			fmt.Fprintf(&out, "  local: %v\n", p.Local)
 		}
-		if len(p.hairpin) > 0 {
-			fmt.Fprintf(&out, "  may meet themselves: %v\n", p.hairpin)
+		if len(p.Hairpin) > 0 {
+			fmt.Fprintf(&out, "  may meet themselves: %v\n", p.Hairpin)
 		}
 	}
 	if w.health != nil {
@@ -205,12 +206,14 @@ func FuzzDecide(f *testing.F) {
 		if yaml.Unmarshal(spec, &svc.Spec) != nil || yaml.Unmarshal(sliceText, s) != nil {
 			return
 		}
-		for _, p := range decide(svc, []*discoveryv1.EndpointSlice{s}, nodeFacts{name: "here", allowed: allowed{externalIPs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}}).ports {
-			for _, v := range p.vips {
-				if !v.addr.IsValid() || v.addr.Is6() != p.six {
+		for _, p := range decide(svc, []*discoveryv1.EndpointSlice{s},
+			nodeFacts{name: "here", allowed: allowed{externalIPs: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"),
+				netip.MustParsePrefix("::/0")}}}).ports {
+			for _, v := range p.VIPs {
+				if !v.Addr.IsValid() || v.Addr.Is6() != p.IPv6 {
 					t.Errorf("%v in a port of the other family", v)
 				}
-				if v.to == toCluster && len(p.cluster) == 0 || v.to == toLocal && len(p.local) == 0 {
+				if v.Target == servicetable.ToCluster && len(p.Cluster) == 0 || v.Target == servicetable.ToLocal && len(p.Local) == 0 {
 					t.Errorf("%v leads nowhere", v)
 				}
 			}

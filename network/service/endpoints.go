@@ -7,19 +7,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"proa.dev/network/servicetable"
 )
 
-// endpoint is one that a port of a Service may lead to.
+// endpoint is an endpoint of a Service port.
 type endpoint struct {
 	addr                        netip.AddrPort
 	ready, serving, terminating bool
-	local, homeless             bool     // it is on this node; nobody says on which
-	zones, nodes                []string // for whom it is meant; nil for everybody
-	forZone, forNode            bool     // it is meant for this node's zone, or for this node
+	local, hasNoNode            bool     // it is on this node; its node is not known
+	zones, nodes                []string // the hints: which zones and nodes it is for; nil for all
+	forZone, forNode            bool     // the hints name the zone of this node, or this node
 }
 
-// gather collects the endpoints of one port from all slices, in the order of their addresses. One that is in two slices, or
-// whose address a Pod that ends has left to another, counts once; the one that lives is preferred.
+// gather returns the endpoints of one port from all slices, sorted by address. An address that occurs twice, for instance because a
+// terminating Pod has left it to another Pod, counts once; the endpoint that does not terminate is preferred.
 func gather(sp corev1.ServicePort, endpointSlices []*discoveryv1.EndpointSlice, six bool, node nodeFacts) []endpoint {
 	want := discoveryv1.AddressTypeIPv4
 	if six {
@@ -31,32 +33,32 @@ func gather(sp corev1.ServicePort, endpointSlices []*discoveryv1.EndpointSlice, 
 			continue
 		}
 		for _, p := range s.Ports {
-			if p.Name == nil || *p.Name != sp.Name || p.Port == nil || *p.Port == 0 || !sameProtocol(p.Protocol, sp.Protocol) {
+			if p.Name == nil || *p.Name != sp.Name || p.Port == nil || *p.Port == 0 || !isSameProtocol(p.Protocol, sp.Protocol) {
 				continue
 			}
 			for i := range s.Endpoints {
-				e, ok := read(&s.Endpoints[i], *p.Port, node)
+				e, ok := readEndpoint(&s.Endpoints[i], *p.Port, node)
 				if _, twice := found[e.addr]; ok && (!twice || !e.terminating) {
 					found[e.addr] = e
 				}
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b endpoint) int { return compareAddrPort(a.addr, b.addr) })
+	return slices.SortedFunc(maps.Values(found), func(a, b endpoint) int { return netip.AddrPort.Compare(a.addr, b.addr) })
 }
 
-func sameProtocol(a *corev1.Protocol, b corev1.Protocol) bool {
+func isSameProtocol(a *corev1.Protocol, b corev1.Protocol) bool {
 	if a == nil {
 		return b == "" || b == corev1.ProtocolTCP
 	}
 	return protocolNumber(*a) == protocolNumber(b)
 }
 
-func read(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, bool) {
+func readEndpoint(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return endpoint{}, false
 	}
-	ip, ok := parse(e.Addresses[0])
+	ip, ok := parseAddr(e.Addresses[0])
 	if !ok || !reachable(ip) {
 		return endpoint{}, false
 	}
@@ -66,7 +68,7 @@ func read(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, 
 		serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
 		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
 		local:       e.NodeName != nil && *e.NodeName == node.name,
-		homeless:    e.NodeName == nil,
+		hasNoNode:   e.NodeName == nil,
 	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {
@@ -80,50 +82,50 @@ func read(e *discoveryv1.Endpoint, portNumber int32, node nodeFacts) (endpoint, 
 	return out, true
 }
 
-// reachable refuses addresses that mean the node itself, or something beside it: the API refuses them too, and this is for
-// what comes past it.
+// reachable reports whether an address can be an endpoint: it is not loopback, link-local, multicast or unspecified.
+// Validation refuses such addresses too; this protects the node if one is stored nevertheless.
 func reachable(ip netip.Addr) bool {
 	return !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified()
 }
 
-// usage is how a port's endpoints are used.
+// usage is which traffic a port has.
 type usage struct {
 	internalLocal bool // traffic from inside stays on the node
 	externalLocal bool // traffic from outside stays on the node
 	external      bool // there is traffic from outside
 }
 
-// usesCluster tells whether traffic ever goes to endpoints of other nodes. Even where traffic from outside stays on the node,
-// Pods and the node itself are sent anywhere.
+// usesCluster reports whether traffic may go to endpoints on other nodes. Even if traffic from outside stays on the
+// node, that of Pods and of the node itself does not.
 func (u usage) usesCluster() bool { return !u.internalLocal || u.external }
 
 func (u usage) usesLocal() bool { return u.internalLocal || u.externalLocal && u.external }
 
-// choice is which endpoints are used.
+// choice is which endpoints a port uses.
 type choice struct {
 	cluster, local []netip.AddrPort
-	any            bool // there are endpoints somewhere
+	any            bool // there are endpoints, maybe on other nodes
 }
 
-// choose picks the endpoints for each kind of traffic: those that are ready, or else those that still serve while they end.
+// choose picks the endpoints for each kind of traffic: the ready ones, or else those that still serve while they terminate.
 func choose(endpoints []endpoint, use usage) (out choice) {
-	dying := func(e endpoint) bool { return e.serving && e.terminating }
+	isTerminating := func(e endpoint) bool { return e.serving && e.terminating }
 	if use.usesCluster() {
-		near := proximity(endpoints)
-		out.cluster = pick(endpoints, func(e endpoint) bool { return e.ready && near(e) })
+		isNear := proximity(endpoints)
+		out.cluster = pick(endpoints, func(e endpoint) bool { return e.ready && isNear(e) })
 		if len(out.cluster) == 0 {
-			out.cluster = pick(endpoints, dying)
+			out.cluster = pick(endpoints, isTerminating)
 		}
 	}
 	if use.usesLocal() {
 		out.local = pick(endpoints, func(e endpoint) bool { return e.local && e.ready })
 		if len(out.local) == 0 {
-			out.local = pick(endpoints, func(e endpoint) bool { return e.local && dying(e) })
+			out.local = pick(endpoints, func(e endpoint) bool { return e.local && isTerminating(e) })
 		}
 	}
 	out.any = len(out.cluster) > 0
 	if use.usesLocal() {
-		out.any = out.any || slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.ready || dying(e) })
+		out.any = out.any || slices.ContainsFunc(endpoints, func(e endpoint) bool { return e.ready || isTerminating(e) })
 	}
 	return out
 }
@@ -137,8 +139,8 @@ func pick(endpoints []endpoint, want func(endpoint) bool) (out []netip.AddrPort)
 	return out
 }
 
-// proximity says which endpoints are near enough. Hints count only when every ready endpoint has one, and one of them is for
-// this node, or for its zone: otherwise somebody would be left without.
+// proximity returns a predicate for the endpoints that topology hints allow. Hints apply only if every ready endpoint has one, and one of
+// them is for this node or its zone: otherwise traffic might have no endpoint.
 func proximity(endpoints []endpoint) func(endpoint) bool {
 	ready, nodeHints, zoneHints, forNode, forZone := false, true, true, false, false
 	for _, e := range endpoints {
@@ -158,28 +160,28 @@ func proximity(endpoints []endpoint) func(endpoint) bool {
 	return func(endpoint) bool { return true }
 }
 
-// internal says where traffic to the cluster IP goes.
-func (c choice) internal(use usage) target {
+// internal returns where traffic to the cluster IP goes.
+func (c choice) internal(use usage) servicetable.Target {
 	switch {
 	case !c.any:
-		return toReject
+		return servicetable.ToReject
 	case !use.internalLocal:
-		return toCluster
+		return servicetable.ToCluster
 	case len(c.local) > 0:
-		return toLocal
+		return servicetable.ToLocal
 	}
-	return toNobody
+	return servicetable.ToDrop
 }
 
-// outside says where traffic to node ports, external IPs and load balancers goes.
-func (c choice) outside(use usage) (target, policy) {
+// outside returns where traffic to node ports, external IPs and load balancers goes.
+func (c choice) outside(use usage) (servicetable.Target, servicetable.ExternalPolicy) {
 	switch {
 	case !c.any:
-		return toReject, policyNone
+		return servicetable.ToReject, servicetable.ExternalNone
 	case !use.externalLocal:
-		return toExternal, policyCluster
+		return servicetable.ToExternal, servicetable.ExternalCluster
 	case len(c.local) > 0:
-		return toExternal, policyLocal
+		return servicetable.ToExternal, servicetable.ExternalLocal
 	}
-	return toExternal, policyLocalNone
+	return servicetable.ToExternal, servicetable.ExternalLocalEmpty
 }

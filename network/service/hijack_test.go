@@ -14,8 +14,8 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// neighbour is somebody else beside the node, whose way to everywhere leads through it.
-func (n *node) neighbour() *nettest.NS {
+// routedMachine returns a machine beside the node that uses the node as its router.
+func (n *node) routedMachine() *nettest.NS {
 	ns := nettest.New(n.t)
 	nettest.Wire(n.t, nettest.End{NS: n.home, Name: "out1", Addrs: []string{"192.168.8.1/24"}},
 		nettest.End{NS: ns, Name: "eth0", Addrs: []string{"192.168.8.2/24"}, Via: []string{"192.168.8.1"}})
@@ -23,14 +23,15 @@ func (n *node) neighbour() *nettest.NS {
 	return ns
 }
 
-// gets gives a namespace further addresses.
+// gets adds addresses to a namespace.
 func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
 	t.Helper()
 	ns.Do(func() {
 		lo, err := netlink.LinkByName("lo")
 		for _, s := range addrs {
 			if err == nil {
-				err = netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: netip.MustParseAddr(s).AsSlice(), Mask: net.CIDRMask(32, 32)}})
+				err = netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: netip.MustParseAddr(s).AsSlice(),
+					Mask: net.CIDRMask(32, 32)}})
 			}
 		}
 		if err != nil {
@@ -39,13 +40,13 @@ func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
 	})
 }
 
-// TestHijack has Services claim addresses that are not theirs, in their status and as external IPs: everybody goes on talking to
-// who has the address, Pods, the node, and those from outside for whom the node is a router. A Node that claims such an address
-// changes nothing about it. Services are served at addresses of nodes that the load balancer of the nodes has given them, but for
-// the ports of the system.
+// TestHijack lets Services claim addresses of others, in their status and as external IPs: Pods, the node, and machines
+// that use the node as a router still reach the owner of the address. A Node that claims such an address changes
+// nothing. Services are served at addresses of nodes that the load balancer of the nodes has assigned, except for the
+// ports of the system.
 func TestHijack(t *testing.T) {
 	n := newNode(t)
-	a, c, far := n.backend("a"), n.backend("client"), n.neighbour()
+	a, c, far := n.backend("a"), n.backend("client"), n.routedMachine()
 	gets(t, n.outside, "198.51.100.9", "198.51.100.10")
 	n.outside.Listen("tcp", ":80", "internet")
 	n.home.Listen("tcp", "192.168.9.1:10250", "agent")
@@ -73,7 +74,8 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}, {ip: 192.168.9.2}]}}
 ---
 ` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here") + "\n---\n" + slice("given-4", "given", 80, "TCP", a.v4+" here") + "\n---\n" +
 		slice("api-4", "api", 80, "TCP", a.v4+" here") + "\n---\n" + slice("kubernetes", "kubernetes", 6444, "TCP", "192.168.9.1"))
-	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") }, "a "+c.v4+"a "+c.v4)
+	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") },
+		"a "+c.v4+"a "+c.v4)
 	who := func(from *nettest.NS, to string) func() string {
 		return func() string { return strings.Fields(from.Ask("tcp", to) + " nobody")[0] }
 	}
@@ -99,8 +101,8 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}, {ip: 192.168.9.2}]}}
 	n.eventually("the node is gone", func() string { return kindOf(c.Ask("tcp", "192.168.9.2:81")) }, "refused")
 }
 
-// TestEndpointsOnTheNodeAreNotUsed has slices with addresses of the machine itself, and of what is beside it, come past the API:
-// nobody is led there, neither from the node, whose own loopback interface it would be, nor from a Pod.
+// TestEndpointsOnTheNodeAreNotUsed has slices with loopback and link-local addresses, as if validation had failed:
+// traffic is not sent there, neither from the node nor from a Pod.
 func TestEndpointsOnTheNodeAreNotUsed(t *testing.T) {
 	n := newNode(t)
 	a, c := n.backend("a"), n.backend("client")
@@ -130,9 +132,10 @@ spec: {clusterIP: 10.96.0.23, ports: [{port: 80}]}
 	}
 }
 
-// TestNodeAddresses has a Node claim what no node can have. Services are not served there, though they were given the addresses.
+// TestNodeAddresses lets a Node claim addresses that no node can have. Services are not served there, even if they were
+// assigned.
 func TestNodeAddresses(t *testing.T) {
-	n := newNeighbours([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")})
+	n := newNodeAddresses([]netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")})
 	o := nettest.Objects(t, `
 kind: Node
 metadata: {name: bad}
@@ -156,7 +159,7 @@ status:
 	nettest.Same(t, "addresses", fmt.Sprint(n.addressesOf(o[0])), "[192.0.2.1 198.51.100.1]")
 }
 
-// TestOldestHasIt lets two Services have the same address: the older one gets the traffic, whatever they are called.
+// TestOldestHasIt gives two Services the same address: the older one gets the traffic, whatever their names are.
 func TestOldestHasIt(t *testing.T) {
 	n := newNode(t)
 	a, b := n.backend("a"), n.backend("b")
@@ -180,8 +183,9 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 	n.eventually("it is the younger one", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
 }
 
-// TestLoopbackIsNotOurs: node ports are not on the loopback addresses, so the kernel need not let those be routed, which would open
-// what programs have there to the neighbours. And where somebody else lets it, a neighbour gets no node port that way.
+// TestLoopbackIsNotOurs checks that node ports are not served at loopback addresses, so that route_localnet is not
+// needed, which would expose programs there to other machines. If another program sets it, other machines still get no
+// node port that way.
 func TestLoopbackIsNotOurs(t *testing.T) {
 	n := newNode(t)
 	a := n.backend("a")
@@ -210,12 +214,15 @@ spec: {type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080
 	n.outside.Do(func() {
 		write("eth0")
 		eth, err := netlink.LinkByName("eth0")
-		local := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
-		one := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 1).To4(), Mask: net.CIDRMask(32, 32)}, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
+		local := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)}, Table: unix.RT_TABLE_LOCAL,
+			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
+		one := &netlink.Route{Dst: &net.IPNet{IP: net.IPv4(127, 0, 0, 1).To4(), Mask: net.CIDRMask(32, 32)}, Table: unix.RT_TABLE_LOCAL,
+			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST}
 		if err == nil {
 			_ = netlink.RouteDel(one)
 			_ = netlink.RouteDel(local)
-			err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: one.Dst, Gw: net.IPv4(192, 168, 9, 1), Src: net.IPv4(192, 168, 9, 2)})
+			err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: one.Dst, Gw: net.IPv4(192, 168, 9, 1),
+				Src: net.IPv4(192, 168, 9, 2)})
 		}
 		if err != nil {
 			t.Error(err)
@@ -226,7 +233,7 @@ spec: {type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080
 	}
 }
 
-// TestUDPFollowsFromOutside is about streams to node ports and load balancers, whose endpoint changes.
+// TestUDPFollowsFromOutside checks that UDP flows to node ports and load balancers follow a change of the endpoint.
 func TestUDPFollowsFromOutside(t *testing.T) {
 	n := newNode(t)
 	a, b := n.backend("a"), n.backend("b")
@@ -251,7 +258,8 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 	}
 }
 
-// TestBalancerOfTwoFamilies is a load balancer at both addresses of the node, for who is outside, in a Pod, and on the node.
+// TestBalancerOfTwoFamilies has a load balancer at both addresses of the node, used from outside, from a Pod, and from
+// the node.
 func TestBalancerOfTwoFamilies(t *testing.T) {
 	n := newNode(t)
 	a, c := n.backend("a"), n.backend("client")
@@ -265,7 +273,8 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1, ipMode: VIP}, {ip: "fd99::1"
 ---
 `
 	}
-	n.apply(service("Cluster") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP", a.v6+" here"))
+	n.apply(service("Cluster") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP",
+		a.v6+" here"))
 	for _, from := range []*nettest.NS{n.outside, c.NS, n.home} {
 		n.eventually("IPv4", func() string { return from.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
 		n.eventually("IPv6", func() string { return from.Ask("tcp", "[fd99::1]:80") }, "a fd00:244:7::1")

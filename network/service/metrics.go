@@ -6,55 +6,58 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/internal/nativehistogram"
 	"proa.dev/kinds/kind"
 )
 
-// metrics are the numbers of the proxy, under the names that dashboards for Kubernetes know.
+// metrics are the metrics of the proxy, under the names of kube-proxy.
 type metrics struct {
 	sync     prometheus.Histogram
 	last     prometheus.Gauge
 	failures prometheus.Counter
 	latency  prometheus.Histogram
-	// healthz and livez count the answers about health, by their codes.
+	// healthz and livez count the responses of the health endpoints, by status code.
 	healthz, livez *prometheus.CounterVec
 }
 
 func newMetrics() metrics {
 	const space = "kubeproxy"
 	return metrics{
-		healthz: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_healthz_total", Help: "Answers of /healthz."}, []string{"code"}),
-		livez:   prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_livez_total", Help: "Answers of /livez."}, []string{"code"}),
-		sync: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: "sync_proxy_rules_duration_seconds",
+		healthz: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_healthz_total",
+			Help: "Answers of /healthz."}, []string{"code"}),
+		livez: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: space, Name: "proxy_livez_total", Help: "Answers of /livez."},
+			[]string{"code"}),
+		sync: nativehistogram.New(prometheus.HistogramOpts{Namespace: space, Name: "sync_proxy_rules_duration_seconds",
 			Help: "How long one transaction takes, with what is decided for it.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18)}),
 		last: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: space, Name: "sync_proxy_rules_last_timestamp_seconds",
 			Help: "When the rules were written last."}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Namespace: space, Name: "sync_proxy_rules_nftables_sync_failures_total",
 			Help: "Transactions that failed."}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: space, Name: "network_programming_duration_seconds",
+		latency: nativehistogram.New(prometheus.HistogramOpts{Namespace: space, Name: "network_programming_duration_seconds",
 			Help: "From the change of a Pod or Service to the rules that follow from it.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
 	}
 }
 
-// Collectors are the numbers of the proxy.
+// Collectors returns the metrics of the proxy.
 func (p *Proxy) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{p.metrics.sync, p.metrics.last, p.metrics.failures, p.metrics.latency, p.metrics.healthz, p.metrics.livez}
 }
 
-// note keeps what a transaction took, and what it was the end of.
-func (m metrics) note(start time.Time, causes []time.Time, err error) {
+// observe records the duration of a transaction, and the latency of the changes that it wrote.
+func (m metrics) observe(start time.Time, triggerTimes []time.Time, err error) {
 	m.sync.Observe(time.Since(start).Seconds())
 	if err != nil {
 		m.failures.Inc()
 		return
 	}
 	m.last.SetToCurrentTime()
-	for _, c := range causes {
+	for _, c := range triggerTimes {
 		m.latency.Observe(time.Since(c).Seconds())
 	}
 }
 
-// cause is when that happened which changed an EndpointSlice, if it says so and it is new.
-func cause(now, old kind.Object) (time.Time, bool) {
+// triggerTime returns when the change happened that caused an update of an EndpointSlice, if the slice has a new annotation for it.
+func triggerTime(now, old kind.Object) (time.Time, bool) {
 	text := now.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]
 	if text == "" || old != nil && old.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime] == text {
 		return time.Time{}, false

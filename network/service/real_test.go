@@ -13,15 +13,15 @@ import (
 
 	"proa.dev/network/cni"
 	"proa.dev/network/nettest"
-	"proa.dev/network/pod"
+	"proa.dev/network/podnetwork"
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// node is a real one: a bridge with Pods, a world outside, and the proxy.
+// node is a node with a bridge, Pods, a network outside, and the proxy.
 type node struct {
-	*world
-	net     *pod.Network
+	*views
+	net     *podnetwork.Network
 	home    *nettest.NS
 	outside *nettest.NS
 	proxy   *Proxy
@@ -37,16 +37,16 @@ var (
 
 func newNode(t testing.TB) *node { return newNodeVia(t, "192.168.9.2", "fd99::2") }
 
-// newNodeVia makes a node whose way out leads through these; none is no way out.
+// newNodeVia returns a node with default routes through these gateways; without any it has no default route.
 func newNodeVia(t testing.TB, via ...string) *node {
 	t.Helper()
 	nettest.Need(t)
-	n := &node{world: newWorld(t), home: nettest.Home(t), outside: nettest.New(t)}
+	n := &node{views: newViews(t), home: nettest.Home(t), outside: nettest.New(t)}
 	nettest.Wire(t, nettest.End{NS: n.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}, Via: via},
 		nettest.End{NS: n.outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}, Via: []string{"192.168.9.1", "fd99::1"}})
-	c := pod.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: podCIDRs, ClusterCIDRs: clusterCIDRs}
+	c := podnetwork.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: podCIDRs, ClusterCIDRs: clusterCIDRs}
 	var err error
-	if n.net, err = pod.New(t.Context(), c); err != nil {
+	if n.net, err = podnetwork.New(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -55,7 +55,7 @@ func newNodeVia(t testing.TB, via ...string) *node {
 	t.Cleanup(func() {
 		cancel()
 		<-done
-		if err := pod.Purge(c); err != nil {
+		if err := podnetwork.Purge(c); err != nil {
 			t.Error(err)
 		}
 		nettest.Unplug("out0")
@@ -74,7 +74,8 @@ func newNodeVia(t testing.TB, via ...string) *node {
 func (n *node) start() {
 	n.startWith(Config{
 		NodeName: "here", Services: n.services, Slices: n.slices, Nodes: n.nodes, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs,
-		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")}, Balancers: []netip.Prefix{netip.MustParsePrefix("203.0.113.5/32")}, Kept: []uint16{10250},
+		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")},
+		Balancers:   []netip.Prefix{netip.MustParsePrefix("203.0.113.5/32")}, ReservedPorts: []uint16{10250},
 		Table: "proa-test-services", Log: slog.New(slog.NewTextHandler(n.t.Output(), nil)),
 	})
 }
@@ -115,7 +116,8 @@ func (n *node) backend(name string) backend {
 		n.t.Fatal(err)
 	}
 	defer f.Close()
-	r, err := n.net.CNI(n.t.Context(), &cni.Request{Command: cni.Add, ContainerID: name, IfName: "eth0", NetNS: ns.Path()}, &cni.Config{}, f)
+	r, err := n.net.CNI(n.t.Context(), &cni.Request{Command: cni.Add, ContainerID: name, IfName: "eth0", NetNS: ns.Path()}, &cni.Config{},
+		f)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func (n *node) backend(name string) backend {
 	return b
 }
 
-// eventually waits until asking gives the answer: rules come a moment after objects.
+// eventually waits until asking gives the answer: rules follow objects after a moment.
 func (n *node) eventually(what string, ask func() string, want string) {
 	n.t.Helper()
 	var got string
@@ -194,8 +196,8 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 	}
 }
 
-// TestRejectIsImmediate asks for a Service without endpoints from a Pod and from the node: TCP is refused by the first packet, and need
-// not be sent again after a second, as after an ICMP message that comes while the socket is still sending.
+// TestRejectIsImmediate connects to a Service without endpoints from a Pod and from the node: TCP is refused by the
+// first packet, and not retried after a second, as after an ICMP error that arrives while the socket is still sending.
 func TestRejectIsImmediate(t *testing.T) {
 	n := newNode(t)
 	c := n.backend("client")
@@ -309,7 +311,8 @@ status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}
 ---
 `, policy, more)
 	}
-	n.apply(service("Cluster", "") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP", a.v6+" here"))
+	n.apply(service("Cluster", "") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP",
+		a.v6+" here"))
 	check := func(from *nettest.NS, to, want string) {
 		t.Helper()
 		n.eventually(to, func() string { return kindOf(from.Ask("tcp", to)) }, want)

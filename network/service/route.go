@@ -10,21 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// routeProtocol marks our routes among all others.
+// routeProtocol identifies our routes in the routing table.
 const routeProtocol = 81
 
-// ensureRoutes makes the addresses of Services reachable for the node itself where it has no way out: the kernel looks for a
-// route before it looks at the rules, and without one it gives up. Any route will do, because the rules change where the
-// packet goes.
+// ensureRoutes adds routes to Services on a node without a default route: the kernel looks up a route before it applies
+// the rules, and gives up if there is none. Any route works, because the rules change the destination.
 func ensureRoutes(networks []netip.Prefix) error {
 	for _, p := range networks {
-		if _, err := netlink.RouteGet(p.Masked().Addr().Next().AsSlice()); !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) {
+		if _, err := netlink.RouteGet(p.Masked().Addr().Next().AsSlice()); !errors.Is(err, unix.ENETUNREACH) &&
+			!errors.Is(err, unix.EHOSTUNREACH) {
 			continue
 		}
 		lo, err := netlink.LinkByName("lo")
 		if err == nil {
 			dst := &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-			err = netlink.RouteReplace(&netlink.Route{Dst: dst, LinkIndex: lo.Attrs().Index, Scope: unix.RT_SCOPE_LINK, Protocol: routeProtocol})
+			err = netlink.RouteReplace(&netlink.Route{Dst: dst, LinkIndex: lo.Attrs().Index, Scope: unix.RT_SCOPE_LINK,
+				Protocol: routeProtocol})
 		}
 		if err != nil {
 			return fmt.Errorf("make Services in %s reachable for the node: %w", p, err)

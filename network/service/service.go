@@ -1,10 +1,8 @@
-// Package service turns Services and their EndpointSlices into rules of the kernel: what reaches the address of a Service is
-// sent on to one of its Pods.
+// Package service is the service proxy of a node: it turns Services and their EndpointSlices into nftables rules, as
+// kube-proxy does. What is sent to the address of a Service goes to one of its endpoints.
 //
-// What shall be is decided Service by Service, by a pure function (decide.go). What is in the kernel is a table of maps
-// (table.go): the address, protocol and port of a Service lead to a chain of its own, which picks a number at random, and a
-// large map has for every number the address of a Pod. A change of one endpoint is therefore a change of one or two elements,
-// however many Services there are. A change that comes alone is made at once, those of a rush in few transactions (pace.go).
+// A pure function decides what one Service needs (decide.go), and package servicetable writes it to the kernel. A
+// single change is written at once; changes in quick succession share transactions (ratelimit.go).
 package service
 
 import (
@@ -19,81 +17,80 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
-	"proa.dev/network/nft"
+	"proa.dev/network/servicetable"
 )
 
-// Config says for which node, and from what, the rules are made. NodeName and the views must be given.
+// Config configures a Proxy. NodeName and the views are required.
 type Config struct {
-	NodeName string
-	// Services, Slices and Nodes are what is read.
+	NodeName                string
 	Services, Slices, Nodes client.View
-	// ClusterCIDRs are the networks of all Pods. What comes from elsewhere to the address of a Service gets the node's address,
-	// so that the answer comes back the same way. If empty, nothing is known about who is inside.
+	// ClusterCIDRs are the networks of all Pods. Packets from elsewhere to a cluster IP are masqueraded, so that the answer comes back
+	// through this node. If empty, no packet is.
 	ClusterCIDRs []netip.Prefix
-	// ServiceCIDRs are the networks of Services. What goes to an address in them that no Service has is dropped, so that it
-	// does not leave the node. May be empty.
+	// ServiceCIDRs are the networks of Services. Packets to an address in them that no Service has are dropped, so that they do not leave
+	// the node. May be empty.
 	ServiceCIDRs []netip.Prefix
-	// Answers are cluster IPs that this node has itself, such as that of the cluster's DNS. There are no rules for them.
-	Answers []netip.Addr
-	// Table is the name of the table of rules, "proa-services" if empty.
+	// NodeAddresses are cluster IPs that this node has itself, such as that of the cluster DNS. They get no rules.
+	NodeAddresses []netip.Addr
+	// Table is the name of the nftables table, "proa-services" if empty.
 	Table string
-	// Mark is the bit of the packet mark that says that a packet gets the node's address, 0x4000 if 0.
+	// Mark is the bit of the packet mark for packets to masquerade, 0x4000 if 0.
 	Mark uint32
-	// ExternalIPs are the networks whose addresses are served when a Service has them as external IPs. Whoever may write Services
-	// can catch any traffic with them, so none is unless asked for.
+	// ExternalIPs are the networks whose addresses are served as external IPs of Services. Whoever may write Services can hijack traffic
+	// with external IPs, so by default none is served.
 	ExternalIPs []netip.Prefix
-	// Balancers are the networks that load balancers take addresses from. An address in the status of a Service is served if it is
-	// in one of them, or if it is a node's and was given by the provider of such addresses. Others are not: whoever may write a
-	// status could catch any traffic with them.
+	// Balancers are the networks of load balancers. An address in the status of a Service is served if it is in one of them, or if it
+	// belongs to a node and was assigned by the load balancer of the nodes. Others are not, because whoever may write a status could hijack
+	// traffic with them.
 	Balancers []netip.Prefix
-	// Kept are ports that no Service gets at the address of a node, whatever its status says: those of the system itself.
-	Kept []uint16
-	// Health is where it is told whether the rules are as they should be, as ADDR:PORT; empty for nowhere.
+	// ReservedPorts are ports that no Service gets at the address of a node: those of the system itself.
+	ReservedPorts []uint16
+	// Health is the address of the health endpoints /healthz and /livez, as ADDR:PORT; empty for none.
 	Health string
-	// Complain tells people that something is wrong with a Service, as an Event. May be nil.
-	Complain func(about kind.Object, reason, message string)
-	Log      *slog.Logger
+	// RecordEvent records a warning Event of a Service. May be nil.
+	RecordEvent func(about kind.Object, reason, message string)
+	Log         *slog.Logger
 }
 
-// bySlice finds the EndpointSlices of a Service.
+// byService indexes EndpointSlices by their Service.
 func byService() client.Index {
-	return client.Index{Name: "service", Of: func(o kind.Object) []string {
-		if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
-			return []string{o.GetNamespace() + "/" + name}
+	return client.Index{Name: "service", Values: func(o kind.Object) []string {
+		if k, ok := serviceOf(o); ok {
+			return []string{k.String()}
 		}
 		return nil
 	}}
 }
 
-// key names a Service.
-type key struct{ namespace, name string }
-
-func (k key) String() string { return k.namespace + "/" + k.name }
+// key is the namespace and name of a Service.
+type key = types.NamespacedName
 
 // Proxy keeps the rules of this node.
 type Proxy struct {
 	Config
-	table   *table
-	health  *health
+	table   *servicetable.Table
+	checks  *healthChecks
 	metrics metrics
-	nodes   *neighbours
-	wake    chan struct{}
+	nodes   *nodeAddresses
+	wake    wait.Signal
 	start   time.Time
 
-	mu      sync.Mutex // guards what follows
-	dirty   map[key]bool
-	all     bool        // every Service must be looked at
-	causes  []time.Time // when that happened which made Services dirty
-	waiting time.Time   // since when something waits to be written; zero if nothing does
-	written time.Time   // when the rules were written last
+	mu           sync.Mutex // guards what follows
+	dirty        map[key]bool
+	allDirty     bool
+	triggerTimes []time.Time // when the changes that made Services dirty happened, for the latency metric
+	waitingSince time.Time   // since when a change waits to be written; zero if none does
+	lastWrite    time.Time   // when the rules were written last
 
-	told map[key]string // belongs to Run: of which addresses of load balancers people were told that they are not served
+	reported map[key]string // the load balancer addresses that were reported as not served; used by Run only
 }
 
-// New makes a proxy; Run starts it.
+// New returns a proxy; Run starts it.
 func New(config Config) (*Proxy, error) {
 	if config.NodeName == "" || config.Services == nil || config.Slices == nil || config.Nodes == nil {
 		return nil, errors.New("service proxy: the name of the node and views of Services, EndpointSlices and Nodes must be given")
@@ -107,31 +104,28 @@ func New(config Config) (*Proxy, error) {
 	if config.Log == nil {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
-	t, err := newTable(settings{config.Table, config.Mark, config.ClusterCIDRs, config.ServiceCIDRs}, config.Log)
+	t, err := servicetable.Open(servicetable.Settings{Name: config.Table, Mark: config.Mark, ClusterCIDRs: config.ClusterCIDRs,
+		ServiceCIDRs: config.ServiceCIDRs}, config.Log)
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{Config: config, table: t, metrics: newMetrics(), nodes: newNeighbours(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)), dirty: map[key]bool{}, told: map[key]string{}, wake: make(chan struct{}, 1), start: time.Now()}
-	p.health = newHealth(config.Log, func() bool { return p.state(time.Now()).Healthy })
+	p := &Proxy{
+		Config: config, table: t, metrics: newMetrics(), nodes: newNodeAddresses(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)),
+		dirty: map[key]bool{}, reported: map[key]string{}, wake: wait.NewSignal(), start: time.Now(),
+	}
+	p.checks = newHealthChecks(config.Log, func() bool { return p.state(time.Now()).Healthy })
 	return p, nil
 }
 
-// The pauses after a transaction that failed.
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 30 * time.Second
-)
+// resyncPeriod is how often Run checks that no other program has removed the table or the routes.
+const resyncPeriod = 30 * time.Second
 
-// lookAfter is how often it is made sure that nobody has removed the table.
-const lookAfter = 30 * time.Second
-
-// Run keeps the rules as Services and endpoints say, until ctx ends. The rules stay: connections go on while the agent is
-// replaced.
+// Run keeps the rules up to date until ctx ends. The rules stay in the kernel, so that connections survive a restart of the agent.
 func (p *Proxy) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	defer p.table.close()
+	defer p.table.Close()
 	defer wg.Wait()
-	defer p.health.close()
+	defer p.checks.close()
 	for _, v := range []client.View{p.Services, p.Slices, p.Nodes} {
 		if err := v.Reach(ctx, 0); err != nil {
 			return fmt.Errorf("read Services, EndpointSlices and Nodes: %w", err)
@@ -139,86 +133,85 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	p.nodes.load(p.Nodes)
 	p.ensureRoutes()
-	p.touchAll()
+	p.markAllDirty()
 	wg.Go(func() {
-		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{o.GetNamespace(), o.GetName()}, true })
+		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{Namespace: o.GetNamespace(), Name: o.GetName()}, true })
 	})
-	wg.Go(func() { p.follow(ctx, p.Slices, ownerOf) })
+	wg.Go(func() { p.follow(ctx, p.Slices, serviceOf) })
 	wg.Go(func() { p.followNodes(ctx) })
 	wg.Go(func() { p.serveHealth(ctx) })
-	wg.Go(func() { p.table.forget.run(ctx) })
-	pause := firstPause
-	var pace pace
-	look := time.NewTicker(lookAfter)
-	defer look.Stop()
+	wg.Go(func() { p.table.RunCleanup(ctx) })
+	backoff := wait.Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second}
+	var limiter rateLimiter
+	resync := time.NewTicker(resyncPeriod)
+	defer resync.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.wake:
-		case <-p.table.later():
-		case <-look.C:
-			p.table.check()
+		case <-p.table.DeletionDue():
+		case <-resync.C:
+			p.table.CheckPresent()
 			p.ensureRoutes()
 		}
-		if !pace.wait(ctx) {
+		if !limiter.wait(ctx) {
 			return nil
 		}
 		if err := p.sync(); err != nil {
+			pause := backoff.Next()
 			p.Log.Error("the rules of Services could not be written; they will all be written again", "err", err, "in", pause)
-			select {
-			case <-ctx.Done():
+			if wait.Sleep(ctx, pause) != nil {
 				return nil
-			case <-time.After(pause):
 			}
-			pause = min(2*pause, longestPause)
-			p.touchAll()
+			p.markAllDirty()
 			continue
 		}
-		pause = firstPause
+		backoff.Reset()
 	}
 }
 
-// ensureRoutes does what ensureRoutes says. The way out of the node may come and go.
+// ensureRoutes calls the function ensureRoutes. It is called again and again, because the default route of the node may change.
 func (p *Proxy) ensureRoutes() {
 	if err := ensureRoutes(p.ServiceCIDRs); err != nil {
 		p.Log.Warn("the node itself may not reach Services", "err", err)
 	}
 }
 
-// apiServer is the Service of the API servers.
-func apiServer() key { return key{"default", "kubernetes"} }
+// apiServer is the Service of the API server.
+func apiServer() key { return key{Namespace: "default", Name: "kubernetes"} }
 
-func ownerOf(o kind.Object) (key, bool) {
+// serviceOf returns the Service of an EndpointSlice.
+func serviceOf(o kind.Object) (key, bool) {
 	name := o.GetLabels()[discoveryv1.LabelServiceName]
-	return key{o.GetNamespace(), name}, name != ""
+	return key{Namespace: o.GetNamespace(), Name: name}, name != ""
 }
 
-// follow marks the Services that changes are about.
-func (p *Proxy) follow(ctx context.Context, v client.View, about func(kind.Object) (key, bool)) {
+// follow marks the Services dirty that the events of a view concern.
+func (p *Proxy) follow(ctx context.Context, v client.View, concerned func(kind.Object) (key, bool)) {
 	for e := range v.Events(ctx) {
 		if e.Gap {
-			p.touchAll()
+			p.markAllDirty()
 			continue
 		}
-		if k, ok := about(e.Object); ok {
-			p.touch(k, e)
+		if k, ok := concerned(e.Object); ok {
+			p.markDirty(k, e)
 			if k == apiServer() {
-				p.touchBalanced()
+				p.markBalancedDirty()
 			}
 		}
 		if e.Old == nil {
 			continue
 		}
-		// A slice may have been given to another Service.
-		if k, ok := about(e.Old); ok {
-			p.touch(k, client.Event{Object: e.Old, Old: e.Old})
+		// An update may move a slice to another Service.
+		if k, ok := concerned(e.Old); ok {
+			p.markDirty(k, client.Event{Object: e.Old, Old: e.Old})
 		}
 	}
 }
 
-// followNodes looks at every Service again when this node moves to another zone or changes its addresses, and at those with load
-// balancers when any node changes its addresses.
+// followNodes marks all Services dirty when the zone or the addresses of this node change, and those with load
+// balancers when the addresses of any node change.
 func (p *Proxy) followNodes(ctx context.Context) {
 	last := ""
 	for e := range p.Nodes.Events(ctx) {
@@ -232,111 +225,105 @@ func (p *Proxy) followNodes(ctx context.Context) {
 			changed = p.nodes.set(e.Object.GetName(), e.Object)
 		}
 		if e.Gap || e.Object.GetName() == p.NodeName {
-			if now := p.here(); now != last {
+			if now := p.location(); now != last {
 				last = now
-				p.touchAll()
+				p.markAllDirty()
 			}
 		}
 		if changed {
-			p.touchBalanced()
+			p.markBalancedDirty()
 		}
 	}
 }
 
-// here is what of this node matters, as a text.
-func (p *Proxy) here() string {
+// location returns the zone and the addresses of this node as a text.
+func (p *Proxy) location() string {
 	n := p.node()
 	return fmt.Sprint(n.zone, n.addresses)
 }
 
-// touchBalanced marks the Services that have load balancers.
-func (p *Proxy) touchBalanced() {
+// markBalancedDirty marks the Services dirty that have load balancers.
+func (p *Proxy) markBalancedDirty() {
 	for o := range p.Services.List("") {
 		if svc, ok := o.(*corev1.Service); ok && len(svc.Status.LoadBalancer.Ingress) > 0 {
-			p.touch(key{svc.Namespace, svc.Name}, client.Event{Object: svc, Old: svc})
+			p.markDirty(key{Namespace: svc.Namespace, Name: svc.Name}, client.Event{Object: svc, Old: svc})
 		}
 	}
 }
 
-func (p *Proxy) touch(k key, e client.Event) {
+// markDirty records that a Service is to be written again, because of an event.
+func (p *Proxy) markDirty(k key, e client.Event) {
 	p.mu.Lock()
 	p.dirty[k] = true
-	p.queued()
-	// What happened before we were there is not ours.
-	if t, ok := cause(e.Object, e.Old); ok && t.After(p.start) {
-		p.causes = append(p.causes, t)
+	p.startWaiting()
+	// Changes from before the start do not count for the latency metric.
+	if t, ok := triggerTime(e.Object, e.Old); ok && t.After(p.start) {
+		p.triggerTimes = append(p.triggerTimes, t)
 	}
 	p.mu.Unlock()
-	p.signal()
+	p.wake.Send()
 }
 
-func (p *Proxy) touchAll() {
+func (p *Proxy) markAllDirty() {
 	p.mu.Lock()
-	p.all = true
-	p.queued()
+	p.allDirty = true
+	p.startWaiting()
 	p.mu.Unlock()
-	p.signal()
+	p.wake.Send()
 }
 
-func (p *Proxy) signal() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-// work is what has changed, and since when it waits.
+// work is what is to be written.
 type work struct {
-	dirty  map[key]bool
-	all    bool
-	causes []time.Time
-	since  time.Time
+	dirty        map[key]bool
+	allDirty     bool
+	triggerTimes []time.Time
+	waitingSince time.Time
 }
 
-// take returns what has changed since the last call.
+// take returns the changes since the last call.
 func (p *Proxy) take() work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := work{p.dirty, p.all, p.causes, p.waiting}
-	p.dirty, p.all, p.causes, p.waiting = map[key]bool{}, false, nil, time.Time{}
+	out := work{p.dirty, p.allDirty, p.triggerTimes, p.waitingSince}
+	p.dirty, p.allDirty, p.triggerTimes, p.waitingSince = map[key]bool{}, false, nil, time.Time{}
 	return out
 }
 
-// sync looks at the Services that have changed and makes one transaction of it.
+// sync decides the Services that have changed and writes them in one transaction.
 func (p *Proxy) sync() error {
 	start := time.Now()
 	w := p.take()
 	dirty := w.dirty
-	if w.all {
+	if w.allDirty {
 		for o := range p.Services.List("") {
-			dirty[key{o.GetNamespace(), o.GetName()}] = true
+			dirty[key{Namespace: o.GetNamespace(), Name: o.GetName()}] = true
 		}
-		for k := range p.table.services {
+		for k := range p.table.Services() {
 			dirty[k] = true
 		}
 	}
 	node := p.node()
 	for k := range dirty {
-		want := p.look(k, node)
-		p.tellUnserved(k, want.unserved)
-		p.table.set(k, want.ports)
-		p.health.set(k, want.health)
+		want := p.decide(k, node)
+		p.reportUnserved(k, want.unserved)
+		p.table.Set(k, want.ports)
+		p.checks.set(k, want.health)
 	}
-	err := p.table.commit()
-	p.metrics.note(start, w.causes, err)
-	p.settled(w.since, err)
+	err := p.table.Commit()
+	p.metrics.observe(start, w.triggerTimes, err)
+	p.stopWaiting(w.waitingSince, err)
 	if err != nil {
 		return err
 	}
-	for _, problem := range p.health.apply() {
-		p.complain(problem)
+	for _, problem := range p.checks.apply() {
+		p.reportHealthProblem(problem)
 	}
 	return nil
 }
 
-// look decides one Service from the views.
-func (p *Proxy) look(k key, node nodeFacts) wanted {
-	o, ok := p.Services.Get(k.namespace, k.name)
+// decide reads one Service from the views and decides what it needs.
+func (p *Proxy) decide(k key, node nodeFacts) wanted {
+	o, ok := p.Services.Get(k.Namespace, k.Name)
 	if !ok {
 		return wanted{}
 	}
@@ -344,27 +331,27 @@ func (p *Proxy) look(k key, node nodeFacts) wanted {
 	if !ok {
 		return wanted{}
 	}
-	var slices []*discoveryv1.EndpointSlice
+	var list []*discoveryv1.EndpointSlice
 	for o := range p.Slices.By(byService(), k.String()) {
 		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
-			slices = append(slices, s)
+			list = append(list, s)
 		}
 	}
-	return decide(svc, slices, node)
+	return decide(svc, list, node)
 }
 
-// node is what is known of this node.
+// node returns the facts about this node that decisions depend on.
 func (p *Proxy) node() nodeFacts {
-	facts := nodeFacts{name: p.NodeName, answers: p.Answers, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.kept()}}
+	facts := nodeFacts{name: p.NodeName, answers: p.NodeAddresses, allowed: allowed{p.ExternalIPs, p.Balancers, p.nodes.has, p.kept()}}
 	if o, _ := p.Nodes.Get("", p.NodeName); o != nil {
 		facts.zone, facts.addresses = o.GetLabels()[corev1.LabelTopologyZone], p.nodes.addressesOf(o)
 	}
 	return facts
 }
 
-// kept are the ports that no Service gets at the address of a node: those of the settings, and those of the API servers.
+// kept returns the ports that no Service gets at the address of a node: those of the settings, and those of the API servers.
 func (p *Proxy) kept() []uint16 {
-	out := slices.Clone(p.Kept)
+	out := slices.Clone(p.ReservedPorts)
 	for o := range p.Slices.By(byService(), apiServer().String()) {
 		if s, ok := o.(*discoveryv1.EndpointSlice); ok {
 			for _, port := range s.Ports {
@@ -377,22 +364,19 @@ func (p *Proxy) kept() []uint16 {
 	return out
 }
 
-func (p *Proxy) complain(problem healthProblem) {
+// reportHealthProblem logs that a health check port cannot be opened, and records an Event.
+func (p *Proxy) reportHealthProblem(problem healthProblem) {
 	message := fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %v", p.NodeName, problem.key, problem.port, problem.err)
-	p.Log.Error("the endpoints of a Service cannot be asked for their health", "service", problem.key, "port", problem.port, "err", problem.err)
-	if o, ok := p.Services.Get(problem.key.namespace, problem.key.name); ok && p.Complain != nil {
-		p.Complain(o, "FailedToStartServiceHealthcheck", message)
+	p.Log.Error("the health check of a Service cannot be started", "service", problem.key, "port", problem.port, "err", problem.err)
+	if o, ok := p.Services.Get(problem.key.Namespace, problem.key.Name); ok && p.RecordEvent != nil {
+		p.RecordEvent(o, "FailedToStartServiceHealthcheck", message)
 	}
 }
 
-// Purge removes the rules, and routes to Services. An empty name stands for the usual one.
+// Purge removes the rules and the routes to Services. An empty name stands for the default table.
 func Purge(tableName string) error {
 	if tableName == "" {
 		tableName = "proa-services"
 	}
-	kernel, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	return errors.Join(kernel.Remove(tableName), kernel.Close(), removeRoutes())
+	return errors.Join(servicetable.Remove(tableName), removeRoutes())
 }

@@ -33,7 +33,7 @@ func readPod(t testing.TB, spec string) *corev1.Pod {
 func TestLimits(t *testing.T) {
 	nodetest.Cases(t, "testdata/limits.txt", func(t *testing.T, input string) string {
 		p := readPod(t, input)
-		l := Policy{PodPids: 100, Reserve: true, Throttle: 0.9}.Of(p)
+		l := Policy{PodPids: 100, Reserve: true, Throttle: 0.9}.LimitsOf(p)
 		var out strings.Builder
 		for _, v := range []int{1, 2} {
 			h := Host{Version: v, Pages: []string{"2MB"}}
@@ -66,7 +66,7 @@ func TestShares(t *testing.T) {
 	if got := Quota(5, 100000); got != 1000 {
 		t.Errorf("a quota of 5m is %d, want the least that the kernel takes", got)
 	}
-	if got := Milli(Shares(250)); got != 250 {
+	if got := MilliCPU(Shares(250)); got != 250 {
 		t.Errorf("shares of 250m stand for %dm", got)
 	}
 }
@@ -85,10 +85,12 @@ func TestMounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.Version != 1 || h.Mounts["memory"] != "/sys/fs/cgroup/memory" || h.Mounts["cpu"] != "/sys/fs/cgroup/cpu,cpuacct" || h.Mounts["systemd"] == "" {
+	if h.Version != 1 || h.Mounts["memory"] != "/sys/fs/cgroup/memory" || h.Mounts["cpu"] != "/sys/fs/cgroup/cpu,cpuacct" ||
+		h.Mounts["systemd"] == "" {
 		t.Errorf("got %+v", h)
 	}
-	want := []string{"/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/systemd/a", "/sys/fs/cgroup/unified/a"}
+	want := []string{"/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/pids/a", "/sys/fs/cgroup/systemd/a",
+		"/sys/fs/cgroup/unified/a"}
 	if got := h.dirs("/a"); !slices.Equal(got, want) {
 		t.Errorf("folders %v, want %v", got, want)
 	}
@@ -145,7 +147,7 @@ func fake(t *testing.T, version int) *Tree {
 		}
 	}
 	t1 := New(Config{Host: h, Root: "proa0", Log: slog.New(slog.DiscardHandler)})
-	t1.put = func(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }
+	t1.writeFile = func(path, value string) error { return os.WriteFile(path, []byte(value), 0o644) }
 	return t1
 }
 
@@ -162,7 +164,8 @@ func TestTree(t *testing.T) {
 	for version, file := range map[int]string{1: "cpu.shares", 2: "cpu.weight"} {
 		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
 			tr := fake(t, version)
-			allocatable := corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"), PIDs: resource.MustParse("1000")}
+			allocatable := corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
+				PIDs: resource.MustParse("1000")}
 			if err := tr.Start(allocatable); err != nil {
 				t.Fatal(err)
 			}
@@ -182,14 +185,14 @@ func TestTree(t *testing.T) {
 			}
 			// An agent that starts again finds the Pod, and its tier keeps what it had.
 			next := New(tr.Config)
-			next.put = tr.put
+			next.writeFile = tr.writeFile
 			if err := next.Start(allocatable); err != nil {
 				t.Fatal(err)
 			}
 			if got := tier(); got != one {
 				t.Errorf("after a restart the tier has %s, before it had %s", got, one)
 			}
-			if left, err := next.Left(); err != nil || !slices.Equal(left, []types.UID{"1234-abcd"}) {
+			if left, err := next.PodUIDs(); err != nil || !slices.Equal(left, []types.UID{"1234-abcd"}) {
 				t.Errorf("left are %v, %v", left, err)
 			}
 			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1")
@@ -202,7 +205,7 @@ func TestTree(t *testing.T) {
 
 func TestUnifiedControllers(t *testing.T) {
 	tr := fake(t, 2)
-	tr.put = func(path, value string) error {
+	tr.writeFile = func(path, value string) error {
 		if strings.HasSuffix(path, "cgroup.subtree_control") && value == "+memory" {
 			return os.ErrPermission
 		}
@@ -224,7 +227,8 @@ func TestStatsOfTexts(t *testing.T) {
 		},
 		2: {
 			"g/cgroup.procs": "", "g/cpu.stat": "usage_usec 5\nnr_periods 4\nnr_throttled 2\nthrottled_usec 77\n",
-			"g/memory.current": "1000\n", "g/memory.max": "max\n", "g/memory.stat": "anon 400\nfile 1\ninactive_file 300\npgfault 9\npgmajfault 3\n",
+			"g/memory.current": "1000\n", "g/memory.max": "max\n",
+			"g/memory.stat":  "anon 400\nfile 1\ninactive_file 300\npgfault 9\npgmajfault 3\n",
 			"g/pids.current": "7\n", "g/pids.max": "max\n", "g/memory.events": "oom 1\noom_kill 1\n",
 			"g/io.stat":         "8:0 rbytes=4096 wbytes=1 rios=2 wios=3\n8:16 rbytes=4 wbytes=1 rios=2 wios=3\n",
 			"g/memory.pressure": "some avg10=1.50 avg60=0.00 avg300=0.00 total=99\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
@@ -252,7 +256,8 @@ func TestStatsOfTexts(t *testing.T) {
 		if u.Memory != want {
 			t.Errorf("v%d: memory %+v, want %+v", version, u.Memory, want)
 		}
-		if version == 2 && (u.IO != IOUsage{4100, 2, 4, 6} || u.Pressure["memory"].Some.Avg10 != 1.5 || u.Pressure["memory"].Full.Total != 5) {
+		if version == 2 && (u.IO != IOUsage{4100, 2, 4, 6} || u.Pressure["memory"].Some.Avg10 != 1.5 ||
+			u.Pressure["memory"].Full.Total != 5) {
 			t.Errorf("v2: got %+v", u)
 		}
 		if _, err := tr.Host.Stats("/none"); err == nil {
@@ -266,7 +271,7 @@ func TestKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("groups can only be made as root")
 	}
-	h, err := Find()
+	h, err := FindHost()
 	if err != nil {
 		t.Skip(err)
 	}
@@ -315,7 +320,7 @@ func TestKernel(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the process ended by itself")
 	}
-	if left, err := tr.Left(); err != nil || len(left) != 0 {
+	if left, err := tr.PodUIDs(); err != nil || len(left) != 0 {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	if err := tr.Remove(p.UID); err != nil {
@@ -325,7 +330,7 @@ func TestKernel(t *testing.T) {
 
 // TestKillUnified lets version 2 kill a whole group at once, which hosts of version 1 can do too where they mount it beside.
 func TestKillUnified(t *testing.T) {
-	h, err := Find()
+	h, err := FindHost()
 	if err != nil || h.Unified == "" || os.Getuid() != 0 {
 		t.Skip("this needs root and a mount of version 2")
 	}
@@ -343,7 +348,7 @@ func TestKillUnified(t *testing.T) {
 	if err := writeFile(filepath.Join(inner, "cgroup.procs"), fmt.Sprint(sleep.Process.Pid)); err != nil {
 		t.Error(err)
 	}
-	if err := empty(dir); err != nil {
+	if err := killAndRemove(dir); err != nil {
 		t.Error(err)
 	}
 	if err := <-done; err == nil {
@@ -352,7 +357,7 @@ func TestKillUnified(t *testing.T) {
 }
 
 func BenchmarkEnsure(b *testing.B) {
-	h, err := Find()
+	h, err := FindHost()
 	if err != nil || os.Getuid() != 0 {
 		b.Skip("groups can only be made as root")
 	}

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// A killed process leaves its group when the kernel is done with it, which is soon but not at once.
+// A killed process leaves its cgroup when the kernel is done with it, which is soon but not at once.
 const (
-	maxTries = 200
-	between  = 10 * time.Millisecond
+	maxTries  = 200
+	killPause = 10 * time.Millisecond
 )
 
-// empty kills every process in a folder of groups and removes the folder.
-func empty(dir string) error {
+// killAndRemove kills every process in a cgroup and the cgroups below it, and removes their folders.
+func killAndRemove(dir string) error {
 	var last error
 	for try := range maxTries {
 		if try > 0 {
-			time.Sleep(between)
+			time.Sleep(killPause)
 		}
 		if last = rmdirs(dir); last == nil {
 			return nil
@@ -38,7 +38,7 @@ func empty(dir string) error {
 	return fmt.Errorf("remove the group %s: %w", dir, last)
 }
 
-// rmdirs removes a folder of groups from the bottom up. A folder that is not there is removed.
+// rmdirs removes the folder of a cgroup from the bottom up. A folder that does not exist counts as removed.
 func rmdirs(dir string) error {
 	err := syscall.Rmdir(dir)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -64,10 +64,10 @@ func rmdirs(dir string) error {
 	return err
 }
 
-// kill ends every process in a group and in those below it.
+// kill kills every process in a cgroup and in those below it.
 func kill(dir string) error {
 	if err := writeFile(filepath.Join(dir, "cgroup.kill"), "1"); err == nil {
-		return nil // version 2 does it for us, and no process can fork away
+		return nil // with version 2 the kernel does it, and no process can escape by forking
 	}
 	return filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -88,8 +88,8 @@ func kill(dir string) error {
 	})
 }
 
-// pids reads cgroup.procs. Processes of other namespaces show as 0 and cannot be reached; the first process and this one are
-// in no group of a Pod.
+// pids reads cgroup.procs. Processes of other PID namespaces show as 0 and cannot be killed; process 1 and this one are
+// in no Pod's cgroup.
 func pids(file string) (out []int) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -7,38 +7,38 @@ import (
 	"strconv"
 )
 
-// file is a value to be written.
+// file is a value to be written to a file of a cgroup.
 type file struct {
 	controller, name, value string
-	// may says that the kernel need not have the file.
-	may bool
+	// optional says that the kernel need not have the file.
+	optional bool
 }
 
-// files are the limits in the order in which they are written.
+// files returns the limits as files, in the order in which they are written.
 func (h Host) files(l Limits) []file {
 	if h.Version == 2 {
-		return append(h.unified(l), h.huge(l, "max", "rsvd.max")...)
+		return append(h.filesV2(l), h.hugePageFiles(l, "max", "rsvd.max")...)
 	}
-	return append(h.legacy(l), h.huge(l, "limit_in_bytes", "rsvd.limit_in_bytes")...)
+	return append(h.filesV1(l), h.hugePageFiles(l, "limit_in_bytes", "rsvd.limit_in_bytes")...)
 }
 
-// legacy are the files of version 1.
-func (h Host) legacy(l Limits) (out []file) {
+// filesV1 returns the files of cgroup version 1.
+func (h Host) filesV1(l Limits) (out []file) {
 	if l.Shares != nil {
 		out = append(out, file{controller: "cpu", name: "cpu.shares", value: strconv.FormatUint(*l.Shares, 10)})
 	}
 	if l.Period > 0 {
-		out = append(out, file{controller: "cpu", name: "cpu.cfs_period_us", value: strconv.FormatInt(l.Period, 10), may: true})
+		out = append(out, file{controller: "cpu", name: "cpu.cfs_period_us", value: strconv.FormatInt(l.Period, 10), optional: true})
 	}
-	// A kernel without bandwidth control has no quotas; to have none is no failure then.
+	// A kernel without bandwidth control has no quotas; if none is set, that is no failure.
 	quota := orNone(l.Quota)
-	out = append(out, file{controller: "cpu", name: "cpu.cfs_quota_us", value: strconv.FormatInt(quota, 10), may: quota < 0})
+	out = append(out, file{controller: "cpu", name: "cpu.cfs_quota_us", value: strconv.FormatInt(quota, 10), optional: quota < 0})
 	out = append(out, file{controller: "memory", name: "memory.limit_in_bytes", value: strconv.FormatInt(orNone(l.Memory), 10)})
 	return append(out, file{controller: "pids", name: "pids.max", value: orMax(l.Pids)})
 }
 
-// unified are the files of version 2.
-func (h Host) unified(l Limits) (out []file) {
+// filesV2 returns the files of cgroup version 2.
+func (h Host) filesV2(l Limits) (out []file) {
 	if l.Shares != nil {
 		out = append(out, file{controller: "cpu", name: "cpu.weight", value: strconv.FormatUint(weight(*l.Shares), 10)})
 	}
@@ -51,31 +51,31 @@ func (h Host) unified(l Limits) (out []file) {
 		period = defaultCFS
 	}
 	out = append(out,
-		file{controller: "cpu", name: "cpu.max", value: fmt.Sprintf("%s %d", quota, period), may: quota == "max"},
+		file{controller: "cpu", name: "cpu.max", value: fmt.Sprintf("%s %d", quota, period), optional: quota == "max"},
 		file{controller: "memory", name: "memory.max", value: orMax(l.Memory)},
 		file{controller: "pids", name: "pids.max", value: orMax(l.Pids)})
 	for _, name := range slices.Sorted(maps.Keys(l.Unified)) {
 		value := l.Unified[name]
-		out = append(out, file{controller: "memory", name: name, value: value, may: value == "0" || value == "max"})
+		out = append(out, file{controller: "memory", name: name, value: value, optional: value == "0" || value == "max"})
 	}
 	return out
 }
 
-// huge are the files of huge pages, one a size that the kernel has.
-func (h Host) huge(l Limits, limit, reserved string) (out []file) {
+// hugePageFiles returns the files of huge pages, for each size that the kernel has.
+func (h Host) hugePageFiles(l Limits, limit, reserved string) (out []file) {
 	if l.Huge == nil {
 		return nil
 	}
 	for _, size := range h.Pages {
 		value := strconv.FormatInt(l.Huge[size], 10)
 		out = append(out,
-			file{controller: "hugetlb", name: "hugetlb." + size + "." + limit, value: value, may: true},
-			file{controller: "hugetlb", name: "hugetlb." + size + "." + reserved, value: value, may: true})
+			file{controller: "hugetlb", name: "hugetlb." + size + "." + limit, value: value, optional: true},
+			file{controller: "hugetlb", name: "hugetlb." + size + "." + reserved, value: value, optional: true})
 	}
 	return out
 }
 
-// properties are the limits as systemd takes them.
+// properties returns the limits as properties of a systemd unit.
 func (h Host) properties(l Limits) (out []string) {
 	if l.Shares != nil {
 		if h.Version == 2 {
@@ -86,7 +86,7 @@ func (h Host) properties(l Limits) (out []string) {
 	}
 	quota := "CPUQuota="
 	if q := orNone(l.Quota); q > 0 && l.Period > 0 {
-		// In percent of a CPU, rounded up to whole ones as systemd wants them.
+		// In percent of a CPU, rounded up, because systemd takes whole percents.
 		quota = fmt.Sprintf("CPUQuota=%d%%", (q*100+l.Period-1)/l.Period)
 	}
 	memory := "MemoryLimit="
@@ -97,7 +97,8 @@ func (h Host) properties(l Limits) (out []string) {
 	if h.Version != 2 {
 		return out
 	}
-	for _, p := range []struct{ file, property string }{{"memory.min", "MemoryMin"}, {"memory.low", "MemoryLow"}, {"memory.high", "MemoryHigh"}} {
+	for _, p := range []struct{ file, property string }{{"memory.min", "MemoryMin"}, {"memory.low", "MemoryLow"},
+		{"memory.high", "MemoryHigh"}} {
 		if v, ok := l.Unified[p.file]; ok {
 			if v == "max" {
 				v = "infinity"
@@ -122,7 +123,7 @@ func orInfinity(p *int64) string {
 	return strconv.FormatInt(*p, 10)
 }
 
-// orNone is what p points to, and -1 for no limit, which 0 stands for too.
+// orNone returns the value of p, and -1 for no limit, which 0 means too.
 func orNone(p *int64) int64 {
 	if p == nil || *p == 0 {
 		return -1

@@ -14,22 +14,23 @@ import (
 	"strings"
 )
 
-// Host is where the kernel shows its groups.
+// Host describes the cgroup file systems of the machine.
 type Host struct {
-	// Version is 1 or 2. A host that mounts the controllers one by one is of version 1, whatever else it mounts.
+	// Version is 1 or 2. A host that mounts controllers separately is of version 1, even if it also mounts version 2.
 	Version int
-	// Mounts leads from a controller to its mount. With version 2 all of them have the same.
+	// Mounts is the mount point of each controller. With version 2 all of them have the same.
 	Mounts map[string]string
-	// Unified is the mount of version 2, which a host of version 1 may have beside the others, without controllers that matter.
+	// Unified is the mount point of version 2; a host of version 1 may have one too, without the controllers that are
+	// used here.
 	Unified string
-	// Swap says that the kernel limits how much is swapped.
+	// Swap reports whether the kernel can limit swap.
 	Swap bool
-	// Pages are the sizes of huge pages, in the kernel's words: 2MB, 1GB.
+	// Pages are the sizes of huge pages in the kernel's notation: 2MB, 1GB.
 	Pages []string
 }
 
-// Find looks at this machine.
-func Find() (Host, error) {
+// FindHost reads the cgroup file systems of this machine.
+func FindHost() (Host, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return Host{}, fmt.Errorf("look for groups: %w", err)
@@ -57,7 +58,8 @@ func Find() (Host, error) {
 	return h, nil
 }
 
-// limitsSwap looks for the file that limits swap. Version 2 has none at the top, so the group of this process must show it.
+// limitsSwap looks for the file that limits swap. With version 2 the root cgroup has none, so the cgroup of this
+// process is checked.
 func (h Host) limitsSwap() bool {
 	file := filepath.Join(h.Mounts["memory"], "memory.memsw.limit_in_bytes")
 	if h.Version == 2 {
@@ -72,14 +74,14 @@ func (h Host) limitsSwap() bool {
 	return err == nil
 }
 
-// parseMounts reads /proc/self/mountinfo. Of several mounts of a controller the one with the shortest path counts.
+// parseMounts reads /proc/self/mountinfo. If a controller is mounted several times, the shortest path is used.
 func parseMounts(r io.Reader) (Host, error) {
 	h := Host{Mounts: map[string]string{}}
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, 1<<20)
-	shorter := func(old, new string) string {
-		if old == "" || len(new) < len(old) {
-			return new
+	shorter := func(old, candidate string) string {
+		if old == "" || len(candidate) < len(old) {
+			return candidate
 		}
 		return old
 	}
@@ -115,7 +117,7 @@ func parseMounts(r io.Reader) (Host, error) {
 	return h, nil
 }
 
-// unescape undoes what the kernel does to blanks in paths.
+// unescape decodes the kernel's escapes of blanks in paths.
 func unescape(s string) string {
 	for i := 0; i+3 < len(s); i++ {
 		if s[i] != '\\' {
@@ -128,7 +130,7 @@ func unescape(s string) string {
 	return s
 }
 
-// pageSizes reads the names hugepages-2048kB and the like of a folder.
+// pageSizes reads the sizes of huge pages from a folder with names such as hugepages-2048kB.
 func pageSizes(dir string) (out []string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -143,7 +145,7 @@ func pageSizes(dir string) (out []string) {
 	return out
 }
 
-// PageName is the kernel's name of a size of huge pages.
+// PageName returns the kernel's name of a size of huge pages.
 func PageName(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0
@@ -154,7 +156,7 @@ func PageName(bytes int64) string {
 	return strconv.FormatInt(bytes, 10) + units[i]
 }
 
-// dirs are the folders of a group, one a mount.
+// dirs returns the folders of a cgroup, one for each mount.
 func (h Host) dirs(name string) []string {
 	if h.Version == 2 {
 		return []string{filepath.Join(h.Unified, name)}
@@ -170,7 +172,7 @@ func (h Host) dirs(name string) []string {
 	return points
 }
 
-// dir is the folder of a group under one controller, "" if the host does not have the controller.
+// dir returns the folder of a cgroup under one controller, empty if the host does not have the controller.
 func (h Host) dir(controller, name string) string {
 	if h.Version == 2 {
 		return filepath.Join(h.Unified, name)

@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"proa.dev/kinds/quantity"
+	"proa.dev/kinds/lib/quantity"
 )
 
-// PIDs is the name under which lists of resources count processes. The API does not know it.
+// PIDs is the resource name for processes in lists of resources. The API does not have it.
 const PIDs corev1.ResourceName = "pid"
 
-// Bounds of the kernel.
+// Limits of the kernel.
 const (
 	minShares   = 2
 	maxShares   = 262144
@@ -25,20 +25,20 @@ const (
 	unboundHuge = int64(1) << 62
 )
 
-// Limits is what a group may use. What is nil is not limited.
+// Limits are the limits of a cgroup. What is nil is not limited.
 type Limits struct {
 	Shares *uint64
-	Quota  *int64 // microseconds a period
-	Period int64  // 0 for the kernel's
+	Quota  *int64 // microseconds of a period
+	Period int64  // 0 for the kernel's default
 	Memory *int64
 	Pids   *int64
-	// Huge leads from a page size to bytes. Sizes that are absent are forbidden.
+	// Huge is a limit in bytes by page size. Sizes that are missing are forbidden.
 	Huge map[string]int64
-	// Unified are files of version 2 with their values.
+	// Unified are further files of version 2 with their values.
 	Unified map[string]string
 }
 
-// Shares are the kernel's for some thousandths of a CPU.
+// Shares converts thousandths of a CPU to CPU shares of the kernel.
 func Shares(milli int64) uint64 {
 	if milli <= 0 {
 		return minShares
@@ -46,15 +46,15 @@ func Shares(milli int64) uint64 {
 	return uint64(min(max(milli*cpuShares/1000, minShares), maxShares))
 }
 
-// Milli undoes Shares, as well as that goes.
-func Milli(shares uint64) int64 {
+// MilliCPU converts CPU shares back to thousandths of a CPU; it is not exact.
+func MilliCPU(shares uint64) int64 {
 	if shares < minShares {
 		return 0
 	}
 	return int64(math.Ceil(float64(shares*1000) / cpuShares))
 }
 
-// Quota is the time that some thousandths of a CPU get of a period, both in microseconds; 0 for no limit.
+// Quota converts thousandths of a CPU to the CPU time in a period, both in microseconds; 0 for no limit.
 func Quota(milli, period int64) int64 {
 	if milli == 0 {
 		return 0
@@ -62,7 +62,7 @@ func Quota(milli, period int64) int64 {
 	return max(milli*period/1000, minQuota)
 }
 
-// weight is what version 2 has for shares.
+// weight converts CPU shares to the CPU weight of version 2.
 func weight(shares uint64) uint64 {
 	if shares >= maxShares {
 		return 10000
@@ -70,23 +70,23 @@ func weight(shares uint64) uint64 {
 	return 1 + (max(shares, minShares)-2)*9999/262142
 }
 
-// sharesOf undoes weight: of the shares with that weight it returns the fewest.
+// sharesOf converts a weight back: it returns the smallest number of shares with that weight.
 func sharesOf(weight uint64) uint64 { return ((max(weight, 1)-1)*262142+9998)/9999 + 2 }
 
-// Policy is how the node limits Pods.
+// Policy says how the node limits Pods.
 type Policy struct {
-	// Period is that of CPU quotas in microseconds, 0 for 100 ms.
+	// Period is the period of CPU quotas in microseconds, 0 for 100 ms.
 	Period int64
 	// NoQuota leaves CPU limits unenforced.
 	NoQuota bool
-	// PodPids bounds the processes of a Pod, 0 for no bound.
+	// PodPids limits the processes of a Pod, 0 for no limit.
 	PodPids int64
 	// Reserve protects requested memory from being reclaimed. It needs version 2.
 	Reserve bool
-	// Throttle slows a Pod down before it reaches its memory limit, at this part of the way from request to limit; 0 for never.
-	// It needs version 2.
+	// Throttle is the fraction of the way from memory request to limit at which a Pod is throttled; 0 for never. It
+	// needs version 2.
 	Throttle float64
-	// Exclusive says of a Pod that it has CPUs of its own, which no quota may slow down.
+	// Exclusive reports whether a Pod has exclusive CPUs, which need no quota.
 	Exclusive func(p *corev1.Pod) bool
 }
 
@@ -97,22 +97,23 @@ func (o Policy) period() int64 {
 	return o.Period
 }
 
-// Of are the limits of a whole Pod. A container without a limit makes the Pod one without, unless the Pod has its own.
-func (o Policy) Of(p *corev1.Pod) Limits {
+// LimitsOf returns the limits of a whole Pod. If one container has no limit, the Pod has none, unless there is a Pod-level
+// limit.
+func (o Policy) LimitsOf(p *corev1.Pod) Limits {
 	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})
-	class := Class(p)
-	l := Limits{Shares: new(Shares(requests.Cpu().MilliValue())), Huge: hugeOf(requests)}
+	class := QOSClass(p)
+	l := Limits{Shares: new(Shares(requests.Cpu().MilliValue())), Huge: hugePagesOf(requests)}
 	if class == corev1.PodQOSBestEffort {
 		l.Shares = new(uint64(minShares))
 	} else {
-		if class == corev1.PodQOSGuaranteed || declared(p, corev1.ResourceCPU) {
+		if class == corev1.PodQOSGuaranteed || isLimited(p, corev1.ResourceCPU) {
 			l.Quota, l.Period = new(Quota(limits.Cpu().MilliValue(), o.period())), o.period()
 			if o.NoQuota || o.Exclusive != nil && o.Exclusive(p) {
 				l.Quota = new(int64(-1))
 			}
 		}
-		if class == corev1.PodQOSGuaranteed || declared(p, corev1.ResourceMemory) {
+		if class == corev1.PodQOSGuaranteed || isLimited(p, corev1.ResourceMemory) {
 			l.Memory = new(limits.Memory().Value())
 		}
 	}
@@ -123,7 +124,7 @@ func (o Policy) Of(p *corev1.Pod) Limits {
 	return l
 }
 
-// memory are the files of version 2 that soften how memory is taken away.
+// memory returns the files of version 2 for memory protection and throttling.
 func (o Policy) memory(p *corev1.Pod, class corev1.PodQOSClass, request, limit int64) map[string]string {
 	out := map[string]string{"memory.min": "0", "memory.low": "0", "memory.high": "max"}
 	if o.Reserve && request > 0 {
@@ -133,16 +134,17 @@ func (o Policy) memory(p *corev1.Pod, class corev1.PodQOSClass, request, limit i
 		}
 		out[file] = strconv.FormatInt(request, 10)
 	}
-	if o.Throttle > 0 && resourcehelper.IsPodLevelResourcesSet(p) && declared(p, corev1.ResourceMemory) {
-		if high := High(request, limit, o.Throttle); high > 0 {
+	if o.Throttle > 0 && resourcehelper.IsPodLevelResourcesSet(p) && isLimited(p, corev1.ResourceMemory) {
+		if high := MemoryHigh(request, limit, o.Throttle); high > 0 {
 			out["memory.high"] = strconv.FormatInt(high, 10)
 		}
 	}
 	return out
 }
 
-// High is where memory begins to be reclaimed hard, 0 for nowhere. Who may not use more than requested is not slowed down.
-func High(request, limit int64, factor float64) int64 {
+// MemoryHigh returns the memory.high of a Pod or container, 0 for none. If the limit equals the request, there is no
+// throttling.
+func MemoryHigh(request, limit int64, factor float64) int64 {
 	if limit == 0 || request == limit {
 		return 0
 	}
@@ -154,8 +156,8 @@ func High(request, limit int64, factor float64) int64 {
 	return high
 }
 
-// declared says that the use of a resource is limited in every container, or for the whole Pod.
-func declared(p *corev1.Pod, r corev1.ResourceName) bool {
+// isLimited reports whether a resource is limited in every container, or for the whole Pod.
+func isLimited(p *corev1.Pod, r corev1.ResourceName) bool {
 	limited := func(list corev1.ResourceList) bool {
 		q, ok := list[r]
 		return ok && !q.IsZero()
@@ -173,7 +175,7 @@ func declared(p *corev1.Pod, r corev1.ResourceName) bool {
 	return true
 }
 
-func hugeOf(list corev1.ResourceList) map[string]int64 {
+func hugePagesOf(list corev1.ResourceList) map[string]int64 {
 	out := map[string]int64{}
 	for r, q := range list {
 		if size, ok := PageSize(r); ok {
@@ -183,7 +185,7 @@ func hugeOf(list corev1.ResourceList) map[string]int64 {
 	return out
 }
 
-// PageSize is the size of the huge pages that a resource counts, in bytes.
+// PageSize returns the size of the huge pages of a resource, in bytes.
 func PageSize(r corev1.ResourceName) (int64, bool) {
 	text, ok := strings.CutPrefix(string(r), corev1.ResourceHugePagesPrefix)
 	if !ok {
@@ -196,9 +198,9 @@ func PageSize(r corev1.ResourceName) (int64, bool) {
 	return q.Value(), true
 }
 
-// ofList are the limits of a group that shall hold a list of resources: all Pods, or what is reserved for something else.
+// ofList returns the limits of a cgroup for a list of resources: for all Pods, or for reserved resources.
 func ofList(list corev1.ResourceList) Limits {
-	l := Limits{Huge: hugeOf(list)}
+	l := Limits{Huge: hugePagesOf(list)}
 	if q, ok := list[corev1.ResourceCPU]; ok {
 		l.Shares = new(Shares(q.MilliValue()))
 	}

@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
 )
 
-// Driver says who makes groups.
+// Driver says how cgroups are made.
 type Driver string
 
-// The drivers, under the names that kubelets and runtimes give them.
+// The drivers, with the names that kubelets and runtimes give them.
 const (
-	// Cgroupfs makes groups as folders.
+	// Cgroupfs makes cgroups as folders.
 	Cgroupfs Driver = "cgroupfs"
-	// Systemd asks systemd for slices; where systemd is not the first process, the slices are folders with the same names.
+	// Systemd makes cgroups as slices of systemd; on a machine without systemd, slices are folders with the same names.
 	Systemd Driver = "systemd"
 )
 
@@ -28,11 +28,11 @@ const (
 	podPrefix = "pod"
 )
 
-// name is a group as a list of parts, which each driver writes in its own way.
+// name is the path of a cgroup as a list of parts, which each driver writes in its own way.
 type name []string
 
-// RootFor names the group above all groups of one agent, so that several clusters can share a machine. It depends on the
-// data folder alone, so an agent finds its groups again.
+// RootFor returns the cgroup above all cgroups of one agent, so that several clusters can share a machine. It depends
+// on the data folder alone, so an agent finds its cgroups again.
 func RootFor(dataDir string) string {
 	sum := sha256.Sum256([]byte(path.Clean(dataDir)))
 	return "proa" + hex.EncodeToString(sum[:4])
@@ -40,12 +40,12 @@ func RootFor(dataDir string) string {
 
 func (n name) with(part string) name { return append(append(name{}, n...), part) }
 
-// path is the group under a mount.
+// path returns the path of the cgroup below a mount point.
 func (n name) path(d Driver) string {
 	if d != Systemd {
 		return "/" + path.Join(n...)
 	}
-	// A slice names all slices above it: a-b.slice is in a.slice.
+	// The name of a slice contains all slices above it: a-b.slice is in a.slice.
 	out, unit := "/", ""
 	for _, part := range n {
 		if unit != "" {
@@ -57,10 +57,10 @@ func (n name) path(d Driver) string {
 	return out
 }
 
-// unit is the last part, as systemd names it.
+// unit returns the name of the slice.
 func (n name) unit() string { return path.Base(n.path(Systemd)) }
 
-// uidOf reads the Pod's UID from the last part of the path of its group.
+// uidOf returns the Pod's UID from the last part of its cgroup's path.
 func uidOf(d Driver, dir string) (types.UID, bool) {
 	if d == Systemd {
 		unit, ok := strings.CutSuffix(dir, ".slice")
@@ -73,11 +73,11 @@ func uidOf(d Driver, dir string) (types.UID, bool) {
 	return types.UID(uid), ok && uid != ""
 }
 
-// Class is the quality of service of a Pod: what the API server said, or what follows from the spec if it said nothing, as with
-// static Pods.
-func Class(p *corev1.Pod) corev1.PodQOSClass {
+// QOSClass returns the QoS class of a Pod: that of its status, or for a Pod without one, such as a static Pod, the one
+// computed from its spec.
+func QOSClass(p *corev1.Pod) corev1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass
 	}
-	return core.QOS(&p.Spec)
+	return podspec.QOSClass(&p.Spec)
 }

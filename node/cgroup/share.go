@@ -10,23 +10,23 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// count brings the tiers up to date with a Pod.
-func (t *Tree) count(p *corev1.Pod) error {
+// updateRequests updates the requests that the QoS cgroups are computed from.
+func (t *Tree) updateRequests(p *corev1.Pod) error {
 	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-	now := ask{class: Class(p), milli: requests.Cpu().MilliValue(), memory: requests.Memory().Value()}
+	now := podRequests{class: QOSClass(p), milli: requests.Cpu().MilliValue(), memory: requests.Memory().Value()}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if old, ok := t.asks[p.UID]; ok && old == now {
+	if old, ok := t.requests[p.UID]; ok && old == now {
 		return nil
 	}
-	t.asks[p.UID] = now
-	return t.share()
+	t.requests[p.UID] = now
+	return t.updateTiers()
 }
 
-// share gives the tiers what their Pods ask for.
-func (t *Tree) share() error {
+// updateTiers sets the limits of the QoS cgroups according to the requests of their Pods.
+func (t *Tree) updateTiers() error {
 	if t.Policy.Reserve && t.Host.Version == 2 {
-		// What is protected below must be protected above.
+		// Memory protection needs the same protection in the cgroups above.
 		if err := t.set(t.all, t.limitsOfAll()); err != nil {
 			return err
 		}
@@ -34,9 +34,9 @@ func (t *Tree) share() error {
 	return t.set(t.tier(corev1.PodQOSBurstable), t.burstable())
 }
 
-// sum adds up what the Pods of a class ask for.
-func (t *Tree) sum(class corev1.PodQOSClass) (out ask) {
-	for _, a := range t.asks {
+// sum adds up the requests of the Pods of a QoS class.
+func (t *Tree) sum(class corev1.PodQOSClass) (out podRequests) {
+	for _, a := range t.requests {
 		if a.class == class {
 			out.milli += a.milli
 			out.memory += a.memory
@@ -61,15 +61,17 @@ func (t *Tree) burstable() Limits {
 	if !t.Policy.Reserve {
 		sum.memory = 0
 	}
-	l := Limits{Shares: new(Shares(sum.milli)), Huge: map[string]int64{}, Unified: map[string]string{"memory.low": strconv.FormatInt(sum.memory, 10)}}
+	l := Limits{Shares: new(Shares(sum.milli)), Huge: map[string]int64{},
+		Unified: map[string]string{"memory.low": strconv.FormatInt(sum.memory, 10)}}
 	for _, size := range t.Host.Pages {
 		l.Huge[size] = unboundHuge
 	}
 	return l
 }
 
-// recall reads from their groups what the Pods of an earlier agent asked for. It need not be exact: Ensure says it again.
-func (t *Tree) recall() {
+// restoreRequests restores the requests of the Pods of an earlier agent from their cgroups. It need not be exact: Ensure
+// corrects it.
+func (t *Tree) restoreRequests() {
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable} {
 		tier := t.Host.dir("cpu", t.tier(class).path(t.Driver))
 		entries, err := os.ReadDir(tier)
@@ -78,21 +80,21 @@ func (t *Tree) recall() {
 		}
 		for _, e := range entries {
 			uid, ok := uidOf(t.Driver, e.Name())
-			if _, known := t.asks[uid]; !ok || known {
+			if _, known := t.requests[uid]; !ok || known {
 				continue
 			}
 			dir := filepath.Join(tier, e.Name())
-			a := ask{class: class, milli: Milli(numberIn(dir, "cpu.shares"))}
+			a := podRequests{class: class, milli: MilliCPU(numberIn(dir, "cpu.shares"))}
 			if t.Host.Version == 2 {
-				a.milli = Milli(sharesOf(numberIn(dir, "cpu.weight")))
+				a.milli = MilliCPU(sharesOf(numberIn(dir, "cpu.weight")))
 				a.memory = int64(max(numberIn(dir, "memory.min"), numberIn(dir, "memory.low")))
 			}
-			t.asks[uid] = a
+			t.requests[uid] = a
 		}
 	}
 }
 
-// numberIn reads a file of one number; what cannot be read is 0.
+// numberIn reads a file with one number; if it cannot be read, the result is 0.
 func numberIn(dir, file string) uint64 {
 	text, err := os.ReadFile(filepath.Join(dir, file))
 	if err != nil {

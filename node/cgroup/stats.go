@@ -1,7 +1,6 @@
 package cgroup
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,21 +12,24 @@ import (
 	"time"
 )
 
-// Usage is what the processes of a group, and of those below it, use and have used.
+// Usage is the resource usage of a cgroup and those below it.
 type Usage struct {
 	Time   time.Time
 	CPU    CPUUsage
 	Memory MemoryUsage
 	Pids   PidUsage
 	IO     IOUsage
-	// Pressure leads from cpu, memory and io to how much was waited for them. Only version 2 knows.
+	// Disks is the usage of each disk, by its device number such as 8:0.
+	Disks map[string]IOUsage
+	// Pressure is the pressure stall information of cpu, memory and io. Only version 2 has it.
 	Pressure map[string]Pressure
 }
 
-// CPUUsage is in nanoseconds since the group was made.
+// CPUUsage is in nanoseconds since the cgroup was created.
 type CPUUsage struct {
 	Total uint64
-	// Periods with a quota, those in which it was used up, and how long processes stood still then.
+	// Periods counts the periods with a quota, Throttled those in which it was used up, ThrottledTime how long
+	// processes were stopped then.
 	Periods, Throttled uint64
 	ThrottledTime      uint64
 }
@@ -35,12 +37,12 @@ type CPUUsage struct {
 // MemoryUsage is in bytes.
 type MemoryUsage struct {
 	Usage uint64
-	// WorkingSet is what cannot be given back easily: evictions and autoscalers look at it.
+	// WorkingSet is the memory that cannot be reclaimed easily; eviction and autoscalers use it.
 	WorkingSet         uint64
 	RSS, Cache, Swap   uint64
 	Limit              uint64 // 0 for none
 	Faults, MajorFault uint64
-	// OOMKills are the processes that were killed because the limit was reached.
+	// OOMKills counts the processes that were killed because the limit was reached.
 	OOMKills uint64
 }
 
@@ -49,12 +51,12 @@ type PidUsage struct {
 	Current, Limit uint64 // a limit of 0 for none
 }
 
-// IOUsage is of all disks together.
+// IOUsage is the sum of all disks.
 type IOUsage struct {
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// Pressure is the part of the time in which some, or all, processes waited.
+// Pressure is the share of time in which some, or all, processes waited.
 type Pressure struct{ Some, Full Stall }
 
 // Stall has averages in percent over 10, 60 and 300 seconds, and the sum in microseconds.
@@ -63,11 +65,11 @@ type Stall struct {
 	Total                uint64
 }
 
-// unlimited is from where on version 1 means that there is no limit.
+// unlimited is the value from which on version 1 means no limit.
 const unlimited = 1 << 60
 
-// Stats reads what a group uses. The name is the path of a group below the mounts, as Ensure returns it and the runtime extends
-// it.
+// Stats reads the usage of a cgroup. group is its path below the mount points, as Ensure returns it and the runtime
+// extends it.
 func (h Host) Stats(group string) (Usage, error) {
 	r := reader{host: h, group: group}
 	u := Usage{Time: time.Now()}
@@ -82,8 +84,7 @@ func (h Host) Stats(group string) (Usage, error) {
 	return u, nil
 }
 
-// reader reads files of one group and keeps the first error. A file that the kernel does not have counts as empty, but for the
-// one that every kernel has.
+// reader reads files of one cgroup and keeps the first error. A file that the kernel does not have counts as empty.
 type reader struct {
 	host  Host
 	group string
@@ -96,20 +97,20 @@ func (r *reader) text(controller, file string) string {
 		return ""
 	}
 	text, err := os.ReadFile(filepath.Join(dir, file))
-	// A group that goes in the middle has used what it has used; and kernels have files that cannot be read.
+	// A cgroup that is removed meanwhile is no error; and some files exist but cannot be read.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENODEV) && !errors.Is(err, syscall.EOPNOTSUPP) {
 		r.err = err
 	}
 	return strings.TrimSpace(string(text))
 }
 
-// number reads a file of one number; "max" and absence are 0.
+// number reads a file with one number; "max" and a missing file are 0.
 func (r *reader) number(controller, file string) uint64 {
 	n, _ := strconv.ParseUint(r.text(controller, file), 10, 64)
 	return n
 }
 
-// table reads lines of a word and a number.
+// table reads lines with a word and a number.
 func (r *reader) table(controller, file string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(r.text(controller, file)) {
@@ -121,15 +122,15 @@ func (r *reader) table(controller, file string) map[string]uint64 {
 	return out
 }
 
-// must notes that the group is not there.
-func (r *reader) must(controller, file string) {
+// mustExist fails if the cgroup does not exist.
+func (r *reader) mustExist(controller, file string) {
 	if r.err == nil {
 		_, r.err = os.Stat(filepath.Join(r.host.dir(controller, r.group), file))
 	}
 }
 
 func (r *reader) legacy(u *Usage) {
-	r.must("memory", "memory.usage_in_bytes")
+	r.mustExist("memory", "memory.usage_in_bytes")
 	u.CPU.Total = r.number("cpuacct", "cpuacct.usage")
 	cpu := r.table("cpu", "cpu.stat")
 	u.CPU.Periods, u.CPU.Throttled, u.CPU.ThrottledTime = cpu["nr_periods"], cpu["nr_throttled"], cpu["throttled_time"]
@@ -145,30 +146,56 @@ func (r *reader) legacy(u *Usage) {
 	}
 	u.Memory.WorkingSet = u.Memory.Usage - min(u.Memory.Usage, stat["total_inactive_file"])
 	u.Pids = PidUsage{Current: r.number("pids", "pids.current"), Limit: r.number("pids", "pids.max")}
-	u.IO.ReadBytes, u.IO.WriteBytes = disks(r.text("blkio", "blkio.throttle.io_service_bytes_recursive"))
-	u.IO.Reads, u.IO.Writes = disks(r.text("blkio", "blkio.throttle.io_serviced_recursive"))
+	bytes := r.text("blkio", "blkio.throttle.io_service_bytes_recursive")
+	u.Disks = legacyDisks(bytes, r.text("blkio", "blkio.throttle.io_serviced_recursive"))
+	u.IO = sumOf(u.Disks)
 }
 
-// disks sums lines like "8:0 Read 4096".
-func disks(text string) (read, write uint64) {
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) != 3 {
-			continue
-		}
-		n, _ := strconv.ParseUint(f[2], 10, 64)
-		switch f[1] {
-		case "Read":
-			read += n
-		case "Write":
-			write += n
+// sumOf adds up the usage of disks.
+func sumOf(disks map[string]IOUsage) (out IOUsage) {
+	for _, d := range disks {
+		out.ReadBytes, out.WriteBytes = out.ReadBytes+d.ReadBytes, out.WriteBytes+d.WriteBytes
+		out.Reads, out.Writes = out.Reads+d.Reads, out.Writes+d.Writes
+	}
+	return out
+}
+
+// legacyDisks parses lines like "8:0 Read 4096", of bytes and of operations.
+func legacyDisks(bytes, operations string) map[string]IOUsage {
+	out := map[string]IOUsage{}
+	parse := func(text string, add func(d *IOUsage, kind string, n uint64)) {
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line)
+			if len(f) != 3 {
+				continue
+			}
+			n, _ := strconv.ParseUint(f[2], 10, 64)
+			d := out[f[0]]
+			add(&d, f[1], n)
+			out[f[0]] = d
 		}
 	}
-	return read, write
+	parse(bytes, func(d *IOUsage, kind string, n uint64) {
+		switch kind {
+		case "Read":
+			d.ReadBytes = n
+		case "Write":
+			d.WriteBytes = n
+		}
+	})
+	parse(operations, func(d *IOUsage, kind string, n uint64) {
+		switch kind {
+		case "Read":
+			d.Reads = n
+		case "Write":
+			d.Writes = n
+		}
+	})
+	return out
 }
 
 func (r *reader) unified(u *Usage) {
-	r.must("cpu", "cgroup.procs")
+	r.mustExist("cpu", "cgroup.procs")
 	cpu := r.table("cpu", "cpu.stat")
 	u.CPU = CPUUsage{
 		Total: cpu["usage_usec"] * 1000, Periods: cpu["nr_periods"], Throttled: cpu["nr_throttled"],
@@ -183,7 +210,8 @@ func (r *reader) unified(u *Usage) {
 	}
 	u.Memory.WorkingSet = u.Memory.Usage - min(u.Memory.Usage, stat["inactive_file"])
 	u.Pids = PidUsage{Current: r.number("pids", "pids.current"), Limit: r.number("pids", "pids.max")}
-	u.IO = r.io()
+	u.Disks = unifiedDisks(r.text("io", "io.stat"))
+	u.IO = sumOf(u.Disks)
 	u.Pressure = map[string]Pressure{}
 	for _, what := range []string{"cpu", "memory", "io"} {
 		if text := r.text(what, what+".pressure"); text != "" {
@@ -192,24 +220,30 @@ func (r *reader) unified(u *Usage) {
 	}
 }
 
-// io sums lines like "8:0 rbytes=4096 wbytes=0 rios=1 wios=0".
-func (r *reader) io() (out IOUsage) {
-	s := bufio.NewScanner(strings.NewReader(r.text("io", "io.stat")))
-	for s.Scan() {
-		for _, pair := range strings.Fields(s.Text()) {
+// unifiedDisks parses lines like "8:0 rbytes=4096 wbytes=0 rios=1 wios=0".
+func unifiedDisks(text string) map[string]IOUsage {
+	out := map[string]IOUsage{}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		var d IOUsage
+		for _, pair := range f[1:] {
 			key, value, _ := strings.Cut(pair, "=")
 			n, _ := strconv.ParseUint(value, 10, 64)
 			switch key {
 			case "rbytes":
-				out.ReadBytes += n
+				d.ReadBytes = n
 			case "wbytes":
-				out.WriteBytes += n
+				d.WriteBytes = n
 			case "rios":
-				out.Reads += n
+				d.Reads = n
 			case "wios":
-				out.Writes += n
+				d.Writes = n
 			}
 		}
+		out[f[0]] = d
 	}
 	return out
 }

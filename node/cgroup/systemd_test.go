@@ -38,7 +38,7 @@ func TestSystemd(t *testing.T) {
 	if want := "/proa0.slice/proa0-kubepods.slice/proa0-kubepods-burstable.slice/proa0-kubepods-burstable-pod1234_abcd.slice"; parent != want {
 		t.Errorf("the group is %s, want %s", parent, want)
 	}
-	if left, err := tr.Left(); err != nil || fmt.Sprint(left) != "[1234-abcd]" {
+	if left, err := tr.PodUIDs(); err != nil || fmt.Sprint(left) != "[1234-abcd]" {
 		t.Errorf("left are %v, %v", left, err)
 	}
 	// There is no kernel that removes the files with the folder.
@@ -94,7 +94,8 @@ func TestReserveCompressible(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tr.Reserve("/system", corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}, Compressible); err != nil {
+	if err := tr.Reserve("/system", corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")},
+		Compressible); err != nil {
 		t.Fatal(err)
 	}
 	if got := value(t, tr, "memory", "/system", "memory.limit_in_bytes"); got != "" {

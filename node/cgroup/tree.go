@@ -1,9 +1,9 @@
-// Package cgroup keeps the kernel's groups in which the processes of a node are counted and limited: one for all Pods, below
-// it one a quality of service, and below these one a Pod, into which the runtime puts its containers. It speaks to both
-// versions of the kernel's interface, by folders or through systemd, and reads what groups use.
+// Package cgroup manages the cgroups by which the processes of a node are accounted and limited: one for all Pods,
+// below it one for each QoS class, and below these one for each Pod, into which the runtime puts its containers. It
+// supports both cgroup versions, with cgroupfs or systemd as the driver, and reads the usage of cgroups.
 //
-// What must survive the agent is in the kernel: groups are found again by their names, and how much CPU the tier of burstable
-// Pods gets is worked out from the groups in it.
+// The state is in the kernel: cgroups are found again by their names, and the CPU shares of the Burstable class are
+// computed from the cgroups in it.
 package cgroup
 
 import (
@@ -18,48 +18,54 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/node/agentmetrics"
 )
 
-// Config says where groups are and what they limit.
+// Config is what a Tree needs.
 type Config struct {
 	Host   Host
 	Driver Driver
-	// Root is the group above that of all Pods, "" for none. See RootFor.
+	// Root is the cgroup above that of all Pods, empty for none. See RootFor.
 	Root   string
 	Policy Policy
-	// Units makes slices; nil makes folders of them. See FindUnits.
+	// Units makes slices of systemd; nil makes folders. See FindUnits.
 	Units Units
-	Log   *slog.Logger
+	// Metrics records the times of operations on the cgroups of Pods; it may be nil.
+	Metrics *agentmetrics.Metrics
+	Log     *slog.Logger
 }
 
-// Tree is the groups of one agent.
+// Tree is the cgroups of one agent.
 type Tree struct {
 	Config
 	all name
-	// put writes a file of the kernel; tests on folders without a kernel have their own.
-	put func(path, value string) error
+	// writeFile writes a file of the kernel; tests replace it.
+	writeFile func(file, value string) error
 
-	// mu guards the rest: what all Pods may use, and what each of them asks for. Tiers get the sum of their Pods.
-	mu    sync.Mutex
-	total Limits
-	asks  map[types.UID]ask
+	// mu guards the rest: the limits of all Pods together, and the requests of each Pod, which add up to those of its
+	// QoS class.
+	mu       sync.Mutex
+	total    Limits
+	requests map[types.UID]podRequests
 }
 
-// ask is what a Pod wants to have for sure.
-type ask struct {
+// podRequests is the resource requests of a Pod.
+type podRequests struct {
 	class         corev1.PodQOSClass
 	milli, memory int64
 }
 
-// New returns the groups that belong to a root. It changes nothing; Start does.
+// New makes a Tree. It changes nothing; Start does.
 func New(c Config) *Tree {
 	if c.Driver == "" {
 		c.Driver = Cgroupfs
 	}
-	t := &Tree{Config: c, asks: map[types.UID]ask{}, put: writeFile}
+	t := &Tree{Config: c, requests: map[types.UID]podRequests{}, writeFile: writeFile}
 	if c.Root != "" {
 		t.all = t.all.with(c.Root)
 	}
@@ -67,8 +73,8 @@ func New(c Config) *Tree {
 	return t
 }
 
-// Start makes the groups that hold Pods. All Pods together may use what is allocatable: CPU, memory, processes (see PIDs), huge
-// pages. It may be called again when that changes.
+// Start creates the cgroups above those of Pods. All Pods together are limited to what is allocatable: CPU, memory,
+// processes (see PIDs), huge pages. It may be called again when that changes.
 func (t *Tree) Start(allocatable corev1.ResourceList) error {
 	unbound := map[string]int64{}
 	for _, size := range t.Host.Pages {
@@ -85,53 +91,60 @@ func (t *Tree) Start(allocatable corev1.ResourceList) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.total = ofList(allocatable)
-	t.recall()
+	t.restoreRequests()
 	if err := t.make(t.all, t.limitsOfAll()); err != nil {
 		return err
 	}
 	return t.make(t.tier(corev1.PodQOSBurstable), t.burstable())
 }
 
-// Ensure makes the group of a Pod with its limits, and returns its name as the runtime takes it.
+// Ensure creates the cgroup of a Pod with its limits, and returns its name as the runtime expects it.
 func (t *Tree) Ensure(p *corev1.Pod) (string, error) {
-	n, err := t.of(p)
+	defer t.record(agentmetrics.CgroupCreate, time.Now())
+	n, err := t.nameOf(p)
 	if err != nil {
 		return "", err
 	}
-	err = t.make(n, t.Policy.Of(p))
+	err = t.make(n, t.Policy.LimitsOf(p))
 	if errors.Is(err, syscall.EBUSY) {
-		// The Pod uses more memory than it may by now. It was started with the old limit; the kernel holds it to that.
-		t.Log.Warn("a group uses more than its new limit", "group", n.path(t.Driver), "err", err)
+		// The Pod already uses more memory than its new limit, so the kernel keeps the old one.
+		t.Log.Warn("a cgroup uses more memory than its new limit", "cgroup", n.path(t.Driver), "err", err)
 		err = nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return n.path(t.Driver), t.count(p)
+	return n.path(t.Driver), t.updateRequests(p)
 }
 
-// Parent is what Ensure returns, without making anything.
+// record records how long an operation took that has just ended.
+func (t *Tree) record(o agentmetrics.CgroupOperation, began time.Time) {
+	t.Metrics.CgroupOperation(o, time.Since(began))
+}
+
+// Parent returns what Ensure returns, without creating anything.
 func (t *Tree) Parent(p *corev1.Pod) string {
-	n, err := t.of(p)
+	n, err := t.nameOf(p)
 	if err != nil {
 		return ""
 	}
 	return n.path(t.Driver)
 }
 
-// Update gives the group of a Pod the limits of its present spec. The kernel refuses a limit below what is in use.
+// Update sets the limits of a Pod's cgroup to those of its present spec. The kernel refuses a limit below the usage.
 func (t *Tree) Update(p *corev1.Pod) error {
-	n, err := t.of(p)
+	defer t.record(agentmetrics.CgroupUpdate, time.Now())
+	n, err := t.nameOf(p)
 	if err != nil {
 		return err
 	}
-	if err := t.set(n, t.Policy.Of(p)); err != nil {
+	if err := t.set(n, t.Policy.LimitsOf(p)); err != nil {
 		return err
 	}
-	return t.count(p)
+	return t.updateRequests(p)
 }
 
-// Reserve limits a group that somebody else has made, such as that of the system's services, to a list of resources.
+// Reserve limits an existing cgroup, such as that of the system's services, to a list of resources.
 func (t *Tree) Reserve(group string, list corev1.ResourceList, what Reservation) error {
 	n := name(strings.Split(strings.Trim(group, "/"), "/"))
 	if t.Driver == Systemd && strings.HasSuffix(group, ".slice") {
@@ -149,17 +162,17 @@ func (t *Tree) Reserve(group string, list corev1.ResourceList, what Reservation)
 	return t.limit(n, l)
 }
 
-// Reservation says what of a list is enforced.
+// Reservation says which resources of a list are enforced.
 type Reservation int
 
-// All of a list, or only what can be taken away from who uses it.
+// All resources of a list are enforced, or only those that can be taken away from processes without killing them.
 const (
 	All Reservation = iota
 	Compressible
 )
 
-// Left are the Pods that have groups.
-func (t *Tree) Left() ([]types.UID, error) {
+// PodUIDs returns the Pods that have cgroups.
+func (t *Tree) PodUIDs() ([]types.UID, error) {
 	found := map[types.UID]bool{}
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
 		for _, dir := range t.Host.dirs(t.tier(class).path(t.Driver)) {
@@ -182,32 +195,33 @@ func (t *Tree) Left() ([]types.UID, error) {
 	return out, nil
 }
 
-// Remove kills what still runs in the groups of a Pod, and takes the groups away.
+// Remove kills what still runs in the cgroups of a Pod, and removes them.
 func (t *Tree) Remove(uid types.UID) error {
+	defer t.record(agentmetrics.CgroupDestroy, time.Now())
 	part, err := podPart(uid)
 	if err != nil {
 		return err
 	}
 	for _, class := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
-		if err := t.drop(t.tier(class).with(part), t.Driver); err != nil {
+		if err := t.remove(t.tier(class).with(part), t.Driver); err != nil {
 			return err
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.asks[uid]; !ok {
+	if _, ok := t.requests[uid]; !ok {
 		return nil
 	}
-	delete(t.asks, uid)
-	return t.share()
+	delete(t.requests, uid)
+	return t.updateTiers()
 }
 
-// Purge removes every group of the tree with all that runs in them, whichever driver made them.
+// Purge removes every cgroup of the tree with all processes in them, whichever driver made them.
 func (t *Tree) Purge() error {
-	return errors.Join(t.drop(t.all[:1], Cgroupfs), t.drop(t.all[:1], Systemd))
+	return errors.Join(t.remove(t.all[:1], Cgroupfs), t.remove(t.all[:1], Systemd))
 }
 
-// tier is the group above Pods of a class.
+// tier returns the cgroup of a QoS class.
 func (t *Tree) tier(class corev1.PodQOSClass) name {
 	if class == corev1.PodQOSGuaranteed {
 		return t.all
@@ -215,15 +229,15 @@ func (t *Tree) tier(class corev1.PodQOSClass) name {
 	return t.all.with(strings.ToLower(string(class)))
 }
 
-func (t *Tree) of(p *corev1.Pod) (name, error) {
+func (t *Tree) nameOf(p *corev1.Pod) (name, error) {
 	part, err := podPart(p.UID)
 	if err != nil {
 		return nil, err
 	}
-	return t.tier(Class(p)).with(part), nil
+	return t.tier(QOSClass(p)).with(part), nil
 }
 
-// podPart is the last part of a group's name. UIDs of static Pods come from files, so they are looked at.
+// podPart returns the last part of a Pod's cgroup name. UIDs of static Pods come from files, so they are checked.
 func podPart(uid types.UID) (string, error) {
 	if uid == "" || strings.ContainsAny(string(uid), "/_\x00") {
 		return "", fmt.Errorf("the UID %q cannot name a group: use letters, digits and '-'", uid)

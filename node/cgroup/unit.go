@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Units asks systemd for slices.
+// Units manages slices of systemd.
 type Units interface {
-	// Slice makes a slice, if it is not there, and sets properties of it.
+	// Slice creates a slice, if it does not exist, and sets properties of it.
 	Slice(unit string, properties []string) error
-	// Stop ends a slice and forgets its properties.
+	// Stop stops a slice and removes its properties.
 	Stop(unit string) error
 }
 
-// FindUnits returns a way to systemd, or nil where systemd does not run. It calls systemctl: the library for its bus calls
-// methods by name, which would make the linker keep every method of the binary.
+// FindUnits returns access to systemd, nil on a machine without it. It calls systemctl: the D-Bus library calls methods
+// by name, which would make the linker keep every method of the binary.
 func FindUnits() Units {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil
@@ -29,7 +29,7 @@ func FindUnits() Units {
 	return systemctl(path)
 }
 
-// maxSystemctl bounds how long systemd may take.
+// maxSystemctl is the timeout of systemctl.
 const maxSystemctl = 20 * time.Second
 
 type systemctl string
@@ -49,16 +49,16 @@ func (s systemctl) Stop(unit string) error {
 }
 
 func (s systemctl) run(args ...string) error {
-	var said strings.Builder
+	var output strings.Builder
 	cmd := exec.Command(string(s), args...) //nolint:gosec // G204: units have names of our own
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("run systemctl: %w", err)
 	}
 	late := time.AfterFunc(maxSystemctl, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("systemctl %s: %w: %s", args[0], err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }

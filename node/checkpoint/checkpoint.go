@@ -1,5 +1,5 @@
-// Package checkpoint keeps small states of a node in files that are whole or not there: they are written beside and renamed,
-// and a sum tells when somebody else has changed one.
+// Package checkpoint stores small states of a node in files that are written atomically, with a checksum that detects
+// changes by others.
 package checkpoint
 
 import (
@@ -22,7 +22,7 @@ func sum(b []byte) uint64 {
 	return h.Sum64()
 }
 
-// Read reads a state. That there is none yet is no error.
+// Read reads a state. It is no error if there is none yet.
 func Read(file string, into any) (found bool, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,4 +1,5 @@
-// Package clustertest is a cluster with one node, for tests of what an agent does with the API. Only tests import it.
+// Package clustertest provides a cluster with one node, for tests of what an agent does with the API. Only tests import
+// it.
 package clustertest
 
 import (
@@ -16,18 +17,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/event"
 	"proa.dev/proatest"
 )
 
-// World is the cluster, and who hears what happens to Pods.
+// World is the cluster and the recorder of its Events.
 type World struct {
 	testing.TB
 	Cluster *proatest.Cluster
-	// Agent speaks as the node.
+	// Agent is a client that acts as the node.
 	Agent client.Client
-	// Pods are those of the node.
+	// Pods is a view of the node's Pods.
 	Pods client.View
 
 	node   string
@@ -54,38 +56,38 @@ func Start(t testing.TB, node *corev1.Node) *World {
 	return w
 }
 
-// Event hears what happens to a Pod.
-func (w *World) Event(_ *corev1.Pod, _, eventType, reason, format string, args ...any) {
+// Event implements event.Recorder.
+func (w *World) Event(_ event.Subject, eventType, reason, format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, fmt.Sprintf("%s %s %s", eventType, reason, fmt.Sprintf(format, args...)))
 }
 
-// Events are all that was heard, such as "Warning FailedMount ...".
+// Events returns all recorded Events, such as "Warning FailedMount ...".
 func (w *World) Events() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.events)
 }
 
-// Recorded says whether an Event was recorded.
-func (w *World) Recorded(event string) bool { return slices.Contains(w.Events(), event) }
+// Recorded reports whether an Event was recorded.
+func (w *World) Recorded(text string) bool { return slices.Contains(w.Events(), text) }
 
-// Fails begins what cannot be done, waits for the event that says why, and gives up.
-func (w *World) Fails(event string, do func(context.Context) error) {
+// Fails runs something that cannot succeed, waits for the Event that says why, and cancels it.
+func (w *World) Fails(text string, do func(context.Context) error) {
 	w.Helper()
 	ctx, giveUp := context.WithCancel(w.Context())
 	defer giveUp()
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	w.Until(event, func() bool { return w.Recorded(event) })
+	w.Until(text, func() bool { return w.Recorded(text) })
 	giveUp()
 	if err := <-done; err == nil {
-		w.Errorf("done after all: %s", event)
+		w.Errorf("it succeeded, though it should fail with: %s", text)
 	}
 }
 
-// Create makes an object, as an administrator.
+// Create creates an object as an administrator.
 func (w *World) Create(on schema.GroupResource, o kind.Object) kind.Object {
 	w.Helper()
 	made, err := w.Cluster.Client.Create(w.Context(), on, o)
@@ -95,7 +97,7 @@ func (w *World) Create(on schema.GroupResource, o kind.Object) kind.Object {
 	return made
 }
 
-// Until waits for something that must become true.
+// Until waits until a condition is true.
 func (w *World) Until(what string, ok func() bool) {
 	w.Helper()
 	for begin := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
@@ -105,7 +107,7 @@ func (w *World) Until(what string, ok func() bool) {
 	}
 }
 
-// Pod makes a Pod on the node from its spec; the label app is its name.
+// Pod creates a Pod on the node from its spec; the label app is its name.
 func (w *World) Pod(name, spec string) *corev1.Pod {
 	w.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}}}

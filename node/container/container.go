@@ -15,34 +15,35 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 	"proa.dev/node/cri"
 	"proa.dev/node/pod"
 )
 
-// The annotations by which the runtime remembers what a container was made from. Other tools read them too.
+// The annotations by which the runtime remembers what a container was created from. Other tools read them too.
 const (
-	noteHash        = "io.kubernetes.container.hash"
-	noteRestarts    = "io.kubernetes.container.restartCount"
-	notePath        = "io.kubernetes.container.terminationMessagePath"
-	notePolicy      = "io.kubernetes.container.terminationMessagePolicy"
-	notePreStop     = "io.kubernetes.container.preStopHandler"
-	notePorts       = "io.kubernetes.container.ports"
-	noteDeletion    = "io.kubernetes.pod.deletionGracePeriod"
-	noteTermination = "io.kubernetes.pod.terminationGracePeriod"
+	annotationHash             = "io.kubernetes.container.hash"
+	annotationRestarts         = "io.kubernetes.container.restartCount"
+	annotationMessagePath      = "io.kubernetes.container.terminationMessagePath"
+	annotationMessagePolicy    = "io.kubernetes.container.terminationMessagePolicy"
+	annotationPreStop          = "io.kubernetes.container.preStopHandler"
+	annotationPorts            = "io.kubernetes.container.ports"
+	annotationDeletionGrace    = "io.kubernetes.pod.deletionGracePeriod"
+	annotationTerminationGrace = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// GracePeriod is the grace period of the Pod that a container's annotations tell; that of Pods which say nothing if they tell none.
+// GracePeriod returns the grace period of a container's Pod according to the container's annotations, the default of
+// the API if they have none.
 func GracePeriod(annotations map[string]string) time.Duration {
-	for _, note := range []string{noteDeletion, noteTermination} {
+	for _, note := range []string{annotationDeletionGrace, annotationTerminationGrace} {
 		if n, err := strconv.ParseInt(annotations[note], 10, 64); err == nil && n >= 0 {
-			return period.Seconds(n)
+			return duration.FromSeconds(n)
 		}
 	}
 	return corev1.DefaultTerminationGracePeriodSeconds * time.Second
 }
 
-// Container is what the runtime makes a container from.
+// Container returns the runtime's configuration of a container.
 func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Container, r pod.Run) (*cri.ContainerConfig, error) {
 	handler, err := m.Handler(ctx, p)
 	if err != nil {
@@ -72,14 +73,14 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &cri.LinuxContainerConfig{Resources: m.Resources(p, c), SecurityContext: security},
 	}
-	value := orItself(asMap(r.Env))
+	value := orReference(asMap(r.Env))
 	for _, word := range c.Command {
 		config.Command = append(config.Command, Expand(word, value))
 	}
 	for _, word := range c.Args {
 		config.Args = append(config.Args, Expand(word, value))
 	}
-	if config.Annotations, err = m.notes(p, c, r); err != nil {
+	if config.Annotations, err = m.annotations(p, c, r); err != nil {
 		return nil, configError(err)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
@@ -98,7 +99,7 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 	return config, nil
 }
 
-// mounts are the volumes, the file of hosts and the place for the last message.
+// mounts returns the mounts of the volumes, of /etc/hosts and of the termination message.
 func (m *Maker) mounts(p *corev1.Pod, c *corev1.Container, r pod.Run) ([]*cri.Mount, error) {
 	out := append([]*cri.Mount{}, r.Binds...)
 	hosts, err := m.hosts(p, c, r.IPs)
@@ -115,13 +116,13 @@ func (m *Maker) mounts(p *corev1.Pod, c *corev1.Container, r pod.Run) ([]*cri.Mo
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make a place for the last message: %w", err)
 	}
-	// Each run has its own file: the one of the run before may still be read.
+	// Each run has a file of its own: the message of the run before may still be read.
 	file := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))        //nolint:gosec // G404: a name, not a secret
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) //nolint:gosec // G302: see below
 	if err != nil {
 		return nil, fmt.Errorf("make a place for the last message: %w", err)
 	}
-	// Whoever the container runs as must be able to write, whatever the umask says.
+	// Whoever the container runs as must be able to write, whatever the umask.
 	if err := errors.Join(f.Chmod(0o666), f.Close()); err != nil {
 		return nil, fmt.Errorf("make a place for the last message: %w", err)
 	}
@@ -142,31 +143,31 @@ func absolute(path string) string {
 	return "/" + path
 }
 
-// notes are the annotations of a container.
-func (m *Maker) notes(p *corev1.Pod, c *corev1.Container, r pod.Run) (map[string]string, error) {
+// annotations returns the annotations of a container.
+func (m *Maker) annotations(p *corev1.Pod, c *corev1.Container, r pod.Run) (map[string]string, error) {
 	out := map[string]string{}
-	maps.Copy(out, r.Notes) // what is below counts more
-	out[noteHash], out[noteRestarts] = m.Hash(c), strconv.FormatUint(uint64(r.Attempt), 10)
-	out[notePath], out[notePolicy] = c.TerminationMessagePath, string(c.TerminationMessagePolicy)
+	maps.Copy(out, r.Annotations) // the annotations below take precedence
+	out[annotationHash], out[annotationRestarts] = m.Hash(c), strconv.FormatUint(uint64(r.Attempt), 10)
+	out[annotationMessagePath], out[annotationMessagePolicy] = c.TerminationMessagePath, string(c.TerminationMessagePolicy)
 	if s := p.DeletionGracePeriodSeconds; s != nil {
-		out[noteDeletion] = strconv.FormatInt(*s, 10)
+		out[annotationDeletionGrace] = strconv.FormatInt(*s, 10)
 	}
 	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		out[noteTermination] = strconv.FormatInt(*s, 10)
+		out[annotationTerminationGrace] = strconv.FormatInt(*s, 10)
 	}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		text, err := json.Marshal(c.Lifecycle.PreStop)
 		if err != nil {
 			return nil, err
 		}
-		out[notePreStop] = string(text)
+		out[annotationPreStop] = string(text)
 	}
 	if len(c.Ports) > 0 {
 		text, err := json.Marshal(c.Ports)
 		if err != nil {
 			return nil, err
 		}
-		out[notePorts] = string(text)
+		out[annotationPorts] = string(text)
 	}
 	return out, nil
 }

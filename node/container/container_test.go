@@ -22,10 +22,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/nodetest"
 	"proa.dev/node/pod"
@@ -63,7 +64,7 @@ func (w *world) Get(_ context.Context, on schema.GroupResource, _, name, _ strin
 	return nil, apierrors.NewNotFound(on, name)
 }
 
-func (w *world) Event(_ *corev1.Pod, _, _, reason, format string, args ...any) {
+func (w *world) Event(_ event.Subject, _, reason, format string, args ...any) {
 	w.told = append(w.told, reason+": "+fmt.Sprintf(format, args...))
 }
 
@@ -122,10 +123,12 @@ func newMaker(t testing.TB, w *world, version int) *Maker {
 			return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 		},
 		Allocatable: func() corev1.ResourceList {
-			return corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "ephemeral-storage": resource.MustParse("100Gi")}
+			return corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"),
+				"ephemeral-storage": resource.MustParse("100Gi")}
 		},
-		DNS:    DNS{Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Domain: "cluster.local"},
-		Limits: Limits{Host: cgroup.Host{Version: version, Pages: []string{"2MB"}, Swap: true}, Memory: 16 << 30, Swap: 4 << 30, Swapping: true},
+		DNS: DNS{Servers: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Domain: "cluster.local"},
+		Limits: Limits{Host: cgroup.Host{Version: version, Pages: []string{"2MB"}, Swap: true}, Memory: 16 << 30, Swap: 4 << 30,
+			AllowSwap: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +161,8 @@ func TestEnv(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := "# made by an init container\nA='one' # first\nB='two\nlines'\n"
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, "vars"), []byte(file), 0o600), os.Symlink("/etc/passwd", filepath.Join(dir, "bad"))); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "vars"), []byte(file), 0o600),
+			os.Symlink("/etc/passwd", filepath.Join(dir, "bad"))); err != nil {
 			t.Fatal(err)
 		}
 		env, err := m.Env(t.Context(), p, &p.Spec.Containers[0], podIPs)
@@ -194,7 +198,8 @@ func TestSandbox(t *testing.T) {
 			return "error: " + err.Error()
 		}
 		var out strings.Builder
-		fmt.Fprintf(&out, "%s attempt=%d handler=%q logs=%s\n", c.Hostname, c.Metadata.Attempt, handler, strings.TrimPrefix(c.LogDirectory, m.Data))
+		fmt.Fprintf(&out, "%s attempt=%d handler=%q logs=%s\n", c.Hostname, c.Metadata.Attempt, handler,
+			strings.TrimPrefix(c.LogDirectory, m.Data))
 		fmt.Fprintf(&out, "dns %v %v %v\n", c.DnsConfig.Servers, c.DnsConfig.Searches, c.DnsConfig.Options)
 		for _, port := range c.PortMappings {
 			fmt.Fprintf(&out, "port %s %d:%d %s\n", port.Protocol, port.HostPort, port.ContainerPort, port.HostIp)
@@ -233,7 +238,8 @@ func TestContainer(t *testing.T) {
 		if len(p.Spec.InitContainers) > 0 {
 			c = &p.Spec.InitContainers[0]
 		}
-		r := pod.Run{Image: image, Attempt: 3, IPs: podIPs[1:], Env: []*cri.KeyValue{{Key: "WHO", Value: []byte("you")}}, Target: p.Annotations["target"]}
+		r := pod.Run{Image: image, Attempt: 3, IPs: podIPs[1:], Env: []*cri.KeyValue{{Key: "WHO", Value: []byte("you")}},
+			Target: p.Annotations["target"]}
 		r.Binds = []*cri.Mount{{HostPath: "/v", ContainerPath: "/data"}}
 		got, err := m.Container(t.Context(), p, c, r)
 		if err != nil {
@@ -243,7 +249,8 @@ func TestContainer(t *testing.T) {
 			return "error: " + err.Error()
 		}
 		var out strings.Builder
-		fmt.Fprintf(&out, "%q %q in %q image %s log %s signal %s\n", got.Command, got.Args, got.WorkingDir, flat(got.Image), got.LogPath, cri.SignalName(got.StopSignal))
+		fmt.Fprintf(&out, "%q %q in %q image %s log %s signal %s\n", got.Command, got.Args, got.WorkingDir, flat(got.Image), got.LogPath,
+			cri.SignalName(got.StopSignal))
 		for _, k := range slices.Sorted(maps.Keys(got.Annotations)) {
 			fmt.Fprintf(&out, "%s=%s\n", k, got.Annotations[k])
 		}
@@ -265,7 +272,7 @@ func TestContainer(t *testing.T) {
 	})
 }
 
-// flat shows a message on one line. The library puts blanks where it likes.
+// flat formats a message on one line. The library puts blanks at random.
 func flat(m interface{ String() string }) string {
 	return strings.Join(strings.Fields(m.String()), " ")
 }
@@ -282,7 +289,8 @@ func TestHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.5\tweb.sub.shop.svc.cluster.local\tweb\n", "2001:db8::5\tweb.sub",
+		"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.5\tweb.sub.shop.svc.cluster.local\tweb\n",
+		"2001:db8::5\tweb.sub",
 		"\n# Entries added by HostAliases.\n1.2.3.4\ta\tb\n",
 	} {
 		if !strings.Contains(string(got), want) {
@@ -421,33 +429,37 @@ func TestTermination(t *testing.T) {
 	}
 	log.WriteString("2026-01-01T00:00:00.000000000Z stderr P half, \n2026-01-01T00:00:00.000000000Z stdout F whole\n")
 	fallback, file := corev1.TerminationMessageFallbackToLogsOnError, corev1.TerminationMessageReadFile
-	if got := Termination(write("msg", "bye"), fallback, "", 1); got != "bye" {
+	if got := ReadTerminationMessage(write("msg", "bye"), fallback, "", 1); got != "bye" {
 		t.Errorf("got %q", got)
 	}
-	if got := Termination(write("long", strings.Repeat("x", 5000)+"end"), file, "", 0); len(got) != 4096 || !strings.HasSuffix(got, "end") {
+	if got := ReadTerminationMessage(write("long", strings.Repeat("x", 5000)+"end"), file, "", 0); len(got) != 4096 ||
+		!strings.HasSuffix(got, "end") {
 		t.Errorf("a long message is %d bytes and ends in %q", len(got), got[len(got)-3:])
 	}
 	logs, empty := write("log", log.String()), write("empty", "")
-	got := Termination(empty, fallback, logs, 2)
-	if lines := strings.Split(got, "\n"); len(lines) > 81 || !strings.HasSuffix(got, "line 99\nhalf, whole\n") || strings.Contains(got, "line 19\n") {
+	got := ReadTerminationMessage(empty, fallback, logs, 2)
+	if lines := strings.Split(got, "\n"); len(lines) > 81 || !strings.HasSuffix(got, "line 99\nhalf, whole\n") ||
+		strings.Contains(got, "line 19\n") {
 		t.Errorf("got %d lines:\n%s", len(lines), got)
 	}
-	if got := Termination(empty, fallback, logs, 0) + Termination(empty, file, logs, 2); got != "" {
+	if got := ReadTerminationMessage(empty, fallback, logs, 0) + ReadTerminationMessage(empty, file, logs, 2); got != "" {
 		t.Errorf("the log is read without a reason: %q", got)
 	}
-	if got := Termination(empty, fallback, write("wide", "2026-01-01T00:00:00.000000000Z stderr F "+strings.Repeat("y", 3000)+"\n"), 2); len(got) != 2048 {
+	if got := ReadTerminationMessage(empty, fallback,
+		write("wide", "2026-01-01T00:00:00.000000000Z stderr F "+strings.Repeat("y", 3000)+"\n"), 2); len(got) != 2048 {
 		t.Errorf("of a long line %d bytes are left", len(got))
 	}
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("/etc/passwd", link); err != nil {
 		t.Fatal(err)
 	}
-	if got := Termination(link, file, "", 0); strings.Contains(got, "root:") {
+	if got := ReadTerminationMessage(link, file, "", 0); strings.Contains(got, "root:") {
 		t.Errorf("a link is followed: %q", got)
 	}
-	if got := Said(&cri.ContainerStatus{
-		Message: "oom", ExitCode: 1, LogPath: logs, Annotations: map[string]string{notePath: "/dev/termination-log", notePolicy: string(file)},
-		Mounts: []*cri.Mount{{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(dir, "msg")}},
+	if got := TerminationMessage(&cri.ContainerStatus{
+		Message: "oom", ExitCode: 1, LogPath: logs,
+		Annotations: map[string]string{annotationMessagePath: "/dev/termination-log", annotationMessagePolicy: string(file)},
+		Mounts:      []*cri.Mount{{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(dir, "msg")}},
 	}); got != "oom: bye" {
 		t.Errorf("got %q", got)
 	}
@@ -457,7 +469,7 @@ func TestShorten(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 12)}}
 	st := &corev1.PodStatus{ContainerStatuses: make([]corev1.ContainerStatus, 1)}
 	st.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{Message: strings.Repeat("ä", 1000)}
-	Shorten(p, st)
+	TruncateMessages(p, st)
 	if got := st.ContainerStatuses[0].State.Terminated.Message; len(got) != 1024 {
 		t.Errorf("%d bytes are left", len(got))
 	}
@@ -465,7 +477,8 @@ func TestShorten(t *testing.T) {
 
 func TestMaskedPaths(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "cpu0", "thermal_throttle"), 0o755), os.MkdirAll(filepath.Join(dir, "cpufreq"), 0o755)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "cpu0", "thermal_throttle"), 0o755),
+		os.MkdirAll(filepath.Join(dir, "cpufreq"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	got := maskedPaths(dir)

@@ -10,34 +10,37 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
+	"proa.dev/node/fact"
 )
 
-// Resolvers take no more than this.
+// The limits of resolvers.
 const (
 	maxServers     = 3
 	maxSearches    = 32
 	maxSearchChars = 2048
 )
 
-// DNS says how names are resolved in Pods.
+// DNS configures name resolution in Pods.
 type DNS struct {
-	// Servers are the cluster's own; empty for a cluster without.
+	// Servers are the name servers of the cluster; there may be none.
 	Servers []netip.Addr
-	// Domain is that of the cluster, such as cluster.local.
+	// Domain is the cluster domain, such as cluster.local.
 	Domain string
-	// ResolvConf is the node's own configuration; "" gives Pods that use it no name servers but the machine's own.
+	// ResolvConf is the node's resolv.conf; if it is empty, Pods with the policy Default use the machine itself as name
+	// server.
 	ResolvConf string
 }
 
-// dns is what a Pod's resolv.conf says.
+// dns returns the resolv.conf of a Pod, and records Events about its problems.
 func (m *Maker) dns(p *corev1.Pod) (*cri.DNSConfig, error) {
 	node, err := readResolvConf(m.DNS.ResolvConf)
 	if err != nil {
 		return nil, err
 	}
-	c, notes := m.DNS.of(p, node, m.nodeIPs())
+	c, notes := m.DNS.configFor(p, node, m.nodeIPs())
 	for _, n := range notes {
-		m.tell(p, n.reason, n.text)
+		m.recordWarning(p, n.reason, n.text)
 	}
 	return c, nil
 }
@@ -49,24 +52,24 @@ func (m *Maker) nodeIPs() []netip.Addr {
 	return m.NodeIPs()
 }
 
-// tell warns those who look at a Pod.
-func (m *Maker) tell(p *corev1.Pod, reason, text string) {
+// recordWarning records a warning about a Pod.
+func (m *Maker) recordWarning(p *corev1.Pod, reason, text string) {
 	if m.Events != nil {
-		m.Events.Event(p, "", corev1.EventTypeWarning, reason, "%s", text)
+		m.Events.Event(event.Pod(p), corev1.EventTypeWarning, reason, "%s", text)
 	}
 }
 
-// note is something that people shall know.
-type note struct{ reason, text string }
+// warning is a warning to be recorded as an Event.
+type warning struct{ reason, text string }
 
-// of works out what a Pod's resolv.conf says from its policy, its own wishes and the node's configuration.
-func (d DNS) of(p *corev1.Pod, node resolv, ips []netip.Addr) (*cri.DNSConfig, []note) {
+// configFor computes the resolv.conf of a Pod from its policy, its dnsConfig and the node's resolv.conf.
+func (d DNS) configFor(p *corev1.Pod, node resolv, ips []netip.Addr) (*cri.DNSConfig, []warning) {
 	var c resolv
-	var notes []note
+	var notes []warning
 	policy := p.Spec.DNSPolicy
 	cluster := policy == corev1.DNSClusterFirstWithHostNet || policy == corev1.DNSClusterFirst && !p.Spec.HostNetwork
 	if !cluster && policy != corev1.DNSNone && policy != corev1.DNSDefault && policy != corev1.DNSClusterFirst {
-		cluster = true // an unknown policy is taken for the usual one
+		cluster = true // an unknown policy is treated as ClusterFirst
 	}
 	switch {
 	case policy == corev1.DNSNone:
@@ -78,15 +81,15 @@ func (d DNS) of(p *corev1.Pod, node resolv, ips []netip.Addr) (*cri.DNSConfig, [
 	default:
 		if cluster {
 			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
-			notes = append(notes, note{"MissingClusterDNS", fmt.Sprintf("pod: %q. %s", full(p), text)})
+			notes = append(notes, warning{"MissingClusterDNS", fmt.Sprintf("pod: %q. %s", fact.FullName(p), text)})
 		}
 		if c = node; d.ResolvConf == "" {
-			c = own(ips)
+			c = loopbackServers(ips)
 		}
 	}
 	if w := p.Spec.DNSConfig; w != nil {
-		c.servers = unique(append(slices.Clone(c.servers), w.Nameservers...))
-		c.searches = unique(append(slices.Clone(c.searches), w.Searches...))
+		c.servers = withoutDuplicates(append(slices.Clone(c.servers), w.Nameservers...))
+		c.searches = withoutDuplicates(append(slices.Clone(c.searches), w.Searches...))
 		c.options = slices.Clone(c.options)
 		for _, o := range w.Options {
 			text := o.Name
@@ -96,20 +99,20 @@ func (d DNS) of(p *corev1.Pod, node resolv, ips []netip.Addr) (*cri.DNSConfig, [
 			c.options = withOption(c.options, text)
 		}
 	}
-	c, more := c.bounded()
+	c, more := c.withinLimits()
 	return &cri.DNSConfig{Servers: c.servers, Searches: c.searches, Options: c.options}, append(notes, more...)
 }
 
-// searches are the domains of the cluster before those of the node.
+// searches returns the search domains of the cluster, followed by those of the node.
 func (d DNS) searches(namespace string, node []string) []string {
 	if d.Domain == "" {
 		return node
 	}
-	return unique(append([]string{namespace + ".svc." + d.Domain, "svc." + d.Domain, d.Domain}, node...))
+	return withoutDuplicates(append([]string{namespace + ".svc." + d.Domain, "svc." + d.Domain, d.Domain}, node...))
 }
 
-// own asks the machine itself, which is what resolvers do when they are told nothing.
-func own(ips []netip.Addr) resolv {
+// loopbackServers returns a configuration that asks the machine itself, as resolvers do without a configuration.
+func loopbackServers(ips []netip.Addr) resolv {
 	c := resolv{searches: []string{"."}}
 	for _, ip := range ips {
 		if ip.Is6() {
@@ -124,12 +127,12 @@ func own(ips []netip.Addr) resolv {
 	return c
 }
 
-// bounded drops what resolvers would not take, and says so.
-func (c resolv) bounded() (resolv, []note) {
-	var notes []note
+// withinLimits drops what exceeds the limits of resolvers, and returns warnings about it.
+func (c resolv) withinLimits() (resolv, []warning) {
+	var notes []warning
 	if len(c.servers) > maxServers {
 		c.servers = c.servers[:maxServers]
-		notes = append(notes, note{"DNSConfigForming", "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.servers, " ")})
+		notes = append(notes, warning{"DNSConfigForming", "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(c.servers, " ")})
 	}
 	fits := slices.Clone(c.searches[:min(len(c.searches), maxSearches)])
 	fits = slices.DeleteFunc(fits, func(s string) bool { return len(s) > validation.DNS1123SubdomainMaxLength })
@@ -137,14 +140,14 @@ func (c resolv) bounded() (resolv, []note) {
 		fits = fits[:len(fits)-1]
 	}
 	if len(fits) != len(c.searches) {
-		notes = append(notes, note{"DNSConfigForming", "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fits, " ")})
+		notes = append(notes, warning{"DNSConfigForming", "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(fits, " ")})
 	}
 	c.searches = fits
 	return c, notes
 }
 
-// unique keeps the first of equal ones.
-func unique(list []string) (out []string) {
+// withoutDuplicates drops duplicates, and keeps the first of each.
+func withoutDuplicates(list []string) (out []string) {
 	for _, s := range list {
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -153,7 +156,7 @@ func unique(list []string) (out []string) {
 	return out
 }
 
-// withOption adds an option, in the place of one with the same name.
+// withOption adds an option, in the place of an option of the same name.
 func withOption(options []string, option string) []string {
 	name, _, _ := strings.Cut(option, ":")
 	for i, o := range options {

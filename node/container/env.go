@@ -18,7 +18,7 @@ import (
 	"proa.dev/node/fact"
 )
 
-// configError is how a container shows that its spec asks for what is not there.
+// configError makes an error a CreateContainerConfigError, which the container's waiting state shows.
 func configError(err error) error {
 	if _, ok := errors.AsType[*fact.Waiting](err); ok || errors.Is(err, context.Canceled) {
 		return err
@@ -26,8 +26,8 @@ func configError(err error) error {
 	return &fact.Waiting{Reason: "CreateContainerConfigError", Message: err.Error()}
 }
 
-// Env is the environment of a container: what it takes from ConfigMaps and Secrets as a whole, then what it names one by one,
-// and last where to find Services. Who comes later can refer to who comes before, and wins.
+// Env returns the environment of a container: the variables of envFrom, then those of env, and last those of Services.
+// Later variables can refer to earlier ones and replace them, except that those of Services replace none.
 func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips []netip.Addr) ([]*cri.KeyValue, error) {
 	if p.Spec.EnableServiceLinks == nil {
 		return nil, configError(errors.New("nil pod.spec.enableServiceLinks encountered, cannot construct envvars"))
@@ -41,7 +41,7 @@ func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips
 	}
 	for i := range c.Env {
 		v := &c.Env[i]
-		value, found := Expand(v.Value, orItself(e.values, services)), true
+		value, found := Expand(v.Value, orReference(e.values, services)), true
 		if v.Value == "" && v.ValueFrom != nil {
 			var err error
 			if value, found, err = m.valueFrom(ctx, p, c, v.ValueFrom, ips); err != nil {
@@ -64,7 +64,7 @@ func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips
 	return out, nil
 }
 
-// environment keeps the order in which names came.
+// environment holds variables in the order in which they were set first.
 type environment struct {
 	names  []string
 	values map[string]string
@@ -77,7 +77,7 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
-// envFrom takes all of a ConfigMap or a Secret.
+// envFrom adds all keys of a ConfigMap or a Secret.
 func (m *Maker) envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFromSource, e *environment) error {
 	switch {
 	case from.ConfigMapRef != nil:
@@ -100,14 +100,16 @@ func (m *Maker) envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFrom
 	return nil
 }
 
-// valueFrom is the value of a variable that is somewhere else. found is false if it is optional and not there.
-func (m *Maker) valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, ips []netip.Addr) (value string, found bool, err error) {
+// valueFrom returns the value of a variable with a valueFrom. found is false if the source is optional and does not
+// exist.
+func (m *Maker) valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource,
+	ips []netip.Addr) (value string, found bool, err error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err = m.field(p, from.FieldRef, ips)
 		return value, true, err
 	case from.ResourceFieldRef != nil:
-		value, err = m.amount(p, c, from.ResourceFieldRef)
+		value, err = m.resourceField(p, c, from.ResourceFieldRef)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
@@ -137,7 +139,7 @@ func (m *Maker) valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 	return "", true, nil
 }
 
-// configMap reads one that a Pod names; nil without an error if it need not be there.
+// configMap reads a ConfigMap; it returns nil without an error if it is optional and does not exist.
 func (m *Maker) configMap(ctx context.Context, p *corev1.Pod, name string, optional *bool) (*corev1.ConfigMap, error) {
 	o, err := m.Refs.ConfigMap(ctx, p, name)
 	if apierrors.IsNotFound(err) {
@@ -152,7 +154,7 @@ func (m *Maker) configMap(ctx context.Context, p *corev1.Pod, name string, optio
 	return o, nil
 }
 
-// secret reads one that a Pod names; nil without an error if it need not be there.
+// secret reads a Secret; it returns nil without an error if it is optional and does not exist.
 func (m *Maker) secret(ctx context.Context, p *corev1.Pod, name string, optional *bool) (*corev1.Secret, error) {
 	o, err := m.Refs.Secret(ctx, p, name)
 	if apierrors.IsNotFound(err) {
@@ -167,8 +169,8 @@ func (m *Maker) secret(ctx context.Context, p *corev1.Pod, name string, optional
 	return o, nil
 }
 
-// fromFile reads a variable from a file that a container before wrote into a volume. The container may have put anything
-// there, so the path is followed inside the volume only.
+// fromFile reads a variable from a file that an init container wrote into a volume. The container may have put symbolic
+// links there, so the path is resolved inside the volume only.
 func (m *Maker) fromFile(p *corev1.Pod, ref *corev1.FileKeySelector) (string, bool, error) {
 	if !slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == ref.VolumeName && v.EmptyDir != nil }) {
 		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", ref.VolumeName)

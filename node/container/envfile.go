@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// maxEnvFile bounds files of variables, as object sizes are bounded.
+// maxEnvFile limits the size of environment files, as objects are limited.
 const maxEnvFile = 1 << 20
 
-// envFile finds a variable in a file of lines NAME='value'. It takes a strict part of what a shell takes, so that the file
-// means the same to both: values are in single quotes and may have several lines, comments begin with #, and nothing is
-// expanded. The whole file up to the variable must be right.
+// envFile finds a variable in a file of lines NAME='value'. It accepts a strict subset of what a shell accepts, so that
+// the file means the same to both: values are in single quotes and may span lines, comments begin with #, and nothing
+// is expanded. The whole file up to the variable must be valid.
 func envFile(text, key string) (value string, found bool, err error) {
-	at := 1 // the line
+	at := 1 // line number
 	for text != "" {
 		line, rest, _ := strings.Cut(text, "\n")
 		line = strings.TrimSuffix(line, "\r")
@@ -33,7 +33,7 @@ func envFile(text, key string) (value string, found bool, err error) {
 		case name != strings.TrimRight(name, " \t"):
 			return bad("whitespace before '=' is not allowed")
 		case after != strings.TrimLeft(after, " \t"):
-			// As in a shell: NAME= 'x' gives NAME nothing.
+			// As in a shell, NAME= 'x' sets NAME to the empty string.
 			if name == key {
 				return "", true, nil
 			}
@@ -42,7 +42,7 @@ func envFile(text, key string) (value string, found bool, err error) {
 		case !strings.HasPrefix(after, "'"):
 			return bad("value must be enclosed in single quotes")
 		}
-		// The value goes on, over lines, to the next quote.
+		// The value extends, over lines, to the next quote.
 		open := strings.Index(text, "='") + 2
 		length := strings.IndexByte(text[open:], '\'')
 		if length < 0 {

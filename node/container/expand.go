@@ -9,7 +9,7 @@ import (
 	"proa.dev/node/cri"
 )
 
-// Expand replaces $(NAME) by what value says. $$ stands for one $, and what is no reference stays as it is.
+// Expand replaces $(NAME) by the result of value. $$ stands for one $, and everything else stays as it is.
 func Expand(text string, value func(name string) string) string {
 	var out strings.Builder
 	for {
@@ -35,8 +35,8 @@ func Expand(text string, value func(name string) string) string {
 	}
 }
 
-// orItself looks a name up in some environments, the first one first. A name that none has stays a reference.
-func orItself(environments ...map[string]string) func(string) string {
+// orReference looks a name up in environments, the first one first. A name that none has stays a reference.
+func orReference(environments ...map[string]string) func(string) string {
 	return func(name string) string {
 		for _, e := range environments {
 			if v, ok := e[name]; ok {
@@ -47,7 +47,7 @@ func orItself(environments ...map[string]string) func(string) string {
 	}
 }
 
-// ExpandPath is Expand for paths: a name without a value is an error, because a folder called $(X) is never meant.
+// ExpandPath is Expand for paths: a variable without a value is an error, because a folder called $(X) is never meant.
 func ExpandPath(text string, env []*cri.KeyValue) (string, error) {
 	values, missing := asMap(env), map[string]bool{}
 	out := Expand(text, func(name string) string {

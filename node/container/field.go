@@ -12,16 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"proa.dev/node/fact"
 	"proa.dev/node/volume/downward"
 )
 
-// field is what a field of the Pod says, as the container is told.
+// field returns the value of a field of the Pod, for an environment variable.
 func (m *Maker) field(p *corev1.Pod, ref *corev1.ObjectFieldSelector, ips []netip.Addr) (string, error) {
 	if ref.APIVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", ref.APIVersion)
 	}
 	node := m.nodeIPs()
-	ips = Ordered(ips, node)
+	ips = OrderIPs(ips, node)
 	switch ref.FieldPath {
 	case "spec.nodeName", "spec.host":
 		return p.Spec.NodeName, nil
@@ -42,8 +43,9 @@ func (m *Maker) field(p *corev1.Pod, ref *corev1.ObjectFieldSelector, ips []neti
 	return downward.Field(p, ref.FieldPath)
 }
 
-// Ordered are the addresses of a Pod in the order that the node prefers: one of the node's first family, one of the other.
-func Ordered(ips, node []netip.Addr) (out []netip.Addr) {
+// OrderIPs returns the addresses of a Pod in the order that the node prefers: one of the node's first family, then one
+// of the other.
+func OrderIPs(ips, node []netip.Addr) (out []netip.Addr) {
 	six := len(node) > 0 && node[0].Unmap().Is6()
 	for _, want := range []bool{six, !six} {
 		if i := slices.IndexFunc(ips, func(ip netip.Addr) bool { return ip.Unmap().Is6() == want }); i >= 0 {
@@ -61,15 +63,15 @@ func join(ips []netip.Addr) string {
 	return strings.Join(out, ",")
 }
 
-// amount is a request or limit of a container, in the unit that is asked for.
-func (m *Maker) amount(p *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
+// resourceField returns a request or limit of a container, in the unit of the selector's divisor.
+func (m *Maker) resourceField(p *corev1.Pod, c *corev1.Container, ref *corev1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
 		var other *corev1.Container
-		every(p, func(o *corev1.Container) {
+		for o := range fact.AllContainers(p) {
 			if o.Name == ref.ContainerName {
 				other = o
 			}
-		})
+		}
 		if other == nil {
 			return "", fmt.Errorf("container %s not found", ref.ContainerName)
 		}
@@ -79,11 +81,12 @@ func (m *Maker) amount(p *corev1.Pod, c *corev1.Container, ref *corev1.ResourceF
 	if m.Allocatable != nil {
 		has = m.Allocatable()
 	}
-	return downward.ResourceOf(c, ref, bounded(p, has))
+	return downward.ResourceOf(c, ref, availableTo(p, has))
 }
 
-// bounded is what a container without limits may use: what the node has for Pods, or less if the whole Pod is limited.
-func bounded(p *corev1.Pod, has corev1.ResourceList) corev1.ResourceList {
+// availableTo returns what a container without limits may use: the allocatable resources of the node, or the Pod's limit if
+// it has one.
+func availableTo(p *corev1.Pod, has corev1.ResourceList) corev1.ResourceList {
 	has = maps.Clone(has)
 	for r := range has {
 		if whole := podLimit(p, r); whole != nil {
@@ -93,7 +96,7 @@ func bounded(p *corev1.Pod, has corev1.ResourceList) corev1.ResourceList {
 	return has
 }
 
-// podLimit is the limit of the whole Pod, nil for none.
+// podLimit returns the Pod-level limit of a resource, nil for none.
 func podLimit(p *corev1.Pod, r corev1.ResourceName) *resource.Quantity {
 	if p.Spec.Resources == nil || !resourcehelper.IsSupportedPodLevelResource(r) {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// errNotDir is what a file in the place of a folder says.
+// errNotDir is the error of reading below a file as if it were a folder.
 var errNotDir = syscall.ENOTDIR
 
-// writeWhole writes a file that is there whole or not at all, even if the machine stops in the middle.
-func writeWhole(path string, text []byte) error {
+// writeAtomically writes a file atomically: after a crash it has either the old or the new contents.
+func writeAtomically(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
 	if err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a resolv.conf of the node says can be written into one of a Pod: no entry has a space or a line of its own.
+// FuzzResolv holds that entries of the node's resolv.conf can be written into that of a Pod: none has spaces or newlines.
 func FuzzResolv(f *testing.F) {
 	f.Add("nameserver 10.0.0.1\nsearch a.example. b.example .\noptions ndots:5 rotate\n# a comment\nnameserver\n")
 	f.Fuzz(func(t *testing.T, text string) {
@@ -23,7 +23,7 @@ func FuzzResolv(f *testing.F) {
 	})
 }
 
-// Ids that a Pod's file names are a whole range of those that Pods get, never the machine's own.
+// FuzzMappings holds that the ids in a Pod's file are a whole range of those for Pods, never the machine's own.
 func FuzzMappings(f *testing.F) {
 	f.Add([]byte(`{"uidMappings":[{"hostId":131072,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -34,7 +34,7 @@ func FuzzMappings(f *testing.F) {
 	})
 }
 
-// The files of subordinate ids are understood or refused.
+// FuzzUsers holds that files of subordinate ids are parsed or rejected.
 func FuzzUsers(f *testing.F) {
 	f.Add("kubelet:65536:7208960\nother:1:2\n", "kubelet:65536:7208960\n", "kubelet")
 	f.Add("a:4294967296:1\n", "a:4294967296:1\n", "a")

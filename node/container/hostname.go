@@ -8,19 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// The kernel's bounds: a name of a host, and one with its domain.
+// The limits of the kernel for a hostname, and for one with its domain.
 const (
 	maxHostname = 63
 	maxFullName = 64
 )
 
-// hostname is the name of a Pod as a host, and its domain, which may be empty.
+// hostname returns the hostname of a Pod, and its domain, which may be empty.
 func hostname(p *corev1.Pod, clusterDomain string) (name, domain string, err error) {
 	if o := p.Spec.HostnameOverride; o != nil {
 		if bad := validation.IsDNS1123Subdomain(*o); len(bad) != 0 {
 			return "", "", fmt.Errorf("pod HostnameOverride %q is not a valid DNS subdomain: %s", *o, strings.Join(bad, ";"))
 		}
-		name, err = cut(p.Name, *o)
+		name, err = truncateHostname(p.Name, *o)
 		return name, "", err
 	}
 	name = p.Name
@@ -30,7 +30,7 @@ func hostname(p *corev1.Pod, clusterDomain string) (name, domain string, err err
 		}
 		name = p.Spec.Hostname
 	}
-	if name, err = cut(p.Name, name); err != nil {
+	if name, err = truncateHostname(p.Name, name); err != nil {
 		return "", "", err
 	}
 	if p.Spec.Subdomain != "" {
@@ -42,8 +42,8 @@ func hostname(p *corev1.Pod, clusterDomain string) (name, domain string, err err
 	return name, domain, nil
 }
 
-// cut shortens a name to what the kernel takes. It must not end in what a name may not end in.
-func cut(podName, name string) (string, error) {
+// truncateHostname shortens a hostname to the limit of the kernel. The result must not end with a dash or a dot.
+func truncateHostname(podName, name string) (string, error) {
 	if len(name) <= maxHostname {
 		return name, nil
 	}
@@ -54,8 +54,8 @@ func cut(podName, name string) (string, error) {
 	return short, nil
 }
 
-// kernelName is what uname says in a Pod.
-func kernelName(p *corev1.Pod, clusterDomain string) (string, error) {
+// unameHostname returns the hostname that uname reports in a Pod.
+func unameHostname(p *corev1.Pod, clusterDomain string) (string, error) {
 	name, domain, err := hostname(p, clusterDomain)
 	if err != nil || domain == "" || p.Spec.SetHostnameAsFQDN == nil || !*p.Spec.SetHostnameAsFQDN {
 		return name, err

@@ -14,8 +14,8 @@ import (
 
 const hostsPath = "/etc/hosts"
 
-// hosts writes the /etc/hosts of a Pod and returns its mount; nil if the container brings its own, or there is nothing to say
-// yet. The file stays in its place when it is written again: containers that run have it mounted.
+// hosts writes the /etc/hosts of a Pod and returns its mount; nil if the container mounts its own, or the Pod has no
+// address yet. The file is rewritten in place: running containers have it mounted.
 func (m *Maker) hosts(p *corev1.Pod, c *corev1.Container, ips []netip.Addr) (*cri.Mount, error) {
 	for _, v := range c.VolumeMounts {
 		if v.MountPath == hostsPath {
@@ -46,14 +46,14 @@ func (m *Maker) hosts(p *corev1.Pod, c *corev1.Container, ips []netip.Addr) (*cr
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { //nolint:gosec // G306: every process of the Pod reads it
 		return nil, err
 	}
-	// The umask may have taken something away.
+	// The umask may have removed permissions.
 	if err := os.Chmod(file, 0o644); err != nil { //nolint:gosec // G302: every process of the Pod reads it
 		return nil, err
 	}
 	return &cri.Mount{ContainerPath: hostsPath, HostPath: file, SelinuxRelabel: m.SELinux}, nil
 }
 
-// hostsText is the file of a Pod with a network of its own.
+// hostsText returns the /etc/hosts of a Pod with a network namespace of its own.
 func hostsText(ips []netip.Addr, name, domain string, more []corev1.HostAlias) string {
 	var b strings.Builder
 	b.WriteString("# Kubernetes-managed hosts file.\n" +

@@ -1,7 +1,7 @@
-// Package container turns the spec of a Pod into what a container runtime takes: the sandbox with its names, name servers and
-// namespaces, and each container with its command, environment, mounts, identity and limits. Nearly all of it is pure; the
-// few files it writes (hosts, the place for a last message, ranges of user ids) are below the folder of their Pod and go with
-// it.
+// Package container translates the spec of a Pod to the configuration of the container runtime: the sandbox with its
+// hostname, name servers and namespaces, and each container with its command, environment, mounts, identity and limits.
+// Nearly all of it is pure; the few files that it writes (/etc/hosts, termination messages, user id ranges) are in the
+// folder of their Pod and are removed with it.
 package container
 
 import (
@@ -19,78 +19,78 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/event"
 )
 
-// Refs reads what Pods name. An object that is not there is a NotFound of the API.
+// Refs reads the objects that Pods refer to. An object that does not exist is a NotFound error of the API.
 type Refs interface {
 	ConfigMap(ctx context.Context, p *corev1.Pod, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, p *corev1.Pod, name string) (*corev1.Secret, error)
 }
 
-// Getter reads single objects; a client.Client is one.
+// Getter reads single objects; client.Client implements it.
 type Getter interface {
-	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+	Get(ctx context.Context, resource schema.GroupResource, namespace, name, sub string) (kind.Object, error)
 }
 
-// Config is what a Maker knows of its node.
+// Config is what a Maker needs.
 type Config struct {
-	// Data is the folder of the agent.
+	// Data is the data folder of the agent.
 	Data    string
 	Refs    Refs
 	Cluster Getter
-	// Services are those of the cluster; nil for an agent without one.
+	// Services are the Services of the cluster; nil for an agent without a cluster.
 	Services client.View
 	Events   event.Recorder
 
-	// Parent is the group of a Pod.
+	// Parent returns the cgroup of a Pod.
 	Parent func(*corev1.Pod) string
-	// NodeIPs are the addresses of the node, the preferred family first.
+	// NodeIPs returns the addresses of the node, those of the preferred family first.
 	NodeIPs func() []netip.Addr
-	// Allocatable is what Pods may use of the node.
+	// Allocatable returns what Pods may use of the node.
 	Allocatable func() corev1.ResourceList
 
 	DNS    DNS
 	Limits Limits
 	Users  Users
-	// SeccompDefault gives containers that name no seccomp profile that of the runtime instead of none.
+	// SeccompDefault gives containers without a seccomp profile that of the runtime instead of none.
 	SeccompDefault bool
-	// SELinux says that the kernel has labels for files to be changed.
+	// SELinux reports whether mounts must be relabelled.
 	SELinux bool
-	// Groups are more groups of a Pod's processes, such as its volumes ask for; nil for none.
+	// Groups returns further supplemental groups of a Pod, which its volumes require; it may be nil.
 	Groups func(*corev1.Pod) []int64
 }
 
-// Limits is how containers are limited.
+// Limits configures the resource limits of containers.
 type Limits struct {
 	Host cgroup.Host
-	// Memory and Swap are what the machine has, in bytes.
+	// Memory and Swap are the capacity of the machine, in bytes.
 	Memory, Swap int64
-	// Policy is that of the groups of Pods, so that containers and Pods agree.
+	// Policy is the policy of the Pods' cgroups, so that containers and Pods agree.
 	Policy cgroup.Policy
-	// Swapping lets burstable containers use swap, in proportion to the memory they ask for.
-	Swapping bool
-	// AloneOOM kills only the process that ran out of memory, where the kernel could kill its whole container.
-	AloneOOM bool
-	// Pin gives a container CPUs and memory nodes of its own; nil for never.
+	// AllowSwap lets Burstable containers use swap, in proportion to the memory they request.
+	AllowSwap bool
+	// SingleProcessOOM makes the kernel kill only the process that ran out of memory and not its whole container.
+	SingleProcessOOM bool
+	// Pin returns the CPUs and NUMA nodes of a container; it may be nil.
 	Pin func(p *corev1.Pod, c *corev1.Container) Pin
 }
 
-// Pin is where a container runs, as the kernel writes lists: "0-3,7".
+// Pin is where a container runs, as lists in the kernel's notation: "0-3,7".
 type Pin struct {
 	CPUs, Memory string
-	// Exclusive says that no other container has these CPUs: no quota is needed then.
+	// Exclusive reports that no other container has these CPUs, so that no quota is needed.
 	Exclusive bool
 }
 
-// Maker makes configurations for the runtime. It satisfies pod.Maker.
+// Maker makes configurations for the runtime. It implements pod.Maker.
 type Maker struct {
 	Config
 	masked func() []string
-	// users guards the choice of user ids: see users.go.
+	// users guards the allocation of user ids: see users.go.
 	users sync.Mutex
 }
 
@@ -105,14 +105,14 @@ func New(c Config) (*Maker, error) {
 	return &Maker{Config: c, masked: sync.OnceValue(func() []string { return maskedPaths("/sys/devices/system/cpu") })}, nil
 }
 
-// Hash is that of what makes a restart necessary when it changes.
+// Hash covers the fields of a container whose change requires a restart: its name and image.
 func (m *Maker) Hash(c *corev1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%q %q", c.Name, c.Image)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// Handler is the runtime's name for the class that a Pod asks for.
+// Handler returns the runtime handler of the Pod's RuntimeClass, empty for the default.
 func (m *Maker) Handler(ctx context.Context, p *corev1.Pod) (string, error) {
 	if p.Spec.RuntimeClassName == nil || *p.Spec.RuntimeClassName == "" {
 		return "", nil
@@ -128,13 +128,10 @@ func (m *Maker) Handler(ctx context.Context, p *corev1.Pod) (string, error) {
 	return class.Handler, nil
 }
 
-// PodDir is where everything of a Pod is.
+// PodDir returns the folder of a Pod.
 func (m *Maker) PodDir(uid types.UID) string { return filepath.Join(m.Data, "pods", string(uid)) }
 
-// LogDir is where the logs of a Pod are.
+// LogDir returns the folder of the logs of a Pod.
 func (m *Maker) LogDir(p *corev1.Pod) string {
 	return filepath.Join(m.Data, "logs", "pods", p.Namespace+"_"+p.Name+"_"+string(p.UID))
 }
-
-// full is how messages name a Pod.
-func full(p *corev1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID) }

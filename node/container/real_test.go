@@ -99,7 +99,8 @@ func archive(t *testing.T, user string) string {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := oci.Write(f, oci.Image{Names: []string{"test.local/self:1"}, Process: oci.Process{Entrypoint: []string{"/self"}, User: user}, Layers: []oci.Layer{layer}}); err != nil {
+	if err := oci.Write(f, oci.Image{Names: []string{"test.local/self:1"}, Process: oci.Process{Entrypoint: []string{"/self"}, User: user},
+		Layers: []oci.Layer{layer}}); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -117,12 +118,14 @@ type stage struct {
 
 func newStage(t *testing.T, room nodetest.Room, p *corev1.Pod) *stage {
 	t.Helper()
-	host, err := cgroup.Find()
+	host, err := cgroup.FindHost()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld()
-	s := &stage{Room: room, pod: p, tree: cgroup.New(cgroup.Config{Host: host, Root: room.Groups, Log: slog.New(slog.DiscardHandler), Policy: cgroup.Policy{PodPids: 100}})}
+	s := &stage{Room: room, pod: p,
+		tree: cgroup.New(cgroup.Config{Host: host, Root: room.Groups, Log: slog.New(slog.DiscardHandler),
+			Policy: cgroup.Policy{PodPids: 100}})}
 	m := newMaker(t, w, 1)
 	m.Data, m.Parent, m.Limits.Host = filepath.Join(room.Dir, "data"), s.tree.Parent, host
 	s.maker = m
@@ -207,13 +210,14 @@ func (s *stage) wait(t *testing.T, id string) (*cri.ContainerStatus, string) {
 	return nil, ""
 }
 
-// TestReal runs containers as the runtime is told to, and looks at them from inside.
+// TestReal runs containers on a real runtime, and inspects them from inside.
 func TestReal(t *testing.T) {
 	packed := archive(t, "nobody")
 	room := nodetest.Runtime(t)
 	room.Load(t, packed)
 	usual := func(name string, args ...string) *corev1.Container {
-		return &corev1.Container{Name: name, Image: "test.local/self:1", Args: args, TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile}
+		return &corev1.Container{Name: name, Image: "test.local/self:1", Args: args, TerminationMessagePath: "/dev/termination-log",
+			TerminationMessagePolicy: corev1.TerminationMessageReadFile}
 	}
 	expect := func(t *testing.T, got string, want ...string) {
 		t.Helper()
@@ -227,33 +231,40 @@ func TestReal(t *testing.T) {
 		s := newStage(t, room, readPod(t, `
 metadata: {uid: names}
 spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip: 1.2.3.4, hostnames: [other]}], dnsConfig: {options: [{name: ndots, value: "2"}]}, containers: [{name: a}]}`))
-		c := usual("a", "host", "cat=/etc/hosts", "cat=/etc/resolv.conf", "env=COLOR", "env=KUBERNETES_SERVICE_HOST", "write=/dev/termination-log", "fail")
-		c.Env = []corev1.EnvVar{{Name: "COLOR", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}, Key: "color"}}}}
+		c := usual("a", "host", "cat=/etc/hosts", "cat=/etc/resolv.conf", "env=COLOR", "env=KUBERNETES_SERVICE_HOST",
+			"write=/dev/termination-log", "fail")
+		c.Env = []corev1.EnvVar{{Name: "COLOR",
+			ValueFrom: &corev1.EnvVarSource{
+				ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"},
+					Key: "color"}}}}
 		st, said := s.wait(t, s.start(t, c))
 		expect(t, said, "host front.sub.shop.svc.cluster.local", "10.0.0.5\tfront.sub.shop.svc.cluster.local\tfront", "1.2.3.4\tother",
 			"nameserver 10.96.0.10", "search shop.svc.cluster.local", "options ndots:2", "COLOR=blue", "KUBERNETES_SERVICE_HOST=10.96.0.1")
-		if got := Said(st); st.ExitCode != 3 || got != "the end" {
+		if got := TerminationMessage(st); st.ExitCode != 3 || got != "the end" {
 			t.Errorf("it ended with %d and %q", st.ExitCode, got)
 		}
 		c = usual("b", "fail")
 		c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-		if st, _ := s.wait(t, s.start(t, c)); Said(st) != "bye\n" {
-			t.Errorf("the last words are %q", Said(st))
+		if st, _ := s.wait(t, s.start(t, c)); TerminationMessage(st) != "bye\n" {
+			t.Errorf("the last words are %q", TerminationMessage(st))
 		}
 	})
 	t.Run("identity", func(t *testing.T) {
 		s := newStage(t, room, readPod(t, "metadata: {uid: identity}\nspec: {securityContext: {fsGroup: 9, seccompProfile: {type: RuntimeDefault}}, containers: [{name: a}, {name: b, securityContext: {privileged: true}}]}"))
 		c := usual("a", "status", "write=/tmp/x", "write=/proc/sys/kernel/hostname", "cat=/proc/kcore")
 		c.SecurityContext = &corev1.SecurityContext{
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true), RunAsGroup: new(int64(5)),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, AllowPrivilegeEscalation: new(false),
+			ReadOnlyRootFilesystem: new(true), RunAsGroup: new(int64(5)),
 		}
 		_, said := s.wait(t, s.start(t, c))
-		expect(t, said, "Uid: 65534 65534", "Gid: 5 5", "CapEff: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2", "write /tmp/x open /tmp/x: read-only file system")
+		expect(t, said, "Uid: 65534 65534", "Gid: 5 5", "CapEff: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2",
+			"write /tmp/x open /tmp/x: read-only file system")
 		if !strings.Contains(said, "9") || !strings.Contains(said, "77") {
 			t.Errorf("groups are missing:\n%s", said)
 		}
 		c = usual("b", "status")
-		c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(0)), Privileged: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
+		c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(0)), Privileged: new(true),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
 		_, said = s.wait(t, s.start(t, c))
 		expect(t, said, "Uid: 0 0", "NoNewPrivs: 0", "Seccomp: 0")
 	})
@@ -268,7 +279,8 @@ spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{
 			t.Fatal(err)
 		}
 		c := usual("a", "status")
-		c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new("mine.json")}}
+		c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
+			LocalhostProfile: new("mine.json")}}
 		_, said := s.wait(t, s.start(t, c))
 		expect(t, said, "Seccomp: 2")
 	})
@@ -278,8 +290,8 @@ spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{
 		c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(0))}
 		st, said := s.wait(t, s.start(t, c))
 		expect(t, strings.Join(strings.Fields(said), " "), "0 65536 65536")
-		if Said(st) != "the end" {
-			t.Errorf("the last words are %q", Said(st))
+		if TerminationMessage(st) != "the end" {
+			t.Errorf("the last words are %q", TerminationMessage(st))
 		}
 	})
 	t.Run("resources", func(t *testing.T) {
@@ -303,7 +315,8 @@ spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{
 		if err := s.tree.Update(p); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.UpdateContainerResources(t.Context(), &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: s.maker.Resources(p, c)}); err != nil {
+		if _, err := s.UpdateContainerResources(t.Context(),
+			&cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: s.maker.Resources(p, c)}); err != nil {
 			t.Fatal(err)
 		}
 		if one, err = s.tree.Host.Stats(parent + "/" + id); err != nil || one.Memory.Limit != 128<<20 {

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// maxResolvConf bounds the file.
+// maxResolvConf limits the size of the file.
 const maxResolvConf = 10 << 20
 
-// resolv is what a resolv.conf says.
+// resolv is the contents of a resolv.conf.
 type resolv struct{ servers, searches, options []string }
 
 func readResolvConf(path string) (resolv, error) {
@@ -38,7 +38,8 @@ func readResolvConf(path string) (resolv, error) {
 	return r, nil
 }
 
-// parseResolv reads a resolv.conf: name servers add up, of the search lines the last one counts, of equal options the last.
+// parseResolv parses a resolv.conf: name servers add up, the last search line counts, and so does the last of several
+// options of one name.
 func parseResolv(text string) (r resolv, err error) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -68,8 +69,8 @@ func parseResolv(text string) (r resolv, err error) {
 	return r, err
 }
 
-// FindResolvConf returns the node's resolv.conf that Pods can use. A resolver on the machine's own loopback is out of their
-// reach; systemd keeps a file that names the servers behind it.
+// FindResolvConf returns the node's resolv.conf that Pods can use. Pods cannot reach a resolver on the machine's
+// loopback address; for that case systemd-resolved maintains a file with its upstream servers.
 func FindResolvConf() string {
 	const usual, behind = "/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 	r, err := readResolvConf(usual)

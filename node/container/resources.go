@@ -11,15 +11,16 @@ import (
 	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
+	"proa.dev/node/podstate"
 )
 
-// amounts are what a group gets: CPU in thousandths, memory in bytes, 0 for no limit.
+// amounts are the resources of a cgroup: CPU in thousandths, memory in bytes, 0 for no limit.
 type amounts struct {
 	request, cpu, memory int64
 	exclusive            bool
 }
 
-func (l Limits) linux(a amounts) *cri.LinuxContainerResources {
+func (l Limits) toCRI(a amounts) *cri.LinuxContainerResources {
 	out := &cri.LinuxContainerResources{CpuShares: int64(cgroup.Shares(a.request)), MemoryLimitInBytes: a.memory}
 	if !l.Policy.NoQuota {
 		out.CpuPeriod, out.CpuQuota = l.Policy.Period, cgroup.Quota(a.cpu, l.Policy.Period)
@@ -27,13 +28,13 @@ func (l Limits) linux(a amounts) *cri.LinuxContainerResources {
 			out.CpuQuota = -1
 		}
 	}
-	if l.Host.Version == 2 && !l.AloneOOM {
+	if l.Host.Version == 2 && !l.SingleProcessOOM {
 		out.Unified = map[string]string{"memory.oom.group": "1"}
 	}
 	return out
 }
 
-// Resources is what a container may use; the same for a new container and for one whose resources change while it runs.
+// Resources returns the resource limits of a container, for its creation and for an in-place resize.
 func (m *Maker) Resources(p *corev1.Pod, c *corev1.Container) *cri.LinuxContainerResources {
 	l := m.Limits
 	cpu, memory := l.limit(p, c, corev1.ResourceCPU), l.limit(p, c, corev1.ResourceMemory)
@@ -46,21 +47,21 @@ func (m *Maker) Resources(p *corev1.Pod, c *corev1.Container) *cri.LinuxContaine
 		pin = l.Pin(p, c)
 	}
 	a.exclusive = pin.Exclusive
-	out := l.linux(a)
+	out := l.toCRI(a)
 	out.CpusetCpus, out.CpusetMems = pin.CPUs, pin.Memory
 	out.OomScoreAdj = int64(oomScore(p, c, l.Memory))
-	out.HugepageLimits = l.huge(p, c)
+	out.HugepageLimits = l.hugePageLimits(p, c)
 	l.swap(out, p, c)
 	if l.Host.Version == 2 {
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
 		}
-		maps.Copy(out.Unified, l.soft(p, c, m.Allocatable))
+		maps.Copy(out.Unified, l.memoryProtection(p, c, m.Allocatable))
 	}
 	return out
 }
 
-// limit is that of a container, or of its Pod where it has none: thousandths of CPUs, bytes of memory.
+// limit returns the limit of a container, or that of its Pod if it has none: thousandths of CPUs, bytes of memory.
 func (l Limits) limit(p *corev1.Pod, c *corev1.Container, r corev1.ResourceName) int64 {
 	q := c.Resources.Limits[r]
 	if q.IsZero() && resourcehelper.IsPodLevelResourcesSet(p) {
@@ -72,32 +73,33 @@ func (l Limits) limit(p *corev1.Pod, c *corev1.Container, r corev1.ResourceName)
 	return q.Value()
 }
 
-// soft protects and slows a container before its limit is reached.
-func (l Limits) soft(p *corev1.Pod, c *corev1.Container, allocatable func() corev1.ResourceList) map[string]string {
+// memoryProtection returns the memory protection and throttling of a container (memory.min, memory.low, memory.high).
+func (l Limits) memoryProtection(p *corev1.Pod, c *corev1.Container, allocatable func() corev1.ResourceList) map[string]string {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	out := map[string]string{"memory.min": "0", "memory.low": "0"}
 	if l.Policy.Reserve && request != 0 {
 		file := "memory.low"
-		if cgroup.Class(p) == corev1.PodQOSGuaranteed {
+		if cgroup.QOSClass(p) == corev1.PodQOSGuaranteed {
 			file = "memory.min"
 		}
 		out = map[string]string{file: strconv.FormatInt(request, 10)}
 	}
-	ofPod := limit == 0 && p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() // its group slows down
+	ofPod := limit == 0 && p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() // the Pod's cgroup is throttled instead
 	if l.Policy.Throttle > 0 && !ofPod {
 		if limit == 0 && allocatable != nil {
 			all := allocatable()
 			limit = all.Memory().Value()
 		}
-		if high := cgroup.High(request, limit, l.Policy.Throttle); high > 0 {
+		if high := cgroup.MemoryHigh(request, limit, l.Policy.Throttle); high > 0 {
 			out["memory.high"] = strconv.FormatInt(high, 10)
 		}
 	}
 	return out
 }
 
-// huge are the limits of huge pages: none are allowed that nobody asked for. A container's own limit counts before its Pod's.
-func (l Limits) huge(p *corev1.Pod, c *corev1.Container) (out []*cri.HugepageLimit) {
+// hugePageLimits returns the limits of huge pages; sizes that are not requested get 0. The limit of the container takes
+// precedence over that of the Pod.
+func (l Limits) hugePageLimits(p *corev1.Pod, c *corev1.Container) (out []*cri.HugepageLimit) {
 	want := map[string]uint64{}
 	add := func(list corev1.ResourceList) {
 		for r, q := range list {
@@ -116,7 +118,8 @@ func (l Limits) huge(p *corev1.Pod, c *corev1.Container) (out []*cri.HugepageLim
 	return out
 }
 
-// swap limits swap where the kernel can. Version 1 can only forbid what goes beyond the memory limit.
+// swap sets the limit of swap, if the kernel supports one. Cgroup version 1 can only forbid swap beyond the memory
+// limit.
 func (l Limits) swap(out *cri.LinuxContainerResources, p *corev1.Pod, c *corev1.Container) {
 	if !l.Host.Swap {
 		return
@@ -131,16 +134,16 @@ func (l Limits) swap(out *cri.LinuxContainerResources, p *corev1.Pod, c *corev1.
 	out.Unified["memory.swap.max"] = strconv.FormatInt(l.swapOf(p, c), 10)
 }
 
-// Swaps says that a container may use swap.
-func (l Limits) Swaps(p *corev1.Pod, c *corev1.Container) bool {
+// MayUseSwap reports whether a container may use swap.
+func (l Limits) MayUseSwap(p *corev1.Pod, c *corev1.Container) bool {
 	return l.Host.Swap && l.Host.Version == 2 && l.swapOf(p, c) > 0
 }
 
-// swapOf is the swap that a container gets: its part of the machine's, as large as its part of the memory. Who has a fixed
-// amount of memory, or asks for none, gets none.
+// swapOf returns the swap of a container: the share of the machine's swap that equals its share of the memory. A
+// container that requests no memory, or as much as its limit, gets none.
 func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
-	if !l.Swapping || fact.Critical(p) || cgroup.Class(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
+	if !l.AllowSwap || fact.Critical(p) || cgroup.QOSClass(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
 		return 0
 	}
 	if l.Memory <= 0 || request.Value() > l.Memory {
@@ -149,26 +152,26 @@ func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {
 	return int64(float64(request.Value()) / float64(l.Memory) * float64(l.Swap))
 }
 
-// The bounds of the kernel's taste for killing a process.
+// The range of oom_score_adj that is used.
 const (
-	oomLast  = -997
-	oomFirst = 1000
+	oomScoreMin = -997
+	oomScoreMax = 1000
 )
 
-// oomScore says how soon the kernel kills a container when the machine has no memory left: guaranteed ones last, and of the
-// others those first that use more than they asked for.
+// oomScore returns the oom_score_adj of a container, by which the kernel chooses what to kill when the machine runs out
+// of memory: Guaranteed containers last, and of the others those first that use more than they requested.
 func oomScore(p *corev1.Pod, c *corev1.Container, memory int64) int {
 	if fact.Critical(p) && p.Spec.PriorityClassName == "system-node-critical" {
-		return oomLast
+		return oomScoreMin
 	}
-	switch cgroup.Class(p) {
+	switch cgroup.QOSClass(p) {
 	case corev1.PodQOSGuaranteed:
-		return oomLast
+		return oomScoreMin
 	case corev1.PodQOSBestEffort:
-		return oomFirst
+		return oomScoreMax
 	}
 	if memory <= 0 {
-		return oomFirst - 1
+		return oomScoreMax - 1
 	}
 	extra := shareOfPod(p)
 	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+extra)/memory
@@ -179,10 +182,10 @@ func oomScore(p *corev1.Pod, c *corev1.Container, memory int64) int {
 		}
 		score = min(score, 1000-1000*(least+extra)/memory)
 	}
-	return int(min(max(score, 1000+oomLast), oomFirst-1))
+	return int(min(max(score, 1000+oomScoreMin), oomScoreMax-1))
 }
 
-// shareOfPod is what a container gets of the memory that the Pod asks for beyond its containers.
+// shareOfPod returns a container's share of the memory that the Pod requests beyond its containers' requests.
 func shareOfPod(p *corev1.Pod) int64 {
 	if !resourcehelper.IsPodLevelRequestsSet(p) || p.Spec.Resources.Requests.Memory().IsZero() {
 		return 0
@@ -193,6 +196,6 @@ func shareOfPod(p *corev1.Pod) int64 {
 }
 
 func sidecar(p *corev1.Pod, c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways && len(p.Spec.Containers) > 0 &&
+	return podstate.IsSidecar(c) && len(p.Spec.Containers) > 0 &&
 		slices.ContainsFunc(p.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == c.Name })
 }

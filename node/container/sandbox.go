@@ -9,10 +9,12 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/fact"
 	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 )
 
-// Sandbox is the room of a Pod, and the handler that makes it.
+// Sandbox returns the runtime's configuration of a Pod's sandbox, and its runtime handler.
 func (m *Maker) Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, string, error) {
 	handler, err := m.Handler(ctx, p)
 	if err != nil {
@@ -29,7 +31,7 @@ func (m *Maker) Sandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (*cr
 		return nil, "", err
 	}
 	if !p.Spec.HostNetwork {
-		if c.Hostname, err = kernelName(p, m.DNS.Domain); err != nil {
+		if c.Hostname, err = unameHostname(p, m.DNS.Domain); err != nil {
 			return nil, "", err
 		}
 	}
@@ -55,7 +57,7 @@ func (m *Maker) sandboxLinux(p *corev1.Pod, handler string) (*cri.LinuxPodSandbo
 	}
 	sec := &cri.LinuxSandboxSecurityContext{
 		Privileged: privileged(p),
-		// The sandbox itself does nothing that a profile forbids, so it always has one.
+		// The sandbox itself needs no system call that the default profile forbids.
 		Seccomp:          &cri.SecurityProfile{ProfileType: cri.ProfileRuntimeDefault},
 		NamespaceOptions: spaces,
 	}
@@ -67,7 +69,7 @@ func (m *Maker) sandboxLinux(p *corev1.Pod, handler string) (*cri.LinuxPodSandbo
 		for _, c := range s.Sysctls {
 			l.Sysctls[c.Name] = c.Value
 		}
-		sec.RunAsUser, sec.RunAsGroup, sec.SelinuxOptions = number(s.RunAsUser), number(s.RunAsGroup), seLinux(s.SELinuxOptions)
+		sec.RunAsUser, sec.RunAsGroup, sec.SelinuxOptions = int64Value(s.RunAsUser), int64Value(s.RunAsGroup), seLinux(s.SELinuxOptions)
 	}
 	if sec.SupplementalGroups, sec.SupplementalGroupsPolicy, err = m.groups(p); err != nil {
 		return nil, err
@@ -76,8 +78,8 @@ func (m *Maker) sandboxLinux(p *corev1.Pod, handler string) (*cri.LinuxPodSandbo
 	return l, nil
 }
 
-// sandboxResources are what all containers may use together, and what the sandbox itself costs. Runtimes that make a virtual
-// machine of it want to know beforehand.
+// sandboxResources returns what all containers may use together, and the overhead of the sandbox. Runtimes that run a
+// sandbox as a virtual machine need to know beforehand.
 func (m *Maker) sandboxResources(p *corev1.Pod) (all, overhead *cri.LinuxContainerResources) {
 	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := resourcehelper.PodRequests(p, o), resourcehelper.PodLimits(p, o)
@@ -86,18 +88,19 @@ func (m *Maker) sandboxResources(p *corev1.Pod) (all, overhead *cri.LinuxContain
 		request = limits.Cpu()
 	}
 	exclusive := m.Limits.Policy.Exclusive != nil && m.Limits.Policy.Exclusive(p)
-	all = m.Limits.linux(amounts{request: request.MilliValue(), cpu: limits.Cpu().MilliValue(), memory: limits.Memory().Value(), exclusive: exclusive})
+	all = m.Limits.toCRI(amounts{request: request.MilliValue(), cpu: limits.Cpu().MilliValue(), memory: limits.Memory().Value(),
+		exclusive: exclusive})
 	overhead = &cri.LinuxContainerResources{}
 	if p.Spec.Overhead != nil {
 		cpu := p.Spec.Overhead.Cpu().MilliValue()
-		overhead = m.Limits.linux(amounts{request: cpu, cpu: cpu, memory: p.Spec.Overhead.Memory().Value()})
+		overhead = m.Limits.toCRI(amounts{request: cpu, cpu: cpu, memory: p.Spec.Overhead.Memory().Value()})
 	}
 	return all, overhead
 }
 
-// ports are those that containers name. Which of them are opened on the node is the network's business.
+// ports returns the port mappings of the containers. Which of them are opened on the node is decided by the network.
 func ports(p *corev1.Pod) (out []*cri.PortMapping) {
-	for _, c := range runners(p) {
+	for _, c := range longRunningContainers(p) {
 		seen := map[string]bool{}
 		for _, port := range c.Ports {
 			name := port.Name
@@ -108,16 +111,17 @@ func ports(p *corev1.Pod) (out []*cri.PortMapping) {
 				continue
 			}
 			seen[name] = true
-			out = append(out, &cri.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort, Protocol: protocol(port.Protocol)})
+			out = append(out, &cri.PortMapping{HostIp: port.HostIP, HostPort: port.HostPort, ContainerPort: port.ContainerPort,
+				Protocol: protocol(port.Protocol)})
 		}
 	}
 	return out
 }
 
-// runners are the containers that run as long as the Pod does.
-func runners(p *corev1.Pod) (out []*corev1.Container) {
+// longRunningContainers returns the containers that run as long as the Pod does: sidecars and regular containers.
+func longRunningContainers(p *corev1.Pod) (out []*corev1.Container) {
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &p.Spec.InitContainers[i]; podstate.IsSidecar(c) {
 			out = append(out, c)
 		}
 	}
@@ -137,27 +141,16 @@ func protocol(p corev1.Protocol) cri.Protocol {
 	return cri.ProtocolTCP
 }
 
-// every calls f with all containers of a Pod.
-func every(p *corev1.Pod, f func(c *corev1.Container)) {
-	for i := range p.Spec.InitContainers {
-		f(&p.Spec.InitContainers[i])
+func privileged(p *corev1.Pod) bool {
+	for c := range fact.AllContainers(p) {
+		if c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged) {
+			return true
+		}
 	}
-	for i := range p.Spec.Containers {
-		f(&p.Spec.Containers[i])
-	}
-	for i := range p.Spec.EphemeralContainers {
-		f((*corev1.Container)(&p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
+	return false
 }
 
-func privileged(p *corev1.Pod) (yes bool) {
-	every(p, func(c *corev1.Container) {
-		yes = yes || c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
-	})
-	return yes
-}
-
-// namespaces says what a Pod shares with the node, and its containers with each other.
+// namespaces returns which namespaces a Pod shares with the node, and its containers with each other.
 func (m *Maker) namespaces(p *corev1.Pod, handler string) (*cri.NamespaceOption, error) {
 	o := &cri.NamespaceOption{Ipc: cri.NamespacePod, Network: cri.NamespacePod, Pid: cri.NamespaceContainer}
 	if p.Spec.HostIPC {
@@ -177,7 +170,7 @@ func (m *Maker) namespaces(p *corev1.Pod, handler string) (*cri.NamespaceOption,
 	return o, err
 }
 
-// groups are the additional groups of the processes of a Pod.
+// groups returns the supplemental groups of the processes of a Pod.
 func (m *Maker) groups(p *corev1.Pod) (out []int64, policy cri.SupplementalGroupsPolicy, err error) {
 	if s := p.Spec.SecurityContext; s != nil {
 		if s.FSGroup != nil {
@@ -201,7 +194,7 @@ func (m *Maker) groups(p *corev1.Pod) (out []int64, policy cri.SupplementalGroup
 	return out, policy, nil
 }
 
-func number(n *int64) *cri.Int64Value {
+func int64Value(n *int64) *cri.Int64Value {
 	if n == nil {
 		return nil
 	}

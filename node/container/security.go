@@ -14,24 +14,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/fact"
 )
 
-// effective is the security context of a container: its own, and where that is silent, the Pod's.
-func effective(p *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
+// effectiveSecurityContext returns the security context of a container: its own, completed by that of the Pod.
+func effectiveSecurityContext(p *corev1.Pod, c *corev1.Container) *corev1.SecurityContext {
 	s := &corev1.SecurityContext{}
 	if c.SecurityContext != nil {
 		s = c.SecurityContext.DeepCopy()
 	}
 	if o := p.Spec.SecurityContext; o != nil {
-		s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot = first(s.RunAsUser, o.RunAsUser), first(s.RunAsGroup, o.RunAsGroup), first(s.RunAsNonRoot, o.RunAsNonRoot)
-		s.SELinuxOptions = first(s.SELinuxOptions, o.SELinuxOptions)
-		s.SeccompProfile = first(s.SeccompProfile, o.SeccompProfile)
+		s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot = firstNonNil(s.RunAsUser, o.RunAsUser), firstNonNil(s.RunAsGroup,
+			o.RunAsGroup), firstNonNil(s.RunAsNonRoot, o.RunAsNonRoot)
+		s.SELinuxOptions = firstNonNil(s.SELinuxOptions, o.SELinuxOptions)
+		s.SeccompProfile = firstNonNil(s.SeccompProfile, o.SeccompProfile)
 	}
 	s.AppArmorProfile = appArmorOf(p, c)
 	return s
 }
 
-func first[T any](list ...*T) *T {
+func firstNonNil[T any](list ...*T) *T {
 	for _, p := range list {
 		if p != nil {
 			return p
@@ -40,7 +42,7 @@ func first[T any](list ...*T) *T {
 	return nil
 }
 
-// imageUser is who an image wants to run as: a number, or a name, or neither, which is root.
+// imageUser returns the user of an image: a number, or a name, or root if it names none.
 func imageUser(i *cri.Image) (uid *int64, name string) {
 	switch {
 	case i.GetUid() != nil:
@@ -51,17 +53,17 @@ func imageUser(i *cri.Image) (uid *int64, name string) {
 	return new(int64(0)), ""
 }
 
-// checkUser refuses a container that must not be root and may be. A user that has only a name could be anybody.
+// checkUser rejects a container that must not run as root but might. A user that has only a name could be root.
 func checkUser(p *corev1.Pod, c *corev1.Container, s *corev1.SecurityContext, uid *int64, name string) error {
 	if s.RunAsUser == nil && uid != nil && *uid != 0 {
 		if bad := validation.IsValidUserID(*uid); len(bad) > 0 {
-			// Such a number may wrap around to root, so it is refused in any case.
+			// Such a number may wrap around to root, so it is always rejected.
 			why := "container has runAsNonRoot and image"
 			if !isTrue(s.RunAsNonRoot) {
 				why = "image"
 			}
 			return fmt.Errorf("%s has an invalid user id (%d). (Must be 1-(%d)): %s (pod: %q, container: %s)",
-				why, *uid, math.MaxInt32, strings.Join(bad, "; "), full(p), c.Name)
+				why, *uid, math.MaxInt32, strings.Join(bad, "; "), fact.FullName(p), c.Name)
 		}
 	}
 	if !isTrue(s.RunAsNonRoot) {
@@ -69,35 +71,35 @@ func checkUser(p *corev1.Pod, c *corev1.Container, s *corev1.SecurityContext, ui
 	}
 	switch {
 	case s.RunAsUser != nil && *s.RunAsUser == 0:
-		return fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", full(p), c.Name)
+		return fmt.Errorf("container's runAsUser breaks non-root policy (pod: %q, container: %s)", fact.FullName(p), c.Name)
 	case s.RunAsUser != nil:
 		return nil
 	case uid == nil && name != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", name, full(p), c.Name)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root (pod: %q, container: %s)", name, fact.FullName(p), c.Name)
 	case uid != nil && *uid == 0:
-		return fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", full(p), c.Name)
+		return fmt.Errorf("container has runAsNonRoot and image will run as root (pod: %q, container: %s)", fact.FullName(p), c.Name)
 	}
 	return nil
 }
 
-// security is who a container is and what it may do.
+// security returns the security context of a container for the runtime.
 func (m *Maker) security(p *corev1.Pod, c *corev1.Container, image *cri.Image, handler string) (*cri.LinuxContainerSecurityContext, error) {
-	s := effective(p, c)
+	s := effectiveSecurityContext(p, c)
 	uid, name := imageUser(image)
 	if err := checkUser(p, c, s, uid, name); err != nil {
 		return nil, err
 	}
 	out := &cri.LinuxContainerSecurityContext{
-		RunAsUser: number(s.RunAsUser), RunAsGroup: number(s.RunAsGroup), SelinuxOptions: seLinux(s.SELinuxOptions),
+		RunAsUser: int64Value(s.RunAsUser), RunAsGroup: int64Value(s.RunAsGroup), SelinuxOptions: seLinux(s.SELinuxOptions),
 		Privileged: isTrue(s.Privileged), ReadonlyRootfs: isTrue(s.ReadOnlyRootFilesystem),
 		NoNewPrivs: s.AllowPrivilegeEscalation != nil && !*s.AllowPrivilegeEscalation,
 	}
 	if s.Capabilities != nil {
-		out.Capabilities = &cri.Capability{AddCapabilities: words(s.Capabilities.Add), DropCapabilities: words(s.Capabilities.Drop)}
+		out.Capabilities = &cri.Capability{AddCapabilities: stringsOf(s.Capabilities.Add), DropCapabilities: stringsOf(s.Capabilities.Drop)}
 	}
 	if out.RunAsUser == nil {
-		// The image's user is said again, so that the runtime does not look at the image once more and find another.
-		out.RunAsUser, out.RunAsUsername = number(uid), name
+		// The user of the image is set explicitly, so that the runtime does not read the image again and find another.
+		out.RunAsUser, out.RunAsUsername = int64Value(uid), name
 	}
 	if s.ProcMount == nil || *s.ProcMount != corev1.UnmaskedProcMount {
 		out.MaskedPaths, out.ReadonlyPaths = m.masked(), []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
@@ -116,7 +118,7 @@ func (m *Maker) security(p *corev1.Pod, c *corev1.Container, image *cri.Image, h
 	return out, err
 }
 
-func words[T ~string](list []T) []string {
+func stringsOf[T ~string](list []T) []string {
 	out := make([]string, len(list))
 	for i, s := range list {
 		out[i] = string(s)
@@ -124,7 +126,7 @@ func words[T ~string](list []T) []string {
 	return out
 }
 
-// seccomp is the filter of system calls.
+// seccomp returns the seccomp profile for the runtime.
 func (m *Maker) seccomp(s *corev1.SeccompProfile) (*cri.SecurityProfile, error) {
 	switch {
 	case s == nil && m.SeccompDefault, s != nil && s.Type == corev1.SeccompProfileTypeRuntimeDefault:
@@ -136,12 +138,14 @@ func (m *Maker) seccomp(s *corev1.SeccompProfile) (*cri.SecurityProfile, error) 
 		if !filepath.IsLocal(*s.LocalhostProfile) {
 			return nil, fmt.Errorf("the seccomp profile %q is not below the folder of profiles", *s.LocalhostProfile)
 		}
-		return &cri.SecurityProfile{ProfileType: cri.ProfileLocalhost, LocalhostRef: filepath.Join(m.Data, "seccomp", *s.LocalhostProfile)}, nil
+		return &cri.SecurityProfile{ProfileType: cri.ProfileLocalhost,
+			LocalhostRef: filepath.Join(m.Data, "seccomp", *s.LocalhostProfile)}, nil
 	}
 	return &cri.SecurityProfile{ProfileType: cri.ProfileUnconfined}, nil
 }
 
-// appArmorOf is the profile of a container: its own, the annotation that static Pods may still use, or the Pod's.
+// appArmorOf returns the AppArmor profile of a container: its own, that of the annotation that static Pods may still
+// use, or the Pod's.
 func appArmorOf(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile
@@ -181,7 +185,7 @@ func appArmor(a *corev1.AppArmorProfile) (*cri.SecurityProfile, error) {
 	return nil, fmt.Errorf("unknown apparmor profile type: %q", a.Type)
 }
 
-// maskedPaths are hidden in containers: what they could learn about the machine there, or break.
+// maskedPaths returns the paths that are hidden in containers because they reveal or affect the machine.
 func maskedPaths(cpus string) []string {
 	out := []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",

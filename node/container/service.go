@@ -10,13 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// serviceEnv says where the Services of a namespace are, if links are wanted, and where the API is in any case.
+// serviceEnv returns the variables of the Services of a namespace, if service links are enabled, and of the API server
+// in any case.
 func (m *Maker) serviceEnv(namespace string, links bool) map[string]string {
 	out := map[string]string{}
 	if m.Services == nil {
 		return out
 	}
-	// One's own Service with the name of the API's comes later and wins.
+	// A Service of the namespace that is called kubernetes comes later and takes precedence.
 	if o, ok := m.Services.Get(metav1.NamespaceDefault, "kubernetes"); ok {
 		addService(out, o.(*corev1.Service))
 	}
@@ -29,19 +30,19 @@ func (m *Maker) serviceEnv(namespace string, links bool) map[string]string {
 	return out
 }
 
-// addService adds the variables of one Service, under the names that links between containers had once.
+// addService adds the variables of one Service, including those in the format of Docker links.
 func addService(out map[string]string, s *corev1.Service) {
 	ip := s.Spec.ClusterIP
 	if ip == "" || ip == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 {
 		return
 	}
-	name := variable(s.Name)
+	name := envName(s.Name)
 	out[name+"_SERVICE_HOST"] = ip
 	out[name+"_SERVICE_PORT"] = strconv.Itoa(int(s.Spec.Ports[0].Port))
 	for i, p := range s.Spec.Ports {
 		number := strconv.Itoa(int(p.Port))
 		if p.Name != "" {
-			out[name+"_SERVICE_PORT_"+variable(p.Name)] = number
+			out[name+"_SERVICE_PORT_"+envName(p.Name)] = number
 		}
 		protocol := strings.ToLower(string(p.Protocol))
 		if protocol == "" {
@@ -56,4 +57,4 @@ func addService(out map[string]string, s *corev1.Service) {
 	}
 }
 
-func variable(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+func envName(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }

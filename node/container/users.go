@@ -17,17 +17,17 @@ import (
 	"proa.dev/node/cri"
 )
 
-// perPod is how many user ids a Pod with a user namespace gets at least; longer ranges are multiples.
+// perPod is the least number of user ids of a Pod with a user namespace; other lengths are multiples.
 const perPod = 65536
 
-// Users are the ids of this machine that Pods with user namespaces get, a range each. The zero value takes all but the first
-// range, which is the machine's own.
+// Users are the user ids of this machine that Pods with user namespaces get, one range each. The zero value uses all
+// but the first range, which is the machine's own.
 type Users struct {
 	First, Count uint32
 	PerPod       uint32
-	// MaxPods is how many Pods there must be ids for.
+	// MaxPods is the number of Pods for which there must be ranges.
 	MaxPods int
-	// Able says that a runtime handler can make user namespaces; nil says that all can.
+	// Able reports whether a runtime handler supports user namespaces; nil means that all do.
 	Able func(handler string) bool
 }
 
@@ -53,7 +53,7 @@ func (u *Users) check() error {
 	return nil
 }
 
-// ParseUsers reads the range that /etc/subuid and /etc/subgid give to a user. found is false if they give none.
+// ParseUsers reads the range of a user from /etc/subuid and /etc/subgid. found is false if it has none.
 func ParseUsers(subuid, subgid, user string) (first, count uint32, found bool, err error) {
 	uids, gids := rangesOf(subuid, user), rangesOf(subgid, user)
 	if len(uids) == 0 && len(gids) == 0 {
@@ -80,21 +80,21 @@ func rangesOf(text, user string) (out []string) {
 	return out
 }
 
-// mapping is how the file of a Pod's user namespace writes a range.
+// mapping is a range of ids in the file userns of a Pod.
 type mapping struct {
 	Host      uint32 `json:"hostId"`
 	Container uint32 `json:"containerId"`
 	Length    uint32 `json:"length"`
 }
 
-// mappings is that file, which is called userns.
+// mappings is the contents of that file.
 type mappings struct {
 	UIDs []mapping `json:"uidMappings"`
 	GIDs []mapping `json:"gidMappings"`
 }
 
-// userNamespace is that of a Pod: the node's, or its own with ids that no other Pod on this node has. Which ids these are is
-// on disk only, in the Pod's folder, and they are free again when the folder is gone.
+// userNamespace returns the user namespace of a Pod: the node's, or its own with ids that no other Pod on this node
+// has. The ids are stored in the Pod's folder only, and are free again when the folder is removed.
 func (m *Maker) userNamespace(p *corev1.Pod, handler string) (*cri.UserNamespace, error) {
 	if p.Spec.HostUsers == nil || *p.Spec.HostUsers {
 		return &cri.UserNamespace{Mode: cri.NamespaceNode}, nil
@@ -107,9 +107,9 @@ func (m *Maker) userNamespace(p *corev1.Pod, handler string) (*cri.UserNamespace
 	}
 	m.users.Lock()
 	defer m.users.Unlock()
-	ids, err := m.readUsers(p.UID)
+	ids, err := m.readUserRange(p.UID)
 	if errors.Is(err, fs.ErrNotExist) {
-		ids, err = m.newUsers(p.UID)
+		ids, err = m.allocateUserRange(p.UID)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user namespace: %w", err)
@@ -121,8 +121,8 @@ func (m *Maker) userNamespace(p *corev1.Pod, handler string) (*cri.UserNamespace
 	}, nil
 }
 
-// readUsers reads the ids of a Pod.
-func (m *Maker) readUsers(uid types.UID) (mapping, error) {
+// readUserRange reads the id range of a Pod.
+func (m *Maker) readUserRange(uid types.UID) (mapping, error) {
 	text, err := os.ReadFile(filepath.Join(m.PodDir(uid), "userns"))
 	if err != nil {
 		return mapping{}, err
@@ -148,15 +148,15 @@ func parseMappings(text []byte, length uint32) (mapping, error) {
 	return f.UIDs[0], nil
 }
 
-// newUsers finds ids that no Pod has and writes them down before anybody uses them.
-func (m *Maker) newUsers(uid types.UID) (mapping, error) {
+// allocateUserRange allocates an id range that no Pod has, and stores it before it is used.
+func (m *Maker) allocateUserRange(uid types.UID) (mapping, error) {
 	entries, err := os.ReadDir(filepath.Join(m.Data, "pods"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return mapping{}, err
 	}
 	taken := map[uint32]bool{}
 	for _, e := range entries {
-		ids, err := m.readUsers(types.UID(e.Name()))
+		ids, err := m.readUserRange(types.UID(e.Name()))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 			continue
 		}
@@ -171,12 +171,12 @@ func (m *Maker) newUsers(uid types.UID) (mapping, error) {
 			continue
 		}
 		ids := mapping{Host: host, Length: m.Users.PerPod}
-		return ids, m.writeUsers(uid, ids)
+		return ids, m.writeUserRange(uid, ids)
 	}
 	return mapping{}, errors.New("could not find an empty slot to allocate a user namespace")
 }
 
-func (m *Maker) writeUsers(uid types.UID, ids mapping) error {
+func (m *Maker) writeUserRange(uid types.UID, ids mapping) error {
 	dir := m.PodDir(uid)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
@@ -185,5 +185,5 @@ func (m *Maker) writeUsers(uid types.UID, ids mapping) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(filepath.Join(dir, "userns"), text)
+	return writeAtomically(filepath.Join(dir, "userns"), text)
 }

@@ -1,5 +1,5 @@
-// Package cri is the one door to a container runtime: the CRI as Go values, over a socket. Whoever builds a sandbox or a
-// container uses the names of this package; the library behind them is imported nowhere else.
+// Package cri is the client of the container runtime: the CRI over a socket. Packages that configure sandboxes and
+// containers use the names of this package; the library behind them is imported nowhere else.
 package cri
 
 import (
@@ -15,18 +15,19 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxMessage bounds what the runtime may say at once: a node with many containers and images has long lists.
+// maxMessage limits the size of a message: a node with many containers and images has long lists.
 const maxMessage = 16 << 20
 
-// Client talks to a runtime. It reconnects by itself; while the runtime is away its calls fail.
+// Client calls a runtime. It reconnects by itself; while the runtime is away its calls fail.
 type Client struct {
 	conn *grpc.ClientConn
 	runtimev1.RuntimeServiceClient
 	Images runtimev1.ImageServiceClient
 }
 
-// Dial makes a client for a socket: a path, or a unix:// URL. It does not wait for the runtime; Version does.
-func Dial(socket string) (*Client, error) {
+// Dial makes a client for a socket: a path, or a unix:// URL. It does not wait for the runtime; Version does. The observers are
+// told of every call.
+func Dial(socket string, observers ...Observer) (*Client, error) {
 	if socket == "" {
 		return nil, errors.New("no runtime socket is given")
 	}
@@ -36,26 +37,28 @@ func Dial(socket string) (*Client, error) {
 	}
 	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: time.Second}),
+		grpc.WithChainUnaryInterceptor(unaryInterceptors(observers)...))
 	if err != nil {
 		return nil, fmt.Errorf("open the runtime at %s: %w", socket, err)
 	}
-	return &Client{conn: conn, RuntimeServiceClient: runtimev1.NewRuntimeServiceClient(conn), Images: runtimev1.NewImageServiceClient(conn)}, nil
+	return &Client{conn: conn, RuntimeServiceClient: runtimev1.NewRuntimeServiceClient(conn),
+		Images: runtimev1.NewImageServiceClient(conn)}, nil
 }
 
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// NotFound says that the runtime does not know what was asked about.
+// NotFound reports whether the runtime does not know the object.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// Unavailable says that the runtime could not be asked.
+// Unavailable reports whether the runtime could not be reached.
 func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
 
-// TimedOut says that what was asked for took longer than it may.
+// TimedOut reports whether a call exceeded its timeout.
 func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
-// Message is what the runtime says went wrong, without the words of the protocol around it.
+// Message returns the message of the runtime's error, without the prefix of gRPC.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()

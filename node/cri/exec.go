@@ -12,14 +12,15 @@ import (
 	"google.golang.org/grpc/status"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"proa.dev/internal/wait"
 	"proa.dev/node/exectree"
 )
 
-// execNet is how much later than the command's own time the runtime ends it, where nobody else could.
+// execNet is how much later than the timeout of a command the runtime ends it, in case killExec cannot.
 const execNet = 5 * time.Second
 
-// ExecSync runs a command in a container and waits for it. The error is nil if the command ran, whatever its code. A command that takes
-// longer than timeout is killed with all that it has started; TimedOut tells that from the error.
+// ExecSync runs a command in a container and waits for it. The error is nil if the command ran, whatever its exit code.
+// A command that exceeds timeout is killed with all its child processes, and TimedOut reports true for the error.
 func (c *Client) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (out []byte, code int, err error) {
 	request := &runtimev1.ExecSyncRequest{ContainerId: id, Cmd: command}
 	var late atomic.Bool
@@ -29,13 +30,13 @@ func (c *Client) ExecSync(ctx context.Context, id string, command []string, time
 		defer cancel()
 		request.Timeout = int64((timeout + execNet + time.Second - 1) / time.Second)
 		begin := time.Now()
-		clock := time.AfterFunc(timeout, func() {
+		timer := time.AfterFunc(timeout, func() {
 			late.Store(true)
 			if c.killExec(ctx, id, command, begin) != nil {
 				cancel() // then the runtime kills at least the first process
 			}
 		})
-		defer clock.Stop()
+		defer timer.Stop()
 	}
 	r, err := c.RuntimeServiceClient.ExecSync(ctx, request)
 	switch {
@@ -47,10 +48,11 @@ func (c *Client) ExecSync(ctx context.Context, id string, command []string, time
 	return append(r.Stdout, r.Stderr...), int(r.ExitCode), nil
 }
 
-// lateStart is how long a command that has no time left is looked for. A busy runtime may begin it only now, and what it starts then must end too.
+// lateStart is how long a command is looked for after its timeout. A busy runtime may start it only then, and its
+// processes must be killed too.
 const lateStart = 2 * time.Second
 
-// killExec kills a command with all that it has started. It gives up when the runtime says that the command has ended, which ends ctx.
+// killExec kills a command with all its child processes. It gives up when ctx ends, because the command has ended.
 func (c *Client) killExec(ctx context.Context, id string, command []string, begin time.Time) error {
 	first, err := c.pid(ctx, id)
 	if err != nil {
@@ -61,15 +63,13 @@ func (c *Client) killExec(ctx context.Context, id string, command []string, begi
 		if !errors.Is(err, exectree.ErrNotFound) || time.Now().After(until) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
+		if err := wait.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
 
-// pid is the number of a container's first process.
+// pid returns the process id of a container's first process.
 func (c *Client) pid(ctx context.Context, id string) (int, error) {
 	r, err := c.ContainerStatus(ctx, &runtimev1.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The messages of the CRI under their own names, for the packages that may not import the library.
+// The messages of the CRI under their own names, for packages that may not import the library.
 type (
 	AttachRequest                   = runtimev1.AttachRequest
 	AuthConfig                      = runtimev1.AuthConfig

@@ -7,7 +7,7 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SignalOf is the runtime's number for a signal that the API names, such as SIGTERM or SIGRTMIN+3.
+// SignalOf returns the runtime's number of a signal as the API names it, such as SIGTERM or SIGRTMIN+3.
 func SignalOf(name string) (Signal, error) {
 	word := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)
 	n, ok := runtimev1.Signal_value["SIGNAL_"+word]
@@ -17,7 +17,7 @@ func SignalOf(name string) (Signal, error) {
 	return Signal(n), nil
 }
 
-// SignalName is how the API names a signal of the runtime; "" for the runtime's default.
+// SignalName returns the API's name of a signal of the runtime; empty for the runtime's default.
 func SignalName(s Signal) string {
 	name, ok := strings.CutPrefix(s.String(), "SIGNAL_")
 	if s == 0 || !ok || name == "RUNTIME_DEFAULT" {

@@ -9,7 +9,7 @@ import (
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ExecURL is where the runtime serves the streams of a command, for a short while and once.
+// ExecURL returns where the runtime serves the streams of a command, for a short time and once.
 func (c *Client) ExecURL(ctx context.Context, r *ExecRequest) (string, error) {
 	out, err := c.Exec(ctx, r)
 	if err != nil {
@@ -18,7 +18,7 @@ func (c *Client) ExecURL(ctx context.Context, r *ExecRequest) (string, error) {
 	return out.Url, nil
 }
 
-// AttachURL is where the runtime serves the streams of a container, for a short while and once.
+// AttachURL returns where the runtime serves the streams of a container, for a short time and once.
 func (c *Client) AttachURL(ctx context.Context, r *AttachRequest) (string, error) {
 	out, err := c.Attach(ctx, r)
 	if err != nil {
@@ -27,7 +27,7 @@ func (c *Client) AttachURL(ctx context.Context, r *AttachRequest) (string, error
 	return out.Url, nil
 }
 
-// LogPath is where the runtime writes the log of a container.
+// LogPath returns where the runtime writes the log of a container.
 func (c *Client) LogPath(ctx context.Context, id string) (string, error) {
 	out, err := c.ContainerStatus(ctx, &ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Client) ReopenLog(ctx context.Context, id string) error {
 	return err
 }
 
-// NetworkNamespace is the file of the network namespace of a sandbox.
+// NetworkNamespace returns the file of the network namespace of a sandbox.
 func (c *Client) NetworkNamespace(ctx context.Context, sandbox string) (string, error) {
 	out, err := c.PodSandboxStatus(ctx, &runtimev1.PodSandboxStatusRequest{PodSandboxId: sandbox, Verbose: true})
 	if err != nil {
@@ -51,10 +51,10 @@ func (c *Client) NetworkNamespace(ctx context.Context, sandbox string) (string, 
 	return namespaceOf(out.Info)
 }
 
-// namespaceOf reads what runtimes say of a sandbox beyond the protocol: containerd and CRI-O tell its process, and containerd
-// also the namespaces it was given.
+// namespaceOf reads the verbose status of a sandbox, which is not part of the protocol: containerd and CRI-O report its
+// process, and containerd also its namespaces.
 func namespaceOf(info map[string]string) (string, error) {
-	var said struct {
+	var status struct {
 		PID  int `json:"pid"`
 		Spec struct {
 			Linux struct {
@@ -62,16 +62,16 @@ func namespaceOf(info map[string]string) (string, error) {
 			} `json:"linux"`
 		} `json:"runtimeSpec"`
 	}
-	if err := json.Unmarshal([]byte(info["info"]), &said); err != nil {
+	if err := json.Unmarshal([]byte(info["info"]), &status); err != nil {
 		return "", fmt.Errorf("read what the runtime says of a sandbox: %w", err)
 	}
-	for _, n := range said.Spec.Linux.Namespaces {
+	for _, n := range status.Spec.Linux.Namespaces {
 		if n.Type == "network" && n.Path != "" {
 			return n.Path, nil
 		}
 	}
-	if said.PID <= 0 {
+	if status.PID <= 0 {
 		return "", errors.New("the runtime does not say where the network of a sandbox is")
 	}
-	return fmt.Sprintf("/proc/%d/ns/net", said.PID), nil
+	return fmt.Sprintf("/proc/%d/ns/net", status.PID), nil
 }

@@ -1,9 +1,8 @@
-// Package csi mounts the volumes of storage drivers. Drivers register themselves through package plugin and are then known by
-// their names; the cluster learns of them from the CSINode and the Node. A volume is staged on the node once, and published
-// for each Pod.
+// Package csi mounts the volumes of CSI drivers. Drivers register themselves through package pluginregistration and are
+// published in the CSINode and the Node. A volume is staged once on the node, and published for each Pod.
 //
-// What was done is noted on disk before it is done: a file vol_data.json in the folder of each volume of a Pod, and one beside
-// each staged volume. Whoever comes after a killed agent takes everything back from there.
+// Every step is recorded on disk before it is done: in a file vol_data.json in the folder of each volume of a Pod, and
+// one beside each staged volume. An agent that follows a killed one can undo everything from there.
 package csi
 
 import (
@@ -21,19 +20,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/event"
+	"proa.dev/node/keymutex"
 	"proa.dev/node/objects"
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 )
 
-// timeout bounds every call of a driver.
+// timeout is the timeout of the calls for one volume.
 const timeout = 2 * time.Minute
 
-// pluginName is how folders and texts call all of this.
+// pluginName is the name of the CSI plugin in folders and messages.
 const pluginName = "kubernetes.io/csi"
 
-// Config is what a node's drivers are kept with.
+// Config is what Drivers needs.
 type Config struct {
 	// Dir is the data folder of the agent, Node the name of the node.
 	Dir, Node string
@@ -43,22 +43,22 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Drivers are the storage drivers of a node.
+// Drivers are the registered CSI drivers of a node.
 type Drivers struct {
 	Config
-	locks locks
+	locks keymutex.Mutex // by volume: it is not staged for one Pod while it is unstaged for another
 
 	// mu guards named.
 	mu    sync.Mutex
 	named map[string]*driver
 }
 
-// New makes a node without drivers.
+// New makes a Drivers without any driver.
 func New(c Config) *Drivers {
-	return &Drivers{Config: c, named: map[string]*driver{}, locks: locks{held: map[string]*lock{}}}
+	return &Drivers{Config: c, named: map[string]*driver{}}
 }
 
-// find returns a driver that is registered.
+// find returns a registered driver.
 func (d *Drivers) find(name string) (*driver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,8 +68,8 @@ func (d *Drivers) find(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// Register takes a driver, and tells the cluster about it.
-func (d *Drivers) Register(ctx context.Context, i plugin.Info) error {
+// Register registers a driver and publishes it.
+func (d *Drivers) Register(ctx context.Context, i pluginregistration.Info) error {
 	if err := supported(i); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (d *Drivers) Register(ctx context.Context, i plugin.Info) error {
 	defer stop()
 	info, err := one.info(limit)
 	if err == nil {
-		err = d.announce(limit, i.Name, info)
+		err = d.publishDriver(limit, i.Name, info)
 	}
 	if err != nil {
 		return errors.Join(err, one.close())
@@ -96,13 +96,13 @@ func (d *Drivers) Register(ctx context.Context, i plugin.Info) error {
 	if old != nil {
 		_ = old.close()
 	}
-	if err := d.sweep(ctx, one); err != nil {
-		d.Log.WarnContext(ctx, "a volume that nobody uses stays staged", "driver", i.Name, "err", err)
+	if err := d.unstageUnused(ctx, one); err != nil {
+		d.Log.WarnContext(ctx, "an unused volume stays staged", "driver", i.Name, "err", err)
 	}
 	return nil
 }
 
-// Deregister forgets a driver. Its volumes stay mounted.
+// Deregister removes a driver. Its volumes stay mounted.
 func (d *Drivers) Deregister(ctx context.Context, name string) {
 	d.mu.Lock()
 	old := d.named[name]
@@ -112,12 +112,12 @@ func (d *Drivers) Deregister(ctx context.Context, name string) {
 		return
 	}
 	_ = old.close()
-	if err := d.withdraw(ctx, name); err != nil {
-		d.Log.WarnContext(ctx, "the CSINode still names a driver that has gone", "driver", name, "err", err)
+	if err := d.removeDriverFromCluster(ctx, name); err != nil {
+		d.Log.WarnContext(ctx, "the CSINode still names a driver that has been removed", "driver", name, "err", err)
 	}
 }
 
-// Close ends the connections to drivers.
+// Close closes the connections to drivers.
 func (d *Drivers) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,7 +127,7 @@ func (d *Drivers) Close() {
 	}
 }
 
-// object is what the cluster says about a driver; nil if it says nothing.
+// object returns the CSIDriver object of a driver; nil if there is none.
 func (d *Drivers) object(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	o, err := d.Client.Get(ctx, gr.CSIDrivers, "", name, "")
 	if apierrors.IsNotFound(err) {
@@ -143,45 +143,13 @@ func (d *Drivers) object(ctx context.Context, name string) (*storagev1.CSIDriver
 	return one, nil
 }
 
-// staged is the folder of a volume that is staged: plugins/kubernetes.io/csi/<driver>/<hash of the volume>.
+// staged returns the folder of a staged volume: plugins/kubernetes.io/csi/<driver>/<hash of the volume>.
 func (d *Drivers) staged(driver, handle string) string {
 	return filepath.Join(d.Dir, "plugins", "kubernetes.io", "csi", driver, fmt.Sprintf("%x", sha256.Sum256([]byte(handle))))
 }
 
-// stagedBlock is where a block device is staged, and where it is published for each Pod.
+// stagedBlock returns where a block device is staged, and where it is published for each Pod.
 func (d *Drivers) stagedBlock(volume string) (stage, publish string) {
 	devices := filepath.Join(d.Dir, "plugins", "kubernetes.io", "csi", "volumeDevices")
 	return filepath.Join(devices, "staging", volume), filepath.Join(devices, "publish", volume)
-}
-
-// locks are for one volume each, so that it is not staged for one Pod while it is unstaged for another.
-type locks struct {
-	mu   sync.Mutex // guards what is below
-	held map[string]*lock
-}
-
-type lock struct {
-	mu    sync.Mutex
-	users int // who has it or waits for it; guarded by locks.mu
-}
-
-// take waits for a lock, and returns how to give it back.
-func (l *locks) take(name string) (release func()) {
-	l.mu.Lock()
-	one := l.held[name]
-	if one == nil {
-		one = &lock{}
-		l.held[name] = one
-	}
-	one.users++
-	l.mu.Unlock()
-	one.mu.Lock()
-	return func() {
-		one.mu.Unlock()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if one.users--; one.users == 0 {
-			delete(l.held, name)
-		}
-	}
 }

@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/clustertest"
 	"proa.dev/node/csi"
 	"proa.dev/node/objects"
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
 )
@@ -51,12 +51,13 @@ func start(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, dir: dir, World: clustertest.Start(t, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1",
+			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
 	})}
 	w.begin()
 	t.Cleanup(func() {
 		w.stop()
-		if err := mounts.Clear(dir); err != nil {
+		if err := mounts.UnmountAll(dir); err != nil {
 			t.Error(err)
 		}
 		if err := mounts.Remove(dir); err != nil {
@@ -66,18 +67,19 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// begin starts an agent that knows nothing.
+// begin starts an agent without any state in memory.
 func (w *world) begin() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
 	w.refs = objects.New(w.Agent, log)
 	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Log: log})
-	w.Volumes = volume.New(volume.Parts{
+	w.Volumes = volume.New(volume.Config{
 		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Drivers: w.drivers, Log: log,
 		Allocatable: func() corev1.ResourceList { return corev1.ResourceList{} },
 	})
 	ctx, stop := context.WithCancel(w.Context())
 	var all sync.WaitGroup
-	registry := &plugin.Registry{Dir: filepath.Join(w.dir, "plugins_registry"), Handlers: map[string]plugin.Handler{plugin.Storage: w.drivers}, Log: log}
+	registry := &pluginregistration.Registry{Dir: filepath.Join(w.dir, "plugins_registry"),
+		Handlers: map[string]pluginregistration.Handler{pluginregistration.Storage: w.drivers}, Log: log}
 	all.Go(func() {
 		if err := registry.Run(ctx); err != nil {
 			w.Error(err)
@@ -170,7 +172,7 @@ const (
 
 func TestRegistration(t *testing.T) {
 	w := start(t)
-	if err := w.drivers.Announce(t.Context()); err != nil {
+	if err := w.drivers.CreateCSINode(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.registered(); len(got) != 0 {
@@ -184,7 +186,8 @@ func TestRegistration(t *testing.T) {
 	}
 	n := o.(*storagev1.CSINode)
 	d := n.Spec.Drivers[0]
-	if d.NodeID != "id-of-n1" || *d.Allocatable.Count != 7 || !slices.Equal(d.TopologyKeys, []string{"topology.a.example.com/rack"}) || len(n.OwnerReferences) != 1 || n.OwnerReferences[0].Kind != "Node" {
+	if d.NodeID != "id-of-n1" || *d.Allocatable.Count != 7 || !slices.Equal(d.TopologyKeys, []string{"topology.a.example.com/rack"}) ||
+		len(n.OwnerReferences) != 1 || n.OwnerReferences[0].Kind != "Node" {
 		t.Errorf("the CSINode is %+v", n)
 	}
 	node := func() *corev1.Node {
@@ -194,7 +197,8 @@ func TestRegistration(t *testing.T) {
 		}
 		return o.(*corev1.Node)
 	}
-	if got := node(); got.Annotations["csi.volume.kubernetes.io/nodeid"] != `{"a.example.com":"id-of-n1"}` || got.Labels["topology.a.example.com/rack"] != "r1" {
+	if got := node(); got.Annotations["csi.volume.kubernetes.io/nodeid"] != `{"a.example.com":"id-of-n1"}` ||
+		got.Labels["topology.a.example.com/rack"] != "r1" {
 		t.Errorf("the Node is %+v", got.ObjectMeta)
 	}
 	times := func(n int) func() bool {
@@ -227,13 +231,17 @@ func TestRegistration(t *testing.T) {
 func TestPersistentVolume(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
-	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false), PodInfoOnMount: new(true), FSGroupPolicy: new(storagev1.FileFSGroupPolicy)})
-	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"key": "hush"}})
-	w.volume("vol", corev1.PersistentVolumeSpec{MountOptions: nil, PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-		Driver: f.name, VolumeHandle: "h1", FSType: "ext4", VolumeAttributes: map[string]string{"k": "v"}, NodeStageSecretRef: &corev1.SecretReference{Namespace: "default", Name: "s"},
-	}}})
-	const spec = `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`
-	a, b := w.Pod("a", spec), w.Pod("b", spec)
+	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false), PodInfoOnMount: new(true),
+		FSGroupPolicy: new(storagev1.FileFSGroupPolicy)})
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
+		StringData: map[string]string{"key": "hush"}})
+	w.volume("vol", corev1.PersistentVolumeSpec{MountOptions: nil,
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: f.name, VolumeHandle: "h1", FSType: "ext4", VolumeAttributes: map[string]string{"k": "v"},
+			NodeStageSecretRef: &corev1.SecretReference{Namespace: "default", Name: "s"},
+		}}})
+	const podSpec = `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`
+	a, b := w.Pod("a", podSpec), w.Pod("b", podSpec)
 	w.mount(a)
 	w.want(f, "stage h1 SINGLE_NODE_WRITER ext4 [key=hush] {k=v}",
 		fmt.Sprintf("publish h1 ro=false group= [] {csi.storage.k8s.io/ephemeral=false,csi.storage.k8s.io/pod.name=a,csi.storage.k8s.io/pod.namespace=default,csi.storage.k8s.io/pod.uid=%s,csi.storage.k8s.io/serviceAccount.name=default,k=v}", a.UID))
@@ -252,7 +260,7 @@ func TestPersistentVolume(t *testing.T) {
 	}
 	w.unmount(a)
 	w.want(f, "unpublish h1")
-	// An agent that knows nothing takes back the rest.
+	// An agent without state in memory unmounts the rest.
 	w.stop()
 	w.begin()
 	w.Until("the driver to be back", func() bool { return w.Unmount(t.Context(), b.UID) == nil })
@@ -267,7 +275,10 @@ func TestPersistentVolume(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	w := start(t)
-	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "a.example.com", VolumeHandle: "h1"}}})
+	w.volume("vol",
+		corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "a.example.com",
+				VolumeHandle: "h1"}}})
 	p := w.Pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
@@ -293,7 +304,8 @@ func TestFailures(t *testing.T) {
 	if err := w.Unmount(t.Context(), p.UID); err == nil {
 		t.Error("the Pod's volumes were taken away without the driver")
 	}
-	if is, err := mounts.Is(filepath.Join(w.dir, "pods", string(p.UID), "volumes/kubernetes.io~csi/vol/mount")); err != nil || !is {
+	if is, err := mounts.IsMountPoint(filepath.Join(w.dir, "pods", string(p.UID), "volumes/kubernetes.io~csi/vol/mount")); err != nil ||
+		!is {
 		t.Errorf("what the driver keeps is not mounted any more: %v", err)
 	}
 	f.setFail("unstage", status.Error(codes.Unavailable, "busy"))
@@ -302,12 +314,12 @@ func TestFailures(t *testing.T) {
 	}
 	f.setFail("", nil)
 	w.unmount(p)
-	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
-// TestInline is a volume that lives with its Pod, of a driver that gives it to the group itself and wants tokens.
+// TestInline covers an inline volume, of a driver that applies the fsGroup itself and wants tokens.
 func TestInline(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages, gives}}
@@ -325,18 +337,24 @@ func TestInline(t *testing.T) {
 	if got := f.take(); len(got) != 1 || !strings.HasPrefix(got[0], "unpublish csi-") {
 		t.Errorf("got %q", got)
 	}
-	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
+	w.volume("vol",
+		corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name,
+				VolumeHandle: "h1"}}})
 	p = w.Pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.Fails(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode "Persistent" not supported by driver a.example.com (only supports ["Ephemeral"])`,
 		func(ctx context.Context) error { return w.Mount(ctx, p) })
 }
 
-// TestAttached waits for the volume to be attached, and keeps it from being detached.
+// TestAttached holds that a volume is mounted after it was attached, and reported as in use.
 func TestAttached(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages, expands}}
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(true)})
-	w.volume("vol", corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
+	w.volume("vol",
+		corev1.PersistentVolumeSpec{
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name,
+				VolumeHandle: "h1"}}})
 	p := w.Pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
@@ -395,15 +413,19 @@ func TestBlock(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
 	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
-	w.volume("vol", corev1.PersistentVolumeSpec{VolumeMode: new(corev1.PersistentVolumeBlock), PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
+	w.volume("vol", corev1.PersistentVolumeSpec{VolumeMode: new(corev1.PersistentVolumeBlock),
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
 	p := w.Pod("a", `{containers: [{name: c, volumeDevices: [{name: d, devicePath: /dev/x}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
 	w.want(f, "stage h1 SINGLE_NODE_WRITER  [] {}", "publish h1 ro=false group= [] {}")
 	_, devices, err := w.Binds(t.Context(), p, &p.Spec.Containers[0], nil)
-	if err != nil || len(devices) != 1 || devices[0].HostPath != filepath.Join(w.dir, "pods", string(p.UID), "volumeDevices/kubernetes.io~csi/vol") || devices[0].Permissions != "mrw" {
+	if err != nil || len(devices) != 1 ||
+		devices[0].HostPath != filepath.Join(w.dir, "pods", string(p.UID), "volumeDevices/kubernetes.io~csi/vol") ||
+		devices[0].Permissions != "mrw" {
 		t.Errorf("%v, %v", devices, err)
 	}
-	if to, err := filepath.EvalSymlinks(devices[0].HostPath); err != nil || to != filepath.Join(w.dir, "plugins/kubernetes.io/csi/volumeDevices/publish/vol", string(p.UID)) {
+	if to, err := filepath.EvalSymlinks(devices[0].HostPath); err != nil ||
+		to != filepath.Join(w.dir, "plugins/kubernetes.io/csi/volumeDevices/publish/vol", string(p.UID)) {
 		t.Errorf("the device is %s, %v", to, err)
 	}
 	w.unmount(p)
@@ -412,12 +434,13 @@ func TestBlock(t *testing.T) {
 		t.Errorf("left: %v", err)
 	}
 	wrong := w.Pod("b", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
-	if err := w.Mount(t.Context(), wrong); err == nil || !strings.HasSuffix(err.Error(), "volume d has volumeMode Block, but is specified in volumeMounts") {
+	if err := w.Mount(t.Context(), wrong); err == nil ||
+		!strings.HasSuffix(err.Error(), "volume d has volumeMode Block, but is specified in volumeMounts") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// TestSweep unstages what an agent that was killed has left staged.
+// TestSweep holds that volumes that a killed agent has left staged are unstaged.
 func TestSweep(t *testing.T) {
 	w := start(t)
 	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
@@ -425,7 +448,8 @@ func TestSweep(t *testing.T) {
 	if err := os.MkdirAll(left+"/globalmount", 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(left+"/vol_data.json", fmt.Appendf(nil, `{"driverName":"a.example.com","volumeHandle":"h9","stage":%q}`, left+"/globalmount"), 0o600); err != nil {
+	if err := os.WriteFile(left+"/vol_data.json",
+		fmt.Appendf(nil, `{"driverName":"a.example.com","volumeHandle":"h9","stage":%q}`, left+"/globalmount"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.driver(f, nil)

@@ -14,22 +14,22 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 )
 
-// driver is a driver that can be called.
+// driver is a connection to a CSI driver.
 type driver struct {
 	name string
 	conn *grpc.ClientConn
 	spec.NodeClient
 
-	// mu guards can, which is asked for once.
-	mu  sync.Mutex
-	can map[spec.NodeServiceCapability_RPC_Type]bool
+	// mu guards can, the capabilities, which are asked for once.
+	mu           sync.Mutex
+	capabilities map[spec.NodeServiceCapability_RPC_Type]bool
 }
 
-// supported says whether a driver speaks a version that we speak: any 1.x.
-func supported(i plugin.Info) error {
+// supported checks that a driver speaks a supported version: any 1.x.
+func supported(i pluginregistration.Info) error {
 	for _, text := range i.Versions {
 		if v, err := version.ParseGeneric(text); err == nil && v.Major() == 1 {
 			return nil
@@ -48,24 +48,24 @@ func dial(name, endpoint string) (*driver, error) {
 
 func (d *driver) close() error { return d.conn.Close() }
 
-// does says whether a driver has a capability.
-func (d *driver) does(ctx context.Context, what spec.NodeServiceCapability_RPC_Type) (bool, error) {
+// hasCapability reports whether a driver has a capability.
+func (d *driver) hasCapability(ctx context.Context, what spec.NodeServiceCapability_RPC_Type) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.can == nil {
+	if d.capabilities == nil {
 		got, err := d.NodeGetCapabilities(ctx, &spec.NodeGetCapabilitiesRequest{})
 		if err != nil {
 			return false, err
 		}
-		d.can = map[spec.NodeServiceCapability_RPC_Type]bool{}
+		d.capabilities = map[spec.NodeServiceCapability_RPC_Type]bool{}
 		for _, c := range got.GetCapabilities() {
-			d.can[c.GetRpc().GetType()] = true
+			d.capabilities[c.GetRpc().GetType()] = true
 		}
 	}
-	return d.can[what], nil
+	return d.capabilities[what], nil
 }
 
-// info is what a driver says about the node.
+// info returns what a driver says about the node.
 func (d *driver) info(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 	got, err := d.NodeGetInfo(ctx, &spec.NodeGetInfoRequest{})
 	if err != nil {
@@ -77,8 +77,8 @@ func (d *driver) info(ctx context.Context) (*spec.NodeGetInfoResponse, error) {
 	return got, nil
 }
 
-// final says that after this error nothing is going on in the driver. Other errors leave that open.
-func final(err error) bool {
+// isFinal reports whether the driver has finished the operation after this error. Other errors leave that open.
+func isFinal(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {
 		return false
@@ -90,8 +90,8 @@ func final(err error) bool {
 	return true
 }
 
-// infeasible says that it makes no sense to ask again.
-func infeasible(err error) bool {
+// isInfeasible reports whether a retry is useless.
+func isInfeasible(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.OutOfRange, codes.NotFound:
 		return true

@@ -22,7 +22,7 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// fake is a storage driver: its volumes are folders.
+// fake is a CSI driver whose volumes are folders.
 type fake struct {
 	spec.UnimplementedNodeServer
 	name, store string
@@ -70,17 +70,19 @@ type registrar struct {
 }
 
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.f.name, Endpoint: r.endpoint, SupportedVersions: r.f.versions}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.f.name, Endpoint: r.endpoint,
+		SupportedVersions: r.f.versions}, nil
 }
 
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrar) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
 	r.f.told = append(r.f.told, fmt.Sprint(s.PluginRegistered, " ", s.Error))
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// call notes a call, and fails it if the test wants that.
+// call records a call, and fails if the test wants that.
 func (f *fake) call(name, format string, args ...any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,14 +106,16 @@ func (f *fake) setFail(name string, err error) {
 
 func (f *fake) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	return &spec.NodeGetInfoResponse{
-		NodeId: "id-of-n1", MaxVolumesPerNode: 7, AccessibleTopology: &spec.Topology{Segments: map[string]string{"topology." + f.name + "/rack": "r1"}},
+		NodeId: "id-of-n1", MaxVolumesPerNode: 7,
+		AccessibleTopology: &spec.Topology{Segments: map[string]string{"topology." + f.name + "/rack": "r1"}},
 	}, nil
 }
 
 func (f *fake) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	out := &spec.NodeGetCapabilitiesResponse{}
 	for _, c := range f.can {
-		out.Capabilities = append(out.Capabilities, &spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
+		out.Capabilities = append(out.Capabilities,
+			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
@@ -125,7 +129,8 @@ func words(m map[string]string) string {
 }
 
 func (f *fake) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
-	if err := f.call("stage", "%s %s %s [%s] {%s} %s", r.VolumeId, r.VolumeCapability.AccessMode.Mode, r.VolumeCapability.GetMount().GetFsType(), words(r.Secrets), words(r.VolumeContext), words(r.PublishContext)); err != nil {
+	if err := f.call("stage", "%s %s %s [%s] {%s} %s", r.VolumeId, r.VolumeCapability.AccessMode.Mode,
+		r.VolumeCapability.GetMount().GetFsType(), words(r.Secrets), words(r.VolumeContext), words(r.PublishContext)); err != nil {
 		return nil, err
 	}
 	if r.VolumeCapability.GetBlock() != nil {
@@ -135,7 +140,8 @@ func (f *fake) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest
 }
 
 func (f *fake) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
-	if err := f.call("publish", "%s ro=%v group=%s [%s] {%s}", r.VolumeId, r.Readonly, r.VolumeCapability.GetMount().GetVolumeMountGroup(), words(r.Secrets), words(r.VolumeContext)); err != nil {
+	if err := f.call("publish", "%s ro=%v group=%s [%s] {%s}", r.VolumeId, r.Readonly, r.VolumeCapability.GetMount().GetVolumeMountGroup(),
+		words(r.Secrets), words(r.VolumeContext)); err != nil {
 		return nil, err
 	}
 	if r.VolumeCapability.GetBlock() != nil {
@@ -149,7 +155,7 @@ func (f *fake) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeReq
 }
 
 func (f *fake) bind(from, to string) error {
-	is, err := mounts.Is(to)
+	is, err := mounts.IsMountPoint(to)
 	if is || err != nil {
 		return err
 	}
@@ -163,19 +169,20 @@ func (f *fake) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolum
 	if err := f.call("unpublish", "%s", r.VolumeId); err != nil {
 		return nil, err
 	}
-	return &spec.NodeUnpublishVolumeResponse{}, errors.Join(mounts.Clear(r.TargetPath), mounts.Remove(r.TargetPath))
+	return &spec.NodeUnpublishVolumeResponse{}, errors.Join(mounts.UnmountAll(r.TargetPath), mounts.Remove(r.TargetPath))
 }
 
 func (f *fake) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	if err := f.call("unstage", "%s", r.VolumeId); err != nil {
 		return nil, err
 	}
-	return &spec.NodeUnstageVolumeResponse{}, mounts.Clear(r.StagingTargetPath)
+	return &spec.NodeUnstageVolumeResponse{}, mounts.UnmountAll(r.StagingTargetPath)
 }
 
 func (f *fake) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if r.VolumePath == "" {
 		return nil, status.Error(codes.InvalidArgument, "no path")
 	}
-	return &spec.NodeExpandVolumeResponse{CapacityBytes: r.CapacityRange.RequiredBytes}, f.call("expand", "%s %d", r.VolumeId, r.CapacityRange.RequiredBytes)
+	return &spec.NodeExpandVolumeResponse{CapacityBytes: r.CapacityRange.RequiredBytes}, f.call("expand", "%s %d", r.VolumeId,
+		r.CapacityRange.RequiredBytes)
 }

@@ -9,51 +9,54 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/event"
 )
 
-// expand makes the file system as large as the volume has become. It says whether that can happen again.
-func (j *job) expand(ctx context.Context) (can bool, err error) {
+// expand grows the file system to the size of the volume. It reports whether the volume can grow again.
+func (j *publication) expand(ctx context.Context) (can bool, err error) {
 	if j.v.PV == nil || j.v.Claim == nil || j.v.ReadOnly {
 		return false, nil
 	}
-	if can, err = j.does(ctx, spec.NodeServiceCapability_RPC_EXPAND_VOLUME); err != nil || !can {
+	if can, err = j.hasCapability(ctx, spec.NodeServiceCapability_RPC_EXPAND_VOLUME); err != nil || !can {
 		return false, err
 	}
-	size, wanted := grown(j.v.PV, j.v.Claim)
+	size, wanted := hasGrown(j.v.PV, j.v.Claim)
 	if !wanted {
 		return true, nil
 	}
 	secrets, err := j.secrets(ctx, j.source.expandSecret)
 	if err != nil {
-		return true, fmt.Errorf("expander.NodeExpand failed to get NodeExpandSecretRef %s/%s: %w", j.source.expandSecret.Namespace, j.source.expandSecret.Name, err)
+		return true, fmt.Errorf("expander.NodeExpand failed to get NodeExpandSecretRef %s/%s: %w", j.source.expandSecret.Namespace,
+			j.source.expandSecret.Name, err)
 	}
 	_, err = j.NodeExpandVolume(ctx, &spec.NodeExpandVolumeRequest{
 		VolumeId: j.source.handle, VolumePath: j.target, StagingTargetPath: j.stage, Secrets: secrets,
 		CapacityRange: &spec.CapacityRange{RequiredBytes: size.Value()}, VolumeCapability: capability(j.source, j.v.Block, j.multi, nil),
 	})
 	if err != nil {
-		j.Events.Event(j.v.Pod, "", corev1.EventTypeWarning, "VolumeResizeFailed",
+		j.Events.Event(event.Pod(j.v.Pod), corev1.EventTypeWarning, "VolumeResizeFailed",
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : Expander.NodeExpand failed to expand the volume : %v", j.v.Name, err)
-		if infeasible(err) {
-			j.say(ctx, refused(j.v.Claim, err))
+		if isInfeasible(err) {
+			j.updateClaimStatus(ctx, infeasibleClaim(j.v.Claim, err))
 		}
 		return true, nil // the volume can be used as it is
 	}
-	j.Events.Event(j.v.Pod, "", corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", j.v.Name, j.Node)
-	j.say(ctx, expanded(j.v.Claim, size))
+	j.Events.Event(event.Pod(j.v.Pod), corev1.EventTypeNormal, "FileSystemResizeSuccessful",
+		"MountVolume.NodeExpandVolume succeeded for volume %q %s", j.v.Name, j.Node)
+	j.updateClaimStatus(ctx, expandedClaim(j.v.Claim, size))
 	return true, nil
 }
 
-// say writes the status of a claim. If somebody else was faster, it is said the next time.
-func (j *job) say(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
+// updateClaimStatus writes the status of a claim. After a conflict it is written the next time.
+func (j *publication) updateClaimStatus(ctx context.Context, claim *corev1.PersistentVolumeClaim) {
 	if _, err := j.Client.Update(ctx, gr.PersistentVolumeClaims, claim, "status"); err != nil {
-		j.Log.WarnContext(ctx, "the claim does not say how large its volume is", "claim", claim.Namespace+"/"+claim.Name, "err", err)
+		j.Log.WarnContext(ctx, "the status of a claim cannot be updated after its volume was expanded", "claim", claim.Namespace+"/"+claim.Name, "err", err)
 	}
 }
 
-// grown says whether a volume is larger than its claim knows, and how large it is.
-func grown(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+// hasGrown returns the size of a volume, and whether it is larger than the status of its claim says.
+func hasGrown(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	size, known := pv.Spec.Capacity[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
 	if claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == corev1.PersistentVolumeClaimNodeResizeInfeasible {
 		return size, false
@@ -61,8 +64,8 @@ func grown(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) (re
 	return size, !known.IsZero() && size.Cmp(known) > 0
 }
 
-// expanded is a claim whose volume has been made larger.
-func expanded(claim *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.PersistentVolumeClaim {
+// expandedClaim returns the claim of a volume that has been expanded.
+func expandedClaim(claim *corev1.PersistentVolumeClaim, size resource.Quantity) *corev1.PersistentVolumeClaim {
 	c := claim.DeepCopy()
 	if c.Status.Capacity == nil {
 		c.Status.Capacity = corev1.ResourceList{}
@@ -76,8 +79,8 @@ func expanded(claim *corev1.PersistentVolumeClaim, size resource.Quantity) *core
 	return c
 }
 
-// refused is a claim whose volume its driver cannot make larger.
-func refused(claim *corev1.PersistentVolumeClaim, why error) *corev1.PersistentVolumeClaim {
+// infeasibleClaim returns the claim of a volume that its driver cannot expand.
+func infeasibleClaim(claim *corev1.PersistentVolumeClaim, why error) *corev1.PersistentVolumeClaim {
 	c := claim.DeepCopy()
 	if c.Status.AllocatedResourceStatuses == nil {
 		c.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{}
@@ -86,7 +89,8 @@ func refused(claim *corev1.PersistentVolumeClaim, why error) *corev1.PersistentV
 	c.Status.Conditions = append(slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
 		return o.Type == corev1.PersistentVolumeClaimNodeResizeError
 	}), corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, Message: fmt.Sprintf("failed to expand pvc with %v", why),
+		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
+		Message: fmt.Sprintf("failed to expand pvc with %v", why),
 	})
 	return c
 }

@@ -17,52 +17,53 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
 )
 
-// look is how often a volume is looked at again that can change: it may have become larger, or its driver wants to publish it
-// again. It is a little more for some than for others.
-const look = time.Minute
+// recheckPeriod is how often a volume is checked again that may have grown, or whose driver requires republishing. A random part
+// is added.
+const recheckPeriod = time.Minute
 
-// tokensKey is how drivers get the tokens they ask for.
+// tokensKey is the key under which drivers get the service account tokens they ask for.
 const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
 
-// saying is an error in the words of this plugin.
-func saying(format string, args ...any) error {
+// pluginError makes an error with the name of this plugin.
+func pluginError(format string, args ...any) error {
 	return fmt.Errorf(pluginName+": "+format, args...)
 }
 
-// job is the publication of one volume for one Pod.
-type job struct {
+// publication is the publication of one volume for one Pod.
+type publication struct {
 	*Drivers
 	*driver
 	v      *volume.DriverVolume
 	source source
-	object *storagev1.CSIDriver // nil if the cluster says nothing about the driver
+	object *storagev1.CSIDriver // nil if there is no CSIDriver object
 	// stage is where the volume is staged; empty if its driver does not stage.
 	stage, target string
-	context       map[string]string // what attaching it has brought
+	context       map[string]string // the publish context of the attachment
 	multi         bool
-	group         *int64 // the one that the driver gives the volume to
+	group         *int64 // the fsGroup, if the driver applies it
 }
 
-// Publish makes a volume ready for a Pod.
+// Publish mounts a volume for a Pod.
 func (d *Drivers) Publish(ctx context.Context, v *volume.DriverVolume) (*volume.Published, error) {
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	j := &job{Drivers: d, v: v, source: sourceOf(v), target: filepath.Join(v.Dir, "mount")}
-	defer d.locks.take(j.source.driver + "^" + j.source.handle)()
+	j := &publication{Drivers: d, v: v, source: sourceOf(v), target: filepath.Join(v.Dir, "mount")}
+	defer d.locks.Lock(j.source.driver + "^" + j.source.handle)()
 	if err := j.prepare(ctx); err != nil {
 		return nil, err
 	}
-	note := j.note()
+	note := j.record()
 	old, known, err := load(v.Dir)
 	if err != nil {
 		return nil, err
 	}
-	there, err := mounts.Is(j.target)
+	there, err := mounts.IsMountPoint(j.target)
 	if err != nil {
 		return nil, err
 	}
@@ -81,30 +82,30 @@ func (d *Drivers) Publish(ctx context.Context, v *volume.DriverVolume) (*volume.
 		return nil, err
 	}
 	if republish || grows {
-		out.Again = time.Now().Add(look + rand.N(look/2)) //nolint:gosec // G404: it spreads load
+		out.RepublishAt = time.Now().Add(recheckPeriod + rand.N(recheckPeriod/2)) //nolint:gosec // G404: it spreads load
 	}
 	return out, nil
 }
 
-// note is what is written down about the volume.
-func (j *job) note() data {
-	d := data{
+// record returns the record of the volume.
+func (j *publication) record() volumeRecord {
+	d := volumeRecord{
 		Driver: j.source.driver, Handle: j.source.handle, Name: j.v.Name, Node: j.Node, Life: j.source.life,
 		Target: j.target, Stage: j.stage, Block: j.v.Block,
 	}
-	if j.attaches() {
+	if j.mustAttach() {
 		d.Attachment = attachment(j.source.handle, j.source.driver, j.Node)
 	}
 	return d
 }
 
-// attaches says whether the volume must be attached before it can be staged.
-func (j *job) attaches() bool {
+// mustAttach reports whether the volume must be attached before it can be staged.
+func (j *publication) mustAttach() bool {
 	return j.v.PV != nil && (j.object == nil || j.object.Spec.AttachRequired == nil || *j.object.Spec.AttachRequired)
 }
 
-// prepare finds out what is to be done.
-func (j *job) prepare(ctx context.Context) error {
+// prepare determines what is to be done.
+func (j *publication) prepare(ctx context.Context) error {
 	words := "mounter.SetUpAt failed to get CSI client: %w"
 	operation := "MountVolume.SetUp"
 	switch {
@@ -115,27 +116,27 @@ func (j *job) prepare(ctx context.Context) error {
 	}
 	var err error
 	if j.driver, err = j.find(j.source.driver); err != nil {
-		return &volume.Failed{Operation: operation, Err: saying(words, err)}
+		return &volume.OperationError{Operation: operation, Err: pluginError(words, err)}
 	}
 	if j.object, err = j.Drivers.object(ctx, j.source.driver); err != nil {
-		return saying("mounter.SetupAt failed to check volume lifecycle mode: %w", err)
+		return pluginError("mounter.SetupAt failed to check volume lifecycle mode: %w", err)
 	}
-	if err := lives(j.object, j.source); err != nil {
-		return saying("mounter.SetupAt failed to check volume lifecycle mode: %w", err)
+	if err := checkLifecycle(j.object, j.source); err != nil {
+		return pluginError("mounter.SetupAt failed to check volume lifecycle mode: %w", err)
 	}
-	if j.multi, err = j.does(ctx, spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER); err != nil {
+	if j.multi, err = j.hasCapability(ctx, spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER); err != nil {
 		return err
 	}
-	giving, err := j.does(ctx, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	giving, err := j.hasCapability(ctx, spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
 	if err != nil {
-		return saying("mounter.SetUpAt failed to determine if the node service has VOLUME_MOUNT_GROUP capability: %w", err)
+		return pluginError("mounter.SetUpAt failed to determine if the node service has VOLUME_MOUNT_GROUP capability: %w", err)
 	}
 	if giving && j.v.Pod.Spec.SecurityContext != nil {
 		j.group = j.v.Pod.Spec.SecurityContext.FSGroup
 	}
-	stages, err := j.does(ctx, spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
+	stages, err := j.hasCapability(ctx, spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME)
 	if err != nil {
-		return saying("mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability: %w", err)
+		return pluginError("mounter.SetUpAt failed to check for STAGE_UNSTAGE_VOLUME capability: %w", err)
 	}
 	if stages && j.v.PV != nil {
 		j.stage = filepath.Join(j.staged(j.source.driver, j.source.handle), "globalmount")
@@ -151,66 +152,67 @@ func (j *job) prepare(ctx context.Context) error {
 }
 
 // publish attaches, stages and publishes the volume. known says that it was tried before.
-func (j *job) publish(ctx context.Context, note data, known bool) error {
-	if err := j.attached(ctx, note); err != nil {
-		return &volume.Failed{Operation: j.operation("MountVolume.WaitForAttach", "MapVolume.WaitForAttach"), Err: err}
+func (j *publication) publish(ctx context.Context, note volumeRecord, known bool) error {
+	if err := j.waitAttached(ctx, note); err != nil {
+		return &volume.OperationError{Operation: j.operation("MountVolume.WaitForAttach", "MapVolume.WaitForAttach"), Err: err}
 	}
-	// From here on something may be left if we are killed: it is noted before.
+	// From here on something may be left behind if the agent is killed, so it is recorded first.
 	if err := note.save(j.v.Dir); err != nil {
-		return saying("mounter.SetUpAt failed to save volume info data: %w", err)
+		return pluginError("mounter.SetUpAt failed to save volume info data: %w", err)
 	}
-	if err := j.toStage(ctx, note); err != nil {
-		return &volume.Failed{Operation: j.operation("MountVolume.MountDevice", "MapVolume.SetUpDevice"), Err: err}
+	if err := j.stageVolume(ctx, note); err != nil {
+		return &volume.OperationError{Operation: j.operation("MountVolume.MountDevice", "MapVolume.SetUpDevice"), Err: err}
 	}
 	request, err := j.request(ctx)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(j.target), 0o750); err != nil {
-		return saying("mounter.SetUpAt failed to create dir %#v:  %w", filepath.Dir(j.target), err)
+		return pluginError("mounter.SetUpAt failed to create dir %#v:  %w", filepath.Dir(j.target), err)
 	}
 	if _, err := j.NodePublishVolume(ctx, request); err != nil {
-		if final(err) && !known {
-			j.leave()
+		if isFinal(err) && !known {
+			j.cleanUp()
 		}
-		return &volume.Failed{Operation: j.operation("MountVolume.SetUp", "MapVolume.MapPodDevice"), Err: err}
+		return &volume.OperationError{Operation: j.operation("MountVolume.SetUp", "MapVolume.MapPodDevice"), Err: err}
 	}
-	if j.group == nil && givesAway(j.object, j.source, j.v) {
-		if err := j.v.Give(ctx, j.target); err != nil {
+	if j.group == nil && mustApplyFSGroup(j.object, j.source, j.v) {
+		if err := j.v.ApplyFSGroup(ctx, j.target); err != nil {
 			return fmt.Errorf("applyFSGroup failed for vol %s: %w", j.source.handle, err)
 		}
 	}
 	return nil
 }
 
-func (j *job) operation(mount, block string) string {
+func (j *publication) operation(mount, block string) string {
 	if j.v.Block {
 		return block
 	}
 	return mount
 }
 
-// leave removes what was made for a volume that its driver has refused. What is mounted stays.
-func (j *job) leave() {
-	if is, err := mounts.Is(j.target); is || err != nil {
+// cleanUp removes the folder of a volume that its driver has refused, unless something is mounted.
+func (j *publication) cleanUp() {
+	if is, err := mounts.IsMountPoint(j.target); is || err != nil {
 		return
 	}
 	if err := os.Remove(j.target); err == nil || errors.Is(err, fs.ErrNotExist) {
-		if j.stage == "" { // what is staged is taken back when the Pod goes
+		if j.stage == "" { // a staged volume is unstaged when the Pod ends
 			_ = erase(j.v.Dir)
 		}
 	}
 }
 
-// attached waits until the volume is attached to this node.
-func (j *job) attached(ctx context.Context, note data) error {
+// waitAttached waits until the volume is attached to this node.
+func (j *publication) waitAttached(ctx context.Context, note volumeRecord) error {
 	if note.Attachment == "" {
 		return nil
 	}
-	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+	retry := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}
+	for {
 		o, err := j.Client.Get(ctx, gr.VolumeAttachments, "", note.Attachment, "")
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // one that is not there is nobody's
-			return saying("volume %v has GET error for volume attachment %v: %w", note.Handle, note.Attachment, err)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) { // a missing attachment may also be forbidden
+			return pluginError("volume %v has GET error for volume attachment %v: %w", note.Handle, note.Attachment, err)
 		}
 		if a, ok := o.(*storagev1.VolumeAttachment); ok && err == nil {
 			switch {
@@ -223,16 +225,14 @@ func (j *job) attached(ctx context.Context, note data) error {
 				return errors.New(a.Status.AttachError.Message)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return saying("timed out waiting for external-attacher of %v CSI driver to attach volume %v", note.Driver, note.Handle)
-		case <-time.After(wait):
+		if retry.Sleep(ctx) != nil {
+			return pluginError("timed out waiting for external-attacher of %v CSI driver to attach volume %v", note.Driver, note.Handle)
 		}
 	}
 }
 
-// toStage brings the volume to the node. Drivers know whether they have done it already.
-func (j *job) toStage(ctx context.Context, note data) error {
+// stageVolume stages the volume. The call is idempotent.
+func (j *publication) stageVolume(ctx context.Context, note volumeRecord) error {
 	if j.stage == "" {
 		return nil
 	}
@@ -241,12 +241,12 @@ func (j *job) toStage(ctx context.Context, note data) error {
 		return fmt.Errorf("fetching NodeStageSecretRef %s/%s failed: %w", j.source.stageSecret.Namespace, j.source.stageSecret.Name, err)
 	}
 	if !j.v.Block {
-		if err := (data{Driver: note.Driver, Handle: note.Handle, Stage: j.stage}).save(filepath.Dir(j.stage)); err != nil {
-			return saying("failed to save volume info data: %w", err)
+		if err := (volumeRecord{Driver: note.Driver, Handle: note.Handle, Stage: j.stage}).save(filepath.Dir(j.stage)); err != nil {
+			return pluginError("failed to save volume info data: %w", err)
 		}
 	}
 	if err := os.MkdirAll(j.stage, 0o750); err != nil {
-		return saying("attacher.MountDevice failed to create dir %#v:  %w", j.stage, err)
+		return pluginError("attacher.MountDevice failed to create dir %#v:  %w", j.stage, err)
 	}
 	_, err = j.NodeStageVolume(ctx, &spec.NodeStageVolumeRequest{
 		VolumeId: note.Handle, PublishContext: j.context, StagingTargetPath: j.stage, Secrets: secrets, VolumeContext: j.source.attributes,
@@ -255,35 +255,37 @@ func (j *job) toStage(ctx context.Context, note data) error {
 	return err
 }
 
-// request is what the driver is asked to publish.
-func (j *job) request(ctx context.Context) (*spec.NodePublishVolumeRequest, error) {
+// request makes the request to publish the volume.
+func (j *publication) request(ctx context.Context) (*spec.NodePublishVolumeRequest, error) {
 	secrets, err := j.secrets(ctx, j.source.publishSecret)
 	if err != nil {
-		return nil, fmt.Errorf("fetching NodePublishSecretRef %s/%s failed: %w", j.source.publishSecret.Namespace, j.source.publishSecret.Name, err)
+		return nil, fmt.Errorf("fetching NodePublishSecretRef %s/%s failed: %w", j.source.publishSecret.Namespace,
+			j.source.publishSecret.Name, err)
 	}
 	attributes := j.source.attributes
 	if o := j.object; o != nil {
 		if o.Spec.PodInfoOnMount != nil && *o.Spec.PodInfoOnMount {
-			attributes = merged(attributes, podInfo(j.v.Pod, j.source.life))
+			attributes = union(attributes, podInfo(j.v.Pod, j.source.life))
 		}
 		tokens, err := j.tokens(ctx)
 		if err != nil {
-			return nil, saying("mounter.SetUpAt failed to get service accoount token attributes: %w", err)
+			return nil, pluginError("mounter.SetUpAt failed to get service accoount token attributes: %w", err)
 		}
 		if o.Spec.ServiceAccountTokenInSecrets != nil && *o.Spec.ServiceAccountTokenInSecrets {
-			secrets = merged(secrets, tokens)
+			secrets = union(secrets, tokens)
 		} else {
-			attributes = merged(attributes, tokens)
+			attributes = union(attributes, tokens)
 		}
 	}
 	return &spec.NodePublishVolumeRequest{
 		VolumeId: j.source.handle, PublishContext: j.context, StagingTargetPath: j.stage, TargetPath: j.target,
-		VolumeCapability: capability(j.source, j.v.Block, j.multi, j.group), Readonly: j.v.ReadOnly, Secrets: secrets, VolumeContext: attributes,
+		VolumeCapability: capability(j.source, j.v.Block, j.multi, j.group), Readonly: j.v.ReadOnly, Secrets: secrets,
+		VolumeContext: attributes,
 	}, nil
 }
 
-// tokens are those that the driver asks for, of the Pod's service account.
-func (j *job) tokens(ctx context.Context) (map[string]string, error) {
+// tokens returns the tokens of the Pod's service account that the driver asks for.
+func (j *publication) tokens(ctx context.Context) (map[string]string, error) {
 	if len(j.object.Spec.TokenRequests) == 0 {
 		return nil, nil
 	}
@@ -310,7 +312,7 @@ func (j *job) tokens(ctx context.Context) (map[string]string, error) {
 	return map[string]string{tokensKey: string(text)}, nil
 }
 
-// secrets are the contents of a Secret that a volume names.
+// secrets returns the contents of a Secret that a volume refers to.
 func (d *Drivers) secrets(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
 	out := map[string]string{}
 	if ref == nil {

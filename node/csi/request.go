@@ -15,7 +15,7 @@ import (
 	"proa.dev/node/volume"
 )
 
-// source is a volume as its driver knows it, whichever way the Pod names it.
+// source describes a volume to its driver, for inline and persistent volumes alike.
 type source struct {
 	driver, handle string
 	fsType         string
@@ -28,7 +28,7 @@ type source struct {
 	expandSecret   *corev1.SecretReference
 }
 
-// sourceOf reads what a Pod, or a persistent volume, says.
+// sourceOf makes the source of a volume.
 func sourceOf(v *volume.DriverVolume) source {
 	if s := v.Inline; s != nil {
 		out := source{
@@ -55,17 +55,17 @@ func sourceOf(v *volume.DriverVolume) source {
 	return out
 }
 
-// inlineHandle names a volume that lives with its Pod.
-func inlineHandle(uid types.UID, volume string) string {
-	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+volume)))
+// inlineHandle returns the volume handle of an inline volume.
+func inlineHandle(uid types.UID, name string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(string(uid)+name)))
 }
 
-// attachment is the name of the object that says whether a volume is attached to a node.
+// attachment returns the name of the VolumeAttachment of a volume and a node.
 func attachment(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// podInfo is what drivers are told about Pods if they ask for it.
+// podInfo returns the attributes of a Pod that drivers get if they ask for them.
 func podInfo(p *corev1.Pod, life storagev1.VolumeLifecycleMode) map[string]string {
 	return map[string]string{
 		"csi.storage.k8s.io/pod.name":            p.Name,
@@ -76,8 +76,8 @@ func podInfo(p *corev1.Pod, life storagev1.VolumeLifecycleMode) map[string]strin
 	}
 }
 
-// merged puts two maps together, and changes neither.
-func merged(a, b map[string]string) map[string]string {
+// union returns the union of two maps, and changes neither.
+func union(a, b map[string]string) map[string]string {
 	if len(b) == 0 {
 		return a
 	}
@@ -89,7 +89,7 @@ func merged(a, b map[string]string) map[string]string {
 	return out
 }
 
-// capability says how a volume is to be used.
+// capability returns how a volume is to be used, in terms of CSI.
 func capability(s source, block, multi bool, group *int64) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.mode, multi)}}
 	if block {
@@ -104,7 +104,7 @@ func capability(s source, block, multi bool, group *int64) *spec.VolumeCapabilit
 	return c
 }
 
-// accessMode is a mode in the driver's words. multi says that it can tell one writer from several on a node.
+// accessMode translates an access mode. multi says that the driver distinguishes one writer from several on a node.
 func accessMode(m corev1.PersistentVolumeAccessMode, multi bool) spec.VolumeCapability_AccessMode_Mode {
 	switch m {
 	case corev1.ReadWriteOnce:
@@ -125,8 +125,8 @@ func accessMode(m corev1.PersistentVolumeAccessMode, multi bool) spec.VolumeCapa
 	return spec.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// lives says whether a driver provides volumes that live as this one does.
-func lives(o *storagev1.CSIDriver, s source) error {
+// checkLifecycle checks whether a driver supports the lifecycle mode of a volume.
+func checkLifecycle(o *storagev1.CSIDriver, s source) error {
 	switch {
 	case o == nil && s.life == storagev1.VolumeLifecyclePersistent:
 		return nil
@@ -138,8 +138,8 @@ func lives(o *storagev1.CSIDriver, s source) error {
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", s.life, s.driver, o.Spec.VolumeLifecycleModes)
 }
 
-// givesAway says whether the volume is given to the group of the Pod by us.
-func givesAway(o *storagev1.CSIDriver, s source, v *volume.DriverVolume) bool {
+// mustApplyFSGroup reports whether the agent must apply the fsGroup of the Pod to the volume.
+func mustApplyFSGroup(o *storagev1.CSIDriver, s source, v *volume.DriverVolume) bool {
 	if v.Pod.Spec.SecurityContext == nil || v.Pod.Spec.SecurityContext.FSGroup == nil || v.ReadOnly || v.Block {
 		return false
 	}
@@ -153,6 +153,7 @@ func givesAway(o *storagev1.CSIDriver, s source, v *volume.DriverVolume) bool {
 	case storagev1.FileFSGroupPolicy:
 		return true
 	}
-	once := v.PV == nil || slices.Contains(v.PV.Spec.AccessModes, corev1.ReadWriteOnce) || slices.Contains(v.PV.Spec.AccessModes, corev1.ReadWriteOncePod)
+	once := v.PV == nil || slices.Contains(v.PV.Spec.AccessModes, corev1.ReadWriteOnce) ||
+		slices.Contains(v.PV.Spec.AccessModes, corev1.ReadWriteOncePod)
 	return s.fsType != "" && once
 }

@@ -18,12 +18,14 @@ type counting struct {
 	unstaged atomic.Int32
 }
 
-func (c *counting) NodeUnstageVolume(context.Context, *spec.NodeUnstageVolumeRequest, ...grpc.CallOption) (*spec.NodeUnstageVolumeResponse, error) {
+func (c *counting) NodeUnstageVolume(context.Context, *spec.NodeUnstageVolumeRequest, ...grpc.CallOption) (*spec.NodeUnstageVolumeResponse,
+	error) {
 	c.unstaged.Add(1)
 	return &spec.NodeUnstageVolumeResponse{}, nil
 }
 
-// A volume that is taken away from its last Pod while the sweep waits for it is unstaged once.
+// TestSweepLooksAgain holds that a volume that is unpublished from its last Pod while the sweep waits for its lock is unstaged
+// only once.
 func TestSweepLooksAgain(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		func() {
@@ -41,10 +43,12 @@ func TestSweepLooksAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			client := &counting{}
-			release := d.locks.take(note.key())
+			release := d.locks.Lock(note.key())
 			done := make(chan error, 1)
-			go func() { done <- d.sweepOne(t.Context(), &driver{name: "a.example.com", NodeClient: client}, dir) }()
-			for d.locks.users(note.key()) < 2 { // until the sweep waits
+			go func() {
+				done <- d.unstageIfUnused(t.Context(), &driver{name: "a.example.com", NodeClient: client}, dir)
+			}()
+			for d.locks.Users(note.key()) < 2 { // until the sweep waits
 				runtime.Gosched()
 			}
 			if gone {
@@ -61,14 +65,4 @@ func TestSweepLooksAgain(t *testing.T) {
 			}
 		}()
 	}
-}
-
-// users says how many have a lock or wait for it.
-func (l *locks) users(name string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if one := l.held[name]; one != nil {
-		return one.users
-	}
-	return 0
 }

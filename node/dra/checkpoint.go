@@ -7,10 +7,10 @@ import (
 	state "proa.dev/node/checkpoint"
 )
 
-// checkpoint is the name of the file with what is prepared.
+// checkpoint is the name of the state file.
 const checkpoint = "dra_manager_state"
 
-// load reads what is prepared.
+// load reads the state.
 func (m *Manager) load() error {
 	file := filepath.Join(m.Dir, checkpoint)
 	if _, err := state.Read(file, &m.claims); err != nil {
@@ -19,7 +19,7 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// save writes what is prepared. The caller holds the lock.
+// save writes the state. The caller holds the lock.
 func (m *Manager) save() error {
 	if err := state.Write(filepath.Join(m.Dir, checkpoint), m.claims); err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim state: %w", err)

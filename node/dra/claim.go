@@ -11,42 +11,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim is a ResourceClaim as the node remembers it.
+// Claim is the stored state of a ResourceClaim.
 type Claim struct {
 	UID             types.UID `json:"uid"`
 	Namespace, Name string
 	Pods            []types.UID        `json:"pods,omitempty"`
 	Drivers         map[string]*Driver `json:"drivers,omitempty"`
-	// Prepared says that every driver has done its part.
+	// Prepared reports that every driver has prepared its part.
 	Prepared bool `json:"prepared,omitempty"`
 }
 
-// Driver is the part of a claim that one driver has.
+// Driver is the part of a claim that one driver prepares.
 type Driver struct {
 	Devices []Device `json:"devices,omitempty"`
-	// SkipPrepare and SkipUnprepare say that the driver need not be asked.
+	// SkipPrepare and SkipUnprepare say that the driver need not be called.
 	SkipPrepare   bool `json:"skipPrepare,omitempty"`
 	SkipUnprepare bool `json:"skipUnprepare,omitempty"`
 }
 
-// Device is a device that was prepared.
+// Device is a prepared device.
 type Device struct {
 	Pool, Name string
 	Share      string `json:",omitempty"`
 	// Requests are the requests of the claim that it is for; none for all.
 	Requests []string `json:",omitempty"`
-	// CDI are its names in the runtime.
+	// CDI are its CDI names.
 	CDI []string `json:",omitempty"`
 }
 
-// serves says that a device is for a request; an empty one stands for any.
+// serves reports whether a device is for a request; an empty request stands for any.
 func (d *Device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.Contains(d.Requests, request)
 }
 
 func (c *Claim) key() string { return c.Namespace + "/" + c.Name }
 
-// claimOf is a claim that nobody has prepared yet.
+// claimOf makes the state of a claim that is not prepared yet.
 func claimOf(c *resourcev1.ResourceClaim) (*Claim, error) {
 	if c.Status.Allocation == nil {
 		return nil, errors.New("not allocated")
@@ -61,7 +61,7 @@ func claimOf(c *resourcev1.ResourceClaim) (*Claim, error) {
 			d = &Driver{SkipPrepare: true, SkipUnprepare: true}
 			out.Drivers[r.Driver] = d
 		}
-		// A driver is left alone only if all of its devices say so.
+		// A driver is skipped only if all of its devices say so.
 		d.SkipPrepare = d.SkipPrepare && skips(resourcev1.SkipNodeOperationNodePrepareResources)
 		d.SkipUnprepare = d.SkipUnprepare && skips(resourcev1.SkipNodeOperationNodeUnprepareResources)
 	}
@@ -71,11 +71,11 @@ func claimOf(c *resourcev1.ResourceClaim) (*Claim, error) {
 // named is a claim of a Pod.
 type named struct {
 	claim string
-	// generated says that the claim was made for this Pod, which must then own it.
+	// generated says that the claim was created for this Pod, which must then own it.
 	generated bool
 }
 
-// claimsOf are the names of the claims of a Pod.
+// claimsOf returns the names of a Pod's claims.
 func claimsOf(p *corev1.Pod) (out []named, err error) {
 	for i := range p.Spec.ResourceClaims {
 		n, found, err := nameOf(p, &p.Spec.ResourceClaims[i])
@@ -92,7 +92,7 @@ func claimsOf(p *corev1.Pod) (out []named, err error) {
 	return out, nil
 }
 
-// nameOf is the name of one claim of a Pod. A template may make none.
+// nameOf returns the name of one claim of a Pod. A template may result in no claim.
 func nameOf(p *corev1.Pod, c *corev1.PodResourceClaim) (n named, found bool, err error) {
 	switch {
 	case c.ResourceClaimName != nil:
@@ -112,7 +112,7 @@ func nameOf(p *corev1.Pod, c *corev1.PodResourceClaim) (n named, found bool, err
 	return named{}, false, fmt.Errorf(`pod "%s/%s": ResourceClaim not created yet`, p.Namespace, p.Name)
 }
 
-// allowed says why a Pod may not use a claim.
+// allowed returns why a Pod may not use a claim.
 func allowed(p *corev1.Pod, c *resourcev1.ResourceClaim, generated bool) error {
 	if generated && !metav1.IsControlledBy(c, p) {
 		return fmt.Errorf("ResourceClaim %s/%s was not created for Pod %s/%s (Pod is not owner)", c.Namespace, c.Name, p.Namespace, p.Name)
@@ -126,7 +126,7 @@ func allowed(p *corev1.Pod, c *resourcev1.ResourceClaim, generated bool) error {
 // use is a request of a claim that a container uses; an empty request stands for all.
 type use struct{ claim, request string }
 
-// usesOf are what a container uses of the claims of its Pod.
+// usesOf returns what a container uses of the claims of its Pod.
 func usesOf(p *corev1.Pod, c *corev1.Container) (out []use, err error) {
 	for i := range p.Spec.ResourceClaims {
 		for _, x := range c.Resources.Claims {

@@ -1,6 +1,7 @@
-// Package dra readies the devices that Pods have by ResourceClaims. The scheduler has chosen the devices; here the drivers of the
-// devices are told to prepare them before the containers of a Pod start, and to put them back when the last Pod that uses a claim
-// has ended. What is prepared is on disk before a driver is asked, so that nothing stays prepared for ever.
+// Package dra implements dynamic resource allocation on the node. The scheduler has chosen the devices of
+// ResourceClaims; this package tells their drivers to prepare them before the containers of a Pod start, and to
+// unprepare them when the last Pod that uses a claim has ended. The state is stored on disk before a driver is called,
+// so that nothing stays prepared for ever.
 package dra
 
 import (
@@ -23,50 +24,53 @@ import (
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/keymutex"
 )
 
-// Cluster has claims, and what drivers offer; a client.Client is one.
+// Cluster reads claims and deletes ResourceSlices; client.Client implements it.
 type Cluster interface {
-	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
-	DeleteAll(ctx context.Context, gr schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error
+	Get(ctx context.Context, resource schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+	DeleteAll(ctx context.Context, resource schema.GroupResource, namespace string, only fields.Set, options metav1.DeleteOptions) error
 }
 
-// Config is what a Manager works with.
+// Config is what a Manager needs.
 type Config struct {
-	// Dir is where it is remembered what is prepared.
+	// Dir is the folder of the state.
 	Dir     string
 	Node    string
 	Cluster Cluster
-	// Health is called with the Pods whose devices got well or broke; nil for nobody.
-	Health func([]types.UID)
-	Log    *slog.Logger
+	// HealthChanged is called with the Pods whose devices have changed their health; it may be nil.
+	HealthChanged func([]types.UID)
+	Log           *slog.Logger
 }
 
-// Manager readies claims.
+// Manager prepares the claims of Pods.
 type Manager struct {
 	Config
-	turns turns
-	news  chan struct{} // drivers have come or gone
+	claimLocks     keymutex.Mutex // by claim: Pods may share it, and a slow driver blocks only the Pods that need it
+	driversChanged wait.Signal    // drivers have registered or disappeared
 
 	mu      sync.Mutex // guards what follows
 	claims  map[string]*Claim
-	drivers map[string][]*driver // by name; while one is replaced there are two, and none of one that is gone
-	reports map[string]map[place]report
-	timers  map[string]*time.Timer // by driver: when the next report gets too old
+	drivers map[string][]*driver // by name; while one is replaced there are two, and the list of a removed one is empty
+	reports map[string]map[deviceKey]report
+	timers  map[string]*time.Timer // by driver: when the next health report expires
 }
 
-// New makes a manager with what was remembered.
+// New makes a manager with the stored state.
 func New(c Config) (*Manager, error) {
 	if err := os.MkdirAll(c.Dir, 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of claims: %w", err)
 	}
-	m := &Manager{Config: c, news: make(chan struct{}, 1), claims: map[string]*Claim{}, drivers: map[string][]*driver{}, reports: map[string]map[place]report{}, timers: map[string]*time.Timer{}}
+	m := &Manager{Config: c, driversChanged: wait.NewSignal(), claims: map[string]*Claim{}, drivers: map[string][]*driver{},
+		reports: map[string]map[deviceKey]report{}, timers: map[string]*time.Timer{}}
 	return m, m.load()
 }
 
-// Prepare readies the claims of a Pod. It may be called again and again.
+// Prepare prepares the claims of a Pod. It is idempotent.
 func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) error {
 	if len(p.Spec.ResourceClaims) == 0 && p.Status.ExtendedResourceClaimStatus == nil {
 		return nil
@@ -78,35 +82,35 @@ func (m *Manager) Prepare(ctx context.Context, p *corev1.Pod) error {
 }
 
 func (m *Manager) prepare(ctx context.Context, p *corev1.Pod) error {
-	fresh, err := m.wanted(ctx, p)
+	claims, err := m.claimsFor(ctx, p)
 	if err != nil {
 		return err
 	}
 	var keys []string
-	for _, c := range fresh {
+	for _, c := range claims {
 		keys = append(keys, c.key())
 	}
-	defer m.turns.take(keys)()
-	todo, err := m.note(p.UID, fresh)
+	defer m.claimLocks.Lock(keys...)()
+	todo, err := m.recordUse(p.UID, claims)
 	if err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(todo)) {
-		if err := m.ready(ctx, name, todo[name]); err != nil {
+		if err := m.prepareClaims(ctx, name, todo[name]); err != nil {
 			return err
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, c := range fresh {
+	for _, c := range claims {
 		m.claims[c.key()].Prepared = true
 	}
 	return m.save()
 }
 
-// wanted reads the claims of a Pod and checks them, before anything is remembered: a Pod that cannot have its claims can then be
-// deleted without anybody being asked.
-func (m *Manager) wanted(ctx context.Context, p *corev1.Pod) (out []*Claim, err error) {
+// claimsFor reads the claims of a Pod and checks them, before anything is stored: a Pod that cannot have its claims can
+// then be deleted without calling a driver.
+func (m *Manager) claimsFor(ctx context.Context, p *corev1.Pod) (out []*Claim, err error) {
 	names, err := claimsOf(p)
 	if err != nil {
 		return nil, err
@@ -137,12 +141,12 @@ func (m *Manager) wanted(ctx context.Context, p *corev1.Pod) (out []*Claim, err 
 	return out, nil
 }
 
-// note remembers that a Pod uses claims, and returns what each driver has to prepare.
-func (m *Manager) note(uid types.UID, fresh []*Claim) (map[string][]*Claim, error) {
+// recordUse records that a Pod uses claims, and returns what each driver has to prepare.
+func (m *Manager) recordUse(uid types.UID, claims []*Claim) (map[string][]*Claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	todo := map[string][]*Claim{}
-	for _, c := range fresh {
+	for _, c := range claims {
 		have := m.claims[c.key()]
 		switch {
 		case have == nil:
@@ -166,8 +170,8 @@ func (m *Manager) note(uid types.UID, fresh []*Claim) (map[string][]*Claim, erro
 	return todo, m.save()
 }
 
-// ready lets a driver prepare claims.
-func (m *Manager) ready(ctx context.Context, name string, claims []*Claim) error {
+// prepareClaims calls a driver to prepare claims.
+func (m *Manager) prepareClaims(ctx context.Context, name string, claims []*Claim) error {
 	d := m.driver(name)
 	if d == nil {
 		return fmt.Errorf("DRA driver %s is not registered", name)
@@ -186,7 +190,8 @@ func (m *Manager) ready(ctx context.Context, name string, claims []*Claim) error
 		}
 		var devices []Device
 		for _, x := range answer.GetDevices() {
-			devices = append(devices, Device{Pool: x.PoolName, Name: x.DeviceName, Share: x.GetShareId(), Requests: x.RequestNames, CDI: x.CdiDeviceIds})
+			devices = append(devices, Device{Pool: x.PoolName, Name: x.DeviceName, Share: x.GetShareId(), Requests: x.RequestNames,
+				CDI: x.CdiDeviceIds})
 		}
 		m.mu.Lock()
 		claims[at].Drivers[name].Devices = devices
@@ -205,7 +210,7 @@ func requests(claims []*Claim) (out []*drivers.Claim) {
 	return out
 }
 
-// Unprepare puts the claims of a Pod away that nobody else uses. It may be called again and again.
+// Unprepare unprepares the claims of a Pod that no other Pod uses. It is idempotent.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	if err := m.unprepare(ctx, uid); err != nil {
 		return fmt.Errorf("unprepare dynamic resources: %w", err)
@@ -222,7 +227,7 @@ func (m *Manager) unprepare(ctx context.Context, uid types.UID) error {
 		}
 	}
 	m.mu.Unlock()
-	defer m.turns.take(keys)()
+	defer m.claimLocks.Lock(keys...)()
 	m.mu.Lock()
 	todo := map[string][]*Claim{}
 	var last []*Claim
@@ -248,7 +253,7 @@ func (m *Manager) unprepare(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(todo)) {
-		if err := m.away(ctx, name, todo[name]); err != nil {
+		if err := m.unprepareClaims(ctx, name, todo[name]); err != nil {
 			return err
 		}
 	}
@@ -260,8 +265,8 @@ func (m *Manager) unprepare(ctx context.Context, uid types.UID) error {
 	return m.save()
 }
 
-// away lets a driver put claims back.
-func (m *Manager) away(ctx context.Context, name string, claims []*Claim) error {
+// unprepareClaims calls a driver to unprepare claims.
+func (m *Manager) unprepareClaims(ctx context.Context, name string, claims []*Claim) error {
 	d := m.driver(name)
 	if d == nil {
 		return fmt.Errorf("DRA driver %s is not registered", name)
@@ -285,27 +290,27 @@ func (m *Manager) away(ctx context.Context, name string, claims []*Claim) error 
 	return nil
 }
 
-// Keep puts the claims of Pods away that are gone. It is called when all sources of Pods were seen, and again from time to time:
-// a driver may have been away.
-func (m *Manager) Keep(ctx context.Context, lives func(types.UID) bool) error {
+// UnprepareStale unprepares the claims of Pods that do not live any more. It is called when all sources of Pods are complete, and
+// repeated while a driver is away.
+func (m *Manager) UnprepareStale(ctx context.Context, lives func(types.UID) bool) error {
 	m.mu.Lock()
-	var gone []types.UID
+	var stale []types.UID
 	for _, c := range m.claims {
 		for _, uid := range c.Pods {
-			if !lives(uid) && !slices.Contains(gone, uid) {
-				gone = append(gone, uid)
+			if !lives(uid) && !slices.Contains(stale, uid) {
+				stale = append(stale, uid)
 			}
 		}
 	}
 	m.mu.Unlock()
 	var errs []error
-	for _, uid := range gone {
+	for _, uid := range stale {
 		errs = append(errs, m.Unprepare(ctx, uid))
 	}
 	return errors.Join(errs...)
 }
 
-// Uses says that something may have to be put away for a Pod.
+// Uses reports whether a Pod may have prepared claims.
 func (m *Manager) Uses(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -317,7 +322,7 @@ func (m *Manager) Uses(uid types.UID) bool {
 	return false
 }
 
-// CDI are the devices that a container has by claims, by the names that the runtime knows.
+// CDI returns the CDI names of the devices that a container has by claims.
 func (m *Manager) CDI(p *corev1.Pod, c *corev1.Container) ([]string, error) {
 	uses, err := usesOf(p, c)
 	if err != nil || len(uses) == 0 {
@@ -347,7 +352,7 @@ func (m *Manager) CDI(p *corev1.Pod, c *corev1.Container) ([]string, error) {
 	return out, nil
 }
 
-// Status is how the devices are that a container has by claims, as far as their drivers say so.
+// Status returns the health of the devices that a container has by claims, as far as their drivers report it.
 func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.ResourceStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -371,8 +376,9 @@ func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.Resou
 				if len(d.CDI) > 0 {
 					id = corev1.ResourceID(d.CDI[0])
 				}
-				if d.serves(x.Request) && !slices.ContainsFunc(st.Resources, func(h corev1.ResourceHealth) bool { return h.ResourceID == id }) {
-					r := m.reported(name, place{d.Pool, d.Name}, time.Now())
+				if d.serves(x.Request) && !slices.ContainsFunc(st.Resources,
+					func(h corev1.ResourceHealth) bool { return h.ResourceID == id }) {
+					r := m.reported(name, deviceKey{d.Pool, d.Name}, time.Now())
 					h := corev1.ResourceHealth{ResourceID: id, Health: r.health}
 					if r.message != "" {
 						h.Message = &r.message
@@ -388,7 +394,7 @@ func (m *Manager) Status(p *corev1.Pod, c *corev1.Container) (out []corev1.Resou
 	return out
 }
 
-// Resources is what the pod resources API says of the claims of a container.
+// Resources returns the claims of a container for the pod resources API.
 func (m *Manager) Resources(p *corev1.Pod, c *corev1.Container) (out []*podresources.DynamicResource) {
 	uses, err := usesOf(p, c)
 	if err != nil {

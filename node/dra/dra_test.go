@@ -25,10 +25,10 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 )
 
-// vendor is a driver as somebody would write it.
+// vendor is a DRA driver.
 type vendor struct {
 	drivers.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
@@ -43,7 +43,8 @@ type vendor struct {
 	skip   bool
 }
 
-func (v *vendor) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse, error) {
+func (v *vendor) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
+	error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := &drivers.NodePrepareResourcesResponse{Claims: map[string]*drivers.NodePrepareResourceResponse{}}
@@ -54,13 +55,15 @@ func (v *vendor) NodePrepareResources(_ context.Context, r *drivers.NodePrepareR
 		}
 		out.Claims[c.Uid] = &drivers.NodePrepareResourceResponse{Error: v.refuse, Devices: []*drivers.Device{
 			{PoolName: "pool", DeviceName: "d0", RequestNames: []string{"big"}, CdiDeviceIds: []string{"example.com/gpu=" + c.Name + "-0"}},
-			{PoolName: "pool", DeviceName: "d1", RequestNames: []string{"small"}, CdiDeviceIds: []string{"example.com/gpu=" + c.Name + "-1"}},
+			{PoolName: "pool", DeviceName: "d1", RequestNames: []string{"small"},
+				CdiDeviceIds: []string{"example.com/gpu=" + c.Name + "-1"}},
 		}}
 	}
 	return out, nil
 }
 
-func (v *vendor) NodeUnprepareResources(_ context.Context, r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
+func (v *vendor) NodeUnprepareResources(_ context.Context,
+	r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := &drivers.NodeUnprepareResourcesResponse{Claims: map[string]*drivers.NodeUnprepareResourceResponse{}}
@@ -75,7 +78,8 @@ func (v *vendor) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: v.name, Endpoint: v.endpoint, SupportedVersions: v.versions}, nil
 }
 
-func (v *vendor) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (v *vendor) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse,
+	error) {
 	v.told <- s.Error
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -138,11 +142,13 @@ func (shelf) DeleteAll(context.Context, schema.GroupResource, string, fields.Set
 
 func claim(name string, driver string, pods ...string) *resourcev1.ResourceClaim {
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: types.UID("uid-" + name)}}
-	c.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Driver: driver, Pool: "pool", Device: "d0", Request: "big"}, {Driver: driver, Pool: "pool", Device: "d1", Request: "small"},
-	}}}
+	c.Status.Allocation = &resourcev1.AllocationResult{
+		Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Driver: driver, Pool: "pool", Device: "d0", Request: "big"}, {Driver: driver, Pool: "pool", Device: "d1", Request: "small"},
+		}}}
 	for _, p := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID(p)})
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p, UID: types.UID(p)})
 	}
 	return c
 }
@@ -173,7 +179,8 @@ func registry(t *testing.T, dir string, m *Manager) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	r := &plugin.Registry{Dir: dir, Handlers: map[string]plugin.Handler{plugin.Claims: m}, Log: slog.New(slog.DiscardHandler)}
+	r := &pluginregistration.Registry{Dir: dir, Handlers: map[string]pluginregistration.Handler{pluginregistration.Claims: m},
+		Log: slog.New(slog.DiscardHandler)}
 	go func() { done <- r.Run(ctx) }()
 	return func() {
 		cancel()
@@ -204,10 +211,11 @@ func registered(t *testing.T, v *vendor) string {
 	}
 }
 
-// TestClaims takes claims through their life with a driver over real sockets.
+// TestClaims covers the life of claims, with a driver over real sockets.
 func TestClaims(t *testing.T) {
 	state, sockets := t.TempDir(), folder(t)
-	s := shelf{"n/shared": claim("shared", "gpu", "p", "q"), "n/own": claim("own", "gpu", "p"), "n/foreign": claim("foreign", "gpu", "x"), "n/unallocated": claim("unallocated", "gpu", "p")}
+	s := shelf{"n/shared": claim("shared", "gpu", "p", "q"), "n/own": claim("own", "gpu", "p"), "n/foreign": claim("foreign", "gpu", "x"),
+		"n/unallocated": claim("unallocated", "gpu", "p")}
 	s["n/unallocated"].Status.Allocation = nil
 	m := manager(t, state, s)
 	p, q := guest("p", "shared", "own"), guest("q", "shared")
@@ -258,15 +266,17 @@ func TestClaims(t *testing.T) {
 	if ids, err := m.CDI(p, &p.Spec.Containers[0]); err != nil || fmt.Sprint(ids) != "[example.com/gpu=shared-0 example.com/gpu=shared-1 example.com/gpu=own-0 example.com/gpu=own-1]" {
 		t.Error(ids, err)
 	}
-	part := corev1.Container{Name: "c", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "own", Request: "small"}}}}
+	part := corev1.Container{Name: "c",
+		Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "own", Request: "small"}}}}
 	if ids, err := m.CDI(p, &part); err != nil || fmt.Sprint(ids) != "[example.com/gpu=own-1]" {
 		t.Error(ids, err)
 	}
-	if r := m.Resources(p, &part); len(r) != 1 || r[0].ClaimName != "own" || len(r[0].ClaimResources) != 2 || r[0].ClaimResources[0].DeviceName != "d0" {
+	if r := m.Resources(p, &part); len(r) != 1 || r[0].ClaimName != "own" || len(r[0].ClaimResources) != 2 ||
+		r[0].ClaimResources[0].DeviceName != "d0" {
 		t.Error(r)
 	}
 
-	// The agent is killed: what is prepared is remembered.
+	// After the agent was killed, prepared claims are restored.
 	stop()
 	m = manager(t, state, s)
 	defer registry(t, sockets, m)()
@@ -276,7 +286,7 @@ func TestClaims(t *testing.T) {
 	if ids, err := m.CDI(q, &q.Spec.Containers[0]); err != nil || len(ids) != 2 {
 		t.Error(ids, err)
 	}
-	// A claim is put away with its last Pod.
+	// A claim is unprepared with its last Pod.
 	if err := m.Unprepare(t.Context(), "q"); err != nil || v.take() != "" {
 		t.Error(err)
 	}
@@ -289,7 +299,8 @@ func TestClaims(t *testing.T) {
 	}
 	v.set("", false)
 	v.take()
-	if err := m.Keep(t.Context(), func(types.UID) bool { return false }); err != nil || v.take() != "unprepare own, unprepare shared" {
+	if err := m.UnprepareStale(t.Context(), func(types.UID) bool { return false }); err != nil ||
+		v.take() != "unprepare own, unprepare shared" {
 		t.Error(err)
 	}
 	if m.Uses("p") {
@@ -316,7 +327,8 @@ func TestOldDrivers(t *testing.T) {
 	beta.RegisterDRAPluginServer(server, elder{})
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	if err := m.Register(t.Context(), plugin.Info{Name: "old", Endpoint: path + ".d", Versions: []string{beta.DRAPluginService}}); err != nil {
+	if err := m.Register(t.Context(),
+		pluginregistration.Info{Name: "old", Endpoint: path + ".d", Versions: []string{beta.DRAPluginService}}); err != nil {
 		t.Fatal(err)
 	}
 	p := guest("p", "a")
@@ -347,7 +359,8 @@ func TestTemplates(t *testing.T) {
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "t", ResourceClaimTemplateName: new("tmpl")}}
 	s := shelf{"n/p-t": claim("p-t", "gpu", "p")}
 	m := manager(t, t.TempDir(), s)
-	if err := m.Prepare(t.Context(), p); err == nil || err.Error() != `prepare dynamic resources: pod "n/p": ResourceClaim not created yet` {
+	if err := m.Prepare(t.Context(), p); err == nil ||
+		err.Error() != `prepare dynamic resources: pod "n/p": ResourceClaim not created yet` {
 		t.Error(err)
 	}
 	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "t", ResourceClaimName: new("p-t")}}

@@ -10,27 +10,29 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 )
 
-// callTime is how long a driver may take.
-const callTime = 45 * time.Second
+// callTimeout is the timeout of a driver.
+const callTimeout = 45 * time.Second
 
-// services are the versions of the protocol, the newest first, each with its full name. The messages are the same in all.
+// services returns the versions of the protocol, the newest first, each with its full name. The messages are the same
+// in all.
 func services() [][2]string {
-	return [][2]string{{drivers.DRAPluginService, "/" + drivers.DRAPlugin_ServiceDesc.ServiceName}, {"v1beta1.DRAPlugin", "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"}}
+	return [][2]string{{drivers.DRAPluginService, "/" + drivers.DRAPlugin_ServiceDesc.ServiceName},
+		{"v1beta1.DRAPlugin", "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"}}
 }
 
-// driver is a driver that has registered.
+// driver is a registered driver.
 type driver struct {
 	endpoint, service string
-	// health is the service that reports on devices; empty for none.
+	// health is the service that reports the health of devices; empty for none.
 	health    string
 	conn      *grpc.ClientConn
 	reachable bool // guarded by the lock of the manager
 }
 
-// driver is the one of a name that registered last.
+// driver returns the driver of a name that registered last.
 func (m *Manager) driver(name string) *driver {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,8 +42,8 @@ func (m *Manager) driver(name string) *driver {
 	return nil
 }
 
-// Register takes a driver; see plugin.Handler.
-func (m *Manager) Register(ctx context.Context, i plugin.Info) error {
+// Register registers a driver; see pluginregistration.Handler.
+func (m *Manager) Register(ctx context.Context, i pluginregistration.Info) error {
 	var service string
 	var known []string
 	for _, s := range services() {
@@ -61,16 +63,16 @@ func (m *Manager) Register(ctx context.Context, i plugin.Info) error {
 	defer m.mu.Unlock()
 	d := &driver{endpoint: i.Endpoint, service: service, conn: conn}
 	m.drivers[i.Name] = append(m.drivers[i.Name], d)
-	m.look()
-	go m.follow(ctx, d) // until the socket of the driver goes
+	m.driversChanged.Send()
+	go m.follow(ctx, d) // until the socket of the driver disappears
 	if at := slices.IndexFunc(healthServices(), func(s string) bool { return slices.Contains(i.Versions, s) }); at >= 0 {
 		d.health = healthServices()[at]
-		go m.listen(ctx, i.Name, d) // until the socket of the driver goes
+		go m.followHealth(ctx, i.Name, d) // until the socket of the driver disappears
 	}
 	return nil
 }
 
-// Deregister forgets the driver of a name that registered first: with a newer one the older has gone.
+// Deregister removes the driver of a name that registered first: if there is a newer one, it has replaced that.
 func (m *Manager) Deregister(_ context.Context, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,11 +82,11 @@ func (m *Manager) Deregister(_ context.Context, name string) {
 	}
 	all[0].conn.Close()
 	m.drivers[name] = all[1:]
-	m.look()
+	m.driversChanged.Send()
 }
 
 func (d *driver) prepare(ctx context.Context, claims []*drivers.Claim) (map[string]*drivers.NodePrepareResourceResponse, error) {
-	ctx, stop := context.WithTimeout(ctx, callTime)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	var r drivers.NodePrepareResourcesResponse
 	err := d.conn.Invoke(ctx, d.service+"/NodePrepareResources", &drivers.NodePrepareResourcesRequest{Claims: claims}, &r)
@@ -92,7 +94,7 @@ func (d *driver) prepare(ctx context.Context, claims []*drivers.Claim) (map[stri
 }
 
 func (d *driver) unprepare(ctx context.Context, claims []*drivers.Claim) (map[string]*drivers.NodeUnprepareResourceResponse, error) {
-	ctx, stop := context.WithTimeout(ctx, callTime)
+	ctx, stop := context.WithTimeout(ctx, callTimeout)
 	defer stop()
 	var r drivers.NodeUnprepareResourcesResponse
 	err := d.conn.Invoke(ctx, d.service+"/NodeUnprepareResources", &drivers.NodeUnprepareResourcesRequest{Claims: claims}, &r)

@@ -13,48 +13,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	reports "k8s.io/kubelet/pkg/apis/dra-health/v1"
 
-	"proa.dev/node/clock"
+	"proa.dev/internal/wait"
 )
 
-// What drivers say of the health of their devices.
+// Limits of health reports.
 const (
-	// validFor is how long a report counts where the driver does not say.
+	// validFor is how long a report is valid if the driver does not say.
 	validFor = 30 * time.Second
-	// longest is how long a report may count at most.
+	// longest is the longest validity of a report.
 	longest = 24 * time.Hour
-	// askAgain is how long to wait for a driver whose reports have ended.
-	askAgain = 5 * time.Second
-	// maxReports is how many devices of a driver may have a report.
+	// healthRetry is the pause before the health stream of a driver is opened again.
+	healthRetry = 5 * time.Second
+	// maxReports limits how many devices of a driver may have a report.
 	maxReports = 1 << 16
 )
 
-// report is what a driver has said of a device, until it is too old.
+// report is the health of a device, valid until a time.
 type report struct {
 	health  corev1.ResourceHealthStatus
 	message string
 	until   time.Time
 }
 
-// place names a device of a driver.
-type place struct{ pool, device string }
+// deviceKey identifies a device of a driver.
+type deviceKey struct{ pool, device string }
 
-// healthServices are the versions of the protocol, the newest first. The messages are the same in all.
+// healthServices returns the versions of the protocol, the newest first. The messages are the same in all.
 func healthServices() []string {
 	return []string{reports.DRAResourceHealthService, "v1alpha1.DRAResourceHealth"}
 }
 
-// listen follows what a driver says of its devices until ctx ends. A driver need not say anything.
-func (m *Manager) listen(ctx context.Context, name string, d *driver) {
+// followHealth follows the health reports of a driver until ctx ends. A driver need not implement them.
+func (m *Manager) followHealth(ctx context.Context, name string, d *driver) {
 	for ctx.Err() == nil {
-		err := m.hear(ctx, name, d)
-		m.silent(name)
-		if status.Code(err) == codes.Unimplemented || !clock.Sleep(ctx, askAgain) {
+		err := m.readHealth(ctx, name, d)
+		m.dropReports(name)
+		if status.Code(err) == codes.Unimplemented || wait.Sleep(ctx, healthRetry) != nil {
 			return
 		}
 	}
 }
 
-func (m *Manager) hear(ctx context.Context, name string, d *driver) error {
+func (m *Manager) readHealth(ctx context.Context, name string, d *driver) error {
 	stream, err := d.conn.NewStream(ctx, &reports.DRAResourceHealth_ServiceDesc.Streams[0], "/"+d.health+"/NodeWatchResources")
 	if err != nil {
 		return err
@@ -70,23 +70,24 @@ func (m *Manager) hear(ctx context.Context, name string, d *driver) error {
 		if err := stream.RecvMsg(&r); err != nil {
 			return err
 		}
-		if err := m.take(name, r.Devices, time.Now()); err != nil {
+		if err := m.recordHealth(name, r.Devices, time.Now()); err != nil {
 			return err
 		}
 	}
 }
 
-// take notes what a driver says, and tells the Pods whose devices have changed.
-func (m *Manager) take(name string, devices []*reports.DeviceHealth, now time.Time) error {
+// recordHealth records health reports, and wakes the Pods whose devices have changed.
+func (m *Manager) recordHealth(name string, devices []*reports.DeviceHealth, now time.Time) error {
 	m.mu.Lock()
 	if m.reports[name] == nil {
-		m.reports[name] = map[place]report{}
+		m.reports[name] = map[deviceKey]report{}
 	}
 	all := m.reports[name]
-	var changed []place
+	var changed []deviceKey
 	for _, d := range devices {
-		at := place{d.GetDevice().GetPoolName(), d.GetDevice().GetDeviceName()}
-		r := report{health: corev1.ResourceHealthStatusUnknown, message: short(d.GetMessage()), until: time.Unix(d.GetLastUpdatedTime(), 0).Add(lasts(d))}
+		at := deviceKey{d.GetDevice().GetPoolName(), d.GetDevice().GetDeviceName()}
+		r := report{health: corev1.ResourceHealthStatusUnknown, message: truncateMessage(d.GetMessage()),
+			until: time.Unix(d.GetLastUpdatedTime(), 0).Add(validity(d))}
 		switch d.GetHealth() {
 		case reports.HealthStatus_HEALTHY:
 			r.health = corev1.ResourceHealthStatusHealthy
@@ -99,26 +100,26 @@ func (m *Manager) take(name string, devices []*reports.DeviceHealth, now time.Ti
 		all[at] = r
 	}
 	many := len(all)
-	pods := m.having(name, changed)
-	m.expire(name, now)
+	pods := m.podsWith(name, changed)
+	m.scheduleExpiry(name, now)
 	m.mu.Unlock()
-	m.tell(pods)
+	m.wakePods(pods)
 	if many > maxReports {
 		return fmt.Errorf("reports of %d devices are too many", many)
 	}
 	return nil
 }
 
-// lasts is how long a report counts.
-func lasts(d *reports.DeviceHealth) time.Duration {
+// validity returns how long a report is valid.
+func validity(d *reports.DeviceHealth) time.Duration {
 	if n := d.GetHealthCheckTimeoutSeconds(); n > 0 {
 		return time.Duration(min(n, int64(longest/time.Second))) * time.Second
 	}
 	return validFor
 }
 
-// short keeps a message within what a status may hold.
-func short(text string) string {
+// truncateMessage limits a message to what a status may hold.
+func truncateMessage(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= corev1.ResourceHealthMessageMaxLength {
 		return text
@@ -126,19 +127,20 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:corev1.ResourceHealthMessageMaxLength-3], "") + "..."
 }
 
-// reported is what is known of a device now. The caller holds the lock.
-func (m *Manager) reported(name string, at place, now time.Time) report {
+// reported returns the present health of a device. The caller holds the lock.
+func (m *Manager) reported(name string, at deviceKey, now time.Time) report {
 	if r, found := m.reports[name][at]; found && !now.After(r.until) {
 		return r
 	}
 	return report{health: corev1.ResourceHealthStatusUnknown}
 }
 
-// having are the Pods that have some devices of a driver, or with nil any. The caller holds the lock.
-func (m *Manager) having(name string, some []place) (out []types.UID) {
+// podsWith returns the Pods that have some devices of a driver, or any of them if some is nil. The caller holds the lock.
+func (m *Manager) podsWith(name string, some []deviceKey) (out []types.UID) {
 	for _, c := range m.claims {
 		d := c.Drivers[name]
-		if d == nil || !slices.ContainsFunc(d.Devices, func(x Device) bool { return some == nil || slices.Contains(some, place{x.Pool, x.Name}) }) {
+		if d == nil || !slices.ContainsFunc(d.Devices,
+			func(x Device) bool { return some == nil || slices.Contains(some, deviceKey{x.Pool, x.Name}) }) {
 			continue
 		}
 		for _, uid := range c.Pods {
@@ -151,8 +153,8 @@ func (m *Manager) having(name string, some []place) (out []types.UID) {
 	return out
 }
 
-// expire looks again when the next report of a driver gets too old. The caller holds the lock.
-func (m *Manager) expire(name string, now time.Time) {
+// scheduleExpiry sets the timer for the next report of a driver that expires. The caller holds the lock.
+func (m *Manager) scheduleExpiry(name string, now time.Time) {
 	if t := m.timers[name]; t != nil {
 		t.Stop()
 		delete(m.timers, name)
@@ -168,28 +170,28 @@ func (m *Manager) expire(name string, now time.Time) {
 	}
 	m.timers[name] = time.AfterFunc(next.Sub(now)+time.Millisecond, func() {
 		m.mu.Lock()
-		pods := m.having(name, nil)
-		m.expire(name, time.Now())
+		pods := m.podsWith(name, nil)
+		m.scheduleExpiry(name, time.Now())
 		m.mu.Unlock()
-		m.tell(pods)
+		m.wakePods(pods)
 	})
 }
 
-// silent forgets what a driver has said.
-func (m *Manager) silent(name string) {
+// dropReports drops the reports of a driver.
+func (m *Manager) dropReports(name string) {
 	m.mu.Lock()
 	had := len(m.reports[name]) > 0
 	delete(m.reports, name)
-	m.expire(name, time.Now())
-	pods := m.having(name, nil)
+	m.scheduleExpiry(name, time.Now())
+	pods := m.podsWith(name, nil)
 	m.mu.Unlock()
 	if had {
-		m.tell(pods)
+		m.wakePods(pods)
 	}
 }
 
-func (m *Manager) tell(pods []types.UID) {
-	if len(pods) > 0 && m.Health != nil {
-		m.Health(pods)
+func (m *Manager) wakePods(pods []types.UID) {
+	if len(pods) > 0 && m.HealthChanged != nil {
+		m.HealthChanged(pods)
 	}
 }

@@ -18,14 +18,15 @@ import (
 	reports "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drivers "k8s.io/kubelet/pkg/apis/dra/v1"
 
-	"proa.dev/node/plugin"
+	"proa.dev/node/pluginregistration"
 )
 
 // said is a report such as "d0 HEALTHY".
 func said(text string) *reports.DeviceHealth {
 	words := strings.Fields(text)
 	return &reports.DeviceHealth{
-		Device: &reports.DeviceIdentifier{PoolName: "pool", DeviceName: words[0]}, Health: reports.HealthStatus(reports.HealthStatus_value[words[1]]),
+		Device:          &reports.DeviceIdentifier{PoolName: "pool", DeviceName: words[0]},
+		Health:          reports.HealthStatus(reports.HealthStatus_value[words[1]]),
 		LastUpdatedTime: time.Now().Unix(), Message: strings.Join(words[2:], " "),
 	}
 }
@@ -33,12 +34,13 @@ func said(text string) *reports.DeviceHealth {
 // having is a manager with the claim c of the Pod p, whose devices are d0 and d1 of the driver gpu.
 func having(t *testing.T, told func([]types.UID)) *Manager {
 	t.Helper()
-	m, err := New(Config{Dir: t.TempDir(), Health: told, Log: slog.New(slog.DiscardHandler)})
+	m, err := New(Config{Dir: t.TempDir(), HealthChanged: told, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.claims["n/c"] = &Claim{UID: "c", Namespace: "n", Name: "c", Pods: []types.UID{"p"}, Prepared: true, Drivers: map[string]*Driver{
-		"gpu": {Devices: []Device{{Pool: "pool", Name: "d0", Requests: []string{"big"}, CDI: []string{"example.com/gpu=0"}}, {Pool: "pool", Name: "d1", Requests: []string{"small"}}}},
+		"gpu": {Devices: []Device{{Pool: "pool", Name: "d0", Requests: []string{"big"}, CDI: []string{"example.com/gpu=0"}},
+			{Pool: "pool", Name: "d1", Requests: []string{"small"}}}},
 	}}
 	return m
 }
@@ -81,7 +83,7 @@ func TestReports(t *testing.T) {
 			for _, x := range all {
 				list = append(list, said(x))
 			}
-			if err := m.take("gpu", list, time.Now()); err != nil {
+			if err := m.recordHealth("gpu", list, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -96,7 +98,7 @@ func TestReports(t *testing.T) {
 		want("big", "claim:mine/big example.com/gpu=0 Healthy ("+strings.Repeat("x", 1021)+"...)", 2)
 		time.Sleep(11 * time.Second) // d1 was not heard of for more than 30 s
 		want("small", "claim:mine/small gpu/pool/d1 Unknown", 3)
-		m.silent("gpu")
+		m.dropReports("gpu")
 		want("", "claim:mine example.com/gpu=0 Unknown, claim:mine gpu/pool/d1 Unknown", 4)
 	})
 }
@@ -108,7 +110,8 @@ type reporter struct {
 	says chan *reports.DeviceHealth
 }
 
-func (r *reporter) NodeWatchResources(_ *reports.NodeWatchResourcesRequest, s grpc.ServerStreamingServer[reports.NodeWatchResourcesResponse]) error {
+func (r *reporter) NodeWatchResources(_ *reports.NodeWatchResourcesRequest,
+	s grpc.ServerStreamingServer[reports.NodeWatchResourcesResponse]) error {
 	for {
 		select {
 		case <-s.Context().Done():
@@ -141,7 +144,9 @@ func TestReportsOfADriver(t *testing.T) {
 	t.Cleanup(s.Stop)
 	told := make(chan []types.UID, 8)
 	m := having(t, func(all []types.UID) { told <- all })
-	if err := m.Register(t.Context(), plugin.Info{Name: "gpu", Endpoint: socket, Versions: []string{drivers.DRAPluginService, reports.DRAResourceHealthService}}); err != nil {
+	if err := m.Register(t.Context(),
+		pluginregistration.Info{Name: "gpu", Endpoint: socket,
+			Versions: []string{drivers.DRAPluginService, reports.DRAResourceHealthService}}); err != nil {
 		t.Fatal(err)
 	}
 	r.says <- said("d0 UNHEALTHY")

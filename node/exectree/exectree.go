@@ -1,5 +1,5 @@
-// Package exectree ends a command that runs in a container together with everything it has started. A runtime that ends a command kills
-// its first process alone; what that one has forked would go on in the container for ever.
+// Package exectree kills a command that runs in a container together with all its child processes. A runtime that ends
+// a command kills only its first process; the processes it has forked would keep running in the container for ever.
 package exectree
 
 import (
@@ -18,24 +18,24 @@ import (
 
 // Command is a command that a runtime runs in a container.
 type Command struct {
-	// Init is the number of the container's first process, as this process sees it.
+	// Init is the process id of the container's first process, in the PID namespace of this process.
 	Init int
 	Args []string
 	// Age is how long ago the runtime was asked to run it.
 	Age time.Duration
 }
 
-// ErrNotFound says that the command does not run, or cannot be told from others.
+// ErrNotFound says that the command does not run, or cannot be distinguished from others.
 var ErrNotFound = errors.New("the command is not among the processes of the container")
 
-// process is what /proc shows of a process: its parent, session, age and arguments.
+// process is what /proc shows of a process.
 type process struct {
 	pid, parent, session int
 	age                  time.Duration
 	args                 []string
 }
 
-// Kill ends the command with all that it has started. It looks again until nothing new has come meanwhile.
+// Kill kills the command with all its child processes. It repeats until no new ones have been forked meanwhile.
 func Kill(c Command) error {
 	first, root := true, 0
 	for range 10 {
@@ -44,12 +44,12 @@ func Kill(c Command) error {
 			return err
 		}
 		if first {
-			if root = find(all, c); root == 0 {
+			if root = findRoot(all, c); root == 0 {
 				return ErrNotFound
 			}
 			first = false
 		}
-		doomed := tree(all, root)
+		doomed := descendants(all, root)
 		if len(doomed) == 0 {
 			return nil
 		}
@@ -66,15 +66,16 @@ func Kill(c Command) error {
 	return nil
 }
 
-// find is the first process of the command, or 0. The runtime makes it from outside the container and gives it a session of its own. Of
-// several the oldest is meant that has the arguments of the command; a busy runtime may have begun it long after it was asked. Without such
-// a one it is the only one that began about when the runtime was asked.
-func find(all []process, c Command) int {
+// findRoot returns the first process of the command, or 0. The runtime starts it from outside the container, with a session
+// of its own. Of several such processes it is the oldest that has the arguments of the command; a busy runtime may have
+// started it long after it was asked. If there is none, it is the only one that was started about when the runtime was
+// asked.
+func findRoot(all []process, c Command) int {
 	inside := map[int]bool{}
 	for _, p := range all {
 		inside[p.pid] = true
 	}
-	var fits, same []process
+	var fits, equal []process
 	for _, p := range all {
 		if p.pid == c.Init || inside[p.parent] || p.session != p.pid || p.age > c.Age+tick {
 			continue
@@ -83,21 +84,21 @@ func find(all []process, c Command) int {
 			fits = append(fits, p)
 		}
 		if slices.Equal(p.args, c.Args) {
-			same = append(same, p)
+			equal = append(equal, p)
 		}
 	}
 	switch {
-	case len(same) > 0: // equal ones that began later are those of others
-		return slices.MaxFunc(same, func(a, b process) int { return int(a.age - b.age) }).pid
+	case len(equal) > 0: // equal ones that started later belong to other calls
+		return slices.MaxFunc(equal, func(a, b process) int { return int(a.age - b.age) }).pid
 	case len(fits) == 1:
 		return fits[0].pid
 	}
 	return 0
 }
 
-// tree are the first process of a command, what descends from it, and what is in its session: children whose parent has ended are
-// nobody's, but stay in the session.
-func tree(all []process, root int) (out []int) {
+// descendants returns the first process of a command, its descendants, and the processes of its session: processes whose
+// parent has ended are reparented, but stay in the session.
+func descendants(all []process, root int) (out []int) {
 	doomed := map[int]bool{root: true}
 	for grown := true; grown; {
 		grown = false
@@ -115,10 +116,10 @@ func tree(all []process, root int) (out []int) {
 	return out
 }
 
-// tick is the kernel's unit for the age of processes.
+// tick is the kernel's unit for the start time of processes.
 const tick = 10 * time.Millisecond
 
-// inContainer are the processes that are in the cgroup of a container's first one. Zombies are not among them.
+// inContainer returns the processes in the cgroup of a container's first one, without zombies.
 func inContainer(first int) (out []process, err error) {
 	group, err := os.ReadFile(procFile(first, "cgroup"))
 	if err != nil {
@@ -149,7 +150,7 @@ func inContainer(first int) (out []process, err error) {
 
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
-// read asks the kernel about a process; false if it has ended.
+// read reads a process from /proc; false if it has ended.
 func read(pid int, now time.Duration) (process, bool) {
 	text, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
@@ -166,7 +167,7 @@ func read(pid int, now time.Duration) (process, bool) {
 	return p, true
 }
 
-// parse reads a line of /proc/PID/stat. The second field is a name that may hold anything, in parentheses.
+// parse parses a line of /proc/PID/stat. The second field is a name in parentheses that may contain anything.
 func parse(text string) (p process, state string, began time.Duration, ok bool) {
 	end := strings.LastIndexByte(text, ')')
 	if end < 0 {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestOnlyTheCommandAndItsChildrenEnd: other commands, and what they have left behind, are somebody else's.
+// TestOnlyTheCommandAndItsChildrenEnd holds that other commands, and their orphaned children, keep running.
 func TestOnlyTheCommandAndItsChildrenEnd(t *testing.T) {
 	sleep, probe := []string{"sleep", "9"}, []string{"sh", "-c", "sleep 9 & sleep 9"}
 	all := []process{
@@ -21,22 +21,22 @@ func TestOnlyTheCommandAndItsChildrenEnd(t *testing.T) {
 		{pid: 40, parent: 1, session: 40, age: time.Second / 4, args: probe}, // the same command, which began later
 	}
 	command := Command{Init: 10, Args: probe, Age: 1100 * time.Millisecond}
-	root := find(all, command)
-	if got := fmt.Sprint(root, tree(all, root)); got != "30 [30 31 32 33]" {
+	root := findRoot(all, command)
+	if got := fmt.Sprint(root, descendants(all, root)); got != "30 [30 31 32 33]" {
 		t.Errorf("got %s", got)
 	}
 	late := []process{all[0], all[2], all[8]} // a busy runtime began it long after it was asked
-	if got := find(late, command); got != 40 {
+	if got := findRoot(late, command); got != 40 {
 		t.Errorf("a command that began late is %d", got)
 	}
 	command.Args = []string{"/bin/another"} // it has become another program, and is the only one of that age
-	if got := find(all, command); got != 30 {
+	if got := findRoot(all, command); got != 30 {
 		t.Errorf("got %d", got)
 	}
-	if got := find(append(all, process{pid: 50, parent: 1, session: 50, age: time.Second, args: sleep}), command); got != 0 {
+	if got := findRoot(append(all, process{pid: 50, parent: 1, session: 50, age: time.Second, args: sleep}), command); got != 0 {
 		t.Errorf("one of two was guessed: %d", got)
 	}
-	if got := find(all[:4], command); got != 0 {
+	if got := findRoot(all[:4], command); got != 0 {
 		t.Errorf("a command that has ended is %d", got)
 	}
 }

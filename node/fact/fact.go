@@ -1,6 +1,6 @@
-// Package fact holds what is true of a Pod on this node, as the runtime and the parts of the agent tell it. Plans and
-// statuses are worked out from facts and from nothing else, so an agent that was killed knows after one look what it knew
-// before.
+// Package fact holds the facts about a Pod on this node, as the container runtime reports them. Plans and statuses are
+// computed from facts and from nothing else, so an agent that was killed knows everything again after asking the
+// runtime once.
 package fact
 
 import (
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Pod is what the runtime has of a Pod. Sandboxes and containers are newest first.
+// Pod holds what the runtime knows of a Pod. Sandboxes and containers are ordered newest first.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
@@ -19,20 +19,20 @@ type Pod struct {
 	Containers      []Container
 }
 
-// Sandbox is the room in which the containers of a Pod run.
+// Sandbox is a Pod sandbox of the runtime.
 type Sandbox struct {
 	ID      string
 	Ready   bool
 	Attempt uint32
 	Created time.Time
-	// IPs are the addresses of the Pod, none for one that uses the node's network.
+	// IPs are the addresses of the Pod; there are none if it uses the node's network.
 	IPs []netip.Addr
-	// Network says that the sandbox has its own network.
+	// Network reports whether the sandbox has a network namespace of its own.
 	Network bool
 	Handler string
 }
 
-// State is what a container does.
+// State is the state of a container in the runtime.
 type State int
 
 // The states of a container.
@@ -48,28 +48,29 @@ type Container struct {
 	ID, Name  string
 	SandboxID string
 	State     State
-	// Attempt is the number of runs before this one.
+	// Attempt counts the runs before this one.
 	Attempt                    uint32
 	Created, Started, Finished time.Time
 	ExitCode                   int32
-	// Reason and Message are what the runtime says about the end, and, for the message, what the container says itself.
+	// Reason and Message say why the run ended, in the words of the runtime; if the container wrote a termination
+	// message, Message is that.
 	Reason, Message string
-	// Interrupted says that the node stopped the container because the node itself stops, or that the machine went down before
-	// anybody saw the end: the exit code says nothing about the container's work then.
+	// Interrupted reports that the container was stopped because the node was stopped, or that the machine went down
+	// before the end was seen: the exit code then says nothing about the container's work.
 	Interrupted bool
-	// Image is as the Pod names it, ImageID what it stands for.
+	// Image is the name that the Pod uses, ImageID what the runtime resolved it to.
 	Image, ImageID string
-	// Hash is that of the part of the spec that makes a restart necessary when it changes.
+	// Hash covers the fields of the container spec whose change requires a restart.
 	Hash    string
 	LogPath string
-	// StopSignal is the signal that ends it, such as SIGTERM.
+	// StopSignal is the signal that stops it, such as SIGTERM.
 	StopSignal string
 	Resources  *corev1.ResourceRequirements
 	User       *corev1.ContainerUser
 	Mounts     []Mount
 }
 
-// Mount is a mount of a container as the runtime has it.
+// Mount is a mount of a container as the runtime reports it.
 type Mount struct {
 	Host, Container string
 	ReadOnly        bool
@@ -77,10 +78,11 @@ type Mount struct {
 	ImageRef        string
 }
 
-// Waiting is why a container does not run yet. As an error it says how the container's status shows it.
+// Waiting says why a container does not run yet. As an error, it carries the reason and message of the container's
+// waiting state.
 type Waiting struct {
 	Reason, Message string
-	// After is when another try makes sense; 0 leaves that to whoever tries.
+	// After is when a retry makes sense; 0 leaves that to the caller.
 	After time.Duration
 }
 
@@ -91,7 +93,20 @@ func (w *Waiting) Error() string {
 	return w.Reason + ": " + w.Message
 }
 
-// Succeeded tells whether the run has ended, and done its work.
+// CompleteEnd fills in what the runtime leaves out about the end of a container.
+func (c *Container) CompleteEnd() {
+	if c.Reason == "" {
+		c.Reason = "Completed"
+		if c.ExitCode != 0 {
+			c.Reason = "Error"
+		}
+	}
+	if c.Finished.IsZero() || c.Finished.Before(c.Created) {
+		c.Finished = c.Created // it was created but not started
+	}
+}
+
+// Succeeded reports whether the run has ended with exit code 0 and was not interrupted.
 func (c *Container) Succeeded() bool { return c.State == Exited && c.ExitCode == 0 && !c.Interrupted }
 
 // Of returns the newest run of a container.
@@ -119,7 +134,7 @@ func (p *Pod) Before(name string) (*Container, bool) {
 	return nil, false
 }
 
-// IPs are the addresses of the newest sandbox that is ready.
+// IPs returns the addresses of the newest sandbox, if it is ready.
 func (p *Pod) IPs() []netip.Addr {
 	if len(p.Sandboxes) > 0 && p.Sandboxes[0].Ready {
 		return p.Sandboxes[0].IPs

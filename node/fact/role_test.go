@@ -30,7 +30,8 @@ func TestAnnotationsMakeNoPodOfTheAPIStatic(t *testing.T) {
 		{annotation: sourceAnnotation, value: "file", created: created, priority: new(int32(2_000_000_000)), critical: true},
 		{annotation: sourceAnnotation, value: "file", created: created, priority: new(int32(1_000_000_000))},
 	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: test.created, Annotations: map[string]string{test.annotation: test.value}}, Spec: corev1.PodSpec{Priority: test.priority}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: test.created,
+			Annotations: map[string]string{test.annotation: test.value}}, Spec: corev1.PodSpec{Priority: test.priority}}
 		if Static(p) != test.static || Critical(p) != test.critical {
 			t.Errorf("%+v: static %v, critical %v", test, Static(p), Critical(p))
 		}

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// Waits after failed pulls.
+// The back-off after failed pulls.
 const (
 	firstWait = 10 * time.Second
 	lastWait  = 300 * time.Second
 )
 
-// backoff remembers failed pulls. What is not heard of for long is forgotten.
+// backoff holds the back-off of failed pulls, by Pod and image. Old entries are dropped.
 type backoff struct {
-	mu   sync.Mutex // guards fails
+	mu   sync.Mutex // guards fail
 	fail map[string]*failure
 }
 
 type failure struct {
 	at   time.Time
 	wait time.Duration
-	// why is the failure as a waiting container shows it.
+	// why is the failure as the container's waiting state shows it.
 	why string
 }
 
 func newBackoff() *backoff { return &backoff{fail: map[string]*failure{}} }
 
-// left is how long a key still has to wait, and why.
-func (b *backoff) left(key string, now time.Time) (time.Duration, string) {
+// remaining returns how long a key must still wait, and why.
+func (b *backoff) remaining(key string, now time.Time) (time.Duration, string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	f, ok := b.fail[key]
@@ -37,7 +37,7 @@ func (b *backoff) left(key string, now time.Time) (time.Duration, string) {
 	return f.wait - now.Sub(f.at), f.why
 }
 
-// failed notes a failure. Each wait is twice the one before.
+// failed records a failure. Each back-off is twice the one before.
 func (b *backoff) failed(key, why string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,8 +50,8 @@ func (b *backoff) failed(key, why string, now time.Time) {
 	f.at, f.wait, f.why = now, min(2*f.wait, lastWait), why
 }
 
-// succeeded drops what is old. The key itself keeps its wait for a while: a registry that works now and then is not asked at
-// full speed.
+// succeeded drops old entries. The key itself keeps its back-off for a while, so that a registry that works only now
+// and then is not asked at full speed.
 func (b *backoff) succeeded(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,19 +16,20 @@ import (
 	"proa.dev/node/cri"
 )
 
-// Keep says which images stay.
-type Keep struct {
-	// High is how full the disk may be, in percent, and Low how full it is when enough images are gone. 100 for High never
-	// removes an image because of the disk.
+// GCSettings configures the garbage collection of images.
+type GCSettings struct {
+	// High is the disk usage, in percent, at which images are deleted, and Low the usage at which that ends. With a
+	// High of 100 no image is deleted because of the disk.
 	High, Low int
-	// Min is how long an image stays in any case, Max how long one stays that nobody uses; 0 for any time.
+	// Min is the minimum age of an image that is deleted, Max the age at which an unused image is deleted in any case;
+	// 0 for never.
 	Min, Max time.Duration
 }
 
-// Usual is what kubelets do.
-func Usual() Keep { return Keep{High: 85, Low: 80, Min: 2 * time.Minute} }
+// DefaultGCSettings returns the defaults of kubelets.
+func DefaultGCSettings() GCSettings { return GCSettings{High: 85, Low: 80, Min: 2 * time.Minute} }
 
-func (k Keep) check() error {
+func (k GCSettings) check() error {
 	switch {
 	case k.High < 0 || k.High > 100:
 		return fmt.Errorf("invalid HighThresholdPercent %d, must be in range [0-100]", k.High)
@@ -40,11 +41,11 @@ func (k Keep) check() error {
 	return nil
 }
 
-// Collector removes images.
+// Collector deletes unused images.
 type Collector struct {
 	store   Store
 	images  *Images
-	keep    Keep
+	keep    GCSettings
 	note    func(eventType, reason, message string)
 	log     *slog.Logger
 	started time.Time
@@ -53,11 +54,11 @@ type Collector struct {
 	seen map[string]*sighting
 }
 
-// sighting is what is known of an image since the agent runs.
+// sighting is when an image was first seen and last used, since the agent runs.
 type sighting struct{ first, used time.Time }
 
-// NewCollector makes a collector. note tells people about the node; nil tells nobody.
-func NewCollector(s Store, i *Images, k Keep, note func(eventType, reason, message string), log *slog.Logger) (*Collector, error) {
+// NewCollector makes a collector. note records an Event about the node; it may be nil.
+func NewCollector(s Store, i *Images, k GCSettings, note func(eventType, reason, message string), log *slog.Logger) (*Collector, error) {
 	if err := k.check(); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func NewCollector(s Store, i *Images, k Keep, note func(eventType, reason, messa
 	return &Collector{store: s, images: i, keep: k, note: note, log: log, started: time.Now(), seen: map[string]*sighting{}}, nil
 }
 
-// period is how often images are looked at.
+// period is the time between two collections.
 const period = 5 * time.Minute
 
 // Run collects images until ctx ends.
@@ -86,7 +87,7 @@ func (c *Collector) Run(ctx context.Context) {
 		case err == nil:
 			fails = 0
 		default:
-			// The disk is full of something else; that is said again when it lasts.
+			// The disk may be full of something else; an Event says so if it lasts.
 			if fails++; fails > 1 {
 				c.note(corev1.EventTypeWarning, "ImageGCFailed", err.Error())
 			}
@@ -100,17 +101,17 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Collect removes images that are too old, and more if the disk is too full.
+// Collect deletes images that are too old, and more if the disk is too full.
 func (c *Collector) Collect(ctx context.Context) error {
 	now := time.Now()
-	idle, err := c.look(ctx, now)
+	idle, err := c.findUnused(ctx, now)
 	if err != nil {
 		return err
 	}
-	if idle, err = c.old(ctx, idle, now); err != nil {
+	if idle, err = c.deleteOld(ctx, idle, now); err != nil {
 		return err
 	}
-	size, free, err := c.store.Room(ctx)
+	size, free, err := c.store.DiskSpace(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,15 +131,15 @@ func (c *Collector) Collect(ctx context.Context) error {
 	if freed < wanted {
 		message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
 			"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
-			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", full, human(size), freed)
+			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", full, formatSize(size), freed)
 		c.note(corev1.EventTypeWarning, "FreeDiskSpaceFailed", message)
 		return errors.New(message)
 	}
 	return nil
 }
 
-// pressure is how full the disk is, in percent, and how many bytes must go.
-func pressure(size, free uint64, k Keep) (full int, wanted int64) {
+// pressure returns the disk usage in percent, and how many bytes must be freed.
+func pressure(size, free uint64, k GCSettings) (full int, wanted int64) {
 	free = min(free, size)
 	full = 100 - int(free*100/size)
 	if full < k.High {
@@ -147,10 +148,10 @@ func pressure(size, free uint64, k Keep) (full int, wanted int64) {
 	return full, max(int64(size)/100*int64(100-k.Low)-int64(free), 1)
 }
 
-// DeleteUnused removes every image that nobody uses; evictions want that.
+// DeleteUnused deletes every unused image; the eviction manager calls it under disk pressure.
 func (c *Collector) DeleteUnused(ctx context.Context) error {
 	now := time.Now()
-	idle, err := c.look(ctx, now)
+	idle, err := c.findUnused(ctx, now)
 	if err != nil {
 		return err
 	}
@@ -158,19 +159,19 @@ func (c *Collector) DeleteUnused(ctx context.Context) error {
 	return err
 }
 
-// unused is an image that nobody uses.
+// unused is an image that no container uses.
 type unused struct {
 	*cri.Image
 	sighting
 }
 
-// look brings what is known of images up to date, and returns those that nobody uses, who was used longest ago first.
-func (c *Collector) look(ctx context.Context, now time.Time) ([]unused, error) {
+// findUnused updates the sightings of all images, and returns the unused ones, least recently used first.
+func (c *Collector) findUnused(ctx context.Context, now time.Time) ([]unused, error) {
 	list, err := c.store.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the images: %w", err)
 	}
-	used, err := c.store.Used(ctx)
+	used, err := c.store.InUse(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the images in use: %w", err)
 	}
@@ -189,7 +190,8 @@ func (c *Collector) look(ctx context.Context, now time.Time) ([]unused, error) {
 			s = &sighting{first: now}
 			c.seen[image.Id] = s
 		}
-		if taken[image.Id] || slices.ContainsFunc(image.RepoTags, func(n string) bool { return taken[n] }) || slices.ContainsFunc(image.RepoDigests, func(n string) bool { return taken[n] }) {
+		if taken[image.Id] || slices.ContainsFunc(image.RepoTags, func(n string) bool { return taken[n] }) ||
+			slices.ContainsFunc(image.RepoDigests, func(n string) bool { return taken[n] }) {
 			s.used = now
 		} else if !image.Pinned {
 			idle = append(idle, unused{image, *s})
@@ -204,8 +206,9 @@ func (c *Collector) look(ctx context.Context, now time.Time) ([]unused, error) {
 	return idle, nil
 }
 
-// old removes images that were not used for too long. What was before the agent started is not known, so it waits as long.
-func (c *Collector) old(ctx context.Context, idle []unused, now time.Time) (left []unused, err error) {
+// deleteOld deletes images that have been unused for too long. Their use before the agent started is unknown, so nothing is
+// deleted in the first Max of its run.
+func (c *Collector) deleteOld(ctx context.Context, idle []unused, now time.Time) (left []unused, err error) {
 	if c.keep.Max == 0 || now.Sub(c.started) <= c.keep.Max {
 		return idle, nil
 	}
@@ -225,14 +228,14 @@ func (c *Collector) old(ctx context.Context, idle []unused, now time.Time) (left
 	return left, nil
 }
 
-// free removes images until enough bytes are free.
+// free deletes images until enough bytes are freed.
 func (c *Collector) free(ctx context.Context, idle []unused, wanted int64, now time.Time) (freed int64, err error) {
 	var errs []error
 	for _, i := range idle {
 		if freed >= wanted {
 			break
 		}
-		// One that has just come will be used at once.
+		// An image that has just been pulled is about to be used.
 		if now.Sub(i.first) < c.keep.Min {
 			continue
 		}
@@ -252,7 +255,7 @@ func (c *Collector) free(ctx context.Context, idle []unused, wanted int64, now t
 }
 
 func (c *Collector) remove(ctx context.Context, i unused) error {
-	c.log.InfoContext(ctx, "an image goes that nobody uses", "image", i.Id, "size", i.Size)
+	c.log.InfoContext(ctx, "deleting an unused image", "image", i.Id, "size", i.Size)
 	if err := c.store.Remove(ctx, i.Id); err != nil {
 		return err
 	}
@@ -262,8 +265,8 @@ func (c *Collector) remove(ctx context.Context, i unused) error {
 	return nil
 }
 
-// human writes a size as people do.
-func human(bytes uint64) string {
+// formatSize formats a size.
+func formatSize(bytes uint64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB"}
 	if bytes < 1024 {
 		return fmt.Sprintf("%d B", bytes)

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A configuration of programs that know logins is understood or refused.
+// FuzzProviders holds that configurations of credential provider plugins are parsed or rejected.
 func FuzzProviders(f *testing.F) {
 	f.Add([]byte(`apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
@@ -30,12 +30,12 @@ providers:
 	})
 }
 
-// The logins of a Secret or a file are understood or refused, and a refusal does not show them.
+// FuzzLogins holds that the logins of a Secret or a file are parsed or rejected, and that the error does not contain them.
 func FuzzLogins(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://reg.example/v2/":{"auth":"YTpi"},"*.example:5000":{"username":"a","password":"b"}}}`), "reg.example/x")
 	f.Add([]byte(`{"reg.example":{"auth":"YTpi=="},"%zz":{}}`), "docker.io/library/x")
 	f.Fuzz(func(t *testing.T, text []byte, repository string) {
-		var k keyring
+		var k loginIndex
 		_ = k.addFile(text)
 		_ = k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: text}})
 		_ = k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: text}})

@@ -1,7 +1,7 @@
-// Package image brings images to a node and takes them away again. It pulls as the policy of a container says, with the logins
-// of its Pod, once for all who want the same image, and waits longer after each failure. An image that somebody's login
-// brought is only for those who have a login too; who that is, is remembered on disk. Images that nobody uses go when the
-// disk fills up.
+// Package image pulls the images of containers and deletes unused ones. It pulls as the pull policy of a container
+// says, with the credentials of its Pod, only once for all Pods that want the same image, and with back-off after
+// failures. An image that was pulled with credentials is only for Pods that have such credentials too; records on disk
+// say whose. Unused images are deleted when the disk fills up.
 package image
 
 import (
@@ -15,36 +15,41 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 )
 
-// Secrets reads the Secrets that Pods name.
+// Secrets reads the Secrets that Pods refer to.
 type Secrets interface {
 	Secret(ctx context.Context, p *corev1.Pod, name string) (*corev1.Secret, error)
 }
 
-// Config is what pulling needs.
+// Config is what Images needs.
 type Config struct {
 	Service Service
 	Secrets Secrets
 	Events  event.Recorder
-	// Dir keeps who may use which image.
+	// Dir is the folder of the records who may use which image.
 	Dir string
 	// Parallel is how many images are pulled at a time; 0 is one.
 	Parallel int
 	Verify   Verify
-	// Allowed are images that need no verification, if Verify says so: names without tag, or prefixes that end in "/*".
+	// Allowed are images that need no verification under NeverVerifyAllowlistedImages: names without tag, or prefixes
+	// that end in "/*".
 	Allowed []string
-	// Logins is a file of logins, as clients keep it, that all Pods may use; "" for none.
+	// Logins is a file of registry credentials in the format of Docker's config.json, which all Pods may use; empty for
+	// none.
 	Logins string
-	// Plugins are programs that know logins; nil for none.
+	// Plugins are the credential provider plugins; it may be nil.
 	Plugins *Plugins
+	// Metrics records the times of pulls; it may be nil.
+	Metrics *agentmetrics.Metrics
 	Log     *slog.Logger
 }
 
-// Images brings images to the node. It satisfies pod.Images.
+// Images pulls images. It implements pod.Images.
 type Images struct {
 	Config
 	puller  *puller
@@ -66,24 +71,24 @@ func New(c Config) (*Images, error) {
 
 // Ensure makes the image of a container present, as its pull policy says.
 func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
-	return m.ensure(ctx, want{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy})
+	return m.ensure(ctx, imageRequest{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy})
 }
 
-// want is an image that a Pod wants.
-type want struct {
+// imageRequest is an image that a container of a Pod needs.
+type imageRequest struct {
 	pod       *corev1.Pod
 	container string
 	image     string
 	policy    corev1.PullPolicy
 }
 
-func (m *Images) event(w want, eventType, reason, format string, args ...any) {
+func (m *Images) event(w imageRequest, eventType, reason, format string, args ...any) {
 	if m.Events != nil {
-		m.Events.Event(w.pod, w.container, eventType, reason, format, args...)
+		m.Events.Event(event.Container(w.pod, w.container), eventType, reason, format, args...)
 	}
 }
 
-func (m *Images) ensure(ctx context.Context, w want) (*cri.Image, error) {
+func (m *Images) ensure(ctx context.Context, w imageRequest) (*cri.Image, error) {
 	name, err := ParseName(w.image)
 	if err != nil {
 		msg := fmt.Sprintf("Failed to apply default image tag %q: %v", w.image, err)
@@ -94,7 +99,7 @@ func (m *Images) ensure(ctx context.Context, w want) (*cri.Image, error) {
 		w.policy = policyOf(name)
 	}
 	spec := &cri.ImageSpec{Image: tagged(w.image, name), Annotations: w.pod.Annotations}
-	logins := sync.OnceValues(func() (found, error) { return m.logins(ctx, w.pod, name.Repository) })
+	logins := sync.OnceValues(func() (podLogins, error) { return m.logins(ctx, w.pod, name.Repository) })
 	if w.policy != corev1.PullAlways {
 		here, err := m.Service.Status(ctx, spec)
 		if err != nil {
@@ -113,7 +118,7 @@ func (m *Images) ensure(ctx context.Context, w want) (*cri.Image, error) {
 			}
 		}
 		if w.policy == corev1.PullNever {
-			// Who may not use an image is not told that it is here.
+			// A Pod that may not use an image is not told that it is present.
 			msg := fmt.Sprintf("Container image %q is not present with pull policy of Never", w.image)
 			m.event(w, corev1.EventTypeWarning, "ErrImageNeverPull", "%s", msg)
 			return nil, &fact.Waiting{Reason: "ErrImageNeverPull", Message: msg}
@@ -126,7 +131,7 @@ func (m *Images) ensure(ctx context.Context, w want) (*cri.Image, error) {
 	return m.pull(ctx, w, spec, ls)
 }
 
-// policyOf is how often an image is pulled when nobody says: always for the moving tag, once for all others.
+// policyOf returns the default pull policy: Always for the tag latest, IfNotPresent for all others.
 func policyOf(n Name) corev1.PullPolicy {
 	if n.Tag == "latest" && n.Digest == "" {
 		return corev1.PullAlways
@@ -134,61 +139,66 @@ func policyOf(n Name) corev1.PullPolicy {
 	return corev1.PullIfNotPresent
 }
 
-// pull pulls an image, unless that failed a short while ago.
-func (m *Images) pull(ctx context.Context, w want, spec *cri.ImageSpec, ls found) (*cri.Image, error) {
+// pull pulls an image, unless it is in back-off.
+func (m *Images) pull(ctx context.Context, w imageRequest, spec *cri.ImageSpec, ls podLogins) (*cri.Image, error) {
 	key := string(w.pod.UID) + "_" + w.image
-	if left, why := m.backoff.left(key, time.Now()); left > 0 {
+	if left, why := m.backoff.remaining(key, time.Now()); left > 0 {
 		m.event(w, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", w.image)
-		return nil, &fact.Waiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", w.image, why), After: left}
+		return nil, &fact.Waiting{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", w.image, why),
+			After: left}
 	}
 	if err := m.records.intend(w.image); err != nil {
-		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: fmt.Sprintf("Failed to record image pull intent for container image %q: %v", w.image, err)}
+		return nil, &fact.Waiting{Reason: "ErrImagePull",
+			Message: fmt.Sprintf("Failed to record image pull intent for container image %q: %v", w.image, err)}
 	}
 	m.event(w, corev1.EventTypeNormal, "Pulling", "Pulling image %q", w.image)
 	began := time.Now()
+	m.Metrics.PullBegan(w.pod.UID, began)
 	f, err := m.puller.pull(ctx, request{spec: spec, logins: ls.logins, sandbox: sandbox(w.pod)})
 	if err != nil {
 		m.records.failed(w.image)
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // nobody wants it any more
+			return nil, ctx.Err() // the Pod no longer needs it
 		}
 		return nil, m.failed(w, key, ls, err)
 	}
 	m.records.pulled(w.image, f.image.Id, f.used, m.Log)
 	m.backoff.succeeded(time.Now())
+	m.Metrics.Pulled(w.pod.UID, f.image.Size, time.Since(began), time.Now())
 	m.event(w, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		w.image, f.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size)
 	return f.image, nil
 }
 
-// failed says that a pull failed.
-func (m *Images) failed(w want, key string, ls found, err error) error {
+// failed records that a pull failed.
+func (m *Images) failed(w imageRequest, key string, ls podLogins, err error) error {
 	m.event(w, corev1.EventTypeWarning, "Failed", "Failed to pull image %q: %v", w.image, err)
 	why := reasonOf(w.image, err)
 	m.backoff.failed(key, why.Reason+": "+why.Message, time.Now())
 	if len(ls.missing) > 0 && why.Reason == "ErrImagePull" {
-		all := want{pod: w.pod}
+		all := imageRequest{pod: w.pod}
 		m.event(all, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
 			"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(ls.missing, ", "))
 	}
 	return why
 }
 
-// reasonOf tells the failures apart that runtimes name.
+// reasonOf returns the waiting state for a failed pull; some failures have reasons that runtimes name.
 func reasonOf(image string, err error) *fact.Waiting {
 	for _, known := range []struct{ reason, because string }{
 		{"RegistryUnavailable", "the registry is unavailable"}, {"SignatureValidationFailed", "the signature validation failed"},
 	} {
 		for _, text := range []string{err.Error(), cri.Message(err)} {
 			if rest, ok := strings.CutPrefix(text, known.reason); ok {
-				return &fact.Waiting{Reason: known.reason, Message: fmt.Sprintf("image pull failed for %s because %s%s", image, known.because, rest)}
+				return &fact.Waiting{Reason: known.reason,
+					Message: fmt.Sprintf("image pull failed for %s because %s%s", image, known.because, rest)}
 			}
 		}
 	}
 	return &fact.Waiting{Reason: "ErrImagePull", Message: err.Error()}
 }
 
-// sandbox tells the runtime whom it pulls for.
+// sandbox tells the runtime for which Pod it pulls.
 func sandbox(p *corev1.Pod) *cri.PodSandboxConfig {
 	return &cri.PodSandboxConfig{
 		Metadata:    &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID)},
@@ -196,15 +206,16 @@ func sandbox(p *corev1.Pod) *cri.PodSandboxConfig {
 	}
 }
 
-// found are the logins for an image, and the Secrets that a Pod names and that are not there.
-type found struct {
+// podLogins are the credentials for an image, and the image pull secrets of the Pod that do not exist.
+type podLogins struct {
 	logins  []login
 	missing []string
 }
 
-// logins finds those that a Pod can use for a repository: its own first, then the node's, then those that plugins know.
-func (m *Images) logins(ctx context.Context, p *corev1.Pod, repository string) (out found, err error) {
-	own := &keyring{}
+// logins returns the credentials that a Pod can use for a repository: those of its Secrets first, then the node's, then
+// those of plugins.
+func (m *Images) logins(ctx context.Context, p *corev1.Pod, repository string) (out podLogins, err error) {
+	own := &loginIndex{}
 	for _, ref := range p.Spec.ImagePullSecrets {
 		if ref.Name == "" || m.Secrets == nil {
 			continue
@@ -212,19 +223,19 @@ func (m *Images) logins(ctx context.Context, p *corev1.Pod, repository string) (
 		s, err := m.Secrets.Secret(ctx, p, ref.Name)
 		if err != nil {
 			if errors.Is(err, context.Canceled) {
-				return found{}, err
+				return podLogins{}, err
 			}
 			out.missing = append(out.missing, ref.Name)
 			continue
 		}
 		if err := own.addSecret(s); err != nil {
-			return found{}, err
+			return podLogins{}, err
 		}
 	}
 	out.logins = own.find(repository)
-	node, err := m.ofNode(repository)
+	node, err := m.nodeLogins(repository)
 	if err != nil {
-		m.Log.WarnContext(ctx, "cannot read the node's logins", "file", m.Logins, "err", err)
+		m.Log.WarnContext(ctx, "cannot read the node's registry credentials", "file", m.Logins, "err", err)
 	}
 	out.logins = append(out.logins, node...)
 	if m.Plugins != nil {

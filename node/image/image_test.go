@@ -20,9 +20,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/nodetest"
 	"proa.dev/node/pod"
 	"proa.dev/test/program"
@@ -79,16 +80,19 @@ func TestMatches(t *testing.T) {
 func TestKeyring(t *testing.T) {
 	auth := base64.StdEncoding.EncodeToString([]byte("bob:a:b"))
 	json := `{"auths": {"https://index.docker.io/v1/": {"auth": "` + auth + `"}, "quay.io/org": {"username": "narrow", "password": "x"}, "quay.io": {"username": "wide", "password": "x"}}}`
-	k := &keyring{}
-	if err := k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(json)}}); err != nil {
+	k := &loginIndex{}
+	if err := k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(json)}}); err != nil {
 		t.Fatal(err)
 	}
 	old := `{"old.example": {"username": "o", "password": "p"}}`
-	if err := k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(old)}}); err != nil {
+	if err := k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockercfg,
+		Data: map[string][]byte{corev1.DockerConfigKey: []byte(old)}}); err != nil {
 		t.Fatal(err)
 	}
 	for repository, want := range map[string]string{
-		"docker.io/library/busybox": "bob/a:b ", "quay.io/org/app": "narrow/x wide/x ", "quay.io/other": "wide/x ", "old.example/a": "o/p ", "none.example/a": "",
+		"docker.io/library/busybox": "bob/a:b ", "quay.io/org/app": "narrow/x wide/x ", "quay.io/other": "wide/x ", "old.example/a": "o/p ",
+		"none.example/a": "",
 	} {
 		var got string
 		for _, l := range k.find(repository) {
@@ -98,7 +102,8 @@ func TestKeyring(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", repository, got, want)
 		}
 	}
-	bad := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths": "s3cret`)}}
+	bad := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths": "s3cret`)}}
 	bad.Name = "bad"
 	if err := k.addSecret(bad); err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v", err)
@@ -195,8 +200,8 @@ func (s *shop) underWay() int {
 	return s.flying
 }
 
-func (s *shop) Used(context.Context) ([]string, error)              { return s.used, nil }
-func (s *shop) Room(context.Context) (size, free uint64, err error) { return s.size, s.free, nil }
+func (s *shop) InUse(context.Context) ([]string, error)                  { return s.used, nil }
+func (s *shop) DiskSpace(context.Context) (size, free uint64, err error) { return s.size, s.free, nil }
 
 func (s *shop) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
 	password := map[string]string{"bob": "right", "twin": "right", "wrong": "wrong"}[name]
@@ -209,10 +214,10 @@ func (s *shop) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Se
 	return o, nil
 }
 
-func (s *shop) Event(_ *corev1.Pod, container, eventType, reason, format string, args ...any) {
+func (s *shop) Event(about event.Subject, eventType, reason, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, fmt.Sprintf("%s %s %s: %s", eventType, container, reason, fmt.Sprintf(format, args...)))
+	s.told = append(s.told, fmt.Sprintf("%s %s %s: %s", eventType, about.Container, reason, fmt.Sprintf(format, args...)))
 }
 
 func newImages(t testing.TB, s *shop) *Images {
@@ -235,7 +240,9 @@ func TestEnsure(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShop()
 			m, p := newImages(t, s), newPod()
-			m.records.pulled("private:1", "id-private", &login{Username: "bob", Password: "right", from: owner{Secret: true, UID: "uid-u-1", Namespace: "shop", Name: "bob"}}, quiet)
+			m.records.pulled("private:1", "id-private",
+				&login{Username: "bob", Password: "right", from: owner{Secret: true, UID: "uid-u-1", Namespace: "shop", Name: "bob"}},
+				quiet)
 			m.records.pulled("free:1", "id-free", nil, quiet)
 			for line := range strings.Lines(strings.TrimSpace(input)) {
 				w := strings.Fields(line)
@@ -252,7 +259,8 @@ func TestEnsure(t *testing.T) {
 				case "verify":
 					m.Verify = Verify(w[1])
 				default:
-					image, err := m.Ensure(t.Context(), p, &corev1.Container{Name: "c", Image: w[1], ImagePullPolicy: corev1.PullPolicy(strings.Trim(w[0], `"`))})
+					image, err := m.Ensure(t.Context(), p,
+						&corev1.Container{Name: "c", Image: w[1], ImagePullPolicy: corev1.PullPolicy(strings.Trim(w[0], `"`))})
 					for _, told := range s.told {
 						out += "  " + told + "\n"
 					}
@@ -355,7 +363,7 @@ func TestKilled(t *testing.T) {
 	if files, _ := os.ReadDir(next.records.pulling); len(files) != 0 {
 		t.Errorf("%v is left", files)
 	}
-	ok, err := next.mayUse("docker.io/library/secret:1", "id-secret", func() (found, error) { return found{}, nil })
+	ok, err := next.mayUse("docker.io/library/secret:1", "id-secret", func() (podLogins, error) { return podLogins{}, nil })
 	if ok || err != nil {
 		t.Errorf("anybody may use it: %v", err)
 	}
@@ -388,11 +396,13 @@ func TestVerify(t *testing.T) {
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{size: 1000, free: 500, here: map[string]*cri.Image{
-			"used": {Id: "used", Size: 100}, "pinned": {Id: "pinned", Size: 100, Pinned: true}, "a": {Id: "a", Size: 50}, "b": {Id: "b", Size: 60}, "mounted": {Id: "mounted", Size: 1},
+			"used": {Id: "used", Size: 100}, "pinned": {Id: "pinned", Size: 100, Pinned: true}, "a": {Id: "a", Size: 50},
+			"b": {Id: "b", Size: 60}, "mounted": {Id: "mounted", Size: 1},
 		}}
 		s.used = []string{"used", "", "mounted", "b"}
 		var notes []string
-		c, err := NewCollector(s, newImages(t, s), Keep{High: 85, Low: 80, Min: 2 * time.Minute, Max: time.Hour}, func(_, reason, message string) { notes = append(notes, reason+": "+message) }, quiet)
+		c, err := NewCollector(s, newImages(t, s), GCSettings{High: 85, Low: 80, Min: 2 * time.Minute, Max: time.Hour},
+			func(_, reason, message string) { notes = append(notes, reason+": "+message) }, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +440,7 @@ func TestCollect(t *testing.T) {
 			t.Errorf("left are %s: %v", left(), err)
 		}
 	})
-	if _, err := NewCollector(nil, nil, Keep{High: 80, Low: 85}, nil, quiet); err == nil {
+	if _, err := NewCollector(nil, nil, GCSettings{High: 80, Low: 85}, nil, quiet); err == nil {
 		t.Error("low is above high")
 	}
 }
@@ -438,7 +448,8 @@ func TestCollect(t *testing.T) {
 // account gives out tokens and the service account itself.
 type account struct{ notes map[string]string }
 
-func (a account) Token(_ context.Context, _, name string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time, error) {
+func (a account) Token(_ context.Context, _, name string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time,
+	error) {
 	r.Status.Token = "token-of-" + name + "-for-" + r.Spec.Audiences[0]
 	return r, time.Time{}, nil
 }
@@ -524,7 +535,8 @@ providers:
 	for _, bad := range []string{
 		"kind: CredentialProviderConfig\napiVersion: kubelet.config.k8s.io/v1\nproviders: []", "kind: Pod\napiVersion: v1", "{",
 		strings.Replace(config, "name: broken", "name: ../broken", 1), strings.Replace(config, "name: broken", "name: known", 1),
-		strings.Replace(config, "name: broken", "name: absent", 1), strings.Replace(config, `["reg.example"]`, "[]", 1), strings.Replace(config, "k8s.io/v1\n  match", "k8s.io/v7\n  match", 1),
+		strings.Replace(config, "name: broken", "name: absent", 1), strings.Replace(config, `["reg.example"]`, "[]", 1),
+		strings.Replace(config, "k8s.io/v1\n  match", "k8s.io/v7\n  match", 1),
 	} {
 		if _, err := LoadPlugins(PluginConfig{File: write("bad.yaml", bad), Bin: dir, Log: quiet}); err == nil {
 			t.Errorf("this is taken:\n%s", bad)

@@ -19,13 +19,13 @@ import (
 	"proa.dev/node/cri"
 )
 
-// login is a name and a password for some registry, and who it belongs to.
+// login is a name and a password for a registry, and their source.
 type login struct {
 	Username, Password string
 	from               owner
 }
 
-// owner is the object that a login came from. The zero value stands for the node, whose logins are everybody's.
+// owner is the object that a login came from. The zero value stands for the node, whose logins all Pods may use.
 type owner struct {
 	Secret          bool // a Secret, not a service account
 	Account         bool
@@ -33,12 +33,12 @@ type owner struct {
 	Namespace, Name string
 }
 
-// auth is the login as the runtime takes it.
+// auth returns the login in the form of the runtime.
 func (l login) auth() *cri.AuthConfig {
 	return &cri.AuthConfig{Username: l.Username, Password: l.Password}
 }
 
-// hash tells logins apart without giving them away.
+// hash identifies a login without revealing it.
 func (l login) hash() string {
 	text, err := json.Marshal(map[string]string{"username": l.Username, "password": l.Password})
 	if err != nil {
@@ -48,20 +48,21 @@ func (l login) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// keyring finds logins by where an image is. A place is a host with an optional path; the host may have wildcards.
-type keyring struct{ logins map[string][]login }
+// loginIndex finds logins by the location of an image. A location is a host with an optional path; the host may have
+// wildcards.
+type loginIndex struct{ logins map[string][]login }
 
-func (k *keyring) add(place string, l login) {
+func (k *loginIndex) add(place string, l login) {
 	if !strings.HasPrefix(place, "https://") && !strings.HasPrefix(place, "http://") {
 		place = "https://" + place
 	}
 	u, err := url.Parse(place)
 	if err != nil {
-		return // nobody can be meant by it
+		return // it can match no image
 	}
 	path := u.Path
 	if strings.HasPrefix(path, "/v2/") || strings.HasPrefix(path, "/v1/") {
-		path = path[3:] // how clients once wrote a whole registry
+		path = path[3:] // old clients write a whole registry like this
 	}
 	if path == "/" {
 		path = ""
@@ -72,8 +73,8 @@ func (k *keyring) add(place string, l login) {
 	k.logins[u.Host+path] = append(k.logins[u.Host+path], l)
 }
 
-// find returns the logins for a repository, those for the narrowest place first.
-func (k *keyring) find(repository string) (out []login) {
+// find returns the logins for a repository, those for the most specific location first.
+func (k *loginIndex) find(repository string) (out []login) {
 	places := make([]string, 0, len(k.logins))
 	for place := range k.logins {
 		places = append(places, place)
@@ -90,8 +91,8 @@ func (k *keyring) find(repository string) (out []login) {
 	return out
 }
 
-// matches says that an image is at a place: every part of the host matches the pattern's, the port is the same, and the path
-// begins like the pattern's.
+// matches reports whether an image is at a location: every part of the host matches that of the pattern, the port is
+// the same, and the path has that of the pattern as its prefix.
 func matches(pattern, image string) bool {
 	p, err1 := url.Parse("https://" + pattern)
 	i, err2 := url.Parse("https://" + image)
@@ -119,7 +120,7 @@ func hostOf(u *url.URL) (parts []string, port string) {
 	return strings.Split(host, "."), port
 }
 
-// entry is a login as files of clients have it: in two fields, or in one that is encoded.
+// entry is a login in a configuration file: as two fields, or as one base64 field.
 type entry struct {
 	Username string `json:"username"`
 	Password string `json:"password"`
@@ -130,7 +131,7 @@ func (e entry) login() (login, error) {
 	if e.Auth == "" {
 		return login{Username: e.Username, Password: e.Password}, nil
 	}
-	// Some pad it and some do not.
+	// Some clients pad it and some do not.
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(e.Auth), "="))
 	if err != nil {
 		return login{}, errors.New("the auth field is not base64")
@@ -142,15 +143,15 @@ func (e entry) login() (login, error) {
 	return login{Username: name, Password: password}, nil
 }
 
-// addSecret takes the logins of a Secret. One of another type has none.
-func (k *keyring) addSecret(s *corev1.Secret) error {
+// addSecret adds the logins of a Secret. A Secret of another type has none.
+func (k *loginIndex) addSecret(s *corev1.Secret) error {
 	var entries map[string]entry
 	switch {
 	case s.Type == corev1.SecretTypeDockerConfigJson && len(s.Data[corev1.DockerConfigJsonKey]) > 0:
 		var file struct {
 			Auths map[string]entry `json:"auths"`
 		}
-		// What is wrong with it may show what is in it, so that is not said.
+		// The parser's error may quote the contents, so it is left out.
 		if err := json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &file); err != nil {
 			return fmt.Errorf("the secret %s has no valid %s", s.Name, corev1.DockerConfigJsonKey)
 		}
@@ -171,8 +172,8 @@ func (k *keyring) addSecret(s *corev1.Secret) error {
 	return nil
 }
 
-// addFile takes the logins of a config.json as clients keep it, which are everybody's on this node.
-func (k *keyring) addFile(text []byte) error {
+// addFile adds the logins of a config.json in Docker's format, which all Pods of this node may use.
+func (k *loginIndex) addFile(text []byte) error {
 	var file struct {
 		Auths map[string]entry `json:"auths"`
 	}

@@ -21,27 +21,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// maxPlugin bounds how long a program may take, and what it may say.
 const (
-	maxPlugin = time.Minute
-	maxSaid   = 1 << 20
+	// pluginTimeout is the timeout of a plugin.
+	pluginTimeout = time.Minute
+	// maxPluginOutput limits the size of its output.
+	maxPluginOutput = 1 << 20
 )
 
-// Accounts gives out tokens of service accounts.
+// Accounts creates tokens of service accounts.
 type Accounts interface {
-	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time, error)
+	Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest,
+		time.Time, error)
 }
 
-// Getter reads single objects; a client.Client is one.
+// Getter reads single objects; client.Client implements it.
 type Getter interface {
-	Get(ctx context.Context, gr schema.GroupResource, namespace, name, sub string) (kind.Object, error)
+	Get(ctx context.Context, resource schema.GroupResource, namespace, name, sub string) (kind.Object, error)
 }
 
-// PluginConfig is where plugins are and what they may be given.
+// PluginConfig configures credential provider plugins.
 type PluginConfig struct {
 	// File is a CredentialProviderConfig of the kubelet, or a folder of them; Bin is the folder of the programs.
 	File, Bin string
@@ -50,13 +52,13 @@ type PluginConfig struct {
 	Log       *slog.Logger
 }
 
-// Plugins are programs that know logins for registries.
+// Plugins are the credential provider plugins of the node: programs that return logins for registries.
 type Plugins struct {
 	PluginConfig
 	list []*plugin
 }
 
-// LoadPlugins reads the configuration and looks for the programs.
+// LoadPlugins reads the configuration and checks that the programs exist.
 func LoadPlugins(c PluginConfig) (*Plugins, error) {
 	list, err := readProviders(c.File)
 	if err != nil {
@@ -68,12 +70,13 @@ func LoadPlugins(c PluginConfig) (*Plugins, error) {
 		if _, err := exec.LookPath(path); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", errNoProgram, path, err)
 		}
-		ps.list = append(ps.list, &plugin{provider: p, path: path, kept: map[string]kept{}, asking: map[string]*sync.Mutex{}})
+		ps.list = append(ps.list, &plugin{provider: p, path: path, cached: map[string]cachedLogins{}, asking: map[string]*sync.Mutex{}})
 	}
 	return ps, nil
 }
 
-// find asks the plugins that know a repository. One that fails is as good as one that knows nothing: the pull may work without.
+// find asks the plugins that match a repository. A plugin that fails is treated as one without logins: the pull may
+// work without.
 func (ps *Plugins) find(ctx context.Context, p *corev1.Pod, repository string) (out []login) {
 	for _, g := range ps.list {
 		if !g.knows(repository) {
@@ -88,10 +91,11 @@ func (ps *Plugins) find(ctx context.Context, p *corev1.Pod, repository string) (
 			logins, err = g.ask(ctx, repository, *who, time.Now)
 		}
 		if err != nil {
-			ps.Log.ErrorContext(ctx, "a credential provider failed", "provider", g.Name, "image", repository, "pod", p.Namespace+"/"+p.Name, "err", err)
+			ps.Log.ErrorContext(ctx, "a credential provider failed", "provider", g.Name, "image", repository, "pod", p.Namespace+"/"+p.Name,
+				"err", err)
 			continue
 		}
-		k := &keyring{}
+		k := &loginIndex{}
 		for place, e := range logins {
 			k.add(place, login{Username: e.Username, Password: e.Password, from: who.owner})
 		}
@@ -100,14 +104,14 @@ func (ps *Plugins) find(ctx context.Context, p *corev1.Pod, repository string) (
 	return out
 }
 
-// identity is whom a plugin is asked for.
+// identity is on whose behalf a plugin is asked.
 type identity struct {
-	owner owner // the zero value for the node
-	token string
-	notes map[string]string
+	owner       owner // zero for the node
+	token       string
+	annotations map[string]string
 }
 
-// identify is the service account of a Pod, if the plugin wants that; nil says that the plugin has nothing for the Pod.
+// identify returns the service account of a Pod, if the plugin wants it; nil if the plugin does not apply to the Pod.
 func (ps *Plugins) identify(ctx context.Context, g *plugin, p *corev1.Pod) (*identity, error) {
 	name := p.Spec.ServiceAccountName
 	if g.Token == nil || name == "" {
@@ -123,17 +127,18 @@ func (ps *Plugins) identify(ctx context.Context, g *plugin, p *corev1.Pod) (*ide
 	if err != nil {
 		return nil, fmt.Errorf("failed to get service account: %w", err)
 	}
-	id := &identity{owner: owner{Account: true, UID: string(o.GetUID()), Namespace: p.Namespace, Name: name}, notes: map[string]string{}}
+	id := &identity{owner: owner{Account: true, UID: string(o.GetUID()), Namespace: p.Namespace, Name: name},
+		annotations: map[string]string{}}
 	for _, key := range g.Token.Required {
 		value, ok := o.GetAnnotations()[key]
 		if !ok {
 			return nil, nil // the account does not take part
 		}
-		id.notes[key] = value
+		id.annotations[key] = value
 	}
 	for _, key := range g.Token.Optional {
 		if value, ok := o.GetAnnotations()[key]; ok {
-			id.notes[key] = value
+			id.annotations[key] = value
 		}
 	}
 	answer, _, err := ps.Accounts.Token(ctx, p.Namespace, name, &authenticationv1.TokenRequest{
@@ -150,17 +155,17 @@ func (ps *Plugins) identify(ctx context.Context, g *plugin, p *corev1.Pod) (*ide
 	return id, nil
 }
 
-// plugin is one program, with the answers it gave a short while ago.
+// plugin is one program, with a cache of its answers.
 type plugin struct {
 	provider
 	path string
 
 	mu     sync.Mutex // guards kept and asking
-	kept   map[string]kept
-	asking map[string]*sync.Mutex // one question at a time for the same thing
+	cached map[string]cachedLogins
+	asking map[string]*sync.Mutex // serializes calls for the same image and identity
 }
 
-type kept struct {
+type cachedLogins struct {
 	logins map[string]entry
 	until  time.Time
 }
@@ -174,12 +179,12 @@ func (g *plugin) knows(image string) bool {
 	return false
 }
 
-// about tells apart whom answers are for.
-func (g *plugin) about(id identity) string {
+// identityKey returns the part of a cache key that stands for the identity.
+func (g *plugin) identityKey(id identity) string {
 	if id.owner == (owner{}) {
 		return ""
 	}
-	key := map[string]any{"account": id.owner, "notes": id.notes}
+	key := map[string]any{"account": id.owner, "notes": id.annotations}
 	if g.Token.CacheType == forToken {
 		key["token"] = fmt.Sprintf("%x", sha256.Sum256([]byte(id.token)))
 	}
@@ -190,36 +195,37 @@ func (g *plugin) about(id identity) string {
 	return string(text)
 }
 
-// The things that an answer can be for, beside the image itself.
+// registryOf returns the registry of an image.
 func registryOf(image string) string { host, _, _ := strings.Cut(image, "/"); return host }
 
-const everything = "<global>"
+// globalKey is the cache key of an answer that is valid for all images.
+const globalKey = "<global>"
 
-// ask returns what the program says, now or a short while ago.
+// ask returns the plugin's answer, from the cache if possible.
 func (g *plugin) ask(ctx context.Context, image string, id identity, now func() time.Time) (map[string]entry, error) {
-	about := "\n" + g.about(id)
+	about := "\n" + g.identityKey(id)
 	g.mu.Lock()
-	one := g.asking[image+about]
-	if one == nil {
-		one = &sync.Mutex{}
-		g.asking[image+about] = one
+	call := g.asking[image+about]
+	if call == nil {
+		call = &sync.Mutex{}
+		g.asking[image+about] = call
 	}
 	g.mu.Unlock()
-	one.Lock()
+	call.Lock()
 	defer func() {
 		g.mu.Lock()
 		delete(g.asking, image+about)
 		g.mu.Unlock()
-		one.Unlock()
+		call.Unlock()
 	}()
-	if logins, ok := g.remembered(image, about, now()); ok {
+	if logins, ok := g.cachedFor(image, about, now()); ok {
 		return logins, nil
 	}
 	a, err := g.run(ctx, image, id)
 	if err != nil {
 		return nil, err
 	}
-	what, ok := map[string]string{"Image": image, "Registry": registryOf(image), "Global": everything}[a.CacheKeyType]
+	what, ok := map[string]string{"Image": image, "Registry": registryOf(image), "Global": globalKey}[a.CacheKeyType]
 	if !ok {
 		return nil, fmt.Errorf("credential provider plugin did not return a valid cacheKeyType: %s", a.CacheKeyType)
 	}
@@ -236,52 +242,54 @@ func (g *plugin) ask(ctx context.Context, image string, id identity, now func() 
 	}
 	if keep != nil && keep.Duration > 0 {
 		g.mu.Lock()
-		g.kept[what+about] = kept{logins: a.Auth, until: now().Add(keep.Duration)}
+		g.cached[what+about] = cachedLogins{logins: a.Auth, until: now().Add(keep.Duration)}
 		g.mu.Unlock()
 	}
 	return a.Auth, nil
 }
 
-func (g *plugin) remembered(image, about string, now time.Time) (map[string]entry, bool) {
+func (g *plugin) cachedFor(image, about string, now time.Time) (map[string]entry, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for key, k := range g.kept {
+	for key, k := range g.cached {
 		if now.After(k.until) {
-			delete(g.kept, key)
+			delete(g.cached, key)
 		}
 	}
-	for _, what := range []string{image, registryOf(image), everything} {
-		if k, ok := g.kept[what+about]; ok {
+	for _, what := range []string{image, registryOf(image), globalKey} {
+		if k, ok := g.cached[what+about]; ok {
 			return k.logins, true
 		}
 	}
 	return nil, false
 }
 
-// question and answer are what a program reads and writes.
-type question struct {
+// pluginRequest is the CredentialProviderRequest that a plugin reads.
+type pluginRequest struct {
 	metav1.TypeMeta
 	Image string            `json:"image"`
 	Token string            `json:"serviceAccountToken,omitempty"`
 	Notes map[string]string `json:"serviceAccountAnnotations,omitempty"`
 }
 
-type answer struct {
+// pluginResponse is the CredentialProviderResponse that a plugin writes.
+type pluginResponse struct {
 	metav1.TypeMeta
 	CacheKeyType  string           `json:"cacheKeyType"`
 	CacheDuration *metav1.Duration `json:"cacheDuration,omitempty"`
 	Auth          map[string]entry `json:"auth,omitempty"`
 }
 
-// run runs the program.
-func (g *plugin) run(ctx context.Context, image string, id identity) (answer, error) {
-	text, err := json.Marshal(question{
-		TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderRequest", APIVersion: g.APIVersion}, Image: image, Token: id.token, Notes: id.notes,
+// run runs the plugin.
+func (g *plugin) run(ctx context.Context, image string, id identity) (pluginResponse, error) {
+	text, err := json.Marshal(pluginRequest{
+		TypeMeta: metav1.TypeMeta{Kind: "CredentialProviderRequest", APIVersion: g.APIVersion}, Image: image, Token: id.token,
+		Notes: id.annotations,
 	})
 	if err != nil {
-		return answer{}, err
+		return pluginResponse{}, err
 	}
-	ctx, stop := context.WithTimeout(ctx, maxPlugin)
+	ctx, stop := context.WithTimeout(ctx, pluginTimeout)
 	defer stop()
 	cmd := exec.CommandContext(ctx, g.path, g.Args...) //nolint:gosec // G204: whoever configures the node names the program
 	cmd.WaitDelay = time.Second
@@ -289,32 +297,33 @@ func (g *plugin) run(ctx context.Context, image string, id identity) (answer, er
 	for _, e := range g.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
-	out, said := &bounded{most: maxSaid}, &bounded{most: 4096}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), out, said
+	out, stderr := &limitedBuffer{most: maxPluginOutput}, &limitedBuffer{most: 4096}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(text), out, stderr
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}
-		return answer{}, fmt.Errorf("error execing credential provider plugin %s for image %s: %w: %s", g.Name, image, err, said.Bytes())
+		return pluginResponse{}, fmt.Errorf("error execing credential provider plugin %s for image %s: %w: %s", g.Name, image, err,
+			stderr.Bytes())
 	}
-	var a answer
-	// What is wrong with it may show what is in it, so that is not said.
+	var a pluginResponse
+	// The parser's error may quote the contents, so it is left out.
 	if err := json.Unmarshal(out.Bytes(), &a); err != nil || a.Kind != "CredentialProviderResponse" {
-		return answer{}, errors.New("error decoding credential provider plugin response from stdout")
+		return pluginResponse{}, errors.New("error decoding credential provider plugin response from stdout")
 	}
 	if a.APIVersion != g.APIVersion {
-		return answer{}, fmt.Errorf("apiVersion from credential plugin response did not match expected apiVersion:%s, actual apiVersion:%s", g.APIVersion, a.APIVersion)
+		return pluginResponse{}, fmt.Errorf("apiVersion from credential plugin response did not match expected apiVersion:%s, actual apiVersion:%s", g.APIVersion, a.APIVersion)
 	}
 	return a, nil
 }
 
-// bounded keeps the beginning of what is written to it.
-type bounded struct {
+// limitedBuffer is a buffer that keeps the beginning of what is written to it.
+type limitedBuffer struct {
 	bytes.Buffer
 	most int
 }
 
-func (b *bounded) Write(text []byte) (int, error) {
+func (b *limitedBuffer) Write(text []byte) (int, error) {
 	if room := b.most - b.Len(); room > 0 {
 		b.Buffer.Write(text[:min(room, len(text))])
 	}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// providers is a file that says which programs know logins: a CredentialProviderConfig of the kubelet.
+// providers is a CredentialProviderConfig of the kubelet, the configuration file of credential provider plugins.
 type providers struct {
 	metav1.TypeMeta
 	Providers []provider `json:"providers"`
@@ -34,7 +34,7 @@ type provider struct {
 	Token *tokenAttributes `json:"tokenAttributes,omitempty"`
 }
 
-// tokenAttributes make a program work with the token of the Pod's service account.
+// tokenAttributes configures that a plugin gets a token of the Pod's service account.
 type tokenAttributes struct {
 	Audience  string   `json:"serviceAccountTokenAudience"`
 	CacheType string   `json:"cacheType"`
@@ -43,13 +43,13 @@ type tokenAttributes struct {
 	Optional  []string `json:"optionalServiceAccountAnnotationKeys,omitempty"`
 }
 
-// The ways in which answers to a token may be kept: for its service account, or for that token only.
+// The scopes in which answers may be cached: the service account, or a single token.
 const (
 	forAccount = "ServiceAccount"
 	forToken   = "Token"
 )
 
-// versions of the language that programs speak.
+// versions returns the API versions of plugins.
 func versions() []string {
 	const group = "credentialprovider.kubelet.k8s.io/"
 	return []string{group + "v1", group + "v1alpha1", group + "v1beta1"}
@@ -101,7 +101,8 @@ func parseProviders(text []byte) ([]provider, error) {
 		return nil, err
 	}
 	group, version, _ := strings.Cut(f.APIVersion, "/")
-	if f.Kind != "CredentialProviderConfig" || group != "kubelet.config.k8s.io" || !slices.Contains([]string{"v1", "v1beta1", "v1alpha1"}, version) {
+	if f.Kind != "CredentialProviderConfig" || group != "kubelet.config.k8s.io" ||
+		!slices.Contains([]string{"v1", "v1beta1", "v1alpha1"}, version) {
 		return nil, fmt.Errorf("want a CredentialProviderConfig of kubelet.config.k8s.io/v1, not a %s of %s", f.Kind, f.APIVersion)
 	}
 	return f.Providers, nil
@@ -132,8 +133,10 @@ func (p *provider) check(path *field.Path) (errs field.ErrorList) {
 		yes bool
 		why string
 	}{
-		{strings.Contains(p.Name, "/"), "provider name cannot contain '/'"}, {strings.Contains(p.Name, " "), "provider name cannot contain spaces"},
-		{p.Name == ".", "provider name cannot be '.'"}, {p.Name == "..", "provider name cannot be '..'"}, {p.Name == "", "provider name cannot be empty"},
+		{strings.Contains(p.Name, "/"), "provider name cannot contain '/'"},
+		{strings.Contains(p.Name, " "), "provider name cannot contain spaces"},
+		{p.Name == ".", "provider name cannot be '.'"}, {p.Name == "..", "provider name cannot be '..'"},
+		{p.Name == "", "provider name cannot be empty"},
 	} {
 		if bad.yes {
 			errs = append(errs, field.Invalid(path.Child("name"), p.Name, bad.why))
@@ -184,5 +187,5 @@ func (a *tokenAttributes) check(path *field.Path) (errs field.ErrorList) {
 	return errs
 }
 
-// errNoProgram is what a configuration is told that names a program which is not there.
+// errNoProgram means that the program of a configured plugin does not exist.
 var errNoProgram = errors.New("the program of a credential provider is not there")

@@ -10,30 +10,30 @@ import (
 	"proa.dev/node/cri"
 )
 
-// flight is one pull of an image that several Pods may wait for.
-type flight struct {
-	done   chan struct{}
-	cancel context.CancelFunc
-	people int // who waits; guarded by puller.mu
+// sharedPull is one pull of an image that several Pods may wait for.
+type sharedPull struct {
+	done    chan struct{}
+	cancel  context.CancelFunc
+	waiters int // number of waiting callers; guarded by puller.mu
 
-	// What came of it, to be read when done is closed.
+	// The result, to be read when done is closed.
 	image *cri.Image
 	used  *login
 	took  time.Duration
 	err   error
 }
 
-// puller pulls a few images at a time, and the same image with the same logins once.
+// puller pulls a limited number of images at a time, and the same image with the same logins only once.
 type puller struct {
 	service Service
 	slots   chan struct{}
 
-	mu      sync.Mutex // guards flights and the people in them
-	flights map[string]*flight
+	mu    sync.Mutex // guards pulls and their waiters
+	pulls map[string]*sharedPull
 }
 
 func newPuller(s Service, parallel int) *puller {
-	return &puller{service: s, slots: make(chan struct{}, max(parallel, 1)), flights: map[string]*flight{}}
+	return &puller{service: s, slots: make(chan struct{}, max(parallel, 1)), pulls: map[string]*sharedPull{}}
 }
 
 // request is what is pulled.
@@ -43,7 +43,7 @@ type request struct {
 	sandbox *cri.PodSandboxConfig
 }
 
-// key is equal for requests that one pull can serve. Who brings other logins must show that they work.
+// key is equal for requests that one pull can serve. A Pod with other logins must show that they work.
 func (r request) key() string {
 	var b strings.Builder
 	b.WriteString(r.spec.Image)
@@ -53,28 +53,29 @@ func (r request) key() string {
 	return b.String()
 }
 
-// pull waits for a pull of an image, its own or one that is under way. A pull ends when nobody waits for it any more.
-func (p *puller) pull(ctx context.Context, r request) (*flight, error) {
+// pull waits for a pull of an image, its own or one that is under way. A pull is cancelled when no caller waits for it
+// any more.
+func (p *puller) pull(ctx context.Context, r request) (*sharedPull, error) {
 	key := r.key()
 	p.mu.Lock()
-	f, ok := p.flights[key]
+	f, ok := p.pulls[key]
 	if !ok {
-		f = &flight{done: make(chan struct{})}
+		f = &sharedPull{done: make(chan struct{})}
 		var own context.Context
 		own, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		p.flights[key] = f
+		p.pulls[key] = f
 		go func() {
 			defer f.cancel()
-			p.fly(own, r, f)
+			p.run(own, r, f)
 			p.mu.Lock()
-			if p.flights[key] == f {
-				delete(p.flights, key)
+			if p.pulls[key] == f {
+				delete(p.pulls, key)
 			}
 			p.mu.Unlock()
 			close(f.done)
 		}()
 	}
-	f.people++
+	f.waiters++
 	p.mu.Unlock()
 	select {
 	case <-f.done:
@@ -82,18 +83,18 @@ func (p *puller) pull(ctx context.Context, r request) (*flight, error) {
 	case <-ctx.Done():
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if f.people--; f.people == 0 {
+		if f.waiters--; f.waiters == 0 {
 			f.cancel()
-			if p.flights[key] == f {
-				delete(p.flights, key) // who comes now starts anew
+			if p.pulls[key] == f {
+				delete(p.pulls, key) // later callers start a new pull
 			}
 		}
 		return nil, ctx.Err()
 	}
 }
 
-// fly pulls when there is a free slot, with one login after the other.
-func (p *puller) fly(ctx context.Context, r request, f *flight) {
+// run pulls when there is a free slot, with one login after the other.
+func (p *puller) run(ctx context.Context, r request, f *sharedPull) {
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -102,14 +103,14 @@ func (p *puller) fly(ctx context.Context, r request, f *flight) {
 		return
 	}
 	began := time.Now()
-	ref, used, err := p.try(ctx, r)
+	ref, used, err := p.pullWithLogins(ctx, r)
 	if err == nil {
 		f.image, err = status(ctx, p.service, r.spec, ref)
 	}
 	f.used, f.err, f.took = used, err, time.Since(began)
 }
 
-func (p *puller) try(ctx context.Context, r request) (string, *login, error) {
+func (p *puller) pullWithLogins(ctx context.Context, r request) (string, *login, error) {
 	if len(r.logins) == 0 {
 		ref, err := p.service.Pull(ctx, r.spec, nil, r.sandbox)
 		return ref, nil, err
@@ -122,10 +123,11 @@ func (p *puller) try(ctx context.Context, r request) (string, *login, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", nil, all(errs)
+	return "", nil, joinErrors(errs)
 }
 
-// status is what the runtime knows of an image that was pulled: by its name, or by what the runtime calls it.
+// status returns what the runtime knows of an image that was pulled: by its name, or by the reference that the runtime
+// returned.
 func status(ctx context.Context, s Service, spec *cri.ImageSpec, ref string) (*cri.Image, error) {
 	for _, name := range []*cri.ImageSpec{spec, {Image: ref}} {
 		if image, err := s.Status(ctx, name); err != nil || image != nil {
@@ -135,8 +137,8 @@ func status(ctx context.Context, s Service, spec *cri.ImageSpec, ref string) (*c
 	return nil, errors.New("the image was pulled and is not here")
 }
 
-// all shows several errors as one, each kind once.
-func all(errs []error) error {
+// joinErrors combines several errors, without duplicates.
+func joinErrors(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]
 	}

@@ -54,7 +54,7 @@ func TestReal(t *testing.T) {
 	open := serve(t, room, "open.test", registry.Anonymous, "one", "two")
 	closed := serve(t, room, "closed.test", registry.Token, "mine")
 	s := newShop()
-	m, err := New(Config{Service: OfCRI(room.Client), Secrets: real{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
+	m, err := New(Config{Service: OfCRI(room.Client), Secrets: registrySecret{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,8 @@ func TestReal(t *testing.T) {
 	if id == "" || !strings.Contains(said, `Successfully pulled image "open.test/one:1" in `) || strings.Contains(said, "size: 0 bytes") {
 		t.Errorf("got %q: %s", id, said)
 	}
-	if again, said := ensure("open.test/one:1", corev1.PullIfNotPresent, "b"); again != id || !strings.Contains(said, "already present on machine and can be accessed by the pod") {
+	if again, said := ensure("open.test/one:1", corev1.PullIfNotPresent, "b"); again != id ||
+		!strings.Contains(said, "already present on machine and can be accessed by the pod") {
 		t.Errorf("got %q: %s", again, said)
 	}
 	if _, said := ensure("open.test/none:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(said, "ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image \"open.test/none:1\"") {
@@ -117,11 +118,11 @@ func TestReal(t *testing.T) {
 
 // collect removes what nobody uses; the image of sandboxes stays.
 func collect(t *testing.T, m *Images, room nodetest.Room, gone string) {
-	c, err := NewCollector(OfCRI(room.Client), m, Keep{High: 100, Low: 80, Min: 0}, nil, quiet)
+	c, err := NewCollector(OfCRI(room.Client), m, GCSettings{High: 100, Low: 80, Min: 0}, nil, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size, free, err := c.store.Room(t.Context()); err != nil || size == 0 || free == 0 || free > size {
+	if size, free, err := c.store.DiskSpace(t.Context()); err != nil || size == 0 || free == 0 || free > size {
 		t.Errorf("the disk has %d bytes, %d are free: %v", size, free, err)
 	}
 	if err := c.Collect(t.Context()); err != nil {
@@ -136,14 +137,15 @@ func collect(t *testing.T, m *Images, room nodetest.Room, gone string) {
 	}
 }
 
-// real is the Secret with the registry's own login.
-type real struct{ *registry.Registry }
+// registrySecret provides a Secret with the registry's login.
+type registrySecret struct{ *registry.Registry }
 
-func (r real) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
+func (r registrySecret) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
 	if name != "right" {
 		return nil, fmt.Errorf("no secret %s", name)
 	}
-	o := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: r.DockerConfig("closed.test")}}
+	o := &corev1.Secret{Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: r.DockerConfig("closed.test")}}
 	o.Namespace, o.Name, o.UID = p.Namespace, name, "secret"
 	return o, nil
 }

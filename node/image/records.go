@@ -21,17 +21,17 @@ import (
 
 const recordVersion = "kubelet.config.k8s.io/v1beta1"
 
-// maxMatched is how many Secrets an image may have before matches are no longer written down.
+// maxMatched is the number of Secrets of an image from which on further matches are not recorded.
 const maxMatched = 100
 
-// intent is the file of a pull that is under way, so that an agent that is killed knows that the image, if it is there, came
-// for a Pod.
+// intent is the file of a pull that is under way, so that an agent that was killed knows that the image, if it exists,
+// was pulled for a Pod.
 type intent struct {
 	metav1.TypeMeta
 	Image string `json:"image"`
 }
 
-// record is the file of an image that was pulled: who could do that.
+// record is the file of a pulled image: it says with whose credentials the image was pulled.
 type record struct {
 	metav1.TypeMeta
 	Updated metav1.Time        `json:"lastUpdatedTime"`
@@ -61,9 +61,9 @@ func (l login) holder() holder {
 	return h
 }
 
-// match says that a login is that of a holder: the same Secret, or the same name and password from another one. news says that
-// the next one is found sooner if it is written down.
-func (h holders) match(l login) (news, ok bool) {
+// matches reports whether a login belongs to a holder: it is of the same Secret, or has the same name and password as
+// another one. isNew says that recording it makes later checks faster.
+func (h holders) matches(l login) (isNew, ok bool) {
 	mine := l.holder()
 	if l.from.Account {
 		return false, slices.Contains(h.Accounts, mine)
@@ -72,15 +72,15 @@ func (h holders) match(l login) (news, ok bool) {
 		return false, false
 	}
 	for _, known := range h.Secrets {
-		same := known.UID == mine.UID && known.Namespace == mine.Namespace && known.Name == mine.Name
-		if known.Hash != "" && known.Hash == mine.Hash || same {
-			return (!same || known.Hash != mine.Hash) && len(h.Secrets) < maxMatched, true
+		sameSecret := known.UID == mine.UID && known.Namespace == mine.Namespace && known.Name == mine.Name
+		if known.Hash != "" && known.Hash == mine.Hash || sameSecret {
+			return (!sameSecret || known.Hash != mine.Hash) && len(h.Secrets) < maxMatched, true
 		}
 	}
 	return false, false
 }
 
-// add adds a login; nil is one that everybody has.
+// add adds a login; nil means that no credentials were needed, so that all Pods may use the image.
 func (h holders) add(l *login) holders {
 	switch {
 	case h.Everybody:
@@ -101,16 +101,16 @@ func (h holders) add(l *login) holders {
 	return h
 }
 
-// records keeps the files, under the names and in the form that kubelets give them.
+// records maintains the files, with the names and in the format of kubelets.
 type records struct {
 	pulling, done string
 
-	mu     sync.Mutex // guards the files and flying
-	flying map[string]int
+	mu         sync.Mutex // guards the files and flying
+	inProgress map[string]int
 }
 
 func newRecords(dir string) (*records, error) {
-	r := &records{pulling: filepath.Join(dir, "pulling"), done: filepath.Join(dir, "pulled"), flying: map[string]int{}}
+	r := &records{pulling: filepath.Join(dir, "pulling"), done: filepath.Join(dir, "pulled"), inProgress: map[string]int{}}
 	if err := errors.Join(os.MkdirAll(r.pulling, 0o700), os.MkdirAll(r.done, 0o700)); err != nil {
 		return nil, fmt.Errorf("make the folders of image records: %w", err)
 	}
@@ -130,46 +130,46 @@ func writeRecord(path string, v any) error {
 	return os.Rename(path+".tmp", path)
 }
 
-// intend notes that an image is about to be pulled.
+// intend records that an image is about to be pulled.
 func (r *records) intend(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.flying[image] == 0 {
+	if r.inProgress[image] == 0 {
 		i := intent{TypeMeta: metav1.TypeMeta{Kind: "ImagePullIntent", APIVersion: recordVersion}, Image: image}
 		if err := writeRecord(filepath.Join(r.pulling, fileOf(image)), i); err != nil {
 			return err
 		}
 	}
-	r.flying[image]++
+	r.inProgress[image]++
 	return nil
 }
 
-// failed takes an intent back.
+// failed removes an intent.
 func (r *records) failed(image string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.land(image)
+	r.removeIntent(image)
 }
 
-func (r *records) land(image string) {
-	if r.flying[image]--; r.flying[image] > 0 {
+func (r *records) removeIntent(image string) {
+	if r.inProgress[image]--; r.inProgress[image] > 0 {
 		return
 	}
-	delete(r.flying, image)
+	delete(r.inProgress, image)
 	_ = os.Remove(filepath.Join(r.pulling, fileOf(image)))
 }
 
-// pulled notes who has pulled an image. If that cannot be written, the intent stays: the image still counts as pulled, and the
-// next one has to show a login.
+// pulled records who has pulled an image. If that cannot be written, the intent stays: the image still counts as
+// pulled, and the next Pod has to show credentials.
 func (r *records) pulled(image, ref string, by *login, log *slog.Logger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.write(image, ref, func(h holders) holders { return h.add(by) }); err != nil {
-		log.Error("cannot write down who may use an image", "image", image, "err", err)
+		log.Error("cannot record who may use an image", "image", image, "err", err)
 		return
 	}
-	if r.flying[image] > 0 {
-		r.land(image)
+	if r.inProgress[image] > 0 {
+		r.removeIntent(image)
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *records) write(image, ref string, change func(holders) holders) error {
 	path := filepath.Join(r.done, fileOf(ref))
 	rec, err := read[record](path)
 	if err != nil || rec.Ref != ref {
-		rec = record{Ref: ref} // what is broken is written anew
+		rec = record{Ref: ref} // a damaged record is replaced
 	}
 	rec.TypeMeta = metav1.TypeMeta{Kind: "ImagePulledRecord", APIVersion: recordVersion}
 	rec.Updated = metav1.NewTime(time.Now())
@@ -191,7 +191,8 @@ func (r *records) write(image, ref string, change func(holders) holders) error {
 	return writeRecord(path, rec)
 }
 
-// of reads the record of an image. pulled says that the image came for a Pod, even if it is not known for which.
+// of reads the record of an image. pulled reports that the image was pulled for a Pod, even if it is not known for
+// which.
 func (r *records) of(image, ref string) (rec record, pulled bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +203,7 @@ func (r *records) of(image, ref string) (rec record, pulled bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return record{}, true, err
 	}
-	if r.flying[image] > 0 {
+	if r.inProgress[image] > 0 {
 		return record{}, true, nil
 	}
 	_, err = os.Stat(filepath.Join(r.pulling, fileOf(image)))
@@ -220,7 +221,7 @@ func read[T any](path string) (out T, err error) {
 	return out, json.Unmarshal(text, &out)
 }
 
-// recover turns the intents of an agent that was killed into records without holders, for images that are here.
+// recover turns the intents of an agent that was killed into records without holders, for images that exist.
 func (r *records) recover(images []*cri.Image, log *slog.Logger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,15 +232,15 @@ func (r *records) recover(images []*cri.Image, log *slog.Logger) {
 	}
 	for _, e := range entries {
 		i, err := read[intent](filepath.Join(r.pulling, e.Name()))
-		if err != nil || r.flying[i.Image] > 0 || !strings.HasPrefix(e.Name(), "sha256-") {
+		if err != nil || r.inProgress[i.Image] > 0 || !strings.HasPrefix(e.Name(), "sha256-") {
 			continue
 		}
 		for _, image := range images {
-			if !slices.Contains(image.RepoTags, i.Image) && !slices.Contains(image.RepoDigests, i.Image) && !names(image, i.Image) {
+			if !slices.Contains(image.RepoTags, i.Image) && !slices.Contains(image.RepoDigests, i.Image) && !hasName(image, i.Image) {
 				continue
 			}
 			if err := r.write(i.Image, image.Id, nil); err != nil {
-				log.Warn("cannot write down that an image was pulled", "image", i.Image, "err", err)
+				log.Warn("cannot record that an image was pulled", "image", i.Image, "err", err)
 				continue
 			}
 			_ = os.Remove(filepath.Join(r.pulling, e.Name()))
@@ -247,8 +248,8 @@ func (r *records) recover(images []*cri.Image, log *slog.Logger) {
 	}
 }
 
-// names says that an image has a name, however that is written.
-func names(image *cri.Image, text string) bool {
+// hasName reports whether an image has a name, however that is written.
+func hasName(image *cri.Image, text string) bool {
 	n, err := ParseName(text)
 	if err != nil {
 		return false
@@ -260,7 +261,7 @@ func names(image *cri.Image, text string) bool {
 	return slices.Contains(image.RepoTags, full) || slices.Contains(image.RepoDigests, full)
 }
 
-// prune forgets images that are gone, but for those that came after a time.
+// prune deletes the records of images that no longer exist, except records that are newer than before.
 func (r *records) prune(left []*cri.Image, before time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,31 +9,31 @@ import (
 	"proa.dev/node/cri"
 )
 
-// Service is the part of a runtime that keeps images.
+// Service is the part of the runtime that pulls images.
 type Service interface {
-	// Status is what the runtime knows of an image, nil if it is not here.
+	// Status returns what the runtime knows of an image, nil if it is not present.
 	Status(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, error)
-	// Pull brings an image and returns what the runtime calls it. auth is nil for nobody.
+	// Pull pulls an image and returns the runtime's reference to it. auth is nil for an anonymous pull.
 	Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error)
 }
 
-// Store is what a collector of images needs.
+// Store is the part of the runtime that the Collector needs.
 type Store interface {
 	List(ctx context.Context) ([]*cri.Image, error)
 	Remove(ctx context.Context, id string) error
-	// Used are the images that containers have, running or not, and those that they mount: ids or names.
-	Used(ctx context.Context) ([]string, error)
-	// Room is the size of the disk that images are on, and what is free of it, in bytes.
-	Room(ctx context.Context) (size, free uint64, err error)
+	// InUse returns the images that containers use, running or not, and those that they mount: ids or names.
+	InUse(ctx context.Context) ([]string, error)
+	// DiskSpace returns the size of the file system of images, and its free space, in bytes.
+	DiskSpace(ctx context.Context) (size, free uint64, err error)
 }
 
-// Runtime is the images of a CRI runtime. It satisfies Service and Store.
+// Runtime is the image service of a CRI runtime. It implements Service and Store.
 type Runtime struct{ client *cri.Client }
 
-// OfCRI makes a Runtime.
+// OfCRI makes a Runtime from a CRI client.
 func OfCRI(c *cri.Client) Runtime { return Runtime{c} }
 
-// Status is what the runtime knows of an image.
+// Status returns what the runtime knows of an image.
 func (r Runtime) Status(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, error) {
 	answer, err := r.client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
 	if err != nil {
@@ -42,7 +42,7 @@ func (r Runtime) Status(ctx context.Context, spec *cri.ImageSpec) (*cri.Image, e
 	return answer.Image, nil
 }
 
-// Pull brings an image.
+// Pull pulls an image.
 func (r Runtime) Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConfig, sandbox *cri.PodSandboxConfig) (string, error) {
 	answer, err := r.client.Images.PullImage(ctx, &cri.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: sandbox})
 	if err != nil {
@@ -66,8 +66,8 @@ func (r Runtime) Remove(ctx context.Context, id string) error {
 	return err
 }
 
-// Used asks every container, because only its status names the images it mounts.
-func (r Runtime) Used(ctx context.Context) (out []string, err error) {
+// InUse reads the status of every container, because only that names the images it mounts.
+func (r Runtime) InUse(ctx context.Context) (out []string, err error) {
 	answer, err := r.client.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (r Runtime) Used(ctx context.Context) (out []string, err error) {
 	return out, nil
 }
 
-// Room asks the kernel about the disk that the runtime names.
-func (r Runtime) Room(ctx context.Context) (size, free uint64, err error) {
+// DiskSpace asks the kernel about the file system that the runtime names.
+func (r Runtime) DiskSpace(ctx context.Context) (size, free uint64, err error) {
 	answer, err := r.client.Images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
 	if err != nil {
 		return 0, 0, err

@@ -5,20 +5,20 @@ import (
 	"strings"
 )
 
-// Verify says when a Pod must show that it could pull an image which is here already. Otherwise a Pod could run the private
-// image of somebody else just because it knows its name.
+// Verify says when a Pod must show that it could pull an image that is present already. Otherwise a Pod could run the
+// private image of another user just because it knows its name.
 type Verify string
 
-// The policies, under the names that kubelets give them.
+// The policies, with the names that kubelets give them.
 const (
 	NeverVerify Verify = "NeverVerify"
-	// NeverVerifyPreloadedImages trusts images that nobody pulled for a Pod. It is the default.
+	// NeverVerifyPreloadedImages trusts images that were not pulled for a Pod. It is the default.
 	NeverVerifyPreloadedImages   Verify = "NeverVerifyPreloadedImages"
 	NeverVerifyAllowlistedImages Verify = "NeverVerifyAllowlistedImages"
 	AlwaysVerify                 Verify = "AlwaysVerify"
 )
 
-// check looks at a policy and the names it allows.
+// check validates a policy and its allowlist.
 func (v Verify) check(allowed []string) error {
 	switch v {
 	case "", NeverVerify, NeverVerifyPreloadedImages, NeverVerifyAllowlistedImages, AlwaysVerify:
@@ -46,7 +46,7 @@ func (v Verify) check(allowed []string) error {
 	return nil
 }
 
-// needed says whether an image must be verified. pulled says that it came here for a Pod.
+// needed reports whether an image must be verified. pulled says that it was pulled for a Pod.
 func (v Verify) needed(image string, allowed []string, pulled bool) bool {
 	switch v {
 	case NeverVerify:
@@ -66,11 +66,11 @@ func (v Verify) needed(image string, allowed []string, pulled bool) bool {
 	}
 }
 
-// mayUse says that a Pod may use an image that is here without pulling it again.
-func (m *Images) mayUse(image, id string, logins func() (found, error)) (bool, error) {
+// mayUse reports whether a Pod may use an image that is present, without pulling it again.
+func (m *Images) mayUse(image, id string, logins func() (podLogins, error)) (bool, error) {
 	r, pulled, err := m.records.of(image, id)
 	if err != nil {
-		// What cannot be read protects nobody; a pull settles it.
+		// A record that cannot be read protects nobody; a pull decides it.
 		m.Log.Warn("cannot read who may use an image", "image", image, "err", err)
 		return false, nil
 	}
@@ -91,8 +91,8 @@ func (m *Images) mayUse(image, id string, logins func() (found, error)) (bool, e
 		return false, err
 	}
 	for _, l := range ls.logins {
-		if news, ok := known.match(l); ok {
-			if news {
+		if isNew, ok := known.matches(l); ok {
+			if isNew {
 				m.records.pulled(image, id, &l, m.Log)
 			}
 			return true, nil

@@ -1,6 +1,7 @@
-// Package interruption keeps on disk which containers were stopped because their node stops, and not because of anything that they or
-// their Pod did. A container that is told to end may well exit with code 0; without the record, whoever looks next would take that for
-// success. A record is written before the first signal is sent, so that nothing that is killed in between can lose it.
+// Package interruption records on disk which containers were stopped because their node was stopped, and not because of
+// anything that they or their Pod did. A container that is stopped may well exit with code 0; without the record, the
+// next agent would take that for success. A record is written before the first signal is sent, so that it cannot be
+// lost if the agent is killed.
 package interruption
 
 import (
@@ -17,23 +18,23 @@ import (
 	"proa.dev/node/checkpoint"
 )
 
-// Records are the records of a node: a file for each Pod. The zero value keeps nothing.
+// Records are the records of a node: a file for each Pod. The zero value stores nothing.
 type Records struct{ dir string }
 
-// In returns the records of a node's folder.
-func In(nodeDir string) Records { return Records{filepath.Join(nodeDir, "interrupted")} }
+// RecordsIn returns the records in a node's data folder.
+func RecordsIn(nodeDir string) Records { return Records{filepath.Join(nodeDir, "interrupted")} }
 
 // Set has the IDs of the containers of a Pod that were interrupted.
 type Set struct {
 	ids map[string]bool
-	// all says that the record cannot be read: any container may have been interrupted, so none is believed to have succeeded.
+	// all says that the record cannot be read: any container may have been interrupted, so none counts as successful.
 	all bool
 }
 
-// Has tells whether a container was interrupted.
+// Has reports whether a container was interrupted.
 func (s Set) Has(id string) bool { return s.all || s.ids[id] }
 
-// Empty tells whether no container was interrupted.
+// Empty reports whether no container was interrupted.
 func (s Set) Empty() bool { return !s.all && len(s.ids) == 0 }
 
 // Clear empties the set.
@@ -41,7 +42,7 @@ func (s *Set) Clear() { *s = Set{} }
 
 func (r Records) file(uid types.UID) string { return filepath.Join(r.dir, filepath.Base(string(uid))) }
 
-// Of returns the interrupted containers of a Pod. With an error the set says that all were.
+// Of returns the interrupted containers of a Pod. With an error, the set says that all were.
 func (r Records) Of(uid types.UID) (Set, error) {
 	if r.dir == "" {
 		return Set{}, nil
@@ -57,9 +58,10 @@ func (r Records) Of(uid types.UID) (Set, error) {
 	return s, nil
 }
 
-// Add records that containers of a Pod are about to be interrupted, beside those that were. They are on disk when it returns.
+// Add records that containers of a Pod are about to be interrupted, in addition to earlier ones. The record is on disk
+// when it returns.
 func (r Records) Add(uid types.UID, ids ...string) (Set, error) {
-	s, _ := r.Of(uid) // what cannot be read is replaced
+	s, _ := r.Of(uid) // a record that cannot be read is replaced
 	if s.ids == nil {
 		s.ids = map[string]bool{}
 	}
@@ -78,7 +80,7 @@ func (r Records) Add(uid types.UID, ids ...string) (Set, error) {
 func (r Records) Put(uid types.UID, s Set) error {
 	switch {
 	case s.all:
-		return nil // it could not be read, and still says what it said
+		return nil // it could not be read, so it stays
 	case s.Empty():
 		return r.Remove(uid)
 	}
@@ -99,7 +101,7 @@ func (r Records) write(uid types.UID, s Set) error {
 	return nil
 }
 
-// Remove forgets the interruptions of a Pod.
+// Remove removes the record of a Pod.
 func (r Records) Remove(uid types.UID) error {
 	if r.dir == "" {
 		return nil

@@ -9,29 +9,29 @@ import (
 // TestRecordsSurviveTheirWriter: whoever reads them next may be another process.
 func TestRecordsSurviveTheirWriter(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := In(dir).Add("pod", "a", "b"); err != nil {
+	if _, err := RecordsIn(dir).Add("pod", "a", "b"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := In(dir).Add("pod", "c"); err != nil || !s.Has("a") || !s.Has("c") || s.Has("d") {
+	if s, err := RecordsIn(dir).Add("pod", "c"); err != nil || !s.Has("a") || !s.Has("c") || s.Has("d") {
 		t.Errorf("added: %v %v", s, err)
 	}
-	s, err := In(dir).Of("pod")
+	s, err := RecordsIn(dir).Of("pod")
 	if err != nil || s.Empty() || !s.Has("a") || !s.Has("b") || !s.Has("c") || s.Has("d") {
 		t.Errorf("read: %v %v", s, err)
 	}
-	if s, err := In(dir).Of("another"); err != nil || !s.Empty() {
+	if s, err := RecordsIn(dir).Of("another"); err != nil || !s.Empty() {
 		t.Errorf("of another Pod: %v %v", s, err)
 	}
-	if err := In(dir).Put("pod", Set{ids: map[string]bool{"b": true}}); err != nil {
+	if err := RecordsIn(dir).Put("pod", Set{ids: map[string]bool{"b": true}}); err != nil {
 		t.Fatal(err)
 	}
-	if s, _ := In(dir).Of("pod"); s.Has("a") || !s.Has("b") {
+	if s, _ := RecordsIn(dir).Of("pod"); s.Has("a") || !s.Has("b") {
 		t.Errorf("replaced: %v", s)
 	}
-	if err := In(dir).Put("pod", Set{}); err != nil {
+	if err := RecordsIn(dir).Put("pod", Set{}); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := In(dir).Of("pod"); err != nil || !s.Empty() {
+	if s, err := RecordsIn(dir).Of("pod"); err != nil || !s.Empty() {
 		t.Errorf("removed: %v %v", s, err)
 	}
 }
@@ -39,13 +39,13 @@ func TestRecordsSurviveTheirWriter(t *testing.T) {
 // TestADamagedRecordSaysThatAllWereInterrupted: what cannot be read is no reason to call anything successful.
 func TestADamagedRecordSaysThatAllWereInterrupted(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := In(dir).Add("pod", "a"); err != nil {
+	if _, err := RecordsIn(dir).Add("pod", "a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "interrupted", "pod"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := In(dir).Of("pod"); err == nil || !s.Has("z") {
+	if s, err := RecordsIn(dir).Of("pod"); err == nil || !s.Has("z") {
 		t.Errorf("got %v %v", s, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Stream is where a container wrote something.
+// Stream is an output stream of a container.
 type Stream string
 
 // The streams of a container.
@@ -16,15 +16,15 @@ const (
 	Stderr Stream = "stderr"
 )
 
-// stampLayout is how times are shown: always with nine digits, so that columns line up.
+// stampLayout is the format of times: always with nine digits, so that columns are aligned.
 const stampLayout = "2006-01-02T15:04:05.000000000Z07:00"
 
 // Entry is a line of a log file: a line that a container wrote, or a part of a long one.
 type Entry struct {
 	Time    time.Time
 	Stream  Stream
-	Partial bool   // the line goes on in the next entry of its stream
-	Text    []byte // without the end of the line
+	Partial bool   // the line continues in the next entry of its stream
+	Text    []byte // without the newline
 }
 
 // Parse reads a line of the form
@@ -52,13 +52,14 @@ func Parse(line []byte) (e Entry, err error) {
 	if !ok {
 		return e, errors.New("log tag is not found")
 	}
-	first, _, _ := bytes.Cut(tags, []byte{':'}) // there may be more tags one day
+	first, _, _ := bytes.Cut(tags, []byte{':'}) // more tags are reserved
 	e.Partial, e.Text = string(first) == "P", text
 	return e, nil
 }
 
-// whole says that an entry ends a line of the container. What cannot be read counts too: it takes up a line of the file.
-func whole(line []byte) bool {
+// endsLine reports whether an entry ends a line of the container. An invalid entry counts too, because it takes up a line
+// of the file.
+func endsLine(line []byte) bool {
 	for range 2 {
 		at := bytes.IndexByte(line, ' ')
 		if at < 0 {

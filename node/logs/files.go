@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The endings of rotated files: LOG.TIME, LOG.TIME.gz, and LOG.TIME.tmp while one is compressed.
+// The suffixes of rotated files: LOG.TIME, LOG.TIME.gz, and LOG.TIME.tmp while it is being compressed.
 const (
-	zipped     = ".gz"
-	unfinished = ".tmp"
+	gzipSuffix = ".gz"
+	tmpSuffix  = ".tmp"
 	// rotatedLayout sorts by time as text.
 	rotatedLayout = "20060102-150405"
 )
 
-// rotated are the files that were rotated away from a log, oldest first, and what a rotation that was cut short has left.
+// rotated returns the rotated files of a log, oldest first, and what an interrupted rotation has left behind.
 func rotated(path string) (files, rubbish []string, err error) {
 	all, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -39,29 +39,29 @@ func rotated(path string) (files, rubbish []string, err error) {
 	}
 	for name := range names {
 		full := filepath.Join(filepath.Dir(path), name)
-		// A file that is there compressed and as it was is not needed as it was.
-		if strings.HasSuffix(name, unfinished) || names[name+zipped] {
+		// If a file exists both compressed and uncompressed, the uncompressed one is not needed.
+		if strings.HasSuffix(name, tmpSuffix) || names[name+gzipSuffix] {
 			rubbish = append(rubbish, full)
 		} else {
 			files = append(files, full)
 		}
 	}
-	// Of two in a second the later one has a number.
+	// Of two files of one second the later one has a number.
 	slices.SortFunc(files, func(a, b string) int {
-		return strings.Compare(strings.TrimSuffix(a, zipped), strings.TrimSuffix(b, zipped))
+		return strings.Compare(strings.TrimSuffix(a, gzipSuffix), strings.TrimSuffix(b, gzipSuffix))
 	})
 	slices.Sort(rubbish)
 	return files, rubbish, nil
 }
 
-// file is an open part of a log.
+// file is an open file of a log.
 type file struct {
 	*os.File
 	lines *bufio.Reader
-	zip   *gzip.Reader // nil when it is not compressed
+	zip   *gzip.Reader // nil if it is not compressed
 }
 
-// maxLine bounds an entry: runtimes cut the lines of containers at 16 KiB, and what is longer is no entry.
+// maxLine limits an entry: runtimes cut the lines of containers at 16 KiB, and a longer line is no entry.
 const maxLine = 1 << 20
 
 func open(path string) (*file, error) {
@@ -71,7 +71,7 @@ func open(path string) (*file, error) {
 	}
 	out := &file{File: f}
 	var from io.Reader = f
-	if strings.HasSuffix(path, zipped) {
+	if strings.HasSuffix(path, gzipSuffix) {
 		if out.zip, err = gzip.NewReader(f); err != nil {
 			_ = f.Close()
 			return nil, fmt.Errorf("open log file %q: %w", path, err)
@@ -82,7 +82,8 @@ func open(path string) (*file, error) {
 	return out, nil
 }
 
-// openFile opens a file that is one: whoever can write into the folder of a log must not make the agent read something else.
+// openFile opens a regular file: whoever can write into the folder of a log must not make the agent read something
+// else.
 func openFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -99,8 +100,8 @@ func openFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// next appends a line with its end to buf. At the end of the file it returns io.EOF with the beginning of a line, if there is
-// one, to which it may be asked to append the rest. A line that is too long is cut.
+// next appends a line with its newline to buf. At the end of the file it returns io.EOF with the beginning of a line,
+// if there is one, to which a later call can append the rest. A line that is too long is cut.
 func (f *file) next(buf []byte) ([]byte, error) {
 	for {
 		part, err := f.lines.ReadSlice('\n')
@@ -115,7 +116,7 @@ func (f *file) next(buf []byte) ([]byte, error) {
 	}
 }
 
-// count reads to the end of the file and counts the lines that containers ended.
+// count reads to the end of the file and counts the complete lines of the container.
 func (f *file) count() (n int64, err error) {
 	var line []byte
 	for {
@@ -125,7 +126,7 @@ func (f *file) count() (n int64, err error) {
 			}
 			return n, err
 		}
-		if whole(line) {
+		if endsLine(line) {
 			n++
 		}
 	}
@@ -138,14 +139,14 @@ func (f *file) skip(n int64) (err error) {
 		if line, err = f.next(line[:0]); err != nil {
 			return err
 		}
-		if whole(line) {
+		if endsLine(line) {
 			n--
 		}
 	}
 	return nil
 }
 
-// olderThan says that nothing in a file is from after a time.
+// olderThan reports whether a file was last written before a time.
 func olderThan(path string, since time.Time) bool {
 	if since.IsZero() {
 		return false
@@ -154,4 +155,4 @@ func olderThan(path string, since time.Time) bool {
 	return err == nil && info.ModTime().Before(since)
 }
 
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -1,5 +1,6 @@
-// Package logs reads and rotates the logs that a runtime writes for containers, one file a run of a container, in the CRI's
-// format of lines. Rotated files belong to the log: a reader sees them all, the oldest first, compressed or not.
+// Package logs reads and rotates the logs that the runtime writes for containers: one file for each run of a container,
+// in the format of the CRI. Rotated files belong to the log: a reader sees them all, the oldest first, compressed or
+// not.
 package logs
 
 import (
@@ -9,18 +10,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
-// Options say what of a log is wanted.
+// Options say which part of a log is wanted.
 type Options struct {
 	// Tail is the number of lines from the end to begin with; negative for the whole log.
 	Tail int64
 	// Limit is the number of bytes after which to stop; 0 for no limit.
 	Limit int64
-	// Since leaves out what is older; zero for nothing.
+	// Since leaves out older lines; zero for none.
 	Since time.Time
-	// Follow goes on until the container has ended.
+	// Follow continues until the container has ended.
 	Follow bool
 	// Timestamps begins each line with its time.
 	Timestamps bool
@@ -28,14 +29,14 @@ type Options struct {
 	Stream Stream
 }
 
-// Life tells when runs of containers end.
-type Life interface {
-	// Ended returns a channel that is closed when a run of a container has ended and all it wrote is in its log. The channel
-	// may also be closed when nobody can tell.
+// ContainerEnds reports the ends of containers.
+type ContainerEnds interface {
+	// Ended returns a channel that is closed when a container has ended and all its output is in its log. The channel
+	// may also be closed if that is unknown.
 	Ended(ctx context.Context, id string) <-chan struct{}
 }
 
-// OptionsOf are the options of a request, which must be valid.
+// OptionsOf returns the options of a request, which must be valid.
 func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 	out := Options{Tail: -1, Follow: o.Follow, Timestamps: o.Timestamps}
 	if o.TailLines != nil {
@@ -46,7 +47,7 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 	}
 	switch {
 	case o.SinceSeconds != nil:
-		out.Since = now.Add(-period.Seconds(*o.SinceSeconds))
+		out.Since = now.Add(-duration.FromSeconds(*o.SinceSeconds))
 	case o.SinceTime != nil:
 		out.Since = o.SinceTime.Time
 	}
@@ -61,8 +62,8 @@ func OptionsOf(o *corev1.PodLogOptions, now time.Time) Options {
 	return out
 }
 
-// Container finds the run of a container whose log is asked for, by what the status of its Pod says: the newest one, or the
-// one before. The id begins with the name of the runtime.
+// Container finds the run of a container whose log is requested, by the status of its Pod: the newest one, or the
+// previous one. The id begins with the name of the runtime.
 func Container(p *corev1.Pod, name string, previous bool) (id string, err error) {
 	st := statusOf(p, name)
 	if st == nil {
@@ -86,15 +87,15 @@ func Container(p *corev1.Pod, name string, previous bool) (id string, err error)
 			return "", fmt.Errorf("container %q in pod %q is terminated", name, p.Name)
 		}
 	case s.Waiting != nil:
-		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, waiting(s.Waiting.Reason))
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", name, p.Name, describeWaiting(s.Waiting.Reason))
 	default:
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", name, p.Name)
 	}
 	return id, nil
 }
 
-// waiting is the reason of a container that waits, in the words of people where these are the usual ones.
-func waiting(reason string) string {
+// describeWaiting describes the reason of a waiting container.
+func describeWaiting(reason string) string {
 	switch reason {
 	case "ErrImagePull":
 		return "image can't be pulled"
@@ -105,7 +106,8 @@ func waiting(reason string) string {
 }
 
 func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses, p.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses,
+		p.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]

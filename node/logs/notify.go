@@ -9,18 +9,21 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"proa.dev/internal/wait"
 )
 
-// Notify tells of changes in folders. Everybody on a node shares one, because the kernel gives a user only some.
+// Notify reports changes in folders by inotify. All readers of a node share one, because the kernel limits their
+// number.
 type Notify struct {
 	file *os.File
 	raw  syscall.RawConn
 
 	mu   sync.Mutex // guards what follows
-	dirs map[int32]map[chan struct{}]bool
+	dirs map[int32]map[wait.Signal]bool
 }
 
-// NewNotify opens the kernel's notifications; Run must run for it to tell anything, and closes it.
+// NewNotify opens an inotify instance; Run delivers its events, and closes it.
 func NewNotify() (*Notify, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -32,10 +35,10 @@ func NewNotify() (*Notify, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("watch files: %w", err)
 	}
-	return &Notify{file: f, raw: raw, dirs: map[int32]map[chan struct{}]bool{}}, nil
+	return &Notify{file: f, raw: raw, dirs: map[int32]map[wait.Signal]bool{}}, nil
 }
 
-// Run hands out notifications until ctx ends.
+// Run delivers events until ctx ends.
 func (n *Notify) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = n.file.Close() })
 	defer stop()
@@ -50,11 +53,11 @@ func (n *Notify) Run(ctx context.Context) {
 		for wd, mask := range events(buf[:size]) {
 			if mask&unix.IN_Q_OVERFLOW != 0 {
 				for wd := range n.dirs {
-					n.tell(wd)
+					n.signal(wd)
 				}
 			}
-			n.tell(wd)
-			if mask&unix.IN_IGNORED != 0 { // the folder is gone
+			n.signal(wd)
+			if mask&unix.IN_IGNORED != 0 { // the folder was removed
 				delete(n.dirs, wd)
 			}
 		}
@@ -76,16 +79,13 @@ func events(buf []byte) func(yield func(int32, uint32) bool) {
 	}
 }
 
-func (n *Notify) tell(wd int32) {
-	for ch := range n.dirs[wd] {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+func (n *Notify) signal(wd int32) {
+	for s := range n.dirs[wd] {
+		s.Send()
 	}
 }
 
-// watch returns a channel that has something in it when files of a folder have changed.
+// watch returns a channel that is signalled when files of a folder have changed.
 func (n *Notify) watch(dir string) (<-chan struct{}, func(), error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,21 +99,21 @@ func (n *Notify) watch(dir string) (<-chan struct{}, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch %s: %w", dir, err)
 	}
-	wd, ch := int32(got), make(chan struct{}, 1)
+	wd, s := int32(got), wait.NewSignal()
 	if n.dirs[wd] == nil {
-		n.dirs[wd] = map[chan struct{}]bool{}
+		n.dirs[wd] = map[wait.Signal]bool{}
 	}
-	n.dirs[wd][ch] = true
-	return ch, func() {
+	n.dirs[wd][s] = true
+	return s, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		all := n.dirs[wd]
-		if !all[ch] {
+		if !all[s] {
 			return
 		}
-		if delete(all, ch); len(all) == 0 {
+		if delete(all, s); len(all) == 0 {
 			delete(n.dirs, wd)
-			// It may be gone with its folder, or all with the process.
+			// The watch may have been removed with its folder, or with the instance.
 			_ = n.raw.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
 		}
 	}, nil

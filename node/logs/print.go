@@ -8,21 +8,22 @@ import (
 	"io"
 )
 
-// errEnough says that as much was written as was wanted.
-var errEnough = errors.New("the limit of bytes is reached")
+// errLimit says that the limit of bytes is reached.
+var errLimit = errors.New("the limit of bytes is reached")
 
-// printer writes entries as people read them.
+// printer writes entries in the format of kubectl logs.
 type printer struct {
 	Options
 	out     *bufio.Writer
 	flush   func()
 	written int64
-	within  map[Stream]bool // the last entry of a stream was not the end of its line
+	within  map[Stream]bool // the last entry of a stream was partial
 	stamp   []byte
 }
 
-// all prints a file to its end. It returns the beginning of a line that is not ended yet, and takes what was before it.
-func (p *printer) all(ctx context.Context, f *file, rest []byte) ([]byte, error) {
+// printFile prints a file to its end. rest is the beginning of the first line; the beginning of an unfinished last line is
+// returned.
+func (p *printer) printFile(ctx context.Context, f *file, rest []byte) ([]byte, error) {
 	for ctx.Err() == nil {
 		line, err := f.next(rest)
 		switch {
@@ -41,13 +42,13 @@ func (p *printer) all(ctx context.Context, f *file, rest []byte) ([]byte, error)
 	return nil, ctx.Err()
 }
 
-// old prints a rotated file, unless it has gone meanwhile.
-func (p *printer) old(ctx context.Context, o part) error {
+// printRotated prints a rotated file, unless it has been removed meanwhile.
+func (p *printer) printRotated(ctx context.Context, o part) error {
 	f, err := open(o.path)
-	if gone(err) {
-		f, err = open(o.path + zipped) // it was compressed just now
+	if isNotExist(err) {
+		f, err = open(o.path + gzipSuffix) // it has just been compressed
 	}
-	if gone(err) {
+	if isNotExist(err) {
 		return nil
 	}
 	if err != nil {
@@ -57,21 +58,21 @@ func (p *printer) old(ctx context.Context, o part) error {
 	if err := f.skip(o.skip); err != nil {
 		return nil // it has become shorter
 	}
-	rest, err := p.all(ctx, f, nil)
+	rest, err := p.printFile(ctx, f, nil)
 	if err != nil {
 		return err
 	}
 	return p.print(rest)
 }
 
-// print writes an entry, if it is wanted. What is no entry is left out.
+// print writes an entry, if it is wanted. Invalid entries are left out.
 func (p *printer) print(line []byte) error {
 	if len(line) == 0 {
 		return nil
 	}
 	e, err := Parse(line)
 	if err != nil || e.Time.Before(p.Since) || p.Stream != "" && p.Stream != e.Stream {
-		return nil //nolint:nilerr // a line that a crash has cut
+		return nil //nolint:nilerr // a line that was cut by a crash
 	}
 	if p.Timestamps && !p.within[e.Stream] {
 		p.stamp = append(e.Time.AppendFormat(p.stamp[:0], stampLayout), ' ')
@@ -92,22 +93,22 @@ func (p *printer) write(b []byte) error {
 			return err
 		}
 		p.written = p.Limit
-		return errEnough
+		return errLimit
 	}
 	n, err := p.out.Write(b)
 	p.written += int64(n)
 	return err
 }
 
-// send gives the reader what was printed so far.
+// send flushes what was printed so far.
 func (p *printer) send() error {
 	if p.out.Buffered() == 0 {
 		return nil
 	}
-	return p.done()
+	return p.flushAll()
 }
 
-func (p *printer) done() error {
+func (p *printer) flushAll() error {
 	if err := p.out.Flush(); err != nil {
 		return err
 	}

@@ -15,24 +15,24 @@ import (
 // Log is the log of one run of a container.
 type Log struct {
 	Path string
-	// ID is the run's, to know when a log that is followed has ended.
+	// ID is the container ID, by which the end of a followed log is known.
 	ID string
 }
 
-// Reader reads logs. Its zero value reads what is there; to follow logs it needs its fields.
+// Reader reads logs. The zero value reads existing logs; to follow logs it needs its fields.
 type Reader struct {
-	Life Life
-	// Notify tells of changes. Without one, logs that are followed are looked at every second.
+	Ends ContainerEnds
+	// Notify reports changes. Without it, followed logs are polled every second.
 	Notify *Notify
 }
 
-// Read writes what is wanted of a log to out, and calls flush when more may take a while.
+// Read writes the wanted part of a log to out, and calls flush when more may take a while.
 func (r *Reader) Read(ctx context.Context, l Log, o Options, out io.Writer, flush func()) error {
 	path := l.Path
-	var c changes
+	var c logChanges
 	if o.Follow {
 		var stop func()
-		c, stop = r.watch(filepath.Dir(path)) // before the first look, so that nothing is missed
+		c, stop = r.watch(filepath.Dir(path)) // before the first read, so that no change is missed
 		defer stop()
 	}
 	f, err := open(path)
@@ -42,7 +42,7 @@ func (r *Reader) Read(ctx context.Context, l Log, o Options, out io.Writer, flus
 	defer func() { _ = f.Close() }()
 	p := &printer{Options: o, out: bufio.NewWriterSize(out, 32<<10), flush: flush, within: map[Stream]bool{}}
 	err = r.read(ctx, path, l.ID, &f, p, c)
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errLimit) {
 		err = nil
 	}
 	if e := p.send(); err == nil {
@@ -51,13 +51,13 @@ func (r *Reader) Read(ctx context.Context, l Log, o Options, out io.Writer, flus
 	return err
 }
 
-func (r *Reader) read(ctx context.Context, path, id string, f **file, p *printer, c changes) error {
+func (r *Reader) read(ctx context.Context, path, id string, f **file, p *printer, c logChanges) error {
 	older, at, size, err := begin(path, *f, p.Options)
 	if err != nil {
 		return err
 	}
 	for _, o := range older {
-		if err := p.old(ctx, o); err != nil {
+		if err := p.printRotated(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -65,22 +65,22 @@ func (r *Reader) read(ctx context.Context, path, id string, f **file, p *printer
 		return fmt.Errorf("failed to seek %d in log file %q: %w", at, path, err)
 	}
 	if !p.Follow {
-		// What is written meanwhile is not waited for, or a talkative container would never end.
+		// What is written meanwhile is not read, otherwise the log of a busy container would never end.
 		(*f).lines.Reset(io.LimitReader((*f).File, size-at))
-		_, err := p.all(ctx, *f, nil)
+		_, err := p.printFile(ctx, *f, nil)
 		return err
 	}
 	(*f).lines.Reset((*f).File)
 	return r.follow(ctx, path, id, f, p, c)
 }
 
-// part is a rotated file of a log, of which some lines are not wanted.
+// part is a rotated file of a log, of which the first lines are skipped.
 type part struct {
 	path string
 	skip int64
 }
 
-// begin says where to begin: in which older files, and where in the newest.
+// begin determines where to begin: in which rotated files, and where in the newest one.
 func begin(path string, f *file, o Options) (older []part, at, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -103,7 +103,7 @@ func begin(path string, f *file, o Options) (older []part, at, size int64, err e
 	}
 	for _, name := range slices.Backward(names) {
 		if i, err := os.Stat(name); err != nil || os.SameFile(i, info) || olderThan(name, o.Since) {
-			continue // it was rotated just now, or is of no interest
+			continue // it has just been rotated, or is too old
 		}
 		p := part{path: name}
 		if o.Tail >= 0 {
@@ -132,8 +132,8 @@ func lines(path string) (int64, error) {
 	return f.count()
 }
 
-// follow prints what there is and what comes, until the container has ended and all is printed.
-func (r *Reader) follow(ctx context.Context, path, id string, f **file, p *printer, c changes) error {
+// follow prints what there is and what is appended, until the container has ended and everything is printed.
+func (r *Reader) follow(ctx context.Context, path, id string, f **file, p *printer, c logChanges) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := r.ended(ctx, id)
@@ -141,7 +141,7 @@ func (r *Reader) follow(ctx context.Context, path, id string, f **file, p *print
 	var rest []byte
 	for {
 		var err error
-		if rest, err = p.all(ctx, *f, rest); err != nil {
+		if rest, err = p.printFile(ctx, *f, rest); err != nil {
 			return err
 		}
 		next, err := successor(path, *f)
@@ -149,8 +149,8 @@ func (r *Reader) follow(ctx context.Context, path, id string, f **file, p *print
 			return err
 		}
 		if next != nil {
-			// The runtime writes to the new file only when it has left the old one.
-			if rest, err = p.all(ctx, *f, rest); err == nil {
+			// The runtime writes to the new file only after it has closed the old one.
+			if rest, err = p.printFile(ctx, *f, rest); err == nil {
 				err = p.print(rest)
 			}
 			_ = (*f).Close()
@@ -167,52 +167,52 @@ func (r *Reader) follow(ctx context.Context, path, id string, f **file, p *print
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ended:
-			over = true // but there may be a last word
-		case <-c.told:
+			over = true // but there may be a last line
+		case <-c.signalled:
 		case <-c.tick:
 		}
 	}
 }
 
 func (r *Reader) ended(ctx context.Context, id string) <-chan struct{} {
-	if r.Life == nil {
+	if r.Ends == nil {
 		over := make(chan struct{})
 		close(over)
 		return over
 	}
-	return r.Life.Ended(ctx, id)
+	return r.Ends.Ended(ctx, id)
 }
 
-// changes is when to look at a log again. One of its channels is nil.
-type changes struct {
-	told <-chan struct{}
-	tick <-chan time.Time
+// logChanges says when to read a log again. One of its channels is nil.
+type logChanges struct {
+	signalled <-chan struct{}
+	tick      <-chan time.Time
 }
 
-// watch tells of changes in a folder.
-func (r *Reader) watch(dir string) (changes, func()) {
+// watch reports changes in a folder.
+func (r *Reader) watch(dir string) (logChanges, func()) {
 	if r.Notify != nil {
-		if told, stop, err := r.Notify.watch(dir); err == nil {
-			return changes{told: told}, stop
+		if signalled, stop, err := r.Notify.watch(dir); err == nil {
+			return logChanges{signalled: signalled}, stop
 		}
 	}
 	t := time.NewTicker(time.Second)
-	return changes{tick: t.C}, t.Stop
+	return logChanges{tick: t.C}, t.Stop
 }
 
-// successor opens the file that has taken the place of f and is written to; nil when there is none.
+// successor opens the file that has replaced f and is written to; nil if there is none.
 func successor(path string, f *file) (*file, error) {
 	now, err := os.Stat(path)
 	if err != nil || now.Size() == 0 {
-		return nil, nil //nolint:nilerr // it is being rotated, or everything is being removed
+		return nil, nil //nolint:nilerr // it is being rotated or removed
 	}
 	was, err := f.Stat()
 	if err != nil || os.SameFile(now, was) {
 		return nil, err
 	}
 	next, err := open(path)
-	if gone(err) {
-		return nil, nil // it was there a moment ago, and will be again
+	if isNotExist(err) {
+		return nil, nil // it is being replaced
 	}
 	return next, err
 }

@@ -107,7 +107,7 @@ func TestTailOfLongFiles(t *testing.T) {
 	}
 	total := int64(0)
 	for line := range bytes.Lines(all.Bytes()) {
-		if whole(line) {
+		if endsLine(line) {
 			total++
 		}
 	}
@@ -118,12 +118,12 @@ func TestTailOfLongFiles(t *testing.T) {
 		}
 		got := int64(0)
 		for line := range bytes.Lines(all.Bytes()[at:]) {
-			if whole(line) {
+			if endsLine(line) {
 				got++
 			}
 		}
 		before := all.Bytes()[:at]
-		if got != min(n, total) || lines != got || at > 0 && (before[at-1] != '\n' || !whole(lastLine(before))) {
+		if got != min(n, total) || lines != got || at > 0 && (before[at-1] != '\n' || !endsLine(lastLine(before))) {
 			t.Fatalf("the last %d lines: begin at %d, which leaves %d; %d are said", n, at, got, lines)
 		}
 	}
@@ -196,7 +196,7 @@ func TestFollowThroughRotations(t *testing.T) {
 			}
 			defer func() { _ = r.file.Close() }()
 			reader, life, out := &Reader{}, make(ending), newSheet()
-			reader.Life = life
+			reader.Ends = life
 			var wg sync.WaitGroup
 			if how[0] == 't' {
 				n, err := NewNotify()
@@ -218,7 +218,7 @@ func TestFollowThroughRotations(t *testing.T) {
 			rotator := &Rotator{Writing: r, MaxSize: 1, MaxFiles: 3, Log: slog.New(slog.DiscardHandler)}
 			want := "old\nnew\n"
 			for i := range 4 {
-				rotator.look(t.Context())
+				rotator.rotateAll(t.Context())
 				r.say(t, fmt.Sprint("oafter ", i))
 				want += fmt.Sprintf("after %d\n", i)
 				out.until(want)
@@ -237,7 +237,7 @@ func TestFollowThroughRotations(t *testing.T) {
 				t.Errorf("got %q, want %q", out.text, want)
 			}
 			files, _, err := rotated(r.path)
-			if err != nil || len(files) != 2 || !strings.HasSuffix(files[0], zipped) || strings.HasSuffix(files[1], zipped) {
+			if err != nil || len(files) != 2 || !strings.HasSuffix(files[0], gzipSuffix) || strings.HasSuffix(files[1], gzipSuffix) {
 				t.Errorf("rotated are %v (%v), want an old compressed one and a new one", files, err)
 			}
 		})
@@ -250,7 +250,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	out, done := newSheet(), make(chan error, 1)
 	go func() {
-		done <- (&Reader{Life: make(ending)}).Read(ctx, Log{Path: path}, Options{Tail: -1, Follow: true}, out, nil)
+		done <- (&Reader{Ends: make(ending)}).Read(ctx, Log{Path: path}, Options{Tail: -1, Follow: true}, out, nil)
 	}()
 	out.until("one\n")
 	stop()
@@ -262,7 +262,7 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 func TestRotationThatWasCutShort(t *testing.T) {
 	r := &reopening{path: filepath.Join(t.TempDir(), "0.log")}
 	rotator := &Rotator{Writing: r, Log: slog.New(slog.DiscardHandler)}
-	rotator.look(t.Context()) // the file was moved away, and then the agent was killed
+	rotator.rotateAll(t.Context()) // the file was moved away, and then the agent was killed
 	if _, err := os.Stat(r.path); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,7 @@ func TestRotationThatWasCutShort(t *testing.T) {
 	write(t, r.path+".20260101-000001.tmp", "x")
 	write(t, r.path, strings.Repeat("x", 100))
 	rotator.MaxSize = 100
-	rotator.look(t.Context())
+	rotator.rotateAll(t.Context())
 	_ = r.file.Close()
 	files, rubbish, err := rotated(r.path)
 	if err != nil || len(files) != 2 || len(rubbish) != 0 || files[0] != r.path+".20260101-000000.gz" {
@@ -324,14 +324,20 @@ func TestContainer(t *testing.T) {
 	}{
 		{"no status", &corev1.Pod{}, false, `container "c" in pod "" is not available`},
 		{"running", status(corev1.ContainerStatus{ContainerID: "containerd://a", State: running}), false, "containerd://a"},
-		{"running, the one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running, LastTerminationState: ended("containerd://a")}), true, "containerd://a"},
-		{"no one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running}), true, `previous terminated container "c" in pod "p" not found`},
+		{"running, the one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running,
+			LastTerminationState: ended("containerd://a")}), true, "containerd://a"},
+		{"no one before", status(corev1.ContainerStatus{ContainerID: "containerd://b", State: running}), true,
+			`previous terminated container "c" in pod "p" not found`},
 		{"ended", status(corev1.ContainerStatus{State: ended("containerd://a")}), false, "containerd://a"},
 		{"ended without having begun", status(corev1.ContainerStatus{State: ended("")}), false, `container "c" in pod "p" is terminated`},
-		{"the next did not begin", status(corev1.ContainerStatus{State: ended(""), LastTerminationState: ended("containerd://a")}), false, "containerd://a"},
-		{"crashed", status(corev1.ContainerStatus{State: waits("CrashLoopBackOff"), LastTerminationState: ended("containerd://a")}), false, "containerd://a"},
-		{"waits", status(corev1.ContainerStatus{State: waits("ContainerCreating")}), false, `container "c" in pod "p" is waiting to start: ContainerCreating`},
-		{"no image", status(corev1.ContainerStatus{State: waits("ErrImagePull")}), false, `container "c" in pod "p" is waiting to start: image can't be pulled`},
+		{"the next did not begin", status(corev1.ContainerStatus{State: ended(""), LastTerminationState: ended("containerd://a")}), false,
+			"containerd://a"},
+		{"crashed", status(corev1.ContainerStatus{State: waits("CrashLoopBackOff"), LastTerminationState: ended("containerd://a")}), false,
+			"containerd://a"},
+		{"waits", status(corev1.ContainerStatus{State: waits("ContainerCreating")}), false,
+			`container "c" in pod "p" is waiting to start: ContainerCreating`},
+		{"no image", status(corev1.ContainerStatus{State: waits("ErrImagePull")}), false,
+			`container "c" in pod "p" is waiting to start: image can't be pulled`},
 		{"no image again", status(corev1.ContainerStatus{State: waits("ImagePullBackOff")}), false, `container "c" in pod "p" is waiting to start: trying and failing to pull image`},
 		{"nothing known", status(corev1.ContainerStatus{}), false, `container "c" in pod "p" is waiting to start - no logs yet`},
 	} {
@@ -358,8 +364,8 @@ func FuzzParse(f *testing.F) {
 		if !bytes.HasSuffix(bytes.TrimSuffix(line, []byte("\n")), e.Text) {
 			t.Errorf("%q is not the end of %q", e.Text, line)
 		}
-		if whole(line) == e.Partial {
-			t.Errorf("%q: partial is %v, but it counts as whole: %v", line, e.Partial, whole(line))
+		if endsLine(line) == e.Partial {
+			t.Errorf("%q: partial is %v, but it counts as whole: %v", line, e.Partial, endsLine(line))
 		}
 		path := filepath.Join(t.TempDir(), "0.log")
 		if err := os.WriteFile(path, line, 0o600); err != nil {

@@ -13,32 +13,32 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// The usual bounds of a log.
+// The defaults of a log.
 const (
 	DefaultMaxSize  = 10 << 20
 	DefaultMaxFiles = 5
 	rotateEvery     = 10 * time.Second
 )
 
-// Writing is what is known of the runs of containers that write logs.
+// Writing knows the containers that write logs.
 type Writing interface {
-	// Logs are those of the containers that run.
+	// Logs returns the logs of the running containers.
 	Logs(ctx context.Context) ([]Log, error)
 	// Reopen makes the runtime write to a new file.
 	Reopen(ctx context.Context, id string) error
 }
 
-// Rotator keeps logs from growing without end.
+// Rotator limits the size of logs.
 type Rotator struct {
 	Writing Writing
-	// MaxSize is the size in bytes from which on a file is rotated; 0 for the usual one, negative for never.
+	// MaxSize is the size in bytes from which on a file is rotated; 0 for the default, negative for never.
 	MaxSize int64
-	// MaxFiles is the number of files of a log, at least two; 0 for the usual one.
+	// MaxFiles is the number of files of a log, at least two; 0 for the default.
 	MaxFiles int
 	Log      *slog.Logger
 }
 
-// Run rotates logs until ctx ends. Files do not tell when they have grown, so it looks at them from time to time.
+// Run checks the sizes of logs periodically and rotates them until ctx ends.
 func (r *Rotator) Run(ctx context.Context) {
 	if r.MaxSize < 0 {
 		return
@@ -50,33 +50,33 @@ func (r *Rotator) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.look(ctx)
+			r.rotateAll(ctx)
 		}
 	}
 }
 
-func (r *Rotator) look(ctx context.Context) {
+func (r *Rotator) rotateAll(ctx context.Context) {
 	all, err := r.Writing.Logs(ctx)
 	if err != nil {
 		r.Log.WarnContext(ctx, "cannot look at the logs of containers", "err", err)
 		return
 	}
 	for _, l := range all {
-		if err := r.one(ctx, l); err != nil && ctx.Err() == nil {
+		if err := r.rotateIfLarge(ctx, l); err != nil && ctx.Err() == nil {
 			r.Log.WarnContext(ctx, "cannot rotate a log", "container", l.ID, "path", l.Path, "err", err)
 		}
 	}
 }
 
-// one rotates a log if it has grown too large.
-func (r *Rotator) one(ctx context.Context, l Log) error {
+// rotateIfLarge rotates a log if it has grown too large.
+func (r *Rotator) rotateIfLarge(ctx context.Context, l Log) error {
 	size := r.MaxSize
 	if size == 0 {
 		size = DefaultMaxSize
 	}
 	info, err := os.Lstat(l.Path)
-	if gone(err) {
-		// A rotation was cut short after the file had been moved away.
+	if isNotExist(err) {
+		// An earlier rotation was interrupted after the file had been moved away.
 		return r.Writing.Reopen(ctx, l.ID)
 	}
 	if err != nil {
@@ -88,8 +88,8 @@ func (r *Rotator) one(ctx context.Context, l Log) error {
 	return r.rotate(ctx, l)
 }
 
-// rotate makes room, compresses what is left of older rotations, and moves the newest file away. The newest is compressed
-// only the next time: somebody may still write to it, or read it.
+// rotate deletes the oldest files, compresses those of earlier rotations, and moves the newest file away. The newest is
+// compressed only the next time, because it may still be written to or read.
 func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	files, rubbish, err := rotated(l.Path)
 	if err != nil {
@@ -99,22 +99,22 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	if most == 0 {
 		most = DefaultMaxFiles
 	}
-	// Beside those that stay there will be the one that is moved away now, and the new one.
+	// Beside those that stay there will be the file that is moved away now, and the new one.
 	excess := min(max(len(files)-max(most-2, 0), 0), len(files))
 	for _, f := range append(rubbish, files[:excess]...) {
-		if err := os.Remove(f); err != nil && !gone(err) {
+		if err := os.Remove(f); err != nil && !isNotExist(err) {
 			return err
 		}
 	}
 	for _, f := range files[excess:] {
-		if strings.HasSuffix(f, zipped) {
+		if strings.HasSuffix(f, gzipSuffix) {
 			continue
 		}
 		if err := compress(f); err != nil {
 			return fmt.Errorf("compress %s: %w", f, err)
 		}
 	}
-	away := l.Path + "." + after(l.Path, files, time.Now())
+	away := l.Path + "." + nextSuffix(l.Path, files, time.Now())
 	if err := os.Rename(l.Path, away); err != nil {
 		return err
 	}
@@ -125,14 +125,14 @@ func (r *Rotator) rotate(ctx context.Context, l Log) error {
 	return nil
 }
 
-// after is an ending that sorts behind those of all files that were rotated before, even two in a second, or when the clock
-// was set back.
-func after(path string, files []string, now time.Time) string {
+// nextSuffix returns a suffix that sorts behind those of all earlier rotated files, even for two in one second, or when the
+// clock was set back.
+func nextSuffix(path string, files []string, now time.Time) string {
 	stamp := now.Format(rotatedLayout)
 	if len(files) == 0 {
 		return stamp
 	}
-	last := strings.TrimSuffix(files[len(files)-1][len(path)+1:], zipped)
+	last := strings.TrimSuffix(files[len(files)-1][len(path)+1:], gzipSuffix)
 	if len(last) > len(stamp) {
 		stamp = max(stamp, last[:len(stamp)])
 	} else {
@@ -145,7 +145,7 @@ func after(path string, files []string, now time.Time) string {
 	return name
 }
 
-// compress replaces a file by a compressed one. At any moment one of them is there and whole.
+// compress replaces a file by a compressed one. At any moment one of them exists and is complete.
 func compress(path string) (err error) {
 	from, err := openFile(path)
 	if err != nil {
@@ -156,8 +156,8 @@ func compress(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	tmp := path + unfinished
-	if err := os.Remove(tmp); err != nil && !gone(err) {
+	tmp := path + tmpSuffix
+	if err := os.Remove(tmp); err != nil && !isNotExist(err) {
 		return err
 	}
 	to, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm())
@@ -180,11 +180,11 @@ func compress(path string) (err error) {
 	if err = to.Close(); err != nil {
 		return err
 	}
-	// A reader finds out from this whether the file may hold what it wants.
+	// Readers check the modification time to see whether the file may have what they want.
 	if err = os.Chtimes(tmp, info.ModTime(), info.ModTime()); err != nil {
 		return err
 	}
-	if err = os.Rename(tmp, path+zipped); err != nil {
+	if err = os.Rename(tmp, path+gzipSuffix); err != nil {
 		return err
 	}
 	return os.Remove(path)

@@ -9,16 +9,16 @@ import (
 // tailBlock is how much is read at a time from the end of a file.
 const tailBlock = 64 << 10
 
-// tail finds where the last n lines of a file begin that is size long. It also says how many there are, which is less than n
-// when the file is shorter. A last line that is not ended yet does not count, and belongs to what is found.
+// tail finds where the last n lines of a file of the given size begin. It also returns how many there are, which is
+// less than n if the file is shorter. An unfinished last line is included but not counted.
 func tail(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 	end := size
 	if n <= 0 {
 		return size, 0, nil
 	}
-	var held []byte // the beginning of what was read last: a line whose start is not seen yet
+	var held []byte // the beginning of what was read last: a line whose start has not been read yet
 	block := make([]byte, tailBlock)
-	first := true // nothing before the first newline from the end is a whole line
+	first := true // what follows the last newline is an unfinished line
 	for end > 0 {
 		length := min(end, tailBlock)
 		end -= length
@@ -37,8 +37,8 @@ func tail(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 				first = false
 				continue
 			}
-			if whole(line) {
-				if lines == n { // this is the line before the first that is wanted
+			if endsLine(line) {
+				if lines == n { // this is the line before the first wanted one
 					return end + int64(i) + 1 + int64(len(line)) + 1, lines, nil
 				}
 				lines++
@@ -48,7 +48,7 @@ func tail(f io.ReaderAt, size, n int64) (at, lines int64, err error) {
 			held = held[:maxLine]
 		}
 	}
-	if !first && len(held) > 0 && whole(held) {
+	if !first && len(held) > 0 && endsLine(held) {
 		if lines == n {
 			return int64(len(held)) + 1, lines, nil
 		}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Make makes a network namespace and mounts it on a file, so that it stays when nobody is in it. One that is there already
-// stays. A file that is left of an earlier boot, with nothing mounted on it, gets a new one.
+// Make creates a network namespace and bind-mounts it on a file, so that it stays when no process is in it. An existing
+// one stays. A file that is left from an earlier boot, with nothing mounted on it, gets a new one.
 func Make(path string) error {
 	if Is(path) {
 		return nil
@@ -21,13 +21,13 @@ func Make(path string) error {
 	}
 	_ = f.Close()
 	done := make(chan error, 1)
-	go func() { done <- found(path) }()
+	go func() { done <- createNamespace(path) }()
 	return <-done
 }
 
-// found makes the namespace on a thread that comes home afterwards.
-func found(path string) error {
-	runtime.LockOSThread() // for good when the way back fails: the thread then ends with its goroutine
+// createNamespace creates the namespace on a thread that returns to its own namespace afterwards.
+func createNamespace(path string) error {
+	runtime.LockOSThread() // for ever if that fails: the thread then ends with its goroutine
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()
@@ -47,7 +47,7 @@ func found(path string) error {
 	return err
 }
 
-// Is tells whether a network namespace is mounted on a file.
+// Is reports whether a network namespace is mounted on a file.
 func Is(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func Is(path string) bool {
 	return err == nil && kind == unix.CLONE_NEWNET
 }
 
-// Remove takes away what Make made. The namespace itself ends with the last process in it.
+// Remove removes what Make made. The namespace itself ends with the last process in it.
 func Remove(path string) error {
 	for Is(path) {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {

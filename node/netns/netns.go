@@ -1,5 +1,5 @@
-// Package netns does things in the network of a Pod, or of a node that has one for itself. A network belongs to a thread, so
-// what is done there has one for itself.
+// Package netns runs functions in the network namespace of a Pod or of a node. A network namespace belongs to a thread,
+// so each function has a thread of its own.
 package netns
 
 import (
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do calls a function with its thread in the network namespace of a file. The function must not start goroutines that use the
-// network: they would run on other threads. A process that it starts is in the namespace, too.
+// Do calls a function with its thread in the network namespace of a file. The function must not start goroutines that
+// use the network: they would run on other threads. A process that it starts is in the namespace, too.
 func Do(path string, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- enter(path, do) }()
@@ -24,7 +24,7 @@ func enter(path string, do func() error) error {
 		return fmt.Errorf("open the network of the pod: %w", err)
 	}
 	defer func() { _ = there.Close() }()
-	runtime.LockOSThread() // for good when the way back fails: the thread then ends with its goroutine
+	runtime.LockOSThread() // for ever if the return fails: the thread then ends with its goroutine
 	here, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		runtime.UnlockOSThread()

@@ -55,7 +55,8 @@ func TestMake(t *testing.T) {
 	cmd := exec.Command("readlink", "/proc/self/ns/net")
 	var out strings.Builder
 	cmd.Stdout = &out
-	if err := errors.Join(Do(path, cmd.Start), cmd.Wait()); err != nil || strings.TrimSpace(out.String()) != fmt.Sprintf("net:[%d]", first) {
+	if err := errors.Join(Do(path, cmd.Start), cmd.Wait()); err != nil ||
+		strings.TrimSpace(out.String()) != fmt.Sprintf("net:[%d]", first) {
 		t.Errorf("%s, %v; want %d", out.String(), err, first)
 	}
 	if err := errors.Join(Remove(path), Remove(path)); err != nil {

@@ -6,28 +6,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What nodes and the controllers of a cloud have agreed upon.
+// These names are an agreement between nodes and cloud controller managers.
 const (
-	// uninitialized is the taint of nodes that the cloud has not looked at yet.
-	uninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
-	// providedIP is the annotation in which a node tells the cloud which of its addresses it uses.
-	providedIP = "alpha.kubernetes.io/provided-node-ip"
+	// taintUninitialized is the taint of nodes that the cloud controller manager has not initialized yet.
+	taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+	// annotationProvidedIP is the annotation in which a node tells the cloud controller manager which addresses it uses.
+	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
-// taints are those of a Node that is made. One that a cloud describes takes no Pods before that is done.
+// taints returns the taints of a new Node. A node of a cloud accepts no Pods before it is initialized.
 func (c *Config) taints() (out []corev1.Taint) {
 	out = append(out, c.Taints...)
 	if c.Cloud {
-		out = append(out, corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		out = append(out, corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
 	return out
 }
 
-// tellCloud writes down which addresses the node was told to use, if there is a cloud to read it, and says whether anything was wrong.
-func (c *Config) tellCloud(o *corev1.Node) (changed bool) {
-	have, has := o.Annotations[providedIP]
+// setProvidedIPs sets the annotation of the configured addresses, or removes it without a cloud, and reports whether it was
+// wrong.
+func (c *Config) setProvidedIPs(o *corev1.Node) (changed bool) {
+	have, has := o.Annotations[annotationProvidedIP]
 	if !c.Cloud || len(c.Addresses) == 0 {
-		delete(o.Annotations, providedIP)
+		delete(o.Annotations, annotationProvidedIP)
 		return has
 	}
 	var ips []string
@@ -38,6 +39,6 @@ func (c *Config) tellCloud(o *corev1.Node) (changed bool) {
 	if o.Annotations == nil {
 		o.Annotations = map[string]string{}
 	}
-	o.Annotations[providedIP] = want
+	o.Annotations[annotationProvidedIP] = want
 	return have != want
 }

@@ -9,12 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A node of a cloud is made with the taint for which the cloud's controllers look, says which address it was given, and leaves its
-// addresses to them once they have written some.
+// TestNodeOfACloud holds that a node of a cloud is created with the taint of uninitialized nodes, publishes its configured
+// addresses, and leaves the addresses of its status to the cloud controller manager once it has set some.
 func TestNodeOfACloud(t *testing.T) {
 	said := []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("2001:db8::7")}
-	own := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::7"}, {Type: corev1.NodeHostName, Address: "a"}}
-	clouds := []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.9"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
+	own := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::7"},
+		{Type: corev1.NodeHostName, Address: "a"}}
+	clouds := []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.9"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}
 	for _, x := range []struct {
 		name       string
 		config     Config
@@ -34,19 +36,20 @@ func TestNodeOfACloud(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := &corev1.Node{}
-			o.Annotations = map[string]string{providedIP: "198.51.100.1"} // of an earlier life
+			o.Annotations = map[string]string{annotationProvidedIP: "198.51.100.1"} // of an earlier life
 			o.Status.Addresses = x.had
-			if !n.tellCloud(o) || n.tellCloud(o) {
+			if !n.setProvidedIPs(o) || n.setProvidedIPs(o) {
 				t.Error("the annotation is wrong, and then it is right")
 			}
 			describe(o, &n.Config, &Facts{Addresses: found}, time.Unix(1, 0))
 			if !reflect.DeepEqual(o.Status.Addresses, x.want) {
 				t.Errorf("addresses %v, want %v", o.Status.Addresses, x.want)
 			}
-			if got := o.Annotations[providedIP]; got != x.annotation {
+			if got := o.Annotations[annotationProvidedIP]; got != x.annotation {
 				t.Errorf("the annotation is %q, not %q", got, x.annotation)
 			}
-			if got := n.taints(); len(got) != x.taints || x.taints > 0 && got[0] != (corev1.Taint{Key: uninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}) {
+			if got := n.taints(); len(got) != x.taints || x.taints > 0 &&
+				got[0] != (corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule}) {
 				t.Errorf("taints %v", got)
 			}
 		})

@@ -18,20 +18,21 @@ import (
 // maxNames is how many names of an image a status lists.
 const maxNames = 5
 
-// note is an event about the node.
-type note struct{ kind, reason, text string }
+// nodeEvent is an Event about the node.
+type nodeEvent struct{ kind, reason, text string }
 
 func compare(a, b string) int { return cmp.Compare(a, b) }
 
-// describe fills in the status of a Node. What others have put there, such as the volumes that are attached or resources
-// nobody here knows, stays.
-func describe(o *corev1.Node, c *Config, f *Facts, now time.Time) (news []note) {
+// describe fills in the status of a Node. What others maintain there, such as attached volumes or unknown resources,
+// stays.
+func describe(o *corev1.Node, c *Config, f *Facts, now time.Time) (events []nodeEvent) {
 	st := &o.Status
 	if f.Addresses != nil && !(c.Cloud && len(st.Addresses) > 0) {
 		st.Addresses = f.Addresses
 	}
 	if id := st.NodeInfo.BootID; id != "" && f.Machine.BootID != "" && id != f.Machine.BootID {
-		news = append(news, note{corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", o.Name, f.Machine.BootID)})
+		events = append(events, nodeEvent{corev1.EventTypeWarning, "Rebooted",
+			fmt.Sprintf("Node %s has been rebooted, boot id: %s", o.Name, f.Machine.BootID)})
 	}
 	resources(st, c, f)
 	info(st, c, f)
@@ -45,8 +46,8 @@ func describe(o *corev1.Node, c *Config, f *Facts, now time.Time) (news []note) 
 	if f.VolumesKnown {
 		st.VolumesInUse = f.Volumes
 	}
-	news = append(news, conditionsOf(o, f, now)...)
-	return news
+	events = append(events, conditionsOf(o, f, now)...)
+	return events
 }
 
 func info(st *corev1.NodeStatus, c *Config, f *Facts) {
@@ -64,7 +65,7 @@ func info(st *corev1.NodeStatus, c *Config, f *Facts) {
 	}
 }
 
-// images are the largest ones, each with a few of its names.
+// images returns the largest images, each with a few of its names.
 func images(f *Facts, most int) (out []corev1.ContainerImage) {
 	most = cmp.Or(most, 50)
 	all := slices.Clone(f.Runtime.images)
@@ -81,78 +82,80 @@ func images(f *Facts, most int) (out []corev1.ContainerImage) {
 	return out
 }
 
-// pressures are the conditions of pressure, with what is said when they are true and when they are not.
+// pressures returns the pressure conditions, with their reasons and messages.
 func pressures() []pressure {
 	return []pressure{
 		{
 			corev1.NodeMemoryPressure,
-			words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
-			words{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
+			conditionTexts{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory"},
+			conditionTexts{"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory"},
 		},
 		{
 			corev1.NodeDiskPressure,
-			words{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
-			words{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
+			conditionTexts{"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure"},
+			conditionTexts{"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure"},
 		},
 		{
 			corev1.NodePIDPressure,
-			words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
-			words{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
+			conditionTexts{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID"},
+			conditionTexts{"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID"},
 		},
 	}
 }
 
 type pressure struct {
 	kind    corev1.NodeConditionType
-	yes, no words
+	yes, no conditionTexts
 }
 
-// words are a reason, a message and the reason of the event.
-type words struct{ reason, message, event string }
+// conditionTexts are the reason and message of a condition, and the reason of its Event.
+type conditionTexts struct{ reason, message, event string }
 
-// conditionsOf sets the conditions, readiness last, and returns the events of what has turned.
-func conditionsOf(o *corev1.Node, f *Facts, now time.Time) (news []note) {
-	say := func(event string) {
-		news = append(news, note{corev1.EventTypeNormal, event, fmt.Sprintf("Node %s status is now: %s", o.Name, event)})
+// conditionsOf sets the conditions, Ready last, and returns the Events about those that have changed.
+func conditionsOf(o *corev1.Node, f *Facts, now time.Time) (events []nodeEvent) {
+	record := func(event string) {
+		events = append(events, nodeEvent{corev1.EventTypeNormal, event, fmt.Sprintf("Node %s status is now: %s", o.Name, event)})
 	}
 	for _, p := range pressures() {
 		is, w := corev1.ConditionFalse, p.no
 		if f.Pressed[p.kind] {
 			is, w = corev1.ConditionTrue, p.yes
 		}
-		if turned, _ := set(&o.Status, corev1.NodeCondition{Type: p.kind, Status: is, Reason: w.reason, Message: w.message}, now); turned {
-			say(w.event)
+		if changed, _ := setCondition(&o.Status, corev1.NodeCondition{Type: p.kind, Status: is, Reason: w.reason, Message: w.message},
+			now); changed {
+			record(w.event)
 		}
 	}
-	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status"}
 	event := "NodeReady"
 	trouble := slices.Clone(f.Trouble)
-	if lacks := missing(&o.Status); lacks != "" {
+	if lacks := missingResources(&o.Status); lacks != "" {
 		trouble = append(trouble, fmt.Errorf("missing node capacity for resources: %s", lacks))
 	}
 	if err := utilerrors.NewAggregate(trouble); err != nil {
 		ready.Status, ready.Reason, ready.Message, event = corev1.ConditionFalse, "KubeletNotReady", err.Error(), "NodeNotReady"
 	}
-	if turned, fresh := set(&o.Status, ready, now); turned && !fresh {
-		say(event)
+	if changed, isNew := setCondition(&o.Status, ready, now); changed && !isNew {
+		record(event)
 	}
-	return news
+	return events
 }
 
-// set puts a condition, with the time at which its status turned.
-func set(st *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) (turned, fresh bool) {
+// setCondition sets a condition, with the time at which its status changed.
+func setCondition(st *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) (changed, isNew bool) {
 	c.LastHeartbeatTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	at := slices.IndexFunc(st.Conditions, func(x corev1.NodeCondition) bool { return x.Type == c.Type })
 	if at < 0 {
 		st.Conditions = append(st.Conditions, c)
 		return true, true
 	}
-	turned = st.Conditions[at].Status != c.Status
-	if !turned {
+	changed = st.Conditions[at].Status != c.Status
+	if !changed {
 		c.LastTransitionTime = st.Conditions[at].LastTransitionTime
 	}
 	st.Conditions[at] = c
-	return turned, false
+	return changed, false
 }
 
 func isReady(o *corev1.Node) bool {
@@ -161,9 +164,9 @@ func isReady(o *corev1.Node) bool {
 	})
 }
 
-// differs compares two statuses but for the times at which they were written.
-func differs(a, b *corev1.NodeStatus) bool {
-	plain := func(st *corev1.NodeStatus) *corev1.NodeStatus {
+// statusDiffers reports whether two statuses differ in more than the times of their heartbeats.
+func statusDiffers(a, b *corev1.NodeStatus) bool {
+	withoutHeartbeats := func(st *corev1.NodeStatus) *corev1.NodeStatus {
 		c := *st
 		c.Conditions = slices.Clone(st.Conditions)
 		for i := range c.Conditions {
@@ -172,13 +175,14 @@ func differs(a, b *corev1.NodeStatus) bool {
 		slices.SortStableFunc(c.Conditions, func(x, y corev1.NodeCondition) int { return cmp.Compare(x.Type, y.Type) })
 		return &c
 	}
-	return !equality.Semantic.DeepEqual(plain(a), plain(b))
+	return !equality.Semantic.DeepEqual(withoutHeartbeats(a), withoutHeartbeats(b))
 }
 
-// missing names what a node must have and has not.
-func missing(st *corev1.NodeStatus) string {
+// missingResources names the mandatory resources that a node lacks.
+func missingResources(st *corev1.NodeStatus) string {
 	var out []string
-	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage} {
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods,
+		corev1.ResourceEphemeralStorage} {
 		if _, found := st.Capacity[r]; !found {
 			out = append(out, string(r))
 		}

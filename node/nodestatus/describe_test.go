@@ -53,7 +53,8 @@ func TestResources(t *testing.T) {
 			allocatable: "cpu=4 ephemeral-storage=100Gi memory=8Gi pods=110",
 		},
 		{
-			name: "reserved", system: "cpu=500m memory=1Gi", kube: "cpu=250m ephemeral-storage=1Gi", evicting: "memory=100Mi ephemeral-storage=10Gi",
+			name: "reserved", system: "cpu=500m memory=1Gi", kube: "cpu=250m ephemeral-storage=1Gi",
+			evicting:    "memory=100Mi ephemeral-storage=10Gi",
 			capacity:    "cpu=4 ephemeral-storage=100Gi memory=8Gi pods=110",
 			allocatable: "cpu=3250m ephemeral-storage=89Gi memory=7068Mi pods=110",
 		},
@@ -74,7 +75,8 @@ func TestResources(t *testing.T) {
 		},
 		{
 			name: "what others added stays, what plugins had goes to zero", have: "example.com/a=3 example.com/gone=2",
-			devices:     Devices{Capacity: list(t, "example.com/gpu=4"), Allocatable: list(t, "example.com/gpu=3"), Removed: []corev1.ResourceName{"example.com/gone"}},
+			devices: Devices{Capacity: list(t, "example.com/gpu=4"), Allocatable: list(t, "example.com/gpu=3"),
+				Removed: []corev1.ResourceName{"example.com/gone"}},
 			capacity:    "cpu=4 ephemeral-storage=100Gi example.com/a=3 example.com/gone=0 example.com/gpu=4 memory=8Gi pods=110",
 			allocatable: "cpu=4 ephemeral-storage=100Gi example.com/a=3 example.com/gone=0 example.com/gpu=3 memory=8Gi pods=110",
 		},
@@ -100,7 +102,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func told(news []note) (out []string) {
+func told(news []nodeEvent) (out []string) {
 	for _, n := range news {
 		out = append(out, n.kind+" "+n.reason+": "+n.text)
 	}
@@ -118,7 +120,8 @@ func TestConditions(t *testing.T) {
 		news := describe(o, c, f, now)
 		var got []string
 		for _, x := range o.Status.Conditions {
-			got = append(got, fmt.Sprintf("%s=%s %s: %s (%s)", x.Type, x.Status, x.Reason, x.Message, x.LastTransitionTime.Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))))
+			got = append(got, fmt.Sprintf("%s=%s %s: %s (%s)", x.Type, x.Status, x.Reason, x.Message,
+				x.LastTransitionTime.Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))))
 		}
 		if got := strings.Join(append(got, told(news)...), "\n"); got != strings.TrimSpace(want) {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.TrimSpace(want))
@@ -162,18 +165,18 @@ func TestOnlyTheTimeDiffers(t *testing.T) {
 	describe(o, &Config{}, f, time.Unix(1, 0))
 	next := o.DeepCopy()
 	describe(next, &Config{}, f, time.Unix(2, 0))
-	if differs(&o.Status, &next.Status) {
+	if statusDiffers(&o.Status, &next.Status) {
 		t.Error("a heartbeat is a change")
 	}
 	f.Machine.CPUs = 2
 	describe(next, &Config{}, f, time.Unix(2, 0))
-	if !differs(&o.Status, &next.Status) {
+	if !statusDiffers(&o.Status, &next.Status) {
 		t.Error("another processor is no change")
 	}
 }
 
 func TestImages(t *testing.T) {
-	f := &Facts{Runtime: answer{images: []*cri.Image{
+	f := &Facts{Runtime: runtimeInfo{images: []*cri.Image{
 		{Id: "a", Size: 1, RepoTags: []string{"small:1"}},
 		{Id: "b", Size: 9, RepoDigests: []string{"big@d"}, RepoTags: []string{"big:1", "big:2", "big:3", "big:4", "big:5"}},
 		{Id: "c", Size: 5, RepoTags: []string{"middle:1"}},
@@ -191,8 +194,10 @@ func TestHost(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"proc/meminfo": "MemTotal:       16384 kB\nMemFree: 1 kB\nSwapTotal:  1024 kB\n", "sys/devices/system/cpu/online": "0-2,8\n",
-		"proc/sys/kernel/random/boot_id": "boot\n", "proc/sys/kernel/osrelease": "6.1.0\n", "etc/os-release": "NAME=x\nPRETTY_NAME=\"An OS 12\"\n",
-		"etc/machine-id": "mid\n", "sys/class/dmi/id/product_uuid": "uuid\n", "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "7\n",
+		"proc/sys/kernel/random/boot_id": "boot\n", "proc/sys/kernel/osrelease": "6.1.0\n",
+		"etc/os-release": "NAME=x\nPRETTY_NAME=\"An OS 12\"\n",
+		"etc/machine-id": "mid\n", "sys/class/dmi/id/product_uuid": "uuid\n",
+		"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "7\n",
 	} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -202,7 +207,8 @@ func TestHost(t *testing.T) {
 		}
 	}
 	want := Machine{
-		CPUs: 4, Memory: 16 << 20, Swap: 1 << 20, HugePages: map[int64]int64{2 << 20: 7}, MachineID: "mid", SystemUUID: "uuid", BootID: "boot", Kernel: "6.1.0", OS: "An OS 12",
+		CPUs: 4, Memory: 16 << 20, Swap: 1 << 20, HugePages: map[int64]int64{2 << 20: 7}, MachineID: "mid", SystemUUID: "uuid",
+		BootID: "boot", Kernel: "6.1.0", OS: "An OS 12",
 	}
 	if got := (&Host{Root: root}).Machine(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -214,7 +220,8 @@ func TestHost(t *testing.T) {
 }
 
 func TestReconcile(t *testing.T) {
-	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "old", "mine": "x", corev1.LabelTopologyZone: "z"}}}
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "old", "mine": "x",
+		corev1.LabelTopologyZone: "z"}}}
 	if !reconcile(o, map[string]string{corev1.LabelHostname: "new", "mine": "y", corev1.LabelTopologyZone: ""}) {
 		t.Error("nothing was wrong")
 	}
@@ -226,15 +233,16 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestAddressThatGoes is about a machine whose address is found: the node keeps it for as long as the machine does.
+// TestAddressThatGoes holds that a node keeps an address that was found as long as the machine has it.
 func TestAddressThatGoes(t *testing.T) {
 	has, found := "192.0.2.1/24", "192.0.2.1"
-	n := &Node{Config: Config{Name: "n", Hostname: "n", Find: func() (netip.Addr, error) { return netip.ParseAddr(found) }}, host: &Host{
-		Addresses: func() ([]net.Addr, error) {
-			ip, network, err := net.ParseCIDR(has)
-			return []net.Addr{&net.IPNet{IP: ip, Mask: network.Mask}}, err
-		},
-	}}
+	n := &Node{Config: Config{Name: "n", Hostname: "n", FindAddress: func() (netip.Addr, error) { return netip.ParseAddr(found) }},
+		host: &Host{
+			Addresses: func() ([]net.Addr, error) {
+				ip, network, err := net.ParseCIDR(has)
+				return []net.Addr{&net.IPNet{IP: ip, Mask: network.Mask}}, err
+			},
+		}}
 	for _, x := range [][3]string{
 		{"192.0.2.1/24", "192.0.2.1", "192.0.2.1"},  // it is found
 		{"192.0.2.1/24", "192.0.2.9", "192.0.2.1"},  // another one would be found now, but the machine has it still

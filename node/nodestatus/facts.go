@@ -13,20 +13,20 @@ import (
 	"proa.dev/node/cri"
 )
 
-// Facts are what is true of a node at one moment.
+// Facts is what is known of a node at one moment; its status is computed from it.
 type Facts struct {
 	Machine Machine
-	// Storage is the size of the filesystem that Pods write to; 0 if it is not known.
+	// Storage is the size of the file system that Pods write to; 0 if unknown.
 	Storage   int64
 	Addresses []corev1.NodeAddress
-	Runtime   answer
+	Runtime   runtimeInfo
 	Devices   Devices
 	Evicting  func(corev1.ResourceList) corev1.ResourceList
 	Pressed   map[corev1.NodeConditionType]bool
 	Volumes   []corev1.UniqueVolumeName
-	// VolumesKnown says that Volumes are all there are.
+	// VolumesKnown reports that Volumes is complete.
 	VolumesKnown bool
-	// Refused are the addresses that the server does not let the node have, each with the reason.
+	// Refused are the addresses that the server does not accept for the node, each with the reason.
 	Refused []string
 	// Trouble is everything that keeps the node from being ready, in order.
 	Trouble []error
@@ -34,28 +34,28 @@ type Facts struct {
 
 // Runtime is what the status needs of the container runtime.
 type Runtime interface {
-	// About is the name and version of the runtime.
+	// About returns the name and version of the runtime.
 	About(ctx context.Context) (name, version string, err error)
 	Status(ctx context.Context) (*cri.StatusResponse, error)
 	Images(ctx context.Context) ([]*cri.Image, error)
 }
 
-// answer is what the runtime said.
-type answer struct {
+// runtimeInfo is what the runtime reported last.
+type runtimeInfo struct {
 	name, version string
 	handlers      []corev1.NodeRuntimeHandler
 	features      *corev1.NodeFeatures
 	images        []*cri.Image
-	// runtime and network say why containers cannot run.
+	// runtime and network say why containers cannot run; nil if they can.
 	runtime, network error
 }
 
-// OfCRI makes a Runtime of a client.
-func OfCRI(c *cri.Client) Runtime { return door{c} }
+// OfCRI makes a Runtime from a CRI client.
+func OfCRI(c *cri.Client) Runtime { return criRuntime{c} }
 
-type door struct{ c *cri.Client }
+type criRuntime struct{ c *cri.Client }
 
-func (d door) About(ctx context.Context) (string, string, error) {
+func (d criRuntime) About(ctx context.Context) (string, string, error) {
 	v, err := d.c.Version(ctx, &cri.VersionRequest{})
 	if err != nil {
 		return "", "", err
@@ -63,11 +63,11 @@ func (d door) About(ctx context.Context) (string, string, error) {
 	return v.RuntimeName, v.RuntimeVersion, nil
 }
 
-func (d door) Status(ctx context.Context) (*cri.StatusResponse, error) {
+func (d criRuntime) Status(ctx context.Context) (*cri.StatusResponse, error) {
 	return d.c.Status(ctx, &cri.StatusRequest{})
 }
 
-func (d door) Images(ctx context.Context) ([]*cri.Image, error) {
+func (d criRuntime) Images(ctx context.Context) ([]*cri.Image, error) {
 	r, err := d.c.Images.ListImages(ctx, &cri.ListImagesRequest{})
 	if err != nil {
 		return nil, err
@@ -75,18 +75,18 @@ func (d door) Images(ctx context.Context) ([]*cri.Image, error) {
 	return r.Images, nil
 }
 
-// silence is how long a runtime may say nothing before it counts as down.
-const silence = 30 * time.Second
+// runtimeTimeout is how long a runtime may not answer before it counts as down.
+const runtimeTimeout = 30 * time.Second
 
-// gather looks around.
-func (n *Node) gather(ctx context.Context) *Facts {
-	f := &Facts{Machine: n.host.Machine(), Evicting: n.Evicting, Pressed: map[corev1.NodeConditionType]bool{}}
+// gatherFacts collects the facts.
+func (n *Node) gatherFacts(ctx context.Context) *Facts {
+	f := &Facts{Machine: n.host.Machine(), Evicting: n.EvictionReserve, Pressed: map[corev1.NodeConditionType]bool{}}
 	if size, err := n.host.Size(n.Data); err == nil {
 		f.Storage = size
 	}
-	var homeless error
-	f.Addresses, homeless = n.addresses()
-	f.Runtime = n.ask(ctx)
+	var noAddress error
+	f.Addresses, noAddress = n.addresses()
+	f.Runtime = n.askRuntime(ctx)
 	if n.Parts.Devices != nil {
 		f.Devices = n.Parts.Devices()
 		f.Devices.Reset = f.Devices.Reset && n.adopted
@@ -96,25 +96,25 @@ func (n *Node) gather(ctx context.Context) *Facts {
 		f.Volumes = slices.Sorted(slices.Values(f.Volumes))
 	}
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-		f.Pressed[t] = n.Pressed != nil && n.Pressed(t)
+		f.Pressed[t] = n.HasPressure != nil && n.HasPressure(t)
 	}
 	f.Trouble = n.trouble(f.Runtime)
-	if homeless != nil {
-		f.Trouble = append(f.Trouble, homeless)
+	if noAddress != nil {
+		f.Trouble = append(f.Trouble, noAddress)
 	}
 	return f
 }
 
-// trouble collects what keeps the node from being ready.
-func (n *Node) trouble(a answer) (all []error) {
+// trouble returns what keeps the node from being ready.
+func (n *Node) trouble(a runtimeInfo) (all []error) {
 	switch {
-	case n.asked.IsZero():
+	case n.lastAnswer.IsZero():
 		all = append(all, fmt.Errorf("container runtime status check may not have completed yet"))
-	case time.Since(n.asked) >= silence:
+	case time.Since(n.lastAnswer) >= runtimeTimeout:
 		all = append(all, fmt.Errorf("container runtime is down"))
 	}
 	for _, c := range n.Checks {
-		if err := c.Fn(); err != nil {
+		if err := c.Run(); err != nil {
 			all = append(all, fmt.Errorf("%s is not healthy: %w", c.Name, err))
 		}
 	}
@@ -131,17 +131,17 @@ func (n *Node) trouble(a answer) (all []error) {
 	return all
 }
 
-// ask asks the runtime. What it said last is kept while it does not answer.
-func (n *Node) ask(ctx context.Context) answer {
-	ctx, stop := context.WithTimeout(ctx, lookEvery)
+// askRuntime asks the runtime. While it does not answer, its last answer is kept.
+func (n *Node) askRuntime(ctx context.Context) runtimeInfo {
+	ctx, stop := context.WithTimeout(ctx, checkEvery)
 	defer stop()
-	a := n.last
+	a := n.lastInfo
 	status, err := n.Runtime.Status(ctx)
 	if err != nil {
-		if n.asked.IsZero() {
+		if n.lastAnswer.IsZero() {
 			a.network = fmt.Errorf("network state unknown")
 		}
-		n.last = a
+		n.lastInfo = a
 		return a
 	}
 	a.runtime, a.network = conditions(status)
@@ -149,8 +149,8 @@ func (n *Node) ask(ctx context.Context) answer {
 	n.network = a.network
 	n.mu.Unlock()
 	if a.runtime == nil {
-		n.asked = time.Now()
-		a.handlers, a.features = abilities(status)
+		n.lastAnswer = time.Now()
+		a.handlers, a.features = featuresOf(status)
 	}
 	if name, version, err := n.Runtime.About(ctx); err == nil {
 		a.name, a.version = name, version
@@ -158,11 +158,11 @@ func (n *Node) ask(ctx context.Context) answer {
 	if images, err := n.Runtime.Images(ctx); err == nil {
 		a.images = images
 	}
-	n.last = a
+	n.lastInfo = a
 	return a
 }
 
-// Network says why Pods cannot have a network now. If it was not there at the last look, the runtime is asked once more.
+// Network returns why Pods cannot get a network now. If there was none at the last check, the runtime is asked again.
 func (n *Node) Network(ctx context.Context) error {
 	n.mu.Lock()
 	err := n.network
@@ -170,38 +170,39 @@ func (n *Node) Network(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(ctx, lookEvery)
+	ctx, stop := context.WithTimeout(ctx, checkEvery)
 	defer stop()
 	status, failed := n.Runtime.Status(ctx)
 	if failed != nil {
 		return err
 	}
 	if _, err = conditions(status); err == nil {
-		n.Poke()
+		n.Refresh()
 	}
 	return err
 }
 
-// conditions reads what the runtime says about itself and its network.
+// conditions reads the conditions of the runtime and of its network.
 func conditions(s *cri.StatusResponse) (runtime, network error) {
-	// What is missing is shown the way upstream shows nothing.
-	said := map[string]string{cri.RuntimeReady: "<nil>", cri.NetworkReady: "<nil>"}
-	good := map[string]bool{}
+	// A missing condition is shown as upstream shows it.
+	shown := map[string]string{cri.RuntimeReady: "<nil>", cri.NetworkReady: "<nil>"}
+	isTrue := map[string]bool{}
 	for _, c := range s.GetStatus().GetConditions() {
-		said[c.Type] = fmt.Sprintf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
-		good[c.Type] = c.Status
+		shown[c.Type] = fmt.Sprintf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
+		isTrue[c.Type] = c.Status
 	}
-	if !good[cri.RuntimeReady] {
-		runtime = fmt.Errorf("container runtime not ready: %s", said[cri.RuntimeReady])
+	if !isTrue[cri.RuntimeReady] {
+		runtime = fmt.Errorf("container runtime not ready: %s", shown[cri.RuntimeReady])
 	}
-	if !good[cri.NetworkReady] {
-		network = fmt.Errorf("container runtime network not ready: %s", said[cri.NetworkReady])
+	if !isTrue[cri.NetworkReady] {
+		network = fmt.Errorf("container runtime network not ready: %s", shown[cri.NetworkReady])
 	}
 	return runtime, network
 }
 
-// abilities reads what the runtime and its handlers can do. The handlers are sorted, so that the same ones look the same.
-func abilities(s *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, features *corev1.NodeFeatures) {
+// featuresOf reads the features of the runtime and its handlers. The handlers are sorted, so that equal lists compare as
+// equal.
+func featuresOf(s *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, features *corev1.NodeFeatures) {
 	for _, h := range s.GetRuntimeHandlers() {
 		handlers = append(handlers, corev1.NodeRuntimeHandler{Name: h.GetName(), Features: &corev1.NodeRuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: new(h.GetFeatures().GetRecursiveReadOnlyMounts()),
@@ -215,14 +216,14 @@ func abilities(s *cri.StatusResponse) (handlers []corev1.NodeRuntimeHandler, fea
 	return handlers, features
 }
 
-// addresses are those of the status: the given ones, or the one by which the machine reaches others.
+// addresses returns the addresses for the status: the configured ones, or the one by which the machine reaches others.
 func (n *Node) addresses() ([]corev1.NodeAddress, error) {
 	own := n.Config.Addresses
-	if len(own) == 0 && !n.Cloud { // which one others know is for the cloud to say
-		if err := n.find(); err != nil {
+	if len(own) == 0 && !n.Cloud { // the cloud controller manager sets them
+		if err := n.findAddress(); err != nil {
 			return nil, fmt.Errorf("can't get ip address of node %s. error: %w", n.Name, err)
 		}
-		own = []netip.Addr{n.at}
+		own = []netip.Addr{n.foundAddress}
 	}
 	var out []corev1.NodeAddress
 	for _, a := range own {
@@ -231,26 +232,27 @@ func (n *Node) addresses() ([]corev1.NodeAddress, error) {
 	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.Hostname}), nil
 }
 
-// find looks for an address, unless the machine still has the one that was found before: who knows the node by it shall not
-// have to learn another.
-func (n *Node) find() error {
-	if n.at.IsValid() && n.host.Has(n.at) {
+// findAddress finds the address of the node, unless the machine still has the one that was found before, which others may use
+// already.
+func (n *Node) findAddress() error {
+	if n.foundAddress.IsValid() && n.host.Has(n.foundAddress) {
 		return nil
 	}
-	find := n.Find
+	find := n.FindAddress
 	if find == nil {
-		find = outward
+		find = outgoingAddress
 	}
 	found, err := find()
-	if err != nil && n.at.IsValid() {
+	if err != nil && n.foundAddress.IsValid() {
 		return nil // it may come back
 	}
-	n.at = found
+	n.foundAddress = found
 	return err
 }
 
-// outward is the address from which packets to elsewhere leave, or any that others could reach. No packet is sent.
-func outward() (netip.Addr, error) {
+// outgoingAddress returns the address from which packets to other networks leave, or any that others could reach. No packet is
+// sent.
+func outgoingAddress() (netip.Addr, error) {
 	for _, to := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
 		if conn, err := net.Dial("udp", to); err == nil {
 			local, ok := conn.LocalAddr().(*net.UDPAddr)

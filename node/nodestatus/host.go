@@ -15,25 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine is what a machine is and has.
+// Machine describes a machine.
 type Machine struct {
 	CPUs         int
 	Memory, Swap int64
-	// HugePages are the numbers of pages of each size.
+	// HugePages is the number of pages by their size.
 	HugePages                     map[int64]int64
 	MachineID, SystemUUID, BootID string
 	Kernel, OS                    string
 }
 
-// Host reads a machine. Its fields are for tests.
+// Host reads the properties of a machine. Its fields are for tests.
 type Host struct {
-	// Root stands for /.
+	// Root replaces /.
 	Root string
-	// Addresses stands for those of the machine's interfaces.
+	// Addresses replaces net.InterfaceAddrs.
 	Addresses func() ([]net.Addr, error)
 }
 
-// Has says that the machine has an address.
+// Has reports whether the machine has an address.
 func (h *Host) Has(a netip.Addr) bool {
 	list := h.Addresses
 	if list == nil {
@@ -49,18 +49,18 @@ func (h *Host) Has(a netip.Addr) bool {
 func (h *Host) read(name string) string {
 	b, err := os.ReadFile(filepath.Join("/", h.Root, name))
 	if err != nil {
-		return "" // what is not there is not said
+		return "" // a missing file leaves the property empty
 	}
 	return strings.TrimSpace(string(b))
 }
 
-// Machine reads what the kernel says. What cannot be read stays empty.
+// Machine reads the properties from the kernel. Those that cannot be read stay empty.
 func (h *Host) Machine() Machine {
-	memory := fields(h.read("/proc/meminfo"))
+	memory := parseMemInfo(h.read("/proc/meminfo"))
 	m := Machine{
 		CPUs: cpus(h.read("/sys/devices/system/cpu/online")), Memory: memory["MemTotal"] << 10, Swap: memory["SwapTotal"] << 10,
 		HugePages: map[int64]int64{}, BootID: h.read("/proc/sys/kernel/random/boot_id"), Kernel: h.read("/proc/sys/kernel/osrelease"),
-		OS: pretty(h.read("/etc/os-release")),
+		OS: distribution(h.read("/etc/os-release")),
 	}
 	for _, name := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if m.MachineID == "" {
@@ -86,7 +86,7 @@ func (h *Host) Machine() Machine {
 	return m
 }
 
-// Size is how large the filesystem of a folder is.
+// Size returns the size of the file system of a folder.
 func (h *Host) Size(folder string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(folder, &st); err != nil {
@@ -95,8 +95,8 @@ func (h *Host) Size(folder string) (int64, error) {
 	return int64(st.Blocks) * st.Bsize, nil
 }
 
-// fields reads lines such as "MemTotal:  123 kB".
-func fields(text string) map[string]int64 {
+// parseMemInfo parses lines such as "MemTotal:  123 kB".
+func parseMemInfo(text string) map[string]int64 {
 	out := map[string]int64{}
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
@@ -111,7 +111,7 @@ func fields(text string) map[string]int64 {
 	return out
 }
 
-// cpus counts a list such as 0-3,8. A list that makes no sense counts as what this process may use.
+// cpus counts the CPUs of a list such as 0-3,8. For an invalid list it returns the number that this process may use.
 func cpus(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -131,8 +131,8 @@ func cpus(list string) int {
 	return n
 }
 
-// pretty is the name that a distribution gives itself.
-func pretty(release string) string {
+// distribution returns the name of the distribution from os-release.
+func distribution(release string) string {
 	lines := bufio.NewScanner(bytes.NewReader([]byte(release)))
 	for lines.Scan() {
 		if value, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {

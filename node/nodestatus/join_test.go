@@ -20,7 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 )
@@ -38,24 +38,27 @@ func keep(t *testing.T, file string, want func() *x509.CertificateRequest, by no
 func TestJoin(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 	if _, err := c.Client.Create(t.Context(), gr.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "join"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
-		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:bootstrappers"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "join"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-bootstrapper"},
+		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:bootstrappers"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Client.Create(t.Context(), gr.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "approve"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"},
-		Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:bootstrappers"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"},
+		Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: "system:bootstrappers"}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	token := c.Server.Client(&user.DefaultInfo{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}})
+	token := c.Server.Client(&user.DefaultInfo{Name: "system:bootstrap:abcdef",
+		Groups: []string{"system:bootstrappers", "system:authenticated"}})
 	dir := t.TempDir()
 	speaks := keep(t, filepath.Join(dir, "client.pem"), func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
-		nodestatus.Ask(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName))
+		nodestatus.RequestCertificates(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName))
 	if _, err := speaks.Present(nil); err == nil {
 		t.Error("a node without a certificate has one")
 	}
@@ -68,7 +71,8 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := speaks.Current().Leaf
-	if leaf.Subject.CommonName != "system:node:a" || leaf.Subject.Organization[0] != "system:nodes" || leaf.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
+	if leaf.Subject.CommonName != "system:node:a" || leaf.Subject.Organization[0] != "system:nodes" ||
+		leaf.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("the certificate is for %v", leaf.Subject)
 	}
 	if st, err := os.Stat(speaks.File); err != nil || st.Mode().Perm() != 0o600 {
@@ -82,11 +86,13 @@ func TestJoin(t *testing.T) {
 	// The node serves under the addresses that its Node has, and under no others.
 	node := asNode(c, "a")
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeHostName, Address: "a"}}
-	if _, err := node.Create(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Addresses: addresses}}); err != nil {
+	if _, err := node.Create(ctx, gr.Nodes,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Addresses: addresses}}); err != nil {
 		t.Fatal(err)
 	}
-	serve := nodestatus.Ask(func() client.Client { return node }, certificatesv1.KubeletServingSignerName)
-	serves := keep(t, filepath.Join(dir, "serving.pem"), func() *x509.CertificateRequest { return nodestatus.ServingRequest("a", addresses) }, serve)
+	serve := nodestatus.RequestCertificates(func() client.Client { return node }, certificatesv1.KubeletServingSignerName)
+	serves := keep(t, filepath.Join(dir, "serving.pem"),
+		func() *x509.CertificateRequest { return nodestatus.ServingRequest("a", addresses) }, serve)
 	if err := serves.Renew(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -10,46 +10,46 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
-	"proa.dev/node/clock"
+	"proa.dev/kinds/lib/gr"
 )
 
-// A Lease says that its node is alive. It counts for leaseSeconds and is renewed four times in that time.
+// The Lease of a node is valid for leaseSeconds and is renewed four times in that time.
 const (
 	leaseSeconds = 40
 	renewEvery   = leaseSeconds / 4 * time.Second
 )
 
-// heartbeat renews the Lease until ctx ends. After a failure it tries again soon. It returns an error when another agent has taken the
-// node over.
+// heartbeat renews the Lease until ctx ends, with back-off after failures. It returns an error when another agent has
+// taken over the node.
 func (n *Node) heartbeat(ctx context.Context) error {
 	var have *coordinationv1.Lease
-	again := 200 * time.Millisecond
+	retry := wait.Backoff{First: 200 * time.Millisecond, Max: 7 * time.Second}
 	for ctx.Err() == nil {
 		next, err := n.renew(ctx, have)
 		if IsTaken(err) {
 			return err
 		}
-		wait := renewEvery
+		pause := renewEvery
 		if err == nil {
-			have, again, n.renewed = next, 200*time.Millisecond, true
+			have, n.renewed = next, true
+			retry.Reset()
 		} else {
-			// What is there is not what was thought, or cannot be known: look again.
-			have = nil
+			have = nil // it may have changed, so it is read again
 			if ctx.Err() == nil {
 				n.log.Error("the Lease of the node cannot be renewed", "node", n.Name, "err", err)
 			}
-			wait, again = again, min(2*again, 7*time.Second)
+			pause = retry.Next()
 		}
-		if !clock.Sleep(ctx, wait) {
+		if wait.Sleep(ctx, pause) != nil {
 			return nil
 		}
 	}
 	return nil
 }
 
-// renew writes the Lease. have is the one written before, or nil.
+// renew writes the Lease. have is the version written before, or nil.
 func (n *Node) renew(ctx context.Context, have *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, stop := context.WithTimeout(ctx, renewEvery)
 	defer stop()
@@ -81,7 +81,7 @@ func (n *Node) renew(ctx context.Context, have *coordinationv1.Lease) (*coordina
 	return n.write(ctx, lease)
 }
 
-// write makes a Lease, or stores the one that is there.
+// write creates or updates the Lease.
 func (n *Node) write(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	var o kind.Object
 	var err error

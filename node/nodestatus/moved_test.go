@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// authority signs every request for a day, and remembers for which addresses; it refuses as often as it is told.
+// authority signs every request for a day, and records its addresses; it fails as often as a test wants.
 type authority struct {
 	key    *ecdsa.PrivateKey
 	refuse int
@@ -45,8 +45,8 @@ func (a *authority) issue(_ context.Context, request []byte, _ crypto.Signer) ([
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// TestMoved: a node that gets another address serves with a certificate for it as soon as there is one, and with the old one until
-// then. What has not changed needs none, and an address that is gone does no harm.
+// TestMoved holds that a node that gets another address serves with a certificate for it as soon as there is one, and with the
+// old one until then. Without a change no certificate is requested, nor for an address that has disappeared.
 func TestMoved(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestMoved(t *testing.T) {
 			}
 			return nil
 		}, ca.issue)
-		n.Moved = c.Poke
+		n.AddressesChanged = c.Recheck
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()
@@ -88,7 +88,7 @@ func TestMoved(t *testing.T) {
 				for _, a := range step.addresses {
 					o.Status.Addresses = append(o.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 				}
-				n.show(o)
+				n.setCurrent(o)
 			}
 			time.Sleep(step.after)
 			synctest.Wait()

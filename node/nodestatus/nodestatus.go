@@ -1,7 +1,7 @@
-// Package nodestatus keeps the cluster's picture of this node: it registers the Node object, says in its status what the machine
-// has and how it is, renews its Lease, and keeps the certificates with which the node speaks and is spoken to.
+// Package nodestatus maintains the Node object of this node: it registers it, reports capacity and conditions in its
+// status, renews its Lease, and keeps the node's client and serving certificates valid.
 //
-// What the status says is worked out by a pure function from Facts; everything else here gathers facts or writes.
+// The status is computed by a pure function from Facts; everything else here gathers facts or writes.
 package nodestatus
 
 import (
@@ -20,96 +20,97 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
-	"proa.dev/node/clock"
+	"proa.dev/kinds/lib/gr"
 )
 
-// The rhythm of a node.
+// The intervals of a node.
 const (
-	// lookEvery is how often a node that is well looks at itself.
-	lookEvery = 10 * time.Second
+	// checkEvery is how often a ready node checks its status.
+	checkEvery = 10 * time.Second
 	// reportEvery is how often it writes its status when nothing has changed.
 	reportEvery = 5 * time.Minute
-	// The first looks of a node that is not ready follow each other quickly.
-	firstLook, lastLook = 100 * time.Millisecond, 5 * time.Second
-	// patience is how long an agent that finds its Node in the cluster waits for the runtime before it says that the runtime is
-	// away: containers go on while agents restart.
-	patience = 5 * time.Second
+	// A node that is not ready checks its status more often, beginning with firstRetry.
+	firstRetry, lastRetry = 100 * time.Millisecond, 5 * time.Second
+	// runtimeGrace is how long an agent that finds its Node registered waits for the runtime before it reports that the
+	// runtime is down: containers keep running while agents restart.
+	runtimeGrace = 5 * time.Second
 )
 
-// Config is what somebody has decided about a node.
+// Config is the configuration of a node.
 type Config struct {
 	Name string
-	// Hostname is what the node is called in its label and addresses; empty for Name.
+	// Hostname is the value of the node's hostname label and address; empty for Name.
 	Hostname string
-	// Addresses are the node's own, at most one of each family; none to find one, and another when the machine has lost it.
+	// Addresses are the node's addresses, at most one of each family; if there are none, one is found, and another if
+	// the machine loses it.
 	Addresses []netip.Addr
-	// Find finds an address where none is said; nil for the one by which the machine reaches others.
-	Find       func() (netip.Addr, error)
-	Labels     map[string]string
-	Taints     []corev1.Taint
-	ProviderID string
-	// Cloud says that the controllers of a cloud describe the node: it waits for them with a taint, and what they say of its
-	// addresses stays.
+	// FindAddress finds an address if none is configured; nil for the one by which the machine reaches others.
+	FindAddress func() (netip.Addr, error)
+	Labels      map[string]string
+	Taints      []corev1.Taint
+	ProviderID  string
+	// Cloud says that a cloud controller manager initializes the node: the node waits for it with a taint, and keeps
+	// the addresses that it sets.
 	Cloud bool
 	// MaxPods is 110 if it is 0; PodsPerCore may make it less.
 	MaxPods, PodsPerCore int
 	// MaxImages is how many images the status lists: 50 if it is 0, all if it is negative.
 	MaxImages int
-	// Port is where the agent serves.
+	// Port is the port of the kubelet API.
 	Port int32
-	// Version is that of the agent, such as v1.37.1.
+	// Version is the version of the agent, such as v1.37.1.
 	Version string
-	// Data is the folder on whose filesystem Pods write.
+	// Data is the folder on whose file system Pods write.
 	Data string
-	// SystemReserved and KubeReserved are kept from Pods.
+	// SystemReserved and KubeReserved are not available to Pods.
 	SystemReserved, KubeReserved corev1.ResourceList
-	// Features are the names of the features that the node declares, sorted; nil for Usual.
+	// Features are the declared features of the node, sorted; nil for Usual.
 	Features []string
 }
 
-// Usual are the features that this agent has and that Pods may need: a scheduler asks for them.
-func Usual() []string {
+// DefaultFeatures returns the features that this agent declares, so that the scheduler can place Pods that need them.
+func DefaultFeatures() []string {
 	return []string{"ExtendWebSocketsToKubelet", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 }
 
 // Parts are the parts of the agent whose state shows in the status. All but Runtime may be left out.
 type Parts struct {
 	Runtime Runtime
-	// Evicting is what hard eviction thresholds keep from Pods, of a capacity.
-	Evicting func(capacity corev1.ResourceList) corev1.ResourceList
-	// Pressed tells whether a pressure condition is true.
-	Pressed func(corev1.NodeConditionType) bool
-	// Volumes are those in use; known is false until it is certain.
+	// EvictionReserve returns what the hard eviction thresholds keep from Pods, of a capacity.
+	EvictionReserve func(capacity corev1.ResourceList) corev1.ResourceList
+	// HasPressure reports whether a pressure condition is true.
+	HasPressure func(corev1.NodeConditionType) bool
+	// Volumes returns the attached volumes in use; known is false until the list is complete.
 	Volumes func() (inUse []corev1.UniqueVolumeName, known bool)
-	// Moved is called when the node has other addresses than before.
-	Moved func()
-	// Reported is called with the volumes that the stored status has, which is when they may be mounted.
+	// AddressesChanged is called when the addresses of the node have changed.
+	AddressesChanged func()
+	// Reported is called with the volumes in use of the stored status; only these may be mounted.
 	Reported func([]corev1.UniqueVolumeName)
 	Devices  func() Devices
-	// Checks are asked whether the parts of the agent still work.
+	// Checks are health checks of other parts of the agent.
 	Checks []Check
-	// ShuttingDown is an error while the machine goes down.
+	// ShuttingDown returns an error while the machine shuts down.
 	ShuttingDown func() error
 	// Events records Events about the Node; it may be nil.
 	Events EventRecorder
 }
 
-// Devices are the extended resources of plugins.
+// Devices are the extended resources of device plugins.
 type Devices struct {
 	Capacity, Allocatable corev1.ResourceList
-	// Removed are the resources whose plugin is gone.
+	// Removed are the resources whose plugin has disappeared.
 	Removed []corev1.ResourceName
-	// Reset says that nothing is known about what plugins had before: what the Node has of theirs is not there until they
-	// register again.
+	// Reset says that nothing is known about earlier plugins: the extended resources of the Node count as zero until
+	// their plugins register again.
 	Reset bool
 }
 
-// Check is a part that may stop working.
+// Check is a health check of a part of the agent.
 type Check struct {
 	Name string
-	Fn   func() error
+	Run  func() error
 }
 
 // EventRecorder records Events about the Node.
@@ -117,35 +118,35 @@ type EventRecorder interface {
 	Event(about kind.Object, eventType, reason, format string, args ...any)
 }
 
-// Node keeps one Node.
+// Node maintains one Node object.
 type Node struct {
 	Config
 	Parts
 	cluster client.Client
 	host    *Host
 	log     *slog.Logger
-	poke    chan struct{}
+	wake    wait.Signal
 	agent   string // see agentID
-	renewed bool   // this agent has renewed the Lease; only heartbeat knows it
+	renewed bool   // this agent has renewed the Lease; used by heartbeat only
 
-	mu    sync.Mutex // guards what follows
-	uid   types.UID
-	shown *corev1.Node // the Node as it was last seen or written
-	// network is why Pods could not have one at the last look.
+	mu      sync.Mutex // guards what follows
+	uid     types.UID
+	current *corev1.Node // the Node as it was last read or written
+	// network says why Pods could not get a network at the last check.
 	network error
 
-	// The rest belongs to Run alone.
-	began, asked, reported time.Time // begin of Run, last answer of the runtime, last report
-	delay                  time.Duration
-	last                   answer
-	at                     netip.Addr // the address that was found
-	rebooted, cordoned     bool
-	refused                string // what was told last about addresses that the server refuses
-	// adopted says that the Node was there before, and that its status was not written yet.
+	// The rest is used by the goroutine of Run only.
+	began, lastAnswer, reported time.Time // begin of Run, last answer of the runtime, last report
+	delay                       time.Duration
+	lastInfo                    runtimeInfo
+	foundAddress                netip.Addr // the address that was found
+	rebooted, cordoned          bool
+	refused                     string // the refused addresses that were reported last
+	// adopted says that the Node existed before, and that this agent has not written its status yet.
 	adopted bool
 }
 
-// New makes the keeper of a node. The client speaks as the node.
+// New makes the part that maintains a Node object. The client must act as the node.
 func New(c client.Client, config Config, parts Parts, log *slog.Logger) (*Node, error) {
 	if config.Name == "" || parts.Runtime == nil {
 		return nil, errors.New("a node needs a name and a runtime")
@@ -157,44 +158,40 @@ func New(c client.Client, config Config, parts Parts, log *slog.Logger) (*Node, 
 		config.Hostname = config.Name
 	}
 	if config.Features == nil {
-		config.Features = Usual()
+		config.Features = DefaultFeatures()
 	}
 	host := &Host{}
 	return &Node{
-		Config: config, Parts: parts, cluster: c, host: host, log: log, poke: make(chan struct{}, 1), agent: agentID(host.Machine(), config.Data),
+		Config: config, Parts: parts, cluster: c, host: host, log: log, wake: wait.NewSignal(), agent: agentID(host.Machine(), config.Data),
 	}, nil
 }
 
-// Poke makes the node look at itself now, because something has changed.
-func (n *Node) Poke() {
-	select {
-	case n.poke <- struct{}{}:
-	default:
-	}
-}
+// Refresh makes the node check its status now, because something has changed.
+func (n *Node) Refresh() { n.wake.Send() }
 
-// Current is the Node as the cluster has it, or nil before it is registered. It is shared and read-only.
+// Current returns the Node as the API last returned it, nil before it is registered. It is shared and must not be
+// changed.
 func (n *Node) Current() *corev1.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.shown
+	return n.current
 }
 
-func (n *Node) show(o *corev1.Node) {
+func (n *Node) setCurrent(o *corev1.Node) {
 	n.mu.Lock()
-	moved := n.shown == nil || !slices.Equal(n.shown.Status.Addresses, o.Status.Addresses)
-	n.uid, n.shown = o.UID, o
+	moved := n.current == nil || !slices.Equal(n.current.Status.Addresses, o.Status.Addresses)
+	n.uid, n.current = o.UID, o
 	n.mu.Unlock()
-	if moved && n.Moved != nil {
-		n.Moved()
+	if moved && n.AddressesChanged != nil {
+		n.AddressesChanged()
 	}
 	if n.Reported != nil {
 		n.Reported(o.Status.VolumesInUse)
 	}
 }
 
-// Run registers the node and keeps its status and its Lease until ctx ends, or until another agent has taken the node over, which is an
-// error.
+// Run registers the node and maintains its status and Lease until ctx ends, or until another agent has taken over the
+// node, which is an error.
 func (n *Node) Run(ctx context.Context) error {
 	n.began = time.Now()
 	if err := n.register(ctx); err != nil {
@@ -204,7 +201,7 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.tell(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	n.recordEvent(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	outside := ctx
@@ -218,77 +215,78 @@ func (n *Node) Run(ctx context.Context) error {
 	wg.Go(func() {
 		for e := range view.Events(ctx) {
 			if o, ok := e.Object.(*corev1.Node); ok && !e.Deleted {
-				n.show(o)
-				n.Poke() // somebody may have changed what is the node's to say
+				n.setCurrent(o)
+				n.Refresh() // another writer may have changed the status
 			}
 		}
 	})
-	n.look(ctx)
+	n.run(ctx)
 	if outside.Err() == nil {
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// open opens the view of the node's own Node; a server that is away comes back.
+// open opens the view of the node's own Node object, with retries while the server cannot be reached.
 func (n *Node) open(ctx context.Context) (client.View, error) {
-	for wait := firstLook; ; wait = min(2*wait, 7*time.Second) {
+	retry := wait.Backoff{First: firstRetry, Max: 7 * time.Second}
+	for {
 		view, err := n.cluster.Part(ctx, gr.Nodes, client.Scope{Name: n.Name})
 		if err == nil {
 			return view, nil
 		}
 		n.log.Error("the Node cannot be watched", "node", n.Name, "err", err)
-		if !clock.Sleep(ctx, wait) {
+		if retry.Sleep(ctx) != nil {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// look looks at the node again and again, soon while it is not ready.
-func (n *Node) look(ctx context.Context) {
-	again := firstLook
+// run checks the status periodically, and more often while the node is not ready.
+func (n *Node) run(ctx context.Context) {
+	again := firstRetry
 	for ctx.Err() == nil {
 		ready, err := n.sync(ctx)
 		if err != nil && ctx.Err() == nil {
 			n.log.Error("the status of the Node cannot be written", "node", n.Name, "err", err)
 		}
-		wait := lookEvery
+		pause := checkEvery
 		if !ready || err != nil {
-			wait, again = again, min(again*3/2, lastLook)
+			pause, again = again, min(again*3/2, lastRetry)
 		} else {
-			again = firstLook
+			again = firstRetry
 		}
-		t := time.NewTimer(wait)
+		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-n.poke:
+		case <-n.wake:
 		case <-t.C:
 		}
 		t.Stop()
 	}
 }
 
-// sync writes the status if it has changed, or if it was not written for long.
+// sync writes the status if it has changed, or if it was not written for reportEvery.
 func (n *Node) sync(ctx context.Context) (ready bool, err error) {
-	facts := n.gather(ctx)
+	facts := n.gatherFacts(ctx)
 	have := n.Current()
-	n.schedulable(have)
+	n.recordCordon(have)
 	for range 5 {
 		now := time.Now()
 		next := have.DeepCopy()
-		news := describe(next, &n.Config, facts, now)
+		events := describe(next, &n.Config, facts, now)
 		ready = isReady(next)
-		if n.asked.IsZero() && isReady(have) && now.Sub(n.began) < patience {
+		if n.lastAnswer.IsZero() && isReady(have) && now.Sub(n.began) < runtimeGrace {
 			return false, nil
 		}
-		changed := differs(&have.Status, &next.Status)
+		changed := statusDiffers(&have.Status, &next.Status)
 		if !changed && now.Sub(n.reported) < reportEvery+n.delay {
-			n.show(have)
-			n.tellRefused(facts)
+			n.setCurrent(have)
+			n.reportRefused(facts)
 			return ready, nil
 		}
 		o, err := n.cluster.Update(ctx, gr.Nodes, next, "status")
-		if facts.drop(next, err) {
+		if facts.dropRefused(next, err) {
 			continue
 		}
 		if apierrors.IsConflict(err) {
@@ -299,37 +297,37 @@ func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 		if err != nil {
 			return ready, err
 		}
-		n.wrote(o, news, changed, now)
-		n.tellRefused(facts)
+		n.statusWritten(o, events, changed, now)
+		n.reportRefused(facts)
 		return ready, nil
 	}
 	return ready, errors.New("others write the Node all the time")
 }
 
-// wrote notes that the status is stored, and tells people what is new in it.
-func (n *Node) wrote(o kind.Object, news []note, changed bool, now time.Time) {
-	// Nodes that were made together do not report together.
+// statusWritten records that the status is stored, and records the Events about its changes.
+func (n *Node) statusWritten(o kind.Object, events []nodeEvent, changed bool, now time.Time) {
+	// The delay keeps nodes that were created together from reporting together.
 	n.delay = 0
 	if changed || n.reported.IsZero() {
 		n.delay = time.Duration((rand.Float64() - 0.5) * float64(reportEvery)) //nolint:gosec // it spreads work and hides nothing
 	}
 	n.reported, n.adopted = now, false
 	if stored, ok := o.(*corev1.Node); ok {
-		n.show(stored)
+		n.setCurrent(stored)
 	}
-	for _, x := range news {
+	for _, x := range events {
 		if x.reason == "Rebooted" {
 			if n.rebooted {
 				continue
 			}
 			n.rebooted = true
 		}
-		n.tell(x.kind, x.reason, x.text)
+		n.recordEvent(x.kind, x.reason, x.text)
 	}
 }
 
-// schedulable tells when somebody lets Pods come to the node, or no longer.
-func (n *Node) schedulable(o *corev1.Node) {
+// recordCordon records an Event when the node was cordoned or uncordoned.
+func (n *Node) recordCordon(o *corev1.Node) {
 	if o.Spec.Unschedulable == n.cordoned {
 		return
 	}
@@ -338,7 +336,7 @@ func (n *Node) schedulable(o *corev1.Node) {
 	if n.cordoned {
 		event = "NodeNotSchedulable"
 	}
-	n.tell(corev1.EventTypeNormal, event, fmt.Sprintf("Node %s status is now: %s", n.Name, event))
+	n.recordEvent(corev1.EventTypeNormal, event, fmt.Sprintf("Node %s status is now: %s", n.Name, event))
 }
 
 func (n *Node) get(ctx context.Context) (*corev1.Node, error) {
@@ -353,10 +351,10 @@ func (n *Node) get(ctx context.Context) (*corev1.Node, error) {
 	return have, nil
 }
 
-func (n *Node) tell(kind, reason, text string) {
+func (n *Node) recordEvent(eventType, reason, text string) {
 	if n.Events != nil {
 		if o := n.Current(); o != nil {
-			n.Events.Event(o, kind, reason, "%s", text)
+			n.Events.Event(o, eventType, reason, "%s", text)
 		}
 	}
 }

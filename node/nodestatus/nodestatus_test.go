@@ -18,15 +18,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cri"
 	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// engine is a runtime that is well, not well, or away.
+// engine is a fake runtime that is ready, not ready, or away.
 type engine struct {
 	mu    sync.Mutex
 	away  error
@@ -51,7 +51,8 @@ func (e *engine) Status(context.Context) (*cri.StatusResponse, error) {
 	if !e.ready {
 		network.Reason, network.Message = "NetworkPluginNotReady", "Network plugin returns error: cni plugin not initialized"
 	}
-	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{Type: cri.RuntimeReady, Status: true}, network}}}, nil
+	return &cri.StatusResponse{Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{{Type: cri.RuntimeReady, Status: true},
+		network}}}, nil
 }
 
 func (e *engine) Images(context.Context) ([]*cri.Image, error) {
@@ -63,7 +64,7 @@ type ears struct {
 	heard []string
 }
 
-func (e *ears) Event(_ kind.Object, kind, reason, format string, args ...any) {
+func (e *ears) Event(_ kind.Object, eventType, reason, format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.heard = append(e.heard, reason)
@@ -127,7 +128,8 @@ func renewed(t *testing.T, c client.Client) time.Time {
 		t.Fatal(err)
 	}
 	l := o.(*coordinationv1.Lease)
-	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Kind != "Node" || *l.Spec.LeaseDurationSeconds != 40 || *l.Spec.HolderIdentity != "a" {
+	if len(l.OwnerReferences) != 1 || l.OwnerReferences[0].Kind != "Node" || *l.Spec.LeaseDurationSeconds != 40 ||
+		*l.Spec.HolderIdentity != "a" {
 		t.Errorf("the lease is %+v", l)
 	}
 	return l.Spec.RenewTime.Time
@@ -142,7 +144,7 @@ func readiness(o *corev1.Node) string {
 	return "none"
 }
 
-// TestNode takes a node through its life in a real cluster, under the node's own identity.
+// TestNode covers the life of a node in a real cluster, with the node's own identity.
 func TestNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
@@ -153,10 +155,12 @@ func TestNode(t *testing.T) {
 		if got, want := readiness(o), "False: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"; got != want {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
-		if o.Labels[corev1.LabelTopologyZone] != "z" || o.Labels[corev1.LabelHostname] != "a" || !strings.Contains(fmt.Sprint(o.Spec.Taints), "{k  NoSchedule") {
+		if o.Labels[corev1.LabelTopologyZone] != "z" || o.Labels[corev1.LabelHostname] != "a" ||
+			!strings.Contains(fmt.Sprint(o.Spec.Taints), "{k  NoSchedule") {
 			t.Errorf("labels %v, taints %v", o.Labels, o.Spec.Taints)
 		}
-		if o.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.4.2" || o.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 || len(o.Status.Images) != 1 || !slices.Equal(o.Status.DeclaredFeatures, nodestatus.Usual()) {
+		if o.Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.4.2" || o.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 ||
+			len(o.Status.Images) != 1 || !slices.Equal(o.Status.DeclaredFeatures, nodestatus.DefaultFeatures()) {
 			t.Errorf("status %+v", o.Status)
 		}
 		first := renewed(t, c.Client)
@@ -195,7 +199,8 @@ func TestNode(t *testing.T) {
 		e.set(nil, true)
 		time.Sleep(5 * time.Second)
 		after := get(t, c.Client)
-		if after.UID != before.UID || readiness(after) != readiness(before) || after.Status.Conditions[3].LastTransitionTime != before.Status.Conditions[3].LastTransitionTime {
+		if after.UID != before.UID || readiness(after) != readiness(before) ||
+			after.Status.Conditions[3].LastTransitionTime != before.Status.Conditions[3].LastTransitionTime {
 			t.Errorf("before %v\nafter %v", before.Status.Conditions, after.Status.Conditions)
 		}
 		if got := told.take(); got != "Starting" {
@@ -217,7 +222,7 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// TestOthersWriteToo makes conflicts: what others put into the status stays.
+// TestOthersWriteToo causes conflicts: what others put into the status stays.
 func TestOthersWriteToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
@@ -232,7 +237,7 @@ func TestOthersWriteToo(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.set(nil, false)
-		n.Poke()
+		n.Refresh()
 		time.Sleep(time.Second)
 		o = get(t, c.Client)
 		if len(o.Status.VolumesAttached) != 1 || !strings.HasPrefix(readiness(o), "False") {

@@ -12,16 +12,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
-	"proa.dev/node/clock"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/gr"
 )
 
 // attachAnnotation says that the control plane attaches the volumes of the node.
 const attachAnnotation = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// register makes the Node, or takes the one that is there, and tries until it works.
+// register creates the Node, or adopts an existing one, with retries.
 func (n *Node) register(ctx context.Context) error {
-	for wait := firstLook; ; wait = min(2*wait, 7*time.Second) {
+	retry := wait.Backoff{First: firstRetry, Max: 7 * time.Second}
+	for {
 		err := n.tryRegister(ctx)
 		if err == nil {
 			return nil
@@ -30,7 +31,7 @@ func (n *Node) register(ctx context.Context) error {
 			return ctx.Err()
 		}
 		n.log.Error("the node cannot be registered yet", "node", n.Name, "err", err)
-		if !clock.Sleep(ctx, wait) {
+		if retry.Sleep(ctx) != nil {
 			return ctx.Err()
 		}
 	}
@@ -38,18 +39,18 @@ func (n *Node) register(ctx context.Context) error {
 
 func (n *Node) tryRegister(ctx context.Context) error {
 	have, err := n.get(ctx)
-	// A node may not read a Node that is not there yet, for some authorizers: then it is made.
+	// Some authorizers forbid a node to read a Node that does not exist yet: then it is created.
 	if err == nil {
 		return n.adopt(ctx, have)
 	}
 	if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return err
 	}
-	facts := n.gather(ctx)
-	first := n.first(facts)
+	facts := n.gatherFacts(ctx)
+	first := n.newNode(facts)
 	o, err := n.cluster.Create(ctx, gr.Nodes, first)
-	for facts.drop(first, err) {
-		first = n.first(facts)
+	for facts.dropRefused(first, err) {
+		first = n.newNode(facts)
 		o, err = n.cluster.Create(ctx, gr.Nodes, first)
 	}
 	if apierrors.IsAlreadyExists(err) {
@@ -64,23 +65,23 @@ func (n *Node) tryRegister(ctx context.Context) error {
 	}
 	n.log.Info("node registered", "node", n.Name)
 	n.reported = time.Now()
-	n.show(made)
-	n.tellRefused(facts)
+	n.setCurrent(made)
+	n.reportRefused(facts)
 	return nil
 }
 
-// first is the Node as it is made.
-func (n *Node) first(facts *Facts) *corev1.Node {
+// newNode returns the Node as it is created.
+func (n *Node) newNode(facts *Facts) *corev1.Node {
 	o := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{attachAnnotation: "true"}},
 		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: n.taints()},
 	}
-	n.tellCloud(o)
+	n.setProvidedIPs(o)
 	describe(o, &n.Config, facts, time.Now())
 	return o
 }
 
-// labels are those that a node has by itself, and those it was given.
+// labels returns the labels that every node has, and the configured ones.
 func (n *Node) labels() map[string]string {
 	out := map[string]string{
 		corev1.LabelHostname: n.Hostname, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
@@ -90,19 +91,21 @@ func (n *Node) labels() map[string]string {
 	return out
 }
 
-// kept are the labels that a node corrects on a Node that is there. Others may have been changed on purpose.
-func kept() []string {
+// managedLabels returns the labels that a node corrects on an existing Node. Others may have been changed on purpose.
+func managedLabels() []string {
 	return []string{
-		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion,
+		corev1.LabelInstanceTypeStable, corev1.LabelInstanceType, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os",
+		"beta.kubernetes.io/arch",
 	}
 }
 
-// adopt takes a Node of the same name.
+// adopt uses an existing Node of the same name.
 func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
 	next := have.DeepCopy()
 	wrong := reconcile(next, n.labels())
-	if n.tellCloud(next) || wrong {
+	if n.setProvidedIPs(next) || wrong {
 		o, err := n.cluster.Update(ctx, gr.Nodes, next, "")
 		if err != nil {
 			return fmt.Errorf("correct the labels and annotations of the Node: %w", err)
@@ -113,16 +116,16 @@ func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
 	}
 	n.log.Info("node was registered before", "node", n.Name)
 	n.adopted = true
-	n.show(have)
+	n.setCurrent(have)
 	return nil
 }
 
-// reconcile corrects labels and annotations, and says whether anything was wrong.
+// reconcile corrects labels and annotations, and reports whether any was wrong.
 func reconcile(o *corev1.Node, labels map[string]string) (changed bool) {
 	if o.Labels == nil {
 		o.Labels = map[string]string{}
 	}
-	for _, name := range kept() {
+	for _, name := range managedLabels() {
 		want, given := labels[name]
 		have, has := o.Labels[name]
 		switch {

@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// resources works out capacity and allocatable. Resources that neither the machine nor a plugin has are somebody else's and
-// stay; those of plugins that have gone become zero, so that one can see that there was something.
+// resources computes capacity and allocatable. Resources that neither the machine nor a plugin has belong to others and
+// stay; those of plugins that have disappeared become zero, so that they remain visible.
 func resources(st *corev1.NodeStatus, c *Config, f *Facts) {
 	capacity := copyOf(st.Capacity)
-	own := machine(c, f)
+	own := machineCapacity(c, f)
 	for name := range capacity {
 		if _, has := own[name]; !has && huge(name) {
 			delete(capacity, name)
 		}
-		if f.Devices.Reset && Extended(name) {
+		if f.Devices.Reset && IsExtended(name) {
 			capacity[name] = *resource.NewQuantity(0, resource.DecimalSI)
 		}
 	}
@@ -33,8 +33,8 @@ func resources(st *corev1.NodeStatus, c *Config, f *Facts) {
 	st.Allocatable = allocatable(capacity, c, f)
 }
 
-// machine is the capacity of the machine itself.
-func machine(c *Config, f *Facts) corev1.ResourceList {
+// machineCapacity returns the capacity of the machine itself.
+func machineCapacity(c *Config, f *Facts) corev1.ResourceList {
 	pods := cmp.Or(c.MaxPods, 110)
 	if c.PodsPerCore > 0 {
 		pods = min(pods, f.Machine.CPUs*c.PodsPerCore)
@@ -54,7 +54,7 @@ func machine(c *Config, f *Facts) corev1.ResourceList {
 	return out
 }
 
-// allocatable is what is left for Pods of a capacity.
+// allocatable returns what is left of a capacity for Pods.
 func allocatable(capacity corev1.ResourceList, c *Config, f *Facts) corev1.ResourceList {
 	kept := []corev1.ResourceList{c.SystemReserved, c.KubeReserved}
 	if f.Evicting != nil {
@@ -73,7 +73,7 @@ func allocatable(capacity corev1.ResourceList, c *Config, f *Facts) corev1.Resou
 	for name, q := range f.Devices.Allocatable {
 		out[name] = q
 	}
-	// Huge pages are memory that nobody else can have.
+	// Memory of huge pages cannot be used for anything else.
 	for name, q := range capacity {
 		if huge(name) {
 			memory := out[corev1.ResourceMemory].DeepCopy()
@@ -95,8 +95,9 @@ func huge(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// Extended says that a resource is one that plugins and people add.
-func Extended(name corev1.ResourceName) bool {
+// IsExtended reports whether a resource is an extended resource.
+func IsExtended(name corev1.ResourceName) bool {
 	s := string(name)
-	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
+	return strings.Contains(s, "/") && !strings.Contains(s, corev1.ResourceDefaultNamespacePrefix) &&
+		!strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
 }

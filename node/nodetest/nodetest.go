@@ -1,4 +1,5 @@
-// Package nodetest plays texts: cases of an input and the output it must have. Only tests import it.
+// Package nodetest runs test cases from text files: an input and the expected output. It also starts container runtimes
+// for tests. Only tests import it.
 package nodetest
 
 import (
@@ -8,8 +9,8 @@ import (
 	"testing"
 )
 
-// Cases runs every case of the files that match a pattern. A case is a line "=== title", the input, a line "---" and the output.
-// With PROA_UPDATE set the outputs are written instead of compared; read them before you commit them.
+// Cases runs every case of the files that match a pattern. A case is a line "=== title", the input, a line "---" and
+// the output. If PROA_UPDATE is set, the outputs are written instead of compared; read them before you commit them.
 func Cases(t *testing.T, pattern string, play func(t *testing.T, input string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -29,7 +30,7 @@ func Cases(t *testing.T, pattern string, play func(t *testing.T, input string) s
 			input, want, _ := strings.Cut(body, "\n---\n")
 			t.Run(strings.TrimSuffix(filepath.Base(file), ".txt")+"/"+title, func(t *testing.T) {
 				got := strings.TrimSpace(want)
-				// A case that cannot be played stays as it is.
+				// A case that fails halfway stays as it is.
 				defer func() {
 					out.WriteString("=== " + title + "\n" + strings.TrimRight(input, "\n") + "\n---\n" + got + "\n\n")
 				}()

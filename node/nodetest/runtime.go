@@ -12,18 +12,18 @@ import (
 	"proa.dev/node/runtime"
 )
 
-// Room is a container runtime for one test. Nothing of it stays.
+// Room is a container runtime for one test, which is purged at its end.
 type Room struct {
 	*cri.Client
-	// Dir is a folder for the rest of the test; certs.d in it is where the runtime looks for registries.
+	// Dir is a folder for the rest of the test; the runtime looks for registries in its folder certs.d.
 	Dir string
-	// Socket is where the runtime listens.
+	// Socket is the CRI socket of the runtime.
 	Socket string
-	// Groups is the name of the group that all groups of the test are in.
+	// Groups is the cgroup above all cgroups of the test.
 	Groups string
 }
 
-// plugin is a network of one address and no way out. The loopback interface is up, as in every Pod.
+// plugin is a CNI plugin for a network with one address and no routes. The loopback interface is up, as in every Pod.
 const plugin = `#!/bin/sh
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
@@ -31,7 +31,7 @@ ADD) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'$CNI_N
 esac
 `
 
-// Runtime starts a runtime, or skips the test where that cannot be.
+// Runtime starts a runtime, or skips the test if that is not possible here.
 func Runtime(t *testing.T) Room {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -53,7 +53,7 @@ func Runtime(t *testing.T) Room {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A Pod with a user namespace passes through it as somebody else.
+	// A Pod with a user namespace enters it as another user.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,8 @@ func Runtime(t *testing.T) Room {
 	room := Room{Dir: dir, Groups: "proatest" + strings.TrimPrefix(filepath.Base(dir), "node-")}
 	c := runtime.Config{
 		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: "/" + room.Groups,
-		CNIBinDirs: []string{filepath.Join(dir, "bin")}, CNIConfDir: filepath.Join(dir, "net"), RegistryDirs: []string{filepath.Join(dir, "certs.d")},
+		CNIBinDirs: []string{filepath.Join(dir, "bin")}, CNIConfDir: filepath.Join(dir, "net"),
+		RegistryDirs: []string{filepath.Join(dir, "certs.d")},
 	}
 	t.Cleanup(func() {
 		if err := runtime.Purge(context.WithoutCancel(t.Context()), c, log); err != nil {
@@ -86,7 +87,7 @@ func Runtime(t *testing.T) Room {
 	return room
 }
 
-// Load brings an archive of images into the runtime.
+// Load imports an image archive into the runtime.
 func (r Room) Load(t *testing.T, archive string) {
 	t.Helper()
 	f, err := os.Open(archive)
@@ -94,7 +95,7 @@ func (r Room) Load(t *testing.T, archive string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := runtime.Import(t.Context(), r.Socket, f); err != nil {
+	if _, err := runtime.ImportImages(t.Context(), r.Socket, f); err != nil {
 		t.Fatal(err)
 	}
 }

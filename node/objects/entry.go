@@ -11,7 +11,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// entry is one object, or all of a resource, while a Pod needs it.
+// entry is one object, or all objects of a resource, while a Pod needs it.
 type entry struct {
 	key
 	users  map[types.UID]bool // guarded by Refs.mu
@@ -22,7 +22,7 @@ type entry struct {
 	fixed  atomic.Pointer[kind.Object]
 }
 
-// wait returns when the entry has had its first answer.
+// wait waits until the entry is opened.
 func (e *entry) wait(ctx context.Context) error {
 	select {
 	case <-e.opened:
@@ -32,7 +32,7 @@ func (e *entry) wait(ctx context.Context) error {
 	}
 }
 
-// immutable is the object if it will never change; nobody watches it then.
+// immutable returns the object if it will never change; then it is not watched.
 func (e *entry) immutable() kind.Object {
 	if o := e.fixed.Load(); o != nil {
 		return *o
@@ -40,7 +40,7 @@ func (e *entry) immutable() kind.Object {
 	return nil
 }
 
-// follow opens an entry and tells of changes until nobody needs it.
+// follow opens an entry and reports changes until no Pod needs it.
 func (r *Refs) follow(ctx context.Context, e *entry) {
 	defer e.stop()
 	if e.view, e.err = r.client.Part(ctx, e.on, client.Scope{Namespace: e.namespace, Name: e.name}); e.err != nil {
@@ -48,7 +48,7 @@ func (r *Refs) follow(ctx context.Context, e *entry) {
 		close(e.opened)
 		return
 	}
-	var seen kind.Object // what those who wait will see
+	var seen kind.Object // what callers of get will see
 	if e.name != "" {
 		seen, _ = e.view.Get(e.namespace, e.name)
 		if seen != nil && neverChanges(seen) {
@@ -62,7 +62,7 @@ func (r *Refs) follow(ctx context.Context, e *entry) {
 		if ctx.Err() != nil {
 			return
 		}
-		if same(ev, seen) {
+		if isKnown(ev, seen) {
 			continue
 		}
 		if seen = ev.Object; ev.Deleted {
@@ -71,16 +71,17 @@ func (r *Refs) follow(ctx context.Context, e *entry) {
 		if e.name != "" && seen != nil && neverChanges(seen) {
 			o := seen
 			e.fixed.Store(&o)
-			r.tell(e)
+			r.notify(e)
 			return
 		}
-		r.tell(e)
+		r.notify(e)
 	}
 }
 
-// same says that an event is about what is known already: views begin with the present.
-func same(ev client.Event, seen kind.Object) bool {
-	return !ev.Gap && !ev.Deleted && seen != nil && ev.Object.GetUID() == seen.GetUID() && ev.Object.GetResourceVersion() == seen.GetResourceVersion()
+// isKnown reports whether an event is about the known version: views begin with the present state.
+func isKnown(ev client.Event, seen kind.Object) bool {
+	return !ev.Gap && !ev.Deleted && seen != nil && ev.Object.GetUID() == seen.GetUID() &&
+		ev.Object.GetResourceVersion() == seen.GetResourceVersion()
 }
 
 func neverChanges(o kind.Object) bool {

@@ -1,9 +1,10 @@
-// Package objects keeps the objects of the API that the Pods of this node name: ConfigMaps, Secrets, trust bundles, and the
-// tokens of their service accounts. An object is opened when the first Pod needs it, shared by all that name it, and dropped
-// with the last of them; who asked for it hears of every change.
+// Package objects provides the API objects that the Pods of this node refer to: ConfigMaps, Secrets, trust bundles, and
+// the tokens of their service accounts. An object is watched when the first Pod needs it, shared by all Pods that refer
+// to it, and dropped with the last of them; the users are told of every change.
 //
-// An agent may see no more than that, so there is one small view for each object and none of all of them. Whoever needs such
-// an object for a Pod (volumes, environments, pull secrets) asks here, and Drop is called when the Pod has gone.
+// A node may read no more than that, so there is one small view for each object and none of all of them. All parts of
+// the agent that need such an object for a Pod (volumes, environments, pull secrets) get it here, and Drop is called
+// when the Pod has ended.
 package objects
 
 import (
@@ -18,11 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
-// Refs holds the objects. Its methods may be called at any time, by anybody.
+// Refs holds the objects. Its methods may be called concurrently.
 type Refs struct {
 	client client.Client
 	log    *slog.Logger
@@ -32,10 +33,10 @@ type Refs struct {
 	running sync.WaitGroup // the entries that are followed
 
 	// mu guards what is below.
-	mu      sync.Mutex
-	closed  bool
-	entries map[key]*entry
-	heard   []func(types.UID)
+	mu        sync.Mutex
+	closed    bool
+	entries   map[key]*entry
+	listeners []func(types.UID)
 }
 
 // key names an object; one without a name stands for all objects of the resource.
@@ -44,40 +45,41 @@ type key struct {
 	namespace, name string
 }
 
-// missing says that an object is not there, in the words that people know from the Events of their Pods: secret "x" not found.
+// missing returns the error for an object that does not exist, with the text of Kubernetes: secret "x" not found.
 func (k key) missing() error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: k.on.Group, Resource: strings.TrimSuffix(k.on.Resource, "s")}, k.name)
 }
 
-// New makes an empty one that reads through a client.
+// New makes an empty Refs that reads through a client.
 func New(c client.Client, log *slog.Logger) *Refs {
-	return &Refs{client: c, log: log, tokens: tokens{client: c, log: log, held: map[string]*held{}}, seed: seed(), entries: map[key]*entry{}}
+	return &Refs{client: c, log: log, tokens: tokens{client: c, log: log, held: map[string]*heldToken{}}, seed: seed(),
+		entries: map[key]*entry{}}
 }
 
-// OnChange calls a function with the UID of every Pod that an object was changed, made or deleted for. The function must
-// not wait.
+// OnChange registers a function that is called with the UID of every Pod for which an object was created, changed or
+// deleted. The function must not block.
 func (r *Refs) OnChange(f func(types.UID)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heard = append(r.heard, f)
+	r.listeners = append(r.listeners, f)
 }
 
-// ConfigMap is one that a Pod names. It is shared: copy before changing.
+// ConfigMap returns a ConfigMap that a Pod refers to. It is shared and must not be changed.
 func (r *Refs) ConfigMap(ctx context.Context, p *corev1.Pod, name string) (*corev1.ConfigMap, error) {
 	return get[*corev1.ConfigMap](ctx, r, p.UID, key{gr.ConfigMaps, p.Namespace, name})
 }
 
-// Secret is one that a Pod names. It is shared: copy before changing.
+// Secret returns a Secret that a Pod refers to. It is shared and must not be changed.
 func (r *Refs) Secret(ctx context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
 	return get[*corev1.Secret](ctx, r, p.UID, key{gr.Secrets, p.Namespace, name})
 }
 
-// SecretOf is a Secret that a volume of the Pod names, which may be in another namespace.
+// SecretOf returns a Secret that a volume of the Pod refers to, which may be in another namespace.
 func (r *Refs) SecretOf(ctx context.Context, uid types.UID, namespace, name string) (*corev1.Secret, error) {
 	return get[*corev1.Secret](ctx, r, uid, key{gr.Secrets, namespace, name})
 }
 
-// Drop forgets what a Pod needed.
+// Drop drops the objects of a Pod.
 func (r *Refs) Drop(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +92,7 @@ func (r *Refs) Drop(uid types.UID) {
 	r.tokens.drop(uid)
 }
 
-// Close lets go of everything, and waits until nothing is followed any more.
+// Close drops everything, and waits until nothing is followed any more.
 func (r *Refs) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -102,13 +104,13 @@ func (r *Refs) Close() {
 	r.running.Wait()
 }
 
-// hold notes that a Pod uses an object, and says whether that is news.
-func (r *Refs) hold(ctx context.Context, uid types.UID, k key) (e *entry, news bool) {
+// acquire records that a Pod uses an object, and reports whether that is new.
+func (r *Refs) acquire(ctx context.Context, uid types.UID, k key) (e *entry, isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e = r.entries[k]
 	if e == nil {
-		// The entry lives until its last Pod has gone, not until the caller gives up.
+		// The entry lives until its last Pod has ended, not until the caller's context ends.
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
 		e = &entry{key: k, users: map[types.UID]bool{}, stop: stop, opened: make(chan struct{})}
 		if r.closed {
@@ -117,12 +119,12 @@ func (r *Refs) hold(ctx context.Context, uid types.UID, k key) (e *entry, news b
 		r.entries[k] = e
 		r.running.Go(func() { r.follow(own, e) })
 	}
-	news = !e.users[uid]
+	isNew = !e.users[uid]
 	e.users[uid] = true
-	return e, news
+	return e, isNew
 }
 
-// forget takes an entry out, so that the next who asks opens it again.
+// forget removes an entry, so that the next caller opens it again.
 func (r *Refs) forget(e *entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,27 +134,28 @@ func (r *Refs) forget(e *entry) {
 	}
 }
 
-// tell calls back for every Pod that uses an entry.
-func (r *Refs) tell(e *entry) {
+// notify calls the OnChange functions for every Pod that uses an entry.
+func (r *Refs) notify(e *entry) {
 	r.mu.Lock()
 	users := make([]types.UID, 0, len(e.users))
 	for uid := range e.users {
 		users = append(users, uid)
 	}
-	heard := r.heard
+	listeners := r.listeners
 	r.mu.Unlock()
-	for _, f := range heard {
+	for _, f := range listeners {
 		for _, uid := range users {
 			f(uid)
 		}
 	}
 }
 
-// get finds an object as fresh as the Pod that names it: a Secret that was made before the Pod is seen.
+// get returns an object at least as new as the Pod that refers to it: a Secret that was created before the Pod is
+// found.
 func get[T kind.Object](ctx context.Context, r *Refs, uid types.UID, k key) (T, error) {
 	var none T
-	e, news := r.hold(ctx, uid, k)
-	o, err := r.object(ctx, uid, e, news)
+	e, isNew := r.acquire(ctx, uid, k)
+	o, err := r.object(ctx, uid, e, isNew)
 	if err != nil {
 		return none, err
 	}
@@ -163,15 +166,15 @@ func get[T kind.Object](ctx context.Context, r *Refs, uid types.UID, k key) (T, 
 	return found, nil
 }
 
-func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, news bool) (kind.Object, error) {
+func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, isNew bool) (kind.Object, error) {
 	if err := e.wait(ctx); err != nil {
 		return nil, err
 	}
 	if fixed := e.immutable(); fixed != nil {
-		if !news {
+		if !isNew {
 			return fixed, nil
 		}
-		// It is not watched, so only a look tells whether this is still the one that the new Pod means.
+		// It is not watched, so it must be read to know whether it is still the object that the new Pod refers to.
 		now, err := r.client.Get(ctx, e.on, e.namespace, e.name, "")
 		if err == nil && now.GetUID() == fixed.GetUID() {
 			return now, nil
@@ -183,11 +186,11 @@ func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, news bool) (
 		if err != nil {
 			return nil, err
 		}
-		e, _ = r.hold(ctx, uid, e.key)
+		e, _ = r.acquire(ctx, uid, e.key)
 		return r.object(ctx, uid, e, true)
 	}
 	o, found := e.view.Get(e.namespace, e.name)
-	if news || !found {
+	if isNew || !found {
 		if err := e.view.Reach(ctx, 0); err != nil {
 			return nil, err
 		}

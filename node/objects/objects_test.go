@@ -23,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/objects"
 	"proa.dev/proatest"
 )
@@ -70,8 +70,10 @@ func (w *world) runs(name string) *corev1.Pod {
 	return w.create(gr.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PodSpec{
-			NodeName:         "n1",
-			Containers:       []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}},
+			NodeName: "n1",
+			Containers: []corev1.Container{{Name: "c", Image: "i",
+				EnvFrom: []corev1.EnvFromSource{
+					{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"}}}}}},
 			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}},
 		},
 	}).(*corev1.Pod)
@@ -151,7 +153,8 @@ func TestImmutableIsNotFollowed(t *testing.T) {
 	inBubble(t, func(w *world) {
 		ctx := w.Context()
 		settings := func(v string) *corev1.ConfigMap {
-			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"k": v}, Immutable: new(true)}
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"k": v},
+				Immutable: new(true)}
 		}
 		w.create(gr.ConfigMaps, settings("one"))
 		read := func(p *corev1.Pod) string {
@@ -206,11 +209,13 @@ func TestTokenIsRenewed(t *testing.T) {
 		if again, _ := ask(); again == first {
 			w.Error("the token was not renewed")
 		}
-		if err := w.Client.Delete(w.Context(), gr.Pods, "default", "web", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		if err := w.Client.Delete(w.Context(), gr.Pods, "default", "web",
+			metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 			w.Fatal(err)
 		}
 		w.refs.Drop(w.pod.UID)
-		if _, _, err := w.refs.Token(w.Context(), "default", "default", request); err == nil || !strings.HasPrefix(err.Error(), "failed to fetch token: ") {
+		if _, _, err := w.refs.Token(w.Context(), "default", "default", request); err == nil ||
+			!strings.HasPrefix(err.Error(), "failed to fetch token: ") {
 			w.Errorf("got %v, want a failure", err)
 		}
 	})
@@ -230,7 +235,8 @@ func TestAnchors(t *testing.T) {
 		ca := authority(w.T)
 		for _, name := range []string{"example.com:s:a", "example.com:s:b"} {
 			w.create(gr.ClusterTrustBundles, &certificatesv1.ClusterTrustBundle{
-				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.ClusterTrustBundleSpec{SignerName: "example.com/s", TrustBundle: ca},
+				ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: "example.com/s", TrustBundle: ca},
 			})
 		}
 		if n := w.heard(); n == 0 {
@@ -253,7 +259,8 @@ func authority(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, k.Public(), k)
 	if err != nil {
 		t.Fatal(err)

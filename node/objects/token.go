@@ -12,33 +12,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// A token is renewed when a fifth of its life is left or when it is a day old, a little earlier for some than for others.
+// A token is renewed when a fifth of its lifetime is left or when it is a day old, a random time earlier.
 const (
 	longest  = 24 * time.Hour
 	jitter   = 10 * time.Second
 	tryAgain = 10 * time.Second
 )
 
-// tokens are the tokens of service accounts that Pods were given.
+// tokens are the service account tokens that Pods were given.
 type tokens struct {
 	client client.Client
 	log    *slog.Logger
 	// mu guards held.
 	mu   sync.Mutex
-	held map[string]*held
+	held map[string]*heldToken
 }
 
-type held struct {
+type heldToken struct {
 	request *authenticationv1.TokenRequest
 	renew   time.Time
 }
 
-// Token is a token of a service account, as a request describes it, and the time at which to ask again: by then there is a
+// Token returns a token of a service account, as a request describes it, and the time at which to call it again for a
 // newer one. It is kept until the Pod that it is bound to is dropped.
-func (r *Refs) Token(ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time, error) {
+func (r *Refs) Token(ctx context.Context, namespace, account string,
+	request *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time, error) {
 	t := &r.tokens
 	k := tokenKey(namespace, account, request)
 	t.mu.Lock()
@@ -57,7 +58,7 @@ func (r *Refs) Token(ctx context.Context, namespace, account string, request *au
 	case err == nil:
 		renew := renewAt(made, rand.N(jitter)) //nolint:gosec // G404: it spreads load
 		t.mu.Lock()
-		t.held[k] = &held{made, renew}
+		t.held[k] = &heldToken{made, renew}
 		t.mu.Unlock()
 		return made, renew, nil
 	case old == nil:
@@ -65,11 +66,11 @@ func (r *Refs) Token(ctx context.Context, namespace, account string, request *au
 	case now.After(old.request.Status.ExpirationTimestamp.Time):
 		return nil, time.Time{}, fmt.Errorf("token %s expired and refresh failed: %w", k, err)
 	}
-	t.log.WarnContext(ctx, "a token could not be renewed; the old one is still good", "token", k, "err", err)
+	t.log.WarnContext(ctx, "a token could not be renewed; the old one is still valid", "token", k, "err", err)
 	return old.request, now.Add(tryAgain), nil
 }
 
-// renewAt is when a token is to be replaced.
+// renewAt returns when a token is to be renewed.
 func renewAt(t *authenticationv1.TokenRequest, early time.Duration) time.Time {
 	end := t.Status.ExpirationTimestamp.Time
 	if t.Spec.ExpirationSeconds == nil {
@@ -83,7 +84,7 @@ func renewAt(t *authenticationv1.TokenRequest, early time.Duration) time.Time {
 	return renew.Add(-early)
 }
 
-// tokenKey tells requests apart. Nothing in it is secret.
+// tokenKey identifies a request. It contains nothing secret.
 func tokenKey(namespace, account string, t *authenticationv1.TokenRequest) string {
 	var seconds int64
 	if t.Spec.ExpirationSeconds != nil {

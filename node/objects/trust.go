@@ -16,24 +16,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// longestSelector bounds the text of a label selector of a projection.
+// longestSelector limits the length of a label selector of a projection.
 const longestSelector = 100 * 1024
 
-// Anchors are the certificates that a projection of trust bundles stands for, in PEM, without repeats. Their order is the
-// same every time, but another one in another process: nobody shall depend on it.
+// Anchors returns the certificates of a clusterTrustBundle projection, in PEM, without duplicates. Their order is
+// stable in this process, but differs between processes: nobody shall depend on it.
 func (r *Refs) Anchors(ctx context.Context, p *corev1.Pod, s *corev1.ClusterTrustBundleProjection) ([]byte, error) {
 	optional := s.Optional != nil && *s.Optional
 	if s.Name == nil && s.SignerName == nil {
 		return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 	}
-	e, news := r.hold(ctx, p.UID, key{on: gr.ClusterTrustBundles})
+	e, isNew := r.acquire(ctx, p.UID, key{on: gr.ClusterTrustBundles})
 	if err := e.wait(ctx); err != nil {
 		return nil, err
 	}
-	if news {
+	if isNew {
 		if err := e.view.Reach(ctx, 0); err != nil {
 			return nil, err
 		}
@@ -58,7 +58,8 @@ func (r *Refs) Anchors(ctx context.Context, p *corev1.Pod, s *corev1.ClusterTrus
 	}
 	var found []*certificatesv1.ClusterTrustBundle
 	for o := range e.view.List("") {
-		if b, ok := o.(*certificatesv1.ClusterTrustBundle); ok && b.Spec.SignerName == *s.SignerName && selector.Matches(labels.Set(b.Labels)) {
+		if b, ok := o.(*certificatesv1.ClusterTrustBundle); ok && b.Spec.SignerName == *s.SignerName &&
+			selector.Matches(labels.Set(b.Labels)) {
 			found = append(found, b)
 		}
 	}
@@ -68,7 +69,7 @@ func (r *Refs) Anchors(ctx context.Context, p *corev1.Pod, s *corev1.ClusterTrus
 	return anchors(found, r.seed), nil
 }
 
-// anchors puts the certificates of bundles together.
+// anchors concatenates the certificates of bundles.
 func anchors(bundles []*certificatesv1.ClusterTrustBundle, seed uint64) []byte {
 	type anchor struct {
 		place uint64
@@ -85,7 +86,7 @@ func anchors(bundles []*certificatesv1.ClusterTrustBundle, seed uint64) []byte {
 			}
 			if !seen[string(block.Bytes)] {
 				seen[string(block.Bytes)] = true
-				all = append(all, anchor{place(seed, block.Bytes), block.Bytes})
+				all = append(all, anchor{orderOf(seed, block.Bytes), block.Bytes})
 			}
 		}
 	}
@@ -101,8 +102,8 @@ func anchors(bundles []*certificatesv1.ClusterTrustBundle, seed uint64) []byte {
 
 func seed() uint64 { return rand.Uint64() } //nolint:gosec // G404: an order, not a secret
 
-// place gives a certificate its place in the order of a seed.
-func place(seed uint64, der []byte) uint64 {
+// orderOf returns the position of a certificate in the order of a seed.
+func orderOf(seed uint64, der []byte) uint64 {
 	h := seed ^ 14695981039346656037
 	for _, b := range der {
 		h = (h ^ uint64(b)) * 1099511628211

@@ -2,14 +2,14 @@ package pod
 
 import "time"
 
-// How long a container that ends again and again waits before it runs again.
+// The back-off of a container that keeps ending: how long it waits before it is restarted.
 const (
 	firstBackoff = 10 * time.Second
-	mostBackoff  = 5 * time.Minute
+	maxBackoff   = 5 * time.Minute
 )
 
-// backoffs remembers, by container, how long the next restart must wait. The first restart waits not at all; each further one
-// twice as long as the one before, until the container has run for ten minutes without ending.
+// backoffs holds the restart back-off of each container. The first restart does not wait; each further one waits twice
+// as long as the one before, until the container has run for ten minutes without ending.
 type backoffs map[string]backoff
 
 type backoff struct {
@@ -17,21 +17,21 @@ type backoff struct {
 	at   time.Time // when it was set
 }
 
-// left is how long a container that ended must still wait, and what its whole wait is.
-func (b backoffs) left(name string, ended, now time.Time) (left, whole time.Duration) {
+// remaining returns how long a container that has ended must still wait, and the whole length of its back-off.
+func (b backoffs) remaining(name string, ended, now time.Time) (left, whole time.Duration) {
 	e, found := b[name]
-	if !found || ended.Sub(e.at) > 2*mostBackoff {
+	if !found || ended.Sub(e.at) > 2*maxBackoff {
 		return 0, 0
 	}
 	return max(0, e.wait-now.Sub(ended)), e.wait
 }
 
-// next is called when a container that had ended is started again.
-func (b backoffs) next(name string, ended, now time.Time) {
+// advance lengthens the back-off of a container that is being restarted.
+func (b backoffs) advance(name string, ended, now time.Time) {
 	e, found := b[name]
-	if !found || ended.Sub(e.at) > 2*mostBackoff {
+	if !found || ended.Sub(e.at) > 2*maxBackoff {
 		b[name] = backoff{firstBackoff, now}
 		return
 	}
-	b[name] = backoff{min(2*e.wait, mostBackoff), now}
+	b[name] = backoff{min(2*e.wait, maxBackoff), now}
 }

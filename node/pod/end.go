@@ -7,41 +7,44 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
+	"proa.dev/node/podstate"
 )
 
-// ending is the way a Pod goes: its containers are stopped, its status says how they ended, what it used is given back, and
-// at last, if it was deleted, it is taken out of the API.
+// ending is the state of a Pod that terminates: its containers are stopped, its status says how they ended, what it
+// used is released, and if it was deleted, it is removed from the API.
 type ending struct {
-	within time.Duration // the time its containers have
+	within time.Duration // the grace period of its containers
 	began  time.Time
 }
 
-// end takes a Pod one step further to its end.
-func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool, v *Verdict, order *stopOrder) (again time.Duration, over bool) {
+// end takes a terminating Pod one step further.
+func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, removed bool, v *podstate.Termination,
+	order *stopOrder) (again time.Duration, over bool) {
 	var own *int64
 	if v != nil {
 		own = v.Grace
 	}
-	if gone && p.DeletionTimestamp == nil && v == nil && !terminal(p.Status.Phase) {
-		own = new(int64(0)) // nobody is left who could wait for it
+	if removed && p.DeletionTimestamp == nil && v == nil && !podstate.IsTerminal(p.Status.Phase) {
+		own = new(int64(0)) // no object is left that could have a grace period
 		if fact.Static(p) {
 			own = nil
 		}
 	}
-	within := order.within(grace(p, own))
-	w.hurry(within)
+	within := order.limitGrace(grace(p, own))
+	w.shortenGrace(within)
 	if w.starting() {
 		return 0, false
 	}
-	w.progress(!active(f), false)
+	w.setStopProgress(!podstate.HasActiveContainer(f), false)
 	if wait := time.Until(w.retryAt); wait > 0 {
 		return wait, false
 	}
 	if running(f) {
-		if v != nil && v.Reason == reasonTerminated {
-			if err := w.record(f); err != nil {
-				w.log.Error("a Pod cannot be interrupted; it is tried again", "err", err)
+		if v != nil && v.Reason == podstate.ReasonTerminated {
+			if err := w.recordInterruption(f); err != nil {
+				w.log.Error("a Pod cannot be interrupted; retrying", "err", err)
 				return time.Second, false
 			}
 		}
@@ -49,32 +52,33 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool,
 		if p.DeletionTimestamp == nil {
 			w.m.Probes.Terminating(p.UID)
 		}
-		w.halt(ctx, p, f, within)
-		if !gone {
-			_ = w.show(ctx, p, f, v, false)
+		w.stopPod(ctx, p, f, within)
+		if !removed {
+			_ = w.writeStatus(ctx, p, f, v, false)
 		}
 		return 0, false
 	}
 	if len(w.busy) > 0 {
-		return 0, false // what is under way ends soon: it was told to
+		return 0, false // the work under way has been cancelled and ends soon
 	}
 	if w.m.Devices != nil && w.m.Devices.Holds(p.UID) {
-		w.putAway(ctx, p) // before anybody is told that the Pod has ended: what it had may be given to another then
+		w.releaseDevices(ctx, p) // before the status says that the Pod has ended: its devices may be given to another Pod from then on
 		return 0, false
 	}
-	if !gone && w.show(ctx, p, f, v, true) != nil {
+	if !removed && w.writeStatus(ctx, p, f, v, true) != nil {
 		return w.m.Retry, false
 	}
-	w.progress(true, true)
+	w.setStopProgress(true, true)
 	if !w.finished {
-		w.giveBack(ctx, p)
+		w.releaseResources(ctx, p)
 		return 0, false
 	}
-	return w.depart(ctx, p, f, gone)
+	return w.removePod(ctx, p, f, removed)
 }
 
-// hurry lets what is under way end, and when the Pod has less time than it had before, ends it at once.
-func (w *worker) hurry(within time.Duration) {
+// shortenGrace cancels the work that would start something, and if the grace period has become shorter than before, also the
+// stop under way, which is then started anew.
+func (w *worker) shortenGrace(within time.Duration) {
 	if w.ending == nil {
 		w.ending = &ending{within: within, began: time.Now()}
 		w.cancelStarts()
@@ -88,40 +92,40 @@ func (w *worker) hurry(within time.Duration) {
 	}
 }
 
-// running says that something of the Pod is still up.
+// running reports whether a container or a sandbox of the Pod still runs.
 func running(f *fact.Pod) bool {
-	return active(f) || slices.ContainsFunc(f.Sandboxes, func(s fact.Sandbox) bool { return s.Ready })
+	return podstate.HasActiveContainer(f) || slices.ContainsFunc(f.Sandboxes, func(s fact.Sandbox) bool { return s.Ready })
 }
 
-// halt stops everything of the Pod.
-func (w *worker) halt(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) {
+// stopPod stops all containers and sandboxes of the Pod.
+func (w *worker) stopPod(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
 		err := w.stopAll(ctx, p, f, within)
 		return func(broken bool) {
 			if err == nil || broken {
 				return
 			}
-			w.m.Events.Event(p, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
+			w.m.Events.Event(event.Pod(p), corev1.EventTypeWarning, "FailedKillPod", "error killing pod: %v", err)
 			w.retry(workEnd)
 		}
 	})
 }
 
-// putAway returns the devices of the Pod.
-func (w *worker) putAway(ctx context.Context, p *corev1.Pod) {
+// releaseDevices releases the devices of the Pod.
+func (w *worker) releaseDevices(ctx context.Context, p *corev1.Pod) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
 		err := w.m.Devices.Release(ctx, p.UID)
 		return func(broken bool) {
 			if err != nil && !broken {
-				w.log.Warn("the devices of a Pod could not be given back; it is tried again", "err", err)
+				w.log.Warn("the devices of a Pod could not be given back; retrying", "err", err)
 				w.retry(workEnd)
 			}
 		}
 	})
 }
 
-// giveBack returns what the Pod had of the node.
-func (w *worker) giveBack(ctx context.Context, p *corev1.Pod) {
+// releaseResources releases the volumes and cgroups of the Pod.
+func (w *worker) releaseResources(ctx context.Context, p *corev1.Pod) {
 	w.m.Probes.Forget(p.UID)
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
 		err := w.m.release(ctx, p.UID)
@@ -132,24 +136,24 @@ func (w *worker) giveBack(ctx context.Context, p *corev1.Pod) {
 				return
 			}
 			if !broken {
-				w.log.Warn("the volumes or groups of a Pod could not be given back; it is tried again", "err", err)
+				w.log.Warn("the volumes or groups of a Pod could not be given back; retrying", "err", err)
 				w.retry(workEnd)
 			}
 		}
 	})
 }
 
-// depart ends the worker once the Pod is gone from the API, after it was taken out of it where it was deleted. A Pod that
-// has finished stays for its logs.
-func (w *worker) depart(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bool) (time.Duration, bool) {
-	if !gone {
+// removePod ends the worker once the Pod has disappeared from its source. A Pod that was deleted is removed from the API
+// first; a Pod that has only finished stays, for its logs.
+func (w *worker) removePod(ctx context.Context, p *corev1.Pod, f *fact.Pod, removed bool) (time.Duration, bool) {
+	if !removed {
 		if p.DeletionTimestamp != nil {
 			if err := w.m.Statuses.Delete(ctx, p); err != nil {
-				w.log.Debug("a Pod could not be taken out of the API; it is tried again", "err", err)
+				w.log.Debug("a Pod could not be taken out of the API; retrying", "err", err)
 				return w.m.Retry, false
 			}
 		}
-		w.sweep(ctx, f)
+		w.removeOld(ctx, f)
 		return 0, false
 	}
 	var runs, boxes []string
@@ -160,11 +164,11 @@ func (w *worker) depart(ctx context.Context, p *corev1.Pod, f *fact.Pod, gone bo
 		boxes = append(boxes, f.Sandboxes[i].ID)
 	}
 	if err := w.removeNow(ctx, f, runs, boxes); err != nil {
-		w.log.Warn("what is left of a Pod could not be removed; it is tried again", "err", err)
+		w.log.Warn("what is left of a Pod could not be removed; retrying", "err", err)
 		return time.Second, false
 	}
-	if err := w.m.erase(ctx, p); err != nil {
-		w.log.Warn("the folder of a Pod could not be removed; it is tried again", "err", err)
+	if err := w.m.removeFolders(ctx, p); err != nil {
+		w.log.Warn("the folder of a Pod could not be removed; retrying", "err", err)
 		return time.Second, false
 	}
 	return 0, true

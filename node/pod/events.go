@@ -8,74 +8,74 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/internal/wait"
 	"proa.dev/node/cri"
 )
 
-// follow wakes workers when the runtime says that something has happened to their containers.
-func (m *Manager) follow(ctx context.Context) {
-	for pause := 50 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
+// followRuntimeEvents wakes workers when the runtime reports an event about their containers.
+func (m *Manager) followRuntimeEvents(ctx context.Context) {
+	retry := wait.Backoff{First: 50 * time.Millisecond, Max: 2 * time.Second}
+	for ctx.Err() == nil {
 		stream, err := m.Client.GetContainerEvents(ctx, &cri.GetEventsRequest{})
 		for err == nil {
 			var ev *cri.ContainerEvent
 			if ev, err = stream.Recv(); err != nil {
 				break
 			}
-			pause = 50 * time.Millisecond
+			retry.Reset()
 			m.Wake(types.UID(ev.GetPodSandboxStatus().GetMetadata().GetUid()))
 		}
-		select {
-		case <-ctx.Done():
+		if retry.Sleep(ctx) != nil {
 			return
-		case <-time.After(pause):
 		}
-		m.Relook(ctx) // the runtime was away: who knows what has happened
+		m.Resync(ctx) // the stream was interrupted, so events may have been missed
 	}
 }
 
-// Relook wakes every worker, and finds what belongs to no Pod: sandboxes, logs, volumes and groups that an agent which was
-// killed has left.
-func (m *Manager) Relook(ctx context.Context) {
+// Resync wakes every worker, and finds orphans: sandboxes, logs, volumes and cgroups that belong to no Pod, because an
+// agent that was killed has left them.
+func (m *Manager) Resync(ctx context.Context) {
 	m.mu.Lock()
 	for _, w := range m.workers {
-		w.poke()
+		w.wake.Send()
 	}
-	seen := m.seen
+	seen := m.sourcesComplete
 	m.mu.Unlock()
 	if !seen {
 		return
 	}
 	boxes, err := m.Client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
-		return // the stream of events fails too, and comes back here
+		return // the event stream fails too, and calls this again
 	}
 	for _, b := range boxes.Items {
 		if uid := b.Labels[LabelUID]; uid != "" {
-			m.orphan(types.UID(uid), b.Labels[LabelNamespace], b.Labels[LabelName])
+			m.addOrphan(types.UID(uid), b.Labels[LabelNamespace], b.Labels[LabelName])
 		}
 	}
-	m.logged()
-	left, err := m.Volumes.Left(ctx)
+	m.findLogOrphans()
+	left, err := m.Volumes.PodUIDs(ctx)
 	if err != nil {
 		m.Log.Warn("cannot see whose volumes are here", "err", err)
 	}
-	groups, err := m.Cgroups.Left()
+	groups, err := m.Cgroups.PodUIDs()
 	if err != nil {
 		m.Log.Warn("cannot see whose groups are here", "err", err)
 	}
 	for _, uid := range append(left, groups...) {
-		m.orphan(uid, "", "")
+		m.addOrphan(uid, "", "")
 	}
 }
 
-// logged finds Pods of which nothing but their logs may be left.
-func (m *Manager) logged() {
+// findLogOrphans finds Pods of which only the logs are left.
+func (m *Manager) findLogOrphans() {
 	folders, err := os.ReadDir(m.Logs)
 	if err != nil {
 		return // there are none yet
 	}
 	for _, f := range folders {
 		if parts := strings.Split(f.Name(), "_"); len(parts) == 3 {
-			m.orphan(types.UID(parts[2]), parts[0], parts[1])
+			m.addOrphan(types.UID(parts[2]), parts[0], parts[1])
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,57 +15,11 @@ import (
 
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
+	"proa.dev/node/podstate"
 )
 
-// TestInterruptedRunsAreNoSuccess: "down" and then "up" made Jobs complete whose containers had exited with 0 because they were told to.
-func TestInterruptedRunsAreNoSuccess(t *testing.T) {
-	scenes(t, "testdata/interrupted.txt", func(s *scene) string {
-		if cannotResume(s.pod, s.facts, false) {
-			s.seen.Verdict, s.seen.Ended = NodeShutdown(nil), true
-		}
-		status := showStatus(derive(s.pod, s.facts, s.seen))
-		phase, rest, _ := strings.Cut(status, "\n")
-		out := []string{phase}
-		for line := range strings.Lines(rest) {
-			if name, _, _ := strings.Cut(line, ":"); strings.Contains(line, "terminated") || strings.Contains(line, "waiting") || strings.Contains(name, "DisruptionTarget") {
-				out = append(out, strings.TrimSpace(line))
-			}
-		}
-		if s.seen.Verdict == nil {
-			out = append(out, decide(s.pod, s.facts, s.known).String())
-		}
-		return strings.Join(out, "\n")
-	})
-}
-
-// TestAnEndThatNobodySawBeforeABootIsNoSuccess: a shutdown of the machine ends containers too, when no agent is there to see it.
-func TestAnEndThatNobodySawBeforeABootIsNoSuccess(t *testing.T) {
-	boot := time.Unix(5000, 0)
-	seen := func(reason string) corev1.PodStatus {
-		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "containerd://1", Reason: reason}}}}}
-	}
-	for _, x := range []struct {
-		name     string
-		status   corev1.PodStatus
-		finished time.Time
-		boot     time.Time
-		want     bool
-	}{
-		{"it ended in this boot", corev1.PodStatus{}, time.Unix(5001, 0), boot, false},
-		{"nobody saw it", corev1.PodStatus{}, time.Unix(4999, 0), boot, true},
-		{"it was seen", seen("Completed"), time.Unix(4999, 0), boot, false},
-		{"it was seen, as interrupted", seen(reasonTerminated), time.Unix(4999, 0), boot, true},
-		{"nobody knows when the machine started", corev1.PodStatus{}, time.Unix(4999, 0), time.Time{}, false},
-	} {
-		p := &corev1.Pod{Status: x.status}
-		if got := lostWithMachine(p, &fact.Container{ID: "1", Name: "c", State: fact.Exited, Finished: x.finished}, x.boot); got != x.want {
-			t.Errorf("%s: got %v", x.name, got)
-		}
-	}
-}
-
-// recordedBeforeStop plays the probes, which are told before the first container is stopped, and the API. It notes what the record of
-// interruptions says at that moment.
+// recordedBeforeStop fakes the probes, which are called before the first container is stopped, and the API. It notes what the
+// record of interruptions has at that moment.
 type recordedBeforeStop struct {
 	Probes
 	Statuses
@@ -80,20 +33,20 @@ func (r *recordedBeforeStop) Sync(p *corev1.Pod, _ *fact.Pod) {
 	s, err := r.records.Of(p.UID)
 	r.recorded = err == nil && s.Has("1")
 }
-func (r *recordedBeforeStop) Of(types.UID, string) Health { return Health{} }
-func (r *recordedBeforeStop) Terminating(types.UID)       {}
+func (r *recordedBeforeStop) Of(types.UID, string) podstate.Health { return podstate.Health{} }
+func (r *recordedBeforeStop) Terminating(types.UID)                {}
 func (r *recordedBeforeStop) Write(_ context.Context, p *corev1.Pod, _ *corev1.PodStatus) (*corev1.Pod, error) {
 	return p, nil
 }
 
-// TestInterruptionIsRecordedBeforeTheFirstStop: what is killed in between must find the record. Where nothing can be recorded nothing is
-// stopped, be it a Pod that goes on later or one that ends.
+// TestInterruptionIsRecordedBeforeTheFirstStop holds that an agent that is killed in between finds the record. If nothing can be
+// recorded, nothing is stopped, whether the Pod continues later or ends.
 func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	for name, stop := range map[string]func(*worker, *fact.Pod){
 		"it goes on later": func(w *worker, f *fact.Pod) { w.pause(t.Context(), p, f, &stopOrder{time.Minute}) },
 		"it ends": func(w *worker, f *fact.Pod) {
-			w.end(t.Context(), p, f, false, NodeShutdown(nil), &stopOrder{time.Minute})
+			w.end(t.Context(), p, f, false, podstate.NodeShutdown(nil), &stopOrder{time.Minute})
 		},
 	} {
 		for _, full := range []bool{false, true} {
@@ -103,9 +56,10 @@ func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := &recordedBeforeStop{records: interruption.In(dir)}
+			r := &recordedBeforeStop{records: interruption.RecordsIn(dir)}
 			m := New(Config{Interruptions: r.records, Probes: r, Statuses: r, HostIPs: func() []netip.Addr { return nil }})
-			w := &worker{m: m, log: slog.New(slog.DiscardHandler), busy: map[string]context.CancelFunc{workEnd: func() {}}} // nothing is stopped here
+			// nothing is stopped here
+			w := &worker{m: m, log: slog.New(slog.DiscardHandler), busy: map[string]context.CancelFunc{workEnd: func() {}}}
 			stop(w, &fact.Pod{UID: "u", Containers: []fact.Container{{ID: "1", Name: "c", State: fact.Running}}})
 			switch {
 			case full && r.stops > 0:
@@ -117,10 +71,10 @@ func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 	}
 }
 
-// TestRecordedRunsAreInterrupted: the next agent reads the record, takes the runs that it names for interrupted, and no others. A record that
-// names none that is left goes.
+// TestRecordedRunsAreInterrupted holds that the next agent marks the runs in the record as interrupted, and no others. A record
+// that names no remaining run is removed.
 func TestRecordedRunsAreInterrupted(t *testing.T) {
-	records := interruption.In(t.TempDir())
+	records := interruption.RecordsIn(t.TempDir())
 	if _, err := records.Add("u", "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +84,9 @@ func TestRecordedRunsAreInterrupted(t *testing.T) {
 		for _, id := range ids {
 			f.Containers = append(f.Containers, fact.Container{ID: id, Name: "c" + id, State: fact.Exited, Reason: "Completed"})
 		}
-		w.mark(&corev1.Pod{}, f)
+		w.markInterrupted(&corev1.Pod{}, f)
 		for i := range f.Containers {
-			if c := &f.Containers[i]; c.Interrupted && c.Reason == reasonTerminated && !c.Succeeded() {
+			if c := &f.Containers[i]; c.Interrupted && c.Reason == podstate.ReasonTerminated && !c.Succeeded() {
 				interrupted = append(interrupted, c.ID)
 			}
 		}

@@ -1,6 +1,6 @@
-// Package pod is the heart of hop 11: it makes the Pods of a node run. One worker a Pod looks at what the runtime has,
-// decides what is missing (plan.go, which is pure), and does it; what it sees becomes the Pod's status (status.go, pure as well).
-// The runtime's events wake the workers, and a slow look at everything catches what an event did not say.
+// Package pod makes the Pods of a node run. Each Pod has a worker, which observes what the runtime has of the Pod,
+// computes with package podstate what is to be done, starts that work, and writes the Pod's status. Events of the
+// runtime wake the workers, and a periodic resync makes up for events that were missed.
 package pod
 
 import (
@@ -18,26 +18,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/internal/wait"
+	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
+	"proa.dev/node/podstate"
 )
 
-type addresses = []netip.Addr
-
-// Statuses brings the status of Pods to the API.
+// Statuses writes the status of Pods to the API.
 type Statuses interface {
-	// Write stores a status, and returns the Pod as it is then. A Pod that has changed in between is a conflict.
+	// Write stores a status, and returns the Pod as the API then has it. If the Pod has changed in between, it fails
+	// with a conflict.
 	Write(ctx context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error)
-	// Delete takes a Pod out of the API that was deleted and has ended. That it is gone already is no error.
+	// Delete removes a Pod from the API that was deleted and has terminated. It is no error if the Pod does not exist.
 	Delete(ctx context.Context, p *corev1.Pod) error
 }
 
-// Config is what a Manager works with.
+// Config is what a Manager needs.
 type Config struct {
 	Client   *cri.Client
-	Runtime  string // the runtime's name for itself
+	Runtime  string // as the runtime calls itself
 	Images   Images
 	Volumes  Volumes
 	Maker    Maker
@@ -46,45 +48,47 @@ type Config struct {
 	Hooks    Hooks
 	Events   event.Recorder
 	Statuses Statuses
-	// Devices gives Pods devices of plugins and the like; nil for none.
+	// Devices allocates devices, CPUs and memory to Pods; nil for none.
 	Devices Devices
-	// Network says why Pods cannot have a network now; nil where nobody knows.
+	// Network returns why Pods cannot get a network now; it may be nil.
 	Network func(ctx context.Context) error
-	// Said reads what a container that ended has left to say.
-	Said func(*cri.ContainerStatus) string
-	// Shorten keeps what a status quotes of containers within bounds; nil leaves it as it is.
-	Shorten func(p *corev1.Pod, st *corev1.PodStatus)
-	// Expand replaces $(NAME) in a path by what an environment says.
+	// TerminationMessage reads the termination message of a container.
+	TerminationMessage func(*cri.ContainerStatus) string
+	// TruncateMessages limits the length of termination messages in a status; nil leaves them as they are.
+	TruncateMessages func(p *corev1.Pod, st *corev1.PodStatus)
+	// Expand replaces $(NAME) in a path by variables of an environment.
 	Expand func(text string, env []*cri.KeyValue) (string, error)
-	// Fits says whether the node has what a running Pod asks for now, beside what it has; nil says that it always does.
-	Fits func(p, has *corev1.Pod) Fit
-	// HostIPs are the addresses of the node.
+	// CheckResize decides whether a running Pod can be resized from has to p; nil allows every resize.
+	CheckResize func(p, has *corev1.Pod) Fit
+	// HostIPs returns the addresses of the node.
 	HostIPs func() []netip.Addr
 	// Logs is the folder of the logs of all Pods.
 	Logs string
-	// Interruptions records which containers were stopped because the node stops.
+	// Interruptions records which containers were stopped because the node was stopped.
 	Interruptions interruption.Records
-	// Booted is when the machine started; zero where nobody knows.
-	Booted time.Time
-	// Spent hears how long the steps of a Pod's start took: volumes, sandbox, image, container. It may be nil.
-	Spent func(p *corev1.Pod, step string, begin time.Time)
-	// Freed is called when a Pod has given back what it used.
+	// BootTime is when the machine booted; zero if unknown.
+	BootTime time.Time
+	// RecordStep is told how long the steps of a Pod's start took: volumes, sandbox, image, container. It may be nil.
+	RecordStep func(p *corev1.Pod, step string, begin time.Time)
+	// Freed is called when a Pod has released what it used; it may be nil.
 	Freed func()
-	Log   *slog.Logger
-	// Retry is the first pause after something failed, Relist that between looks at everything.
+	// Metrics counts starts and ends of Pods and containers; it may be nil.
+	Metrics *agentmetrics.Metrics
+	Log     *slog.Logger
+	// Retry is the first back-off after a failure, Relist the period of the resync.
 	Retry, Relist time.Duration
 }
 
-// Manager has the workers of the node.
+// Manager owns the workers of the node.
 type Manager struct {
 	Config
 	work sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
-	workers map[types.UID]*worker
-	ctx     context.Context
-	seen    bool // the sources have told all they have
-	hold    bool // new Pods wait
+	mu              sync.Mutex // guards what follows
+	workers         map[types.UID]*worker
+	ctx             context.Context
+	sourcesComplete bool // the sources have listed all their Pods
+	hold            bool // new Pods are not started
 }
 
 // New makes a manager.
@@ -98,29 +102,29 @@ func New(c Config) *Manager {
 	return &Manager{Config: c, workers: map[types.UID]*worker{}}
 }
 
-// Run follows the runtime until ctx ends, and returns when no work is under way any more. Containers keep running.
+// Run runs the workers until ctx ends, and returns when no work is under way any more. Containers keep running.
 func (m *Manager) Run(ctx context.Context) {
 	m.mu.Lock()
 	m.ctx = ctx
 	for _, w := range m.workers {
-		m.begin(w)
+		m.startWorker(w)
 	}
 	m.mu.Unlock()
-	m.work.Go(func() { m.follow(ctx) })
+	m.work.Go(func() { m.followRuntimeEvents(ctx) })
 	tick := time.NewTicker(m.Relist)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			m.Relook(ctx)
+			m.Resync(ctx)
 		}
 	}
 	m.work.Wait()
 }
 
-// begin starts a worker.
-func (m *Manager) begin(w *worker) {
+// startWorker starts the goroutine of a worker.
+func (m *Manager) startWorker(w *worker) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return
 	}
@@ -133,113 +137,120 @@ func (m *Manager) begin(w *worker) {
 			return
 		}
 		delete(m.workers, w.pod.UID)
+		m.Metrics.ForgetPod(w.pod.UID)
 		for _, next := range m.workers {
-			if sameName(next, w) {
-				next.poke() // it may have waited
+			if haveSameName(next, w) {
+				next.wake.Send() // it may have waited for the name
 			}
 		}
 	})
 }
 
-// Update says that a Pod is on this node, or has changed. A verdict that is not nil says that it must not run.
-func (m *Manager) Update(p *corev1.Pod, v *Verdict) {
+// Update adds a Pod to this node, or gives its worker the new version. A new Pod with a termination must not run.
+func (m *Manager) Update(p *corev1.Pod, v *podstate.Termination) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.workers[p.UID]
 	if w == nil {
 		w = m.newWorker(p)
-		w.verdict = v
+		w.termination = v
 		if m.hold {
 			w.order = &stopOrder{}
 		}
 		m.workers[p.UID] = w
-		w.poke()
-		m.begin(w)
+		m.Metrics.PodObserved(p, nil, time.Now())
+		w.wake.Send()
+		m.startWorker(w)
 		return
 	}
+	m.Metrics.PodObserved(p, w.lastFacts(), time.Now())
 	w.update(p)
 }
 
-// follows says whether a static Pod has to wait: one of that name, which is in no source any more, is still here. It is the
-// same file, and so the same ports and folders.
-func (m *Manager) follows(w *worker, p *corev1.Pod) bool {
+// mustWaitForName reports whether a static Pod must wait because an earlier Pod of its name, which is in no source any more,
+// still terminates. Both come from the same manifest, and so have the same ports and folders.
+func (m *Manager) mustWaitForName(w *worker, p *corev1.Pod) bool {
 	if !fact.Static(p) {
 		return false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, x := range m.workers {
-		if x != w && sameName(x, w) && x.left() {
+		if x != w && haveSameName(x, w) && x.isRemoved() {
 			return true
 		}
 	}
 	return false
 }
 
-func sameName(a, b *worker) bool { return a.name == b.name }
+func haveSameName(a, b *worker) bool { return a.name == b.name }
 
 func (m *Manager) newWorker(p *corev1.Pod) *worker {
 	return &worker{
-		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, eye: eye{runtime: m.Client, said: m.Said},
-		wake: make(chan struct{}, 1), quit: make(chan struct{}),
-		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{}, hold: map[string]time.Time{},
-		fails: map[string]int{}, unpulled: map[string]bool{}, backoffs: backoffs{}, told: map[string]time.Time{},
+		m: m, log: m.Log.With("pod", p.Namespace+"/"+p.Name), pod: p, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name},
+		observer: observer{runtime: m.Client, terminationMessage: m.TerminationMessage},
+		wake:     wait.NewSignal(), quit: make(chan struct{}),
+		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{},
+		startNotBefore: map[string]time.Time{},
+		fails:          map[string]int{}, pullFailed: map[string]bool{}, backoffs: backoffs{}, backoffRecorded: map[string]time.Time{},
+		recorder: m.Metrics.NewPodRecorder(time.Now()),
 	}
 }
 
-// Gone says that a Pod is no longer on this node.
-func (m *Manager) Gone(uid types.UID) {
+// SourceRemoved tells the worker of a Pod that the Pod has disappeared from its source.
+func (m *Manager) SourceRemoved(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.workers[uid]; w != nil {
-		w.leave()
+		w.sourceRemoved()
 	}
 }
 
 // End ends a Pod as failed.
-func (m *Manager) End(uid types.UID, v *Verdict) {
+func (m *Manager) End(uid types.UID, v *podstate.Termination) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.workers[uid]; w != nil {
-		w.judge(v)
+		w.terminate(v)
 	}
 }
 
-// Wake makes the worker of a Pod look.
+// Wake makes the worker of a Pod reconcile.
 func (m *Manager) Wake(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w := m.workers[uid]; w != nil {
-		w.poke()
+		w.wake.Send()
 	}
 }
 
-// Again makes the worker of a Pod try again at once what has failed: what it lacked may be there now.
-func (m *Manager) Again(uid types.UID) {
+// RetryNow makes the worker of a Pod retry at once what has failed: what was missing may exist now.
+func (m *Manager) RetryNow(uid types.UID) {
 	m.mu.Lock()
 	w := m.workers[uid]
 	m.mu.Unlock()
 	if w != nil {
-		w.report(func() {
-			clear(w.hold)
+		w.deliver(func() {
+			clear(w.startNotBefore)
 			w.retryAt = time.Time{}
 		})
 	}
 }
 
-// Pods are the Pods of the node, with what the runtime had of them at the last look; nil before the first.
+// Pods returns the Pods of the node with the facts that were last observed; the facts are nil before the first
+// observation.
 func (m *Manager) Pods() (out []Local) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, w := range m.workers {
 		w.mu.Lock()
-		out = append(out, Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil, Gone: w.gone})
+		out = append(out, Local{Pod: w.pod, Facts: w.last, Ended: w.termination != nil, Removed: w.removed})
 		w.mu.Unlock()
 	}
 	return out
 }
 
-// Find returns a Pod of the node with what the runtime had of it.
+// Find returns a Pod of the node with the facts that were last observed.
 func (m *Manager) Find(uid types.UID) (Local, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,25 +260,25 @@ func (m *Manager) Find(uid types.UID) (Local, bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Local{Pod: w.pod, Facts: w.last, Ended: w.verdict != nil, Gone: w.gone}, true
+	return Local{Pod: w.pod, Facts: w.last, Ended: w.termination != nil, Removed: w.removed}, true
 }
 
-// Local is a Pod and what the runtime has of it.
+// Local is a Pod of the node and what the runtime has of it.
 type Local struct {
 	Pod   *corev1.Pod
 	Facts *fact.Pod
-	// Ended says that the Pod has been ended here, or shall be.
+	// Ended reports that the Pod has been ended by this node, or will be.
 	Ended bool
-	// Gone says that it is in no source any more.
-	Gone bool
+	// Removed reports that the Pod is in no source any more.
+	Removed bool
 }
 
-// LogDir is the folder of a Pod's logs.
+// LogDir returns the folder of a Pod's logs.
 func (m *Manager) LogDir(p *corev1.Pod) string {
 	return filepath.Join(m.Logs, p.Namespace+"_"+p.Name+"_"+string(p.UID))
 }
 
-// release gives back what a Pod has of the node.
+// release removes the volumes and the cgroup of a Pod.
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	if err := m.Volumes.Unmount(ctx, uid); err != nil {
 		return err
@@ -281,8 +292,8 @@ func (m *Manager) freed() {
 	}
 }
 
-// forget removes a log and its rotated parts.
-func (m *Manager) forget(log string) {
+// removeLogs removes a log and its rotated files.
+func (m *Manager) removeLogs(log string) {
 	if log == "" {
 		return
 	}
@@ -297,8 +308,8 @@ func (m *Manager) forget(log string) {
 	}
 }
 
-// erase removes the folders of a Pod.
-func (m *Manager) erase(ctx context.Context, p *corev1.Pod) error {
+// removeFolders removes the folders of a Pod.
+func (m *Manager) removeFolders(ctx context.Context, p *corev1.Pod) error {
 	if err := m.release(ctx, p.UID); err != nil {
 		return err
 	}
@@ -311,25 +322,25 @@ func (m *Manager) erase(ctx context.Context, p *corev1.Pod) error {
 	return m.Interruptions.Remove(p.UID)
 }
 
-// Complete says that the sources have told of every Pod: what else is here belongs to nobody.
-func (m *Manager) Complete(ctx context.Context) {
+// SourcesComplete is called when the sources have listed all their Pods: whatever else is on the node is an orphan.
+func (m *Manager) SourcesComplete(ctx context.Context) {
 	m.mu.Lock()
-	m.seen = true
+	m.sourcesComplete = true
 	m.mu.Unlock()
-	m.Relook(ctx)
+	m.Resync(ctx)
 }
 
-// orphan makes a worker for a Pod that is in no source, so that it is taken away like any other.
-func (m *Manager) orphan(uid types.UID, namespace, name string) {
+// addOrphan makes a worker for a Pod that is in no source, so that it is removed like any other.
+func (m *Manager) addOrphan(uid types.UID, namespace, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.workers[uid] != nil || !m.seen {
+	if m.workers[uid] != nil || !m.sourcesComplete {
 		return
 	}
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, Namespace: namespace, Name: name}}
 	w := m.newWorker(p)
-	w.gone = true
+	w.removed = true
 	m.workers[uid] = w
-	w.poke()
-	m.begin(w)
+	w.wake.Send()
+	m.startWorker(w)
 }

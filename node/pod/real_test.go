@@ -21,13 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 	"proa.dev/node/runtime"
 )
 
-// bench is a manager over a real runtime, whose other parts do as little as they can: Pods use the node's network, and run
-// the image of the sandbox.
+// bench is a manager over a real runtime, whose other parts are minimal fakes: Pods use the node's network, and run the image
+// of the sandbox.
 type bench struct {
 	*pod.Manager
 	mu     sync.Mutex
@@ -80,9 +82,11 @@ func start(t *testing.T) *bench {
 	t.Cleanup(func() { _ = client.Close() })
 	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{}}
 	b.Manager = pod.New(pod.Config{
-		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot), Probes: b, Hooks: none{}, Events: b, Statuses: b,
-		Said: func(*cri.ContainerStatus) string { return "" }, HostIPs: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-		Logs: filepath.Join(dir, "logs"), Log: log,
+		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot),
+		Probes: b, Hooks: none{}, Events: b, Statuses: b,
+		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
+		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
+		Logs:               filepath.Join(dir, "logs"), Log: log,
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -108,20 +112,20 @@ func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container) 
 func (b *bench) Sync(*corev1.Pod, *fact.Pod) {}
 func (b *bench) Forget(types.UID)            {}
 func (b *bench) Terminating(types.UID)       {}
-func (b *bench) Of(_ types.UID, id string) pod.Health {
+func (b *bench) Of(_ types.UID, id string) podstate.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h := pod.Health{Started: true, Ready: true}
+	h := podstate.Health{Started: true, Ready: true}
 	if b.failed[id] {
-		h.Failed = &pod.Failure{Probe: "liveness", Grace: new(int64(0))}
+		h.Failed = &podstate.ProbeFailure{Probe: "liveness", Grace: new(int64(0))}
 	}
 	return h
 }
 
-func (b *bench) Event(_ *corev1.Pod, container, _, reason, format string, args ...any) {
+func (b *bench) Event(about event.Subject, _, reason, format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.events = append(b.events, container+" "+reason+": "+fmt.Sprintf(format, args...))
+	b.events = append(b.events, about.Container+" "+reason+": "+fmt.Sprintf(format, args...))
 }
 
 func (b *bench) Write(_ context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
@@ -146,7 +150,7 @@ func (b *bench) Delete(_ context.Context, p *corev1.Pod) error {
 	b.mu.Lock()
 	delete(b.pods, p.UID)
 	b.mu.Unlock()
-	go b.Gone(p.UID)
+	go b.SourceRemoved(p.UID)
 	return nil
 }
 
@@ -199,9 +203,9 @@ func (none) Mount(context.Context, *corev1.Pod) error { return nil }
 func (none) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
 	return nil, nil, nil
 }
-func (none) Remove(context.Context, types.UID) error   { return nil }
-func (none) Unmount(context.Context, types.UID) error  { return nil }
-func (none) Left(context.Context) ([]types.UID, error) { return nil, nil }
+func (none) Remove(context.Context, types.UID) error      { return nil }
+func (none) Unmount(context.Context, types.UID) error     { return nil }
+func (none) PodUIDs(context.Context) ([]types.UID, error) { return nil, nil }
 func (none) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip.Addr, *corev1.LifecycleHandler) error {
 	return nil
 }
@@ -211,7 +215,7 @@ type group string
 func (g group) Ensure(p *corev1.Pod) (string, error) { return string(g) + "/pod" + string(p.UID), nil }
 func (group) Update(*corev1.Pod) error               { return nil }
 func (group) Remove(types.UID) error                 { return nil }
-func (group) Left() ([]types.UID, error)             { return nil, nil }
+func (group) PodUIDs() ([]types.UID, error)          { return nil, nil }
 
 type plain struct{ dir string }
 
@@ -223,7 +227,8 @@ func (m plain) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.P
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt}, Labels: m.labels(p),
 		LogDirectory: filepath.Join(m.dir, "logs", p.Namespace+"_"+p.Name+"_"+string(p.UID)),
-		Linux:        &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
 	}, "", nil
 }
 
@@ -239,9 +244,11 @@ func (m plain) Container(_ context.Context, p *corev1.Pod, c *corev1.Container, 
 	labels := m.labels(p)
 	labels[pod.LabelContainer] = c.Name
 	return &cri.ContainerConfig{
-		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: r.Attempt}, Image: &cri.ImageSpec{Image: r.Image.Id, UserSpecifiedImage: c.Image}, Command: c.Command, Labels: labels,
+		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: r.Attempt},
+		Image:    &cri.ImageSpec{Image: r.Image.Id, UserSpecifiedImage: c.Image}, Command: c.Command, Labels: labels,
 		LogPath: fmt.Sprintf("%s/%d.log", c.Name, r.Attempt),
-		Linux:   &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
+		Linux: &cri.LinuxContainerConfig{
+			SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceNode}}},
 	}, nil
 }
 
@@ -259,7 +266,7 @@ func ready(p *corev1.Pod) bool {
 	return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.Phase == corev1.PodRunning
 }
 
-// TestLife takes Pods of a real runtime through their lives.
+// TestLife covers the life of Pods on a real runtime.
 func TestLife(t *testing.T) {
 	b := start(t)
 	t.Run("start, crash, restart, delete", func(t *testing.T) {
@@ -274,8 +281,10 @@ func TestLife(t *testing.T) {
 		b.failed[id] = true
 		b.mu.Unlock()
 		b.Wake(p.UID)
-		second := b.await(t, p.UID, "restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
-		if last := second.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil || last.ContainerID != "containerd://"+id {
+		second := b.await(t, p.UID, "restarted",
+			func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+		if last := second.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil ||
+			last.ContainerID != "containerd://"+id {
 			t.Errorf("the run before: %+v", last)
 		}
 		// It is given more memory, and goes on.
@@ -295,7 +304,8 @@ func TestLife(t *testing.T) {
 		b.Wake(p.UID)
 		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
 			w := p.Status.ContainerStatuses[0].State.Waiting
-			return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off 10s restarting failed container=c pod=web_ns(")
+			return w != nil && w.Reason == "CrashLoopBackOff" &&
+				strings.HasPrefix(w.Message, "back-off 10s restarting failed container=c pod=web_ns(")
 		})
 		b.remove(t, p.UID, 5)
 	})
@@ -310,7 +320,8 @@ func TestLife(t *testing.T) {
 		end := b.await(t, p.UID, "ended", func(p *corev1.Pod) bool {
 			return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		})
-		if st := end.Status.ContainerStatuses[0]; st.State.Terminated == nil || st.RestartCount != 0 || end.Status.Phase != corev1.PodSucceeded {
+		if st := end.Status.ContainerStatuses[0]; st.State.Terminated == nil || st.RestartCount != 0 ||
+			end.Status.Phase != corev1.PodSucceeded {
 			t.Errorf("its end: %+v", st)
 		}
 		b.remove(t, p.UID, 0)
@@ -341,7 +352,7 @@ func TestLife(t *testing.T) {
 	t.Run("Pods of many containers are deleted quickly", func(t *testing.T) { manyContainers(t, b) })
 }
 
-// imageAtLast: a Pod that waits for its volumes must not say that it waits for an image which is here.
+// imageAtLast holds that a Pod that waits for its volumes does not report that it waits for an image that is present.
 func imageAtLast(t *testing.T, b *bench) {
 	t.Helper()
 	p := simple("volume", corev1.RestartPolicyAlways)
@@ -350,7 +361,7 @@ func imageAtLast(t *testing.T, b *bench) {
 		b.mu.Lock()
 		b.unpulled["late"], b.unmounted["volume"] = unpulled, unmounted
 		b.mu.Unlock()
-		b.Again(p.UID)
+		b.RetryNow(p.UID)
 	}
 	waits := func(reason string) func(p *corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
@@ -368,8 +379,8 @@ func imageAtLast(t *testing.T, b *bench) {
 	b.remove(t, p.UID, 5)
 }
 
-// endWhileStarting: a Pod that is deleted while the runtime starts its container has not failed to start. The deletions come at many
-// moments of that.
+// endWhileStarting holds that a Pod that is deleted while the runtime starts its container has not failed to start. The deletions
+// come at many moments of the start.
 func endWhileStarting(t *testing.T, b *bench) {
 	t.Helper()
 	b.mu.Lock()
@@ -402,7 +413,7 @@ func endWhileStarting(t *testing.T, b *bench) {
 	}
 }
 
-// manyContainers: stops of many containers at once stalled in the shim for 10 to 137 seconds.
+// manyContainers is a regression test: stopping many containers at once stalled in the shim for 10 to 137 seconds.
 func manyContainers(t *testing.T, b *bench) {
 	t.Helper()
 	p := simple("many", corev1.RestartPolicyAlways)
@@ -442,7 +453,8 @@ func (b *bench) remove(t *testing.T, uid types.UID, grace int64) {
 			t.Fatal("its worker never ended")
 		}
 	}
-	boxes, err := b.Client.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{pod.LabelUID: string(uid)}}})
+	boxes, err := b.Client.ListPodSandbox(t.Context(),
+		&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{pod.LabelUID: string(uid)}}})
 	if err != nil || len(boxes.Items) > 0 {
 		t.Errorf("sandboxes are left: %v %v", boxes, err)
 	}

@@ -9,37 +9,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
+	"proa.dev/node/podstate"
 )
 
-// A Pod may ask for other resources while it runs. What it asks for is in its spec; what it has been allotted is what the
-// node has agreed to, and what its containers and groups are made with. What has been agreed to is in the Pod's status, so
-// that another agent goes on with it.
+// In-place resize. The spec of a Pod says which resources it asks for; its allotment is what the node has agreed to,
+// and what its containers and cgroups are created with. The allotment is part of the Pod's status, so that another
+// agent continues with it.
 
-// allotment is what the containers of a Pod may have.
+// allotment holds the resources that the node has agreed to give the containers of a Pod.
 type allotment map[string]corev1.ResourceRequirements
 
-// scalable are the resources that can change while a container runs.
+// scalable returns the resources that can be resized in place.
 func scalable() []corev1.ResourceName {
 	return []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 }
 
-// allotted is what the status says that a Pod has been allotted, and what its spec says where the status is silent.
-func allotted(p *corev1.Pod) allotment {
+// readAllotment reads the allotment of a Pod from its status, and where the status has none from its spec.
+func readAllotment(p *corev1.Pod) allotment {
 	out := allotment{}
-	for c := range containers(p) {
+	for c := range podstate.Containers(p) {
 		r := *c.Resources.DeepCopy()
 		if st := statusOf(p, c.Name); st != nil && st.ContainerID != "" && st.Resources != nil {
-			take(r.Requests, st.AllocatedResources)
-			take(r.Limits, st.Resources.Limits)
+			copyScalable(r.Requests, st.AllocatedResources)
+			copyScalable(r.Limits, st.Resources.Limits)
 		}
 		out[c.Name] = r
 	}
 	return out
 }
 
-// take copies the resources that can change.
-func take(to, from corev1.ResourceList) {
+// copyScalable copies the resources that can be resized.
+func copyScalable(to, from corev1.ResourceList) {
 	for _, name := range scalable() {
 		if q, found := from[name]; found && to != nil {
 			to[name] = q
@@ -56,16 +58,16 @@ func statusOf(p *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// same says that two amounts of what can change are the same; an amount that is not said is 0.
-func same(a, b corev1.ResourceRequirements, name corev1.ResourceName) bool {
+// equalAmounts reports whether requests and limits of a resource are equal; a missing amount counts as 0.
+func equalAmounts(a, b corev1.ResourceRequirements, name corev1.ResourceName) bool {
 	return a.Limits.Name(name, "").Cmp(*b.Limits.Name(name, "")) == 0 && a.Requests.Name(name, "").Cmp(*b.Requests.Name(name, "")) == 0
 }
 
-// asks says that the spec of a Pod asks for something else than it has been allotted.
-func (a allotment) asks(p *corev1.Pod) bool {
-	for c := range containers(p) {
+// differsFrom reports whether the spec of a Pod differs from its allotment.
+func (a allotment) differsFrom(p *corev1.Pod) bool {
+	for c := range podstate.Containers(p) {
 		for _, name := range scalable() {
-			if have, known := a[c.Name]; known && !same(have, c.Resources, name) {
+			if have, known := a[c.Name]; known && !equalAmounts(have, c.Resources, name) {
 				return true
 			}
 		}
@@ -73,13 +75,13 @@ func (a allotment) asks(p *corev1.Pod) bool {
 	return false
 }
 
-// apply is the Pod with what it has been allotted instead of what it asks for.
+// apply returns the Pod with its allotment in place of the resources that its spec asks for.
 func (a allotment) apply(p *corev1.Pod) *corev1.Pod {
-	if !a.asks(p) {
+	if !a.differsFrom(p) {
 		return p
 	}
 	p = p.DeepCopy()
-	for c := range containers(p) {
+	for c := range podstate.Containers(p) {
 		if have, known := a[c.Name]; known {
 			c.Resources = *have.DeepCopy()
 		}
@@ -87,46 +89,49 @@ func (a allotment) apply(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// Fit is the answer to a Pod that asks for other resources: nothing, or why not.
+// Fit is the answer to a Pod that asks for other resources.
 type Fit struct {
-	// Reason is Deferred where it may fit later, Infeasible where it never will, and empty where it fits.
+	// Reason is Deferred if the resize may become possible later, Infeasible if it never will, and empty if it is
+	// possible now.
 	Reason, Message string
 }
 
-// allot agrees to what a Pod asks for, if the node has it, and returns the Pod as it shall be run.
+// allot agrees to the resources that a Pod asks for, if the node has them, and returns the Pod as it shall run.
 func (w *worker) allot(p *corev1.Pod, f *fact.Pod) *corev1.Pod {
 	if w.allotted == nil {
-		w.allotted = allotted(p)
+		w.allotted = readAllotment(p)
 		w.given = allotment{}
 		for name, r := range w.allotted {
 			w.given[name] = r
 		}
 	}
 	w.pending = nil
-	if !w.allotted.asks(p) || fact.Static(p) {
+	if !w.allotted.differsFrom(p) || fact.Static(p) {
 		return p
 	}
-	if len(f.Containers) > 0 && w.m.Fits != nil {
-		if fit := w.m.Fits(p, w.allotted.apply(p)); fit.Reason != "" {
-			w.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: fit.Reason, Message: fit.Message, ObservedGeneration: p.Generation}
-			if w.toldFit != fit {
-				w.toldFit = fit
-				w.m.Events.Event(p, "", corev1.EventTypeWarning, "Resize"+fit.Reason, "Pod resize %s: %s", fit.Reason, tellResize(p, fit.Message))
+	if len(f.Containers) > 0 && w.m.CheckResize != nil {
+		if fit := w.m.CheckResize(p, w.allotted.apply(p)); fit.Reason != "" {
+			w.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: fit.Reason,
+				Message: fit.Message, ObservedGeneration: p.Generation}
+			if w.lastFit != fit {
+				w.lastFit = fit
+				w.m.Events.Event(event.Pod(p), corev1.EventTypeWarning, "Resize"+fit.Reason, "Pod resize %s: %s", fit.Reason,
+					describeResize(p, fit.Message))
 			}
 			return w.allotted.apply(p)
 		}
 	}
-	w.toldFit = Fit{}
+	w.lastFit = Fit{}
 	w.allotted = allotment{}
-	for c := range containers(p) {
+	for c := range podstate.Containers(p) {
 		w.allotted[c.Name] = *c.Resources.DeepCopy()
 	}
-	w.m.Events.Event(p, "", corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", tellResize(p, ""))
+	w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, "ResizeStarted", "Pod resize started: %s", describeResize(p, ""))
 	return p
 }
 
-// tellResize says in one line what a Pod has been allotted.
-func tellResize(p *corev1.Pod, problem string) string {
+// describeResize describes the allotment of a Pod as one line of JSON, for Events.
+func describeResize(p *corev1.Pod, problem string) string {
 	type one struct {
 		Name      string                      `json:"name"`
 		Resources corev1.ResourceRequirements `json:"resources"`
@@ -151,18 +156,18 @@ func tellResize(p *corev1.Pod, problem string) string {
 	return string(text)
 }
 
-// resizes are the running containers that do not have yet what they have been allotted, and those of them that must run anew
-// for it.
-func (w *worker) resizes(p *corev1.Pod, f *fact.Pod) (change []string, again []Kill) {
-	for c := range containers(p) {
-		run, found := current(f, c.Name)
+// pendingResizes returns the running containers that do not have their allotment yet: those to be changed in place, and those
+// that must be restarted for it.
+func (w *worker) pendingResizes(p *corev1.Pod, f *fact.Pod) (change []string, again []podstate.Kill) {
+	for c := range podstate.Containers(p) {
+		run, found := podstate.CurrentRun(f, c.Name)
 		have, known := w.given[c.Name]
 		if !found || run.State != fact.Running || !known || w.busy[c.Name] != nil {
 			continue
 		}
 		restart, differs := false, false
 		for _, name := range scalable() {
-			if same(have, c.Resources, name) {
+			if equalAmounts(have, c.Resources, name) {
 				continue
 			}
 			differs = true
@@ -172,7 +177,8 @@ func (w *worker) resizes(p *corev1.Pod, f *fact.Pod) (change []string, again []K
 		}
 		switch {
 		case restart:
-			again = append(again, Kill{ID: run.ID, Name: c.Name, Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
+			again = append(again, podstate.Kill{ID: run.ID, Name: c.Name,
+				Message: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 		case differs:
 			change = append(change, c.Name)
 		}
@@ -180,15 +186,16 @@ func (w *worker) resizes(p *corev1.Pod, f *fact.Pod) (change []string, again []K
 	return change, again
 }
 
-// resize gives running containers what they have been allotted: the Pod's group first where it grows, so that there is room,
-// and last where it shrinks.
+// resize gives running containers their allotment. The Pod's cgroup is updated first if it grows, so that the
+// containers fit in, and last if it shrinks.
 func (w *worker) resize(ctx context.Context, p *corev1.Pod, f *fact.Pod, names []string) {
 	w.do(ctx, workResize, func(ctx context.Context) func(bool) {
-		err := w.m.Cgroups.Update(p) // refused where it shrinks below what is in use; the second time decides
+		err := w.m.Cgroups.Update(p) // fails if it would shrink below what is in use; then it is repeated below
 		for _, name := range names {
-			c, _ := find(p, name)
-			run, _ := current(f, name)
-			_, err2 := w.m.Client.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: run.ID, Linux: w.m.Maker.Resources(p, c)})
+			c, _ := podstate.FindContainer(p, name)
+			run, _ := podstate.CurrentRun(f, name)
+			_, err2 := w.m.Client.UpdateContainerResources(ctx,
+				&cri.UpdateContainerResourcesRequest{ContainerId: run.ID, Linux: w.m.Maker.Resources(p, c)})
 			if err2 != nil {
 				return func(bool) {
 					w.resizeError = cri.Message(err2)
@@ -207,20 +214,20 @@ func (w *worker) resize(ctx context.Context, p *corev1.Pod, f *fact.Pod, names [
 			}
 			w.resizeError = ""
 			for _, name := range names {
-				c, _ := find(p, name)
+				c, _ := podstate.FindContainer(p, name)
 				w.given[name] = *c.Resources.DeepCopy()
 			}
-			w.m.Events.Event(p, "", corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", tellResize(p, ""))
+			w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, "ResizeCompleted", "Pod resize completed: %s", describeResize(p, ""))
 		}
 	})
 }
 
-// resizing are the conditions that say how far a change of resources is.
-func (w *worker) resizing(p *corev1.Pod, f *fact.Pod) (out []corev1.PodCondition) {
+// resizeConditions returns the conditions that report the progress of a resize.
+func (w *worker) resizeConditions(p *corev1.Pod, f *fact.Pod) (out []corev1.PodCondition) {
 	if w.pending != nil {
 		out = append(out, *w.pending)
 	}
-	change, again := w.resizes(p, f)
+	change, again := w.pendingResizes(p, f)
 	if len(change)+len(again) > 0 || w.busy[workResize] != nil {
 		c := corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation}
 		if w.resizeError != "" {

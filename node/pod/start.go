@@ -10,52 +10,59 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
+	"proa.dev/node/podstate"
 )
 
-// image is an image that is here for the next run of a container.
+// image is the image for the next run of a container.
 type image struct{ *cri.Image }
 
-// mount makes the volumes of the Pod ready.
+// mount mounts the volumes of the Pod.
 func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 	w.do(ctx, workVolumes, func(ctx context.Context) func(bool) {
 		begin := time.Now()
 		err := w.m.Volumes.Mount(ctx, p)
-		w.spent(p, "volumes", begin)
+		w.recordStep(p, "volumes", begin)
 		return func(broken bool) {
 			if err == nil {
-				w.volumes, w.shown = true, p
+				w.volumes, w.mountedFor = true, p
 				return
 			}
 			if broken {
 				return
 			}
-			w.log.Debug("the volumes of a Pod are not ready; it is tried again", "err", err) // who mounts has told it
+			w.log.Debug("the volumes of a Pod are not ready; retrying", "err", err) // an Event has told the user
 			w.retry(workVolumes)
 		}
 	})
 }
 
-// retry puts the next try for the whole Pod off, longer each time.
+// retry delays the next attempt for the whole Pod, with exponential back-off.
 func (w *worker) retry(what string) {
 	w.fails[what]++
-	pause := min(w.m.Retry<<min(w.fails[what]-1, 10), 10*time.Second)
-	w.retryAt = time.Now().Add(pause)
+	w.retryAt = time.Now().Add(w.backoff(what))
 }
 
-// sandbox makes a new sandbox. What is left of an old one goes first, with the containers in it.
-func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attempt uint32, changed bool) {
+// backoff returns the pause after the failures of a piece of work so far: it doubles with each, up to ten seconds.
+func (w *worker) backoff(what string) time.Duration {
+	return min(w.m.Retry<<min(w.fails[what]-1, 10), 10*time.Second)
+}
+
+// createSandbox creates a new sandbox. What is left of an old one is stopped first, with the containers in it.
+func (w *worker) createSandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attempt uint32, changed bool) {
 	if _, busy := w.busy[workSandbox]; busy {
 		return
 	}
 	if changed {
-		w.m.Events.Event(p, "", corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
 	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
 		err := w.stopAll(ctx, p, f, grace(p, nil))
 		if err == nil {
-			err = w.makeSandbox(ctx, p, attempt)
+			err = w.runSandbox(ctx, p, attempt)
 		}
 		return func(broken bool) {
 			if err == nil {
@@ -65,52 +72,60 @@ func (w *worker) sandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, attemp
 			if broken {
 				return
 			}
-			why, ok := errors.AsType[*early](err)
+			why, ok := errors.AsType[*sandboxError](err)
 			if !ok {
-				why = tooEarly("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
+				why = newSandboxError("FailedCreatePodSandBox", "Failed to create pod sandbox: ", err)
 			}
-			w.m.Events.Event(p, "", corev1.EventTypeWarning, why.reason, "%s", why.Error())
+			w.m.Events.Event(event.Pod(p), corev1.EventTypeWarning, why.reason, "%s", why.Error())
 			w.retry(workSandbox)
 			if why.reason == noNetwork {
-				w.fails[workSandbox] = 0 // it may be there soon, and then nobody says so
+				w.fails[workSandbox] = 0 // the network may be ready soon, and no event says so
 				w.retryAt = time.Now().Add(time.Second)
 			}
 		}
 	})
 }
 
-// noNetwork is the reason of the Event that says that no Pod can have a network now.
+// noNetwork is the reason of the Event that says that Pods cannot get a network now.
 const noNetwork = "NetworkNotReady"
 
-// early is why a sandbox cannot be made yet, as an Event says it.
-type early struct {
+// sandboxError says why a sandbox cannot be created yet; its reason and text are those of the Event.
+type sandboxError struct {
 	reason, text string
 	error
 }
 
-func tooEarly(reason, text string, err error) *early { return &early{reason, text, err} }
+func newSandboxError(reason, text string, err error) *sandboxError {
+	return &sandboxError{reason, text, err}
+}
 
-func (e *early) Error() string { return e.text + e.error.Error() }
+func (e *sandboxError) Error() string { return e.text + e.error.Error() }
 
-// prepared makes sure that there is what a sandbox and its containers need of others.
-func (w *worker) prepared(ctx context.Context, p *corev1.Pod) error {
+// prepare checks the network and prepares the resource claims that the sandbox and its containers need.
+func (w *worker) prepare(ctx context.Context, p *corev1.Pod) error {
 	if w.m.Network != nil && !p.Spec.HostNetwork {
 		if err := w.m.Network(ctx); err != nil {
-			return tooEarly(noNetwork, "network is not ready: ", err)
+			return newSandboxError(noNetwork, "network is not ready: ", err)
 		}
 	}
+	w.m.Metrics.StartPod()
 	if w.m.Devices != nil {
 		if err := w.m.Devices.Prepare(ctx, p); err != nil {
-			return tooEarly("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: ", err)
+			return newSandboxError("FailedPrepareDynamicResources", "Failed to prepare dynamic resources: ", err)
 		}
 	}
 	return nil
 }
 
-func (w *worker) makeSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) error {
-	if err := w.prepared(ctx, p); err != nil {
+func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (err error) {
+	if err := w.prepare(ctx, p); err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			w.m.Metrics.StartPodFailed()
+		}
+	}()
 	parent, err := w.m.Cgroups.Ensure(p)
 	if err != nil {
 		return fmt.Errorf("unable to ensure pod container exists: %w", err)
@@ -128,32 +143,35 @@ func (w *worker) makeSandbox(ctx context.Context, p *corev1.Pod, attempt uint32)
 	}
 	begin := time.Now()
 	_, err = w.m.Client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
-	w.spent(p, "sandbox", begin)
+	w.recordStep(p, "sandbox", begin)
 	return err
 }
 
-// spent tells how long a step took.
-func (w *worker) spent(p *corev1.Pod, step string, begin time.Time) {
-	if w.m.Spent != nil {
-		w.m.Spent(p, step, begin)
+// recordStep reports how long a step took.
+func (w *worker) recordStep(p *corev1.Pod, step string, begin time.Time) {
+	if w.m.RecordStep != nil {
+		w.m.RecordStep(p, step, begin)
 	}
 }
 
-// pull brings the image of a container's next run.
+// pull makes the image of a container's next run present.
 func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
-	c, _ := find(p, name)
+	c, _ := podstate.FindContainer(p, name)
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
 		begin := time.Now()
 		got, err := w.m.Images.Ensure(ctx, p, c)
-		w.spent(p, "image", begin)
+		w.recordStep(p, "image", begin)
 		return func(broken bool) {
 			if err != nil {
-				w.failed(p, name, err, broken)
-				w.unpulled[name] = true
+				if !broken {
+					w.m.Metrics.StartContainer(agentmetrics.TypeOf(p, name))
+				}
+				w.startFailed(p, name, err, broken)
+				w.pullFailed[name] = true
 				return
 			}
-			if w.unpulled[name] { // the image is here now, whatever else is not
-				delete(w.unpulled, name)
+			if w.pullFailed[name] { // the image is present now, whatever else is missing
+				delete(w.pullFailed, name)
 				delete(w.waiting, name)
 			}
 			w.images[name] = &image{got}
@@ -161,38 +179,39 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 	})
 }
 
-// start runs a container.
+// start starts a container.
 func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, now time.Time) {
 	img := w.images[name]
 	if _, busy := w.busy[name]; busy || img == nil {
 		return
 	}
 	if run, found := f.Of(name); found && run.State == fact.Exited {
-		w.backoffs.next(name, run.Finished, now)
+		w.backoffs.advance(name, run.Finished, now)
 	}
-	delete(w.unpulled, name)
-	delete(w.images, name) // the next run asks anew: its policy may be to pull always
+	delete(w.pullFailed, name)
+	delete(w.images, name) // the next run checks the image again: its pull policy may be Always
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
 		begin := time.Now()
-		err := w.run1(ctx, p, f, name, img.Image)
-		w.spent(p, "container", begin)
+		w.m.Metrics.StartContainer(agentmetrics.TypeOf(p, name))
+		err := w.createAndStart(ctx, p, f, name, img.Image)
+		w.recordStep(p, "container", begin)
 		return func(broken bool) {
 			if err != nil {
-				w.failed(p, name, err, broken)
+				w.startFailed(p, name, err, broken)
 				return
 			}
-			if c, _ := find(p, name); w.given != nil {
+			if c, _ := podstate.FindContainer(p, name); w.given != nil {
 				w.given[name] = *c.Resources.DeepCopy()
 			}
 			delete(w.waiting, name)
 			delete(w.fails, name)
-			delete(w.hold, name)
+			delete(w.startNotBefore, name)
 		}
 	})
 }
 
-// failed remembers why a container could not be started, and when to try again.
-func (w *worker) failed(p *corev1.Pod, name string, err error, broken bool) {
+// startFailed records why a container could not be started, and when to retry.
+func (w *worker) startFailed(p *corev1.Pod, name string, err error, broken bool) {
 	if broken {
 		return
 	}
@@ -200,34 +219,35 @@ func (w *worker) failed(p *corev1.Pod, name string, err error, broken bool) {
 	if !ok {
 		why = &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
-	if before, same := w.waiting[name]; (!same || before.Reason != why.Reason) && why.Reason != "CrashLoopBackOff" {
-		w.m.Events.Event(p, name, corev1.EventTypeWarning, "Failed", "Error: %v", short(why))
+	w.m.Metrics.StartContainerFailed(agentmetrics.TypeOf(p, name), why.Reason)
+	if before, waited := w.waiting[name]; (!waited || before.Reason != why.Reason) && why.Reason != "CrashLoopBackOff" {
+		w.m.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "Failed", "Error: %v", eventMessage(why))
 	}
 	w.waiting[name] = *why
 	w.fails[name]++
 	pause := why.After
 	if pause <= 0 {
-		pause = min(w.m.Retry<<min(w.fails[name]-1, 10), 10*time.Second)
+		pause = w.backoff(name)
 	}
-	w.hold[name] = time.Now().Add(pause)
+	w.startNotBefore[name] = time.Now().Add(pause)
 }
 
-// short is what an Event says about a failed start.
-func short(why *fact.Waiting) string {
+// eventMessage returns the message of the Event about a failed start.
+func eventMessage(why *fact.Waiting) string {
 	if why.Reason == "ErrImagePull" || why.Reason == "ImagePullBackOff" || why.Message == "" {
 		return why.Reason
 	}
 	return why.Message
 }
 
-// callTime is how long the runtime may take to make and start a container.
-const callTime = 2 * time.Minute
+// createTimeout is the timeout of the runtime's calls that create and start a container.
+const createTimeout = 2 * time.Minute
 
-// run1 makes and starts one run of a container, and sees its postStart hook through.
-func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, img *cri.Image) error {
-	c, target := find(p, name)
+// createAndStart creates and starts one run of a container, and runs its postStart hook.
+func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, img *cri.Image) error {
+	c, target := podstate.FindContainer(p, name)
 	box := f.Sandboxes[0]
-	config, err := w.config(ctx, p, f, c, target, img)
+	config, err := w.containerConfig(ctx, p, f, c, target, img)
 	if err != nil {
 		if _, ok := errors.AsType[*fact.Waiting](err); !ok {
 			err = &fact.Waiting{Reason: "CreateContainerConfigError", Message: cri.Message(err)}
@@ -238,12 +258,13 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerConfigError", Message: err.Error()}
 	}
-	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name), 0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
+	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name),
+		0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
 		return &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
-	// A call that is broken off leaves a container that the runtime calls failed, though only its Pod has ended. So the Pod's end is
-	// looked for between the calls, and they run to theirs.
-	calls, done := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	// A call that is cancelled leaves a container that the runtime reports as failed, although only its Pod is
+	// terminating. So the calls are not cancelled; ctx is checked between them instead.
+	calls, done := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
 	defer done()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -252,31 +273,32 @@ func (w *worker) run1(ctx context.Context, p *corev1.Pod, f *fact.Pod, name stri
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: cri.Message(err)}
 	}
-	w.m.Events.Event(p, name, corev1.EventTypeNormal, "Created", "Container created")
+	w.m.Events.Event(event.Container(p, name), corev1.EventTypeNormal, "Created", "Container created")
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if _, err := w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		return &fact.Waiting{Reason: "RunContainerError", Message: cri.Message(err)}
 	}
-	w.m.Events.Event(p, name, corev1.EventTypeNormal, "Started", "Container started")
+	w.m.Events.Event(event.Container(p, name), corev1.EventTypeNormal, "Started", "Container started")
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	w.poke() // it runs, whatever its hook does
+	w.wake.Send() // it runs, whatever its hook does
 	if err := w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart); err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() // the Pod ends, and stops the container
+			return ctx.Err() // the Pod terminates, which stops the container
 		}
-		w.m.Events.Event(p, name, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-		_ = w.stop(ctx, p, c, made.ContainerId, "FailedPostStartHook", grace(p, nil), box.IPs)
+		w.m.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+		_ = w.stop(ctx, p, stopping{container: c, id: made.ContainerId, message: "FailedPostStartHook", grace: grace(p, nil), ips: box.IPs})
 		return &fact.Waiting{Reason: "PostStartHookError", Message: err.Error()}
 	}
 	return nil
 }
 
-// config is what the runtime is told about a container.
-func (w *worker) config(ctx context.Context, p *corev1.Pod, f *fact.Pod, c *corev1.Container, target string, img *cri.Image) (*cri.ContainerConfig, error) {
+// containerConfig makes the runtime's configuration of a container.
+func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, f *fact.Pod, c *corev1.Container, target string,
+	img *cri.Image) (*cri.ContainerConfig, error) {
 	r := Run{Image: img, IPs: f.IPs()}
 	if p.Spec.HostNetwork {
 		r.IPs = w.m.HostIPs()
@@ -290,7 +312,7 @@ func (w *worker) config(ctx context.Context, p *corev1.Pod, f *fact.Pod, c *core
 		r.Attempt = attemptAfter(names)
 	}
 	if target != "" {
-		run, found := current(f, target)
+		run, found := podstate.CurrentRun(f, target)
 		if !found || run.State != fact.Running {
 			return nil, fmt.Errorf("unable to find target container %s", target)
 		}

@@ -4,73 +4,78 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 	"proa.dev/node/cri"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
+	"proa.dev/node/podstate"
 )
 
-// leastGrace is given to every container, so that one that ends at once is not killed.
-const leastGrace = 2 * time.Second
+// minGrace is the minimum grace period, so that a container that stops at once is not killed.
+const minGrace = 2 * time.Second
 
-// grace is how long a container of the Pod has to end; override replaces the Pod's own.
+// grace returns the grace period of the Pod's containers; override replaces the one of its spec.
 func grace(p *corev1.Pod, override *int64) time.Duration {
 	switch {
 	case p.DeletionGracePeriodSeconds != nil:
-		return period.Seconds(*p.DeletionGracePeriodSeconds)
+		return duration.FromSeconds(*p.DeletionGracePeriodSeconds)
 	case override != nil:
-		return period.Seconds(*override)
+		return duration.FromSeconds(*override)
 	case p.Spec.TerminationGracePeriodSeconds != nil:
-		return period.Seconds(*p.Spec.TerminationGracePeriodSeconds)
+		return duration.FromSeconds(*p.Spec.TerminationGracePeriodSeconds)
 	}
-	return leastGrace
+	return minGrace
 }
 
-// kill ends a container that the plan wants ended.
-func (w *worker) kill(ctx context.Context, p *corev1.Pod, f *fact.Pod, k Kill) {
-	c, _ := find(p, k.Name)
+// kill stops a container that the plan wants stopped.
+func (w *worker) kill(ctx context.Context, p *corev1.Pod, f *fact.Pod, k podstate.Kill) {
+	c, _ := podstate.FindContainer(p, k.Name)
 	w.do(ctx, k.Name, func(ctx context.Context) func(bool) {
-		err := w.stop(ctx, p, c, k.ID, k.Message, grace(p, k.Grace), f.IPs())
+		err := w.stop(ctx, p, stopping{container: c, id: k.ID, message: k.Message, grace: grace(p, k.Grace), ips: f.IPs()})
 		return func(broken bool) {
 			if err != nil && !broken {
-				w.log.Warn("a container could not be ended; it is tried again", "container", k.Name, "err", err)
-				w.hold[k.Name] = time.Now().Add(time.Second)
+				w.log.Warn("a container could not be ended; retrying", "container", k.Name, "err", err)
+				w.startNotBefore[k.Name] = time.Now().Add(time.Second)
 			}
 		}
 	})
 }
 
-// stop ends one container: its preStop hook first, then its signal, and the hard end when its time is over.
-func (w *worker) stop(ctx context.Context, p *corev1.Pod, c *corev1.Container, id, message string, within time.Duration, ips addresses) error {
-	return w.stopAfter(ctx, p, c, id, message, within, ips, order{})
-}
-
-// order is when a container may be stopped beside the others of its Pod.
-type order struct {
-	after []<-chan struct{} // the ends of the containers that it waits for, as long as its time allows
+// stopping describes how one container is stopped.
+type stopping struct {
+	container *corev1.Container
+	id        string
+	message   string        // of the Killing Event; empty for the default
+	grace     time.Duration // the grace period
+	ips       []netip.Addr  // of the Pod, for its preStop hook
+	// after has a channel for each container that must end first; each is closed at its end. They are awaited during the grace
+	// period at most.
+	after []<-chan struct{}
 	slots StopSlots
 }
 
-// StopSlots let a few containers of a Pod be told to end at a time: a shim that is told to end many at once stalls, for minutes at
-// worst. A nil one lets everything pass.
+// StopSlots limit how many containers of a Pod are stopped at the same time: a shim that gets many stop requests at
+// once stalls, for minutes at worst. A nil StopSlots has no limit.
 type StopSlots chan struct{}
 
 // NewStopSlots makes the slots of one Pod.
 func NewStopSlots() StopSlots { return make(StopSlots, parallelStops) }
 
 const (
-	// parallelStops is how many containers of a Pod are told to end at a time.
+	// parallelStops is how many containers of a Pod are stopped at the same time.
 	parallelStops = 2
-	// slotTime is how long a container that does not end at once keeps others waiting.
+	// slotTime is how long a container that does not end keeps its slot.
 	slotTime = 500 * time.Millisecond
 )
 
-// Take waits for a slot, and gives it back when done is called or slotTime is over.
+// Take waits for a slot, which is free again when done is called or slotTime is over.
 func (s StopSlots) Take(ctx context.Context) (done func(), err error) {
 	if s == nil {
 		return func() {}, nil
@@ -81,60 +86,66 @@ func (s StopSlots) Take(ctx context.Context) (done func(), err error) {
 		return nil, ctx.Err()
 	}
 	free := sync.OnceFunc(func() { <-s })
-	clock := time.AfterFunc(slotTime, free)
-	return func() { clock.Stop(); free() }, nil
+	timer := time.AfterFunc(slotTime, free)
+	return func() { timer.Stop(); free() }, nil
 }
 
-// stopAfter is stop for a container that waits for others to end, as long as its time allows.
-func (w *worker) stopAfter(ctx context.Context, p *corev1.Pod, c *corev1.Container, id, message string, within time.Duration, ips addresses, o order) error {
-	if message == "" {
-		message = "Stopping container " + c.Name
+// stop stops one container: its preStop hook runs first, then it gets its stop signal, and is killed when the grace period
+// is over.
+func (w *worker) stop(ctx context.Context, p *corev1.Pod, s stopping) error {
+	if s.message == "" {
+		s.message = "Stopping container " + s.container.Name
 	}
-	w.m.Events.Event(p, c.Name, corev1.EventTypeNormal, "Killing", "%s", message)
-	until := time.Now().Add(within)
-	if h := c.Lifecycle; h != nil && h.PreStop != nil && within > 0 {
-		w.preStop(ctx, p, c, id, ips, within)
+	w.m.Events.Event(event.Container(p, s.container.Name), corev1.EventTypeNormal, "Killing", "%s", s.message)
+	until := time.Now().Add(s.grace)
+	if h := s.container.Lifecycle; h != nil && h.PreStop != nil && s.grace > 0 {
+		w.preStop(ctx, p, s)
 	}
-	clock := time.NewTimer(time.Until(until))
-	defer clock.Stop()
-	turn := o.after
-	for _, other := range turn {
-		select {
-		case <-other:
-		case <-clock.C:
-			turn = nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if turn == nil {
-			break
-		}
+	if err := waitForEnds(ctx, s.after, time.Until(until)); err != nil {
+		return err
 	}
 	queued := time.Now()
-	done, err := o.slots.Take(ctx)
+	done, err := s.slots.Take(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	until = until.Add(time.Since(queued)) // its time begins when it is told
-	left := max(time.Until(until), leastGrace).Round(time.Second)
-	_, err = w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id, Timeout: int64(left / time.Second)})
+	until = until.Add(time.Since(queued)) // the grace period begins when the container gets its signal
+	left := max(time.Until(until), minGrace).Round(time.Second)
+	_, err = w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: s.id, Timeout: int64(left / time.Second)})
 	if cri.NotFound(err) {
 		return nil
 	}
 	return err
 }
 
-func (w *worker) preStop(ctx context.Context, p *corev1.Pod, c *corev1.Container, id string, ips addresses, within time.Duration) {
-	ctx, stop := context.WithTimeout(ctx, within)
-	defer stop()
-	if err := w.m.Hooks.Run(ctx, p, c, id, ips, c.Lifecycle.PreStop); err != nil {
+// waitForEnds waits until all channels are closed, or for the given time. It fails only if ctx ends.
+func waitForEnds(ctx context.Context, ends []<-chan struct{}, atMost time.Duration) error {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	for _, end := range ends {
+		select {
+		case <-end:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (w *worker) preStop(ctx context.Context, p *corev1.Pod, s stopping) {
+	ctx, cancel := context.WithTimeout(ctx, s.grace)
+	defer cancel()
+	c := s.container
+	if err := w.m.Hooks.Run(ctx, p, c, s.id, s.ips, c.Lifecycle.PreStop); err != nil {
 		w.log.Info("a preStop hook failed", "container", c.Name, "err", err)
-		w.m.Events.Event(p, c.Name, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		w.m.Events.Event(event.Container(p, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }
 
-// stopAll ends every container of the Pod and then its sandboxes.
+// stopAll stops all containers of the Pod and then its sandboxes.
 func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
 	if err := w.stopRunning(ctx, p, f, within); err != nil {
 		return err
@@ -149,8 +160,8 @@ func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 	return nil
 }
 
-// stopRunning ends every container of the Pod that runs. Sidecars end after the containers they stand beside, the last first. within is
-// the time that all of them have together.
+// stopRunning stops all running containers of the Pod. Sidecars are stopped after the regular containers, in reverse
+// order. within is the grace period of all of them together.
 func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -166,13 +177,13 @@ func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, wi
 		}
 	}
 	for _, r := range running {
-		c, _ := find(p, r.Name)
+		c, _ := podstate.FindContainer(p, r.Name)
 		if c == nil {
 			c = &corev1.Container{Name: r.Name}
 		}
-		o := order{before(p, r.Name, ended), slots}
+		s := stopping{container: c, id: r.ID, grace: within, ips: f.IPs(), after: endsToAwait(p, r.Name, ended), slots: slots}
 		wg.Go(func() {
-			err := w.stopAfter(ctx, p, c, r.ID, "", within, f.IPs(), o)
+			err := w.stop(ctx, p, s)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -189,9 +200,10 @@ func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, wi
 	return errors.Join(errs...)
 }
 
-// before are the ends that a container waits for: a sidecar for those of all regular containers and of the sidecars after it.
-func before(p *corev1.Pod, name string, ended map[string]chan struct{}) (out []<-chan struct{}) {
-	at := slices.IndexFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && sidecar(&c) })
+// endsToAwait returns the ends that a container waits for: a sidecar waits for all regular containers and for the sidecars
+// after it.
+func endsToAwait(p *corev1.Pod, name string, ended map[string]chan struct{}) (out []<-chan struct{}) {
+	at := slices.IndexFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && podstate.IsSidecar(&c) })
 	if at < 0 {
 		return nil
 	}
@@ -208,7 +220,7 @@ func before(p *corev1.Pod, name string, ended map[string]chan struct{}) (out []<
 	return out
 }
 
-// reset removes all runs of the Pod's containers, so that they begin anew in the same sandbox.
+// reset removes all runs of the Pod's containers, so that they start from the beginning in the same sandbox.
 func (w *worker) reset(ctx context.Context, ids []string) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
 		for _, id := range ids {
@@ -223,13 +235,13 @@ func (w *worker) reset(ctx context.Context, ids []string) {
 	})
 }
 
-// remove takes runs and sandboxes away that have ended.
+// remove removes runs and sandboxes that have ended.
 func (w *worker) remove(ctx context.Context, f *fact.Pod, runs, boxes []string) {
 	w.do(ctx, workRelease, func(ctx context.Context) func(bool) {
 		err := w.removeNow(ctx, f, runs, boxes)
 		return func(broken bool) {
 			if err != nil && !broken {
-				w.log.Debug("what is left of a Pod could not be removed; it is tried again", "err", err)
+				w.log.Debug("what is left of a Pod could not be removed; retrying", "err", err)
 			}
 		}
 	})
@@ -245,7 +257,7 @@ func (w *worker) removeNow(ctx context.Context, f *fact.Pod, runs, boxes []strin
 		}
 		for i := range f.Containers {
 			if c := &f.Containers[i]; c.ID == id {
-				w.m.forget(c.LogPath)
+				w.m.removeLogs(c.LogPath)
 			}
 		}
 	}

@@ -13,55 +13,60 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/period"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/duration"
+	"proa.dev/node/agentmetrics"
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
+	"proa.dev/node/podstate"
 )
 
-// worker takes care of one Pod. One goroutine looks, decides, and starts what is to be done; everything that takes time is
-// done beside it, by at most one piece of work a container, and ends by waking it. So a slow pull keeps neither a probe nor
-// the deletion waiting.
+// worker reconciles one Pod. One goroutine observes, decides, and starts the work; whatever takes time runs
+// concurrently, at most one piece of work for each container, and wakes the goroutine when it ends. So a slow pull
+// delays neither a probe nor the deletion of the Pod.
 type worker struct {
-	m    *Manager
-	log  *slog.Logger
-	eye  eye
-	name types.NamespacedName
+	m        *Manager
+	log      *slog.Logger
+	observer observer
+	name     types.NamespacedName
 
-	wake chan struct{} // of 1: something has happened
-	quit chan struct{} // closed when the Pod is gone from here
+	wake wait.Signal
+	quit chan struct{} // closed when the worker has ended
 
-	mu      sync.Mutex // guards what is below; the rest belongs to the goroutine
-	pod     *corev1.Pod
-	gone    bool // it is no longer in any source
-	verdict *Verdict
-	done    []func() // what finished work has to say
-	last    *fact.Pod
-	// order is set while the node stops; stopped and reported tell how far that is.
+	mu          sync.Mutex // guards what is below; the rest belongs to the goroutine of run
+	pod         *corev1.Pod
+	removed     bool // the Pod is in no source any more
+	termination *podstate.Termination
+	results     []func() // results of finished work, applied by run
+	last        *fact.Pod
+	// order is set while the node is being stopped; stopped and reported say how far that is.
 	order             *stopOrder
 	stopped, reported bool
 
-	interruptions interruption.Set // the containers that were interrupted, once recordRead
+	interruptions interruption.Set // the containers that were interrupted, valid once recordRead
 	recordRead    bool
 
-	shown       *corev1.Pod // the Pod that its volumes show
-	volumes     bool
-	images      map[string]*image
-	busy        map[string]context.CancelFunc // by container, or by what is done to the Pod as a whole
-	waiting     map[string]fact.Waiting
-	unpulled    map[string]bool      // containers that wait because their image could not be pulled
-	hold        map[string]time.Time // when the next start of a container may be tried
-	fails       map[string]int
-	backoffs    backoffs
-	told        map[string]time.Time // the end of a run after which the wait was told
-	retryAt     time.Time            // when volumes, sandbox or end may be tried again
-	ending      *ending
-	finished    bool      // nothing runs, and everything is given back
-	allotted    allotment // what the node has agreed to, nil before the first look
-	given       allotment // what the containers that run were given
-	pending     *corev1.PodCondition
-	toldFit     Fit
-	resizeError string
-	newer       *corev1.Pod // the Pod as the last write of its status left it, until the source shows it
+	mountedFor      *corev1.Pod // the version of the Pod for which the volumes were mounted
+	volumes         bool
+	images          map[string]*image
+	busy            map[string]context.CancelFunc // by container, or by the name of work on the Pod as a whole
+	waiting         map[string]fact.Waiting
+	pullFailed      map[string]bool      // containers that wait because their image could not be pulled
+	startNotBefore  map[string]time.Time // when the next start of a container may be attempted
+	fails           map[string]int
+	backoffs        backoffs
+	backoffRecorded map[string]time.Time // the end of the run after which a BackOff Event was recorded
+	retryAt         time.Time            // when volumes, sandbox or end may be attempted again
+	ending          *ending
+	finished        bool      // nothing runs, and all resources are released
+	allotted        allotment // what the node has agreed to, nil before the first step
+	given           allotment // what the running containers were given
+	pending         *corev1.PodCondition
+	lastFit         Fit
+	resizeError     string
+	written         *corev1.Pod // the Pod as the last write of its status returned it, until the source has that version
+	recorder        *agentmetrics.PodRecorder
 }
 
 // The names of work on the Pod as a whole.
@@ -73,47 +78,46 @@ const (
 	workResize  = "/resize"
 )
 
-// update hands over a newer state of the Pod.
+// update gives the worker a newer version of the Pod.
 func (w *worker) update(p *corev1.Pod) {
 	w.mu.Lock()
-	w.pod, w.gone = p, false
+	w.pod, w.removed = p, false
 	w.mu.Unlock()
-	w.poke()
+	w.wake.Send()
 }
 
-// leave says that the Pod is in no source any more.
-func (w *worker) leave() {
+// sourceRemoved tells the worker that the Pod is in no source any more.
+func (w *worker) sourceRemoved() {
 	w.mu.Lock()
-	w.gone = true
+	w.removed = true
 	w.mu.Unlock()
-	w.poke()
+	w.wake.Send()
 }
 
-// left says whether the Pod is in no source any more.
-func (w *worker) left() bool {
+// lastFacts returns what was last observed of the Pod, nil before the first observation.
+func (w *worker) lastFacts() *fact.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.gone
+	return w.last
 }
 
-// poke wakes the worker.
-func (w *worker) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// report brings back what a piece of work found out.
-func (w *worker) report(say func()) {
+// isRemoved reports whether the Pod is in no source any more.
+func (w *worker) isRemoved() bool {
 	w.mu.Lock()
-	w.done = append(w.done, say)
-	w.mu.Unlock()
-	w.poke()
+	defer w.mu.Unlock()
+	return w.removed
 }
 
-// do starts a piece of work. When it ends, what it returns is called by the worker's goroutine, and told whether the work
-// was broken off.
+// deliver passes the result of a piece of work to the worker's goroutine.
+func (w *worker) deliver(say func()) {
+	w.mu.Lock()
+	w.results = append(w.results, say)
+	w.mu.Unlock()
+	w.wake.Send()
+}
+
+// do starts a piece of work, unless one of that name is under way. When it ends, the function it returns is called by
+// the worker's goroutine, and told whether the work was cancelled.
 func (w *worker) do(ctx context.Context, name string, work func(context.Context) func(broken bool)) {
 	if _, busy := w.busy[name]; busy {
 		return
@@ -124,7 +128,7 @@ func (w *worker) do(ctx context.Context, name string, work func(context.Context)
 		say := work(ctx)
 		broken := ctx.Err() != nil
 		cancel()
-		w.report(func() {
+		w.deliver(func() {
 			delete(w.busy, name)
 			if say != nil {
 				say(broken)
@@ -133,7 +137,7 @@ func (w *worker) do(ctx context.Context, name string, work func(context.Context)
 	})
 }
 
-// run works until the Pod is gone or ctx ends.
+// run reconciles the Pod until it is removed or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -145,13 +149,15 @@ func (w *worker) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		w.mu.Lock()
-		p, gone, verdict, done := w.pod, w.gone, w.verdict, w.done
-		w.done = nil
+		p, removed, termination, done := w.pod, w.removed, w.termination, w.results
+		w.results = nil
 		w.mu.Unlock()
 		for _, say := range done {
 			say()
 		}
-		again, over := w.step(ctx, p, gone, verdict)
+		w.recorder.BeginSync(p, removed || termination != nil || p.DeletionTimestamp != nil || podstate.IsTerminal(p.Status.Phase))
+		again, over := w.step(ctx, p, removed, termination)
+		w.recorder.EndSync(len(w.busy) > 0)
 		if over {
 			close(w.quit)
 			return
@@ -163,44 +169,46 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// step looks once, does what is to be done, and says when to look again.
-func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Verdict) (again time.Duration, over bool) {
-	p = latest(p, w.newer)
-	f, err := w.eye.look(ctx, p.UID)
+// step reconciles the Pod once, and returns when to do so again.
+func (w *worker) step(ctx context.Context, p *corev1.Pod, removed bool, termination *podstate.Termination) (again time.Duration,
+	over bool) {
+	p = latest(p, w.written)
+	f, err := w.observer.observe(ctx, p.UID)
 	if err != nil {
 		if ctx.Err() == nil {
 			w.log.Warn("cannot look at the containers of a Pod", "err", err)
 		}
 		return time.Second, false
 	}
-	w.mark(p, f)
+	w.markInterrupted(p, f)
 	w.mu.Lock()
 	w.last = f
 	w.mu.Unlock()
-	now, order := time.Now(), w.interrupted()
-	if verdict == nil {
-		verdict, again = w.deadline(p, now)
+	now, order := time.Now(), w.stopOrder()
+	if termination == nil {
+		termination, again = w.deadline(p, now)
 	}
-	if verdict == nil && !terminal(p.Status.Phase) && p.DeletionTimestamp == nil && cannotResume(p, f, order != nil) {
-		verdict = NodeShutdown(nil)
-		w.judge(verdict)
+	if termination == nil && !podstate.IsTerminal(p.Status.Phase) && p.DeletionTimestamp == nil &&
+		podstate.CannotResume(p, f, order != nil) {
+		termination = podstate.NodeShutdown(nil)
+		w.terminate(termination)
 	}
-	if gone || p.DeletionTimestamp != nil || verdict != nil || terminal(p.Status.Phase) {
-		return w.end(ctx, p, f, gone, verdict, order)
+	if removed || p.DeletionTimestamp != nil || termination != nil || podstate.IsTerminal(p.Status.Phase) {
+		return w.end(ctx, p, f, removed, termination, order)
 	}
-	if w.m.follows(w, p) {
-		return again, false // who ends wakes us
+	if w.m.mustWaitForName(w, p) {
+		return again, false // that Pod's worker wakes this one when it ends
 	}
 	p = w.allot(p, f)
 	if order != nil {
 		return w.pause(ctx, p, f, order), false
 	}
 	w.m.Probes.Sync(p, f)
-	plan := decide(p, f, w.known(p, now))
-	if w.volumes && w.renamed(p) {
+	plan := podstate.ComputePlan(p, f, w.known(p, now))
+	if w.volumes && w.volumesOutdated(p) {
 		w.mount(ctx, p)
 	}
-	change, anew := w.resizes(p, f)
+	change, anew := w.pendingResizes(p, f)
 	plan.Kill = append(plan.Kill, anew...)
 	if len(change) > 0 && time.Until(w.retryAt) <= 0 {
 		w.resize(ctx, p, f, change)
@@ -208,77 +216,77 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, gone bool, verdict *Ve
 	if plan.Done && len(w.busy) == 0 {
 		return w.end(ctx, p, f, false, nil, order)
 	}
-	w.carry(ctx, p, f, &plan, now)
-	if err := w.show(ctx, p, f, nil, false); err != nil {
-		plan.look(w.m.Retry)
+	w.execute(ctx, p, f, &plan, now)
+	if err := w.writeStatus(ctx, p, f, nil, false); err != nil {
+		plan.WakeWithin(w.m.Retry)
 	}
 	if again > 0 {
-		plan.look(again)
+		plan.WakeWithin(again)
 	}
-	return plan.Again, false
+	return plan.WakeAfter, false
 }
 
-// renamed says that something has changed that volumes may show: labels, annotations, resources.
-func (w *worker) renamed(p *corev1.Pod) bool {
-	was := w.shown
+// volumesOutdated reports whether something has changed that volumes may show: labels, annotations, resources.
+func (w *worker) volumesOutdated(p *corev1.Pod) bool {
+	was := w.mountedFor
 	return was == nil || was.Generation != p.Generation || !maps.Equal(was.Labels, p.Labels) || !maps.Equal(was.Annotations, p.Annotations)
 }
 
-// deadline is the verdict on a Pod that has been active for too long.
-func (w *worker) deadline(p *corev1.Pod, now time.Time) (*Verdict, time.Duration) {
-	if p.Spec.ActiveDeadlineSeconds == nil || p.Status.StartTime == nil || terminal(p.Status.Phase) {
+// deadline returns the Termination on a Pod that has exceeded its active deadline, or how long it still has.
+func (w *worker) deadline(p *corev1.Pod, now time.Time) (*podstate.Termination, time.Duration) {
+	if p.Spec.ActiveDeadlineSeconds == nil || p.Status.StartTime == nil || podstate.IsTerminal(p.Status.Phase) {
 		return nil, 0
 	}
-	left := period.Seconds(*p.Spec.ActiveDeadlineSeconds) - now.Sub(p.Status.StartTime.Time)
+	left := duration.FromSeconds(*p.Spec.ActiveDeadlineSeconds) - now.Sub(p.Status.StartTime.Time)
 	if left > 0 {
 		return nil, left
 	}
-	v := &Verdict{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
-	w.m.Events.Event(p, "", corev1.EventTypeNormal, v.Reason, "%s", v.Message)
-	w.judge(v)
+	v := &podstate.Termination{Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+	w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, v.Reason, "%s", v.Message)
+	w.terminate(v)
 	return v, 0
 }
 
-// judge ends the Pod as failed.
-func (w *worker) judge(v *Verdict) {
+// terminate ends the Pod as failed.
+func (w *worker) terminate(v *podstate.Termination) {
 	w.mu.Lock()
-	if w.verdict == nil {
-		w.verdict = v
+	if w.termination == nil {
+		w.termination = v
 	}
 	w.mu.Unlock()
-	w.poke()
+	w.wake.Send()
 }
 
-// known is what the agent knows beside the facts.
-func (w *worker) known(p *corev1.Pod, now time.Time) Known {
-	k := Known{Volumes: w.volumes, Images: map[string]bool{}, Busy: map[string]bool{}, Hash: w.m.Maker.Hash}
+// known collects what the plan is computed from beside the facts.
+func (w *worker) known(p *corev1.Pod, now time.Time) podstate.PlanInput {
+	k := podstate.PlanInput{Volumes: w.volumes, Images: map[string]bool{}, Busy: map[string]bool{}, Hash: w.m.Maker.Hash}
 	for name := range w.images {
 		k.Images[name] = true
 	}
 	for name := range w.busy {
 		k.Busy[name] = true
 	}
-	k.Health = func(id string) Health { return w.m.Probes.Of(p.UID, id) }
+	k.Health = func(id string) podstate.Health { return w.m.Probes.Of(p.UID, id) }
 	k.Backoff = func(name string, ended time.Time) time.Duration {
-		left, _ := w.backoffs.left(name, ended, now)
+		left, _ := w.backoffs.remaining(name, ended, now)
 		return left
 	}
-	k.Hold = func(name string) time.Duration { return w.hold[name].Sub(now) }
+	k.Hold = func(name string) time.Duration { return w.startNotBefore[name].Sub(now) }
 	return k
 }
 
-// carry starts what a plan says. What has to wait is looked at again in time.
-func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *Plan, now time.Time) {
+// execute starts the work of a plan. Work that has to wait is retried in time.
+func (w *worker) execute(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *podstate.Plan, now time.Time) {
 	waits := w.retryAt.Sub(now)
 	if plan.Volumes || plan.Sandbox != nil {
 		if waits > 0 {
-			plan.look(waits)
+			plan.WakeWithin(waits)
 		} else {
 			if plan.Volumes {
 				w.mount(ctx, p)
 			}
 			if plan.Sandbox != nil {
-				w.sandbox(ctx, p, f, *plan.Sandbox, plan.Changed)
+				w.createSandbox(ctx, p, f, *plan.Sandbox, plan.Recreated)
 			}
 		}
 	}
@@ -291,28 +299,29 @@ func (w *worker) carry(ctx context.Context, p *corev1.Pod, f *fact.Pod, plan *Pl
 	for _, name := range plan.Start {
 		w.start(ctx, p, f, name, now)
 	}
-	for _, name := range plan.Backing {
-		w.back(p, f, name, now)
+	for _, name := range plan.BackingOff {
+		w.showBackoff(p, f, name, now)
 	}
 	if len(plan.Reset) > 0 {
 		w.reset(ctx, plan.Reset)
 	}
-	w.sweep(ctx, f)
+	w.removeOld(ctx, f)
 }
 
-// show writes the status of the Pod, if it has changed. Who wrote in between is not overwritten: the next state of the Pod
-// wakes the worker, and it is worked out anew.
-func (w *worker) show(ctx context.Context, p *corev1.Pod, f *fact.Pod, verdict *Verdict, ended bool) error {
-	seen := Seen{
-		HostIPs: w.m.HostIPs(), Runtime: w.m.Runtime, Waiting: maps.Clone(w.waiting), Volumes: w.volumes, Ended: ended, Verdict: verdict, Now: time.Now(),
-		Health: func(id string) Health { return w.m.Probes.Of(p.UID, id) }, Resizing: w.resizing(p, f),
+// writeStatus writes the status of the Pod, if it has changed. A concurrent write by somebody else is not overwritten: the new
+// version of the Pod wakes the worker, and the status is computed again.
+func (w *worker) writeStatus(ctx context.Context, p *corev1.Pod, f *fact.Pod, termination *podstate.Termination, ended bool) error {
+	seen := podstate.StatusInput{
+		HostIPs: w.m.HostIPs(), Runtime: w.m.Runtime, Waiting: maps.Clone(w.waiting), Volumes: w.volumes, Ended: ended,
+		Termination: termination, Now: time.Now(),
+		Health: func(id string) podstate.Health { return w.m.Probes.Of(p.UID, id) }, Resizing: w.resizeConditions(p, f),
 	}
 	if w.m.Devices != nil {
 		seen.Devices = func(c *corev1.Container) []corev1.ResourceStatus { return w.m.Devices.Health(p, c) }
 	}
-	st := derive(p, f, seen)
-	if w.m.Shorten != nil {
-		w.m.Shorten(p, st)
+	st := podstate.ComputeStatus(p, f, seen)
+	if w.m.TruncateMessages != nil {
+		w.m.TruncateMessages(p, st)
 	}
 	if apiequality.Semantic.DeepEqual(&p.Status, st) {
 		return nil
@@ -320,15 +329,16 @@ func (w *worker) show(ctx context.Context, p *corev1.Pod, f *fact.Pod, verdict *
 	next, err := w.m.Statuses.Write(ctx, p, st)
 	if err != nil {
 		if ctx.Err() == nil {
-			w.log.Debug("the status of a Pod was not written; it is tried again", "err", err)
+			w.log.Debug("the status of a Pod was not written; retrying", "err", err)
 		}
 		return err
 	}
-	w.newer = next
+	w.written = next
+	w.recorder.Status(p, f, st)
 	return nil
 }
 
-// latest is the newer one of the Pod as its source has it and as the last write left it: a view may be a moment behind.
+// latest returns the newer of the Pod as its source has it and as the last write returned it: the source may be behind.
 func latest(p, written *corev1.Pod) *corev1.Pod {
 	if written == nil || written.UID != p.UID {
 		return p
@@ -341,26 +351,25 @@ func latest(p, written *corev1.Pod) *corev1.Pod {
 	return written
 }
 
-// back says that a container waits for its next run, once for each wait.
-func (w *worker) back(p *corev1.Pod, f *fact.Pod, name string, now time.Time) {
+// showBackoff shows a container as waiting in CrashLoopBackOff, and records an Event once for each back-off.
+func (w *worker) showBackoff(p *corev1.Pod, f *fact.Pod, name string, now time.Time) {
 	run, found := f.Of(name)
 	if !found {
 		return
 	}
-	_, whole := w.backoffs.left(name, run.Finished, now)
-	w.waiting[name] = fact.Waiting{Reason: "CrashLoopBackOff", Message: "back-off " + whole.String() + " restarting failed container=" + name + " pod=" + full(p)}
-	if w.told[name] != run.Finished {
-		w.told[name] = run.Finished
-		w.m.Events.Event(p, name, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", name, full(p))
+	_, whole := w.backoffs.remaining(name, run.Finished, now)
+	w.waiting[name] = fact.Waiting{Reason: "CrashLoopBackOff",
+		Message: "back-off " + whole.String() + " restarting failed container=" + name + " pod=" + fact.FullName(p)}
+	if w.backoffRecorded[name] != run.Finished {
+		w.backoffRecorded[name] = run.Finished
+		w.m.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s",
+			name, fact.FullName(p))
 	}
 }
 
-// full names a Pod without doubt.
-func full(p *corev1.Pod) string { return p.Name + "_" + p.Namespace + "(" + string(p.UID) + ")" }
-
-// sweep removes what is of no use any more: runs before the last but one, and sandboxes that have ended. A run that ended
-// stays for its logs, and the one before it for those of --previous.
-func (w *worker) sweep(ctx context.Context, f *fact.Pod) {
+// removeOld removes what is not needed any more: all runs but the last two of each container, and sandboxes that have
+// ended. A run that has ended stays for its logs, and the one before it for kubectl logs --previous.
+func (w *worker) removeOld(ctx context.Context, f *fact.Pod) {
 	seen := map[string]int{}
 	var old []string
 	for i := range f.Containers {
@@ -372,7 +381,8 @@ func (w *worker) sweep(ctx context.Context, f *fact.Pod) {
 	var boxes []string
 	for i := range f.Sandboxes {
 		s := &f.Sandboxes[i]
-		holds := slices.ContainsFunc(f.Containers, func(c fact.Container) bool { return c.SandboxID == s.ID && !slices.Contains(old, c.ID) })
+		holds := slices.ContainsFunc(f.Containers,
+			func(c fact.Container) bool { return c.SandboxID == s.ID && !slices.Contains(old, c.ID) })
 		if i > 0 && !s.Ready && !holds {
 			boxes = append(boxes, s.ID)
 		}

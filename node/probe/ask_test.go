@@ -36,7 +36,8 @@ func handler(w http.ResponseWriter, r *http.Request) {
 	case "/big":
 		fmt.Fprint(w, strings.Repeat("x", 3*maxOutput))
 	case "/echo":
-		fmt.Fprintf(w, "%s %s %q %q %s", r.Host, r.Header.Get("User-Agent"), r.Header.Values("Accept"), r.Header.Values("X-A"), r.URL.RawQuery)
+		fmt.Fprintf(w, "%s %s %q %q %s", r.Host, r.Header.Get("User-Agent"), r.Header.Values("Accept"), r.Header.Values("X-A"),
+			r.URL.RawQuery)
 	default:
 		http.NotFound(w, r)
 	}
@@ -80,23 +81,26 @@ func TestHTTP(t *testing.T) {
 		{"HTTP", "/away", nil, "warning Probe terminated redirects, Response body: <a href=\"http://example.invalid/\">Found</a>.\n\n"},
 		{"HTTP", "/loop", nil, "failure Get \"/loop\": stopped after 10 redirects"},
 		{"HTTP", "/big", nil, "success " + strings.Repeat("x", maxOutput)},
-		{"HTTP", "/echo?a=b", header("X-A", "1", "X-A", "2", "Host", "h.example"), `success h.example kube-probe/1.37 ["*/*"] ["1" "2"] a=b`},
+		{"HTTP", "/echo?a=b", header("X-A", "1", "X-A", "2", "Host", "h.example"),
+			`success h.example kube-probe/1.37 ["*/*"] ["1" "2"] a=b`},
 		{"HTTP", "/echo", header("User-Agent", "me", "Accept", "", "Host", "h"), `success h me [] [] `},
 	} {
-		get := &corev1.HTTPGetAction{Scheme: corev1.URIScheme(x.scheme), Path: x.path, Port: intstr.FromString("web"), HTTPHeaders: x.headers}
+		get := &corev1.HTTPGetAction{Scheme: corev1.URIScheme(x.scheme), Path: x.path, Port: intstr.FromString("web"),
+			HTTPHeaders: x.headers}
 		c := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: int32(at[x.scheme])}}}
-		out, err := newWeb().get(t.Context(), get, target{container: c, ip: "127.0.0.1"}, 5*time.Second)
+		out, err := newHTTPProber().get(t.Context(), get, target{container: c, ip: "127.0.0.1"}, 5*time.Second)
 		if got := string(out.result) + " " + out.text; got != x.want || err != nil {
 			t.Errorf("%s %s: got %q %v, want %q", x.scheme, x.path, got, err, x.want)
 		}
 	}
 	get := &corev1.HTTPGetAction{Path: "/slow", Port: intstr.FromInt(at["HTTP"])}
-	out, err := newWeb().get(t.Context(), get, target{container: &corev1.Container{}, ip: "127.0.0.1"}, 50*time.Millisecond)
+	out, err := newHTTPProber().get(t.Context(), get, target{container: &corev1.Container{}, ip: "127.0.0.1"}, 50*time.Millisecond)
 	if out.result != failure || !strings.Contains(out.text, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") || err != nil {
 		t.Errorf("slow: %v %v", out, err)
 	}
 	for _, p := range []intstr.IntOrString{intstr.FromString("nobody"), intstr.FromInt(0), intstr.FromInt(70000)} {
-		if out, err := newWeb().get(t.Context(), &corev1.HTTPGetAction{Port: p}, target{container: &corev1.Container{}}, time.Second); err == nil || out.result != unknown {
+		if out, err := newHTTPProber().get(t.Context(), &corev1.HTTPGetAction{Port: p}, target{container: &corev1.Container{}},
+			time.Second); err == nil || out.result != unknown {
 			t.Errorf("port %v: %v %v", p, out, err)
 		}
 	}
@@ -112,7 +116,8 @@ func TestTCP(t *testing.T) {
 		t.Errorf("open: %v", out)
 	}
 	l.Close()
-	if out := connect(t.Context(), "127.0.0.1", n, time.Second); out.result != failure || !strings.Contains(out.text, "connect: connection refused") {
+	if out := connect(t.Context(), "127.0.0.1", n, time.Second); out.result != failure ||
+		!strings.Contains(out.text, "connect: connection refused") {
 		t.Errorf("closed: %v", out)
 	}
 }

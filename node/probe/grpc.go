@@ -18,14 +18,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// health asks a service by the health protocol of gRPC. Whatever goes wrong is the container's failure.
+// health probes a service by the health protocol of gRPC. Every error is a failure of the container.
 func health(ctx context.Context, a *corev1.GRPCAction, ip string, timeout time.Duration) outcome {
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	addr := net.JoinHostPort(ip, strconv.Itoa(int(a.Port)))
 	trust := insecure.NewCredentials()
 	if a.Mode != nil && *a.Mode == corev1.GRPCProbeModeTLS {
-		trust = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a probe asks whether somebody answers, not who
+		trust = credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a probe checks availability, not identity
 	}
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(trust), grpc.WithUserAgent("kube-probe/"+version),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -35,7 +35,7 @@ func health(ctx context.Context, a *corev1.GRPCAction, ip string, timeout time.D
 		return failed("error: failed to connect service at %q: %+v", addr, err)
 	}
 	defer conn.Close()
-	// Not to reach anybody and not to be answered are told apart, so connect first.
+	// Connect first, to distinguish a failed connection from a missing answer.
 	conn.Connect()
 	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
 		if !conn.WaitForStateChange(ctx, state) {
@@ -51,7 +51,7 @@ func health(ctx context.Context, a *corev1.GRPCAction, ip string, timeout time.D
 	}
 	answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: service})
 	if err != nil {
-		return outcome{failure, complaint(err, timeout)}
+		return outcome{failure, healthError(err, timeout)}
 	}
 	if answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
 		return failed("service unhealthy (responded with %q)", answer.GetStatus().String())
@@ -59,7 +59,7 @@ func health(ctx context.Context, a *corev1.GRPCAction, ip string, timeout time.D
 	return outcome{success, "service healthy"}
 }
 
-func complaint(err error, timeout time.Duration) string {
+func healthError(err error, timeout time.Duration) string {
 	switch s, _ := status.FromError(err); s.Code() {
 	case codes.Unimplemented:
 		return "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + s.Message()

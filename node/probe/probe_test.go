@@ -15,11 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/node/event"
 	"proa.dev/node/fact"
-	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 )
 
-// stage is a node with one Pod. What its probes say is a word for each probe, by the command that asks.
+// stage is a node with one Pod. Its probes are commands, and each has a result that a test sets.
 type stage struct {
 	mu     sync.Mutex
 	says   map[string]string // by command: ok, bad, broken, slow
@@ -48,10 +49,10 @@ func (s *stage) ExecSync(ctx context.Context, id string, command []string, _ tim
 	return nil, 0, nil
 }
 
-func (s *stage) Event(_ *corev1.Pod, container, kind, reason, format string, args ...any) {
+func (s *stage) Event(about event.Subject, kind, reason, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.note("%s %s %s: %s", kind, reason, container, fmt.Sprintf(format, args...))
+	s.note("%s %s %s: %s", kind, reason, about.Container, fmt.Sprintf(format, args...))
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -65,7 +66,7 @@ func (s *stage) changed(types.UID) {
 	s.note("changed: %s", show(h))
 }
 
-func show(h pod.Health) string {
+func show(h podstate.Health) string {
 	text := fmt.Sprintf("started %v ready %v", h.Started, h.Ready)
 	if h.Failed != nil {
 		text += fmt.Sprintf(" failed %s %q", h.Failed.Probe, h.Failed.Message)
@@ -76,7 +77,7 @@ func show(h pod.Health) string {
 	return text
 }
 
-// say changes what a command says from now on.
+// say sets the result of a command from now on.
 func (s *stage) say(command, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +106,10 @@ func newStage(t *testing.T, c corev1.Container) *stage {
 	ctx, stop := context.WithCancel(t.Context())
 	s := &stage{says: map[string]string{}, begin: time.Now(), stop: stop}
 	c.Name = "c"
-	s.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"}, Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
-	s.prober = New(ctx, Config{Runner: s, Events: s, Changed: s.changed, Host: func() netip.Addr { return netip.MustParseAddr("127.0.0.1") }})
+	s.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "n"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{c}}}
+	s.prober = New(ctx, Config{Runner: s, Events: s, Changed: s.changed,
+		NodeIP: func() netip.Addr { return netip.MustParseAddr("127.0.0.1") }})
 	s.runs("c1", time.Now())
 	t.Cleanup(func() {
 		stop()
@@ -155,7 +158,7 @@ func TestReadiness(t *testing.T) {
 13 ask ready of c1
 13 Warning Unhealthy c: Readiness probe failed: no good`)
 		want(t, show(s.prober.Of("u", "c1")), "started true ready false")
-		// A change of the Pod asks out of turn, and the rhythm begins anew.
+		// A change of the Pod runs the readiness probe at once, and its period begins anew.
 		s.say("ready", "ok")
 		s.sync()
 		want(t, s.take(), `
@@ -248,7 +251,8 @@ func TestStartupHoldsTheOthers(t *testing.T) {
 
 func TestStartupFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, corev1.Container{StartupProbe: exec("start", func(p *corev1.Probe) { p.PeriodSeconds, p.FailureThreshold = 1, 1 }), LivenessProbe: exec("live", nil)})
+		s := newStage(t, corev1.Container{StartupProbe: exec("start", func(p *corev1.Probe) { p.PeriodSeconds, p.FailureThreshold = 1, 1 }),
+			LivenessProbe: exec("live", nil)})
 		s.pod.Spec.InitContainers, s.pod.Spec.Containers = s.pod.Spec.Containers, nil
 		s.say("start", "bad")
 		s.sync()
@@ -297,10 +301,11 @@ func TestTermination(t *testing.T) {
 	})
 }
 
-// TestEviction is about a Pod that ends without being deleted: nothing that its liveness says matters any more.
+// TestEviction holds that the liveness of a Pod that terminates without being deleted is no longer probed.
 func TestEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, corev1.Container{StartupProbe: exec("start", nil), LivenessProbe: exec("live", nil), ReadinessProbe: exec("ready", nil)})
+		s := newStage(t, corev1.Container{StartupProbe: exec("start", nil), LivenessProbe: exec("live", nil),
+			ReadinessProbe: exec("ready", nil)})
 		s.say("start", "bad")
 		s.sync()
 		s.take()
@@ -308,13 +313,14 @@ func TestEviction(t *testing.T) {
 		want(t, show(s.prober.Of("u", "c1")), "started true ready false")
 		s.sync()
 		time.Sleep(time.Minute)
-		if got := s.take(); strings.Contains(got, "live") || strings.Contains(got, "start of") || !strings.Contains(got, "changed: started true ready true") {
+		if got := s.take(); strings.Contains(got, "live") || strings.Contains(got, "start of") ||
+			!strings.Contains(got, "changed: started true ready true") {
 			t.Error(got)
 		}
 	})
 }
 
-// TestAnEndedContainerIsLeftAlone also covers that a probe under way is ended, and that nothing is said about it.
+// TestAnEndedContainerIsLeftAlone also holds that a running probe is cancelled, and that no Event is recorded about it.
 func TestAnEndedContainerIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, corev1.Container{LivenessProbe: exec("live", nil), ReadinessProbe: exec("ready", nil)})
@@ -329,20 +335,22 @@ func TestAnEndedContainerIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestRestartOfTheAgent covers a container that ran before: its status is believed, and its probes are spread.
+// TestRestartOfTheAgent covers a container that ran before the agent: its status is trusted, and its probes are spread.
 func TestRestartOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, corev1.Container{StartupProbe: exec("start", nil), ReadinessProbe: exec("ready", nil)})
 		s.runs("c1", time.Now().Add(-time.Hour))
-		s.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://c1", Started: new(true), Ready: true}}
+		s.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://c1", Started: new(true),
+			Ready: true}}
 		s.sync()
 		want(t, show(s.prober.Of("u", "c1")), "started true ready true")
 		s.say("ready", "bad")
 		time.Sleep(10 * time.Second)
-		if got := s.take(); !strings.Contains(got, " ask ready of c1") || strings.HasPrefix(got, "0 ") || strings.Contains(got, "start of") {
+		if got := s.take(); !strings.Contains(got, " ask ready of c1") || strings.HasPrefix(got, "0 ") ||
+			strings.Contains(got, "start of") {
 			t.Errorf("within one period: %s", got)
 		}
-		// The status of another run is not this one's.
+		// The status of another run is not trusted.
 		s.runs("c2", time.Now().Add(-time.Hour))
 		s.sync()
 		want(t, show(s.prober.Of("u", "c2")), "started false ready false")

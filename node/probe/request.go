@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -13,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// version is the release of Kubernetes that containers see in the name of who asks.
+// version is the Kubernetes release in the User-Agent.
 const version = "1.37"
 
-// Request is the request of an HTTP handler. Without a host of its own it goes to ip. purpose is in the User-Agent: probe or
-// lifecycle.
+// Request makes the request of an HTTP handler. Without a host of its own it goes to ip. purpose is part of the
+// User-Agent: "probe" or "lifecycle".
 func Request(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container, ip, purpose string) (*http.Request, error) {
 	port, err := Port(get.Port, c)
 	if err != nil {
@@ -25,10 +26,10 @@ func Request(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container
 	}
 	u, err := url.Parse(get.Path)
 	if err != nil {
-		u = &url.URL{Path: get.Path} // it is too late to refuse it
+		u = &url.URL{Path: get.Path} // it is too late to reject it
 	}
-	u.Scheme = strings.ToLower(first(string(get.Scheme), "http"))
-	u.Host = net.JoinHostPort(first(get.Host, ip), strconv.Itoa(port))
+	u.Scheme = strings.ToLower(cmp.Or(string(get.Scheme), "http"))
+	u.Host = net.JoinHostPort(cmp.Or(get.Host, ip), strconv.Itoa(port))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func Request(ctx context.Context, get *corev1.HTTPGetAction, c *corev1.Container
 	return req, nil
 }
 
-// Port is the port of a handler: a number, or the name of one of the container's.
+// Port returns the port of a handler: a number, or a named port of the container.
 func Port(port intstr.IntOrString, c *corev1.Container) (int, error) {
 	n := port.IntValue()
 	if port.Type == intstr.String {

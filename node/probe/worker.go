@@ -9,35 +9,36 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/node/clock"
-	"proa.dev/node/pod"
+	"proa.dev/internal/wait"
+	"proa.dev/node/event"
+	"proa.dev/node/podstate"
 )
 
-// sort is what a probe is for, in the word that people read.
-type sort string
+// kind is the kind of a probe, as Events name it.
+type kind string
 
 const (
-	startup   sort = "Startup"
-	liveness  sort = "Liveness"
-	readiness sort = "Readiness"
+	startup   kind = "Startup"
+	liveness  kind = "Liveness"
+	readiness kind = "Readiness"
 )
 
-// tries is how often a probe is asked before it counts that it could not be asked.
-const tries = 3
+// maxAttempts is how often a probe is attempted before its error counts.
+const maxAttempts = 3
 
-// worker asks one probe of one run of a container until its context ends.
+// worker runs one probe of one run of a container until its context ends.
 type worker struct {
 	*Prober
-	of     *subject
+	of     *probedPod
 	run    *run
-	sort   sort
+	kind   kind
 	spec   *corev1.Probe
 	jitter time.Duration
 	tally  tally
 }
 
-// fill puts in what the API would have put in.
-func fill(p *corev1.Probe) {
+// setDefaults sets the defaults of the API.
+func setDefaults(p *corev1.Probe) {
 	p.TimeoutSeconds = cmp.Or(p.TimeoutSeconds, 1)
 	p.PeriodSeconds = cmp.Or(p.PeriodSeconds, 10)
 	p.SuccessThreshold = cmp.Or(p.SuccessThreshold, 1)
@@ -47,7 +48,7 @@ func fill(p *corev1.Probe) {
 func (w *worker) period() time.Duration { return time.Duration(w.spec.PeriodSeconds) * time.Second }
 
 func (w *worker) loop(ctx context.Context) {
-	if w.sort != startup {
+	if w.kind != startup {
 		select {
 		case <-ctx.Done():
 			return
@@ -55,13 +56,13 @@ func (w *worker) loop(ctx context.Context) {
 		}
 	}
 	delay := time.Until(w.run.began.Add(time.Duration(w.spec.InitialDelaySeconds) * time.Second))
-	if !clock.Sleep(ctx, max(delay, w.jitter)) {
+	if wait.Sleep(ctx, max(delay, w.jitter)) != nil {
 		return
 	}
 	tick := time.NewTicker(w.period())
 	defer tick.Stop()
-	again := w.run.again
-	if w.sort != readiness {
+	again := w.run.probeReadiness
+	if w.kind != readiness {
 		again = nil
 	}
 	for w.once(ctx) {
@@ -75,77 +76,78 @@ func (w *worker) loop(ctx context.Context) {
 	}
 }
 
-// once asks, and says whether to go on.
+// once runs the probe, and reports whether to go on.
 func (w *worker) once(ctx context.Context) bool {
 	w.mu.Lock()
 	p, target := w.of.pod, w.target()
 	w.mu.Unlock()
 
 	begin := time.Now()
-	out, err := w.ask(ctx, target)
+	out, err := w.probeWithRetries(ctx, target)
 	if ctx.Err() != nil {
-		return false // the container ends, or nobody wants to know any more
+		return false // the container is being stopped, or is no longer probed
 	}
-	w.tell(p, out, err)
-	w.count(p, word(out, err), time.Since(begin))
+	w.recordEvent(p, out, err)
+	w.count(p, resultLabel(out, err), time.Since(begin))
 	if err != nil {
-		return true // who could not be asked has not answered
+		return true // a probe that could not be run has no result
 	}
 	if !w.tally.count(out.good(), w.spec) {
 		return true
 	}
-	changed, done := w.settle(ctx, out.good())
+	changed, done := w.applyResult(ctx, out.good())
 	if changed {
 		w.Changed(p.UID)
 	}
 	return !done
 }
 
-// target is where the probe goes to. The caller holds the lock.
+// target returns where the probe goes. The caller holds the lock.
 func (w *worker) target() target {
 	t := target{id: w.run.id, container: &w.run.spec, pod: w.of.pod}
 	switch {
 	case len(w.of.ips) > 0:
 		t.ip = w.of.ips[0].String()
-	case w.of.pod.Spec.HostNetwork && w.Host != nil:
-		t.ip = w.Host().String()
+	case w.of.pod.Spec.HostNetwork && w.NodeIP != nil:
+		t.ip = w.NodeIP().String()
 	}
 	return t
 }
 
-// ask asks until there is an answer, but not for ever.
-func (w *worker) ask(ctx context.Context, t target) (out outcome, err error) {
-	for range tries {
-		if out, err = w.Prober.ask(ctx, w.spec, t); err == nil || ctx.Err() != nil {
+// probeWithRetries runs the probe, with retries after errors.
+func (w *worker) probeWithRetries(ctx context.Context, t target) (out outcome, err error) {
+	for range maxAttempts {
+		if out, err = w.Prober.probeOnce(ctx, w.spec, t); err == nil || ctx.Err() != nil {
 			return out, err
 		}
 	}
 	return out, err
 }
 
-// tell tells people of what is not well.
-func (w *worker) tell(p *corev1.Pod, out outcome, err error) {
+// recordEvent records an Event about a result that is not a success.
+func (w *worker) recordEvent(p *corev1.Pod, out outcome, err error) {
 	name := w.run.spec.Name
 	switch {
 	case err != nil:
-		w.Events.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %s", w.sort, out.result, err)
+		w.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in %s state: %s",
+			w.kind, out.result, err)
 	case out.result == warning:
-		w.Events.Event(p, name, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.sort, out.text)
+		w.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", w.kind, out.text)
 	case out.result == failure:
-		w.Events.Event(p, name, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.sort, out.text)
+		w.Events.Event(event.Container(p, name), corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.kind, out.text)
 	}
 }
 
-// count notes an answer, unless the Pod was forgotten meanwhile.
+// count records a result, unless the Pod has been forgotten meanwhile.
 func (w *worker) count(p *corev1.Pod, result string, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pods[p.UID] == w.of {
-		w.numbers.count(p, w.run.spec.Name, string(w.sort), result, took)
+		w.metrics.count(p, w.run.spec.Name, string(w.kind), result, took)
 	}
 }
 
-func word(out outcome, err error) string {
+func resultLabel(out outcome, err error) string {
 	switch {
 	case err != nil:
 		return "unknown"
@@ -155,19 +157,19 @@ func word(out outcome, err error) string {
 	return "failed"
 }
 
-// settle puts an answer that counts into the health of the run. A startup probe is done with its first answer; so is a
-// liveness probe that failed, as the container will be ended.
-func (w *worker) settle(ctx context.Context, good bool) (changed, done bool) {
+// applyResult applies a result that has reached its threshold to the health of the run. A startup probe is done then; so is
+// a liveness probe that failed, because the container will be stopped.
+func (w *worker) applyResult(ctx context.Context, good bool) (changed, done bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if ctx.Err() != nil {
-		return false, true // the Pod began to terminate meanwhile
+		return false, true // the Pod has begun to terminate meanwhile
 	}
 	h := &w.run.health
 	switch {
-	case w.sort == readiness:
+	case w.kind == readiness:
 		changed, h.Ready = h.Ready != good, good
-	case w.sort == startup && good:
+	case w.kind == startup && good:
 		w.run.start()
 		return true, true
 	case !good:
@@ -177,24 +179,24 @@ func (w *worker) settle(ctx context.Context, good bool) (changed, done bool) {
 	return changed, false
 }
 
-func (w *worker) failure() *pod.Failure {
+func (w *worker) failure() *podstate.ProbeFailure {
 	what := "Container"
 	if w.run.isInit {
 		what = "Init container"
 	}
-	return &pod.Failure{
-		Probe: strings.ToLower(string(w.sort)), Grace: w.spec.TerminationGracePeriodSeconds,
-		Message: fmt.Sprintf("%s %s failed %s probe", what, w.run.spec.Name, strings.ToLower(string(w.sort))),
+	return &podstate.ProbeFailure{
+		Probe: strings.ToLower(string(w.kind)), Grace: w.spec.TerminationGracePeriodSeconds,
+		Message: fmt.Sprintf("%s %s failed %s probe", what, w.run.spec.Name, strings.ToLower(string(w.kind))),
 	}
 }
 
-// tally counts answers that are alike.
+// tally counts equal results in a row.
 type tally struct {
 	good bool
 	n    int32
 }
 
-// count notes an answer and says whether as many in a row as the probe wants were alike.
+// count adds a result, and reports whether its threshold is reached.
 func (t *tally) count(good bool, p *corev1.Probe) bool {
 	if t.n == 0 || t.good != good {
 		*t = tally{good: good}
@@ -206,8 +208,8 @@ func (t *tally) count(good bool, p *corev1.Probe) bool {
 	return t.n >= p.FailureThreshold
 }
 
-// bare is the ID of a container without the name of the runtime that a status puts before it.
-func bare(id string) string {
+// bareID returns the ID of a container without the name of the runtime that statuses put before it.
+func bareID(id string) string {
 	if _, after, found := strings.Cut(id, "://"); found {
 		return after
 	}

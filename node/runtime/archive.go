@@ -17,11 +17,11 @@ import (
 const (
 	annotationName = "io.containerd.image.name"
 	annotationRef  = "org.opencontainers.image.ref.name"
-	// mostIndex bounds what is read of the index of an archive.
-	mostIndex = 4 << 20
+	// maxIndex limits how much of an archive's index is read.
+	maxIndex = 4 << 20
 )
 
-// descriptor points at a blob of an archive.
+// descriptor refers to a blob of an archive.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -43,32 +43,32 @@ type index struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
-// wanted is an image that an archive has: by the digest of its manifest, or by its id, which is the digest of its
+// archivedImage is an image of an archive: identified by the digest of its manifest, or by its id, which is the digest of its
 // configuration.
-type wanted struct{ name, digest, id string }
+type archivedImage struct{ name, digest, id string }
 
-// contents reads which images are in an archive, without keeping what it reads.
-func contents(archive io.Reader) ([]wanted, error) {
+// imagesIn returns which images are in an archive, without keeping what it reads.
+func imagesIn(archive io.Reader) ([]archivedImage, error) {
 	buffered := bufio.NewReader(archive)
 	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		unzipped, err := gzip.NewReader(buffered)
 		if err != nil {
 			return nil, fmt.Errorf("unzip the archive: %w", err)
 		}
-		return contentsOf(unzipped)
+		return imagesInTar(unzipped)
 	}
-	// Of a plain file, the blobs are skipped and not read.
+	// In a file that is not compressed, the blobs are skipped and not read.
 	if file, ok := archive.(io.Seeker); ok {
 		if _, err := file.Seek(-int64(buffered.Buffered()), io.SeekCurrent); err != nil {
 			return nil, fmt.Errorf("read the archive again: %w", err)
 		}
-		return contentsOf(archive)
+		return imagesInTar(archive)
 	}
-	return contentsOf(buffered)
+	return imagesInTar(buffered)
 }
 
-// contentsOf reads the index of an OCI archive, or the manifest of a docker archive if there is no index.
-func contentsOf(archive io.Reader) ([]wanted, error) {
+// imagesInTar reads the index of an OCI archive, or the manifest of a docker archive if there is no index.
+func imagesInTar(archive io.Reader) ([]archivedImage, error) {
 	files := tar.NewReader(archive)
 	var old []dockerImage
 	for {
@@ -95,10 +95,10 @@ func contentsOf(archive io.Reader) ([]wanted, error) {
 }
 
 func readJSON(h *tar.Header, from io.Reader, into any) error {
-	if h.Size > mostIndex {
-		return fmt.Errorf("%s of the archive has %d bytes, more than %d", h.Name, h.Size, mostIndex)
+	if h.Size > maxIndex {
+		return fmt.Errorf("%s of the archive has %d bytes, more than %d", h.Name, h.Size, maxIndex)
 	}
-	if err := json.NewDecoder(io.LimitReader(from, mostIndex)).Decode(into); err != nil {
+	if err := json.NewDecoder(io.LimitReader(from, maxIndex)).Decode(into); err != nil {
 		return fmt.Errorf("read %s of the archive: %w", h.Name, err)
 	}
 	return nil
@@ -110,21 +110,21 @@ type dockerImage struct {
 	RepoTags []string
 }
 
-// dockerImages are the images of a docker archive, if all of their configurations are named after their content.
-func dockerImages(list []dockerImage) (out []wanted) {
+// dockerImages returns the images of a docker archive, if all of their configurations are named after their digests.
+func dockerImages(list []dockerImage) (out []archivedImage) {
 	for _, i := range list {
 		id := strings.TrimSuffix(path.Base(i.Config), ".json")
 		if _, err := hex.DecodeString(id); err != nil || len(id) != 64 {
 			return nil
 		}
 		for _, tag := range i.RepoTags {
-			out = append(out, wanted{name: fullName(tag), id: "sha256:" + id})
+			out = append(out, archivedImage{name: fullName(tag), id: "sha256:" + id})
 		}
 	}
 	return out
 }
 
-func (i index) images() (out []wanted) {
+func (i index) images() (out []archivedImage) {
 	for _, m := range i.Manifests {
 		name := m.Annotations[annotationName]
 		if name == "" {
@@ -134,13 +134,13 @@ func (i index) images() (out []wanted) {
 			}
 		}
 		if name != "" {
-			out = append(out, wanted{name: fullName(name), digest: m.Digest})
+			out = append(out, archivedImage{name: fullName(name), digest: m.Digest})
 		}
 	}
 	return out
 }
 
-// fullName is the name under which a Pod's image is looked for: with a registry, and with a tag or a digest.
+// fullName returns the name by which containerd finds a Pod's image: with a registry, and with a tag or a digest.
 func fullName(name string) string {
 	first, rest, ok := strings.Cut(name, "/")
 	switch {

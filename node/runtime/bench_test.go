@@ -35,7 +35,8 @@ func BenchmarkPod(b *testing.B) {
 			return err
 		})
 		timed(&createTime, func() error {
-			answer, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: config, Config: pauseContainer()})
+			answer, err := client.CreateContainer(ctx,
+				&cri.CreateContainerRequest{PodSandboxId: sandbox, SandboxConfig: config, Config: pauseContainer()})
 			container = answer.GetContainerId()
 			return err
 		})

@@ -8,7 +8,7 @@ import (
 	"proa.dev/node/cri"
 )
 
-// TestAfterABoot plays a machine that loses power: no process and no mount is left, but all files are.
+// TestAfterABoot simulates a power loss: no process and no mount is left, but all files are.
 func TestAfterABoot(t *testing.T) {
 	c := room(t)
 	r := start(t, c)
@@ -46,7 +46,7 @@ func TestAfterABoot(t *testing.T) {
 	if !running(t, client, runPause(t, r, client, c)) {
 		t.Error("no container runs after a boot")
 	}
-	images, err := List(t.Context(), r.Socket())
+	images, err := ListImages(t.Context(), r.Socket())
 	if err != nil || len(images) != 1 || !strings.Contains(images[0].Name, "pause") {
 		t.Errorf("images %v, %v", images, err)
 	}

@@ -14,7 +14,8 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// hierarchies are the roots of all cgroup trees: one with version 2, one a controller with version 1.
+// hierarchies returns the mount points of all cgroup hierarchies: one with version 2, one for each controller with
+// version 1.
 func hierarchies() ([]string, error) {
 	table, err := mounts.Table()
 	if err != nil {
@@ -29,15 +30,15 @@ func hierarchies() ([]string, error) {
 	return out, nil
 }
 
-// cgroupsOf are the folders of a tree that belong to one of the containers: their ids are in the names of their cgroups,
-// whoever made these.
+// cgroupsOf returns the cgroups of a hierarchy that belong to one of the containers, whose ids are part of the names of
+// their cgroups.
 func cgroupsOf(root string, ids []string) (out []string) {
 	if len(ids) == 0 {
 		return nil
 	}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // it went away while we looked
+			return nil //nolint:nilerr // it was removed meanwhile
 		}
 		if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
 			out = append(out, path)
@@ -48,8 +49,8 @@ func cgroupsOf(root string, ids []string) (out []string) {
 	return out
 }
 
-// killCgroup ends every process in a cgroup and below it. Processes may fork meanwhile, so it looks again until all are
-// gone, or the patience is.
+// killCgroup kills every process in a cgroup and below it. Processes may fork meanwhile, so it is repeated until none
+// is left, a limited number of times.
 func killCgroup(dir string) {
 	for range 100 {
 		pids := processesIn(dir)
@@ -68,7 +69,7 @@ func killCgroup(dir string) {
 func processesIn(dir string) (out []int) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // it went away while we looked
+			return nil //nolint:nilerr // it was removed meanwhile
 		}
 		data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
 		for _, word := range strings.Fields(string(data)) {
@@ -81,8 +82,8 @@ func processesIn(dir string) (out []int) {
 	return out
 }
 
-// removeCgroup removes a cgroup with those below it, the deepest first. Only empty ones can be removed; the kernel may need
-// a moment to see that they are.
+// removeCgroup removes a cgroup with those below it, the deepest first. Only empty ones can be removed, and the kernel
+// may need a moment to see that they are.
 func removeCgroup(dir string) error {
 	var all []string
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -10,7 +10,7 @@ import (
 )
 
 // writeConfig writes the configuration of containerd and returns its file.
-func writeConfig(c Config, l layout, f facts) (string, error) {
+func writeConfig(c Config, l layout, f hostFacts) (string, error) {
 	text := render(c, l, f)
 	file := l.config(text)
 	partial := file + ".partial"
@@ -20,16 +20,16 @@ func writeConfig(c Config, l layout, f facts) (string, error) {
 	return file, os.Rename(partial, file)
 }
 
-// render is the configuration of containerd. Nothing of it lies outside of the runtime's folders, so that several run side
-// by side, and beside one of the host.
-func render(c Config, l layout, f facts) string {
+// render returns the configuration of containerd. All paths are inside of the runtime's folders, so that several
+// runtimes can run side by side, and beside one of the host.
+func render(c Config, l layout, f hostFacts) string {
 	var t toml
 	t.set("version", 4)
 	t.set("root", l.root)
 	t.set("state", l.state)
 	t.set("temp", filepath.Join(l.root, "tmp"))
 	t.set("imports", []string{})
-	t.set("disabled_plugins", unused())
+	t.set("disabled_plugins", disabledPlugins())
 	t.section("debug")
 	t.set("level", c.LogLevel)
 
@@ -51,9 +51,10 @@ func render(c Config, l layout, f facts) string {
 	return t.String()
 }
 
-// unused are plugins that would only cost time at each start: storage that the configuration does not name, restarts and
-// adjustments that are the agent's business, and the socket of a plugin interface that all runtimes of a host would share.
-func unused() []string {
+// disabledPlugins returns plugins that would only cost time at each start: snapshotters that the configuration does not use,
+// restarts and adjustments that the agent does itself, and a plugin interface whose socket all runtimes of a host would
+// share.
+func disabledPlugins() []string {
 	var out []string
 	for _, name := range []string{
 		"snapshotter.v1.blockfile", "snapshotter.v1.btrfs", "snapshotter.v1.devmapper", "snapshotter.v1.erofs", "snapshotter.v1.zfs",
@@ -64,7 +65,7 @@ func unused() []string {
 	return out
 }
 
-func images(t *toml, c Config, f facts) {
+func images(t *toml, c Config, f hostFacts) {
 	snapshotter := c.Snapshotter
 	if snapshotter == "" {
 		snapshotter = "native"
@@ -75,7 +76,7 @@ func images(t *toml, c Config, f facts) {
 	t.plugin("cri.v1.images")
 	t.set("snapshotter", snapshotter)
 	t.set("max_concurrent_downloads", c.MaxDownloads)
-	// The other way to pull takes only one folder of registries.
+	// Pulling by the transfer service supports only one folder of registries.
 	t.set("use_local_image_pull", true)
 	t.plugin("cri.v1.images", "pinned_images")
 	t.set("sandbox", PauseImage)
@@ -88,7 +89,7 @@ func images(t *toml, c Config, f facts) {
 	t.set("differ", "walking")
 }
 
-func containers(t *toml, c Config, l layout, f facts) {
+func containers(t *toml, c Config, l layout, f hostFacts) {
 	t.plugin("cri.v1.runtime")
 	t.set("enable_selinux", f.SELinux)
 	t.set("disable_apparmor", !f.AppArmor)
@@ -126,7 +127,7 @@ func handler(t *toml, c Config, l layout, h Handler) {
 		t.set("pod_annotations", h.PodAnnotations)
 	}
 	if kind != runcType {
-		return // other shims have other options, and are looked for in PATH
+		return // other shims have other options, and are looked up in PATH
 	}
 	t.set("runtime_path", filepath.Join(c.BinDir, "containerd-shim-runc-v2"))
 	t.plugin("cri.v1.runtime", "containerd", "runtimes", h.Name, "options")
@@ -135,7 +136,7 @@ func handler(t *toml, c Config, l layout, h Handler) {
 	t.set("SystemdCgroup", c.SystemdCgroup)
 }
 
-// toml writes the few forms that the configuration needs.
+// toml writes the few forms of TOML that the configuration needs.
 type toml struct{ strings.Builder }
 
 func (t *toml) section(name string) { fmt.Fprintf(t, "\n[%s]\n", name) }
@@ -168,5 +169,5 @@ func (t *toml) set(key string, value any) {
 	fmt.Fprintf(t, "%s = %v\n", key, value)
 }
 
-// quote is right for TOML as long as there are no control characters, which check refuses.
+// quote quotes a string for TOML. That is correct if it has no control characters, which check rejects.
 func quote(s string) string { return strconv.Quote(s) }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestContainersAreConfined looks at a container from outside: what was asked for must have become true of its process.
+// TestContainersAreConfined inspects the process of a container from outside: it must have the restrictions that were requested.
 func TestContainersAreConfined(t *testing.T) {
 	c := room(t)
 	r := start(t, c)
@@ -26,7 +26,8 @@ func TestContainersAreConfined(t *testing.T) {
 		return string(data)
 	}
 	status := read("status")
-	for what, want := range map[string]string{"its system calls are filtered": "\nSeccomp:\t2\n", "it is not root": "\nUid:\t65535\t65535\t65535\t65535\n"} {
+	for what, want := range map[string]string{"its system calls are filtered": "\nSeccomp:\t2\n",
+		"it is not root": "\nUid:\t65535\t65535\t65535\t65535\n"} {
 		if !strings.Contains(status, want) {
 			t.Errorf("%s: %q is not in\n%s", what, want, status)
 		}

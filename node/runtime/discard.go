@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// Discard removes what a runtime has kept in its folder and ends nothing: the folder is a copy, and the containers of its records belong to
-// the original, which may run. Nobody may run a runtime in the folder.
+// Discard removes the state of a runtime from its folder without ending any container: the folder is a copy, and the
+// recorded containers belong to the original, which may be running. No runtime may run in the folder.
 func Discard(c Config) error {
 	l := newLayout(c.withDefaults().DataDir)
 	if _, err := os.Stat(l.dir); errors.Is(err, os.ErrNotExist) {

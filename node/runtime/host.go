@@ -10,21 +10,21 @@ import (
 	"syscall"
 )
 
-// facts are what of the host decides about the configuration.
-type facts struct {
-	// Resource says that the OOM score of a process can be lowered, which takes CAP_SYS_RESOURCE.
+// hostFacts are the properties of the host that the configuration depends on.
+type hostFacts struct {
+	// Resource reports whether the OOM score of a process can be lowered, which needs CAP_SYS_RESOURCE.
 	Resource bool
 	AppArmor bool
 	SELinux  bool
 	Overlay  bool
 }
 
-// probe finds the facts. To see whether overlayfs works on the file system of the data folder, it mounts one there.
-func probe(root string) facts {
+// probeHost reads the facts. Whether overlayfs works on the file system of the data folder is tested by mounting one there.
+func probeHost(root string) hostFacts {
 	status, _ := os.ReadFile("/proc/self/status")
 	apparmor, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
 	_, selinux := os.Stat("/sys/fs/selinux/enforce")
-	return facts{
+	return hostFacts{
 		Resource: capability(status, 24),
 		AppArmor: strings.HasPrefix(string(apparmor), "Y"),
 		SELinux:  selinux == nil,
@@ -44,7 +44,7 @@ func capability(status []byte, bit uint) bool {
 	return false
 }
 
-// overlayWorks tries overlayfs on the file system of a folder.
+// overlayWorks tests whether overlayfs works on the file system of a folder.
 func overlayWorks(dir string) bool {
 	tmp, err := os.MkdirTemp(dir, ".overlay-")
 	if err != nil {

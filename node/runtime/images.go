@@ -13,24 +13,25 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"proa.dev/internal/wait"
 	"proa.dev/node/cri"
 )
 
-// Image is an image that containerd has.
+// Image is an image of containerd.
 type Image struct {
 	Name   string
 	Digest string
-	// Pinned images are never removed to make room.
+	// Pinned images are never deleted by garbage collection.
 	Pinned bool
 
-	target descriptor // what it consists of
+	target descriptor // the manifest
 }
 
-// unnamed is what images are called of which an archive tells only the tag.
+// unnamed is the repository of images for which an archive has only a tag.
 const unnamed = "localhost/loaded"
 
-// List lists the images by name, without the names that are only digests.
-func List(ctx context.Context, socket string) ([]Image, error) {
+// ListImages returns the images sorted by name, without names that are only digests.
+func ListImages(ctx context.Context, socket string) ([]Image, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
@@ -87,10 +88,10 @@ func readImage(m message) (i Image, err error) {
 	return i, err
 }
 
-// Import brings the images of an archive into containerd, unpacked and ready to run, and returns their names. It takes OCI
-// and docker archives with one image or several, compressed or not. Of an archive that can be sought in, nothing is sent if
-// all of its images are there already. Images that came this way are never removed to make room.
-func Import(ctx context.Context, socket string, archive io.Reader) ([]string, error) {
+// ImportImages imports the images of an archive into containerd, unpacked and ready to run, and returns their names. It
+// supports OCI and docker archives with one or several images, compressed or not. If the archive is seekable and all
+// its images are present already, nothing is sent. Imported images are never deleted by garbage collection.
+func ImportImages(ctx context.Context, socket string, archive io.Reader) ([]string, error) {
 	conn, err := dial(socket)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func Import(ctx context.Context, socket string, archive io.Reader) ([]string, er
 		return nil, err
 	}
 	defer client.Close()
-	names, err := present(ctx, conn, client, archive)
+	names, err := presentImages(ctx, conn, client, archive)
 	if err != nil {
 		return nil, err
 	}
@@ -114,32 +115,32 @@ func Import(ctx context.Context, socket string, archive io.Reader) ([]string, er
 		return nil, errors.New("no image of the archive has a name; make it with one, as with \"docker save NAME:TAG\"")
 	}
 	for i, name := range names {
-		if names[i], err = rename(ctx, conn, name); err != nil {
+		if names[i], err = giveFullName(ctx, conn, name); err != nil {
 			return nil, err
 		}
 		if err := pin(ctx, conn, names[i]); err != nil {
 			return nil, err
 		}
 	}
-	return names, known(ctx, client, names)
+	return names, waitUntilKnown(ctx, client, names)
 }
 
-// present returns the names of an archive's images if every one is there already.
-func present(ctx context.Context, conn *grpc.ClientConn, client *cri.Client, archive io.Reader) ([]string, error) {
+// presentImages returns the names of an archive's images if all of them are present already.
+func presentImages(ctx context.Context, conn *grpc.ClientConn, client *cri.Client, archive io.Reader) ([]string, error) {
 	file, ok := archive.(io.ReadSeeker)
 	if !ok {
 		return nil, nil
 	}
 	start, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a pipe: it is read from the front
+		return nil, nil //nolint:nilerr // a pipe, which cannot be read twice
 	}
-	all, err := contents(file)
+	all, err := imagesIn(file)
 	if _, back := file.Seek(start, io.SeekStart); back != nil {
 		return nil, fmt.Errorf("read the archive again: %w", back)
 	}
 	if err != nil || len(all) == 0 {
-		return nil, nil //nolint:nilerr // containerd says what is wrong with it
+		return nil, nil //nolint:nilerr // containerd reports what is wrong with it
 	}
 	have, err := list(ctx, conn)
 	if err != nil {
@@ -156,7 +157,7 @@ func present(ctx context.Context, conn *grpc.ClientConn, client *cri.Client, arc
 	return names, nil
 }
 
-// imageID is the id of an image, empty if the CRI does not know it.
+// imageID returns the id of an image, empty if the CRI does not know it.
 func imageID(ctx context.Context, client *cri.Client, name string) string {
 	answer, err := client.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 	if err != nil || answer.Image == nil {
@@ -165,9 +166,9 @@ func imageID(ctx context.Context, client *cri.Client, name string) string {
 	return answer.Image.Id
 }
 
-// rename gives an image its full name if the archive had a short one, such as busybox: Pods that ask for it ask for
+// giveFullName gives an image its full name if the archive had a short one: a Pod with the image busybox needs
 // docker.io/library/busybox:latest.
-func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, error) {
+func giveFullName(ctx context.Context, conn *grpc.ClientConn, name string) (string, error) {
 	full := fullName(name)
 	if full == name {
 		return name, nil
@@ -176,7 +177,7 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 	if err != nil {
 		return "", fmt.Errorf("rename image %s: %w", name, err)
 	}
-	_, _ = call(ctx, conn, "/containerd.services.images.v1.Images/Delete", message{}.text(1, full)) // what had the name before
+	_, _ = call(ctx, conn, "/containerd.services.images.v1.Images/Delete", message{}.text(1, full)) // the image that had the name before
 	request := message{}.bytes(1, message{}.text(1, full).bytes(3, target))
 	if _, err := call(ctx, conn, "/containerd.services.images.v1.Images/Create", request); err != nil {
 		return "", fmt.Errorf("rename image %s to %s: %w", name, full, err)
@@ -185,22 +186,23 @@ func rename(ctx context.Context, conn *grpc.ClientConn, name string) (string, er
 	return full, err
 }
 
-// pin keeps an image from being removed to make room: what came as an archive may be in no registry. containerd wants to be
-// told the whole image, though only a label of it changes.
+// pin protects an image from garbage collection: an imported image may be in no registry. containerd requires the whole
+// image in the update, although only a label changes.
 func pin(ctx context.Context, conn *grpc.ClientConn, name string) error {
 	target, err := targetOf(ctx, conn, name)
 	if err != nil {
 		return fmt.Errorf("keep image %s: %w", name, err)
 	}
 	label := message{}.text(1, "io.cri-containerd.pinned").text(2, "pinned")
-	request := message{}.bytes(1, message{}.text(1, name).bytes(2, label).bytes(3, target)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
+	request := message{}.bytes(1, message{}.text(1, name).bytes(2, label).bytes(3, target)).bytes(2,
+		message{}.text(1, "labels.io.cri-containerd.pinned"))
 	if _, err := call(ctx, conn, "/containerd.services.images.v1.Images/Update", request); err != nil {
 		return fmt.Errorf("keep image %s: %w", name, err)
 	}
 	return nil
 }
 
-// targetOf is what an image consists of.
+// targetOf returns the manifest descriptor of an image.
 func targetOf(ctx context.Context, conn *grpc.ClientConn, name string) (message, error) {
 	answer, err := call(ctx, conn, "/containerd.services.images.v1.Images/Get", message{}.text(1, name))
 	if err != nil {
@@ -213,33 +215,33 @@ func targetOf(ctx context.Context, conn *grpc.ClientConn, name string) (message,
 	return image.get(3)
 }
 
-// known waits until the CRI knows the images: it hears of them after containerd has them.
-func known(ctx context.Context, client *cri.Client, names []string) error {
+// waitUntilKnown waits until the CRI plugin knows the images: it learns of them after containerd has stored them.
+func waitUntilKnown(ctx context.Context, client *cri.Client, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, name := range names {
 		for imageID(ctx, client, name) == "" {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("image %s was imported, but the runtime does not show it: %w", name, ctx.Err())
-			case <-time.After(2 * time.Millisecond):
+			if err := wait.Sleep(ctx, 2*time.Millisecond); err != nil {
+				return fmt.Errorf("image %s was imported, but the runtime does not show it: %w", name, err)
 			}
 		}
 	}
 	return nil
 }
 
-// spec is what a machine runs.
-type spec struct{ os, arch, variant string }
+// platformSpec is a platform.
+type platformSpec struct{ os, arch, variant string }
 
-func platform() spec {
-	s := spec{os: "linux", arch: runtime.GOARCH}
+func platform() platformSpec {
+	s := platformSpec{os: "linux", arch: runtime.GOARCH}
 	if s.arch == "arm" {
 		s.variant = "v7"
 	}
 	return s
 }
 
-func (s spec) text() string { return strings.TrimSuffix(s.os+"/"+s.arch+"/"+s.variant, "/") }
+func (s platformSpec) text() string { return strings.TrimSuffix(s.os+"/"+s.arch+"/"+s.variant, "/") }
 
-func (s spec) message() message { return message{}.text(1, s.os).text(2, s.arch).text(3, s.variant) }
+func (s platformSpec) message() message {
+	return message{}.text(1, s.os).text(2, s.arch).text(3, s.variant)
+}

@@ -27,7 +27,8 @@ func ociArchive(t *testing.T, names ...string) []byte {
 			t.Fatal(err)
 		}
 		l := a.add(typeLayer, layer)
-		c := a.addJSON(typeConfig, map[string]any{"os": "linux", "architecture": platform().arch, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{l.Digest}}})
+		c := a.addJSON(typeConfig, map[string]any{"os": "linux", "architecture": platform().arch,
+			"rootfs": map[string]any{"type": "layers", "diff_ids": []string{l.Digest}}})
 		m := a.addJSON(typeManifest, map[string]any{"schemaVersion": 2, "mediaType": typeManifest, "config": c, "layers": []descriptor{l}})
 		if name != "" {
 			m.Annotations = map[string]string{annotationRef: name}
@@ -38,7 +39,8 @@ func ociArchive(t *testing.T, names ...string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := tarOf(slices.Concat([]file{{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644}, {"index.json", top, 0o644}}, a.blobs))
+	out, err := tarOf(slices.Concat([]file{{"oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644}, {"index.json", top, 0o644}},
+		a.blobs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,8 @@ func dockerArchive(t *testing.T, tags ...string) []byte {
 	}
 	var a archive
 	digest := a.add("", layer).Digest
-	config, err := json.Marshal(map[string]any{"os": "linux", "architecture": platform().arch, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest}}})
+	config, err := json.Marshal(map[string]any{"os": "linux", "architecture": platform().arch,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +112,7 @@ func TestImport(t *testing.T) {
 		{"cut off", pipe(broken[:len(broken)/2]), nil, "import the archive"},
 		{"unreadable", io.MultiReader(pipe(broken[:1000]), iotest.ErrReader(errors.New("the disk is broken"))), nil, "the disk is broken"},
 	} {
-		got, err := Import(t.Context(), r.Socket(), c.archive)
+		got, err := ImportImages(t.Context(), r.Socket(), c.archive)
 		slices.Sort(got)
 		if !reflect.DeepEqual(got, c.want) || (c.fails == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %q, %v; want %q %s", c.name, got, err, c.want, c.fails)
@@ -126,15 +129,15 @@ func TestImport(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := bytes.NewReader(data)
-		if got, err := present(t.Context(), conn, connect(t, r), file); err != nil || len(got) == 0 || file.Len() != len(data) {
+		if got, err := presentImages(t.Context(), conn, connect(t, r), file); err != nil || len(got) == 0 || file.Len() != len(data) {
 			t.Errorf("%s whose images are there: %q, %v, at %d of %d", name, got, err, file.Len(), len(data))
 		}
-		if got, err := Import(t.Context(), r.Socket(), file); err != nil || len(got) == 0 || file.Len() != len(data) {
+		if got, err := ImportImages(t.Context(), r.Socket(), file); err != nil || len(got) == 0 || file.Len() != len(data) {
 			t.Errorf("%s again: %q, %v, at %d of %d", name, got, err, file.Len(), len(data))
 		}
 		_ = conn.Close()
 	}
-	images, err := List(t.Context(), r.Socket())
+	images, err := ListImages(t.Context(), r.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,24 +145,26 @@ func TestImport(t *testing.T) {
 	for _, i := range images {
 		names = append(names, i.Name)
 	}
-	want := []string{"docker.io/library/d:1", "docker.io/user/short:2", "e.io/d:2", "e.io/d:3", unnamed + ":short", PauseImage, "proa.test/a:1", "proa.test/b:1", "proa.test/c:1"}
+	want := []string{"docker.io/library/d:1", "docker.io/user/short:2", "e.io/d:2", "e.io/d:3", unnamed + ":short", PauseImage,
+		"proa.test/a:1", "proa.test/b:1", "proa.test/c:1"}
 	if !slices.Equal(names, want) {
 		t.Errorf("images %q, want %q", names, want)
 	}
 }
 
-// TestShare brings what was loaded to another runtime, but not what it has, nor what is not kept for good.
+// TestShare copies imported images to another runtime, but none that it has already and none that is not pinned.
 func TestShare(t *testing.T) {
 	a, b := room(t), room(t)
 	from, to := start(t, a), start(t, b)
 	defer from.Detach()
 	defer to.Detach()
-	for _, data := range [][]byte{ociArchive(t, "proa.test/a:1", "proa.test/b:1"), dockerArchive(t, "d:1"), ociArchive(t, "proa.test/pulled:1")} {
-		if _, err := Import(t.Context(), from.Socket(), bytes.NewReader(data)); err != nil {
+	for _, data := range [][]byte{ociArchive(t, "proa.test/a:1", "proa.test/b:1"), dockerArchive(t, "d:1"),
+		ociArchive(t, "proa.test/pulled:1")} {
+		if _, err := ImportImages(t.Context(), from.Socket(), bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Import(t.Context(), to.Socket(), bytes.NewReader(ociArchive(t, "proa.test/a:1"))); err != nil {
+	if _, err := ImportImages(t.Context(), to.Socket(), bytes.NewReader(ociArchive(t, "proa.test/a:1"))); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := dial(from.Socket())
@@ -171,23 +176,24 @@ func TestShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpinned := message{}.bytes(1, message{}.text(1, "proa.test/pulled:1").bytes(3, target)).bytes(2, message{}.text(1, "labels.io.cri-containerd.pinned"))
+	unpinned := message{}.bytes(1, message{}.text(1, "proa.test/pulled:1").bytes(3, target)).bytes(2,
+		message{}.text(1, "labels.io.cri-containerd.pinned"))
 	if _, err := call(t.Context(), conn, "/containerd.services.images.v1.Images/Update", unpinned); err != nil {
 		t.Fatal(err)
 	}
-	names, err := Share(t.Context(), a.DataDir, b.DataDir)
+	names, err := ShareImages(t.Context(), a.DataDir, b.DataDir)
 	slices.Sort(names)
 	if want := []string{"docker.io/library/d:1", "proa.test/b:1"}; err != nil || !slices.Equal(names, want) {
 		t.Fatalf("shared %q, %v; want %q", names, err, want)
 	}
-	if names, err := Share(t.Context(), a.DataDir, b.DataDir); err != nil || len(names) > 0 {
+	if names, err := ShareImages(t.Context(), a.DataDir, b.DataDir); err != nil || len(names) > 0 {
 		t.Errorf("shared again: %q, %v", names, err)
 	}
-	here, err := List(t.Context(), from.Socket())
+	here, err := ListImages(t.Context(), from.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := List(t.Context(), to.Socket())
+	there, err := ListImages(t.Context(), to.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +204,8 @@ func TestShare(t *testing.T) {
 	if err := os.RemoveAll(newLayout(a.DataDir).blobs()); err != nil {
 		t.Fatal(err)
 	}
-	if err := export(newLayout(a.DataDir).blobs(), here, io.Discard); err == nil || !strings.Contains(err.Error(), "export docker.io/library/d:1: open ") {
+	if err := export(newLayout(a.DataDir).blobs(), here, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "export docker.io/library/d:1: open ") {
 		t.Errorf("images without content: %v", err)
 	}
 }

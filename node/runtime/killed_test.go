@@ -16,7 +16,7 @@ import (
 	"proa.dev/node/subprocess"
 )
 
-// agentEnv makes the test binary an agent that runs a runtime and nothing else, for others to kill.
+// agentEnv makes the test binary an agent that only runs a runtime, to be killed by a test.
 const agentEnv = "PROA_TEST_RUNTIME"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestAKilledAgentLeavesContainers(t *testing.T) {
 	c := room(t)
 	for range 2 { // the second agent takes over, and is killed too
 		pid := killAgent(t, c)
-		if args := subprocess.Words(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" {
+		if args := subprocess.Arguments(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" {
 			t.Fatalf("containerd has ended with the agent: process %d is %q", pid, args)
 		}
 		r := start(t, c)
@@ -157,7 +157,8 @@ func TestNetworkNamespace(t *testing.T) {
 		t.Errorf("the agent is in %s, %v", own, err)
 	}
 	c.NetNS = "/nowhere"
-	if _, err := subprocess.Start(subprocess.Command{Program: "/bin/true", Log: filepath.Join(t.TempDir(), "log"), Namespace: c.NetNS}); err == nil {
+	if _, err := subprocess.Start(subprocess.Command{Program: "/bin/true", Log: filepath.Join(t.TempDir(), "log"),
+		Namespace: c.NetNS}); err == nil {
 		t.Error("a namespace that is not there was entered")
 	}
 }

@@ -13,27 +13,27 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// layout is where the files of one runtime are.
+// layout is the paths of one runtime.
 type layout struct {
-	dir    string // all of it
-	root   string // what survives a boot: images, file systems of containers
+	dir    string // the whole folder
+	root   string // what survives a reboot: images, file systems of containers
 	state  string // what does not
-	run    string // sockets; below dir, unless that is too long a path for them
+	run    string // sockets; below dir, unless that path is too long for them
 	socket string
 	shims  string // sockets of the shims
 	log    string
 	lock   string
-	boot   string // in which boot the state was made
+	boot   string // the boot in which the state was made
 	// network has the configuration of network plugins, if the agent gives no other folder.
 	network string
 }
 
 const (
-	// socketLimit is what the kernel takes as the path of a socket.
+	// socketLimit is the longest path of a socket.
 	socketLimit = 107
-	// shimLimit is what containerd takes as the folder of the shims' sockets.
+	// shimLimit is the longest folder of the shims' sockets that containerd accepts.
 	shimLimit = 42
-	// shortRun is where sockets go that have too long a path in the data folder.
+	// shortRun is the folder of sockets whose path in the data folder would be too long.
 	shortRun = "/run/proa"
 )
 
@@ -47,24 +47,26 @@ func newLayout(dir string) layout {
 	return layout{
 		dir: dir, root: filepath.Join(dir, "root"), state: filepath.Join(dir, "state"),
 		run: run, socket: filepath.Join(run, "containerd.sock"), shims: filepath.Join(run, "s"),
-		log: filepath.Join(dir, "containerd.log"), lock: filepath.Join(dir, "lock"), boot: filepath.Join(dir, "boot"), network: filepath.Join(dir, "net.d"),
+		log: filepath.Join(dir, "containerd.log"), lock: filepath.Join(dir, "lock"), boot: filepath.Join(dir, "boot"),
+		network: filepath.Join(dir, "net.d"),
 	}
 }
 
-// config is the file of a configuration. The name tells the content, so that the arguments of a process tell with which
-// configuration it runs.
+// config returns the file of a configuration. Its name contains a hash of the contents, so that the arguments of a
+// process show which configuration it uses.
 func (l layout) config(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(l.dir, "config-"+hex.EncodeToString(sum[:6])+".toml")
 }
 
-// isConfig tells whether a file is a configuration of this runtime.
+// isConfig reports whether a file is a configuration of this runtime.
 func (l layout) isConfig(file string) bool {
 	name := filepath.Base(file)
 	return filepath.Dir(file) == l.dir && strings.HasPrefix(name, "config-") && strings.HasSuffix(name, ".toml")
 }
 
-// make creates the folders. Processes of user namespaces walk through them, so they may be passed, but not listed.
+// make creates the folders. Processes of user namespaces pass through them, so everybody may enter them, but not list
+// them.
 func (l layout) make() error {
 	for _, dir := range []string{l.dir, l.root, l.state, l.run} {
 		if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // G301: see above
@@ -84,10 +86,11 @@ func (l layout) removeOldConfigs(keep string) {
 	}
 }
 
-// ErrInUse says that the folder of a runtime is held. A process that was killed holds it until the kernel is done with it.
+// ErrInUse says that another process has locked the folder. A killed process holds its lock until the kernel has ended
+// it.
 var ErrInUse = errors.New("another process runs the runtime")
 
-// lockFolder makes this process the only one that runs containerd in the folder, until it ends in whatever way.
+// lockFolder locks the folder, so that no other process runs containerd in it while this one lives.
 func lockFolder(l layout) (*os.File, error) {
 	f, err := os.OpenFile(l.lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -104,8 +107,8 @@ func lockFolder(l layout) (*os.File, error) {
 	return nil, fmt.Errorf("lock the runtime's folder: %w", err)
 }
 
-// forgetOldBoot removes the state of an earlier boot: the processes, mounts and namespaces that it speaks of are gone.
-// Where state is kept in memory, the kernel does this.
+// forgetOldBoot removes the state of an earlier boot: its processes, mounts and namespaces no longer exist. A state
+// folder in memory is emptied by the reboot itself.
 func (l layout) forgetOldBoot() error {
 	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -126,7 +129,7 @@ func (l layout) forgetOldBoot() error {
 	return os.WriteFile(l.boot, now, 0o600)
 }
 
-// emptyFolder removes what is in a folder, but nothing that is mounted there.
+// emptyFolder removes the contents of a folder, but nothing that is mounted there.
 func emptyFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -140,5 +143,5 @@ func emptyFolder(dir string) error {
 	return nil
 }
 
-// Socket is the path of the socket that the runtime of a folder speaks the CRI at.
+// Socket returns the CRI socket of the runtime in a folder.
 func Socket(dataDir string) string { return newLayout(dataDir).socket }

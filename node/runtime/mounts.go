@@ -8,11 +8,12 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// mountsBelow are the mount points in a folder, the folder itself left out, in the order in which they can be taken away.
+// mountsBelow returns the mount points in a folder, without the folder itself, in the order in which they can be
+// unmounted.
 func mountsBelow(dir string) ([]string, error) {
-	// The kernel follows symbolic links before it notes a mount.
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
+	// The kernel resolves symbolic links before it records a mount.
+	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = resolved
 	}
 	table, err := mounts.Table()
 	if err != nil {
@@ -20,15 +21,15 @@ func mountsBelow(dir string) ([]string, error) {
 	}
 	var out []string
 	for _, m := range mounts.Under(table, dir) {
-		if m.Point != dir { // somebody else mounted it for us
+		if m.Point != dir { // the folder itself was mounted by the administrator
 			out = append(out, m.Point)
 		}
 	}
 	return out, nil
 }
 
-// unmountBelow unmounts everything below a folder. A mount that somebody still uses leaves the tree now, and ends with its
-// last user.
+// unmountBelow unmounts everything below a folder. A mount that is still in use is detached now, and ends with its last
+// user.
 func unmountBelow(dir string) error {
 	for range 10 { // a mount may hide others
 		points, err := mountsBelow(dir)

@@ -20,7 +20,7 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// ensurePause imports the image of pause, unless exactly it is there.
+// ensurePause imports the pause image, unless it is present already.
 func (r *Runtime) ensurePause(ctx context.Context) error {
 	program, err := os.ReadFile(filepath.Join(r.config.BinDir, "pause"))
 	if err != nil {
@@ -30,14 +30,14 @@ func (r *Runtime) ensurePause(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the image of pause: %w", err)
 	}
-	if _, err := Import(ctx, r.layout.socket, bytes.NewReader(archive)); err != nil {
+	if _, err := ImportImages(ctx, r.layout.socket, bytes.NewReader(archive)); err != nil {
 		return fmt.Errorf("import the image of pause: %w", err)
 	}
 	return nil
 }
 
-// pauseArchive is an OCI archive with one image of one layer with one file. The same program gives the same bytes.
-func pauseArchive(program []byte, on spec) ([]byte, error) {
+// pauseArchive returns an OCI archive with one image of one layer with one file. The same program gives the same bytes.
+func pauseArchive(program []byte, on platformSpec) ([]byte, error) {
 	layer, err := tarOf([]file{{"pause", program, 0o755}})
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (a *archive) add(kind string, data []byte) descriptor {
 	return descriptor{MediaType: kind, Digest: "sha256:" + digest, Size: int64(len(data))}
 }
 
-// addJSON adds an object of plain values, which always has a JSON form.
+// addJSON adds an object of simple values, whose encoding cannot fail.
 func (a *archive) addJSON(kind string, object map[string]any) descriptor {
 	data, _ := json.Marshal(object)
 	return a.add(kind, data)

@@ -15,21 +15,22 @@ import (
 	"proa.dev/node/subprocess"
 )
 
-// process is a containerd or a shim that this package started, or that an earlier agent did.
+// process is a containerd or a shim, started by this agent or by an earlier one.
 type process struct {
 	*subprocess.Process
 	program, config string
 	began           time.Time
 }
 
-// killAfter is how long a process may take to end when it is asked to.
+// killAfter is how long a process may take to end before it is killed.
 const killAfter = 10 * time.Second
 
 // spawn starts containerd.
 func (r *Runtime) spawn() (*process, error) {
 	program := filepath.Join(r.config.BinDir, "containerd")
 	p, err := subprocess.Start(subprocess.Command{
-		Program: program, Args: []string{"--config", r.file}, Env: environment(os.Environ(), r.config.BinDir), Log: r.layout.log, Namespace: r.config.NetNS,
+		Program: program, Args: []string{"--config", r.file}, Env: environment(os.Environ(), r.config.BinDir), Log: r.layout.log,
+		Namespace: r.config.NetNS,
 	})
 	if err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func (r *Runtime) spawn() (*process, error) {
 	return &process{Process: p, program: program, config: r.file, began: time.Now()}, nil
 }
 
-// environment is what containerd gets: the shims are looked for in its PATH, and nobody's readiness is its business.
+// environment returns the environment of containerd: shims are looked up in its PATH, and it must not report readiness
+// to the agent's service manager.
 func environment(all []string, bin string) []string {
 	out := slices.DeleteFunc(slices.Clone(all), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -49,7 +51,7 @@ func environment(all []string, bin string) []string {
 	return append(out, "PATH="+bin+":"+os.Getenv("PATH"))
 }
 
-// terminate asks the process to end, and makes it end if it does not.
+// terminate asks the process to end, and kills it if it does not.
 func (p *process) terminate(ctx context.Context) error { return p.Terminate(ctx, killAfter) }
 
 // findContainerd finds the containerd that runs with a configuration of this folder, if there is one.
@@ -68,11 +70,11 @@ func findContainerd(l layout) (*process, error) {
 		p.Release()
 		return nil, nil //nolint:nilerr // it has just ended
 	}
-	p.config = subprocess.Words(p.Pid)[2]
+	p.config = subprocess.Arguments(p.Pid)[2]
 	return p, nil
 }
 
-// processes are those of this user whose arguments match. The oldest comes first.
+// processes returns the processes of this user whose arguments match, the oldest first.
 func processes(match func(args []string) bool) (out []*process, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -80,16 +82,16 @@ func processes(match func(args []string) bool) (out []*process, err error) {
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !match(subprocess.Words(pid)) {
+		if err != nil || !match(subprocess.Arguments(pid)) {
 			continue
 		}
 		p, err := subprocess.Hold(pid)
 		if err != nil || p == nil {
 			continue // it has ended
 		}
-		// Once it is held, look again: the number may have gone to another one in between.
+		// Once the process is held, check again: its number may have been reused in between.
 		info, err := os.Stat("/proc/" + e.Name())
-		if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) || !match(subprocess.Words(pid)) {
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) || !match(subprocess.Arguments(pid)) {
 			p.Release()
 			continue
 		}

@@ -22,7 +22,8 @@ func registry(t *testing.T) *httptest.Server {
 	}
 	var a archive
 	l := a.add(typeLayer, layer)
-	c := a.addJSON(typeConfig, map[string]any{"os": "linux", "architecture": platform().arch, "rootfs": map[string]any{"type": "layers", "diff_ids": []string{l.Digest}}})
+	c := a.addJSON(typeConfig, map[string]any{"os": "linux", "architecture": platform().arch,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{l.Digest}}})
 	manifest, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": typeManifest, "config": c, "layers": []descriptor{l}})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,9 @@ func TestHandlers(t *testing.T) {
 			t.Errorf("handler %q: the sandbox is not one of %s", handler, want)
 		}
 	}
-	if _, err := client.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "x", Uid: "x"}}, RuntimeHandler: "none"}); err == nil {
+	if _, err := client.RunPodSandbox(t.Context(),
+		&cri.RunPodSandboxRequest{Config: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "x", Uid: "x"}},
+			RuntimeHandler: "none"}); err == nil {
 		t.Error("a handler that is not configured was used")
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 )
 
 var update = flag.Bool("update", false, "write what the tests get into their files")
@@ -34,18 +33,21 @@ func golden(t *testing.T, name, got string) {
 }
 
 func TestConfigurations(t *testing.T) {
-	full := facts{Resource: true, AppArmor: true, SELinux: true, Overlay: true}
+	full := hostFacts{Resource: true, AppArmor: true, SELinux: true, Overlay: true}
 	small := Config{DataDir: "/var/lib/proa/runtime", BinDir: "/opt/proa/bin"}
 	for name, c := range map[string]struct {
 		config Config
-		facts  facts
+		facts  hostFacts
 	}{
 		"plain.toml": {small, full},
-		"poor.toml":  {small, facts{}},
+		"poor.toml":  {small, hostFacts{}},
 		"rich.toml": {Config{
-			DataDir: "/srv/a folder/" + strings.Repeat("deep/", 20), BinDir: "/opt/\"quoted\"", CNIBinDirs: []string{"/opt/cni/bin"}, CNIConfDir: "/etc/cni/net.d",
-			SystemdCgroup: true, DefaultHandler: "crun", RegistryDirs: []string{"/a", "/b"}, MaxDownloads: 7, Snapshotter: "native", LogLevel: "debug",
-			Handlers: []Handler{{Name: "crun", Binary: "/usr/bin/crun", PodAnnotations: []string{"io.example.*"}}, {Name: "kata", Type: "io.containerd.kata.v2"}},
+			DataDir: "/srv/a folder/" + strings.Repeat("deep/", 20), BinDir: "/opt/\"quoted\"", CNIBinDirs: []string{"/opt/cni/bin"},
+			CNIConfDir:    "/etc/cni/net.d",
+			SystemdCgroup: true, DefaultHandler: "crun", RegistryDirs: []string{"/a", "/b"}, MaxDownloads: 7, Snapshotter: "native",
+			LogLevel: "debug",
+			Handlers: []Handler{{Name: "crun", Binary: "/usr/bin/crun", PodAnnotations: []string{"io.example.*"}},
+				{Name: "kata", Type: "io.containerd.kata.v2"}},
 		}, full},
 	} {
 		c.config = c.config.withDefaults()
@@ -122,17 +124,6 @@ func TestStateOfAnEarlierBootGoes(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
-	var b backoff
-	var got []time.Duration
-	for _, ran := range []time.Duration{0, 0, time.Second, 0, 0, 0, 0, 0, 0, 0, 0, goodRun, 0} {
-		got = append(got, b.next(ran)/time.Millisecond)
-	}
-	if want := []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000, 100, 200}; !reflect.DeepEqual(got, want) {
-		t.Errorf("waits %v, want %v", got, want)
-	}
-}
-
 func TestCapability(t *testing.T) {
 	status := []byte("Name:\tx\nCapEff:\t0000000001000000\nCapBnd:\t000001ffffffffff\n")
 	if !capability(status, 24) || capability(status, 21) || capability(nil, 24) || capability([]byte("CapEff:\tnonsense\n"), 24) {
@@ -175,11 +166,11 @@ func TestPauseArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	images, err := contents(bytes.NewReader(one))
+	images, err := imagesIn(bytes.NewReader(one))
 	if err != nil || len(images) != 1 || images[0].name != PauseImage {
 		t.Fatalf("the archive has %v, %v", images, err)
 	}
-	if others, err := contents(bytes.NewReader(other)); err != nil || others[0].digest == images[0].digest {
+	if others, err := imagesIn(bytes.NewReader(other)); err != nil || others[0].digest == images[0].digest {
 		t.Errorf("another program gives the same image, %v", err)
 	}
 }
@@ -188,16 +179,18 @@ func TestContentsOfArchives(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, c := range map[string]struct {
 		file, text string
-		want       []wanted
+		want       []archivedImage
 		fails      bool
 	}{
-		"named":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []wanted{{name: "x.io/a:1", digest: "sha256:a"}}, false},
-		"only tags": {"./index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []wanted{{name: "localhost/loaded:v2", digest: "sha256:a"}}, false},
-		"short":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []wanted{{name: "docker.io/library/busybox:1", digest: "sha256:a"}}, false},
+		"named":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []archivedImage{{name: "x.io/a:1", digest: "sha256:a"}}, false},
+		"only tags": {"./index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []archivedImage{{name: "localhost/loaded:v2", digest: "sha256:a"}}, false},
+		"short":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []archivedImage{{name: "docker.io/library/busybox:1", digest: "sha256:a"}}, false},
 		"nameless":  {"index.json", `{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
 		"nonsense":  {"index.json", `{`, nil, true},
-		"docker":    {"manifest.json", `[{"Config":"blobs/sha256/` + id + `","RepoTags":["a:1","b.io/c"]}]`, []wanted{{name: "docker.io/library/a:1", id: "sha256:" + id}, {name: "b.io/c:latest", id: "sha256:" + id}}, false},
-		"old names": {"manifest.json", `[{"Config":"` + id + `.json","RepoTags":["a:1"]}]`, []wanted{{name: "docker.io/library/a:1", id: "sha256:" + id}}, false},
+		"docker": {"manifest.json", `[{"Config":"blobs/sha256/` + id + `","RepoTags":["a:1","b.io/c"]}]`,
+			[]archivedImage{{name: "docker.io/library/a:1", id: "sha256:" + id}, {name: "b.io/c:latest", id: "sha256:" + id}}, false},
+		"old names": {"manifest.json", `[{"Config":"` + id + `.json","RepoTags":["a:1"]}]`,
+			[]archivedImage{{name: "docker.io/library/a:1", id: "sha256:" + id}}, false},
 		"no ids":    {"manifest.json", `[{"Config":"config.json","RepoTags":["a:1"]}]`, nil, false},
 		"something": {"README", "hello", nil, false},
 	} {
@@ -205,20 +198,22 @@ func TestContentsOfArchives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for form, archive := range map[string]io.Reader{"file": bytes.NewReader(data), "pipe": struct{ io.Reader }{bytes.NewReader(data)}, "zip": bytes.NewReader(zipped(t, data))} {
-			got, err := contents(archive)
+		for form, archive := range map[string]io.Reader{"file": bytes.NewReader(data), "pipe": struct{ io.Reader }{bytes.NewReader(data)},
+			"zip": bytes.NewReader(zipped(t, data))} {
+			got, err := imagesIn(archive)
 			if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails {
 				t.Errorf("%s, %s: %v, %v; want %v", name, form, got, err, c.want)
 			}
 		}
 	}
-	if _, err := contents(iotest.ErrReader(io.ErrUnexpectedEOF)); err == nil {
+	if _, err := imagesIn(iotest.ErrReader(io.ErrUnexpectedEOF)); err == nil {
 		t.Error("an archive that cannot be read has contents")
 	}
 }
 
 func FuzzMessage(f *testing.F) {
-	f.Add([]byte(message{}.text(1, "name").bytes(2, message{}.text(1, "k").text(2, "v")).bytes(3, message{}.text(2, "sha256:a")).number(9, 7)))
+	f.Add([]byte(message{}.text(1, "name").bytes(2, message{}.text(1, "k").text(2, "v")).bytes(3, message{}.text(2, "sha256:a")).number(9,
+		7)))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		_, _ = readImage(data)
 		_, _ = window(data)
@@ -231,5 +226,5 @@ func FuzzContents(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = contents(bytes.NewReader(data)) })
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = imagesIn(bytes.NewReader(data)) })
 }

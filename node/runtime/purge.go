@@ -15,7 +15,7 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// Purge ends containerd and every container of it, and removes all that they have left: processes, mounts, cgroups, files.
+// Purge ends containerd and all its containers, and removes what they leave behind: processes, mounts, cgroups, files.
 // It works whether or not containerd runs, but not while another process runs the runtime.
 func Purge(ctx context.Context, c Config, log *slog.Logger) error {
 	c = c.withDefaults()
@@ -38,22 +38,46 @@ func Purge(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 	ids := containerIDs(l)
 	log.Info("removing every container", "containers", len(ids), "folder", l.dir)
-	wrong := endContainers(ctx, l, c.CgroupRoot, ids)
-	for _, dir := range []string{l.dir, l.run} {
-		if err := unmountBelow(dir); err != nil {
-			// What is still mounted may be somebody's files: nothing is removed then.
-			return errors.Join(wrong, err)
-		}
+	wrong, err := endProcesses(ctx, c, l, ids)
+	if err != nil {
+		// What is still mounted may hold files of a user: nothing is removed then.
+		return errors.Join(wrong, err)
 	}
 	return errors.Join(wrong, removeFiles(l, ids))
 }
 
-// containerIDs are the containers and sandboxes that have, or had, a shim.
+// EndSandboxes ends the sandboxes that a stopped containerd has left, with their shims and mounts, as a reboot of the
+// machine does. What containers have written stays, and a containerd that is started again finds the sandboxes ended.
+func EndSandboxes(ctx context.Context, c Config) error {
+	c = c.withDefaults()
+	l := newLayout(c.DataDir)
+	lock, err := lockFolder(l)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	wrong, err := endProcesses(ctx, c, l, containerIDs(l))
+	return errors.Join(wrong, err)
+}
+
+// endProcesses kills containers, sandboxes and shims, and unmounts what is mounted below the folders of the runtime. wrong
+// is about processes and cgroups, err about mounts.
+func endProcesses(ctx context.Context, c Config, l layout, ids []string) (wrong, err error) {
+	wrong = endContainers(ctx, l, c.CgroupRoot, ids)
+	for _, dir := range []string{l.dir, l.run} {
+		if err := unmountBelow(dir); err != nil {
+			return wrong, err
+		}
+	}
+	return wrong, nil
+}
+
+// containerIDs returns the containers and sandboxes that have, or had, a shim.
 func containerIDs(l layout) (out []string) {
 	for _, dir := range []string{l.state, l.root} {
 		found, _ := filepath.Glob(filepath.Join(dir, "io.containerd.runtime.v2.task", "*", "*"))
 		for _, f := range found {
-			// An id is long; a short name could be part of the name of somebody else's cgroup.
+			// Ids are long; a short name could be part of the name of an unrelated cgroup.
 			if id := filepath.Base(f); len(id) >= 32 && !slices.Contains(out, id) {
 				out = append(out, id)
 			}
@@ -97,7 +121,8 @@ func isFolder(path string) bool {
 func endShims(ctx context.Context, l layout) error {
 	shims, err := processes(func(args []string) bool {
 		at := slices.Index(args, "-address")
-		return len(args) > 0 && strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && at >= 0 && at+1 < len(args) && args[at+1] == l.socket
+		return len(args) > 0 && strings.HasPrefix(filepath.Base(args[0]), "containerd-shim") && at >= 0 && at+1 < len(args) &&
+			args[at+1] == l.socket
 	})
 	if err != nil {
 		return err
@@ -123,7 +148,7 @@ func endShims(ctx context.Context, l layout) error {
 	return err
 }
 
-// childrenOf are the first processes of a shim's containers.
+// childrenOf returns the child processes of a shim.
 func childrenOf(pid int) (out []int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, f := range files {
@@ -138,7 +163,7 @@ func childrenOf(pid int) (out []int) {
 	return out
 }
 
-// removeFiles removes what the runtime made. Other files of its folder, such as settings for registries, stay.
+// removeFiles removes what the runtime made. Other files of its folder, such as registry settings, stay.
 func removeFiles(l layout, ids []string) error {
 	var wrong error
 	for _, path := range []string{l.state, l.root, l.shims, l.socket, l.socket + ".ttrpc", l.log, l.log + ".1", l.boot, l.network} {
@@ -146,7 +171,7 @@ func removeFiles(l layout, ids []string) error {
 	}
 	l.removeOldConfigs("")
 	for _, id := range ids {
-		// The library that calls network plugins keeps their answers here.
+		// The CNI library caches the results of network plugins here.
 		results, _ := filepath.Glob("/var/lib/cni/results/*-" + id + "-*")
 		for _, f := range results {
 			_ = os.Remove(f)
@@ -155,8 +180,8 @@ func removeFiles(l layout, ids []string) error {
 	wrong = errors.Join(wrong, os.Remove(l.lock))
 	if l.run != l.dir {
 		_ = os.Remove(l.run)
-		_ = os.Remove(shortRun) // only if this was the last
+		_ = os.Remove(shortRun) // succeeds only if this was the last
 	}
-	_ = os.Remove(l.dir) // only if nothing else is in it
+	_ = os.Remove(l.dir) // succeeds only if nothing else is in it
 	return wrong
 }

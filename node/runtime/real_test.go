@@ -16,7 +16,7 @@ import (
 	"proa.dev/node/subprocess"
 )
 
-// needParts skips a test that runs containers where that cannot be.
+// needParts skips a test that runs containers if that is not possible here.
 func needParts(t testing.TB) (bin string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -34,7 +34,7 @@ func needParts(t testing.TB) (bin string) {
 	return bin
 }
 
-// room is a data folder for one test, of which nothing stays.
+// room makes a data folder for one test, which is purged at its end.
 func room(t testing.TB, below ...string) Config {
 	t.Helper()
 	bin := needParts(t)
@@ -55,7 +55,7 @@ func room(t testing.TB, below ...string) Config {
 	return c
 }
 
-// leftovers looks for anything of a purged runtime.
+// leftovers returns what is left of a purged runtime.
 func leftovers(t testing.TB, c Config) (out []string) {
 	l := newLayout(c.DataDir)
 	for _, dir := range []string{l.dir, l.run} {
@@ -75,7 +75,7 @@ func leftovers(t testing.TB, c Config) (out []string) {
 		t.Error(err)
 	}
 	for _, p := range found {
-		out = append(out, fmt.Sprint(p.Pid, subprocess.Words(p.Pid)))
+		out = append(out, fmt.Sprint(p.Pid, subprocess.Arguments(p.Pid)))
 		p.Release()
 	}
 	roots, err := hierarchies()
@@ -148,7 +148,8 @@ func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
 	if err != nil {
 		t.Fatalf("run a sandbox: %v\n%s", err, subprocess.Tail(r.layout.log))
 	}
-	made, err := client.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox, Config: pauseContainer()})
+	made, err := client.CreateContainer(ctx,
+		&cri.CreateContainerRequest{PodSandboxId: run.PodSandboxId, SandboxConfig: sandbox, Config: pauseContainer()})
 	if err != nil {
 		t.Fatalf("create a container: %v", err)
 	}
@@ -214,7 +215,7 @@ func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
 	if !running(t, client, id) {
 		t.Error("the container has ended with the agent")
 	}
-	// One that was taken over is looked after like one that was started.
+	// A containerd that was taken over is supervised like one that was started.
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +232,7 @@ func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
 		t.Errorf("after Stop there is containerd %v, %v", p, err)
 	}
 
-	// Other settings need another containerd, and the container does not notice.
+	// With other settings containerd is restarted, which does not affect the container.
 	c.LogLevel = "info"
 	r = start(t, c)
 	pid = r.Pid()
@@ -251,7 +252,7 @@ func TestPauseIsPinned(t *testing.T) {
 	c := room(t, strings.Repeat("deep/", 25)) // too deep for a socket
 	r := start(t, c)
 	defer r.Detach()
-	images, err := List(t.Context(), r.Socket())
+	images, err := ListImages(t.Context(), r.Socket())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package runtime runs a containerd that belongs to one node alone: it writes its configuration, starts it, restarts it
-// when it dies, and takes it over from an agent that was killed. It owns everything below one data folder: images,
-// sockets, mounts, the log. Containers outlive both containerd and the agent; only Purge ends them. It also brings image
+// Package runtime runs a containerd of its own for one node: it writes the configuration, starts it, restarts it when
+// it dies, and takes it over from an agent that was killed. It owns everything below one data folder: images, sockets,
+// mounts, the log. Containers outlive both containerd and the agent; only Purge ends them. It also imports image
 // archives into containerd, for which the CRI has no call.
 package runtime
 
@@ -18,7 +18,7 @@ import (
 	"proa.dev/node/subprocess"
 )
 
-// Config says what the runtime of a node is like. DataDir and BinDir must be set; the rest may be left out.
+// Config configures the runtime of a node. DataDir and BinDir must be set; the rest is optional.
 type Config struct {
 	// DataDir is the folder that the runtime owns.
 	DataDir string
@@ -27,47 +27,47 @@ type Config struct {
 	// CNIBinDirs and CNIConfDir are where network plugins and their configuration are.
 	CNIBinDirs []string
 	CNIConfDir string
-	// SystemdCgroup lets systemd make the cgroups of containers; otherwise they are made directly.
+	// SystemdCgroup makes the cgroups of containers by systemd; otherwise they are made directly.
 	SystemdCgroup bool
 	// CgroupRoot is the cgroup below which all Pods of the node are. Purge removes it.
 	CgroupRoot string
-	// Handlers are the runtimes that RuntimeClasses can name, beside runc.
+	// Handlers are the runtime handlers that RuntimeClasses can name, beside runc.
 	Handlers []Handler
-	// DefaultHandler is that of Pods without a RuntimeClass; runc if empty.
+	// DefaultHandler is the handler of Pods without a RuntimeClass; runc if empty.
 	DefaultHandler string
-	// RegistryDirs have a folder a registry, with a hosts.toml that names mirrors and certificates. Earlier ones win. If none
-	// is given, certs.d in DataDir, then that of containerd in /etc.
+	// RegistryDirs have a folder for each registry, with a hosts.toml that names mirrors and certificates. Earlier ones
+	// take precedence. The default is certs.d in DataDir, then that of containerd in /etc.
 	RegistryDirs []string
-	// MaxDownloads bounds how many layers of an image are fetched at once; 3 if zero.
+	// MaxDownloads limits how many layers of an image are fetched at once; 3 if zero.
 	MaxDownloads int
 	// Snapshotter stores the file systems of containers: overlayfs or native. If empty, overlayfs where it works.
 	Snapshotter string
-	// LogLevel is that of containerd: debug, info, warn or error; warn if empty.
+	// LogLevel is the log level of containerd: debug, info, warn or error; warn if empty.
 	LogLevel string
-	// LogBytes bounds the size of containerd's log, of which one older part is kept; 10 MiB if zero.
+	// LogBytes limits the size of containerd's log, of which one older part is kept; 10 MiB if zero.
 	LogBytes int64
-	// NetNS is the file of the network namespace in which containerd lives; that of the agent if empty.
+	// NetNS is the file of the network namespace in which containerd runs; that of the agent if empty.
 	NetNS string
 }
 
-// Handler is a runtime that a RuntimeClass can name.
+// Handler is a runtime handler that a RuntimeClass can name.
 type Handler struct {
 	Name string
-	// Type is the kind of shim; io.containerd.runc.v2 if empty.
+	// Type is the type of the shim; io.containerd.runc.v2 if empty.
 	Type string
 	// Binary is the OCI runtime that the shim calls, such as /usr/bin/crun; the runc of BinDir if empty.
 	Binary string
-	// PodAnnotations are handed on to the OCI runtime; they may end with a *.
+	// PodAnnotations are passed to the OCI runtime; they may end with a *.
 	PodAnnotations []string
 }
 
-// PauseImage is the image of the first process of every Pod. It is made here, and never pulled.
+// PauseImage is the image of the sandbox container of every Pod. It is made here, and never pulled.
 const PauseImage = "proa.dev/pause:1"
 
-// startTimeout bounds how long containerd may take until it answers: it looks at every container of the node first.
+// startTimeout is how long containerd may take until it answers: it checks every container of the node first.
 const startTimeout = 2 * time.Minute
 
-// Runtime is a containerd that runs.
+// Runtime is a running containerd.
 type Runtime struct {
 	config Config
 	layout layout
@@ -82,8 +82,8 @@ type Runtime struct {
 	current *process
 }
 
-// Start brings up containerd, or takes over the one that an earlier agent left running, and returns when it answers. The
-// context ends the supervision; containerd then goes on alone, as it does when the agent is killed.
+// Start starts containerd, or takes over the one that an earlier agent left running, and returns when it answers. The
+// context ends the supervision; containerd then continues on its own, as it does when the agent is killed.
 func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -102,11 +102,11 @@ func Start(ctx context.Context, c Config, log *slog.Logger) (*Runtime, error) {
 	}
 	r.lock = lock
 	if err := r.start(ctx); err != nil {
-		// A containerd that was there before is not ours to end because something is wrong now.
+		// A containerd that ran before is not stopped because something is wrong now.
 		if p := r.detach(); p != nil && p.Own() {
 			err = errors.Join(err, p.terminate(context.WithoutCancel(ctx)))
 		}
-		r.end()
+		r.release()
 		return nil, err
 	}
 	return r, nil
@@ -117,10 +117,10 @@ func (r *Runtime) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if r.file, err = writeConfig(r.config, r.layout, probe(r.layout.root)); err != nil {
+	if r.file, err = writeConfig(r.config, r.layout, probeHost(r.layout.root)); err != nil {
 		return err
 	}
-	p, err := r.takeOver(ctx)
+	p, err := r.adopt(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,20 +130,20 @@ func (r *Runtime) start(ctx context.Context) error {
 		}
 	}
 	r.current = p
-	if err := r.ready(ctx, p); err != nil {
+	if err := r.waitReady(ctx, p); err != nil {
 		return err
 	}
 	r.layout.removeOldConfigs(r.file)
 	run, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
 	r.tasks.Go(func() { r.supervise(run) })
-	r.tasks.Go(func() { subprocess.BoundLog(run, r.layout.log, r.config.LogBytes, r.log) })
+	r.tasks.Go(func() { subprocess.LimitLog(run, r.layout.log, r.config.LogBytes, r.log) })
 	return r.ensurePause(ctx)
 }
 
-// takeOver finds the containerd of an earlier agent. One with another configuration, or of a program that has been replaced
-// since, is ended: its containers live on, and the next one finds them.
-func (r *Runtime) takeOver(ctx context.Context) (*process, error) {
+// adopt finds the containerd of an earlier agent. One with another configuration, or of a program that has been
+// replaced since, is stopped: its containers keep running, and the next one finds them.
+func (r *Runtime) adopt(ctx context.Context) (*process, error) {
 	p, err := findContainerd(r.layout)
 	if err != nil || p == nil {
 		return nil, err
@@ -157,10 +157,10 @@ func (r *Runtime) takeOver(ctx context.Context) (*process, error) {
 	return nil, p.terminate(ctx)
 }
 
-// Socket is the path of the socket that speaks the CRI.
+// Socket returns the CRI socket.
 func (r *Runtime) Socket() string { return r.layout.socket }
 
-// Pid is the process id of the containerd that runs now, and zero while there is none.
+// Pid returns the process id of the running containerd, zero while there is none.
 func (r *Runtime) Pid() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,10 +170,10 @@ func (r *Runtime) Pid() int {
 	return r.current.Pid
 }
 
-// Stop ends containerd. Containers keep running, and the next Start finds them.
+// Stop stops containerd. Containers keep running, and the next Start finds them.
 func (r *Runtime) Stop(ctx context.Context) error {
 	p := r.detach()
-	defer r.end()
+	defer r.release()
 	if p == nil {
 		return nil
 	}
@@ -183,10 +183,10 @@ func (r *Runtime) Stop(ctx context.Context) error {
 // Detach ends the supervision and leaves containerd running, for the next agent to take over.
 func (r *Runtime) Detach() {
 	r.detach()
-	r.end()
+	r.release()
 }
 
-// detach waits until nobody would start containerd again.
+// detach ends the supervision and waits for its end.
 func (r *Runtime) detach() *process {
 	if r.cancel != nil {
 		r.cancel()
@@ -197,8 +197,8 @@ func (r *Runtime) detach() *process {
 	return r.current
 }
 
-// end gives back what the runtime holds in this process.
-func (r *Runtime) end() {
+// release releases what the runtime holds in this process.
+func (r *Runtime) release() {
 	if p := r.detach(); p != nil {
 		p.Release()
 	}
@@ -207,8 +207,8 @@ func (r *Runtime) end() {
 	}
 }
 
-// ready waits until containerd answers, or has died.
-func (r *Runtime) ready(ctx context.Context, p *process) error {
+// waitReady waits until containerd answers, or has ended.
+func (r *Runtime) waitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	client, err := cri.Dial(r.layout.socket)
@@ -222,7 +222,8 @@ func (r *Runtime) ready(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.Done:
-			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log, subprocess.Tail(r.layout.log))
+			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log,
+				subprocess.Tail(r.layout.log))
 		case <-ctx.Done():
 			return fmt.Errorf("containerd does not answer at %s: %w", r.layout.socket, errors.Join(ctx.Err(), err))
 		case <-time.After(5 * time.Millisecond):

@@ -24,7 +24,7 @@ func (c Config) withDefaults() Config {
 		c.LogLevel = "warn"
 	}
 	if c.LogBytes == 0 {
-		c.LogBytes = subprocess.LogBytes
+		c.LogBytes = subprocess.MaxLogBytes
 	}
 	if c.CNIConfDir == "" {
 		c.CNIConfDir = newLayout(c.DataDir).network
@@ -38,19 +38,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// handlerName is what a RuntimeClass may name; it becomes a key of the configuration.
+// handlerName matches the names of handlers; they become keys of the configuration.
 var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// check refuses what containerd would not understand, or would understand in another way.
+// check rejects settings that containerd would not understand, or would understand in another way.
 func (c Config) check() error {
 	paths := slices.Concat([]string{c.DataDir, c.BinDir, c.CNIConfDir}, c.CNIBinDirs, c.RegistryDirs)
 	for _, p := range paths {
-		if !filepath.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == unicode.ReplacementChar || r == ':' || !unicode.IsPrint(r) }) {
+		if !filepath.IsAbs(p) || strings.ContainsFunc(p,
+			func(r rune) bool { return r == unicode.ReplacementChar || r == ':' || !unicode.IsPrint(r) }) {
 			return fmt.Errorf("the runtime cannot use the folder %q; give an absolute path without colons and control characters", p)
 		}
 	}
 	for _, h := range c.Handlers {
-		if text := h.Type + h.Binary + strings.Join(h.PodAnnotations, ""); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if text := h.Type + h.Binary + strings.Join(h.PodAnnotations, ""); strings.ContainsFunc(text,
+			func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return fmt.Errorf("runtime handler %q has control characters in its settings", h.Name)
 		}
 	}
@@ -79,7 +81,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// checkHost says what is missing before anything is begun.
+// checkHost checks that the host has what the runtime needs.
 func (c Config) checkHost() error {
 	if os.Geteuid() != 0 {
 		return errors.New("containers need root; run proa as root, or use simulated nodes")

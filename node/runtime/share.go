@@ -14,19 +14,20 @@ import (
 	"strings"
 )
 
-// Share brings the images that were loaded into the runtime of one folder to that of another, as far as it lacks them, and says
-// which. What was pulled from a registry is not shared: who may have it is for the registry to say.
-func Share(ctx context.Context, from, to string) ([]string, error) {
-	here, err := List(ctx, Socket(from))
+// ShareImages copies imported images from the runtime of one folder to that of another, if it lacks them, and returns their
+// names. Images that were pulled from a registry are not shared: who may use them is decided by the registry.
+func ShareImages(ctx context.Context, from, to string) ([]string, error) {
+	here, err := ListImages(ctx, Socket(from))
 	if err != nil {
 		return nil, err
 	}
-	there, err := List(ctx, Socket(to))
+	there, err := ListImages(ctx, Socket(to))
 	if err != nil {
 		return nil, err
 	}
 	here = slices.DeleteFunc(here, func(i Image) bool {
-		return !i.Pinned || i.Name == PauseImage || slices.ContainsFunc(there, func(x Image) bool { return x.Name == i.Name && x.Digest == i.Digest })
+		return !i.Pinned || i.Name == PauseImage ||
+			slices.ContainsFunc(there, func(x Image) bool { return x.Name == i.Name && x.Digest == i.Digest })
 	})
 	if len(here) == 0 {
 		return nil, nil
@@ -34,10 +35,10 @@ func Share(ctx context.Context, from, to string) ([]string, error) {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(export(newLayout(from).blobs(), here, w)) }()
 	defer r.Close()
-	return Import(ctx, Socket(to), r)
+	return ImportImages(ctx, Socket(to), r)
 }
 
-// blobs is where containerd keeps what images consist of.
+// blobs returns where containerd stores the contents of images.
 func (l layout) blobs() string {
 	return filepath.Join(l.root, "io.containerd.content.v1.content", "blobs", "sha256")
 }
@@ -72,7 +73,7 @@ func export(blobs string, images []Image, to io.Writer) error {
 	return w.Close()
 }
 
-// exportBlob writes a blob and those that it points at.
+// exportBlob writes a blob and the blobs that it refers to.
 func exportBlob(w *tar.Writer, blobs string, d descriptor, done map[string]bool) error {
 	name, sha := strings.CutPrefix(d.Digest, "sha256:")
 	if _, err := hex.DecodeString(name); err != nil || !sha || len(name) != 64 {
@@ -98,8 +99,8 @@ func exportBlob(w *tar.Writer, blobs string, d descriptor, done map[string]bool)
 		_, err := io.Copy(w, f)
 		return err
 	}
-	if info.Size() > mostIndex {
-		return fmt.Errorf("the manifest %s has %d bytes, more than %d", d.Digest, info.Size(), mostIndex)
+	if info.Size() > maxIndex {
+		return fmt.Errorf("the manifest %s has %d bytes, more than %d", d.Digest, info.Size(), maxIndex)
 	}
 	text, err := io.ReadAll(f)
 	if err != nil {
@@ -115,7 +116,7 @@ func exportBlob(w *tar.Writer, blobs string, d descriptor, done map[string]bool)
 	if err := json.Unmarshal(text, &parts); err != nil {
 		return fmt.Errorf("read the manifest %s: %w", d.Digest, err)
 	}
-	// Of an image for several platforms only what was for this machine may be here.
+	// Of an image for several platforms only that of this machine may be present.
 	for _, m := range parts.Manifests {
 		if err := exportBlob(w, blobs, m, done); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -3,11 +3,13 @@ package runtime
 import (
 	"context"
 	"time"
+
+	"proa.dev/internal/wait"
 )
 
-// supervise starts containerd again whenever it has ended, until the context does.
+// supervise restarts containerd whenever it has ended, until the context does.
 func (r *Runtime) supervise(ctx context.Context) {
-	var b backoff
+	retry := wait.Backoff{First: firstBackoff, Max: maxBackoff}
 	p := r.current
 	for {
 		select {
@@ -17,9 +19,12 @@ func (r *Runtime) supervise(ctx context.Context) {
 		}
 		r.set(nil)
 		p.Release()
-		wait := b.next(time.Since(p.began))
-		r.log.Warn("containerd has ended, and is started again", "pid", p.Pid, "wait", wait, "log", r.layout.log)
-		if p = r.again(ctx, wait, &b); p == nil {
+		if time.Since(p.began) >= goodRun {
+			retry.Reset()
+		}
+		pause := retry.Next()
+		r.log.Warn("containerd has ended; restarting it", "pid", p.Pid, "wait", pause, "log", r.layout.log)
+		if p = r.restart(ctx, pause, &retry); p == nil {
 			return
 		}
 		r.set(p)
@@ -27,20 +32,18 @@ func (r *Runtime) supervise(ctx context.Context) {
 	}
 }
 
-// again starts containerd after a while, and tries until that works. It returns nil when the context has ended.
-func (r *Runtime) again(ctx context.Context, wait time.Duration, b *backoff) *process {
+// restart restarts containerd after a pause, with retries. It returns nil when the context has ended.
+func (r *Runtime) restart(ctx context.Context, pause time.Duration, retry *wait.Backoff) *process {
 	for {
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, pause) != nil {
 			return nil
-		case <-time.After(wait):
 		}
 		p, err := r.spawn()
 		if err == nil {
 			return p
 		}
-		wait = b.next(0)
-		r.log.Error("containerd cannot be started", "error", err, "wait", wait)
+		pause = retry.Next()
+		r.log.Error("containerd cannot be started", "error", err, "wait", pause)
 	}
 }
 
@@ -50,22 +53,10 @@ func (r *Runtime) set(p *process) {
 	r.current = p
 }
 
-// backoff says how long to wait before the next start. A first end may be anything; one that follows soon after is not.
-type backoff struct{ wait time.Duration }
-
+// The back-off of restarts.
 const (
-	firstWait = 100 * time.Millisecond
-	longWait  = 30 * time.Second
-	// goodRun is how long containerd must have run for its end to be a first one again.
+	firstBackoff = 100 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+	// goodRun is how long containerd must have run for the back-off to begin anew.
 	goodRun = time.Minute
 )
-
-func (b *backoff) next(ran time.Duration) time.Duration {
-	switch {
-	case ran >= goodRun || b.wait == 0:
-		b.wait = firstWait
-	default:
-		b.wait = min(2*b.wait, longWait)
-	}
-	return b.wait
-}

@@ -19,8 +19,8 @@ const (
 	chunk = 32 << 10
 )
 
-// transfer sends an archive to containerd, which takes it apart, stores what it does not have yet, and unpacks it. It
-// returns the names of the images that came out.
+// transfer sends an archive to containerd, which stores and unpacks its images. It returns the names of the stored
+// images.
 func transfer(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func transfer(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]
 	if err != nil {
 		return nil, err
 	}
-	news, newsName, err := openStream(ctx, conn)
+	progress, progressName, err := openStream(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -39,60 +39,60 @@ func transfer(ctx context.Context, conn *grpc.ClientConn, archive io.Reader) ([]
 	var sent error
 	var tasks sync.WaitGroup
 	tasks.Go(func() { sent = sendArchive(source, archive) })
-	tasks.Go(func() { names = savedNames(news) })
+	tasks.Go(func() { names = savedNames(progress) })
 
 	request := message{}.
-		bytes(1, anything(typesOfTransfer+"ImageImportStream", message{}.text(1, sourceName))).
-		bytes(2, anything(typesOfTransfer+"ImageStore", destination())).
-		bytes(3, message{}.text(1, newsName))
+		bytes(1, wrapAny(typesOfTransfer+"ImageImportStream", message{}.text(1, sourceName))).
+		bytes(2, wrapAny(typesOfTransfer+"ImageStore", destination())).
+		bytes(3, message{}.text(1, progressName))
 	_, err = call(ctx, conn, "/containerd.services.transfer.v1.Transfer/Transfer", request)
 	if err != nil {
-		cancel() // nobody reads the archive any more
+		cancel() // nothing reads the archive any more
 	}
 	tasks.Wait()
-	// An archive that cannot be read is the cause of what containerd says about it.
+	// If the archive cannot be read, that is the cause of containerd's error.
 	if sent != nil && !errors.Is(sent, context.Canceled) {
 		return nil, sent
 	}
 	return names, err
 }
 
-// makeNamespace makes sure that the namespace exists. In a new containerd it does not, and the garbage collector then takes
-// streams for rubbish.
+// makeNamespace creates the namespace if it does not exist. In a new containerd it does not, and the garbage collector
+// would remove streams then.
 func makeNamespace(ctx context.Context, conn *grpc.ClientConn) error {
 	_, err := call(ctx, conn, "/containerd.services.namespaces.v1.Namespaces/Create", message{}.bytes(1, message{}.text(1, namespace)))
-	if errors.Is(err, errThere) {
+	if errors.Is(err, errExists) {
 		return nil
 	}
 	return err
 }
 
-// destination says how images are stored: under the names that the archive has, for this platform, and unpacked.
+// destination says how images are stored: under the names of the archive, for this platform, and unpacked.
 func destination() message {
 	platform := platform().message()
 	reference := message{}.text(1, unnamed).number(2, 1).number(3, 1)
 	return message{}.bytes(3, platform).bytes(6, reference).bytes(10, message{}.bytes(1, platform))
 }
 
-// openStream makes a stream of messages that a later call refers to by its name.
+// openStream opens a stream of messages that a later call refers to by its name.
 func openStream(ctx context.Context, conn *grpc.ClientConn) (grpc.ClientStream, string, error) {
 	description := &grpc.StreamDesc{StreamName: "Stream", ServerStreams: true, ClientStreams: true}
 	stream, err := conn.NewStream(inNamespace(ctx), description, "/containerd.services.streaming.v1.Streaming/Stream")
 	if err != nil {
-		return nil, "", plain(err)
+		return nil, "", unwrapStatus(err)
 	}
 	name := "proa-" + rand.Text()
-	if err := stream.SendMsg(anything("containerd.services.streaming.v1.StreamInit", message{}.text(1, name))); err != nil {
-		return nil, "", plain(err)
+	if err := stream.SendMsg(wrapAny("containerd.services.streaming.v1.StreamInit", message{}.text(1, name))); err != nil {
+		return nil, "", unwrapStatus(err)
 	}
 	var ready message
 	if err := stream.RecvMsg(&ready); err != nil {
-		return nil, "", plain(err)
+		return nil, "", unwrapStatus(err)
 	}
 	return stream, name, nil
 }
 
-// sendArchive sends as much as the other side says it can take, until the end of the archive.
+// sendArchive sends the archive as the receiver's flow control allows.
 func sendArchive(stream grpc.ClientStream, archive io.Reader) error {
 	buffer := make([]byte, chunk)
 	room := 0
@@ -100,7 +100,7 @@ func sendArchive(stream grpc.ClientStream, archive io.Reader) error {
 		for room <= 0 {
 			var update message
 			if err := stream.RecvMsg(&update); err != nil {
-				return ended(err)
+				return ignoreEOF(err)
 			}
 			n, err := window(update)
 			if err != nil {
@@ -112,8 +112,8 @@ func sendArchive(stream grpc.ClientStream, archive io.Reader) error {
 		room -= n
 		if n > 0 {
 			data := message{}.bytes(1, buffer[:n])
-			if err := stream.SendMsg(anything(typesOfTransfer+"Data", data)); err != nil {
-				return ended(err)
+			if err := stream.SendMsg(wrapAny(typesOfTransfer+"Data", data)); err != nil {
+				return ignoreEOF(err)
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -126,15 +126,15 @@ func sendArchive(stream grpc.ClientStream, archive io.Reader) error {
 	}
 }
 
-// ended is the error of a stream that the other side has closed: the call that uses the stream tells why.
-func ended(err error) error {
-	if err = plain(err); errors.Is(err, io.EOF) {
+// ignoreEOF drops the error of a stream that the other side has closed: the call that uses the stream returns the cause.
+func ignoreEOF(err error) error {
+	if err = unwrapStatus(err); errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err
 }
 
-// window reads how much more may be sent.
+// window reads how many more bytes may be sent.
 func window(update message) (n int, err error) {
 	value, err := update.get(2)
 	if err != nil {
@@ -148,14 +148,14 @@ func window(update message) (n int, err error) {
 	return n, err
 }
 
-// savedNames reads the news of a transfer until they end, and returns the names of the images that were stored.
+// savedNames reads the progress of a transfer until it ends, and returns the names of the stored images.
 func savedNames(stream grpc.ClientStream) (out []string) {
 	for {
-		var news message
-		if err := stream.RecvMsg(&news); err != nil {
+		var update message
+		if err := stream.RecvMsg(&update); err != nil {
 			return out
 		}
-		value, err := news.get(2)
+		value, err := update.get(2)
 		if err != nil {
 			continue
 		}

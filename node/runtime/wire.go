@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// containerd has an interface of its own beside the CRI. The few messages of it that are needed here are written and read
-// field by field: the library with all of them would bring six modules and a second logger along.
+// containerd has an API of its own beside the CRI. The few messages of it that are needed here are encoded and decoded
+// field by field: the library with all of them would add six modules and a second logger.
 
-// message is an encoded message.
+// message is an encoded protobuf message.
 type message []byte
 
 func (m message) text(field protowire.Number, s string) message {
@@ -34,8 +34,8 @@ func (m message) number(field protowire.Number, n uint64) message {
 	return protowire.AppendVarint(protowire.AppendTag(m, field, protowire.VarintType), n)
 }
 
-// anything wraps a message together with its type.
-func anything(kind string, m message) message { return message{}.text(1, kind).bytes(2, m) }
+// wrapAny wraps a message together with its type, as google.protobuf.Any.
+func wrapAny(kind string, m message) message { return message{}.text(1, kind).bytes(2, m) }
 
 // fields calls yield for each field: with its bytes, or its number.
 func (m message) fields(yield func(field protowire.Number, data []byte, n uint64)) error {
@@ -65,7 +65,7 @@ func (m message) fields(yield func(field protowire.Number, data []byte, n uint64
 	return nil
 }
 
-// get is the last value of a field of bytes.
+// get returns the last value of a field of bytes.
 func (m message) get(field protowire.Number) (out message, err error) {
 	err = m.fields(func(f protowire.Number, data []byte, _ uint64) {
 		if f == field {
@@ -75,7 +75,7 @@ func (m message) get(field protowire.Number) (out message, err error) {
 	return out, err
 }
 
-// codec hands messages through as they are.
+// codec passes messages on unchanged.
 type codec struct{}
 
 func (codec) Name() string { return "proto" }
@@ -97,10 +97,10 @@ func (codec) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// namespace is the one in which the CRI keeps its containers and images.
+// namespace is the containerd namespace of the CRI's containers and images.
 const namespace = "k8s.io"
 
-// dial opens containerd's own interface.
+// dial connects to containerd's own API.
 func dial(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(codec{}), grpc.MaxCallRecvMsgSize(maxMessage)))
@@ -122,13 +122,13 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request mes
 		request = message{}
 	}
 	err = conn.Invoke(inNamespace(ctx), method, request, &answer)
-	return answer, plain(err)
+	return answer, unwrapStatus(err)
 }
 
-var errThere = errors.New("already exists")
+var errExists = errors.New("already exists")
 
-// plain is an error in the words of containerd, without those of the protocol.
-func plain(err error) error {
+// unwrapStatus returns an error with containerd's message, without the prefix of gRPC.
+func unwrapStatus(err error) error {
 	s, ok := status.FromError(err)
 	switch {
 	case err == nil:
@@ -136,7 +136,7 @@ func plain(err error) error {
 	case !ok:
 		return err
 	case s.Code() == codes.AlreadyExists:
-		return fmt.Errorf("%w: %s", errThere, s.Message())
+		return fmt.Errorf("%w: %s", errExists, s.Message())
 	case s.Code() == codes.Canceled:
 		return context.Canceled
 	case s.Code() == codes.DeadlineExceeded:

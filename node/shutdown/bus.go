@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Bus is a connection to the system's bus.
+// Bus is a connection to the system's D-Bus.
 type Bus struct {
 	conn *net.UnixConn
 
@@ -27,10 +27,10 @@ type Bus struct {
 	err     error
 }
 
-// answerTime is how long an answer may take.
-const answerTime = 10 * time.Second
+// callTimeout is the timeout of a method call.
+const callTimeout = 10 * time.Second
 
-// OpenBus connects to the system's bus.
+// OpenBus connects to the system bus.
 func OpenBus(ctx context.Context) (*Bus, error) {
 	for _, path := range []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket"} {
 		if _, err := os.Stat(path); err == nil {
@@ -40,7 +40,7 @@ func OpenBus(ctx context.Context) (*Bus, error) {
 	return nil, ErrNoBus
 }
 
-// Dial connects to a bus and says who is there.
+// Dial connects to a bus and authenticates.
 func Dial(ctx context.Context, path string) (*Bus, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, path string) (*Bus, error) {
 		return nil, errors.New("the bus is no socket")
 	}
 	b := &Bus{conn: conn, waiting: map[uint32]chan *message{}, signals: make(chan *message, 16)}
-	if err := b.greet(); err != nil {
+	if err := b.authenticate(); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("enter the bus: %w", err)
 	}
@@ -65,15 +65,15 @@ func Dial(ctx context.Context, path string) (*Bus, error) {
 	return b, nil
 }
 
-// greet says who this is: the kernel tells the bus whether that is true.
-func (b *Bus) greet() error {
-	if err := b.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+// authenticate authenticates by the user id, which the bus verifies with the kernel.
+func (b *Bus) authenticate() error {
+	if err := b.conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(b.conn, "\x00AUTH EXTERNAL %s\r\n", hex.EncodeToString([]byte(strconv.Itoa(os.Geteuid())))); err != nil {
 		return err
 	}
-	// Answers are short lines, and nothing follows them unasked, so a reader of its own loses nothing.
+	// Answers are short lines, and nothing follows them unasked, so a buffered reader of its own loses nothing.
 	lines := bufio.NewReaderSize(io.LimitReader(b.conn, 4096), 16)
 	for _, ask := range []string{"NEGOTIATE_UNIX_FD\r\n", "BEGIN\r\n"} {
 		line, err := lines.ReadString('\n')
@@ -93,7 +93,7 @@ func (b *Bus) greet() error {
 // Close ends the connection.
 func (b *Bus) Close() error { return b.conn.Close() }
 
-// Err is why the connection has ended.
+// Err returns why the connection has ended.
 func (b *Bus) Err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *Bus) Call(destination, path, iface, member string, args ...value) (*mes
 	if _, err := b.conn.Write(m.encode(args...)); err != nil {
 		return nil, err
 	}
-	t := time.NewTimer(answerTime)
+	t := time.NewTimer(callTimeout)
 	defer t.Stop()
 	select {
 	case r, open := <-answer:
@@ -137,13 +137,13 @@ func (b *Bus) Call(destination, path, iface, member string, args ...value) (*mes
 	}
 }
 
-// Signals asks for signals that match a rule. The channel is closed when the connection ends.
+// Signals subscribes to signals that match a rule. The channel is closed when the connection ends.
 func (b *Bus) Signals(rule string) (<-chan *message, error) {
-	_, err := b.Call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", text(rule))
+	_, err := b.Call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", stringValue(rule))
 	return b.signals, err
 }
 
-// read takes what comes until the connection ends.
+// read dispatches messages until the connection ends.
 func (b *Bus) read() {
 	var err error
 	for err == nil {
@@ -158,7 +158,7 @@ func (b *Bus) read() {
 		case m.kind == signal:
 			select {
 			case b.signals <- m:
-			default: // nobody listens
+			default: // the receiver is too slow
 			}
 		case answer != nil && (m.kind == methodReturn || m.kind == failure):
 			answer <- m
@@ -178,7 +178,7 @@ func (b *Bus) read() {
 	close(b.signals)
 }
 
-// next reads one message, with the files that come with it.
+// next reads one message, with the file descriptors that come with it.
 func (b *Bus) next() (*message, error) {
 	buf, files, err := b.fill(nil, 16)
 	if err != nil {
@@ -200,7 +200,7 @@ func (b *Bus) next() (*message, error) {
 	return m, nil
 }
 
-// fill reads until there are n bytes. Files come as the kernel's own messages beside the bytes.
+// fill reads until there are n bytes. File descriptors come as control messages of the socket.
 func (b *Bus) fill(buf []byte, n int) (_ []byte, files []*os.File, err error) {
 	for len(buf) < n {
 		part, beside := make([]byte, n-len(buf)), make([]byte, syscall.CmsgSpace(4*4))
@@ -212,12 +212,12 @@ func (b *Bus) fill(buf []byte, n int) (_ []byte, files []*os.File, err error) {
 			return nil, files, io.EOF
 		}
 		buf = append(buf, part[:got]...)
-		files = append(files, taken(beside[:extra])...)
+		files = append(files, filesIn(beside[:extra])...)
 	}
 	return buf, files, nil
 }
 
-func taken(beside []byte) (out []*os.File) {
+func filesIn(beside []byte) (out []*os.File) {
 	all, err := syscall.ParseSocketControlMessage(beside)
 	if err != nil {
 		return nil

@@ -10,56 +10,53 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/internal/wait"
 )
 
-// The part of systemd that knows when the machine goes down.
+// The names of systemd-logind, which announces that the machine shuts down.
 const (
 	login          = "org.freedesktop.login1"
 	loginPath      = "/org/freedesktop/login1"
 	loginInterface = "org.freedesktop.login1.Manager"
-	// loginFolder has what is set beside logind.conf.
+	// loginFolder has drop-in files for logind.conf.
 	loginFolder = "/etc/systemd/logind.conf.d"
 	loginFile   = "99-proa.conf"
 )
 
-// reconnect is how long to wait for a bus that has gone.
-const reconnect = time.Second
+// reconnectPause is the pause before the bus is connected again.
+const reconnectPause = time.Second
 
-// ErrNoBus says that there is nobody who could tell that the machine goes down.
+// ErrNoBus says that the machine has no system bus, so that nothing announces its shutdown.
 var ErrNoBus = errors.New("the system has no bus")
 
-// Run holds the machine up when it goes down, until the Pods have ended. It runs until ctx ends, or returns ErrNoBus at once on
-// a machine without systemd.
+// Run delays the shutdown of the machine until the Pods have terminated. It runs until ctx ends, or returns ErrNoBus at
+// once on a machine without systemd.
 func (m *Manager) Run(ctx context.Context) error {
 	if len(m.Periods) == 0 {
 		return nil
 	}
 	for ctx.Err() == nil {
-		err := m.follow(ctx)
+		err := m.watchLogind(ctx)
 		if errors.Is(err, ErrNoBus) {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
 			m.Log.Error("the shutdown of the machine cannot be watched", "err", err)
 		}
-		t := time.NewTimer(reconnect)
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
-		t.Stop()
+		_ = wait.Sleep(ctx, reconnectPause)
 	}
 	return nil
 }
 
-// follow works with one connection until it breaks.
-func (m *Manager) follow(ctx context.Context) error {
+// watchLogind uses one connection until it breaks.
+func (m *Manager) watchLogind(ctx context.Context) error {
 	bus, err := m.Bus(ctx)
 	if err != nil {
 		return err
 	}
 	defer bus.Close()
-	if err := m.allow(ctx, bus); err != nil {
+	if err := m.raiseDelay(ctx, bus); err != nil {
 		return err
 	}
 	signals, err := bus.Signals("type='signal',interface='" + loginInterface + "',member='PrepareForShutdown',path='" + loginPath + "'")
@@ -88,13 +85,13 @@ func (m *Manager) follow(ctx context.Context) error {
 				continue
 			}
 			if down {
-				m.TellNode(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
+				m.RecordNodeEvent(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown event")
 				m.Begin(ctx)
-				lock.Close() // now the machine may go down
+				lock.Close() // now the machine may shut down
 				continue
 			}
-			m.TellNode(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
-			m.set(false)
+			m.RecordNodeEvent(corev1.EventTypeNormal, "NodeShutdown", "Shutdown manager detected shutdown cancellation")
+			m.setDown(false)
 			lock.Close()
 			if lock, err = inhibit(bus); err != nil {
 				return err
@@ -103,9 +100,10 @@ func (m *Manager) follow(ctx context.Context) error {
 	}
 }
 
-// inhibit takes the lock that delays a shutdown: as long as the file is open.
+// inhibit takes the inhibitor lock that delays a shutdown as long as the file is open.
 func inhibit(bus *Bus) (*os.File, error) {
-	r, err := bus.Call(login, loginPath, loginInterface, "Inhibit", text("shutdown"), text("kubelet"), text("Kubelet needs time to handle node shutdown"), text("delay"))
+	r, err := bus.Call(login, loginPath, loginInterface, "Inhibit", stringValue("shutdown"), stringValue("kubelet"),
+		stringValue("Kubelet needs time to handle node shutdown"), stringValue("delay"))
 	if err != nil {
 		return nil, fmt.Errorf("failed creating systemd inhibitor: %w", err)
 	}
@@ -115,39 +113,36 @@ func inhibit(bus *Bus) (*os.File, error) {
 	return r.files[0], nil
 }
 
-// allow makes systemd wait as long as the Pods may take.
-func (m *Manager) allow(ctx context.Context, bus *Bus) error {
-	now, err := delay(bus)
-	if err != nil || now >= m.whole() {
+// raiseDelay makes systemd-logind wait as long as the Pods may take.
+func (m *Manager) raiseDelay(ctx context.Context, bus *Bus) error {
+	now, err := inhibitDelay(bus)
+	if err != nil || now >= m.totalGrace() {
 		return err
 	}
-	if err := override(loginFolder, m.whole()); err != nil {
+	if err := overrideDelay(loginFolder, m.totalGrace()); err != nil {
 		return fmt.Errorf("unable to override inhibit delay by shutdown manager: %w", err)
 	}
 	const hangUp = 1
 	if _, err := bus.Call("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", "KillUnit",
-		text("systemd-logind.service"), text("all"), int32Value(hangUp)); err != nil {
+		stringValue("systemd-logind.service"), stringValue("all"), int32Value(hangUp)); err != nil {
 		return fmt.Errorf("unable to reload logind conf: %w", err)
 	}
-	// It reads its settings a moment later.
-	for wait := 100 * time.Millisecond; wait < 3*time.Second; wait *= 2 {
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		case <-t.C:
+	// logind reloads its settings a moment later.
+	for pause := 100 * time.Millisecond; pause < 3*time.Second; pause *= 2 {
+		if err := wait.Sleep(ctx, pause); err != nil {
+			return err
 		}
-		if now, err = delay(bus); err != nil || now >= m.whole() {
+		if now, err = inhibitDelay(bus); err != nil || now >= m.totalGrace() {
 			return err
 		}
 	}
-	return fmt.Errorf("node shutdown manager was timed out waiting for logind InhibitDelayMaxSec to update to %v (ShutdownGracePeriod), current value is %v", m.whole(), now)
+	return fmt.Errorf("node shutdown manager was timed out waiting for logind InhibitDelayMaxSec to update to %v (ShutdownGracePeriod), current value is %v", m.totalGrace(), now)
 }
 
-// delay is how long systemd waits for those who hold locks.
-func delay(bus *Bus) (time.Duration, error) {
-	r, err := bus.Call(login, loginPath, "org.freedesktop.DBus.Properties", "Get", text(loginInterface), text("InhibitDelayMaxUSec"))
+// inhibitDelay returns how long logind waits for inhibitor locks.
+func inhibitDelay(bus *Bus) (time.Duration, error) {
+	r, err := bus.Call(login, loginPath, "org.freedesktop.DBus.Properties", "Get", stringValue(loginInterface),
+		stringValue("InhibitDelayMaxUSec"))
 	if err != nil {
 		return 0, fmt.Errorf("failed reading InhibitDelayMaxUSec property from logind: %w", err)
 	}
@@ -158,16 +153,16 @@ func delay(bus *Bus) (time.Duration, error) {
 	return time.Duration(n) * time.Microsecond, nil
 }
 
-// override sets how long systemd waits.
-func override(folder string, d time.Duration) error {
+// overrideDelay sets how long logind waits for inhibitor locks.
+func overrideDelay(folder string, d time.Duration) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // a folder of the system, with nothing secret
 		return err
 	}
 	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // logind reads it, and nothing in it is secret
 }
 
-// Undo removes what Run has set on the machine.
-func Undo() error {
+// RemoveOverride removes what Run has set on the machine.
+func RemoveOverride() error {
 	err := os.Remove(filepath.Join(loginFolder, loginFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// A message of D-Bus is a header of fixed form, an array of fields, and a body whose types a field tells. This is what it takes to
-// speak with logind, and not more; the library for it calls methods by name, which costs the linker's dead-code elimination.
+// A D-Bus message is a header of fixed form, an array of fields, and a body whose types are given in a field. This is
+// what is needed to speak with logind, and no more; docs/adr/0040-dbus-by-hand.md says why no library is used.
 
 // Kinds of messages.
 const (
@@ -31,10 +31,10 @@ const (
 	fieldFiles       = 9
 )
 
-// maxMessage bounds what the bus may say at once.
+// maxMessage limits the size of messages.
 const maxMessage = 1 << 20
 
-// message is what is said on the bus.
+// message is a D-Bus message.
 type message struct {
 	kind                                                      byte
 	serial, reply                                             uint32
@@ -42,16 +42,16 @@ type message struct {
 	files                                                     []*os.File
 }
 
-// value is an argument.
+// value is an argument, with its type signature.
 type value struct {
 	sign string
 	put  func(*writer)
 }
 
-func text(s string) value      { return value{"s", func(w *writer) { w.str(s) }} }
-func int32Value(n int32) value { return value{"i", func(w *writer) { w.uint32(uint32(n)) }} }
+func stringValue(s string) value { return value{"s", func(w *writer) { w.str(s) }} }
+func int32Value(n int32) value   { return value{"i", func(w *writer) { w.uint32(uint32(n)) }} }
 
-// writer writes values, each aligned to its size.
+// writer encodes values, each aligned to its size.
 type writer struct{ bytes.Buffer }
 
 func (w *writer) align(n int) {
@@ -77,7 +77,7 @@ func (w *writer) sig(s string) {
 	w.WriteByte(0)
 }
 
-// encode makes the bytes of a message.
+// encode encodes a message.
 func (m *message) encode(args ...value) []byte {
 	var body writer
 	sign := ""
@@ -124,7 +124,7 @@ func (m *message) encode(args ...value) []byte {
 	return out.Bytes()
 }
 
-// size says how long the message is whose first 16 bytes these are.
+// size returns the length of the message that begins with these 16 bytes.
 func size(head []byte) (int, error) {
 	if len(head) < 16 || head[0] != 'l' || head[3] != 1 {
 		return 0, errors.New("what came over the bus is no message")
@@ -136,7 +136,7 @@ func size(head []byte) (int, error) {
 	return 16 + (int(fields)+7)/8*8 + int(body), nil
 }
 
-// decode reads a whole message.
+// decode decodes a whole message.
 func decode(b []byte) (*message, error) {
 	n, err := size(b)
 	if err != nil || n != len(b) {
@@ -184,10 +184,10 @@ func decode(b []byte) (*message, error) {
 
 var errShort = errors.New("a message ends too early")
 
-// body reads the arguments.
+// body returns a reader of the arguments.
 func (m *message) body() *reader { return &reader{b: []byte(m.raw), sign: m.signature} }
 
-// reader reads values. After an error it reads nothing more.
+// reader decodes values. After an error it returns zero values.
 type reader struct {
 	b    []byte
 	at   int
@@ -197,7 +197,7 @@ type reader struct {
 
 func (r *reader) align(n int) { r.at = (r.at + n - 1) / n * n }
 
-// take is the next n bytes.
+// take returns the next n bytes.
 func (r *reader) take(n int) []byte {
 	if r.err != nil || n < 0 || r.at < 0 || r.at+n > len(r.b) {
 		if r.err == nil {

@@ -1,5 +1,6 @@
-// Package shutdown ends the Pods of a node in an order when the machine goes down: those with a low priority first, each group
-// with a time of its own. It holds the machine up meanwhile, where systemd runs.
+// Package shutdown terminates the Pods of a node when the machine shuts down (graceful node shutdown): Pods of low
+// priority first, each group with a grace period of its own. On machines with systemd it delays the shutdown meanwhile.
+// It also stops all containers when somebody stops the node itself, see Stop.
 package shutdown
 
 import (
@@ -15,21 +16,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 )
 
 // critical is the priority from which on a Pod belongs to the last group.
 const critical = 2000000000
 
-const rejected = "Pod was rejected as the node is shutting down."
-
-// Period is how long Pods of a priority, up to the next one, may take.
+// Period is the grace period of Pods whose priority is at least Priority and below that of the next period.
 type Period struct {
 	Priority int32
 	Seconds  int64
 }
 
-// Periods are those of the two settings that most people use: the whole time, and the part of it that is kept for critical Pods.
+// Periods makes the periods of the two common settings: the whole grace period, and the part of it that is kept for
+// critical Pods.
 func Periods(whole, forCritical time.Duration) ([]Period, error) {
 	switch {
 	case whole == 0 && forCritical == 0:
@@ -40,44 +40,45 @@ func Periods(whole, forCritical time.Duration) ([]Period, error) {
 	return []Period{{0, int64((whole - forCritical) / time.Second)}, {critical, int64(forCritical / time.Second)}}, nil
 }
 
-// Plain says that periods are what Periods makes, or none.
-func Plain(all []Period) bool {
+// IsTwoPeriods reports whether periods are such as Periods makes, or none.
+func IsTwoPeriods(all []Period) bool {
 	return len(all) == 0 || len(all) == 2 && all[0].Priority == 0 && all[1].Priority == critical
 }
 
-// Config is what a Manager works with.
+// Config is what a Manager needs.
 type Config struct {
-	// Periods may be in any order. Without any, nothing is done.
+	// Periods may be in any order. If there are none, nothing is done.
 	Periods []Period
 	Pods    func() []*corev1.Pod
-	// End ends a Pod, Gone says that nothing is left of it.
-	End  func(uid types.UID, v *pod.Verdict)
-	Gone func(uid types.UID) bool
-	// TellNode hears of it, Changed is called when the node begins to go down or does not after all.
-	TellNode func(eventType, reason, text string)
-	Changed  func()
-	// Bus opens the system's bus; nil for the usual one.
+	// End terminates a Pod, Gone reports whether it has ended.
+	End      func(uid types.UID, v *podstate.Termination)
+	HasEnded func(uid types.UID) bool
+	// RecordNodeEvent records an Event about the node. Changed is called when a shutdown begins or is cancelled.
+	RecordNodeEvent func(eventType, reason, text string)
+	Changed         func()
+	// Bus opens the system bus; nil for OpenBus.
 	Bus func(ctx context.Context) (*Bus, error)
 	Log *slog.Logger
 }
 
-// Manager takes a node down.
+// Manager terminates the Pods of a node that shuts down.
 type Manager struct {
 	Config
 	down atomic.Bool
-	once sync.Mutex // only one shutdown goes on
+	once sync.Mutex // held during a shutdown
 }
 
 // New makes a manager.
 func New(c Config) *Manager {
-	c.Periods = slices.SortedFunc(slices.Values(c.Periods), func(a, b Period) int { return int(min(max(int64(a.Priority)-int64(b.Priority), -1), 1)) })
+	c.Periods = slices.SortedFunc(slices.Values(c.Periods),
+		func(a, b Period) int { return int(min(max(int64(a.Priority)-int64(b.Priority), -1), 1)) })
 	if c.Bus == nil {
 		c.Bus = OpenBus
 	}
 	return &Manager{Config: c}
 }
 
-// Status is an error while the node goes down; the Node is not ready then.
+// Status returns an error during a shutdown; the Node is not ready then.
 func (m *Manager) Status() error {
 	if m.down.Load() {
 		return errors.New("node is shutting down")
@@ -85,30 +86,22 @@ func (m *Manager) Status() error {
 	return nil
 }
 
-// Admit says why a Pod must not begin now, or nil.
-func (m *Manager) Admit(*corev1.Pod) *pod.Verdict {
-	if !m.down.Load() {
-		return nil
-	}
-	return &pod.Verdict{Reason: "NodeShutdown", Message: rejected, Rejected: true}
-}
-
-// whole is how long it takes at most.
-func (m *Manager) whole() (sum time.Duration) {
+// totalGrace returns the sum of all grace periods.
+func (m *Manager) totalGrace() (sum time.Duration) {
 	for _, p := range m.Periods {
 		sum += time.Duration(p.Seconds) * time.Second
 	}
 	return sum
 }
 
-// group is Pods that go together.
+// group is the Pods of one period.
 type group struct {
 	Period
 	pods []*corev1.Pod
 }
 
-// groups sorts Pods into periods, which are in the order of their priority: a Pod belongs to the last that is not above it, and
-// to the first if all are.
+// groups sorts Pods into periods, which are ordered by priority: a Pod belongs to the last period whose priority is not
+// above its own, and to the first if all are.
 func groups(periods []Period, pods []*corev1.Pod) []group {
 	out := make([]group, len(periods))
 	for i, p := range periods {
@@ -130,12 +123,12 @@ func groups(periods []Period, pods []*corev1.Pod) []group {
 	return out
 }
 
-// Begin ends all Pods, group by group, and returns when they are gone or their time is over. An agent that is told to end the
-// Pods when it ends calls it; otherwise Run does, when the machine goes down.
+// Begin terminates all Pods, group by group, and returns when they have ended or their grace periods are over. Run
+// calls it when the machine shuts down.
 func (m *Manager) Begin(ctx context.Context) {
 	m.once.Lock()
 	defer m.once.Unlock()
-	m.set(true)
+	m.setDown(true)
 	if len(m.Periods) == 0 {
 		return
 	}
@@ -144,7 +137,7 @@ func (m *Manager) Begin(ctx context.Context) {
 	}
 }
 
-func (m *Manager) set(down bool) {
+func (m *Manager) setDown(down bool) {
 	if m.down.Swap(down) != down && m.Changed != nil {
 		m.Changed()
 	}
@@ -159,19 +152,19 @@ func (m *Manager) end(ctx context.Context, g group) {
 		if own := p.Spec.TerminationGracePeriodSeconds; own != nil && *own <= grace {
 			grace = *own
 		}
-		m.Log.Info("end a Pod, as the node goes down", "pod", p.Namespace+"/"+p.Name, "grace", grace)
-		m.End(p.UID, pod.NodeShutdown(&grace))
+		m.Log.Info("terminating a Pod, because the node shuts down", "pod", p.Namespace+"/"+p.Name, "grace", grace)
+		m.End(p.UID, podstate.NodeShutdown(&grace))
 	}
 	end := time.NewTimer(time.Duration(g.Seconds) * time.Second)
 	defer end.Stop()
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
-	for slices.ContainsFunc(g.pods, func(p *corev1.Pod) bool { return !m.Gone(p.UID) }) {
+	for slices.ContainsFunc(g.pods, func(p *corev1.Pod) bool { return !m.HasEnded(p.UID) }) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-end.C:
-			m.Log.Warn("not all Pods have ended in time", "priority", g.Priority)
+			m.Log.Warn("not all Pods have terminated in time", "priority", g.Priority)
 			return
 		case <-tick.C:
 		}

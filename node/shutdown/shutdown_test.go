@@ -22,11 +22,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 )
 
 func guest(name string, priority int32, grace int64) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{Priority: &priority, TerminationGracePeriodSeconds: &grace}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: corev1.PodSpec{Priority: &priority, TerminationGracePeriodSeconds: &grace}}
 }
 
 func TestPeriods(t *testing.T) {
@@ -34,7 +35,8 @@ func TestPeriods(t *testing.T) {
 		whole, critical time.Duration
 		want            string
 	}{
-		{0, 0, "[] <nil>"}, {30 * time.Second, 10 * time.Second, "[{0 20} {2000000000 10}] <nil>"}, {10 * time.Second, 0, "[{0 10} {2000000000 0}] <nil>"},
+		{0, 0, "[] <nil>"}, {30 * time.Second, 10 * time.Second, "[{0 20} {2000000000 10}] <nil>"},
+		{10 * time.Second, 0, "[{0 10} {2000000000 0}] <nil>"},
 		{10 * time.Second, 20 * time.Second, "[] the time for a shutdown is 10s, of which 20s for critical Pods: the part may not be more than the whole"},
 	} {
 		all, err := Periods(x.whole, x.critical)
@@ -45,7 +47,9 @@ func TestPeriods(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	all := groups([]Period{{-5, 1}, {0, 2}, {100, 3}}, []*corev1.Pod{guest("lowest", -100, 0), guest("low", -5, 0), guest("below", -1, 0), guest("plain", 0, 0), guest("middle", 99, 0), guest("high", 100, 0), guest("top", 9999, 0)})
+	all := groups([]Period{{-5, 1}, {0, 2}, {100, 3}},
+		[]*corev1.Pod{guest("lowest", -100, 0), guest("low", -5, 0), guest("below", -1, 0), guest("plain", 0, 0), guest("middle", 99, 0),
+			guest("high", 100, 0), guest("top", 9999, 0)})
 	var got []string
 	for _, g := range all {
 		for _, p := range g.pods {
@@ -75,30 +79,31 @@ func (h *house) note(format string, args ...any) {
 func (h *house) config(pods ...*corev1.Pod) Config {
 	return Config{
 		Pods: func() []*corev1.Pod { return pods }, Log: slog.New(slog.DiscardHandler),
-		End: func(uid types.UID, v *pod.Verdict) {
-			h.note("end %s %s %d %s", uid, v.Reason, *v.Grace, v.Disrupted)
+		End: func(uid types.UID, v *podstate.Termination) {
+			h.note("end %s %s %d %s", uid, v.Reason, *v.Grace, v.DisruptionReason)
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			h.ends[uid] = time.Now().Add(h.needs[uid])
 		},
-		Gone: func(uid types.UID) bool {
+		HasEnded: func(uid types.UID) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			end, ending := h.ends[uid]
 			return ending && !time.Now().Before(end)
 		},
-		TellNode: func(kind, reason, text string) { h.note("%s %s: %s", kind, reason, text) },
-		Changed:  func() { h.note("changed") },
+		RecordNodeEvent: func(kind, reason, text string) { h.note("%s %s: %s", kind, reason, text) },
+		Changed:         func() { h.note("changed") },
 	}
 }
 
 func TestBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{begin: time.Now(), ends: map[types.UID]time.Time{}, needs: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
+		h := &house{begin: time.Now(), ends: map[types.UID]time.Time{},
+			needs: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
 		c := h.config(guest("critical", critical, 60), guest("quick", 0, 5), guest("slow", 0, 60))
 		c.Periods = []Period{{critical, 10}, {0, 20}}
 		m := New(c)
-		if m.Status() != nil || m.Admit(nil) != nil {
+		if m.Status() != nil {
 			t.Error("the node goes down already")
 		}
 		m.Begin(t.Context())
@@ -111,13 +116,13 @@ func TestBegin(t *testing.T) {
 		if got := strings.Join(h.log, "\n"); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
-		if v := m.Admit(nil); m.Status().Error() != "node is shutting down" || v.Reason != "NodeShutdown" || v.Message != "Pod was rejected as the node is shutting down." {
-			t.Error(m.Status(), v)
+		if m.Status().Error() != "node is shutting down" {
+			t.Error(m.Status())
 		}
 	})
 }
 
-// What only the other side of the bus says.
+// fileValue encodes a file descriptor, which only the other side of the bus sends.
 func fileValue(index uint32) value { return value{"h", func(w *writer) { w.uint32(index) }} }
 
 func boolean(b bool) value {
@@ -197,7 +202,7 @@ func (d *desk) answer(t *testing.T, m *message) {
 		args, beside = []value{fileValue(0)}, syscall.UnixRights(int(b.Fd()))
 	case "Refuse":
 		r.kind, r.failure = failure, "org.example.No"
-		args = []value{text("not you")}
+		args = []value{stringValue("not you")}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -308,7 +313,8 @@ func TestBusErrors(t *testing.T) {
 	if _, err := Dial(t.Context(), filepath.Join(t.TempDir(), "nothing")); err == nil {
 		t.Error("a bus that is not there answers")
 	}
-	m := New(Config{Periods: []Period{{0, 1}}, Bus: func(context.Context) (*Bus, error) { return nil, ErrNoBus }, Log: slog.New(slog.DiscardHandler)})
+	m := New(Config{Periods: []Period{{0, 1}}, Bus: func(context.Context) (*Bus, error) { return nil, ErrNoBus },
+		Log: slog.New(slog.DiscardHandler)})
 	if err := m.Run(t.Context()); !errors.Is(err, ErrNoBus) {
 		t.Error(err)
 	}
@@ -316,7 +322,7 @@ func TestBusErrors(t *testing.T) {
 
 func TestOverride(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "conf.d")
-	if err := override(dir, 90*time.Second); err != nil {
+	if err := overrideDelay(dir, 90*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, loginFile))
@@ -327,7 +333,8 @@ func TestOverride(t *testing.T) {
 
 // TestHello compares with the bytes that other implementations send.
 func TestHello(t *testing.T) {
-	m := &message{kind: methodCall, serial: 1, path: "/org/freedesktop/DBus", iface: "org.freedesktop.DBus", Member: "Hello", destination: "org.freedesktop.DBus"}
+	m := &message{kind: methodCall, serial: 1, path: "/org/freedesktop/DBus", iface: "org.freedesktop.DBus", Member: "Hello",
+		destination: "org.freedesktop.DBus"}
 	want := "l\x01\x00\x01\x00\x00\x00\x00\x01\x00\x00\x00n\x00\x00\x00" +
 		"\x01\x01o\x00\x15\x00\x00\x00/org/freedesktop/DBus\x00\x00\x00" +
 		"\x02\x01s\x00\x14\x00\x00\x00org.freedesktop.DBus\x00\x00\x00\x00" +
@@ -342,7 +349,7 @@ func TestHello(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add((&message{kind: signal, serial: 1, path: "/a", iface: "b", Member: "c"}).encode(boolean(true), text("x")))
+	f.Add((&message{kind: signal, serial: 1, path: "/a", iface: "b", Member: "c"}).encode(boolean(true), stringValue("x")))
 	f.Add((&message{kind: methodReturn, reply: 3}).encode(variantUint64(7)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decode(b)

@@ -9,27 +9,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
-// Pods are what Stop works on.
+// Pods is the part of the Pod manager that Stop needs.
 type Pods interface {
-	// Hold lets new Pods wait, and Resume takes that and every Interrupt back.
+	// Hold keeps new Pods from being started; Resume revokes that and every Interrupt.
 	Hold()
 	Resume()
-	// Record writes down that the running containers of a Pod are about to be interrupted.
+	// Record records on disk that the running containers of a Pod are about to be interrupted.
 	Record(uid types.UID) error
-	// Interrupt stops the containers of a Pod within its grace period, or limit if that is shorter. Stopped tells how far that is.
+	// Interrupt stops the containers of a Pod within its grace period, or limit if that is shorter. Stopped reports how
+	// far that is.
 	Interrupt(uid types.UID, limit time.Duration)
 	Stopped(uid types.UID) (stopped, reported bool)
 }
 
-// Progress is how far a stop is.
+// Progress says how far a stop is.
 type Progress struct {
-	// Pods is how many there are, Left names those whose containers still run.
+	// Pods is the number of Pods, Left are those whose containers still run.
 	Pods int
 	Left []string
-	// Longest is the longest time that a Pod has.
+	// Longest is the longest grace period.
 	Longest time.Duration
 }
 
@@ -40,10 +41,10 @@ const (
 	reportTime = 5 * time.Second
 )
 
-// Stop stops the containers of all Pods because somebody stops the node: those of critical Pods after the others, each with its hooks
-// and within its grace period, or limit if that is shorter. What is about to be stopped is recorded first, so that no exit code is
-// taken for success, whoever is killed meanwhile. Stop returns what still runs in the end. New Pods wait from then on; an error, or the
-// end of ctx, lets everything start again.
+// Stop stops the containers of all Pods because the node is being stopped: those of critical Pods after the others,
+// each with its hooks and within its grace period, or limit if that is shorter. What is about to be stopped is recorded
+// first, so that no exit code is taken for success even if the agent is killed meanwhile. Stop returns what still runs
+// in the end. New Pods are held from then on; after an error, or when ctx ends, everything is started again.
 func Stop(ctx context.Context, pods Pods, all []*corev1.Pod, limit time.Duration, tell func(Progress)) (left []string, err error) {
 	pods.Hold()
 	defer func() {
@@ -62,7 +63,7 @@ func Stop(ctx context.Context, pods Pods, all []*corev1.Pod, limit time.Duration
 		for _, p := range g.pods {
 			pods.Interrupt(p.UID, limit)
 		}
-		if err := wait(ctx, longest(g.pods, limit)+stopSlack, func() bool {
+		if err := pollUntil(ctx, longest(g.pods, limit)+stopSlack, func() bool {
 			state.Left = names(all, stopped)
 			tell(state)
 			return !slices.ContainsFunc(g.pods, func(p *corev1.Pod) bool { return !stopped(p) })
@@ -70,13 +71,13 @@ func Stop(ctx context.Context, pods Pods, all []*corev1.Pod, limit time.Duration
 			return nil, err
 		}
 	}
-	err = wait(ctx, reportTime, func() bool {
+	err = pollUntil(ctx, reportTime, func() bool {
 		return !slices.ContainsFunc(all, func(p *corev1.Pod) bool { _, reported := pods.Stopped(p.UID); return !reported })
 	})
 	return names(all, stopped), err
 }
 
-// names returns the namespaces and names of the Pods of which done is false.
+// names returns the namespaces and names of the Pods for which done is false.
 func names(all []*corev1.Pod, done func(*corev1.Pod) bool) (out []string) {
 	for _, p := range all {
 		if !done(p) {
@@ -87,18 +88,18 @@ func names(all []*corev1.Pod, done func(*corev1.Pod) bool) (out []string) {
 	return out
 }
 
-// longest is the longest time that a Pod has.
+// longest returns the longest grace period of the Pods, at most limit.
 func longest(all []*corev1.Pod, limit time.Duration) (out time.Duration) {
 	for _, p := range all {
 		if own := p.Spec.TerminationGracePeriodSeconds; own != nil {
-			out = max(out, period.Seconds(*own))
+			out = max(out, duration.FromSeconds(*own))
 		}
 	}
 	return min(out, limit)
 }
 
-// wait looks again and again until done, or the time is over, or ctx ends, which is the only error.
-func wait(ctx context.Context, most time.Duration, done func() bool) error {
+// pollUntil polls until done returns true, or the time is over, or ctx ends, which is the only error.
+func pollUntil(ctx context.Context, most time.Duration, done func() bool) error {
 	end := time.NewTimer(most)
 	defer end.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -45,7 +45,8 @@ func (s stopped) Stopped(uid types.UID) (bool, bool) {
 
 // stopScene stops three Pods, and returns what happened.
 func stopScene(ctx context.Context, full bool, limit time.Duration) string {
-	h := &house{begin: time.Now(), ends: map[types.UID]time.Time{}, needs: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
+	h := &house{begin: time.Now(), ends: map[types.UID]time.Time{},
+		needs: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
 	all := []*corev1.Pod{guest("critical", critical, 60), guest("quick", 0, 5), guest("slow", 0, 30)}
 	left, told := []string{}, ""
 	left, err := Stop(ctx, stopped{h, full}, all, limit, func(p Progress) {

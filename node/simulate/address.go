@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
-// addresses gives each Pod of a node an address of the node's range. It is a cache of what stands in the Pods, kept so that
-// two that are looked at in the same moment do not get the same.
+// addresses assigns each Pod an address of its node's range. It is a cache of the addresses in the Pods' statuses, so
+// that two Pods that are reconciled at the same moment do not get the same.
 type addresses struct {
 	mu    sync.Mutex // guards taken
 	taken map[string]map[string]control.Key
 }
 
-// address puts the addresses of the Pod and its node into a status.
+// address sets the addresses of the Pod and its node in a status.
 func address(st *corev1.PodStatus, pod *corev1.Pod, node *corev1.Node, c *control.Cluster, a *addresses) {
 	host := hostIP(node)
 	if st.HostIP == "" {
@@ -62,7 +62,7 @@ func (a *addresses) take(pod *corev1.Pod, node *corev1.Node, c *control.Cluster)
 		text := ip.String()
 		owner, used := taken[text]
 		if used && owner != key {
-			if o, found := c.View(gr.Pods).Get(owner.Namespace, owner.Name); found && over(o.(*corev1.Pod), text) {
+			if o, found := c.View(gr.Pods).Get(owner.Namespace, owner.Name); found && addressFree(o.(*corev1.Pod), text) {
 				used = false
 			} else {
 				used = found
@@ -76,12 +76,12 @@ func (a *addresses) take(pod *corev1.Pod, node *corev1.Node, c *control.Cluster)
 	return ""
 }
 
-// over says that a Pod has another address by now, or has ended.
-func over(p *corev1.Pod, ip string) bool {
+// addressFree reports whether a Pod has another address by now, or has ended.
+func addressFree(p *corev1.Pod, ip string) bool {
 	return p.Status.PodIP != "" && p.Status.PodIP != ip || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// podRange is the range of a node's Pods: its own, or one made from its name while it has none.
+// podRange returns the address range of a node's Pods: its own, or one computed from its name while it has none.
 func podRange(node *corev1.Node) netip.Prefix {
 	if p, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil {
 		return p.Masked()

@@ -9,32 +9,33 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
-// Behaviour is how simulated Pods behave when they do not say so themselves. The zero value starts everything at once.
+// Behaviour says how simulated Pods behave if they do not say so themselves. The zero value starts everything at once.
 type Behaviour struct {
 	// Start is how long a bound Pod takes until its containers run, Ready until they are ready after that, and Stop how
-	// long they take to end when they are told to, within their grace.
+	// long they take to stop, within their grace period.
 	Start, Ready, Stop time.Duration
-	// Unknown are patterns, as in path.Match, of images that no registry has; nil for DefaultUnknown.
+	// Unknown are patterns, as in path.Match, of images that cannot be pulled; nil for DefaultUnknown.
 	Unknown []string
-	// Quiet writes no Events about what Pods do.
+	// Quiet records no Events about Pods.
 	Quiet bool
 }
 
-// DefaultUnknown are images that tests use where none must be found.
+// DefaultUnknown returns patterns of images that tests use where none must exist.
 func DefaultUnknown() []string {
-	return []string{"*:404", "*:non-existent", "*:nonexistent", "*:does-not-exist", "*invalid.registry*", "invalid/*", "*/invalid-image*", "*/nonexistent*"}
+	return []string{"*:404", "*:non-existent", "*:nonexistent", "*:does-not-exist", "*invalid.registry*", "invalid/*", "*/invalid-image*",
+		"*/nonexistent*"}
 }
 
-// Annotations of Pods that overrule what their commands say.
+// Annotations of Pods that take precedence over their commands.
 const (
-	// ExitAnnotation is the code with which the containers end, RunAnnotation the time after which they do, as in "10s";
-	// without the former they run for ever.
+	// ExitAnnotation is the exit code of the containers, RunAnnotation the time after which they end, as in "10s";
+	// without ExitAnnotation they run for ever.
 	ExitAnnotation = "simulate.proa.dev/exit-code"
 	RunAnnotation  = "simulate.proa.dev/run-for"
-	// StartAnnotation and ReadyAnnotation are delays, as in Behaviour.
+	// StartAnnotation, ReadyAnnotation and StopAnnotation are delays, as in Behaviour.
 	StartAnnotation = "simulate.proa.dev/start-after"
 	ReadyAnnotation = "simulate.proa.dev/ready-after"
 	StopAnnotation  = "simulate.proa.dev/stop-after"
@@ -47,7 +48,7 @@ func delay(p *corev1.Pod, annotation string, otherwise time.Duration) time.Durat
 	return otherwise
 }
 
-// life is what a container does: it ends with a code after a time, or runs for ever.
+// life is what a container does: it ends with an exit code after a time, or runs for ever.
 type life struct {
 	ends  bool
 	after time.Duration
@@ -59,8 +60,8 @@ var (
 	exits  = regexp.MustCompile(`\bexit\s+(\d+)\b`)
 )
 
-// lifeOf reads from a Pod's annotations, or else from a container's command, what the container does. It knows sleep, exit,
-// true, false, echo and the like; whatever it does not know runs for ever, as servers do.
+// lifeOf determines from a Pod's annotations, or from a container's command, what the container does. It knows sleep,
+// exit, true, false, echo and the like; all other commands run for ever, as servers do.
 func lifeOf(p *corev1.Pod, c *corev1.Container) life {
 	run := delay(p, RunAnnotation, 0)
 	if code, err := strconv.ParseInt(p.Annotations[ExitAnnotation], 10, 32); err == nil {
@@ -77,7 +78,7 @@ func lifeOf(p *corev1.Pod, c *corev1.Container) life {
 		if err != nil {
 			return life{}
 		}
-		l.ends, l.after = true, period.Seconds(n*map[string]int64{"": 1, "s": 1, "m": 60, "h": 3600}[m[2]])
+		l.ends, l.after = true, duration.FromSeconds(n*map[string]int64{"": 1, "s": 1, "m": 60, "h": 3600}[m[2]])
 	}
 	if m := exits.FindAllStringSubmatch(text, -1); m != nil {
 		n, err := strconv.ParseInt(m[len(m)-1][1], 10, 32)
@@ -92,8 +93,9 @@ func lifeOf(p *corev1.Pod, c *corev1.Container) life {
 	case "false":
 		l.ends, l.code = true, 1
 	case "sh", "bash", "ash":
-		// A shell that neither loops nor waits has come to its end, whatever it did.
-		if !strings.Contains(text, "while") && !strings.Contains(text, "until") && !strings.Contains(text, "wait") && !strings.Contains(text, "tail -f") && len(words) > 1 {
+		// A shell that neither loops nor waits ends, whatever it did.
+		if !strings.Contains(text, "while") && !strings.Contains(text, "until") && !strings.Contains(text, "wait") &&
+			!strings.Contains(text, "tail -f") && len(words) > 1 {
 			l.ends = true
 		}
 	}
@@ -103,7 +105,7 @@ func lifeOf(p *corev1.Pod, c *corev1.Container) life {
 	return l
 }
 
-// unknown says that no registry has an image.
+// unknown reports whether an image cannot be pulled.
 func (b *Behaviour) unknown(image string) bool {
 	patterns := b.Unknown
 	if patterns == nil {
@@ -117,7 +119,7 @@ func (b *Behaviour) unknown(image string) bool {
 	return false
 }
 
-// matches is path.Match in which * stands for slashes too.
+// matches is path.Match in which * also matches slashes.
 func matches(pattern, image string) bool {
 	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x01"), strings.ReplaceAll(image, "/", "\x01"))
 	return ok && err == nil

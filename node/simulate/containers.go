@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// containers brings the containers of one Pod to where they are now.
+// containers computes the present states of the containers of one Pod.
 type containers struct {
 	pod       *corev1.Pod
 	behaviour *Behaviour
@@ -20,14 +20,14 @@ type containers struct {
 	events []event
 }
 
-// later asks for another look at a moment.
-func (w *containers) later(at time.Time) {
+// wakeAt asks for another reconcile at a time.
+func (w *containers) wakeAt(at time.Time) {
 	if d := at.Sub(w.now); d > 0 && (w.again == 0 || d < w.again) {
 		w.again = d
 	}
 }
 
-// run sets the states of all containers: first those that initialise, one after the other, then the others together.
+// run sets the states of all containers: first the init containers, one after the other, then the others together.
 func (w *containers) run(st *corev1.PodStatus) {
 	started := true
 	st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses = nil, nil, nil
@@ -45,13 +45,15 @@ func (w *containers) run(st *corev1.PodStatus) {
 	for i := range w.pod.Spec.Containers {
 		c := &w.pod.Spec.Containers[i]
 		cs := w.container(c, find(w.had.ContainerStatuses, c.Name), started)
-		w.ready = w.ready && (cs.Ready || cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0 && w.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways)
+		w.ready = w.ready && (cs.Ready || cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0 &&
+			w.pod.Spec.RestartPolicy != corev1.RestartPolicyAlways)
 		st.ContainerStatuses = append(st.ContainerStatuses, cs)
 	}
 	for i := range w.pod.Spec.EphemeralContainers {
 		e := &w.pod.Spec.EphemeralContainers[i]
 		c := corev1.Container(e.EphemeralContainerCommon)
-		st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses, w.container(&c, find(w.had.EphemeralContainerStatuses, c.Name), started))
+		st.EphemeralContainerStatuses = append(st.EphemeralContainerStatuses,
+			w.container(&c, find(w.had.EphemeralContainerStatuses, c.Name), started))
 	}
 }
 
@@ -64,7 +66,7 @@ func find(list []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// restarts says that a container is started again whenever it ends, as sidecars are.
+// restarts reports whether a container is restarted whenever it ends, as sidecars are.
 func restarts(p *corev1.Pod, name string) bool {
 	for _, c := range p.Spec.InitContainers {
 		if c.Name == name {
@@ -74,7 +76,7 @@ func restarts(p *corev1.Pod, name string) bool {
 	return p.Spec.RestartPolicy == corev1.RestartPolicyAlways
 }
 
-// container is the state of one container now. may says that those before it have let it begin.
+// container computes the present state of one container. may says that the containers before it let it start.
 func (w *containers) container(c *corev1.Container, had *corev1.ContainerStatus, may bool) corev1.ContainerStatus {
 	cs := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(false), AllocatedResources: c.Resources.Requests}
 	if had != nil {
@@ -88,8 +90,8 @@ func (w *containers) container(c *corev1.Container, had *corev1.ContainerStatus,
 	case w.behaviour.unknown(c.Image):
 		message := fmt.Sprintf("Back-off pulling image %q", c.Image)
 		if cs.State.Waiting == nil || cs.State.Waiting.Reason != "ImagePullBackOff" {
-			w.tell(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: not found", c.Image))
-			w.tell(corev1.EventTypeNormal, "BackOff", message)
+			w.recordEvent(corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: not found", c.Image))
+			w.recordEvent(corev1.EventTypeNormal, "BackOff", message)
 		}
 		cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: message}}
 	case !may && cs.State.Running == nil && cs.State.Terminated == nil:
@@ -105,23 +107,23 @@ func (w *containers) container(c *corev1.Container, had *corev1.ContainerStatus,
 	return cs
 }
 
-// start lets a container run.
+// start starts a container.
 func (w *containers) start(c *corev1.Container, cs *corev1.ContainerStatus, at time.Time) {
 	cs.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}
 	cs.Image, cs.ImageID = c.Image, "simulated://"+c.Image
 	cs.ContainerID = fmt.Sprintf("simulated://%s/%s/%d", w.pod.UID, c.Name, cs.RestartCount)
 	if cs.RestartCount == 0 {
-		w.tell(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		w.recordEvent(corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 	}
-	w.tell(corev1.EventTypeNormal, "Created", "Container created")
-	w.tell(corev1.EventTypeNormal, "Started", "Container started")
+	w.recordEvent(corev1.EventTypeNormal, "Created", "Container created")
+	w.recordEvent(corev1.EventTypeNormal, "Started", "Container started")
 }
 
-func (w *containers) tell(kind, reason, message string) {
+func (w *containers) recordEvent(kind, reason, message string) {
 	w.events = append(w.events, event{kind, reason, message})
 }
 
-// progress ends a container that has come to its end, and makes one ready that runs for long enough.
+// progress ends a container whose time is over, and makes one ready that has run long enough.
 func (w *containers) progress(c *corev1.Container, cs *corev1.ContainerStatus) {
 	r := cs.State.Running
 	cs.Ready, cs.Started = false, new(r != nil)
@@ -130,7 +132,7 @@ func (w *containers) progress(c *corev1.Container, cs *corev1.ContainerStatus) {
 	}
 	l := lifeOf(w.pod, c)
 	if isInit(w.pod, c.Name) && !restarts(w.pod, c.Name) {
-		l.ends = true // others wait for it
+		l.ends = true // the regular containers wait for it
 	}
 	if end := r.StartedAt.Add(l.after); l.ends && !w.now.Before(end) {
 		reason := "Completed"
@@ -142,7 +144,7 @@ func (w *containers) progress(c *corev1.Container, cs *corev1.ContainerStatus) {
 		w.restart(c, cs)
 		return
 	} else if l.ends {
-		w.later(end)
+		w.wakeAt(end)
 	}
 	wait := delay(w.pod, ReadyAnnotation, w.behaviour.Ready)
 	if c.ReadinessProbe != nil {
@@ -150,7 +152,7 @@ func (w *containers) progress(c *corev1.Container, cs *corev1.ContainerStatus) {
 	}
 	at := r.StartedAt.Add(wait)
 	if cs.Ready = !w.now.Before(at); !cs.Ready {
-		w.later(at)
+		w.wakeAt(at)
 	}
 }
 
@@ -162,7 +164,7 @@ func terminate(cs *corev1.ContainerStatus, code int32, reason string, at time.Ti
 	cs.State, cs.Ready = corev1.ContainerState{Terminated: t}, false
 }
 
-// restart begins the back-off of an ended container that must run again.
+// restart begins the back-off of an ended container that is to be restarted.
 func (w *containers) restart(c *corev1.Container, cs *corev1.ContainerStatus) {
 	t := cs.State.Terminated
 	again := restarts(w.pod, c.Name) || w.pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure && t.ExitCode != 0
@@ -185,14 +187,13 @@ func isInit(p *corev1.Pod, name string) bool {
 	return false
 }
 
-// The back-off between restarts, as nodes have it.
+// The back-off between restarts, as on real nodes.
 const (
 	firstBackOff = 10 * time.Second
 	lastBackOff  = 5 * time.Minute
 )
 
-// backOff lets an ended container wait, the longer the more often it has ended, and then run again. The first time it runs
-// again at once.
+// backOff lets an ended container wait, longer each time, and restarts it then. The first restart does not wait.
 func (w *containers) backOff(c *corev1.Container, cs *corev1.ContainerStatus) {
 	var wait time.Duration
 	if n := cs.RestartCount; n > 0 {
@@ -200,12 +201,13 @@ func (w *containers) backOff(c *corev1.Container, cs *corev1.ContainerStatus) {
 	}
 	at := cs.LastTerminationState.Terminated.FinishedAt.Add(wait)
 	if w.now.Before(at) {
-		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, c.Name, w.pod.Name, w.pod.Namespace, w.pod.UID)
+		message := fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", wait, c.Name, w.pod.Name, w.pod.Namespace,
+			w.pod.UID)
 		cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: message}}
-		w.later(at)
+		w.wakeAt(at)
 		return
 	}
 	cs.RestartCount++
 	w.start(c, cs, w.now)
-	w.later(w.now.Add(lifeOf(w.pod, c).after + time.Millisecond))
+	w.wakeAt(w.now.Add(lifeOf(w.pod, c).after + time.Millisecond))
 }

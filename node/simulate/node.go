@@ -18,19 +18,19 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 func nodeIndex() client.Index { return client.ByNode() }
 
-// heartbeat is how often a node renews its Lease, leaseSeconds how long that counts.
+// heartbeat is how often a node renews its Lease, leaseSeconds how long that is valid.
 const (
 	heartbeat    = 10 * time.Second
 	leaseSeconds = 40
 )
 
-// Register makes the first n simulated nodes that are not there yet.
+// Register creates the first n simulated nodes, if they do not exist.
 func Register(ctx context.Context, c client.Writer, n int) error {
 	names := make(chan int)
 	errs := make([]error, n)
@@ -66,12 +66,12 @@ func register(ctx context.Context, c client.Writer, i int) error {
 	return nil
 }
 
-// nodes keeps simulated nodes alive.
+// nodes is the controller that keeps simulated nodes alive.
 func nodes() control.Controller {
 	return control.Controller{
 		Name: "simulated-nodes", Component: "kubelet", For: gr.Nodes, Reads: []schema.GroupResource{gr.Leases}, Workers: 8,
 		When: func(old, now kind.Object) bool {
-			return now != nil && simulated(now) && (old == nil || !alive(now.(*corev1.Node)) || !simulated(old))
+			return now != nil && simulated(now) && (old == nil || !isComplete(now.(*corev1.Node)) || !simulated(old))
 		},
 		Writes: []control.Write{{On: gr.Nodes, Do: "update/status"}, {On: gr.Leases, Do: "create update"}},
 		Reconcile: func(ctx context.Context, c *control.Cluster, k control.Key) (time.Duration, error) {
@@ -83,7 +83,7 @@ func nodes() control.Controller {
 			if err := renew(ctx, c, node, now); err != nil {
 				return 0, err
 			}
-			if !alive(node) {
+			if !isComplete(node) {
 				next := node.DeepCopy()
 				describe(&next.Status, node, now)
 				if _, err := c.Update(ctx, gr.Nodes, next, "status"); err != nil && !apierrors.IsNotFound(err) {
@@ -97,7 +97,8 @@ func nodes() control.Controller {
 
 // renew renews the node's Lease.
 func renew(ctx context.Context, c *control.Cluster, node *corev1.Node, now time.Time) error {
-	spec := coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: new(int32(leaseSeconds)), RenewTime: new(metav1.NewMicroTime(now))}
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &node.Name, LeaseDurationSeconds: new(int32(leaseSeconds)),
+		RenewTime: new(metav1.NewMicroTime(now))}
 	have, found := control.Get[*coordinationv1.Lease](c, gr.Leases, corev1.NamespaceNodeLease, node.Name)
 	var err error
 	if !found {
@@ -122,8 +123,8 @@ func renew(ctx context.Context, c *control.Cluster, node *corev1.Node, now time.
 	return err
 }
 
-// alive says that a node's status has all that a node says of itself.
-func alive(node *corev1.Node) bool {
+// isComplete reports whether a node's status is complete and ready.
+func isComplete(node *corev1.Node) bool {
 	ready := false
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -133,7 +134,7 @@ func alive(node *corev1.Node) bool {
 	return ready && len(node.Status.Addresses) > 0 && len(node.Status.Allocatable) > 0
 }
 
-// describe fills a node's status. What somebody else has put there, an extended resource perhaps, stays.
+// describe fills in a node's status. What others maintain there, such as extended resources, stays.
 func describe(st *corev1.NodeStatus, node *corev1.Node, now time.Time) {
 	put := func(list *corev1.ResourceList) {
 		if *list == nil {
@@ -150,11 +151,13 @@ func describe(st *corev1.NodeStatus, node *corev1.Node, now time.Time) {
 	put(&st.Capacity)
 	put(&st.Allocatable)
 	if len(st.Addresses) == 0 {
-		st.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ownIP(node)}, {Type: corev1.NodeHostName, Address: node.Name}}
+		st.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ownIP(node)},
+			{Type: corev1.NodeHostName, Address: node.Name}}
 	}
 	if st.NodeInfo.KubeletVersion == "" {
 		st.NodeInfo = corev1.NodeSystemInfo{
-			MachineID: string(node.UID), SystemUUID: string(node.UID), BootID: string(node.UID), OperatingSystem: "linux", Architecture: runtime.GOARCH,
+			MachineID: string(node.UID), SystemUUID: string(node.UID), BootID: string(node.UID), OperatingSystem: "linux",
+			Architecture:  runtime.GOARCH,
 			KernelVersion: "simulated", OSImage: "simulated", ContainerRuntimeVersion: "simulated://1", KubeletVersion: "v1.37.1+proa",
 		}
 	}
@@ -168,7 +171,8 @@ func describe(st *corev1.NodeStatus, node *corev1.Node, now time.Time) {
 		{corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"},
 		{corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "the simulated node is ready"},
 	} {
-		setCondition(st, corev1.NodeCondition{Type: x.t, Status: x.is, Reason: x.reason, Message: x.message, LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now)})
+		setCondition(st, corev1.NodeCondition{Type: x.t, Status: x.is, Reason: x.reason, Message: x.message,
+			LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now)})
 	}
 }
 
@@ -185,7 +189,7 @@ func setCondition(st *corev1.NodeStatus, c corev1.NodeCondition) {
 	st.Conditions = append(st.Conditions, c)
 }
 
-// ownIP makes an address from the number a node was registered with.
+// ownIP computes an address from the number with which a node was registered.
 func ownIP(node *corev1.Node) string {
 	var n uint32
 	if _, err := fmt.Sscan(node.Annotations[Annotation], &n); err != nil {

@@ -7,20 +7,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/period"
+	"proa.dev/kinds/lib/duration"
 )
 
 // step is what comes next for a Pod.
 type step struct {
-	status *corev1.PodStatus // nil: as it is
+	status *corev1.PodStatus // nil: unchanged
 	gone   bool              // the Pod has ended and may be removed
-	again  time.Duration     // when to look again; 0 when something else has to happen first
+	again  time.Duration     // when to reconcile again; 0 if something else has to happen first
 	events []event
 }
 
 type event struct{ kind, reason, message string }
 
-// plan decides what a node would say of a Pod now. It is pure: everything is read from the Pod.
+// plan computes what a node would report about a Pod now. It is a pure function of the Pod.
 func plan(p *corev1.Pod, b Behaviour, now time.Time) step {
 	if p.DeletionTimestamp != nil {
 		return ending(p, b, now)
@@ -40,8 +40,8 @@ func plan(p *corev1.Pod, b Behaviour, now time.Time) step {
 	}
 	st.QOSClass = p.Status.QOSClass
 	if d := p.Spec.ActiveDeadlineSeconds; d != nil {
-		if end := st.StartTime.Add(period.Seconds(*d)); !now.Before(end) {
-			return expired(p, st, now)
+		if end := st.StartTime.Add(duration.FromSeconds(*d)); !now.Before(end) {
+			return deadlineExceeded(p, st, now)
 		}
 	}
 	w := &containers{pod: p, behaviour: &b, now: now, had: &p.Status}
@@ -50,19 +50,19 @@ func plan(p *corev1.Pod, b Behaviour, now time.Time) step {
 	conditions(p, st, now, w.ready)
 	s := step{status: st, again: w.again, events: w.events}
 	if d := p.Spec.ActiveDeadlineSeconds; d != nil {
-		s.sooner(st.StartTime.Add(period.Seconds(*d)).Sub(now))
+		s.wakeWithin(st.StartTime.Add(duration.FromSeconds(*d)).Sub(now))
 	}
 	return s
 }
 
-// sooner makes the next look come no later than in d.
-func (s *step) sooner(d time.Duration) {
+// wakeWithin makes the next reconcile come no later than in d.
+func (s *step) wakeWithin(d time.Duration) {
 	if d > 0 && (s.again == 0 || d < s.again) {
 		s.again = d
 	}
 }
 
-// boundAt is when the scheduler placed the Pod.
+// boundAt returns when the scheduler bound the Pod.
 func boundAt(p *corev1.Pod) time.Time {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
@@ -72,11 +72,11 @@ func boundAt(p *corev1.Pod) time.Time {
 	return p.CreationTimestamp.Time
 }
 
-// ending lets a Pod that is being deleted end within its grace.
+// ending lets a Pod that is being deleted end within its grace period.
 func ending(p *corev1.Pod, b Behaviour, now time.Time) step {
 	var grace time.Duration
 	if g := p.DeletionGracePeriodSeconds; g != nil {
-		grace = period.Seconds(*g)
+		grace = duration.FromSeconds(*g)
 	}
 	asked := p.DeletionTimestamp.Add(-grace)
 	stop := delay(p, StopAnnotation, b.Stop)
@@ -92,8 +92,8 @@ func ending(p *corev1.Pod, b Behaviour, now time.Time) step {
 	return step{gone: true}
 }
 
-// expired fails a Pod that has run for longer than it may.
-func expired(p *corev1.Pod, st *corev1.PodStatus, now time.Time) step {
+// deadlineExceeded fails a Pod that has exceeded its active deadline.
+func deadlineExceeded(p *corev1.Pod, st *corev1.PodStatus, now time.Time) step {
 	st.Phase, st.Reason, st.Message = corev1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
 	for _, list := range [][]corev1.ContainerStatus{st.InitContainerStatuses, st.ContainerStatuses} {
 		for i := range list {
@@ -103,13 +103,15 @@ func expired(p *corev1.Pod, st *corev1.PodStatus, now time.Time) step {
 		}
 	}
 	conditions(p, st, now, false)
-	return step{status: st, events: []event{{corev1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"}}}
+	return step{status: st, events: []event{{corev1.EventTypeNormal, "DeadlineExceeded",
+		"Pod was active on the node longer than the specified deadline"}}}
 }
 
-// phase is what the containers' states make of the Pod.
+// phase computes the phase from the containers' states.
 func phase(p *corev1.Pod, st *corev1.PodStatus) {
 	for _, c := range st.InitContainerStatuses {
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && p.Spec.RestartPolicy == corev1.RestartPolicyNever && !restarts(p, c.Name) {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 && p.Spec.RestartPolicy == corev1.RestartPolicyNever &&
+			!restarts(p, c.Name) {
 			st.Phase = corev1.PodFailed
 			return
 		}
@@ -123,7 +125,7 @@ func phase(p *corev1.Pod, st *corev1.PodStatus) {
 			done++
 		case c.State.Terminated != nil:
 			failed++
-		case c.LastTerminationState.Terminated != nil: // it will run again
+		case c.LastTerminationState.Terminated != nil: // it will be restarted
 			running++
 		default:
 			waiting++
@@ -143,7 +145,7 @@ func phase(p *corev1.Pod, st *corev1.PodStatus) {
 	}
 }
 
-// conditions sets the conditions that a node keeps.
+// conditions sets the conditions that a node maintains.
 func conditions(p *corev1.Pod, st *corev1.PodStatus, now time.Time, ready bool) {
 	over := st.Phase == corev1.PodSucceeded || st.Phase == corev1.PodFailed
 	reason, message := "", ""
@@ -160,7 +162,8 @@ func conditions(p *corev1.Pod, st *corev1.PodStatus, now time.Time, ready bool) 
 		if is {
 			status, reason, message = corev1.ConditionTrue, "", ""
 		}
-		c := corev1.PodCondition{Type: t, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation, LastTransitionTime: metav1.NewTime(now)}
+		c := corev1.PodCondition{Type: t, Status: status, Reason: reason, Message: message, ObservedGeneration: p.Generation,
+			LastTransitionTime: metav1.NewTime(now)}
 		for i := range st.Conditions {
 			if have := &st.Conditions[i]; have.Type == t {
 				if have.Status == status {
@@ -192,7 +195,8 @@ func conditions(p *corev1.Pod, st *corev1.PodStatus, now time.Time, ready bool) 
 		if !isTrue(st, g.ConditionType) {
 			gate = false
 			if all {
-				reason, message = "ReadinessGatesNotReady", fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", string(g.ConditionType))
+				reason, message = "ReadinessGatesNotReady", fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+					string(g.ConditionType))
 			}
 		}
 	}

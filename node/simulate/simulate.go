@@ -1,11 +1,12 @@
-// Package simulate runs nodes that are not there: they heartbeat, and the Pods bound to them go through their phases, with
-// the delays and failures that a Behaviour says, without one container. Thousands fit into a process, and none needs root.
+// Package simulate runs simulated nodes: they renew their Leases, and the Pods bound to them go through their phases,
+// with the delays and failures of a Behaviour, without any container. Thousands fit into a process, and none needs
+// root.
 //
-// A Node is simulated if it carries the annotation proa.dev/simulated; Register makes some, and anybody may make more. What a
-// Pod does follows from what it says: see behave.go. A Pod may say more about itself by annotations of its own.
+// A Node is simulated if it has the annotation proa.dev/simulated; Register creates some, and users may create more.
+// What a Pod does follows from its commands and annotations: see behave.go.
 //
-// Simulated nodes are loops like the controllers of hop 9, and use their engine: the state of a Pod is decided from the
-// object and the time, and nothing is remembered.
+// Simulated nodes are controllers like those of hop 9, and use their engine: the state of a Pod is computed from the
+// object and the time, and nothing is kept.
 package simulate
 
 import (
@@ -18,19 +19,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 // Annotation marks a Node as simulated.
 const Annotation = "proa.dev/simulated"
 
-// Controllers are the loops: one for the nodes, one for their Pods.
+// Controllers returns the controllers: one for the nodes, one for their Pods.
 func Controllers(b Behaviour) []control.Controller {
 	return []control.Controller{nodes(), pods(b)}
 }
 
-// pods brings Pods of simulated nodes through their phases.
+// pods is the controller that takes the Pods of simulated nodes through their phases.
 func pods(b Behaviour) control.Controller {
 	ips := &addresses{taken: map[string]map[string]control.Key{}}
 	return control.Controller{
@@ -39,8 +40,8 @@ func pods(b Behaviour) control.Controller {
 			p, ok := now.(*corev1.Pod)
 			return ok && p.Spec.NodeName != ""
 		},
-		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.OnNode, When: func(old, now kind.Object) bool {
-			// A node that turns up, or turns out to be simulated, has Pods to run.
+		Triggers: []control.Trigger{{On: gr.Nodes, Keys: control.PodsOnNode, When: func(old, now kind.Object) bool {
+			// A node that is new, or has become simulated, has Pods to run.
 			return now != nil && simulated(now) && (old == nil || !simulated(old))
 		}}},
 		Writes: []control.Write{{On: gr.Pods, Do: "update/status delete"}},
@@ -60,7 +61,8 @@ func pods(b Behaviour) control.Controller {
 
 func simulated(o kind.Object) bool { return o.GetAnnotations()[Annotation] != "" }
 
-func reconcile(ctx context.Context, c *control.Cluster, pod *corev1.Pod, node *corev1.Node, b Behaviour, ips *addresses) (time.Duration, error) {
+func reconcile(ctx context.Context, c *control.Cluster, pod *corev1.Pod, node *corev1.Node, b Behaviour, ips *addresses) (time.Duration,
+	error) {
 	next := plan(pod, b, time.Now())
 	switch {
 	case next.gone:

@@ -15,56 +15,57 @@ import (
 	"proa.dev/node/pod"
 )
 
-// full is how full the filesystem of a folder is; nil when there is none.
-func full(path string) *summary.FsStats {
+// fsStats returns the usage of the file system of a folder; nil if the folder does not exist.
+func fsStats(path string) *summary.FsStats {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(path, &st); err != nil {
 		return nil
 	}
 	unit := uint64(st.Bsize)
 	return &summary.FsStats{
-		Time: metav1.Now(), AvailableBytes: new(st.Bavail * unit), CapacityBytes: new(st.Blocks * unit), UsedBytes: new((st.Blocks - st.Bfree) * unit),
+		Time: metav1.Now(), AvailableBytes: new(st.Bavail * unit), CapacityBytes: new(st.Blocks * unit),
+		UsedBytes:  new((st.Blocks - st.Bfree) * unit),
 		InodesFree: new(st.Ffree), Inodes: new(st.Files), InodesUsed: new(st.Files - st.Ffree),
 	}
 }
 
-// disks remembers the sizes of folders for a while: to add them up takes time.
-type disks struct {
+// folderSizes caches the sizes of folders: computing them takes time.
+type folderSizes struct {
 	mu    sync.Mutex // guards sizes
-	sizes map[string]sized
+	sizes map[string]cachedSize
 }
 
-type sized struct {
+type cachedSize struct {
 	Size
 	at time.Time
 }
 
-// sizedFor is how long a size counts; it is what upstream waits between two looks at a volume.
-const sizedFor = time.Minute
+// sizeCacheTime is how long a size is cached; upstream measures volumes as often.
+const sizeCacheTime = time.Minute
 
-func newDisks() *disks { return &disks{sizes: map[string]sized{}} }
+func newFolderSizes() *folderSizes { return &folderSizes{sizes: map[string]cachedSize{}} }
 
-// of is the size of a folder with all that is in it, on the same filesystem.
-func (d *disks) of(ctx context.Context, path string, now time.Time) Size {
+// of returns the size of a folder with its contents, on the same file system.
+func (d *folderSizes) of(ctx context.Context, path string, now time.Time) Size {
 	d.mu.Lock()
 	was, found := d.sizes[path]
 	for p, s := range d.sizes {
-		if now.Sub(s.at) > 2*sizedFor {
-			delete(d.sizes, p) // nobody asks about it any more
+		if now.Sub(s.at) > 2*sizeCacheTime {
+			delete(d.sizes, p) // no longer asked for
 		}
 	}
 	d.mu.Unlock()
-	if found && now.Sub(was.at) < sizedFor {
+	if found && now.Sub(was.at) < sizeCacheTime {
 		return was.Size
 	}
 	size := measure(ctx, path)
 	d.mu.Lock()
-	d.sizes[path] = sized{size, now}
+	d.sizes[path] = cachedSize{size, now}
 	d.mu.Unlock()
 	return size
 }
 
-// measure adds up the blocks of files, each file once. What vanishes meanwhile does not count.
+// measure adds up the blocks of files, each file once. Files that are removed meanwhile do not count.
 func measure(ctx context.Context, root string) (out Size) {
 	type file struct{ dev, ino uint64 }
 	seen := map[file]bool{}
@@ -75,7 +76,7 @@ func measure(ctx context.Context, root string) (out Size) {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil //nolint:nilerr // it is gone
+			return nil //nolint:nilerr // it was removed
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
@@ -105,10 +106,10 @@ func measure(ctx context.Context, root string) (out Size) {
 }
 
 // wholePod adds what a Pod uses of disks and of the network.
-func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats, layers map[string]Size, writable *summary.FsStats) {
+func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats, m *measurement) {
 	now := metav1.Now()
-	out.Network = s.spaces.of(ctx, &l.Facts.Sandboxes[0], now)
-	own := full(s.Dir)
+	out.Network, m.packets[out.PodRef.UID] = s.namespaces.of(ctx, &l.Facts.Sandboxes[0], now)
+	own := fsStats(s.Dir)
 	var sum Size
 	add := func(z Size) { sum.Bytes, sum.Inodes = sum.Bytes+z.Bytes, sum.Inodes+z.Inodes }
 	for i := range out.Containers {
@@ -117,12 +118,12 @@ func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats
 		if !found {
 			continue
 		}
-		layer := layers[run.ID]
-		c.Rootfs = used(writable, layer, now)
+		layer := m.layers[run.ID]
+		c.Rootfs = withUsage(m.writable, layer, now)
 		add(layer)
 		if run.LogPath != "" {
-			log := s.disks.of(ctx, filepath.Dir(run.LogPath), now.Time)
-			c.Logs = used(own, log, now)
+			log := s.folderSizes.of(ctx, filepath.Dir(run.LogPath), now.Time)
+			c.Logs = withUsage(own, log, now)
 			add(log)
 		}
 	}
@@ -137,15 +138,15 @@ func (s *Stats) wholePod(ctx context.Context, l pod.Local, out *summary.PodStats
 			add(Size{*st.UsedBytes, *st.InodesUsed})
 		}
 	}
-	// What the node gives to containers to write to: their names for others, and their last words.
+	// Files that the agent makes for containers: /etc/hosts and termination messages.
 	for _, name := range []string{"etc-hosts", "containers"} {
-		add(s.disks.of(ctx, filepath.Join(s.Dir, "pods", string(l.Pod.UID), name), now.Time))
+		add(s.folderSizes.of(ctx, filepath.Join(s.Dir, "pods", string(l.Pod.UID), name), now.Time))
 	}
-	out.EphemeralStorage = used(own, sum, now)
+	out.EphemeralStorage = withUsage(own, sum, now)
 }
 
-// used is a filesystem of which something takes a part.
-func used(of *summary.FsStats, z Size, now metav1.Time) *summary.FsStats {
+// withUsage returns the statistics of a file system, with the size of a part of it as the usage.
+func withUsage(of *summary.FsStats, z Size, now metav1.Time) *summary.FsStats {
 	out := &summary.FsStats{Time: now, UsedBytes: &z.Bytes, InodesUsed: &z.Inodes}
 	if of != nil {
 		out.AvailableBytes, out.CapacityBytes, out.InodesFree, out.Inodes = of.AvailableBytes, of.CapacityBytes, of.InodesFree, of.Inodes
@@ -153,7 +154,8 @@ func used(of *summary.FsStats, z Size, now metav1.Time) *summary.FsStats {
 	return out
 }
 
-// volume is what a volume holds. Those that live in the Pod's own folder are a part of its storage, unless they are in memory.
+// volume returns the usage of a volume. Volumes in the Pod's own folder count as its ephemeral storage, unless they are
+// in memory.
 func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now metav1.Time) (st summary.VolumeStats, local, found bool) {
 	plugin, claim := "", ""
 	switch {
@@ -177,21 +179,21 @@ func (s *Stats) volume(ctx context.Context, p *corev1.Pod, v *corev1.Volume, now
 	st.Name = v.Name
 	if claim != "" {
 		st.PVCRef = &summary.PVCReference{Name: claim, Namespace: p.Namespace}
-		st, found := s.claimed(ctx, p, st)
+		st, found := s.claimStats(ctx, p, st)
 		return st, false, found
 	}
 	dir := filepath.Join(s.Dir, "pods", string(p.UID), "volumes", "kubernetes.io~"+plugin, v.Name)
-	fs := full(dir)
-	if fs == nil {
+	whole := fsStats(dir)
+	if whole == nil {
 		return st, false, false
 	}
-	st.FsStats = *used(fs, s.disks.of(ctx, dir, now.Time), now)
+	st.FsStats = *withUsage(whole, s.folderSizes.of(ctx, dir, now.Time), now)
 	return st, local, true
 }
 
-// claimed is the volume of a claim: a filesystem of its own, or a folder of a larger one, which is told as it is. Where it is
-// mounted depends on who mounted it.
-func (s *Stats) claimed(ctx context.Context, p *corev1.Pod, st summary.VolumeStats) (_ summary.VolumeStats, found bool) {
+// claimStats returns the usage of a claim's volume: of a file system of its own, or of the larger one it is a folder of.
+// Where it is mounted depends on the plugin.
+func (s *Stats) claimStats(ctx context.Context, p *corev1.Pod, st summary.VolumeStats) (_ summary.VolumeStats, found bool) {
 	if s.VolumeOf == nil {
 		return st, false
 	}
@@ -205,7 +207,7 @@ func (s *Stats) claimed(ctx context.Context, p *corev1.Pod, st summary.VolumeSta
 	}
 	for _, dir := range all {
 		for _, at := range []string{filepath.Join(dir, "mount"), dir} {
-			if f := full(at); f != nil {
+			if f := fsStats(at); f != nil {
 				st.FsStats = *f
 				return st, true
 			}

@@ -11,24 +11,31 @@ import (
 	summary "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Handlers serve the numbers, by path. Gatherers are those of the agent itself, nil for the usual ones, and of its probes, nil
-// for none.
+// Handlers returns the HTTP handlers of statistics and metrics, by path. agent are the metrics of the agent, nil for
+// the default; probes those of probes, nil for none.
 func (s *Stats) Handlers(agent, probes prometheus.Gatherer) map[string]http.Handler {
 	if agent == nil {
 		agent = s.Agent()
 	}
 	out := map[string]http.Handler{
 		"/stats/summary":    http.HandlerFunc(s.serveSummary),
-		"/metrics/resource": s.exported(resourceMetrics(), Quick, (*Stats).resource),
-		"/metrics/cadvisor": s.exported(containerMetrics(), Whole, (*Stats).containers),
+		"/metrics/resource": s.metricsHandler(resourceMetrics(), Quick, (*Stats).resource),
+		"/metrics/cadvisor": s.metricsHandler(containerMetrics(), Whole, (*Stats).containers),
 	}
-	for path, g := range map[string]prometheus.Gatherer{"/metrics": agent, "/metrics/probes": probes} {
-		if g == nil {
-			g = prometheus.NewRegistry()
-		}
-		out[path] = promhttp.HandlerFor(g, promhttp.HandlerOpts{})
+	if probes == nil {
+		probes = prometheus.NewRegistry()
 	}
+	out["/metrics"], out["/metrics/probes"] = s.agentHandler(agent), promhttp.HandlerFor(probes, promhttp.HandlerOpts{})
 	return out
+}
+
+// agentHandler returns a handler that serves the metrics of the agent, and how full the volumes of claims are.
+func (s *Stats) agentHandler(agent prometheus.Gatherer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(&exporter{claimMetrics(), func(x *export) { s.claims(r.Context(), x) }})
+		promhttp.HandlerFor(prometheus.Gatherers{agent, reg}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	})
 }
 
 func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
@@ -44,26 +51,26 @@ func (s *Stats) serveSummary(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", " ")
-	_ = enc.Encode(sum) // whoever left does not need to know
+	_ = enc.Encode(sum) // an error means that the client has disconnected
 }
 
-// exporter makes metrics of a summary.
+// exporter makes metrics from a summary.
 type exporter struct {
 	descs map[string]*prometheus.Desc
 	write func(*export)
 }
 
-// exported serves metrics.
-func (s *Stats) exported(descs map[string]*prometheus.Desc, depth Depth, of func(*Stats, *summary.Summary, *export)) http.Handler {
+// metricsHandler returns a handler that serves metrics made from a summary.
+func (s *Stats) metricsHandler(descs map[string]*prometheus.Desc, depth Depth, of func(*Stats, *measurement, *export)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sum, err := s.Summary(r.Context(), depth)
+		m, err := s.measure(r.Context(), depth)
 		reg := prometheus.NewRegistry()
 		reg.MustRegister(&exporter{descs, func(x *export) {
 			failed := 0.0
 			if err != nil {
 				failed = 1
 			} else {
-				of(s, sum, x)
+				of(s, m, x)
 			}
 			for _, name := range []string{"scrape_error", "resource_scrape_error"} {
 				x.gauge(name, &failed)
@@ -73,14 +80,14 @@ func (s *Stats) exported(descs map[string]*prometheus.Desc, depth Depth, of func
 	})
 }
 
-// Describe tells what there may be.
+// Describe implements prometheus.Collector.
 func (e *exporter) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range e.descs {
 		ch <- d
 	}
 }
 
-// Collect tells what there is.
+// Collect implements prometheus.Collector.
 func (e *exporter) Collect(ch chan<- prometheus.Metric) { e.write(&export{ch: ch, descs: e.descs}) }
 
 // export writes single metrics.
@@ -140,12 +147,14 @@ func resourceMetrics() map[string]*prometheus.Desc {
 		return nil
 	}
 	out := map[string]*prometheus.Desc{
-		"scrape_error":                 describe("scrape_error", "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise"),
-		"resource_scrape_error":        describe("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise"),
-		"container_start_time_seconds": describe("container_start_time_seconds", "[STABLE] Start time of the container since unix epoch in seconds", of("container")...),
-		"container_swap_limit_bytes":   describe("container_swap_limit_bytes", "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", of("container")...),
+		"scrape_error":          describe("scrape_error", "[ALPHA] (Deprecated since 1.29.0) 1 if there was an error while getting container metrics, 0 otherwise"),
+		"resource_scrape_error": describe("resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise"),
+		"container_start_time_seconds": describe("container_start_time_seconds",
+			"[STABLE] Start time of the container since unix epoch in seconds", of("container")...),
+		"container_swap_limit_bytes": describe("container_swap_limit_bytes", "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", of("container")...),
 	}
-	for who, swap := range map[string]string{"node": "Current swap usage of the node", "pod": "Current amount of the pod swap usage", "container": "Current amount of the container swap usage"} {
+	for who, swap := range map[string]string{"node": "Current swap usage of the node", "pod": "Current amount of the pod swap usage",
+		"container": "Current amount of the container swap usage"} {
 		for name, help := range map[string]string{
 			"_cpu_usage_seconds_total":  "[STABLE] Cumulative cpu time consumed by the " + who + " in core-seconds",
 			"_memory_working_set_bytes": "[STABLE] Current working set of the " + who + " in bytes",
@@ -157,7 +166,7 @@ func resourceMetrics() map[string]*prometheus.Desc {
 	return out
 }
 
-// usage writes processors and memory of something.
+// usage writes the CPU, memory and swap usage of a node, Pod or container.
 func (x *export) usage(who string, cpu *summary.CPUStats, mem *summary.MemoryStats, swap *summary.SwapStats, labels ...string) {
 	if cpu != nil {
 		x.seconds(who+"_cpu_usage_seconds_total", cpu.Time, cpu.UsageCoreNanoSeconds, labels...)
@@ -170,8 +179,8 @@ func (x *export) usage(who string, cpu *summary.CPUStats, mem *summary.MemorySta
 	}
 }
 
-// resource writes what autoscalers and people look at.
-func (s *Stats) resource(sum *summary.Summary, x *export) {
+// resource writes the metrics of /metrics/resource, which autoscalers use.
+func (s *Stats) resource(sum *measurement, x *export) {
 	x.usage("node", sum.Node.CPU, sum.Node.Memory, sum.Node.Swap)
 	for i := range sum.Pods {
 		p := &sum.Pods[i]

@@ -14,24 +14,50 @@ import (
 	"proa.dev/node/netns"
 )
 
-// parseNet reads the counters of interfaces, without the loopback.
+// packets counts the packets of a network interface.
+type packets struct {
+	name                                             string
+	received, receivedDropped, sent, transmitDropped uint64
+}
+
+// parseNet parses the counters of network interfaces, without the loopback interface.
 func parseNet(text string) (out []summary.InterfaceStats) {
-	for line := range strings.Lines(text) {
-		name, rest, ok := strings.Cut(line, ":")
-		words := strings.Fields(rest)
-		if name = strings.TrimSpace(name); !ok || name == "lo" || len(words) < 11 {
-			continue
-		}
-		number := func(i int) *uint64 {
-			n, _ := strconv.ParseUint(words[i], 10, 64)
-			return &n
-		}
-		out = append(out, summary.InterfaceStats{Name: name, RxBytes: number(0), RxErrors: number(2), TxBytes: number(8), TxErrors: number(10)})
-	}
+	forEachInterface(text, func(name string, number func(int) uint64) {
+		out = append(out, summary.InterfaceStats{
+			Name: name, RxBytes: new(number(0)), RxErrors: new(number(2)), TxBytes: new(number(8)), TxErrors: new(number(10)),
+		})
+	})
 	return out
 }
 
-// network shows the first interface, which is eth0 where there is one, for itself.
+// parsePackets parses the packet counters of network interfaces, without the loopback interface.
+func parsePackets(text string) (out []packets) {
+	forEachInterface(text, func(name string, number func(int) uint64) {
+		out = append(out, packets{
+			name: name, received: number(1), receivedDropped: number(3), sent: number(9), transmitDropped: number(11),
+		})
+	})
+	return out
+}
+
+// forEachInterface calls a function for each network interface but the loopback interface. number returns a column of
+// /proc/net/dev: bytes, packets, errors, dropped packets and four more that were received, and from column 8 on the same of those
+// that were sent.
+func forEachInterface(text string, do func(name string, number func(column int) uint64)) {
+	for line := range strings.Lines(text) {
+		name, rest, ok := strings.Cut(line, ":")
+		words := strings.Fields(rest)
+		if name = strings.TrimSpace(name); !ok || name == "lo" || len(words) < 12 {
+			continue
+		}
+		do(name, func(i int) uint64 {
+			n, _ := strconv.ParseUint(words[i], 10, 64)
+			return n
+		})
+	}
+}
+
+// network returns network statistics in which the default interface, eth0 if there is one, also stands for itself.
 func network(all []summary.InterfaceStats, now metav1.Time) *summary.NetworkStats {
 	if len(all) == 0 {
 		return nil
@@ -45,22 +71,22 @@ func network(all []summary.InterfaceStats, now metav1.Time) *summary.NetworkStat
 	return &summary.NetworkStats{Time: now, InterfaceStats: first, Interfaces: all}
 }
 
-// spaces remembers where the networks of sandboxes are; they stay there.
-type spaces struct {
+// namespaces caches the network namespaces of sandboxes, which do not change.
+type namespaces struct {
 	runtime Runtime
 	mu      sync.Mutex // guards paths
 	paths   map[string]string
 }
 
-func newSpaces(r Runtime) *spaces { return &spaces{runtime: r, paths: map[string]string{}} }
+func newNamespaces(r Runtime) *namespaces { return &namespaces{runtime: r, paths: map[string]string{}} }
 
-// maxSpaces bounds what is remembered.
-const maxSpaces = 1024
+// maxNamespaces limits the size of the cache.
+const maxNamespaces = 1024
 
 // of reads the counters of a Pod's own network.
-func (s *spaces) of(ctx context.Context, box *fact.Sandbox, now metav1.Time) *summary.NetworkStats {
+func (s *namespaces) of(ctx context.Context, box *fact.Sandbox, now metav1.Time) (*summary.NetworkStats, []packets) {
 	if !box.Network {
-		return nil
+		return nil, nil
 	}
 	s.mu.Lock()
 	path, found := s.paths[box.ID]
@@ -68,10 +94,10 @@ func (s *spaces) of(ctx context.Context, box *fact.Sandbox, now metav1.Time) *su
 	if !found {
 		var err error
 		if path, err = s.runtime.NetworkNamespace(ctx, box.ID); err != nil {
-			return nil
+			return nil, nil
 		}
 		s.mu.Lock()
-		if len(s.paths) >= maxSpaces {
+		if len(s.paths) >= maxNamespaces {
 			clear(s.paths)
 		}
 		s.paths[box.ID] = path
@@ -83,7 +109,7 @@ func (s *spaces) of(ctx context.Context, box *fact.Sandbox, now metav1.Time) *su
 		return err
 	})
 	if err != nil {
-		return nil // the Pod ends just now
+		return nil, nil // the Pod has just ended
 	}
-	return network(parseNet(string(text)), now)
+	return network(parseNet(string(text)), now), parsePackets(string(text))
 }

@@ -15,38 +15,40 @@ import (
 // tick is the unit of /proc/stat: a hundredth of a second, on every architecture.
 const tick = 10 * time.Millisecond
 
-// node is what the machine uses of its processors and memory, as the kernel counts it: the group of all groups does not exist
-// everywhere.
+// node returns the CPU and memory usage of the machine from /proc, because not every machine has a root cgroup with
+// counters.
 func (s *Stats) node() summary.NodeStats {
 	now := time.Now()
 	out := summary.NodeStats{NodeName: s.Node}
 	busy, boot := parseStat(s.read("stat"))
-	out.StartTime = stamp(boot)
-	out.CPU = &summary.CPUStats{Time: stamp(now), UsageCoreNanoSeconds: &busy, UsageNanoCores: s.rates.of("/", busy, now)}
+	out.StartTime = timeOf(boot)
+	out.CPU = &summary.CPUStats{Time: timeOf(now), UsageCoreNanoSeconds: &busy, UsageNanoCores: s.rates.of("/", busy, now)}
 	m := parseTable(s.read("meminfo"))
 	usage := m["MemTotal"] - min(m["MemTotal"], m["MemFree"])
 	working := usage - min(usage, m["Inactive(file)"])
 	rss := m["AnonPages"]
 	v := parseTable(s.read("vmstat"))
 	out.Memory = &summary.MemoryStats{
-		Time: stamp(now), UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss,
+		Time: timeOf(now), UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss,
 		AvailableBytes: new(m["MemTotal"] - min(m["MemTotal"], working)),
 		PageFaults:     new(v["pgfault"]), MajorPageFaults: new(v["pgmajfault"]),
 	}
-	out.Swap = &summary.SwapStats{Time: stamp(now), SwapAvailableBytes: new(m["SwapFree"]), SwapUsageBytes: new(m["SwapTotal"] - min(m["SwapTotal"], m["SwapFree"]))}
+	out.Swap = &summary.SwapStats{Time: timeOf(now), SwapAvailableBytes: new(m["SwapFree"]),
+		SwapUsageBytes: new(m["SwapTotal"] - min(m["SwapTotal"], m["SwapFree"]))}
 	return out
 }
 
-// wholeNode adds the rest.
+// wholeNode adds disk, network and process statistics.
 func (s *Stats) wholeNode(out *summary.NodeStats) {
 	now := metav1.Now()
-	out.Fs = full(s.Dir)
+	out.Fs = fsStats(s.Dir)
 	out.Network = network(parseNet(s.read("net/dev")), now)
 	most, _ := strconv.ParseInt(strings.TrimSpace(s.read("sys/kernel/pid_max")), 10, 64)
-	if threads, err := strconv.ParseInt(strings.TrimSpace(s.read("sys/kernel/threads-max")), 10, 64); err == nil && threads > 0 && threads < most {
+	if threads, err := strconv.ParseInt(strings.TrimSpace(s.read("sys/kernel/threads-max")), 10, 64); err == nil && threads > 0 &&
+		threads < most {
 		most = threads
 	}
-	// "0.20 0.18 0.12 1/80 11206": the second number of the fourth word counts what there is.
+	// In "0.20 0.18 0.12 1/80 11206", the second number of the fourth word counts the processes.
 	if words := strings.Fields(s.read("loadavg")); len(words) >= 4 {
 		_, all, _ := strings.Cut(words[3], "/")
 		if n, err := strconv.ParseInt(all, 10, 64); err == nil && most > 0 {
@@ -55,14 +57,14 @@ func (s *Stats) wholeNode(out *summary.NodeStats) {
 	}
 }
 
-// runtimeDisks are those of images and of what containers write.
+// runtimeDisks returns the file systems of images and of containers' writable layers.
 func (s *Stats) runtimeDisks(ctx context.Context) (images, containers *summary.FsStats, err error) {
 	i, c, err := s.Runtime.Filesystems(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	disk := func(d Disk) *summary.FsStats {
-		f := full(d.Path)
+		f := fsStats(d.Path)
 		if f != nil {
 			f.UsedBytes, f.InodesUsed = &d.Bytes, &d.Inodes
 		}
@@ -74,12 +76,12 @@ func (s *Stats) runtimeDisks(ctx context.Context) (images, containers *summary.F
 func (s *Stats) read(name string) string {
 	text, err := os.ReadFile(filepath.Join(s.proc, name))
 	if err != nil {
-		return "" // a kernel without it counts nothing there
+		return "" // this kernel has no such counters
 	}
 	return string(text)
 }
 
-// parseStat reads how long the processors have worked, in nanoseconds, and when the machine began.
+// parseStat returns how long the CPUs were busy, in nanoseconds, and when the machine booted.
 func parseStat(text string) (busy uint64, boot time.Time) {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -89,7 +91,7 @@ func parseStat(text string) (busy uint64, boot time.Time) {
 				boot = time.Unix(n, 0)
 			}
 		case len(words) > 8 && words[0] == "cpu":
-			for _, i := range []int{1, 2, 3, 6, 7, 8} { // user nice system irq softirq steal: not idle and waiting
+			for _, i := range []int{1, 2, 3, 6, 7, 8} { // user nice system irq softirq steal, without idle and iowait
 				n, _ := strconv.ParseUint(words[i], 10, 64)
 				busy += n * uint64(tick)
 			}
@@ -98,7 +100,7 @@ func parseStat(text string) (busy uint64, boot time.Time) {
 	return busy, boot
 }
 
-// parseTable reads lines of a name, with or without a colon, and a number, which may be in kB.
+// parseTable parses lines of a name, with or without a colon, and a number, which may be in kB.
 func parseTable(text string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(text) {

@@ -7,13 +7,13 @@ import (
 	"proa.dev/node/cri"
 )
 
-// OfCRI is what a runtime knows, asked over its protocol.
-func OfCRI(c *cri.Client) Runtime { return asked{c} }
+// OfCRI makes a Runtime from a CRI client.
+func OfCRI(c *cri.Client) Runtime { return criRuntime{c} }
 
-type asked struct{ *cri.Client }
+type criRuntime struct{ *cri.Client }
 
-// Layers are what containers have written.
-func (a asked) Layers(ctx context.Context) (map[string]Size, error) {
+// Layers returns the sizes of the writable layers of containers.
+func (a criRuntime) Layers(ctx context.Context) (map[string]Size, error) {
 	all, err := a.ListContainerStats(ctx, &cri.ListContainerStatsRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sizes of containers: %w", err)
@@ -25,8 +25,8 @@ func (a asked) Layers(ctx context.Context) (map[string]Size, error) {
 	return out, nil
 }
 
-// Filesystems are those of images and of what containers write; where there is one, it is both.
-func (a asked) Filesystems(ctx context.Context) (images, containers Disk, err error) {
+// Filesystems returns the file systems of images and of writable layers; if there is only one, it is both.
+func (a criRuntime) Filesystems(ctx context.Context) (images, containers Disk, err error) {
 	info, err := a.Images.ImageFsInfo(ctx, &cri.ImageFsInfoRequest{})
 	if err != nil {
 		return images, containers, fmt.Errorf("ask for the filesystems of images: %w", err)

@@ -1,5 +1,6 @@
-// Package stats says what the Pods of a node, and the node itself, use: processors, memory, disks and networks. It reads the
-// kernel's own counters when it is asked, and asks the runtime only for what it alone knows. Nothing is sampled in between.
+// Package stats measures what the Pods of a node, and the node itself, use of CPU, memory, disks and network. It reads
+// the kernel's counters on request, and asks the runtime only for what the kernel does not know. Nothing is sampled in
+// between.
 package stats
 
 import (
@@ -17,117 +18,137 @@ import (
 	"proa.dev/node/pod"
 )
 
-// Pods is who has the Pods of the node.
+// Pods returns the Pods of the node.
 type Pods interface {
 	Pods() []pod.Local
 }
 
-// Groups counts what processes use.
+// Groups knows the cgroups of Pods.
 type Groups interface {
-	// Parent is the group of a Pod.
+	// Parent returns the cgroup of a Pod.
 	Parent(p *corev1.Pod) string
 }
 
-// Counters reads the counters of a group.
+// Counters reads the counters of a cgroup.
 type Counters interface {
 	Stats(group string) (cgroup.Usage, error)
 }
 
-// Runtime is what only the runtime knows.
+// Runtime provides what only the runtime knows.
 type Runtime interface {
-	// Layers are the sizes of what containers have written into their own filesystems, by their IDs.
+	// Layers returns the sizes of the containers' writable layers, by container ID.
 	Layers(ctx context.Context) (map[string]Size, error)
-	// Filesystems are the folders of images and of what containers write.
+	// Filesystems returns the folders of images and of writable layers.
 	Filesystems(ctx context.Context) (images, containers Disk, err error)
 	NetworkNamespace(ctx context.Context, sandbox string) (string, error)
 }
 
-// Size is what something takes of a disk.
+// Size is an amount of disk space.
 type Size struct{ Bytes, Inodes uint64 }
 
-// Disk is a folder that is full to some extent.
+// Disk is a folder and its size.
 type Disk struct {
 	Path string
 	Size
 }
 
-// Config is where numbers come from.
+// Config is what Stats needs.
 type Config struct {
 	Node     string
 	Pods     Pods
 	Groups   Groups
 	Counters Counters
 	Runtime  Runtime
-	// Dir has what Pods keep, below pods/UID.
+	// Dir is the data folder of the agent, with the Pods' folders below pods/UID.
 	Dir string
-	// VolumeOf is the volume that a claim is bound to, "" if nobody knows; nil to say nothing of claims.
+	// VolumeOf returns the volume that a claim is bound to, empty if unknown; if it is nil, claims are left out.
 	VolumeOf func(ctx context.Context, namespace, claim string) string
 }
 
-// Stats knows the numbers of a node.
+// Stats provides the statistics of a node.
 type Stats struct {
 	Config
-	proc   string // where the kernel's files are
-	rates  *rates
-	disks  *disks
-	spaces *spaces
+	proc        string // where the kernel's files are
+	rates       *rates
+	folderSizes *folderSizes
+	namespaces  *namespaces
+	devices     *deviceNames
 }
 
-// New makes the numbers of a node.
+// New makes a Stats.
 func New(c Config) *Stats {
-	return &Stats{Config: c, proc: "/proc", rates: newRates(), disks: newDisks(), spaces: newSpaces(c.Runtime)}
+	return &Stats{
+		Config: c, proc: "/proc", rates: newRates(), folderSizes: newFolderSizes(), namespaces: newNamespaces(c.Runtime),
+		devices: newDeviceNames(),
+	}
 }
 
-// Depth is how much to say.
+// Depth says how much to measure.
 type Depth int
 
 // The depths.
 const (
-	// Quick is processors and memory, which cost little.
+	// Quick is CPU and memory, which cost little.
 	Quick Depth = iota
 	// Whole is everything.
 	Whole
 )
 
-// Summary is what everything uses now.
+// measurement is what was measured of the node and its Pods at one moment.
+type measurement struct {
+	summary.Summary
+	seen     map[string]*cgroup.Usage // the usage of cgroups, by container ID or by the cgroup of a Pod
+	packets  map[string][]packets     // by the UID of the Pod
+	layers   map[string]Size          // the sizes of writable layers, by container ID
+	writable *summary.FsStats         // the file system of writable layers
+}
+
+// Summary measures the node and its Pods.
 func (s *Stats) Summary(ctx context.Context, depth Depth) (*summary.Summary, error) {
-	out := &summary.Summary{Node: s.node()}
-	var layers map[string]Size
-	var images, writable *summary.FsStats
+	m, err := s.measure(ctx, depth)
+	if err != nil {
+		return nil, err
+	}
+	return &m.Summary, nil
+}
+
+// measure measures the node and its Pods.
+func (s *Stats) measure(ctx context.Context, depth Depth) (*measurement, error) {
+	out := &measurement{Summary: summary.Summary{Node: s.node()}, seen: map[string]*cgroup.Usage{"/": nil}, packets: map[string][]packets{}}
 	if depth == Whole {
 		s.wholeNode(&out.Node)
 		var err error
-		if layers, err = s.Runtime.Layers(ctx); err != nil {
+		if out.layers, err = s.Runtime.Layers(ctx); err != nil {
 			return nil, err
 		}
-		if images, writable, err = s.runtimeDisks(ctx); err != nil {
+		var images *summary.FsStats
+		if images, out.writable, err = s.runtimeDisks(ctx); err != nil {
 			return nil, err
 		}
-		out.Node.Runtime = &summary.RuntimeStats{ImageFs: images, ContainerFs: writable}
+		out.Node.Runtime = &summary.RuntimeStats{ImageFs: images, ContainerFs: out.writable}
 	}
-	seen := map[string]bool{"/": true}
 	for _, l := range s.Pods.Pods() {
-		if l.Pod == nil || l.Facts == nil || !begun(l.Facts) {
+		if l.Pod == nil || l.Facts == nil || !isRunning(l.Facts) {
 			continue
 		}
-		p := s.pod(l, seen)
+		p := s.pod(l, out.seen)
 		if depth == Whole {
-			s.wholePod(ctx, l, &p, layers, writable)
+			s.wholePod(ctx, l, &p, out)
 		}
 		out.Pods = append(out.Pods, p)
 	}
 	slices.SortFunc(out.Pods, func(a, b summary.PodStats) int {
 		return strings.Compare(a.PodRef.Namespace+"/"+a.PodRef.Name, b.PodRef.Namespace+"/"+b.PodRef.Name)
 	})
-	s.rates.keep(seen)
+	s.rates.dropOthers(out.seen)
 	return out, nil
 }
 
-// begun says that a Pod has something that runs.
-func begun(f *fact.Pod) bool { return len(f.Sandboxes) > 0 && f.Sandboxes[0].Ready }
+// isRunning reports whether a Pod has a running sandbox.
+func isRunning(f *fact.Pod) bool { return len(f.Sandboxes) > 0 && f.Sandboxes[0].Ready }
 
-// pod is what a Pod uses of processors and memory.
-func (s *Stats) pod(l pod.Local, seen map[string]bool) summary.PodStats {
+// pod returns the CPU and memory usage of a Pod, and notes the usage of its cgroups in seen.
+func (s *Stats) pod(l pod.Local, seen map[string]*cgroup.Usage) summary.PodStats {
 	p := l.Pod
 	out := summary.PodStats{
 		PodRef:    summary.PodReference{Name: p.Name, Namespace: p.Namespace, UID: string(p.UID)},
@@ -139,23 +160,24 @@ func (s *Stats) pod(l pod.Local, seen map[string]bool) summary.PodStats {
 		if c.State != fact.Running {
 			continue
 		}
-		seen[c.ID] = true
+		seen[c.ID] = nil
 		st := summary.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.Started)}
 		if u, err := s.container(parent, c.ID); err == nil {
-			st.CPU, st.Memory, st.Swap, st.IO = s.cpu(c.ID, &u), memory(&u), swap(&u), pressured(&u)
+			seen[c.ID] = &u
+			st.CPU, st.Memory, st.Swap, st.IO = s.cpu(c.ID, &u), memory(&u), swap(&u), ioStats(&u)
 		}
 		out.Containers = append(out.Containers, st)
 	}
 	slices.SortFunc(out.Containers, func(a, b summary.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
 	if u, err := s.Counters.Stats(parent); err == nil {
-		seen[parent] = true
-		out.CPU, out.Memory, out.Swap, out.IO = s.cpu(parent, &u), memory(&u), swap(&u), pressured(&u)
+		seen[parent] = &u
+		out.CPU, out.Memory, out.Swap, out.IO = s.cpu(parent, &u), memory(&u), swap(&u), ioStats(&u)
 		out.ProcessStats = &summary.ProcessStats{ProcessCount: &u.Pids.Current}
 	}
 	return out
 }
 
-// container reads the counters of a container, in whatever group the runtime has put it.
+// container reads the counters of a container, in whichever cgroup the runtime has put it.
 func (s *Stats) container(parent, id string) (u cgroup.Usage, err error) {
 	for _, name := range []string{id, "cri-containerd-" + id + ".scope", "crio-" + id + ".scope", "crio-" + id} {
 		if u, err = s.Counters.Stats(parent + "/" + name); err == nil {
@@ -187,7 +209,7 @@ func swap(u *cgroup.Usage) *summary.SwapStats {
 	return &summary.SwapStats{Time: metav1.NewTime(u.Time), SwapUsageBytes: &u.Memory.Swap}
 }
 
-func pressured(u *cgroup.Usage) *summary.IOStats {
+func ioStats(u *cgroup.Usage) *summary.IOStats {
 	if p := pressure(u, "io"); p != nil {
 		return &summary.IOStats{Time: metav1.NewTime(u.Time), PSI: p}
 	}
@@ -205,4 +227,4 @@ func pressure(u *cgroup.Usage, of string) *summary.PSIStats {
 	return &summary.PSIStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
-func stamp(t time.Time) metav1.Time { return metav1.NewTime(t) }
+func timeOf(t time.Time) metav1.Time { return metav1.NewTime(t) }

@@ -67,19 +67,25 @@ func newStats(t *testing.T) (*Stats, counters) {
 	at := time.Unix(1000, 0)
 	c := counters{
 		"/pods/u": {Time: at, CPU: cgroup.CPUUsage{Total: 3e9}, Memory: cgroup.MemoryUsage{Usage: 300, WorkingSet: 200, Limit: 1000}},
-		"/pods/u/cri-containerd-id.scope": {Time: at, CPU: cgroup.CPUUsage{Total: 2e9}, Memory: cgroup.MemoryUsage{Usage: 250, WorkingSet: 150, RSS: 50, Swap: 5},
-			Pressure: map[string]cgroup.Pressure{"cpu": {Some: cgroup.Stall{Avg10: 1.5}}}},
+		"/pods/u/cri-containerd-id.scope": {
+			Time: at, CPU: cgroup.CPUUsage{Total: 2e9, Periods: 7, Throttled: 3, ThrottledTime: 15e8},
+			Memory:   cgroup.MemoryUsage{Usage: 250, WorkingSet: 150, RSS: 50, Swap: 5, Cache: 40},
+			Disks:    map[string]cgroup.IOUsage{"8:0": {ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4}, "7:9": {Writes: 4}},
+			Pressure: map[string]cgroup.Pressure{"cpu": {Some: cgroup.Stall{Avg10: 1.5}}},
+		},
 	}
 	dir := t.TempDir()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{
 		{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "gone", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
-		{Name: "claim", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		{Name: "claim",
+			VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
 	}}}
 	log := filepath.Join(dir, "logs", "c", "0.log")
 	for path, size := range map[string]int{
-		log: 5000, filepath.Join(dir, "pods/u/volumes/kubernetes.io~empty-dir/scratch/file"): 9000, filepath.Join(dir, "pods/u/volumes/kubernetes.io~local/pv/x"): 1,
+		log: 5000, filepath.Join(dir, "pods/u/volumes/kubernetes.io~empty-dir/scratch/file"): 9000,
+		filepath.Join(dir, "pods/u/volumes/kubernetes.io~local/pv/x"): 1,
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
@@ -89,10 +95,14 @@ func newStats(t *testing.T) (*Stats, counters) {
 		}
 	}
 	f := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "box", Ready: true, Network: true, Created: time.Unix(900, 0)}},
-		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Unix(901, 0), LogPath: log, Image: "i"}, {ID: "old", Name: "c", State: fact.Exited}}}
+		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Unix(901, 0), LogPath: log, Image: "i"},
+			{ID: "old", Name: "c", State: fact.Exited}}}
 	s := New(Config{Node: "n", Pods: local{{Pod: p, Facts: f}, {Pod: &corev1.Pod{}}}, Groups: c, Counters: c, Runtime: layers{}, Dir: dir,
 		VolumeOf: func(context.Context, string, string) string { return "pv" }})
-	s.proc = "testdata/proc"
+	s.proc, s.devices.sys = "testdata/proc", t.TempDir()
+	if err := os.Symlink("../../devices/pci/block/sda", filepath.Join(s.devices.sys, "8:0")); err != nil {
+		t.Fatal(err)
+	}
 	return s, c
 }
 
@@ -106,13 +116,15 @@ func TestSummary(t *testing.T) {
 	if got := used64(n.CPU.UsageCoreNanoSeconds); got != 21*uint64(tick) || n.StartTime.Unix() != 500 {
 		t.Errorf("the node: %d since %v", got, n.StartTime)
 	}
-	if got := [3]uint64{used64(n.Memory.UsageBytes), used64(n.Memory.WorkingSetBytes), used64(n.Memory.AvailableBytes)}; got != [3]uint64{600 << 10, 500 << 10, 500 << 10} {
+	if got := [3]uint64{used64(n.Memory.UsageBytes), used64(n.Memory.WorkingSetBytes),
+		used64(n.Memory.AvailableBytes)}; got != [3]uint64{600 << 10, 500 << 10, 500 << 10} {
 		t.Errorf("the memory of the node: %v", got)
 	}
 	if n.Network.Name != "eth0" || used64(n.Network.RxBytes) != 100 || used64(n.Network.TxErrors) != 3 || len(n.Network.Interfaces) != 2 {
 		t.Errorf("the network of the node: %+v", n.Network)
 	}
-	if *n.Rlimit.MaxPID != 32768 || *n.Rlimit.NumOfRunningProcesses != 80 || used64(n.Runtime.ImageFs.UsedBytes) != 100 || used64(n.Runtime.ContainerFs.InodesUsed) != 20 {
+	if *n.Rlimit.MaxPID != 32768 || *n.Rlimit.NumOfRunningProcesses != 80 || used64(n.Runtime.ImageFs.UsedBytes) != 100 ||
+		used64(n.Runtime.ContainerFs.InodesUsed) != 20 {
 		t.Errorf("the rest of the node: %+v %+v", n.Rlimit, n.Runtime)
 	}
 	if len(sum.Pods) != 1 || len(sum.Pods[0].Containers) != 1 {
@@ -120,7 +132,8 @@ func TestSummary(t *testing.T) {
 	}
 	p := sum.Pods[0]
 	cont := p.Containers[0]
-	if used64(p.CPU.UsageCoreNanoSeconds) != 3e9 || used64(p.Memory.AvailableBytes) != 800 || used64(cont.Memory.RSSBytes) != 50 || cont.Memory.AvailableBytes != nil || cont.CPU.PSI.Some.Avg10 != 1.5 {
+	if used64(p.CPU.UsageCoreNanoSeconds) != 3e9 || used64(p.Memory.AvailableBytes) != 800 || used64(cont.Memory.RSSBytes) != 50 ||
+		cont.Memory.AvailableBytes != nil || cont.CPU.PSI.Some.Avg10 != 1.5 {
 		t.Errorf("the Pod: %+v %+v", p, cont)
 	}
 	if cont.CPU.UsageNanoCores != nil {
@@ -133,7 +146,8 @@ func TestSummary(t *testing.T) {
 	for _, v := range p.VolumeStats {
 		names[v.Name] = v
 	}
-	if len(names) != 2 || used64(names["scratch"].UsedBytes) < 9000 || names["claim"].PVCRef == nil || used64(names["claim"].CapacityBytes) == 0 {
+	if len(names) != 2 || used64(names["scratch"].UsedBytes) < 9000 || names["claim"].PVCRef == nil ||
+		used64(names["claim"].CapacityBytes) == 0 {
 		t.Errorf("volumes: %+v", p.VolumeStats)
 	}
 	if got := used64(p.EphemeralStorage.UsedBytes); got < 7000+5000+9000 || got > 60000 {
@@ -186,14 +200,41 @@ func TestHandlers(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	if text := get("/metrics/cadvisor"); !strings.Contains(text, `container_cpu_usage_seconds_total{container="c",cpu="total",id="/pods/u/id",image="i",name="id",namespace="ns",pod="p"} 2 1000000`) {
-		t.Error(text)
+	text = get("/metrics/cadvisor")
+	labels := `id="/pods/u/id",image="i",name="id",namespace="ns",pod="p"`
+	for _, want := range []string{
+		`container_cpu_usage_seconds_total{container="c",cpu="total",` + labels + `} 2 1000000`,
+		`container_memory_cache{container="c",` + labels + `} 40 1000000`,
+		`container_cpu_cfs_periods_total{container="c",` + labels + `} 7 1000000`,
+		`container_cpu_cfs_throttled_periods_total{container="c",` + labels + `} 3 1000000`,
+		`container_cpu_cfs_throttled_seconds_total{container="c",` + labels + `} 1.5 1000000`,
+		`container_fs_reads_bytes_total{container="c",device="/dev/sda",` + labels + `} 1 1000000`,
+		`container_fs_writes_bytes_total{container="c",device="/dev/sda",` + labels + `} 2 1000000`,
+		`container_fs_reads_total{container="c",device="/dev/sda",` + labels + `} 3 1000000`,
+		`container_fs_writes_total{container="c",device="7:9",` + labels + `} 4 1000000`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
-	if text := get("/metrics"); !strings.Contains(text, "kubelet_running_pods 1\n") || !strings.Contains(text, `kubelet_running_containers{container_state="exited"} 1`) {
-		t.Error(text)
+	text = get("/metrics")
+	for _, want := range []string{
+		"kubelet_running_pods 1", `kubelet_running_containers{container_state="exited"} 1`, `kubelet_node_name{node="n"} 1`,
+		`kubelet_desired_pods{static=""} 2`, `kubelet_desired_pods{static="true"} 0`, `kubelet_active_pods{static=""} 2`,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""} 2`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	for _, name := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
+		if want := "kubelet_volume_stats_" + name + `{namespace="ns",persistentvolumeclaim="c"} `; !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 	var sum summary.Summary
-	if err := json.Unmarshal([]byte(get("/stats/summary?only_cpu_and_memory=true")), &sum); err != nil || sum.Node.NodeName != "n" || sum.Node.Fs != nil {
+	if err := json.Unmarshal([]byte(get("/stats/summary?only_cpu_and_memory=true")), &sum); err != nil || sum.Node.NodeName != "n" ||
+		sum.Node.Fs != nil {
 		t.Errorf("%+v (%v)", sum, err)
 	}
 	s.Runtime = layers{failing: true}
@@ -202,9 +243,36 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
+func TestPackets(t *testing.T) {
+	text := "  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"
+	got := parsePackets(text)
+	if len(got) != 1 || got[0] != (packets{name: "eth0", received: 2, receivedDropped: 4, sent: 10, transmitDropped: 12}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWorkingPods(t *testing.T) {
+	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}
+	static.Spec.Containers = make([]corev1.Container, 1)
+	runs := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "s"}}, Containers: []fact.Container{{SandboxID: "s", State: fact.Running}}}
+	for _, x := range []struct {
+		local pod.Local
+		want  working
+	}{
+		{pod.Local{Pod: static}, working{"sync", "desired", "true"}},
+		{pod.Local{Pod: static, Facts: runs, Removed: true}, working{"terminating", "orphan", "true"}},
+		{pod.Local{Pod: &corev1.Pod{}, Facts: runs, Removed: true}, working{"terminating", "runtime_only", "unknown"}},
+		{pod.Local{Pod: &corev1.Pod{}, Facts: &fact.Pod{}, Ended: true}, working{"terminated", "desired", ""}},
+	} {
+		if got := workingOf(x.local); got != x.want {
+			t.Errorf("%+v, want %+v", got, x.want)
+		}
+	}
+}
+
 func TestSizesAreRememberedForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, d := t.TempDir(), newDisks()
+		dir, d := t.TempDir(), newFolderSizes()
 		first := d.of(t.Context(), dir, time.Now())
 		if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, 10000), 0o600); err != nil {
 			t.Fatal(err)
@@ -212,7 +280,7 @@ func TestSizesAreRememberedForAWhile(t *testing.T) {
 		if got := d.of(t.Context(), dir, time.Now()); got != first {
 			t.Errorf("%+v at once, want %+v", got, first)
 		}
-		time.Sleep(sizedFor)
+		time.Sleep(sizeCacheTime)
 		if got := d.of(t.Context(), dir, time.Now()); got.Bytes < first.Bytes+10000 || got.Inodes != first.Inodes+1 {
 			t.Errorf("%+v later, was %+v", got, first)
 		}
@@ -248,5 +316,6 @@ func FuzzParse(f *testing.F) {
 		parseStat(text)
 		parseTable(text)
 		parseNet(text)
+		parsePackets(text)
 	})
 }

@@ -1,6 +1,7 @@
-// Package subpath shows a container a part of a volume, and never anything else of the host, whatever the container does to
-// the volume meanwhile. The part is opened by a walk that the kernel keeps inside the volume; what was opened, and no name, is
-// then mounted at a place that only we can write to, and that place is what the runtime gets.
+// Package subpath mounts a part of a volume for a container, and never anything else of the host, whatever the
+// container does to the volume meanwhile. The part is opened with a path resolution that the kernel confines to the
+// volume; the open file, and not a path, is then bind-mounted at a place that only the agent can write to, and the
+// runtime gets that place.
 package subpath
 
 import (
@@ -16,8 +17,8 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// Check says what is wrong with a path into a volume.
-func Check(sub string) error {
+// CheckPath validates a path into a volume.
+func CheckPath(sub string) error {
 	if path.IsAbs(sub) {
 		return fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
 	}
@@ -29,28 +30,28 @@ func Check(sub string) error {
 	return nil
 }
 
-// ErrMake says that a part of a volume is not there and cannot be made.
+// ErrMake says that a part of a volume does not exist and cannot be made.
 var ErrMake = errors.New("the folder cannot be made")
 
 var errBack = errors.New("must not contain '..'")
 
-// Mount shows a part of a volume at a target. A part that is not there becomes a folder with the mode of the volume. Mounted
-// again, the target stays as it is unless the part has become another file.
+// Mount mounts a part of a volume at a target. A part that does not exist is created as a folder with the mode of the
+// volume. If it is mounted already, the target stays as it is unless the part is another file now.
 func Mount(volume, sub, target string) error {
-	if err := Check(sub); err != nil {
+	if err := CheckPath(sub); err != nil {
 		return err
 	}
-	// The volume is ours or the host's: only what is in it may be hostile.
-	real, err := filepath.EvalSymlinks(volume)
+	// The volume itself belongs to the agent or the host: only its contents may be hostile.
+	resolved, err := filepath.EvalSymlinks(volume)
 	if err != nil {
 		return fmt.Errorf("find the volume: %w", err)
 	}
-	base, err := unix.Open(real, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	base, err := unix.Open(resolved, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the volume %s: %w", real, err)
+		return fmt.Errorf("open the volume %s: %w", resolved, err)
 	}
 	defer func() { _ = unix.Close(base) }()
-	v := opened{base, real}
+	v := openVolume{base, resolved}
 	fd, err := v.open(sub)
 	if errors.Is(err, unix.ENOENT) {
 		if err := v.make(sub); err != nil {
@@ -62,35 +63,35 @@ func Mount(volume, sub, target string) error {
 		return fmt.Errorf("open %s in the volume: %w", sub, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return show(fd, target)
+	return bindAt(fd, target)
 }
 
-// opened is a volume while something is looked for in it.
-type opened struct {
+// openVolume is an open volume.
+type openVolume struct {
 	fd   int
-	path string // without links
+	path string // without symbolic links
 }
 
-// open finds what a path names, and fails if that is outside of the volume.
-func (v opened) open(sub string) (int, error) {
-	fd, err := beneath(v.fd, sub, 0)
+// open opens a path, and fails if it leads out of the volume.
+func (v openVolume) open(sub string) (int, error) {
+	fd, err := openBeneath(v.fd, sub, 0)
 	if !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.ENOSYS) {
 		return fd, err
 	}
-	// A link with an absolute path leads out, unless the path leads back in; and old kernels cannot keep a walk inside. Both
-	// ways the links are resolved first, and none may turn up in what is left of the path.
-	real, err := filepath.EvalSymlinks(filepath.Join(v.path, sub))
+	// An absolute symbolic link leads out, unless it leads back in; and old kernels cannot confine a path resolution.
+	// In both cases the links are resolved first, and the rest of the path must contain none.
+	resolved, err := filepath.EvalSymlinks(filepath.Join(v.path, sub))
 	if err != nil {
 		return -1, err
 	}
-	if !mounts.Within(real, v.path) {
+	if !mounts.Within(resolved, v.path) {
 		return -1, errOutside
 	}
-	rel, err := filepath.Rel(v.path, real)
+	rel, err := filepath.Rel(v.path, resolved)
 	if err != nil {
 		return -1, err
 	}
-	fd, err = beneath(v.fd, rel, unix.RESOLVE_NO_SYMLINKS)
+	fd, err = openBeneath(v.fd, rel, unix.RESOLVE_NO_SYMLINKS)
 	if errors.Is(err, unix.ENOSYS) {
 		return walk(v.fd, rel)
 	}
@@ -99,15 +100,16 @@ func (v opened) open(sub string) (int, error) {
 
 var errOutside = errors.New("it leads out of the volume")
 
-// beneath opens a path by a walk that the kernel keeps below a folder.
-func beneath(dir int, sub string, resolve uint64) (int, error) {
+// openBeneath opens a path with a resolution that the kernel confines to a folder.
+func openBeneath(dir int, sub string, resolve uint64) (int, error) {
 	if sub == "" {
 		sub = "."
 	}
-	// Opening it as a folder makes what mounts itself on demand do so; only then it is tried as anything.
+	// Opening it as a folder triggers automounts; only then other types are tried.
 	for _, flag := range []uint64{unix.O_DIRECTORY, 0} {
-		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flag, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve}
-		for range 100 { // the kernel gives up when folders are moved under it
+		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flag,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | resolve}
+		for range 100 { // the kernel gives up when folders are moved meanwhile
 			fd, err := unix.Openat2(dir, sub, &how)
 			if errors.Is(err, unix.EAGAIN) {
 				continue
@@ -121,7 +123,7 @@ func beneath(dir int, sub string, resolve uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// walk opens a path without links, name by name.
+// walk opens a path without symbolic links, name by name.
 func walk(dir int, sub string) (int, error) {
 	at, err := unix.Openat(dir, ".", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -147,8 +149,8 @@ func walk(dir int, sub string) (int, error) {
 	return at, nil
 }
 
-// make makes the folders of a path that are not there, with the mode of the volume.
-func (v opened) make(sub string) error {
+// make creates the missing folders of a path, with the mode of the volume.
+func (v openVolume) make(sub string) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(v.fd, &s); err != nil {
 		return fmt.Errorf("read the mode of the volume: %w", err)
@@ -172,7 +174,7 @@ func (v opened) make(sub string) error {
 	return nil
 }
 
-func (v opened) mkdir(above, name string, mode uint32) error {
+func (v openVolume) mkdir(above, name string, mode uint32) error {
 	parent, err := v.open(above)
 	if err != nil {
 		return err
@@ -180,7 +182,7 @@ func (v opened) mkdir(above, name string, mode uint32) error {
 	defer func() { _ = unix.Close(parent) }()
 	if err := unix.Mkdirat(parent, name, mode&0o777); err != nil {
 		if errors.Is(err, unix.EEXIST) {
-			return nil // somebody else made it, or it is a link to nowhere: the next step tells
+			return nil // it was created meanwhile, or is a dangling link: the next step tells
 		}
 		return err
 	}
@@ -192,13 +194,13 @@ func (v opened) mkdir(above, name string, mode uint32) error {
 	return unix.Fchmod(made, mode)
 }
 
-// show mounts what is open at a target.
-func show(fd int, target string) error {
+// bindAt bind-mounts an open file at a target.
+func bindAt(fd int, target string) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(fd, &s); err != nil {
 		return fmt.Errorf("look at what is to be mounted: %w", err)
 	}
-	there, err := mounts.Is(target)
+	there, err := mounts.IsMountPoint(target)
 	if err != nil {
 		return err
 	}
@@ -207,19 +209,19 @@ func show(fd int, target string) error {
 		if err := unix.Lstat(target, &t); err == nil && t.Dev == s.Dev && t.Ino == s.Ino {
 			return nil
 		}
-		// The part is another file now, or what was mounted is broken. Running containers keep what they have.
+		// The part is another file now, or the mount is broken. Running containers keep what they have.
 		if err := mounts.Detach(target); err != nil {
 			return err
 		}
 	}
-	if err := place(target, s.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+	if err := makeMountPoint(target, s.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
 	return mounts.Bind(fmt.Sprintf("/proc/self/fd/%d", fd), target, mounts.ReadWrite)
 }
 
-// place makes what can be mounted on: folders on folders, everything else on files.
-func place(target string, folder bool) error {
+// makeMountPoint creates the mount point: a folder for folders, a file for everything else.
+func makeMountPoint(target string, folder bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return err
 	}

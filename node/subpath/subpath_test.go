@@ -14,10 +14,10 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// place is a volume with something precious beside it, and a target.
-type place struct{ base, volume, target, secret string }
+// makeMountPoint is a volume with something precious beside it, and a target.
+type makeMountPoint struct{ base, volume, target, secret string }
 
-func world(t testing.TB) place {
+func world(t testing.TB) makeMountPoint {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")
@@ -26,7 +26,7 @@ func world(t testing.TB) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := place{base, filepath.Join(base, "volume"), filepath.Join(base, "pod/volume-subpaths/v/c/0"), filepath.Join(base, "host")}
+	p := makeMountPoint{base, filepath.Join(base, "volume"), filepath.Join(base, "pod/volume-subpaths/v/c/0"), filepath.Join(base, "host")}
 	for _, d := range []string{p.volume, p.secret} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -34,14 +34,14 @@ func world(t testing.TB) place {
 	}
 	p.write(t, p.secret+"/precious", "secret")
 	t.Cleanup(func() {
-		if err := mounts.Clear(base); err != nil {
+		if err := mounts.UnmountAll(base); err != nil {
 			t.Error(err)
 		}
 	})
 	return p
 }
 
-func (p place) write(t testing.TB, name, data string) {
+func (p makeMountPoint) write(t testing.TB, name, data string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func (p place) write(t testing.TB, name, data string) {
 	}
 }
 
-func (p place) link(t testing.TB, name, to string) {
+func (p makeMountPoint) link(t testing.TB, name, to string) {
 	t.Helper()
 	if err := os.Symlink(to, filepath.Join(p.volume, name)); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		"a/../..": "unable to provision SubPath `a/../..`: must not contain '..'",
 	} {
 		got := ""
-		if err := subpath.Check(sub); err != nil {
+		if err := subpath.CheckPath(sub); err != nil {
 			got = err.Error()
 		}
 		if got != want {
@@ -77,20 +77,20 @@ func TestCheck(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(t *testing.T, p place)
+		prepare func(t *testing.T, p makeMountPoint)
 		sub     string
 		read    string // a file at the target, or the target itself
 		want    string
 	}{
-		"a folder":      {func(t *testing.T, p place) { p.write(t, p.volume+"/d/f", "x") }, "d", "f", "x"},
-		"a file":        {func(t *testing.T, p place) { p.write(t, p.volume+"/d/f", "x") }, "d/f", "", "x"},
-		"a link inside": {func(t *testing.T, p place) { p.write(t, p.volume+"/d/f", "x"); p.link(t, "l", "d") }, "l", "f", "x"},
-		"links to a file": {func(t *testing.T, p place) {
+		"a folder":      {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x") }, "d", "f", "x"},
+		"a file":        {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x") }, "d/f", "", "x"},
+		"a link inside": {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x"); p.link(t, "l", "d") }, "l", "f", "x"},
+		"links to a file": {func(t *testing.T, p makeMountPoint) {
 			p.write(t, p.volume+"/..1/f", "x")
 			p.link(t, "..data", "..1")
 			p.link(t, "f", "..data/f")
 		}, "f", "", "x"},
-		"an absolute link that comes back": {func(t *testing.T, p place) {
+		"an absolute link that comes back": {func(t *testing.T, p makeMountPoint) {
 			p.write(t, p.volume+"/d/f", "x")
 			p.link(t, "l", p.volume+"/d")
 		}, "l", "f", "x"},
@@ -146,7 +146,7 @@ func TestNothingOutside(t *testing.T) {
 			if err := subpath.Mount(p.volume, c.sub, p.target); err == nil {
 				t.Error("it was mounted")
 			}
-			if is, err := mounts.Is(p.target); is || err != nil {
+			if is, err := mounts.IsMountPoint(p.target); is || err != nil {
 				t.Errorf("something is mounted: %v, %v", is, err)
 			}
 			all, err := os.ReadDir(p.secret)

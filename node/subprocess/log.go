@@ -8,31 +8,31 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"proa.dev/internal/wait"
 )
 
-// logLook is how often the size of the log is looked at.
-const logLook = time.Minute
+// logCheckPeriod is how often the size of the log is checked.
+const logCheckPeriod = time.Minute
 
-// LogBytes is how long a log may get, if nobody has said otherwise; an older part of at most that length is kept beside it.
-const LogBytes = 10 << 20
+// MaxLogBytes is the default limit of a log; an older part of at most that size is kept beside it.
+const MaxLogBytes = 10 << 20
 
-// BoundLog keeps the log of a process within its bound, until the context ends.
-func BoundLog(ctx context.Context, file string, limit int64, log *slog.Logger) {
+// LimitLog limits the size of a process's log until the context ends.
+func LimitLog(ctx context.Context, file string, limit int64, log *slog.Logger) {
 	for {
-		if err := shorten(file, limit); err != nil {
+		if err := truncateLog(file, limit); err != nil {
 			log.Warn("a log cannot be shortened", "file", file, "error", err)
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, logCheckPeriod) != nil {
 			return
-		case <-time.After(logLook):
 		}
 	}
 }
 
-// shorten moves a log that is too long into one older part and begins it anew. The writer keeps its descriptor and appends,
-// so the file is emptied rather than renamed.
-func shorten(file string, limit int64) error {
+// truncateLog copies a log that is too long to one older file and truncates it. The process keeps its file descriptor and
+// appends, so the file is truncated and not renamed.
+func truncateLog(file string, limit int64) error {
 	info, err := os.Stat(file)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() <= limit {
 		return nil
@@ -50,7 +50,7 @@ func shorten(file string, limit int64) error {
 		return err
 	}
 	defer out.Close()
-	// A writer gone wild may have written much more than the bound; its last words count.
+	// A process may have written much more than the limit; the last part counts.
 	if _, err := in.Seek(max(0, info.Size()-limit), io.SeekStart); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func shorten(file string, limit int64) error {
 	return os.Truncate(file, 0)
 }
 
-// Tail is the end of a log, for an error.
+// Tail returns the end of a log, for an error message.
 func Tail(file string) string {
 	const most = 2000
 	f, err := os.Open(file)

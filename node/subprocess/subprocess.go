@@ -1,5 +1,5 @@
-// Package subprocess is for processes that run apart from this one and outlive it: the container runtime, and agents of nodes that
-// have a network namespace for themselves. It starts them, holds those that another process has started, and ends them.
+// Package subprocess manages processes that outlive this one: the container runtime, and agents of nodes in network
+// namespaces. It starts them, attaches to those that another process has started, and ends them.
 package subprocess
 
 import (
@@ -19,8 +19,8 @@ import (
 	"proa.dev/node/netns"
 )
 
-// Process is one that is held by a descriptor, so that neither a signal nor the news of its end can be about another process
-// with the same number.
+// Process is a process that is held by a pidfd, so that neither a signal nor the report of its end can concern another
+// process with the same number.
 type Process struct {
 	Pid int
 	// Done is closed when the process has ended.
@@ -30,11 +30,11 @@ type Process struct {
 	child  *exec.Cmd // nil if another process is its parent
 }
 
-// hold takes a descriptor of a process; nil if there is none any more.
+// hold opens a pidfd of a process; nil if the process does not exist.
 func hold(pid int, child *exec.Cmd) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) {
-		return nil, nil // there is no such process, and nothing is wrong
+		return nil, nil // the process has ended, which is no error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
@@ -44,24 +44,24 @@ func hold(pid int, child *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Hold takes a descriptor of the process with a number; nil if there is none. The number may have gone to another process by
-// now: ask again who it is that has it.
+// Hold opens a pidfd of the process with a number; nil if it does not exist. The number may have been reused: check the
+// process again afterwards.
 func Hold(pid int) (*Process, error) { return hold(pid, nil) }
 
 // Command is a program to start.
 type Command struct {
 	Program string
 	Args    []string
-	// Env is its environment, that of this process if nil.
+	// Env is its environment; nil for that of this process.
 	Env []string
-	// Log is the file to whose end it writes.
+	// Log is the file to which its output is appended.
 	Log string
-	// Namespace is the file of the network namespace in which it lives, that of this process if empty.
+	// Namespace is the file of its network namespace; empty for that of this process.
 	Namespace string
 }
 
-// Start starts a program. It gets a session of its own, and its output goes straight to a file: nothing of it is lost, and
-// nothing ends, when this process does.
+// Start starts a program. It gets a session of its own, and its output goes straight to a file, so that it is not
+// affected when this process ends.
 func Start(c Command) (*Process, error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -88,7 +88,7 @@ func Start(c Command) (*Process, error) {
 	return p, err
 }
 
-// Own says that this process has started it.
+// Own reports whether this process has started it.
 func (p *Process) Own() bool { return p.child != nil }
 
 // watch closes Done when the process has ended. It returns without that when the process is released.
@@ -110,10 +110,10 @@ func (p *Process) watch() {
 	close(p.Done)
 }
 
-// Release ends the watching; the process goes on.
+// Release ends the watching; the process keeps running.
 func (p *Process) Release() { _ = p.handle.Close() }
 
-// Kill ends the process at once.
+// Kill kills the process.
 func (p *Process) Kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill process %d: %w", p.Pid, err)
@@ -121,7 +121,7 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// signal reaches this process or none.
+// signal sends a signal to this process, never to another one.
 func (p *Process) signal(s syscall.Signal) error {
 	conn, err := p.handle.SyscallConn()
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *Process) signal(s syscall.Signal) error {
 	return sent
 }
 
-// Terminate asks the process to end, and makes it end if it has not when patience or the context is over.
+// Terminate asks the process to end, and kills it if it has not ended when patience or the context is over.
 func (p *Process) Terminate(ctx context.Context, patience time.Duration) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("end process %d: %w", p.Pid, err)
@@ -155,9 +155,9 @@ func (p *Process) Terminate(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Runs tells whether the process runs a program, the one that is there now, with these words.
+// Runs reports whether the process runs the present file of a program, with these arguments.
 func (p *Process) Runs(words []string) bool {
-	if !slices.Equal(Words(p.Pid), words) {
+	if !slices.Equal(Arguments(p.Pid), words) {
 		return false
 	}
 	there, err := os.Stat(fmt.Sprintf("/proc/%d/exe", p.Pid))
@@ -168,8 +168,8 @@ func (p *Process) Runs(words []string) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// Words are those that a process was started with; none if there is no such process.
-func Words(pid int) []string {
+// Arguments returns the arguments of a process; none if it does not exist.
+func Arguments(pid int) []string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || len(data) == 0 {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestProcess: a process is told from others by its words, can be held by somebody who did not start it, and can be ended.
+// TestProcess holds that a process is identified by its arguments, can be held by a process that did not start it, and can be
+// ended.
 func TestProcess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may enter a network namespace, even its own")
@@ -48,13 +49,14 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestStubborn: who does not end when asked is killed.
+// TestStubborn holds that a process that ignores SIGTERM is killed.
 func TestStubborn(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may enter a network namespace, even its own")
 	}
 	ready := filepath.Join(t.TempDir(), "log")
-	p, err := Start(Command{Program: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; exec sleep 1000"}, Log: ready, Namespace: "/proc/self/ns/net"})
+	p, err := Start(Command{Program: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; exec sleep 1000"}, Log: ready,
+		Namespace: "/proc/self/ns/net"})
 	if err != nil {
 		t.Fatal(err)
 	}

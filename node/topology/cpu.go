@@ -8,45 +8,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/node/podstate"
 )
 
-// CPUs gives whole processors to containers that ask for a whole number of them, in Pods that are guaranteed what they ask for.
-// Everybody else shares the rest. It is the static policy, and pure but for what it remembers.
+// CPUs is the CPU manager with the static policy: it gives exclusive CPUs to containers of Guaranteed Pods that request
+// a whole number of them. All other containers share the rest. It does no I/O.
 type CPUs struct {
 	machine *Machine
-	// Reserved are for the system and never given to one container alone.
+	// reserved CPUs are for the system and are never exclusive.
 	reserved Set
 	options  CPUOptions
 	state    CPUState
 }
 
-// CPUOptions change how processors are given.
+// CPUOptions are options of the static policy.
 type CPUOptions struct {
-	// WholeCores gives only whole cores, and refuses what is no multiple of one.
+	// WholeCores allocates only whole cores, and rejects requests that are no multiple of one (full-pcpus-only).
 	WholeCores bool
-	// Strict keeps the reserved processors from everybody, also from those who share.
+	// Strict keeps the reserved CPUs also from the shared pool (strict-cpu-reservation).
 	Strict bool
 }
 
-// CPUState is what is given to whom, as it is stored.
+// CPUState is the allocations, as they are stored.
 type CPUState struct {
 	Policy  string                       `json:"policyName"`
 	Shared  string                       `json:"defaultCpuSet"`
 	Entries map[string]map[string]string `json:"entries,omitempty"`
 }
 
-// SMTAlignmentError says that whole cores were asked for in a number that is none.
+// SMTAlignmentError says that a request is no multiple of the threads of a core.
 type SMTAlignmentError struct{ Requested, PerCore int }
 
 func (e SMTAlignmentError) Error() string {
 	return fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", e.Requested, e.PerCore)
 }
 
-// Reason is the reason of a Pod that is refused for it.
+// Reason returns the reason of a Pod that is rejected for it.
 func (e SMTAlignmentError) Reason() string { return "SMTAlignmentError" }
 
-// NewCPUs makes the static policy. Without a set of reserved processors, so many are chosen as are reserved.
+// NewCPUs makes the CPU manager. If reserved is empty, count CPUs are chosen to be reserved.
 func NewCPUs(m *Machine, reserved Set, count int, o CPUOptions) (*CPUs, error) {
 	if len(reserved) == 0 {
 		if count <= 0 {
@@ -61,11 +62,11 @@ func NewCPUs(m *Machine, reserved Set, count int, o CPUOptions) (*CPUs, error) {
 		return nil, fmt.Errorf("the reserved processors %s are not all there: there are %s", reserved, m.All())
 	}
 	c := &CPUs{machine: m, reserved: reserved, options: o, state: CPUState{Policy: "static", Entries: map[string]map[string]string{}}}
-	c.share()
+	c.computeShared()
 	return c, nil
 }
 
-// Restore takes what was stored, after a check that it fits the machine.
+// Restore loads stored allocations, after a check that they fit the machine.
 func (c *CPUs) Restore(s CPUState) error {
 	if s.Policy != c.state.Policy {
 		return fmt.Errorf("configured policy %q differs from state checkpoint policy %q", c.state.Policy, s.Policy)
@@ -77,7 +78,7 @@ func (c *CPUs) Restore(s CPUState) error {
 			if err != nil {
 				return err
 			}
-			if !c.givable().Holds(set) {
+			if !c.allocatable().Holds(set) {
 				return fmt.Errorf("pod: %s, container: %s cpuset: %q is not there any more", uid, name, text)
 			}
 			given = given.With(set)
@@ -88,22 +89,22 @@ func (c *CPUs) Restore(s CPUState) error {
 		entries = map[string]map[string]string{}
 	}
 	c.state.Entries = entries
-	c.share()
+	c.computeShared()
 	return nil
 }
 
-// State is what is to be stored.
+// State returns what is to be stored.
 func (c *CPUs) State() CPUState { return c.state }
 
-// givable are the processors that a container may have alone.
-func (c *CPUs) givable() Set { return c.machine.All().Without(c.reserved) }
+// allocatable returns the CPUs that can be exclusive.
+func (c *CPUs) allocatable() Set { return c.machine.All().Without(c.reserved) }
 
-// share works out what is left for everybody.
-func (c *CPUs) share() {
+// computeShared computes the shared pool.
+func (c *CPUs) computeShared() {
 	shared := c.machine.All()
 	for _, containers := range c.state.Entries {
 		for _, text := range containers {
-			set, _ := ParseSet(text) // it was checked when it was put there
+			set, _ := ParseSet(text) // it was checked when it was stored
 			shared = shared.Without(set)
 		}
 	}
@@ -113,16 +114,16 @@ func (c *CPUs) share() {
 	c.state.Shared = shared.String()
 }
 
-// Wants is how many processors a container is to have alone.
+// Wants returns how many exclusive CPUs a container is to have.
 func (c *CPUs) Wants(p *corev1.Pod, container *corev1.Container) int {
 	q := container.Resources.Requests[corev1.ResourceCPU]
-	if core.QOS(&p.Spec) != corev1.PodQOSGuaranteed || q.Value()*1000 != q.MilliValue() {
+	if podspec.QOSClass(&p.Spec) != corev1.PodQOSGuaranteed || q.Value()*1000 != q.MilliValue() {
 		return 0
 	}
 	return int(q.Value())
 }
 
-// Of is what a container runs on: what it has alone, or what all share.
+// Of returns the CPU set of a container: its exclusive CPUs, or the shared pool.
 func (c *CPUs) Of(uid types.UID, container string) string {
 	if s, ok := c.state.Entries[string(uid)][container]; ok {
 		return s
@@ -130,7 +131,7 @@ func (c *CPUs) Of(uid types.UID, container string) string {
 	return c.state.Shared
 }
 
-// Exclusive is what a container has alone.
+// Exclusive returns the exclusive CPUs of a container.
 func (c *CPUs) Exclusive(uid types.UID, container string) (Set, bool) {
 	text, ok := c.state.Entries[string(uid)][container]
 	if !ok {
@@ -140,13 +141,15 @@ func (c *CPUs) Exclusive(uid types.UID, container string) (Set, bool) {
 	return s, true
 }
 
-// free is what a container of a Pod could be given: what nobody has, and what init containers of the Pod that end had.
+// free returns the CPUs that a container of a Pod could be given: those that are free, and those of init containers of
+// the Pod that will have ended.
 func (c *CPUs) free(p *corev1.Pod, container string) Set {
 	shared, _ := ParseSet(c.state.Shared)
 	return shared.Without(c.reserved).With(c.reusable(p, container))
 }
 
-// reusable is what init containers of the Pod that end before this one have and no container that stays has.
+// reusable returns the CPUs of init containers of the Pod that end before this one starts, without those that a
+// container keeps.
 func (c *CPUs) reusable(p *corev1.Pod, container string) Set {
 	out, stays := Set{}, Set{}
 	for i := range p.Spec.InitContainers {
@@ -155,7 +158,7 @@ func (c *CPUs) reusable(p *corev1.Pod, container string) Set {
 			break
 		}
 		set, _ := c.Exclusive(p.UID, x.Name)
-		if x.RestartPolicy != nil && *x.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if podstate.IsSidecar(x) {
 			stays = stays.With(set)
 		} else {
 			out = out.With(set)
@@ -170,7 +173,7 @@ func (c *CPUs) reusable(p *corev1.Pod, container string) Set {
 	return out.Without(stays)
 }
 
-// Hints are where the processors of a container could come from; nil if it wants none.
+// Hints returns the NUMA nodes from which the CPUs of a container could come; nil if it wants none.
 func (c *CPUs) Hints(p *corev1.Pod, container *corev1.Container) []Hint {
 	n := c.Wants(p, container)
 	if n == 0 {
@@ -182,7 +185,7 @@ func (c *CPUs) Hints(p *corev1.Pod, container *corev1.Container) []Hint {
 	return c.hints(n, c.free(p, container.Name), c.reusable(p, container.Name))
 }
 
-// PodHints are where the processors of all containers of a Pod could come from together.
+// PodHints returns the NUMA nodes from which the CPUs of all containers of a Pod could come together.
 func (c *CPUs) PodHints(p *corev1.Pod) []Hint {
 	n, first, own := 0, 0, Set{}
 	for i := range p.Spec.Containers {
@@ -204,7 +207,7 @@ func (c *CPUs) PodHints(p *corev1.Pod) []Hint {
 	return c.hints(max(n, first), c.free(p, ""), nil)
 }
 
-// hints are the sets of nodes that have n free processors. Those are preferred that have as few nodes as the machine allows.
+// hints returns the sets of NUMA nodes that have n free CPUs. The smallest sets that the machine allows are preferred.
 func (c *CPUs) hints(n int, free, must Set) []Hint {
 	least := 1 << 16
 	out := []Hint{}
@@ -229,7 +232,7 @@ func (c *CPUs) hints(n int, free, must Set) []Hint {
 	return out
 }
 
-// Allocate gives a container its processors, near the nodes of a hint.
+// Allocate allocates the CPUs of a container, near the nodes of a hint.
 func (c *CPUs) Allocate(p *corev1.Pod, container *corev1.Container, near Hint) error {
 	n := c.Wants(p, container)
 	if _, has := c.Exclusive(p.UID, container.Name); n == 0 || has {
@@ -250,7 +253,7 @@ func (c *CPUs) Allocate(p *corev1.Pod, container *corev1.Container, near Hint) e
 		}
 		return err
 	}
-	// What the Pod has already comes first, then what is near, then the rest.
+	// CPUs that the Pod has already come first, then those near the hint, then the rest.
 	inside := free
 	if near.Nodes != 0 {
 		inside = Set{}
@@ -263,7 +266,8 @@ func (c *CPUs) Allocate(p *corev1.Pod, container *corev1.Container, near Hint) e
 	if len(free) < n {
 		return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", n, len(free))
 	}
-	for _, from := range []func() Set{func() Set { return reuse }, func() Set { return inside.Without(got) }, func() Set { return free.Without(got) }} {
+	for _, from := range []func() Set{func() Set { return reuse }, func() Set { return inside.Without(got) },
+		func() Set { return free.Without(got) }} {
 		if err := take(from()); err != nil {
 			return err
 		}
@@ -272,22 +276,22 @@ func (c *CPUs) Allocate(p *corev1.Pod, container *corev1.Container, near Hint) e
 		c.state.Entries[string(p.UID)] = map[string]string{}
 	}
 	c.state.Entries[string(p.UID)][container.Name] = got.String()
-	c.share()
+	c.computeShared()
 	return nil
 }
 
-// Release takes back what the containers of a Pod had.
+// Release releases the CPUs of a Pod.
 func (c *CPUs) Release(uid types.UID) bool {
 	_, had := c.state.Entries[string(uid)]
 	delete(c.state.Entries, string(uid))
-	c.share()
+	c.computeShared()
 	return had
 }
 
-// Has says that a Pod has processors alone.
+// Has reports whether a Pod has exclusive CPUs.
 func (c *CPUs) Has(uid types.UID) bool { return len(c.state.Entries[string(uid)]) > 0 }
 
-// Pods are those that have processors alone.
+// Pods returns the Pods that have exclusive CPUs.
 func (c *CPUs) Pods() (out []types.UID) {
 	for _, uid := range slices.Sorted(maps.Keys(c.state.Entries)) {
 		out = append(out, types.UID(uid))

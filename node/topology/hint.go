@@ -4,14 +4,15 @@ import (
 	"fmt"
 )
 
-// Hint is a set of NUMA nodes from which something could be given. Nodes of 0 stand for any.
+// Hint is a set of NUMA nodes from which a resource could be allocated. Nodes of 0 stand for any.
 type Hint struct {
 	Nodes Mask
-	// Preferred says that it is not wider than it must be.
+	// Preferred reports that the set is no larger than necessary.
 	Preferred bool
 }
 
-// Policy says what becomes of a Pod whose resources are not all near each other.
+// Policy is the policy of the topology manager: it decides about Pods whose resources are not all on the same NUMA
+// nodes.
 type Policy string
 
 // The policies.
@@ -22,7 +23,7 @@ const (
 	SingleNode Policy = "single-numa-node"
 )
 
-// ParsePolicy reads a policy; empty is none.
+// ParsePolicy parses a policy; empty means none.
 func ParsePolicy(text string) (Policy, error) {
 	switch p := Policy(text); p {
 	case "":
@@ -33,11 +34,11 @@ func ParsePolicy(text string) (Policy, error) {
 	return "", fmt.Errorf("unknown policy: %q; it may be none, best-effort, restricted or single-numa-node", text)
 }
 
-// maxNodes is how many NUMA nodes there may be: the work grows exponentially with them.
+// maxNodes is the largest number of NUMA nodes: the work grows exponentially with it.
 const maxNodes = 8
 
-// merge finds the hint that suits all. Every element of wishes has what one resource could be given from: nil if it does not
-// matter, empty if it cannot be given at all. admit says whether the policy lets the Pod run like that.
+// merge finds the best common hint. Every element of wishes has the hints of one resource: nil if any node will do,
+// empty if it cannot be allocated at all. admit reports whether the policy admits the Pod.
 func merge(p Policy, nodes []int, wishes [][]Hint) (best Hint, admit bool) {
 	if p == None {
 		return Hint{}, true
@@ -66,7 +67,7 @@ func merge(p Policy, nodes []int, wishes [][]Hint) (best Hint, admit bool) {
 	return best, p == BestEffort || best.Preferred
 }
 
-// single keeps the hints that do not need more than one node.
+// single returns the hints that need only one node.
 func single(hints []Hint) (out []Hint) {
 	for _, h := range hints {
 		if h.Preferred && h.Nodes.Len() <= 1 {
@@ -78,11 +79,11 @@ func single(hints []Hint) (out []Hint) {
 
 // search tries every combination of one hint of each list.
 func search(all Mask, lists [][]Hint) (best Hint, found bool) {
-	widest := unpreferred(lists)
+	widest := minUnpreferred(lists)
 	var walk func(at int, h Hint)
 	walk = func(at int, h Hint) {
 		if at == len(lists) {
-			if h.Nodes != 0 && (!found || better(h, best, widest)) {
+			if h.Nodes != 0 && (!found || isBetter(h, best, widest)) {
 				best, found = h, true
 			}
 			return
@@ -99,8 +100,9 @@ func search(all Mask, lists [][]Hint) (best Hint, found bool) {
 	return best, found
 }
 
-// unpreferred is how many nodes a combination must have at least that is not preferred: the most of what each resource can do with.
-func unpreferred(lists [][]Hint) (most int) {
+// minUnpreferred returns the least number of nodes of a combination that is not preferred: the largest of the minimums of
+// all resources.
+func minUnpreferred(lists [][]Hint) (most int) {
 	for _, list := range lists {
 		least := -1
 		for _, h := range list {
@@ -113,21 +115,21 @@ func unpreferred(lists [][]Hint) (most int) {
 	return most
 }
 
-// better compares a hint with the best so far.
-func better(h, best Hint, widest int) bool {
+// isBetter compares a hint with the best so far.
+func isBetter(h, best Hint, widest int) bool {
 	if h.Preferred != best.Preferred {
 		return h.Preferred
 	}
 	if h.Preferred {
-		return h.Nodes.narrower(best.Nodes)
+		return h.Nodes.isNarrower(best.Nodes)
 	}
-	// Of two that are not preferred, the one is better whose size is what the neediest resource needs.
+	// Of two hints that are not preferred, the one is better whose size is what the most demanding resource needs.
 	switch n := best.Nodes.Len(); {
 	case n > widest:
-		return h.Nodes.narrower(best.Nodes)
+		return h.Nodes.isNarrower(best.Nodes)
 	case n == widest:
-		return h.Nodes.Len() == widest && h.Nodes.narrower(best.Nodes)
+		return h.Nodes.Len() == widest && h.Nodes.isNarrower(best.Nodes)
 	default:
-		return h.Nodes.Len() > n || h.Nodes.Len() == n && h.Nodes.narrower(best.Nodes)
+		return h.Nodes.Len() > n || h.Nodes.Len() == n && h.Nodes.isNarrower(best.Nodes)
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// CPU is a processor as the kernel counts them: a thread of a core.
+// CPU is a logical CPU of the kernel: a thread of a core.
 type CPU struct{ ID, Core, Socket, Node int }
 
-// Machine is how the parts of a machine hang together.
+// Machine is the topology of a machine.
 type Machine struct {
 	CPUs []CPU
-	// Memory is what each NUMA node has of memory and of huge pages.
+	// Memory is the memory and the huge pages of each NUMA node, in bytes.
 	Memory map[int]map[corev1.ResourceName]int64
 }
 
-// Read reads the machine from /sys.
+// Read reads the topology from /sys.
 func Read() (*Machine, error) { return read(os.DirFS("/sys")) }
 
 func read(sys fs.FS) (*Machine, error) {
@@ -59,7 +59,7 @@ func read(sys fs.FS) (*Machine, error) {
 	return m, nil
 }
 
-// nodes reads the NUMA nodes, and where each processor is. A machine without any has one.
+// nodes reads the NUMA nodes, and the node of each CPU. A machine without NUMA has one node.
 func (m *Machine) nodes(sys fs.FS, line func(string) (string, error)) (map[int]int, error) {
 	out := map[int]int{}
 	folders, err := fs.Glob(sys, "devices/system/node/node[0-9]*")
@@ -110,7 +110,7 @@ func (m *Machine) pages(sys fs.FS, line func(string) (string, error), folder str
 	}
 }
 
-// total finds "Node 0 MemTotal: 123 kB".
+// total parses "Node 0 MemTotal: 123 kB".
 func total(info string) int64 {
 	for l := range strings.Lines(info) {
 		words := strings.Fields(l)
@@ -123,7 +123,7 @@ func total(info string) int64 {
 	return 0
 }
 
-// Nodes are the NUMA nodes, in order.
+// Nodes returns the NUMA nodes, in order.
 func (m *Machine) Nodes() []int {
 	seen := map[int]bool{}
 	for _, c := range m.CPUs {
@@ -140,7 +140,7 @@ func (m *Machine) Nodes() []int {
 	return out
 }
 
-// All are the processors.
+// All returns all CPUs.
 func (m *Machine) All() Set {
 	s := Set{}
 	for _, c := range m.CPUs {
@@ -149,7 +149,7 @@ func (m *Machine) All() Set {
 	return s
 }
 
-// In are the processors of some nodes.
+// In returns the CPUs of some NUMA nodes.
 func (m *Machine) In(nodes Mask) Set {
 	s := Set{}
 	for _, c := range m.CPUs {
@@ -160,7 +160,7 @@ func (m *Machine) In(nodes Mask) Set {
 	return s
 }
 
-// Threads is how many threads a core has.
+// Threads returns how many threads a core has.
 func (m *Machine) Threads() int {
 	cores := map[[2]int]bool{}
 	for _, c := range m.CPUs {
@@ -172,8 +172,8 @@ func (m *Machine) Threads() int {
 	return max(1, len(m.CPUs)/len(cores))
 }
 
-// take chooses n processors that are near each other: whole sockets, whole NUMA nodes, whole cores, and then threads, each time
-// from where the least is left, so that large free parts stay whole.
+// take chooses n CPUs that are near each other: whole sockets, whole NUMA nodes, whole cores, and then threads, each
+// time from where the fewest are free, so that large free parts stay whole.
 func (m *Machine) take(free Set, n int) (Set, error) {
 	if len(free) < n {
 		return nil, fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", n, len(free))
@@ -190,7 +190,7 @@ func (m *Machine) take(free Set, n int) (Set, error) {
 	return got, nil
 }
 
-// takeWhole moves parts that are wholly free, and not larger than what is still needed, into got.
+// takeWhole moves parts that are completely free, and not larger than what is still needed, into got.
 func (m *Machine) takeWhole(part func(CPU) [2]int, free, got Set, n int) {
 	parts := map[[2]int][]CPU{}
 	for _, c := range m.CPUs {
@@ -214,8 +214,8 @@ func (m *Machine) takeWhole(part func(CPU) [2]int, free, got Set, n int) {
 	}
 }
 
-// prefer compares two processors: first comes who is on a core, node or socket that was taken from already, then who is where
-// less is free, then the lower one.
+// prefer compares two CPUs: CPUs on a core or node from which others were taken come first, then those where fewer are
+// free, then the lower number.
 func (m *Machine) prefer(a, b CPU, free, got Set) int {
 	count := func(same func(CPU) bool, in Set) (n int) {
 		for _, x := range m.CPUs {

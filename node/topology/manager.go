@@ -12,45 +12,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/node/checkpoint"
-	"proa.dev/node/pod"
+	"proa.dev/node/podstate"
 )
 
-// Provider gives something that is near some NUMA nodes, such as devices.
+// Provider allocates resources that are near certain NUMA nodes, such as devices.
 type Provider interface {
-	// Hints are where each resource of a container could come from: nil if it does not matter, empty if it cannot be given.
+	// Hints returns the hints of each resource of a container: nil if any node will do, empty if it cannot be
+	// allocated.
 	Hints(p *corev1.Pod, c *corev1.Container) map[string][]Hint
-	// Allocate gives a container what it asks for, near some nodes.
+	// Allocate allocates the resources of a container, near some nodes.
 	Allocate(ctx context.Context, p *corev1.Pod, c *corev1.Container, near Hint) error
 }
 
-// Config is what a Manager works with. CPUs and Memory are nil for the policy none.
+// Config is what a Manager needs. CPUs and Memory are nil for the policy none.
 type Config struct {
 	Policy Policy
-	// WholePod aligns all containers of a Pod together.
+	// WholePod aligns all containers of a Pod together (the scope pod).
 	WholePod bool
 	Machine  *Machine
 	CPUs     *CPUs
 	Memory   *Memory
-	// Others give devices and the like.
+	// Others allocate devices.
 	Others []Provider
-	// Dir is where the state is kept.
+	// Dir is the folder of the state.
 	Dir string
-	// Changed is called when the processors that all share are others: containers that run must be told.
+	// Changed is called when the shared pool has changed, so that the CPU sets of running containers must be updated.
 	Changed func()
 }
 
-// Manager admits Pods with what they are given.
+// Manager is the topology manager: it allocates the resources of a Pod during its admission.
 type Manager struct {
 	Config
-	// turn lets one Pod be admitted at a time: others, who may be slow, are asked in between.
-	turn sync.Mutex
+	// admitting serializes admissions: other providers, which may be slow, are called without holding mu.
+	admitting sync.Mutex
 
 	mu     sync.Mutex // guards CPUs, Memory and shared
 	shared string
 }
 
-// New makes a manager with what was stored. A state that does not fit is an error: whoever changed the machine must say so by
-// removing the file, as containers run by it.
+// New makes a manager with the stored state. A state that does not fit the machine is an error: the administrator must
+// remove the file, because containers still run according to it.
 func New(c Config) (*Manager, error) {
 	if len(c.Machine.Nodes()) > maxNodes && (c.Memory != nil || c.Policy != None && c.Policy != "") {
 		return nil, fmt.Errorf("unsupported on machines with more than %v NUMA Nodes", maxNodes)
@@ -88,8 +89,8 @@ func load(file string, into any, use func() error) error {
 	return nil
 }
 
-// keep stores what has changed, and tells of it. The caller holds the lock.
-func (m *Manager) keep() error {
+// save stores the state, and calls Changed if the shared pool has changed. The caller holds the lock.
+func (m *Manager) save() error {
 	var errs []error
 	if m.CPUs != nil {
 		errs = append(errs, checkpoint.Write(m.file("cpu_manager_state"), m.CPUs.State()))
@@ -106,10 +107,10 @@ func (m *Manager) keep() error {
 	return errors.Join(errs...)
 }
 
-// Admit gives the containers of a Pod what they ask for, or says why the Pod cannot run here. What was given before stays.
-func (m *Manager) Admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
-	m.turn.Lock()
-	defer m.turn.Unlock()
+// Admit allocates the resources of a Pod's containers, or returns why the Pod is rejected. Existing allocations stay.
+func (m *Manager) Admit(ctx context.Context, p *corev1.Pod) *podstate.Termination {
+	m.admitting.Lock()
+	defer m.admitting.Unlock()
 	v := m.admit(ctx, p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -117,18 +118,18 @@ func (m *Manager) Admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 		m.release(p.UID)
 		return v
 	}
-	if err := m.keep(); err != nil {
+	if err := m.save(); err != nil {
 		m.release(p.UID)
 		return unexpected(err)
 	}
 	return nil
 }
 
-func (m *Manager) admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
+func (m *Manager) admit(ctx context.Context, p *corev1.Pod) *podstate.Termination {
 	all := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	var whole Hint
 	if m.WholePod {
-		best, ok := merge(m.Policy, m.Machine.Nodes(), m.together(p, all))
+		best, ok := merge(m.Policy, m.Machine.Nodes(), m.podHints(p, all))
 		if !ok {
 			return misaligned()
 		}
@@ -139,30 +140,30 @@ func (m *Manager) admit(ctx context.Context, p *corev1.Pod) *pod.Verdict {
 		best := whole
 		if !m.WholePod {
 			var ok bool
-			if best, ok = merge(m.Policy, m.Machine.Nodes(), m.wishes(p, c)); !ok {
+			if best, ok = merge(m.Policy, m.Machine.Nodes(), m.hintsOf(p, c)); !ok {
 				return misaligned()
 			}
 		}
-		if v := m.give(ctx, p, c, best); v != nil {
+		if v := m.allocate(ctx, p, c, best); v != nil {
 			return v
 		}
 	}
 	return nil
 }
 
-// own does something with processors and memory.
-func (m *Manager) own(do func()) {
+// locked calls a function with the lock held.
+func (m *Manager) locked(do func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	do()
 }
 
-// wishes are the hints of every resource of a container.
-func (m *Manager) wishes(p *corev1.Pod, c *corev1.Container) (out [][]Hint) {
+// hintsOf returns the hints of every resource of a container.
+func (m *Manager) hintsOf(p *corev1.Pod, c *corev1.Container) (out [][]Hint) {
 	if m.Policy == None || m.Policy == "" {
 		return nil
 	}
-	m.own(func() {
+	m.locked(func() {
 		if m.CPUs != nil {
 			out = append(out, m.CPUs.Hints(p, c))
 		}
@@ -178,12 +179,12 @@ func (m *Manager) wishes(p *corev1.Pod, c *corev1.Container) (out [][]Hint) {
 	return out
 }
 
-// together are the hints of everything that a Pod asks for.
-func (m *Manager) together(p *corev1.Pod, all []corev1.Container) (out [][]Hint) {
+// podHints returns the hints of all resources of a Pod.
+func (m *Manager) podHints(p *corev1.Pod, all []corev1.Container) (out [][]Hint) {
 	if m.Policy == None || m.Policy == "" {
 		return nil
 	}
-	m.own(func() {
+	m.locked(func() {
 		if m.CPUs != nil {
 			out = append(out, m.CPUs.PodHints(p))
 		}
@@ -201,7 +202,7 @@ func (m *Manager) together(p *corev1.Pod, all []corev1.Container) (out [][]Hint)
 	return out
 }
 
-func (m *Manager) give(ctx context.Context, p *corev1.Pod, c *corev1.Container, near Hint) *pod.Verdict {
+func (m *Manager) allocate(ctx context.Context, p *corev1.Pod, c *corev1.Container, near Hint) *podstate.Termination {
 	for _, o := range m.Others {
 		if err := o.Allocate(ctx, p, c, near); err != nil {
 			return unexpected(err)
@@ -212,7 +213,7 @@ func (m *Manager) give(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	if m.CPUs != nil {
 		if err := m.CPUs.Allocate(p, c, near); err != nil {
 			if why, ok := errors.AsType[SMTAlignmentError](err); ok {
-				return &pod.Verdict{Reason: why.Reason(), Message: why.Error(), Rejected: true}
+				return &podstate.Termination{Reason: why.Reason(), Message: why.Error(), Rejected: true}
 			}
 			return unexpected(err)
 		}
@@ -225,29 +226,31 @@ func (m *Manager) give(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	return nil
 }
 
-func misaligned() *pod.Verdict {
-	return &pod.Verdict{Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality", Rejected: true}
+func misaligned() *podstate.Termination {
+	return &podstate.Termination{Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
+		Rejected: true}
 }
 
-func unexpected(err error) *pod.Verdict {
-	return &pod.Verdict{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Rejected: true}
+func unexpected(err error) *podstate.Termination {
+	return &podstate.Termination{Reason: "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err), Rejected: true}
 }
 
-// Has says that a Pod has something to give back.
+// Has reports whether a Pod has allocations.
 func (m *Manager) Has(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.CPUs != nil && m.CPUs.Has(uid) || m.Memory != nil && m.Memory.Has(uid)
 }
 
-// Forget takes back what a Pod had.
-func (m *Manager) Forget(uid types.UID) error {
+// Release releases the allocations of a Pod.
+func (m *Manager) Release(uid types.UID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.release(uid) {
 		return nil
 	}
-	return m.keep()
+	return m.save()
 }
 
 func (m *Manager) release(uid types.UID) bool {
@@ -256,8 +259,8 @@ func (m *Manager) release(uid types.UID) bool {
 	return cpus || memory
 }
 
-// Keep takes back what Pods had that are not among those that live.
-func (m *Manager) Keep(lives func(types.UID) bool) error {
+// ReleaseStale releases the allocations of Pods that do not live any more.
+func (m *Manager) ReleaseStale(lives func(types.UID) bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []types.UID
@@ -267,19 +270,19 @@ func (m *Manager) Keep(lives func(types.UID) bool) error {
 	if m.Memory != nil {
 		all = append(all, m.Memory.Pods()...)
 	}
-	gone := false
+	released := false
 	for _, uid := range all {
 		if !lives(uid) {
-			gone = m.release(uid) || gone
+			released = m.release(uid) || released
 		}
 	}
-	if !gone {
+	if !released {
 		return nil
 	}
-	return m.keep()
+	return m.save()
 }
 
-// Of is what a container runs on, as the runtime takes it: processors, and NUMA nodes for memory; empty for any.
+// Of returns the cpuset of a container, in the notation of the kernel: CPUs, and NUMA nodes for memory; empty for any.
 func (m *Manager) Of(uid types.UID, container string) (cpus, nodes string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,7 +295,7 @@ func (m *Manager) Of(uid types.UID, container string) (cpus, nodes string) {
 	return cpus, nodes
 }
 
-// Exclusive says that a container, or without a name any of a Pod, has processors alone.
+// Exclusive reports whether a container, or any container of the Pod if container is empty, has exclusive CPUs.
 func (m *Manager) Exclusive(uid types.UID, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -306,8 +309,8 @@ func (m *Manager) Exclusive(uid types.UID, container string) bool {
 	return has
 }
 
-// Owns is what a container has alone, for who asks about it.
-func (m *Manager) Owns(uid types.UID, container string) (cpus []int, memory []Block) {
+// ExclusiveOf returns the exclusive CPUs and memory of a container.
+func (m *Manager) ExclusiveOf(uid types.UID, container string) (cpus []int, memory []Block) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.CPUs != nil {
@@ -321,13 +324,13 @@ func (m *Manager) Owns(uid types.UID, container string) (cpus []int, memory []Bl
 	return cpus, memory
 }
 
-// Givable is what could be given to containers: processors, and memory of each node.
-func (m *Manager) Givable() (cpus []int, memory map[int]map[corev1.ResourceName]int64) {
+// Allocatable returns what can be allocated: CPUs, and memory of each NUMA node.
+func (m *Manager) Allocatable() (cpus []int, memory map[int]map[corev1.ResourceName]int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	memory = map[int]map[corev1.ResourceName]int64{}
 	if m.CPUs != nil {
-		cpus = m.CPUs.givable().IDs()
+		cpus = m.CPUs.allocatable().IDs()
 	}
 	if m.Memory != nil {
 		for id, kinds := range m.Machine.Memory {

@@ -10,34 +10,36 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/kinds/core"
+	"proa.dev/kinds/core/podspec"
+	"proa.dev/node/podstate"
 )
 
-// Memory gives memory and huge pages of certain NUMA nodes to the containers of Pods that are guaranteed what they ask for. A
-// node belongs to at most one group of nodes at a time: those from which one container has memory together.
+// Memory is the memory manager with the static policy: it gives memory and huge pages of certain NUMA nodes to the
+// containers of Guaranteed Pods. A node belongs to at most one group of nodes at a time: those from which one container
+// has memory together.
 type Memory struct {
 	machine *Machine
-	// Reserved is what each node keeps for the system.
+	// reserved is what each node keeps for the system.
 	reserved map[int]map[corev1.ResourceName]int64
 	state    MemoryState
 }
 
-// Block is memory of a kind on some nodes.
+// Block is memory of one kind on some NUMA nodes.
 type Block struct {
 	Nodes []int               `json:"numaAffinity"`
 	Type  corev1.ResourceName `json:"type"`
 	Size  int64               `json:"size"`
-	// Ends says that it is an init container's, which ends before others begin: they may have the same memory.
+	// Ends reports that it belongs to an init container that ends before others start: they may have the same memory.
 	Ends bool `json:"ends,omitempty"`
 }
 
-// MemoryState is what is given to whom, as it is stored.
+// MemoryState is the allocations, as they are stored.
 type MemoryState struct {
 	Policy  string                        `json:"policyName"`
 	Entries map[string]map[string][]Block `json:"entries,omitempty"`
 }
 
-// NewMemory makes the static policy.
+// NewMemory makes the memory manager.
 func NewMemory(m *Machine, reserved map[int]map[corev1.ResourceName]int64) (*Memory, error) {
 	if len(reserved) == 0 {
 		return nil, errors.New("the static memory policy needs to know how much of each NUMA node is reserved")
@@ -50,7 +52,7 @@ func NewMemory(m *Machine, reserved map[int]map[corev1.ResourceName]int64) (*Mem
 	return &Memory{machine: m, reserved: reserved, state: MemoryState{Policy: "Static", Entries: map[string]map[string][]Block{}}}, nil
 }
 
-// Reserve is how much of each NUMA node is reserved where only the whole is said: the first ones give it.
+// Reserve distributes a reserved amount over the NUMA nodes: the first ones are used first.
 func (m *Machine) Reserve(bytes int64) map[int]map[corev1.ResourceName]int64 {
 	out := map[int]map[corev1.ResourceName]int64{}
 	for _, id := range m.Nodes() {
@@ -61,7 +63,7 @@ func (m *Machine) Reserve(bytes int64) map[int]map[corev1.ResourceName]int64 {
 	return out
 }
 
-// Restore takes what was stored, after a check that it fits the machine.
+// Restore loads stored allocations, after a check that they fit the machine.
 func (m *Memory) Restore(s MemoryState) error {
 	if s.Policy != m.state.Policy {
 		return fmt.Errorf("configured policy %q differs from state checkpoint policy %q", m.state.Policy, s.Policy)
@@ -76,10 +78,10 @@ func (m *Memory) Restore(s MemoryState) error {
 	return nil
 }
 
-// State is what is to be stored.
+// State returns what is to be stored.
 func (m *Memory) State() MemoryState { return m.state }
 
-// capacity is what nodes together have for containers.
+// capacity returns what nodes together have for containers.
 func (m *Memory) capacity(nodes Mask, name corev1.ResourceName) (sum int64) {
 	for _, id := range nodes.IDs() {
 		sum += m.machine.Memory[id][name] - m.reserved[id][name]
@@ -87,7 +89,7 @@ func (m *Memory) capacity(nodes Mask, name corev1.ResourceName) (sum int64) {
 	return sum
 }
 
-// fits says that no node is in two groups, and that no group gives more than it has.
+// fits reports whether no node is in two groups, and no group gives more than it has.
 func (m *Memory) fits(entries map[string]map[string][]Block) bool {
 	type share struct {
 		nodes Mask
@@ -128,9 +130,9 @@ func (m *Memory) fits(entries map[string]map[string][]Block) bool {
 	return true
 }
 
-// Wants is the memory of each kind that a container is to have; none for Pods that are guaranteed nothing.
+// Wants returns how much memory of each kind a container is to have; nothing for Pods that are not Guaranteed.
 func (m *Memory) Wants(p *corev1.Pod, c *corev1.Container) map[corev1.ResourceName]int64 {
-	if core.QOS(&p.Spec) != corev1.PodQOSGuaranteed {
+	if podspec.QOSClass(&p.Spec) != corev1.PodQOSGuaranteed {
 		return nil
 	}
 	out := map[corev1.ResourceName]int64{}
@@ -142,7 +144,7 @@ func (m *Memory) Wants(p *corev1.Pod, c *corev1.Container) map[corev1.ResourceNa
 	return out
 }
 
-// Hints are where the memory of a container could come from; nil if it wants none.
+// Hints returns the NUMA nodes from which the memory of a container could come; nil if it wants none.
 func (m *Memory) Hints(p *corev1.Pod, c *corev1.Container) []Hint {
 	wants := m.Wants(p, c)
 	if len(wants) == 0 {
@@ -172,7 +174,7 @@ func (m *Memory) Hints(p *corev1.Pod, c *corev1.Container) []Hint {
 	return out
 }
 
-// PodHints are where the memory of all containers of a Pod could come from together.
+// PodHints returns the NUMA nodes from which the memory of all containers of a Pod could come together.
 func (m *Memory) PodHints(p *corev1.Pod) []Hint {
 	all := corev1.ResourceList{}
 	for i := range p.Spec.Containers {
@@ -197,10 +199,10 @@ func (m *Memory) PodHints(p *corev1.Pod) []Hint {
 	return m.Hints(p, &corev1.Container{Resources: corev1.ResourceRequirements{Requests: all}})
 }
 
-// with is what would be given if a container had its memory from some nodes.
+// with returns the allocations as they would be if a container had its memory from some nodes.
 func (m *Memory) with(p *corev1.Pod, c *corev1.Container, nodes Mask, wants map[corev1.ResourceName]int64) map[string]map[string][]Block {
 	ends := slices.ContainsFunc(p.Spec.InitContainers, func(x corev1.Container) bool {
-		return x.Name == c.Name && (x.RestartPolicy == nil || *x.RestartPolicy != corev1.ContainerRestartPolicyAlways)
+		return x.Name == c.Name && !podstate.IsSidecar(&x)
 	})
 	var blocks []Block
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
@@ -216,7 +218,8 @@ func (m *Memory) with(p *corev1.Pod, c *corev1.Container, nodes Mask, wants map[
 	return out
 }
 
-// Allocate gives a container its memory: from the nodes of the hint if they have it, else from the fewest that do and hold them.
+// Allocate allocates the memory of a container: from the nodes of the hint if they have it, otherwise from the smallest
+// set that includes them and has it.
 func (m *Memory) Allocate(p *corev1.Pod, c *corev1.Container, near Hint) error {
 	wants := m.Wants(p, c)
 	if len(wants) == 0 || len(m.state.Entries[string(p.UID)][c.Name]) > 0 {
@@ -231,7 +234,7 @@ func (m *Memory) Allocate(p *corev1.Pod, c *corev1.Container, near Hint) error {
 	return fmt.Errorf("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 }
 
-// Of are the nodes that a container has memory of; empty for all.
+// Of returns the NUMA nodes of a container's memory; empty for all.
 func (m *Memory) Of(uid types.UID, container string) string {
 	blocks := m.state.Entries[string(uid)][container]
 	if len(blocks) == 0 {
@@ -240,22 +243,22 @@ func (m *Memory) Of(uid types.UID, container string) string {
 	return MaskOf(blocks[0].Nodes...).String()
 }
 
-// Blocks is what a container has.
+// Blocks returns the memory of a container.
 func (m *Memory) Blocks(uid types.UID, container string) []Block {
 	return m.state.Entries[string(uid)][container]
 }
 
-// Release takes back what the containers of a Pod had.
+// Release releases the memory of a Pod.
 func (m *Memory) Release(uid types.UID) bool {
 	_, had := m.state.Entries[string(uid)]
 	delete(m.state.Entries, string(uid))
 	return had
 }
 
-// Has says that a Pod has memory of certain nodes.
+// Has reports whether a Pod has memory of certain nodes.
 func (m *Memory) Has(uid types.UID) bool { return len(m.state.Entries[string(uid)]) > 0 }
 
-// Pods are those that have memory of certain nodes.
+// Pods returns the Pods that have memory of certain nodes.
 func (m *Memory) Pods() (out []types.UID) {
 	for _, uid := range slices.Sorted(maps.Keys(m.state.Entries)) {
 		out = append(out, types.UID(uid))

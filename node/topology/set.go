@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Set is a set of processors.
+// Set is a set of CPUs.
 type Set map[int]struct{}
 
 // SetOf makes a set.
@@ -21,10 +21,10 @@ func SetOf(ids ...int) Set {
 	return s
 }
 
-// maxProcessor bounds what a list may name.
+// maxProcessor is the largest CPU number in a list.
 const maxProcessor = 1 << 16
 
-// ParseSet reads a list as the kernel writes it: 0-3,8.
+// ParseSet parses a list in the notation of the kernel: 0-3,8.
 func ParseSet(text string) (Set, error) {
 	s := Set{}
 	if strings.TrimSpace(text) == "" {
@@ -47,13 +47,13 @@ func ParseSet(text string) (Set, error) {
 	return s, nil
 }
 
-// IDs are the members, in order.
+// IDs returns the members, in order.
 func (s Set) IDs() []int { return slices.Sorted(maps.Keys(s)) }
 
-// Has says that an ID is in the set.
+// Has reports whether a CPU is in the set.
 func (s Set) Has(id int) bool { _, has := s[id]; return has }
 
-// Holds says that all of another set is in this one.
+// Holds reports whether all members of another set are in this one.
 func (s Set) Holds(o Set) bool {
 	for id := range o {
 		if !s.Has(id) {
@@ -63,7 +63,7 @@ func (s Set) Holds(o Set) bool {
 	return true
 }
 
-// With is this set and another.
+// With returns the union of two sets.
 func (s Set) With(o Set) Set {
 	out := maps.Clone(s)
 	if out == nil {
@@ -73,7 +73,7 @@ func (s Set) With(o Set) Set {
 	return out
 }
 
-// Without is this set but for the members of another.
+// Without returns the set without the members of another.
 func (s Set) Without(o Set) Set {
 	out := Set{}
 	for id := range s {
@@ -84,7 +84,7 @@ func (s Set) Without(o Set) Set {
 	return out
 }
 
-// String is the list as the kernel reads it.
+// String returns the list in the notation of the kernel.
 func (s Set) String() string {
 	ids := s.IDs()
 	var parts []string
@@ -116,13 +116,13 @@ func MaskOf(ids ...int) (m Mask) {
 	return m
 }
 
-// Has says that a node is in the mask.
+// Has reports whether a node is in the mask.
 func (m Mask) Has(id int) bool { return id >= 0 && id < 64 && m&(1<<id) != 0 }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (m Mask) Len() int { return bits.OnesCount64(uint64(m)) }
 
-// IDs are the nodes, in order.
+// IDs returns the nodes, in order.
 func (m Mask) IDs() (out []int) {
 	for id := range 64 {
 		if m.Has(id) {
@@ -134,15 +134,15 @@ func (m Mask) IDs() (out []int) {
 
 func (m Mask) String() string { return SetOf(m.IDs()...).String() }
 
-// narrower says that a mask has fewer nodes, or as many but lower ones.
-func (m Mask) narrower(o Mask) bool {
+// isNarrower reports whether a mask has fewer nodes, or as many but lower ones.
+func (m Mask) isNarrower(o Mask) bool {
 	if m.Len() != o.Len() {
 		return m.Len() < o.Len()
 	}
 	return m < o
 }
 
-// Masks are all sets of some nodes but the empty one, small ones first.
+// Masks returns all non-empty subsets of nodes, small ones first.
 func Masks(nodes []int) (out []Mask) {
 	for n := uint64(1); n < 1<<len(nodes); n++ {
 		var m Mask
@@ -154,7 +154,7 @@ func Masks(nodes []int) (out []Mask) {
 		out = append(out, m)
 	}
 	slices.SortFunc(out, func(a, b Mask) int {
-		if a.narrower(b) {
+		if a.isNarrower(b) {
 			return -1
 		}
 		return 1

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rack is a machine with two sockets of one node each, four cores a node and two threads a core. The second thread of the core of
-// processor n is n+8.
+// rack is a machine with two sockets of one NUMA node each, four cores a node and two threads a core. The second thread of the
+// core of CPU n is n+8.
 func rack() *Machine {
 	m := &Machine{Memory: map[int]map[corev1.ResourceName]int64{}}
 	for id := range 16 {
@@ -32,7 +32,8 @@ func rack() *Machine {
 }
 
 func TestSet(t *testing.T) {
-	for _, x := range [][2]string{{"", ""}, {"0", "0"}, {"0-3,8", "0-3,8"}, {"3,2,1", "1-3"}, {"0-1,1-2", "0-2"}, {"5-4", "?"}, {"a", "?"}, {"-1", "?"}, {"0-99999999", "?"}, {"1,", "?"}} {
+	for _, x := range [][2]string{{"", ""}, {"0", "0"}, {"0-3,8", "0-3,8"}, {"3,2,1", "1-3"}, {"0-1,1-2", "0-2"}, {"5-4", "?"}, {"a", "?"},
+		{"-1", "?"}, {"0-99999999", "?"}, {"1,", "?"}} {
 		s, err := ParseSet(x[0])
 		got := s.String()
 		if err != nil {
@@ -141,7 +142,7 @@ func guest(uid, text string) *corev1.Pod {
 	if !found {
 		before, after = "", text
 	}
-	make := func(text string) (out []corev1.Container) {
+	parse := func(text string) (out []corev1.Container) {
 		for _, w := range strings.Fields(text) {
 			name, cpus, _ := strings.Cut(strings.Replace(w, "~", "=", 1), "=")
 			cpus, memory, has := strings.Cut(cpus, "/")
@@ -157,7 +158,7 @@ func guest(uid, text string) *corev1.Pod {
 		}
 		return out
 	}
-	p.Spec.InitContainers, p.Spec.Containers = make(before), make(after)
+	p.Spec.InitContainers, p.Spec.Containers = parse(before), parse(after)
 	return p
 }
 
@@ -231,7 +232,7 @@ func TestAdmit(t *testing.T) {
 				p := guest(s.pod, s.containers)
 				got := ""
 				if s.containers == "" {
-					if err := m.Forget(p.UID); err != nil {
+					if err := m.Release(p.UID); err != nil {
 						t.Fatal(err)
 					}
 					got = m.CPUs.State().Shared
@@ -259,12 +260,13 @@ func has(m *Manager, p *corev1.Pod) string {
 
 func TestWholeCores(t *testing.T) {
 	m := manager(t, t.TempDir(), None, func(c *Config) { c.CPUs.options.WholeCores = true })
-	if v := m.Admit(t.Context(), guest("a", "x=3")); v == nil || v.Reason != "SMTAlignmentError" || v.Message != "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2" {
+	if v := m.Admit(t.Context(), guest("a", "x=3")); v == nil || v.Reason != "SMTAlignmentError" ||
+		v.Message != "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2" {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestRestart is about what is on disk: it is taken as it is, and what does not fit is not guessed at.
+// TestRestart holds that the stored state is restored unchanged, and that a state that does not fit is rejected.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	m := manager(t, dir, None, nil)
@@ -279,7 +281,7 @@ func TestRestart(t *testing.T) {
 	if v := again.Admit(t.Context(), p); v != nil || has(again, p) != has(m, p) {
 		t.Errorf("admitted again: %v %s", v, has(again, p))
 	}
-	if err := again.Keep(func(types.UID) bool { return false }); err != nil || again.CPUs.State().Shared != "0-15" {
+	if err := again.ReleaseStale(func(types.UID) bool { return false }); err != nil || again.CPUs.State().Shared != "0-15" {
 		t.Errorf("%v %s", err, again.CPUs.State().Shared)
 	}
 	file := filepath.Join(dir, "cpu_manager_state")
@@ -291,13 +293,14 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(Config{Machine: rack(), CPUs: cpus, Dir: dir}); err == nil || !strings.Contains(err.Error(), "please drain this node and delete the checkpoint file") {
+		if _, err := New(Config{Machine: rack(), CPUs: cpus, Dir: dir}); err == nil ||
+			!strings.Contains(err.Error(), "please drain this node and delete the checkpoint file") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-// TestRandomly gives and takes at random: nothing is ever given twice, and in the end everything is back.
+// TestRandomly allocates and releases at random: nothing is ever allocated twice, and in the end everything is free.
 func TestRandomly(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, policy := range []Policy{None, BestEffort, Restricted, SingleNode} {
@@ -307,7 +310,7 @@ func TestRandomly(t *testing.T) {
 			uid := fmt.Sprint(r.IntN(12))
 			if lives[uid] != nil {
 				delete(lives, uid)
-				if err := m.Forget(types.UID(uid)); err != nil {
+				if err := m.Release(types.UID(uid)); err != nil {
 					t.Fatal(err)
 				}
 				continue
@@ -343,7 +346,7 @@ func TestRandomly(t *testing.T) {
 			}
 		}
 		for uid := range lives {
-			if err := m.Forget(types.UID(uid)); err != nil {
+			if err := m.Release(types.UID(uid)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -388,7 +391,8 @@ func TestRead(t *testing.T) {
 	}
 	for node := range 2 {
 		put(fmt.Sprintf("devices/system/node/node%d/cpulist", node), fmt.Sprintf("%d-%d", 2*node, 2*node+1))
-		put(fmt.Sprintf("devices/system/node/node%d/meminfo", node), fmt.Sprintf("Node %d MemTotal:       4096 kB\nNode %d MemFree: 1 kB", node, node))
+		put(fmt.Sprintf("devices/system/node/node%d/meminfo", node),
+			fmt.Sprintf("Node %d MemTotal:       4096 kB\nNode %d MemFree: 1 kB", node, node))
 		put(fmt.Sprintf("devices/system/node/node%d/hugepages/hugepages-2048kB/nr_hugepages", node), "1")
 	}
 	m, err := read(sys)

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// The pauses between attempts to open a tunnel.
+// The back-off of attempts to open a tunnel.
 const (
-	first = 100 * time.Millisecond
-	last  = 30 * time.Second
-	// steady is how long a tunnel must have been open for its end to count as the first.
+	firstBackoff = 100 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+	// steady is how long a tunnel must have been open for the back-off to begin anew.
 	steady = 10 * time.Second
-	// twice is the pause where the server has a tunnel already.
-	twice = time.Minute
+	// duplicatePause is the pause if the server has a tunnel already.
+	duplicatePause = time.Minute
 )
 
-// next is the pause after one, before the next attempt.
+// next returns the pause before the next attempt.
 func next(pause, lived time.Duration, hasOne bool) time.Duration {
 	switch {
 	case hasOne:
-		return twice
-	case pause == 0 || lived >= steady || pause == twice:
-		return first
+		return duplicatePause
+	case pause == 0 || lived >= steady || pause == duplicatePause:
+		return firstBackoff
 	}
-	return min(2*pause, last)
+	return min(2*pause, maxBackoff)
 }
 
-// jitter keeps the nodes apart that have lost a server at the same moment.
+// jitter spreads the attempts of nodes that have lost a server at the same moment.
 func jitter(pause time.Duration) time.Duration {
 	return pause/2 + rand.N(pause) //nolint:gosec // chance spreads load here, it keeps no secret
 }

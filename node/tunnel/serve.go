@@ -13,19 +13,19 @@ import (
 	"sync"
 	"time"
 
-	"proa.dev/kinds/stream"
+	"proa.dev/kinds/lib/streamoptions"
 )
 
-// serve answers what a server asks over a connection, until that ends or ctx does. Then nothing of it is left.
+// serve serves the requests of a server over a connection, until that or ctx ends.
 func (t *Tunnels) serve(ctx context.Context, conn net.Conn) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	l := &only{Conn: conn, ended: make(chan struct{})}
+	l := &singleListener{Conn: conn, ended: make(chan struct{})}
 	var work handlers
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true) // it is encrypted already
+	protocols.SetUnencryptedHTTP2(true) // the connection is encrypted already
 	server := &http.Server{
-		Protocols: protocols, ReadHeaderTimeout: patience, MaxHeaderBytes: maxHead,
+		Protocols: protocols, ReadHeaderTimeout: dialTimeout, MaxHeaderBytes: maxHead,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(t.Log.Handler(), slog.LevelDebug),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,9 +35,10 @@ func (t *Tunnels) serve(ctx context.Context, conn net.Conn) error {
 			}
 		}),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:      stream.TunnelStreams,
-			MaxReceiveBufferPerStream: stream.TunnelBuffer, MaxReceiveBufferPerConnection: stream.TunnelBuffer * stream.TunnelStreams,
-			SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second,
+			MaxConcurrentStreams:          streamoptions.TunnelStreams,
+			MaxReceiveBufferPerStream:     streamoptions.TunnelBuffer,
+			MaxReceiveBufferPerConnection: streamoptions.TunnelBuffer * streamoptions.TunnelStreams,
+			SendPingTimeout:               15 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second,
 		},
 	}
 	release := context.AfterFunc(ctx, func() { _ = l.Close() })
@@ -53,14 +54,14 @@ func (t *Tunnels) serve(ctx context.Context, conn net.Conn) error {
 	return err
 }
 
-// handlers are those that run.
+// handlers counts the running handlers.
 type handlers struct {
 	sync.WaitGroup
 	mu    sync.Mutex // guards ended
 	ended bool
 }
 
-// enter counts one more, unless it comes too late.
+// enter counts one more, unless end was called.
 func (h *handlers) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +71,7 @@ func (h *handlers) enter() bool {
 	return !h.ended
 }
 
-// end waits for all of them, and lets no more begin.
+// end waits for all of them, and prevents new ones.
 func (h *handlers) end() {
 	h.mu.Lock()
 	h.ended = true
@@ -78,16 +79,16 @@ func (h *handlers) end() {
 	h.Wait()
 }
 
-// only is a listener at which one connection arrives. It ends with that.
-type only struct {
+// singleListener is a listener with a single connection. It is closed with that.
+type singleListener struct {
 	net.Conn
 	ended  chan struct{}
-	taken  bool // Accept alone uses it
+	taken  bool // used by Accept only
 	closed sync.Once
 }
 
-// Accept hands the connection out, and then waits for its end.
-func (o *only) Accept() (net.Conn, error) {
+// Accept returns the connection, and then waits for its end.
+func (o *singleListener) Accept() (net.Conn, error) {
 	if !o.taken {
 		o.taken = true
 		return o, nil
@@ -96,16 +97,16 @@ func (o *only) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// Close ends the connection, and the listener with it.
-func (o *only) Close() error {
+// Close closes the connection and the listener.
+func (o *singleListener) Close() error {
 	o.closed.Do(func() { close(o.ended) })
 	return o.Conn.Close()
 }
 
-// Addr is where the connection begins.
-func (o *only) Addr() net.Addr { return o.LocalAddr() }
+// Addr returns the local address of the connection.
+func (o *singleListener) Addr() net.Addr { return o.LocalAddr() }
 
-// answer connects the server with an address of the node, if it may have that.
+// answer connects the server with an address of the node, if that is allowed.
 func (t *Tunnels) answer(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		http.Error(w, "a tunnel leads to addresses, and knows only CONNECT", http.StatusMethodNotAllowed)
@@ -121,32 +122,33 @@ func (t *Tunnels) answer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s is neither the node's nor that of one of its Pods", to.Addr()), http.StatusForbidden)
 		return
 	}
-	d := net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}
+	d := net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	conn, err := d.DialContext(r.Context(), "tcp", to.String())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	out := flushed{w, http.NewResponseController(w)}
+	out := flushingWriter{w, http.NewResponseController(w)}
 	if out.now.Flush() == nil {
-		pass(r.Context(), out, r.Body, conn.(*net.TCPConn), t.idle)
+		copyBoth(r.Context(), out, r.Body, conn.(*net.TCPConn), t.idle)
 	}
 	_ = conn.Close()
 }
 
-// allows says that an address is the node's own or that of one of its Pods. The machine's loopback is neither, nor is what else
-// can be reached from here.
+// allows reports whether an address is the node's own or that of one of its Pods. The machine's loopback address is
+// neither, nor are other addresses that can be reached from here.
 func (t *Tunnels) allows(to netip.AddrPort) bool {
 	ip := to.Addr()
 	if to.Port() == 0 || ip.Zone() != "" {
 		return false
 	}
-	return slices.Contains(t.Own(), ip) || ip.IsGlobalUnicast() && t.Pod(ip)
+	return slices.Contains(t.NodeIPs(), ip) || ip.IsGlobalUnicast() && t.IsPodIP(ip)
 }
 
-// pass copies in both directions until the far end has said all, either end is gone, or nothing was said for too long.
-func pass(ctx context.Context, out io.Writer, in io.Reader, far *net.TCPConn, idle time.Duration) {
+// copyBoth copies in both directions until the far end has sent everything, either end is closed, or the connection was
+// idle for too long.
+func copyBoth(ctx context.Context, out io.Writer, in io.Reader, far *net.TCPConn, idle time.Duration) {
 	release := context.AfterFunc(ctx, func() { _ = far.Close() })
 	defer release()
 	silence := time.AfterFunc(idle, func() { _ = far.Close() })
@@ -154,13 +156,13 @@ func pass(ctx context.Context, out io.Writer, in io.Reader, far *net.TCPConn, id
 	heard := func() { silence.Reset(idle) }
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := io.Copy(far, noted{in, heard}); err != nil {
-			_ = far.Close() // the server is gone, or the far end is
+		if _, err := io.Copy(far, notifyingReader{in, heard}); err != nil {
+			_ = far.Close() // the server or the far end has disconnected
 			return
 		}
 		_ = far.CloseWrite()
 	})
-	_, _ = io.Copy(out, noted{far, heard}) // either end may leave
+	_, _ = io.Copy(out, notifyingReader{far, heard}) // either end may disconnect
 	_ = far.Close()
 	if c, ok := in.(io.Closer); ok {
 		_ = c.Close()
@@ -168,27 +170,27 @@ func pass(ctx context.Context, out io.Writer, in io.Reader, far *net.TCPConn, id
 	wg.Wait()
 }
 
-// noted says that something was read.
-type noted struct {
+// notifyingReader calls a function after each read.
+type notifyingReader struct {
 	io.Reader
 	heard func()
 }
 
 // Read reads.
-func (n noted) Read(b []byte) (int, error) {
+func (n notifyingReader) Read(b []byte) (int, error) {
 	got, err := n.Reader.Read(b)
 	n.heard()
 	return got, err
 }
 
-// flushed sends everything as soon as it is written.
-type flushed struct {
+// flushingWriter flushes after each write.
+type flushingWriter struct {
 	io.Writer
 	now *http.ResponseController
 }
 
-// Write writes and sends.
-func (f flushed) Write(b []byte) (int, error) {
+// Write writes and flushes.
+func (f flushingWriter) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
 	if err == nil {
 		err = f.now.Flush()

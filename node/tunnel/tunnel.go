@@ -1,6 +1,7 @@
-// Package tunnel is the node's end of the tunnels by which API servers reach its agent and its Pods where no route leads there:
-// the agent dials out, shows the certificate of its node, and from then on answers what the server asks over that connection. All
-// that can be asked for is a connection to an address, and only to those of the node and of its Pods.
+// Package tunnel is the node's end of the tunnels by which API servers reach its agent and its Pods if there is no
+// route to them: the agent dials out, authenticates with the certificate of its node, and from then on serves the
+// server's requests over that connection. All that can be requested is a connection to an address of the node or of one
+// of its Pods.
 package tunnel
 
 import (
@@ -21,41 +22,42 @@ import (
 	"sync"
 	"time"
 
-	"proa.dev/kinds/stream"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/streamoptions"
 )
 
-// Config is where servers are, and what they may ask for.
+// Config is what Tunnels needs.
 type Config struct {
-	// Servers yields the addresses of all API servers, HOST:PORT, and again whenever they are others. It ends with the context
-	// of Run.
+	// Servers yields the addresses of all API servers, HOST:PORT, and again whenever they change. It ends with the
+	// context of Run.
 	Servers iter.Seq[[]string]
-	// TLS is as for requests to the API: it shows the certificate of the node.
+	// TLS is the configuration for requests to the API: it has the certificate of the node.
 	TLS *tls.Config
-	// Own are the addresses of the node, and Pod says that an address is that of one of its Pods.
-	Own func() []netip.Addr
-	Pod func(netip.Addr) bool
-	Log *slog.Logger
+	// NodeIPs returns the addresses of the node, Pod reports whether an address is that of one of its Pods.
+	NodeIPs func() []netip.Addr
+	IsPodIP func(netip.Addr) bool
+	Log     *slog.Logger
 }
 
 const (
-	// patience is how long a server may take to open a tunnel, and an address of the node to answer.
-	patience = 10 * time.Second
-	// maxHead bounds what a server says before the tunnel is open.
+	// dialTimeout is how long a server may take to open a tunnel, and an address of the node to answer.
+	dialTimeout = 10 * time.Second
+	// maxHead limits the size of the server's response that opens the tunnel.
 	maxHead = 16 << 10
 )
 
-// Tunnels are those of a node, one to each server.
+// Tunnels are the tunnels of a node, one to each server.
 type Tunnels struct {
 	Config
-	// from tells this process from those before it.
+	// from identifies this process.
 	from string
-	// idle is how long nothing may go over a connection.
+	// idle is the idle timeout of a connection.
 	idle time.Duration
-	// dial opens the tunnel to a server.
+	// dial opens the tunnel to a server; tests replace it.
 	dial func(ctx context.Context, server string) (net.Conn, error)
 }
 
-// New makes the tunnels. Nothing is connected before Run.
+// New makes a Tunnels. Nothing is connected before Run.
 func New(c Config) *Tunnels {
 	t := &Tunnels{Config: c, from: rand.Text(), idle: 4 * time.Hour}
 	t.dial = t.open
@@ -89,10 +91,10 @@ func (t *Tunnels) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// keep opens the tunnel to a server, again and again, until ctx ends.
+// keep keeps the tunnel to a server open until ctx ends.
 func (t *Tunnels) keep(ctx context.Context, server string) {
 	var pause time.Duration
-	told := false
+	logged := false
 	for ctx.Err() == nil {
 		begin := time.Now()
 		opened, err := t.once(ctx, server)
@@ -101,25 +103,22 @@ func (t *Tunnels) keep(ctx context.Context, server string) {
 		}
 		switch {
 		case opened:
-			t.Log.InfoContext(ctx, "the tunnel to a server has ended, and is opened again", "server", server, "err", err)
-		case !told: // once is enough: the server may not be meant to be reached from here
+			t.Log.InfoContext(ctx, "the tunnel to a server has ended; opening it again", "server", server, "err", err)
+		case !logged: // once is enough: the server may not be reachable from here at all
 			t.Log.WarnContext(ctx, "no tunnel to a server", "server", server, "err", err)
 		}
-		told = !opened
+		logged = !opened
 		var lived time.Duration
 		if opened {
 			lived = time.Since(begin)
 		}
-		pause = next(pause, lived, errors.Is(err, errTwice))
-		select {
-		case <-ctx.Done():
-		case <-time.After(jitter(pause)):
-		}
+		pause = next(pause, lived, errors.Is(err, errDuplicate))
+		_ = wait.Sleep(ctx, jitter(pause))
 	}
 }
 
-// errTwice says that the server has a tunnel already, by another of its addresses.
-var errTwice = errors.New("the server has a way to this node")
+// errDuplicate says that the server has a tunnel already, through another of its addresses.
+var errDuplicate = errors.New("the server has a way to this node")
 
 // once opens the tunnel to a server and serves it until it ends.
 func (t *Tunnels) once(ctx context.Context, server string) (opened bool, err error) {
@@ -131,9 +130,9 @@ func (t *Tunnels) once(ctx context.Context, server string) (opened bool, err err
 	return true, t.serve(ctx, conn)
 }
 
-// open dials a server and turns the connection round.
+// open dials a server and upgrades the connection to a tunnel.
 func (t *Tunnels) open(ctx context.Context, server string) (net.Conn, error) {
-	ctx, stop := context.WithTimeout(ctx, patience)
+	ctx, stop := context.WithTimeout(ctx, dialTimeout)
 	defer stop()
 	config := t.TLS.Clone()
 	config.NextProtos = []string{"http/1.1"}
@@ -152,21 +151,22 @@ func (t *Tunnels) open(ctx context.Context, server string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	early, _ := r.Peek(r.Buffered()) // as many are there
-	return &ahead{Conn: conn, r: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, nil
+	early, _ := r.Peek(r.Buffered()) // as many bytes are buffered
+	return &prefixedConn{Conn: conn, r: io.MultiReader(bytes.NewReader(bytes.Clone(early)), conn)}, nil
 }
 
-// ask is the request for a tunnel, and its answer.
+// ask sends the request for a tunnel, and reads the response.
 func (t *Tunnels) ask(conn io.Writer, r *bufio.Reader, server string) error {
 	var own []string
-	for _, ip := range t.Own() {
+	for _, ip := range t.NodeIPs() {
 		own = append(own, ip.String())
 	}
 	if len(own) == 0 {
 		return errors.New("the node has no address yet")
 	}
 	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: proa-agent\r\nContent-Length: 0\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n%s: %s\r\n\r\n",
-		stream.TunnelPath, server, stream.TunnelProtocol, stream.TunnelFrom, t.from, stream.TunnelAt, strings.Join(own, ","))
+		streamoptions.TunnelPath, server, streamoptions.TunnelProtocol, streamoptions.TunnelFrom, t.from, streamoptions.TunnelAt,
+		strings.Join(own, ","))
 	if err != nil {
 		return err
 	}
@@ -176,21 +176,21 @@ func (t *Tunnels) ask(conn io.Writer, r *bufio.Reader, server string) error {
 	}
 	switch {
 	case resp.StatusCode == http.StatusConflict:
-		return errTwice
+		return errDuplicate
 	case resp.StatusCode != http.StatusSwitchingProtocols:
 		text, _ := io.ReadAll(resp.Body)
 		return fmt.Errorf("the server says %s: %s", resp.Status, bytes.TrimSpace(text))
-	case resp.Header.Get("Upgrade") != stream.TunnelProtocol:
-		return fmt.Errorf("the server speaks %q, not %s", resp.Header.Get("Upgrade"), stream.TunnelProtocol)
+	case resp.Header.Get("Upgrade") != streamoptions.TunnelProtocol:
+		return fmt.Errorf("the server speaks %q, not %s", resp.Header.Get("Upgrade"), streamoptions.TunnelProtocol)
 	}
 	return nil
 }
 
-// ahead is a connection of which some has been read.
-type ahead struct {
+// prefixedConn is a connection whose first bytes have been read already.
+type prefixedConn struct {
 	net.Conn
 	r io.Reader
 }
 
-// Read reads first what was read before.
-func (a *ahead) Read(b []byte) (int, error) { return a.r.Read(b) }
+// Read returns the bytes that were read already first.
+func (a *prefixedConn) Read(b []byte) (int, error) { return a.r.Read(b) }

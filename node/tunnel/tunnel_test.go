@@ -15,14 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"proa.dev/kinds/stream"
+	"proa.dev/kinds/lib/streamoptions"
 )
 
 func node() *Tunnels {
 	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::7")}
 	pods := netip.MustParsePrefix("10.244.3.0/24")
 	return New(Config{
-		Own: func() []netip.Addr { return own }, Pod: pods.Contains, Log: slog.New(slog.DiscardHandler),
+		NodeIPs: func() []netip.Addr { return own }, IsPodIP: pods.Contains, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -48,7 +48,7 @@ func TestAllows(t *testing.T) {
 			t.Errorf("%s: %v, want %v", to, got, want)
 		}
 	}
-	all := New(Config{Own: func() []netip.Addr { return nil }, Pod: func(netip.Addr) bool { return true }})
+	all := New(Config{NodeIPs: func() []netip.Addr { return nil }, IsPodIP: func(netip.Addr) bool { return true }})
 	for _, to := range []string{"127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "0.0.0.0:80", "224.0.0.1:80"} {
 		if all.allows(netip.MustParseAddrPort(to)) {
 			t.Errorf("%s is allowed as that of a Pod", to)
@@ -109,7 +109,7 @@ func TestSilence(t *testing.T) {
 	}
 	in, w := io.Pipe()
 	defer func() { _ = w.Close() }()
-	pass(t.Context(), io.Discard, in, conn.(*net.TCPConn), time.Millisecond)
+	copyBoth(t.Context(), io.Discard, in, conn.(*net.TCPConn), time.Millisecond)
 	if _, err := conn.Write([]byte("x")); err == nil {
 		t.Error("the connection is open")
 	}
@@ -131,19 +131,19 @@ func TestNext(t *testing.T) {
 		has          bool
 		want         time.Duration
 	}{
-		{last, steady, false, first},
-		{last, steady - 1, false, last},
-		{first, time.Millisecond, false, 2 * first}, // one that ends at once is no success
-		{first, 0, true, twice},
-		{twice, 0, false, first},
+		{maxBackoff, steady, false, firstBackoff},
+		{maxBackoff, steady - 1, false, maxBackoff},
+		{firstBackoff, time.Millisecond, false, 2 * firstBackoff}, // one that ends at once is no success
+		{firstBackoff, 0, true, duplicatePause},
+		{duplicatePause, 0, false, firstBackoff},
 	} {
 		if got := next(test.pause, test.lived, test.has); got != test.want {
 			t.Errorf("after %s, open for %s: %s, want %s", test.pause, test.lived, got, test.want)
 		}
 	}
 	for range 1000 {
-		if got := jitter(first); got < first/2 || got >= first*3/2 {
-			t.Fatalf("%s is too far from %s", got, first)
+		if got := jitter(firstBackoff); got < firstBackoff/2 || got >= firstBackoff*3/2 {
+			t.Fatalf("%s is too far from %s", got, firstBackoff)
 		}
 	}
 }
@@ -211,10 +211,10 @@ func TestServersComeAndGo(t *testing.T) {
 func TestAsk(t *testing.T) {
 	n := node()
 	for answer, want := range map[string]string{
-		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: " + stream.TunnelProtocol + "\r\n\r\n": "<nil>",
-		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n":                         `the server speaks "other", not proa-tunnel/1`,
-		"HTTP/1.1 409 Conflict\r\n\r\n":                                                      errTwice.Error(),
-		"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nno.\n":                           "the server says 403 Forbidden: no.",
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: " + streamoptions.TunnelProtocol + "\r\n\r\n": "<nil>",
+		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n":                                `the server speaks "other", not proa-tunnel/1`,
+		"HTTP/1.1 409 Conflict\r\n\r\n":                                                             errDuplicate.Error(),
+		"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nno.\n":                                  "the server says 403 Forbidden: no.",
 		"SSH-2.0\r\n": "malformed HTTP",
 	} {
 		var said strings.Builder
@@ -222,7 +222,8 @@ func TestAsk(t *testing.T) {
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Errorf("%q: %s, want %s", answer, got, want)
 		}
-		if !strings.HasPrefix(said.String(), "POST /proa/tunnel HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n") || !strings.Contains(said.String(), stream.TunnelAt+": 127.0.0.1,2001:db8::7\r\n") {
+		if !strings.HasPrefix(said.String(), "POST /proa/tunnel HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n") ||
+			!strings.Contains(said.String(), streamoptions.TunnelAt+": 127.0.0.1,2001:db8::7\r\n") {
 			t.Errorf("it asks %q", said.String())
 		}
 	}

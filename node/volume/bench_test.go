@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
 // BenchmarkMount makes the volumes of an ordinary Pod ready: a ConfigMap, a Secret, a token with the certificate of the
@@ -14,7 +14,8 @@ import (
 func BenchmarkMount(b *testing.B) {
 	w := start(b)
 	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
-	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
+		StringData: map[string]string{"k": "hush"}})
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: m, mountPath: /m}, {name: s, mountPath: /s}, {name: t, mountPath: /t}, {name: e, mountPath: /e}]}], volumes: [
 		{name: m, configMap: {name: settings}}, {name: s, secret: {secretName: s}}, {name: e, emptyDir: {}},
 		{name: t, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt}}]}}]}`)

@@ -14,11 +14,12 @@ import (
 	"proa.dev/node/subpath"
 )
 
-// Binds are the mounts and devices of a container, of volumes that Mount has made ready.
-func (v *Volumes) Binds(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
+// Binds returns the mounts and devices of a container, of volumes that Mount has made ready.
+func (v *Volumes) Binds(ctx context.Context, p *corev1.Pod, c *corev1.Container, expand func(string) (string, error)) ([]*cri.Mount,
+	[]*cri.Device, error) {
 	ready := map[string]*mounted{}
-	if k := v.known(p.UID); k != nil {
-		_, ready, _ = k.now()
+	if k := v.find(p.UID); k != nil {
+		_, ready, _ = k.current()
 	}
 	var binds []*cri.Mount
 	for i := range c.VolumeMounts {
@@ -51,8 +52,9 @@ func (v *Volumes) Binds(ctx context.Context, p *corev1.Pod, c *corev1.Container,
 	return binds, devices, nil
 }
 
-// bind is one mount of a container.
-func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, index int, vol *mounted, expand func(string) (string, error)) (*cri.Mount, error) {
+// bind returns one mount of a container.
+func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, index int, vol *mounted,
+	expand func(string) (string, error)) (*cri.Mount, error) {
 	m := &c.VolumeMounts[index]
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
@@ -61,7 +63,7 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 			return nil, err
 		}
 	}
-	if err := subpath.Check(sub); err != nil {
+	if err := subpath.CheckPath(sub); err != nil {
 		return nil, err
 	}
 	propagation, err := propagationOf(m.MountPropagation)
@@ -74,14 +76,14 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	}
 	out := &cri.Mount{
 		ContainerPath: m.MountPath, HostPath: vol.path, Readonly: m.ReadOnly || vol.readOnly, RecursiveReadOnly: recursive,
-		SelinuxRelabel: vol.ours, Propagation: propagation,
+		SelinuxRelabel: vol.relabel, Propagation: propagation,
 	}
 	if !path.IsAbs(m.MountPath) {
 		out.ContainerPath = "/" + m.MountPath
 	}
 	if vol.image != nil {
 		out.ImageSubPath = sub
-		out.Image, err = v.image(ctx, p, m.Name, vol.image)
+		out.Image, err = v.ensureImage(ctx, p, m.Name, vol.image)
 		return out, err
 	}
 	if sub == "" {
@@ -89,8 +91,9 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	}
 	out.HostPath = filepath.Join(v.Dir, "pods", string(p.UID), "volume-subpaths", m.Name, c.Name, strconv.Itoa(index))
 	if err := subpath.Mount(vol.path, sub, out.HostPath); err != nil {
-		// What is wrong is for the log: the text would tell the container about the host.
-		v.Log.WarnContext(ctx, "a part of a volume cannot be shown", "pod", p.Namespace+"/"+p.Name, "container", c.Name, "volume", m.Name, "subPath", sub, "err", err)
+		// The cause is only logged: its text would tell the container about the host.
+		v.Log.WarnContext(ctx, "a subPath of a volume cannot be mounted", "pod", p.Namespace+"/"+p.Name, "container", c.Name, "volume",
+			m.Name, "subPath", sub, "err", err)
 		if errors.Is(err, subpath.ErrMake) {
 			return nil, fmt.Errorf("failed to create subPath directory for volumeMount %q of container %q", m.Name, c.Name)
 		}
@@ -99,8 +102,8 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 	return out, nil
 }
 
-// image is what an image volume shows, brought to the node.
-func (v *Volumes) image(ctx context.Context, p *corev1.Pod, name string, s *corev1.ImageVolumeSource) (*cri.ImageSpec, error) {
+// ensureImage makes the image of an image volume present.
+func (v *Volumes) ensureImage(ctx context.Context, p *corev1.Pod, name string, s *corev1.ImageVolumeSource) (*cri.ImageSpec, error) {
 	got, err := v.Images.Ensure(ctx, p, &corev1.Container{Name: name, Image: s.Reference, ImagePullPolicy: s.PullPolicy})
 	if err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func propagationOf(m *corev1.MountPropagationMode) (cri.MountPropagation, error)
 	return 0, fmt.Errorf("invalid MountPropagation mode: %q", *m)
 }
 
-// recursiveReadOnly says whether what is mounted below is read-only too.
+// recursiveReadOnly reports whether mounts below the volume become read-only too.
 func recursiveReadOnly(m *corev1.VolumeMount, can bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return false, nil

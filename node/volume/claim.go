@@ -12,29 +12,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/fact"
 )
 
-// annotationGroup names a group that processes using a volume must have.
+// These name annotations and a finalizer of persistent volumes and claims. annotationGroup holds a group that processes
+// using the volume must have.
 const (
 	annotationGroup   = "pv.beta.kubernetes.io/gid"
 	annotationOptions = "volume.beta.kubernetes.io/mount-options"
 	finalizerClaim    = "kubernetes.io/pvc-protection"
 )
 
-// bound is a volume that a claim stands for.
+// bound is a claim together with the persistent volume that it is bound to.
 type bound struct {
 	claim    *corev1.PersistentVolumeClaim
 	pv       *corev1.PersistentVolume
 	readOnly bool
 }
 
-// block says that containers get the device, not a file system on it.
+// block reports whether containers get the block device and not a file system on it.
 func (b *bound) block() bool {
 	return b.pv.Spec.VolumeMode != nil && *b.pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// options are those with which the volume is to be mounted.
+// options returns the mount options of the volume.
 func (b *bound) options() []string {
 	out := slices.Clone(b.pv.Spec.MountOptions)
 	if text := b.pv.Annotations[annotationOptions]; text != "" {
@@ -43,37 +45,40 @@ func (b *bound) options() []string {
 	return out
 }
 
-// claimed makes the volume ready that a claim of the Pod is bound to.
-func (v *Volumes) claimed(ctx context.Context, p *corev1.Pod, vol *corev1.Volume, before *mounted) result {
-	b, err := v.resolve(ctx, p, vol)
+// mountClaim mounts the persistent volume that a claim of the Pod is bound to.
+func (v *Volumes) mountClaim(ctx context.Context, p *corev1.Pod, vol *corev1.Volume, before *mounted) result {
+	b, err := v.resolveClaim(ctx, p, vol)
 	if err != nil {
 		return result{ready: before, err: err, unknown: true}
 	}
 	name := b.pv.Name
-	m, err := v.persistent(ctx, p, b, before)
+	m, err := v.mountPersistent(ctx, p, b, before)
 	if err == nil {
 		m.claim, m.name, m.group = b.claim.Name, name, b.pv.Annotations[annotationGroup]
+		m.plugin = pluginOfPersistent(b.pv, true)
 	}
-	return finish(name, m, err, before)
+	r := resultOf(name, m, err, before)
+	r.plugin = pluginOfPersistent(b.pv, false)
+	return r
 }
 
-func (v *Volumes) persistent(ctx context.Context, p *corev1.Pod, b *bound, before *mounted) (*mounted, error) {
+func (v *Volumes) mountPersistent(ctx context.Context, p *corev1.Pod, b *bound, before *mounted) (*mounted, error) {
 	if before == nil {
-		if err := v.mayBeHere(ctx, b.pv); err != nil {
-			return nil, &step{"MountVolume.NodeAffinity check failed", err}
+		if err := v.checkNodeAffinity(ctx, b.pv); err != nil {
+			return nil, &operationError{"MountVolume.NodeAffinity check failed", err}
 		}
 	}
 	name := b.pv.Name
-	if !plain(name) {
+	if !isFileName(name) {
 		return nil, errors.New("the name of the volume is not one of a file")
 	}
 	switch s := &b.pv.Spec.PersistentVolumeSource; {
 	case s.CSI != nil:
-		return v.driven(ctx, p, b, before)
+		return v.mountCSI(ctx, p, b, before)
 	case s.Local != nil && b.block():
 		return v.localDevice(p, name, s.Local.Path, b.readOnly)
 	case s.Local != nil:
-		return v.local(ctx, p, b)
+		return v.mountLocal(ctx, p, b)
 	case s.HostPath != nil && !b.block():
 		m, err := hostPath(s.HostPath)
 		if err == nil {
@@ -81,29 +86,30 @@ func (v *Volumes) persistent(ctx context.Context, p *corev1.Pod, b *bound, befor
 		}
 		return m, err
 	case s.NFS != nil && !b.block():
-		return v.nfs(ctx, p, name, s.NFS, b.readOnly, b.options())
+		return v.mountNFS(ctx, p, name, s.NFS, b.readOnly, b.options())
 	}
-	return nil, &step{"MountVolume.FindPluginBySpec failed", errors.New("no volume plugin matched")}
+	return nil, &operationError{"MountVolume.FindPluginBySpec failed", errors.New("no volume plugin matched")}
 }
 
-// resolve finds the volume that a claim is bound to.
-func (v *Volumes) resolve(ctx context.Context, p *corev1.Pod, vol *corev1.Volume) (*bound, error) {
+// resolveClaim finds the persistent volume that a claim of the Pod is bound to.
+func (v *Volumes) resolveClaim(ctx context.Context, p *corev1.Pod, vol *corev1.Volume) (*bound, error) {
 	b, name := &bound{}, p.Name+"-"+vol.Name
 	if s := vol.PersistentVolumeClaim; s != nil {
 		name, b.readOnly = s.ClaimName, s.ReadOnly
 	}
-	err := v.lookUp(ctx, p.Namespace, name, b)
+	err := v.lookUpClaim(ctx, p.Namespace, name, b)
 	if err != nil {
 		return nil, fmt.Errorf("error processing PVC %s/%s: %w", p.Namespace, name, err)
 	}
 	if vol.Ephemeral != nil && !metav1.IsControlledBy(b.claim, p) {
-		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", b.claim.Namespace, b.claim.Name, p.Namespace, p.Name)
+		return nil, fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", b.claim.Namespace, b.claim.Name, p.Namespace,
+			p.Name)
 	}
 	mode := corev1.PersistentVolumeFilesystem
 	if b.block() {
 		mode = corev1.PersistentVolumeBlock
 	}
-	for c := range containers(p) {
+	for c := range fact.AllContainers(p) {
 		for i := range c.VolumeMounts {
 			if c.VolumeMounts[i].Name == vol.Name && b.block() {
 				return nil, fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", vol.Name, mode)
@@ -118,7 +124,7 @@ func (v *Volumes) resolve(ctx context.Context, p *corev1.Pod, vol *corev1.Volume
 	return b, nil
 }
 
-func (v *Volumes) lookUp(ctx context.Context, namespace, name string, b *bound) error {
+func (v *Volumes) lookUpClaim(ctx context.Context, namespace, name string, b *bound) error {
 	o, err := v.Client.Get(ctx, gr.PersistentVolumeClaims, namespace, name, "")
 	if err != nil {
 		return fmt.Errorf("failed to fetch PVC from API server: %w", err)
@@ -151,8 +157,8 @@ func (v *Volumes) lookUp(ctx context.Context, namespace, name string, b *bound) 
 	return nil
 }
 
-// mayBeHere says whether a volume can be reached from this node.
-func (v *Volumes) mayBeHere(ctx context.Context, pv *corev1.PersistentVolume) error {
+// checkNodeAffinity checks whether the node affinity of a volume allows this node.
+func (v *Volumes) checkNodeAffinity(ctx context.Context, pv *corev1.PersistentVolume) error {
 	if pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
 		return nil
 	}
@@ -174,14 +180,14 @@ func (v *Volumes) mayBeHere(ctx context.Context, pv *corev1.PersistentVolume) er
 	return nil
 }
 
-// Groups are the groups that the processes of a Pod need because of its volumes, beside those that it names itself. They are
-// known when Mount has returned.
+// Groups returns the supplemental groups that the volumes of a Pod require, beside those of its spec. They are known
+// once Mount has returned.
 func (v *Volumes) Groups(p *corev1.Pod) (out []int64) {
-	k := v.known(p.UID)
+	k := v.find(p.UID)
 	if k == nil {
 		return nil
 	}
-	_, ready, _ := k.now()
+	_, ready, _ := k.current()
 	for _, m := range ready {
 		if gid, ok := extraGroup(p, m.group); ok && !slices.Contains(out, gid) {
 			out = append(out, gid)
@@ -191,13 +197,14 @@ func (v *Volumes) Groups(p *corev1.Pod) (out []int64) {
 	return out
 }
 
-// VolumeOf is the name of the volume that a claim is bound to, if a Pod of this node has it mounted; empty otherwise.
+// VolumeOf returns the name of the persistent volume that a claim is bound to, if a Pod of this node has it mounted;
+// empty otherwise.
 func (v *Volumes) VolumeOf(_ context.Context, namespace, claim string) string {
 	v.mu.Lock()
 	all := slices.Collect(maps.Values(v.pods))
 	v.mu.Unlock()
 	for _, k := range all {
-		p, ready, _ := k.now()
+		p, ready, _ := k.current()
 		if p.Namespace != namespace {
 			continue
 		}

@@ -16,40 +16,41 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"proa.dev/node/fact"
 	"proa.dev/node/volume/downward"
 	"proa.dev/node/volume/files"
 	"proa.dev/node/volume/fsgroup"
 )
 
-// medium is what contents are kept on.
+// medium is what the contents of a volume are stored on.
 type medium int
 
 const (
 	onDisk medium = iota
-	// inMemory is for what must not be found on a disk later.
+	// inMemory is for contents that must not be left on a disk.
 	inMemory
 )
 
-// payload is the contents of a volume, and the time at which they must be worked out again, if there is one.
+// payload is the contents of a volume, and the time at which they must be refreshed, if there is one.
 type payload struct {
-	files map[string]files.File
-	again time.Time
+	files     map[string]files.File
+	refreshAt time.Time
 }
 
-// source works out the contents of a volume of a Pod.
+// source computes the contents of a volume of a Pod.
 type source func(ctx context.Context, p *corev1.Pod) (payload, error)
 
-// contents makes a volume that has the files that a source says. Containers cannot write to it.
-func (v *Volumes) contents(ctx context.Context, p *corev1.Pod, name, plugin string, on medium, from source) (*mounted, error) {
+// mountContents mounts a volume that holds the files of a source. Containers cannot write to it.
+func (v *Volumes) mountContents(ctx context.Context, p *corev1.Pod, name, plugin string, on medium, from source) (*mounted, error) {
 	want, err := from(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	dir := v.volumeDir(p.UID, plugin, name)
 	if on == inMemory {
-		err = memory(dir, memorySize(p, nil, v.Allocatable()))
+		err = mountTmpfs(dir, memorySize(p, nil, v.Allocatable()))
 	} else {
-		err = folder(dir)
+		err = makeFolder(dir)
 	}
 	if err != nil {
 		return nil, err
@@ -58,20 +59,21 @@ func (v *Volumes) contents(ctx context.Context, p *corev1.Pod, name, plugin stri
 		return nil, err
 	}
 	err = files.Write(dir, want.files, func() error {
-		g := group(p)
+		g := fsGroup(p)
 		if g == nil {
 			return nil
 		}
-		gift := fsgroup.Gift{Dir: dir, Group: *g, ReadOnly: true}
-		return gift.Give(ctx)
+		gift := fsgroup.Change{Dir: dir, Group: *g, ReadOnly: true}
+		return gift.Apply(ctx)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &mounted{path: dir, readOnly: true, ours: true, live: true, again: want.again}, nil
+	return &mounted{path: dir, readOnly: true, relabel: true, live: true, refreshAt: want.refreshAt}, nil
 }
 
-// makeNested makes the folders on which other volumes are mounted inside this one: the container cannot, it is read-only.
+// makeNested makes the folders on which other volumes are mounted inside this one: the container cannot, because it is
+// read-only.
 func makeNested(p *corev1.Pod, name, dir string) error {
 	nested := nestedMounts(p, name)
 	if len(nested) == 0 {
@@ -84,7 +86,7 @@ func makeNested(p *corev1.Pod, name, dir string) error {
 	defer func() { _ = root.Close() }()
 	for _, at := range nested {
 		if _, err := root.Stat(at); err == nil {
-			continue // a file of the volume, or made before
+			continue // a file of the volume, or a folder made before
 		}
 		if err := root.MkdirAll(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
@@ -93,10 +95,10 @@ func makeNested(p *corev1.Pod, name, dir string) error {
 	return nil
 }
 
-// nestedMounts are the places inside a volume where a container mounts something else, without those that are inside of
-// such a place again.
+// nestedMounts returns the places inside a volume where a container mounts something else, without places that are
+// inside of another such place.
 func nestedMounts(p *corev1.Pod, name string) (out []string) {
-	for c := range containers(p) {
+	for c := range fact.AllContainers(p) {
 		var all []string
 		for i := range c.VolumeMounts {
 			all = append(all, filepath.Clean("/"+c.VolumeMounts[i].MountPath))
@@ -144,7 +146,7 @@ func (v *Volumes) downward(s *corev1.DownwardAPIVolumeSource) source {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// keys says which keys of an object become files, and how.
+// keys says which keys of an object become files, and with which mode.
 type keys struct {
 	items    []corev1.KeyToPath
 	mode     *int32
@@ -180,7 +182,7 @@ func (v *Volumes) filesOfSecret(ctx context.Context, p *corev1.Pod, name string,
 
 var errNoMode = errors.New("no defaultMode used, not even the default value for it")
 
-// of are the files of some data. missing is the text for a key that is not there.
+// of returns the files for the keys of data. missing is the error text for a key that does not exist.
 func (k keys) of(data map[string][]byte, missing string) (map[string]files.File, error) {
 	if k.mode == nil {
 		return nil, errNoMode
@@ -212,8 +214,9 @@ func either(a, b *int32) *int32 {
 	return b
 }
 
-// filesOfPod are the files that the downward API makes of a Pod.
-func filesOfPod(p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32, allocatable corev1.ResourceList) (map[string]files.File, error) {
+// filesOfPod returns the files of a downward API volume.
+func filesOfPod(p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32, allocatable corev1.ResourceList) (map[string]files.File,
+	error) {
 	if mode == nil {
 		return nil, errNoMode
 	}

@@ -18,11 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"proa.dev/node/event"
 	"proa.dev/node/volume/fsgroup"
+	"proa.dev/node/volume/hostpath"
 	"proa.dev/node/volume/mounts"
 )
 
-// extraGroup is a group that a volume asks for, if it is a number and the Pod does not have it anyway.
+// extraGroup parses the group that a volume asks for; it is false if that is no number or the Pod has the group anyway.
 func extraGroup(p *corev1.Pod, text string) (int64, bool) {
 	gid, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || p.Spec.SecurityContext != nil && slices.Contains(p.Spec.SecurityContext.SupplementalGroups, gid) {
@@ -31,11 +33,12 @@ func extraGroup(p *corev1.Pod, text string) (int64, bool) {
 	return gid, true
 }
 
-// nfs mounts a folder of a server.
-func (v *Volumes) nfs(ctx context.Context, p *corev1.Pod, name string, s *corev1.NFSVolumeSource, readOnly bool, options []string) (*mounted, error) {
+// mountNFS mounts a directory of an NFS server.
+func (v *Volumes) mountNFS(ctx context.Context, p *corev1.Pod, name string, s *corev1.NFSVolumeSource, readOnly bool,
+	options []string) (*mounted, error) {
 	dir := v.volumeDir(p.UID, pluginNFS, name)
 	m := &mounted{path: dir, readOnly: readOnly}
-	is, err := mounts.Is(dir)
+	is, err := mounts.IsMountPoint(dir)
 	if is || err != nil {
 		return m, err
 	}
@@ -49,44 +52,44 @@ func (v *Volumes) nfs(ctx context.Context, p *corev1.Pod, name string, s *corev1
 	if readOnly {
 		options = append(options, "ro")
 	}
-	if err := mounts.Program(ctx, server+":"+s.Path, dir, "nfs", options); err != nil {
-		return nil, errors.Join(err, mounts.Clear(dir), os.Remove(dir))
+	if err := mounts.MountByProgram(ctx, server+":"+s.Path, dir, "nfs", options); err != nil {
+		return nil, errors.Join(err, mounts.UnmountAll(dir), os.Remove(dir))
 	}
 	return m, nil
 }
 
-// local shows a folder or a disk of this node.
-func (v *Volumes) local(ctx context.Context, p *corev1.Pod, b *bound) (*mounted, error) {
+// mountLocal mounts a local volume: a folder or a disk of this node.
+func (v *Volumes) mountLocal(ctx context.Context, p *corev1.Pod, b *bound) (*mounted, error) {
 	name, path := b.pv.Name, b.pv.Spec.Local.Path
 	if path == "" {
 		return nil, fmt.Errorf("LocalVolume volume %q path is empty", name)
 	}
-	if err := noBacksteps(path); err != nil {
+	if err := hostpath.CheckNoBacksteps(path); err != nil {
 		return nil, fmt.Errorf("invalid path: %s %w", path, err)
 	}
 	dir := v.volumeDir(p.UID, pluginLocal, name)
-	m := &mounted{path: dir, readOnly: b.readOnly, ours: !b.readOnly}
-	is, err := mounts.Is(dir)
+	m := &mounted{path: dir, readOnly: b.readOnly, relabel: !b.readOnly}
+	is, err := mounts.IsMountPoint(dir)
 	if is || err != nil {
 		return m, err
 	}
 	if path, err = v.localSource(b.pv); err != nil {
-		return nil, &step{"MountVolume.MountDevice failed", err}
+		return nil, &operationError{"MountVolume.MountDevice failed", err}
 	}
-	kind, err := typeOf(path)
+	kind, err := hostpath.TypeOf(path)
 	if err != nil {
-		return nil, &step{"MountVolume.MountDevice failed", err}
+		return nil, &operationError{"MountVolume.MountDevice failed", err}
 	}
 	switch kind {
 	case corev1.HostPathDirectory:
 	case corev1.HostPathBlockDev:
 		if path, err = v.localDisk(ctx, b); err != nil {
-			return nil, &step{"MountVolume.MountDevice failed", err}
+			return nil, &operationError{"MountVolume.MountDevice failed", err}
 		}
 	default:
-		return nil, &step{"MountVolume.MountDevice failed", errors.New("only directory and block device are supported")}
+		return nil, &operationError{"MountVolume.MountDevice failed", errors.New("only directory and block device are supported")}
 	}
-	shared, err := v.sharedWith(p, name, path)
+	shared, err := v.isShared(p, name, path)
 	if err != nil {
 		return nil, err
 	}
@@ -103,98 +106,99 @@ func (v *Volumes) local(ctx context.Context, p *corev1.Pod, b *bound) (*mounted,
 	if b.readOnly || shared {
 		return m, nil
 	}
-	if err := v.give(ctx, p, dir); err != nil {
-		return nil, errors.Join(err, mounts.Clear(dir))
+	if err := v.applyFSGroup(ctx, p, dir); err != nil {
+		return nil, errors.Join(err, mounts.UnmountAll(dir))
 	}
 	return m, nil
 }
 
-// sharedWith says whether another Pod uses a folder already; then it is not given to another group. People are told.
-func (v *Volumes) sharedWith(p *corev1.Pod, name, path string) (bool, error) {
+// isShared reports whether another Pod uses a folder already; then its fsGroup is not changed, and an Event says so.
+func (v *Volumes) isShared(p *corev1.Pod, name, path string) (bool, error) {
 	table, err := mounts.Table()
 	if err != nil {
 		return false, err
 	}
 	pods := filepath.Join(v.Dir, "pods")
-	if !slices.ContainsFunc(mounts.Shown(table, path), func(at string) bool { return mounts.Within(at, pods) }) {
+	if !slices.ContainsFunc(mounts.OtherMountPoints(table, path), func(at string) bool { return mounts.Within(at, pods) }) {
 		return false, nil
 	}
 	var s unix.Stat_t
 	if err := unix.Stat(path, &s); err != nil {
 		return true, fmt.Errorf("failed to check fsGroup for %s (%w)", path, err)
 	}
-	if g := group(p); g != nil && int64(s.Gid) != *g {
-		v.Events.Event(p, "", corev1.EventTypeWarning, "AlreadyMountedVolume",
+	if g := fsGroup(p); g != nil && int64(s.Gid) != *g {
+		v.Events.Event(event.Pod(p), corev1.EventTypeWarning, "AlreadyMountedVolume",
 			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *g, name, s.Gid)
 	}
 	return true, nil
 }
 
-// When people are told that giving a volume to a group takes long, and how often after that.
+// When an Event says that changing the group of a volume takes long, and how often after that.
 const (
-	slowGift  = 30 * time.Second
-	slowAgain = time.Minute
+	slowAfter = 30 * time.Second
+	slowEvery = time.Minute
 )
 
-// give gives a volume to the group of a Pod, if it has one, and tells people when that takes long.
-func (v *Volumes) give(ctx context.Context, p *corev1.Pod, dir string) error {
-	g := group(p)
+// applyFSGroup applies the fsGroup of a Pod, if it has one, to a volume, and records Events when that takes long.
+func (v *Volumes) applyFSGroup(ctx context.Context, p *corev1.Pod, dir string) error {
+	g := fsGroup(p)
 	if g == nil {
 		return nil
 	}
-	gift := fsgroup.Gift{Dir: dir, Group: *g, Policy: p.Spec.SecurityContext.FSGroupChangePolicy}
+	gift := fsgroup.Change{Dir: dir, Group: *g, Policy: p.Spec.SecurityContext.FSGroupChangePolicy}
 	shown := dir
 	if at := strings.Index(dir, string(p.UID)); at >= 0 {
 		shown = dir[at:]
 	}
 	done := make(chan struct{})
 	var teller sync.WaitGroup
-	teller.Go(func() { v.tellSlow(p, shown, &gift, done) })
-	err := gift.Give(ctx)
+	teller.Go(func() { v.reportSlow(p, shown, &gift, done) })
+	err := gift.Apply(ctx)
 	close(done)
 	teller.Wait()
 	return err
 }
 
-// tellSlow tells people that giving a volume to a group takes long, until it is done.
-func (v *Volumes) tellSlow(p *corev1.Pod, shown string, gift *fsgroup.Gift, done chan struct{}) {
+// reportSlow records Events about a change of the group that takes long, until done is closed.
+func (v *Volumes) reportSlow(p *corev1.Pod, shown string, gift *fsgroup.Change, done chan struct{}) {
 	const slow = "VolumePermissionChangeInProgress"
 	select {
 	case <-done:
 		return
-	case <-time.After(slowGift):
+	case <-time.After(slowAfter):
 	}
-	v.Events.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - "+
+	v.Events.Event(event.Pod(p), corev1.EventTypeWarning, slow, "Setting volume ownership for %s is taking longer than expected, consider using OnRootMismatch - "+
 		"https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods", shown)
 	for {
 		select {
 		case <-done:
 			return
-		case <-time.After(slowAgain):
+		case <-time.After(slowEvery):
 		}
-		v.Events.Event(p, "", corev1.EventTypeWarning, slow, "Setting volume ownership for %s, processed %d files.", shown, gift.Count.Load())
+		v.Events.Event(event.Pod(p), corev1.EventTypeWarning, slow, "Setting volume ownership for %s, processed %d files.", shown,
+			gift.Count.Load())
 	}
 }
 
-// localDevice hands a disk of this node to containers as it is.
+// localDevice provides a disk of this node to containers as a block device.
 func (v *Volumes) localDevice(p *corev1.Pod, name, path string, readOnly bool) (*mounted, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return nil, &step{"MapVolume.EvalHostSymlinks failed", err}
+		return nil, &operationError{"MapVolume.EvalHostSymlinks failed", err}
 	}
-	if kind, err := typeOf(real); err != nil || kind != corev1.HostPathBlockDev {
-		return nil, &step{"MapVolume.MapPodDevice failed", errors.Join(err, fmt.Errorf("%s is not a block device", path))}
+	if kind, err := hostpath.TypeOf(resolved); err != nil || kind != corev1.HostPathBlockDev {
+		return nil, &operationError{"MapVolume.MapPodDevice failed", errors.Join(err, fmt.Errorf("%s is not a block device", path))}
 	}
-	link, err := v.linkDevice(p, pluginLocal, name, real)
+	link, err := v.linkDevice(p, pluginLocal, name, resolved)
 	if err != nil {
-		return nil, &step{"MapVolume.MapBlockVolume failed", err}
+		return nil, &operationError{"MapVolume.MapBlockVolume failed", err}
 	}
 	return &mounted{device: link, readOnly: readOnly}, nil
 }
 
-// linkDevice notes on disk that a Pod has a device: pods/<uid>/volumeDevices/<plugin>/<name>.
+// linkDevice records on disk that a Pod has a device: pods/<uid>/volumeDevices/<plugin>/<name>.
 func (v *Volumes) linkDevice(p *corev1.Pod, plugin, name, device string) (string, error) {
-	link := filepath.Join(v.Dir, "pods", string(p.UID), "volumeDevices", escaped(plugin), name)
+	link := filepath.Join(v.Dir, "pods", string(p.UID), "volumeDevices", escapePluginName(plugin), name)
 	if to, err := os.Readlink(link); err == nil && to == device {
 		return link, nil
 	}
@@ -207,7 +211,7 @@ func (v *Volumes) linkDevice(p *corev1.Pod, plugin, name, device string) (string
 	return link, os.Symlink(device, link)
 }
 
-// diskDir is where a disk of this node is mounted for all its Pods.
+// diskDir returns where a disk of this node is mounted for all its Pods.
 func (v *Volumes) diskDir(name string) string {
 	return filepath.Join(v.Dir, "plugins", "kubernetes.io", "local-volume", "mounts", name)
 }
@@ -215,7 +219,7 @@ func (v *Volumes) diskDir(name string) string {
 // localDisk mounts a disk of this node, with a new file system if it has none.
 func (v *Volumes) localDisk(ctx context.Context, b *bound) (string, error) {
 	dir, device := v.diskDir(b.pv.Name), b.pv.Spec.Local.Path
-	is, err := mounts.Is(dir)
+	is, err := mounts.IsMountPoint(dir)
 	if is || err != nil {
 		return dir, err
 	}
@@ -230,19 +234,21 @@ func (v *Volumes) localDisk(ctx context.Context, b *bound) (string, error) {
 	if b.readOnly {
 		options = append(options, "ro")
 	}
-	if err := format(ctx, device, fsType, b.readOnly); err != nil {
+	if err := formatDisk(ctx, device, fsType, b.readOnly); err != nil {
 		return "", fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, dir, fsType, err)
 	}
-	if err := mounts.Program(ctx, device, dir, fsType, append(options, "defaults")); err != nil {
-		return "", fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, dir, fsType, errors.Join(err, os.Remove(dir)))
+	if err := mounts.MountByProgram(ctx, device, dir, fsType, append(options, "defaults")); err != nil {
+		return "", fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", device, dir, fsType,
+			errors.Join(err, os.Remove(dir)))
 	}
 	return dir, nil
 }
 
-// format makes a file system on a disk that has nothing at all, and looks after one that has. Something that is not known
-// is never overwritten.
-func format(ctx context.Context, device, fsType string, readOnly bool) error {
-	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device).Output() //nolint:gosec // G204: the device is one that a volume names
+// formatDisk makes a file system on an empty disk, and checks an existing one. A disk with unknown contents is never
+// overwritten.
+func formatDisk(ctx context.Context, device, fsType string, readOnly bool) error {
+	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export",
+		device).Output() //nolint:gosec // G204: the device is one that a volume names
 	failed, ran := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err != nil && (!ran || failed.ExitCode() != 2): // 2: nothing was found
@@ -251,7 +257,8 @@ func format(ctx context.Context, device, fsType string, readOnly bool) error {
 		if readOnly {
 			return nil
 		}
-		out, err := exec.CommandContext(ctx, "fsck", "-a", device).CombinedOutput() //nolint:gosec // G204: the device is one that a volume names
+		out, err := exec.CommandContext(ctx, "fsck", "-a",
+			device).CombinedOutput() //nolint:gosec // G204: the device is one that a volume names
 		if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == 4 {
 			return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %s", device, out)
 		}
@@ -263,7 +270,8 @@ func format(ctx context.Context, device, fsType string, readOnly bool) error {
 	if fsType == "ext4" || fsType == "ext3" {
 		args = []string{"-F", "-m0", device}
 	}
-	if out, err := exec.CommandContext(ctx, "mkfs."+fsType, args...).CombinedOutput(); err != nil { //nolint:gosec // G204: whoever makes volumes names the file system
+	if out, err := exec.CommandContext(ctx, "mkfs."+fsType,
+		args...).CombinedOutput(); err != nil { //nolint:gosec // G204: whoever makes volumes names the file system
 		return fmt.Errorf("format %s: %w: %s", device, err, out)
 	}
 	return nil

@@ -17,17 +17,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"proa.dev/kinds/quantity"
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/volume/fsgroup"
 	"proa.dev/node/volume/mounts"
 )
 
-// emptyDir makes a folder that lives as long as its Pod. Once it is ready it belongs to the containers: neither its mode nor
-// its group is set again.
-func (v *Volumes) emptyDir(ctx context.Context, p *corev1.Pod, name string, s *corev1.EmptyDirVolumeSource) (*mounted, error) {
+// mountEmptyDir makes a folder that lives as long as its Pod. Once it is ready it belongs to the containers: neither its
+// mode nor its group is set again.
+func (v *Volumes) mountEmptyDir(ctx context.Context, p *corev1.Pod, name string, s *corev1.EmptyDirVolumeSource) (*mounted, error) {
 	dir := v.volumeDir(p.UID, pluginEmptyDir, name)
-	m := &mounted{path: dir, ours: true}
-	is, err := mounts.Is(dir)
+	m := &mounted{path: dir, relabel: true}
+	is, err := mounts.IsMountPoint(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -39,43 +39,43 @@ func (v *Volumes) emptyDir(ctx context.Context, p *corev1.Pod, name string, s *c
 	}
 	if ready && is && s.Medium != corev1.StorageMediumDefault {
 		if s.Medium == corev1.StorageMediumMemory {
-			v.fit(dir, memorySize(p, s.SizeLimit, v.Allocatable()))
+			v.resizeTmpfs(dir, memorySize(p, s.SizeLimit, v.Allocatable()))
 			m.live = true // its size follows the limits of the Pod
 		}
 		return m, nil
 	}
 	switch {
 	case s.Medium == corev1.StorageMediumDefault:
-		err = folder(dir)
+		err = makeFolder(dir)
 	case s.Medium == corev1.StorageMediumMemory:
 		m.live = true
-		err = memory(dir, memorySize(p, s.SizeLimit, v.Allocatable()))
+		err = mountTmpfs(dir, memorySize(p, s.SizeLimit, v.Allocatable()))
 	case s.Medium == corev1.StorageMediumHugePages, strings.HasPrefix(string(s.Medium), string(corev1.StorageMediumHugePagesPrefix)):
-		err = hugePages(dir, p, s.Medium)
+		err = mountHugePages(dir, p, s.Medium)
 	default:
 		err = fmt.Errorf("unknown storage medium %q", s.Medium)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if g := group(p); g != nil {
-		gift := fsgroup.Gift{Dir: dir, Group: *g}
-		_ = gift.Give(ctx)
+	if g := fsGroup(p); g != nil {
+		gift := fsgroup.Change{Dir: dir, Group: *g}
+		_ = gift.Apply(ctx)
 	}
 	return m, v.setReady(p.UID, name)
 }
 
-// group is the fsGroup of a Pod.
-func group(p *corev1.Pod) *int64 {
+// fsGroup returns the fsGroup of a Pod.
+func fsGroup(p *corev1.Pod) *int64 {
 	if p.Spec.SecurityContext == nil {
 		return nil
 	}
 	return p.Spec.SecurityContext.FSGroup
 }
 
-// readyFile says, across restarts, that a volume was made to the end.
+// readyFile returns the file whose existence records, across restarts, that a volume was set up completely.
 func (v *Volumes) readyFile(uid types.UID, name string) string {
-	return filepath.Join(v.Dir, "pods", string(uid), "plugins", escaped(pluginEmptyDir), name, "ready")
+	return filepath.Join(v.Dir, "pods", string(uid), "plugins", escapePluginName(pluginEmptyDir), name, "ready")
 }
 
 func (v *Volumes) isReady(uid types.UID, name string) bool {
@@ -91,8 +91,8 @@ func (v *Volumes) setReady(uid types.UID, name string) error {
 	return os.WriteFile(file, nil, 0o600)
 }
 
-// folder makes a folder that everybody may use, whatever the umask.
-func folder(dir string) error {
+// makeFolder makes a folder that everybody may use, whatever the umask.
+func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil { //nolint:gosec // G301: it is for the processes of the Pod, whoever they are
 		return err
 	}
@@ -106,20 +106,20 @@ func folder(dir string) error {
 	return nil
 }
 
-// memory mounts memory at a folder, unless that was done.
-func memory(dir string, size int64) error {
-	is, err := mounts.Is(dir)
+// mountTmpfs mounts a tmpfs at a folder, unless it is mounted already.
+func mountTmpfs(dir string, size int64) error {
+	is, err := mounts.IsMountPoint(dir)
 	if is || err != nil {
 		return err
 	}
-	if err := folder(dir); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return err
 	}
 	return mounts.Tmpfs(dir, size)
 }
 
-// fit gives memory that is mounted another size, when the limits of the Pod have changed. What does not fit stays as it is.
-func (v *Volumes) fit(dir string, size int64) {
+// resizeTmpfs resizes a tmpfs when the limits of the Pod have changed. If it holds more than the new size, it stays as it is.
+func (v *Volumes) resizeTmpfs(dir string, size int64) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil || size <= 0 || s.Bsize <= 0 {
 		return
@@ -129,12 +129,12 @@ func (v *Volumes) fit(dir string, size int64) {
 		return
 	}
 	if err := mounts.Resize(dir, size); err != nil {
-		v.Log.Warn("the size of a volume in memory stays as it is", "dir", dir, "err", err)
+		v.Log.Warn("a tmpfs volume cannot be resized", "dir", dir, "err", err)
 	}
 }
 
-// memorySize is the smallest of what a volume in memory may have: its own limit, the limit of the Pod, what Pods may have of
-// the node.
+// memorySize returns the size of a tmpfs volume: the smallest of its own limit, the memory limit of the Pod, and the
+// allocatable memory of the node.
 func memorySize(p *corev1.Pod, own *resource.Quantity, allocatable corev1.ResourceList) int64 {
 	size := allocatable.Memory().Value()
 	smaller := func(q int64) {
@@ -151,7 +151,7 @@ func memorySize(p *corev1.Pod, own *resource.Quantity, allocatable corev1.Resour
 	return max(size, 0)
 }
 
-// memoryLimit is that of a whole Pod; there is one if every container has one, or the Pod itself.
+// memoryLimit returns the memory limit of a Pod; there is one if the Pod or each of its containers has one.
 func memoryLimit(p *corev1.Pod) (int64, bool) {
 	declared := true
 	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -169,23 +169,23 @@ func memoryLimit(p *corev1.Pod) (int64, bool) {
 	return limits.Memory().Value(), true
 }
 
-// hugePages mounts huge pages at a folder, unless that was done.
-func hugePages(dir string, p *corev1.Pod, medium corev1.StorageMedium) error {
+// mountHugePages mounts a hugetlbfs at a folder, unless it is mounted already.
+func mountHugePages(dir string, p *corev1.Pod, medium corev1.StorageMedium) error {
 	size, err := pageSize(p, medium)
 	if err != nil {
 		return err
 	}
-	is, err := mounts.Is(dir)
+	is, err := mounts.IsMountPoint(dir)
 	if is || err != nil {
 		return err
 	}
-	if err := folder(dir); err != nil {
+	if err := makeFolder(dir); err != nil {
 		return err
 	}
 	return mounts.HugePages(dir, size)
 }
 
-// pageSize is the size of the pages of a volume: what its medium says, or the only one that the containers ask for.
+// pageSize returns the page size of a volume: that of its medium, or the only one that the containers request.
 func pageSize(p *corev1.Pod, medium corev1.StorageMedium) (string, error) {
 	wanted := resource.Quantity{}
 	if text, ok := strings.CutPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)); ok {
@@ -232,7 +232,7 @@ func pageSize(p *corev1.Pod, medium corev1.StorageMedium) (string, error) {
 	return found.String(), nil
 }
 
-// exists says whether something is at a path, which may be a link to it.
+// exists reports whether a path exists; symbolic links are followed.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)

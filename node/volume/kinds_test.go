@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cri"
 	"proa.dev/node/volume/mounts"
 )
@@ -30,10 +30,11 @@ func none(string) (string, error) { return "", errors.New("nothing to expand") }
 // first is the first container of a Pod.
 func first(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
 
-// show is what a container gets, in words. The folders of the Pod are left out.
+// show describes the mounts and devices of a container. The folders of the Pod are left out.
 func (w *world) show(p *corev1.Pod) (out []string) {
 	w.Helper()
-	binds, devices, err := w.Binds(w.Context(), p, first(p), func(s string) (string, error) { return strings.ReplaceAll(s, "$(X)", "expanded"), nil })
+	binds, devices, err := w.Binds(w.Context(), p, first(p),
+		func(s string) (string, error) { return strings.ReplaceAll(s, "$(X)", "expanded"), nil })
 	if err != nil {
 		return []string{"error: " + err.Error()}
 	}
@@ -42,7 +43,8 @@ func (w *world) show(p *corev1.Pod) (out []string) {
 		if b.Image != nil {
 			line += fmt.Sprintf("image %s %s sub %s", b.Image.Image, b.Image.UserSpecifiedImage, b.ImageSubPath)
 		}
-		for word, is := range map[string]bool{"": false, " ro": b.Readonly, " rro": b.RecursiveReadOnly, " slave": b.Propagation == cri.PropagationHostToContainer, " shared": b.Propagation == cri.PropagationBidirectional} {
+		for word, is := range map[string]bool{"": false, " ro": b.Readonly, " rro": b.RecursiveReadOnly,
+			" slave": b.Propagation == cri.PropagationHostToContainer, " shared": b.Propagation == cri.PropagationBidirectional} {
 			if is {
 				line += word
 			}
@@ -50,7 +52,8 @@ func (w *world) show(p *corev1.Pod) (out []string) {
 		out = append(out, line)
 	}
 	for _, d := range devices {
-		out = append(out, fmt.Sprintf("%s <- device %s %s", d.ContainerPath, strings.TrimPrefix(d.HostPath, filepath.Join(w.dir, "pods", string(p.UID))), d.Permissions))
+		out = append(out, fmt.Sprintf("%s <- device %s %s", d.ContainerPath,
+			strings.TrimPrefix(d.HostPath, filepath.Join(w.dir, "pods", string(p.UID))), d.Permissions))
 	}
 	return out
 }
@@ -134,7 +137,8 @@ func TestHostPath(t *testing.T) {
 			w.mount(p)
 			continue
 		}
-		w.Fails(`Warning FailedMount MountVolume.SetUp failed for volume "v" : `+strings.ReplaceAll(c.want, "HOST", host), func(ctx context.Context) error { return w.Mount(ctx, p) })
+		w.Fails(`Warning FailedMount MountVolume.SetUp failed for volume "v" : `+strings.ReplaceAll(c.want, "HOST", host),
+			func(ctx context.Context) error { return w.Mount(ctx, p) })
 	}
 	for path, want := range map[string]string{"new/deep": "drwxr-xr-x", "new/file": "-rw-r--r--"} {
 		if info, err := os.Stat(filepath.Join(host, path)); err != nil || info.Mode().String() != want {
@@ -199,20 +203,23 @@ func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) 
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.beta.kubernetes.io/gid": "555"}},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, PersistentVolumeSource: source, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: name}, StorageClassName: "by-hand",
+			Capacity: size, AccessModes: modes, PersistentVolumeSource: source,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef:                      &corev1.ObjectReference{Namespace: "default", Name: name}, StorageClassName: "by-hand",
 		},
 	}
 	if node != "" {
 		pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "kubernetes.io/hostname", Operator: corev1.NodeSelectorOpIn,
+				Values: []string{node}}},
 		}}}}
 	}
 	w.Create(gr.PersistentVolumes, pv)
 	w.Create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, StorageClassName: new("by-hand"), VolumeName: name, Resources: corev1.VolumeResourceRequirements{Requests: size},
+			AccessModes: modes, StorageClassName: new("by-hand"), VolumeName: name,
+			Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
 	})
 	w.Until("the claim to be bound", func() bool {
@@ -253,7 +260,8 @@ func TestBinds(t *testing.T) {
 		t.Errorf("the part of the ConfigMap is %q", got)
 	}
 	for sub, want := range map[string]string{
-		"/abs": "error SubPath `/abs` must not be an absolute path", "a/../b": "unable to provision SubPath `a/../b`: must not contain '..'",
+		"/abs":   "error SubPath `/abs` must not be an absolute path",
+		"a/../b": "unable to provision SubPath `a/../b`: must not contain '..'",
 	} {
 		bad := p.DeepCopy()
 		first(bad).VolumeMounts[2].SubPath = sub
@@ -276,12 +284,12 @@ func TestBinds(t *testing.T) {
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
-// TestLeftBehind takes away, without knowing anything, what a killed agent and hostile containers have left.
+// TestLeftBehind unmounts and removes, without state in memory, what a killed agent and hostile containers have left.
 func TestLeftBehind(t *testing.T) {
 	asRoot(t)
 	w := start(t)
@@ -300,7 +308,7 @@ func TestLeftBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Somebody has even put a link in place of a volume.
+	// A container has put a symbolic link in place of a volume.
 	m := w.at(p, "configmap", "m")
 	if err := os.Rename(m, m+"-moved"); err != nil {
 		t.Fatal(err)
@@ -319,7 +327,7 @@ func TestLeftBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.restart()
-	if left, err := w.Left(t.Context()); err != nil || !slices.Equal(left, []types.UID{p.UID}) {
+	if left, err := w.PodUIDs(t.Context()); err != nil || !slices.Equal(left, []types.UID{p.UID}) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	for range 2 {
@@ -333,7 +341,7 @@ func TestLeftBehind(t *testing.T) {
 	if err := w.Remove(t.Context(), p.UID); err != nil {
 		t.Error(err)
 	}
-	if left, err := w.Left(t.Context()); err != nil || len(left) != 0 {
+	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID))); !errors.Is(err, fs.ErrNotExist) {
@@ -349,7 +357,7 @@ func TestLeftBehind(t *testing.T) {
 	}
 }
 
-// TestCertificate plays the signer for a Pod that asks for a certificate.
+// TestCertificate acts as the signer for a Pod with a podCertificate projection.
 func TestCertificate(t *testing.T) {
 	asRoot(t)
 	w := start(t)
@@ -366,7 +374,8 @@ func TestCertificate(t *testing.T) {
 		if r.Spec.PodName != "web" || r.Spec.NodeName != "n1" || r.Spec.SignerName != "example.com/signer" {
 			t.Errorf("the request is %+v", r.Spec)
 		}
-		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied, Status: metav1.ConditionTrue, Reason: "No", Message: "never", LastTransitionTime: metav1.Now()}}
+		r.Status.Conditions = []metav1.Condition{{Type: certificatesv1.PodCertificateRequestConditionTypeDenied,
+			Status: metav1.ConditionTrue, Reason: "No", Message: "never", LastTransitionTime: metav1.Now()}}
 		if _, err := w.Cluster.Client.Update(t.Context(), gr.PodCertificateRequests, r, "status"); err != nil {
 			t.Fatal(err)
 		}

@@ -14,20 +14,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/localpath"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/localvolume"
 	"proa.dev/node/volume/mounts"
 )
 
-// localRetry is how long to wait before a folder that could not be removed is tried again.
+// localRetry is how long to wait before another attempt to remove a folder.
 const localRetry = 10 * time.Second
 
-// localDir is where the volumes are that are folders of this node.
+// localDir returns the folder of the local-path volumes of this node.
 func (v *Volumes) localDir() string { return filepath.Join(v.Dir, "local-path") }
 
-// localSource is the path of a local volume on this node. The folders of volumes that the built-in provisioner made for this node are in the
-// agent's own data folder, wherever that is now: a path that was written before the data folder was moved, or restored elsewhere, may be
-// that of another cluster's volume. Such a folder is made when it is used first. Volumes that somebody else made are where they say.
+// localSource returns the path of a local volume on this node. The folders of volumes that the built-in provisioner
+// made for this node are in the agent's own data folder, wherever that is now: a path that was written before the data
+// folder was moved, or restored elsewhere, may be that of another cluster's volume. Such a folder is made when it is
+// first used. Volumes of other provisioners are where they say.
 func (v *Volumes) localSource(pv *corev1.PersistentVolume) (string, error) {
 	written := pv.Spec.Local.Path
 	if !v.isProvisioned(pv) {
@@ -50,41 +52,35 @@ func (v *Volumes) localSource(pv *corev1.PersistentVolume) (string, error) {
 	return own, os.Chmod(own, 0o777) //nolint:gosec // G302: it is for the processes of Pods, whatever the umask
 }
 
-// isProvisioned says that the built-in provisioner made a volume for this node: it is marked so, and its path has the form that the
-// provisioner gives to the paths of its volumes.
+// isProvisioned reports whether the built-in provisioner made a volume for this node: it is annotated so, and its path
+// has the form that the provisioner uses.
 func (v *Volumes) isProvisioned(pv *corev1.PersistentVolume) bool {
 	folder, name := filepath.Split(pv.Spec.Local.Path)
-	if pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner || name != pv.Name {
+	if pv.Annotations[localvolume.ProvisionedByAnnotation] != localvolume.Provisioner || name != pv.Name {
 		return false
 	}
-	if node := pv.Annotations[localpath.Node]; node != "" && node != v.Node {
+	if node := pv.Annotations[localvolume.NodeAnnotation]; node != "" && node != v.Node {
 		return false
 	}
 	return filepath.Base(folder) == filepath.Base(v.localDir())
 }
 
-// KeepLocal says on the Node where this agent keeps volumes, and removes the folders of those that are gone, until ctx ends.
-// The Node may be made later.
-func (v *Volumes) KeepLocal(ctx context.Context) error {
+// RunLocalPath publishes on the Node object where this agent keeps local-path volumes, and removes the folders of deleted
+// volumes, until ctx ends. The Node may be created later.
+func (v *Volumes) RunLocalPath(ctx context.Context) error {
 	view, err := v.Client.Part(ctx, gr.Nodes, client.Scope{Name: v.Node})
 	if err != nil {
 		return fmt.Errorf("watch the node %s: %w", v.Node, err)
 	}
-	again := make(chan struct{}, 1)
-	wake := func() {
-		select {
-		case again <- struct{}{}:
-		default:
-		}
-	}
+	again := wait.NewSignal()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for range view.Events(ctx) {
-			wake()
+			again.Send()
 		}
 	}()
-	retry := time.AfterFunc(localRetry, wake)
+	retry := time.AfterFunc(localRetry, again.Send)
 	defer retry.Stop()
 	for {
 		select {
@@ -94,7 +90,7 @@ func (v *Volumes) KeepLocal(ctx context.Context) error {
 		case <-again:
 		}
 		retry.Stop()
-		if err := v.lookLocal(ctx, view); err != nil && ctx.Err() == nil {
+		if err := v.reconcileLocal(ctx, view); err != nil && ctx.Err() == nil {
 			if !apierrors.IsConflict(err) { // then an event follows
 				v.Log.WarnContext(ctx, "the folder of a volume cannot be removed yet", "err", err)
 			}
@@ -103,44 +99,44 @@ func (v *Volumes) KeepLocal(ctx context.Context) error {
 	}
 }
 
-// lookLocal does what the Node says about folders of volumes.
-func (v *Volumes) lookLocal(ctx context.Context, view client.View) error {
+// reconcileLocal publishes the folder and removes the volumes that the Node object asks to remove.
+func (v *Volumes) reconcileLocal(ctx context.Context, view client.View) error {
 	o, found := view.Get("", v.Node)
 	seen, ok := o.(*corev1.Node)
 	if !found || !ok {
 		return nil
 	}
 	node, changed := seen.DeepCopy(), false
-	if node.Annotations[localpath.Folder] != v.localDir() {
-		metav1.SetMetaDataAnnotation(&node.ObjectMeta, localpath.Folder, v.localDir())
+	if node.Annotations[localvolume.FolderAnnotation] != v.localDir() {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, localvolume.FolderAnnotation, v.localDir())
 		changed = true
 	}
-	work := localpath.WorkOf(node)
+	work := localvolume.WorkOf(node)
 	var errs []error
 	for name, state := range work {
-		if state != localpath.Remove {
+		if state != localvolume.Remove {
 			continue
 		}
 		if err := v.removeLocal(name); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		work[name], changed = localpath.Removed, true
+		work[name], changed = localvolume.Removed, true
 	}
 	if changed {
-		localpath.SetWork(node, work)
+		localvolume.SetWork(node, work)
 		_, err := v.Client.Update(ctx, gr.Nodes, node, "")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// removeLocal removes the folder of a volume that no Pod uses any more.
+// removeLocal removes the folder of a volume, unless a Pod still uses it.
 func (v *Volumes) removeLocal(name string) error {
-	if !plain(name) {
+	if !isFileName(name) {
 		return fmt.Errorf("%q is no name of a volume", name)
 	}
-	users, err := filepath.Glob(filepath.Join(v.Dir, "pods", "*", "volumes", escaped(pluginLocal), name))
+	users, err := filepath.Glob(filepath.Join(v.Dir, "pods", "*", "volumes", escapePluginName(pluginLocal), name))
 	if err != nil {
 		return err
 	}

@@ -11,17 +11,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/localpath"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/localvolume"
 )
 
-// TestLocalPath has the folder of a volume made when it is used, and removed when the Node says so.
+// TestLocalPath holds that the folder of a volume is made when it is first used, and removed when the Node asks for it.
 func TestLocalPath(t *testing.T) {
 	asRoot(t)
 	w := start(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- w.KeepLocal(ctx) }()
+	go func() { done <- w.RunLocalPath(ctx) }()
 	defer func() {
 		stop()
 		if err := <-done; err != nil {
@@ -36,7 +36,7 @@ func TestLocalPath(t *testing.T) {
 		return o.(*corev1.Node)
 	}
 	dir := filepath.Join(w.dir, "local-path")
-	w.Until("the folder on the Node", func() bool { return node().Annotations[localpath.Folder] == dir })
+	w.Until("the folder on the Node", func() bool { return node().Annotations[localvolume.FolderAnnotation] == dir })
 	w.volumeOf("vol", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir + "/vol"}})
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
@@ -49,15 +49,15 @@ func TestLocalPath(t *testing.T) {
 	ask := func(name string) {
 		w.Until("the work to be written", func() bool {
 			n := node()
-			work := localpath.WorkOf(n)
-			work[name] = localpath.Remove
-			localpath.SetWork(n, work)
+			work := localvolume.WorkOf(n)
+			work[name] = localvolume.Remove
+			localvolume.SetWork(n, work)
 			_, err := w.Cluster.Client.Update(t.Context(), gr.Nodes, n, "")
 			return err == nil
 		})
 	}
 	removed := func(name string) func() bool { // or even forgotten by the provisioner, which runs too
-		return func() bool { return localpath.WorkOf(node())[name] != localpath.Remove }
+		return func() bool { return localvolume.WorkOf(node())[name] != localvolume.Remove }
 	}
 	// Of two, one is still used, and the other was never made.
 	ask("vol")
@@ -78,8 +78,8 @@ func TestLocalPath(t *testing.T) {
 	}
 }
 
-// A folder restored at another path does not write into the original's volumes: those that the provisioner made are in the data folder of the
-// agent that uses them. What somebody else made is where it says.
+// TestLocalPathOfARestoredDataFolder holds that a data folder restored at another path does not write into the original's
+// volumes: volumes of the built-in provisioner are in the data folder of the agent that uses them, others are where they say.
 func TestLocalPathOfARestoredDataFolder(t *testing.T) {
 	asRoot(t)
 	w := start(t)
@@ -142,6 +142,6 @@ func (w *world) volumeOf(name string, source corev1.PersistentVolumeSource) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	metav1.SetMetaDataAnnotation(&o.(*corev1.PersistentVolume).ObjectMeta, localpath.ProvisionedBy, localpath.Provisioner)
+	metav1.SetMetaDataAnnotation(&o.(*corev1.PersistentVolume).ObjectMeta, localvolume.ProvisionedByAnnotation, localvolume.Provisioner)
 	w.update(gr.PersistentVolumes, o)
 }

@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/kinds/localpath"
+	"proa.dev/kinds/lib/localvolume"
 )
 
-// Volumes of the provisioner are in the data folder of their node, and no others are sought there. One that was left behind in another
-// place is not replaced by an empty folder.
+// TestLocalSource holds that volumes of the built-in provisioner, and only those, are in the data folder of their node, and that
+// one that is left at another place is not replaced by an empty folder.
 func TestLocalSource(t *testing.T) {
 	own, original := t.TempDir(), filepath.Join(t.TempDir(), "local-path")
-	v := &Volumes{Parts: Parts{Dir: own, Node: "n1"}}
+	v := &Volumes{Config: Config{Dir: own, Node: "n1"}}
 	own = filepath.Join(own, "local-path")
 	for _, dir := range []string{filepath.Join(own, "both"), filepath.Join(original, "both"), filepath.Join(original, "left")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -27,17 +27,19 @@ func TestLocalSource(t *testing.T) {
 		why, name, path, by, node string
 		want                      string
 	}{
-		{"made here", "here", own + "/here", localpath.Provisioner, "n1", own + "/here"},
-		{"restored", "both", original + "/both", localpath.Provisioner, "n1", own + "/both"},
-		{"restored before it was used", "new", original + "/new", localpath.Provisioner, "n1", own + "/new"},
-		{"left behind", "left", original + "/left", localpath.Provisioner, "n1", "move it to " + own + "/left"},
+		{"made here", "here", own + "/here", localvolume.Provisioner, "n1", own + "/here"},
+		{"restored", "both", original + "/both", localvolume.Provisioner, "n1", own + "/both"},
+		{"restored before it was used", "new", original + "/new", localvolume.Provisioner, "n1", own + "/new"},
+		{"left behind", "left", original + "/left", localvolume.Provisioner, "n1", "move it to " + own + "/left"},
 		{"made by a user", "both", original + "/both", "", "", original + "/both"},
 		{"made by another provisioner", "both", original + "/both", "example.com/x", "n1", original + "/both"},
-		{"of another node", "both", original + "/both", localpath.Provisioner, "n2", original + "/both"},
-		{"marked by a user, with a path that the provisioner does not give", "both", "/mnt/disks/both", localpath.Provisioner, "n1", "/mnt/disks/both"},
-		{"marked by a user, with another name", "both", original + "/other", localpath.Provisioner, "n1", original + "/other"},
+		{"of another node", "both", original + "/both", localvolume.Provisioner, "n2", original + "/both"},
+		{"marked by a user, with a path that the provisioner does not give", "both", "/mnt/disks/both", localvolume.Provisioner, "n1",
+			"/mnt/disks/both"},
+		{"marked by a user, with another name", "both", original + "/other", localvolume.Provisioner, "n1", original + "/other"},
 	} {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.name, Annotations: map[string]string{localpath.ProvisionedBy: c.by, localpath.Node: c.node}}}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.name,
+			Annotations: map[string]string{localvolume.ProvisionedByAnnotation: c.by, localvolume.NodeAnnotation: c.node}}}
 		pv.Spec.Local = &corev1.LocalVolumeSource{Path: c.path}
 		got, err := v.localSource(pv)
 		if err != nil {

@@ -16,15 +16,16 @@ import (
 	"proa.dev/test/program"
 )
 
-// mountProgram puts a program in the place of mount, as machines that run tests have no NFS. It writes down its words and mounts memory, unless the server is away.
+// mountProgram replaces the mount program, because machines that run tests have no NFS. It records its arguments and mounts a tmpfs,
+// unless the server is called away.
 func mountProgram(t *testing.T) (words func() string) {
 	t.Helper()
-	real, err := exec.LookPath("mount")
+	mount, err := exec.LookPath("mount")
 	if err != nil {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/words\ncase \"$*\" in *away*) echo Connection timed out; exit 32;; esac\nfor last; do :; done\nexec " + real + " -t tmpfs nfs $last\n"
+	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/words\ncase \"$*\" in *away*) echo Connection timed out; exit 32;; esac\nfor last; do :; done\nexec " + mount + " -t tmpfs nfs $last\n"
 	if err := program.Write(filepath.Join(dir, "mount"), []byte(script)); err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +55,12 @@ func TestNFS(t *testing.T) {
 	if want := []string{"-t nfs -- [fd00::1]:/b " + at("share"), "-t nfs -o ro -- files.test:/a " + at("a")}; !slices.Equal(got, want) {
 		t.Errorf("mount was called with\n%q, want\n%q", got, want)
 	}
-	if got, want := w.show(p), []string{"/a <- /volumes/kubernetes.io~nfs/a ro", "/b <- /volumes/kubernetes.io~nfs/share"}; !slices.Equal(got, want) {
+	if got, want := w.show(p), []string{"/a <- /volumes/kubernetes.io~nfs/a ro",
+		"/b <- /volumes/kubernetes.io~nfs/share"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, name := range []string{"a", "share"} {
-		if is, err := mounts.Is(at(name)); !is || err != nil {
+		if is, err := mounts.IsMountPoint(at(name)); !is || err != nil {
 			t.Errorf("%s is not mounted: %v", name, err)
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
+	"proa.dev/node/fact"
+	"proa.dev/node/podcredential"
 	"proa.dev/node/volume/files"
 )
 
@@ -29,13 +31,13 @@ func (v *Volumes) projected(name string, s *corev1.ProjectedVolumeSource) source
 				continue
 			}
 			maps.Copy(out.files, one.files)
-			out.again = sooner(out.again, one.again)
+			out.refreshAt = earlier(out.refreshAt, one.refreshAt)
 		}
 		return out, utilerrors.NewAggregate(errs)
 	}
 }
 
-// projection is one source of a projected volume, with its place.
+// projection is one source of a projected volume, with its position.
 type projection struct {
 	volume string
 	index  int
@@ -56,11 +58,12 @@ func (v *Volumes) projection(ctx context.Context, p *corev1.Pod, s projection) (
 	case s.ClusterTrustBundle != nil:
 		var anchors []byte
 		anchors, err = v.Refs.Anchors(ctx, p, s.ClusterTrustBundle)
-		out.files = private(p, s.mode, map[string][]byte{s.ClusterTrustBundle.Path: anchors})
+		out.files = privateFiles(p, s.mode, map[string][]byte{s.ClusterTrustBundle.Path: anchors})
 	case s.PodCertificate != nil:
 		var key, chain []byte
-		key, chain, out.again, err = v.certs.get(ctx, p, certKey{p.UID, s.volume, s.index}, s.PodCertificate)
-		out.files = private(p, s.mode, map[string][]byte{
+		key, chain, out.refreshAt, err = v.certs.Get(ctx, p, podcredential.Key{Pod: p.UID, Volume: s.volume, Index: s.index},
+			s.PodCertificate)
+		out.files = privateFiles(p, s.mode, map[string][]byte{
 			s.PodCertificate.CredentialBundlePath: slices.Concat(key, chain),
 			s.PodCertificate.KeyPath:              key, s.PodCertificate.CertificateChainPath: chain,
 		})
@@ -81,23 +84,24 @@ func (v *Volumes) token(ctx context.Context, p *corev1.Pod, s projection) (paylo
 	if err != nil {
 		return payload{}, err
 	}
-	return payload{files: private(p, s.mode, map[string][]byte{t.Path: []byte(got.Status.Token)}), again: notBefore(again)}, nil
+	return payload{files: privateFiles(p, s.mode, map[string][]byte{t.Path: []byte(got.Status.Token)}),
+		refreshAt: atLeastASecondAhead(again)}, nil
 }
 
-// notBefore leaves some time between two looks, whatever a clock says.
-func notBefore(t time.Time) time.Time {
+// atLeastASecondAhead keeps at least a second between two refreshes, whatever the clock says.
+func atLeastASecondAhead(t time.Time) time.Time {
 	if soon := time.Now().Add(time.Second); t.Before(soon) {
 		return soon
 	}
 	return t
 }
 
-// private makes files that only the Pod's user, or its group, can read, if it has one.
-func private(p *corev1.Pod, mode *int32, data map[string][]byte) map[string]files.File {
+// privateFiles makes files that only the Pod's user or its fsGroup can read, if it has one.
+func privateFiles(p *corev1.Pod, mode *int32, data map[string][]byte) map[string]files.File {
 	user := onlyUser(p)
 	m := fs.FileMode(*mode)
-	if user != nil || group(p) != nil {
-		m = 0o600 // the group gets its rights when the volume is given to it
+	if user != nil || fsGroup(p) != nil {
+		m = 0o600 // the group gets its rights when the fsGroup is applied
 	}
 	out := map[string]files.File{}
 	for path, d := range data {
@@ -108,9 +112,9 @@ func private(p *corev1.Pod, mode *int32, data map[string][]byte) map[string]file
 	return out
 }
 
-// onlyUser is the user that all containers of a Pod run as, if they say so and there is but one.
+// onlyUser returns the user that all containers of a Pod run as; nil if they name none or different ones.
 func onlyUser(p *corev1.Pod) (one *int64) {
-	for c := range containers(p) {
+	for c := range fact.AllContainers(p) {
 		user := runAs(p, c)
 		if user == nil || one != nil && *one != *user {
 			return nil

@@ -5,18 +5,20 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/internal/wait"
 )
 
-// queue has each Pod at most once.
+// queue is a work queue that holds each Pod at most once.
 type queue struct {
-	more chan struct{}
+	more wait.Signal
 	// mu guards what is below.
 	mu      sync.Mutex
 	waiting []types.UID
 	has     map[types.UID]bool
 }
 
-func newQueue() *queue { return &queue{more: make(chan struct{}, 1), has: map[types.UID]bool{}} }
+func newQueue() *queue { return &queue{more: wait.NewSignal(), has: map[types.UID]bool{}} }
 
 func (q *queue) add(uid types.UID) {
 	q.mu.Lock()
@@ -26,14 +28,7 @@ func (q *queue) add(uid types.UID) {
 	}
 	q.has[uid] = true
 	q.waiting = append(q.waiting, uid)
-	q.signal()
-}
-
-func (q *queue) signal() {
-	select {
-	case q.more <- struct{}{}:
-	default:
-	}
+	q.more.Send()
 }
 
 // next waits for a Pod; it is false when ctx ends.
@@ -60,7 +55,7 @@ func (q *queue) take() (types.UID, bool) {
 	q.waiting = q.waiting[1:]
 	delete(q.has, uid)
 	if len(q.waiting) > 0 {
-		q.signal()
+		q.more.Send()
 	}
 	return uid, true
 }

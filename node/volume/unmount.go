@@ -13,13 +13,14 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// volumeFolders are the folders of a Pod that have to do with its volumes.
+// volumeFolders returns the folders of a Pod that belong to its volumes.
 func volumeFolders() []string {
 	return []string{"volume-subpaths", "volumes", "volumeDevices", "plugins"}
 }
 
-// Unmount takes the volumes of a Pod away. It goes by what is on disk and what the kernel has mounted, and may be called again
-// until it succeeds. Nothing is removed while something is mounted, and nothing outside of the Pod's folder ever is.
+// Unmount unmounts the volumes of a Pod. It works from what is on disk and in the kernel's mount table, and may be
+// repeated until it succeeds. Nothing is removed while something is mounted below it, and nothing outside of the Pod's
+// folder ever is.
 func (v *Volumes) Unmount(ctx context.Context, uid types.UID) error {
 	dir, err := v.podDir(uid)
 	if err != nil {
@@ -29,18 +30,18 @@ func (v *Volumes) Unmount(ctx context.Context, uid types.UID) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// The parts that containers were shown hold on to the volumes.
-	if err := mounts.Clear(filepath.Join(dir, "volume-subpaths")); err != nil {
+	// Mounts of subPaths keep the volumes busy.
+	if err := mounts.UnmountAll(filepath.Join(dir, "volume-subpaths")); err != nil {
 		return fmt.Errorf("unmount the volumes of pod %s: %w", uid, err)
 	}
 	if err := v.unpublish(ctx, uid); err != nil {
 		return err
 	}
-	disks, err := filepath.Glob(filepath.Join(dir, "volumes", escaped(pluginLocal), "*"))
+	disks, err := filepath.Glob(filepath.Join(dir, "volumes", escapePluginName(pluginLocal), "*"))
 	if err != nil {
 		return err
 	}
-	if err := mounts.Clear(dir); err != nil {
+	if err := mounts.UnmountAll(dir); err != nil {
 		return fmt.Errorf("unmount the volumes of pod %s: %w", uid, err)
 	}
 	for _, name := range volumeFolders() {
@@ -59,7 +60,7 @@ func (v *Volumes) Unmount(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// forget ends the work on the volumes of a Pod.
+// forget ends the work on the volumes of a Pod, and waits for its end.
 func (v *Volumes) forget(uid types.UID) {
 	v.mu.Lock()
 	k := v.pods[uid]
@@ -67,17 +68,17 @@ func (v *Volumes) forget(uid types.UID) {
 	v.mu.Unlock()
 	if k != nil {
 		k.mu.Lock()
-		k.gone = true
-		k.stop()
+		k.unmounted = true
+		k.stopTimer()
 		k.mu.Unlock()
-		k.work.Lock()   // who works on them still sees it to the end
-		k.work.Unlock() //nolint:staticcheck // to have waited is all
+		k.work.Lock()   // waits for the work that is going on
+		k.work.Unlock() //nolint:staticcheck // an empty critical section is the point
 	}
 	v.Refs.Drop(uid)
-	v.certs.drop(uid)
+	v.certs.Drop(uid)
 }
 
-// unpublish has drivers take back what is theirs.
+// unpublish unmounts the CSI volumes of a Pod.
 func (v *Volumes) unpublish(ctx context.Context, uid types.UID) error {
 	dirs, err := v.driverDirs(uid)
 	if err != nil || len(dirs) == 0 {
@@ -100,17 +101,17 @@ func (v *Volumes) releaseDisk(name string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	users, err := filepath.Glob(filepath.Join(v.Dir, "pods", "*", "volumes", escaped(pluginLocal), name))
+	users, err := filepath.Glob(filepath.Join(v.Dir, "pods", "*", "volumes", escapePluginName(pluginLocal), name))
 	if err != nil || len(users) > 0 {
 		return err
 	}
-	if err := mounts.Clear(dir); err != nil {
+	if err := mounts.UnmountAll(dir); err != nil {
 		return err
 	}
 	return os.Remove(dir)
 }
 
-// Remove removes all that a Pod has kept on this node, after Unmount.
+// Remove removes the folder of a Pod, after Unmount.
 func (v *Volumes) Remove(ctx context.Context, uid types.UID) error {
 	if err := v.Unmount(ctx, uid); err != nil {
 		return err
@@ -122,8 +123,8 @@ func (v *Volumes) Remove(ctx context.Context, uid types.UID) error {
 	return mounts.Remove(dir)
 }
 
-// Left are the Pods that have a folder here.
-func (v *Volumes) Left(context.Context) (out []types.UID, err error) {
+// PodUIDs returns the Pods that have a folder on this node.
+func (v *Volumes) PodUIDs(context.Context) (out []types.UID, err error) {
 	all, err := os.ReadDir(filepath.Join(v.Dir, "pods"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

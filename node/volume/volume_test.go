@@ -16,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/agentmetrics"
 	"proa.dev/node/clustertest"
 	"proa.dev/node/cri"
 	"proa.dev/node/objects"
@@ -28,9 +29,10 @@ import (
 // world is a cluster with one node, and the volumes of that node.
 type world struct {
 	*clustertest.World
-	dir  string
-	refs *objects.Refs
-	kill func()
+	dir     string
+	refs    *objects.Refs
+	kill    func()
+	metrics *agentmetrics.Metrics
 	*volume.Volumes
 }
 
@@ -40,18 +42,19 @@ func start(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{World: clustertest.Start(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}}), dir: dir}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}}
+	w := &world{World: clustertest.Start(t, node), dir: dir, metrics: agentmetrics.New()}
 	w.restart()
 	t.Cleanup(func() {
 		w.refs.Close()
-		if err := mounts.Clear(dir); err != nil {
+		if err := mounts.UnmountAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	return w
 }
 
-// restart begins with nothing in memory, like an agent that was killed.
+// restart drops the state in memory, like an agent that was killed.
 func (w *world) restart() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
 	if w.kill != nil {
@@ -59,8 +62,8 @@ func (w *world) restart() {
 		w.refs.Close()
 	}
 	w.refs = objects.New(w.Agent, log)
-	w.Volumes = volume.New(volume.Parts{
-		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Images: w, Log: log,
+	w.Volumes = volume.New(volume.Config{
+		Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Images: w, Metrics: w.metrics, Log: log,
 		Allocatable: func() corev1.ResourceList {
 			return corev1.ResourceList{"memory": resource.MustParse("64Mi"), "cpu": resource.MustParse("2")}
 		},
@@ -210,7 +213,8 @@ func TestUnboundClaim(t *testing.T) {
 func TestSecretsAndTokens(t *testing.T) {
 	asRoot(t)
 	w := start(t)
-	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, StringData: map[string]string{"k": "hush"}})
+	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
+		StringData: map[string]string{"k": "hush"}})
 	p := w.Pod("web", `{securityContext: {runAsUser: 1000, fsGroup: 2000}, containers: [{name: c, resources: {limits: {memory: 32Mi, cpu: 1500m}},
 		volumeMounts: [{name: s, mountPath: /s}, {name: d, mountPath: /d}, {name: all, mountPath: /all}]}], volumes: [
 		{name: s, secret: {secretName: s}},
@@ -219,7 +223,8 @@ func TestSecretsAndTokens(t *testing.T) {
 			{secret: {name: s, items: [{key: k, path: secret/k}]}}, {downwardAPI: {items: [{path: ns, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`)
 	w.mount(p)
 	s, d, all := w.at(p, "secret", "s"), w.at(p, "downward-api", "d"), w.at(p, "projected", "all")
-	for path, want := range map[string]string{s + "/k": "hush", d + "/labels": `app="web"`, d + "/cpu": "1500", all + "/ns": "default", all + "/secret/k": "hush"} {
+	for path, want := range map[string]string{s + "/k": "hush", d + "/labels": `app="web"`, d + "/cpu": "1500", all + "/ns": "default",
+		all + "/secret/k": "hush"} {
 		if got := w.read(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
@@ -228,11 +233,12 @@ func TestSecretsAndTokens(t *testing.T) {
 		t.Errorf("the token is %q", token)
 	}
 	for _, v := range []string{s, d, all} {
-		if is, err := mounts.Is(v); err != nil || !is {
+		if is, err := mounts.IsMountPoint(v); err != nil || !is {
 			t.Errorf("%s is not in memory: %v", v, err)
 		}
 	}
-	for path, want := range map[string]string{all + "/token": "1000 2000 -rw-r-----", s + "/k": "0 2000 -rw-r--r--", all + "/ca.crt": "0 2000 -rw-r--r--", s: "0 2000 dgtrwxrwxrwx"} {
+	for path, want := range map[string]string{all + "/token": "1000 2000 -rw-r-----", s + "/k": "0 2000 -rw-r--r--",
+		all + "/ca.crt": "0 2000 -rw-r--r--", s: "0 2000 dgtrwxrwxrwx"} {
 		if got := owner(t, path); got != want {
 			t.Errorf("%s is %s, want %s", path, got, want)
 		}

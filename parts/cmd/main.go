@@ -5,7 +5,7 @@
 // A part that this machine can neither build nor find is named, and left out: proa runs without it, but a node does not. For a
 // release it packs programs into one file, which proa carries:
 //
-//	go run ./parts/cmd -pack parts/carry/parts.bin bin/containerd bin/runc ...
+//	go run ./parts/cmd -pack parts/bundle/parts.bin bin/containerd bin/runc ...
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"syscall"
 
 	"proa.dev/parts"
-	"proa.dev/parts/carry"
+	"proa.dev/parts/bundle"
 )
 
 func main() {
@@ -39,7 +39,7 @@ func main() {
 	}
 }
 
-// packAll writes programs into one file, which is there whole or not at all.
+// packAll writes programs into one file, atomically.
 func packAll(file string, programs []string) error {
 	if len(programs) == 0 {
 		return errors.New("say which programs to pack")
@@ -49,7 +49,7 @@ func packAll(file string, programs []string) error {
 		return err
 	}
 	defer os.Remove(out.Name())
-	if err := errors.Join(carry.Pack(out, programs...), out.Close()); err != nil {
+	if err := errors.Join(bundle.Pack(out, programs...), out.Close()); err != nil {
 		return err
 	}
 	return os.Rename(out.Name(), file)

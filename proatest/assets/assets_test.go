@@ -29,7 +29,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.args, got, tt.want)
 		}
 	}
-	given, err := parse([]string{"--service-cluster-ip-range=10.0.0.0/24", "--etcd-servers=http://127.0.0.1:1", "--listen=127.0.0.1:1", "--listen=127.0.0.1:2"}, apiFlags())
+	given, err := parse([]string{"--service-cluster-ip-range=10.0.0.0/24", "--etcd-servers=http://127.0.0.1:1", "--listen=127.0.0.1:1",
+		"--listen=127.0.0.1:2"}, apiFlags())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func TestFlags(t *testing.T) {
 	if err := given.settings(&c); err != nil {
 		t.Fatal(err)
 	}
-	if got := []any{c.ServiceCIDRs[0].String(), len(c.EtcdServers), c.Listen}; !reflect.DeepEqual(got, []any{"10.0.0.0/24", 0, "127.0.0.1:2"}) {
+	if got := []any{c.ServiceCIDRs[0].String(), len(c.EtcdServers), c.Listen}; !reflect.DeepEqual(got,
+		[]any{"10.0.0.0/24", 0, "127.0.0.1:2"}) {
 		t.Errorf("the settings are %v", got)
 	}
 	var help bytes.Buffer
@@ -52,7 +54,8 @@ func TestNames(t *testing.T) {
 	if err := play(t.Context(), log, "kubelet", nil); message(err) != "this program is called kube-apiserver or etcd, not kubelet" {
 		t.Errorf("under another name it says %v", err)
 	}
-	if err := play(t.Context(), log, "kube-apiserver", []string{"--secure-port=1"}); message(err) != "--cert-dir is missing: data are kept there too" {
+	if err := play(t.Context(), log, "kube-apiserver",
+		[]string{"--secure-port=1"}); message(err) != "--cert-dir is missing: data are kept there too" {
 		t.Errorf("without a folder it says %v", err)
 	}
 	missing := filepath.Join(t.TempDir(), "no")
@@ -61,7 +64,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestEtcdIsHealthy asks the one thing that envtest asks etcd.
+// TestEtcdIsHealthy sends the health check that envtest sends to etcd.
 func TestEtcdIsHealthy(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"proa.dev/run"
+	"proa.dev/run/settings"
 )
 
 // flags are the values of flags by name, in the order in which they were given.
 type flags map[string][]string
 
-// parse reads flags in the form --name=value, which is how envtest writes them. One without a value is true.
+// parse parses flags in the form --name=value, as envtest passes them. A flag without a value is true.
 func parse(args []string, known map[string]bool) (flags, error) {
 	given := flags{}
 	for _, arg := range args {
@@ -30,7 +31,7 @@ func parse(args []string, known map[string]bool) (flags, error) {
 	return given, nil
 }
 
-// last is the value that counts of a flag which has one.
+// last returns the last value of a flag, which is the one that counts.
 func (f flags) last(name string) string {
 	if values := f[name]; len(values) > 0 {
 		return values[len(values)-1]
@@ -38,23 +39,23 @@ func (f flags) last(name string) string {
 	return ""
 }
 
-// printFlags lists flags as the help of a program does, in which envtest looks them up.
+// printFlags prints flags in the format of a program's help, which envtest parses.
 func printFlags(w io.Writer, known map[string]bool) {
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		fmt.Fprintf(w, "      --%s string\n", name)
 	}
 }
 
-// etcdFlags are those that envtest gives to etcd.
+// etcdFlags returns the flags that envtest passes to etcd.
 func etcdFlags() map[string]bool {
 	return set("advertise-client-urls", "listen-client-urls", "listen-peer-urls", "data-dir", "unsafe-no-fsync")
 }
 
-// apiFlags are those of kube-apiserver that are settings of proa, and those that are understood here.
+// apiFlags returns the flags of kube-apiserver that are settings of proa, and those that this program handles.
 func apiFlags() map[string]bool {
 	known := set("allow-privileged", "bind-address", "cert-dir", "client-ca-file", "etcd-servers", "secure-port",
 		"service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range")
-	for _, s := range run.Settings() {
+	for _, s := range settings.All() {
 		known[s.Name] = true
 	}
 	return known
@@ -74,8 +75,8 @@ func (f flags) settings(c *run.Config) error {
 	if ranges, ok := given["service-cluster-ip-range"]; ok {
 		given["service-cidr"] = ranges
 	}
-	delete(given, "etcd-servers") // the etcd beside it is a dummy
-	for _, s := range run.Settings() {
+	delete(given, "etcd-servers") // the etcd of this program stores nothing
+	for _, s := range settings.All() {
 		values, ok := given[s.Name]
 		if !ok {
 			continue
@@ -83,7 +84,7 @@ func (f flags) settings(c *run.Config) error {
 		if !s.Many {
 			values = values[len(values)-1:]
 		}
-		if err := s.Set(c, values); err != nil {
+		if err := s.Set(&c.Config, values); err != nil {
 			return fmt.Errorf("--%s: %w", s.Name, err)
 		}
 	}

@@ -1,8 +1,8 @@
-// Command assets takes the place of the two programs that envtest starts, so that any suite which is written for envtest runs on proa as it is:
-// under the name kube-apiserver it is the API server of proa with the flags that envtest gives, under the name etcd it is nothing but healthy.
-// A folder with it under both names is what KUBEBUILDER_ASSETS wants.
+// Command assets replaces the two programs that envtest starts, so that a suite written for envtest runs on proa unchanged. Under
+// the name kube-apiserver it is the API server of proa with the flags that envtest passes; under the name etcd it only answers
+// health checks. KUBEBUILDER_ASSETS is to be a folder with the program under both names.
 //
-// As with the real programs there are no controllers but those that kube-apiserver has in itself; the flag --controllers=* runs all.
+// As with the real programs, only the controllers run that kube-apiserver contains; the flag --controllers=* runs all.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	go func() { // suites that fail leave what they have started
+	go func() { // a suite that fails does not stop the programs it has started
 		for parent := os.Getppid(); os.Getppid() == parent; time.Sleep(time.Second) {
 		}
 		cancel()
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// play is the program of that name.
+// play runs the program of a name.
 func play(ctx context.Context, log *slog.Logger, name string, args []string) error {
 	var start func(context.Context, *slog.Logger, flags) error
 	var known map[string]bool

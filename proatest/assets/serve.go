@@ -19,7 +19,7 @@ import (
 	"proa.dev/run/pki"
 )
 
-// serveEtcd answers questions after its health until ctx ends.
+// serveEtcd answers health checks until ctx ends.
 func serveEtcd(ctx context.Context, _ *slog.Logger, f flags) error {
 	at, err := url.Parse(f.last("listen-client-urls"))
 	if err != nil {
@@ -32,7 +32,7 @@ func serveEtcd(ctx context.Context, _ *slog.Logger, f flags) error {
 	return healthy(ctx, listener)
 }
 
-// healthy says at /health that all is well, until ctx ends.
+// healthy answers requests to /health until ctx ends.
 func healthy(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"health":"true"}`) })
@@ -44,7 +44,7 @@ func healthy(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// serveAPI runs the API server of proa until ctx ends. Its data are in the folder of the certificates, which envtest removes.
+// serveAPI runs the API server of proa until ctx ends. Its data folder is in that of the certificates, which envtest removes.
 func serveAPI(ctx context.Context, log *slog.Logger, f flags) error {
 	c := run.Default()
 	if err := f.settings(&c); err != nil {
@@ -58,7 +58,7 @@ func serveAPI(ctx context.Context, log *slog.Logger, f flags) error {
 	if err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
-	c.Serving = &serving
+	c.ServingCertificate = &serving
 	c.DataDir, c.Listen = filepath.Join(dir, "proa"), net.JoinHostPort(f.last("bind-address"), f.last("secure-port"))
 	c.ShutdownTimeout = 2 * time.Second // suites stop the server while managers still watch
 	if len(c.Controllers) == 0 {
@@ -70,7 +70,7 @@ func serveAPI(ctx context.Context, log *slog.Logger, f flags) error {
 	return run.Serve(ctx, c, log, func(*run.Server) {})
 }
 
-// ownControllers are the controllers that kube-apiserver has in itself: with them definitions and API services come to be served.
+// ownControllers returns the controllers that kube-apiserver contains, which definitions and APIServices need to be served.
 func ownControllers() []string {
 	return []string{
 		"crd-finalizer", "crd-status-controller", "autoregister", "local-availability-controller", "aggregated-availability-controller",
@@ -78,12 +78,13 @@ func ownControllers() []string {
 	}
 }
 
-// trust makes the keys of the server, and puts the authority of a file beside its own: envtest signs users with an authority whose key it keeps.
+// trust creates the keys of the server, and adds the certificate authority of a file to its own: envtest signs the certificates
+// of users with its own certificate authority.
 func trust(data, authority string) error {
 	if authority == "" {
 		return nil
 	}
-	theirs, err := os.ReadFile(authority)
+	additional, err := os.ReadFile(authority)
 	if err != nil {
 		return fmt.Errorf("--client-ca-file: %w", err)
 	}
@@ -91,5 +92,5 @@ func trust(data, authority string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(keys.File("ca.crt"), slices.Concat(keys.CA().PEM, theirs), 0o644)
+	return os.WriteFile(keys.File("ca.crt"), slices.Concat(keys.CA().PEM, additional), 0o644)
 }

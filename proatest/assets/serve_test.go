@@ -22,7 +22,7 @@ import (
 	"proa.dev/test/ports"
 )
 
-// authority signs certificates as that of envtest does.
+// authority is a certificate authority like that of envtest.
 type authority struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -31,18 +31,20 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	a := &authority{t: t}
-	a.cert, a.key = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "envtest"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "envtest"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign})
 	return a
 }
 
-// sign makes a certificate, which vouches for itself if there is no authority yet.
+// sign returns a certificate, which is self-signed if there is no authority yet.
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour),
+		time.Now().Add(time.Hour)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -58,9 +60,10 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, *ecdsa.
 	return cert, key
 }
 
-// user is a client certificate of somebody in a group.
+// user returns a client certificate of a user in a group.
 func (a *authority) user(group string) tls.Certificate {
-	cert, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "somebody", Organization: []string{group}}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	cert, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "somebody", Organization: []string{group}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
@@ -68,8 +71,8 @@ func pemOf(block string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: block, Bytes: der})
 }
 
-// TestServerOfEnvtest starts the server with files as envtest writes them: it shows the certificate that it is given, and knows the users of the
-// authority that it is given, and no others.
+// TestServerOfEnvtest starts the server with files as envtest writes them: it serves with the given certificate, and
+// authenticates users of the given certificate authority, and no others.
 func TestServerOfEnvtest(t *testing.T) {
 	dir, address := t.TempDir(), ports.Address(t)
 	servers, users := newAuthority(t), newAuthority(t)
@@ -79,7 +82,8 @@ func TestServerOfEnvtest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{
-		"apiserver.crt": pemOf("CERTIFICATE", cert.Raw), "apiserver.key": pemOf("PRIVATE KEY", der), "client.crt": pemOf("CERTIFICATE", users.cert.Raw),
+		"apiserver.crt": pemOf("CERTIFICATE", cert.Raw), "apiserver.key": pemOf("PRIVATE KEY", der),
+		"client.crt": pemOf("CERTIFICATE", users.cert.Raw),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 			t.Fatal(err)
@@ -91,8 +95,10 @@ func TestServerOfEnvtest(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- play(ctx, slog.New(slog.NewTextHandler(&log, nil)), "kube-apiserver", []string{
-			"--cert-dir=" + dir, "--bind-address=127.0.0.1", "--secure-port=" + port, "--client-ca-file=" + filepath.Join(dir, "client.crt"),
-			"--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24", "--etcd-servers=http://127.0.0.1:1", "--allow-privileged=true",
+			"--cert-dir=" + dir, "--bind-address=127.0.0.1", "--secure-port=" + port,
+			"--client-ca-file=" + filepath.Join(dir, "client.crt"),
+			"--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/24", "--etcd-servers=http://127.0.0.1:1",
+			"--allow-privileged=true",
 		})
 	}()
 	t.Cleanup(func() {
@@ -104,7 +110,9 @@ func TestServerOfEnvtest(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AddCert(servers.cert)
 	ask := func(user tls.Certificate) (int, error) {
-		c := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{user}}, DisableKeepAlives: true}}
+		c := &http.Client{Timeout: time.Minute,
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{user}},
+				DisableKeepAlives: true}}
 		resp, err := c.Get("https://" + address + "/api/v1/namespaces/default")
 		if err != nil {
 			return 0, err

@@ -25,6 +25,7 @@ import (
 
 	"proa.dev/proatest"
 	"proa.dev/run"
+	"proa.dev/run/settings"
 )
 
 // ControlPlane is the control plane of an Environment.
@@ -39,14 +40,14 @@ type ControlPlane struct {
 
 // APIServer is the API server of an Environment.
 type APIServer struct {
-	// SecureServing is where the API server is. Start chooses an address unless there is one.
+	// SecureServing is the address of the API server. Start chooses one unless it is set.
 	SecureServing
 	// URL is the same as a URL. Start sets it.
 	URL *url.URL
 
 	// Args are arguments like --feature-gates=A=true. Configure is the better way to give them.
 	Args []string
-	// Out has no effect. Err is where the log goes; nil if nobody wants it.
+	// Out has no effect. Err gets the log; nil to discard it.
 	Out, Err io.Writer
 
 	// Path, CertDir, StartTimeout and StopTimeout have no effect.
@@ -68,7 +69,7 @@ type Etcd struct {
 	arguments Arguments
 }
 
-// SecureServing is where an API server is reached, and the certificate of its authority.
+// SecureServing is the address of an API server, and the certificate of its certificate authority.
 type SecureServing struct {
 	ListenAddr
 	CA []byte
@@ -95,7 +96,7 @@ func (s *APIServer) Configure() *Arguments { return &s.arguments }
 // Arguments are the flags of a program, with their values by name.
 type Arguments struct{ values map[string][]string }
 
-// Set gives a flag these values in place of others.
+// Set replaces the values of a flag.
 func (a *Arguments) Set(key string, values ...string) *Arguments {
 	if a.values == nil {
 		a.values = map[string][]string{}
@@ -104,20 +105,20 @@ func (a *Arguments) Set(key string, values ...string) *Arguments {
 	return a
 }
 
-// Append gives a flag these values besides others.
+// Append adds values to a flag.
 func (a *Arguments) Append(key string, values ...string) *Arguments {
 	return a.Set(key, slices.Concat(a.values[key], values)...)
 }
 
-// AppendNoDefaults is Append: there are no defaults to leave out.
+// AppendNoDefaults is the same as Append, because there are no defaults.
 func (a *Arguments) AppendNoDefaults(key string, values ...string) *Arguments {
 	return a.Append(key, values...)
 }
 
-// Enable gives a flag the value true.
+// Enable sets a flag to true.
 func (a *Arguments) Enable(key string) *Arguments { return a.Set(key, "true") }
 
-// Disable takes a flag away.
+// Disable removes a flag.
 func (a *Arguments) Disable(key string) *Arguments {
 	delete(a.values, key)
 	return a
@@ -139,16 +140,16 @@ func (s *APIServer) settings() (proatest.Option, error) {
 		if name == "service-cluster-ip-range" {
 			name = "service-cidr"
 		}
-		at := slices.IndexFunc(run.Settings(), func(s run.Setting) bool { return s.Name == name })
+		at := slices.IndexFunc(settings.All(), func(s settings.Setting) bool { return s.Name == name })
 		if at < 0 {
 			return nil, fmt.Errorf("the API server of proa has no flag --%s; take it out, or use Environment.Options", key)
 		}
-		setting, values := run.Settings()[at], all.values[key]
+		setting, values := settings.All()[at], all.values[key]
 		if !setting.Many {
 			values = values[max(0, len(values)-1):] // the last one counts, as on a command line
 		}
 		set = append(set, func(c *run.Config) error {
-			if err := setting.Set(c, values); err != nil {
+			if err := setting.Set(&c.Config, values); err != nil {
 				return fmt.Errorf("--%s: %w", key, err)
 			}
 			return nil
@@ -161,10 +162,10 @@ func (s *APIServer) settings() (proatest.Option, error) {
 		return err
 	}
 	trial := run.Default()
-	return func(c *run.Config) { _ = apply(c) }, apply(&trial) // what is wrong with a value is wrong in the trial too
+	return func(c *run.Config) { _ = apply(c) }, apply(&trial) // an invalid value is already an error of the trial
 }
 
-// GetAPIServer returns APIServer, and makes it if it is nil.
+// GetAPIServer returns APIServer, and creates it if it is nil.
 func (p *ControlPlane) GetAPIServer() *APIServer {
 	if p.APIServer == nil {
 		p.APIServer = &APIServer{}
@@ -172,7 +173,7 @@ func (p *ControlPlane) GetAPIServer() *APIServer {
 	return p.APIServer
 }
 
-// publish tells where the control plane is.
+// publish sets the address of the control plane.
 func (p *ControlPlane) publish() (err error) {
 	s := p.GetAPIServer()
 	if s.URL, err = url.Parse(p.cluster.Config.Host); err != nil {
@@ -182,7 +183,7 @@ func (p *ControlPlane) publish() (err error) {
 	return nil
 }
 
-// User is a user to be known to the control plane.
+// User is a user of the control plane.
 type User struct {
 	Name   string
 	Groups []string
@@ -191,7 +192,7 @@ type User struct {
 // AuthenticatedUser is a user with a client certificate.
 type AuthenticatedUser struct{ config *rest.Config }
 
-// Config returns how to reach the API server as this user.
+// Config returns a client configuration with the credentials of the user.
 func (u *AuthenticatedUser) Config() *rest.Config { return u.config }
 
 // KubeConfig returns the same as a kubeconfig.
@@ -206,11 +207,13 @@ func (p *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	if err != nil {
 		return nil, err
 	}
-	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: user.Name, Organization: user.Groups}}, key)
+	request, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: user.Name, Organization: user.Groups}}, key)
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := p.cluster.Server.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}), x509.ExtKeyUsageClientAuth)
+	certificate, err := p.cluster.Server.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+		x509.ExtKeyUsageClientAuth)
 	if err != nil {
 		return nil, fmt.Errorf("sign the certificate of %s: %w", user.Name, err)
 	}
@@ -224,7 +227,7 @@ func (p *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	return &AuthenticatedUser{config}, err
 }
 
-// kubeconfigOf writes a kubeconfig that reaches the same server as the same user.
+// kubeconfigOf returns a kubeconfig with the address and credentials of a configuration.
 func kubeconfigOf(c *rest.Config) ([]byte, error) {
 	const name = "envtest"
 	authority, err := dataOf(c.CAData, c.CAFile)
@@ -242,7 +245,7 @@ func kubeconfigOf(c *rest.Config) ([]byte, error) {
 	return clientcmd.Write(*out)
 }
 
-// dataOf returns the data, or what is in the file.
+// dataOf returns the data, or the content of the file if there is none.
 func dataOf(data []byte, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// convertLocally has the objects of definitions converted by the local webhook server if the scheme says that the operator converts
-// them, and not at all otherwise: manifests name a webhook in the cluster, which is not there.
+// convertLocally makes definitions use the local webhook server for conversion if the scheme has converters for their kind, and
+// removes the conversion otherwise: manifests name a webhook in the cluster, which does not exist in a test.
 func convertLocally(crds []*apiextensionsv1.CustomResourceDefinition, scheme *runtime.Scheme, options WebhookInstallOptions) error {
 	if len(options.LocalServingCAData) == 0 {
 		return nil
@@ -31,7 +31,8 @@ func convertLocally(crds []*apiextensionsv1.CustomResourceDefinition, scheme *ru
 			Strategy: apiextensionsv1.WebhookConverter,
 			Webhook: &apiextensionsv1.WebhookConversion{
 				ConversionReviewVersions: []string{"v1", "v1beta1"},
-				ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s/convert", hostPort)), CABundle: options.LocalServingCAData},
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s/convert", hostPort)),
+					CABundle: options.LocalServingCAData},
 			},
 		}
 	}

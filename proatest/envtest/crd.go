@@ -29,13 +29,14 @@ type CRDInstallOptions struct {
 	Paths []string
 	// CRDs are definitions besides those in files.
 	CRDs []*apiextensionsv1.CustomResourceDefinition
-	// ErrorIfPathMissing makes it an error if a path is not there; otherwise it is left out.
+	// ErrorIfPathMissing makes it an error if a path does not exist; otherwise the path is skipped.
 	ErrorIfPathMissing bool
-	// MaxTime is how long, and PollInterval how often, to look whether the resources are served.
+	// MaxTime is how long, and PollInterval how often, to check whether the resources are served.
 	MaxTime, PollInterval time.Duration
 	// CleanUpAfterUse deletes the definitions when the environment stops.
 	CleanUpAfterUse bool
-	// WebhookOptions says where the webhook is that converts objects. Environment sets it; others fill in its address and LocalServingCAData.
+	// WebhookOptions has the address of the webhook that converts objects. Environment sets it; other callers set the address and
+	// LocalServingCAData.
 	WebhookOptions WebhookInstallOptions
 }
 
@@ -91,12 +92,14 @@ func WaitForCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefi
 				return err
 			}
 			what := fmt.Sprintf("%s in %s", d.Spec.Names.Plural, gv)
-			if err := poll(cmp.Or(options.PollInterval, defaultInterval), cmp.Or(options.MaxTime, defaultMaxTime), what, func(ctx context.Context) (bool, error) {
-				var list metav1.APIResourceList
-				err := c.Get().AbsPath("/apis/" + gv.String()).Do(ctx).Into(&list)
-				isServed := slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == d.Spec.Names.Plural })
-				return err == nil && isServed, nil
-			}); err != nil {
+			if err := poll(cmp.Or(options.PollInterval, defaultInterval), cmp.Or(options.MaxTime, defaultMaxTime), what,
+				func(ctx context.Context) (bool, error) {
+					var list metav1.APIResourceList
+					err := c.Get().AbsPath("/apis/" + gv.String()).Do(ctx).Into(&list)
+					isServed := slices.ContainsFunc(list.APIResources,
+						func(r metav1.APIResource) bool { return r.Name == d.Spec.Names.Plural })
+					return err == nil && isServed, nil
+				}); err != nil {
 				return err
 			}
 		}
@@ -104,7 +107,7 @@ func WaitForCRDs(config *rest.Config, crds []*apiextensionsv1.CustomResourceDefi
 	return nil
 }
 
-// UninstallCRDs deletes definitions. Those that are not there are no error.
+// UninstallCRDs deletes definitions. It is no error if one does not exist.
 func UninstallCRDs(config *rest.Config, options CRDInstallOptions) error {
 	if err := ReadCRDFiles(&options); err != nil {
 		return err

@@ -33,7 +33,7 @@ const (
 	StopTimeout  = 60
 )
 
-// defaultTimeout is how long the control plane may take to start, and the namespace default to be there.
+// defaultTimeout is how long the start of the control plane, and the creation of the namespace default, may take.
 const defaultTimeout = 20 * time.Second
 
 // Environment is a control plane for the tests of an operator, with its definitions and webhooks.
@@ -45,10 +45,11 @@ type Environment struct {
 	// convert to it. Nil is the Scheme of client-go.
 	Scheme *runtime.Scheme
 
-	// Config reaches the API server as an administrator. Start sets it, unless it uses a cluster that is there already.
+	// Config has the address of the API server and the credentials of an administrator. Start sets it, unless an existing cluster
+	// is used.
 	Config *rest.Config
 
-	// KubeConfig is the same as a file for kubectl.
+	// KubeConfig is the same as a kubeconfig file.
 	KubeConfig []byte
 
 	// CRDInstallOptions says which CustomResourceDefinitions to install, and how.
@@ -57,10 +58,11 @@ type Environment struct {
 	// WebhookInstallOptions says which webhook configurations to install, and where the webhooks are served.
 	WebhookInstallOptions WebhookInstallOptions
 
-	// ErrorIfCRDPathMissing makes it an error if a path of definitions is not there.
+	// ErrorIfCRDPathMissing makes it an error if a path of definitions does not exist.
 	ErrorIfCRDPathMissing bool
 
-	// CRDs and CRDDirectoryPaths are definitions to install besides those of CRDInstallOptions. After Start CRDs are all that were installed.
+	// CRDs and CRDDirectoryPaths are definitions to install besides those of CRDInstallOptions. After Start CRDs are
+	// all that were installed.
 	CRDs              []*apiextensionsv1.CustomResourceDefinition
 	CRDDirectoryPaths []string
 
@@ -71,8 +73,8 @@ type Environment struct {
 	DownloadBinaryAssetsIndexURL string
 	BinaryAssetsDirectory        string
 
-	// UseExistingCluster has the environment start no control plane, and use the one that Config or the user's kubeconfig names. The
-	// environment variable USE_EXISTING_CLUSTER=true does so too.
+	// UseExistingCluster makes the environment use the cluster of Config or of the user's kubeconfig instead of starting a control
+	// plane. The environment variable USE_EXISTING_CLUSTER=true has the same effect.
 	UseExistingCluster *bool
 
 	// ControlPlaneStartTimeout bounds the start. Zero is the environment variable KUBEBUILDER_CONTROLPLANE_START_TIMEOUT, or 20 seconds.
@@ -80,7 +82,7 @@ type Environment struct {
 	ControlPlaneStartTimeout time.Duration
 	ControlPlaneStopTimeout  time.Duration
 
-	// AttachControlPlaneOutput shows what the control plane logs.
+	// AttachControlPlaneOutput writes the log of the control plane to standard error.
 	AttachControlPlaneOutput bool
 
 	// Options change the cluster; envtest does not have them. Without any it keeps its objects in memory, runs every controller and has
@@ -88,7 +90,7 @@ type Environment struct {
 	Options []proatest.Option
 }
 
-// Start starts the control plane, installs definitions and webhooks, and returns how to reach it.
+// Start starts the control plane, installs definitions and webhooks, and returns Config.
 func (te *Environment) Start() (*rest.Config, error) {
 	if err := addToScheme(); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (te *Environment) Start() (*rest.Config, error) {
 		return nil, err
 	}
 	if err := te.prepare(); err != nil {
-		// Suites do not stop what has not started.
+		// Suites do not call Stop when Start has failed.
 		return nil, errors.Join(err, te.Stop())
 	}
 	return te.Config, nil
@@ -207,7 +209,8 @@ func (te *Environment) Stop() error {
 	return failed
 }
 
-// AddUser returns a user with a client certificate. Fields of base that do not concern who asks and where are kept; base may be nil.
+// AddUser returns a user with a client certificate. Fields of base other than the address and credentials are kept; base may be
+// nil.
 func (te *Environment) AddUser(user User, base *rest.Config) (*AuthenticatedUser, error) {
 	return te.ControlPlane.AddUser(user, base)
 }

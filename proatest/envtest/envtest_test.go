@@ -67,8 +67,10 @@ func TestEnvironment(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Kettle"}, &kettleHub{})
 	scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: "v2", Kind: "Kettle"}, &kettleSpoke{})
-	env := &Environment{Scheme: scheme, CRDDirectoryPaths: []string{dir}, ErrorIfCRDPathMissing: true, WebhookInstallOptions: WebhookInstallOptions{Paths: []string{dir}}}
-	env.ControlPlane.GetAPIServer().Configure().Append("disable-admission-plugins", "LimitRanger").Set("service-cluster-ip-range", "10.9.0.0/24")
+	env := &Environment{Scheme: scheme, CRDDirectoryPaths: []string{dir}, ErrorIfCRDPathMissing: true,
+		WebhookInstallOptions: WebhookInstallOptions{Paths: []string{dir}}}
+	env.ControlPlane.GetAPIServer().Configure().Append("disable-admission-plugins", "LimitRanger").Set("service-cluster-ip-range",
+		"10.9.0.0/24")
 	config, err := env.Start()
 	if err != nil {
 		t.Fatal(err)
@@ -79,20 +81,22 @@ func TestEnvironment(t *testing.T) {
 		}
 	}()
 
-	// The definition is converted, and the webhook called, at the local address.
+	// The definition uses the local address for conversion, and so does the webhook.
 	local := fmt.Sprintf("127.0.0.1:%d", env.WebhookInstallOptions.LocalServingPort)
 	var crd apiextensionsv1.CustomResourceDefinition
 	read(t, config, apiextensionsv1.SchemeGroupVersion, definitions, "kettles.example.com", &crd)
-	if c := crd.Spec.Conversion.Webhook; c == nil || c.ClientConfig.URL == nil || *c.ClientConfig.URL != "https://"+local+"/convert" || c.ClientConfig.Service != nil {
+	if c := crd.Spec.Conversion.Webhook; c == nil || c.ClientConfig.URL == nil || *c.ClientConfig.URL != "https://"+local+"/convert" ||
+		c.ClientConfig.Service != nil {
 		t.Errorf("objects are converted by %+v, want the local webhook", crd.Spec.Conversion)
 	}
 	var configuration admissionv1.ValidatingWebhookConfiguration
 	read(t, config, admissionv1.SchemeGroupVersion, validatingConfigurations, "kettles", &configuration)
-	if c := configuration.Webhooks[0].ClientConfig; c.URL == nil || *c.URL != "https://"+local+"/validate-kettle" || c.Service != nil || len(c.CABundle) == 0 {
+	if c := configuration.Webhooks[0].ClientConfig; c.URL == nil || *c.URL != "https://"+local+"/validate-kettle" || c.Service != nil ||
+		len(c.CABundle) == 0 {
 		t.Errorf("the webhook is called at %+v, want the local address", c)
 	}
 
-	// The arguments have an effect, the kubeconfig works, and further users may do what roles give them: nothing.
+	// The arguments have an effect, the kubeconfig works, and further users have only the permissions of roles: none.
 	var service corev1.Service
 	fromFile, err := clientcmd.RESTConfigFromKubeConfig(env.KubeConfig)
 	if err != nil {
@@ -112,7 +116,8 @@ func TestEnvironment(t *testing.T) {
 	if c, err = clientFor(jane.Config(), corev1.SchemeGroupVersion); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Get().Namespace("default").Resource("services").Do(t.Context()).Error(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"jane"`) {
+	if err := c.Get().Namespace("default").Resource("services").Do(t.Context()).Error(); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `"jane"`) {
 		t.Errorf("jane reads Services: %v, want that she may not", err)
 	}
 
@@ -130,7 +135,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// read gets an object that has no namespace.
+// read reads an object without a namespace.
 func read(t *testing.T, config *rest.Config, gv schema.GroupVersion, resource, name string, into runtime.Object) {
 	t.Helper()
 	c, err := clientFor(config, gv)
@@ -163,7 +168,7 @@ func TestEnvironmentMistakes(t *testing.T) {
 	}
 }
 
-// TestConvertible holds envtest's rule: a kind is converted by the operator if one version is the hub and all others convert to it.
+// TestConvertible checks the rule of envtest: the operator converts a kind if one version is the hub and all others convert to it.
 func TestConvertible(t *testing.T) {
 	for _, test := range []struct {
 		versions []runtime.Object
@@ -177,7 +182,8 @@ func TestConvertible(t *testing.T) {
 	} {
 		scheme := runtime.NewScheme()
 		for i, o := range test.versions {
-			scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: []string{"v1", "v2", "v3"}[i], Kind: "Kettle"}, o)
+			scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: "example.com", Version: []string{"v1", "v2", "v3"}[i],
+				Kind: "Kettle"}, o)
 		}
 		if got := isConvertible(scheme, schema.GroupKind{Group: "example.com", Kind: "Kettle"}); got != test.want {
 			t.Errorf("%v is convertible: %v, want %v", test.versions, got, test.want)
@@ -185,7 +191,8 @@ func TestConvertible(t *testing.T) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		crd.Spec.Group, crd.Spec.Names.Kind = "example.com", "Kettle"
 		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
-		if err := convertLocally([]*apiextensionsv1.CustomResourceDefinition{crd}, scheme, WebhookInstallOptions{LocalServingCAData: []byte("x")}); err != nil {
+		if err := convertLocally([]*apiextensionsv1.CustomResourceDefinition{crd}, scheme,
+			WebhookInstallOptions{LocalServingCAData: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 		if (crd.Spec.Conversion != nil) != test.want {
@@ -200,7 +207,8 @@ func TestMergeDefinitions(t *testing.T) {
 		d.Spec.Group = group
 		return d
 	}
-	all := mergeDefinitions([]*apiextensionsv1.CustomResourceDefinition{named("a", "1"), named("b", "1")}, []*apiextensionsv1.CustomResourceDefinition{named("a", "2")})
+	all := mergeDefinitions([]*apiextensionsv1.CustomResourceDefinition{named("a", "1"), named("b", "1")},
+		[]*apiextensionsv1.CustomResourceDefinition{named("a", "2")})
 	if len(all) != 2 || all[0].Name != "b" || all[1].Spec.Group != "2" {
 		t.Errorf("got %v", all)
 	}

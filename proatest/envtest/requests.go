@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// defaultInterval and defaultMaxTime are how often and how long the environment looks whether what it installed is there.
+// defaultInterval and defaultMaxTime are how often and how long the environment checks whether installed objects are served.
 const (
 	defaultInterval = 50 * time.Millisecond
 	defaultMaxTime  = 10 * time.Second
@@ -30,7 +30,7 @@ type object interface {
 // addToScheme adds definitions to the Scheme of client-go, as envtest does: suites read them with it.
 var addToScheme = sync.OnceValue(func() error { return apiextensionsv1.AddToScheme(scheme.Scheme) })
 
-// background returns the context of everything here: the functions of envtest take none.
+// background returns the context of all requests, because the functions of envtest have no context parameter.
 func background() context.Context { return context.Background() }
 
 // clientFor returns a client for the resources of one group and version.
@@ -43,11 +43,12 @@ func clientFor(config *rest.Config, gv schema.GroupVersion) (*rest.RESTClient, e
 	if gv.Group == "" {
 		c.APIPath = "/api"
 	}
-	c.ContentType, c.AcceptContentTypes, c.NegotiatedSerializer = runtime.ContentTypeJSON, runtime.ContentTypeJSON, scheme.Codecs.WithoutConversion()
+	c.ContentType, c.AcceptContentTypes, c.NegotiatedSerializer = runtime.ContentTypeJSON, runtime.ContentTypeJSON,
+		scheme.Codecs.WithoutConversion()
 	return rest.RESTClientFor(c)
 }
 
-// ensure creates an object without a namespace, or replaces the one that is there.
+// ensure creates an object without a namespace, or replaces an existing one.
 func ensure(c *rest.RESTClient, resource string, o object) error {
 	ctx := background()
 	for {
@@ -67,7 +68,7 @@ func ensure(c *rest.RESTClient, resource string, o object) error {
 	}
 }
 
-// poll asks again and again until something is so. An error ends it at once.
+// poll calls a function at intervals until it returns true. An error ends it at once.
 func poll(interval, maxTime time.Duration, what string, is func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(background(), maxTime)
 	defer cancel()

@@ -41,12 +41,12 @@ type WebhookInstallOptions struct {
 	// MutatingWebhooks and ValidatingWebhooks are configurations besides those in files.
 	MutatingWebhooks   []*admissionv1.MutatingWebhookConfiguration
 	ValidatingWebhooks []*admissionv1.ValidatingWebhookConfiguration
-	// IgnoreSchemeConvertible has the objects of every definition converted by the local webhook server, whatever the scheme says.
+	// IgnoreSchemeConvertible makes every definition use the local webhook server for conversion, whatever the scheme has.
 	IgnoreSchemeConvertible bool
-	// IgnoreErrorIfPathMissing leaves out paths that are not there.
+	// IgnoreErrorIfPathMissing skips paths that do not exist.
 	IgnoreErrorIfPathMissing bool
-	// LocalServingHost, LocalServingPort and LocalServingCertDir are what the webhook server of the test shall use. A folder with tls.crt
-	// and tls.key is made at the start, an address is chosen unless there is one.
+	// LocalServingHost, LocalServingPort and LocalServingCertDir are the address of the webhook server of the test, and the folder
+	// with its tls.crt and tls.key. The folder is created at the start; an address is chosen unless it is set.
 	LocalServingHost    string
 	LocalServingPort    int
 	LocalServingCertDir string
@@ -54,11 +54,11 @@ type WebhookInstallOptions struct {
 	LocalServingCAData []byte
 	// LocalServingHostExternalName is the name by which the API server reaches the webhook server, if it is another than LocalServingHost.
 	LocalServingHostExternalName string
-	// MaxTime is how long, and PollInterval how often, to look whether the configurations are there.
+	// MaxTime is how long, and PollInterval how often, to check whether the configurations exist.
 	MaxTime, PollInterval time.Duration
 }
 
-// PrepWithoutInstalling makes the certificate, chooses the address, and reads the configurations.
+// PrepWithoutInstalling creates the certificate, chooses the address, and reads the configurations.
 func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	if err := o.makeCertificate(); err != nil {
 		return fmt.Errorf("make the certificate of the webhook server: %w", err)
@@ -69,7 +69,7 @@ func (o *WebhookInstallOptions) PrepWithoutInstalling() error {
 	return o.ModifyWebhookDefinitions()
 }
 
-// Install creates the configurations, or replaces them, and waits until they are there.
+// Install creates the configurations, or replaces them, and waits until they exist.
 func (o *WebhookInstallOptions) Install(config *rest.Config) error {
 	if len(o.LocalServingCAData) == 0 {
 		if err := o.PrepWithoutInstalling(); err != nil {
@@ -101,8 +101,8 @@ func (o *WebhookInstallOptions) Cleanup() error {
 	return os.RemoveAll(o.LocalServingCertDir)
 }
 
-// ModifyWebhookDefinitions has webhooks that the configurations find by a Service called at the local address, and all of them trusted
-// by LocalServingCAData.
+// ModifyWebhookDefinitions replaces the Services in the configurations by the URL of the local webhook server, and sets the CA
+// bundle of all webhooks to LocalServingCAData.
 func (o *WebhookInstallOptions) ModifyWebhookDefinitions() error {
 	hostPort, err := o.hostPort()
 	if err != nil {
@@ -128,8 +128,9 @@ func (o *WebhookInstallOptions) ModifyWebhookDefinitions() error {
 	return nil
 }
 
-// WaitForWebhooks waits until the configurations are there.
-func WaitForWebhooks(config *rest.Config, mutating []*admissionv1.MutatingWebhookConfiguration, validating []*admissionv1.ValidatingWebhookConfiguration,
+// WaitForWebhooks waits until the configurations exist.
+func WaitForWebhooks(config *rest.Config, mutating []*admissionv1.MutatingWebhookConfiguration,
+	validating []*admissionv1.ValidatingWebhookConfiguration,
 	options WebhookInstallOptions,
 ) error {
 	c, err := clientFor(config, admissionv1.SchemeGroupVersion)
@@ -137,13 +138,14 @@ func WaitForWebhooks(config *rest.Config, mutating []*admissionv1.MutatingWebhoo
 		return err
 	}
 	wait := func(resource, name string) error {
-		return poll(cmp.Or(options.PollInterval, defaultInterval), cmp.Or(options.MaxTime, defaultMaxTime), resource+" "+name, func(ctx context.Context) (bool, error) {
-			err := c.Get().Resource(resource).Name(name).Do(ctx).Error()
-			if apierrors.IsNotFound(err) {
-				return false, nil
-			}
-			return err == nil, err
-		})
+		return poll(cmp.Or(options.PollInterval, defaultInterval), cmp.Or(options.MaxTime, defaultMaxTime), resource+" "+name,
+			func(ctx context.Context) (bool, error) {
+				err := c.Get().Resource(resource).Name(name).Do(ctx).Error()
+				if apierrors.IsNotFound(err) {
+					return false, nil
+				}
+				return err == nil, err
+			})
 	}
 	for _, w := range mutating {
 		err = errors.Join(err, wait(mutatingConfigurations, w.Name))
@@ -169,7 +171,8 @@ func (o *WebhookInstallOptions) readFiles() error {
 				continue
 			}
 			if d.APIVersion != admissionv1.SchemeGroupVersion.String() {
-				return fmt.Errorf("%s: %s has the apiVersion %s; only %s is supported", d.File, d.Kind, d.APIVersion, admissionv1.SchemeGroupVersion)
+				return fmt.Errorf("%s: %s has the apiVersion %s; only %s is supported", d.File, d.Kind, d.APIVersion,
+					admissionv1.SchemeGroupVersion)
 			}
 			if d.Kind == "MutatingWebhookConfiguration" {
 				w := &admissionv1.MutatingWebhookConfiguration{}
@@ -188,7 +191,7 @@ func (o *WebhookInstallOptions) readFiles() error {
 	return nil
 }
 
-// hostPort returns where the API server reaches the webhook server. It chooses a free port if there is none yet.
+// hostPort returns the address of the webhook server. It chooses a free port if none is set.
 func (o *WebhookInstallOptions) hostPort() (string, error) {
 	if o.LocalServingPort == 0 {
 		l, err := net.Listen("tcp", net.JoinHostPort(cmp.Or(o.LocalServingHost, loopback), "0"))
@@ -204,7 +207,7 @@ func (o *WebhookInstallOptions) hostPort() (string, error) {
 	return net.JoinHostPort(cmp.Or(o.LocalServingHostExternalName, o.LocalServingHost, loopback), strconv.Itoa(o.LocalServingPort)), nil
 }
 
-// makeCertificate writes the key of the webhook server and a certificate that vouches for itself into a new folder.
+// makeCertificate writes the key of the webhook server and a self-signed certificate into a new folder.
 func (o *WebhookInstallOptions) makeCertificate() error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

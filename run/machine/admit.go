@@ -9,39 +9,41 @@ import (
 	"path/filepath"
 
 	"proa.dev/node/nodestatus"
+	"proa.dev/run/machine/agentjoin"
+	"proa.dev/run/machine/nodefolder"
 )
 
-// admit gives a further node what it would otherwise get for a token: the certificates of the authority, and one of its own.
-// The server that starts it has the authority at hand. fresh says that it knew another authority, or none, before.
-func (s *Machine) admit(ctx context.Context, f further) (fresh bool, err error) {
-	dir := filepath.Join(nodeDir(f.dir), "pki")
+// prepareCredentials gives a further node what it would otherwise get for a join token: the certificates of the cluster's authority,
+// and a client certificate. newAuthority tells whether the node trusted another authority, or none, before.
+func (s *Machine) prepareCredentials(ctx context.Context, f nodefolder.Node) (newAuthority bool, err error) {
+	dir := filepath.Join(nodefolder.AgentDir(f.Dir), "pki")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, fmt.Errorf("make the folder of the node: %w", err)
 	}
 	cert := &nodestatus.Certificate{
-		File: filepath.Join(dir, clientFile), Log: s.Log(), Issue: s.vouch,
-		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(f.name) },
+		File: filepath.Join(dir, agentjoin.ClientFile), Log: s.Log(), Issue: s.signClientCertificate,
+		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(f.Name) },
 	}
-	file, ca := filepath.Join(dir, caFile), s.CA()
-	// An agent that knows who signs learns the rest of the bundle by itself.
-	if kept, err := readTrust(file); err != nil || !kept.names(ca.Cert.Equal) {
-		fresh = true
-		// What another authority has signed is of no use.
+	file, ca := filepath.Join(dir, agentjoin.CAFile), s.CA()
+	// An agent that trusts the authority that signs reads the rest of the bundle from the server.
+	if kept, err := agentjoin.ReadTrust(file); err != nil || !kept.Contains(ca.Cert.Equal) {
+		newAuthority = true
+		// A certificate of another authority is not accepted.
 		if err := os.Remove(cert.File); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, fmt.Errorf("remove an old certificate: %w", err)
 		}
-		if err := nodestatus.Put(file, ca.PEM); err != nil {
+		if err := nodestatus.WriteFileAtomic(file, ca.PEM); err != nil {
 			return false, fmt.Errorf("tell the node who vouches for the server: %w", err)
 		}
 	}
 	if err := cert.Load(); err != nil {
-		return fresh, err
+		return newAuthority, err
 	}
 	if cert.Current() != nil {
-		return fresh, nil
+		return newAuthority, nil
 	}
 	if err := cert.Renew(ctx); err != nil {
-		return fresh, fmt.Errorf("make the certificate of node %s: %w", f.name, err)
+		return newAuthority, fmt.Errorf("make the certificate of node %s: %w", f.Name, err)
 	}
-	return fresh, nil
+	return newAuthority, nil
 }

@@ -13,26 +13,27 @@ import (
 
 	"proa.dev/network/dns"
 	"proa.dev/node/netns"
-	"proa.dev/run"
+	"proa.dev/run/machine/nodefolder"
+	"proa.dev/run/settings"
 )
 
 // NodeFailure says what does not work on a node of this machine.
 type NodeFailure struct{ Node, Part, Error string }
 
-// AskNodes asks on each node of a data folder, in the network of that node, what its Pods ask: the cluster's DNS for the API server, and the
-// API server at the address of its Service. The nodes are not asked how they are: what answers, works. It needs root.
-func AskNodes(ctx context.Context, dataDir string, c *run.Config, trust *tls.Config) (out []NodeFailure) {
+// AskNodes tries, in the network of each node of a data folder, what its Pods do: it looks up the API server in the
+// cluster's DNS, and connects to it at the address of its Service. It needs root.
+func AskNodes(ctx context.Context, dataDir string, c *settings.Config, trust *tls.Config) (out []NodeFailure) {
 	for _, f := range nodesHere(dataDir, c) {
 		ask := func(part string, do func() error) {
 			in := do
-			if f.number > 1 {
-				in = func() error { return netns.Do(f.netns(), do) }
+			if f.Number > 1 {
+				in = func() error { return netns.Do(f.NetNS(), do) }
 			}
 			if err := in(); err != nil {
-				out = append(out, NodeFailure{f.name, part, err.Error()})
+				out = append(out, NodeFailure{f.Name, part, err.Error()})
 			}
 		}
-		for _, server := range namesOf(f.dir) {
+		for _, server := range dnsAddressesOf(f.Dir) {
 			ask("DNS", func() error {
 				if err := dns.Ask(ctx, server, "kubernetes.default.svc."+c.Node.ClusterDomain); err != nil {
 					return fmt.Errorf("the cluster's DNS at %s does not answer: %w", server, err)
@@ -49,19 +50,19 @@ func AskNodes(ctx context.Context, dataDir string, c *run.Config, trust *tls.Con
 	return out
 }
 
-// nodesHere are the nodes of this machine that run containers, the first one included.
-func nodesHere(dataDir string, c *run.Config) []further {
+// nodesHere returns the nodes of this machine that run containers, including the first one.
+func nodesHere(dataDir string, c *settings.Config) []nodefolder.Node {
 	if c.Node.Name == "" {
 		return nil
 	}
-	return append([]further{{c.Node.Name, 1, dataDir}}, wanted(c)...)
+	return append([]nodefolder.Node{{Name: c.Node.Name, Number: 1, Dir: dataDir}}, nodefolder.Wanted(c)...)
 }
 
-// namesOf are the addresses at which a node answers names, as it has noted them.
-func namesOf(dataDir string) (out []netip.Addr) {
-	text, err := os.ReadFile(namesFile(dataDir))
+// dnsAddressesOf returns the addresses at which a node answers DNS queries, as the node has stored them.
+func dnsAddressesOf(dataDir string) (out []netip.Addr) {
+	text, err := os.ReadFile(nodefolder.DNSAddressFile(dataDir))
 	if err != nil {
-		return nil // then it does not answer yet, and its Node says so
+		return nil // the DNS server has not started yet, and the Node reports that
 	}
 	for word := range strings.FieldsSeq(string(text)) {
 		if ip, err := netip.ParseAddr(word); err == nil {
@@ -71,7 +72,7 @@ func namesOf(dataDir string) (out []netip.Addr) {
 	return out
 }
 
-// reachAPI connects to the API server at the address of its Service.
+// reachAPI connects to the API server at the address of its Service, and checks its certificate.
 func reachAPI(ctx context.Context, to netip.AddrPort, trust *tls.Config) error {
 	ctx, stop := context.WithTimeout(ctx, 3*time.Second)
 	defer stop()
@@ -86,7 +87,7 @@ func reachAPI(ctx context.Context, to netip.AddrPort, trust *tls.Config) error {
 	config := trust.Clone()
 	config.ServerName = to.Addr().String()
 	if err := tls.Client(conn, config).Handshake(); err != nil {
-		return errors.Join(fmt.Errorf("whoever answers at the Service of the API server, %s, is not the API server", to), err)
+		return errors.Join(fmt.Errorf("the program that answers at the Service of the API server, %s, is not the API server", to), err)
 	}
 	return nil
 }

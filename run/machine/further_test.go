@@ -8,20 +8,24 @@ import (
 	"strings"
 	"testing"
 
-	"proa.dev/network/link"
+	"proa.dev/network/nodebridge"
 	"proa.dev/run"
+	"proa.dev/run/machine/nodefolder"
+	"proa.dev/run/settings"
 )
 
 func TestFromLink(t *testing.T) {
 	machine := netip.MustParseAddr("100.64.3.1")
 	for _, c := range []struct{ name, in, out, server string }{
-		{"servers that all can reach", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", ""},
+		{"servers that all can reach", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n",
+			"search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", ""},
 		{"one on the loopback", "nameserver 127.0.0.53\noptions edns0", "nameserver 100.64.3.1\noptions edns0\n", "127.0.0.53:53"},
-		{"several there are asked for by the first", "nameserver ::1\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n", "nameserver 100.64.3.1\nnameserver 192.0.2.53\n", "[::1]:53"},
+		{"several there are asked for by the first", "nameserver ::1\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n",
+			"nameserver 100.64.3.1\nnameserver 192.0.2.53\n", "[::1]:53"},
 		{"what is no address is handed on", "nameserver fe80::1%eth0\nnameserver x\n", "nameserver fe80::1%eth0\nnameserver x\n", ""},
 		{"nothing", "", "", ""},
 	} {
-		out, server := fromLink(c.in, machine)
+		out, server := rewriteForBridge(c.in, machine)
 		if out != c.out || server != c.server {
 			t.Errorf("%s: %q, %q; want %q, %q", c.name, out, server, c.out, c.server)
 		}
@@ -44,71 +48,57 @@ func TestRemembered(t *testing.T) {
 		{"the other family", "100.64.3.0/24\n", "fd01::/108", "", ""},
 		{"nonsense", "what\n", "10.96.0.0/16", "", ""},
 	} {
-		got := remembered(c.text, prefixes(c.services), prefixes(c.used))
+		got := parseStoredNetworks(c.text, prefixes(c.services), prefixes(c.used))
 		if !slices.Equal(got, prefixes(c.want)) {
 			t.Errorf("%s: %v; want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// TestAgentArgs: further nodes are told what the first was told, but for what only one can have.
+// TestAgentArgs holds that further nodes get the settings of the first, except those that only one node can have.
 func TestAgentArgs(t *testing.T) {
 	dir := t.TempDir()
-	c, err := run.Load("", run.Said{
+	c, err := run.Load("", settings.Values{
 		"data-dir": {dir}, "node": {"a"}, "nodes": {"3"}, "node-labels": {"x=1", "y=2"}, "max-pods": {"20"}, "log-level": {"warn"},
 		"pod-manifest-path": {dir}, "simulate": {"7"}, "cluster-cidr": {"10.10.0.0/16"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := NodeNames(&c); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
+	if got := nodefolder.NodeNames(&c.Config); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
 		t.Errorf("the nodes are %v", got)
 	}
-	s := Machine{Server: &run.Server{Config: c}, link: &link.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
-	s.Node.IPs, s.Node.BinDir = s.link.Addresses(1), "/parts"
-	f := wanted(&s.Config)[1]
+	s := Machine{Server: &run.Server{Config: c},
+		bridge: &nodebridge.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
+	s.Node.IPs, s.Node.BinDir = s.bridge.Addresses(1), "/parts"
+	f := nodefolder.Wanted(&s.Config.Config)[1]
 	want := []string{
-		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3", "--resolv-conf=" + f.resolv(),
-		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn", "--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
+		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3",
+		"--resolv-conf=" + f.ResolvConf(),
+		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn",
+		"--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
 	}
 	if got := s.agentArgs(f); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	for _, said := range []run.Said{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}}, {"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
+	for _, said := range []settings.Values{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}},
+		{"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
 		if _, err := run.Load("", said); err == nil {
 			t.Errorf("%v was taken", said)
 		}
 	}
 }
 
-func TestExisting(t *testing.T) {
-	dir := t.TempDir()
-	if got, err := Further(dir); err != nil || got != nil {
-		t.Errorf("%v, %v of a folder without nodes", got, err)
-	}
-	for _, name := range []string{"a-10", "a-2", "b.c-3"} {
-		if err := os.MkdirAll(filepath.Join(nodesDir(dir), name), 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(linkFile(dir), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := Further(dir); err != nil || !slices.Equal(got, []string{"a-2", "b.c-3", "a-10"}) {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
 // TestPodsPassThroughTheFolderOfNodes: Pods with users of their own reach their root also where the folder was made with a strict umask.
 func TestPodsPassThroughTheFolderOfNodes(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(nodesDir(dir), 0o700); err != nil {
+	if err := os.Mkdir(nodefolder.NodesDir(dir), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := makeNodesDir(dir); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Stat(nodesDir(dir)); err != nil || info.Mode().Perm() != 0o711 {
+	if info, err := os.Stat(nodefolder.NodesDir(dir)); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("it is %v (%v), want 0711", info.Mode(), err)
 	}
 }

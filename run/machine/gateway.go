@@ -6,10 +6,10 @@ import (
 	"sync"
 
 	"proa.dev/network/gateway"
-	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
 )
 
-// beginGateway serves Gateways from when their definitions are installed.
+// beginGateway serves Gateways once their definitions are installed.
 func (s *Machine) beginGateway(ctx context.Context, wg *sync.WaitGroup) {
 	if !s.ServesGateways() {
 		return
@@ -18,7 +18,7 @@ func (s *Machine) beginGateway(ctx context.Context, wg *sync.WaitGroup) {
 		s.Persist(ctx, "gateway", func() error {
 			return gateway.Run(ctx, gateway.Config{
 				NodeName: s.Node.Name, Class: s.Ingress.GatewayClass, Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()),
-				Client: s.Account(run.GatewayAccount), Metrics: s.gateways, Log: s.Log(),
+				Client: s.AccountClient(bootstraproles.GatewayAccount), Metrics: s.gateways, Log: s.Log(),
 			})
 		})
 	})

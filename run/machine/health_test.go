@@ -7,14 +7,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"proa.dev/run"
+	"proa.dev/run/parthealth"
 )
 
 // TestPartThatFailsMakesTheNodeNotReady: a part that ends at once is a reason, until it has run for a while; one that ended after a long
 // time is only begun again. One that listens works as soon as it does.
 func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p place
+		var p agentHost
 		told := 0
 		p.health.OnChange(func() { told++ })
 		taken := errors.New("address already in use")
@@ -22,7 +22,7 @@ func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
 			t.Helper()
 			got := ""
 			for _, c := range p.checks() {
-				if err := c.Fn(); err != nil {
+				if err := c.Run(); err != nil {
 					got += err.Error()
 				}
 			}
@@ -32,9 +32,10 @@ func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
 		}
 		_ = p.health.Run(t.Context(), "service-proxy", func() error { return taken })
 		is("it failed at once", "service-proxy: address already in use")
-		_ = p.health.Run(t.Context(), "service-proxy", func() error { is("it is tried again", "service-proxy: address already in use"); return taken })
+		_ = p.health.Run(t.Context(), "service-proxy",
+			func() error { is("it is tried again", "service-proxy: address already in use"); return taken })
 		_ = p.health.Run(t.Context(), "service-proxy", func() error {
-			time.Sleep(run.WorksAfter + 1)
+			time.Sleep(parthealth.WorksAfter + 1)
 			synctest.Wait()
 			is("it has run for a while", "")
 			return taken
@@ -73,9 +74,11 @@ func TestFreeRanges(t *testing.T) {
 	}
 }
 
-// TestReserveRanges: what one process has reserved no other gets, and whoever gets only a part of what it asks for keeps nothing of it.
+// TestReserveRanges holds that no process gets a network that another has reserved, and that a process that gets only a
+// part of what it asks for keeps nothing.
 func TestReserveRanges(t *testing.T) {
-	first, second, third := netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.10.0.0/16"), netip.MustParsePrefix("10.11.0.0/16")
+	first, second, third := netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.10.0.0/16"),
+		netip.MustParsePrefix("10.11.0.0/16")
 	if !ReserveRanges([]netip.Prefix{first, second}) {
 		t.Error("free networks cannot be reserved")
 	}

@@ -5,33 +5,31 @@ import (
 	"slices"
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/ingress"
-	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
 )
 
-// beginIngress makes the class, so that whoever finds the server ready finds it too, and starts to serve.
+// beginIngress creates the IngressClass, so that it exists when the server is ready, and starts the proxy.
 func (s *Machine) beginIngress(ctx context.Context, wg *sync.WaitGroup) {
 	if !s.ServesIngresses() {
 		return
 	}
-	if err := plantClass(ctx, s.Own(), s.Ingress.Class); err != nil {
-		s.Log().ErrorContext(ctx, "the class of Ingresses could not be made", "class", s.Ingress.Class, "err", err)
+	if err := createIngressClass(ctx, s.OwnClient(), s.Ingress.Class); err != nil {
+		s.Log().ErrorContext(ctx, "the IngressClass cannot be created", "class", s.Ingress.Class, "err", err)
 	}
 	wg.Go(func() { s.Persist(ctx, "ingress", func() error { return s.runIngress(ctx) }) })
 }
 
-// plantClass makes the class if there is none of its name. It is the default unless there is another: of two defaults the newer
-// one counts, and what was chosen before must not change.
-func plantClass(ctx context.Context, c client.Client, name string) error {
+// createIngressClass creates the IngressClass if there is none of its name. It becomes the default only if there is no other
+// default: of two defaults the newer one counts, and an existing choice must not change.
+func createIngressClass(ctx context.Context, c client.Client, name string) error {
 	view, err := c.View(ctx, ingress.Classes())
 	if err != nil {
 		return err
@@ -39,7 +37,8 @@ func plantClass(ctx context.Context, c client.Client, name string) error {
 	if err := view.Reach(ctx, 0); err != nil {
 		return err
 	}
-	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: ingress.Controller}}
+	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: networkingv1.IngressClassSpec{Controller: ingress.Controller}}
 	def := true
 	for o := range view.List("") {
 		if o.GetName() == name {
@@ -58,7 +57,7 @@ func plantClass(ctx context.Context, c client.Client, name string) error {
 
 // runIngress serves Ingresses until ctx ends.
 func (s *Machine) runIngress(ctx context.Context) error {
-	c := s.Account(run.IngressAccount)
+	c := s.AccountClient(bootstraproles.IngressAccount)
 	config := ingress.Config{
 		NodeName: s.Node.Name, Class: s.Ingress.Class, HTTPPort: s.Ingress.HTTPPort, HTTPSPort: s.Ingress.HTTPSPort,
 		Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()), Writer: c, Metrics: s.ingresses, Log: s.Log(),
@@ -72,18 +71,11 @@ func (s *Machine) runIngress(ctx context.Context) error {
 			return err
 		}
 	}
-	events := client.NewRecorder(c, run.IngressAccount, s.Log()).On(s.Node.Name)
-	config.Complain = func(about kind.Object, reason, message string) {
-		events.Event(about, corev1.EventTypeWarning, reason, "%s", message)
-	}
+	events := client.NewRecorder(c, bootstraproles.IngressAccount, s.Log()).ForNode(s.Node.Name)
+	config.RecordEvent = warner(events)
 	server, err := ingress.New(config)
 	if err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	wg.Go(func() { events.Run(ctx) })
-	return server.Run(ctx)
+	return runWithEvents(ctx, events, server.Run)
 }

@@ -24,7 +24,7 @@ func TestIngressClass(t *testing.T) {
 		return o.GetAnnotations()[networkingv1.AnnotationIsDefaultIngressClass]
 	}
 	for _, name := range []string{"proa", "proa", "second"} {
-		if err := plantClass(t.Context(), admin, name); err != nil {
+		if err := createIngressClass(t.Context(), admin, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +40,7 @@ func TestIngressClass(t *testing.T) {
 	if _, err := admin.Update(t.Context(), ingress.Classes(), o, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := plantClass(t.Context(), admin, "proa"); err != nil {
+	if err := createIngressClass(t.Context(), admin, "proa"); err != nil {
 		t.Fatal(err)
 	}
 	if got := isDefault("proa"); got != "" {

@@ -1,31 +1,19 @@
 package machine
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
-	"proa.dev/network/link"
-	"proa.dev/run"
+	"proa.dev/network/nodebridge"
+	"proa.dev/run/machine/nodefolder"
 )
 
-// linkOf names the link that the nodes of a data folder share, apart for each cluster.
-func linkOf(dataDir string) link.Config {
-	sum := sha256.Sum256([]byte(dataDir))
-	id := hex.EncodeToString(sum[:4])
-	return link.Config{Bridge: run.LinkPrefix + id, Table: "proa-" + id + "-link"}
-}
-
-// linkFile remembers the networks of the link, so that nodes keep their addresses.
-func linkFile(dataDir string) string { return filepath.Join(nodesDir(dataDir), "link") }
-
-// openLink makes what several nodes of this machine share. The first node, and the server, have an address on it.
-func (s *Machine) openLink() error {
+// openBridge creates the bridge that several nodes of this machine share. The first node, and the server, have an address
+// on it.
+func (s *Machine) openBridge() error {
 	if s.Nodes < 2 {
 		return nil
 	}
@@ -40,61 +28,61 @@ func (s *Machine) openLink() error {
 	}
 	// All nodes run the same programs, which a release unpacks once.
 	var err error
-	if s.Node.BinDir, err = binDir(&s.Node, s.DataDir); err != nil {
+	if s.Node.BinDir, err = nodefolder.BinDir(&s.Node, s.DataDir); err != nil {
 		return err
 	}
-	c := linkOf(s.DataDir)
+	c := nodefolder.NodeBridge(s.DataDir)
 	c.Pods = s.ClusterCIDRs()
-	if c.Networks, err = linkNetworks(s.DataDir, s.ServiceCIDRs, c.Pods); err != nil {
+	if c.Networks, err = bridgeNetworks(s.DataDir, s.ServiceCIDRs, c.Pods); err != nil {
 		return err
 	}
-	if err := link.Ensure(c); err != nil {
+	if err := nodebridge.Ensure(c); err != nil {
 		return err
 	}
-	s.link, s.Node.IPs = &c, c.Addresses(1)
+	s.bridge, s.Node.IPs = &c, c.Addresses(1)
 	return nil
 }
 
-// makeNodesDir makes the folder of the further nodes. Processes of Pods with users of their own pass through it on their way to their root, whatever
+// makeNodesDir creates the folder of the further nodes. Processes of Pods in user namespaces pass through it, whatever
 // the umask is.
 func makeNodesDir(dataDir string) error {
-	if err := os.MkdirAll(nodesDir(dataDir), 0o700); err != nil {
+	if err := os.MkdirAll(nodefolder.NodesDir(dataDir), 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(nodesDir(dataDir), 0o711) //nolint:gosec // G302: see above
+	return os.Chmod(nodefolder.NodesDir(dataDir), 0o711) //nolint:gosec // G302: see above
 }
 
-// linkNetworks are those of the link: what is remembered, or new ones that collide with nothing on this machine. There is one
-// for each family of the Services.
-func linkNetworks(dataDir string, services, pods []netip.Prefix) (out []netip.Prefix, err error) {
+// bridgeNetworks returns the networks of the bridge, one for each IP family of the Services: the stored ones, or new ones
+// that collide with nothing on this machine.
+func bridgeNetworks(dataDir string, services, pods []netip.Prefix) (out []netip.Prefix, err error) {
 	used := append(append([]netip.Prefix{}, services...), pods...)
-	text, err := os.ReadFile(linkFile(dataDir))
+	text, err := os.ReadFile(nodefolder.BridgeFile(dataDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read the networks of the nodes: %w", err)
 	}
-	if out = remembered(string(text), services, used); out != nil {
+	if out = parseStoredNetworks(string(text), services, used); out != nil {
 		return out, nil
 	}
-	taken, err := link.Taken()
+	taken, err := nodebridge.Taken()
 	if err != nil {
 		return nil, err
 	}
 	var lines []string
 	for _, s := range services {
-		p, err := link.Choose(dataDir, s.Addr().Is6(), append(taken, used...))
+		p, err := nodebridge.Choose(dataDir, s.Addr().Is6(), append(taken, used...))
 		if err != nil {
 			return nil, err
 		}
 		out, lines = append(out, p), append(lines, p.String())
 	}
-	if err := os.WriteFile(linkFile(dataDir), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(nodefolder.BridgeFile(dataDir), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return nil, fmt.Errorf("remember the networks of the nodes: %w", err)
 	}
 	return out, nil
 }
 
-// remembered reads the networks of a link, if they still fit.
-func remembered(text string, services, used []netip.Prefix) (out []netip.Prefix) {
+// parseStoredNetworks parses the stored networks of the bridge; nil if they do not fit the Services any more.
+func parseStoredNetworks(text string, services, used []netip.Prefix) (out []netip.Prefix) {
 	for i, word := range strings.Fields(text) {
 		p, err := netip.ParsePrefix(word)
 		if err != nil || i >= len(services) || p.Addr().Is6() != services[i].Addr().Is6() {
@@ -111,19 +99,4 @@ func remembered(text string, services, used []netip.Prefix) (out []netip.Prefix)
 		return nil
 	}
 	return out
-}
-
-// purgeLink removes the link of a data folder.
-func purgeLink(dataDir string) error {
-	if _, err := os.Stat(linkFile(dataDir)); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err := link.Purge(linkOf(dataDir)); err != nil {
-		return err
-	}
-	if err := os.Remove(linkFile(dataDir)); err != nil {
-		return err
-	}
-	_ = os.Remove(nodesDir(dataDir)) // only if no node is left
-	return nil
 }

@@ -1,6 +1,6 @@
-// Package machine is what a proa process has on its machine beside the control plane: the node agent, further nodes in network
-// namespaces, what they share, and the door for Ingresses; or, in a process of its own, an agent alone. It also ends and removes
-// all that. The control plane itself is package run, which knows nothing of this one.
+// Package machine is what a proa process runs on its machine beside the control plane: the node agent, further nodes in
+// network namespaces, and the proxy for Ingresses and Gateways; or, in a process of its own, an agent alone. The
+// control plane itself is package run, which does not import this one.
 package machine
 
 import (
@@ -11,51 +11,53 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"proa.dev/network/link"
-	"proa.dev/network/route"
+	"proa.dev/network/httpproxy"
+	"proa.dev/network/nodebridge"
 	"proa.dev/node/subprocess"
 	"proa.dev/run"
+	"proa.dev/run/machine/nodefolder"
 )
 
-// Machine is this machine as a control plane uses it. The zero value is for one that is about to start.
+// Machine runs the nodes of this machine for a control plane. The zero value is ready for a server that is about to
+// start.
 type Machine struct {
 	*run.Server
-	// link is what several nodes of this machine share; nil for one.
-	link *link.Config
-	// ingresses are the numbers of Ingresses; nil where they are not served.
-	ingresses *route.Metrics
-	// gateways are the numbers of the routes of Gateways; nil where they are not served.
-	gateways *route.Metrics
+	// bridge is the bridge that several nodes of this machine share; nil for one node.
+	bridge *nodebridge.Config
+	// ingresses are the metrics of Ingresses; nil where they are not served.
+	ingresses *httpproxy.Metrics
+	// gateways are the metrics of the routes of Gateways; nil where they are not served.
+	gateways *httpproxy.Metrics
 }
 
-// Open makes the link between the nodes, which the server listens on too.
+// Open creates the bridge between the nodes, at which the server listens too.
 func (s *Machine) Open(of *run.Server) error {
 	s.Server = of
 	if s.ServesIngresses() {
-		s.ingresses = route.NewMetrics("ingress")
+		s.ingresses = httpproxy.NewMetrics("ingress")
 	}
 	if s.ServesGateways() {
-		s.gateways = route.NewMetrics("route")
+		s.gateways = httpproxy.NewMetrics("route")
 	}
-	return s.openLink()
+	return s.openBridge()
 }
 
-// NodeAddresses are the addresses of a further node on the link of this machine; nil for any other node.
+// NodeAddresses returns the addresses of a further node on the bridge of this machine; nil for any other node.
 func (s *Machine) NodeAddresses(node string) []netip.Addr {
-	if s.link == nil {
+	if s.bridge == nil {
 		return nil
 	}
-	for _, f := range wanted(&s.Config) {
-		if f.name == node {
-			return s.link.Addresses(f.number)
+	for _, f := range nodefolder.Wanted(&s.Config.Config) {
+		if f.Name == node {
+			return s.bridge.Addresses(f.Number)
 		}
 	}
 	return nil
 }
 
-// Collectors are the numbers of Ingresses and of the routes of Gateways.
+// Collectors returns the metrics of Ingresses and of the routes of Gateways.
 func (s *Machine) Collectors() (out []prometheus.Collector) {
-	for _, m := range []*route.Metrics{s.ingresses, s.gateways} {
+	for _, m := range []*httpproxy.Metrics{s.ingresses, s.gateways} {
 		if m != nil {
 			out = append(out, m)
 		}
@@ -63,14 +65,16 @@ func (s *Machine) Collectors() (out []prometheus.Collector) {
 	return out
 }
 
-// Start runs the nodes.
+// Start runs the nodes and the proxies until ctx ends.
 func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
 	if s.Node.Name != "" {
 		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
 		s.beginIngress(ctx, wg)
 		s.beginGateway(ctx, wg)
 	}
-	// "proa up" lets the server write there; who starts it otherwise takes care of its words.
-	wg.Go(func() { subprocess.BoundLog(ctx, filepath.Join(s.DataDir, "server.log"), subprocess.LogBytes, s.Log()) })
+	// This bounds the log of a server that "proa up" has started. Others log to their standard error.
+	wg.Go(func() {
+		subprocess.LimitLog(ctx, filepath.Join(s.DataDir, "server.log"), subprocess.MaxLogBytes, s.Log())
+	})
 	wg.Go(func() { s.Persist(ctx, "further-nodes", func() error { return s.furtherNodes(ctx) }) })
 }

@@ -2,22 +2,16 @@ package machine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"proa.dev/kinds/gr"
-	"proa.dev/network/mesh"
+	"proa.dev/kinds/lib/gr"
 )
-
-// meshFile remembers to which networks routes were made: another cluster on the machine may have some with the same number.
-func meshFile(dataDir string) string { return filepath.Join(nodeDir(dataDir), "pod-networks") }
 
 func keepPrefixes(file string, all []netip.Prefix) error {
 	var text strings.Builder
@@ -28,7 +22,7 @@ func keepPrefixes(file string, all []netip.Prefix) error {
 }
 
 // annotate sets an annotation of the node's own Node.
-func (p *place) annotate(ctx context.Context, annotation, value string) error {
+func (p *agentHost) annotate(ctx context.Context, annotation, value string) error {
 	for {
 		o, err := p.client.Get(ctx, gr.Nodes, "", p.Name, "")
 		if err != nil {
@@ -50,22 +44,4 @@ func (p *place) annotate(ctx context.Context, annotation, value string) error {
 			return err
 		}
 	}
-}
-
-// purgeMesh removes the ways to other nodes.
-func purgeMesh(dataDir string) error {
-	data, err := os.ReadFile(meshFile(dataDir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // there were none
-	}
-	if err != nil {
-		return err
-	}
-	config := meshOf(dataDir)
-	for _, word := range strings.Fields(string(data)) {
-		if p, err := netip.ParsePrefix(word); err == nil {
-			config.Networks = append(config.Networks, p)
-		}
-	}
-	return mesh.Purge(config)
 }

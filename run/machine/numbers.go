@@ -7,14 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// numbers are those of parts of a node that come and go: a part that ended begins anew, with new counters.
-type numbers struct {
+// partMetrics collects the metrics of the parts of a node that come and go. A part that was restarted has new counters.
+type partMetrics struct {
 	mu    sync.Mutex // guards parts
 	parts []prometheus.Collector
 }
 
-// add shows the numbers of a part until leave is called.
-func (n *numbers) add(part []prometheus.Collector) (leave func()) {
+// add includes the metrics of a part until leave is called.
+func (n *partMetrics) add(part []prometheus.Collector) (leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.parts = append(n.parts, part...)
@@ -25,11 +25,10 @@ func (n *numbers) add(part []prometheus.Collector) (leave func()) {
 	}
 }
 
-// Describe promises nothing: what there is, changes.
-func (n *numbers) Describe(chan<- *prometheus.Desc) {}
+// Describe describes nothing, because the metrics change.
+func (n *partMetrics) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads them all.
-func (n *numbers) Collect(to chan<- prometheus.Metric) {
+func (n *partMetrics) Collect(to chan<- prometheus.Metric) {
 	n.mu.Lock()
 	parts := slices.Clone(n.parts)
 	n.mu.Unlock()

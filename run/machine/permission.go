@@ -14,15 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
-	"proa.dev/run"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/parthealth"
 )
 
 // An agent of proa reads more than Kubernetes lets every node read: it answers names, and enforces Services and network policies. On an
 // API server that is not proa's the role for that may be missing. What is refused then becomes a sentence that says how to grant it.
 
-// missingRole is the error of a node that lacks a permission of its role.
+// missingRole is the error of a node that lacks a permission of the role of proa's agents.
 type missingRole struct {
 	user, verb string
 	on         schema.GroupResource
@@ -30,14 +31,14 @@ type missingRole struct {
 }
 
 func (e *missingRole) Error() string {
-	return fmt.Sprintf("%s may not %s %s; grant it with: %s", e.user, e.verb, e.on, run.GrantNodeRole)
+	return fmt.Sprintf("%s may not %s %s; grant it with: %s", e.user, e.verb, e.on, bootstraproles.GrantNodeRole)
 }
 
 func (e *missingRole) Unwrap() error { return e.err }
 
 // explainMissingRole returns an error that says how to grant what was refused, if the role of nodes would grant it.
 func explainMissingRole(node, verb string, on schema.GroupResource, err error) error {
-	if !apierrors.IsForbidden(err) || !run.NodeRoleGrants(verb, on) {
+	if !apierrors.IsForbidden(err) || !bootstraproles.NodeRoleGrants(verb, on) {
 		return err
 	}
 	return &missingRole{user: "system:node:" + node, verb: verb, on: on, err: err}
@@ -49,7 +50,7 @@ type roleClient struct {
 	node string
 }
 
-// View opens the view of a whole resource. A Part needs no role: nodes may read what is theirs.
+// View opens the view of a whole resource. A Part needs no role: nodes may read their own objects.
 func (c *roleClient) View(ctx context.Context, on schema.GroupResource) (client.View, error) {
 	v, err := c.Client.View(ctx, on)
 	if err != nil {
@@ -67,7 +68,8 @@ func (c *roleClient) Get(ctx context.Context, on schema.GroupResource, namespace
 	return o, err
 }
 
-// refusedWatches knows which watches of whole resources the server forbids: what a view shows is then old, though it could be opened.
+// refusedWatches records which watches of whole resources the server forbids. A view of such a resource could be
+// opened, and is out of date.
 type refusedWatches struct {
 	node string
 	log  *slog.Logger
@@ -76,7 +78,7 @@ type refusedWatches struct {
 	failed map[schema.GroupResource]error
 }
 
-// set notes that a watch is forbidden, or allowed again with nil.
+// set records that a watch is forbidden, or allowed again if err is nil.
 func (w *refusedWatches) set(on schema.GroupResource, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +92,7 @@ func (w *refusedWatches) set(on schema.GroupResource, err error) {
 	w.failed[on] = err
 }
 
-// check is an error that names all watches that are forbidden.
+// check returns an error that names all watches that are forbidden.
 func (w *refusedWatches) check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,8 +107,8 @@ func (w *refusedWatches) check() error {
 	return errors.New(strings.Join(all, "; "))
 }
 
-// checkParts is an error that names all parts of the node that do not work.
-func (p *place) checkParts() error {
+// checkParts returns an error that names all parts of the node that do not work.
+func (p *agentHost) checkParts() error {
 	failed := p.health.Failed()
 	if len(failed) == 0 {
 		return nil
@@ -114,9 +116,9 @@ func (p *place) checkParts() error {
 	return errors.New(describeFailures(failed))
 }
 
-// describeFailures names the parts of a node that do not work, in one sentence. All permissions that the node lacks come first, with how to
-// grant them once.
-func describeFailures(failed []run.FailedPart) string {
+// describeFailures names the parts of a node that do not work, in one sentence. Missing permissions come first, with
+// the command that grants them all.
+func describeFailures(failed []parthealth.FailedPart) string {
 	lacking, user := map[string][]string{}, ""
 	var all []string
 	for _, f := range failed {
@@ -135,5 +137,6 @@ func describeFailures(failed []run.FailedPart) string {
 	for _, what := range slices.Sorted(maps.Keys(lacking)) {
 		permissions = append(permissions, fmt.Sprintf("%s (for %s)", what, strings.Join(lacking[what], ", ")))
 	}
-	return strings.Join(append([]string{fmt.Sprintf("%s may not %s; grant it with: %s", user, strings.Join(permissions, ", "), run.GrantNodeRole)}, all...), "; ")
+	return strings.Join(append([]string{fmt.Sprintf("%s may not %s; grant it with: %s", user, strings.Join(permissions, ", "),
+		bootstraproles.GrantNodeRole)}, all...), "; ")
 }

@@ -22,14 +22,17 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/nodestatus"
 	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
+	"proa.dev/run/machine/agentjoin"
+	"proa.dev/run/parthealth"
 )
 
-// TestMissingRole has a node on a server that gives nodes no more than Kubernetes does. What its parts cannot read is in one sentence of the
-// Ready condition, with how to grant it; a missing ConfigMap proa-cluster is no reason not to start.
+// TestMissingRole has a node on a server that gives nodes no more than Kubernetes does. What its parts cannot read is
+// in one sentence of the Ready condition, with how to grant it; a missing ConfigMap proa-cluster is no reason not to
+// start.
 func TestMissingRole(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	if err := c.Client.Delete(t.Context(), gr.ClusterRoleBindings, "", "proa:node-network", metav1.DeleteOptions{}); err != nil {
@@ -44,20 +47,20 @@ func TestMissingRole(t *testing.T) {
 	if _, err := node.Get(t.Context(), gr.Secrets, "kube-system", "x", ""); err == nil || strings.Contains(err.Error(), "--print-role") {
 		t.Errorf("a Secret that is not the node's: %v", err)
 	}
-	l := &learner{client: node, file: filepath.Join(t.TempDir(), "settings.json"), log: slog.New(slog.DiscardHandler)}
-	if learned, err := l.learn(t.Context()); err != nil || learned != nil {
+	l := &agentjoin.SettingsReader{Client: node, File: filepath.Join(t.TempDir(), "settings.json"), Log: slog.New(slog.DiscardHandler)}
+	if learned, err := l.Read(t.Context()); err != nil || learned != nil {
 		t.Errorf("without the settings of the cluster: %v %v", learned, err)
 	}
-	p := place{client: node}
+	p := agentHost{client: node}
 	var view client.View
 	_ = p.health.Run(t.Context(), "service-proxy", func() error {
-		return p.openViews(t.Context(), into{gr.Services, &view}, into{gr.EndpointSlices, &view})
+		return p.openViews(t.Context(), viewTarget{gr.Services, &view}, viewTarget{gr.EndpointSlices, &view})
 	})
-	_ = p.health.Run(t.Context(), "dns", func() error { return p.openViews(t.Context(), into{gr.EndpointSlices, &view}) })
-	_ = p.health.Run(t.Context(), "network-policy", func() error { return p.openViews(t.Context(), into{gr.NetworkPolicies, &view}) })
+	_ = p.health.Run(t.Context(), "dns", func() error { return p.openViews(t.Context(), viewTarget{gr.EndpointSlices, &view}) })
+	_ = p.health.Run(t.Context(), "network-policy", func() error { return p.openViews(t.Context(), viewTarget{gr.NetworkPolicies, &view}) })
 	_ = p.health.Run(t.Context(), "mesh", func() error { return errors.New("no way") })
 	const all = "system:node:a may not list endpointslices.discovery.k8s.io (for dns, service-proxy), list networkpolicies.networking.k8s.io (for network-policy); " +
-		"grant it with: " + run.GrantNodeRole + "; mesh: no way"
+		"grant it with: " + bootstraproles.GrantNodeRole + "; mesh: no way"
 	if err := p.checkParts(); err == nil || err.Error() != all {
 		t.Errorf("the node says %v, want %s", err, all)
 	}
@@ -114,23 +117,25 @@ func TestNodeWithoutPodNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := &nodeView{events: make(chan client.Event, 2)}
 		view.events <- client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
-		var p place
+		var p agentHost
 		done := make(chan error, 1)
 		go func() {
 			_, err := podCIDRs(t.Context(), nodeWithoutNetwork{view: view}, "a", func(err error) { p.health.Set("pod-cidr", err) })
 			done <- err
 		}()
-		time.Sleep(run.WorksAfter - 1)
+		time.Sleep(parthealth.WorksAfter - 1)
 		synctest.Wait()
 		if err := p.checkParts(); err != nil {
 			t.Errorf("too early: %v", err)
 		}
 		time.Sleep(2)
 		synctest.Wait()
-		if err := p.checkParts(); err == nil || !strings.Contains(err.Error(), "the Node a has no spec.podCIDRs") || !strings.Contains(err.Error(), "--allocate-node-cidrs") {
+		if err := p.checkParts(); err == nil || !strings.Contains(err.Error(), "the Node a has no spec.podCIDRs") ||
+			!strings.Contains(err.Error(), "--allocate-node-cidrs") {
 			t.Errorf("it says %v", err)
 		}
-		view.events <- client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}}}
+		view.events <- client.Event{Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec: corev1.NodeSpec{PodCIDRs: []string{"10.1.0.0/24"}}}}
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
@@ -165,17 +170,18 @@ func TestForbiddenWatch(t *testing.T) {
 	}
 	changed := make(chan error, 10)
 	w := &refusedWatches{node: "a", log: slog.New(slog.DiscardHandler), failed: map[schema.GroupResource]error{}}
-	p := place{refused: w}
+	p := agentHost{refused: w}
 	cert := &nodestatus.Certificate{
-		File: filepath.Join(t.TempDir(), clientFile), Log: w.log, Issue: (&Machine{Server: c.Server}).vouch,
+		File: filepath.Join(t.TempDir(), agentjoin.ClientFile), Log: w.log, Issue: (&Machine{Server: c.Server}).signClientCertificate,
 		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
 	}
 	if err := errors.Join(cert.Load(), cert.Renew(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	node, err := remote.New(t.Context(), remote.Config{
-		URL: c.Config.Host, Agent: "test", Log: w.log, TLS: &tls.Config{RootCAs: c.Server.CA().Pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12},
-		Refused: func(on schema.GroupResource, err error) { w.set(on, err); changed <- p.checks()[1].Fn() },
+		URL: c.Config.Host, Agent: "test", Log: w.log,
+		TLS:     &tls.Config{RootCAs: c.Server.CA().Pool, GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12},
+		Refused: func(on schema.GroupResource, err error) { w.set(on, err); changed <- p.checks()[1].Run() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +200,7 @@ func TestForbiddenWatch(t *testing.T) {
 			return nil
 		}
 	}
-	const want = "system:node:a may not watch endpointslices.discovery.k8s.io; grant it with: " + run.GrantNodeRole
+	const want = "system:node:a may not watch endpointslices.discovery.k8s.io; grant it with: " + bootstraproles.GrantNodeRole
 	if err := next(); err == nil || err.Error() != want {
 		t.Errorf("the node says %v, want %s", err, want)
 	}

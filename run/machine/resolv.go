@@ -8,33 +8,34 @@ import (
 	"strings"
 
 	"proa.dev/node/container"
-	"proa.dev/run"
+	"proa.dev/run/machine/nodefolder"
+	"proa.dev/run/settings"
 )
 
-// maxResolvConf bounds what is read of a resolv.conf.
+// maxResolvConf bounds the size of a resolv.conf.
 const maxResolvConf = 1 << 20
 
-// resolvConf is the file that says which name servers a node has.
-func resolvConf(n *run.NodeConfig) string {
+// resolvConf returns the file that names the DNS servers of a node.
+func resolvConf(n *settings.NodeConfig) string {
 	if n.ResolvConf != "" {
 		return n.ResolvConf
 	}
 	return container.FindResolvConf()
 }
 
-// nodeResolv is the resolv.conf of the further nodes, and the name server of the machine that they cannot reach by themselves;
-// empty if they can reach all.
+// nodeResolv returns the resolv.conf of the further nodes, and the address of a DNS server on the loopback of the
+// machine to which their queries must be relayed; empty if they reach all servers themselves.
 func (s *Machine) nodeResolv() (text, server string) {
 	data, err := os.ReadFile(resolvConf(&s.Node))
 	if err != nil || len(data) > maxResolvConf {
 		return "", "" // the first node has none either
 	}
-	return fromLink(string(data), s.link.Addresses(1)[0])
+	return rewriteForBridge(string(data), s.bridge.Addresses(1)[0])
 }
 
-// fromLink rewrites a resolv.conf for those who cannot reach the loopback of the machine: they ask at the machine's address on
-// the link instead, where such questions are handed on to server.
-func fromLink(text string, machine netip.Addr) (out, server string) {
+// rewriteForBridge rewrites a resolv.conf for nodes that cannot reach the loopback of the machine: a DNS server there is
+// replaced by the machine's address on the bridge, where queries are relayed to server.
+func rewriteForBridge(text string, machine netip.Addr) (out, server string) {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -54,16 +55,16 @@ func fromLink(text string, machine netip.Addr) (out, server string) {
 	return b.String(), server
 }
 
-// writeResolv tells further nodes which name servers there are, where that has changed.
-func (s *Machine) writeResolv(nodes []further) error {
+// writeResolv writes the resolv.conf of further nodes where it has changed.
+func (s *Machine) writeResolv(nodes []nodefolder.Node) error {
 	text, _ := s.nodeResolv()
 	var errs []error
 	for _, f := range nodes {
-		if have, err := os.ReadFile(f.resolv()); err == nil && string(have) == text {
+		if have, err := os.ReadFile(f.ResolvConf()); err == nil && string(have) == text {
 			continue
 		}
-		if err := os.WriteFile(f.resolv(), []byte(text), 0o644); err != nil { //nolint:gosec // G306: every Pod may read it
-			errs = append(errs, fmt.Errorf("tell node %s its name servers: %w", f.name, err))
+		if err := os.WriteFile(f.ResolvConf(), []byte(text), 0o644); err != nil { //nolint:gosec // G306: every Pod may read it
+			errs = append(errs, fmt.Errorf("tell node %s its name servers: %w", f.Name, err))
 		}
 	}
 	return errors.Join(errs...)

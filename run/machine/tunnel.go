@@ -3,11 +3,9 @@ package machine
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"iter"
 	"net"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 
@@ -16,12 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/tunnel"
+	"proa.dev/run/machine/agentjoin"
 )
 
-// tunnels let the servers of the cluster reach the node where they have no route to it.
-func (p *place) tunnels(ctx context.Context) error {
+// tunnels opens tunnels to the API servers, by which they reach the node where they have no route to it.
+func (p *agentHost) tunnels(ctx context.Context) error {
 	nodes, err := p.client.View(ctx, gr.Nodes)
 	if err != nil {
 		return err
@@ -30,15 +29,15 @@ func (p *place) tunnels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pod := func(ip netip.Addr) bool { return within(nodes, p.Name, ip) }
+	pod := func(ip netip.Addr) bool { return isPodAddress(nodes, p.Name, ip) }
 	if p.CNIConf != "" { // Pods may have other addresses than the Node says
 		pods, err := p.client.Part(ctx, gr.Pods, client.Scope{Node: p.Name})
 		if err != nil {
 			return err
 		}
-		pod = func(ip netip.Addr) bool { return within(nodes, p.Name, ip) || podHas(pods, ip) }
+		pod = func(ip netip.Addr) bool { return isPodAddress(nodes, p.Name, ip) || isAddressOfPod(pods, ip) }
 	}
-	first, err := hostPort(p.servers.url)
+	first, err := agentjoin.HostPort(p.servers.url)
 	if err != nil {
 		return err
 	}
@@ -47,30 +46,33 @@ func (p *place) tunnels(ctx context.Context) error {
 			break
 		}
 	}
-	return p.servers.known.each(ctx, func(ctx context.Context) error {
+	return p.servers.known.RunUntilChanged(ctx, func(ctx context.Context) error {
 		return tunnel.New(tunnel.Config{
-			Servers: known(ctx, behind, first), TLS: p.servers.tls(), Log: p.log, Pod: pod,
-			Own: func() []netip.Addr { return ownAddresses(nodes, p.Name) },
+			Servers: watchServers(ctx, behind, first), TLS: p.servers.tls(), Log: p.log, IsPodIP: pod,
+			NodeIPs: func() []netip.Addr { return ownAddresses(nodes, p.Name) },
 		}).Run(ctx)
 	})
 }
 
-// servers are the API servers of the cluster: the URL of one, how to speak to all of them as the node, and whom to believe.
+// servers are the API servers of the cluster: the URL of one, the TLS configuration for all of them, and the trusted
+// authorities.
 type servers struct {
 	url   string
 	tls   func() *tls.Config
-	known *trust
+	known *agentjoin.Trust
 }
 
-// known yields the addresses of the API servers, as the Service "kubernetes" has them, and the one that the agent was told.
-func known(ctx context.Context, view client.View, told string) iter.Seq[[]string] {
+// watchServers yields the addresses of the API servers whenever they change: those of the Service "kubernetes", and the one
+// that the agent was given.
+func watchServers(ctx context.Context, view client.View, told string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
 		last := []string{told}
 		if !yield(last) {
 			return
 		}
 		for e := range view.Events(ctx) {
-			if e.Object != nil && (e.Object.GetNamespace() != metav1.NamespaceDefault || e.Object.GetLabels()[discoveryv1.LabelServiceName] != "kubernetes") {
+			if e.Object != nil && (e.Object.GetNamespace() != metav1.NamespaceDefault ||
+				e.Object.GetLabels()[discoveryv1.LabelServiceName] != "kubernetes") {
 				continue
 			}
 			now := []string{told}
@@ -90,7 +92,7 @@ func known(ctx context.Context, view client.View, told string) iter.Seq[[]string
 	}
 }
 
-// endpoints are the addresses with ports of a slice.
+// endpoints returns the addresses with ports of an EndpointSlice.
 func endpoints(s *discoveryv1.EndpointSlice) (out []string) {
 	for _, port := range s.Ports {
 		for _, e := range s.Endpoints {
@@ -104,20 +106,7 @@ func endpoints(s *discoveryv1.EndpointSlice) (out []string) {
 	return out
 }
 
-// hostPort is where a URL leads.
-func hostPort(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "", fmt.Errorf("the address of the server: %w", err)
-	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(u.Hostname(), port), nil
-}
-
-// ownAddresses are those of a node, as its Node tells.
+// ownAddresses returns the addresses in the status of a Node.
 func ownAddresses(nodes client.View, name string) (out []netip.Addr) {
 	o, found := nodes.Get("", name)
 	if !found {
@@ -131,8 +120,8 @@ func ownAddresses(nodes client.View, name string) (out []netip.Addr) {
 	return out
 }
 
-// within says that an address is in the networks of the Pods of a node.
-func within(nodes client.View, name string, ip netip.Addr) bool {
+// isPodAddress tells whether an address is in the networks of the Pods of a node.
+func isPodAddress(nodes client.View, name string, ip netip.Addr) bool {
 	o, found := nodes.Get("", name)
 	return found && slices.ContainsFunc(o.(*corev1.Node).Spec.PodCIDRs, func(text string) bool {
 		p, err := netip.ParsePrefix(text)
@@ -140,8 +129,8 @@ func within(nodes client.View, name string, ip netip.Addr) bool {
 	})
 }
 
-// podHas says that an address is that of one of these Pods.
-func podHas(pods client.View, ip netip.Addr) bool {
+// isAddressOfPod tells whether an address is that of one of these Pods.
+func isAddressOfPod(pods client.View, ip netip.Addr) bool {
 	for o := range pods.List("") {
 		for _, has := range o.(*corev1.Pod).Status.PodIPs {
 			if a, err := netip.ParseAddr(has.IP); err == nil && a == ip {

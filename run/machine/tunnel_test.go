@@ -14,6 +14,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/kinds/kind"
+	"proa.dev/run/machine/agentjoin"
 )
 
 // changing is a view whose objects change with each event.
@@ -48,7 +49,8 @@ func (c *changing) Get(_, name string) (kind.Object, bool) {
 }
 
 func slice(namespace, service string, addresses ...string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
+	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service,
+		Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
 	s.Ports = []discoveryv1.EndpointPort{{Port: new(int32(6443))}, {}}
 	for _, a := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
@@ -56,7 +58,7 @@ func slice(namespace, service string, addresses ...string) *discoveryv1.Endpoint
 	return s
 }
 
-// TestKnown: servers are those of the Service kubernetes and the one that was told, each once.
+// TestKnown holds that the servers are those of the Service kubernetes and the one that the agent was given, each once.
 func TestKnown(t *testing.T) {
 	other := slice("shop", "kubernetes", "198.51.100.1")
 	view := &changing{steps: [][]kind.Object{
@@ -68,7 +70,7 @@ func TestKnown(t *testing.T) {
 		{slice("default", "kubernetes", "192.0.2.2")},
 	}}
 	var got []string
-	for list := range known(t.Context(), view, "192.0.2.1:6443") {
+	for list := range watchServers(t.Context(), view, "192.0.2.1:6443") {
 		got = append(got, strings.Join(list, " "))
 	}
 	want := []string{
@@ -79,19 +81,21 @@ func TestKnown(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	for text, want := range map[string]string{"https://192.0.2.1:6443": "192.0.2.1:6443", "https://api.example": "api.example:443", "https://[2001:db8::3]": "[2001:db8::3]:443"} {
-		if got, err := hostPort(text); got != want || err != nil {
+	for text, want := range map[string]string{"https://192.0.2.1:6443": "192.0.2.1:6443", "https://api.example": "api.example:443",
+		"https://[2001:db8::3]": "[2001:db8::3]:443"} {
+		if got, err := agentjoin.HostPort(text); got != want || err != nil {
 			t.Errorf("%s is at %s, %v; want %s", text, got, err, want)
 		}
 	}
 }
 
-// TestOwn: which addresses are the node's own, and which those of its Pods.
+// TestOwn holds which addresses belong to the node, and which to its Pods.
 func TestOwn(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	n.Spec.PodCIDRs = []string{"10.244.3.0/24", "2001:db8:3::/64"}
-	for kind, address := range map[corev1.NodeAddressType]string{corev1.NodeInternalIP: "192.0.2.7", corev1.NodeHostName: "127.0.0.1"} {
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: kind, Address: address})
+	for addressType, address := range map[corev1.NodeAddressType]string{corev1.NodeInternalIP: "192.0.2.7",
+		corev1.NodeHostName: "127.0.0.1"} {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: addressType, Address: address})
 	}
 	nodes := &changing{now: []kind.Object{n}}
 	if got := ownAddresses(nodes, "n"); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("192.0.2.7")}) {
@@ -102,12 +106,13 @@ func TestOwn(t *testing.T) {
 	}
 	p := &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "172.16.0.9"}, {IP: "bad"}}}}
 	pods := &changing{now: []kind.Object{p}}
-	for text, want := range map[string][2]bool{"10.244.3.9": {true, false}, "10.244.4.9": {}, "2001:db8:3::1": {true, false}, "172.16.0.9": {false, true}} {
+	for text, want := range map[string][2]bool{"10.244.3.9": {true, false}, "10.244.4.9": {}, "2001:db8:3::1": {true, false},
+		"172.16.0.9": {false, true}} {
 		ip := netip.MustParseAddr(text)
-		if got := [2]bool{within(nodes, "n", ip), podHas(pods, ip)}; got != want {
+		if got := [2]bool{isPodAddress(nodes, "n", ip), isAddressOfPod(pods, ip)}; got != want {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
-		if within(nodes, "m", ip) {
+		if isPodAddress(nodes, "m", ip) {
 			t.Errorf("%s is that of a Pod of a node that is not known", text)
 		}
 	}

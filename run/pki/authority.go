@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// Authority is a certificate authority: what it signs is trusted by whoever trusts its bundle.
+// Authority is a certificate authority.
 type Authority struct {
-	// Cert is the certificate new certificates are signed with.
+	// Cert is the certificate that signs.
 	Cert *x509.Certificate
 	// Key belongs to Cert.
 	Key crypto.Signer
-	// PEM is the whole bundle: Cert first, then authorities that are still trusted during a change of CA.
+	// PEM is the whole bundle: Cert first, then the authorities that are trusted as well during a rotation.
 	PEM []byte
 	// Pool trusts every certificate of the bundle.
 	Pool *x509.CertPool
@@ -38,13 +38,13 @@ type Pair struct {
 	KeyPEM  []byte
 }
 
-// TLS is the pair as crypto/tls wants it.
+// TLS returns the pair for crypto/tls.
 func (p *Pair) TLS() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{p.Cert.Raw}, PrivateKey: p.Key, Leaf: p.Cert}
 }
 
-// Sign fills in what is common to all certificates (serial number, start, an end within the life of
-// the authority) and signs the template for pub. A zero template.NotAfter means one year.
+// Sign completes the template (serial number, start, an end within the life of the authority) and signs it for pub. A
+// zero template.NotAfter means one year.
 func (a *Authority) Sign(template *x509.Certificate, pub crypto.PublicKey, now time.Time) (*x509.Certificate, error) {
 	t := *template
 	serial, err := newSerial()
@@ -142,7 +142,8 @@ func newKey() (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// derive makes a key for a purpose from another key. It is the same each time, and tells nothing about the other key.
+// derive makes a key for a purpose from another key. The result is always the same, and reveals nothing about the other
+// key.
 func derive(from crypto.Signer, purpose string) (*ecdsa.PrivateKey, error) {
 	secret, err := x509.MarshalPKCS8PrivateKey(from)
 	if err != nil {
@@ -160,7 +161,7 @@ func derive(from crypto.Signer, purpose string) (*ecdsa.PrivateKey, error) {
 	return nil, errors.New("no number that was tried is a key")
 }
 
-// newSerial is a random positive number of 127 bits, which is unique enough to need no register.
+// newSerial returns a random positive number of 127 bits, which is unique without a register.
 func newSerial() (*big.Int, error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -17,13 +17,13 @@ const (
 	modePublic fs.FileMode = 0o644
 )
 
-// tmpPrefix marks files that are not complete yet.
+// tmpPrefix begins the names of files that are not complete yet.
 const tmpPrefix = ".proa-tmp-"
 
-// maxFile bounds what is read: no key or bundle comes near it.
+// maxFile bounds the size of a file that is read.
 const maxFile = 1 << 20
 
-// folder is the open and locked PKI folder of one load.
+// folder is the open and locked PKI folder during one load.
 type folder struct {
 	path   string
 	lock   *os.File
@@ -38,8 +38,8 @@ type staged struct {
 	path string
 }
 
-// openFolder makes the folder when it is missing and keeps other processes that load it out until
-// close, so that two first starts do not make two authorities.
+// openFolder creates the folder if it is missing, and locks it until close, so that two first starts do not make two
+// authorities.
 func openFolder(path string) (*folder, error) {
 	if err := os.MkdirAll(path, modeDir); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (f *folder) prepare() error {
 	return f.sweep()
 }
 
-// sweep removes temporary files of a process that was killed: holding the lock, nobody else has any.
+// sweep removes temporary files of a process that was killed. No other process has any while the lock is held.
 func (f *folder) sweep() error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
@@ -94,7 +94,7 @@ func (f *folder) sweep() error {
 	return nil
 }
 
-// close drops what was not flushed and releases the lock; the kernel does the latter when the process dies.
+// close removes files that were not flushed and releases the lock, which the kernel also does when the process dies.
 func (f *folder) close() {
 	for _, s := range f.staged {
 		s.drop()
@@ -102,8 +102,8 @@ func (f *folder) close() {
 	f.lock.Close()
 }
 
-// flush puts the new files in place, in the order they were written, and makes that durable. The
-// waits for the disk overlap, because a first start writes fourteen files.
+// flush puts the new files in place, in the order in which they were written, and makes that durable. The disk writes
+// overlap, because a first start writes fourteen files.
 func (f *folder) flush() error {
 	if len(f.staged) == 0 {
 		return nil
@@ -126,11 +126,11 @@ func (f *folder) flush() error {
 	if err := f.lock.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", f.path, err)
 	}
-	return f.clear()
+	return f.removeUnneeded()
 }
 
-// clear removes what the files that are now in place have made unneeded. What a crash leaves of it, the next load finds.
-func (f *folder) clear() error {
+// removeUnneeded removes the files that are no longer needed. If a crash leaves some, the next load removes them.
+func (f *folder) removeUnneeded() error {
 	for _, name := range f.unneeded {
 		if err := os.Remove(filepath.Join(f.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -152,7 +152,7 @@ func (f *folder) read(name string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// readKey reads a private key and takes it back from everybody else when its mode is too open.
+// readKey reads a private key, and removes the permissions of other users if there are any.
 func (f *folder) readKey(name string) ([]byte, error) {
 	data, err := f.read(name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (f *folder) write(name string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// problem names the file, what is wrong with it and what to do.
+// problem returns an error that names the file, what is wrong with it and what to do.
 func (f *folder) problem(name string, err error, remedy string) error {
 	return fmt.Errorf("%s %w; %s", filepath.Join(f.path, name), err, remedy)
 }
@@ -214,8 +214,7 @@ func (s staged) drop() {
 	os.Remove(s.tmp.Name())
 }
 
-// writeAtomic replaces a file as a whole: readers see the old or the new content and nothing between,
-// also after a crash.
+// writeAtomic replaces a file as a whole: readers see the old or the new content, also after a crash.
 func writeAtomic(path string, data []byte, mode fs.FileMode) error {
 	s, err := stage(path, data, mode)
 	if err != nil {

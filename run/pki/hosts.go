@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// hostSet is what a serving certificate is good for: sorted, without duplicates.
+// hostSet has the names and addresses for which a serving certificate is valid: sorted, without duplicates.
 type hostSet struct {
 	names []string
 	ips   []netip.Addr
 }
 
-// sortHosts splits names from addresses.
+// sortHosts separates names from addresses.
 func sortHosts(hosts []string) hostSet {
 	var s hostSet
 	for _, h := range hosts {
@@ -32,7 +32,7 @@ func sortHosts(hosts []string) hostSet {
 	return s
 }
 
-// servingHosts is everything under which the API server is reached.
+// servingHosts returns all names and addresses at which the API server is reached.
 func servingHosts(o Options) hostSet {
 	domain := o.ClusterDomain
 	if domain == "" {
@@ -67,8 +67,8 @@ func (s hostSet) netIPs() []net.IP {
 	return out
 }
 
-// match tells whether a certificate with these names and addresses covers exactly the set. Exactly,
-// because a name that was taken away from the server must not stay valid for a year.
+// match tells whether a certificate with these names and addresses covers exactly the set. A name that was taken away
+// from the server must not stay valid for a year.
 func (s hostSet) match(names []string, ips []net.IP) bool {
 	all := slices.Clone(names)
 	for _, ip := range ips {

@@ -57,7 +57,7 @@ type (
 	}
 )
 
-// YAML is the kubeconfig as kubectl reads it.
+// YAML returns the kubeconfig in the format that kubectl reads.
 func (k Kubeconfig) YAML() ([]byte, error) {
 	if k.Cluster == "" {
 		k.Cluster = "proa"
@@ -93,7 +93,7 @@ func WriteKubeconfig(path string, k Kubeconfig) error {
 	return nil
 }
 
-// AdminKubeconfig is the administrator's kubeconfig for the API server at server.
+// AdminKubeconfig returns the administrator's kubeconfig for the API server at server.
 func (p *PKI) AdminKubeconfig(server, cluster string) Kubeconfig {
 	admin := p.Admin()
 	return Kubeconfig{Server: server, CA: p.CA().PEM, Cert: admin.CertPEM, Key: admin.KeyPEM, Cluster: cluster}

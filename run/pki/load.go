@@ -31,7 +31,7 @@ type leaf struct {
 	hosts *hostSet // nil for a client certificate
 }
 
-// leaves is the table of what the folder holds beside the authorities.
+// leaves is the table of the certificates in the folder beside the authorities.
 func leaves(o Options, m *material) []leaf {
 	hosts := servingHosts(o)
 	return []leaf{
@@ -42,7 +42,7 @@ func leaves(o Options, m *material) []leaf {
 	}
 }
 
-// stale says why a certificate has to be renewed, or "" when it has not.
+// stale returns why a certificate has to be renewed; empty if it has not.
 func (l leaf) stale(cert *x509.Certificate, now time.Time) string {
 	switch {
 	case now.Before(cert.NotBefore):
@@ -63,31 +63,33 @@ func (l leaf) stale(cert *x509.Certificate, now time.Time) string {
 	return ""
 }
 
-// load brings the folder to the wanted state and reads it.
+// load brings the folder up to date and reads it.
 func load(dir string, o Options) (*material, error) {
 	f, err := openFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	m, err := f.bring(o)
+	m, err := f.update(o)
 	if err != nil {
 		return nil, err
 	}
 	return m, f.flush()
 }
 
-// bring stages what is missing or has to be renewed, and says what there is then.
-func (f *folder) bring(o Options) (m *material, err error) {
+// update stages what is missing or has to be renewed, and returns the resulting keys and certificates.
+func (f *folder) update(o Options) (m *material, err error) {
 	now := o.Now()
 	m = &material{leaves: map[string]*Pair{}}
-	if m.ca, err = f.authority(steward{holding: holding{name: "proa-ca"}, file: fileCA}, o, m); err != nil {
+	if m.ca, err = f.authority(rotator{authorityState: authorityState{name: "proa-ca"}, file: fileCA}, o, m); err != nil {
 		return nil, err
 	}
-	if m.frontProxyCA, err = f.authority(steward{holding: holding{name: "proa-front-proxy-ca"}, file: fileFrontProxyCA}, o, m); err != nil {
+	if m.frontProxyCA, err = f.authority(rotator{authorityState: authorityState{name: "proa-front-proxy-ca"}, file: fileFrontProxyCA}, o,
+		m); err != nil {
 		return nil, err
 	}
-	if m.kubeletCA, err = f.authority(steward{holding: holding{name: "proa-kubelet-ca"}, file: fileKubeletCA, parent: m.ca.Key}, o, m); err != nil {
+	if m.kubeletCA, err = f.authority(rotator{authorityState: authorityState{name: "proa-kubelet-ca"}, file: fileKubeletCA,
+		parent: m.ca.Key}, o, m); err != nil {
 		return nil, err
 	}
 	if err = f.serviceAccount(m); err != nil {
@@ -104,13 +106,13 @@ func (f *folder) bring(o Options) (m *material, err error) {
 		}
 	}
 	serving := m.leaves[leafServing].TLS()
-	serving.Certificate = append(serving.Certificate, m.ca.Cert.Raw) // who joins compares it with its token
+	serving.Certificate = append(serving.Certificate, m.ca.Cert.Raw) // joining agents compare it with their token
 	m.serving = &serving
 	return m, nil
 }
 
-// leaf loads, makes or renews one certificate. A certificate that does not belong to its key is what
-// a removed key file leaves behind; it is made again like an expired one.
+// leaf loads, makes or renews one certificate. A certificate that does not belong to its key, because the key file was
+// removed, is made again like an expired one.
 func (f *folder) leaf(l leaf, now time.Time) (*Pair, bool, error) {
 	crt, keyFile := l.name+".crt", l.name+".key"
 	key, keyPEM, err := f.key(keyFile, true)
@@ -140,11 +142,11 @@ func (f *folder) leaf(l leaf, now time.Time) (*Pair, bool, error) {
 	return &Pair{Cert: cert, Key: key, CertPEM: certPEM, KeyPEM: keyPEM}, true, nil
 }
 
-// key loads a private key, or makes it when it is missing and may be made.
+// key loads a private key, or makes it if it is missing and create is set.
 func (f *folder) key(name string, create bool) (crypto.Signer, []byte, error) {
 	data, err := f.readKey(name)
 	if errors.Is(err, fs.ErrNotExist) && create {
-		key, data, err := freshKey()
+		key, data, err := newKeyPEM()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -160,8 +162,8 @@ func (f *folder) key(name string, create bool) (crypto.Signer, []byte, error) {
 	return key, data, nil
 }
 
-// freshKey makes a private key.
-func freshKey() (crypto.Signer, []byte, error) {
+// newKeyPEM makes a private key.
+func newKeyPEM() (crypto.Signer, []byte, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, nil, err

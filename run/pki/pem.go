@@ -30,8 +30,8 @@ func encodePublicKey(key crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// DecodeCerts reads a bundle. Anything between or after the blocks that is not white space is an
-// error: a file that was cut off inside a block would otherwise look like a shorter bundle.
+// DecodeCerts parses a bundle. Anything between or after the blocks that is not white space is an error: a file that
+// was cut off inside a block would otherwise look like a shorter bundle.
 func DecodeCerts(data []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
@@ -57,8 +57,7 @@ func DecodeCerts(data []byte) ([]*x509.Certificate, error) {
 	return out, nil
 }
 
-// decodeKey reads a private key in any of the three usual encodings, so that an operator may bring
-// an authority of their own.
+// decodeKey parses a private key in any of the three usual encodings, so that an operator may provide an authority.
 func decodeKey(data []byte) (crypto.Signer, error) {
 	for {
 		block, rest := pem.Decode(data)

@@ -1,13 +1,13 @@
-// Package pki is the cluster's own public key infrastructure: it owns one folder with three
-// certificate authorities, the certificates they sign, and the key that signs service-account tokens.
+// Package pki is the cluster's own public key infrastructure: it owns one folder with three certificate authorities,
+// the certificates they sign, and the key that signs service-account tokens.
 //
-// Vocabulary: an Authority signs; a Pair is a certificate with its key; a leaf is a Pair kept in the
-// folder and renewed there. File names follow the ones kubeadm uses, so the usual tools and habits work.
+// Vocabulary: an Authority signs; a Pair is a certificate with its key; a leaf is a Pair kept in the folder and renewed
+// there. File names follow those of kubeadm, so that the usual tools work.
 //
-// Ensure makes what is missing and renews what has to be renewed. It never replaces the token key, and an
-// authority only by an heir that everybody could get to know before, or when it has expired; see succeed.go.
-// A leaf keeps its key when it is renewed, so a crash between two renames never leaves a certificate beside
-// somebody else's key.
+// Ensure makes what is missing and renews what has to be renewed. It never replaces the token key. It rotates an
+// authority in time, so that clients trust the new one before it signs, or replaces it when it has expired; see
+// rotation.go. A leaf keeps its key when it is renewed, so a crash between two renames never leaves a certificate
+// beside the key of another one.
 package pki
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// The lifetimes. Leaves are renewed when less than RenewBefore of their life is left.
+// Lifetimes. Leaves are renewed when less than RenewBefore of their life is left.
 const (
 	caLife      = 10 * 365 * 24 * time.Hour
 	leafLife    = 365 * 24 * time.Hour
@@ -38,21 +38,21 @@ const (
 	KubeletClientName    = "kube-apiserver-kubelet-client"
 )
 
-// Options say what the API server's certificate must be good for. The zero value works for a
-// cluster that is reached over the loopback only.
+// Options say for which names and addresses the API server's certificate must be valid. The zero value works for a
+// cluster that is reached over loopback only.
 type Options struct {
 	// ListenIPs are the addresses clients dial. Unspecified ones (0.0.0.0, ::) are ignored.
 	ListenIPs []netip.Addr
-	// ServiceIPs are the first address of each service range, under which Pods see the API server.
+	// ServiceIPs are the first address of each service range, at which Pods reach the API server.
 	ServiceIPs []netip.Addr
-	// Hosts are further names and addresses (load balancers, DNS aliases).
+	// Hosts are further names and addresses, such as those of load balancers.
 	Hosts []string
 	// ClusterDomain is the DNS domain of services; empty means cluster.local.
 	ClusterDomain string
 	// Hostname replaces the name of this machine; empty asks the kernel.
 	Hostname string
-	// Shared says that other servers of the cluster have copies of the folder. None of them then makes the heir
-	// of an authority by itself, because each would make another one.
+	// Shared says that other servers of the cluster have copies of the folder. None of them then makes a new authority
+	// by itself, because each would make another one.
 	Shared bool
 	// Now replaces the clock; nil means time.Now.
 	Now func() time.Time
@@ -78,17 +78,17 @@ type material struct {
 	saKey                       crypto.Signer
 	saPublic                    []crypto.PublicKey
 	renewed                     []string
-	news                        []News
+	notices                     []Notice
 }
 
-// News is what people should know about an authority, in a sentence.
-type News struct {
+// Notice is a message for the administrator about an authority.
+type Notice struct {
 	Text string
-	// Urgent news ask for something to be done.
+	// Urgent messages ask for something to be done.
 	Urgent bool
 }
 
-// Ensure loads the PKI in dir, making or renewing what needs it. When nothing does, no file is written.
+// Ensure loads the PKI in dir, and makes or renews what needs it. If nothing does, no file is written.
 func Ensure(dir string, opts Options) (*PKI, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -100,8 +100,8 @@ func Ensure(dir string, opts Options) (*PKI, error) {
 	return p, nil
 }
 
-// Rotate looks at the folder again, renews what has to be renewed and takes what another process put
-// there. It returns the names of the renewed leaves. Call it once a day; on an error the material in use stays.
+// Rotate reads the folder again, renews what has to be renewed and uses what another process has put there. It returns
+// the names of the renewed leaves. Call it once a day. After an error the loaded keys and certificates stay in use.
 func (p *PKI) Rotate() (renewed []string, err error) {
 	p.rotate.Lock()
 	defer p.rotate.Unlock()
@@ -115,8 +115,8 @@ func (p *PKI) Rotate() (renewed []string, err error) {
 	return m.renewed, nil
 }
 
-// News are what the last Ensure or Rotate has to tell about the authorities.
-func (p *PKI) News() []News { return p.current().news }
+// Notices returns the messages of the last Ensure or Rotate about the authorities.
+func (p *PKI) Notices() []Notice { return p.current().notices }
 
 func (p *PKI) current() *material {
 	p.mu.RLock()
@@ -124,58 +124,58 @@ func (p *PKI) current() *material {
 	return p.now
 }
 
-// Dir is the folder.
+// Dir returns the folder.
 func (p *PKI) Dir() string { return p.dir }
 
-// File is the path of one of the folder's files, such as "ca.crt".
+// File returns the path of one of the folder's files, such as "ca.crt".
 func (p *PKI) File(name string) string { return filepath.Join(p.dir, name) }
 
-// CA is the authority of the cluster: it signs the API server and every client.
+// CA returns the authority of the cluster, which signs the certificates of the API server and of all clients.
 func (p *PKI) CA() *Authority { return p.current().ca }
 
-// FrontProxyCA is the authority that vouches for those who may speak for others by request header.
+// FrontProxyCA returns the authority of front proxies, which may name the user of a request by header.
 func (p *PKI) FrontProxyCA() *Authority { return p.current().frontProxyCA }
 
-// KubeletCA is the authority that signs what the agents of nodes serve with, and nothing else. The API server trusts it when it
-// connects to agents; clients of the API do not, so that no agent can be taken for the API server.
+// KubeletCA returns the authority that signs the serving certificates of node agents, and nothing else. The API server
+// trusts it when it connects to agents; clients of the API do not, so that no agent can pose as the API server.
 func (p *PKI) KubeletCA() *Authority { return p.current().kubeletCA }
 
-// Admin is the client certificate of the cluster's administrator.
+// Admin returns the client certificate of the cluster's administrator.
 func (p *PKI) Admin() *Pair { return p.current().leaves[leafAdmin] }
 
-// FrontProxyClient is what the API server presents to aggregated API servers.
+// FrontProxyClient returns the certificate that the API server shows to aggregated API servers.
 func (p *PKI) FrontProxyClient() *Pair { return p.current().leaves[leafFrontProxyClient] }
 
-// KubeletClient is what the API server presents to kubelets.
+// KubeletClient returns the certificate that the API server shows to node agents.
 func (p *PKI) KubeletClient() *Pair { return p.current().leaves[leafKubeletClient] }
 
-// Serving is the API server's own certificate.
+// Serving returns the API server's own certificate.
 func (p *PKI) Serving() *Pair { return p.current().leaves[leafServing] }
 
-// ServingCert has the signature of tls.Config.GetCertificate and hands out the newest serving
-// certificate, so a rotation needs no restart.
+// ServingCert has the signature of tls.Config.GetCertificate and returns the newest serving certificate, so that a
+// renewal needs no restart.
 func (p *PKI) ServingCert(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.current().serving, nil
 }
 
-// ServiceAccountKey signs service-account tokens.
+// ServiceAccountKey returns the key that signs service-account tokens.
 func (p *PKI) ServiceAccountKey() crypto.Signer { return p.current().saKey }
 
-// ServiceAccountPublicKeys verify service-account tokens: the key in use first, then every other key
-// listed in sa.pub, where an operator leaves the old ones while a key change is under way.
+// ServiceAccountPublicKeys returns the keys that verify service-account tokens: the one in use first, then the others
+// in sa.pub, where an operator leaves the old ones during a change of the key.
 func (p *PKI) ServiceAccountPublicKeys() []crypto.PublicKey { return p.current().saPublic }
 
-// Client makes a client certificate for the user name in the given groups. It is not written anywhere.
+// Client makes a client certificate for a user in some groups. It is not stored.
 func (p *PKI) Client(name string, groups ...string) (*Pair, error) {
 	return p.CA().client(name, groups, p.opts.Now())
 }
 
-// Server makes a serving certificate for a kubelet. Hosts are DNS names and addresses. It is not written anywhere.
+// Server makes a serving certificate for a node agent. Hosts are DNS names and addresses. It is not stored.
 func (p *PKI) Server(name string, groups, hosts []string) (*Pair, error) {
 	return p.KubeletCA().server(name, groups, sortHosts(hosts), p.opts.Now())
 }
 
-// Status describes one certificate of the folder, for people.
+// Status describes one certificate of the folder.
 type Status struct {
 	Name     string
 	File     string
@@ -184,7 +184,7 @@ type Status struct {
 	Renewing bool // it will be renewed by the next Rotate
 }
 
-// Status lists the certificates: authorities first, then the leaves in a fixed order.
+// Status returns the certificates: authorities first, then the leaves in a fixed order.
 func (p *PKI) Status() []Status {
 	m, now := p.current(), p.opts.Now()
 	out := []Status{

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	clientcmd "k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 var testOptions = Options{
@@ -92,7 +92,8 @@ func TestFirstStart(t *testing.T) {
 	}
 	names := []string{
 		"localhost", "127.0.0.1", "::1", "node-1.example.org", "node-1", "192.0.2.7", "10.43.0.1", "fd00::1",
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "api.example.org", "198.51.100.9",
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "api.example.org",
+		"198.51.100.9",
 	}
 	for _, host := range names {
 		if err := p.Serving().Cert.VerifyHostname(host); err != nil {
@@ -121,7 +122,8 @@ func TestFirstStart(t *testing.T) {
 		}
 	}
 	// The front-proxy identity must be worthless at the cluster's own authority.
-	if _, err := p.FrontProxyClient().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
+	if _, err := p.FrontProxyClient().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 		t.Error("the cluster CA trusts the front proxy's client")
 	}
 }
@@ -213,7 +215,8 @@ func TestDamage(t *testing.T) {
 		damage func(dir string) error
 		want   string // part of the error, "" when the folder heals itself
 	}{
-		{"authority key lost", func(d string) error { return os.Remove(d + "/ca.key") }, "ca.key is missing but ca.crt is there; restore it from a backup"},
+		{"authority key lost", func(d string) error { return os.Remove(d + "/ca.key") },
+			"ca.key is missing but ca.crt is there; restore it from a backup"},
 		{"authority key cut off", func(d string) error { return os.Truncate(d+"/ca.key", 40) }, "ca.key holds no PEM private key; restore"},
 		{"authority empty", func(d string) error { return os.Truncate(d+"/ca.crt", 0) }, "ca.crt holds no PEM certificate; restore"},
 		{"authority of somebody else", func(d string) error {
@@ -223,7 +226,8 @@ func TestDamage(t *testing.T) {
 			}
 			return os.WriteFile(d+"/ca.crt", data, 0o644)
 		}, "ca.crt does not belong to ca.key; restore both files"},
-		{"leaf cut off", func(d string) error { return os.Truncate(d+"/admin.crt", 100) }, "admin.crt holds no PEM certificate; remove it to have it made again"},
+		{"leaf cut off", func(d string) error { return os.Truncate(d+"/admin.crt", 100) },
+			"admin.crt holds no PEM certificate; remove it to have it made again"},
 		{"leaf key empty", func(d string) error { return os.Truncate(d+"/admin.key", 0) }, "admin.key holds no PEM private key"},
 		{"leaf key is garbage", func(d string) error {
 			return os.WriteFile(d+"/admin.key", []byte("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"), 0o600)
@@ -249,7 +253,8 @@ func TestDamage(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := p.Admin().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+				if _, err := p.Admin().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool,
+					KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 					t.Error(err)
 				}
 				return
@@ -328,7 +333,8 @@ func TestHandshake(t *testing.T) {
 	srv := tls.Server(a, &tls.Config{GetCertificate: p.ServingCert, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: p.CA().Pool})
 	done := make(chan error, 1)
 	go func() { done <- srv.Handshake() }()
-	cli := tls.Client(b, &tls.Config{RootCAs: p.CA().Pool, ServerName: "kubernetes.default.svc", Certificates: []tls.Certificate{client.TLS()}})
+	cli := tls.Client(b, &tls.Config{RootCAs: p.CA().Pool, ServerName: "kubernetes.default.svc",
+		Certificates: []tls.Certificate{client.TLS()}})
 	if err := cli.Handshake(); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +366,8 @@ func TestKubeletAuthorityIsItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	anyUse := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
-	for name, pool := range map[string]*x509.CertPool{"the cluster's authority": p.CA().Pool, "that of front proxies": p.FrontProxyCA().Pool} {
+	for name, pool := range map[string]*x509.CertPool{"the cluster's authority": p.CA().Pool,
+		"that of front proxies": p.FrontProxyCA().Pool} {
 		if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: anyUse}); err == nil {
 			t.Errorf("%s vouches for the serving certificate of an agent", name)
 		}

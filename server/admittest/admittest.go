@@ -16,8 +16,8 @@
 //	+ spec.priority: 5
 //	refused: pods "a" is forbidden: ...
 //
-// For an update there is "-- old" before "-- update" or "-- update/status"; "-- delete" has the object that goes. "-- dry" makes
-// it a dry run. The answer lists the fields that the plugin has added (+) or taken away (-), its warnings and notes, and the
+// For an update there is "-- old" before "-- update" or "-- update/status"; "-- delete" has the deleted object. "-- dry" makes
+// it a dry run. The answer lists the fields that the plugin has added (+) or removed (-), its warnings and notes, and the
 // changes of other objects that it joins to the write. The name of a script is that of the plugin it is for, with what comes
 // after a dash being about a part of it; the script "all" runs them all.
 package admittest
@@ -48,7 +48,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// updateAnswers is the variable that lets a run write the answers instead of comparing them.
+// updateAnswers is the environment variable that makes a run write the answers instead of comparing them.
 const updateAnswers = "PROA_UPDATE"
 
 // script is one case.
@@ -58,9 +58,9 @@ type script struct {
 	parts map[string]string
 }
 
-// Run runs every script in testdata. The text before the first case of a script is the configuration of its plugin. Cases may have objects
-// of further kinds besides the built-in ones.
-func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error), further ...*kind.Def) {
+// Run runs every script in testdata. The text before the first case of a script is the configuration of its plugin.
+// Cases may use objects of further kinds besides the built-in ones.
+func Run(t *testing.T, newPlugins func(config map[string][]byte) ([]kind.Plugin, error), further ...*kind.Def) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -80,12 +80,12 @@ func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error
 			head, cases, _ = strings.Cut(cases, "\n== ")
 			cases = "== " + cases
 		}
-		plugins, err := make(map[string][]byte{plugin: []byte(head)})
+		plugins, err := newPlugins(map[string][]byte{plugin: []byte(head)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		wanted := slices.DeleteFunc(slices.Clone(plugins), func(p kind.Plugin) bool {
-			return p.Name != plugin && (plugin != "all" || p.Off)
+			return p.Name != plugin && (plugin != "all" || p.DisabledByDefault)
 		})
 		if len(wanted) == 0 {
 			t.Errorf("%s: no plugin of that name", file)
@@ -97,7 +97,7 @@ func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error
 		for _, c := range parse(cases) {
 			var got string
 			t.Run(name+"/"+c.title, func(t *testing.T) {
-				got = answer(t, defs, wanted, &c)
+				got = runCase(t, defs, wanted, &c)
 				if want := strings.TrimSpace(c.parts["answer"]); got != want && !update {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
@@ -112,7 +112,7 @@ func Run(t *testing.T, make func(config map[string][]byte) ([]kind.Plugin, error
 	}
 }
 
-// parse reads a script.
+// parse parses a script.
 func parse(text string) (out []script) {
 	part := ""
 	for line := range strings.Lines(text) {
@@ -138,12 +138,12 @@ func parse(text string) (out []script) {
 	return out
 }
 
-// answer is what the plugins do to the write of a case.
-func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) string {
+// runCase runs the plugins on the write of a case and returns what they did.
+func runCase(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) string {
 	t.Helper()
-	a := admission(t, defs, c)
-	d := cluster(t, defs, c)
-	a.Door = d
+	a := newAdmission(t, defs, c)
+	d := newCluster(t, defs, c)
+	a.Server = d
 	var lines []string
 	var joined []func(context.Context, kind.Replacer) error
 	a.Warn = func(texts ...string) {
@@ -151,7 +151,7 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 			lines = append(lines, "warning: "+text)
 		}
 	}
-	a.Note = func(key, value string) { lines = append(lines, "note: "+key+"="+value) }
+	a.AddAuditAnnotation = func(key, value string) { lines = append(lines, "note: "+key+"="+value) }
 	a.Kind = func(gvk schema.GroupVersionKind) *kind.Def {
 		for _, d := range defs {
 			if d.GroupVersionKind == gvk {
@@ -160,29 +160,29 @@ func answer(t *testing.T, defs []*kind.Def, plugins []kind.Plugin, c *script) st
 		}
 		return nil
 	}
-	a.Join = func(add func(context.Context, kind.Replacer) error) { joined = append(joined, add) }
-	before := shape(a.Object)
+	a.AddToTransaction = func(add func(context.Context, kind.Replacer) error) { joined = append(joined, add) }
+	before := fieldsOf(a.Object)
 	a.Reinvocation = &kind.Reinvocation{}
 	err := admit(t, plugins, a)
-	if err == nil && a.Reinvocation.Wanted() {
-		a.Reinvocation.Again = true
+	if err == nil && a.Reinvocation.IsRequested() {
+		a.Reinvocation.IsSecondRun = true
 		err = admit(t, plugins, a)
 	}
-	tx := &replacer{door: d}
+	tx := &replacer{fakeCluster: d}
 	for _, add := range joined {
 		if err == nil {
 			err = add(t.Context(), tx)
 		}
 	}
 	for _, s := range d.objects {
-		if !maps.Equal(s.before, shape(s.Object)) {
+		if !maps.Equal(s.before, fieldsOf(s.Object)) {
 			t.Errorf("a plugin changed %s, which is shared", s.GetName())
 		}
 	}
 	lines = append(lines, tx.lines...)
 	if err != nil {
 		lines = append(lines, "refused: "+err.Error())
-	} else if change := difference(before, shape(a.Object)); change != "" || len(lines) == 0 {
+	} else if change := difference(before, fieldsOf(a.Object)); change != "" || len(lines) == 0 {
 		lines = append(lines, cmp.Or(change, "unchanged"))
 	}
 	return strings.Join(lines, "\n")
@@ -198,8 +198,8 @@ func admit(t *testing.T, plugins []kind.Plugin, a *kind.Admission) error {
 	return nil
 }
 
-// admission is the write of a case.
-func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
+// newAdmission returns the write of a case.
+func newAdmission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	t.Helper()
 	a := &kind.Admission{User: &user.DefaultInfo{Name: "bob"}}
 	for part, text := range c.parts {
@@ -227,7 +227,7 @@ func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	}
 	a.Served, a.Def = a.Def, a.Def.Storage()
 	if a.Served.Hub != nil && a.Sub == "" {
-		a.Object, a.Old = stored(a.Served, a.Object), stored(a.Served, a.Old)
+		a.Object, a.Old = toStorage(a.Served, a.Object), toStorage(a.Served, a.Old)
 	}
 	a.Versions = func(gr schema.GroupResource) (out []*kind.Def) {
 		for _, d := range defs {
@@ -248,28 +248,28 @@ func admission(t *testing.T, defs []*kind.Def, c *script) *kind.Admission {
 	return a
 }
 
-// stored is an object in the version in which it is stored.
-func stored(def *kind.Def, obj kind.Object) kind.Object {
+// toStorage converts an object to its storage version.
+func toStorage(def *kind.Def, obj kind.Object) kind.Object {
 	if obj == nil {
 		return nil
 	}
 	return def.ToHub(obj)
 }
 
-// cluster is what the cluster of a case has.
-func cluster(t *testing.T, defs []*kind.Def, c *script) *door {
+// newCluster returns the cluster of a case.
+func newCluster(t *testing.T, defs []*kind.Def, c *script) *fakeCluster {
 	t.Helper()
-	d := &door{may: c.parts["may"]}
+	d := &fakeCluster{may: c.parts["may"]}
 	for text := range strings.SplitSeq(c.parts["has"], "---\n") {
 		if strings.TrimSpace(text) != "" {
 			def, o := decode(t, defs, text)
-			d.objects = append(d.objects, kept{def.Resource(), o, shape(o)})
+			d.objects = append(d.objects, storedObject{def.Resource(), o, fieldsOf(o)})
 		}
 	}
 	return d
 }
 
-// parentOf finds the resource that a subresource with a type of its own belongs to, such as that of bindings.
+// parentOf returns the resource of a subresource with a kind of its own, such as bindings.
 func parentOf(defs []*kind.Def, sub string) *kind.Def {
 	for _, d := range defs {
 		if d.Sub(sub) != nil {
@@ -279,7 +279,7 @@ func parentOf(defs []*kind.Def, sub string) *kind.Def {
 	return nil
 }
 
-// decode reads an object and fills in its defaults. Objects without a namespace are in "ns".
+// decode decodes an object and sets its defaults. Objects without a namespace are in "ns".
 func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object) {
 	t.Helper()
 	var meta metav1.TypeMeta
@@ -316,8 +316,8 @@ func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object
 	return nil, nil
 }
 
-// shape is an object as a list of fields and values.
-func shape(o kind.Object) map[string]string {
+// fieldsOf returns an object as a list of fields and values.
+func fieldsOf(o kind.Object) map[string]string {
 	if o == nil {
 		return nil
 	}
@@ -349,7 +349,7 @@ func flatten(out map[string]string, path string, v any) {
 	}
 }
 
-// random is the end of a generated name.
+// random matches the suffix of a generated name.
 var random = regexp.MustCompile(`(kube-api-access-)[a-z0-9]{5}\b`)
 
 // difference lists the fields that are not in both.
@@ -369,21 +369,21 @@ func difference(before, after map[string]string) string {
 	return random.ReplaceAllString(strings.Join(lines, "\n"), "${1}xxxxx")
 }
 
-// kept is an object that the cluster has.
-type kept struct {
+// storedObject is an object in the cluster.
+type storedObject struct {
 	resource schema.GroupResource
 	kind.Object
 	before map[string]string
 }
 
-// door is a cluster that has a few objects and knows a few rights. What it does not implement no plugin may call.
-type door struct {
-	kind.Door
-	objects []kept
+// fakeCluster is a cluster with a few objects and permissions. Plugins may only call what it implements.
+type fakeCluster struct {
+	kind.Server
+	objects []storedObject
 	may     string
 }
 
-func (d *door) Get(_ context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
+func (d *fakeCluster) Get(_ context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
 	for _, s := range d.objects {
 		if s.resource == gr && s.GetNamespace() == namespace && s.GetName() == name {
 			return s.Object, nil
@@ -392,7 +392,7 @@ func (d *door) Get(_ context.Context, gr schema.GroupResource, namespace, name s
 	return nil, apierrors.NewNotFound(gr, name)
 }
 
-func (d *door) List(_ context.Context, gr schema.GroupResource, namespace string) (iter.Seq[kind.Object], error) {
+func (d *fakeCluster) List(_ context.Context, gr schema.GroupResource, namespace string) (iter.Seq[kind.Object], error) {
 	return func(yield func(kind.Object) bool) {
 		for _, s := range d.objects {
 			if s.resource == gr && (namespace == "" || s.GetNamespace() == namespace) && !yield(s.Object) {
@@ -402,7 +402,8 @@ func (d *door) List(_ context.Context, gr schema.GroupResource, namespace string
 	}, nil
 }
 
-func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+func (d *fakeCluster) ReviewAccess(_ context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
 	r := spec.ResourceAttributes
 	resource := r.Resource
 	if r.Subresource != "" {
@@ -414,9 +415,9 @@ func (d *door) ReviewAccess(_ context.Context, spec authorizationv1.SubjectAcces
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: slices.Contains(rights, right) || slices.Contains(rights, within)}
 }
 
-// replacer is the transaction of a write. It notes what is changed besides.
+// replacer is the transaction of a write. It records what else is changed.
 type replacer struct {
-	*door
+	*fakeCluster
 	lines []string
 }
 
@@ -425,7 +426,7 @@ func (r *replacer) Replace(gr schema.GroupResource, obj kind.Object) {
 		if s.resource != gr || s.GetNamespace() != obj.GetNamespace() || s.GetName() != obj.GetName() {
 			continue
 		}
-		for line := range strings.Lines(difference(s.before, shape(obj))) {
+		for line := range strings.Lines(difference(s.before, fieldsOf(obj))) {
 			r.lines = append(r.lines, gr.Resource+" "+obj.GetName()+": "+strings.TrimSpace(line))
 		}
 		return

@@ -1,9 +1,10 @@
-// Package audit stands between hops 2 and 3: it writes down who asked for what, and what came of it, as the audit policy
-// of the cluster says.
+// Package audit stands between hops 2 and 3: it records who asked for what, and the outcome, as the audit policy of the
+// cluster says.
 //
-// It owns the policy (which requests leave a trail, and how much of them), the trail of a request from stage to stage, and
-// the file the events go to, with its buffer and its old copies, or the webhook. It judges nobody: what is recorded was decided elsewhere.
-// The events are those of audit.k8s.io/v1, one JSON document a line, so that the usual tools read them.
+// It owns the policy (which requests are recorded, and in how much detail), the audit record of a request from stage to
+// stage, and the backends: the log file with its buffer and its rotated copies, and the webhook. It decides nothing
+// about the requests themselves. The events are those of audit.k8s.io/v1, one JSON document on a line, so that the
+// usual tools read them.
 package audit
 
 import (
@@ -23,18 +24,19 @@ import (
 type Config struct {
 	// Path is the file of the events; "-" is Stdout, and empty is no file.
 	Path string
-	// Hook sends the events to somebody else; nil for nobody.
+	// Hook sends the events to a webhook; nil for none.
 	Hook *Hook
-	// Policy is the YAML or JSON of an audit.k8s.io/v1 Policy; nil records the metadata of everything but health checks.
+	// Policy is the YAML or JSON of an audit.k8s.io/v1 Policy; nil records the metadata of everything but health
+	// checks.
 	Policy []byte
 	Log    *slog.Logger
 	Stdout io.Writer
 
-	// MaxSize is the size at which a file is put aside, and Keep how many of those stay; 0 means 100 MiB and 10.
+	// MaxSize is the size at which a file is rotated, and Keep how many rotated files stay; 0 means 100 MiB and 10.
 	MaxSize int64
 	Keep    int
-	// Buffer bounds the bytes that wait to be written, and Wait how long a request waits for room in it before its
-	// event is dropped; 0 means 16 MiB and one second.
+	// Buffer is the limit of the bytes that wait to be written, and Wait how long a request waits for room in it before
+	// its event is dropped; 0 means 16 MiB and one second.
 	Buffer int
 	Wait   time.Duration
 }
@@ -64,8 +66,8 @@ func (c Config) withDefaults() Config {
 // Log is an open audit log. It is safe for concurrent use.
 type Log struct {
 	policy *policy
-	spool  *spool  // nil for no file
-	sender *sender // nil for no hook
+	buffer *fileBuffer // nil for no file
+	sender *sender     // nil for no hook
 	log    *slog.Logger
 
 	events prometheus.Counter
@@ -97,12 +99,12 @@ func Open(c Config) (*Log, error) {
 		}, []string{"level"}),
 	}
 	if c.Hook != nil {
-		l.sender = newSender(*c.Hook, func(n int, first bool, err error) { l.lostBy("webhook", n, first, err) })
+		l.sender = newSender(*c.Hook, func(n int, first bool, err error) { l.droppedBy("webhook", n, first, err) })
 	}
 	if c.Path == "" {
 		return l, nil
 	}
-	out := io.WriteCloser(keptOpen{c.Stdout})
+	out := io.WriteCloser(withoutClose{c.Stdout})
 	if c.Path != "-" {
 		f, err := openFile(c.Path, c.MaxSize, c.Keep, c.Log)
 		if err != nil {
@@ -111,78 +113,78 @@ func Open(c Config) (*Log, error) {
 		}
 		out = f
 	}
-	l.spool = newSpool(out, c.Buffer, c.Wait, l.lost)
+	l.buffer = newFileBuffer(out, c.Buffer, c.Wait, l.dropped)
 	return l, nil
 }
 
-// lost counts events that will not be read by anybody. Only the first of a row is worth a line in the server's log.
-func (l *Log) lost(n int, first bool, err error) { l.lostBy("log", n, first, err) }
+// dropped counts events that could not be written. Only the first of a series is logged.
+func (l *Log) dropped(n int, first bool, err error) { l.droppedBy("log", n, first, err) }
 
-func (l *Log) lostBy(plugin string, n int, first bool, err error) {
+func (l *Log) droppedBy(plugin string, n int, first bool, err error) {
 	l.errors.WithLabelValues(plugin).Add(float64(n))
 	if first {
-		l.log.Error("audit events are being lost", "by", plugin, "err", err)
+		l.log.Error("audit events are being dropped", "backend", plugin, "err", err)
 	}
 }
 
-// put hands an event to the file and to the hook, and says whether its request may go on.
+// put hands an event to the file and to the webhook, and reports whether its request may proceed.
 func (l *Log) put(line []byte) bool {
 	l.events.Inc()
-	if l.spool != nil {
-		l.spool.put(line)
+	if l.buffer != nil {
+		l.buffer.put(line)
 	}
 	return l.sender == nil || l.sender.put(line)
 }
 
-// Collectors are the log's metrics.
+// Collectors returns the log's metrics.
 func (l *Log) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.events, l.errors, l.levels}
 }
 
-// Close writes and sends what waits and closes the file. Requests that end later leave no trail.
+// Close flushes the buffers and closes the file. Requests that end later are not recorded.
 func (l *Log) Close() error {
 	if l.sender != nil {
 		l.sender.close()
 	}
-	if l.spool == nil {
+	if l.buffer == nil {
 		return nil
 	}
-	return l.spool.close()
+	return l.buffer.close()
 }
 
 // Request is what is known of a request when it arrives.
 type Request struct {
-	// ID is the Audit-Id that the client is told.
+	// ID is the Audit-Id that the client gets.
 	ID    string
 	Start time.Time
-	// HTTP is nil for a request from this process; then URI and Agent stand for what it would have said.
+	// HTTP is nil for a request from this process; then URI and Agent are used instead of its URL and user agent.
 	HTTP       *http.Request
 	URI, Agent string
 
-	User user.Info // nil when the client could not be recognised
+	User user.Info // nil when the client could not be authenticated
 	Verb string
 	Path string // decides requests that are not for a resource
 
 	IsResource                                             bool
 	Namespace, Group, Version, Resource, Subresource, Name string
-	// Confidential says that the bodies hold tokens or the values of Secrets: no policy gets them.
+	// Confidential says that the bodies hold tokens or the values of Secrets: they are never recorded.
 	Confidential bool
-	// Long says that the answer goes on for a while, as that of a watch, so that its beginning is an event too.
-	Long bool
+	// LongRunning says that the response is a stream, such as a watch, so that its start is an event too.
+	LongRunning bool
 }
 
-// Begin opens the trail of a request. It is nil, which is good to use, when the policy wants none.
-func (l *Log) Begin(r Request) *Trail {
+// Begin starts the audit record of a request. It returns nil, which is valid to use, when the policy wants none.
+func (l *Log) Begin(r Request) *Record {
 	t := l.open(&r)
 	if !t.emit(auditv1.StageRequestReceived) {
-		t.untold = true
+		t.failed = true
 	}
 	return t
 }
 
-// Refuse opens the trail of a request whose client could not be recognised. Its answer is its only event.
-func (l *Log) Refuse(r Request) *Trail {
-	r.User, r.Long = nil, true
+// Refuse starts the audit record of a request whose client could not be authenticated. Its response is its only event.
+func (l *Log) Refuse(r Request) *Record {
+	r.User, r.LongRunning = nil, true
 	t := l.open(&r)
 	if t != nil {
 		t.refused = true
@@ -190,8 +192,8 @@ func (l *Log) Refuse(r Request) *Trail {
 	return t
 }
 
-func (l *Log) open(r *Request) *Trail {
-	v := l.policy.judge(r)
+func (l *Log) open(r *Request) *Record {
+	v := l.policy.decide(r)
 	if r.Confidential && v.atLeast(auditv1.LevelRequest) {
 		v.level = auditv1.LevelMetadata
 	}
@@ -199,10 +201,10 @@ func (l *Log) open(r *Request) *Trail {
 	if v.level == auditv1.LevelNone {
 		return nil
 	}
-	return newTrail(l, v, r)
+	return newRecord(l, v, r)
 }
 
-type keptOpen struct{ io.Writer }
+type withoutClose struct{ io.Writer }
 
-// Close leaves the writer, which is somebody else's, open.
-func (keptOpen) Close() error { return nil }
+// Close leaves the writer open, because the caller owns it.
+func (withoutClose) Close() error { return nil }

@@ -57,7 +57,7 @@ rules:
 		{"Metadata", Request{IsResource: true, Resource: "events", Namespace: "kube-system"}},
 		{"None", Request{IsResource: true, Resource: "events", Namespace: "default"}},
 	} {
-		v := p.judge(&c.r)
+		v := p.decide(&c.r)
 		got := string(v.level)
 		if strings.Contains(c.want, " ") {
 			got = fmt.Sprint(v.level, " ", v.omit, " ", v.omitManaged)
@@ -95,8 +95,8 @@ func FuzzPolicy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p.judge(&Request{Path: "/x"})
-		p.judge(&Request{IsResource: true, Resource: "pods", Subresource: "log", User: &user.DefaultInfo{Name: "x"}})
+		p.decide(&Request{Path: "/x"})
+		p.decide(&Request{IsResource: true, Resource: "pods", Subresource: "log", User: &user.DefaultInfo{Name: "x"}})
 	})
 }
 
@@ -141,7 +141,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// gate is a file that takes nothing until it is opened, and then may fail.
+// gate is a file that blocks writes until it is opened, and then may fail.
 type gate struct {
 	bytes.Buffer
 	open   chan struct{}
@@ -166,15 +166,15 @@ var _ io.WriteCloser = (*gate)(nil)
 func TestSpoolIsBounded(t *testing.T) {
 	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9)}
 	var lost, news int
-	s := newSpool(g, 10, time.Microsecond, func(n int, first bool, _ error) {
+	s := newFileBuffer(g, 10, time.Microsecond, func(n int, first bool, _ error) {
 		lost += n
 		if first {
 			news++
 		}
 	})
 	s.put([]byte("a\n"))
-	<-g.busy                      // the writer hangs with the first line
-	s.put([]byte("a long one\n")) // an empty buffer takes any line
+	<-g.busy                      // the writer blocks with the first line
+	s.put([]byte("a long one\n")) // an empty buffer accepts any line
 	for range 5 {
 		s.put([]byte("lost\n"))
 	}
@@ -199,7 +199,7 @@ func TestSpoolCountsWhatCouldNotBeWritten(t *testing.T) {
 	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9), fails: errors.New("disk full")}
 	close(g.open)
 	total := 0
-	s := newSpool(g, 100, time.Second, func(n int, _ bool, _ error) { total += n })
+	s := newFileBuffer(g, 100, time.Second, func(n int, _ bool, _ error) { total += n })
 	s.put([]byte("a\n"))
 	s.put([]byte("b\n"))
 	if err := s.close(); err != nil || total != 2 {
@@ -208,14 +208,14 @@ func TestSpoolCountsWhatCouldNotBeWritten(t *testing.T) {
 }
 
 func TestNoTrail(t *testing.T) {
-	var nothing *Trail
+	var nothing *Record
 	n := testing.AllocsPerRun(10, func() {
-		nothing.Note("a", "b")
-		nothing.Decided(true, "x", nil)
-		nothing.Request(nil)
-		nothing.Response(nil)
-		nothing.Started(200)
-		nothing.Done(200)
+		nothing.Annotate("a", "b")
+		nothing.SetDecision(true, "x", nil)
+		nothing.SetRequestBody(nil)
+		nothing.SetResponseBody(nil)
+		nothing.ResponseStarted(200)
+		nothing.ResponseComplete(200)
 	})
 	if n != 0 {
 		t.Errorf("a request without trail costs %v allocations", n)
@@ -240,7 +240,7 @@ func TestPanicked(t *testing.T) {
 	}
 }
 
-// BenchmarkTrail is what a request pays when its metadata is recorded.
+// BenchmarkTrail measures the cost of a request whose metadata is recorded.
 func BenchmarkTrail(b *testing.B) {
 	l, err := Open(Config{Path: filepath.Join(b.TempDir(), "audit.log")})
 	if err != nil {
@@ -251,8 +251,8 @@ func BenchmarkTrail(b *testing.B) {
 	for b.Loop() {
 		t := l.Begin(Request{ID: "1", Start: time.Now(), URI: "/api/v1/namespaces/default/configmaps/a", User: who, Verb: "get",
 			IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default", Name: "a", Agent: "bench"})
-		t.Decided(true, "", nil)
-		t.Done(200)
+		t.SetDecision(true, "", nil)
+		t.ResponseComplete(200)
 	}
 	if err := l.Close(); err != nil {
 		b.Fatal(err)

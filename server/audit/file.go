@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"proa.dev/internal/wait"
 )
 
 var (
@@ -16,39 +18,40 @@ var (
 	errClosed = errors.New("the audit log is closed")
 )
 
-// spool takes lines from requests and writes them behind their backs, as many at a time as have come together.
-type spool struct {
-	out  io.WriteCloser
-	max  int
-	wait time.Duration
-	lost func(n int, first bool, err error)
+// fileBuffer takes lines from requests and writes them in the background, as many at a time as have gathered.
+type fileBuffer struct {
+	out     io.WriteCloser
+	max     int
+	wait    time.Duration
+	dropped func(n int, first bool, err error)
 
-	mu      sync.Mutex // guards what follows
-	pending []byte
-	closed  bool
-	losing  bool          // the last line was lost, so that the next one is no news
-	room    chan struct{} // closed when pending is taken
+	mu       sync.Mutex // guards what follows
+	pending  []byte
+	closed   bool
+	dropping bool          // the last line was dropped, so that the next one is not logged
+	room     chan struct{} // closed when pending is taken
 
-	wake chan struct{}
+	wake wait.Signal
 	done chan error
 }
 
-func newSpool(out io.WriteCloser, bound int, wait time.Duration, lost func(int, bool, error)) *spool {
-	s := &spool{out: out, max: bound, wait: wait, lost: lost, room: make(chan struct{}), wake: make(chan struct{}, 1), done: make(chan error, 1)}
+func newFileBuffer(out io.WriteCloser, bound int, maxWait time.Duration, lost func(int, bool, error)) *fileBuffer {
+	s := &fileBuffer{out: out, max: bound, wait: maxWait, dropped: lost, room: make(chan struct{}), wake: wait.NewSignal(),
+		done: make(chan error, 1)}
 	go s.run() // ends in close, which waits for it
 	return s
 }
 
-// put adds a line. When there is no room it waits for it, but not longer than the bound, and not again while lines are
-// being lost: a full disk must not stop the cluster.
-func (s *spool) put(line []byte) {
+// put adds a line. When there is no room it waits, but not longer than the limit, and not while lines are being dropped
+// already: a full disk must not stop the cluster.
+func (s *fileBuffer) put(line []byte) {
 	var limit <-chan time.Time
 	s.mu.Lock()
 	for !s.closed && len(s.pending) > 0 && len(s.pending)+len(line) > s.max {
 		room := s.room
-		if s.losing {
+		if s.dropping {
 			s.mu.Unlock()
-			s.lost(1, false, errFull)
+			s.dropped(1, false, errFull)
 			return
 		}
 		s.mu.Unlock()
@@ -62,28 +65,25 @@ func (s *spool) put(line []byte) {
 			s.mu.Lock()
 		case <-limit:
 			s.mu.Lock()
-			first := !s.losing
-			s.losing = true
+			first := !s.dropping
+			s.dropping = true
 			s.mu.Unlock()
-			s.lost(1, first, errFull)
+			s.dropped(1, first, errFull)
 			return
 		}
 	}
 	if s.closed {
 		s.mu.Unlock()
-		s.lost(1, false, errClosed)
+		s.dropped(1, false, errClosed)
 		return
 	}
-	s.losing = false
+	s.dropping = false
 	s.pending = append(s.pending, line...)
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default: // it is awake already
-	}
+	s.wake.Send()
 }
 
-func (s *spool) run() {
+func (s *fileBuffer) run() {
 	var spare []byte
 	failing := false
 	for range s.wake {
@@ -96,12 +96,12 @@ func (s *spool) run() {
 		if len(batch) > 0 {
 			_, err := s.out.Write(batch)
 			if err != nil {
-				s.lost(bytes.Count(batch, []byte{'\n'}), !failing, err)
+				s.dropped(bytes.Count(batch, []byte{'\n'}), !failing, err)
 			}
 			failing = err != nil
 		}
 		if spare = batch; cap(spare) > 1<<20 {
-			spare = nil // one storm should not cost memory for ever
+			spare = nil // a burst should not occupy memory forever
 		}
 		if last {
 			s.done <- s.out.Close()
@@ -111,18 +111,15 @@ func (s *spool) run() {
 }
 
 // close writes the rest. It may be called once.
-func (s *spool) close() error {
+func (s *fileBuffer) close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Send()
 	return <-s.done
 }
 
-// file is a log that is put aside when it has grown: path becomes path.1, that path.2, and so on.
+// file is a log file that is rotated when it has grown: path becomes path.1, that path.2, and so on.
 type file struct {
 	path string
 	max  int64
@@ -131,7 +128,7 @@ type file struct {
 
 	f       *os.File
 	size    int64
-	regular bool // not a pipe or a device, which can be neither measured nor renamed
+	regular bool // not a pipe or a device, which have no size and cannot be renamed
 	torn    bool // the last write ended inside a line
 }
 
@@ -147,7 +144,7 @@ func (l *file) open() error {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Mode().Perm() != 0o600 {
-		err = f.Chmod(0o600) // it was there before, with the rights somebody else gave it
+		err = f.Chmod(0o600) // the file existed before, with other permissions
 	}
 	if err != nil {
 		_ = f.Close()
@@ -161,8 +158,8 @@ func (l *file) open() error {
 func (l *file) Write(b []byte) (int, error) {
 	if l.regular && l.size > 0 && l.size+int64(len(b)) > l.max {
 		if err := l.rotate(); err != nil {
-			// Writing on is better than losing events.
-			l.log.Error("cannot put the audit log aside", "path", l.path, "err", err)
+			// Writing on is better than dropping events.
+			l.log.Error("cannot rotate the audit log", "path", l.path, "err", err)
 		}
 	}
 	if l.f == nil {

@@ -9,26 +9,26 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// Hook sends events to somebody else, many at a time.
+// Hook sends events to a webhook, in batches.
 type Hook struct {
 	// Post sends a list of events.
 	Post func(body []byte) error
-	// Blocking sends each event by itself, and lets its request wait for that.
+	// Blocking sends each event by itself, and makes its request wait for that.
 	Blocking bool
-	// Strict is Blocking, and a request whose arrival cannot be told is refused.
+	// Strict is Blocking, and a request whose arrival cannot be sent is refused.
 	Strict bool
-	// Buffer is how many events may wait, and Most how many are sent together, when the first of them has waited for Wait at
-	// the latest. 0 means 10,000, 400 and 30 seconds.
-	Buffer, Most int
-	Wait         time.Duration
-	// Retry is how long to wait after the first failure; four more tries follow, each after half as long again. 0 means ten
+	// Buffer is how many events may wait, and Most the size of a batch, which is sent when its first event has waited
+	// for Wait at the latest. 0 means 10,000, 400 and 30 seconds.
+	Buffer, MaxBatch int
+	MaxWait          time.Duration
+	// Retry is the pause after the first failure; four more attempts follow, each pause half as long again. 0 means ten
 	// seconds.
 	Retry time.Duration
 }
 
 const (
 	hookTries = 5
-	// hookPause keeps a stream of events from becoming a stream of requests.
+	// hookPause limits the rate of requests to the webhook.
 	hookPause = 100 * time.Millisecond
 )
 
@@ -37,11 +37,11 @@ func (h Hook) withDefaults() Hook {
 	if h.Buffer == 0 {
 		h.Buffer = 10000
 	}
-	if h.Most == 0 {
-		h.Most = 400
+	if h.MaxBatch == 0 {
+		h.MaxBatch = 400
 	}
-	if h.Wait == 0 {
-		h.Wait = 30 * time.Second
+	if h.MaxWait == 0 {
+		h.MaxWait = 30 * time.Second
 	}
 	if h.Retry == 0 {
 		h.Retry = 10 * time.Second
@@ -51,10 +51,10 @@ func (h Hook) withDefaults() Hook {
 
 var errHookFull = errors.New("the buffer is full: the webhook takes the events more slowly than they come")
 
-// sender sends the events of a Hook behind the requests' backs.
+// sender sends the events of a Hook in the background.
 type sender struct {
 	Hook
-	lost func(n int, first bool, err error)
+	dropped func(n int, first bool, err error)
 
 	lines chan []byte
 	stop  chan struct{} // closed when no more events come
@@ -63,7 +63,7 @@ type sender struct {
 }
 
 func newSender(h Hook, lost func(int, bool, error)) *sender {
-	s := &sender{Hook: h.withDefaults(), lost: lost, stop: make(chan struct{}), done: make(chan struct{})}
+	s := &sender{Hook: h.withDefaults(), dropped: lost, stop: make(chan struct{}), done: make(chan struct{})}
 	s.lines = make(chan []byte, s.Buffer)
 	if s.Blocking {
 		close(s.done)
@@ -73,21 +73,21 @@ func newSender(h Hook, lost func(int, bool, error)) *sender {
 	return s
 }
 
-// put takes an event, and says whether its request may go on. It never waits, unless the hook is a blocking one.
+// put takes an event, and reports whether its request may proceed. It never waits, unless the hook is a blocking one.
 func (s *sender) put(line []byte) bool {
 	if s.Blocking {
 		return s.send([][]byte{line}) || !s.Strict
 	}
 	select {
 	case <-s.stop:
-		s.lost(1, false, errClosed)
+		s.dropped(1, false, errClosed)
 		return true
 	default:
 	}
 	select {
 	case s.lines <- line:
 	default:
-		s.lost(1, true, errHookFull)
+		s.dropped(1, true, errHookFull)
 	}
 	return true
 }
@@ -106,7 +106,7 @@ func (s *sender) run() {
 	}
 }
 
-// collect waits for events that are to be sent together, and says whether more may come.
+// collect waits for a batch of events, and reports whether more may come.
 func (s *sender) collect() (batch [][]byte, more bool) {
 	select {
 	case line := <-s.lines:
@@ -114,9 +114,9 @@ func (s *sender) collect() (batch [][]byte, more bool) {
 	case <-s.stop:
 		return s.rest(nil), false
 	}
-	timer := time.NewTimer(s.Wait)
+	timer := time.NewTimer(s.MaxWait)
 	defer timer.Stop()
-	for len(batch) < s.Most {
+	for len(batch) < s.MaxBatch {
 		select {
 		case line := <-s.lines:
 			batch = append(batch, line)
@@ -141,7 +141,7 @@ func (s *sender) rest(batch [][]byte) [][]byte {
 	}
 }
 
-// send sends events, again and again for a while if that fails, and says whether they arrived.
+// send sends a batch, with retries, and reports whether it arrived.
 func (s *sender) send(batch [][]byte) bool {
 	body := list(batch)
 	pause := s.Retry
@@ -151,14 +151,14 @@ func (s *sender) send(batch [][]byte) bool {
 			return true
 		}
 		if try == hookTries || !s.sleep(pause) {
-			s.lost(len(batch), true, err)
+			s.dropped(len(batch), true, err)
 			return false
 		}
 		pause += pause / 2
 	}
 }
 
-// sleep waits, and says whether that was allowed to last.
+// sleep waits, and reports whether it was not interrupted by close.
 func (s *sender) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -170,13 +170,13 @@ func (s *sender) sleep(d time.Duration) bool {
 	}
 }
 
-// close sends what waits, without trying again.
+// close sends what waits, without retries.
 func (s *sender) close() {
 	s.once.Do(func() { close(s.stop) })
 	<-s.done
 }
 
-// list is an EventList of encoded events.
+// list returns an EventList of encoded events.
 func list(events [][]byte) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"kind":"EventList","apiVersion":"` + auditv1.SchemeGroupVersion.String() + `","metadata":{},"items":[`)

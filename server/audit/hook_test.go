@@ -12,7 +12,7 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// receiver notes what it gets, and fails as often as it is told.
+// receiver records what it gets, and fails as often as configured.
 type receiver struct {
 	start time.Time
 	fail  int
@@ -38,7 +38,7 @@ func (r *receiver) post(body []byte) error {
 	return nil
 }
 
-// TestHook puts events, "wait" lets time pass, and "close" ends it. What is lost is counted.
+// TestHook puts events; "wait" lets time pass, and "close" ends it. Dropped events are counted.
 func TestHook(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -49,12 +49,12 @@ func TestHook(t *testing.T) {
 		lost   int
 	}{
 		{"together after a while", Hook{}, 0, "a b c 40s", "30.0: a b c", 0},
-		{"as soon as there are many", Hook{Most: 2}, 0, "a b c d 1s", "0.0: a b|0.1: c d", 0},
+		{"as soon as there are many", Hook{MaxBatch: 2}, 0, "a b c d 1s", "0.0: a b|0.1: c d", 0},
 		{"the rest at the end", Hook{}, 0, "a b close", "0.0: a b", 0},
-		{"again after a failure", Hook{Wait: time.Second}, 2, "a 60s", "1.0: a failed|11.0: a failed|26.0: a", 0},
-		{"not for ever", Hook{Wait: time.Second}, 9, "a 200s", "1.0: a failed|11.0: a failed|26.0: a failed|48.5: a failed|82.2: a failed", 1},
+		{"again after a failure", Hook{MaxWait: time.Second}, 2, "a 60s", "1.0: a failed|11.0: a failed|26.0: a", 0},
+		{"not for ever", Hook{MaxWait: time.Second}, 9, "a 200s", "1.0: a failed|11.0: a failed|26.0: a failed|48.5: a failed|82.2: a failed", 1},
 		{"not at the end", Hook{}, 9, "a close", "0.0: a failed", 1},
-		{"too many", Hook{Buffer: 2, Most: 1}, 1, "a 1ms b c d 30s", "0.0: a failed|10.0: a|10.1: b|10.2: c", 1},
+		{"too many", Hook{Buffer: 2, MaxBatch: 1}, 1, "a 1ms b c d 30s", "0.0: a failed|10.0: a|10.1: b|10.2: c", 1},
 		{"one by one", Hook{Blocking: true}, 1, "a b close", "0.0: a failed|10.0: a|10.0: b", 0},
 		{"one by one, in vain", Hook{Blocking: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|8.1: b", 1},
 		{"strictly", Hook{Strict: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|a refused|8.1: b", 1},
@@ -85,14 +85,14 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// TestHookWithoutFile is a log that goes to a webhook only.
+// TestHookWithoutFile checks a log that goes to a webhook only.
 func TestHookWithoutFile(t *testing.T) {
 	r := &receiver{start: time.Now()}
 	l, err := Open(Config{Hook: &Hook{Post: r.post}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Begin(Request{ID: "x", Verb: "get", Path: "/version", Start: time.Now()}).Done(200)
+	l.Begin(Request{ID: "x", Verb: "get", Path: "/version", Start: time.Now()}).ResponseComplete(200)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

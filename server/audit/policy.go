@@ -13,17 +13,18 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// policy decides how much of a request is recorded: the first rule that fits counts, and none means nothing.
+// policy decides how much of a request is recorded: the first rule that matches counts, and without one nothing is
+// recorded.
 type policy struct{ auditv1.Policy }
 
-// verdict is what a policy says about one request.
-type verdict struct {
+// policyDecision is what a policy decides about one request.
+type policyDecision struct {
 	level       auditv1.Level
 	omit        []auditv1.Stage
 	omitManaged bool
 }
 
-func (v *verdict) atLeast(level auditv1.Level) bool { return rank(v.level) >= rank(level) }
+func (v *policyDecision) atLeast(level auditv1.Level) bool { return rank(v.level) >= rank(level) }
 
 func rank(l auditv1.Level) int {
 	return slices.Index([]auditv1.Level{auditv1.LevelNone, auditv1.LevelMetadata, auditv1.LevelRequest, auditv1.LevelRequestResponse}, l)
@@ -37,7 +38,7 @@ func defaultPolicy() *policy {
 	}}}
 }
 
-// parsePolicy reads a policy file. Fields it does not know are only worth a warning, as they are upstream.
+// parsePolicy reads a policy file. Unknown fields only cause a warning, as upstream.
 func parsePolicy(text []byte, log *slog.Logger) (*policy, error) {
 	p := &policy{}
 	if err := yaml.UnmarshalStrict(text, &p.Policy); err != nil {
@@ -64,13 +65,13 @@ func parsePolicy(text []byte, log *slog.Logger) (*policy, error) {
 	return p, nil
 }
 
-func (p *policy) judge(r *Request) verdict {
+func (p *policy) decide(r *Request) policyDecision {
 	for i := range p.Rules {
 		rule := &p.Rules[i]
-		if !fits(rule, r) {
+		if !matches(rule, r) {
 			continue
 		}
-		v := verdict{level: rule.Level, omit: rule.OmitStages, omitManaged: p.OmitManagedFields}
+		v := policyDecision{level: rule.Level, omit: rule.OmitStages, omitManaged: p.OmitManagedFields}
 		if len(p.OmitStages) > 0 {
 			v.omit = slices.Concat(p.OmitStages, rule.OmitStages)
 		}
@@ -79,14 +80,14 @@ func (p *policy) judge(r *Request) verdict {
 		}
 		return v
 	}
-	return verdict{level: auditv1.LevelNone}
+	return policyDecision{level: auditv1.LevelNone}
 }
 
-func fits(rule *auditv1.PolicyRule, r *Request) bool {
+func matches(rule *auditv1.PolicyRule, r *Request) bool {
 	if len(rule.Users) > 0 && (r.User == nil || !slices.Contains(rule.Users, r.User.GetName())) {
 		return false
 	}
-	if len(rule.UserGroups) > 0 && (r.User == nil || !overlap(rule.UserGroups, r.User.GetGroups())) {
+	if len(rule.UserGroups) > 0 && (r.User == nil || !intersects(rule.UserGroups, r.User.GetGroups())) {
 		return false
 	}
 	if len(rule.Verbs) > 0 && !slices.Contains(rule.Verbs, r.Verb) {
@@ -94,7 +95,7 @@ func fits(rule *auditv1.PolicyRule, r *Request) bool {
 	}
 	switch {
 	case len(rule.Namespaces) > 0 || len(rule.Resources) > 0:
-		return r.IsResource && fitsResource(rule, r)
+		return r.IsResource && matchesResource(rule, r)
 	case len(rule.NonResourceURLs) > 0:
 		return !r.IsResource && slices.ContainsFunc(rule.NonResourceURLs, func(url string) bool {
 			start, open := strings.CutSuffix(url, "*")
@@ -104,11 +105,11 @@ func fits(rule *auditv1.PolicyRule, r *Request) bool {
 	return true
 }
 
-func overlap(a, b []string) bool {
+func intersects(a, b []string) bool {
 	return slices.ContainsFunc(b, func(s string) bool { return slices.Contains(a, s) })
 }
 
-func fitsResource(rule *auditv1.PolicyRule, r *Request) bool {
+func matchesResource(rule *auditv1.PolicyRule, r *Request) bool {
 	if len(rule.Namespaces) > 0 && !slices.Contains(rule.Namespaces, r.Namespace) {
 		return false
 	}
@@ -123,13 +124,13 @@ func fitsResource(rule *auditv1.PolicyRule, r *Request) bool {
 			return true
 		}
 		named := len(g.ResourceNames) == 0 || slices.Contains(g.ResourceNames, r.Name)
-		return named && slices.ContainsFunc(g.Resources, func(want string) bool { return fitsName(want, r) })
+		return named && slices.ContainsFunc(g.Resources, func(want string) bool { return matchesName(want, r) })
 	})
 }
 
-// fitsName compares a resource of a rule: "pods", "pods/log", "*/log", "pods/*" or "*". The name of a resource alone does
-// not mean its subresources.
-func fitsName(want string, r *Request) bool {
+// matchesName compares a resource of a rule: "pods", "pods/log", "*/log", "pods/*" or "*". The name of a resource alone
+// does not include its subresources.
+func matchesName(want string, r *Request) bool {
 	if want == "*" {
 		return true
 	}

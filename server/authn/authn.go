@@ -2,13 +2,13 @@
 //
 // Vocabulary: a credential is what a request presents (a client certificate, a bearer token, the headers
 // of a trusted front proxy); an identity is a user.Info. The credentials are tried in the order front
-// proxy, certificate, bearer token, WebSocket token; the first that holds decides. A request whose
-// credentials all fail is refused, also where one without any would have passed as anonymous.
+// proxy, certificate, bearer token, WebSocket token; the first valid one decides. A request whose
+// credentials all fail is rejected, even where a request without credentials would be anonymous.
 //
 // The package owns the trust anchors, the keys of service-account tokens (it issues what it verifies)
 // and two caches: of certificates whose chain was verified and of tokens whose signature was verified.
-// Neither caches a decision about objects: whether a service account or the Pod a token is bound to still
-// exists is asked anew for every request, so a deletion counts at once. Identities handed out are
+// Neither caches a decision about objects: whether a service account, or the Pod a token is bound to, still
+// exists is looked up for every request, so a deletion takes effect at once. Identities handed out are
 // shared between requests and must not be changed.
 package authn
 
@@ -28,15 +28,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// ErrNoCredentials is what a request gets that presents nothing where anonymous is not allowed.
+// ErrNoCredentials is the error for a request without credentials where anonymous requests are not allowed.
 var ErrNoCredentials = errors.New("no credentials provided")
 
-// errInvalidToken says nothing about what was wrong with a token nobody recognised.
+// errInvalidToken is the error for a token that no verifier recognises. It does not say what is wrong with the token.
 var errInvalidToken = errors.New("invalid bearer token")
 
-// Lookup reads the objects a token speaks of. A missing object is an API error for which
-// apierrors.IsNotFound holds. An implementation over a cache should ask the store before it says that
-// something is missing, because a token may arrive before the event of the object it was made for.
+// Lookup reads the objects that a token refers to. A missing object is an API error for which apierrors.IsNotFound
+// holds. An implementation over a cache should ask the store before it reports that something is missing, because a
+// token may arrive before the event of the object that it was made for.
 type Lookup interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -44,12 +44,12 @@ type Lookup interface {
 	Node(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// TokenFunc is a further way to verify bearer tokens (OIDC, webhook). It returns ok false and no error
-// for a token that is not its own. Audiences are those the token was accepted for; nil means the
-// verifier knows no audiences and the API server's own are assumed.
+// TokenFunc verifies bearer tokens of a further kind (OIDC, webhook). It returns ok false and no error for a token that
+// is not of its kind. Audiences are those that the token was accepted for; nil means that the verifier knows no
+// audiences and those of the API server are assumed.
 type TokenFunc func(ctx context.Context, token string, audiences []string) (who user.Info, accepted []string, ok bool, err error)
 
-// Config is everything an Authenticator needs. What is nil is switched off.
+// Config holds the settings of an Authenticator. What is nil is switched off.
 type Config struct {
 	// ClientCAs verify client certificates, FrontProxyCAs those of front proxies.
 	ClientCAs, FrontProxyCAs *x509.CertPool
@@ -78,14 +78,15 @@ type Config struct {
 	// Anonymous decides which requests may come without credentials; nil means none.
 	Anonymous func(*http.Request) bool
 
-	// Certificate is told how long the certificate of each request that has one is still good; nil for nobody.
+	// Certificate is called with the remaining validity of the client certificate of each request that has one; nil for
+	// no call.
 	Certificate func(left time.Duration)
 
 	// Annotate receives audit annotations, Warn warnings for the client. Both may be nil.
 	Annotate func(ctx context.Context, key, value string)
 	Warn     func(ctx context.Context, text string)
-	// LegacyUsed is told when a token out of a Secret is used for the first time on a day (UTC,
-	// 2006-01-02), so that the Secret can be labelled LastUsedLabel. May be nil.
+	// LegacyUsed is called when a token out of a Secret is used for the first time on a day (UTC, 2006-01-02), so that
+	// the Secret can be labelled LastUsedLabel. May be nil.
 	LegacyUsed func(ctx context.Context, secret *corev1.Secret, day string)
 
 	// Now replaces the clock; nil means time.Now.
@@ -94,16 +95,16 @@ type Config struct {
 
 // Authenticator identifies requests. It is safe for concurrent use.
 type Authenticator struct {
-	cfg       Config
-	audiences []string
-	now       func() time.Time
-	anonymous user.Info
-	others    []TokenFunc // the kinds of tokens beside those of service accounts
-	trust     atomic.Pointer[trust]
-	keys      atomic.Pointer[keyring]
+	cfg         Config
+	audiences   []string
+	now         func() time.Time
+	anonymous   user.Info
+	otherTokens []TokenFunc // verifiers of the tokens that are not of service accounts
+	trust       atomic.Pointer[trust]
+	keys        atomic.Pointer[keyring]
 }
 
-// New checks the configuration.
+// New returns an Authenticator after it has checked the configuration.
 func New(cfg Config) (*Authenticator, error) {
 	a := &Authenticator{cfg: cfg, audiences: cfg.Audiences, now: cfg.Now, anonymous: &user.DefaultInfo{
 		Name: user.Anonymous, Groups: []string{user.AllUnauthenticated},
@@ -121,9 +122,9 @@ func New(cfg Config) (*Authenticator, error) {
 		return nil, errors.New("authn: an issuer of service-account tokens is empty")
 	}
 	if cfg.Lookup != nil {
-		a.others = append(a.others, a.bootstrapToken)
+		a.otherTokens = append(a.otherTokens, a.bootstrapToken)
 	}
-	a.others = append(a.others, cfg.Tokens...)
+	a.otherTokens = append(a.otherTokens, cfg.Tokens...)
 	a.SetTrust(cfg.ClientCAs, cfg.FrontProxyCAs)
 	if err := a.SetKeys(cfg.SigningKey, cfg.VerifyKeys...); err != nil {
 		return nil, err
@@ -131,14 +132,14 @@ func New(cfg Config) (*Authenticator, error) {
 	return a, nil
 }
 
-// SetTrust replaces the authorities that vouch for client certificates and forgets every
-// certificate verified with the former ones.
+// SetTrust replaces the certificate authorities of client certificates and drops the cache of certificates that were
+// verified with the former ones.
 func (a *Authenticator) SetTrust(clientCAs, frontProxyCAs *x509.CertPool) {
 	a.trust.Store(&trust{clientCAs: clientCAs, proxyCAs: frontProxyCAs, proxyNames: a.cfg.FrontProxyNames})
 }
 
-// SetKeys replaces the keys of service-account tokens and forgets every token verified with the
-// former ones. Without any key no service-account token is accepted.
+// SetKeys replaces the keys of service-account tokens and drops the cache of tokens that were verified with the former
+// ones. Without any key no service-account token is accepted.
 func (a *Authenticator) SetKeys(signing crypto.Signer, verify ...crypto.PublicKey) error {
 	if signing == nil && len(verify) == 0 {
 		a.keys.Store(&keyring{})
@@ -158,9 +159,9 @@ func (a *Authenticator) SetKeys(signing crypto.Signer, verify ...crypto.PublicKe
 	return nil
 }
 
-// Request identifies the maker of r. On success the credentials are removed from the headers of r, so
-// that nothing behind this hop can use or leak them; forged front-proxy headers go with them. Any error
-// means 401; its text is for the log, not for the client.
+// Request authenticates the client of r. On success the credentials are removed from the headers of r, so that no later
+// hop can use or leak them; forged front-proxy headers are removed with them. Any error means 401; its text is for the
+// log, not for the client.
 func (a *Authenticator) Request(r *http.Request) (user.Info, error) {
 	who, err := a.identify(r)
 	if err != nil {
@@ -212,7 +213,7 @@ func (a *Authenticator) identify(r *http.Request) (user.Info, error) {
 	return nil, ErrNoCredentials
 }
 
-// PublicPaths is the usual Config.Anonymous: health and version, nothing else.
+// PublicPaths is the usual Config.Anonymous: it allows health and version, and nothing else.
 func PublicPaths(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/livez", "/readyz", "/version", "/version/":
@@ -221,12 +222,12 @@ func PublicPaths(r *http.Request) bool {
 	return false
 }
 
-// authenticated adds the group everybody has who was identified.
-func authenticated(u *user.DefaultInfo) *user.DefaultInfo {
+// withAuthenticatedGroup adds the group system:authenticated.
+func withAuthenticatedGroup(u *user.DefaultInfo) *user.DefaultInfo {
 	if u.Name == user.Anonymous || slices.Contains(u.Groups, user.AllAuthenticated) || slices.Contains(u.Groups, user.AllUnauthenticated) {
 		return u
 	}
-	// Clip, because the groups may be those of a certificate others read.
+	// Clip, because the groups may be those of a certificate that others read.
 	u.Groups = append(slices.Clip(u.Groups), user.AllAuthenticated)
 	return u
 }

@@ -57,7 +57,7 @@ func meta(ns, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 }
 
-// world is an Authenticator with its authorities, objects and a clock that tests move.
+// world is an Authenticator with its certificate authorities, objects and a clock that tests move.
 type world struct {
 	*Authenticator
 	ca, proxyCA *authority
@@ -73,9 +73,10 @@ func newWorld(t testing.TB, change ...func(*Config)) *world {
 	w := &world{ca: newAuthority(t, "ca"), proxyCA: newAuthority(t, "front-proxy-ca"), now: time.Now(), annotations: map[string]string{}}
 	w.objects = objects{
 		"serviceaccounts/ns/app": &corev1.ServiceAccount{ObjectMeta: meta("ns", "app", "sa-uid")},
-		"pods/ns/web":            &corev1.Pod{ObjectMeta: meta("ns", "web", "pod-uid"), Spec: corev1.PodSpec{ServiceAccountName: "app", NodeName: "n1"}},
-		"secrets/ns/sec":         &corev1.Secret{ObjectMeta: meta("ns", "sec", "secret-uid")},
-		"nodes//n1":              &corev1.Node{ObjectMeta: meta("", "n1", "node-uid")},
+		"pods/ns/web": &corev1.Pod{ObjectMeta: meta("ns", "web", "pod-uid"),
+			Spec: corev1.PodSpec{ServiceAccountName: "app", NodeName: "n1"}},
+		"secrets/ns/sec": &corev1.Secret{ObjectMeta: meta("ns", "sec", "secret-uid")},
+		"nodes//n1":      &corev1.Node{ObjectMeta: meta("", "n1", "node-uid")},
 	}
 	cfg := Config{
 		ClientCAs: w.ca.pool, FrontProxyCAs: w.proxyCA.pool,
@@ -115,7 +116,8 @@ type authority struct {
 
 func newAuthority(t testing.TB, name string) *authority {
 	a := &authority{t: t, key: newKey(t, elliptic.P256()), pool: x509.NewCertPool()}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(100 * time.Hour)}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+		NotAfter: time.Now().Add(100 * time.Hour)}
 	a.cert = a.sign(template, template, a.key)
 	a.pool.AddCert(a.cert)
 	return a
@@ -159,7 +161,7 @@ func bearer(token string) *http.Request {
 	return r
 }
 
-// show writes an identity on one line.
+// show returns an identity on one line.
 func show(u user.Info) string {
 	var b strings.Builder
 	b.WriteString(u.GetName() + "[" + strings.Join(u.GetGroups(), " ") + "]")
@@ -202,7 +204,7 @@ func TestAnonymous(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	// What was presented and is bad is never forgiven, also where nothing had to be presented.
+	// Invalid credentials are rejected even where none are required.
 	r := request("/healthz")
 	r.Header.Set("Authorization", "Bearer nonsense")
 	expectRefused(t, w, r, "invalid bearer token")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxToken bounds what is parsed before anything is known about who sent it.
+// maxToken is the size of the longest token that is parsed, since anybody can send one.
 const maxToken = 64 << 10
 
 const (
@@ -21,8 +21,8 @@ const (
 	bearerProtocolPrefix = "base64url.bearer.authorization.k8s.io."
 )
 
-// bearerToken reads the Authorization header. Other schemes than Bearer are not credentials here.
-// spaced tells that the token was lost to a second space, a mistake worth a warning.
+// bearerToken reads the Authorization header. Other schemes than Bearer are not credentials here. spaced says that a
+// second space stands where the token should begin, a mistake worth a warning.
 func bearerToken(h http.Header) (token string, spaced bool) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(h.Get("Authorization")), " ")
 	if !ok || !strings.EqualFold(scheme, "bearer") {
@@ -32,7 +32,7 @@ func bearerToken(h http.Header) (token string, spaced bool) {
 	return token, token == "" && more
 }
 
-// isWebSocket tells whether the request wants to become a WebSocket.
+// isWebSocket reports whether the request asks for an upgrade to a WebSocket.
 func isWebSocket(h http.Header) bool {
 	if !strings.EqualFold(h.Get("Upgrade"), "websocket") {
 		return false
@@ -47,8 +47,8 @@ func isWebSocket(h http.Header) bool {
 	return false
 }
 
-// webSocketToken reads the token browsers send as a subprotocol, because they cannot set headers.
-// protocols is the header without it, to be echoed to the client.
+// webSocketToken reads the token that browsers send as a subprotocol, because they cannot set headers. protocols is the
+// header without it, to be echoed to the client.
 func webSocketToken(h http.Header) (token, protocols string, err error) {
 	var others []string
 	seen := false
@@ -81,16 +81,17 @@ func webSocketToken(h http.Header) (token, protocols string, err error) {
 	return token, strings.Join(others, ","), nil
 }
 
-// token identifies the bearer of a token that is meant for this API server.
+// token authenticates a bearer token that is meant for this API server.
 func (a *Authenticator) token(ctx context.Context, token string) (user.Info, error) {
 	who, _, err := a.verifyToken(ctx, token, a.audiences)
 	return who, err
 }
 
-// ReviewToken answers a TokenReview: who bears the token, and for which of the wanted audiences it is
-// good. No audiences mean those of the API server. The error is what the review's status shows.
-func (a *Authenticator) ReviewToken(ctx context.Context, token string, audiences []string) (who user.Info, accepted []string, ok bool, err error) {
-	// A review takes the token as a header would carry it: up to the first space.
+// ReviewToken answers a TokenReview: whose token it is, and for which of the requested audiences it is valid. No
+// audiences mean those of the API server. The error is shown in the status of the review.
+func (a *Authenticator) ReviewToken(ctx context.Context, token string, audiences []string) (who user.Info, accepted []string, ok bool,
+	err error) {
+	// A review accepts the token as a header would carry it: up to the first space.
 	token, _, _ = strings.Cut(strings.TrimSpace(token), " ")
 	if token == "" {
 		return nil, nil, false, errInvalidToken
@@ -99,14 +100,14 @@ func (a *Authenticator) ReviewToken(ctx context.Context, token string, audiences
 		audiences = a.audiences
 	}
 	if who, accepted, err = a.verifyToken(ctx, token, audiences); err != nil {
-		// The words in which clients know it: that nobody knows the token, and then what those say who do.
+		// Upstream's text: that the token is not known, followed by the errors of those verifiers that recognised it.
 		return nil, nil, false, utilerrors.NewAggregate([]error{errInvalidToken, err})
 	}
 	return who, accepted, true, nil
 }
 
-// verifyToken tries every kind of token. A kind that does not recognise the token says nothing, so
-// the error is that of the kind that did.
+// verifyToken tries every kind of token. A verifier that does not recognise the token returns no error, so the error is
+// from one that did.
 func (a *Authenticator) verifyToken(ctx context.Context, token string, audiences []string) (user.Info, []string, error) {
 	if len(token) > maxToken {
 		return nil, nil, errInvalidToken
@@ -119,7 +120,7 @@ func (a *Authenticator) verifyToken(ctx context.Context, token string, audiences
 	if err != nil {
 		errs = append(errs, err)
 	}
-	for _, verify := range a.others {
+	for _, verify := range a.otherTokens {
 		who, accepted, ok, err := verify(ctx, token, audiences)
 		if err != nil {
 			errs = append(errs, err)
@@ -133,7 +134,7 @@ func (a *Authenticator) verifyToken(ctx context.Context, token string, audiences
 				continue
 			}
 		}
-		return allAuthenticated(who), accepted, nil
+		return copyWithAuthenticatedGroup(who), accepted, nil
 	}
 	if len(errs) > 0 {
 		return nil, nil, utilerrors.NewAggregate(errs)
@@ -141,12 +142,14 @@ func (a *Authenticator) verifyToken(ctx context.Context, token string, audiences
 	return nil, nil, errInvalidToken
 }
 
-// allAuthenticated is authenticated for identities of unknown make.
-func allAuthenticated(who user.Info) user.Info {
-	return authenticated(&user.DefaultInfo{Name: who.GetName(), UID: who.GetUID(), Groups: slices.Clone(who.GetGroups()), Extra: who.GetExtra()})
+// copyWithAuthenticatedGroup is withAuthenticatedGroup for identities that are not a DefaultInfo or must not be
+// changed.
+func copyWithAuthenticatedGroup(who user.Info) user.Info {
+	return withAuthenticatedGroup(&user.DefaultInfo{Name: who.GetName(), UID: who.GetUID(), Groups: slices.Clone(who.GetGroups()),
+		Extra: who.GetExtra()})
 }
 
-// intersect lists what both have, in the order of want.
+// intersect returns the items of want that have contains, in the order of want.
 func intersect(have, want []string) []string {
 	out := []string{}
 	for _, w := range want {

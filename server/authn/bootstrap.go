@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/kinds/nodejoin"
+	"proa.dev/kinds/lib/nodejoin"
 )
 
 const (
@@ -23,8 +23,8 @@ const (
 	bootstrapUserPrefix   = nodejoin.UserPrefix
 )
 
-// bootstrapToken is the TokenFunc of the tokens with which nodes join. Whatever is wrong with a token
-// is not said: its bearer is by nature nobody yet.
+// bootstrapToken is the TokenFunc of the tokens with which nodes join. It never says what is wrong with a token: its
+// bearer is unauthenticated.
 func (a *Authenticator) bootstrapToken(ctx context.Context, token string, audiences []string) (user.Info, []string, bool, error) {
 	id, secret, ok := parseBootstrapToken(token)
 	if !ok {
@@ -42,8 +42,8 @@ func (a *Authenticator) bootstrapToken(ctx context.Context, token string, audien
 		return nil, nil, false, nil
 	}
 	who := &user.DefaultInfo{Name: bootstrapUserPrefix + id, Groups: groups}
-	if node, limited := obj.Data[nodejoin.SecretKey]; limited {
-		// A token whose node cannot be read joins nothing: without the limit it would join any new name.
+	if node, limited := obj.Data[nodejoin.NodeSecretKey]; limited {
+		// A token whose node name is malformed is rejected: without the limit it would let any new node join.
 		if len(validation.IsDNS1123Subdomain(string(node))) > 0 {
 			return nil, nil, false, nil
 		}
@@ -52,7 +52,7 @@ func (a *Authenticator) bootstrapToken(ctx context.Context, token string, audien
 	return who, nil, true, nil
 }
 
-// bootstrapGroups decides whether the Secret stands for the token, and in which groups its bearer is.
+// bootstrapGroups decides whether the Secret belongs to the token, and returns the groups of its bearer.
 func bootstrapGroups(s *corev1.Secret, id, secret string, now time.Time) ([]string, bool) {
 	if s.DeletionTimestamp != nil || s.Type != bootstrapSecretType {
 		return nil, false
@@ -72,7 +72,7 @@ func bootstrapGroups(s *corev1.Secret, id, secret string, now time.Time) ([]stri
 	groups := []string{bootstrapGroup}
 	if extra := string(s.Data["auth-extra-groups"]); extra != "" {
 		for group := range strings.SplitSeq(extra, ",") {
-			// One bad group spoils the token: the good ones alone may not be what was meant.
+			// One invalid group makes the token invalid: the valid ones alone may not be what was meant.
 			if !isBootstrapGroup(group) {
 				return nil, false
 			}
@@ -83,7 +83,7 @@ func bootstrapGroups(s *corev1.Secret, id, secret string, now time.Time) ([]stri
 	return slices.Compact(groups), true
 }
 
-// parseBootstrapToken splits six and sixteen characters of a-z0-9, with a dot between them.
+// parseBootstrapToken splits a token of six and sixteen characters of a-z0-9, with a dot between them.
 func parseBootstrapToken(token string) (id, secret string, ok bool) {
 	if len(token) != 23 || token[6] != '.' {
 		return "", "", false
@@ -101,7 +101,7 @@ func isBootstrapGroup(group string) bool {
 	return onlyOf(name, ":-") && onlyOf(name[len(name)-1:], "")
 }
 
-// onlyOf tells whether s is of lower-case letters, digits and the extra characters.
+// onlyOf reports whether s consists of lower-case letters, digits and the extra characters.
 func onlyOf(s, extra string) bool {
 	for i := range len(s) {
 		c := s[i]

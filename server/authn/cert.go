@@ -17,12 +17,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// maxCerts bounds the certificates remembered as verified.
+// maxCerts is the number of certificates in the cache of verified ones.
 const maxCerts = 4096
 
-// ServerTLS is the TLS configuration this hop expects of the listener: clients are asked for a
-// certificate, and it is verified here instead of in the handshake, where a bad one could only end the
-// connection without a word.
+// ServerTLS returns the TLS configuration that this hop expects of the listener: clients are asked for a certificate,
+// and it is verified here instead of in the handshake, where an invalid one could only end the connection without an
+// explanation.
 func ServerTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -32,8 +32,8 @@ func ServerTLS(certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error))
 	}
 }
 
-// trust is a set of authorities with the certificates verified against it. Those are found by their
-// bytes: each connection has parsed its own copy, and hashing some 500 bytes is next to nothing.
+// trust is a set of certificate authorities with the client certificates that were verified against it. These are found
+// by their bytes: each connection has parsed its own copy, and hashing some 500 bytes costs next to nothing.
 type trust struct {
 	clientCAs, proxyCAs *x509.CertPool
 	proxyNames          []string
@@ -42,17 +42,18 @@ type trust struct {
 	verified map[string]*certEntry
 }
 
-// certEntry is what is known of one certificate until it, or one above it, expires.
+// certEntry caches what is known of a certificate until it, or one above it in its chain, expires.
 type certEntry struct {
 	until time.Time
-	// who is the identity of a client, nil when clientErr says why it is none.
+	// who is the identity of a client; nil when clientErr says why there is none.
 	who       user.Info
 	clientErr error
 	// proxyErr is nil for a front proxy.
 	proxyErr error
 }
 
-// certificate identifies the peer of the connection, or whom it speaks for when it is a front proxy.
+// certificate returns the identity of the peer of the connection, or of the user that it names when it is a front
+// proxy.
 func (a *Authenticator) certificate(r *http.Request) (user.Info, error) {
 	t := a.trust.Load()
 	now := a.now()
@@ -71,9 +72,10 @@ func (a *Authenticator) certificate(r *http.Request) (user.Info, error) {
 	return nil, e.clientErr
 }
 
-// ClientCertificate identifies whoever holds the key of a client certificate: the chain is verified now, against the authorities of
-// now, and for the purpose of a client. It is for those who must know that a connection itself is somebody's, which neither a
-// bearer token, nor the word of a front proxy, nor impersonation proves: the handshake accepts any certificate.
+// ClientCertificate returns the identity in a client certificate. The chain is verified against the current certificate
+// authorities and for client authentication. It is for callers that must know whose a connection itself is, which
+// neither a bearer token, nor a front proxy's header, nor impersonation proves, and the TLS handshake accepts any
+// certificate.
 func (a *Authenticator) ClientCertificate(chain []*x509.Certificate) (user.Info, error) {
 	if len(chain) == 0 {
 		return nil, ErrNoCredentials
@@ -85,8 +87,8 @@ func (a *Authenticator) ClientCertificate(chain []*x509.Certificate) (user.Info,
 	return e.who, nil
 }
 
-// check verifies a chain, or remembers that it did. Failures are not remembered: a client may
-// come back with the intermediate certificate it forgot.
+// check verifies a chain, or returns the cached result. Failures are not cached: a client may retry with the
+// intermediate certificate that it left out.
 func (t *trust) check(chain []*x509.Certificate, now time.Time) *certEntry {
 	t.mu.RLock()
 	e := t.verified[string(chain[0].Raw)]
@@ -101,7 +103,7 @@ func (t *trust) check(chain []*x509.Certificate, now time.Time) *certEntry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.verified == nil || len(t.verified) >= maxCerts {
-		// Rare enough that starting over is cheaper than keeping an order of use.
+		// This is rare enough that starting over is cheaper than keeping an order of use.
 		t.verified = map[string]*certEntry{}
 	}
 	t.verified[string(chain[0].Raw)] = e
@@ -135,7 +137,7 @@ func (t *trust) verify(chain []*x509.Certificate, now time.Time) *certEntry {
 	return e
 }
 
-// verifyAgainst returns until when the best chain to one of the roots holds.
+// verifyAgainst returns how long the longest-lived chain to one of the roots is valid.
 func verifyAgainst(roots *x509.CertPool, leaf *x509.Certificate, opts x509.VerifyOptions) (time.Time, error) {
 	if roots == nil {
 		// A nil pool would mean the roots of the operating system to crypto/x509.
@@ -171,7 +173,7 @@ func certUser(c *x509.Certificate) (user.Info, error) {
 		return nil, err
 	}
 	sum := sha256.Sum256(c.Raw)
-	return authenticated(&user.DefaultInfo{
+	return withAuthenticatedGroup(&user.DefaultInfo{
 		Name:   c.Subject.CommonName,
 		UID:    uid,
 		Groups: c.Subject.Organization,

@@ -18,7 +18,8 @@ import (
 func TestClientCertificate(t *testing.T) {
 	w := newWorld(t)
 	u := expect(t, w, request("/api", w.ca.client("alice", "dev", "ops")), "alice[dev ops system:authenticated]")
-	if id := u.GetExtra()["authentication.kubernetes.io/credential-id"]; len(id) != 1 || !strings.HasPrefix(id[0], "X509SHA256=") || len(id[0]) != 75 {
+	if id := u.GetExtra()["authentication.kubernetes.io/credential-id"]; len(id) != 1 || !strings.HasPrefix(id[0], "X509SHA256=") ||
+		len(id[0]) != 75 {
 		t.Errorf("credential id %v", id)
 	}
 	for _, tt := range []struct {
@@ -40,7 +41,8 @@ func TestCertificateUID(t *testing.T) {
 	uid := func(values ...any) *x509.Certificate {
 		subject := pkix.Name{CommonName: "alice"}
 		for _, v := range values {
-			subject.ExtraNames = append(subject.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: v})
+			subject.ExtraNames = append(subject.ExtraNames,
+				pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: v})
 		}
 		return w.ca.clientUsage(x509.ExtKeyUsageClientAuth, subject)
 	}
@@ -49,7 +51,7 @@ func TestCertificateUID(t *testing.T) {
 	expectRefused(t, w, request("/api", uid("")), "UID cannot be an empty string")
 }
 
-// TestCertificateExpires also with the certificate in the cache.
+// TestCertificateExpires checks that a certificate expires even when it is in the cache.
 func TestCertificateExpires(t *testing.T) {
 	w := newWorld(t)
 	cert := w.ca.client("alice")
@@ -60,7 +62,7 @@ func TestCertificateExpires(t *testing.T) {
 	expectRefused(t, w, request("/api", w.ca.client("bob")), "not yet valid")
 }
 
-// TestIntermediateExpires: the cache holds a chain for as long as its shortest-lived part.
+// TestIntermediateExpires checks that the cache holds a chain for as long as its shortest-lived part.
 func TestIntermediateExpires(t *testing.T) {
 	w := newWorld(t)
 	sub := &authority{t: t, key: newKey(t, elliptic.P256())}
@@ -114,7 +116,7 @@ func TestFrontProxy(t *testing.T) {
 		t.Errorf("headers left: %v", r.Header)
 	}
 
-	// Forgeries: the headers count for nothing without the right authority and the right name.
+	// Forgeries: the headers are ignored without the right authority and the right name.
 	expect(t, w, speak(w.ca.client("bob")), "bob[system:authenticated]")
 	expect(t, w, speak(w.ca.client("front-proxy-client")), "front-proxy-client[system:authenticated]")
 	expectRefused(t, w, speak(w.proxyCA.client("somebody")), "unknown authority")
@@ -122,7 +124,7 @@ func TestFrontProxy(t *testing.T) {
 	plain := speak(proxy)
 	plain.TLS = nil
 	expectRefused(t, w, plain, ErrNoCredentials.Error())
-	// The proxy itself is nobody.
+	// The proxy itself is not a user.
 	expectRefused(t, w, request("/api", proxy), "unknown authority")
 	w.now = w.now.Add(2 * time.Hour)
 	expectRefused(t, w, speak(proxy), "expired")
@@ -142,14 +144,15 @@ func TestCertificateCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestRealConnections goes through crypto/tls and HTTP/2: one certificate is verified once, however
-// many connections it comes over.
+// TestRealConnections uses crypto/tls and HTTP/2: one certificate is verified once, however many connections use it.
 func TestRealConnections(t *testing.T) {
 	w := newWorld(t)
 	key := newKey(t, elliptic.P256())
-	cert := w.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "alice"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.cert, key)
+	cert := w.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "alice"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.cert, key)
 	serverKey := newKey(t, elliptic.P256())
-	serverCert := w.ca.sign(&x509.Certificate{DNSNames: []string{"example.com"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, w.ca.cert, serverKey)
+	serverCert := w.ca.sign(&x509.Certificate{DNSNames: []string{"example.com"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, w.ca.cert, serverKey)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		u, err := w.Request(r)
 		if err != nil {

@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// LegacyIssuer is the issuer of the tokens without end that live in Secrets.
+// LegacyIssuer is the issuer of the tokens in Secrets, which never expire.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// leeway is how far clocks may differ, for expiry as well as for deletions.
+// leeway is the tolerated clock skew, for expiry as well as for deletions.
 const leeway = jwt.DefaultLeeway
 
-// privateClaims are the claims of tokens made by TokenRequest beside those of RFC 7519.
+// privateClaims are the claims of tokens made by TokenRequest in addition to those of RFC 7519.
 type privateClaims struct {
 	Kubernetes kubernetesClaims `json:"kubernetes.io,omitempty"`
 }
@@ -31,7 +31,7 @@ type kubernetesClaims struct {
 	Pod            *ref   `json:"pod,omitempty"`
 	Secret         *ref   `json:"secret,omitempty"`
 	Node           *ref   `json:"node,omitempty"`
-	// The webhook bindings are an alpha feature upstream. They are read only to be refused.
+	// The webhook bindings are an alpha feature upstream. They are read only to be rejected.
 	ValidatingWebhook *ref             `json:"validatingwebhookconfiguration,omitempty"`
 	MutatingWebhook   *ref             `json:"mutatingwebhookconfiguration,omitempty"`
 	WarnAfter         *jwt.NumericDate `json:"warnafter,omitempty"`
@@ -42,7 +42,7 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// legacyClaims are those of tokens in Secrets.
+// legacyClaims are the claims of tokens in Secrets.
 type legacyClaims struct {
 	ServiceAccountName string `json:"kubernetes.io/serviceaccount/service-account.name"`
 	ServiceAccountUID  string `json:"kubernetes.io/serviceaccount/service-account.uid"`
@@ -50,30 +50,30 @@ type legacyClaims struct {
 	Namespace          string `json:"kubernetes.io/serviceaccount/namespace"`
 }
 
-// tokenRecord is a token whose signature and issuer were verified, and nothing else.
+// tokenRecord is a token of which only the signature and the issuer were verified.
 type tokenRecord struct {
-	until  time.Time // when the cache forgets it
+	until  time.Time // when it leaves the cache
 	public jwt.Claims
 	bound  kubernetesClaims
 	legacy *legacyClaims // set for tokens of LegacyIssuer instead of bound
-	// who bears the token, should everything else about it hold.
+	// who is the identity of the bearer, provided that the token is valid.
 	who user.Info
-	// accepted is what the token's audiences and the API server's have in common.
+	// accepted is the intersection of the audiences of the token with those of the API server.
 	audiences, accepted []string
 }
 
-// verifySignature reads a token. It returns nil and no error for what is not a token of ours, which
-// includes unsigned ones and those of other issuers.
+// verifySignature parses a token. It returns nil and no error for what is not a token of this server, which includes
+// unsigned ones and those of other issuers.
 func (a *Authenticator) verifySignature(k *keyring, token string, now time.Time) (*tokenRecord, error) {
 	parsed, err := jwt.ParseSigned(token, algorithms())
 	if err != nil || len(parsed.Headers) == 0 {
-		return nil, nil //nolint:nilerr // no token of ours
+		return nil, nil //nolint:nilerr // not a token of this server
 	}
 	var unverified struct {
 		Issuer string `json:"iss"`
 	}
 	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || !a.knowsIssuer(unverified.Issuer) {
-		return nil, nil //nolint:nilerr // no token of ours
+		return nil, nil //nolint:nilerr // not a token of this server
 	}
 	keys := k.byID(parsed.Headers[0].KeyID)
 	if len(keys) == 0 {
@@ -86,11 +86,11 @@ func (a *Authenticator) verifySignature(k *keyring, token string, now time.Time)
 			errs = append(errs, err)
 			continue
 		}
-		// The issuer was read before the signature was known to be good.
+		// The issuer was read before the signature was verified.
 		if !a.knowsIssuer(rec.public.Issuer) {
 			return nil, fmt.Errorf("token issuer %q is invalid", rec.public.Issuer)
 		}
-		a.complete(rec, now)
+		a.fillIn(rec, now)
 		return rec, nil
 	}
 	return nil, utilerrors.NewAggregate(errs)
@@ -100,7 +100,7 @@ func (a *Authenticator) knowsIssuer(issuer string) bool {
 	return issuer == LegacyIssuer || slices.Contains(a.cfg.Issuers, issuer)
 }
 
-// decodeClaims verifies the signature and reads the claims. A key verifies with its own algorithm only.
+// decodeClaims verifies the signature and reads the claims. A key is used only with its own algorithm.
 func decodeClaims(parsed *jwt.JSONWebToken, key jose.JSONWebKey) (*tokenRecord, error) {
 	if parsed.Headers[0].Algorithm != key.Algorithm {
 		return nil, jose.ErrCryptoFailure
@@ -117,15 +117,15 @@ func decodeClaims(parsed *jwt.JSONWebToken, key jose.JSONWebKey) (*tokenRecord, 
 	return rec, nil
 }
 
-// complete derives what follows from the claims alone.
-func (a *Authenticator) complete(rec *tokenRecord, now time.Time) {
+// fillIn sets the fields that follow from the claims alone.
+func (a *Authenticator) fillIn(rec *tokenRecord, now time.Time) {
 	rec.until = now.Add(maxTokenAge)
 	if exp := rec.public.Expiry; exp != nil && exp.Time().Add(leeway).Before(rec.until) {
 		rec.until = exp.Time().Add(leeway)
 	}
 	rec.audiences = rec.public.Audience
 	if len(rec.audiences) == 0 {
-		// Tokens from before there were audiences are for the API server.
+		// Tokens from before audiences existed are for the API server.
 		rec.audiences = a.audiences
 	}
 	rec.accepted = intersect(rec.audiences, a.audiences)
@@ -146,7 +146,7 @@ func (a *Authenticator) complete(rec *tokenRecord, now time.Time) {
 			info.CredentialID = "JTI=" + rec.public.ID
 		}
 	}
-	rec.who = allAuthenticated(info.UserInfo())
+	rec.who = copyWithAuthenticatedGroup(info.UserInfo())
 }
 
 func tokenKey(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }

@@ -11,16 +11,17 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Where relying parties outside of the cluster learn how to verify service-account tokens.
+// The paths of the documents from which relying parties outside of the cluster learn how to verify service-account
+// tokens.
 const (
 	OpenIDConfigPath = "/.well-known/openid-configuration"
 	JWKSPath         = "/openid/v1/jwks"
 )
 
-// keysMaxAge is how long, in seconds, relying parties may keep the documents.
+// keysMaxAge is how long, in seconds, relying parties may cache the documents.
 const keysMaxAge = 3600
 
-// openIDConfig is the part of the OIDC provider metadata that matters to those who only verify.
+// openIDConfig is the part of the OIDC provider metadata that verifiers of tokens need.
 type openIDConfig struct {
 	Issuer        string   `json:"issuer"`
 	JWKSURI       string   `json:"jwks_uri"`
@@ -29,11 +30,11 @@ type openIDConfig struct {
 	SigningAlgs   []string `json:"id_token_signing_alg_values_supported"`
 }
 
-// publish makes the two documents.
+// publish builds the two documents.
 func (k *keyring) publish(issuer, jwksURI string) error {
 	iss, err := url.Parse(issuer)
 	if err != nil || iss.Scheme != "https" || iss.RawQuery != "" || iss.Fragment != "" {
-		return nil //nolint:nilerr // tokens work with any issuer; only the discovery documents do not
+		return nil //nolint:nilerr // tokens work with any issuer, but discovery documents need https
 	}
 	if jwksURI == "" {
 		jwksURI = strings.TrimSuffix(issuer, "/") + JWKSPath
@@ -62,20 +63,20 @@ func (k *keyring) publish(issuer, jwksURI string) error {
 	return nil
 }
 
-// ServeOpenIDConfig answers OpenIDConfigPath.
+// ServeOpenIDConfig serves OpenIDConfigPath.
 func (a *Authenticator) ServeOpenIDConfig(w http.ResponseWriter, r *http.Request) {
 	serveDocument(w, r, a.keys.Load().config, "application/json")
 }
 
-// ServeJWKS answers JWKSPath.
+// ServeJWKS serves JWKSPath.
 func (a *Authenticator) ServeJWKS(w http.ResponseWriter, r *http.Request) {
 	serveDocument(w, r, a.keys.Load().jwks, "application/jwk-set+json")
 }
 
-// OpenIDConfig is the document itself, nil when there is none.
+// OpenIDConfig returns the document itself, nil when there is none.
 func (a *Authenticator) OpenIDConfig() []byte { return a.keys.Load().config }
 
-// JWKS is the document itself, nil when there is none.
+// JWKS returns the document itself, nil when there is none.
 func (a *Authenticator) JWKS() []byte { return a.keys.Load().jwks }
 
 func serveDocument(w http.ResponseWriter, r *http.Request, doc []byte, contentType string) {
@@ -85,6 +86,6 @@ func serveDocument(w http.ResponseWriter, r *http.Request, doc []byte, contentTy
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", keysMaxAge))
-	// A client that went away is no concern of the server.
+	// It fails only when the client has disconnected.
 	_, _ = w.Write(doc)
 }

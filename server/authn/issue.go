@@ -15,44 +15,44 @@ import (
 )
 
 const (
-	// DefaultExpirationSeconds is the life of a token for which none was asked.
+	// DefaultExpirationSeconds is the lifetime of a token when the request names none.
 	DefaultExpirationSeconds = 60 * 60
-	// WarnExpirationSeconds is the odd life by which the tokens that are mounted into every Pod are
-	// recognised. They live a year in truth and are only reported as stale after this time, for
-	// the sake of programs that read their token once.
+	// WarnExpirationSeconds is the unusual lifetime by which the tokens that are mounted into every Pod are recognised.
+	// They are in fact valid for a year and are only reported as stale after this time, for the sake of programs that
+	// read their token only once.
 	WarnExpirationSeconds = 60*60 + 7
 	// ExtendedExpirationSeconds is that year.
 	ExtendedExpirationSeconds = 365 * 24 * 60 * 60
 )
 
-// IssueRequest says for whom and for what a token is made. At most one of Pod, Secret and Node is
-// what the token is bound to; a Node beside a Pod is the one it runs on.
+// IssueRequest describes the token to issue. The token is bound to at most one of Pod, Secret and Node; a Node beside a
+// Pod is the node that the Pod runs on.
 type IssueRequest struct {
 	ServiceAccount *corev1.ServiceAccount
 	Pod            *corev1.Pod
 	Secret         *corev1.Secret
 	Node           *corev1.Node
-	// Audiences of the token; none mean the API server.
+	// Audiences of the token; none means the API server.
 	Audiences []string
-	// ExpirationSeconds is the life of the token; zero means DefaultExpirationSeconds.
+	// ExpirationSeconds is the lifetime of the token; zero means DefaultExpirationSeconds.
 	ExpirationSeconds int64
 }
 
 // Issued is a new token.
 type Issued struct {
 	Token string
-	// Audiences and ExpirationSeconds are those that were granted. Expires follows from them; a
-	// mounted token works for longer than it says.
+	// Audiences and ExpirationSeconds are those that were granted, and Expires follows from them. A mounted token is
+	// valid for longer.
 	Audiences         []string
 	ExpirationSeconds int64
 	Expires           time.Time
-	// CredentialID is how the token will appear in audit events.
+	// CredentialID identifies the token in audit events.
 	CredentialID string
-	// Warning is for the requester, when something was granted differently.
+	// Warning is for the client, when the token is not as requested.
 	Warning string
 }
 
-// Issue makes a token for a service account.
+// Issue returns a new token for a service account.
 func (a *Authenticator) Issue(_ context.Context, r IssueRequest) (*Issued, error) {
 	k, now := a.keys.Load(), a.now()
 	if k.signer == nil {
@@ -83,7 +83,7 @@ func (a *Authenticator) Issue(_ context.Context, r IssueRequest) (*Issued, error
 	return out, nil
 }
 
-// claims writes down what the token says.
+// claims returns the claims of the token.
 func (a *Authenticator) claims(r IssueRequest, granted *Issued, now time.Time) (*jwt.Claims, *privateClaims) {
 	sa, life := r.ServiceAccount, granted.ExpirationSeconds
 	private := &privateClaims{Kubernetes: kubernetesClaims{
@@ -99,7 +99,7 @@ func (a *Authenticator) claims(r IssueRequest, granted *Issued, now time.Time) (
 	if r.Node != nil {
 		private.Kubernetes.Node = &ref{Name: r.Node.Name, UID: string(r.Node.UID)}
 	}
-	if !a.cfg.NoExtension && r.Pod != nil && life == WarnExpirationSeconds && a.onlyForUs(granted.Audiences) {
+	if !a.cfg.NoExtension && r.Pod != nil && life == WarnExpirationSeconds && a.isOnlyForServer(granted.Audiences) {
 		private.Kubernetes.WarnAfter = jwt.NewNumericDate(now.Add(time.Duration(life) * time.Second))
 		life = ExtendedExpirationSeconds
 	}
@@ -114,8 +114,8 @@ func (a *Authenticator) claims(r IssueRequest, granted *Issued, now time.Time) (
 	}, private
 }
 
-// onlyForUs tells whether nobody but the API server would accept the audiences.
-func (a *Authenticator) onlyForUs(audiences []string) bool {
+// isOnlyForServer reports whether all audiences are those of the API server.
+func (a *Authenticator) isOnlyForServer(audiences []string) bool {
 	for _, aud := range audiences {
 		if !slices.Contains(a.audiences, aud) {
 			return false
@@ -124,8 +124,7 @@ func (a *Authenticator) onlyForUs(audiences []string) bool {
 	return true
 }
 
-// IssueLegacy makes the token without end that belongs into a Secret of type
-// kubernetes.io/service-account-token.
+// IssueLegacy returns a token without expiry for a Secret of type kubernetes.io/service-account-token.
 func (a *Authenticator) IssueLegacy(sa *corev1.ServiceAccount, secretName string) (string, error) {
 	k := a.keys.Load()
 	if k.signer == nil {
@@ -140,8 +139,8 @@ func (a *Authenticator) IssueLegacy(sa *corev1.ServiceAccount, secretName string
 }
 
 func sign(signer jose.Signer, private any, public *jwt.Claims) (string, error) {
-	// A single audience stays a list: that is what readers of these tokens have always seen, while
-	// the library would write a plain string.
+	// A single audience stays a list, as clients of these tokens expect it, while the library would write a plain
+	// string.
 	list := struct {
 		Audience []string `json:"aud,omitempty"`
 	}{public.Audience}

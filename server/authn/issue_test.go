@@ -24,7 +24,8 @@ func TestClaims(t *testing.T) {
 	now := float64(w.now.Unix())
 	us := []any{testIssuer}
 	sa := map[string]any{"name": "app", "uid": "sa-uid"}
-	pod, node, secret := map[string]any{"name": "web", "uid": "pod-uid"}, map[string]any{"name": "n1", "uid": "node-uid"}, map[string]any{"name": "sec", "uid": "secret-uid"}
+	pod, node, secret := map[string]any{"name": "web", "uid": "pod-uid"}, map[string]any{"name": "n1",
+		"uid": "node-uid"}, map[string]any{"name": "sec", "uid": "secret-uid"}
 	for _, tt := range []struct {
 		name string
 		req  IssueRequest
@@ -41,7 +42,8 @@ func TestClaims(t *testing.T) {
 		{"node", IssueRequest{Node: w.node()}, 3600, us, map[string]any{"namespace": "ns", "serviceaccount": sa, "node": node}},
 		{"mounted", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607}, 365 * 24 * 3600, us,
 			map[string]any{"namespace": "ns", "serviceaccount": sa, "pod": pod, "warnafter": now + 3607}},
-		{"mounted for others", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607, Audiences: []string{testIssuer, "vault"}}, 3607, []any{testIssuer, "vault"},
+		{"mounted for others", IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607, Audiences: []string{testIssuer, "vault"}}, 3607,
+			[]any{testIssuer, "vault"},
 			map[string]any{"namespace": "ns", "serviceaccount": sa, "pod": pod}},
 		{"not mounted", IssueRequest{ExpirationSeconds: 3607}, 3607, us, map[string]any{"namespace": "ns", "serviceaccount": sa}},
 	} {
@@ -86,7 +88,8 @@ func TestStaleToken(t *testing.T) {
 func TestTokenRequest(t *testing.T) {
 	ref := func(kind, name, uid string) func(*authenticationv1.TokenRequest) {
 		return func(r *authenticationv1.TokenRequest) {
-			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name, UID: meta("", "", uid).UID}
+			r.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name,
+				UID: meta("", "", uid).UID}
 		}
 	}
 	for _, tt := range []struct {
@@ -102,11 +105,13 @@ func TestTokenRequest(t *testing.T) {
 		{"node", "app", ref("Node", "n1", ""), 0, ""},
 		{"no account", "nobody", func(*authenticationv1.TokenRequest) {}, 404, `serviceaccounts "nobody" not found`},
 		{"another name", "app", func(r *authenticationv1.TokenRequest) { r.Name = "x" }, 422, `metadata.name: Invalid value: "x": must match the service account name if specified`},
-		{"another namespace", "app", func(r *authenticationv1.TokenRequest) { r.Namespace = "x" }, 422, "must match the service account namespace if specified"},
+		{"another namespace", "app", func(r *authenticationv1.TokenRequest) { r.Namespace = "x" }, 422,
+			"must match the service account namespace if specified"},
 		{"another uid", "app", func(r *authenticationv1.TokenRequest) { r.UID = "x" }, 409, "the UID in the token request (x) does not match the UID of the service account (sa-uid)"},
 		{"short", "app", func(r *authenticationv1.TokenRequest) { r.Spec.ExpirationSeconds = new(int64(599)) }, 422,
 			"spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"},
-		{"long", "app", func(r *authenticationv1.TokenRequest) { r.Spec.ExpirationSeconds = new(int64(1<<32 + 1)) }, 422, "may not specify a duration larger than 2^32 seconds"},
+		{"long", "app", func(r *authenticationv1.TokenRequest) { r.Spec.ExpirationSeconds = new(int64(1<<32 + 1)) }, 422,
+			"may not specify a duration larger than 2^32 seconds"},
 		{"pod gone", "app", ref("Pod", "gone", ""), 404, `pods "gone" not found`},
 		{"pod replaced", "app", ref("Pod", "web", "old"), 409, "the UID in the bound object reference (old) does not match the UID in record. The object might have been deleted and then recreated"},
 		{"pod of another account", "other", ref("Pod", "web", ""), 400, `cannot bind token for serviceaccount "other" to pod running with different serviceaccount name.`},
@@ -129,7 +134,8 @@ func TestTokenRequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := got.Request
-			if out.Name != "app" || out.Namespace != "ns" || out.UID != "sa-uid" || !reflect.DeepEqual(out.Spec.Audiences, []string{testIssuer}) ||
+			if out.Name != "app" || out.Namespace != "ns" || out.UID != "sa-uid" ||
+				!reflect.DeepEqual(out.Spec.Audiences, []string{testIssuer}) ||
 				*out.Spec.ExpirationSeconds != 3600 || !out.Status.ExpirationTimestamp.Time.Equal(w.now.Add(time.Hour)) {
 				t.Errorf("answer %+v", out)
 			}

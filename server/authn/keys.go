@@ -12,27 +12,30 @@ import (
 	"fmt"
 
 	"github.com/go-jose/go-jose/v4"
+
+	"proa.dev/server/expirycache"
 )
 
-// keyring holds the keys of service-account tokens, what is published of them, and the tokens
+// keyring holds the keys of service-account tokens, the documents that publish them, and the cache of tokens that were
 // verified with them: new keys start with an empty cache.
 type keyring struct {
 	signer jose.Signer
-	public []jose.JSONWebKey // in the order they are tried and published
-	tokens tokenCache
+	public []jose.JSONWebKey // in the order in which they are tried and published
+	tokens expirycache.Cache[[sha256.Size]byte, *tokenRecord]
 
 	jwks   []byte
-	config []byte // nil when the issuer is no https URL, as OIDC wants it
+	config []byte // nil when the issuer is not an https URL, as OIDC requires
 }
 
-// algorithms are the ones accepted in tokens. The list is closed because a token must never choose
-// how it is verified.
+// algorithms returns the signature algorithms that are accepted in tokens. The list is closed because a token must
+// never choose how it is verified.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.ES256, jose.RS256, jose.ES384, jose.ES512}
 }
 
 func newKeyring(signing crypto.Signer, verify []crypto.PublicKey) (*keyring, error) {
 	k := &keyring{}
+	k.tokens.Limit = maxTokens
 	if signing != nil {
 		public, err := newJWK(signing.Public())
 		if err != nil {
@@ -58,7 +61,7 @@ func newKeyring(signing crypto.Signer, verify []crypto.PublicKey) (*keyring, err
 	return k, nil
 }
 
-// byID lists the keys a token with that key ID may be signed with; none named means all.
+// byID returns the keys that may have signed a token with that key ID; without an ID, all keys.
 func (k *keyring) byID(id string) []jose.JSONWebKey {
 	if id == "" {
 		return k.public
@@ -71,8 +74,8 @@ func (k *keyring) byID(id string) []jose.JSONWebKey {
 	return nil
 }
 
-// newJWK describes a public key. Its ID is a hash of it, so that equal keys have equal IDs in every
-// server of a cluster without anybody handing them out.
+// newJWK describes a public key. Its ID is a hash of it, so that equal keys have equal IDs in every server of a
+// cluster.
 func newJWK(key crypto.PublicKey) (jose.JSONWebKey, error) {
 	alg, err := algorithm(key)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The headers with which a front proxy names whom it speaks for.
+// The headers with which a front proxy names the user.
 const (
 	headerUser        = "X-Remote-User"
 	headerUID         = "X-Remote-Uid"
@@ -21,12 +21,12 @@ type FrontProxyHeaders struct {
 	User, UID, Group, ExtraPrefix string
 }
 
-// Headers lists the front-proxy headers this hop understands.
+// Headers returns the front-proxy headers that this hop understands.
 func Headers() FrontProxyHeaders {
 	return FrontProxyHeaders{User: headerUser, UID: headerUID, Group: headerGroup, ExtraPrefix: headerExtraPrefix}
 }
 
-// frontProxyUser reads the identity a trusted front proxy vouches for.
+// frontProxyUser reads the identity from the headers of a trusted front proxy.
 func frontProxyUser(name string, h http.Header) user.Info {
 	u := &user.DefaultInfo{Name: name, UID: h.Get(headerUID), Groups: []string{}, Extra: map[string][]string{}}
 	for _, g := range h[headerGroup] {
@@ -39,17 +39,16 @@ func frontProxyUser(name string, h http.Header) user.Info {
 			continue
 		}
 		name := strings.ToLower(key[len(headerExtraPrefix):])
-		// Keys are percent-encoded because header names allow few characters; one that is not
-		// is taken as it stands.
+		// Keys are percent-encoded because header names allow few characters. One that is not is taken literally.
 		if plain, err := url.PathUnescape(name); err == nil {
 			name = plain
 		}
 		u.Extra[name] = append(u.Extra[name], values...)
 	}
-	return authenticated(u)
+	return withAuthenticatedGroup(u)
 }
 
-// stripFrontProxy removes the headers, whoever sent them: behind this hop they would look like facts.
+// stripFrontProxy removes the headers, whoever sent them: later hops would take them for verified.
 func stripFrontProxy(h http.Header) {
 	for key := range h {
 		if len(key) < len(headerUID) || !strings.EqualFold(key[:len("X-Remote-")], "X-Remote-") {

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/server/expirycache"
 )
 
 const appUser = "system:serviceaccount:ns:app[system:serviceaccounts system:serviceaccounts:ns system:authenticated] uid=sa-uid"
@@ -38,7 +41,7 @@ func (w *world) pod() *corev1.Pod       { return w.objects["pods/ns/web"].(*core
 func (w *world) secret() *corev1.Secret { return w.objects["secrets/ns/sec"].(*corev1.Secret) }
 func (w *world) node() *corev1.Node     { return w.objects["nodes//n1"].(*corev1.Node) }
 
-// forge signs any claims with any key, as somebody would who is not us.
+// forge signs any claims with any key, as an attacker would.
 func forge(t testing.TB, key crypto.Signer, kid string, claims map[string]any) string {
 	t.Helper()
 	alg := jose.ES256
@@ -75,7 +78,7 @@ func TestTokenLifecycle(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		bind func(*world) IssueRequest
-		// change happens after the token was used once, so that the cache knows it.
+		// change happens after the token was used once, so that it is in the cache.
 		change func(*world)
 		want   string // error, or "" when the token still works
 	}{
@@ -107,7 +110,8 @@ func TestTokenLifecycle(t *testing.T) {
 		}, "service account token has been invalidated"},
 		{"node of the pod gone", podBound, func(w *world) { delete(w.objects, "nodes//n1") }, ""},
 		{"secret gone", secretBound, func(w *world) { delete(w.objects, "secrets/ns/sec") }, "service account token has been invalidated"},
-		{"secret replaced", secretBound, func(w *world) { w.objects["secrets/ns/sec"] = &corev1.Secret{ObjectMeta: meta("ns", "sec", "new")} },
+		{"secret replaced", secretBound,
+			func(w *world) { w.objects["secrets/ns/sec"] = &corev1.Secret{ObjectMeta: meta("ns", "sec", "new")} },
 			"secret UID (new) does not match service account secret ref claim (secret-uid)"},
 		{"node gone", nodeBound, func(w *world) { delete(w.objects, "nodes//n1") }, "service account token has been invalidated"},
 		{"node replaced", nodeBound, func(w *world) { w.objects["nodes//n1"] = &corev1.Node{ObjectMeta: meta("", "n1", "new")} },
@@ -279,27 +283,6 @@ func TestWebSocketToken(t *testing.T) {
 	expectRefused(t, w, r, ErrNoCredentials.Error())
 }
 
-func TestTokenCacheIsBounded(t *testing.T) {
-	var c tokenCache
-	now := time.Now()
-	put := func(n int, until time.Time) {
-		for i := range n {
-			key := tokenKey(until.String() + string(rune(i)))
-			c.put(key, &tokenRecord{until: until}, now)
-		}
-	}
-	put(maxTokens/2, now.Add(-time.Second))
-	put(maxTokens*2, now.Add(time.Minute))
-	if n := len(c.m); n > maxTokens {
-		t.Errorf("%d records", n)
-	}
-	key := tokenKey("x")
-	c.put(key, &tokenRecord{until: now.Add(time.Second)}, now)
-	if c.get(key, now) == nil || c.get(key, now.Add(time.Second)) != nil {
-		t.Error("a record does not end when it should")
-	}
-}
-
 func BenchmarkToken(b *testing.B) {
 	w := newWorld(b, func(c *Config) { c.Now = nil })
 	token := w.token(b, podBound(w))
@@ -308,7 +291,7 @@ func BenchmarkToken(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if !cached {
-					clear(w.keys.Load().tokens.m)
+					w.keys.Load().tokens = expirycache.Cache[[sha256.Size]byte, *tokenRecord]{}
 				}
 				if _, err := w.Authenticator.token(context.Background(), token); err != nil {
 					b.Fatal(err)

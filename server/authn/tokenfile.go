@@ -12,8 +12,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TokenFile makes a TokenFunc of a list of tokens: a line each with token, user name, user UID, and if there are any, the
-// groups in quotes with commas between them.
+// TokenFile returns a TokenFunc for a list of tokens: each line has a token, a user name, a user UID, and optionally
+// the groups, in quotes and separated by commas.
 func TokenFile(text io.Reader) (TokenFunc, error) {
 	known := map[[sha256.Size]byte]*user.DefaultInfo{}
 	lines := csv.NewReader(text)
@@ -44,7 +44,7 @@ func TokenFile(text io.Reader) (TokenFunc, error) {
 		known[key] = who
 	}
 	return func(_ context.Context, token string, _ []string) (user.Info, []string, bool, error) {
-		// Found by its hash: how long that takes says nothing about a token that is nearly right.
+		// The lookup is by hash, so that its duration says nothing about a token that is nearly right.
 		who := known[sha256.Sum256([]byte(token))]
 		if who == nil {
 			return nil, nil, false, nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Every token of a list that is accepted has an owner, and the empty one has none.
+// FuzzTokenFile checks that every token of an accepted list has an owner, and the empty one has none.
 func FuzzTokenFile(f *testing.F) {
 	f.Add("secret,alice,1\n")
 	f.Add("secret,alice,1,\"a,b\"\nother,bob,2\n")

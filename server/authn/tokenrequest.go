@@ -60,7 +60,7 @@ func (a *Authenticator) TokenRequest(ctx context.Context, namespace, name string
 	}, nil
 }
 
-// checkRequestMeta refuses a body that speaks of another service account than the URL.
+// checkRequestMeta rejects a body that names another service account than the URL.
 func checkRequestMeta(req *authenticationv1.TokenRequest, namespace, name string) error {
 	path := field.NewPath("metadata")
 	var errs field.ErrorList
@@ -75,7 +75,7 @@ func checkRequestMeta(req *authenticationv1.TokenRequest, namespace, name string
 	return apierrors.NewInvalid(schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}, name, errs)
 }
 
-// defaultRequest fills in what the request leaves to the server.
+// defaultRequest sets the defaults of a TokenRequest.
 func (a *Authenticator) defaultRequest(req *authenticationv1.TokenRequest, sa *corev1.ServiceAccount) {
 	if len(req.Spec.Audiences) == 0 {
 		req.Spec.Audiences = append([]string{}, a.audiences...)
@@ -101,7 +101,7 @@ func validateRequest(req *authenticationv1.TokenRequest) field.ErrorList {
 	return errs
 }
 
-// bind finds the object the token shall live and die with.
+// bind reads the object that the token is bound to.
 func (a *Authenticator) bind(ctx context.Context, issue *IssueRequest, ref *authenticationv1.BoundObjectReference) error {
 	var uid types.UID
 	var err error
@@ -138,7 +138,7 @@ func (a *Authenticator) bind(ctx context.Context, issue *IssueRequest, ref *auth
 	return nil
 }
 
-// nodeOf finds the Node of a Pod. A Node that is gone is named without its UID.
+// nodeOf returns the Node of a Pod. A Node that no longer exists is returned without its UID.
 func (a *Authenticator) nodeOf(ctx context.Context, pod *corev1.Pod) (*corev1.Node, error) {
 	name := pod.Spec.NodeName
 	if name == "" {

@@ -15,13 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// The labels that keep track of tokens in Secrets.
+// The labels that track the use of tokens in Secrets.
 const (
 	LastUsedLabel     = "kubernetes.io/legacy-token-last-used"
 	InvalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// errInvalidated is all a bearer learns of the object its token was bound to.
+// errInvalidated is all that a client learns when the object that its token was bound to is deleted.
 var errInvalidated = errors.New("service account token has been invalidated")
 
 // serviceAccountToken is the TokenFunc of service-account tokens.
@@ -31,16 +31,16 @@ func (a *Authenticator) serviceAccountToken(ctx context.Context, token string, a
 		return nil, nil, false, nil
 	}
 	key := tokenKey(token)
-	rec := k.tokens.get(key, now)
-	if rec == nil {
+	rec, cached := k.tokens.Get(key, now)
+	if !cached {
 		var err error
 		if rec, err = a.verifySignature(k, token, now); rec == nil {
 			return nil, nil, false, err
 		}
-		k.tokens.put(key, rec, now)
+		k.tokens.Put(key, rec, rec.until, now)
 	}
 	accepted := rec.accepted
-	if !sameSlice(audiences, a.audiences) {
+	if !isSameSlice(audiences, a.audiences) {
 		accepted = intersect(rec.audiences, audiences)
 	}
 	if len(rec.public.Audience) == 0 {
@@ -61,8 +61,8 @@ func (a *Authenticator) serviceAccountToken(ctx context.Context, token string, a
 	return rec.who, accepted, true, nil
 }
 
-// validateBound checks what may change during the life of a token: the time, its service account and
-// the object it is bound to.
+// validateBound checks what may change during the lifetime of a token: the time, its service account and the object
+// that it is bound to.
 func (a *Authenticator) validateBound(ctx context.Context, rec *tokenRecord, now time.Time) error {
 	if err := validateTime(&rec.public, now); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (a *Authenticator) validateBound(ctx context.Context, rec *tokenRecord, now
 	if string(sa.UID) != b.ServiceAccount.UID {
 		return fmt.Errorf("service account UID (%s) does not match claim (%s)", sa.UID, b.ServiceAccount.UID)
 	}
-	if deleted(sa.DeletionTimestamp, now) {
+	if isDeleted(sa.DeletionTimestamp, now) {
 		return fmt.Errorf("service account %s/%s has been deleted", b.Namespace, b.ServiceAccount.Name)
 	}
 	if err := a.validateRefs(ctx, b, now); err != nil {
@@ -103,7 +103,8 @@ func validateTime(c *jwt.Claims, now time.Time) error {
 	}
 }
 
-// invalidated is the error of a token whose object is gone. An object that could not be read is not gone.
+// invalidated returns the error of a token whose object could not be read: the token is invalid only if the object does
+// not exist.
 func invalidated(err error) error {
 	if apierrors.IsNotFound(err) {
 		return errInvalidated
@@ -111,8 +112,8 @@ func invalidated(err error) error {
 	return err
 }
 
-// validateRefs checks the object the token is bound to. The Node of a Pod-bound token is only
-// information: the token lives and dies with the Pod.
+// validateRefs checks the object that the token is bound to. The Node of a Pod-bound token is only information: the
+// token is valid as long as the Pod exists.
 func (a *Authenticator) validateRefs(ctx context.Context, b *kubernetesClaims, now time.Time) error {
 	if b.Secret != nil {
 		secret, err := a.cfg.Lookup.Secret(ctx, b.Namespace, b.Secret.Name)
@@ -150,18 +151,18 @@ func validateRef(kind string, claim *ref, obj *metav1.ObjectMeta, now time.Time)
 	if string(obj.UID) != claim.UID {
 		return fmt.Errorf("%s UID (%s) does not match service account %s ref claim (%s)", kind, obj.UID, kind, claim.UID)
 	}
-	if deleted(obj.DeletionTimestamp, now) {
+	if isDeleted(obj.DeletionTimestamp, now) {
 		return errInvalidated
 	}
 	return nil
 }
 
-// deleted tells whether something was deleted long enough ago that no clock could disagree.
-func deleted(when *metav1.Time, now time.Time) bool {
+// isDeleted reports whether an object was deleted, longer ago than clocks may differ.
+func isDeleted(when *metav1.Time, now time.Time) bool {
 	return when != nil && when.Time.Before(now.Add(-leeway))
 }
 
-// validateLegacy checks a token out of a Secret. It has no end, so the Secret is its life.
+// validateLegacy checks a token out of a Secret. It never expires, so it is valid as long as the Secret exists.
 func (a *Authenticator) validateLegacy(ctx context.Context, token string, rec *tokenRecord, now time.Time) error {
 	l := rec.legacy
 	for _, claim := range []struct{ name, value string }{
@@ -202,7 +203,7 @@ func (a *Authenticator) validateLegacy(ctx context.Context, token string, rec *t
 	return a.trackLegacy(ctx, sa, secret, now)
 }
 
-// trackLegacy leaves the traces by which administrators find tokens without end, and refuses those
+// trackLegacy records the use of a token out of a Secret, so that administrators find such tokens, and rejects those
 // that were marked invalid.
 func (a *Authenticator) trackLegacy(ctx context.Context, sa *corev1.ServiceAccount, secret *corev1.Secret, now time.Time) error {
 	today, tomorrow := now.UTC().Format(time.DateOnly), now.UTC().AddDate(0, 0, 1).Format(time.DateOnly)
@@ -225,7 +226,8 @@ func (a *Authenticator) trackLegacy(ctx context.Context, sa *corev1.ServiceAccou
 	return nil
 }
 
-// sameSlice tells whether a and b are the very same list, which the common case always is.
-func sameSlice(a, b []string) bool {
+// isSameSlice reports whether a and b share their memory, as they nearly always do here, so that comparing items is not
+// needed.
+func isSameSlice(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"proa.dev/server/expirycache"
 )
 
-// TestWebhook shows what comes of answers.
+// TestWebhook checks the results of answers.
 func TestWebhook(t *testing.T) {
 	for _, test := range []struct{ name, says, want string }{
 		{"known", `{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"ann","uid":"7","groups":["a"],"extra":{"k":["v"]}}}}`, `ann 7 [a] map[k:[v]] audiences []`},
@@ -27,7 +29,8 @@ func TestWebhook(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := &Webhook{Version: "v1beta1", Post: func(_ context.Context, body []byte) ([]byte, error) {
-				if want := `"spec":{"token":"secret","audiences":["api"]}`; !strings.Contains(string(body), want) || !strings.Contains(string(body), `"apiVersion":"authentication.k8s.io/v1beta1"`) {
+				if want := `"spec":{"token":"secret","audiences":["api"]}`; !strings.Contains(string(body), want) ||
+					!strings.Contains(string(body), `"apiVersion":"authentication.k8s.io/v1beta1"`) {
 					t.Errorf("asked %s, want %s in it", body, want)
 				}
 				if test.says == "" {
@@ -53,7 +56,7 @@ func TestWebhook(t *testing.T) {
 func TestWebhookAnswersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, failing := 0, false
-		w := &Webhook{Version: "v1", Keep: time.Minute, Post: func(_ context.Context, body []byte) ([]byte, error) {
+		w := &Webhook{Version: "v1", CacheTTL: time.Minute, Post: func(_ context.Context, body []byte) ([]byte, error) {
 			asked++
 			if failing {
 				return nil, errors.New("away")
@@ -87,11 +90,11 @@ func TestWebhookAnswersAreKept(t *testing.T) {
 			}
 		}
 		failing = false
-		for n := range maxAnswers + 10 {
+		for n := range expirycache.DefaultLimit + 10 {
 			ask(fmt.Sprint(n), false)
 		}
-		if len(w.kept) > maxAnswers {
-			t.Errorf("%d answers are kept", len(w.kept))
+		if w.answers.Len() > expirycache.DefaultLimit {
+			t.Errorf("%d answers are kept", w.answers.Len())
 		}
 	})
 }

@@ -6,13 +6,13 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ForCEL lets expressions of admission policies, which know the interfaces of k8s.io/apiserver, ask an
-// Authorizer ("authorizer.group('apps').resource('deployments').check('create').allowed()").
+// ForCEL adapts an Authorizer to the interface of k8s.io/apiserver, for the CEL expressions of admission policies
+// ("authorizer.group('apps').resource('deployments').check('create').allowed()").
 func ForCEL(a Authorizer) authorizer.UnconditionalAuthorizer { return adapter{a} }
 
 type adapter struct{ Authorizer }
 
-// Authorize translates the question and the answer.
+// Authorize translates the attributes and the decision.
 func (w adapter) Authorize(ctx context.Context, in authorizer.Attributes) (authorizer.Decision, string, error) {
 	a := Attributes{
 		User: in.GetUser(), Verb: in.GetVerb(), Namespace: in.GetNamespace(),

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Aggregate returns the rules that a ClusterRole with an aggregationRule must have: for each selector in turn
-// the rules of the selected roles in the order of their names, each rule once, the role itself left out.
-// Changed says whether role has other rules now. A role without aggregationRule keeps its own rules.
-// The returned rules share memory with the roles they come from.
+// Aggregate returns the rules that a ClusterRole with an aggregationRule must have: for each selector in turn the rules
+// of the selected roles in the order of their names, each rule once, without the role itself. changed reports whether
+// they differ from the rules that role has now. A role without aggregationRule keeps its own rules. The returned rules
+// share memory with the roles that they come from.
 func Aggregate(role *rbacv1.ClusterRole, all iter.Seq[*rbacv1.ClusterRole]) (rules []rbacv1.PolicyRule, changed bool, err error) {
 	if role.AggregationRule == nil {
 		return role.Rules, false, nil
@@ -47,7 +47,7 @@ func selected(all iter.Seq[*rbacv1.ClusterRole], selector labels.Selector, excep
 	}, func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// sameRule takes an absent list and an empty one for the same; order matters.
+// sameRule compares two rules. An absent list equals an empty one; order counts.
 func sameRule(a, b *rbacv1.PolicyRule) bool {
 	return slices.Equal(a.Verbs, b.Verbs) && slices.Equal(a.APIGroups, b.APIGroups) &&
 		slices.Equal(a.Resources, b.Resources) && slices.Equal(a.ResourceNames, b.ResourceNames) &&

@@ -1,10 +1,10 @@
 // Package authz is hop 3 of 12: it decides whether an identity may do what it asks for.
 //
-// The package owns the questions (Attributes), the answers (Decision) and the two authorizers that answer
-// from the cluster's own objects: Node, which ties a node agent to the pods placed on it, and RBAC. It also
-// owns what follows from RBAC's rules: who may write which role or binding (Guard), what an aggregated
-// ClusterRole contains (Aggregate), and the answers to access reviews. It stores nothing and watches
-// nothing: it reads through the small interfaces Rules and Cluster that whoever composes it implements.
+// The package owns the questions (Attributes), the answers (Decision) and the two authorizers that answer from the
+// cluster's own objects: Node, which limits a node agent to the pods placed on its node, and RBAC. It also owns what
+// follows from RBAC's rules: who may write which role or binding (Guard), what an aggregated ClusterRole contains
+// (Aggregate), and the answers to access reviews. It stores nothing and watches nothing: it reads through the small
+// interfaces Rules and Cluster, which its caller implements.
 package authz
 
 import (
@@ -18,8 +18,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Attributes is one question: may User do Verb on this. It is passed by value, so that asking through an
-// interface does not move it to the heap.
+// Attributes is one question: may User do Verb on this. It is passed by value, so that the call through an interface
+// does not move it to the heap.
 type Attributes struct {
 	User user.Info
 	// Verb is the API verb of a resource request, or the lower-case HTTP method of any other request.
@@ -29,18 +29,19 @@ type Attributes struct {
 	Namespace, Group, Version, Resource, Subresource, Name string
 	// Path is the URL path; it decides requests that are not for a resource.
 	Path string
-	// IsResource tells the two sorts of requests apart.
+	// IsResource says whether the request is for a resource.
 	IsResource bool
 
-	// FieldSelector and LabelSelector narrow a list, watch or deletecollection. A selector that could not be
-	// parsed leaves its error beside it; ignoring a requirement only ever asks for more, so that is safe.
+	// FieldSelector and LabelSelector narrow a list, watch or deletecollection. A selector that could not be parsed
+	// leaves its error beside it. Ignoring a requirement is safe, because it only widens the request that is
+	// authorized.
 	FieldSelector      fields.Requirements
 	FieldSelectorError error
 	LabelSelector      labels.Requirements
 	LabelSelectorError error
 }
 
-// ParseSelectors fills in the selectors from their query parameters. Bad ones are recorded, not reported.
+// ParseSelectors sets the selectors from their query parameters. Parse errors are recorded, not returned.
 func (a *Attributes) ParseSelectors(field, label string) {
 	if field != "" {
 		selector, err := fields.ParseSelector(field)
@@ -64,11 +65,11 @@ func (a *Attributes) ParseSelectors(field, label string) {
 type Decision int
 
 const (
-	// NoOpinion leaves the question to the next authorizer; when it is the last word, the answer is no.
+	// NoOpinion leaves the question to the next authorizer; if no other follows, the request is not allowed.
 	NoOpinion Decision = iota
-	// Allow ends the chain with yes.
+	// Allow ends the chain: the request is allowed.
 	Allow
-	// Deny ends the chain with no.
+	// Deny ends the chain: the request is not allowed.
 	Deny
 )
 
@@ -83,14 +84,14 @@ func (d Decision) String() string {
 	}
 }
 
-// Authorizer answers questions. The reason explains the answer to people: it ends up in audit events, in
-// access reviews and in the text of a refusal. An error with any decision but Allow means that the question
-// could not be answered, which is not the same as no.
+// Authorizer answers questions. The reason explains the decision to people: it ends up in audit events, in access
+// reviews and in the text of a 403 response. An error with any decision but Allow means that the question could not be
+// answered, which is not the same as a denial.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (decision Decision, reason string, err error)
 }
 
-// Func makes an Authorizer of a function.
+// Func is a function that is an Authorizer.
 type Func func(ctx context.Context, a Attributes) (Decision, string, error)
 
 // Authorize calls f.
@@ -98,30 +99,30 @@ func (f Func) Authorize(ctx context.Context, a Attributes) (Decision, string, er
 	return f(ctx, a)
 }
 
-// Named is an authorizer with the name under which its reasons appear in a refusal.
+// Named is an authorizer with the name under which its reasons appear in a 403 response.
 type Named struct {
 	Name string
 	Authorizer
 }
 
-// Chain asks its authorizers in order until one of them says Allow or Deny.
+// Chain asks its authorizers in order until one of them returns Allow or Deny.
 type Chain []Named
 
 // New returns the standard chain: members of system:masters may do everything, then Node, then RBAC.
 // Further authorizers (a webhook) are appended by the caller.
 func New(node *Node, rbac *RBAC) Chain {
 	return Chain{
-		{Name: "kubernetes.io/system-privileged-group", Authorizer: Func(masters)},
+		{Name: "kubernetes.io/system-privileged-group", Authorizer: Func(allowMasters)},
 		{Name: "node", Authorizer: node},
 		{Name: "rbac", Authorizer: rbac},
 	}
 }
 
-// errNoUser is what a request that skipped authentication gets; the wording is that of Kubernetes.
+// errNoUser is the error for a request that skipped authentication; the wording is upstream's.
 var errNoUser = errors.New("no user on request.")
 
-// Authorize asks the chain. When nobody decides, the reasons of all are joined, each after the name of its
-// author.
+// Authorize asks the chain. When no authorizer decides, the reasons of all are joined, each after the name of its
+// authorizer.
 func (c Chain) Authorize(ctx context.Context, a Attributes) (Decision, string, error) {
 	if a.User == nil {
 		return NoOpinion, "", errNoUser
@@ -143,19 +144,19 @@ func (c Chain) Authorize(ctx context.Context, a Attributes) (Decision, string, e
 	return NoOpinion, strings.Join(reasons, "\n"), aggregate(errs)
 }
 
-func masters(_ context.Context, a Attributes) (Decision, string, error) {
+func allowMasters(_ context.Context, a Attributes) (Decision, string, error) {
 	if IsMaster(a.User) {
 		return Allow, "", nil
 	}
 	return NoOpinion, "", nil
 }
 
-// IsMaster says whether u belongs to system:masters, the group that no policy can restrict.
+// IsMaster reports whether u belongs to system:masters, the group that no policy can restrict.
 func IsMaster(u user.Info) bool {
-	return u != nil && has(u.GetGroups(), user.SystemPrivilegedGroup)
+	return u != nil && contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-func has(list []string, item string) bool {
+func contains(list []string, item string) bool {
 	for _, s := range list {
 		if s == item {
 			return true
@@ -164,7 +165,7 @@ func has(list []string, item string) bool {
 	return false
 }
 
-// aggregate joins errors in the format of Kubernetes. It is utilerrors.NewAggregate without its typed nil.
+// aggregate joins errors in upstream's format. It is utilerrors.NewAggregate without its typed nil.
 func aggregate(errs []error) error {
 	if len(errs) == 0 {
 		return nil

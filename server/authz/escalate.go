@@ -15,22 +15,22 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Guard keeps users from granting what they do not hold. Being allowed to write roles or bindings is not
-// enough: the writer must hold every permission that the write would hand out, or hold the verb "escalate" on
-// the role or "bind" on the role that is bound. Members of system:masters are exempt.
+// Guard prevents privilege escalation: users cannot grant what they do not hold. Being allowed to write roles or
+// bindings is not enough. The writer must hold every permission that the write would grant, or hold the verb "escalate"
+// on the role or "bind" on the role that is bound. Members of system:masters are exempt.
 type Guard struct {
-	// RBAC tells what the writer holds.
+	// RBAC knows what the writer holds.
 	RBAC *RBAC
 	// Authorizer is asked about "escalate" and "bind"; normally it is the whole chain.
 	Authorizer Authorizer
 }
 
-// Grant is a write of a role or a binding that is under way.
+// Grant is a write of a role or a binding that is being admitted.
 type Grant struct {
 	User user.Info
-	// Namespace is that of the request, empty for cluster-wide kinds.
+	// Namespace is the namespace of the request, empty for cluster-wide kinds.
 	Namespace string
-	// Name is the object's name in the request's URL, so it is empty for a create.
+	// Name is the object's name in the URL of the request, so it is empty for a create.
 	Name string
 }
 
@@ -44,16 +44,17 @@ func (g *Guard) ClusterRole(ctx context.Context, w Grant, role, old *rbacv1.Clus
 		return nil
 	}
 	resource := rbacv1.Resource("clusterroles")
-	if err := g.holds(w.User, "", role.Rules); err != nil {
+	if err := g.checkHeld(w.User, "", role.Rules); err != nil {
 		return apierrors.NewForbidden(resource, role.Name, err)
 	}
-	// An aggregated role may gather anything later on, and taking the rule away may stop a later tightening.
+	// An aggregated role may gather any rule later on, and removing the aggregationRule may keep it from losing rules
+	// later.
 	if aggregates(role) || aggregates(old) {
 		everything := []rbacv1.PolicyRule{
 			{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 			{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 		}
-		if err := g.holds(w.User, "", everything); err != nil {
+		if err := g.checkHeld(w.User, "", everything); err != nil {
 			return apierrors.NewForbidden(resource, role.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
 	}
@@ -68,7 +69,7 @@ func (g *Guard) Role(ctx context.Context, w Grant, role, old *rbacv1.Role) error
 	if old != nil && changesOnlyOwnership(role.DeepCopy(), old) {
 		return nil
 	}
-	if err := g.holds(w.User, w.Namespace, role.Rules); err != nil {
+	if err := g.checkHeld(w.User, w.Namespace, role.Rules); err != nil {
 		return apierrors.NewForbidden(rbacv1.Resource("roles"), role.Name, err)
 	}
 	return nil
@@ -83,8 +84,8 @@ func (g *Guard) ClusterRoleBinding(ctx context.Context, w Grant, b, old *rbacv1.
 	return g.bind(ctx, w, "clusterrolebindings", b.Name, b.RoleRef)
 }
 
-// RoleBinding checks the write of a RoleBinding; old is nil when it is created. The namespace that counts is
-// that of the request, because the object's own may not be filled in yet.
+// RoleBinding checks the write of a RoleBinding; old is nil when it is created. The namespace of the request counts,
+// because that of the object may not be set yet.
 func (g *Guard) RoleBinding(ctx context.Context, w Grant, b, old *rbacv1.RoleBinding) error {
 	if IsMaster(w.User) {
 		return nil
@@ -102,25 +103,25 @@ func (g *Guard) bind(ctx context.Context, w Grant, resource, name string, ref rb
 	if g.mayBind(ctx, w, ref) {
 		return nil
 	}
-	rules, err := resolve(g.RBAC.rules, ref, w.Namespace, stored)
+	rules, err := resolve(g.RBAC.rules, ref, w.Namespace, plural)
 	if err != nil {
 		return err
 	}
-	if err := g.holds(w.User, w.Namespace, rules); err != nil {
+	if err := g.checkHeld(w.User, w.Namespace, rules); err != nil {
 		return apierrors.NewForbidden(rbacv1.Resource(resource), name, err)
 	}
 	return nil
 }
 
 func (g *Guard) mayEscalate(ctx context.Context, w Grant, resource string) bool {
-	return g.may(ctx, Attributes{
+	return g.isAllowed(ctx, Attributes{
 		User: w.User, Verb: "escalate", Namespace: w.Namespace,
 		Group: rbacv1.GroupName, Version: "*", Resource: resource, Name: w.Name, IsResource: true,
 	})
 }
 
-// mayBind asks in the namespace of the binding, so that binding a ClusterRole can be delegated for one
-// namespace without delegating it for the cluster.
+// mayBind asks in the namespace of the binding, so that binding a ClusterRole can be delegated for one namespace
+// without delegating it for the cluster.
 func (g *Guard) mayBind(ctx context.Context, w Grant, ref rbacv1.RoleRef) bool {
 	a := Attributes{
 		User: w.User, Verb: "bind", Namespace: w.Namespace,
@@ -134,17 +135,17 @@ func (g *Guard) mayBind(ctx context.Context, w Grant, ref rbacv1.RoleRef) bool {
 	default:
 		return false
 	}
-	return g.may(ctx, a)
+	return g.isAllowed(ctx, a)
 }
 
-// may asks for a right that only widens what the writer may do; not being able to tell is no.
-func (g *Guard) may(ctx context.Context, a Attributes) bool {
+// isAllowed asks for a permission that exempts the writer from the check; an error counts as no.
+func (g *Guard) isAllowed(ctx context.Context, a Attributes) bool {
 	decision, _, _ := g.Authorizer.Authorize(ctx, a)
 	return decision == Allow
 }
 
-// holds returns an error that lists what u lacks of the rules in the namespace.
-func (g *Guard) holds(u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
+// checkHeld returns an error that lists the rules which u does not hold in the namespace.
+func (g *Guard) checkHeld(u user.Info, namespace string, rules []rbacv1.PolicyRule) error {
 	if u == nil {
 		return errNoUser
 	}
@@ -161,18 +162,18 @@ func (g *Guard) holds(u user.Info, namespace string, rules []rbacv1.PolicyRule) 
 	return errors.New(text)
 }
 
-// heldBy is RBAC.RulesFor with missing roles named as for a write.
+// heldBy is RBAC.RulesFor, except that errors name missing roles as a write does.
 func (g *Guard) heldBy(u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	x := g.RBAC.current()
 	scopes := []*shard{x.cluster}
 	if namespace != "" {
-		scopes = append(scopes, x.in(namespace, g.RBAC.rules))
+		scopes = append(scopes, x.namespace(namespace, g.RBAC.rules))
 	}
 	var held []rbacv1.PolicyRule
 	var errs []error
 	for _, s := range scopes {
-		for _, b := range s.of(u) {
-			rules, err := resolve(g.RBAC.rules, b.roleRef, b.namespace, stored)
+		for _, b := range s.bindingsOf(u) {
+			rules, err := resolve(g.RBAC.rules, b.roleRef, b.namespace, plural)
 			held = append(held, rules...)
 			if err != nil {
 				errs = append(errs, err)
@@ -182,7 +183,7 @@ func (g *Guard) heldBy(u user.Info, namespace string) ([]rbacv1.PolicyRule, erro
 	return held, aggregate(errs)
 }
 
-// describeRules writes broken-down rules for people, the verbs of one resource together.
+// describeRules returns broken-down rules as text, with the verbs of one resource together.
 func describeRules(rules []rbacv1.PolicyRule) []string {
 	type target struct {
 		group, resource, name string
@@ -234,8 +235,9 @@ func aggregates(role *rbacv1.ClusterRole) bool {
 	return role != nil && role.AggregationRule != nil && len(role.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// changesOnlyOwnership lets the garbage collector do its work on roles it could not grant. Scratch is a copy
-// of the new object and is overwritten.
+// changesOnlyOwnership reports whether an update changes nothing but owner references, finalizers and managed fields.
+// That lets the garbage collector update roles that it could not grant. scratch is a copy of the new object and is
+// overwritten.
 func changesOnlyOwnership(scratch, old metav1.Object) bool {
 	scratch.SetOwnerReferences(old.GetOwnerReferences())
 	scratch.SetFinalizers(old.GetFinalizers())

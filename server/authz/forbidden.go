@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Forbidden is the 403 that answers a request which was not allowed, in the words of Kubernetes.
+// Forbidden returns the 403 response to a request that was not allowed, in upstream's words.
 func Forbidden(a *Attributes, reason string) *apierrors.StatusError {
-	// Parts of the text come from the client, and a browser may be what shows it.
+	// Parts of the text come from the client, and a browser may display it.
 	text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(forbiddenText(a))
 	if reason != "" {
 		text += ": " + reason

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Rules is how RBAC reads the cluster's roles and bindings. The objects are shared and never changed here.
-// All methods may be called from many goroutines.
+// Rules is how RBAC reads the cluster's roles and bindings. The objects are shared and never changed here. All methods
+// may be called concurrently.
 type Rules interface {
-	// Generation grows with every change to any of the four kinds. What the other methods return must be at
-	// least as new as the generation last returned; a change seen late by Generation is a late revocation.
+	// Generation grows with every change to any of the four kinds. What the other methods return must be at least as
+	// new as the generation last returned: if Generation lags behind, revocations take effect late.
 	Generation() int64
 	ClusterRole(name string) (*rbacv1.ClusterRole, bool)
 	Role(namespace, name string) (*rbacv1.Role, bool)
@@ -25,8 +25,8 @@ type Rules interface {
 	RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding]
 }
 
-// index answers "which bindings name this subject" for one generation of the rules. The part for the cluster
-// and the part for each namespace are built when first asked for, so a change costs only what is used after it.
+// index finds the bindings of a subject, for one generation of the rules. The part for the cluster and the part for
+// each namespace are built when first needed, so a change costs only what is used after it.
 type index struct {
 	generation int64
 	cluster    *shard
@@ -35,13 +35,13 @@ type index struct {
 	namespaces map[string]*shard
 }
 
-// shard maps subjects to their bindings within one scope. Service accounts are found by their user name.
-// A scope without bindings is a nil shard.
+// shard maps subjects to their bindings within one scope. Service accounts are found by their user name. A scope
+// without bindings is a nil shard.
 type shard struct {
 	users, groups map[string][]grant
 }
 
-// grant is one binding reached through one of its subjects.
+// grant is a binding as found through one of its subjects.
 type grant struct {
 	*binding
 	subject int
@@ -49,19 +49,19 @@ type grant struct {
 
 // binding is a ClusterRoleBinding or a RoleBinding with its role resolved.
 type binding struct {
-	order     int // order is the place among the bindings of the scope, by name.
+	order     int // position among the bindings of the scope, by name
 	name      string
-	namespace string // namespace is empty for a ClusterRoleBinding.
+	namespace string // empty for a ClusterRoleBinding
 	roleRef   rbacv1.RoleRef
 	subjects  []rbacv1.Subject
 	rules     []rbacv1.PolicyRule
-	missing   error // missing says that the role does not exist; then rules is nil.
+	missing   error // set if the role does not exist; then rules is nil
 
-	// reasons holds, for each subject, the sentence that names the binding, once somebody needed it.
+	// reasons caches, for each subject, the sentence that names the binding.
 	reasons []atomic.Pointer[string]
 }
 
-// current returns the index of the present generation, a new one if something changed.
+// current returns the index of the present generation; it makes a new one if something changed.
 func (r *RBAC) current() *index {
 	generation := r.rules.Generation()
 	if x := r.index.Load(); x != nil && x.generation == generation {
@@ -69,8 +69,8 @@ func (r *RBAC) current() *index {
 	}
 	r.building.Lock()
 	defer r.building.Unlock()
-	// Somebody else may have built it meanwhile. The generation is read again before anything else, because
-	// content must never be older than the generation it is filed under.
+	// Another goroutine may have built it meanwhile. The generation is read again before anything else, because the
+	// content must never be older than its generation.
 	generation = r.rules.Generation()
 	if x := r.index.Load(); x != nil && x.generation == generation {
 		return x
@@ -87,8 +87,8 @@ func (r *RBAC) current() *index {
 	return x
 }
 
-// in returns the shard of a namespace, nil if it has no bindings.
-func (x *index) in(namespace string, rules Rules) *shard {
+// namespace returns the shard of a namespace, nil if it has no bindings.
+func (x *index) namespace(namespace string, rules Rules) *shard {
 	x.mu.RLock()
 	s := x.namespaces[namespace]
 	x.mu.RUnlock()
@@ -103,7 +103,7 @@ func (x *index) in(namespace string, rules Rules) *shard {
 		}
 	}, rules)
 	if s == nil {
-		// Anyone can ask about namespaces that do not exist; remembering those would let them fill the memory.
+		// Anybody can ask about namespaces that do not exist. Caching those would let them fill the memory.
 		return nil
 	}
 	x.mu.Lock()
@@ -120,7 +120,7 @@ func newShard(bindings iter.Seq[*binding], rules Rules) *shard {
 	s := &shard{users: map[string][]grant{}, groups: map[string][]grant{}}
 	for order, b := range sorted {
 		b.order = order
-		b.rules, b.missing = resolve(rules, b.roleRef, b.namespace, lookedUp)
+		b.rules, b.missing = resolve(rules, b.roleRef, b.namespace, singular)
 		b.reasons = make([]atomic.Pointer[string], len(b.subjects))
 		for i := range b.subjects {
 			switch b.subjects[i].Kind {
@@ -138,7 +138,7 @@ func newShard(bindings iter.Seq[*binding], rules Rules) *shard {
 	return s
 }
 
-// add files a grant; a subject that a binding lists twice counts once.
+// add adds a grant; a subject that a binding lists twice counts once.
 func add(m map[string][]grant, key string, g grant) {
 	list := m[key]
 	if n := len(list); n > 0 && list[n-1].binding == g.binding {
@@ -147,7 +147,7 @@ func add(m map[string][]grant, key string, g grant) {
 	m[key] = append(list, g)
 }
 
-// accountUser is the user name of a service account. A subject of a RoleBinding may leave out the namespace.
+// accountUser returns the user name of a service account. A subject of a RoleBinding may leave out the namespace.
 func accountUser(s *rbacv1.Subject, bindingNamespace string) string {
 	namespace := cmp.Or(s.Namespace, bindingNamespace)
 	if namespace == "" {
@@ -156,7 +156,7 @@ func accountUser(s *rbacv1.Subject, bindingNamespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + s.Name
 }
 
-// find returns the first grant of u in the shard that allows what is asked.
+// find returns the first grant of the user in the shard that allows the request.
 func (s *shard) find(a *Attributes, name string, groups []string) (grant, bool) {
 	if s == nil {
 		return grant{}, false
@@ -181,8 +181,8 @@ func firstAllowing(grants []grant, a *Attributes) (grant, bool) {
 	return grant{}, false
 }
 
-// of returns the bindings of u, each once, in the order of their names.
-func (s *shard) of(u user.Info) []*binding {
+// bindingsOf returns the bindings of u, each once, in the order of their names.
+func (s *shard) bindingsOf(u user.Info) []*binding {
 	if s == nil {
 		return nil
 	}
@@ -200,8 +200,8 @@ func (s *shard) of(u user.Info) []*binding {
 	return slices.Compact(all)
 }
 
-// reason is the sentence that tells why u was allowed. It names the first subject that applies to u, which
-// need not be the one the binding was found by.
+// reason returns the sentence that explains why u was allowed. It names the first subject that applies to u, which need
+// not be the one by which the binding was found.
 func (g grant) reason(u user.Info) string {
 	subject := g.subject
 	for i := range g.subject {
@@ -235,7 +235,7 @@ func applies(u user.Info, s *rbacv1.Subject, bindingNamespace string) bool {
 	case rbacv1.UserKind:
 		return u.GetName() == s.Name
 	case rbacv1.GroupKind:
-		return has(u.GetGroups(), s.Name)
+		return contains(u.GetGroups(), s.Name)
 	case rbacv1.ServiceAccountKind:
 		name := accountUser(s, bindingNamespace)
 		return name != "" && u.GetName() == name
@@ -243,14 +243,14 @@ func applies(u user.Info, s *rbacv1.Subject, bindingNamespace string) bool {
 	return false
 }
 
-// The plural of a missing role's kind. Kubernetes says "clusterrole" when a request is authorized and
+// The ending of the kind of a missing role. Kubernetes says "clusterrole" when a request is authorized and
 // "clusterroles" when a binding is written, and clients see both texts.
 const (
-	lookedUp = ""
-	stored   = "s"
+	singular = ""
+	plural   = "s"
 )
 
-// resolve returns the rules of the role a binding in the namespace refers to.
+// resolve returns the rules of the role that a binding in the namespace refers to.
 func resolve(rules Rules, ref rbacv1.RoleRef, namespace, plural string) ([]rbacv1.PolicyRule, error) {
 	switch ref.Kind {
 	case "ClusterRole":

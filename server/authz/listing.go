@@ -6,15 +6,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Lister is the optional ability of an authorizer to tell what a user may do in a namespace. Incomplete says
-// that the user may be allowed more than is listed.
+// Lister is an optional interface of authorizers that can list what a user may do in a namespace. incomplete says that
+// the user may be allowed more than is listed.
 type Lister interface {
 	List(u user.Info, namespace string) (rules []rbacv1.PolicyRule, incomplete bool, err error)
 }
 
-// Review answers a SelfSubjectRulesReview, which is what "kubectl auth can-i --list" shows: the rules of all
-// authorizers of the chain that can list them. The slices inside belong to the roles; encode, do not change.
-func (c Chain) Review(u user.Info, namespace string) authorizationv1.SubjectRulesReviewStatus {
+// ReviewRules answers a SelfSubjectRulesReview, which "kubectl auth can-i --list" shows: the rules of all authorizers of the
+// chain that can list them. The slices inside belong to the roles and must not be changed.
+func (c Chain) ReviewRules(u user.Info, namespace string) authorizationv1.SubjectRulesReviewStatus {
 	// Clients expect empty lists, not null.
 	status := authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules:    []authorizationv1.ResourceRule{},
@@ -39,7 +39,7 @@ func (c Chain) Review(u user.Info, namespace string) authorizationv1.SubjectRule
 	return status
 }
 
-// appendRules splits rules by what they are about; one rule may be about both.
+// appendRules splits rules into those for resources and those for URLs; one rule may be for both.
 func appendRules(status *authorizationv1.SubjectRulesReviewStatus, rules []rbacv1.PolicyRule) {
 	for i := range rules {
 		rule := &rules[i]
@@ -60,7 +60,7 @@ func appendRules(status *authorizationv1.SubjectRulesReviewStatus, rules []rbacv
 	}
 }
 
-// List makes RBAC a Lister; what RBAC lists is all it grants.
+// List implements Lister. The list is complete.
 func (r *RBAC) List(u user.Info, namespace string) ([]rbacv1.PolicyRule, bool, error) {
 	rules, err := r.RulesFor(u, namespace)
 	return rules, false, err

@@ -6,7 +6,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// RulesAllow says whether any of the rules grants what is asked.
+// RulesAllow reports whether any of the rules allows the request.
 func RulesAllow(a *Attributes, rules []rbacv1.PolicyRule) bool {
 	for i := range rules {
 		if RuleAllows(a, &rules[i]) {
@@ -16,7 +16,7 @@ func RulesAllow(a *Attributes, rules []rbacv1.PolicyRule) bool {
 	return false
 }
 
-// RuleAllows says whether one rule grants what is asked. It allocates nothing.
+// RuleAllows reports whether one rule allows the request. It allocates nothing.
 func RuleAllows(a *Attributes, rule *rbacv1.PolicyRule) bool {
 	if !hasOrAll(rule.Verbs, a.Verb) {
 		return false
@@ -27,10 +27,10 @@ func RuleAllows(a *Attributes, rule *rbacv1.PolicyRule) bool {
 	return hasOrAll(rule.APIGroups, a.Group) &&
 		coversResource(rule.Resources, a.Resource, a.Subresource) &&
 		// A rule that lists names grants nothing to a request that names no object, such as a create.
-		(len(rule.ResourceNames) == 0 || has(rule.ResourceNames, a.Name))
+		(len(rule.ResourceNames) == 0 || contains(rule.ResourceNames, a.Name))
 }
 
-// hasOrAll finds an item or the wildcard; "*" means everything for verbs and for groups alike.
+// hasOrAll finds an item or the wildcard "*", which stands for all verbs and all groups.
 func hasOrAll(list []string, item string) bool {
 	for _, s := range list {
 		if s == "*" || s == item {
@@ -40,7 +40,7 @@ func hasOrAll(list []string, item string) bool {
 	return false
 }
 
-// coversResource knows the four spellings of a rule: "*", "pods", "pods/log" and "*/scale".
+// coversResource understands the four forms in a rule: "*", "pods", "pods/log" and "*/scale".
 func coversResource(list []string, resource, subresource string) bool {
 	for _, s := range list {
 		if s == rbacv1.ResourceAll || isResource(s, resource, subresource) {

@@ -10,9 +10,9 @@ import (
 	"proa.dev/server/authz"
 )
 
-// FuzzRuleAllows checks what must hold for every rule and every request: widening a rule to "*" never takes a
-// right away, a rule without verbs grants nothing, and a rule that covers the request as a rule of its own
-// (which is what the escalation check believes) allows the request.
+// FuzzRuleAllows checks what must hold for every rule and every request: widening a rule to "*" never removes a
+// permission, a rule without verbs grants nothing, and a rule that covers the request as a rule of its own (which is
+// what the escalation check assumes) allows the request.
 func FuzzRuleAllows(f *testing.F) {
 	f.Add("get,list", "core,apps", "pods,pods/log,*/scale", "", "", "get", "apps", "deployments", "scale", "x", "", true)
 	f.Add("*", "*", "*", "", "*", "delete", "", "nodes", "", "n", "", true)
@@ -20,8 +20,10 @@ func FuzzRuleAllows(f *testing.F) {
 	f.Add("update", "", "configmaps", "a,b", "", "update", "", "configmaps", "", "b", "", true)
 	f.Add("create", "", "*/", "", "", "create", "", "pods", "", "", "", true)
 	f.Fuzz(func(t *testing.T, verbs, groups, resources, names, urls, verb, group, resource, sub, name, path string, isResource bool) {
-		rule := rbacv1.PolicyRule{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: split(names), NonResourceURLs: split(urls)}
-		a := &authz.Attributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name, Path: path, IsResource: isResource}
+		rule := rbacv1.PolicyRule{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: split(names),
+			NonResourceURLs: split(urls)}
+		a := &authz.Attributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name, Path: path,
+			IsResource: isResource}
 		allowed := authz.RuleAllows(a, &rule)
 
 		for what, widen := range map[string]func(*rbacv1.PolicyRule){
@@ -37,15 +39,17 @@ func FuzzRuleAllows(f *testing.F) {
 				t.Errorf("wider %s: %+v allows, %+v does not", what, rule, wide)
 			}
 		}
-		everything := rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, NonResourceURLs: []string{"*"}}
+		everything := rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"},
+			NonResourceURLs: []string{"*"}}
 		if !authz.RuleAllows(a, &everything) {
 			t.Error("the rule for everything does not allow this")
 		}
-		if none := (rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: rule.Resources, NonResourceURLs: rule.NonResourceURLs}); authz.RuleAllows(a, &none) {
+		if none := (rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: rule.Resources,
+			NonResourceURLs: rule.NonResourceURLs}); authz.RuleAllows(a, &none) {
 			t.Error("a rule without verbs allows this")
 		}
 		if strings.Contains(resource, "/") {
-			return // No request has such a resource, and as a rule it would mean something else.
+			return // no request has such a resource, and in a rule it would mean something else
 		}
 		if covers, _ := validation.Covers([]rbacv1.PolicyRule{rule}, []rbacv1.PolicyRule{asRule(a)}); covers && !allowed {
 			t.Errorf("%+v covers %+v but does not allow it", rule, asRule(a))
@@ -53,7 +57,7 @@ func FuzzRuleAllows(f *testing.F) {
 	})
 }
 
-// asRule is the smallest rule that would allow the request.
+// asRule returns the smallest rule that would allow the request.
 func asRule(a *authz.Attributes) rbacv1.PolicyRule {
 	if !a.IsResource {
 		return rbacv1.PolicyRule{Verbs: []string{a.Verb}, NonResourceURLs: []string{a.Path}}

@@ -13,25 +13,24 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Cluster is how the Node authorizer sees what is placed where. The objects are shared and never changed here.
+// Cluster is how the Node authorizer reads which objects belong to which node. The objects are shared and never changed
+// here.
 type Cluster interface {
 	// Pods yields the pods whose spec.nodeName is the node.
 	Pods(node string) iter.Seq[*corev1.Pod]
-	// NodeOf returns the node that an object names itself: spec.nodeName of pods, volumeattachments,
-	// resourceslices and podcertificaterequests, which are called by their resource. It returns "" when the
-	// object does not exist or names no node.
+	// NodeOf returns the node that an object names in its spec.nodeName: for the resources pods, volumeattachments,
+	// resourceslices and podcertificaterequests. It returns "" when the object does not exist or names no node.
 	NodeOf(resource, namespace, name string) string
 	Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool)
 	Volume(name string) (*corev1.PersistentVolume, bool)
 }
 
-// Node is the authorizer of node agents. An agent may read exactly what the pods on its node refer to, and
-// write only what is its own; what it may do with the objects it can reach is narrowed further in admission.
-// Relations are worked out from the node's pods when a question needs them: a node has few pods, and there is
-// no second picture of the cluster that could fall behind.
+// Node is the authorizer of node agents. An agent may read exactly what the pods on its node refer to, and write only
+// its own objects; admission narrows further what it may do with them. The relations are derived from the node's pods
+// for each question: a node has few pods, and there is no second copy of the cluster's state that could fall behind.
 type Node struct {
 	cluster Cluster
-	// rules is what all nodes may do alike, with kinds that need no relation.
+	// rules is what all nodes may do, with kinds that need no relation.
 	rules []rbacv1.PolicyRule
 }
 
@@ -40,20 +39,20 @@ func NewNode(cluster Cluster, rules []rbacv1.PolicyRule) *Node {
 	return &Node{cluster: cluster, rules: rules}
 }
 
-// NodeName returns the node that a user is the agent of. A member of system:nodes whose name is just
-// "system:node:" is a node, but nobody knows which.
+// NodeName returns the node whose agent a user is. A member of system:nodes whose name is just "system:node:" is a node
+// with an unknown name.
 func NodeName(u user.Info) (name string, isNode bool) {
 	if u == nil {
 		return "", false
 	}
 	name, ok := strings.CutPrefix(u.GetName(), "system:node:")
-	if !ok || !has(u.GetGroups(), user.NodesGroup) {
+	if !ok || !contains(u.GetGroups(), user.NodesGroup) {
 		return "", false
 	}
 	return name, true
 }
 
-// Authorize says Allow or NoOpinion. Nobody but nodes gets an answer.
+// Authorize returns Allow or NoOpinion, and always NoOpinion for users that are not nodes.
 func (n *Node) Authorize(_ context.Context, a Attributes) (Decision, string, error) {
 	name, isNode := NodeName(a.User)
 	if !isNode {
@@ -69,7 +68,7 @@ func (n *Node) Authorize(_ context.Context, a Attributes) (Decision, string, err
 	return NoOpinion, reason, nil
 }
 
-// List makes Node a Lister that lists nothing: what a node may do depends on its pods.
+// List implements Lister, but lists nothing: what a node may do depends on its pods.
 func (n *Node) List(u user.Info, _ string) ([]rbacv1.PolicyRule, bool, error) {
 	if _, isNode := NodeName(u); isNode {
 		return nil, true, errors.New("node authorizer does not support user rule resolution")
@@ -77,7 +76,7 @@ func (n *Node) List(u user.Info, _ string) ([]rbacv1.PolicyRule, bool, error) {
 	return nil, false, nil
 }
 
-// The groups of the resources that are decided one by one.
+// The groups of the resources with rules of their own.
 const (
 	coreGroup         = ""
 	coordinationGroup = "coordination.k8s.io"
@@ -86,23 +85,23 @@ const (
 	certificatesGroup = "certificates.k8s.io"
 )
 
-// groupResource is schema.GroupResource, small enough to switch on.
+// groupResource is schema.GroupResource with constant fields for the switch below.
 type groupResource struct{ group, resource string }
 
 func (n *Node) decide(node string, a *Attributes) (bool, string) {
 	if a.IsResource {
 		switch (groupResource{a.Group, a.Resource}) {
 		case groupResource{coreGroup, "secrets"}, groupResource{coreGroup, "configmaps"}:
-			return n.read(node, a)
+			return n.allowRead(node, a)
 		case groupResource{coreGroup, "persistentvolumeclaims"}:
 			if a.Subresource == "status" {
-				return n.updateStatus(node, a)
+				return n.allowUpdateStatus(node, a)
 			}
-			return n.get(node, a)
+			return n.allowGet(node, a)
 		case groupResource{coreGroup, "persistentvolumes"},
 			groupResource{resourceGroup, "resourceclaims"},
 			groupResource{storageGroup, "volumeattachments"}:
-			return n.get(node, a)
+			return n.allowGet(node, a)
 		case groupResource{coreGroup, "serviceaccounts"}:
 			return n.serviceAccount(node, a)
 		case groupResource{coreGroup, "nodes"}:
@@ -122,12 +121,12 @@ func (n *Node) decide(node string, a *Attributes) (bool, string) {
 	return RulesAllow(a, n.rules), ""
 }
 
-// related allows what a pod on the node refers to, directly or through a volume.
-func (n *Node) related(node string, a *Attributes) (bool, string) {
+// allowRelated allows access to an object that a pod on the node refers to, directly or through a volume.
+func (n *Node) allowRelated(node string, a *Attributes) (bool, string) {
 	if a.Name == "" {
 		return false, "No Object name found"
 	}
-	if !n.relates(node, a.Resource, a.Namespace, a.Name) {
+	if !n.isRelated(node, a.Resource, a.Namespace, a.Name) {
 		return false, unrelated(node)
 	}
 	return true, ""
@@ -137,25 +136,25 @@ func unrelated(node string) string {
 	return fmt.Sprintf("no relationship found between node '%s' and this object", node)
 }
 
-func (n *Node) updateStatus(node string, a *Attributes) (bool, string) {
+func (n *Node) allowUpdateStatus(node string, a *Attributes) (bool, string) {
 	if a.Verb != "update" && a.Verb != "patch" {
 		return false, "can only get/update/patch this type"
 	}
-	return n.related(node, a)
+	return n.allowRelated(node, a)
 }
 
-func (n *Node) get(node string, a *Attributes) (bool, string) {
+func (n *Node) allowGet(node string, a *Attributes) (bool, string) {
 	if a.Verb != "get" {
 		return false, "can only get individual resources of this type"
 	}
 	if a.Subresource != "" {
 		return false, "cannot get subresource"
 	}
-	return n.related(node, a)
+	return n.allowRelated(node, a)
 }
 
-// read allows list and watch as well, but only of one object by name: agents watch single secrets.
-func (n *Node) read(node string, a *Attributes) (bool, string) {
+// allowRead allows list and watch as well, but only of one object by name: agents watch single secrets.
+func (n *Node) allowRead(node string, a *Attributes) (bool, string) {
 	switch a.Verb {
 	case "get", "list", "watch":
 	default:
@@ -167,12 +166,12 @@ func (n *Node) read(node string, a *Attributes) (bool, string) {
 	if a.Namespace == "" {
 		return false, "can only read namespaced object of this type"
 	}
-	return n.related(node, a)
+	return n.allowRelated(node, a)
 }
 
 func (n *Node) serviceAccount(node string, a *Attributes) (bool, string) {
 	if a.Verb == "get" && a.Subresource == "" {
-		return n.read(node, a)
+		return n.allowRead(node, a)
 	}
 	if a.Verb != "create" || a.Name == "" {
 		return false, "can only create tokens for individual service accounts"
@@ -180,17 +179,17 @@ func (n *Node) serviceAccount(node string, a *Attributes) (bool, string) {
 	if a.Subresource != "token" {
 		return false, "can only create token subresource of serviceaccount"
 	}
-	return n.related(node, a)
+	return n.allowRelated(node, a)
 }
 
 func (n *Node) lease(node string, a *Attributes) (bool, string) {
-	if !isOneOfOwn(a.Verb) {
+	if !isOwnObjectVerb(a.Verb) {
 		return false, "can only get, create, update, patch, or delete a node lease"
 	}
 	if a.Namespace != corev1.NamespaceNodeLease {
 		return false, fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
-	// A create does not tell the name here; admission checks it.
+	// A create does not have the name here; admission checks it.
 	if a.Verb != "create" && a.Name != node {
 		return false, "can only access node lease with the same name as the requesting node"
 	}
@@ -205,7 +204,7 @@ func (n *Node) csiNode(node string, a *Attributes) (bool, string) {
 	default:
 		return false, "cannot authorize CSINode subresources"
 	}
-	if !isOneOfOwn(a.Verb) {
+	if !isOwnObjectVerb(a.Verb) {
 		return false, "can only get, create, update, patch, or delete a CSINode"
 	}
 	if a.Verb != "create" && a.Name != node {
@@ -214,8 +213,8 @@ func (n *Node) csiNode(node string, a *Attributes) (bool, string) {
 	return true, ""
 }
 
-// isOneOfOwn knows the verbs by which an agent keeps an object of its own.
-func isOneOfOwn(verb string) bool {
+// isOwnObjectVerb reports whether the verb is one that an agent needs for an object of its own.
+func isOwnObjectVerb(verb string) bool {
 	switch verb {
 	case "get", "create", "update", "patch", "delete":
 		return true
@@ -232,7 +231,7 @@ func (n *Node) resourceSlice(node string, a *Attributes) (bool, string) {
 		// Admission checks that the new slice names this node.
 		return true, ""
 	case "get", "update", "patch", "delete":
-		return n.related(node, a)
+		return n.allowRelated(node, a)
 	case "watch", "list", "deletecollection":
 		if selectsNode(a, node) {
 			return true, ""
@@ -250,7 +249,7 @@ func (n *Node) podCertificateRequest(node string, a *Attributes) (bool, string) 
 	case "create":
 		return true, ""
 	case "get":
-		return n.related(node, a)
+		return n.allowRelated(node, a)
 	case "list", "watch":
 		if selectsNode(a, node) {
 			return true, ""
@@ -260,7 +259,7 @@ func (n *Node) podCertificateRequest(node string, a *Attributes) (bool, string) 
 	return false, fmt.Sprintf("nodes may not %s podcertificaterequests", a.Verb)
 }
 
-// node compares names and not relations, because an agent looks for its Node object before it creates it.
+// node compares names rather than relations, because an agent reads its Node object before it creates it.
 func (n *Node) node(node string, a *Attributes) (bool, string) {
 	switch a.Subresource + ":" + a.Verb {
 	case ":create", ":update", ":patch", "status:update", "status:patch":
@@ -284,20 +283,20 @@ func (n *Node) pod(node string, a *Attributes) (bool, string) {
 		// Admission limits these to mirror pods of the node and to pods on the node.
 		return true, ""
 	case ":get":
-		return n.related(node, a)
+		return n.allowRelated(node, a)
 	case ":list", ":watch":
 		if selectsNode(a, node) {
 			return true, ""
 		}
 		if a.Name != "" {
-			return n.related(node, a)
+			return n.allowRelated(node, a)
 		}
 		return false, "can only list/watch pods with spec.nodeName field selector"
 	}
 	return false, ""
 }
 
-// selectsNode says whether a field selector keeps the request to objects of the node.
+// selectsNode reports whether a field selector limits the request to objects of the node.
 func selectsNode(a *Attributes, node string) bool {
 	for _, r := range a.FieldSelector {
 		if r.Field == "spec.nodeName" && r.Operator == selection.Equals && r.Value == node {

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"proa.dev/server/authz"
-	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/authz/bootstrappolicy"
 )
 
-// fixed is a policy behind maps, as a cache of the server would hold it.
+// fixed is a policy in maps, like a cache of the server.
 type fixed struct {
 	generation   atomic.Int64
 	clusterRoles map[string]*rbacv1.ClusterRole
@@ -29,7 +29,7 @@ type fixed struct {
 	namespaces   map[string][]*rbacv1.RoleBinding
 }
 
-func newFixed(p *bootstrap.Policy) *fixed {
+func newFixed(p *bootstrappolicy.Policy) *fixed {
 	f := &fixed{
 		clusterRoles: map[string]*rbacv1.ClusterRole{}, roles: map[string]*rbacv1.Role{},
 		cluster: p.ClusterRoleBindings, namespaces: map[string][]*rbacv1.RoleBinding{},
@@ -78,11 +78,11 @@ func each[T any](list []T) iter.Seq[T] {
 
 func standardChain(t testing.TB, extra string) (authz.Chain, *fixed) {
 	t.Helper()
-	p, err := bootstrap.Default()
+	p, err := bootstrappolicy.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	more, err := bootstrap.Parse(extra)
+	more, err := bootstrappolicy.Parse(extra)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func standardChain(t testing.TB, extra string) (authz.Chain, *fixed) {
 	return authz.New(authz.NewNode(&world{}, p.NodeRules()), authz.NewRBAC(f)), f
 }
 
-// crowd is a big cluster's worth of bindings of other people.
+// crowd returns as many bindings of other users as a big cluster has.
 func crowd() string {
 	var b strings.Builder
 	for i := range 2000 {
@@ -104,13 +104,14 @@ func crowd() string {
 	return b.String()
 }
 
-// questions are requests that the standard policy allows, from the shortest way to the longest.
+// questions returns requests that the standard policy allows, from the cheapest to the most expensive.
 func questions() map[string]authz.Attributes {
 	authenticated := []string{"system:authenticated"}
 	return map[string]authz.Attributes{
 		"master": {User: &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters", "system:authenticated"}},
 			Verb: "list", Resource: "pods", IsResource: true},
-		"controller": {User: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:deployment-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}},
+		"controller": {User: &user.DefaultInfo{Name: "system:serviceaccount:kube-system:deployment-controller",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}},
 			Verb: "create", Group: "apps", Version: "v1", Resource: "replicasets", Namespace: "web", IsResource: true},
 		"scheduler": {User: &user.DefaultInfo{Name: "system:kube-scheduler", Groups: authenticated},
 			Verb: "create", Version: "v1", Resource: "pods", Subresource: "binding", Namespace: "web", Name: "p", IsResource: true},
@@ -118,7 +119,8 @@ func questions() map[string]authz.Attributes {
 			Verb: "patch", Group: "apps", Version: "v1", Resource: "deployments", Namespace: "web", Name: "d", IsResource: true},
 		"path": {User: &user.DefaultInfo{Name: "alice", Groups: authenticated}, Verb: "get", Path: "/apis/apps/v1"},
 		"node": {User: &user.DefaultInfo{Name: "system:node:a", Groups: []string{"system:nodes", "system:authenticated"}},
-			Verb: "update", Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Namespace: "kube-node-lease", Name: "a", IsResource: true},
+			Verb: "update", Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Namespace: "kube-node-lease", Name: "a",
+			IsResource: true},
 	}
 }
 
@@ -150,7 +152,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	}
 }
 
-// BenchmarkChange is the price of the first request after any binding or role has changed.
+// BenchmarkChange measures the first request after a binding or role has changed.
 func BenchmarkChange(b *testing.B) {
 	chain, f := standardChain(b, crowd())
 	ctx := context.Background()
@@ -162,9 +164,10 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// Revocation: whoever asks after the generation has grown never gets the old answer, however many ask at once.
+// TestNoAnswerIsOlderThanItsGeneration checks that a request after the generation has grown never gets the old
+// decision, with any concurrency.
 func TestNoAnswerIsOlderThanItsGeneration(t *testing.T) {
-	on, err := bootstrap.Parse("clusterrole r\n  get core pods\nclusterrolebinding b ClusterRole/r user:alice\n")
+	on, err := bootstrappolicy.Parse("clusterrole r\n  get core pods\nclusterrolebinding b ClusterRole/r user:alice\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +175,7 @@ func TestNoAnswerIsOlderThanItsGeneration(t *testing.T) {
 	rbac := authz.NewRBAC(rules)
 	a := authz.Attributes{User: &user.DefaultInfo{Name: "alice"}, Verb: "get", Namespace: "web", Resource: "pods", IsResource: true}
 	for round := range 200 {
-		rules.generation.Add(1) // An even generation has the binding, an odd one has not.
+		rules.generation.Add(1) // an even generation has the binding, an odd one has not
 		want := authz.Allow
 		if rules.generation.Load()%2 == 1 {
 			want = authz.NoOpinion
@@ -209,16 +212,21 @@ func TestChainStopsAtDenyAndJoinsReasons(t *testing.T) {
 		want  string
 	}{
 		{"empty", nil, "NoOpinion  <nil>"},
-		{"deny wins over later allow", authz.Chain{{"a", says(authz.NoOpinion, "x", nil)}, {"b", says(authz.Deny, "no", nil)}, {"c", says(authz.Allow, "", nil)}}, "Deny no <nil>"},
-		{"allow wins over earlier error", authz.Chain{{"a", says(authz.NoOpinion, "", fmt.Errorf("down"))}, {"b", says(authz.Allow, "yes", nil)}}, "Allow yes <nil>"},
-		{"nobody decides", authz.Chain{{"a", says(authz.NoOpinion, "x", fmt.Errorf("down"))}, {"b", says(authz.NoOpinion, "y", nil)}}, "NoOpinion a: x\nb: y down"},
+		{"deny wins over later allow",
+			authz.Chain{{"a", says(authz.NoOpinion, "x", nil)}, {"b", says(authz.Deny, "no", nil)}, {"c", says(authz.Allow, "", nil)}},
+			"Deny no <nil>"},
+		{"allow wins over earlier error",
+			authz.Chain{{"a", says(authz.NoOpinion, "", fmt.Errorf("down"))}, {"b", says(authz.Allow, "yes", nil)}}, "Allow yes <nil>"},
+		{"nobody decides", authz.Chain{{"a", says(authz.NoOpinion, "x", fmt.Errorf("down"))}, {"b", says(authz.NoOpinion, "y", nil)}},
+			"NoOpinion a: x\nb: y down"},
 	} {
 		d, reason, err := c.chain.Authorize(context.Background(), a)
 		if got := fmt.Sprintf("%v %s %v", d, reason, err); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	if d, _, err := (authz.Chain{{"a", says(authz.Allow, "", nil)}}).Authorize(context.Background(), authz.Attributes{}); d != authz.NoOpinion || err == nil {
+	if d, _, err := (authz.Chain{{"a", says(authz.Allow, "", nil)}}).Authorize(context.Background(),
+		authz.Attributes{}); d != authz.NoOpinion || err == nil {
 		t.Errorf("without a user: %v %v", d, err)
 	}
 }
@@ -237,11 +245,12 @@ func TestReviews(t *testing.T) {
 			LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: "x in (1,"},
 		},
 	}
-	a := authz.Reviewed(spec)
+	a := authz.AttributesOfReview(spec)
 	if got := fmt.Sprintf("%+v", a.User); got != "&{Name:u UID:1 Groups:[g] Extra:map[k:[v]]}" {
 		t.Errorf("user %s", got)
 	}
-	if got := fmt.Sprint(a.Verb, a.Namespace, a.Group, a.Version, a.Resource, a.Subresource, a.Name, a.IsResource); got != "listnapps*deploymentsscaledtrue" {
+	if got := fmt.Sprint(a.Verb, a.Namespace, a.Group, a.Version, a.Resource, a.Subresource, a.Name,
+		a.IsResource); got != "listnapps*deploymentsscaledtrue" {
 		t.Errorf("attributes %s", got)
 	}
 	if got := fmt.Sprint(a.FieldSelector); got != "[{= a 1} {!= b 2}]" {
@@ -250,7 +259,7 @@ func TestReviews(t *testing.T) {
 	if got, want := fmt.Sprint(a.FieldSelectorError), "[fieldSelectors do not yet support Exists, fieldSelectors do not yet support multiple values]"; got != want {
 		t.Errorf("field selector error %s", got)
 	}
-	status := authz.Answer(context.Background(), authz.Func(func(context.Context, authz.Attributes) (authz.Decision, string, error) {
+	status := authz.AnswerReview(context.Background(), authz.Func(func(context.Context, authz.Attributes) (authz.Decision, string, error) {
 		return authz.Deny, "because", fmt.Errorf("half broken")
 	}), a)
 	want := authorizationv1.SubjectAccessReviewStatus{
@@ -261,12 +270,15 @@ func TestReviews(t *testing.T) {
 		t.Errorf("status %+v", status)
 	}
 
-	path := authz.SelfReviewed(a.User, &authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x", Verb: "get"}})
+	path := authz.AttributesOfSelfReview(a.User,
+		&authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/x",
+			Verb: "get"}})
 	if path.IsResource || path.Path != "/x" || path.Verb != "get" || path.User != a.User {
 		t.Errorf("path %+v", path)
 	}
-	// A spec that validation would have refused must not bring the server down.
-	if d, _, _ := (authz.Chain{}).Authorize(context.Background(), authz.Reviewed(&authorizationv1.SubjectAccessReviewSpec{})); d != authz.NoOpinion {
+	// A spec that validation would have rejected must not crash the server.
+	if d, _, _ := (authz.Chain{}).Authorize(context.Background(),
+		authz.AttributesOfReview(&authorizationv1.SubjectAccessReviewSpec{})); d != authz.NoOpinion {
 		t.Errorf("an empty review is answered with %v", d)
 	}
 }
@@ -279,9 +291,11 @@ func TestForCEL(t *testing.T) {
 	}))
 	u := &user.DefaultInfo{Name: "u"}
 	d, reason, err := w.Authorize(context.Background(), authorizer.AttributesRecord{
-		User: u, Verb: "v", Namespace: "n", APIGroup: "g", APIVersion: "1", Resource: "r", Subresource: "s", Name: "x", ResourceRequest: true, Path: "/p",
+		User: u, Verb: "v", Namespace: "n", APIGroup: "g", APIVersion: "1", Resource: "r", Subresource: "s", Name: "x",
+		ResourceRequest: true, Path: "/p",
 	})
-	want := authz.Attributes{User: u, Verb: "v", Namespace: "n", Group: "g", Version: "1", Resource: "r", Subresource: "s", Name: "x", IsResource: true, Path: "/p"}
+	want := authz.Attributes{User: u, Verb: "v", Namespace: "n", Group: "g", Version: "1", Resource: "r", Subresource: "s", Name: "x",
+		IsResource: true, Path: "/p"}
 	if d != authorizer.DecisionAllow || reason != "yes" || err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v %q %v %+v", d, reason, err, got)
 	}

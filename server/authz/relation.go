@@ -4,15 +4,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// relates says whether the object belongs to the node: it names the node itself, a pod on the node refers to
+// isRelated reports whether the object belongs to the node: it names the node itself, or a pod on the node refers to
 // it, or a volume of such a pod does.
-func (n *Node) relates(node, resource, namespace, name string) bool {
+func (n *Node) isRelated(node, resource, namespace, name string) bool {
 	switch resource {
 	case "pods", "volumeattachments", "resourceslices", "podcertificaterequests":
 		return n.cluster.NodeOf(resource, namespace, name) == node
 	case "persistentvolumes":
-		// The volume tells which claim it is for, and the pods on the node tell which claims they use. What the
-		// claim says does not count: its owner can write any volume's name into it.
+		// The volume names its claim, and the pods on the node name the claims that they use. The volume name in the
+		// claim does not count: the owner of a claim can write any name into it.
 		pv, ok := n.cluster.Volume(name)
 		if !ok || pv.Spec.ClaimRef == nil {
 			return false
@@ -37,7 +37,7 @@ func (n *Node) relates(node, resource, namespace, name string) bool {
 	return false
 }
 
-// anyPod looks for a pod of the namespace on the node.
+// anyPod reports whether a pod of the namespace on the node matches.
 func (n *Node) anyPod(node, namespace string, matches func(*corev1.Pod) bool) bool {
 	for pod := range n.cluster.Pods(node) {
 		if pod.Namespace == namespace && !isMirror(pod) && matches(pod) {
@@ -47,8 +47,8 @@ func (n *Node) anyPod(node, namespace string, matches func(*corev1.Pod) bool) bo
 	return false
 }
 
-// anyVolume looks for a volume that is bound to a claim of a pod on the node. A claim that merely names a
-// volume opens nothing; the volume must name the claim.
+// anyVolume reports whether a volume matches that is bound to a claim of a pod on the node. A claim that merely names a
+// volume does not count; the volume must name the claim.
 func (n *Node) anyVolume(node string, matches func(*corev1.PersistentVolume) bool) bool {
 	for pod := range n.cluster.Pods(node) {
 		if isMirror(pod) {
@@ -75,13 +75,14 @@ func (n *Node) anyVolume(node string, matches func(*corev1.PersistentVolume) boo
 	return false
 }
 
-// isMirror tells mirror pods. The agent makes them itself, so they must not open anything to it.
+// isMirror reports whether a pod is a mirror pod. The agent creates them itself, so they must not give it access to
+// anything.
 func isMirror(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror
 }
 
-// usesSecret finds a secret named by the pod itself: to pull images, in an environment, or by a volume.
+// usesSecret reports whether the pod itself names a secret: to pull images, in an environment, or in a volume.
 func usesSecret(pod *corev1.Pod, name string) bool {
 	for i := range pod.Spec.ImagePullSecrets {
 		if pod.Spec.ImagePullSecrets[i].Name == name {
@@ -178,7 +179,8 @@ func usesConfigMap(pod *corev1.Pod, name string) bool {
 	return false
 }
 
-// anyContainer visits the environments of all containers: init, main and ephemeral ones.
+// anyContainer calls matches with the environments of all containers, until it returns true: init, main and ephemeral
+// ones.
 func anyContainer(pod *corev1.Pod, matches func([]corev1.EnvVar, []corev1.EnvFromSource) bool) bool {
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; matches(c.Env, c.EnvFrom) {
@@ -198,7 +200,7 @@ func anyContainer(pod *corev1.Pod, matches func([]corev1.EnvVar, []corev1.EnvFro
 	return false
 }
 
-// claimOf is the name of the claim that a volume of the pod stands for, or "".
+// claimOf returns the name of the claim of a volume, or "".
 func claimOf(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -218,8 +220,8 @@ func usesClaim(pod *corev1.Pod, name string) bool {
 	return false
 }
 
-// usesResourceClaim also finds claims made from a template or for an extended resource, once the pod's status
-// tells their names.
+// usesResourceClaim also finds claims made from a template or for an extended resource, whose names are in the pod's
+// status.
 func usesResourceClaim(pod *corev1.Pod, name string) bool {
 	for i := range pod.Spec.ResourceClaims {
 		c := &pod.Spec.ResourceClaims[i]
@@ -241,8 +243,8 @@ func usesResourceClaim(pod *corev1.Pod, name string) bool {
 	return extended != nil && extended.ResourceClaimName == name
 }
 
-// persistentVolumeUsesSecret finds the secrets that the agent may see, not those of the volume's controller.
-// Older volumes leave out the secret's namespace and mean that of the claim.
+// persistentVolumeUsesSecret considers the secrets that the agent needs, not those of the volume's controller. Older
+// volumes leave out the secret's namespace and mean that of the claim.
 func persistentVolumeUsesSecret(pv *corev1.PersistentVolume, namespace, name string) bool {
 	exact := func(ref *corev1.SecretReference) bool {
 		return ref != nil && ref.Name == name && ref.Namespace == namespace

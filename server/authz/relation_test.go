@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Every kind of volume that needs a secret opens that secret and no other, in the namespace it means.
+// TestVolumesOpenTheirSecrets checks that every kind of volume that needs a secret gives access to that secret and no
+// other, in the right namespace.
 func TestVolumesOpenTheirSecrets(t *testing.T) {
 	local := &corev1.LocalObjectReference{Name: "s"}
 	for name, v := range map[string]corev1.VolumeSource{
@@ -26,7 +27,10 @@ func TestVolumesOpenTheirSecrets(t *testing.T) {
 			t.Errorf("%s: s %v, x %v", name, usesSecret(pod, "s"), usesSecret(pod, "x"))
 		}
 	}
-	if usesSecret(&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}}}, "s") {
+	if usesSecret(
+		&corev1.Pod{
+			Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}}},
+		"s") {
 		t.Error("hostPath opens a secret")
 	}
 }
@@ -59,7 +63,8 @@ func TestPersistentVolumesOpenTheirSecrets(t *testing.T) {
 			return corev1.PersistentVolumeSource{Cinder: &corev1.CinderPersistentVolumeSource{SecretRef: ref(n)}}
 		},
 		"storageos": func(n string) corev1.PersistentVolumeSource {
-			return corev1.PersistentVolumeSource{StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{Namespace: n, Name: "s"}}}
+			return corev1.PersistentVolumeSource{
+				StorageOS: &corev1.StorageOSPersistentVolumeSource{SecretRef: &corev1.ObjectReference{Namespace: n, Name: "s"}}}
 		},
 		"csi": func(n string) corev1.PersistentVolumeSource {
 			return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{NodeExpandSecretRef: ref(n)}}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Reviewed returns the question that a SubjectAccessReview or LocalSubjectAccessReview asks. The spec must be
-// valid, which is checked elsewhere; one that asks nothing becomes a question that nobody allows.
-func Reviewed(spec *authorizationv1.SubjectAccessReviewSpec) Attributes {
+// AttributesOfReview returns the attributes in a SubjectAccessReview or LocalSubjectAccessReview. The spec must be valid, which
+// is checked elsewhere; one without attributes becomes a question that nobody allows.
+func AttributesOfReview(spec *authorizationv1.SubjectAccessReviewSpec) Attributes {
 	u := &user.DefaultInfo{Name: spec.User, Groups: spec.Groups, UID: spec.UID}
 	if spec.Extra != nil {
 		u.Extra = make(map[string][]string, len(spec.Extra))
@@ -24,16 +24,16 @@ func Reviewed(spec *authorizationv1.SubjectAccessReviewSpec) Attributes {
 			u.Extra[key] = values
 		}
 	}
-	return reviewed(u, spec.ResourceAttributes, spec.NonResourceAttributes)
+	return attributesOf(u, spec.ResourceAttributes, spec.NonResourceAttributes)
 }
 
-// SelfReviewed returns the question that a SelfSubjectAccessReview asks on behalf of u.
-func SelfReviewed(u user.Info, spec *authorizationv1.SelfSubjectAccessReviewSpec) Attributes {
-	return reviewed(u, spec.ResourceAttributes, spec.NonResourceAttributes)
+// AttributesOfSelfReview returns the attributes in a SelfSubjectAccessReview of u.
+func AttributesOfSelfReview(u user.Info, spec *authorizationv1.SelfSubjectAccessReviewSpec) Attributes {
+	return attributesOf(u, spec.ResourceAttributes, spec.NonResourceAttributes)
 }
 
-// Answer asks the authorizer and returns the status of the review that asked.
-func Answer(ctx context.Context, authorizer Authorizer, a Attributes) authorizationv1.SubjectAccessReviewStatus {
+// AnswerReview asks the authorizer and returns the status of the review.
+func AnswerReview(ctx context.Context, authorizer Authorizer, a Attributes) authorizationv1.SubjectAccessReviewStatus {
 	decision, reason, err := authorizer.Authorize(ctx, a)
 	return authorizationv1.SubjectAccessReviewStatus{
 		Allowed:         decision == Allow,
@@ -43,7 +43,7 @@ func Answer(ctx context.Context, authorizer Authorizer, a Attributes) authorizat
 	}
 }
 
-func reviewed(u user.Info, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) Attributes {
+func attributesOf(u user.Info, resource *authorizationv1.ResourceAttributes, other *authorizationv1.NonResourceAttributes) Attributes {
 	switch {
 	case resource != nil:
 		a := Attributes{
@@ -63,7 +63,7 @@ func reviewed(u user.Info, resource *authorizationv1.ResourceAttributes, other *
 	}
 }
 
-// reviewSelectors takes each selector as text or as requirements; validation lets only one of both through.
+// reviewSelectors sets each selector from its text or its requirements; validation allows only one of both.
 func reviewSelectors(a *Attributes, in *authorizationv1.ResourceAttributes) {
 	if s := in.FieldSelector; s != nil {
 		a.ParseSelectors(s.RawSelector, "")
@@ -79,8 +79,8 @@ func reviewSelectors(a *Attributes, in *authorizationv1.ResourceAttributes) {
 	}
 }
 
-// fieldRequirements keeps what can be understood: requirements are ANDed, so that dropping one asks for more
-// and can only be answered more strictly.
+// fieldRequirements converts the requirements that are supported. They are ANDed, so that dropping one widens the
+// question, which can only make the answer stricter.
 func fieldRequirements(in []metav1.FieldSelectorRequirement) (fields.Requirements, error) {
 	var out fields.Requirements
 	var errs []error
@@ -148,7 +148,7 @@ func labelRequirements(in []metav1.LabelSelectorRequirement) (labels.Requirement
 	return out, aggregate(errs)
 }
 
-// evaluationError tells the reviewer what was left out of the answer.
+// evaluationError returns what the status says about errors and selectors that were ignored.
 func evaluationError(err error, a *Attributes) string {
 	var parts []string
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/server/authz"
-	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/authz/bootstrappolicy"
 )
 
-// TestReviewsOfNodesByOperator holds that reviews, which spell selectors with operators, get the answer that the request itself
-// would get: only one that keeps a list to the pods of the node is allowed.
+// TestReviewsOfNodesByOperator checks that reviews, which write selectors with operators, get the decision that the
+// request itself would get: only a list that is limited to the pods of the node is allowed.
 func TestReviewsOfNodesByOperator(t *testing.T) {
-	policy, err := bootstrap.Default()
+	policy, err := bootstrappolicy.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,12 @@ func TestReviewsOfNodesByOperator(t *testing.T) {
 		{"text of another", "spec.nodeName=b", nil, false},
 		{"nothing", "", nil, false},
 	} {
-		spec := &authorizationv1.SubjectAccessReviewSpec{User: "system:node:a", Groups: []string{"system:nodes"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "list", Version: "v1", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: tt.raw, Requirements: tt.are},
-		}}
-		if got := authz.Answer(t.Context(), node, authz.Reviewed(spec)); got.Allowed != tt.allowed {
+		spec := &authorizationv1.SubjectAccessReviewSpec{User: "system:node:a", Groups: []string{"system:nodes"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "list", Version: "v1", Resource: "pods",
+				FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: tt.raw, Requirements: tt.are},
+			}}
+		if got := authz.AnswerReview(t.Context(), node, authz.AttributesOfReview(spec)); got.Allowed != tt.allowed {
 			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}

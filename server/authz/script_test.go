@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/server/authz"
-	"proa.dev/server/authz/bootstrap"
+	"proa.dev/server/authz/bootstrappolicy"
 )
 
 var update = flag.Bool("update", false, "write the answers into the scripts in testdata")
 
-// TestScripts runs the texts in testdata. A script has sections ("-- name --"): "policy" is what the cluster
-// has, "objects" are YAML documents that the Node authorizer sees, "new" holds roles and bindings to be
-// written, and "script" asks questions. Below each question, indented, stands its answer.
+// TestScripts runs the scripts in testdata. A script has sections ("-- name --"): "policy" is what the cluster has,
+// "objects" are YAML documents that the Node authorizer sees, "new" holds roles and bindings to be written, and
+// "script" asks questions. Below each question, indented, stands its answer.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -68,11 +68,11 @@ func at(lines []string, i int) string {
 	return "(end)"
 }
 
-// world is a cluster as far as authorization sees it.
+// world is a cluster as authorization sees it.
 type world struct {
-	*bootstrap.Policy
+	*bootstrappolicy.Policy
 	generation int64
-	written    *bootstrap.Policy
+	written    *bootstrappolicy.Policy
 
 	pods    []*corev1.Pod
 	claims  []*corev1.PersistentVolumeClaim
@@ -95,8 +95,8 @@ func newWorld(t *testing.T, head string) *world {
 		}
 		sections[name] += line
 	}
-	parse := func(text string) *bootstrap.Policy {
-		p, err := bootstrap.Parse(text)
+	parse := func(text string) *bootstrappolicy.Policy {
+		p, err := bootstrappolicy.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, head string) *world {
 	for document := range strings.SplitSeq(sections["objects"], "\n---\n") {
 		w.addObject(t, document)
 	}
-	standard, err := bootstrap.Default()
+	standard, err := bootstrappolicy.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func (w *world) answer(t *testing.T, command string, args map[string]string) str
 		_, reason, _ := w.chain.Authorize(ctx, a)
 		return authz.Forbidden(&a, reason).Error()
 	case "list":
-		return describeStatus(t, w.chain.Review(u, args["ns"]))
+		return describeStatus(t, w.chain.ReviewRules(u, args["ns"]))
 	case "write":
 		return w.write(ctx, u, args)
 	case "aggregate":
@@ -232,7 +232,7 @@ func describeStatus(t *testing.T, status authorizationv1.SubjectRulesReviewStatu
 	return strings.Join(lines, "\n")
 }
 
-// write lets a user write the object of that name from the section "new"; what "policy" has is the old one.
+// write writes the object of that name from the section "new" as a user; what "policy" has is the old one.
 func (w *world) write(ctx context.Context, u user.Info, args map[string]string) string {
 	grant := authz.Grant{User: u, Namespace: args["ns"], Name: args["as"]}
 	err := fmt.Errorf("nothing to write")
@@ -280,7 +280,7 @@ func (w *world) aggregate(name string) string {
 		return "not found"
 	}
 	rules, changed, err := authz.Aggregate(role, func(yield func(*rbacv1.ClusterRole) bool) {
-		// Backwards, because the order in which roles come must not matter.
+		// Backwards, because the order of roles must not count.
 		for i := len(w.ClusterRoles) - 1; i >= 0; i-- {
 			if !yield(w.ClusterRoles[i]) {
 				return
@@ -297,7 +297,7 @@ func (w *world) aggregate(name string) string {
 	return strings.Join(lines, "\n")
 }
 
-// remove deletes a binding, so that a script can see a revocation.
+// remove deletes a binding, so that a script can test a revocation.
 func (w *world) remove(args map[string]string) string {
 	w.generation++
 	for i, b := range w.Policy.ClusterRoleBindings {

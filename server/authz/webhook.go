@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,52 +14,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/server/expirycache"
 )
 
-// Webhook asks somebody else whether a user may do something.
+// Webhook is an authorizer that sends SubjectAccessReviews to a webhook.
 type Webhook struct {
-	// Post sends a SubjectAccessReview and returns the answer.
+	// Post sends a SubjectAccessReview and returns the response.
 	Post func(ctx context.Context, body []byte) ([]byte, error)
-	// Version is that of the SubjectAccessReview, v1 or v1beta1.
+	// Version is the version of the SubjectAccessReview, v1 or v1beta1.
 	Version string
-	// Match says whether a question is one for the webhook; nil for all.
+	// Match reports whether the webhook is asked about a request; nil for all requests.
 	Match func(ctx context.Context, review *authorizationv1.SubjectAccessReview) (bool, error)
-	// Failed is the decision when there is no answer: NoOpinion or Deny.
-	Failed Decision
-	// KeepAllowed and KeepOthers are how long an answer is good. 0 asks each time.
-	KeepAllowed, KeepOthers time.Duration
+	// OnFailure is the decision when the webhook cannot be asked: NoOpinion or Deny.
+	OnFailure Decision
+	// AllowedTTL and DeniedTTL are how long an answer is cached. 0 disables the cache.
+	AllowedTTL, DeniedTTL time.Duration
 
-	mu   sync.Mutex // guards kept
-	kept map[string]verdict
+	answers expirycache.Cache[string, authorizationv1.SubjectAccessReviewStatus]
 }
 
-// verdict is an answer, and until when it is good.
-type verdict struct {
-	status authorizationv1.SubjectAccessReviewStatus
-	until  time.Time
-}
+// maxQuestion is the size of the largest question whose answer is cached, because clients decide what is in it.
+const maxQuestion = 10000
 
-const (
-	maxVerdicts = 8192
-	// maxKept bounds the parts of a question that is remembered together: what strangers send must not fill the memory.
-	maxKept = 10000
-)
-
-// Authorize asks, or remembers.
+// Authorize returns the cached answer, or asks the webhook.
 func (w *Webhook) Authorize(ctx context.Context, a Attributes) (Decision, string, error) {
-	review := question(&a)
+	review := reviewOf(&a)
 	if w.Match != nil {
 		matches, err := w.Match(ctx, review)
 		if err != nil {
-			return w.Failed, "", err
+			return w.OnFailure, "", err
 		}
 		if !matches {
 			return NoOpinion, "", nil
 		}
 	}
-	status, err := w.ask(ctx, review, memorable(&a))
+	status, err := w.ask(ctx, review, isCacheable(&a))
 	if err != nil {
-		return w.Failed, "", err
+		return w.OnFailure, "", err
 	}
 	switch {
 	case status.Denied && status.Allowed:
@@ -73,22 +64,21 @@ func (w *Webhook) Authorize(ctx context.Context, a Attributes) (Decision, string
 	return NoOpinion, status.Reason, nil
 }
 
-// List makes a Webhook a Lister: it cannot tell what it would allow.
+// List implements Lister: a webhook cannot list what it would allow.
 func (w *Webhook) List(user.Info, string) ([]rbacv1.PolicyRule, bool, error) {
 	return nil, true, errors.New("webhook authorizer does not support user rule resolution")
 }
 
-func (w *Webhook) ask(ctx context.Context, review *authorizationv1.SubjectAccessReview, keep bool) (none authorizationv1.SubjectAccessReviewStatus, err error) {
+// ask returns the cached answer to a review, or asks the webhook. A failure is not cached.
+func (w *Webhook) ask(ctx context.Context, review *authorizationv1.SubjectAccessReview,
+	cacheable bool) (none authorizationv1.SubjectAccessReviewStatus, err error) {
 	spec, err := json.Marshal(review.Spec)
 	if err != nil {
 		return none, err
 	}
 	key, now := string(spec), time.Now()
-	w.mu.Lock()
-	had, found := w.kept[key]
-	w.mu.Unlock()
-	if found && now.Before(had.until) {
-		return had.status, nil
+	if status, cached := w.answers.Get(key, now); cached {
+		return status, nil
 	}
 	body, err := w.encode(review)
 	if err != nil {
@@ -98,46 +88,24 @@ func (w *Webhook) ask(ctx context.Context, review *authorizationv1.SubjectAccess
 	if err != nil {
 		return none, fmt.Errorf("ask the authorization webhook: %w", err)
 	}
-	var said authorizationv1.SubjectAccessReview // the status is the same in both versions
-	if err := json.Unmarshal(text, &said); err != nil {
+	var answer authorizationv1.SubjectAccessReview // the status is the same in both versions
+	if err := json.Unmarshal(text, &answer); err != nil {
 		return none, fmt.Errorf("read what the authorization webhook says: %w", err)
 	}
-	if said.Kind != "SubjectAccessReview" {
-		return none, fmt.Errorf("the authorization webhook answered with a %q, not a SubjectAccessReview", said.Kind)
+	if answer.Kind != "SubjectAccessReview" {
+		return none, fmt.Errorf("the authorization webhook answered with a %q, not a SubjectAccessReview", answer.Kind)
 	}
-	good := w.KeepOthers
-	if said.Status.Allowed {
-		good = w.KeepAllowed
+	ttl := w.DeniedTTL
+	if answer.Status.Allowed {
+		ttl = w.AllowedTTL
 	}
-	if keep && good > 0 {
-		w.remember(key, verdict{said.Status, now.Add(good)}, now)
+	if cacheable && ttl > 0 {
+		w.answers.Put(key, answer.Status, now.Add(ttl), now)
 	}
-	return said.Status, nil
+	return answer.Status, nil
 }
 
-func (w *Webhook) remember(key string, v verdict, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.kept == nil {
-		w.kept = map[string]verdict{}
-	}
-	if len(w.kept) >= maxVerdicts {
-		for k, old := range w.kept {
-			if !now.Before(old.until) {
-				delete(w.kept, k)
-			}
-		}
-		for k := range w.kept { // in no order, so any will do
-			if len(w.kept) < maxVerdicts {
-				break
-			}
-			delete(w.kept, k)
-		}
-	}
-	w.kept[key] = v
-}
-
-// encode writes a review in the webhook's version.
+// encode encodes a review in the webhook's version.
 func (w *Webhook) encode(review *authorizationv1.SubjectAccessReview) ([]byte, error) {
 	if w.Version == "v1" {
 		review.Kind, review.APIVersion = "SubjectAccessReview", authorizationv1.SchemeGroupVersion.String()
@@ -156,15 +124,16 @@ func (w *Webhook) encode(review *authorizationv1.SubjectAccessReview) ([]byte, e
 	}
 	if in := review.Spec.ResourceAttributes; in != nil {
 		old.Spec.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
-			Namespace: in.Namespace, Verb: in.Verb, Group: in.Group, Version: in.Version, Resource: in.Resource, Subresource: in.Subresource, Name: in.Name,
+			Namespace: in.Namespace, Verb: in.Verb, Group: in.Group, Version: in.Version, Resource: in.Resource,
+			Subresource: in.Subresource, Name: in.Name,
 			FieldSelector: in.FieldSelector, LabelSelector: in.LabelSelector,
 		}
 	}
 	return json.Marshal(old)
 }
 
-// question is a question as a review.
-func question(a *Attributes) *authorizationv1.SubjectAccessReview {
+// reviewOf returns the review that asks about the attributes.
+func reviewOf(a *Attributes) *authorizationv1.SubjectAccessReview {
 	r := &authorizationv1.SubjectAccessReview{}
 	if u := a.User; u != nil {
 		r.Spec = authorizationv1.SubjectAccessReviewSpec{User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
@@ -180,32 +149,34 @@ func question(a *Attributes) *authorizationv1.SubjectAccessReview {
 		return r
 	}
 	r.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Name: a.Name,
+		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource,
+		Name: a.Name,
 	}
-	if list := askedFields(a); len(list) > 0 {
+	if list := fieldsOf(a); len(list) > 0 {
 		r.Spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{Requirements: list}
 	}
-	if list := askedLabels(a); len(list) > 0 {
+	if list := labelsOf(a); len(list) > 0 {
 		r.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: list}
 	}
 	return r
 }
 
-// askedFields are the requirements on fields. One that cannot be said is left out: that asks for more.
-func askedFields(a *Attributes) (out []metav1.FieldSelectorRequirement) {
+// fieldsOf returns the requirements on fields. One that a review cannot express is left out, which widens the question.
+func fieldsOf(a *Attributes) (out []metav1.FieldSelectorRequirement) {
 	for _, r := range a.FieldSelector {
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals, selection.In:
 			out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: metav1.FieldSelectorOpIn, Values: []string{r.Value}})
 		case selection.NotEquals, selection.NotIn:
-			out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: metav1.FieldSelectorOpNotIn, Values: []string{r.Value}})
+			out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: metav1.FieldSelectorOpNotIn,
+				Values: []string{r.Value}})
 		}
 	}
 	return out
 }
 
-// askedLabels are the requirements on labels.
-func askedLabels(a *Attributes) (out []metav1.LabelSelectorRequirement) {
+// labelsOf returns the requirements on labels.
+func labelsOf(a *Attributes) (out []metav1.LabelSelectorRequirement) {
 	for _, r := range a.LabelSelector {
 		values := r.ValuesUnsorted()
 		slices.Sort(values)
@@ -230,14 +201,15 @@ func askedLabels(a *Attributes) (out []metav1.LabelSelectorRequirement) {
 	return out
 }
 
-// memorable says that a question is short enough to be remembered.
-func memorable(a *Attributes) bool {
-	size := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.Resource) + len(a.Subresource) + len(a.Name) + len(a.Path)
+// isCacheable reports whether a question is small enough for the cache.
+func isCacheable(a *Attributes) bool {
+	size := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.Resource) + len(a.Subresource) + len(a.Name) +
+		len(a.Path)
 	for _, r := range a.FieldSelector {
 		size += len(r.Field) + len(r.Value)
 	}
 	for _, r := range a.LabelSelector {
 		size += len(r.String())
 	}
-	return size < maxKept
+	return size < maxQuestion
 }

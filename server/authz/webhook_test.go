@@ -11,6 +11,8 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/server/expirycache"
 )
 
 func asked(verb, resource string) Attributes {
@@ -28,20 +30,23 @@ func TestWebhook(t *testing.T) {
 			`"spec":{"resourceAttributes":{"namespace":"ns","verb":"get","version":"v1","resource":"pods"},"user":"ann","groups":["a"],"extra":{"k":["v"]},"uid":"7"}`, "Allow why not"},
 		{"an older version", "v1beta1", `{"kind":"SubjectAccessReview","status":{"denied":true,"reason":"no"}}`, nil,
 			`"spec":{"resourceAttributes":{"namespace":"ns","verb":"get","version":"v1","resource":"pods"},"user":"ann","group":["a"],"extra":{"k":["v"]},"uid":"7"}`, "Deny no"},
-		{"not for a resource", "v1", `{"kind":"SubjectAccessReview","status":{}}`, func(_ *Webhook, a *Attributes) { a.IsResource, a.Path = false, "/x" },
+		{"not for a resource", "v1", `{"kind":"SubjectAccessReview","status":{}}`,
+			func(_ *Webhook, a *Attributes) { a.IsResource, a.Path = false, "/x" },
 			`"spec":{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"ann","groups":["a"],"extra":{"k":["v"]},"uid":"7"}`, "NoOpinion "},
-		{"selectors", "v1", `{"kind":"SubjectAccessReview","status":{}}`, func(_ *Webhook, a *Attributes) { a.ParseSelectors("spec.nodeName=x,metadata.name!=y", "a in (c,b),!d") },
+		{"selectors", "v1", `{"kind":"SubjectAccessReview","status":{}}`,
+			func(_ *Webhook, a *Attributes) { a.ParseSelectors("spec.nodeName=x,metadata.name!=y", "a in (c,b),!d") },
 			`"fieldSelector":{"requirements":[{"key":"metadata.name","operator":"NotIn","values":["y"]},{"key":"spec.nodeName","operator":"In","values":["x"]}]},` +
 				`"labelSelector":{"requirements":[{"key":"a","operator":"In","values":["b","c"]},{"key":"d","operator":"DoesNotExist"}]}`, "NoOpinion "},
 		{"both", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true,"denied":true}}`, nil, "", "Deny  error: webhook subject access review returned both allow and deny response"},
 		{"another kind", "v1", `{"kind":"Status"}`, nil, "", `NoOpinion  error: the authorization webhook answered with a "Status", not a SubjectAccessReview`},
 		{"away", "v1", "", nil, "", "NoOpinion  error: ask the authorization webhook: away"},
-		{"away, and that is a no", "v1", "", func(w *Webhook, _ *Attributes) { w.Failed = Deny }, "", "Deny  error: ask the authorization webhook: away"},
+		{"away, and that is a no", "v1", "", func(w *Webhook, _ *Attributes) { w.OnFailure = Deny }, "",
+			"Deny  error: ask the authorization webhook: away"},
 		{"not its business", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true}}`, func(w *Webhook, _ *Attributes) {
 			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) { return false, nil }
 		}, "", "NoOpinion "},
 		{"nobody knows whether it is", "v1", "", func(w *Webhook, _ *Attributes) {
-			w.Failed = Deny
+			w.OnFailure = Deny
 			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) {
 				return false, errors.New("bad rule")
 			}
@@ -49,7 +54,8 @@ func TestWebhook(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := &Webhook{Version: test.version, Post: func(_ context.Context, body []byte) ([]byte, error) {
-				if !strings.Contains(string(body), test.sent) || !strings.Contains(string(body), `"apiVersion":"authorization.k8s.io/`+test.version+`"`) {
+				if !strings.Contains(string(body), test.sent) ||
+					!strings.Contains(string(body), `"apiVersion":"authorization.k8s.io/`+test.version+`"`) {
 					t.Errorf("asked %s\nwant %s in it", body, test.sent)
 				}
 				if test.says == "" {
@@ -76,10 +82,12 @@ func TestWebhook(t *testing.T) {
 func TestWebhookVerdictsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		count := 0
-		w := &Webhook{Version: "v1", KeepAllowed: time.Minute, KeepOthers: time.Second, Post: func(_ context.Context, body []byte) ([]byte, error) {
-			count++
-			return fmt.Appendf(nil, `{"kind":"SubjectAccessReview","status":{"allowed":%t}}`, strings.Contains(string(body), "pods")), nil
-		}}
+		w := &Webhook{Version: "v1", AllowedTTL: time.Minute, DeniedTTL: time.Second,
+			Post: func(_ context.Context, body []byte) ([]byte, error) {
+				count++
+				return fmt.Appendf(nil, `{"kind":"SubjectAccessReview","status":{"allowed":%t}}`,
+					strings.Contains(string(body), "pods")), nil
+			}}
 		ask := func(resource string, want int) {
 			t.Helper()
 			if _, _, err := w.Authorize(t.Context(), asked("get", resource)); err != nil || count != want {
@@ -95,14 +103,14 @@ func TestWebhookVerdictsAreKept(t *testing.T) {
 		ask("pods", 3)
 		time.Sleep(time.Minute)
 		ask("pods", 4)
-		long := strings.Repeat("x", maxKept)
+		long := strings.Repeat("x", maxQuestion)
 		ask(long, 5)
 		ask(long, 6)
-		for n := range maxVerdicts + 10 {
+		for n := range expirycache.DefaultLimit + 10 {
 			ask(fmt.Sprint(n), 7+n)
 		}
-		if len(w.kept) > maxVerdicts {
-			t.Errorf("%d are kept", len(w.kept))
+		if w.answers.Len() > expirycache.DefaultLimit {
+			t.Errorf("%d are kept", w.answers.Len())
 		}
 	})
 }

@@ -17,13 +17,15 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// A server that has ended already greets before it takes leave.
-func TestGreetingAfterTheEnd(t *testing.T) {
+// TestPrefaceAfterShutdown checks that a server which is shut down already sends its settings before GOAWAY.
+func TestPrefaceAfterShutdown(t *testing.T) {
 	t.Parallel()
 	p := &peer{T: t, server: newConnections(rawConfig()), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
-	p.server.end()
+	p.server.shutDown()
 	p.begin(plain)
 	f, err := p.next()
 	p.must(err)
@@ -33,18 +35,19 @@ func TestGreetingAfterTheEnd(t *testing.T) {
 	p.see("goaway NO_ERROR", "EOF")
 }
 
-// A client that greets late does not keep a server from ending.
-func TestFarewellBeforeGreeting(t *testing.T) {
+// TestShutdownBeforePreface checks that a client which sends its preface late does not keep a server from shutting
+// down.
+func TestShutdownBeforePreface(t *testing.T) {
 	t.Parallel()
 	p := dialRaw(t, rawConfig(), plain)
 	p.until("the connection is known", func() bool { return p.at(func(*conn) bool { return true }) })
-	p.server.end()
+	p.server.shutDown()
 	p.see("goaway NO_ERROR")
 	p.greet()
 	p.gone()
 }
 
-// A connection without requests is closed after some time, one with a request is not.
+// TestIdle checks that a connection without requests is closed after some time, and one with a request is not.
 func TestIdle(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
@@ -62,7 +65,7 @@ func TestIdle(t *testing.T) {
 	p.gone()
 }
 
-// outcome reads until the connection ends, and returns the reason that was given, if one was.
+// outcome reads until the connection ends, and returns the error code of GOAWAY, if there was one.
 func (p *peer) outcome() string {
 	p.Helper()
 	why := ""
@@ -80,7 +83,8 @@ func (p *peer) outcome() string {
 	}
 }
 
-// flood sends something again and again until the server takes no more, or it was sent often enough. It does not read meanwhile.
+// flood sends something repeatedly until the server closes the connection, or it was sent often enough. It does not
+// read meanwhile.
 func (p *peer) flood(times int, send func(i int) error) {
 	w := bufio.NewWriterSize(p.socket, 16<<10)
 	defer func() { _ = w.Flush() }()
@@ -97,7 +101,8 @@ func (p *peer) flood(times int, send func(i int) error) {
 	}
 }
 
-// However fast a client resets what it asks for, only so many handlers run; one that does not stop is sent away.
+// TestRapidReset checks that only so many handlers run, however fast a client resets its requests, and that a client
+// which does not stop is disconnected.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
@@ -108,11 +113,12 @@ func TestRapidReset(t *testing.T) {
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
-		<-open // it does not care that its client has gone
+		<-open // the handler ignores that its client has gone
 	})
 	p.flood(1000, func(i int) error {
 		id := uint32(2*i + 1)
-		if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("GET", "/"), EndStream: true, EndHeaders: true}); err != nil {
+		if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("GET", "/"), EndStream: true,
+			EndHeaders: true}); err != nil {
 			return err
 		}
 		return p.WriteRSTStream(id, http2.ErrCodeCancel)
@@ -127,7 +133,8 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// A client that resets its requests now and then is served, though the handlers take their time to end.
+// TestResetsNowAndThen checks that a client which resets requests now and then is served, even if handlers take their
+// time to end.
 func TestResetsNowAndThen(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain)
@@ -139,7 +146,7 @@ func TestResetsNowAndThen(t *testing.T) {
 	}
 }
 
-// Requests beyond those that are allowed at a time are refused, so that the client may try again.
+// TestTooManyStreams checks that requests beyond the limit are refused so that the client may retry.
 func TestTooManyStreams(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
@@ -149,7 +156,7 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	next := uint32(2*cfg.Streams + 1)
 	p.offer(next, "/")
-	p.must(p.WriteData(next, false, []byte("x"))) // it does not know yet
+	p.must(p.WriteData(next, false, []byte("x"))) // the client does not know yet
 	p.raw(http2.FrameHeaders, 5, next, string(p.fields("x", "x")))
 	p.see("reset " + strconv.Itoa(int(next)) + " REFUSED_STREAM")
 	p.alive()
@@ -158,7 +165,8 @@ func TestTooManyStreams(t *testing.T) {
 	p.see("answer " + strconv.Itoa(int(next+2)) + " 200")
 }
 
-// A head without end does not go on for ever, whether its pieces are empty, full, or of a table that makes much of little.
+// TestContinuationFlood checks that a header without end is cut off, whether its frames are empty, full, or use the
+// HPACK table to expand.
 func TestContinuationFlood(t *testing.T) {
 	t.Parallel()
 	for name, piece := range map[string]string{
@@ -178,7 +186,7 @@ func TestContinuationFlood(t *testing.T) {
 	}
 }
 
-// A request with more fields than are read is answered so, and the next one as ever.
+// TestHugeHead checks that a request with too many header fields gets an error, and that the next one is served.
 func TestHugeHead(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain)
@@ -191,29 +199,15 @@ func TestHugeHead(t *testing.T) {
 	p.must(p.WriteContinuation(1, false, block[10_000:20_000]))
 	p.must(p.WriteContinuation(1, true, block[20_000:]))
 	p.see("answer 1 431")
-	p.ask(3, "/", "x-0", strings.Repeat("x", 1000)) // by the table that both sides have
+	p.ask(3, "/", "x-0", strings.Repeat("x", 1000)) // from the HPACK table
 	p.see("answer 3 200")
-	p.ask(5, "/", slices.Repeat([]string{"x-29", strings.Repeat("x", 1000)}, 200)...) // much of little
+	p.ask(5, "/", slices.Repeat([]string{"x-29", strings.Repeat("x", 1000)}, 200)...) // small on the wire, large when decoded
 	p.see("answer 5 431")
 	p.alive()
 }
 
-// Names of fields are remembered for a connection, but not without bound.
-func TestNamesAreBounded(t *testing.T) {
-	known := names{}
-	for i := range 2 * mostNames {
-		newHead(1<<20).add(hpack.HeaderField{Name: strings.Repeat("x", 20_000) + strconv.Itoa(i), Value: "x"}, known)
-	}
-	size := 0
-	for name, canonical := range known {
-		size += len(name) + len(canonical)
-	}
-	if size > 1<<20 {
-		t.Errorf("a client makes its connection remember %d bytes", size)
-	}
-}
-
-// A client that makes the server send and does not read is sent away, and what waits for it is bounded.
+// TestFloods checks that a client which makes the server send and does not read is disconnected, and that what waits
+// for it is limited.
 func TestFloods(t *testing.T) {
 	t.Parallel()
 	self := uint32s(1) + "x"
@@ -233,20 +227,21 @@ func TestFloods(t *testing.T) {
 				if i%1000 == 0 {
 					p.at(func(c *conn) bool { most = max(most, len(c.out.bytes)); return true })
 				}
-				if most > 2*outFlooded {
+				if most > 2*replyLimit {
 					return io.EOF
 				}
 				return send(p, i)
 			})
-			if most > 2*outFlooded {
+			if most > 2*replyLimit {
 				t.Fatalf("%d bytes wait for a client that does not read", most)
 			}
-			p.gone() // though it does not read
+			p.gone() // even though it does not read
 		})
 	}
 }
 
-// Whatever the reader has to send, one goroutine that sends it is enough, however long that takes to get a turn.
+// TestOneSenderIsEnough checks that at most one goroutine is started to send for the reader, however long it takes to
+// be scheduled.
 func TestOneSenderIsEnough(t *testing.T) {
 	here, there := net.Pipe() // for their addresses
 	defer here.Close()
@@ -257,8 +252,8 @@ func TestOneSenderIsEnough(t *testing.T) {
 	defer c.mu.Unlock()
 	before := runtime.NumGoroutine()
 	for range 10_000 {
-		c.out.bytes = appendReset(c.out.bytes, 1, protocolError)
-		if err := c.poke(); err != nil {
+		c.out.bytes = h2wire.AppendReset(c.out.bytes, 1, h2wire.ProtocolError)
+		if err := c.flushFromReader(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -267,7 +262,8 @@ func TestOneSenderIsEnough(t *testing.T) {
 	}
 }
 
-// Answers without a body wait for nobody, and must not pile up for a client that does not read them.
+// TestEmptyAnswersAreBounded checks that responses without a body, which need no window, do not pile up for a client
+// that does not read them.
 func TestEmptyAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), func(w http.ResponseWriter, _ *http.Request) {
@@ -277,24 +273,25 @@ func TestEmptyAnswersAreBounded(t *testing.T) {
 	most, last := 0, uint32(1)
 	answered := func(c *conn) bool {
 		most = max(most, len(c.out.bytes))
-		return c.lastSeen == last && len(c.streams) == 0
+		return c.lastStream == last && len(c.streams) == 0
 	}
 	for waits := false; last < 1000 && !waits; {
 		last += 2
-		if p.WriteHeaders(http2.HeadersFrameParam{StreamID: last, BlockFragment: p.head("GET", "/"), EndStream: true, EndHeaders: true}) != nil {
+		if p.WriteHeaders(http2.HeadersFrameParam{StreamID: last, BlockFragment: p.head("GET", "/"), EndStream: true,
+			EndHeaders: true}) != nil {
 			break
 		}
 		for end := time.Now().Add(100 * time.Millisecond); !waits && !p.at(answered); time.Sleep(10 * time.Microsecond) {
 			waits = time.Now().After(end) // or the connection has ended
 		}
 	}
-	if most > 2*outFlooded {
+	if most > 2*replyLimit {
 		t.Errorf("%d bytes wait for a client that does not read", most)
 	}
 }
 
-// A window that grows, or a reset, is noticed also when it comes while something is written.
-func TestNewsDuringWrites(t *testing.T) {
+// TestFramesDuringWrites checks that a window update or a reset is handled even when it arrives during a write.
+func TestFramesDuringWrites(t *testing.T) {
 	t.Parallel()
 	for name, news := range map[string]func(*peer) error{
 		"window": func(p *peer) error { return p.WriteWindowUpdate(1, 10) },
@@ -321,10 +318,12 @@ func TestNewsDuringWrites(t *testing.T) {
 	}
 }
 
-// A client that takes large frames is not blamed for what the server wants to send.
+// TestLargeFramesAreNoFlood checks that a client which accepts large frames is not disconnected for what the server
+// wants to send.
 func TestLargeFramesAreNoFlood(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 8 << 20})
+	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30},
+		http2.Setting{ID: http2.SettingMaxFrameSize, Val: 8 << 20})
 	p.must(p.WriteWindowUpdate(0, 1<<30))
 	p.known()
 	p.alive()
@@ -332,10 +331,10 @@ func TestLargeFramesAreNoFlood(t *testing.T) {
 	p.ask(1, "/bytes/1000")
 	<-p.gated.blocked
 	p.ask(3, "/bytes/3000000")
-	p.until("the answer waits", func() bool { return p.at(func(c *conn) bool { return len(c.out.bytes) > outFull }) })
+	p.until("the answer waits", func() bool { return p.at(func(c *conn) bool { return len(c.out.bytes) > outputLimit }) })
 	p.must(p.WritePing(false, [8]byte([]byte("harmless"))))
-	p.ask(5, "/hold") // when this is known, the ping has been read
-	p.until("the ping is read", func() bool { return !p.at(func(c *conn) bool { return !c.leaving && c.streams[5] == nil }) })
+	p.ask(5, "/hold") // when this has arrived, the ping has been read
+	p.until("the ping is read", func() bool { return !p.at(func(c *conn) bool { return !c.goingAway && c.streams[5] == nil }) })
 	close(p.gated.release)
 	for got := ""; got != "pong harmless"; {
 		if got = p.seen(); !strings.HasPrefix(got, "answer") && got != "pong harmless" {
@@ -345,7 +344,7 @@ func TestLargeFramesAreNoFlood(t *testing.T) {
 	p.alive()
 }
 
-// A handler whose client takes nothing learns when the client gives up, or goes.
+// TestAnswersNobodyReads checks that a handler whose client reads nothing learns when the client resets or disconnects.
 func TestAnswersNobodyReads(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(*peer) error{
@@ -379,10 +378,10 @@ func TestAnswersNobodyReads(t *testing.T) {
 	}
 }
 
-// upload sends bodies as the windows of the server allow, a piece of each in turn, until all are sent.
+// upload sends bodies as the flow control of the server allows, a piece of each in turn, until all are sent.
 func (p *peer) upload(size, piece int, ids ...uint32) {
 	p.Helper()
-	all, windows, rest := defaultWindow, map[uint32]int{}, map[uint32]int{}
+	all, windows, rest := h2wire.DefaultWindow, map[uint32]int{}, map[uint32]int{}
 	for _, id := range ids {
 		windows[id], rest[id] = StreamWindow, size
 		p.offer(id, "/", "content-length", strconv.Itoa(size))
@@ -424,7 +423,8 @@ func (p *peer) upload(size, piece int, ids ...uint32) {
 	}
 }
 
-// Bodies that are together larger than the window of the connection come all through, small ones and large ones.
+// TestManyUploads checks that bodies which are together larger than the window of the connection all arrive, small ones
+// and large ones.
 func TestManyUploads(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{smallBody, smallBody + 1, 300_000} {
@@ -442,7 +442,7 @@ func TestManyUploads(t *testing.T) {
 	}
 }
 
-// room waits for the server to allow that much to be sent, of all streams together.
+// room waits until the window of the connection allows that much to be sent.
 func (p *peer) room(want int) {
 	p.Helper()
 	for got := 0; got < want; {
@@ -459,18 +459,18 @@ func (p *peer) room(want int) {
 // fill sends as much as a stream may send at the start.
 func (p *peer) fill(id uint32) {
 	p.Helper()
-	for n := StreamWindow; n > 0; n -= smallestFrame {
-		p.must(p.WriteData(id, false, make([]byte, min(n, smallestFrame))))
+	for n := StreamWindow; n > 0; n -= h2wire.SmallestFrame {
+		p.must(p.WriteData(id, false, make([]byte, min(n, h2wire.SmallestFrame))))
 	}
 }
 
-// grown waits until the connection may send as much as a user may.
+// grown waits until the connection has the window of an authenticated one.
 func (p *peer) grown() {
 	p.Helper()
-	p.room(ConnectionWindow(rawConfig().Streams) - defaultWindow)
+	p.room(ConnectionWindow(rawConfig().Streams) - h2wire.DefaultWindow)
 }
 
-// What comes for a request whose handler has returned does not take the window away from others.
+// TestDataNobodyReads checks that data for a request whose handler has returned does not use up the window of others.
 func TestDataNobodyReads(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
@@ -484,13 +484,14 @@ func TestDataNobodyReads(t *testing.T) {
 	close(open)
 	p.until("the handlers have returned", func() bool { return p.at(func(c *conn) bool { return len(c.streams) == 0 }) })
 	for id := uint32(1); id < 20; id += 2 {
-		p.fill(id) // the client has not read that it was reset
+		p.fill(id) // the client has not read that the stream was reset
 	}
 	p.room(20*StreamWindow - bodyWindow/4)
 	p.alive()
 }
 
-// What a client has sent for a request that it then gives up is allowed again at once, though the handler has not noticed.
+// TestResetGivesTheWindowBack checks that the window of data for a request that the client resets is restored at once,
+// though the handler has not noticed.
 func TestResetGivesTheWindowBack(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
@@ -506,7 +507,7 @@ func TestResetGivesTheWindowBack(t *testing.T) {
 	p.room(bodyWindow / 2)
 }
 
-// A client that sends more than it may is told, whether that is more of a stream or of all.
+// TestMoreThanTheWindow checks that a client which exceeds a window gets an error, for a stream and for the connection.
 func TestMoreThanTheWindow(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain)
@@ -524,10 +525,11 @@ func TestMoreThanTheWindow(t *testing.T) {
 	p.see("goaway FLOW_CONTROL_ERROR")
 }
 
-// A client that does not greet in time is not waited for, whether it says nothing or a part.
-func TestSlowGreeting(t *testing.T) {
+// TestSlowPreface checks that a client which does not send its preface in time is disconnected, whether it sends
+// nothing or a part.
+func TestSlowPreface(t *testing.T) {
 	t.Parallel()
-	for name, part := range map[string]string{"nothing": "", "a part": preface[:10], "no settings": preface} {
+	for name, part := range map[string]string{"nothing": "", "a part": h2wire.Preface[:10], "no settings": h2wire.Preface} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := rawConfig()
@@ -539,7 +541,7 @@ func TestSlowGreeting(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its stream, and only that.
+// TestPanics checks that a handler that panics ends its stream, and only that.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
@@ -568,15 +570,19 @@ func TestPanics(t *testing.T) {
 	p.see("answer 99 200")
 }
 
-// What is read after a connection has failed starts nothing: no handler could learn that its client has gone.
+// TestNothingStartsAfterTheEnd checks that frames which are read after a connection has failed start nothing: no
+// handler could learn that its client has gone.
 func TestNothingStartsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain)
 	p.alive()
 	started := p.at(func(c *conn) bool {
-		c.over(errors.New("the client has gone"))
-		post := &head{method: "POST", scheme: "https", path: "/", authority: "proa", header: http.Header{}, length: -1}
-		err := c.open(frame{kind: frameHeaders, flags: flagEndHeaders, stream: 1}, post)
+		c.failLocked(errors.New("the client has gone"))
+		post := h2wire.NewHeaderList(1 << 10)
+		for name, value := range map[string]string{":method": "POST", ":scheme": "https", ":path": "/", ":authority": "proa"} {
+			post.Add(hpack.HeaderField{Name: name, Value: value}, h2wire.NameCache{})
+		}
+		err := c.open(h2wire.Frame{Type: h2wire.FrameHeaders, Flags: h2wire.FlagEndHeaders, Stream: 1}, post)
 		for _, st := range c.streams { // so that the test ends
 			defer c.drop(st, errReset)
 		}

@@ -18,9 +18,11 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// guest is a client of either server, over TLS, that sends what it is told. It knows nothing of the server but what that sends.
+// guest is a client of either server, over TLS, that sends what the test says. It only knows what the server sends.
 type guest struct {
 	*testing.T
 	*http2.Framer
@@ -41,14 +43,14 @@ func guestOf(s *site, config *tls.Config, settings ...http2.Setting) *guest {
 	s.Cleanup(func() { _ = g.socket.Close() })
 	g.Framer = http2.NewFramer(g.socket, g.socket)
 	g.AllowIllegalWrites = true
-	g.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
+	g.ReadMetaHeaders = hpack.NewDecoder(h2wire.DefaultTableSize, nil)
 	g.encoder = hpack.NewEncoder(&g.block)
-	_, _ = io.WriteString(g.socket, preface)
+	_, _ = io.WriteString(g.socket, h2wire.Preface)
 	_ = g.WriteSettings(settings...)
 	return g
 }
 
-// fields encodes a request with further fields, in a way that can be sent again.
+// fields encodes a request with further fields, in a way that can be sent repeatedly.
 func (g *guest) fields(method, path string, more ...string) []byte {
 	g.block.Reset()
 	pairs := append([]string{":method", method, ":scheme", "https", ":authority", "proa", ":path", path}, more...)
@@ -60,16 +62,16 @@ func (g *guest) fields(method, path string, more ...string) []byte {
 
 // open sends a header in as many frames as it takes.
 func (g *guest) open(id uint32, end bool, b []byte) error {
-	n := min(len(b), smallestFrame)
+	n := min(len(b), h2wire.SmallestFrame)
 	err := g.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:n], EndStream: end, EndHeaders: n == len(b)})
 	for b = b[n:]; len(b) > 0 && err == nil; b = b[n:] {
-		n = min(len(b), smallestFrame)
+		n = min(len(b), h2wire.SmallestFrame)
 		err = g.WriteContinuation(id, n == len(b), b[:n])
 	}
 	return err
 }
 
-// ends reads until something ends: an answer, a stream, the connection.
+// ends reads until something ends: a response, a stream, the connection.
 func (g *guest) ends() string {
 	for {
 		_ = g.socket.SetReadDeadline(time.Now().Add(patience))
@@ -95,7 +97,8 @@ func (g *guest) ends() string {
 	}
 }
 
-// flood sends something often while everything is read that comes, and returns how the connection ended, or that it lives.
+// flood sends something repeatedly while it reads everything, and returns how the connection ended, or that it is
+// alive.
 func (g *guest) flood(times int, send func(i int) error) string {
 	how := make(chan string, 1)
 	go func() {
@@ -122,12 +125,12 @@ func (g *guest) flood(times int, send func(i int) error) string {
 	return <-how
 }
 
-// abuse is what a client does to a server, and what comes of it: with ours, and with net/http's.
+// abuse is what a client does to a server, and the result: with this server, and with net/http's.
 type abuse struct {
 	name      string
 	settings  []http2.Setting
 	do        func(*guest) string
-	ours, std string // one of those between bars; nothing is a connection that was closed without a word
+	ours, std string // one of the alternatives between bars; empty for a connection that was closed without GOAWAY
 }
 
 func abuses() []abuse {
@@ -175,22 +178,29 @@ func abuses() []abuse {
 			ask(g, 1, "/", "trailer", names)
 			return g.ends()
 		}, "reset PROTOCOL_ERROR", "answer 200"},
-		{"host and authority differ", nil, func(g *guest) string { ask(g, 1, "/", "host", "other"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 200"},
-		{"a path that is a URL", nil, func(g *guest) string { ask(g, 1, "https://other/"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 200"},
-		{"connection fields", nil, func(g *guest) string { ask(g, 1, "/", "connection", "close"); return g.ends() }, "reset PROTOCOL_ERROR", "answer 400"},
-		{"a line break in a value", nil, func(g *guest) string { ask(g, 1, "/", "x", "a\r\nb: c"); return g.ends() }, "reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
-		{"a name in upper case", nil, func(g *guest) string { ask(g, 1, "/", "Host", "x"); return g.ends() }, "reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
-		{"a window overflows", nil, func(g *guest) string { _ = g.WriteWindowUpdate(0, 1<<31-1); return g.ends() }, "goaway FLOW_CONTROL_ERROR", "goaway FLOW_CONTROL_ERROR"},
+		{"host and authority differ", nil, func(g *guest) string { ask(g, 1, "/", "host", "other"); return g.ends() },
+			"reset PROTOCOL_ERROR", "answer 200"},
+		{"a path that is a URL", nil, func(g *guest) string { ask(g, 1, "https://other/"); return g.ends() }, "reset PROTOCOL_ERROR",
+			"answer 200"},
+		{"connection fields", nil, func(g *guest) string { ask(g, 1, "/", "connection", "close"); return g.ends() }, "reset PROTOCOL_ERROR",
+			"answer 400"},
+		{"a line break in a value", nil, func(g *guest) string { ask(g, 1, "/", "x", "a\r\nb: c"); return g.ends() },
+			"reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
+		{"a name in upper case", nil, func(g *guest) string { ask(g, 1, "/", "Host", "x"); return g.ends() }, "reset PROTOCOL_ERROR",
+			"reset PROTOCOL_ERROR"},
+		{"a window overflows", nil, func(g *guest) string { _ = g.WriteWindowUpdate(0, 1<<31-1); return g.ends() },
+			"goaway FLOW_CONTROL_ERROR", "goaway FLOW_CONTROL_ERROR"},
 		{"a body too short", nil, func(g *guest) string {
 			_ = g.open(1, false, g.fields("POST", "/read", "content-length", "10"))
 			_ = g.WriteData(1, true, []byte("short"))
 			return g.ends()
-		}, "reset PROTOCOL_ERROR", "answer 200"}, // of a handler that was told by its read, and says nothing
+		}, "reset PROTOCOL_ERROR", "answer 200"}, // the handler got a read error, and wrote nothing
 		{"a handler takes leave", nil, func(g *guest) string {
 			ask(g, 1, "/leave")
 			return g.ends() + ", " + g.ends()
 		}, "answer 200, goaway NO_ERROR", "goaway NO_ERROR, answer 200"},
-		{"an answer shorter than it said", nil, func(g *guest) string { ask(g, 1, "/short"); return g.ends() }, "reset INTERNAL_ERROR", "answer 200"},
+		{"an answer shorter than it said", nil, func(g *guest) string { ask(g, 1, "/short"); return g.ends() }, "reset INTERNAL_ERROR",
+			"answer 200"},
 		{"a deadline for an answer", []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, func(g *guest) string {
 			ask(g, 1, "/deadline")
 			return g.ends() + ", " + g.ends()
@@ -222,7 +232,8 @@ func abused(running *atomic.Int64, read chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestAbuses does the same to both servers. Where they do not answer the same, the row says so, and ours is the stricter one.
+// TestAbuses does the same to both servers. Where the results differ, the row says so, and this server is the stricter
+// one.
 func TestAbuses(t *testing.T) {
 	t.Parallel()
 	for _, a := range abuses() {
@@ -261,7 +272,8 @@ func TestAbuses(t *testing.T) {
 	}
 }
 
-// TestWeakCipherSuites holds that neither server speaks HTTP/2 over a suite that RFC 9113 forbids, though the listener would.
+// TestWeakCipherSuites checks that neither server uses HTTP/2 over a suite that RFC 9113 forbids, though the listener
+// would.
 func TestWeakCipherSuites(t *testing.T) {
 	t.Parallel()
 	for name, attach := range kinds() {
@@ -282,7 +294,8 @@ func TestWeakCipherSuites(t *testing.T) {
 	}
 }
 
-// TestZeroWindowsKeepNoSeat holds that small answers which clients do not take keep no handler, with either server.
+// TestZeroWindowsKeepNoSeat checks that small responses which clients do not read occupy no handler, with either
+// server.
 func TestZeroWindowsKeepNoSeat(t *testing.T) {
 	t.Parallel()
 	for name, attach := range kinds() {
@@ -311,9 +324,9 @@ func TestZeroWindowsKeepNoSeat(t *testing.T) {
 	}
 }
 
-// TestMemoryOfStrangers compares what strangers make either server hold who never authenticate: ours holds less, and not more than the
-// budgets of its connections.
-func TestMemoryOfStrangers(t *testing.T) { // not parallel: it counts
+// TestMemoryOfUnauthenticatedClients compares the memory that unauthenticated clients make either server hold: this one holds less,
+// and not more than the budgets of its connections.
+func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it counts
 	const conns = 3
 	for _, row := range []struct {
 		name string

@@ -14,9 +14,11 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// visitor is a client in a bubble, where time passes only when nobody has anything to do. It reads all that it is sent, unless it is deaf.
+// visitor is a client in a synctest bubble. It reads everything that it is sent, unless it is deaf.
 type visitor struct {
 	*testing.T
 	*http2.Framer
@@ -32,14 +34,14 @@ type visitor struct {
 	bytes  map[uint32]int // of bodies
 }
 
-// inBubble runs a test with a client that has greeted.
+// inBubble runs a test with a client that has sent its preface.
 func inBubble(t *testing.T, cfg Config, h http.HandlerFunc, test func(*visitor), settings ...http2.Setting) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newConnections(cfg)
 		v := visit(t, s, h)
 		defer v.leave()
-		if _, err := io.WriteString(v.socket, preface); err != nil {
+		if _, err := io.WriteString(v.socket, h2wire.Preface); err != nil {
 			t.Fatal(err)
 		}
 		if err := v.WriteSettings(settings...); err != nil {
@@ -65,7 +67,7 @@ func visit(t *testing.T, s *connections, h http.HandlerFunc) *visitor {
 	near, far := net.Pipe()
 	v := &visitor{T: t, Framer: http2.NewFramer(near, near), server: s, socket: near, ended: make(chan struct{}), bytes: map[uint32]int{}}
 	v.AllowIllegalWrites = true
-	v.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
+	v.ReadMetaHeaders = hpack.NewDecoder(h2wire.DefaultTableSize, nil)
 	v.encoder = hpack.NewEncoder(&v.block)
 	go func() {
 		defer close(v.ended)
@@ -108,14 +110,14 @@ func (v *visitor) hear() {
 	}
 }
 
-// ignore has the client read nothing more, but for a frame that it waits for already.
+// ignore makes the client stop reading, except for a frame that it waits for already.
 func (v *visitor) ignore() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.deaf = make(chan struct{})
 }
 
-// listen has it read again.
+// listen makes it read again.
 func (v *visitor) listen() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -135,12 +137,13 @@ func (v *visitor) request(id uint32, method string, end bool, more ...string) {
 			v.Fatal(err)
 		}
 	}
-	if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: v.block.Bytes(), EndStream: end, EndHeaders: true}); err != nil {
+	if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: v.block.Bytes(), EndStream: end,
+		EndHeaders: true}); err != nil {
 		v.Fatal(err)
 	}
 }
 
-// after lets time pass, and returns what the client has been told so far.
+// after lets time pass, and returns what the client has received so far.
 func (v *visitor) after(d time.Duration) []string {
 	time.Sleep(d)
 	synctest.Wait()
@@ -149,7 +152,7 @@ func (v *visitor) after(d time.Duration) []string {
 	return slices.Clone(v.events)
 }
 
-// wants compares what the client has been told after some time.
+// wants compares what the client has received after some time.
 func (v *visitor) wants(d time.Duration, want ...string) {
 	v.Helper()
 	if got := v.after(d); !slices.Equal(got, want) {
@@ -157,7 +160,7 @@ func (v *visitor) wants(d time.Duration, want ...string) {
 	}
 }
 
-// conn is the one connection of the server.
+// conn returns the one connection of the server.
 func (v *visitor) conn() *conn {
 	v.Helper()
 	synctest.Wait()

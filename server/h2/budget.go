@@ -6,40 +6,41 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// What connections may hold in memory together, unless a Config says otherwise.
+// Limits of the memory that all connections hold together, unless a Config says otherwise.
 const (
-	// unauthenticatedMemory is for all connections on which no request has been authenticated yet.
+	// unauthenticatedMemory is the limit of all connections on which no request has been authenticated yet.
 	unauthenticatedMemory = 128 << 20
-	// authenticatedMemory is for all others.
+	// authenticatedMemory is the limit of all other connections.
 	authenticatedMemory = 512 << 20
 )
 
 const (
-	// connectionCost is what an open connection counts by itself while it is unauthenticated: TLS, buffers, HPACK tables, a goroutine.
+	// connectionCost is what an open connection counts by itself while it is unauthenticated: TLS, buffers, HPACK
+	// tables, a goroutine.
 	connectionCost = 32 << 10
-	// streamCost is what a request counts beside the bytes of its header.
-	streamCost = 2 << 10
-	// handlerCost is what a running handler counts while its connection is unauthenticated: its goroutine, above all.
+	// handlerCost is what a running handler counts while its connection is unauthenticated, mostly its goroutine.
 	handlerCost = 16 << 10
-	// headerFieldCost is what a header field counts beside its bytes: its place in the header map.
-	headerFieldCost = 64
-	// accountStep is how much the memory of a connection changes before the budget is told, so that small requests do not contend for it.
+	// accountStep is by how much the memory of a connection changes before the budget is updated, so that small
+	// requests do not contend for it.
 	accountStep = 4 << 10
-	// ordinaryMemory is what a client that does nothing unusual holds at most before it is authenticated.
+	// ordinaryMemory is the most that an ordinary client holds before it is authenticated.
 	ordinaryMemory = 128 << 10
 )
 
-// budget bounds the memory that a group of connections holds together: decoded headers, unread bodies, and frames that wait to be sent.
+// budget limits the memory that a group of connections holds together: decoded headers, unread bodies, and frames that
+// wait to be sent.
 type budget struct {
 	limit    int64
 	held     atomic.Int64
-	evicting atomic.Bool // somebody closes connections of the group already
+	evicting atomic.Bool // a goroutine is closing connections of the group
 }
 
-// exceeded tells whether the group holds more than it may.
-func (b *budget) exceeded() bool { return b.held.Load() > b.limit }
+// isExceeded reports whether the group holds more than its limit.
+func (b *budget) isExceeded() bool { return b.held.Load() > b.limit }
 
 func orDefault(n int64, otherwise int64) int64 {
 	if n > 0 {
@@ -48,18 +49,19 @@ func orDefault(n int64, otherwise int64) int64 {
 	return otherwise
 }
 
-// holder is a connection as the choice of those to close sees it.
-type holder struct {
+// evictionCandidate is a connection that may be closed to free memory.
+type evictionCandidate struct {
 	conn  *conn
 	bytes int64
 	since time.Time // when it was opened
 }
 
-// chooseEvicted chooses the connections to close so that at least excess bytes become free. Among unauthenticated connections, those that
-// hold unusually much go first, in classes that double, and within a class the oldest: a client that has just connected and is about to
-// authenticate is the last to go, however many strangers there are. Among authenticated ones, those that hold most go first.
-func chooseEvicted(all []holder, excess int64, authenticated bool) []holder {
-	slices.SortFunc(all, func(a, b holder) int {
+// chooseEvicted returns the connections to close so that at least excess bytes become free. Among unauthenticated
+// connections, those that hold unusually much go first, in classes that double, and within a class the oldest: a client
+// that has just connected and is about to authenticate goes last, however many unauthenticated clients there are. Among
+// authenticated connections, those that hold most go first.
+func chooseEvicted(all []evictionCandidate, excess int64, authenticated bool) []evictionCandidate {
+	slices.SortFunc(all, func(a, b evictionCandidate) int {
 		if authenticated {
 			return cmp.Compare(b.bytes, a.bytes)
 		}
@@ -74,7 +76,7 @@ func chooseEvicted(all []holder, excess int64, authenticated bool) []holder {
 	return all
 }
 
-// memoryClass is 0 for what an ordinary client holds, and one more for each doubling beyond.
+// memoryClass is 0 for what an ordinary client holds, and one more for each doubling beyond that.
 func memoryClass(n int64) int {
 	class := 0
 	for ; n > ordinaryMemory; n /= 2 {
@@ -83,15 +85,16 @@ func memoryClass(n int64) int {
 	return class
 }
 
-// errEvicted is what handlers learn when their connection is closed because others need its memory.
+// errEvicted is the error that handlers get when their connection is closed because its memory is needed.
 var errEvicted = errors.New("the connection was closed because connections hold too much memory")
 
-// evict closes connections of a group until it holds seven eighths of what it may. Only one goroutine does that at a time.
+// evict closes connections of a group until it holds at most seven eighths of its limit. Only one goroutine does that
+// at a time.
 func (s *connections) evict(b *budget, authenticated bool) {
 	defer b.evicting.Store(false)
 	s.mu.Lock()
-	all := make([]holder, 0, len(s.conns))
-	pending := int64(0) // what connections that are being closed still hold
+	all := make([]evictionCandidate, 0, len(s.conns))
+	pending := int64(0) // what connections hold that are being closed already
 	for c := range s.conns {
 		if c.authenticated.Load() != authenticated {
 			continue
@@ -100,7 +103,7 @@ func (s *connections) evict(b *budget, authenticated bool) {
 			pending += c.counted.Load()
 			continue
 		}
-		all = append(all, holder{c, c.counted.Load(), c.opened})
+		all = append(all, evictionCandidate{c, c.counted.Load(), c.opened})
 	}
 	s.mu.Unlock()
 	excess := b.held.Load() - pending - b.limit/8*7
@@ -109,7 +112,7 @@ func (s *connections) evict(b *budget, authenticated bool) {
 	}
 }
 
-// evict ends all requests of the connection, and then the connection itself: its reader says why.
+// evict ends all requests of the connection. Its reading goroutine then closes it and tells the client why.
 func (c *conn) evict() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,12 +125,12 @@ func (c *conn) evict() {
 	if !c.out.writing {
 		c.out.bytes = nil
 	}
-	c.leaving = true
+	c.goingAway = true
 	c.account()
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
 }
 
-// memory is what the connection holds: an estimate that errs on the high side.
+// memory estimates how many bytes the connection holds; it errs on the high side.
 func (c *conn) memory() int64 {
 	n := c.headers + c.partialHeader + c.unread + c.parked + cap(c.out.bytes) + c.out.sending
 	if !c.authenticated.Load() {
@@ -138,7 +141,7 @@ func (c *conn) memory() int64 {
 	return int64(n)
 }
 
-// account tells the budget of the connection's group what the connection holds now. The lock is held.
+// account updates the budget of the connection's group. The lock is held.
 func (c *conn) account() {
 	if c.owner == nil {
 		return
@@ -152,12 +155,12 @@ func (c *conn) account() {
 	b := c.owner.budgetOf(known)
 	c.counted.Store(now)
 	b.held.Add(more)
-	if more > 0 && b.exceeded() && !b.evicting.Swap(true) {
+	if more > 0 && b.isExceeded() && !b.evicting.Swap(true) {
 		go c.owner.evict(b, known)
 	}
 }
 
-// budgetOf is the budget of a group of connections.
+// budgetOf returns the budget of a group of connections.
 func (s *connections) budgetOf(authenticated bool) *budget {
 	if authenticated {
 		return &s.authenticated
@@ -165,8 +168,8 @@ func (s *connections) budgetOf(authenticated bool) *budget {
 	return &s.unauthenticated
 }
 
-// authenticate says that a request of the connection has been authenticated. From then on the connection may hold more, and counts among
-// those of users. The lock is held.
+// authenticate records that a request of the connection has been authenticated. From then on it counts among the
+// authenticated connections, with their higher limits. The lock is held.
 func (c *conn) authenticate() {
 	if c.authenticated.Load() || c.closed {
 		return
@@ -175,15 +178,15 @@ func (c *conn) authenticate() {
 		c.owner.unauthenticated.held.Add(-c.counted.Swap(0))
 	}
 	c.authenticated.Store(true)
-	more := ConnectionWindow(c.Streams) - c.upload.size
-	c.upload.size += more
-	c.upload.room += more
-	c.out.bytes = appendWindow(c.out.bytes, 0, more)
+	more := ConnectionWindow(c.Streams) - c.bodies.size
+	c.bodies.size += more
+	c.bodies.room += more
+	c.out.bytes = h2wire.AppendWindowUpdate(c.out.bytes, 0, more)
 	c.account()
-	c.call()
+	c.startWriter()
 }
 
-// close says that the connection has ended. Handlers that still run keep what they hold until they return.
+// close records that the connection has ended. Handlers that still run keep what they hold until they return.
 func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,22 +195,23 @@ func (c *conn) close() {
 	c.account()
 }
 
-// headerLimit is how many bytes the headers of all requests of a connection may hold. One request is always taken, up to the limit of
-// its own.
+// headerLimit returns how many bytes the headers of all requests of the connection may hold together. A single request
+// is always accepted, up to the limit for one request.
 func (c *conn) headerLimit() int {
-	n := c.Header + 2*c.Streams*streamCost
+	n := c.Header + 2*c.Streams*h2wire.RequestCost
 	if c.authenticated.Load() {
 		n += 3 * c.Header
 	}
 	return n
 }
 
-// parkedAnswer is how much each of the requests that a connection may have at a time can leave behind without a handler that waits. It is what
-// net/http buffers for an answer.
+// parkedAnswer is how much of a response each of the concurrent requests of a connection may leave behind after its
+// handler has returned. It is what net/http buffers for a response.
 const parkedAnswer = 4 << 10
 
-// parkLimit is how many bytes of answers a connection keeps for handlers that have returned, while the client takes none. A stranger must not
-// be able to exceed it with small answers, because the handlers beyond it keep their seats.
+// parkLimit returns how many bytes of responses the connection keeps for handlers that have returned while the client
+// does not read. An unauthenticated client must not be able to exceed it with small responses, because the handlers
+// beyond it keep their seats in the queue of requests.
 func (c *conn) parkLimit() int {
 	if c.authenticated.Load() {
 		return 1 << 20
@@ -215,15 +219,15 @@ func (c *conn) parkLimit() int {
 	return max(64<<10, c.Streams*parkedAnswer)
 }
 
-// stallLimit is how long a client may take nothing of an answer.
+// stallLimit returns how long a client may read nothing of a response.
 func (c *conn) stallLimit() time.Duration {
 	if c.authenticated.Load() {
-		return stall
+		return stallTimeout
 	}
-	return strangerStall
+	return unauthenticatedStallTimeout
 }
 
-// release gives back what a request has held. The lock is held.
+// release gives back the memory that the header of a request has counted. The lock is held.
 func (c *conn) release(st *stream) {
 	c.headers -= st.cost
 	st.cost = 0

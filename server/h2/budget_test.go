@@ -16,28 +16,32 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// TestChooseEvicted holds who has to go when connections hold too much: strangers who hold unusually much, then the oldest, never one that
-// has just come; of authenticated connections those that hold most.
+// TestChooseEvicted checks which connections are closed when they hold too much: unauthenticated ones that hold
+// unusually much, then the oldest, never a new one; of authenticated connections those that hold most.
 func TestChooseEvicted(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	at := func(kib int64, age time.Duration) holder { return holder{bytes: kib << 10, since: begin.Add(-age)} }
+	at := func(kib int64, age time.Duration) evictionCandidate {
+		return evictionCandidate{bytes: kib << 10, since: begin.Add(-age)}
+	}
 	for name, c := range map[string]struct {
-		all           []holder
+		all           []evictionCandidate
 		excess        int64 // KiB
 		authenticated bool
 		want          []int
 	}{
-		"nothing to do":              {[]holder{at(32, 0)}, 0, false, nil},
-		"the largest stranger":       {[]holder{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
-		"the oldest of equals":       {[]holder{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
-		"a body does not matter":     {[]holder{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
-		"of large ones the oldest":   {[]holder{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
-		"as many as are needed":      {[]holder{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
-		"all, if that is not enough": {[]holder{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
-		"the largest of users":       {[]holder{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
+		"nothing to do":              {[]evictionCandidate{at(32, 0)}, 0, false, nil},
+		"the largest stranger":       {[]evictionCandidate{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
+		"the oldest of equals":       {[]evictionCandidate{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
+		"a body does not matter":     {[]evictionCandidate{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
+		"of large ones the oldest":   {[]evictionCandidate{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
+		"as many as are needed":      {[]evictionCandidate{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
+		"all, if that is not enough": {[]evictionCandidate{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
+		"the largest of users":       {[]evictionCandidate{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
 	} {
 		before := slices.Clone(c.all)
 		got := []int{}
@@ -50,7 +54,7 @@ func TestChooseEvicted(t *testing.T) {
 	}
 }
 
-// holding is a handler that waits for its client to go. It authenticates requests that say so.
+// holding is a handler that waits for its client to disconnect. It authenticates requests that ask for it.
 func holding(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "" {
 		w.(interface{ Authenticated() }).Authenticated()
@@ -64,7 +68,7 @@ func holding(w http.ResponseWriter, r *http.Request) {
 func (v *visitor) another() *visitor {
 	v.Helper()
 	o := visit(v.T, v.server, holding)
-	if _, err := io.WriteString(o.socket, preface); err != nil {
+	if _, err := io.WriteString(o.socket, h2wire.Preface); err != nil {
 		v.Fatal(err)
 	}
 	if err := o.WriteSettings(); err != nil {
@@ -73,7 +77,7 @@ func (v *visitor) another() *visitor {
 	return o
 }
 
-// huge sends a request with a header of about so many bytes, all of them new.
+// huge sends a request with a header of about so many bytes, none of them in the HPACK table.
 func (v *visitor) huge(id uint32, size int, more ...string) {
 	v.Helper()
 	v.block.Reset()
@@ -85,19 +89,20 @@ func (v *visitor) huge(id uint32, size int, more ...string) {
 		_ = v.encoder.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1], Sensitive: true})
 	}
 	b := v.block.Bytes()
-	f := http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:min(len(b), smallestFrame)], EndStream: true, EndHeaders: len(b) <= smallestFrame}
+	f := http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:min(len(b), h2wire.SmallestFrame)], EndStream: true,
+		EndHeaders: len(b) <= h2wire.SmallestFrame}
 	if err := v.WriteHeaders(f); err != nil {
-		return // it was sent away meanwhile
+		return // it was disconnected meanwhile
 	}
-	for b = b[min(len(b), smallestFrame):]; len(b) > 0; b = b[min(len(b), smallestFrame):] {
-		if v.WriteContinuation(id, len(b) <= smallestFrame, b[:min(len(b), smallestFrame)]) != nil {
+	for b = b[min(len(b), h2wire.SmallestFrame):]; len(b) > 0; b = b[min(len(b), h2wire.SmallestFrame):] {
+		if v.WriteContinuation(id, len(b) <= h2wire.SmallestFrame, b[:min(len(b), h2wire.SmallestFrame)]) != nil {
 			return
 		}
 	}
 }
 
-// TestHeadersOfAConnectionAreBounded holds that requests with large headers are refused, so that clients may try again, when those under way
-// hold as much as a connection may. Whoever is authenticated may hold more.
+// TestHeadersOfAConnectionAreBounded checks that requests with large headers are refused, so that clients may retry,
+// when those in flight hold as much as a connection may. Authenticated clients may hold more.
 func TestHeadersOfAConnectionAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{false, true} {
@@ -132,7 +137,7 @@ func TestHeadersOfAConnectionAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedForHeadersMayTryAgain holds that what ended requests have held can be used by others.
+// TestRefusedForHeadersMayTryAgain checks that the memory of ended requests can be used by others.
 func TestRefusedForHeadersMayTryAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
@@ -151,23 +156,24 @@ func TestRefusedForHeadersMayTryAgain(t *testing.T) {
 	})
 }
 
-// TestStrangersCannotLockOutUsers holds that strangers who hold more than all of them may are sent away, those first who hold most, while
-// whoever is authenticated, or comes to be, is served.
-func TestStrangersCannotLockOutUsers(t *testing.T) {
+// TestUnauthenticatedCannotLockOutUsers checks that unauthenticated clients that together exceed their limit are
+// disconnected, those first that hold most, while authenticated clients, and new ones, are served.
+func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(*visitor){
 		"headers": func(v *visitor) { v.huge(1, 900_000) },
 		"headers that do not end": func(v *visitor) {
 			v.block.Reset()
-			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82, 0x00, 0x01, 'x', 0x7f, 0x81, 0x84, 0x3d}}) // a value of 1 MB
+			// a value of 1 MB
+			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82, 0x00, 0x01, 'x', 0x7f, 0x81, 0x84, 0x3d}})
 			for range 50 {
-				_ = v.WriteContinuation(1, false, make([]byte, smallestFrame))
+				_ = v.WriteContinuation(1, false, make([]byte, h2wire.SmallestFrame))
 			}
 		},
 		"bodies": func(v *visitor) {
 			v.request(1, "POST", false, "x-hold", "1")
 			for range 3 {
-				_ = v.WriteData(1, false, make([]byte, smallestFrame))
+				_ = v.WriteData(1, false, make([]byte, h2wire.SmallestFrame))
 			}
 		},
 		"connections": func(v *visitor) {},
@@ -184,12 +190,12 @@ func TestStrangersCannotLockOutUsers(t *testing.T) {
 					s := v.another()
 					strangers = append(strangers, s)
 					hold(s)
-					time.Sleep(evictedLingering / 5)
+					time.Sleep(evictedCloseTimeout / 5)
 					synctest.Wait()
-					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one comes, and some are about to go
+					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one is new, and some are being closed
 						t.Errorf("strangers hold %d bytes", held)
 					}
-					if i%50 == 0 { // somebody comes and shows who he is
+					if i%50 == 0 { // a client that authenticates
 						u := v.another()
 						u.request(1, "GET", true, "authorization", "yes")
 						if got := u.after(0); !slices.Equal(got, []string{"answer 1 200", "end 1"}) {
@@ -225,7 +231,8 @@ func TestStrangersCannotLockOutUsers(t *testing.T) {
 	}
 }
 
-// TestUsersTogetherAreBounded holds that authenticated connections are bounded, too, and that the one that holds most has to go.
+// TestUsersTogetherAreBounded checks that authenticated connections are limited, too, and that the one that holds most
+// is closed.
 func TestUsersTogetherAreBounded(t *testing.T) {
 	t.Parallel()
 	cfg := bubbleConfig()
@@ -253,8 +260,8 @@ func TestUsersTogetherAreBounded(t *testing.T) {
 	})
 }
 
-// TestBodiesBeforeAuthentication holds that the window of a connection is given back only for what its handlers have read, and that it is
-// small until a request has been authenticated: a client that sends more breaks the protocol.
+// TestBodiesBeforeAuthentication checks that the window of a connection is restored only for what its handlers have
+// read, and that it is small until a request has been authenticated: a client that sends more breaks the protocol.
 func TestBodiesBeforeAuthentication(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
@@ -265,17 +272,17 @@ func TestBodiesBeforeAuthentication(t *testing.T) {
 			}
 		}
 		v.wants(time.Minute)
-		if c := v.conn(); c.upload.room != defaultWindow-64_000 || c.unread != 64_000 {
-			t.Errorf("there is room for %d bytes, and %d are kept", c.upload.room, c.unread)
+		if c := v.conn(); c.bodies.room != h2wire.DefaultWindow-64_000 || c.unread != 64_000 {
+			t.Errorf("there is room for %d bytes, and %d are kept", c.bodies.room, c.unread)
 		}
 		if err := v.WriteData(1, false, make([]byte, 2000)); err != nil {
 			t.Fatal(err)
 		}
-		v.wants(2*lingering, "goaway FLOW_CONTROL_ERROR", "over")
+		v.wants(2*closeTimeout, "goaway FLOW_CONTROL_ERROR", "over")
 	})
 }
 
-// TestWindowGrowsWithAuthentication holds that a user may send as much as ever, at once.
+// TestWindowGrowsWithAuthentication checks that an authenticated client gets the full window at once.
 func TestWindowGrowsWithAuthentication(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
@@ -283,34 +290,35 @@ func TestWindowGrowsWithAuthentication(t *testing.T) {
 		for id := range uint32(streams) {
 			v.request(2*id+1, "POST", false, "authorization", "yes", "x-hold", "1")
 			v.after(0)
-			for range StreamWindow / smallestFrame {
-				if err := v.WriteData(2*id+1, false, make([]byte, smallestFrame)); err != nil {
+			for range StreamWindow / h2wire.SmallestFrame {
+				if err := v.WriteData(2*id+1, false, make([]byte, h2wire.SmallestFrame)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		v.wants(0)
-		if c := v.conn(); c.unread != streams*StreamWindow || c.upload.room != bodyWindow {
-			t.Errorf("%d bytes are kept, and there is room for %d", c.unread, c.upload.room)
+		if c := v.conn(); c.unread != streams*StreamWindow || c.bodies.room != bodyWindow {
+			t.Errorf("%d bytes are kept, and there is room for %d", c.unread, c.bodies.room)
 		}
 	})
 }
 
-// TestCookiesAreJoinedOnce holds that putting cookies together takes memory in proportion to them.
+// TestCookiesAreJoinedOnce checks that joining cookies takes memory in proportion to them.
 func TestCookiesAreJoinedOnce(t *testing.T) { // not parallel: it counts
 	const size = 4000
 	value := strings.Repeat("c", size)
 	join := func() *http.Request {
-		h := newHead(2 << 20)
+		h := h2wire.NewHeaderList(2 << 20)
 		for _, f := range []string{":method", "GET", ":scheme", "https", ":path", "/"} {
 			if f[0] == ':' {
-				h.add(hpack.HeaderField{Name: f, Value: map[string]string{":method": "GET", ":scheme": "https", ":path": "/"}[f]}, names{})
+				h.Add(hpack.HeaderField{Name: f, Value: map[string]string{":method": "GET", ":scheme": "https", ":path": "/"}[f]},
+					h2wire.NameCache{})
 			}
 		}
-		for range mostCookies {
-			h.add(hpack.HeaderField{Name: "cookie", Value: value}, names{})
+		for range h2wire.MaxCookies {
+			h.Add(hpack.HeaderField{Name: "cookie", Value: value}, h2wire.NameCache{})
 		}
-		r, err := h.request(context.Background(), "remote", nil)
+		r, err := h.Request(context.Background(), "remote", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,44 +328,47 @@ func TestCookiesAreJoinedOnce(t *testing.T) { // not parallel: it counts
 	runtime.ReadMemStats(&before)
 	r := join()
 	runtime.ReadMemStats(&after)
-	if got, want := len(r.Header.Get("Cookie")), mostCookies*size+2*(mostCookies-1); got != want || len(r.Header["Cookie"]) != 1 {
+	if got, want := len(r.Header.Get("Cookie")), h2wire.MaxCookies*size+2*(h2wire.MaxCookies-1); got != want ||
+		len(r.Header["Cookie"]) != 1 {
 		t.Errorf("the cookies are %d bytes in %d fields, want %d", got, len(r.Header["Cookie"]), want)
 	}
-	if took := after.TotalAlloc - before.TotalAlloc; took > 3*mostCookies*size {
-		t.Errorf("%d bytes of cookies took %d bytes to put together", mostCookies*size, took)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 3*h2wire.MaxCookies*size {
+		t.Errorf("%d bytes of cookies took %d bytes to put together", h2wire.MaxCookies*size, took)
 	}
 }
 
-// TestCookiePiecesAreBounded holds that a client cannot cut its cookies into any number of pieces.
+// TestCookiePiecesAreBounded checks that a client cannot cut its cookies into any number of pieces.
 func TestCookiePiecesAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
-		v.request(1, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, mostCookies)...)
-		v.request(3, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, mostCookies+1)...)
+		v.request(1, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, h2wire.MaxCookies)...)
+		v.request(3, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, h2wire.MaxCookies+1)...)
 		v.request(5, "GET", true)
-		if got := v.after(0); !slices.Contains(got, "answer 1 200") || !slices.Contains(got, "answer 3 431") || !slices.Contains(got, "answer 5 200") {
+		if got := v.after(0); !slices.Contains(got, "answer 1 200") || !slices.Contains(got, "answer 3 431") ||
+			!slices.Contains(got, "answer 5 200") {
 			t.Errorf("the client was told %q", got)
 		}
 	})
 }
 
-// TestWideHeadersAreLetGo holds that a header that is too large is not kept while its request is answered.
-func TestWideHeadersAreLetGo(t *testing.T) {
+// TestTooLargeHeadersAreDropped checks that a header that is too large is not kept while its request is answered.
+func TestTooLargeHeadersAreDropped(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
 		v.huge(1, 1_100_000)
 		v.after(0)
-		if c := v.conn(); c.headers > streamCost {
+		if c := v.conn(); c.headers > h2wire.RequestCost {
 			t.Errorf("%d bytes are kept", c.headers)
 		}
 	}, noWindow())
 }
 
-// TestSettingsAreBounded holds that neither a frame of many settings nor many frames of them are taken, though the client reads what it gets.
+// TestSettingsAreBounded checks that neither a frame of many settings nor many SETTINGS frames are accepted, though the
+// client reads everything.
 func TestSettingsAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
-		all := make([]http2.Setting, mostSettings)
+		all := make([]http2.Setting, maxSettings)
 		for i := range all {
 			all[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)}
 		}
@@ -366,12 +377,12 @@ func TestSettingsAreBounded(t *testing.T) {
 		}
 		v.wants(0)
 		_ = v.WriteSettings(append(all, all[0])...)
-		v.wants(2*lingering, "goaway ENHANCE_YOUR_CALM", "over")
+		v.wants(2*closeTimeout, "goaway ENHANCE_YOUR_CALM", "over")
 	})
 }
 
-// TestFramesThatAskForNothing holds that a client which floods the server with them is sent away, though it reads all that it gets, and that
-// one which sends them now and then is not.
+// TestFramesThatAskForNothing checks that a client which floods the server with them is disconnected, though it reads
+// everything, and that one which sends them now and then is not.
 func TestFramesThatAskForNothing(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(v *visitor, i int) error{
@@ -391,7 +402,8 @@ func TestFramesThatAskForNothing(t *testing.T) {
 			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
 			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":scheme", Value: "https"})
 			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":path", Value: "/"})
-			if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: v.block.Bytes(), EndStream: true, EndHeaders: true}); err != nil {
+			if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: v.block.Bytes(), EndStream: true,
+				EndHeaders: true}); err != nil {
 				return err
 			}
 			return v.WriteRSTStream(id, http2.ErrCodeCancel)
@@ -413,7 +425,7 @@ func TestFramesThatAskForNothing(t *testing.T) {
 				for ; n < 20_000 && err == nil; n++ {
 					err = send(v, n)
 				}
-				if got := v.after(2 * lingering); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
+				if got := v.after(2 * closeTimeout); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
 					t.Errorf("after %d: %v, %q", n, err, got[max(0, len(got)-5):])
 				}
 			})
@@ -430,8 +442,8 @@ func TestFramesThatAskForNothing(t *testing.T) {
 	}
 }
 
-// TestWindowsWakeInOrder holds that more window of the connection lets those streams go on that wait for it, one after the other, and leaves
-// the others asleep.
+// TestWindowsWakeInOrder checks that a larger window of the connection wakes the streams that wait for it, one after
+// the other, and no others.
 func TestWindowsWakeInOrder(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
@@ -444,7 +456,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 			c := v.conn()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			for _, st := range c.out.starving {
+			for _, st := range c.out.waiting {
 				ids = append(ids, st.id)
 			}
 			return ids
@@ -478,7 +490,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
 }
 
-// TestCutOffBodies holds that a handler never takes a part of a body for the whole, however it comes to end.
+// TestCutOffBodies checks that a handler never takes a part of a body for the whole, however the body ends.
 func TestCutOffBodies(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*visitor){
@@ -490,7 +502,7 @@ func TestCutOffBodies(t *testing.T) {
 	} {
 		for _, length := range []string{"", "100", "100000"} {
 			if length == "" && (name == "too short" || name == "fields") {
-				continue // then it is the whole
+				continue // then it is complete
 			}
 			t.Run(name+" "+length, func(t *testing.T) {
 				t.Parallel()
@@ -509,7 +521,7 @@ func TestCutOffBodies(t *testing.T) {
 					}
 					v.after(2 * collectTime)
 					end(v)
-					if v.after(2 * lingering); len(got) == 0 {
+					if v.after(2 * closeTimeout); len(got) == 0 {
 						t.Fatal("the handler still waits")
 					}
 					if err := <-got; err == nil || errors.Is(err, io.EOF) {
@@ -521,7 +533,7 @@ func TestCutOffBodies(t *testing.T) {
 	}
 }
 
-// TestTrailersAreBounded holds that fields which follow bodies count like headers.
+// TestTrailersAreBounded checks that trailers count like headers.
 func TestTrailersAreBounded(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
@@ -539,8 +551,9 @@ func TestTrailersAreBounded(t *testing.T) {
 	})
 }
 
-// TestHandlersOfStrangersCount holds that a goroutine that serves a stranger counts in the budget, and that of a user does not.
-func TestHandlersOfStrangersCount(t *testing.T) {
+// TestUnauthenticatedHandlersCount checks that a goroutine that serves an unauthenticated client counts in the budget, and
+// one of an authenticated client does not.
+func TestUnauthenticatedHandlersCount(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
 		for id := uint32(1); id < 20; id += 2 {
@@ -559,15 +572,15 @@ func TestHandlersOfStrangersCount(t *testing.T) {
 	})
 }
 
-// TestHeadersThatDoNotEndCount holds that what has come of a header counts before the rest comes.
+// TestHeadersThatDoNotEndCount checks that the received part of a header counts before the rest arrives.
 func TestHeadersThatDoNotEndCount(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
 		_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 		for range 50 {
-			_ = v.WriteContinuation(1, false, make([]byte, smallestFrame))
+			_ = v.WriteContinuation(1, false, make([]byte, h2wire.SmallestFrame))
 		}
-		if v.conn(); v.server.unauthenticated.held.Load() < 50*smallestFrame {
+		if v.conn(); v.server.unauthenticated.held.Load() < 50*h2wire.SmallestFrame {
 			t.Errorf("%d bytes count", v.server.unauthenticated.held.Load())
 		}
 	})

@@ -15,28 +15,32 @@ import (
 	"time"
 
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
 const (
-	// StreamWindow is how much of a body a client may send before its handler reads it, and bodyWindow how much from then on.
+	// StreamWindow is the flow-control window of a request body before its handler reads it, and bodyWindow the window
+	// from then on.
 	StreamWindow = 64 << 10
 	bodyWindow   = 1 << 20
-	// smallBody is the size up to which a body is collected before its handler starts.
+	// smallBody is the size up to which a request body is collected before its handler starts.
 	smallBody = 64 << 10
-	// mostFragments bounds the frames that the head of one request is cut into.
-	mostFragments = 64
-	// lingering is how long the peer has to read why it was sent away.
-	lingering = time.Second
-	// evictedLingering is the same when its memory is needed.
-	evictedLingering = 50 * time.Millisecond
+	// maxFragments is the number of HEADERS and CONTINUATION frames that the header of one request may consist of.
+	maxFragments = 64
+	// closeTimeout is how long a peer has to read the GOAWAY frame that says why its connection is closed.
+	closeTimeout = time.Second
+	// evictedCloseTimeout is the same for a connection that is closed because its memory is needed.
+	evictedCloseTimeout = 50 * time.Millisecond
 )
 
-// ConnectionWindow is how much of all bodies of a connection a client may send. Before a request of the connection is authenticated, that
-// is only defaultWindow. It is more than what handlers that do not read yet can leave in it, all together: they may wait for one that
-// reads, for example for memory that it holds, and must not take the window away from it.
+// ConnectionWindow returns the flow-control window of a connection, for all request bodies together, once a request of
+// it has been authenticated; before that it is DefaultWindow. It is larger than everything that handlers which do not
+// read yet can leave in it: such handlers may wait for one that reads, for example for memory that it holds, and must
+// not take the window away from it.
 func ConnectionWindow(streams int) int { return streams*StreamWindow + bodyWindow }
 
-// conn is one connection.
+// conn is one HTTP/2 connection.
 type conn struct {
 	*Config
 	ctx     context.Context // ends with the connection
@@ -45,107 +49,114 @@ type conn struct {
 	remote  string
 	secured *tls.ConnectionState
 
-	// These are the reader's alone.
-	in       *bufio.Reader
-	payload  []byte
-	decoder  *hpack.Decoder
-	head     *head
-	names    names
-	greeted  bool
-	nuisance nuisance
-	lastSeen uint32 // the highest stream that the client has opened; others read it under the lock
+	// These belong to the reading goroutine alone.
+	in               *bufio.Reader
+	payload          []byte
+	decoder          *hpack.Decoder
+	header           *h2wire.HeaderList
+	nameCache        h2wire.NameCache
+	settingsReceived bool
+	abuse            abuseCounter
+	lastStream       uint32 // the highest stream that the client has opened; others read it with mu held
 
-	mu      sync.Mutex // guards all that follows, and the streams
-	streams map[uint32]*stream
-	aborted [64]uint32   // streams that ended before their time, each at a place of its number
-	running int          // handlers
-	resting chan *stream // leads to a goroutine that has served and may serve again, whose stack has grown already; nil when there is none
-	queue   []*stream    // requests that wait for a handler to end
-	leaving bool         // no further requests are taken
-	left    bool         // the last answer has been given
-	// dismissed says that the client has broken the rules, and is told so.
-	dismissed bool
-	used      time.Time // when the last stream ended
-	idle      *time.Timer
-	watch     watchdog
-	failed    error // why the connection is over; nil while it lives
-	out       out
-	upload    inflow // of all bodies
+	mu           sync.Mutex // guards everything that follows, and the streams
+	streams      map[uint32]*stream
+	recentResets [64]uint32 // streams that this side has reset lately, each at an index made from its number
+	running      int        // the number of handlers
+	// idleWorker hands a stream to a goroutine that has finished a handler and may run the next one, because its stack
+	// has grown already; nil if there is none.
+	idleWorker chan *stream
+	queue      []*stream // requests that wait for a running handler to end
+	goingAway  bool      // a GOAWAY frame has been queued; no further requests are accepted
+	drained    bool      // the last response has been sent, and the connection is closing
+	// faulted says that the client has violated the protocol and is being told so.
+	faulted  bool
+	lastUsed time.Time // when the last stream ended
+	idle     *time.Timer
+	watchdog watchdog
+	failed   error // why the connection has ended; nil while it is open
+	out      output
+	bodies   receiveWindow // of all request bodies together
 
-	owner         *connections // whose budgets it counts in; nil in tests that have none
+	owner         *connections // the set whose budgets it counts in; nil in tests that have none
 	opened        time.Time
-	authenticated atomic.Bool  // a request of it was
-	evicted       atomic.Bool  // it is being closed for its memory
-	counted       atomic.Int64 // what its budget knows that it holds
+	authenticated atomic.Bool  // a request of the connection has been authenticated
+	evicted       atomic.Bool  // it is being closed to free memory
+	counted       atomic.Int64 // the bytes that its budget knows of
 	closed        bool         // it has ended
-	headers       int          // bytes of the headers of requests that wait or are served
+	headers       int          // bytes of the headers of requests that wait or are being served
 	partialHeader int          // bytes of a header that comes in several frames
-	unread        int          // bytes of bodies that were received and not read
-	collecting    int          // those among them whose handlers have not started
-	parked        int          // bytes of answers whose handlers have returned, and which the client does not take
+	unread        int          // bytes of request bodies that were received and not read
+	collecting    int          // those of them whose handlers have not started
+	parked        int          // bytes of responses whose handlers have returned while the client does not read them
 }
 
 func newConn(ctx context.Context, cfg *Config, socket net.Conn, state *tls.ConnectionState, handler http.Handler) *conn {
 	c := &conn{
 		Config: cfg, ctx: ctx, handler: handler, socket: socket, remote: socket.RemoteAddr().String(), secured: state,
-		in: bufio.NewReaderSize(socket, 4<<10), names: names{}, streams: map[uint32]*stream{}, upload: inflow{room: defaultWindow, size: defaultWindow},
+		in: bufio.NewReaderSize(socket, 4<<10), nameCache: h2wire.NameCache{}, streams: map[uint32]*stream{},
+		bodies: receiveWindow{room: h2wire.DefaultWindow, size: h2wire.DefaultWindow},
 		opened: time.Now(),
 	}
-	c.nuisance.since = c.opened
-	c.decoder = hpack.NewDecoder(defaultTable, func(f hpack.HeaderField) {
-		if c.head.add(f, c.names); c.head.wide {
-			c.decoder.SetEmitEnabled(false) // the rest of the block is read for the sake of the table only
+	c.abuse.since = c.opened
+	c.decoder = hpack.NewDecoder(h2wire.DefaultTableSize, func(f hpack.HeaderField) {
+		if c.header.Add(f, c.nameCache); c.header.TooLarge {
+			c.decoder.SetEmitEnabled(false) // the rest of the block is decoded only to keep the HPACK table in step
 		}
 	})
 	c.decoder.SetMaxStringLength(cfg.Header)
 	c.out.init(&c.mu)
-	c.out.bytes = appendSettings(c.out.bytes, choice{settingStreams, uint32(c.Streams)}, choice{settingFrame, smallestFrame},
-		choice{settingHeaders, uint32(c.Header)}, choice{settingWindow, StreamWindow})
+	c.out.bytes = h2wire.AppendSettings(c.out.bytes,
+		h2wire.Setting{ID: h2wire.SettingStreams, Value: uint32(c.Streams)},
+		h2wire.Setting{ID: h2wire.SettingFrame, Value: h2wire.SmallestFrame},
+		h2wire.Setting{ID: h2wire.SettingHeaders, Value: uint32(c.Header)},
+		h2wire.Setting{ID: h2wire.SettingWindow, Value: StreamWindow})
 	return c
 }
 
-// run reads the connection until it ends.
+// run reads frames until the connection ends.
 func (c *conn) run() error {
 	c.mu.Lock()
-	c.used = time.Now()
-	c.idle = time.AfterFunc(c.Idle, c.tire)
+	c.lastUsed = time.Now()
+	c.idle = time.AfterFunc(c.Idle, c.closeIfIdle)
 	c.account()
-	c.call()
+	c.startWriter()
 	c.mu.Unlock()
 
-	err := c.admissible()
+	err := c.checkTLS()
 	if err == nil {
-		err = c.read()
+		err = c.readFrames()
 	}
 	if c.evicted.Load() {
-		err = breach(enhanceYourCalm, errEvicted.Error())
+		err = h2wire.NewError(h2wire.EnhanceYourCalm, errEvicted.Error())
 	}
-	if b, ok := errors.AsType[*broken](err); ok {
-		c.dismiss(b)
+	if b, ok := errors.AsType[*h2wire.ConnectionError](err); ok {
+		c.closeWithError(b)
 	}
 	c.fail(err)
 	c.idle.Stop()
-	c.watch.stop()
+	c.watchdog.stop()
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-// admissible refuses connections whose TLS is weaker than HTTP/2 allows: RFC 9113, 9.2.2.
-func (c *conn) admissible() error {
+// checkTLS rejects connections whose TLS is weaker than HTTP/2 allows (RFC 9113, section 9.2.2).
+func (c *conn) checkTLS() error {
 	if c.secured != nil && !SecureTLS(c.secured) {
-		return breach(inadequateTLS, "HTTP/2 needs TLS 1.2 with an ECDHE and AEAD cipher suite, or TLS 1.3")
+		return h2wire.NewError(h2wire.InadequateTLS, "HTTP/2 needs TLS 1.2 with an ECDHE and AEAD cipher suite, or TLS 1.3")
 	}
 	return nil
 }
 
-// SecureTLS tells whether the TLS of a connection is good enough for HTTP/2.
+// SecureTLS reports whether the TLS of a connection is strong enough for HTTP/2.
 func SecureTLS(s *tls.ConnectionState) bool {
 	return s.Version >= tls.VersionTLS13 || s.Version == tls.VersionTLS12 && slices.Contains(CipherSuites(), s.CipherSuite)
 }
 
-// CipherSuites are the suites of TLS 1.2 that HTTP/2 may use: those with a key exchange that forgets, and authenticated encryption.
+// CipherSuites returns the TLS 1.2 cipher suites that HTTP/2 may use: those with forward secrecy and authenticated
+// encryption.
 func CipherSuites() []uint16 {
 	return []uint16{
 		tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
@@ -154,195 +165,194 @@ func CipherSuites() []uint16 {
 	}
 }
 
-// expect sets the time by which the client must have sent the next frame; the zero time is never. A connection that is about to end keeps
-// the time that it has.
-func (c *conn) expect(by time.Time) {
+// setReadDeadline sets the time by which the client must have sent the next frame; the zero time means no deadline. A
+// connection that is about to end keeps its deadline.
+func (c *conn) setReadDeadline(by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.left && !c.evicted.Load() {
+	if !c.drained && !c.evicted.Load() {
 		_ = c.socket.SetReadDeadline(by)
 	}
 }
 
-// read takes one frame after the other.
-func (c *conn) read() error {
-	c.expect(time.Now().Add(c.Greeting))
-	hello := make([]byte, len(preface))
+// readFrames reads the connection preface and then handles one frame after the other.
+func (c *conn) readFrames() error {
+	c.setReadDeadline(time.Now().Add(c.Greeting))
+	hello := make([]byte, len(h2wire.Preface))
 	if _, err := io.ReadFull(c.in, hello); err != nil {
 		return err
 	}
-	if string(hello) != preface {
-		return breach(protocolError, "the client does not greet")
+	if string(hello) != h2wire.Preface {
+		return h2wire.NewError(h2wire.ProtocolError, "the connection preface is missing")
 	}
 	for {
-		f, p, err := c.frame()
+		f, p, err := c.readFrame()
 		if err != nil {
 			return err
 		}
-		if !c.greeted && (f.kind != frameSettings || f.has(flagAck)) {
-			return breach(protocolError, "the client does not begin with its settings")
+		if !c.settingsReceived && (f.Type != h2wire.FrameSettings || f.Has(h2wire.FlagAck)) {
+			return h2wire.NewError(h2wire.ProtocolError, "the first frame is not SETTINGS")
 		}
-		if err := c.take(f, p); err != nil {
+		if err := c.handleFrame(f, p); err != nil {
 			return err
 		}
 	}
 }
 
-// frame reads a frame. Its payload is good until the next one.
-func (c *conn) frame() (frame, []byte, error) {
-	b, err := c.in.Peek(headerSize)
+// readFrame reads one frame. Its payload is valid until the next call.
+func (c *conn) readFrame() (h2wire.Frame, []byte, error) {
+	b, err := c.in.Peek(h2wire.FrameHeaderSize)
 	if err != nil {
-		return frame{}, nil, err
+		return h2wire.Frame{}, nil, err
 	}
-	f := readFrame(b)
-	if f.size > smallestFrame {
-		return f, nil, breach(frameSizeError, "a frame is too large")
+	f := h2wire.ParseFrame(b)
+	if f.Size > h2wire.SmallestFrame {
+		return f, nil, h2wire.NewError(h2wire.FrameSizeError, "a frame is too large")
 	}
-	_, _ = c.in.Discard(headerSize) // they are there
-	if f.size <= c.in.Size() {      // read where they are
-		p, err := c.in.Peek(f.size)
+	_, _ = c.in.Discard(h2wire.FrameHeaderSize) // Peek has returned them
+	if f.Size <= c.in.Size() {                  // no copy is needed
+		p, err := c.in.Peek(f.Size)
 		if err == nil {
-			_, err = c.in.Discard(f.size)
+			_, err = c.in.Discard(f.Size)
 		}
 		return f, p, err
 	}
 	if c.payload == nil {
-		c.payload = make([]byte, smallestFrame)
+		c.payload = make([]byte, h2wire.SmallestFrame)
 	}
-	p := c.payload[:f.size]
+	p := c.payload[:f.Size]
 	_, err = io.ReadFull(c.in, p)
 	return f, p, err
 }
 
-// take acts on a frame.
-func (c *conn) take(f frame, p []byte) error {
-	switch f.kind {
-	case frameData:
-		return c.takeData(f, p)
-	case frameHeaders:
-		return c.takeHeaders(f, p)
-	case frameSettings:
-		return c.takeSettings(f, p)
-	case framePing:
-		return c.takePing(f, p)
-	case frameWindow:
-		return c.takeWindow(f, p)
-	case frameReset:
-		return c.takeReset(f, p)
-	case framePriority:
-		if f.stream == 0 {
-			return breach(protocolError, "a priority of no stream")
+// handleFrame acts on a frame that was received.
+func (c *conn) handleFrame(f h2wire.Frame, p []byte) error {
+	switch f.Type {
+	case h2wire.FrameData:
+		return c.handleData(f, p)
+	case h2wire.FrameHeaders:
+		return c.handleHeaders(f, p)
+	case h2wire.FrameSettings:
+		return c.handleSettings(f, p)
+	case h2wire.FramePing:
+		return c.handlePing(f, p)
+	case h2wire.FrameWindow:
+		return c.handleWindowUpdate(f, p)
+	case h2wire.FrameReset:
+		return c.handleReset(f, p)
+	case h2wire.FramePriority:
+		if f.Stream == 0 {
+			return h2wire.NewError(h2wire.ProtocolError, "PRIORITY on stream 0")
 		}
-		if err := c.nuisance.add(costOfFrame); err != nil {
+		if err := c.abuse.add(costOfFrame); err != nil {
 			return err
 		}
-		return c.takePriority(f, p, len(p) == 5)
-	case frameGoAway:
-		if f.stream != 0 {
-			return breach(protocolError, "a farewell on a stream")
+		return c.handlePriority(f, p, len(p) == 5)
+	case h2wire.FrameGoAway:
+		if f.Stream != 0 {
+			return h2wire.NewError(h2wire.ProtocolError, "GOAWAY on a stream")
 		}
 		if len(p) < 8 {
-			return breach(frameSizeError, "a farewell of another size")
+			return h2wire.NewError(h2wire.FrameSizeError, "GOAWAY of a wrong size")
 		}
-		return c.nuisance.add(costOfFrame) // its requests are answered; it closes the connection itself
-	case framePush, frameContinuation:
-		return breach(protocolError, "a frame that has no place here")
+		return c.abuse.add(costOfFrame) // its requests are answered; the client closes the connection itself
+	case h2wire.FramePush, h2wire.FrameContinuation:
+		return h2wire.NewError(h2wire.ProtocolError, "PUSH_PROMISE or CONTINUATION in a wrong place")
 	}
-	return c.nuisance.add(costOfFrame)
+	return c.abuse.add(costOfFrame)
 }
 
-// takePriority reads a priority, which nothing here heeds.
-func (c *conn) takePriority(f frame, p []byte, whole bool) error {
+// handlePriority checks a priority. Priorities have no effect here.
+func (c *conn) handlePriority(f h2wire.Frame, p []byte, whole bool) error {
 	if !whole {
-		return c.reset(f.stream, frameSizeError)
+		return c.resetByID(f.Stream, h2wire.FrameSizeError)
 	}
-	if binary.BigEndian.Uint32(p)&largestWindow == f.stream {
-		return c.reset(f.stream, protocolError)
+	if binary.BigEndian.Uint32(p)&h2wire.LargestWindow == f.Stream {
+		return c.resetByID(f.Stream, h2wire.ProtocolError)
 	}
 	return nil
 }
 
-func (c *conn) takePing(f frame, p []byte) error {
+func (c *conn) handlePing(f h2wire.Frame, p []byte) error {
 	if len(p) != 8 {
-		return breach(frameSizeError, "a ping of another size")
+		return h2wire.NewError(h2wire.FrameSizeError, "PING of a wrong size")
 	}
-	if f.stream != 0 {
-		return breach(protocolError, "a ping on a stream")
+	if f.Stream != 0 {
+		return h2wire.NewError(h2wire.ProtocolError, "PING on a stream")
 	}
-	if err := c.nuisance.add(costOfFrame); err != nil || f.has(flagAck) {
+	if err := c.abuse.add(costOfFrame); err != nil || f.Has(h2wire.FlagAck) {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.out.bytes = append(appendFrame(c.out.bytes, frame{size: 8, kind: framePing, flags: flagAck}), p...)
-	return c.poke()
+	c.out.bytes = append(h2wire.AppendFrame(c.out.bytes, h2wire.Frame{Size: 8, Type: h2wire.FramePing, Flags: h2wire.FlagAck}), p...)
+	return c.flushFromReader()
 }
 
-func (c *conn) takeSettings(f frame, p []byte) error {
+func (c *conn) handleSettings(f h2wire.Frame, p []byte) error {
 	switch {
-	case f.stream != 0:
-		return breach(protocolError, "settings on a stream")
-	case f.has(flagAck) && len(p) != 0, len(p)%6 != 0:
-		return breach(frameSizeError, "settings of another size")
-	case f.has(flagAck):
-		return c.nuisance.add(costOfFrame)
-	case len(p) > 6*mostSettings:
-		return breach(enhanceYourCalm, "more settings in a frame than there are")
+	case f.Stream != 0:
+		return h2wire.NewError(h2wire.ProtocolError, "SETTINGS on a stream")
+	case f.Has(h2wire.FlagAck) && len(p) != 0, len(p)%6 != 0:
+		return h2wire.NewError(h2wire.FrameSizeError, "SETTINGS of a wrong size")
+	case f.Has(h2wire.FlagAck):
+		return c.abuse.add(costOfFrame)
+	case len(p) > 6*maxSettings:
+		return h2wire.NewError(h2wire.EnhanceYourCalm, "too many settings in a frame")
 	}
-	if err := c.nuisance.add(costOfSettings); err != nil {
+	if err := c.abuse.add(costOfSettings); err != nil {
 		return err
 	}
-	if !c.greeted {
-		c.greeted = true
-		c.expect(time.Time{})
+	if !c.settingsReceived {
+		c.settingsReceived = true
+		c.setReadDeadline(time.Time{})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.out.initial
+	before := c.out.initialWindow
 	for ; len(p) > 0; p = p[6:] {
-		if err := c.set(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
+		if err := c.applySetting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
 			return err
 		}
 	}
-	if err := c.shift(c.out.initial - before); err != nil {
+	if err := c.shiftWindows(c.out.initialWindow - before); err != nil {
 		return err
 	}
-	c.out.bytes = appendFrame(c.out.bytes, frame{kind: frameSettings, flags: flagAck})
-	return c.poke()
+	c.out.bytes = h2wire.AppendFrame(c.out.bytes, h2wire.Frame{Type: h2wire.FrameSettings, Flags: h2wire.FlagAck})
+	return c.flushFromReader()
 }
 
-// set takes over a setting of the client.
-func (c *conn) set(id uint16, value uint32) error {
+// applySetting applies one setting of the client.
+func (c *conn) applySetting(id uint16, value uint32) error {
 	switch id {
-	case settingPush:
+	case h2wire.SettingPush:
 		if value > 1 {
-			return breach(protocolError, "a push setting that is neither yes nor no")
+			return h2wire.NewError(h2wire.ProtocolError, "SETTINGS_ENABLE_PUSH is neither 0 nor 1")
 		}
-	case settingTableSize:
-		c.out.encoder.SetMaxDynamicTableSizeLimit(min(value, defaultTable))
-		c.out.encoder.SetMaxDynamicTableSize(min(value, defaultTable))
-	case settingFrame:
-		if value < smallestFrame || value > largestFrame {
-			return breach(protocolError, "a frame size that cannot be")
+	case h2wire.SettingTableSize:
+		c.out.encoder.SetTableSize(value)
+	case h2wire.SettingFrame:
+		if value < h2wire.SmallestFrame || value > h2wire.LargestFrame {
+			return h2wire.NewError(h2wire.ProtocolError, "SETTINGS_MAX_FRAME_SIZE is out of range")
 		}
-		c.out.frame = min(int(value), largestPiece)
-	case settingWindow:
-		if value > largestWindow {
-			return breach(flowControlError, "a window that cannot be")
+		c.out.maxFrame = min(int(value), maxDataFrame)
+	case h2wire.SettingWindow:
+		if value > h2wire.LargestWindow {
+			return h2wire.NewError(h2wire.FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE is out of range")
 		}
-		c.out.initial = int64(value)
+		c.out.initialWindow = int64(value)
 	}
 	return nil
 }
 
-// shift changes the windows of all streams by what the initial window has changed. The lock is held.
-func (c *conn) shift(by int64) error {
+// shiftWindows changes the windows of all streams by the change of the initial window. The lock is held.
+func (c *conn) shiftWindows(by int64) error {
 	if by == 0 {
 		return nil
 	}
 	for _, st := range c.streams {
-		if st.window += by; st.window > largestWindow {
-			return breach(flowControlError, "a window overflows")
+		if st.window += by; st.window > h2wire.LargestWindow {
+			return h2wire.NewError(h2wire.FlowControlError, "a window overflows")
 		}
 		if st.window > 0 {
 			st.wake()
@@ -351,30 +361,30 @@ func (c *conn) shift(by int64) error {
 	return nil
 }
 
-func (c *conn) takeWindow(f frame, p []byte) error {
+func (c *conn) handleWindowUpdate(f h2wire.Frame, p []byte) error {
 	if len(p) != 4 {
-		return breach(frameSizeError, "a window of another size")
+		return h2wire.NewError(h2wire.FrameSizeError, "WINDOW_UPDATE of a wrong size")
 	}
-	more := int64(binary.BigEndian.Uint32(p) & largestWindow)
+	more := int64(binary.BigEndian.Uint32(p) & h2wire.LargestWindow)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.unopened(f.stream) {
-		return breach(protocolError, "a window of a stream that is not open")
+	if c.isUnopened(f.Stream) {
+		return h2wire.NewError(h2wire.ProtocolError, "WINDOW_UPDATE of a stream that is not open")
 	}
-	if f.stream == 0 {
-		if c.out.window += more; more == 0 || c.out.window > largestWindow {
-			return breach(windowCode(more), "a window grows by nothing, or too much")
+	if f.Stream == 0 {
+		if c.out.window += more; more == 0 || c.out.window > h2wire.LargestWindow {
+			return h2wire.NewError(windowErrorCode(more), "WINDOW_UPDATE by zero, or beyond the limit")
 		}
-		c.pass()
+		c.wakeNextWaiting()
 		return nil
 	}
-	st := c.streams[f.stream]
+	st := c.streams[f.Stream]
 	if st == nil {
 		return nil // it has ended meanwhile
 	}
-	if st.window += more; more == 0 || st.window > largestWindow {
-		c.abort(st, windowCode(more))
-		return c.poke()
+	if st.window += more; more == 0 || st.window > h2wire.LargestWindow {
+		c.resetStream(st, windowErrorCode(more))
+		return c.flushFromReader()
 	}
 	if st.window > 0 {
 		st.wake()
@@ -382,138 +392,141 @@ func (c *conn) takeWindow(f frame, p []byte) error {
 	return nil
 }
 
-func windowCode(more int64) code {
+func windowErrorCode(more int64) h2wire.ErrorCode {
 	if more == 0 {
-		return protocolError
+		return h2wire.ProtocolError
 	}
-	return flowControlError
+	return h2wire.FlowControlError
 }
 
-func (c *conn) takeReset(f frame, p []byte) error {
+func (c *conn) handleReset(f h2wire.Frame, p []byte) error {
 	if len(p) != 4 {
-		return breach(frameSizeError, "a reset of another size")
+		return h2wire.NewError(h2wire.FrameSizeError, "RST_STREAM of a wrong size")
 	}
-	if err := c.nuisance.add(costOfReset); err != nil {
+	if err := c.abuse.add(costOfReset); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.stream == 0 || c.unopened(f.stream) {
-		return breach(protocolError, "a reset of a stream that is not open")
+	if f.Stream == 0 || c.isUnopened(f.Stream) {
+		return h2wire.NewError(h2wire.ProtocolError, "RST_STREAM of a stream that is not open")
 	}
-	if st := c.streams[f.stream]; st != nil {
+	if st := c.streams[f.Stream]; st != nil {
 		c.drop(st, errReset)
 	}
-	return c.poke()
+	return c.flushFromReader()
 }
 
-// unopened tells whether the client has not opened a stream yet. Those that it opened after it was told to leave are not kept, and not
-// held against it.
-func (c *conn) unopened(id uint32) bool { return id > c.lastSeen && !c.leaving }
+// isUnopened reports whether the client has not opened a stream yet. Streams that it opens after it was sent a GOAWAY
+// frame are not recorded, so they count as opened.
+func (c *conn) isUnopened(id uint32) bool { return id > c.lastStream && !c.goingAway }
 
-// errReset is what a handler learns when its client has given up.
+// errReset is the error that a handler gets when its client has reset the stream.
 var errReset = errors.New("the client has ended the request")
 
-// reset ends a stream that need not be known, for a fault of the client.
-func (c *conn) reset(id uint32, why code) error {
+// resetByID resets the stream with that number, which need not be open, because of an error of the client.
+func (c *conn) resetByID(id uint32, why h2wire.ErrorCode) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if st := c.streams[id]; st != nil {
-		c.abort(st, why)
-		return c.poke()
+		c.resetStream(st, why)
+		return c.flushFromReader()
 	}
-	return c.refuse(id, why)
+	return c.sendReset(id, why)
 }
 
-// refuse says that a stream has ended. The lock is held.
-func (c *conn) refuse(id uint32, why code) error {
-	c.out.bytes = appendReset(c.out.bytes, id, why)
-	c.aborted[id/2%uint32(len(c.aborted))] = id
-	return c.poke()
+// sendReset queues a RST_STREAM frame. The lock is held.
+func (c *conn) sendReset(id uint32, why h2wire.ErrorCode) error {
+	c.out.bytes = h2wire.AppendReset(c.out.bytes, id, why)
+	c.recentResets[id/2%uint32(len(c.recentResets))] = id
+	return c.flushFromReader()
 }
 
-// abort ends a stream and says so. The lock is held.
-func (c *conn) abort(st *stream, why code) {
-	_ = c.refuse(st.id, why) // who called it looks whether that is too much
+// resetStream ends a stream and tells the client. The lock is held.
+func (c *conn) resetStream(st *stream, why h2wire.ErrorCode) {
+	_ = c.sendReset(st.id, why) // the caller checks the length of the output buffer
 	c.drop(st, errReset)
 }
 
-// lately tells whether a stream is among the last that were ended from this side, of which the client may not know yet.
-func (c *conn) lately(id uint32) bool { return c.aborted[id/2%uint32(len(c.aborted))] == id }
+// wasRecentlyReset reports whether a stream is among the last that this side has reset, so that the client may not know
+// it yet.
+func (c *conn) wasRecentlyReset(id uint32) bool {
+	return c.recentResets[id/2%uint32(len(c.recentResets))] == id
+}
 
-// tire closes the connection when it has had no request for long.
-func (c *conn) tire() {
+// closeIfIdle closes the connection when it has had no request for a while.
+func (c *conn) closeIfIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed != nil {
 		return
 	}
-	if rest := c.Idle - time.Since(c.used); len(c.streams) > 0 || rest > 0 {
+	if rest := c.Idle - time.Since(c.lastUsed); len(c.streams) > 0 || rest > 0 {
 		c.idle.Reset(max(rest, c.Idle/8))
 		return
 	}
-	c.farewell()
+	c.sendGoAway()
 }
 
-// leave asks the client to send no more requests, and closes the connection after the last answer.
-func (c *conn) leave() {
+// shutDown asks the client to send no more requests, and closes the connection after the last response.
+func (c *conn) shutDown() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.farewell()
+	c.sendGoAway()
 }
 
-func (c *conn) farewell() {
-	if c.leaving || c.failed != nil {
+func (c *conn) sendGoAway() {
+	if c.goingAway || c.failed != nil {
 		return
 	}
-	c.leaving = true
-	c.out.bytes = appendGoAway(c.out.bytes, c.lastSeen, noError, "")
-	c.call()
+	c.goingAway = true
+	c.out.bytes = h2wire.AppendGoAway(c.out.bytes, c.lastStream, h2wire.NoError, "")
+	c.startWriter()
 }
 
-// dismiss tells the client what it did wrong, and waits a moment, so that it can read that before its connection is gone.
-func (c *conn) dismiss(b *broken) {
+// closeWithError tells the client which error it made, and waits until it has read that or closeTimeout has passed.
+func (c *conn) closeWithError(b *h2wire.ConnectionError) {
 	c.mu.Lock()
-	c.out.bytes = appendGoAway(c.out.bytes, c.lastSeen, b.code, b.text)
-	c.leaving, c.dismissed = true, true
-	c.call()
+	c.out.bytes = h2wire.AppendGoAway(c.out.bytes, c.lastStream, b.Code, b.Text)
+	c.goingAway, c.faulted = true, true
+	c.startWriter()
 	c.mu.Unlock()
-	rest := lingering
+	rest := closeTimeout
 	if c.evicted.Load() {
-		rest = evictedLingering
+		rest = evictedCloseTimeout
 	}
 	_ = c.socket.SetDeadline(time.Now().Add(rest))
 	_, _ = io.CopyN(io.Discard, c.in, 1<<20)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.failed == nil && (c.out.called || c.out.writing) {
-		c.out.room.Wait() // it was told, or the time to tell it is over
+	for c.failed == nil && (c.out.writerStarted || c.out.writing) {
+		c.out.hasRoom.Wait() // until the frame is sent, or the deadline has passed
 	}
 }
 
-// fail ends the connection for all that still use it.
+// fail ends the connection for everybody who still uses it.
 func (c *conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.over(err)
+	c.failLocked(err)
 }
 
-func (c *conn) over(err error) {
+func (c *conn) failLocked(err error) {
 	if c.failed != nil {
 		return
 	}
 	c.failed = err
 	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // or a handler would take the part of a body that has come for the whole
+		err = io.ErrUnexpectedEOF // with EOF a handler would take the part of a body that was received for all of it
 	}
 	for _, st := range c.streams {
 		c.drop(st, err)
 	}
 	c.queue = nil
-	if c.resting != nil {
-		close(c.resting)
-		c.resting = nil
+	if c.idleWorker != nil {
+		close(c.idleWorker)
+		c.idleWorker = nil
 	}
-	c.out.room.Broadcast()
-	_ = c.socket.SetDeadline(time.Unix(1, 0)) // whoever reads or writes it learns; who has opened it closes it
+	c.out.hasRoom.Broadcast()
+	_ = c.socket.SetDeadline(time.Unix(1, 0)) // wakes whoever reads or writes the socket; the goroutine that accepted it closes it
 }

@@ -2,15 +2,16 @@ package h2
 
 import "time"
 
-// deadline calls a function at a time, which can be moved. The lock of the connection guards it.
+// deadline calls a function at a time that can be moved. The lock of the connection guards it.
 type deadline struct {
-	at    time.Time // zero for never
+	at    time.Time // the zero time means never
 	timer *time.Timer
-	armed time.Time // when the timer fires; zero when it does not
+	armed time.Time // when the timer fires; the zero time when it does not
 }
 
-// set moves the deadline. What it calls is called with the lock of the connection held, and before set returns if the time has passed. A
-// deadline that only moves on, as that of an answer in pieces does, leaves its timer alone until that fires.
+// set moves the deadline. The function is called with the lock of the connection held, and before set returns if the
+// time has passed. A deadline that only moves to later times, as for a response that is written in pieces, leaves its
+// timer alone until that fires.
 func (d *deadline) set(c *conn, at time.Time, expired func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +43,7 @@ func (d *deadline) arm(c *conn, expired func()) {
 	}
 }
 
-// stop forgets the deadline.
+// stop cancels the deadline.
 func (d *deadline) stop() {
 	d.at = time.Time{}
 	if d.timer != nil {

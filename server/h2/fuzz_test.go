@@ -11,11 +11,13 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// recording is a connection whose client has said all it will say, and takes what it gets.
+// recording is a connection whose client has sent everything, and reads what it gets.
 type recording struct {
-	net.Conn // an address
+	net.Conn // for its address
 	io.Reader
 }
 
@@ -25,7 +27,7 @@ func (r recording) SetDeadline(time.Time) error      { return nil }
 func (r recording) SetReadDeadline(time.Time) error  { return nil }
 func (r recording) SetWriteDeadline(time.Time) error { return nil }
 
-// echo answers with what it is sent.
+// echo responds with the body of the request.
 func echo(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 	for name := range r.Trailer {
@@ -33,7 +35,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// script is what a client says after it has greeted.
+// script is what a client sends after its preface.
 func script(say func(*http2.Framer, func(...string) []byte)) []byte {
 	var b, block bytes.Buffer
 	f, e := http2.NewFramer(&b, nil), hpack.NewEncoder(&block)
@@ -48,7 +50,7 @@ func script(say func(*http2.Framer, func(...string) []byte)) []byte {
 	return b.Bytes()
 }
 
-// Whatever a client sends, its connection ends with it, and so do its handlers.
+// FuzzConn checks that whatever a client sends, its connection ends, and so do its handlers.
 func FuzzConn(f *testing.F) {
 	post := []string{":method", "POST", ":scheme", "https", ":authority", "proa", ":path", "/"}
 	head := func(id uint32, block []byte, end bool) http2.HeadersFrameParam {
@@ -62,17 +64,20 @@ func FuzzConn(f *testing.F) {
 		_ = f.WriteData(3, true, []byte("ta"))
 	}))
 	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
-		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0},
+			http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
 		_ = f.WriteHeaders(head(1, fields(append(post, "expect", "100-continue", "trailer", "x")...), false))
 		_ = f.WriteData(1, false, []byte(strings.Repeat("data", 2000)))
 		_ = f.WriteWindowUpdate(1, 10)
-		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 9000}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20})
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 9000},
+			http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20})
 		_ = f.WriteHeaders(head(1, fields("x", "y"), true))
 		_ = f.WritePing(false, [8]byte{1})
 	}))
 	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
 		b := fields(post...)
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:3], Priority: http2.PriorityParam{StreamDep: 3}, PadLength: 2})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:3], Priority: http2.PriorityParam{StreamDep: 3},
+			PadLength: 2})
 		_ = f.WriteContinuation(1, true, b[3:])
 		_ = f.WritePriority(1, http2.PriorityParam{StreamDep: 1})
 		_ = f.WriteWindowUpdate(0, 1<<31-1)
@@ -85,7 +90,8 @@ func FuzzConn(f *testing.F) {
 		_ = f.WriteContinuation(3, false, b[100:2000])
 		_ = f.WriteContinuation(3, true, b[2000:])
 		_ = f.WriteWindowUpdate(3, 1)
-		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 2})
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1},
+			http2.Setting{ID: http2.SettingInitialWindowSize, Val: 2})
 		_ = f.WriteHeaders(head(1, fields("trailer", "x"), true))
 	}))
 	f.Add([]byte{})
@@ -95,7 +101,7 @@ func FuzzConn(f *testing.F) {
 		here, there := net.Pipe() // for their addresses
 		defer here.Close()
 		defer there.Close()
-		all := io.MultiReader(strings.NewReader(preface), bytes.NewReader(hello), bytes.NewReader(said))
+		all := io.MultiReader(strings.NewReader(h2wire.Preface), bytes.NewReader(hello), bytes.NewReader(said))
 		c := newConn(t.Context(), &cfg, recording{here, all}, nil, http.HandlerFunc(echo))
 		done := make(chan error, 1)
 		go func() { done <- c.run() }()
@@ -118,7 +124,7 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// Whatever fields a request has, it is refused, or one that a handler can be given.
+// FuzzHead checks that whatever fields a request has, it is refused, or valid for a handler.
 func FuzzHead(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/a?b=c\ncookie\na=b\ncookie\nc=d\ntrailer\nx, y")
 	f.Add(":method\nCONNECT\n:authority\nproa:443")
@@ -126,12 +132,12 @@ func FuzzHead(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/\nhost\nPROA\ncookie\na\ncookie\nb\ncookie\nc")
 	f.Add("\n\n:\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		h, known := newHead(1<<10), names{}
+		h, known := h2wire.NewHeaderList(1<<10), h2wire.NameCache{}
 		lines := strings.Split(text, "\n")
 		for i := 0; i+1 < len(lines); i += 2 {
-			h.add(hpack.HeaderField{Name: lines[i], Value: lines[i+1]}, known)
+			h.Add(hpack.HeaderField{Name: lines[i], Value: lines[i+1]}, known)
 		}
-		r, err := h.request(t.Context(), "remote", nil)
+		r, err := h.Request(t.Context(), "remote", nil)
 		if err != nil {
 			return
 		}

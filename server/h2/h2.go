@@ -1,20 +1,22 @@
-// Package h2 is HTTP/2 as the server speaks it with its clients: the place of the one in net/http, behind the same handler and
-// the same TLS.
+// Package h2 is the HTTP/2 server of the API server. It replaces the HTTP/2 of net/http, behind the same http.Handler
+// and the same TLS.
 //
-// A request costs two goroutines: one that reads the connection, and its own. What a handler writes goes into the one
-// buffer of its connection, and who finds nobody writing sends the buffer, with all that others add meanwhile. So an answer
-// leaves in one piece, and an event that is for five hundred watches of a connection leaves in a few pieces rather than in five
-// hundred. A small body is read before the handler starts, which then never waits for it.
+// A request costs two goroutines: the one that reads its connection, and the one that runs its handler. What handlers
+// write goes into the one output buffer of the connection. A goroutine that finds nobody writing to the socket sends
+// the buffer, and whatever others add meanwhile. So a response leaves in one write, and an event for five hundred
+// watches of a connection leaves in a few writes rather than in five hundred. A small request body is read before the
+// handler starts, which then never waits for it.
 //
-// The laws it keeps:
+// The invariants of the package:
 //
-//  1. The reader never waits for a handler or for the peer to read.
-//  2. What a peer can make a connection hold is bounded: streams, handlers, unread bodies, fields, frames that wait to be sent. So is what
-//     all connections hold together; before a request is authenticated, both bounds are lower (budget.go).
-//  3. A handler that the peer has left is told, by its context and by the error of its next read or write.
-//  4. A handler never waits for ever: a body has a deadline before its handler starts, and an answer that the peer does not take ends
-//     its stream (stall.go).
-//  5. An error of the peer ends its stream where that is enough, or the connection, with the code that RFC 9113 asks for.
+//  1. The reading goroutine never waits for a handler, nor for the peer to read.
+//  2. What a peer can make a connection hold is bounded: streams, handlers, unread bodies, header fields, frames that wait to be
+//     sent. So is what all connections hold together. Before a request is authenticated, both limits are lower (budget.go).
+//  3. A handler whose peer has gone learns that from its context, and from the error of its next read or write.
+//  4. A handler never waits forever: a body has a deadline before its handler starts, and a response that the peer does not read
+//     ends its stream (stall.go).
+//  5. A protocol error of the peer ends the stream where that is enough, otherwise the connection, with the error code that
+//     RFC 9113 asks for.
 package h2
 
 import (
@@ -27,31 +29,31 @@ import (
 	"time"
 )
 
-// Config is what connections have in common.
+// Config holds the settings that all connections share.
 type Config struct {
-	// Streams is how many requests a connection may have at a time.
+	// Streams is the number of requests that a connection may have in flight (SETTINGS_MAX_CONCURRENT_STREAMS).
 	Streams int
-	// Header bounds the fields of a request, in bytes.
+	// Header is the largest header list of a request, in bytes (SETTINGS_MAX_HEADER_LIST_SIZE).
 	Header int
-	// Greeting is how long a client may take to say that it speaks HTTP/2, and for the header of a request that comes in several
-	// frames; Idle is how long a connection without requests is kept.
+	// Greeting is the timeout for the connection preface of a client, and for a request header that comes in several
+	// frames. Idle is the time after which a connection without requests is closed.
 	Greeting, Idle time.Duration
-	// Unauthenticated bounds the bytes that all connections hold together on which no request has been authenticated, and Authenticated
-	// those of all others; 0 is the default of this package. A handler says that its request is authenticated by calling the method
-	// Authenticated of its ResponseWriter.
+	// Unauthenticated limits the bytes that all connections hold together on which no request has been authenticated
+	// yet, and Authenticated those of all other connections. 0 means the default of this package. A handler reports
+	// that its request is authenticated by calling the method Authenticated of its ResponseWriter.
 	Unauthenticated, Authenticated int64
 	Log                            *slog.Logger
 }
 
-// connections are those that are open.
+// connections is the set of open connections of a server.
 type connections struct {
 	Config
 
 	unauthenticated, authenticated budget // of the connections of each group
 
-	mu    sync.Mutex
-	conns map[*conn]struct{}
-	ends  bool
+	mu           sync.Mutex
+	conns        map[*conn]struct{}
+	shuttingDown bool
 }
 
 func newConnections(c Config) *connections {
@@ -61,7 +63,7 @@ func newConnections(c Config) *connections {
 	return s
 }
 
-// Attach makes an HTTP server speak HTTP/2 by this package, and end its connections when it shuts down.
+// Attach makes an HTTP server use this package for HTTP/2. Its connections are shut down together with the server.
 func Attach(h *http.Server, c Config) {
 	s := newConnections(c)
 	h.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
@@ -75,7 +77,7 @@ func Attach(h *http.Server, c Config) {
 			s.serve(base.BaseContext(), secure, &state, handler)
 		},
 	}
-	h.RegisterOnShutdown(s.end)
+	h.RegisterOnShutdown(s.shutDown)
 }
 
 // serve serves a connection until it ends.
@@ -86,12 +88,12 @@ func (s *connections) serve(ctx context.Context, socket net.Conn, state *tls.Con
 	c.owner = s
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
-	ends := s.ends
+	ends := s.shuttingDown
 	s.mu.Unlock()
 	if ends {
-		c.leave()
+		c.shutDown()
 	}
-	err := c.run() //nolint:contextcheck // it has it already
+	err := c.run() //nolint:contextcheck // the connection was made with it
 	s.mu.Lock()
 	delete(s.conns, c)
 	s.mu.Unlock()
@@ -101,12 +103,12 @@ func (s *connections) serve(ctx context.Context, socket net.Conn, state *tls.Con
 	}
 }
 
-// end tells all clients to send no more requests here. A connection closes when those that it has are answered.
-func (s *connections) end() {
+// shutDown asks all clients to send no more requests. Each connection closes once its requests are answered.
+func (s *connections) shutDown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ends = true
+	s.shuttingDown = true
 	for c := range s.conns {
-		c.leave()
+		c.shutDown()
 	}
 }

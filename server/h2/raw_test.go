@@ -16,12 +16,15 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for something that must happen.
 const patience = 10 * time.Second
 
-// peer is a client that sends what it is told, right or wrong. Every handler of its connection must end with the connection.
+// peer is a client that sends what the test says, valid or not. Every handler of its connection must end with the
+// connection.
 type peer struct {
 	*testing.T
 	*http2.Framer
@@ -31,11 +34,11 @@ type peer struct {
 	running atomic.Int64  // handlers
 	encoder *hpack.Encoder
 	block   bytes.Buffer
-	bodies  map[uint32][]byte // what came of the answers
+	bodies  map[uint32][]byte // received parts of responses
 	gated   *gated
 }
 
-// gated is the server's end of a connection, whose next write can be held up.
+// gated is the server's end of a connection, whose next write can be blocked.
 type gated struct {
 	*net.TCPConn
 	armed            atomic.Bool
@@ -54,7 +57,7 @@ func rawConfig() Config {
 	return Config{Streams: 10, Header: 16 << 10, Greeting: patience, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)}
 }
 
-// dialRaw connects a client that has not said anything yet.
+// dialRaw connects a client that has not sent anything yet.
 func dialRaw(t *testing.T, cfg Config, h http.HandlerFunc) *peer {
 	t.Helper()
 	p := &peer{T: t, server: newConnections(cfg), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
@@ -75,7 +78,7 @@ func (p *peer) begin(h http.HandlerFunc) {
 	p.must(far.SetWriteBuffer(16 << 10))
 	p.Framer = http2.NewFramer(p.socket, p.socket)
 	p.AllowIllegalWrites = true
-	p.ReadMetaHeaders = hpack.NewDecoder(defaultTable, nil)
+	p.ReadMetaHeaders = hpack.NewDecoder(h2wire.DefaultTableSize, nil)
 	p.encoder = hpack.NewEncoder(&p.block)
 	p.gated = &gated{TCPConn: far, blocked: make(chan struct{}), release: make(chan struct{})}
 	go func() {
@@ -97,7 +100,7 @@ func (p *peer) begin(h http.HandlerFunc) {
 	})
 }
 
-// dialed connects a client that has greeted, with settings of its own.
+// dialed connects a client that has sent its preface, with settings of its own.
 func dialed(t *testing.T, cfg Config, h http.HandlerFunc, settings ...http2.Setting) *peer {
 	t.Helper()
 	p := dialRaw(t, cfg, h)
@@ -107,11 +110,11 @@ func dialed(t *testing.T, cfg Config, h http.HandlerFunc, settings ...http2.Sett
 
 func (p *peer) greet(settings ...http2.Setting) {
 	p.Helper()
-	p.say(preface)
+	p.say(h2wire.Preface)
 	p.must(p.WriteSettings(settings...))
 }
 
-// known has the server treat the connection as one on which a request has been authenticated.
+// known makes the server treat the connection as authenticated.
 func (p *peer) known() {
 	p.Helper()
 	p.until("the connection is known", func() bool { return p.at(func(c *conn) bool { c.authenticate(); return true }) })
@@ -130,7 +133,7 @@ func (p *peer) say(text string) {
 	p.must(err)
 }
 
-// until waits for a condition that nothing tells of.
+// until polls for a condition.
 func (p *peer) until(what string, is func() bool) {
 	p.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
@@ -140,7 +143,7 @@ func (p *peer) until(what string, is func() bool) {
 	}
 }
 
-// gone waits until the server has done with the connection.
+// gone waits until the server has closed the connection.
 func (p *peer) gone() {
 	p.Helper()
 	select {
@@ -159,7 +162,7 @@ func (p *peer) fields(pairs ...string) []byte {
 	return bytes.Clone(p.block.Bytes())
 }
 
-// head is a head of a request, with further fields.
+// head returns the header of a request, with further fields.
 func (p *peer) head(method, path string, more ...string) []byte {
 	return p.fields(append([]string{":method", method, ":scheme", "https", ":authority", "proa", ":path", path}, more...)...)
 }
@@ -167,10 +170,11 @@ func (p *peer) head(method, path string, more ...string) []byte {
 // ask sends a request without a body.
 func (p *peer) ask(id uint32, path string, more ...string) {
 	p.Helper()
-	p.must(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("GET", path, more...), EndStream: true, EndHeaders: true}))
+	p.must(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("GET", path, more...), EndStream: true,
+		EndHeaders: true}))
 }
 
-// offer sends the head of a request whose body follows.
+// offer sends the header of a request whose body follows.
 func (p *peer) offer(id uint32, path string, more ...string) {
 	p.Helper()
 	p.must(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("POST", path, more...), EndHeaders: true}))
@@ -182,7 +186,7 @@ func (p *peer) raw(kind http2.FrameType, flags http2.Flags, id uint32, payload s
 	p.must(p.WriteRawFrame(kind, flags, id, []byte(payload)))
 }
 
-// next reads the next frame, and keeps what bodies are made of.
+// next reads the next frame, and keeps the parts of bodies.
 func (p *peer) next() (http2.Frame, error) {
 	_ = p.socket.SetReadDeadline(time.Now().Add(patience))
 	f, err := p.ReadFrame()
@@ -192,7 +196,7 @@ func (p *peer) next() (http2.Frame, error) {
 	return f, err
 }
 
-// seen is the next frame that says how something ended, as text. What is between is skipped.
+// seen returns the next frame that ends something, as text. Other frames are skipped.
 func (p *peer) seen() string {
 	p.Helper()
 	for {
@@ -215,7 +219,7 @@ func (p *peer) seen() string {
 	}
 }
 
-// see wants the next event to be one of several.
+// see checks that the next event is one of several.
 func (p *peer) see(want ...string) {
 	p.Helper()
 	got := p.seen()
@@ -227,7 +231,7 @@ func (p *peer) see(want ...string) {
 	p.Fatalf("got %q, want %q", got, want)
 }
 
-// alive makes sure that the connection still works. Resets that come before are skipped.
+// alive checks that the connection still works. Resets that come before are skipped.
 func (p *peer) alive() {
 	p.Helper()
 	p.must(p.WritePing(false, [8]byte([]byte("alive???"))))
@@ -241,7 +245,7 @@ func (p *peer) alive() {
 	}
 }
 
-// body waits until so much of an answer has come, and no more.
+// body waits until so much of a response has arrived, and no more.
 func (p *peer) body(id uint32, size int) []byte {
 	p.Helper()
 	for len(p.bodies[id]) < size {
@@ -258,11 +262,11 @@ func (p *peer) body(id uint32, size int) []byte {
 	return p.bodies[id]
 }
 
-// stuck makes sure that no more of an answer comes than has come.
+// stuck checks that no more of a response arrives than has arrived.
 func (p *peer) stuck(id uint32) {
 	p.Helper()
 	had := len(p.bodies[id])
-	for range 3 { // each gives a handler that would send a turn
+	for range 3 { // each lets a handler run that would send
 		p.alive()
 	}
 	if now := len(p.bodies[id]); now != had {
@@ -270,7 +274,8 @@ func (p *peer) stuck(id uint32) {
 	}
 }
 
-// plain is the handler of most tests: it holds a request until its client goes, sends as much as it is asked for, or counts a body.
+// plain is the handler of most tests: it holds a request until its client disconnects, sends as many bytes as
+// requested, or counts a body.
 func plain(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/hold" {
 		<-r.Context().Done()
@@ -288,7 +293,7 @@ func plain(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, n)
 }
 
-// pattern is a text in which every place can be told from its neighbours.
+// pattern returns a text in which every position differs from its neighbours.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -310,14 +315,14 @@ func setting(id http2.SettingID, value uint32) string {
 	return string(binary.BigEndian.AppendUint16(nil, uint16(id))) + uint32s(value)
 }
 
-// rawCase is something that a client should not send, or rarely does, and what it gets for it.
+// rawCase is something that a client should not send, or rarely does, and the result.
 type rawCase struct {
 	name string
 	send func(*peer)
 	want string // one of these, between bars
 }
 
-// play runs cases, each on a connection of its own. After the error of a stream, the connection lives.
+// play runs cases, each on a connection of its own. After the error of a stream, the connection must be alive.
 func play(t *testing.T, cases []rawCase, begin func(*peer)) {
 	t.Parallel()
 	for _, c := range cases {
@@ -334,28 +339,30 @@ func play(t *testing.T, cases []rawCase, begin func(*peer)) {
 	}
 }
 
-// A connection begins with the preface and the settings of the client.
-func TestGreeting(t *testing.T) {
+// TestPreface checks that a connection begins with the preface and the settings of the client.
+func TestPreface(t *testing.T) {
 	play(t, []rawCase{
 		{"another preface", func(p *peer) { p.say(strings.Repeat("GET / HTTP/1.1\r\n\r\n", 2)) }, "goaway PROTOCOL_ERROR"},
-		{"a ping first", func(p *peer) { p.say(preface); p.must(p.WritePing(false, [8]byte{})) }, "goaway PROTOCOL_ERROR"},
-		{"a request first", func(p *peer) { p.say(preface); p.ask(1, "/") }, "goaway PROTOCOL_ERROR"},
-		{"an acknowledgement first", func(p *peer) { p.say(preface); p.must(p.WriteSettingsAck()) }, "goaway PROTOCOL_ERROR"},
+		{"a ping first", func(p *peer) { p.say(h2wire.Preface); p.must(p.WritePing(false, [8]byte{})) }, "goaway PROTOCOL_ERROR"},
+		{"a request first", func(p *peer) { p.say(h2wire.Preface); p.ask(1, "/") }, "goaway PROTOCOL_ERROR"},
+		{"an acknowledgement first", func(p *peer) { p.say(h2wire.Preface); p.must(p.WriteSettingsAck()) }, "goaway PROTOCOL_ERROR"},
 		{"nothing wrong", func(p *peer) { p.greet(); p.ask(1, "/") }, "answer 1 200"},
 	}, func(*peer) {})
 }
 
-// Frames that are about the connection have their size and their place.
+// TestConnectionFrames checks the sizes and places of frames that are about the connection.
 func TestConnectionFrames(t *testing.T) {
 	settings := func(payload string) func(*peer) {
 		return func(p *peer) { p.raw(http2.FrameSettings, 0, 0, payload) }
 	}
 	play(t, []rawCase{
 		{"a frame too large", func(p *peer) { p.raw(http2.FrameType(99), 0, 0, strings.Repeat("x", 16<<10+1)) }, "goaway FRAME_SIZE_ERROR"},
-		{"data too large", func(p *peer) { p.offer(1, "/"); p.raw(http2.FrameData, 0, 1, strings.Repeat("x", 16<<10+1)) }, "goaway FRAME_SIZE_ERROR"},
+		{"data too large", func(p *peer) { p.offer(1, "/"); p.raw(http2.FrameData, 0, 1, strings.Repeat("x", 16<<10+1)) },
+			"goaway FRAME_SIZE_ERROR"},
 		{"settings of five bytes", settings("12345"), "goaway FRAME_SIZE_ERROR"},
-		{"settings on a stream", func(p *peer) { p.raw(http2.FrameSettings, 0, 1, "") }, "goaway PROTOCOL_ERROR"},
-		{"an acknowledgement with settings", func(p *peer) { p.raw(http2.FrameSettings, http2.FlagSettingsAck, 0, setting(1, 1)) }, "goaway FRAME_SIZE_ERROR"},
+		{"SETTINGS on a stream", func(p *peer) { p.raw(http2.FrameSettings, 0, 1, "") }, "goaway PROTOCOL_ERROR"},
+		{"an acknowledgement with settings", func(p *peer) { p.raw(http2.FrameSettings, http2.FlagSettingsAck, 0, setting(1, 1)) },
+			"goaway FRAME_SIZE_ERROR"},
 		{"push 2", settings(setting(http2.SettingEnablePush, 2)), "goaway PROTOCOL_ERROR"},
 		{"a window of 2^31", settings(setting(http2.SettingInitialWindowSize, 1<<31)), "goaway FLOW_CONTROL_ERROR"},
 		{"frames of 100", settings(setting(http2.SettingMaxFrameSize, 100)), "goaway PROTOCOL_ERROR"},
@@ -363,17 +370,19 @@ func TestConnectionFrames(t *testing.T) {
 		{"a setting that nobody knows", func(p *peer) { settings(setting(0xbeef, 1))(p); p.ask(1, "/") }, "answer 1 200"},
 		{"a ping", func(p *peer) { p.raw(http2.FramePing, 0, 0, "8 bytes.") }, "pong 8 bytes."},
 		{"a ping of seven bytes", func(p *peer) { p.raw(http2.FramePing, 0, 0, "7 bytes") }, "goaway FRAME_SIZE_ERROR"},
-		{"a ping on a stream", func(p *peer) { p.raw(http2.FramePing, 0, 1, "8 bytes.") }, "goaway PROTOCOL_ERROR"},
-		{"a pong that nobody asked for", func(p *peer) { p.raw(http2.FramePing, http2.FlagPingAck, 0, "8 bytes."); p.ask(1, "/") }, "answer 1 200"},
+		{"PING on a stream", func(p *peer) { p.raw(http2.FramePing, 0, 1, "8 bytes.") }, "goaway PROTOCOL_ERROR"},
+		{"a pong that nobody asked for", func(p *peer) { p.raw(http2.FramePing, http2.FlagPingAck, 0, "8 bytes."); p.ask(1, "/") },
+			"answer 1 200"},
 		{"a frame that nobody knows", func(p *peer) { p.raw(0xfe, 0xff, 7, "what"); p.raw(0x99, 0, 0, ""); p.ask(1, "/") }, "answer 1 200"},
-		{"a push", func(p *peer) { p.raw(http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, uint32s(2)) }, "goaway PROTOCOL_ERROR"},
+		{"a push", func(p *peer) { p.raw(http2.FramePushPromise, http2.FlagPushPromiseEndHeaders, 1, uint32s(2)) },
+			"goaway PROTOCOL_ERROR"},
 		{"a farewell", func(p *peer) { p.must(p.WriteGoAway(0, 0, nil)); p.ask(1, "/") }, "answer 1 200"},
-		{"a farewell on a stream", func(p *peer) { p.raw(http2.FrameGoAway, 0, 1, uint32s(0, 0)) }, "goaway PROTOCOL_ERROR"},
+		{"GOAWAY on a stream", func(p *peer) { p.raw(http2.FrameGoAway, 0, 1, uint32s(0, 0)) }, "goaway PROTOCOL_ERROR"},
 		{"a farewell of three bytes", func(p *peer) { p.raw(http2.FrameGoAway, 0, 0, "bye") }, "goaway FRAME_SIZE_ERROR"},
 	}, func(p *peer) { p.greet() })
 }
 
-// Windows grow by something, up to 2^31-1, and only those of streams that are there.
+// TestWindowFrames checks that windows grow by something, up to 2^31-1, and only those of open streams.
 func TestWindowFrames(t *testing.T) {
 	play(t, []rawCase{
 		{"nothing more of all", func(p *peer) { p.raw(http2.FrameWindowUpdate, 0, 0, uint32s(0)) }, "goaway PROTOCOL_ERROR"},
@@ -382,8 +391,8 @@ func TestWindowFrames(t *testing.T) {
 		{"too much of all", func(p *peer) { p.raw(http2.FrameWindowUpdate, 0, 0, uint32s(1<<31-1)) }, "goaway FLOW_CONTROL_ERROR"},
 		{"too much of a stream", func(p *peer) { p.raw(http2.FrameWindowUpdate, 0, 1, uint32s(1<<31-1)) }, "reset 1 FLOW_CONTROL_ERROR"},
 		{"too much by settings", func(p *peer) {
-			p.must(p.WriteWindowUpdate(1, 1<<31-1-defaultWindow))
-			p.must(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: defaultWindow + 1}))
+			p.must(p.WriteWindowUpdate(1, 1<<31-1-h2wire.DefaultWindow))
+			p.must(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: h2wire.DefaultWindow + 1}))
 		}, "goaway FLOW_CONTROL_ERROR"},
 		{"three bytes", func(p *peer) { p.raw(http2.FrameWindowUpdate, 0, 1, "123") }, "goaway FRAME_SIZE_ERROR"},
 		{"of an idle stream", func(p *peer) { p.raw(http2.FrameWindowUpdate, 0, 3, uint32s(1)) }, "goaway PROTOCOL_ERROR"},
@@ -395,8 +404,8 @@ func TestWindowFrames(t *testing.T) {
 	}, func(p *peer) { p.greet(); p.ask(1, "/hold") })
 }
 
-// Frames of streams are for streams in the right state. Stream 1 waits for its body, stream 3 is held with all of its request
-// here, and stream 5 has been answered.
+// TestStreamFrames checks frames for streams in each state. Stream 1 waits for its body, the handler of stream 3 runs
+// with the complete request, and stream 5 has been answered.
 func TestStreamFrames(t *testing.T) {
 	play(t, []rawCase{
 		{"a reset of no stream", func(p *peer) { p.raw(http2.FrameRSTStream, 0, 0, uint32s(0)) }, "goaway PROTOCOL_ERROR"},
@@ -406,24 +415,29 @@ func TestStreamFrames(t *testing.T) {
 		{"data of an idle stream", func(p *peer) { p.raw(http2.FrameData, 0, 9, "x") }, "goaway PROTOCOL_ERROR"},
 		{"data after the end", func(p *peer) { p.raw(http2.FrameData, 0, 3, "x") }, "reset 3 STREAM_CLOSED"},
 		{"data of an ended stream", func(p *peer) { p.raw(http2.FrameData, 0, 5, "x") }, "reset 5 STREAM_CLOSED|goaway STREAM_CLOSED"},
-		{"data with too much padding", func(p *peer) { p.raw(http2.FrameData, http2.FlagDataPadded, 1, "\x05xxxx") }, "goaway PROTOCOL_ERROR"},
+		{"data with too much padding", func(p *peer) { p.raw(http2.FrameData, http2.FlagDataPadded, 1, "\x05xxxx") },
+			"goaway PROTOCOL_ERROR"},
 		{"data that is all padding", func(p *peer) {
 			p.raw(http2.FrameData, http2.FlagDataPadded|http2.FlagDataEndStream, 1, "\x04xxxx")
 		}, "answer 1 200"},
-		{"padded data without its length", func(p *peer) { p.raw(http2.FrameData, http2.FlagDataPadded, 1, "") }, "goaway PROTOCOL_ERROR|goaway FRAME_SIZE_ERROR"},
+		{"padded data without its length", func(p *peer) { p.raw(http2.FrameData, http2.FlagDataPadded, 1, "") },
+			"goaway PROTOCOL_ERROR|goaway FRAME_SIZE_ERROR"},
 		{"fields on no stream", func(p *peer) { p.raw(http2.FrameHeaders, 4, 0, string(p.head("GET", "/"))) }, "goaway PROTOCOL_ERROR"},
 		{"fields on an even stream", func(p *peer) { p.ask(8, "/") }, "goaway PROTOCOL_ERROR"},
 		{"fields on an ended stream", func(p *peer) { p.ask(5, "/") }, "goaway STREAM_CLOSED|goaway PROTOCOL_ERROR"},
 		{"fields on a lower stream", func(p *peer) { p.ask(9, "/hold"); p.ask(7, "/") }, "goaway STREAM_CLOSED|goaway PROTOCOL_ERROR"},
 		{"fields after the end", func(p *peer) { p.ask(3, "/") }, "reset 3 STREAM_CLOSED"},
-		{"fields with too much padding", func(p *peer) { p.raw(http2.FrameHeaders, 0xc, 9, "\xff"+string(p.head("GET", "/"))) }, "goaway PROTOCOL_ERROR"},
+		{"fields with too much padding", func(p *peer) { p.raw(http2.FrameHeaders, 0xc, 9, "\xff"+string(p.head("GET", "/"))) },
+			"goaway PROTOCOL_ERROR"},
 		{"fields without their priority", func(p *peer) { p.raw(http2.FrameHeaders, 0x24, 9, "1234") }, "goaway FRAME_SIZE_ERROR"},
 		{"a continuation of nothing", func(p *peer) { p.raw(http2.FrameContinuation, 4, 1, "") }, "goaway PROTOCOL_ERROR"},
-		{"a priority of no stream", func(p *peer) { p.raw(http2.FramePriority, 0, 0, uint32s(1)+"x") }, "goaway PROTOCOL_ERROR"},
+		{"PRIORITY on stream 0", func(p *peer) { p.raw(http2.FramePriority, 0, 0, uint32s(1)+"x") }, "goaway PROTOCOL_ERROR"},
 		{"a priority of four bytes", func(p *peer) { p.raw(http2.FramePriority, 0, 1, uint32s(3)) }, "reset 1 FRAME_SIZE_ERROR"},
 		{"a priority before oneself", func(p *peer) { p.raw(http2.FramePriority, 0, 1, uint32s(1)+"x") }, "reset 1 PROTOCOL_ERROR"},
-		{"a priority of an idle stream", func(p *peer) { p.raw(http2.FramePriority, 0, 99, uint32s(3)+"x"); p.ask(7, "/") }, "answer 7 200"},
-		{"a request before itself", func(p *peer) { p.raw(http2.FrameHeaders, 0x25, 9, uint32s(9)+"x"+string(p.head("GET", "/"))) }, "reset 9 PROTOCOL_ERROR"},
+		{"a priority of an idle stream", func(p *peer) { p.raw(http2.FramePriority, 0, 99, uint32s(3)+"x"); p.ask(7, "/") },
+			"answer 7 200"},
+		{"a request before itself", func(p *peer) { p.raw(http2.FrameHeaders, 0x25, 9, uint32s(9)+"x"+string(p.head("GET", "/"))) },
+			"reset 9 PROTOCOL_ERROR"},
 		{"a request with priority and padding", func(p *peer) {
 			p.raw(http2.FrameHeaders, 0x2d, 9, "\x03"+uint32s(3)+"x"+string(p.head("GET", "/"))+"xxx")
 		}, "answer 9 200"},
@@ -436,7 +450,7 @@ func TestStreamFrames(t *testing.T) {
 	})
 }
 
-// The fields of a request come in one piece, and are compressed as RFC 7541 says.
+// TestFieldBlocks checks that the field block of a request comes in one piece, and is compressed as RFC 7541 says.
 func TestFieldBlocks(t *testing.T) {
 	play(t, []rawCase{
 		{"in pieces", func(p *peer) {
@@ -460,17 +474,18 @@ func TestFieldBlocks(t *testing.T) {
 		{"an index that is not there", func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, "\xff\xff\x01") }, "goaway COMPRESSION_ERROR"},
 		{"a table larger than allowed", func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, "\x3f\xff\xff\x01") }, "goaway COMPRESSION_ERROR"},
 		{"cut off", func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, "\x82\x00\x05te") }, "goaway COMPRESSION_ERROR"},
-		{"bad on a stream that ended", func(p *peer) { p.ask(1, "/"); p.see("answer 1 200"); p.raw(http2.FrameHeaders, 5, 1, "\xff\xff\x01") },
+		{"bad on a stream that ended",
+			func(p *peer) { p.ask(1, "/"); p.see("answer 1 200"); p.raw(http2.FrameHeaders, 5, 1, "\xff\xff\x01") },
 			"goaway COMPRESSION_ERROR|goaway STREAM_CLOSED"},
 	}, func(p *peer) { p.greet() })
 }
 
-// requestCase sends a request of the fields given, in order, instead of a good one.
+// requestCase sends a request of the fields given, in order, instead of a valid one.
 func requestCase(name string, pairs ...string) rawCase {
 	return rawCase{name, func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, string(p.fields(pairs...))) }, "reset 1 PROTOCOL_ERROR"}
 }
 
-// A request that is malformed ends its stream, and only that.
+// TestMalformedRequests checks that a malformed request ends its stream, and only that.
 func TestMalformedRequests(t *testing.T) {
 	const m, s, a, path = ":method", ":scheme", ":authority", ":path"
 	good := []string{m, "GET", s, "https", a, "proa", path, "/"}
@@ -511,7 +526,7 @@ func TestMalformedRequests(t *testing.T) {
 	}, func(p *peer) { p.greet() })
 }
 
-// The body of a request is as long as it says, and what follows it are fields and the end.
+// TestMalformedBodies checks that a body has its Content-Length, and that only a trailer follows it.
 func TestMalformedBodies(t *testing.T) {
 	end := http2.Flags(http2.FlagDataEndStream)
 	trailer := func(flags http2.Flags, pairs ...string) func(*peer) {
@@ -530,7 +545,8 @@ func TestMalformedBodies(t *testing.T) {
 		{"too little of much", sized("500000", "1234"), "reset 1 PROTOCOL_ERROR"},
 		{"something instead of nothing", sized("0", "1"), "reset 1 PROTOCOL_ERROR"},
 		{"as much as was said", sized("5", "12345"), "answer 1 200"},
-		{"too much before the end", func(p *peer) { p.offer(1, "/", "content-length", "1"); p.raw(http2.FrameData, 0, 1, "12") }, "reset 1 PROTOCOL_ERROR"},
+		{"too much before the end", func(p *peer) { p.offer(1, "/", "content-length", "1"); p.raw(http2.FrameData, 0, 1, "12") },
+			"reset 1 PROTOCOL_ERROR"},
 		{"a trailer after too little", func(p *peer) {
 			p.offer(1, "/", "content-length", "2")
 			p.raw(http2.FrameHeaders, 5, 1, string(p.fields("x", "x")))
@@ -553,14 +569,16 @@ func TestMalformedBodies(t *testing.T) {
 	}, func(p *peer) { p.greet() })
 }
 
-// What a client has sent before it learnt that the server has reset a stream is no fault of it.
+// TestFramesAfterReset checks that frames which a client sends before it learns that the server has reset a stream are
+// no error.
 func TestFramesAfterReset(t *testing.T) {
 	then := func(send func(*peer)) func(*peer) {
 		return func(p *peer) { send(p); p.ask(3, "/") }
 	}
 	play(t, []rawCase{
 		{"data", then(func(p *peer) { p.raw(http2.FrameData, 0, 1, "x") }), "answer 3 200|reset 1 STREAM_CLOSED"},
-		{"a trailer", then(func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, string(p.fields("x", "x"))) }), "answer 3 200|reset 1 STREAM_CLOSED"},
+		{"a trailer", then(func(p *peer) { p.raw(http2.FrameHeaders, 5, 1, string(p.fields("x", "x"))) }),
+			"answer 3 200|reset 1 STREAM_CLOSED"},
 		{"a window", then(func(p *peer) { p.must(p.WriteWindowUpdate(1, 1)) }), "answer 3 200"},
 		{"a reset", then(func(p *peer) { p.must(p.WriteRSTStream(1, http2.ErrCodeCancel)) }), "answer 3 200"},
 	}, func(p *peer) {
@@ -571,7 +589,7 @@ func TestFramesAfterReset(t *testing.T) {
 	})
 }
 
-// An answer is sent as the windows of its stream and of the connection allow, not a byte more.
+// TestWindowsOfAnswers checks that a response is sent as the windows of its stream and of the connection allow.
 func TestWindowsOfAnswers(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -582,11 +600,11 @@ func TestWindowsOfAnswers(t *testing.T) {
 	p.must(p.WriteWindowUpdate(1, 10))
 	p.body(1, 10)
 	p.stuck(1)
-	p.must(p.WriteWindowUpdate(1, size)) // now it is the connection that bounds
-	p.body(1, defaultWindow)
+	p.must(p.WriteWindowUpdate(1, size)) // now the connection is the limit
+	p.body(1, h2wire.DefaultWindow)
 	p.stuck(1)
 	p.must(p.WriteWindowUpdate(0, 100))
-	p.body(1, defaultWindow+100)
+	p.body(1, h2wire.DefaultWindow+100)
 	p.stuck(1)
 	p.must(p.WriteWindowUpdate(0, size))
 	if !bytes.Equal(p.body(1, size), pattern(size)) {
@@ -595,14 +613,14 @@ func TestWindowsOfAnswers(t *testing.T) {
 	p.finished(1)
 }
 
-// finished waits for the end of an answer all of whose body has been read, if that was not with the last piece of it.
+// finished waits for the end of a response all of whose body has been read, if it was not with the last piece.
 func (p *peer) finished(id uint32) {
 	p.Helper()
 	p.until("the stream has ended", func() bool { return p.at(func(c *conn) bool { return c.streams[id] == nil }) })
 	p.alive()
 }
 
-// at looks at the one connection of the server.
+// at accesses the one connection of the server.
 func (p *peer) at(look func(*conn) bool) bool {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
@@ -614,7 +632,7 @@ func (p *peer) at(look func(*conn) bool) bool {
 	return false
 }
 
-// A client may take back what it has allowed: a window below zero must be filled before anything is sent.
+// TestNegativeWindows checks that a client may reduce a window: one below zero must grow before anything is sent.
 func TestNegativeWindows(t *testing.T) {
 	t.Parallel()
 	initial := func(n uint32) http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: n} }
@@ -638,7 +656,7 @@ func TestNegativeWindows(t *testing.T) {
 	p.finished(1)
 }
 
-// The end of an answer needs no window, so it comes also when that is below zero.
+// TestEndWithoutWindow checks that the end of a response needs no window, so it is sent even when that is below zero.
 func TestEndWithoutWindow(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -668,11 +686,11 @@ func TestEndWithoutWindow(t *testing.T) {
 	}
 }
 
-// No frame of an answer is larger than the client allows, be it of the header or of the body.
+// TestFrameSizes checks that no frame of a response is larger than the client allows, for the header and for the body.
 func TestFrameSizes(t *testing.T) {
 	t.Parallel()
 	const size, fields = 300_000, 9
-	for _, most := range []int{smallestFrame, 20_000, 1 << 20} {
+	for _, most := range []int{h2wire.SmallestFrame, 20_000, 1 << 20} {
 		t.Run(strconv.Itoa(most), func(t *testing.T) {
 			t.Parallel()
 			p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
@@ -680,7 +698,8 @@ func TestFrameSizes(t *testing.T) {
 					w.Header().Set("X-"+strconv.Itoa(i), strings.Repeat("x", 10_000))
 				}
 				plain(w, r)
-			}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(most)}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
+			}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(most)}, http2.Setting{ID: http2.SettingInitialWindowSize,
+				Val: size})
 			p.SetMaxReadFrameSize(uint32(most)) // more is an error
 			p.ReadMetaHeaders = nil
 			p.must(p.WriteWindowUpdate(0, size))
@@ -698,7 +717,7 @@ func TestFrameSizes(t *testing.T) {
 					continued++
 				}
 			}
-			got, err := hpack.NewDecoder(defaultTable, nil).DecodeFull(block)
+			got, err := hpack.NewDecoder(h2wire.DefaultTableSize, nil).DecodeFull(block)
 			if err != nil || len(got) < fields {
 				t.Errorf("got %d fields, %v", len(got), err)
 			}
@@ -712,7 +731,7 @@ func TestFrameSizes(t *testing.T) {
 	}
 }
 
-// A client that keeps no table gets fields that can be read without one, and is told so.
+// TestWithoutTable checks that a client without an HPACK table gets fields that need none, and is told so.
 func TestWithoutTable(t *testing.T) {
 	t.Parallel()
 	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
@@ -735,64 +754,4 @@ func TestWithoutTable(t *testing.T) {
 			}
 		}
 	}
-}
-
-// gate is a handler that answers when it is told.
-func gate(open <-chan struct{}) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-open:
-			_, _ = io.WriteString(w, "late")
-		case <-r.Context().Done():
-		}
-	}
-}
-
-// A server that ends lets running requests finish, takes no further ones, whatever is sent with them, and closes.
-func TestFarewell(t *testing.T) {
-	t.Parallel()
-	for name, later := range map[string]func(*peer){
-		"nothing":             func(*peer) {},
-		"a request":           func(p *peer) { p.ask(3, "/") },
-		"a request and pings": func(p *peer) { p.ask(3, "/"); p.alive() },
-		"a body":              func(p *peer) { p.offer(3, "/"); p.must(p.WriteData(3, true, []byte("x"))) },
-		"a window":            func(p *peer) { p.ask(3, "/"); p.must(p.WriteWindowUpdate(3, 1)) },
-		"a reset":             func(p *peer) { p.ask(3, "/"); p.must(p.WriteRSTStream(3, http2.ErrCodeCancel)) },
-		"a trailer": func(p *peer) {
-			p.offer(3, "/")
-			p.raw(http2.FrameHeaders, 5, 3, string(p.fields("x", "x")))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			open := make(chan struct{})
-			p := dialed(t, rawConfig(), gate(open))
-			p.ask(1, "/")
-			p.until("the handler runs", func() bool { return p.running.Load() == 1 })
-			p.server.end()
-			p.see("goaway NO_ERROR")
-			later(p)
-			p.alive()
-			close(open)
-			p.see("answer 1 200")
-			p.see("EOF")
-			if got := string(p.bodies[1]); got != "late" {
-				t.Errorf("the answer is %q", got)
-			}
-			p.must(p.socket.Close())
-			p.gone()
-		})
-	}
-}
-
-// A server that ends closes a connection when the client has given up the last request, though no handler ever saw it.
-func TestFarewellWithoutHandlers(t *testing.T) {
-	t.Parallel()
-	p := dialed(t, rawConfig(), plain)
-	p.offer(1, "/", "content-length", "5")
-	p.alive()
-	p.server.end()
-	p.see("goaway NO_ERROR")
-	p.must(p.WriteRSTStream(1, http2.ErrCodeCancel))
-	p.see("EOF")
 }

@@ -6,33 +6,35 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// heldBack is how much of an answer of unknown length is held back, because it may be all.
-const heldBack = 4 << 10
+// maxBuffered is how much of a response without Content-Length is held back, because it may be the whole response.
+const maxBuffered = 4 << 10
 
-// response is the answer to a request, as its handler writes it. Only the handler uses it, but for the stream.
+// response is the http.ResponseWriter of a stream. Only its handler uses it, except for the stream.
 type response struct {
 	conn   *conn
 	st     *stream
 	header http.Header
 
-	status  int             // 0 before the handler has said it
-	said    http.Header     // the header as it was then, if it is not sent yet
-	trailer map[string]bool // what the handler has announced for the end
-	sent    bool            // the header is
-	length  int64           // of the whole body; -1 when it is not known
-	wrote   int64
-	held    []byte
-	parked  int // how much of that counts in the memory of the connection
+	status     int             // 0 before WriteHeader
+	fixed      http.Header     // the header as it was at WriteHeader, until it is sent
+	trailer    map[string]bool // the trailer fields that the handler has announced
+	headerSent bool            // the header has been sent
+	length     int64           // the Content-Length; -1 when it is not known
+	written    int64
+	buffered   []byte
+	parked     int // how many of the buffered bytes count as parked in the memory of the connection
 
-	late, slow deadline // of the answer, and of the body of the request
+	writeDeadline, readDeadline deadline // of the response, and of the body of the request
 }
 
-// Header is what the answer will say.
+// Header returns the header, which the handler may change until WriteHeader.
 func (w *response) Header() http.Header { return w.header }
 
-// WriteHeader fixes the header. It is sent at once when nothing that follows can change it.
+// WriteHeader fixes the header. The header is sent at once if nothing that follows can change it.
 func (w *response) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("h2: no such status: " + strconv.Itoa(status))
@@ -43,17 +45,17 @@ func (w *response) WriteHeader(status int) {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	if status < 200 {
-		if status != http.StatusSwitchingProtocols && w.conn.wait(w.st) {
-			w.block(strconv.Itoa(status), w.header, false)
+		if status != http.StatusSwitchingProtocols && w.conn.waitForRoom(w.st) {
+			w.appendFields(strconv.Itoa(status), w.header, false)
 			w.conn.flush(w.st)
 		}
 		return
 	}
 	w.status = status
 	if w.st.body != nil {
-		w.st.body.shy = false // an answer says that the body is not wanted
+		w.st.body.expectsContinue = false // a final response says that the body is not wanted
 	}
-	for name := range announced(w.header) {
+	for name := range h2wire.TrailerNames(w.header) {
 		if w.trailer == nil {
 			w.trailer = map[string]bool{}
 		}
@@ -66,70 +68,71 @@ func (w *response) WriteHeader(status int) {
 			w.header.Del("Content-Length")
 		}
 	}
-	w.said = w.header
-	if w.length >= 0 && w.header.Get("Content-Type") != "" || !w.bodied() {
-		w.start(w.length == 0 || !w.bodied())
+	w.fixed = w.header
+	if w.length >= 0 && w.header.Get("Content-Type") != "" || !w.mayHaveBody() {
+		w.sendHeader(w.length == 0 || !w.mayHaveBody())
 		return
 	}
-	w.said = w.header.Clone()
+	w.fixed = w.header.Clone()
 }
 
-// bodied tells whether the answer may have a body.
-func (w *response) bodied() bool {
+// mayHaveBody reports whether the status allows a body.
+func (w *response) mayHaveBody() bool {
 	return w.status != http.StatusNoContent && w.status != http.StatusNotModified
 }
 
-// mute tells whether only the head of the answer is sent.
-func (w *response) mute() bool { return w.st.req.Method == http.MethodHead }
+// isHead reports whether only the header of the response is sent.
+func (w *response) isHead() bool { return w.st.req.Method == http.MethodHead }
 
-// start sends the header, and that is all when last is true. The lock is held, but not all the time.
-func (w *response) start(last bool) {
-	if w.sent || !w.conn.wait(w.st) {
+// sendHeader sends the header; the response is complete when last is true. The lock is held, but not while it waits for
+// room.
+func (w *response) sendHeader(last bool) {
+	if w.headerSent || !w.conn.waitForRoom(w.st) {
 		return
 	}
-	w.sent = true
-	if _, ok := w.said["Date"]; !ok {
-		w.said["Date"] = []string{w.conn.out.now()}
+	w.headerSent = true
+	if _, ok := w.fixed["Date"]; !ok {
+		w.fixed["Date"] = []string{w.conn.out.encoder.Date()}
 	}
-	last = w.mute() || last && len(w.trailer) == 0
-	w.block(strconv.Itoa(w.status), w.said, last)
-	if w.said.Get("Connection") == "close" {
-		w.conn.farewell()
+	last = w.isHead() || last && len(w.trailer) == 0
+	w.appendFields(strconv.Itoa(w.status), w.fixed, last)
+	if w.fixed.Get("Connection") == "close" {
+		w.conn.sendGoAway()
 	}
-	w.said = nil
+	w.fixed = nil
 	if last {
-		w.done()
+		w.complete()
 	}
 }
 
-// block adds a block of fields. The lock is held.
-func (w *response) block(status string, h http.Header, last bool) {
+// appendFields adds a HEADERS frame to the output buffer. The lock is held.
+func (w *response) appendFields(status string, h http.Header, last bool) {
 	o := &w.conn.out
-	o.bytes = appendHeaders(o.bytes, w.st.id, o.fields(status, h, w.trailer), last, o.frame)
+	o.bytes = h2wire.AppendHeaders(o.bytes, w.st.id, o.encoder.Fields(status, h, w.trailer), last, o.maxFrame)
 }
 
-// done says that the answer is complete.
-func (w *response) done() {
-	w.st.replied = true
-	w.conn.forget(w.st)
+// complete records that the whole response has been queued.
+func (w *response) complete() {
+	w.st.responseDone = true
+	w.conn.removeIfDone(w.st)
 }
 
-// Write sends a piece of the body, or holds it back when it is small and may be all. The last piece of a body whose length
-// was said ends the stream.
+// Write sends a piece of the body, or buffers it when it is small and may be the whole response. The last piece of a
+// body with a Content-Length ends the stream.
 func (w *response) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	if !w.bodied() {
+	if !w.mayHaveBody() {
 		return 0, http.ErrBodyNotAllowed
 	}
-	if w.length >= 0 && w.wrote+int64(len(p)) > w.length {
+	if w.length >= 0 && w.written+int64(len(p)) > w.length {
 		return 0, http.ErrContentLength
 	}
-	w.wrote += int64(len(p))
-	last := w.wrote == w.length
-	if !last && len(w.held)+len(p) <= heldBack {
-		w.held = append(w.held, p...)
+	w.written += int64(len(p))
+	last := w.written == w.length
+	if !last && len(w.buffered)+len(p) <= maxBuffered {
+		w.buffered = append(w.buffered, p...)
 		return len(p), nil
 	}
 	w.conn.mu.Lock()
@@ -144,41 +147,41 @@ func (w *response) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// park keeps the end of an answer that the client does not take now, if it is small, so that its handler does not wait. It is sent after
-// the handler has returned. The lock is held.
+// park keeps the end of a response that the client does not accept now, if it is small, so that its handler does not
+// wait. It is sent after the handler has returned. The lock is held.
 func (w *response) park(p []byte) bool {
-	c, size := w.conn, len(w.held)+len(p)
-	taken := min(c.out.window, w.st.window) >= int64(size) && len(c.out.starving) == 0 && !c.full()
+	c, size := w.conn, len(w.buffered)+len(p)
+	taken := min(c.out.window, w.st.window) >= int64(size) && len(c.out.waiting) == 0 && !c.isFull()
 	if taken || size > smallAnswer || c.parked+size > c.parkLimit() || w.st.failed != nil {
 		return false
 	}
-	w.held = append(w.held, p...)
+	w.buffered = append(w.buffered, p...)
 	w.parked = size
 	c.parked += size
 	c.account()
 	return true
 }
 
-// send sends what was held back, then p. The lock is held.
+// send sends what was buffered, then p. The lock is held.
 func (w *response) send(p []byte, last bool) error {
-	w.sniff(p)
-	w.start(false)
+	w.detectContentType(p)
+	w.sendHeader(false)
 	if w.st.failed != nil {
 		return w.st.failed
 	}
-	if w.st.replied { // there is no more to say: who wrote all of the length, or to nobody, has been heard
-		w.held = nil
+	if w.st.responseDone { // the response is complete already, or has no body
+		w.buffered = nil
 		return nil
 	}
-	last = last && !w.ending()
-	if len(w.held) > 0 {
-		if err := w.conn.sendData(w.st, w.held, last && len(p) == 0); err != nil {
+	last = last && !w.hasTrailer()
+	if len(w.buffered) > 0 {
+		if err := w.conn.sendData(w.st, w.buffered, last && len(p) == 0); err != nil {
 			return err
 		}
-		w.held = w.held[:0]
+		w.buffered = w.buffered[:0]
 		if len(p) == 0 {
 			if last {
-				w.done()
+				w.complete()
 			}
 			return nil
 		}
@@ -189,29 +192,29 @@ func (w *response) send(p []byte, last bool) error {
 		}
 	}
 	if last {
-		w.done()
+		w.complete()
 	}
 	return nil
 }
 
-// sniff completes the header by what the body begins with.
-func (w *response) sniff(p []byte) {
-	if w.sent {
+// detectContentType sets the Content-Type from the first bytes of the body, as net/http does.
+func (w *response) detectContentType(p []byte) {
+	if w.headerSent {
 		return
 	}
-	if len(w.held) > 0 {
-		p = w.held
+	if len(w.buffered) > 0 {
+		p = w.buffered
 	}
-	_, typed := w.said["Content-Type"]
-	if !typed && len(p) > 0 && w.said.Get("Content-Encoding") == "" {
-		w.said.Set("Content-Type", http.DetectContentType(p))
+	_, typed := w.fixed["Content-Type"]
+	if !typed && len(p) > 0 && w.fixed.Get("Content-Encoding") == "" {
+		w.fixed.Set("Content-Type", http.DetectContentType(p))
 	}
 }
 
 // Flush sends what was written.
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError sends what was written, and says when nobody takes it.
+// FlushError sends what was written. It returns an error when the stream has ended.
 func (w *response) FlushError() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -225,8 +228,8 @@ func (w *response) FlushError() error {
 	return w.st.failed
 }
 
-// ending tells whether fields follow the body.
-func (w *response) ending() bool {
+// hasTrailer reports whether trailer fields follow the body.
+func (w *response) hasTrailer() bool {
 	if len(w.trailer) > 0 {
 		return true
 	}
@@ -238,7 +241,7 @@ func (w *response) ending() bool {
 	return false
 }
 
-// finish completes the answer after the handler has returned.
+// finish completes the response after the handler has returned.
 func (w *response) finish() {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -246,26 +249,26 @@ func (w *response) finish() {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	st := w.st
-	w.conn.parked += len(w.held) - w.parked // nobody but the client is waited for from here on
-	w.parked = len(w.held)
-	if st.failed == nil && !st.replied {
+	w.conn.parked += len(w.buffered) - w.parked // from here on only the client is waited for
+	w.parked = len(w.buffered)
+	if st.failed == nil && !st.responseDone {
 		switch {
-		case w.length >= 0 && w.wrote < w.length && !w.mute():
-			w.conn.abort(st, internalError) // a client must not take a part for the whole
+		case w.length >= 0 && w.written < w.length && !w.isHead():
+			w.conn.resetStream(st, h2wire.InternalError) // the client must not take a part of the body for all of it
 		default:
-			if !w.sent && w.length < 0 && (w.wrote > 0 || !w.mute()) {
-				w.said.Set("Content-Length", strconv.FormatInt(w.wrote, 10))
+			if !w.headerSent && w.length < 0 && (w.written > 0 || !w.isHead()) {
+				w.fixed.Set("Content-Length", strconv.FormatInt(w.written, 10))
 			}
-			if err := w.send(nil, true); err == nil && !st.replied && w.conn.wait(st) {
-				w.finale()
+			if err := w.send(nil, true); err == nil && !st.responseDone && w.conn.waitForRoom(st) {
+				w.sendTrailer()
 			}
 		}
 	}
 	w.release()
 }
 
-// finale sends the fields that follow the body.
-func (w *response) finale() {
+// sendTrailer ends the stream, with the trailer fields if there are any.
+func (w *response) sendTrailer() {
 	t := http.Header{}
 	for key, values := range w.header {
 		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
@@ -277,19 +280,19 @@ func (w *response) finale() {
 	w.trailer = nil
 	o := &w.conn.out
 	if len(t) == 0 {
-		o.bytes = appendFrame(o.bytes, frame{kind: frameData, flags: flagEndStream, stream: w.st.id})
+		o.bytes = h2wire.AppendFrame(o.bytes, h2wire.Frame{Type: h2wire.FrameData, Flags: h2wire.FlagEndStream, Stream: w.st.id})
 	} else {
-		w.block("", t, true)
+		w.appendFields("", t, true)
 	}
-	w.done()
+	w.complete()
 }
 
-// abort ends the answer in the middle.
+// abort resets the stream, for example after a panic of the handler.
 func (w *response) abort() {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
-	if w.st.failed == nil && !w.st.replied {
-		w.conn.abort(w.st, internalError)
+	if w.st.failed == nil && !w.st.responseDone {
+		w.conn.resetStream(w.st, h2wire.InternalError)
 	}
 	w.release()
 }
@@ -297,16 +300,16 @@ func (w *response) abort() {
 // release ends the request. A client that still sends its body is told that nobody reads it. The lock is held.
 func (w *response) release() {
 	st := w.st
-	w.late.stop()
-	w.slow.stop()
+	w.writeDeadline.stop()
+	w.readDeadline.stop()
 	w.conn.parked -= w.parked
-	w.parked, w.held = 0, nil
+	w.parked, w.buffered = 0, nil
 	if st.body != nil {
 		st.body.closed = true
-		st.body.abandon()
+		st.body.discard()
 	}
-	if st.failed == nil && !st.asked {
-		w.conn.abort(st, noError)
+	if st.failed == nil && !st.requestDone {
+		w.conn.resetStream(st, h2wire.NoError)
 	}
 	st.cancel()
 	w.conn.release(st)
@@ -314,7 +317,8 @@ func (w *response) release() {
 	w.conn.flush(st)
 }
 
-// Authenticated says that the request of this answer has been authenticated. From then on its connection counts among those of users.
+// Authenticated reports that the request of this response has been authenticated. From then on its connection has the
+// limits of authenticated connections.
 func (w *response) Authenticated() {
 	if w.conn.authenticated.Load() {
 		return
@@ -324,43 +328,47 @@ func (w *response) Authenticated() {
 	w.conn.authenticate()
 }
 
-// Lasting says that the client may pause for as long as it likes: somebody reads a log page by page. It counts only on a connection on which
-// a request has been authenticated. A client whose socket takes nothing is given up all the same.
+// Lasting allows the client to pause for as long as it likes, for example while somebody reads a log page by page. It
+// has an effect only on a connection on which a request has been authenticated. A client whose socket accepts nothing
+// is disconnected all the same.
 func (w *response) Lasting() {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	if w.conn.authenticated.Load() {
-		w.st.lasting, w.st.stalled = true, time.Time{}
+		w.st.mayPause, w.st.stalled = true, time.Time{}
 	}
 }
 
-// StalledByClient tells whether a write that is under way waits for the client. It is false while the write waits for this server.
+// StalledByClient reports whether the current write waits for the client. It is false while the write waits for this
+// server.
 func (w *response) StalledByClient() bool {
 	w.conn.mu.Lock()
 	defer w.conn.mu.Unlock()
 	return w.conn.stalledByClient(w.st)
 }
 
-// SetWriteDeadline ends the stream at a time: it is reset, and the handler's next write, or the one that waits, fails. The zero time is never.
+// SetWriteDeadline resets the stream at that time: the handler's current or next write fails. The zero time means no
+// deadline.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	w.late.set(w.conn, t, func() {
-		w.conn.expire(w.st, internalError)
-		w.conn.call()
+	w.writeDeadline.set(w.conn, t, func() {
+		w.conn.expire(w.st, h2wire.InternalError)
+		w.conn.startWriter()
 	})
 	return nil
 }
 
-// SetReadDeadline ends the reading of the body at a time. What has come by then can still be read. The zero time is never.
+// SetReadDeadline ends the reading of the body at that time. What was received by then can still be read. The zero time
+// means no deadline.
 func (w *response) SetReadDeadline(t time.Time) error {
 	if w.st.body == nil {
 		return nil
 	}
-	w.slow.set(w.conn, t, func() {
-		w.st.body.late = true
+	w.readDeadline.set(w.conn, t, func() {
+		w.st.body.readExpired = true
 		w.st.wake()
 	})
 	return nil
 }
 
-// EnableFullDuplex is how it always is: a handler may write before it has read all.
+// EnableFullDuplex does nothing: an HTTP/2 handler may always write before it has read everything.
 func (w *response) EnableFullDuplex() error { return nil }

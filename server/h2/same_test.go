@@ -24,14 +24,16 @@ import (
 	"time"
 )
 
-// kinds are the server of this package and the one in net/http, which has to pass all that this one has to.
+// kinds are the server of this package and the one in net/http, which has to pass the same tests.
 func kinds() map[string]func(*http.Server) {
 	return map[string]func(*http.Server){
 		"ours": func(s *http.Server) {
-			Attach(s, Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: time.Minute, Log: slog.New(slog.DiscardHandler)})
+			Attach(s, Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: time.Minute,
+				Log: slog.New(slog.DiscardHandler)})
 		},
 		"net/http": func(s *http.Server) {
-			s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerConnection: ConnectionWindow(250), MaxReceiveBufferPerStream: StreamWindow}
+			s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 250, MaxReadFrameSize: 16 << 10,
+				MaxReceiveBufferPerConnection: ConnectionWindow(250), MaxReceiveBufferPerStream: StreamWindow}
 		},
 	}
 }
@@ -52,17 +54,19 @@ func newSite(t *testing.T, attach func(*http.Server), h http.Handler) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: maker.TLS.Certificates}, ErrorLog: log.New(io.Discard, "", 0), MaxHeaderBytes: 1 << 20}
+	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: maker.TLS.Certificates}, ErrorLog: log.New(io.Discard, "", 0),
+		MaxHeaderBytes: 1 << 20}
 	attach(s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.ServeTLS(l, "", "") }()
 	tr := maker.Client().Transport.(*http.Transport).Clone()
 	tr.ForceAttemptHTTP2, tr.ExpectContinueTimeout = true, time.Minute
 	t.Cleanup(func() { tr.CloseIdleConnections(); _ = s.Close(); <-done })
-	return &site{t, &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s, "https://" + l.Addr().String()}
+	return &site{t, &http.Client{Transport: tr,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s, "https://" + l.Addr().String()}
 }
 
-// say is an answer in words, without what is different each time.
+// say returns a response as text, without what differs each time.
 func say(res *http.Response, err error) string {
 	if err != nil {
 		return "no answer"
@@ -219,7 +223,8 @@ var answers = map[string]http.HandlerFunc{
 	"/request": func(w http.ResponseWriter, r *http.Request) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		r.Header.Del("User-Agent")
-		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.ProtoMajor, r.ContentLength, host, r.TLS != nil && r.TLS.HandshakeComplete)
+		fmt.Fprintln(w, r.Method, r.URL, r.RequestURI, r.Proto, r.ProtoMajor, r.ContentLength, host, r.TLS != nil &&
+			r.TLS.HandshakeComplete)
 		fmt.Fprintln(w, strings.Split(r.Host, ":")[0], r.Header, r.Trailer)
 	},
 	"/echo": func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) },
@@ -254,7 +259,7 @@ var answers = map[string]http.HandlerFunc{
 	},
 }
 
-// TestSameAnswers holds that a client sees the same of every handler, whichever server it is behind.
+// TestSameAnswers checks that a client sees the same of every handler with both servers.
 func TestSameAnswers(t *testing.T) {
 	said := map[string]map[string]string{}
 	for name, attach := range kinds() {
@@ -329,7 +334,7 @@ func requests(t *testing.T, base string) map[string]*http.Request {
 	for _, size := range []int{0, 1, 5000, smallBody, smallBody + 1, 1 << 20, 4 << 20} {
 		for _, path := range []string{"/count", "/unread", "/closed"} {
 			if path == "/unread" && size > 1<<20 {
-				continue // whether the client notices before it has sent all is a matter of time
+				continue // whether the client notices before it has sent everything depends on timing
 			}
 			add(fmt.Sprint(size, " bytes to ", path), "POST", path, bytes.NewReader(make([]byte, size)))
 			add(fmt.Sprint(size, " bytes that wait to ", path), "PUT", path, bytes.NewReader(make([]byte, size)), "Expect", "100-continue")
@@ -498,7 +503,7 @@ func TestBehindAProxy(t *testing.T) {
 	})
 }
 
-// TestShutdown holds that requests under way are answered, and that the server then ends without waiting.
+// TestShutdown checks that requests in flight are answered, and that the server then ends without waiting.
 func TestShutdown(t *testing.T) {
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
 	each(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -529,7 +534,8 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestPromisedLength holds that an answer is never longer than its handler said, and that a shorter one is not taken for whole.
+// TestPromisedLength checks that a response is never longer than its Content-Length, and that a shorter one is an
+// error.
 func TestPromisedLength(t *testing.T) {
 	refused := make(chan error, 1)
 	s := newSite(t, kinds()["ours"], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -550,8 +556,8 @@ func TestPromisedLength(t *testing.T) {
 	}
 }
 
-// TestHandlersThatWaitDoNotHoldUpOthers: requests whose handlers do not read their bodies yet, because they wait for what another one holds,
-// leave that one enough of the window of their connection.
+// TestHandlersThatWaitDoNotHoldUpOthers checks that requests whose handlers do not read their bodies yet, because they
+// wait for what another one holds, leave that one enough of the window of their connection.
 func TestHandlersThatWaitDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
 	for name, attach := range kinds() {

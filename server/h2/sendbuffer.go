@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SendBufferFull tells whether the kernel takes no more bytes for a peer, because the peer has not read those that it was sent. A connection
-// that cannot be asked, such as one within this process, counts as full.
+// SendBufferFull reports whether the kernel accepts no more bytes for a peer, because the peer has not read those that
+// were sent. A connection without a file descriptor, such as a pipe within this process, counts as full.
 func SendBufferFull(conn net.Conn) bool {
 	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = secure.NetConn()

@@ -58,7 +58,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestStalledByClient holds that an answer waits for its client in all ways in which a client does not take it.
+// TestStalledByClient checks every way in which a client does not read a response.
 func TestStalledByClient(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
@@ -76,7 +76,7 @@ func TestStalledByClient(t *testing.T) {
 				if w := <-writer; !w.(*response).StalledByClient() {
 					t.Error("the answer is said to wait for the server")
 				}
-				v.after(2 * stall)
+				v.after(2 * stallTimeout)
 				if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("the handler was told %v", err)
 				}
@@ -93,8 +93,9 @@ type withBuffer struct {
 
 func (w withBuffer) SyscallConn() (syscall.RawConn, error) { return w.other.SyscallConn() }
 
-// TestStalledByServer holds that an answer does not wait for its client while the goroutine that sends for the connection gets no processor:
-// neither when there is no room for more, nor when the client cannot open a window because it was not sent what is in the window.
+// TestStalledByServer checks that a response does not count as waiting for its client while the goroutine that writes
+// to the socket is not scheduled: neither when there is no room for more, nor when the client cannot open a window
+// because it has not been sent what is in the window.
 func TestStalledByServer(t *testing.T) {
 	t.Parallel()
 	for name, window := range map[string]uint32{"no room": 1 << 30, "no window": 64 << 10} {
@@ -114,7 +115,7 @@ func TestStalledByServer(t *testing.T) {
 				c.authenticate()
 				pipe := c.socket
 				c.socket = withBuffer{pipe, empty}
-				c.out.writing = true // somebody is about to send
+				c.out.writing = true // a goroutine is about to write
 				c.mu.Unlock()
 				v.request(1, "GET", true)
 				v.after(time.Minute)
@@ -124,7 +125,7 @@ func TestStalledByServer(t *testing.T) {
 				}
 				c.mu.Lock()
 				c.out.writing = false
-				c.push()
+				c.writePending()
 				c.mu.Unlock()
 				v.after(time.Millisecond)
 				if want := window < 1<<20; w.StalledByClient() != want {
@@ -142,8 +143,8 @@ func TestStalledByServer(t *testing.T) {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.socket = pipe
-				if c.out.sent != c.out.taken || c.out.sent < c.out.data {
-					t.Errorf("%d bytes of %d were sent, and data up to %d", c.out.sent, c.out.taken, c.out.data)
+				if c.out.sent != c.out.dequeued || c.out.sent < c.out.dataEnd {
+					t.Errorf("%d bytes of %d were sent, and data up to %d", c.out.sent, c.out.dequeued, c.out.dataEnd)
 				}
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: window})
 		})

@@ -13,8 +13,8 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// TestSpecification has a program that knows the specification of HTTP/2 do to a server all that it says of servers. The handler waits
-// for the end of a request, so that it depends on nobody's speed whether a stream is still open when the program misuses it.
+// TestSpecification runs the conformance tests of h2spec. The handler waits for the end of a request, so that it does
+// not depend on timing whether a stream is still open when a test misuses it.
 func TestSpecification(t *testing.T) {
 	spec, err := upstream.Build(t.Context(), "h2spec")
 	if err != nil {
@@ -31,7 +31,8 @@ func TestSpecification(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), spec["h2spec"], "--tls", "--insecure", "--strict", "--host", at.Hostname(), "--port", at.Port()).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), spec["h2spec"], "--tls", "--insecure", "--strict", "--host", at.Hostname(), "--port",
+		at.Port()).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "146 tests, 146 passed, 0 skipped, 0 failed") {
 		t.Errorf("%v\n%s", err, out)
 	}

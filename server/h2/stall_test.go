@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"proa.dev/server/h2/h2wire"
 )
 
-// bubbleConfig has a real limit for headers, so that requests of tests are ordinary.
+// bubbleConfig has a realistic limit for headers, so that requests of tests are ordinary.
 func bubbleConfig() Config {
 	cfg := rawConfig()
 	cfg.Header, cfg.Idle = 1<<20, time.Hour
@@ -24,8 +26,8 @@ func bubbleConfig() Config {
 
 func noWindow() http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0} }
 
-// TestCollectedBodiesHaveADeadline holds that a small body which does not come keeps its request from the handler only for a moment: the
-// handler authenticates the client, and need not wait for the body.
+// TestCollectedBodiesHaveADeadline checks that a small body which does not arrive delays its handler only for a moment:
+// the handler authenticates the client, and need not wait for the body.
 func TestCollectedBodiesHaveADeadline(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, func(v *visitor) {
@@ -51,7 +53,8 @@ func TestCollectedBodiesHaveADeadline(t *testing.T) {
 	})
 }
 
-// TestHeaderInPiecesHasADeadline holds that a client cannot take its time between the frames of a header, though it has other requests.
+// TestHeaderInPiecesHasADeadline checks that a client cannot take its time between the frames of a header, though it
+// has other requests.
 func TestHeaderInPiecesHasADeadline(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(v *visitor) {
@@ -64,7 +67,7 @@ func TestHeaderInPiecesHasADeadline(t *testing.T) {
 	})
 }
 
-// answering is a handler that writes an answer of a size, whose length it says, and reports how that ended.
+// answering is a handler that writes a response with a Content-Length, and reports how that ended.
 func answering(size int, got chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(size))
@@ -74,8 +77,9 @@ func answering(size int, got chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestZeroWindowKeepsNoHandler holds that a handler with a small answer returns, and with it its seat, though the client takes nothing of
-// the answer. The answer is kept for the client for some time, and then the stream is reset.
+// TestZeroWindowKeepsNoHandler checks that a handler with a small response returns, and releases its seat, though the
+// client reads nothing of the response. The response is kept for the client for some time, and then the stream is
+// reset.
 func TestZeroWindowKeepsNoHandler(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
@@ -93,18 +97,19 @@ func TestZeroWindowKeepsNoHandler(t *testing.T) {
 		if v.after(time.Millisecond); v.bytes[1] != 1000 {
 			t.Errorf("the client has got %d of 1000 bytes", v.bytes[1])
 		}
-		v.after(strangerStall)
+		v.after(unauthenticatedStallTimeout)
 		c := v.conn()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.streams) != 0 || c.parked != 0 || c.running != 0 {
-			t.Errorf("after %v, %d answers wait, with %d bytes, and %d handlers", strangerStall, len(c.streams), c.parked, c.running)
+			t.Errorf("after %v, %d answers wait, with %d bytes, and %d handlers", unauthenticatedStallTimeout, len(c.streams), c.parked,
+				c.running)
 		}
 	}, noWindow())
 }
 
-// TestZeroWindowOfAllRequestsKeepsNoHandler holds that as many small answers as a connection can ask for at a time keep no handler: two that
-// stay behind on each of many connections are enough to take the seats of others.
+// TestZeroWindowOfAllRequestsKeepsNoHandler checks that as many small responses as a connection can request at a time
+// occupy no handler: two on each of many connections would be enough to take the seats of others.
 func TestZeroWindowOfAllRequestsKeepsNoHandler(t *testing.T) {
 	t.Parallel()
 	cfg := bubbleConfig()
@@ -120,7 +125,8 @@ func TestZeroWindowOfAllRequestsKeepsNoHandler(t *testing.T) {
 	}, noWindow())
 }
 
-// TestParkedAnswersAreBounded holds that small answers are not kept without end for a client that takes none.
+// TestParkedAnswersAreBounded checks that only a limited amount of small responses is kept for a client that reads
+// none.
 func TestParkedAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
@@ -138,7 +144,7 @@ func TestParkedAnswersAreBounded(t *testing.T) {
 	}, noWindow())
 }
 
-// stalls are ways in which a client does not take an answer of a MiB.
+// stalls are ways in which a client does not read a response of a MiB.
 var stalls = map[string]struct {
 	settings []http2.Setting
 	begin    func(*visitor)
@@ -152,7 +158,7 @@ var stalls = map[string]struct {
 				case <-v.ended:
 					return
 				case <-time.After(time.Second):
-					_, _ = v.socket.Write(appendWindow(nil, 1, 1)) // the framer is not for two
+					_, _ = v.socket.Write(h2wire.AppendWindowUpdate(nil, 1, 1)) // the framer is not safe for concurrent use
 				}
 			}
 		}()
@@ -166,15 +172,15 @@ var stalls = map[string]struct {
 	}},
 }
 
-// TestStalledAnswersEnd holds that a handler does not wait for ever for a client that does not take its answer, in whatever way. Whoever is
-// authenticated may take longer.
+// TestStalledAnswersEnd checks that a handler does not wait forever for a client that does not read its response, in
+// whatever way. Authenticated clients may take longer.
 func TestStalledAnswersEnd(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
 		for _, known := range []bool{false, true} {
-			limit := strangerStall
+			limit := unauthenticatedStallTimeout
 			if known {
-				limit = stall
+				limit = stallTimeout
 			}
 			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
 				t.Parallel()
@@ -204,9 +210,9 @@ func TestStalledAnswersEnd(t *testing.T) {
 	}
 }
 
-// TestLastingAnswersMayPause holds that a client of a stream that lasts, such as a log that somebody reads page by page, may take nothing
-// for as long as it likes and then go on. That of a stranger may not.
-func TestLastingAnswersMayPause(t *testing.T) {
+// TestLongRunningResponsesMayPause checks that an authenticated client of a long-running stream, such as a log that somebody
+// reads page by page, may pause for as long as it likes. An unauthenticated client may not.
+func TestLongRunningResponsesMayPause(t *testing.T) {
 	t.Parallel()
 	for _, known := range []bool{true, false} {
 		got := make(chan error, 1)
@@ -218,7 +224,7 @@ func TestLastingAnswersMayPause(t *testing.T) {
 			answering(1<<20, got)(w, r)
 		}, func(v *visitor) {
 			v.request(1, "GET", true)
-			v.after(10 * stall)
+			v.after(10 * stallTimeout)
 			if ended := len(got) == 1; ended == known {
 				t.Fatalf("known %v: ended %v", known, ended)
 			}
@@ -238,8 +244,9 @@ func TestLastingAnswersMayPause(t *testing.T) {
 	}
 }
 
-// TestWriteDeadlines holds that the deadline of an answer ends it in whatever way the client does not take it: the stream is reset, and the
-// handler's write fails with os.ErrDeadlineExceeded. A deadline can be moved, and one that has passed counts at once.
+// TestWriteDeadlines checks that the write deadline ends a response in whatever way the client does not read it: the
+// stream is reset, and the handler's write fails with os.ErrDeadlineExceeded. A deadline can be moved, and one that has
+// passed takes effect at once.
 func TestWriteDeadlines(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
@@ -264,7 +271,7 @@ func TestWriteDeadlines(t *testing.T) {
 					if len(got) != 0 {
 						t.Fatalf("the handler has not waited: %v", <-got)
 					}
-					v.after(2*time.Second + handOverTime) // the last is for a handler that sends for its connection
+					v.after(2*time.Second + handOverTime) // the latter is for a handler that is writing to the socket
 					if len(got) != 1 {
 						t.Fatal("the handler still waits")
 					}
@@ -279,7 +286,7 @@ func TestWriteDeadlines(t *testing.T) {
 		t.Parallel()
 		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second))
-			if _, err := w.Write(make([]byte, 2*heldBack)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			if _, err := w.Write(make([]byte, 2*maxBuffered)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the handler was told %v", err)
 			}
 		}, func(v *visitor) {
@@ -300,7 +307,8 @@ func TestWriteDeadlines(t *testing.T) {
 	})
 }
 
-// TestReadDeadlines holds that what came before the deadline can be read, and that the end of a body that did not come is an error.
+// TestReadDeadlines checks that what arrived before the deadline can be read, and that the missing rest of a body is an
+// error.
 func TestReadDeadlines(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
@@ -318,14 +326,14 @@ func TestReadDeadlines(t *testing.T) {
 	})
 }
 
-// TestStallsAreForgiven holds that a client which takes a little from time to time keeps its answer.
+// TestStallsAreForgiven checks that a client which reads a little from time to time keeps its response.
 func TestStallsAreForgiven(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 1)
 	inBubble(t, bubbleConfig(), answering(1<<20, got), func(v *visitor) {
 		v.request(1, "GET", true)
 		for range 20 {
-			v.after(strangerStall - time.Second)
+			v.after(unauthenticatedStallTimeout - time.Second)
 			if err := v.WriteWindowUpdate(1, 1); err != nil {
 				t.Fatal(err)
 			}
@@ -337,9 +345,9 @@ func TestStallsAreForgiven(t *testing.T) {
 	}, noWindow())
 }
 
-// TestDeafClientsKeepNoHandler holds that handlers of strangers return, and with them their seats, though the client reads nothing of its
-// connection: nobody waits for the socket but a goroutine of the connection.
-func TestDeafClientsKeepNoHandler(t *testing.T) {
+// TestClientsThatDoNotReadKeepNoHandler checks that handlers of unauthenticated clients return, and release their seats, though
+// the client reads nothing of its connection: only a goroutine of the connection waits for the socket.
+func TestClientsThatDoNotReadKeepNoHandler(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
 	inBubble(t, bubbleConfig(), answering(1000, got), func(v *visitor) {
@@ -351,14 +359,14 @@ func TestDeafClientsKeepNoHandler(t *testing.T) {
 		if synctest.Wait(); len(got) != 10 {
 			t.Errorf("%d of 10 handlers have returned, for a client that reads nothing", len(got))
 		}
-		if v.after(2 * strangerStuck); len(v.server.conns) != 0 {
+		if v.after(2 * unauthenticatedWriteTimeout); len(v.server.conns) != 0 {
 			t.Error("the connection is still there")
 		}
 	})
 }
 
-// TestCollectedBodiesShareTheWindow holds that bodies which are being collected do not wait for each other's window: when they hold half of
-// it, their handlers start.
+// TestCollectedBodiesShareTheWindow checks that bodies which are being collected do not wait for each other's window:
+// when they hold half of it, their handlers start.
 func TestCollectedBodiesShareTheWindow(t *testing.T) {
 	t.Parallel()
 	inBubble(t, bubbleConfig(), plain, func(v *visitor) {

@@ -10,41 +10,45 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"proa.dev/server/h2/chunkbuffer"
+	"proa.dev/server/h2/h2wire"
 )
 
-// stream is one request with its answer. The lock of its connection guards it.
+// stream is one request with its response. The lock of its connection guards it.
 type stream struct {
 	conn    *conn
 	id      uint32
 	req     *http.Request
 	handler http.Handler
-	body    *body // nil when there is none
+	body    *body // nil when the request has none
 	cancel  context.CancelFunc
 
-	window  int64      // what the peer takes
-	changed *sync.Cond // the window or the fate of the stream has
-	failed  error      // why it ended early
-	asked   bool       // the request is complete
-	replied bool       // the answer is
-	begun   bool       // its handler has been called, or waits to be
-	running bool       // its handler has been called
+	window       int64      // the flow-control window of the response
+	changed      *sync.Cond // signals that the window, the body or the state of the stream has changed
+	failed       error      // why it ended early
+	requestDone  bool       // the request has been received completely
+	responseDone bool       // the response has been sent completely
+	dispatched   bool       // its handler has been called, or waits to be
+	running      bool       // its handler has been called
 
-	cost     int       // what its header counts in the memory of the connection
-	since    time.Time // when it came, if its body is being collected
-	stalled  time.Time // since when the client takes nothing of the answer; zero while it does
-	lasting  bool      // the client may take nothing of the answer for as long as it likes
-	starving bool      // it waits for the window of the connection
-	data     int64     // the socket has taken all that was said so far when it has taken so many bytes of the connection
+	cost             int       // what its header counts in the memory of the connection
+	collectingSince  time.Time // when its body began to be collected
+	stalled          time.Time // since when the client reads nothing of the response; zero while it does
+	mayPause         bool      // the client may pause for as long as it likes
+	waitingForWindow bool      // it waits for the window of the connection
+	// when the socket has accepted this many bytes of the connection, it has accepted all DATA frames of the stream so far
+	dataEnd int64
 }
 
-// wake lets those look again who wait for the window, or the body.
+// wake wakes the goroutines that wait for the window, or for the body.
 func (st *stream) wake() {
 	if st.changed != nil {
 		st.changed.Broadcast()
 	}
 }
 
-// await waits for wake. The lock is held.
+// await waits for wake. The lock is held, but not while it waits.
 func (st *stream) await() {
 	if st.changed == nil {
 		st.changed = sync.NewCond(&st.conn.mu)
@@ -52,92 +56,92 @@ func (st *stream) await() {
 	st.changed.Wait()
 }
 
-// drop takes a stream away before its time.
+// drop removes a stream before it is complete.
 func (c *conn) drop(st *stream, why error) {
 	if st.failed == nil {
 		st.failed = why
 	}
 	delete(c.streams, st.id)
 	if st.body != nil {
-		st.body.abandon()
+		st.body.discard()
 	}
-	if !st.running { // nobody will look at it again
+	if !st.running { // no handler will use it
 		c.release(st)
 		st.req, st.body = nil, nil
 	}
 	st.cancel()
 	st.wake()
-	c.out.room.Broadcast()
-	c.used = time.Now()
+	c.out.hasRoom.Broadcast()
+	c.lastUsed = time.Now()
 }
 
-// forget takes a stream away that both sides have done with.
-func (c *conn) forget(st *stream) {
-	if st.asked && st.replied && c.streams[st.id] == st {
+// removeIfDone removes a stream whose request and response are both complete.
+func (c *conn) removeIfDone(st *stream) {
+	if st.requestDone && st.responseDone && c.streams[st.id] == st {
 		delete(c.streams, st.id)
-		c.used = time.Now()
+		c.lastUsed = time.Now()
 	}
 }
 
-// takeHeaders reads the head of a request, or the trailer of one.
-func (c *conn) takeHeaders(f frame, p []byte) error {
-	if f.stream%2 == 0 {
-		return breach(protocolError, "a request on a stream that is not a client's")
+// handleHeaders handles the header of a request, or its trailer.
+func (c *conn) handleHeaders(f h2wire.Frame, p []byte) error {
+	if f.Stream%2 == 0 {
+		return h2wire.NewError(h2wire.ProtocolError, "HEADERS on a stream with an even number")
 	}
-	p, err := unpad(f, p)
+	p, err := h2wire.Unpad(f, p)
 	if err != nil {
 		return err
 	}
 	selfish := false
-	if f.has(flagPriority) {
+	if f.Has(h2wire.FlagPriority) {
 		if len(p) < 5 {
-			return breach(frameSizeError, "a priority of another size")
+			return h2wire.NewError(h2wire.FrameSizeError, "a priority of a wrong size")
 		}
-		selfish = uint32(p[0]&0x7f)<<24|uint32(p[1])<<16|uint32(p[2])<<8|uint32(p[3]) == f.stream
+		selfish = uint32(p[0]&0x7f)<<24|uint32(p[1])<<16|uint32(p[2])<<8|uint32(p[3]) == f.Stream
 		p = p[5:]
 	}
-	c.head = newHead(c.Header)
-	if err := c.fields(f, p); err != nil {
+	c.header = h2wire.NewHeaderList(c.Header)
+	if err := c.readFields(f, p); err != nil {
 		return err
 	}
-	h := c.head
-	c.head = nil
+	h := c.header
+	c.header = nil
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if st := c.streams[f.stream]; st != nil {
-		return c.trailer(st, f, h)
+	if st := c.streams[f.Stream]; st != nil {
+		return c.handleTrailer(st, f, h)
 	}
-	if f.stream <= c.lastSeen {
-		if err := c.nuisance.add(costOfFrame); err != nil {
+	if f.Stream <= c.lastStream {
+		if err := c.abuse.add(costOfFrame); err != nil {
 			return err
 		}
-		if !c.lately(f.stream) {
-			return breach(streamClosed, "fields on a stream that has ended")
+		if !c.wasRecentlyReset(f.Stream) {
+			return h2wire.NewError(h2wire.StreamClosed, "HEADERS on a stream that has ended")
 		}
-		return c.refuse(f.stream, streamClosed)
+		return c.sendReset(f.Stream, h2wire.StreamClosed)
 	}
-	if c.leaving {
-		return nil // it was told that this is not answered
+	if c.goingAway {
+		return nil // it was told that this stream is not answered
 	}
-	c.lastSeen = f.stream
-	why := noError
+	c.lastStream = f.Stream
+	why := h2wire.NoError
 	switch {
 	case selfish:
-		why = protocolError
-	case len(c.streams) >= c.Streams, c.headers > 0 && c.headers+h.cost > c.headerLimit():
-		why = refusedStream // the client may try again when it has fewer requests under way
+		why = h2wire.ProtocolError
+	case len(c.streams) >= c.Streams, c.headers > 0 && c.headers+h.Cost > c.headerLimit():
+		why = h2wire.RefusedStream // the client may retry when it has fewer requests in flight
 	default:
 		return c.open(f, h)
 	}
-	if err := c.nuisance.add(costOfFrame); err != nil {
+	if err := c.abuse.add(costOfFrame); err != nil {
 		return err
 	}
-	return c.refuse(f.stream, why)
+	return c.sendReset(f.Stream, why)
 }
 
-// fields reads a block of fields, which may come in several frames with nothing between them.
-func (c *conn) fields(f frame, p []byte) error {
-	if f.has(flagEndHeaders) {
+// readFields decodes a field block, which may come in several frames with nothing between them.
+func (c *conn) readFields(f h2wire.Frame, p []byte) error {
+	if f.Has(h2wire.FlagEndHeaders) {
 		return c.decode(p)
 	}
 	block, err := c.collect(f, p)
@@ -147,56 +151,56 @@ func (c *conn) fields(f frame, p []byte) error {
 	if err := c.decode(block); err != nil {
 		return err
 	}
-	// The decoder keeps the last block that it was given. A field of the static table, which nobody sees, takes its place.
+	// The HPACK decoder keeps the last block that it was given. A field of the static table takes its place.
 	c.decoder.SetEmitEnabled(false)
 	if _, err := c.decoder.Write([]byte{0x82}); err != nil {
-		return breach(compressionError, err.Error())
+		return h2wire.NewError(h2wire.CompressionError, err.Error())
 	}
 	return c.decoder.Close()
 }
 
-// decode reads a complete block of fields into the head of the connection.
+// decode decodes a complete field block into the header list of the connection.
 func (c *conn) decode(block []byte) error {
 	c.decoder.SetEmitEnabled(true)
 	if _, err := c.decoder.Write(block); err != nil {
-		return breach(compressionError, err.Error())
+		return h2wire.NewError(h2wire.CompressionError, err.Error())
 	}
 	if err := c.decoder.Close(); err != nil {
-		return breach(compressionError, err.Error())
+		return h2wire.NewError(h2wire.CompressionError, err.Error())
 	}
 	return nil
 }
 
-// collect puts a block of fields together that comes in several frames. The decoder gets it as a whole: it would keep room for the longest
-// string that was cut, as long as the connection lives.
-func (c *conn) collect(f frame, p []byte) ([]byte, error) {
-	c.expect(time.Now().Add(c.Greeting))
+// collect joins a field block that comes in several frames. The decoder gets it as a whole: it would otherwise keep a
+// buffer for the longest string that was cut for as long as the connection lives.
+func (c *conn) collect(f h2wire.Frame, p []byte) ([]byte, error) {
+	c.setReadDeadline(time.Now().Add(c.Greeting))
 	defer func() {
-		c.expect(time.Time{})
+		c.setReadDeadline(time.Time{})
 		c.holdPartial(0)
 	}()
-	var block chunks // many clients may have one that does not end, so it leaves no garbage while it grows
-	defer block.drop()
-	block.add(p)
-	for n := 2; !f.has(flagEndHeaders); n++ {
-		c.holdPartial(block.capacity())
-		next, p, err := c.frame()
+	var block chunkbuffer.Buffer // many clients may have one that does not end, so it must leave no garbage while it grows
+	defer block.Drop()
+	block.Add(p)
+	for n := 2; !f.Has(h2wire.FlagEndHeaders); n++ {
+		c.holdPartial(block.Capacity())
+		next, p, err := c.readFrame()
 		if err != nil {
 			return nil, err
 		}
-		if next.kind != frameContinuation || next.stream != f.stream {
-			return nil, breach(protocolError, "the fields of a request are interrupted")
+		if next.Type != h2wire.FrameContinuation || next.Stream != f.Stream {
+			return nil, h2wire.NewError(h2wire.ProtocolError, "a field block is interrupted by another frame")
 		}
-		if block.size+len(p) > 2*c.Header || n > mostFragments {
-			return nil, breach(enhanceYourCalm, "the fields of a request are too many")
+		if block.Size+len(p) > 2*c.Header || n > maxFragments {
+			return nil, h2wire.NewError(h2wire.EnhanceYourCalm, "a field block is too long")
 		}
-		block.add(p)
+		block.Add(p)
 		f = next
 	}
-	return block.all(), nil
+	return block.All(), nil
 }
 
-// holdPartial notes what the connection holds of a header that is not complete.
+// holdPartial records how many bytes the connection holds of a header that is not complete.
 func (c *conn) holdPartial(size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -204,80 +208,81 @@ func (c *conn) holdPartial(size int) {
 	c.account()
 }
 
-// open begins a stream. The lock is held.
-func (c *conn) open(f frame, h *head) error {
+// open starts a stream. The lock is held.
+func (c *conn) open(f h2wire.Frame, h *h2wire.HeaderList) error {
 	if c.failed != nil {
 		return c.failed
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	st := &stream{conn: c, id: f.stream, window: c.out.initial, cancel: cancel, asked: f.has(flagEndStream)}
-	req, err := h.request(ctx, c.remote, c.secured)
-	if err != nil || st.asked && h.length > 0 {
+	st := &stream{conn: c, id: f.Stream, window: c.out.initialWindow, cancel: cancel, requestDone: f.Has(h2wire.FlagEndStream)}
+	req, err := h.Request(ctx, c.remote, c.secured)
+	if err != nil || st.requestDone && h.Length > 0 {
 		cancel()
-		if err := c.nuisance.add(costOfFrame); err != nil {
+		if err := c.abuse.add(costOfFrame); err != nil {
 			return err
 		}
-		return c.refuse(f.stream, protocolError)
+		return c.sendReset(f.Stream, h2wire.ProtocolError)
 	}
-	c.nuisance.forgive()
-	st.req, st.handler, st.cost = req, c.handler, h.cost
+	c.abuse.forgive()
+	st.req, st.handler, st.cost = req, c.handler, h.Cost
 	c.headers += st.cost
-	if h.wide {
-		st.handler = http.HandlerFunc(tooWide)
+	if h.TooLarge {
+		st.handler = http.HandlerFunc(rejectHeader)
 	}
 	shy := httpguts.HeaderValuesContainsToken(req.Header["Expect"], "100-continue")
-	if st.asked {
+	if st.requestDone {
 		req.Body, req.ContentLength = http.NoBody, 0
 	} else {
-		st.body = newBody(st, h.length, shy)
+		st.body = newBody(st, h.Length, shy)
 		req.Body = st.body
 	}
 	c.streams[st.id] = st
 	if st.body != nil && st.body.small && !shy {
-		st.since = time.Now()
-		c.lookAt(st.since.Add(collectTime))
+		st.collectingSince = time.Now()
+		c.checkStreamsAt(st.collectingSince.Add(collectTime))
 		c.account()
-		return nil // it begins when the body is here, or does not come
+		return nil // its handler starts when the body is complete, or takes too long
 	}
-	return c.begin(st)
+	return c.startHandler(st)
 }
 
-// begin calls the handler of a stream, or lets it wait for others to end. The lock is held.
-func (c *conn) begin(st *stream) error {
-	st.begun = true
+// startHandler starts the handler of a stream, or queues it until another handler ends. The lock is held.
+func (c *conn) startHandler(st *stream) error {
+	st.dispatched = true
 	if st.body != nil {
-		c.collecting -= st.body.chunks.size
+		c.collecting -= st.body.chunks.Size
 	}
 	if c.running < c.Streams {
 		c.running++
 		st.running = true
 		c.account()
-		if c.resting == nil {
-			go c.work(st)
+		if c.idleWorker == nil {
+			go c.runHandlers(st)
 			return nil
 		}
-		c.resting <- st
-		c.resting = nil
+		c.idleWorker <- st
+		c.idleWorker = nil
 		return nil
 	}
-	// There can only be this many when the client has ended streams whose handlers still run.
+	// There can be so many only when the client has reset streams whose handlers still run.
 	if len(c.queue) >= 4*c.Streams {
-		return breach(enhanceYourCalm, "requests are ended faster than they are served")
+		return h2wire.NewError(h2wire.EnhanceYourCalm, "requests are reset faster than they are served")
 	}
 	c.queue = append(c.queue, st)
 	return nil
 }
 
-// work runs the handlers of a stream, of those that wait, and then of those that come, unless another does that.
-func (c *conn) work(st *stream) {
+// runHandlers runs the handler of a stream, then those of the queued streams. After that it waits for further streams,
+// unless another goroutine of the connection waits for them.
+func (c *conn) runHandlers(st *stream) {
 	rest := make(chan *stream, 1)
 	for st != nil {
 		c.handle(st)
 		c.mu.Lock()
-		st = c.next()
-		rests := st == nil && c.resting == nil && c.failed == nil
+		st = c.nextQueued()
+		rests := st == nil && c.idleWorker == nil && c.failed == nil
 		if rests {
-			c.resting = rest
+			c.idleWorker = rest
 		}
 		c.mu.Unlock()
 		if rests {
@@ -286,8 +291,8 @@ func (c *conn) work(st *stream) {
 	}
 }
 
-// next is a request that waits for a handler to end; nil when there is none.
-func (c *conn) next() *stream {
+// nextQueued returns a stream that was queued until a handler ends; nil when there is none.
+func (c *conn) nextQueued() *stream {
 	for len(c.queue) > 0 {
 		st := c.queue[0]
 		c.queue = c.queue[1:]
@@ -301,13 +306,14 @@ func (c *conn) next() *stream {
 	return nil
 }
 
-// handle serves one request.
+// handle runs the handler of one request.
 func (c *conn) handle(st *stream) {
 	w := &response{conn: c, st: st, header: make(http.Header, 8), length: -1}
 	defer func() {
 		if p := recover(); p != nil {
 			if err, ok := p.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				c.Log.Error("a request failed unexpectedly", "path", st.req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				c.Log.Error("a request failed unexpectedly", "path", st.req.URL.Path, "panic", fmt.Sprint(p), "stack",
+					string(debug.Stack()))
 			}
 			w.abort()
 		}
@@ -316,95 +322,95 @@ func (c *conn) handle(st *stream) {
 	w.finish()
 }
 
-// takeData takes a piece of a body.
-func (c *conn) takeData(f frame, p []byte) error {
-	p, err := unpad(f, p)
+// handleData handles a piece of a request body.
+func (c *conn) handleData(f h2wire.Frame, p []byte) error {
+	p, err := h2wire.Unpad(f, p)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.stream == 0 || c.unopened(f.stream) {
-		return breach(protocolError, "data of a stream that is not open")
+	if f.Stream == 0 || c.isUnopened(f.Stream) {
+		return h2wire.NewError(h2wire.ProtocolError, "DATA of a stream that is not open")
 	}
-	if !c.upload.take(f.size) {
-		return breach(flowControlError, "more data than there is room for")
+	if !c.bodies.consume(f.Size) {
+		return h2wire.NewError(h2wire.FlowControlError, "more data than the window allows")
 	}
-	if len(p) == 0 && !f.has(flagEndStream) {
-		if err := c.nuisance.add(costOfFrame); err != nil {
+	if len(p) == 0 && !f.Has(h2wire.FlagEndStream) {
+		if err := c.abuse.add(costOfFrame); err != nil {
 			return err
 		}
 	}
-	st := c.streams[f.stream]
+	st := c.streams[f.Stream]
 	if st == nil {
-		c.refund(nil, f.size)
-		if err := c.nuisance.add(costOfFrame); err != nil {
+		c.restoreWindow(nil, f.Size)
+		if err := c.abuse.add(costOfFrame); err != nil {
 			return err
 		}
-		if c.lately(f.stream) || f.stream > c.lastSeen {
-			return c.poke() // it knows, or will
+		if c.wasRecentlyReset(f.Stream) || f.Stream > c.lastStream {
+			return c.flushFromReader() // the client knows that the stream has ended, or will learn it
 		}
-		return c.refuse(f.stream, streamClosed)
+		return c.sendReset(f.Stream, h2wire.StreamClosed)
 	}
-	if st.asked {
-		c.refund(nil, f.size)
-		c.abort(st, streamClosed)
-		return c.poke()
+	if st.requestDone {
+		c.restoreWindow(nil, f.Size)
+		c.resetStream(st, h2wire.StreamClosed)
+		return c.flushFromReader()
 	}
-	if !st.body.inflow.take(f.size) {
-		c.refund(nil, f.size)
-		c.abort(st, flowControlError)
-		return c.poke()
+	if !st.body.window.consume(f.Size) {
+		c.restoreWindow(nil, f.Size)
+		c.resetStream(st, h2wire.FlowControlError)
+		return c.flushFromReader()
 	}
-	c.refund(st, f.size-len(p)) // the padding is not read
+	c.restoreWindow(st, f.Size-len(p)) // the padding is not read
 	if !st.body.add(p) {
-		c.refund(nil, len(p))
-		c.abort(st, protocolError)
-		return c.poke()
+		c.restoreWindow(nil, len(p))
+		c.resetStream(st, h2wire.ProtocolError)
+		return c.flushFromReader()
 	}
-	if f.has(flagEndStream) {
-		return c.complete(st, nil)
+	if f.Has(h2wire.FlagEndStream) {
+		return c.completeRequest(st, nil)
 	}
-	if c.collecting > c.upload.size/2 {
-		c.startAll()
+	if c.collecting > c.bodies.size/2 {
+		c.startAllCollecting()
 	}
-	return c.poke()
+	return c.flushFromReader()
 }
 
-// trailer ends a body with fields.
-func (c *conn) trailer(st *stream, f frame, h *head) error {
-	if st.asked {
-		c.abort(st, streamClosed)
-		return c.poke()
+// handleTrailer ends a request body with trailer fields.
+func (c *conn) handleTrailer(st *stream, f h2wire.Frame, h *h2wire.HeaderList) error {
+	if st.requestDone {
+		c.resetStream(st, h2wire.StreamClosed)
+		return c.flushFromReader()
 	}
-	if !f.has(flagEndStream) || h.bad != "" || h.wide || h.pseudos != 0 {
-		c.abort(st, protocolError)
-		return c.poke()
+	if !f.Has(h2wire.FlagEndStream) || h.Problem != "" || h.TooLarge || h.Pseudos != 0 {
+		c.resetStream(st, h2wire.ProtocolError)
+		return c.flushFromReader()
 	}
-	if c.headers+h.cost > c.headerLimit() && len(h.header) > 0 {
-		c.abort(st, enhanceYourCalm)
-		return c.poke()
+	if c.headers+h.Cost > c.headerLimit() && len(h.Header) > 0 {
+		c.resetStream(st, h2wire.EnhanceYourCalm)
+		return c.flushFromReader()
 	}
-	st.cost += h.cost
-	c.headers += h.cost
-	return c.complete(st, h.header)
+	st.cost += h.Cost
+	c.headers += h.Cost
+	return c.completeRequest(st, h.Header)
 }
 
-// complete says that a request is here as a whole.
-func (c *conn) complete(st *stream, trailer http.Header) error {
-	st.asked = true
+// completeRequest records that a request has been received completely.
+func (c *conn) completeRequest(st *stream, trailer http.Header) error {
+	st.requestDone = true
 	if !st.body.end(trailer) {
-		c.abort(st, protocolError)
-		return c.poke()
+		c.resetStream(st, h2wire.ProtocolError)
+		return c.flushFromReader()
 	}
-	c.forget(st)
-	if !st.begun {
-		return c.begin(st)
+	c.removeIfDone(st)
+	if !st.dispatched {
+		return c.startHandler(st)
 	}
 	return nil
 }
 
-// tooWide answers a request whose fields are more than a server reads.
-func tooWide(w http.ResponseWriter, _ *http.Request) {
+// rejectHeader answers a request whose header list is too large.
+func rejectHeader(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "431 "+http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
 }

@@ -8,23 +8,23 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// newestMarked is the default among classes: the newest that one of the annotations marks as such, and the first by
-// name of several that are equally new.
-func newestMarked[T kind.Object](classes []T, annotations ...string) kind.Object {
+// newestDefault returns the default among classes: the newest that one of the annotations marks as such, and the first
+// by name of several that are equally new.
+func newestDefault[T kind.Object](classes []T, annotations ...string) kind.Object {
 	var best kind.Object
 	for _, c := range classes {
 		marked := false
 		for _, key := range annotations {
 			marked = marked || c.GetAnnotations()[key] == "true"
 		}
-		if marked && (best == nil || newer(c, best)) {
+		if marked && (best == nil || isNewer(c, best)) {
 			best = c
 		}
 	}
 	return best
 }
 
-func newer(a, b kind.Object) bool {
+func isNewer(a, b kind.Object) bool {
 	x, y := a.GetCreationTimestamp().Time, b.GetCreationTimestamp().Time
 	if !x.Equal(y) {
 		return x.After(y)
@@ -32,20 +32,20 @@ func newer(a, b kind.Object) bool {
 	return a.GetName() < b.GetName()
 }
 
-// defaultIngressClass gives a new ingress that names no class the default one.
+// defaultIngressClass sets the default class on a new ingress that names none.
 func defaultIngressClass(ctx context.Context, a *kind.Admission) error {
 	ingress, ok := a.Object.(*networkingv1.Ingress)
-	if !ok || !a.Creates() || ingress.Spec.IngressClassName != nil {
+	if !ok || !a.IsCreate() || ingress.Spec.IngressClassName != nil {
 		return nil
 	}
 	if _, named := ingress.Annotations["kubernetes.io/ingress.class"]; named {
 		return nil
 	}
-	classes, err := all[*networkingv1.IngressClass](ctx, a, networkingv1.GroupName, "ingressclasses", "")
+	classes, err := list[*networkingv1.IngressClass](ctx, a, networkingv1.GroupName, "ingressclasses", "")
 	if err != nil {
 		return a.Forbid(err)
 	}
-	if class := newestMarked(classes, networkingv1.AnnotationIsDefaultIngressClass); class != nil {
+	if class := newestDefault(classes, networkingv1.AnnotationIsDefaultIngressClass); class != nil {
 		ingress.Spec.IngressClassName = new(class.GetName())
 	}
 	return nil

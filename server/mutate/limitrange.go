@@ -12,17 +12,17 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// limitRanger gives the containers of a pod the requests and limits that its namespace has for those without. Whether they
-// are within bounds is checked in hop 6.
+// limitRanger sets the default requests and limits of the namespace on containers that have none. Whether they are
+// within bounds is checked in hop 6.
 func limitRanger(ctx context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || !a.Creates() && a.Sub != "resize" {
+	if !ok || !a.IsCreate() && a.Sub != "resize" {
 		return nil
 	}
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	ranges, err := all[*corev1.LimitRange](ctx, a, "", "limitranges", a.Namespace)
+	ranges, err := list[*corev1.LimitRange](ctx, a, "", "limitranges", a.Namespace)
 	if err != nil {
 		return a.Forbid(err)
 	}
@@ -32,7 +32,7 @@ func limitRanger(ctx context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// fillResources completes a pod by one LimitRange, and notes in an annotation what it has added.
+// fillResources applies the defaults of one LimitRange to a pod, and lists in an annotation what it has added.
 func fillResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range r.Spec.Limits {
@@ -45,7 +45,7 @@ func fillResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	fill := func(list []corev1.Container, what string) {
 		for i := range list {
 			c := &list[i]
-			// Requests come first in the note, as everybody parses it.
+			// Requests come first in the annotation, as upstream writes it.
 			if added := fillList(&c.Resources.Requests, requests); len(added) > 0 {
 				notes = append(notes, strings.Join(added, ", ")+" request for "+what+" "+c.Name)
 			}
@@ -65,11 +65,11 @@ func fillResources(pod *corev1.Pod, r *corev1.LimitRange) {
 	pod.Annotations["kubernetes.io/limit-ranger"] = "LimitRanger plugin set: " + strings.Join(notes, "; ")
 }
 
-// fillList adds what is missing from a list and returns the sorted names of it.
+// fillList adds the defaults that a list lacks, and returns their names, sorted.
 func fillList(list *corev1.ResourceList, defaults corev1.ResourceList) (added []string) {
 	for name, q := range defaults {
 		if _, set := (*list)[name]; !set {
-			put(list, name, q)
+			setQuantity(list, name, q)
 			added = append(added, string(name))
 		}
 	}
@@ -77,7 +77,7 @@ func fillList(list *corev1.ResourceList, defaults corev1.ResourceList) (added []
 	return added
 }
 
-func put(list *corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+func setQuantity(list *corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
 	if *list == nil {
 		*list = corev1.ResourceList{}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 	"proa.dev/server/admittest"
 )
 
@@ -23,7 +23,7 @@ func TestScripts(t *testing.T) {
 	admittest.Run(t, func(config map[string][]byte) ([]kind.Plugin, error) { return Plugins(config, nodeFacts) })
 }
 
-// nodeFacts is the cluster of the scripts about nodes.
+// nodeFacts returns the cluster of the scripts about nodes.
 func nodeFacts() nodeaddress.Cluster {
 	return nodeaddress.Cluster{
 		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
@@ -33,7 +33,7 @@ func nodeFacts() nodeaddress.Cluster {
 
 // late is a cluster that gets the default account of a namespace after a while, or never.
 type late struct {
-	kind.Door
+	kind.Server
 	at time.Time
 }
 
@@ -95,7 +95,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// TestNames keeps the suffix of volumes to what a name may hold.
+// TestNames checks that the suffix of volumes has only characters that a name may have.
 func TestNames(t *testing.T) {
 	for range 100 {
 		if s := randomSuffix(); len(s) != 5 {
@@ -104,9 +104,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// BenchmarkOthers is what the plugins cost a write that none of them is about.
+// BenchmarkOthers measures the plugins for a write that concerns none of them.
 func BenchmarkOthers(b *testing.B) {
-	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
+	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{},
+		Old: &corev1.ConfigMap{}}
 	plugins, err := Plugins(nil, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -114,7 +115,7 @@ func BenchmarkOthers(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, p := range plugins {
-			if p.Off {
+			if p.DisabledByDefault {
 				continue
 			}
 			if err := p.Admit(b.Context(), a); err != nil {

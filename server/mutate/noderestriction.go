@@ -15,12 +15,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// nodeRestriction keeps a node to itself: to its own Node, the pods that run on it, and what these need. It stands in hop 4,
-// because what a node may not say is refused, also where hop 5 would only drop it. What a node may say about its addresses is
-// judged by the facts about the cluster.
+// nodeRestriction limits a node to its own Node, the pods that run on it, and what these need. It is part of hop 4,
+// because a write that a node must not make is rejected, even where hop 5 would only drop the field. The addresses that
+// a node claims are checked against facts.
 func nodeRestriction(facts NodeFacts) func(ctx context.Context, a *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error { return restrictNode(ctx, a, facts) }
 }
@@ -28,7 +28,7 @@ func nodeRestriction(facts NodeFacts) func(ctx context.Context, a *kind.Admissio
 func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
 	node, isNode := nodeOf(a.User)
 	if !isNode {
-		return onlyNodesMirror(a)
+		return forbidMirrorPods(a)
 	}
 	if a.Verb != "create" && a.Verb != "update" && a.Verb != "delete" {
 		return nil
@@ -38,24 +38,24 @@ func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error
 	}
 	switch a.Def.Resource() {
 	case schema.GroupResource{Resource: "pods"}:
-		if err := nodesPod(ctx, a, node); err != nil {
+		if err := restrictPod(ctx, a, node); err != nil {
 			return err
 		}
-		return nodesPodAddresses(ctx, a, facts)
+		return restrictPodAddresses(ctx, a, facts)
 	case schema.GroupResource{Resource: "nodes"}:
-		if err := itself(a, node); err != nil {
+		if err := restrictNodeObject(a, node); err != nil {
 			return err
 		}
-		return nodesAddresses(ctx, a, facts)
+		return restrictAddresses(ctx, a, facts)
 	case schema.GroupResource{Resource: "persistentvolumeclaims"}:
 		if a.Sub != "status" {
 			return a.Forbidf("may only update PVC status")
 		}
-		return nodesClaimStatus(a, node)
+		return restrictClaimStatus(a, node)
 	case schema.GroupResource{Resource: "serviceaccounts"}:
-		return nodesToken(ctx, a, node)
+		return restrictToken(ctx, a, node)
 	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "podcertificaterequests"}:
-		return nodesPodCertificate(ctx, a, node)
+		return restrictPodCertificate(ctx, a, node)
 	case schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"}:
 		if a.Namespace != corev1.NamespaceNodeLease {
 			return a.Forbidf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
@@ -71,24 +71,24 @@ func restrictNode(ctx context.Context, a *kind.Admission, facts NodeFacts) error
 			return a.Forbidf("CSIVolumeHealth feature gate is disabled")
 		}
 	case schema.GroupResource{Group: resourcev1.GroupName, Resource: "resourceslices"}:
-		return nodesSlice(a, node)
+		return restrictResourceSlice(a, node)
 	case schema.GroupResource{Group: certificatesv1.GroupName, Resource: "certificatesigningrequests"}:
-		return nodesCertificate(a, node)
+		return restrictCertificate(a, node)
 	}
 	return nil
 }
 
-// nodeOf is the name of the node that a user is.
+// nodeOf returns the name of the node whose agent a user is.
 func nodeOf(u user.Info) (string, bool) {
 	name, ok := strings.CutPrefix(u.GetName(), "system:node:")
 	return name, ok && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-// operation is the verb as refusals show it.
+// operation returns the verb in the form that error messages have.
 func operation(a *kind.Admission) string { return strings.ToUpper(a.Verb) }
 
-// nodesSlice lets a node publish its own devices.
-func nodesSlice(a *kind.Admission, node string) error {
+// restrictResourceSlice lets a node publish its own devices only.
+func restrictResourceSlice(a *kind.Admission, node string) error {
 	var slice *resourcev1.ResourceSlice
 	switch a.Verb {
 	case "create":
@@ -96,7 +96,7 @@ func nodesSlice(a *kind.Admission, node string) error {
 	case "delete":
 		slice, _ = a.Old.(*resourcev1.ResourceSlice)
 	default:
-		return nil // hop 3 has seen the stored one
+		return nil // hop 3 has checked the stored one
 	}
 	if slice == nil || slice.Spec.NodeName == nil || *slice.Spec.NodeName != node {
 		return a.Forbidf("can only %s ResourceSlice with the same NodeName as the requesting node", a.Verb)
@@ -104,8 +104,8 @@ func nodesSlice(a *kind.Admission, node string) error {
 	return nil
 }
 
-// itself lets a node describe itself, but not in a way that draws pods to it which should not be there.
-func itself(a *kind.Admission, node string) error {
+// restrictNodeObject lets a node describe itself, but not in a way that attracts pods which should not run on it.
+func restrictNodeObject(a *kind.Admission, node string) error {
 	if a.Name != node {
 		return a.Forbidf("node %q is not allowed to modify node %q", node, a.Name)
 	}
@@ -117,26 +117,26 @@ func itself(a *kind.Admission, node string) error {
 		if n.Spec.ConfigSource != nil {
 			return a.Forbidf("node %q is not allowed to create pods with a non-nil configSource", node)
 		}
-		if bad := notForNodes(n.Labels, nil); len(bad) > 0 {
+		if bad := forbiddenLabels(n.Labels, nil); len(bad) > 0 {
 			return a.Forbidf("node %q is not allowed to set the following labels: %s", node, strings.Join(bad, ", "))
 		}
 		if _, set := n.Annotations[nodeaddress.Annotation]; set {
 			return a.Forbidf("node %q is not allowed to set the annotation %s: administrators say with it which addresses the node may have", node, nodeaddress.Annotation)
 		}
-		return ownPodCIDRs(a, n, nil)
+		return restrictPodCIDRs(a, n, nil)
 	}
 	old, ok := a.Old.(*corev1.Node)
 	if !ok {
 		return a.Forbidf("unexpected type %T", a.Old)
 	}
-	if err := onlyDescribes(n, old); err != nil {
+	if err := checkNodeUpdate(n, old); err != nil {
 		return a.Forbid(err)
 	}
-	return ownPodCIDRs(a, n, old)
+	return restrictPodCIDRs(a, n, old)
 }
 
-// onlyDescribes checks the change of a node by itself.
-func onlyDescribes(n, old *corev1.Node) error {
+// checkNodeUpdate checks an update of a Node by the node itself.
+func checkNodeUpdate(n, old *corev1.Node) error {
 	switch {
 	case n.Spec.ConfigSource != nil && !equal(n.Spec.ConfigSource, old.Spec.ConfigSource):
 		return fmt.Errorf("node %q is not allowed to update configSource to a new non-nil configSource", old.Name)
@@ -149,22 +149,22 @@ func onlyDescribes(n, old *corev1.Node) error {
 	if had, was := old.Annotations[nodeaddress.Annotation]; word != had || set != was {
 		return fmt.Errorf("node %q is not allowed to modify the annotation %s: administrators say with it which addresses the node may have", old.Name, nodeaddress.Annotation)
 	}
-	if bad := notForNodes(n.Labels, old.Labels); len(bad) > 0 {
+	if bad := forbiddenLabels(n.Labels, old.Labels); len(bad) > 0 {
 		return fmt.Errorf("is not allowed to modify labels: %s", strings.Join(bad, ", "))
 	}
 	return nil
 }
 
-// notForNodes are the labels that differ and that a node may not set: those that are kept for administrators, and those of
-// Kubernetes that are not about what a node knows of itself.
-func notForNodes(labels, old map[string]string) (bad []string) {
+// forbiddenLabels returns the changed labels that a node may not set: those reserved for administrators, and those of
+// Kubernetes that do not describe what a node knows of itself.
+func forbiddenLabels(labels, old map[string]string) (bad []string) {
 	check := func(key string) {
 		domain, _, _ := strings.Cut(key, "/")
 		within := func(tree string) bool { return domain == tree || strings.HasSuffix(domain, "."+tree) }
 		if !strings.Contains(key, "/") {
 			return
 		}
-		if within(corev1.LabelNamespaceNodeRestriction) || (within("kubernetes.io") || within("k8s.io")) && !knownToNodes(key, within) {
+		if within(corev1.LabelNamespaceNodeRestriction) || (within("kubernetes.io") || within("k8s.io")) && !isNodeLabel(key, within) {
 			bad = append(bad, key)
 		}
 	}
@@ -182,7 +182,7 @@ func notForNodes(labels, old map[string]string) (bad []string) {
 	return bad
 }
 
-func knownToNodes(key string, within func(string) bool) bool {
+func isNodeLabel(key string, within func(string) bool) bool {
 	switch key {
 	case corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
 		corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable,

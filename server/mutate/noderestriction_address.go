@@ -14,14 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/nodeaddress"
+	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// NodeFacts returns what the addresses that nodes claim are checked against, as the server knows it now; nil for nothing.
+// NodeFacts returns what the server knows at the moment about the cluster's addresses, against which the addresses that
+// nodes claim are checked. It may be nil.
 type NodeFacts func() nodeaddress.Cluster
 
-// nodesAddresses refuses addresses that a node claims for itself, but that only the node says it has.
-func nodesAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
+// restrictAddresses rejects addresses that a node claims for itself without proof.
+func restrictAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
 	n, ok := a.Object.(*corev1.Node)
 	if !ok {
 		return nil
@@ -37,7 +38,7 @@ func nodesAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) err
 	}
 	claim.Stored, _ = a.Old.(*corev1.Node)
 	if claim.IsNew() {
-		nodes, err := lookAround(ctx, a, &cluster)
+		nodes, err := readClusterAddresses(ctx, a, &cluster)
 		if err != nil {
 			return apierrors.NewInternalError(err)
 		}
@@ -49,14 +50,14 @@ func nodesAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) err
 	return nil
 }
 
-// lookAround adds what the objects of the cluster say: further ranges of Services, and where API servers are. It returns all Nodes,
-// and is asked only when a node claims something new.
-func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Cluster) ([]*corev1.Node, error) {
-	nodes, err := all[*corev1.Node](ctx, a, "", "nodes", "")
+// readClusterAddresses adds what the objects of the cluster say about addresses: further ranges of Services, and the
+// addresses of API servers. It returns all Nodes. It is called only when a node claims something new.
+func readClusterAddresses(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Cluster) ([]*corev1.Node, error) {
+	nodes, err := list[*corev1.Node](ctx, a, "", "nodes", "")
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := all[*networkingv1.ServiceCIDR](ctx, a, networkingv1.GroupName, "servicecidrs", "")
+	ranges, err := list[*networkingv1.ServiceCIDR](ctx, a, networkingv1.GroupName, "servicecidrs", "")
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,8 @@ func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Clu
 			}
 		}
 	}
-	servers, err := a.Door.Get(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"}, metav1.NamespaceDefault, "kubernetes")
+	servers, err := a.Server.Get(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"},
+		metav1.NamespaceDefault, "kubernetes")
 	if apierrors.IsNotFound(err) {
 		return nodes, nil
 	}
@@ -88,14 +90,15 @@ func lookAround(ctx context.Context, a *kind.Admission, cluster *nodeaddress.Clu
 	return nodes, nil
 }
 
-// refuseAddress is the answer to a claim: 403, with the field as its cause, so that agents can tell it from other refusals.
+// refuseAddress returns the response to a rejected claim: 403, with the field as its cause, so that agents can tell it
+// from other rejections.
 func refuseAddress(a *kind.Admission, refusal *nodeaddress.Refusal) error {
 	return withCause(a.Forbidf("node %q is not allowed to have the %w", a.Name, refusal), refusal)
 }
 
-// nodesPodAddresses refuses addresses that a node reports of one of its pods, but that are somebody else's: Services and proxies lead
-// traffic to whatever address a pod has.
-func nodesPodAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
+// restrictPodAddresses rejects addresses that a node reports for one of its pods, but that belong to somebody else:
+// Services and proxies send traffic to whatever address a pod has.
+func restrictPodAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok {
 		return nil
@@ -109,7 +112,7 @@ func nodesPodAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) 
 	if facts != nil {
 		cluster = facts()
 	}
-	nodes, err := lookAround(ctx, a, &cluster)
+	nodes, err := readClusterAddresses(ctx, a, &cluster)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -121,7 +124,7 @@ func nodesPodAddresses(ctx context.Context, a *kind.Admission, facts NodeFacts) 
 	return withCause(a.Forbidf("node %q cannot report the %w", pod.Spec.NodeName, refusal), refusal)
 }
 
-// withCause names the field of a refusal as the cause of an error.
+// withCause adds the field of a rejection to an error as its cause.
 func withCause(err error, refusal *nodeaddress.Refusal) error {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{

@@ -11,19 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/podref"
+	"proa.dev/kinds/lib/podrefs"
+	"proa.dev/server/admissionlib"
 )
 
 func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// nodesPod lets a node show its static pods, tell how its pods are, and end them.
-func nodesPod(ctx context.Context, a *kind.Admission, node string) error {
+// restrictPod lets a node create mirror pods, and report the status of its pods, evict and delete them.
+func restrictPod(ctx context.Context, a *kind.Admission, node string) error {
 	switch a.Sub {
 	case "":
 	case "status":
-		return nodesPodStatus(a, node)
+		return restrictPodStatus(a, node)
 	case "eviction":
-		return nodesEviction(ctx, a, node)
+		return restrictEviction(ctx, a, node)
 	default:
 		return a.Forbidf("unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.Sub)
 	}
@@ -33,7 +34,7 @@ func nodesPod(ctx context.Context, a *kind.Admission, node string) error {
 		if !ok {
 			return a.Forbidf("unexpected type %T", a.Object)
 		}
-		return mirror(ctx, a, pod, node)
+		return restrictMirrorPod(ctx, a, pod, node)
 	case "delete":
 		if old, ok := a.Old.(*corev1.Pod); !ok || old.Spec.NodeName != node {
 			return a.Forbidf("node %q can only delete pods with spec.nodeName set to itself", node)
@@ -43,18 +44,19 @@ func nodesPod(ctx context.Context, a *kind.Admission, node string) error {
 	return a.Forbidf("unexpected operation %q, node %q can only create and delete mirror pods", operation(a), node)
 }
 
-// mirror checks a pod that a node shows to the cluster: it is the node's own, and it gets nothing of the cluster.
-func mirror(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string) error {
-	if _, is := pod.Annotations[corev1.MirrorPodAnnotationKey]; !is {
+// restrictMirrorPod checks a mirror pod that a node creates: it must be owned by the node, and must not refer to
+// objects of the cluster.
+func restrictMirrorPod(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string) error {
+	if !admissionlib.IsMirrorPod(pod) {
 		return a.Forbidf("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
 	}
 	if pod.Spec.NodeName != node {
 		return a.Forbidf("node %q can only create pods with spec.nodeName set to itself", node)
 	}
-	if err := ownedBy(pod.OwnerReferences, node); err != nil {
+	if err := checkMirrorOwner(pod.OwnerReferences, node); err != nil {
 		return a.Forbid(err)
 	}
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", node)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", node)
 	if apierrors.IsNotFound(err) {
 		return err
 	}
@@ -64,7 +66,7 @@ func mirror(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string
 	if owner := pod.OwnerReferences[0]; owner.UID != o.GetUID() {
 		return a.Forbidf("node %s UID mismatch: expected %s got %s", node, owner.UID, o.GetUID())
 	}
-	what, err := podref.Any(&pod.Spec)
+	what, err := podrefs.FirstReference(&pod.Spec)
 	if err != nil {
 		return a.Forbidf("error checking mirror pod for API references: %w", err)
 	}
@@ -74,35 +76,36 @@ func mirror(ctx context.Context, a *kind.Admission, pod *corev1.Pod, node string
 	return nil
 }
 
-// onlyNodesMirror keeps everybody else from making a mirror pod in the name of a node. The annotation alone may come from anybody, as
-// it always could: no node runs such a pod, and the node that it names deletes it. With the Node as its controller it would take the
-// place of the mirror of a static pod, and show people another spec than the one that runs. With another controller, such as a
-// ReplicaSet whose template has the annotation, node and controller would delete and create pods in turn without an end.
-func onlyNodesMirror(a *kind.Admission) error {
+// forbidMirrorPods keeps everybody but nodes from creating a mirror pod in the name of a node. The annotation alone is
+// allowed, as upstream allows it: no node runs such a pod, and the node that it names deletes it. With the Node as its
+// controller it would replace the mirror pod of a static pod, and show people another spec than the one that runs. With
+// another controller, such as a ReplicaSet whose template has the annotation, node and controller would delete and
+// create pods in turn forever.
+func forbidMirrorPods(a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || a.Verb != "create" && a.Verb != "update" || !isMirror(pod) {
+	if !ok || a.Verb != "create" && a.Verb != "update" || !admissionlib.IsMirrorPod(pod) {
 		return nil
 	}
-	if by := metav1.GetControllerOf(pod); a.Verb == "create" && by != nil && !ofNode(pod) {
+	if by := metav1.GetControllerOf(pod); a.Verb == "create" && by != nil && !isControlledByNode(pod) {
 		return a.Forbidf("a pod with the %q annotation shows what a node runs by itself, and is never one of the %s %q; remove the annotation from its template", corev1.MirrorPodAnnotationKey, by.Kind, by.Name)
 	}
-	if !ofNode(pod) {
+	if !isControlledByNode(pod) {
 		return nil
 	}
-	if old, ok := a.Old.(*corev1.Pod); ok && isMirror(old) && ofNode(old) {
+	if old, ok := a.Old.(*corev1.Pod); ok && admissionlib.IsMirrorPod(old) && isControlledByNode(old) {
 		return nil // it was one before
 	}
 	return a.Forbidf("only node %q can create a pod with the %q annotation and an owner reference to that node; remove one of them", metav1.GetControllerOf(pod).Name, corev1.MirrorPodAnnotationKey)
 }
 
-// ofNode reports whether the controller of a pod is a Node.
-func ofNode(pod *corev1.Pod) bool {
+// isControlledByNode reports whether the controller of a pod is a Node.
+func isControlledByNode(pod *corev1.Pod) bool {
 	c := metav1.GetControllerOf(pod)
 	return c != nil && c.APIVersion == "v1" && c.Kind == "Node"
 }
 
-// ownedBy says what is wrong with the owners of a mirror pod.
-func ownedBy(owners []metav1.OwnerReference, node string) error {
+// checkMirrorOwner checks the owner references of a mirror pod.
+func checkMirrorOwner(owners []metav1.OwnerReference, node string) error {
 	switch {
 	case len(owners) > 1:
 		return fmt.Errorf("node %q can only create pods with a single owner reference set to itself", node)
@@ -116,7 +119,7 @@ func ownedBy(owners []metav1.OwnerReference, node string) error {
 	return nil
 }
 
-func nodesPodStatus(a *kind.Admission, node string) error {
+func restrictPodStatus(a *kind.Admission, node string) error {
 	if a.Verb != "update" {
 		return a.Forbidf("unexpected operation %q", operation(a))
 	}
@@ -141,11 +144,11 @@ func nodesPodStatus(a *kind.Admission, node string) error {
 	return nil
 }
 
-func nodesEviction(ctx context.Context, a *kind.Admission, node string) error {
+func restrictEviction(ctx context.Context, a *kind.Admission, node string) error {
 	if a.Verb != "create" {
 		return a.Forbidf("unexpected operation %s", operation(a))
 	}
-	pod, err := podNamed(ctx, a, a.Name)
+	pod, err := getPod(ctx, a, a.Name)
 	if err != nil {
 		return err
 	}
@@ -155,9 +158,9 @@ func nodesEviction(ctx context.Context, a *kind.Admission, node string) error {
 	return nil
 }
 
-// podNamed finds a pod in the namespace of the write.
-func podNamed(ctx context.Context, a *kind.Admission, name string) (*corev1.Pod, error) {
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "pods"}, a.Namespace, name)
+// getPod reads a pod in the namespace of the write.
+func getPod(ctx context.Context, a *kind.Admission, name string) (*corev1.Pod, error) {
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "pods"}, a.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		return nil, err
 	}
@@ -171,8 +174,8 @@ func podNamed(ctx context.Context, a *kind.Admission, name string) (*corev1.Pod,
 	return pod, nil
 }
 
-// nodesClaimStatus lets a node tell how far the expansion of a volume is.
-func nodesClaimStatus(a *kind.Admission, node string) error {
+// restrictClaimStatus lets a node report the progress of a volume expansion.
+func restrictClaimStatus(a *kind.Admission, node string) error {
 	if a.Verb != "update" {
 		return a.Forbidf("unexpected operation %q", operation(a))
 	}

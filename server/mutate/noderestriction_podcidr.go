@@ -8,10 +8,11 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// ownPodCIDRs refuses that a node chooses the networks of its own Pods. Every other node installs routes to spec.podCIDRs, so
-// who writes it draws the traffic of the cluster to that node: it is for the allocator, and for administrators. old is nil when
-// the node registers itself. Writes of the status do not change the spec and need no check.
-func ownPodCIDRs(a *kind.Admission, n, old *corev1.Node) error {
+// restrictPodCIDRs keeps a node from choosing the networks of its own Pods. Every other node installs routes to
+// spec.podCIDRs, so whoever writes the field attracts traffic of the cluster to that node: only the allocator and
+// administrators may. old is nil when the node registers itself. Writes of the status do not change the spec and need
+// no check.
+func restrictPodCIDRs(a *kind.Admission, n, old *corev1.Node) error {
 	if a.Sub != "" {
 		return nil
 	}

@@ -2,8 +2,6 @@ package mutate
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,10 +17,11 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// nodesToken lets a node get tokens for the accounts of its pods, for those audiences that the pods have a use for.
-func nodesToken(ctx context.Context, a *kind.Admission, node string) error {
+// restrictToken lets a node request tokens for the service accounts of its pods, for audiences that the pods need.
+func restrictToken(ctx context.Context, a *kind.Admission, node string) error {
 	if a.Verb != "create" || a.Sub != "token" {
 		return nil
 	}
@@ -37,7 +36,7 @@ func nodesToken(ctx context.Context, a *kind.Admission, node string) error {
 	if ref.UID == "" {
 		return a.Forbidf("node requested token with a pod binding without a uid")
 	}
-	pod, err := podNamed(ctx, a, ref.Name)
+	pod, err := getPod(ctx, a, ref.Name)
 	if err != nil {
 		return err
 	}
@@ -47,27 +46,29 @@ func nodesToken(ctx context.Context, a *kind.Admission, node string) error {
 	if pod.Spec.NodeName != node {
 		return a.Forbidf("node requested token bound to a pod scheduled on a different node")
 	}
-	if err := mayHear(ctx, a, request.Spec.Audiences, pod); err != nil {
+	if err := checkAudience(ctx, a, request.Spec.Audiences, pod); err != nil {
 		return a.Forbid(err)
 	}
 	return nil
 }
 
-// mayHear checks the audience of a token: a volume of the pod asks for it, or the node has a right to it.
-func mayHear(ctx context.Context, a *kind.Admission, audiences []string, pod *corev1.Pod) error {
+// checkAudience checks the audience of a token: a volume of the pod requests it, or the node is authorized to request
+// it.
+func checkAudience(ctx context.Context, a *kind.Admission, audiences []string, pod *corev1.Pod) error {
 	if len(audiences) > 1 {
 		return errors.New("node may only request 0 or 1 audiences")
 	}
 	audience := strings.Join(audiences, "")
-	found, err := wantsAudience(ctx, a.Door, pod, audience)
+	found, err := hasVolumeForAudience(ctx, a.Server, pod, audience)
 	if err != nil {
 		return fmt.Errorf("error validating audience %q: %w", audience, err)
 	}
 	if found {
 		return nil
 	}
-	st := a.Asks(ctx, authorizationv1.ResourceAttributes{
-		Verb: "request-serviceaccounts-token-audience", Group: a.Def.Group, Version: a.Def.Version, Resource: audience, Namespace: a.Namespace, Name: a.Name,
+	st := a.Authorize(ctx, authorizationv1.ResourceAttributes{
+		Verb: "request-serviceaccounts-token-audience", Group: a.Def.Group, Version: a.Def.Version, Resource: audience,
+		Namespace: a.Namespace, Name: a.Name,
 	})
 	if st.Allowed {
 		return nil
@@ -75,8 +76,9 @@ func mayHear(ctx context.Context, a *kind.Admission, audiences []string, pod *co
 	return fmt.Errorf("%s is not authorized to request tokens for audience %q", a.User.GetName(), audience)
 }
 
-// wantsAudience says that a volume of a pod needs a token for an audience, itself or through the driver it is made by.
-func wantsAudience(ctx context.Context, d kind.Door, pod *corev1.Pod, audience string) (bool, error) {
+// hasVolumeForAudience reports whether a volume of a pod needs a token for an audience, itself or through its CSI
+// driver.
+func hasVolumeForAudience(ctx context.Context, d kind.Server, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -97,15 +99,16 @@ func wantsAudience(ctx context.Context, d kind.Door, pod *corev1.Pod, audience s
 			errs = append(errs, err)
 			continue
 		}
-		if c, ok := o.(*storagev1.CSIDriver); ok && slices.ContainsFunc(c.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
+		if c, ok := o.(*storagev1.CSIDriver); ok &&
+			slices.ContainsFunc(c.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
 			return true, nil
 		}
 	}
 	return false, utilerrors.NewAggregate(errs)
 }
 
-// driverOf is the CSI driver of a volume; empty for none.
-func driverOf(ctx context.Context, d kind.Door, pod *corev1.Pod, v *corev1.Volume) (string, error) {
+// driverOf returns the CSI driver of a volume; empty for none.
+func driverOf(ctx context.Context, d kind.Server, pod *corev1.Pod, v *corev1.Volume) (string, error) {
 	claim := ""
 	switch {
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
@@ -115,7 +118,8 @@ func driverOf(ctx context.Context, d kind.Door, pod *corev1.Pod, v *corev1.Volum
 	case v.CSI != nil:
 		return v.CSI.Driver, nil
 	default:
-		return migrated(v.AWSElasticBlockStore != nil, v.GCEPersistentDisk != nil, v.AzureDisk != nil, v.AzureFile != nil, v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil), nil
+		return migratedDriver(v.AWSElasticBlockStore != nil, v.GCEPersistentDisk != nil, v.AzureDisk != nil, v.AzureFile != nil,
+			v.Cinder != nil, v.VsphereVolume != nil, v.PortworxVolume != nil), nil
 	}
 	o, err := d.Get(ctx, schema.GroupResource{Resource: "persistentvolumeclaims"}, pod.Namespace, claim)
 	if err != nil {
@@ -136,12 +140,13 @@ func driverOf(ctx context.Context, d kind.Door, pod *corev1.Pod, v *corev1.Volum
 	if s.CSI != nil {
 		return s.CSI.Driver, nil
 	}
-	return migrated(s.AWSElasticBlockStore != nil, s.GCEPersistentDisk != nil, s.AzureDisk != nil, s.AzureFile != nil, s.Cinder != nil, s.VsphereVolume != nil, s.PortworxVolume != nil), nil
+	return migratedDriver(s.AWSElasticBlockStore != nil, s.GCEPersistentDisk != nil, s.AzureDisk != nil, s.AzureFile != nil,
+		s.Cinder != nil, s.VsphereVolume != nil, s.PortworxVolume != nil), nil
 }
 
-// migrated is the driver that has taken over a kind of volume which was once built in. The kinds come in the order of their
-// drivers.
-func migrated(kinds ...bool) string {
+// migratedDriver returns the CSI driver that has replaced a volume plugin which was once built in. kinds says which
+// plugin a volume uses, in the order of the drivers.
+func migratedDriver(kinds ...bool) string {
 	drivers := []string{
 		"ebs.csi.aws.com", "pd.csi.storage.gke.io", "disk.csi.azure.com", "file.csi.azure.com", "cinder.csi.openstack.org",
 		"csi.vsphere.vmware.com", "pxd.portworx.com",
@@ -152,8 +157,8 @@ func migrated(kinds ...bool) string {
 	return ""
 }
 
-// nodesPodCertificate lets a node ask for the certificates that its pods mount.
-func nodesPodCertificate(ctx context.Context, a *kind.Admission, node string) error {
+// restrictPodCertificate lets a node request the certificates that its pods mount.
+func restrictPodCertificate(ctx context.Context, a *kind.Admission, node string) error {
 	if a.Verb != "create" {
 		return a.Forbidf("unexpected operation %v", operation(a))
 	}
@@ -168,14 +173,14 @@ func nodesPodCertificate(ctx context.Context, a *kind.Admission, node string) er
 	if string(s.NodeName) != node {
 		return a.Forbidf("PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", s.NodeName, node)
 	}
-	o, err := named(ctx, a, "node", "", node)
+	o, err := getNamed(ctx, a, "node", "", node)
 	if err != nil {
 		return err
 	}
 	if o.GetUID() != s.NodeUID {
 		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", called, s.NodeUID, o.GetUID())
 	}
-	if o, err = named(ctx, a, "pod", a.Namespace, s.PodName); err != nil {
+	if o, err = getNamed(ctx, a, "pod", a.Namespace, s.PodName); err != nil {
 		return err
 	}
 	pod, ok := o.(*corev1.Pod)
@@ -186,23 +191,23 @@ func nodesPodCertificate(ctx context.Context, a *kind.Admission, node string) er
 		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", called, s.PodUID, string(pod.UID))
 	case pod.Spec.NodeName != node:
 		return a.Forbidf("pod %q is not running on node %q named in the PodCertificateRequest", called, node)
-	case isMirror(pod):
+	case admissionlib.IsMirrorPod(pod):
 		return a.Forbidf("pod %q is a mirror pod", called)
 	case s.ServiceAccountName != pod.Spec.ServiceAccountName:
 		return a.Forbidf("PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)", called, s.ServiceAccountName, pod.Spec.ServiceAccountName)
 	}
-	if o, err = named(ctx, a, "service account", a.Namespace, s.ServiceAccountName); err != nil {
+	if o, err = getNamed(ctx, a, "service account", a.Namespace, s.ServiceAccountName); err != nil {
 		return err
 	}
 	if o.GetUID() != s.ServiceAccountUID {
 		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)", called, s.ServiceAccountUID, o.GetUID())
 	}
-	return mounted(ctx, a, pod, request)
+	return checkSignerMounted(ctx, a, pod, request)
 }
 
-// named finds what a request for a pod certificate names.
-func named(ctx context.Context, a *kind.Admission, what, namespace, name string) (kind.Object, error) {
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: strings.ReplaceAll(what, " ", "") + "s"}, namespace, name)
+// getNamed reads an object that a PodCertificateRequest names.
+func getNamed(ctx context.Context, a *kind.Admission, what, namespace, name string) (kind.Object, error) {
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: strings.ReplaceAll(what, " ", "") + "s"}, namespace, name)
 	if err == nil {
 		return o, nil
 	}
@@ -212,13 +217,14 @@ func named(ctx context.Context, a *kind.Admission, what, namespace, name string)
 	}
 	wrapped := fmt.Errorf("while retrieving %s %q named in the PodCertificateRequest: %w", what, called, err)
 	if apierrors.IsNotFound(err) {
-		return nil, wrapped // it may come
+		return nil, wrapped // it may be created later
 	}
 	return nil, a.Forbidf("%v", wrapped)
 }
 
-// mounted checks that a volume of the pod wants a certificate of the signer, or that the node has a right to ask.
-func mounted(ctx context.Context, a *kind.Admission, pod *corev1.Pod, request *certificatesv1.PodCertificateRequest) error {
+// checkSignerMounted checks that a volume of the pod requests a certificate of the signer, or that the node is
+// authorized to request it.
+func checkSignerMounted(ctx context.Context, a *kind.Admission, pod *corev1.Pod, request *certificatesv1.PodCertificateRequest) error {
 	wants := func(p corev1.VolumeProjection) bool {
 		return p.PodCertificate != nil && p.PodCertificate.SignerName == request.Spec.SignerName
 	}
@@ -229,7 +235,7 @@ func mounted(ctx context.Context, a *kind.Admission, pod *corev1.Pod, request *c
 	}
 	// A resource cannot have a slash in its name.
 	signer := strings.ReplaceAll(request.Spec.SignerName, "/", ":")
-	if a.Asks(ctx, authorizationv1.ResourceAttributes{
+	if a.Authorize(ctx, authorizationv1.ResourceAttributes{
 		Verb: "request-serviceaccounts-podcertificate-signer", Group: a.Def.Group, Version: a.Def.Version, Resource: signer,
 		Namespace: a.Namespace, Name: request.Spec.ServiceAccountName,
 	}).Allowed {
@@ -238,25 +244,17 @@ func mounted(ctx context.Context, a *kind.Admission, pod *corev1.Pod, request *c
 	return a.Forbidf("pod %q does not mount a podCertificate projected volume for signer %q", a.Namespace+"/"+request.Spec.PodName, request.Spec.SignerName)
 }
 
-func isMirror(pod *corev1.Pod) bool {
-	_, is := pod.Annotations[corev1.MirrorPodAnnotationKey]
-	return is
-}
-
-// nodesCertificate lets a node ask for certificates in its own name only.
-func nodesCertificate(a *kind.Admission, node string) error {
+// restrictCertificate lets a node request certificates in its own name only.
+func restrictCertificate(a *kind.Admission, node string) error {
 	request, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || a.Verb != "create" {
 		return nil
 	}
-	if s := request.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if s := request.Spec.SignerName; s != certificatesv1.KubeletServingSignerName &&
+		s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	block, _ := pem.Decode(request.Spec.Request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return a.Forbidf("unable to parse csr: PEM block type must be CERTIFICATE REQUEST")
-	}
-	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	csr, err := admissionlib.ParseCertificateRequest(request.Spec.Request)
 	if err != nil {
 		return a.Forbidf("unable to parse csr: %w", err)
 	}

@@ -12,16 +12,16 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// priority turns the name of a priority class into the number that the scheduler works with.
+// priority resolves the name of a priority class to the number that the scheduler works with.
 func priority(ctx context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	switch {
 	case !ok:
 		return nil
-	case a.Updates():
+	case a.IsUpdate():
 		keepPriority(pod, a.Old.(*corev1.Pod))
 		return nil
-	case !a.Creates():
+	case !a.IsCreate():
 		return nil
 	}
 	class, err := classOf(ctx, a, pod.Spec.PriorityClassName)
@@ -44,16 +44,16 @@ func keepPriority(pod, old *corev1.Pod) {
 	}
 }
 
-// classOf finds the class of that name, or the default one for no name.
+// classOf returns the class of that name, or the default one for an empty name.
 func classOf(ctx context.Context, a *kind.Admission, name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
-		classes, err := all[*schedulingv1.PriorityClass](ctx, a, schedulingv1.GroupName, "priorityclasses", "")
+		classes, err := list[*schedulingv1.PriorityClass](ctx, a, schedulingv1.GroupName, "priorityclasses", "")
 		if err != nil {
 			return nil, fmt.Errorf("error occurred while retrieving default priority class: %w", err)
 		}
 		return defaultPriority(classes), nil
 	}
-	o, err := a.Door.Get(ctx, schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, "", name)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, "", name)
 	if apierrors.IsNotFound(err) {
 		return nil, a.Forbidf("no PriorityClass with name %v was found", name)
 	}
@@ -67,8 +67,8 @@ func classOf(ctx context.Context, a *kind.Admission, name string) (*schedulingv1
 	return class, nil
 }
 
-// defaultPriority is the class of the pods that name none: the lowest of those that want to be it. Without one pods have
-// priority 0 and preempt.
+// defaultPriority returns the class of the pods that name none: the lowest of those marked as default. Without one,
+// pods have priority 0 and preempt.
 func defaultPriority(classes []*schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	var lowest *schedulingv1.PriorityClass
 	for _, c := range classes {
@@ -82,7 +82,7 @@ func defaultPriority(classes []*schedulingv1.PriorityClass) *schedulingv1.Priori
 	return lowest
 }
 
-// setPriority gives a pod what its class says, and refuses a pod that says something else.
+// setPriority sets the values of the class, and rejects a pod with other values.
 func setPriority(pod *corev1.Pod, class *schedulingv1.PriorityClass) error {
 	s := &pod.Spec
 	s.PriorityClassName = class.Name

@@ -10,15 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// alwaysPull makes nodes ask for the right to an image each time, so that nobody runs what another pod has pulled.
+// alwaysPull makes nodes verify the access to an image for each pod, so that nobody runs an image that only another pod
+// may pull.
 func alwaysPull(_ context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Sub != "" {
 		return nil
 	}
-	if old, ok := a.Old.(*corev1.Pod); ok && !newImages(&pod.Spec, &old.Spec) {
+	if old, ok := a.Old.(*corev1.Pod); ok && !admissionlib.HasNewImages(&pod.Spec, &old.Spec) {
 		return nil
 	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -37,23 +39,9 @@ func alwaysPull(_ context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// newImages says that a container has an image that no container had before.
-func newImages(spec, old *corev1.PodSpec) bool {
-	images := func(s *corev1.PodSpec) (out []string) {
-		for _, c := range slices.Concat(s.InitContainers, s.Containers) {
-			out = append(out, c.Image)
-		}
-		for _, c := range s.EphemeralContainers {
-			out = append(out, c.Image)
-		}
-		return out
-	}
-	had := images(old)
-	return slices.ContainsFunc(images(spec), func(image string) bool { return !slices.Contains(had, image) })
-}
-
-// tolerateDevices lets pods that ask for an extended resource onto the nodes that are kept for such pods.
-func tolerateDevices(_ context.Context, a *kind.Admission) error {
+// tolerateExtendedResources adds tolerations for the extended resources that a pod requests, so that it fits on the
+// nodes reserved for such pods.
+func tolerateExtendedResources(_ context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Sub != "" {
 		return nil
@@ -75,8 +63,9 @@ func tolerateDevices(_ context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// isExtended says that the name of a resource is a vendor's or an administrator's.
+// isExtended reports whether the name of a resource is defined by a vendor or an administrator.
 func isExtended(name string) bool {
 	return strings.Contains(name, "/") && !strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) && len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
+		!strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+name)) == 0
 }

@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/placement"
+	"proa.dev/kinds/lib/placement"
+	"proa.dev/server/admissionlib"
 )
 
-// runtimeClass gives a new pod what running it in its runtime costs and where that runtime is.
+// runtimeClass sets the overhead of the runtime class, and the constraints on its nodes, on a new pod.
 func runtimeClass(ctx context.Context, a *kind.Admission) error {
-	pod := newPod(a)
+	pod := admissionlib.NewPod(a)
 	if pod == nil || pod.Spec.RuntimeClassName == nil {
 		return nil
 	}
@@ -27,7 +28,7 @@ func runtimeClass(ctx context.Context, a *kind.Admission) error {
 	if name == "" {
 		return errors.New("resource name may not be empty")
 	}
-	o, err := a.Door.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", name)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", name)
 	if apierrors.IsNotFound(err) {
 		return a.Forbidf("pod rejected: RuntimeClass %q not found", name)
 	}
@@ -38,14 +39,14 @@ func runtimeClass(ctx context.Context, a *kind.Admission) error {
 	if !ok {
 		return fmt.Errorf("unexpected type %T", o)
 	}
-	if err := useRuntime(pod, class.DeepCopy()); err != nil {
+	if err := applyRuntimeClass(pod, class.DeepCopy()); err != nil {
 		return a.Forbid(err)
 	}
 	return nil
 }
 
-// useRuntime joins a pod with its class, which becomes part of the pod.
-func useRuntime(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+// applyRuntimeClass merges a class into a pod. The pod may keep references to the class.
+func applyRuntimeClass(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	if o := class.Overhead; o != nil {
 		if len(pod.Spec.Overhead) > 0 && !equality.Semantic.DeepEqual(o.PodFixed, pod.Spec.Overhead) {
 			return fmt.Errorf("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")

@@ -12,47 +12,49 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
 const (
 	defaultAccount = "default"
 	tokenVolume    = "kube-api-access-"
 	tokenPath      = "/var/run/secrets/kubernetes.io/serviceaccount"
-	// tokenSeconds is an hour, and seven seconds by which the server knows the tokens that were asked for here: it lets
-	// them live longer, for clients that do not read them again.
+	// tokenSeconds is an hour, and seven seconds by which the server recognises the tokens that were requested here: it
+	// makes them valid for longer, for clients that do not reload them.
 	tokenSeconds = 60*60 + 7
 
-	// A new namespace gets its default account from a controller, so a pod may come a moment too early.
+	// A new namespace gets its default account from a controller, so a pod may be created a moment earlier.
 	accountPause = 20 * time.Millisecond
 	accountWait  = 1500 * time.Millisecond
 )
 
-// serviceAccount gives a new pod its service account, the token of it, and its pull secrets. What such a pod may then refer
-// to is checked in hop 6.
+// serviceAccount sets the service account of a new pod, mounts its token, and adds its pull secrets. What such a pod
+// may refer to is checked in hop 6.
 func serviceAccount(ctx context.Context, a *kind.Admission) error {
-	pod := newPod(a)
+	pod := admissionlib.NewPod(a)
 	if pod == nil {
 		return nil
 	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return nil // it shows what a node runs already; the node would take a changed one for another
+	if admissionlib.IsMirrorPod(pod) {
+		return nil // a node would take a changed mirror pod for another one
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
 		pod.Spec.DeprecatedServiceAccount = defaultAccount
 	}
 	name := pod.Spec.ServiceAccountName
-	account, err := findAccount(ctx, a.Door, a.Namespace, name)
+	account, err := findAccount(ctx, a.Server, a.Namespace, name)
 	if err != nil {
 		return a.Forbidf("error looking up service account %s/%s: %w", a.Namespace, name, err)
 	}
-	useAccount(pod, account, randomSuffix)
+	applyAccount(pod, account, randomSuffix)
 	return nil
 }
 
-// findAccount reads an account. It waits a little for a default one, which is about to be made.
-func findAccount(ctx context.Context, d kind.Door, namespace, name string) (*corev1.ServiceAccount, error) {
+// findAccount reads an account. It waits a little for the default one, which a controller is about to create.
+func findAccount(ctx context.Context, d kind.Server, namespace, name string) (*corev1.ServiceAccount, error) {
 	for waited := time.Duration(0); ; waited += accountPause {
 		o, err := d.Get(ctx, schema.GroupResource{Resource: "serviceaccounts"}, namespace, name)
 		if err == nil {
@@ -69,18 +71,14 @@ func findAccount(ctx context.Context, d kind.Door, namespace, name string) (*cor
 		if name != defaultAccount || waited >= accountWait {
 			return nil, missing
 		}
-		timer := time.NewTimer(accountPause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if wait.Sleep(ctx, accountPause) != nil {
 			return nil, missing
-		case <-timer.C:
 		}
 	}
 }
 
-// useAccount lets a pod have what its account has.
-func useAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix func() string) {
+// applyAccount adds what a service account gives to its pods.
+func applyAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix func() string) {
 	if automounts(pod, account) {
 		mountToken(pod, suffix)
 	}
@@ -89,7 +87,7 @@ func useAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix func() s
 	}
 }
 
-// automounts: the pod decides, then the account.
+// automounts reports whether the token is mounted: the pod decides, then the account.
 func automounts(pod *corev1.Pod, account *corev1.ServiceAccount) bool {
 	for _, wish := range []*bool{pod.Spec.AutomountServiceAccountToken, account.AutomountServiceAccountToken} {
 		if wish != nil {
@@ -99,7 +97,7 @@ func automounts(pod *corev1.Pod, account *corev1.ServiceAccount) bool {
 	return true
 }
 
-// mountToken mounts a token in every container that has nothing else in its place.
+// mountToken mounts a token in every container that has nothing else mounted in its place.
 func mountToken(pod *corev1.Pod, suffix func() string) {
 	var name string
 	at := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return strings.HasPrefix(v.Name, tokenVolume) })
@@ -123,7 +121,8 @@ func mountToken(pod *corev1.Pod, suffix func() string) {
 	}
 }
 
-// tokenSource is what a pod needs to talk to the server: its token, the server's certificate authority, its namespace.
+// tokenSource returns what a pod needs to talk to the API server: its token, the certificate authority of the server,
+// its namespace.
 func tokenSource() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{
 		DefaultMode: new(corev1.ProjectedVolumeSourceDefaultMode),
@@ -140,7 +139,7 @@ func tokenSource() *corev1.ProjectedVolumeSource {
 	}
 }
 
-// randomSuffix is five characters that spell no words.
+// randomSuffix returns five characters that spell no words.
 func randomSuffix() string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	b := make([]byte, 5)

@@ -10,8 +10,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// protectStorage holds volumes, claims and their classes while something uses them; a controller takes the finalizer away
-// when nothing does.
+// protectStorage adds the finalizers that keep volumes, claims and their classes while they are in use; a controller
+// removes them afterwards.
 func protectStorage(_ context.Context, a *kind.Admission) error {
 	var finalizer string
 	switch a.Object.(type) {
@@ -24,26 +24,27 @@ func protectStorage(_ context.Context, a *kind.Admission) error {
 	default:
 		return nil
 	}
-	if f := a.Object.GetFinalizers(); a.Creates() && !slices.Contains(f, finalizer) {
+	if f := a.Object.GetFinalizers(); a.IsCreate() && !slices.Contains(f, finalizer) {
 		a.Object.SetFinalizers(append(f, finalizer))
 	}
 	return nil
 }
 
-// defaultStorageClass gives a new claim that names no storage class the default one. An empty name is a name.
+// defaultStorageClass sets the default storage class on a new claim that names none. An empty name counts as a name.
 func defaultStorageClass(ctx context.Context, a *kind.Admission) error {
 	claim, ok := a.Object.(*corev1.PersistentVolumeClaim)
-	if !ok || !a.Creates() || claim.Spec.StorageClassName != nil {
+	if !ok || !a.IsCreate() || claim.Spec.StorageClassName != nil {
 		return nil
 	}
 	if _, named := claim.Annotations[corev1.BetaStorageClassAnnotation]; named {
 		return nil
 	}
-	classes, err := all[*storagev1.StorageClass](ctx, a, storagev1.GroupName, "storageclasses", "")
+	classes, err := list[*storagev1.StorageClass](ctx, a, storagev1.GroupName, "storageclasses", "")
 	if err != nil {
 		return a.Forbid(err)
 	}
-	if class := newestMarked(classes, "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"); class != nil {
+	if class := newestDefault(classes, "storageclass.kubernetes.io/is-default-class",
+		"storageclass.beta.kubernetes.io/is-default-class"); class != nil {
 		claim.Spec.StorageClassName = new(class.GetName())
 	}
 	return nil

@@ -9,17 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/placement"
+	"proa.dev/kinds/lib/placement"
+	"proa.dev/server/admissionlib"
 )
 
-// podNodeSelector keeps new pods on the nodes of their namespace.
+// podNodeSelector limits new pods to the nodes of their namespace.
 func podNodeSelector(s placement.Selectors) func(context.Context, *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error {
-		pod := newPod(a)
+		pod := admissionlib.NewPod(a)
 		if pod == nil {
 			return nil
 		}
-		ns, err := a.Home(ctx)
+		ns, err := a.NamespaceObject(ctx)
 		if err != nil {
 			return err
 		}
@@ -27,7 +28,7 @@ func podNodeSelector(s placement.Selectors) func(context.Context, *kind.Admissio
 		if err != nil {
 			return err
 		}
-		// Where both speak of the same label the pod wins here, and is refused below.
+		// Where both have the same label the value of the pod wins here, and the check below rejects it.
 		selected := labels.Merge(wanted, pod.Spec.NodeSelector)
 		if err := s.Check(selected, ns); err != nil {
 			return apierrors.NewForbidden(a.Def.Resource(), pod.Name, err)
@@ -37,14 +38,14 @@ func podNodeSelector(s placement.Selectors) func(context.Context, *kind.Admissio
 	}
 }
 
-// podTolerations gives the pods of a namespace its tolerations, and refuses those that it may not have.
+// podTolerations adds the tolerations of the namespace to its pods, and rejects those that it does not allow.
 func podTolerations(t placement.Tolerations) func(context.Context, *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error {
 		pod, ok := a.Object.(*corev1.Pod)
 		if !ok || a.Sub != "" {
 			return nil
 		}
-		ns, err := a.Home(ctx)
+		ns, err := a.NamespaceObject(ctx)
 		if err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func podTolerations(t placement.Tolerations) func(context.Context, *kind.Admissi
 				return err
 			}
 		}
-		if asksForCompute(pod) {
+		if requestsCompute(pod) {
 			extra = append(slices.Clone(extra), corev1.Toleration{
 				Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 			})
@@ -66,8 +67,8 @@ func podTolerations(t placement.Tolerations) func(context.Context, *kind.Admissi
 	}
 }
 
-// asksForCompute says that a pod is not of the sort that goes first when memory gets short.
-func asksForCompute(pod *corev1.Pod) bool {
+// requestsCompute reports whether a pod has another QoS class than BestEffort.
+func requestsCompute(pod *corev1.Pod) bool {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass != corev1.PodQOSBestEffort
 	}
@@ -82,5 +83,6 @@ func asksForCompute(pod *corev1.Pod) bool {
 	if pod.Spec.Resources != nil && asks(pod.Spec.Resources) {
 		return true
 	}
-	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c corev1.Container) bool { return asks(&c.Resources) })
+	return slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers),
+		func(c corev1.Container) bool { return asks(&c.Resources) })
 }

@@ -10,8 +10,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// topologyLabels tells a pod, through its labels, in which zone and region it runs: those of its node. It acts when a pod
-// is made on a node, and when one is bound to a node, whose labels the binding carries to the pod.
+// topologyLabels copies the zone and region of its node into the labels of a pod. It acts when a pod is created with a
+// node, and when one is bound to a node, where the binding carries the labels to the pod.
 func topologyLabels(ctx context.Context, a *kind.Admission) error {
 	if a.Verb != "create" {
 		return nil
@@ -32,19 +32,19 @@ func topologyLabels(ctx context.Context, a *kind.Admission) error {
 	if node == "" {
 		return nil
 	}
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", node)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", node)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	a.Object.SetLabels(withTopology(a.Object.GetLabels(), o.GetLabels()))
+	a.Object.SetLabels(copyTopology(a.Object.GetLabels(), o.GetLabels()))
 	return nil
 }
 
-// withTopology copies a node's place into labels.
-func withTopology(labels, node map[string]string) map[string]string {
+// copyTopology copies the zone and region of a node into labels.
+func copyTopology(labels, node map[string]string) map[string]string {
 	for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
 		if place, ok := node[key]; ok {
 			if labels == nil {

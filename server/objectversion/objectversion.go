@@ -1,5 +1,5 @@
-// Package objectversion shows a write to admission webhooks and policies in the version of its resource that each of them wants to see, and
-// makes what they return the object of the write. It asks nobody and decides nothing.
+// Package objectversion converts the objects of a write to the version that an admission webhook or policy wants to
+// see, and puts back what they return. It calls nobody and decides nothing.
 package objectversion
 
 import (
@@ -14,10 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 )
 
-// Write is a write that can be shown in any version of its resource.
+// Write is a write whose objects can be converted to any version of its resource.
 type Write struct {
 	*kind.Admission
 	sub *kind.SubDef // nil for the object itself
@@ -32,12 +32,12 @@ func Of(a *kind.Admission) Write {
 	return w
 }
 
-// ResourceOf names the resource of a version.
+// ResourceOf returns the resource of a version.
 func ResourceOf(def *kind.Def) schema.GroupVersionResource {
 	return def.GroupVersion().WithResource(def.Plural)
 }
 
-// ObjectName is the name of the object, which has none before hop 6 if the server makes it up.
+// ObjectName returns the name of the object. Before hop 6 it is empty if the server generates the name.
 func (w Write) ObjectName() string {
 	if w.isGenerated() {
 		return ""
@@ -45,7 +45,8 @@ func (w Write) ObjectName() string {
 	return w.Name
 }
 
-// isGenerated reports whether the name of the object is one that the server has made of its generateName, which nobody sees before hop 6.
+// isGenerated reports whether the server has generated the name of the object from its generateName, which nobody sees
+// before hop 6.
 func (w Write) isGenerated() bool {
 	if w.Verb != "create" || w.Final || w.Sub != "" || w.Admission.Object == nil {
 		return false
@@ -56,18 +57,18 @@ func (w Write) isGenerated() bool {
 	return base != "" && n > 0 && n <= len(base) && obj.GetName() == w.Name && strings.HasPrefix(base, w.Name[:n])
 }
 
-// isAction reports whether what is sent is a body of its own kind, such as an Eviction.
+// isAction reports whether the body is of a kind of its own, such as an Eviction.
 func (w Write) isAction() bool { return w.sub != nil && w.sub.Body != nil && w.sub.View == nil }
 
-// Attributes are the write as the libraries that evaluate expressions want it, without its objects.
+// Attributes returns the write in the form of the libraries that evaluate expressions, without its objects.
 func (w Write) Attributes() admission.Attributes {
 	return admission.NewAttributesRecord(
-		nil, nil, match.Kind(w.Served, w.Sub), match.Namespace(w.Admission), w.ObjectName(), ResourceOf(w.Served), w.Sub,
-		admission.Operation(match.Operation(w.Admission)), w.Options, w.DryRun, w.User)
+		nil, nil, admissionmatch.Kind(w.Served, w.Sub), admissionmatch.Namespace(w.Admission), w.ObjectName(), ResourceOf(w.Served), w.Sub,
+		admission.Operation(admissionmatch.Operation(w.Admission)), w.Options, w.DryRun, w.User)
 }
 
-// Objects returns the object and the old object as a version has them; nil where there is none. The options of a connection are its object.
-// They may be shared, and are read-only.
+// Objects returns the object and the old object in a version; nil where there is none. For a connection the object is
+// its options. The results may be shared, and are read-only.
 func (w Write) Objects(ctx context.Context, def *kind.Def) (object, old runtime.Object, err error) {
 	was, err := w.show(ctx, w.Old, def)
 	if err != nil {
@@ -92,9 +93,9 @@ func (w Write) Objects(ctx context.Context, def *kind.Def) (object, old runtime.
 	return object, old, nil
 }
 
-// show returns an object of the write as a version has it, without changing it.
+// show returns an object of the write in a version, without changing it.
 func (w Write) show(ctx context.Context, obj kind.Object, def *kind.Def) (kind.Object, error) {
-	gvk := match.Kind(def, w.Sub)
+	gvk := admissionmatch.Kind(def, w.Sub)
 	switch {
 	case obj == nil:
 		return nil, nil
@@ -104,7 +105,7 @@ func (w Write) show(ctx context.Context, obj kind.Object, def *kind.Def) (kind.O
 			return nil, err
 		}
 		return WithKind(view, gvk), nil
-	case w.isAction(): // its body is the object
+	case w.isAction(): // the body is the object
 		return WithKind(obj, gvk), nil
 	}
 	converted, err := kind.Convert(ctx, obj, w.Def, def)
@@ -114,7 +115,7 @@ func (w Write) show(ctx context.Context, obj kind.Object, def *kind.Def) (kind.O
 	return WithKind(converted, gvk), nil
 }
 
-// Store makes an object of a version the object of the write.
+// Store replaces the object of the write by one in a version.
 func (w Write) Store(ctx context.Context, obj kind.Object, def *kind.Def) error {
 	current := w.Admission.Object
 	switch {
@@ -142,7 +143,7 @@ func (w Write) Store(ctx context.Context, obj kind.Object, def *kind.Def) error 
 	return nil
 }
 
-// NewObject makes an empty object of what is sent to a version.
+// NewObject returns an empty body for a version.
 func (w Write) NewObject(def *kind.Def) kind.Object {
 	if w.sub != nil && w.sub.Body != nil && w.sub.Body.New != nil {
 		return w.sub.Body.New()
@@ -150,7 +151,7 @@ func (w Write) NewObject(def *kind.Def) kind.Object {
 	return def.New()
 }
 
-// Complete takes away what the schema of a custom resource does not know of what was made of its object, and fills in defaults.
+// Complete drops the fields that the schema of a custom resource does not have, and sets defaults.
 func (w Write) Complete(obj kind.Object, def *kind.Def) error {
 	if w.sub != nil && w.sub.Body != nil {
 		if w.sub.Body.Default != nil {
@@ -167,7 +168,7 @@ func (w Write) Complete(obj kind.Object, def *kind.Def) error {
 	return nil
 }
 
-// WithKind returns an object that says of which kind it is: itself if it does, or else a copy, because others may read it.
+// WithKind returns an object with its kind set: itself if it has it, or else a copy, because others may read it.
 func WithKind(obj kind.Object, gvk schema.GroupVersionKind) kind.Object {
 	if obj.GetObjectKind().GroupVersionKind() == gvk {
 		return obj
@@ -177,7 +178,7 @@ func WithKind(obj kind.Object, gvk schema.GroupVersionKind) kind.Object {
 	return out
 }
 
-// shallowCopy copies an object as far as its kind and its name can be changed without changing the first one.
+// shallowCopy copies an object so far that its kind and its name can be changed without changing the original.
 func shallowCopy(obj kind.Object) kind.Object {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.DeepCopy()

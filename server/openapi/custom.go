@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// customDefinition is the name of the schema of a custom kind: the reversed group, the version and the kind.
+// customDefinition returns the name of the schema of a custom kind: the reversed group, the version and the kind.
 func customDefinition(group, version, kind string) string {
 	parts := strings.Split(group, ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".") + "." + version + "." + kind
 }
 
-// names are the definitions of a document, so that no two of them have the same name.
+// names is the set of definition names in a document. It keeps two definitions from getting the same name.
 type names map[string]bool
 
-// claim returns the name, or the name with a number if it is taken. A group can be chosen so that the name
-// of a custom kind is that of a built-in one.
+// claim returns the name, or the name with a number if it is taken. Taken names occur because somebody can choose a
+// group so that the schema of a custom kind has the name of a built-in one.
 func (n names) claim(name string) string {
 	free := name
 	for i := 2; n[free]; i++ {
@@ -33,7 +33,7 @@ type customKind struct {
 	object, list string
 }
 
-// claimNames gives the schemas of custom resources their names.
+// claimNames chooses the names of the schemas of custom resources.
 func claimNames(customs []Custom, taken names) []customKind {
 	out := make([]customKind, 0, len(customs))
 	for _, c := range customs {
@@ -46,7 +46,7 @@ func claimNames(customs []Custom, taken names) []customKind {
 	return out
 }
 
-// write writes the two schemas of a custom resource.
+// write writes the schemas of the objects of a custom resource, and of its lists.
 func (c customKind) write(w writer, d Dialect, path ...string) error {
 	if err := w.part(c.Schema(d), append(path, c.object)...); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (c customKind) write(w writer, d Dialect, path ...string) error {
 	return w.part(c.List(d, c.object), append(path, c.list)...)
 }
 
-// customBase are the built-in definitions that every document with custom resources has.
+// customBase returns the built-in definitions that every document with custom resources has.
 func customBase(customs []Custom) map[string]bool {
 	base := map[string]bool{}
 	for _, name := range []string{"DeleteOptions", "ListMeta", "ObjectMeta", "Patch", "Status"} {
@@ -68,28 +68,31 @@ func customBase(customs []Custom) map[string]bool {
 
 const scaleDefinition = "io.k8s.api.autoscaling.v1.Scale"
 
-// customRoutes returns the operations of a custom resource. They are fewer than those of a built-in one
-// and say less of media types, as Kubernetes publishes them.
+// customRoutes returns the operations of a custom resource. They are fewer than those of a built-in one, and list fewer
+// media types, as in upstream's documents.
 func (b *builder) customRoutes(c customKind) ([]route, error) {
 	status := metaV1 + "Status"
 	root := base(c.Group, c.Version) + "/"
 	item := customPlace{kind: c, path: root + c.Plural, object: c.Kind}
-	var steps []customStep
+	var steps []customOperation
 	if c.Namespaced {
 		all := customPlace{kind: c, path: item.path, object: c.Kind + "ForAllNamespaces"}
-		steps = append(steps, customStep{at: all, method: "get", verb: "list", options: "ListOptions", def: c.list, codes: []string{"200"}})
+		steps = append(steps, customOperation{at: all, method: "get", verb: "list", options: "ListOptions", def: c.list,
+			codes: []string{"200"}})
 		item.path, item.object = root+"namespaces/{namespace}/"+c.Plural, "Namespaced"+c.Kind
 	}
 	many := item
 	many.object = "Collection" + item.object
 	steps = append(steps,
-		customStep{at: item, method: "get", verb: "list", options: "ListOptions", def: c.list, codes: []string{"200"}},
-		customStep{at: item, method: "post", verb: "create", options: "CreateOptions", body: c.object, def: c.object, codes: []string{"200", "201", "202"}},
-		customStep{at: many, method: "delete", action: "deletecollection", verb: "delete", options: "ListOptions", def: status, codes: []string{"200"}},
+		customOperation{at: item, method: "get", verb: "list", options: "ListOptions", def: c.list, codes: []string{"200"}},
+		customOperation{at: item, method: "post", verb: "create", options: "CreateOptions", body: c.object, def: c.object,
+			codes: []string{"200", "201", "202"}},
+		customOperation{at: many, method: "delete", action: "deletecollection", verb: "delete", options: "ListOptions", def: status,
+			codes: []string{"200"}},
 	)
 	item.path += "/{name}"
 	steps = append(steps, customWrites(item, c.object)...)
-	steps = append(steps, customStep{at: item, method: "delete", verb: "delete", options: "DeleteOptions",
+	steps = append(steps, customOperation{at: item, method: "delete", verb: "delete", options: "DeleteOptions",
 		body: metaV1 + "DeleteOptions", bodyOptional: true, def: status, codes: []string{"200", "202"}})
 	if c.Status {
 		steps = append(steps, customWrites(item.sub("status"), c.object)...)
@@ -108,11 +111,11 @@ func (b *builder) customRoutes(c customKind) ([]route, error) {
 	return out, nil
 }
 
-// customPlace is where operations of a custom resource live, and what they are called there.
+// customPlace is the path of some operations of a custom resource, and the name of the object in their operation IDs.
 type customPlace struct {
 	kind        customKind
 	path        string
-	object      string // as operations call it: NamespacedCronTabStatus
+	object      string // as in operation IDs: NamespacedCronTabStatus
 	subresource string
 }
 
@@ -121,28 +124,28 @@ func (p customPlace) sub(name string) customPlace {
 	return p
 }
 
-// customStep is one operation.
-type customStep struct {
+// customOperation describes one operation of a custom resource.
+type customOperation struct {
 	at           customPlace
 	method, verb string
 	action       string // empty: as the method, or list
-	options      string // the type whose fields are the parameters
+	options      string // the type whose fields are the query parameters
 	body         string // definition name, or empty
 	bodyOptional bool
-	def          string // definition of the answer
+	def          string // definition of the response
 	codes        []string
 }
 
-// customWrites are read, replace and patch: what objects and subresources have in common.
-func customWrites(at customPlace, def string) []customStep {
-	return []customStep{
+// customWrites returns read, replace and patch, which objects and subresources have in common.
+func customWrites(at customPlace, def string) []customOperation {
+	return []customOperation{
 		{at: at, method: "get", verb: "read", options: "GetOptions", def: def, codes: []string{"200"}},
 		{at: at, method: "put", verb: "replace", options: "UpdateOptions", body: def, def: def, codes: []string{"200", "201"}},
 		{at: at, method: "patch", verb: "patch", options: "PatchOptions", body: metaV1 + "Patch", def: def, codes: []string{"200"}},
 	}
 }
 
-func (b *builder) customRoute(s customStep) (route, error) {
+func (b *builder) customRoute(s customOperation) (route, error) {
 	c := s.at.kind
 	text := []string{"application/json", "application/yaml"}
 	r := route{
@@ -171,10 +174,10 @@ func (b *builder) customRoute(s customStep) (route, error) {
 	return r, err
 }
 
-// describe says what an operation does.
-func (s customStep) describe() string {
+// describe returns the description of an operation.
+func (s customOperation) describe() string {
 	kind := s.at.kind.Kind
-	of := func(before string) string { return of(Sub{Name: s.at.subresource}, before, kind) }
+	of := func(before string) string { return phrase(Sub{Name: s.at.subresource}, before, kind) }
 	switch {
 	case s.action == "deletecollection":
 		return "delete collection of " + kind

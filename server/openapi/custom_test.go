@@ -13,12 +13,15 @@ import (
 
 	openapi_v2 "github.com/google/gnostic-models/openapiv2"
 	"google.golang.org/protobuf/proto"
+
+	"proa.dev/server/openapi/openapiproto"
 )
 
-// customOf is a custom resource of a kind that has one field.
+// customOf returns a custom resource whose kind has one field.
 func customOf(group, version, kind string) Custom {
 	return Custom{
-		Group: group, Version: version, Kind: kind, ListKind: kind + "List", Plural: strings.ToLower(kind) + "s", Namespaced: true, Status: true, Scale: true,
+		Group: group, Version: version, Kind: kind, ListKind: kind + "List", Plural: strings.ToLower(kind) + "s", Namespaced: true,
+		Status: true, Scale: true,
 		Schema: func(d Dialect) json.RawMessage {
 			return json.RawMessage(fmt.Sprintf(`{"type":"object","description":"version %d","properties":{"metadata":{"$ref":%q}}}`, d, d.Reference(metaV1+"ObjectMeta")))
 		},
@@ -52,7 +55,8 @@ func parse(t *testing.T, raw []byte) (p parsed) {
 }
 
 func TestCustomGroups(t *testing.T) {
-	other := Group{Group: "other.example.com", Version: "v1beta1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
+	other := Group{Group: "other.example.com", Version: "v1beta1", Tag: "a",
+		Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
 	groups := []Group{groupOf("1", customOf("stable.example.com", "v1", "CronTab")), other}
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }})
 	h := handler(s)
@@ -64,7 +68,8 @@ func TestCustomGroups(t *testing.T) {
 	url := before["apis/stable.example.com/v1"]
 	first := ask(t, h, url)
 	v3 := parse(t, content(t, first))
-	for _, want := range []string{"com.example.stable.v1.CronTab", "com.example.stable.v1.CronTabList", "io.k8s.api.autoscaling.v1.Scale", metaV1 + "OwnerReference"} {
+	for _, want := range []string{"com.example.stable.v1.CronTab", "com.example.stable.v1.CronTabList", "io.k8s.api.autoscaling.v1.Scale",
+		metaV1 + "OwnerReference"} {
 		if v3.Components.Schemas[want] == nil {
 			t.Errorf("v3 lacks %s", want)
 		}
@@ -73,7 +78,8 @@ func TestCustomGroups(t *testing.T) {
 		t.Errorf("v3 has the paths %v", v3.Paths)
 	}
 	v2 := parse(t, content(t, ask(t, h, "/openapi/v2")))
-	if raw := v2.Definitions["com.example.stable.v1.CronTab"]; !bytes.Contains(raw, []byte("version 2")) || !bytes.Contains(raw, []byte(`"#/definitions/`)) {
+	if raw := v2.Definitions["com.example.stable.v1.CronTab"]; !bytes.Contains(raw, []byte("version 2")) ||
+		!bytes.Contains(raw, []byte(`"#/definitions/`)) {
 		t.Errorf("v2 has the schema %s", raw)
 	}
 	if raw := content(t, ask(t, h, "/openapi/v3/apis/other.example.com/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
@@ -91,7 +97,7 @@ func TestCustomGroups(t *testing.T) {
 			t.Errorf("%s: was %s, is %s", name, was, after[name])
 		}
 	}
-	for key := range s.kept.docs {
+	for key := range s.cache.docs {
 		if strings.Contains(key, "stable.example.com") {
 			t.Errorf("the old document %s is still kept", key)
 		}
@@ -145,8 +151,8 @@ func mustTag(t *testing.T, s *Service, name string) string {
 	return tag
 }
 
-// A custom resource in the group version of built-in ones is in their document, but not one that has the
-// name of a built-in resource.
+// TestCustomBesideBuiltIn checks that a custom resource in the group version of built-in ones is in their document,
+// except one that has the name of a built-in resource.
 func TestCustomBesideBuiltIn(t *testing.T) {
 	jobs := Resource{Group: "batch.k8s.io", Version: "v1", Kind: "Job", Plural: "jobs", Verbs: []string{"delete"}}
 	custom := customOf("batch.k8s.io", "v1", "Extra")
@@ -177,11 +183,13 @@ func TestCustomBesideBuiltIn(t *testing.T) {
 	}
 }
 
-// All requests for a group version of another server go to it, also where there are resources of ours.
+// TestOtherServerInsteadOfBuiltIn checks that the document of an aggregated server replaces that of this server.
 func TestOtherServerInsteadOfBuiltIn(t *testing.T) {
 	jobs := Resource{Group: "batch.k8s.io", Version: "v1", Kind: "Job", Plural: "jobs", Verbs: []string{"delete"}}
-	remote := Group{Group: "batch.k8s.io", Version: "v1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
-	for _, groups := range [][]Group{{remote, groupOf("1", customOf("batch.k8s.io", "v1", "Extra"))}, {groupOf("1", customOf("batch.k8s.io", "v1", "Extra")), remote}} {
+	remote := Group{Group: "batch.k8s.io", Version: "v1", Tag: "a",
+		Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
+	for _, groups := range [][]Group{{remote, groupOf("1", customOf("batch.k8s.io", "v1", "Extra"))},
+		{groupOf("1", customOf("batch.k8s.io", "v1", "Extra")), remote}} {
 		h := handler(New(Options{Resources: []Resource{configMaps, jobs}, Groups: func() []Group { return groups }}))
 		if raw := content(t, ask(t, h, index(t, h)["apis/batch.k8s.io/v1"])); string(raw) != `{"openapi":"3.0.0"}` {
 			t.Errorf("v3 is %.100s", raw)
@@ -195,7 +203,8 @@ func TestOtherServerInsteadOfBuiltIn(t *testing.T) {
 	}
 }
 
-// A group can be chosen so that its kinds are called like built-in types. They must not take their place.
+// TestCustomNamedAsBuiltIn checks that custom kinds whose schemas would be named like built-in types do not replace
+// them.
 func TestCustomNamedAsBuiltIn(t *testing.T) {
 	evil := customOf("meta.apis.pkg.apimachinery.k8s.io", "v1", "ObjectMeta")
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{groupOf("1", evil)} }})
@@ -212,7 +221,7 @@ func TestCustomNamedAsBuiltIn(t *testing.T) {
 	}
 }
 
-// A description is text of a user: what looks like a reference in it is none.
+// TestReferencesInTexts checks that a description which looks like a reference is not taken for one.
 func TestReferencesInTexts(t *testing.T) {
 	c := customOf("example.com", "v1", "CronTab")
 	c.Schema = func(Dialect) json.RawMessage {
@@ -238,7 +247,7 @@ func TestCustomProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, err := written(func(w io.Writer) error { return s.writeV2(w, protoV2()) })
+	wire, err := written(func(w io.Writer) error { return s.writeV2(w, openapiproto.NewV2()) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,20 +2,20 @@ package openapi
 
 import (
 	"bytes"
-	"compress/gzip"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
+
+	"proa.dev/server/packagedata"
 )
 
 //go:embed data/*.json.gz
 var data embed.FS
 
-// definitions finds the schemas of built-in types by name. It lives as long as one document is put together, so that the
+// definitions finds the schemas of built-in types by name. It lives only while one document is built, so that the
 // uncompressed schemas do not stay in memory.
 type definitions struct {
 	packages map[string]map[string]json.RawMessage
@@ -34,7 +34,7 @@ func (d *definitions) find(name string) (json.RawMessage, error) {
 	}
 	pkg := name[:i]
 	if d.packages[pkg] == nil {
-		m, err := readPackage(pkg)
+		m, err := packagedata.Read(data, pkg)
 		if err != nil {
 			return nil, err
 		}
@@ -47,29 +47,9 @@ func (d *definitions) find(name string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-func readPackage(pkg string) (map[string]json.RawMessage, error) {
-	packed, err := data.ReadFile("data/" + pkg + ".json.gz")
-	if err != nil {
-		return map[string]json.RawMessage{}, nil //nolint:nilerr // no such package: none of its names is defined
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("openapi: open %s: %w", pkg, err)
-	}
-	raw, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("openapi: read %s: %w", pkg, err)
-	}
-	m := map[string]json.RawMessage{}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, fmt.Errorf("openapi: decode %s: %w", pkg, err)
-	}
-	return m, nil
-}
-
 const refPrefix = "#/components/schemas/"
 
-// closure returns the names and all that they refer to, sorted.
+// closure returns the names and everything that they refer to, sorted.
 func (d *definitions) closure(names map[string]bool) ([]string, error) {
 	seen := map[string]bool{}
 	for todo := slices.Collect(maps.Keys(names)); len(todo) > 0; {
@@ -96,7 +76,7 @@ func (d *definitions) closure(names map[string]bool) ([]string, error) {
 	return slices.Sorted(maps.Keys(seen)), nil
 }
 
-// params turns the fields of an options type into query parameters.
+// params returns the fields of an options type as query parameters.
 func (d *definitions) params(name string) ([]param, error) {
 	if p, ok := d.options[name]; ok {
 		return p, nil

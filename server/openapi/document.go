@@ -6,28 +6,30 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"proa.dev/server/openapi/openapiproto"
 )
 
-// Service puts documents together and serves them. It is safe for concurrent use.
+// Service builds documents and serves them. It is safe for concurrent use.
 type Service struct {
 	options Options
 	media   media
 	seed    func() []byte
-	builtIn func() map[string]string // tags of all that does not change
-	kept    kept
-	// makingV2 and makingV3 are held while a document is put together: one at a time, because large ones take time and memory.
+	builtIn func() map[string]string // ETags of the documents without custom resources and aggregated servers
+	cache   documentCache
+	// makingV2 and makingV3 are held while a document is built: one at a time, because large ones take time and memory.
 	makingV2, makingV3 sync.Mutex
 }
 
-// New returns a service. It does no work until it is asked for a document.
+// New returns a service. It does no work until a document is requested.
 func New(o Options) *Service {
-	s := &Service{options: o, media: newMedia(o.CBOR), kept: kept{limit: keptBytes, docs: map[string]*doc{}}}
+	s := &Service{options: o, media: newMedia(o.CBOR), cache: documentCache{limit: cacheBytes, docs: map[string]*doc{}}}
 	s.seed = sync.OnceValue(s.digest)
 	s.builtIn = sync.OnceValue(s.builtInTags)
 	return s
 }
 
-// groups returns the groups beside the built-in ones.
+// groups returns the groups that are not built in.
 func (s *Service) groups() []Group {
 	if s.options.Groups == nil {
 		return nil
@@ -69,18 +71,18 @@ func (s *Service) root() map[string][]route {
 	return docs
 }
 
-// groupVersion is one group version with all that its document is made of.
+// groupVersion is a group version with what its document is made of.
 type groupVersion struct {
 	group, version string
-	resources      []Resource             // that are built in
+	resources      []Resource             // the built-in ones
 	custom         func() []Custom        // nil if it has no custom resources
-	document       func() ([]byte, error) // of another server, nil for one of ours
-	tag            string                 // of what is not built in; empty if there is nothing
+	document       func() ([]byte, error) // the document of an aggregated server; nil if this server describes the group version
+	tag            string                 // changes with what is not built in; empty if everything is
 }
 
-// groupVersions returns all group versions by their name in the index. A group version can have built-in
-// resources and custom ones. The document of another server, to which all requests for the group version
-// go, takes the place of ours.
+// groupVersions returns all group versions by their name in the index. A group version can have built-in resources and
+// custom ones. The document of an aggregated server, which serves all requests for its group version, replaces the one
+// of this server.
 func (s *Service) groupVersions(groups []Group) map[string]groupVersion {
 	all := make(map[string]groupVersion, len(groups))
 	for _, r := range s.options.Resources {
@@ -104,8 +106,8 @@ func (s *Service) groupVersions(groups []Group) map[string]groupVersion {
 	return all
 }
 
-// customs makes the custom resources of a group version, without those whose name a built-in resource has:
-// that one is served.
+// customs returns the custom resources of a group version, except those whose name a built-in resource has: requests
+// for that name go to the built-in one.
 func (s *Service) customs(gv groupVersion) []Custom {
 	if gv.custom == nil {
 		return nil
@@ -115,8 +117,8 @@ func (s *Service) customs(gv groupVersion) []Custom {
 	})
 }
 
-// writeV3 puts one document together.
-func (s *Service) writeV3(name string, out io.Writer, encode body) error {
+// writeV3 builds one v3 document.
+func (s *Service) writeV3(name string, out io.Writer, encode openapiproto.Encoder) error {
 	gv, ok := s.groupVersions(s.groups())[name]
 	if ok && gv.document != nil {
 		return writeWhole(gv.document, out, encode)
@@ -142,11 +144,11 @@ func (s *Service) writeV3(name string, out io.Writer, encode body) error {
 	return d.write(b, newWriter(out, encode))
 }
 
-// writeWhole writes a document that another server has made.
-func writeWhole(document func() ([]byte, error), out io.Writer, encode body) error {
+// writeWhole writes a document that an aggregated server has made.
+func writeWhole(document func() ([]byte, error), out io.Writer, encode openapiproto.Encoder) error {
 	raw, err := document()
 	if err == nil && encode != nil {
-		raw, err = toProto(raw, encode)
+		raw, err = openapiproto.Encode(raw, encode)
 	}
 	if err == nil {
 		_, err = out.Write(raw)
@@ -154,8 +156,8 @@ func writeWhole(document func() ([]byte, error), out io.Writer, encode body) err
 	return err
 }
 
-// writeV2 puts the one document of version 2 together.
-func (s *Service) writeV2(out io.Writer, encode body) error {
+// writeV2 builds the v2 document.
+func (s *Service) writeV2(out io.Writer, encode openapiproto.Encoder) error {
 	s.makingV2.Lock()
 	defer s.makingV2.Unlock()
 	b := &builder{defs: newDefinitions(), media: s.media}
@@ -178,11 +180,12 @@ func (s *Service) writeV2(out io.Writer, encode body) error {
 	for _, name := range slices.Sorted(maps.Keys(roots)) {
 		routes = append(routes, roots[name]...)
 	}
-	return writeV2(b, newWriter(out, encode), contents{routes, customs, s.foreigns()}, s.options.Version)
+	return writeV2(b, newWriter(out, encode), contents{routes, customs, s.aggregatedParts()}, s.options.Version)
 }
 
-// foreigns are the parts of the v2 documents of other servers. A server that has none, or a broken one, has no part in the document.
-func (s *Service) foreigns() (out []*foreign) {
+// aggregatedParts returns the parts of the v2 document that come from aggregated servers. A server without a document,
+// or with a broken one, is left out.
+func (s *Service) aggregatedParts() (out []*aggregatedPart) {
 	for _, g := range s.groups() {
 		if g.DocumentV2 == nil {
 			continue
@@ -191,7 +194,7 @@ func (s *Service) foreigns() (out []*foreign) {
 		if err != nil {
 			continue
 		}
-		if f, err := readForeign(raw, g.Group, g.Version); err == nil {
+		if f, err := readAggregated(raw, g.Group, g.Version); err == nil {
 			out = append(out, f)
 		}
 	}

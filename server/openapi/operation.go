@@ -9,8 +9,8 @@ import (
 func (b *builder) resource(r Resource) ([]route, error) {
 	p := b.place(r, Sub{})
 	var out []route
-	for _, make := range []func(place) ([]route, error){b.lists, b.watches, b.deleteCollection, b.delete} {
-		routes, err := make(p)
+	for _, routesOf := range []func(place) ([]route, error){b.lists, b.watches, b.deleteCollection, b.delete} {
+		routes, err := routesOf(p)
 		if err != nil {
 			return nil, err
 		}
@@ -32,7 +32,7 @@ func (b *builder) subresource(r Resource, s Sub) ([]route, error) {
 	return b.writes(p, s)
 }
 
-// writes returns read, create, replace and patch: what objects and subresources have in common.
+// writes returns read, create, replace and patch, which objects and subresources have in common.
 func (b *builder) writes(p place, s Sub) ([]route, error) {
 	var out []route
 	add := func(method, verb, action, option string, edit func(*route)) error {
@@ -44,7 +44,7 @@ func (b *builder) writes(p place, s Sub) ([]route, error) {
 		if option != "" {
 			options = append(options, option)
 		}
-		r, err := b.route(p, method, verb, action, params, options...)
+		r, err := b.route(p, operationSpec{method, verb, action, params, options})
 		if err != nil {
 			return err
 		}
@@ -58,24 +58,24 @@ func (b *builder) writes(p place, s Sub) ([]route, error) {
 		edit                               func(*route)
 	}{
 		{"get", "get", "read", "get", "", func(r *route) {
-			r.description, r.body, r.bodyRequired = "read "+of(s, "the specified", p.r.Kind), "", false
+			r.description, r.body, r.bodyRequired = "read "+phrase(s, "the specified", p.r.Kind), "", false
 			r.results = results(p.def, "200")
 		}},
 		{"create", "post", "create", "post", "CreateOptions", func(r *route) {
-			r.description = "create " + of(s, "", withArticle(p.r.Kind))
+			r.description = "create " + phrase(s, "", withArticle(p.r.Kind))
 			r.results = results(p.def, "200", "201", "202")
 		}},
 		{"update", "put", "replace", "put", "UpdateOptions", func(r *route) {
-			r.description = "replace " + of(s, "the specified", p.r.Kind)
+			r.description = "replace " + phrase(s, "the specified", p.r.Kind)
 			r.results = results(p.def, "200", "201")
 		}},
 		{"patch", "patch", "patch", "patch", "PatchOptions", func(r *route) {
-			r.description, r.body = "partially update "+of(s, "the specified", p.r.Kind), metaV1+"Patch"
+			r.description, r.body = "partially update "+phrase(s, "the specified", p.r.Kind), metaV1+"Patch"
 			r.consumes, r.results = b.media.patches, results(p.def, "200", "201")
 		}},
 	}
 	for _, step := range steps {
-		if !has(s.Verbs, step.verb) {
+		if !hasVerb(s.Verbs, step.verb) {
 			continue
 		}
 		if err := add(step.method, step.word, step.action, step.option, step.edit); err != nil {
@@ -87,14 +87,14 @@ func (b *builder) writes(p place, s Sub) ([]route, error) {
 
 // lists returns the list of a collection, and for a namespaced resource that of all namespaces.
 func (b *builder) lists(p place) ([]route, error) {
-	if !has(p.r.Verbs, "list") {
+	if !hasVerb(p.r.Verbs, "list") {
 		return nil, nil
 	}
 	list := func(p place, path string, params []param) (route, error) {
-		r, err := b.route(p, "get", "list", "list", params, "ListOptions")
+		r, err := b.route(p, operationSpec{"get", "list", "list", params, []string{"ListOptions"}})
 		r.path, r.produces, r.results = path, b.media.streams, results(p.def+"List", "200")
 		r.description = "list objects of kind " + p.r.Kind
-		if has(p.r.Verbs, "watch") {
+		if hasVerb(p.r.Verbs, "watch") {
 			r.description = "list or watch objects of kind " + p.r.Kind
 		}
 		return r, err
@@ -110,14 +110,14 @@ func (b *builder) lists(p place) ([]route, error) {
 
 // watches returns the old watch paths, which are deprecated and still served.
 func (b *builder) watches(p place) ([]route, error) {
-	if !has(p.r.Verbs, "watch") {
+	if !hasVerb(p.r.Verbs, "watch") {
 		return nil, nil
 	}
 	root := base(p.r.Group, p.r.Version)
 	watch := func(path, object, action, description string, params []param) (route, error) {
 		p := p
 		p.object = object
-		r, err := b.route(p, "get", "watch", action, params, "ListOptions")
+		r, err := b.route(p, operationSpec{"get", "watch", action, params, []string{"ListOptions"}})
 		r.path = strings.Replace(path, root, root+"/watch", 1)
 		r.description, r.produces = description, b.media.streams
 		r.results = results(metaV1+"WatchEvent", "200")
@@ -139,10 +139,10 @@ func (b *builder) watches(p place) ([]route, error) {
 }
 
 func (b *builder) delete(p place) ([]route, error) {
-	if !has(p.r.Verbs, "delete") {
+	if !hasVerb(p.r.Verbs, "delete") {
 		return nil, nil
 	}
-	r, err := b.route(p, "delete", "delete", "delete", p.itemParams, "DeleteOptions")
+	r, err := b.route(p, operationSpec{"delete", "delete", "delete", p.itemParams, []string{"DeleteOptions"}})
 	r.path, r.description, r.body = p.item, "delete "+withArticle(p.r.Kind), metaV1+"DeleteOptions"
 	r.results = results(metaV1+"Status", "200", "202")
 	if p.r.DeleteReturnsObject {
@@ -152,11 +152,11 @@ func (b *builder) delete(p place) ([]route, error) {
 }
 
 func (b *builder) deleteCollection(p place) ([]route, error) {
-	if !has(p.r.Verbs, "deletecollection") {
+	if !hasVerb(p.r.Verbs, "deletecollection") {
 		return nil, nil
 	}
 	p.object = "Collection" + p.object
-	r, err := b.route(p, "delete", "delete", "deletecollection", p.params, "DeleteOptions", "ListOptions")
+	r, err := b.route(p, operationSpec{"delete", "delete", "deletecollection", p.params, []string{"DeleteOptions", "ListOptions"}})
 	r.params = slices.DeleteFunc(r.params, func(p param) bool { return p.name == "watch" || p.name == "allowWatchBookmarks" })
 	r.path, r.description, r.body = p.collection, "delete collection of "+p.r.Kind, metaV1+"DeleteOptions"
 	r.results = results(metaV1+"Status", "200")
@@ -164,7 +164,7 @@ func (b *builder) deleteCollection(p place) ([]route, error) {
 }
 
 func (b *builder) log(p place) ([]route, error) {
-	r, err := b.route(p, "get", "read", "get", p.itemParams)
+	r, err := b.route(p, operationSpec{"get", "read", "get", p.itemParams, nil})
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +176,15 @@ func (b *builder) log(p place) ([]route, error) {
 	return []route{r}, err
 }
 
-// connect returns the routes of a connection: one a method, and all again with a path behind it for a
-// proxy, which is the only kind of connection that can be deleted.
+// connect returns the routes of a connection: one for each method, and for a proxy, which is the only connection that
+// allows delete, all of them again with a path behind it.
 func (b *builder) connect(p place, s Sub) ([]route, error) {
 	options, err := b.defs.params(p.def)
 	if err != nil {
 		return nil, err
 	}
 	methods := []string{"get", "post"}
-	proxy := has(s.Verbs, "delete")
+	proxy := hasVerb(s.Verbs, "delete")
 	if proxy {
 		methods = []string{"get", "put", "post", "patch", "delete", "options", "head"}
 	}

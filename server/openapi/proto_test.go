@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/server/openapi/openapiproto"
 )
 
 // plainYAML rewrites every YAML text in a message as canonical JSON, because the same value can be
@@ -45,7 +47,7 @@ func TestProtoV3(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire, err := written(func(w io.Writer) error { return s.writeV3(name, w, protoV3()) })
+		wire, err := written(func(w io.Writer) error { return s.writeV3(name, w, openapiproto.NewV3()) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +70,7 @@ func TestProtoV2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, err := written(func(w io.Writer) error { return s.writeV2(w, protoV2()) })
+	wire, err := written(func(w io.Writer) error { return s.writeV2(w, openapiproto.NewV2()) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// published finds the API description that upstream publishes with its source.
+// published finds the API description in upstream's source.
 func published(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
@@ -38,7 +38,7 @@ func readJSON(t testing.TB, path string, v any) {
 	}
 }
 
-// stable are the group versions that are served by default.
+// stable lists the group versions that are served by default.
 var stable = []string{
 	"api/v1", "apis/admissionregistration.k8s.io/v1", "apis/apiextensions.k8s.io/v1", "apis/apiregistration.k8s.io/v1",
 	"apis/apps/v1", "apis/authentication.k8s.io/v1", "apis/authorization.k8s.io/v1", "apis/autoscaling/v1",
@@ -48,7 +48,7 @@ var stable = []string{
 	"apis/scheduling.k8s.io/v1", "apis/storage.k8s.io/v1", "apis/storagemigration.k8s.io/v1",
 }
 
-// deletesReturnObject are the kinds of which a delete answers with the object.
+// deletesReturnObject lists the kinds for which a delete responds with the object.
 var deletesReturnObject = []string{
 	"PersistentVolumeClaim", "Pod", "PodTemplate", "ResourceQuota", "Service", "ServiceAccount", "PersistentVolume",
 	"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice",
@@ -83,14 +83,15 @@ func publishedResources(t testing.TB, dir string) []Resource {
 				continue
 			}
 			i := slices.IndexFunc(all, func(x Resource) bool { return x.Group == group && x.Version == version && x.Plural == plural })
-			all[i].Subresources = append(all[i].Subresources, Sub{Name: sub, Group: r.Group, Version: r.Version, Kind: r.Kind, Verbs: r.Verbs})
+			all[i].Subresources = append(all[i].Subresources,
+				Sub{Name: sub, Group: r.Group, Version: r.Version, Kind: r.Kind, Verbs: r.Verbs})
 		}
 	}
 	return all
 }
 
-// plain removes what differs on purpose: the published files are made with enum values switched off,
-// while a server has them on.
+// plain removes what differs on purpose: the published files are made with enum values switched off, while a server has
+// them on.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -145,7 +146,7 @@ func differences(t *testing.T, what string, got, want map[string]any) (n int) {
 	return n
 }
 
-// written is what a document is in memory.
+// written builds a document in memory.
 func written(build func(io.Writer) error) ([]byte, error) {
 	var b bytes.Buffer
 	err := build(&b)
@@ -155,7 +156,8 @@ func written(build func(io.Writer) error) ([]byte, error) {
 func TestV3MatchesPublished(t *testing.T) {
 	dir := published(t)
 	s := New(Options{Resources: publishedResources(t, dir), Version: "unversioned", CBOR: true})
-	for _, name := range append(slices.Clone(stable), "api", "apis", "apis/apps", "apis/rbac.authorization.k8s.io", "version", "openid/v1/jwks") {
+	for _, name := range append(slices.Clone(stable), "api", "apis", "apis/apps", "apis/rbac.authorization.k8s.io", "version",
+		"openid/v1/jwks") {
 		raw, err := written(func(w io.Writer) error { return s.writeV3(name, w, nil) })
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -228,7 +230,7 @@ func TestV2MatchesPublished(t *testing.T) {
 	}
 }
 
-// unstablePath says whether a path belongs to a group version that is not served by default.
+// unstablePath reports whether a path belongs to a group version that is not served by default.
 func unstablePath(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] != "apis" || len(parts) < 2 {

@@ -2,20 +2,20 @@ package openapi
 
 import "encoding/json"
 
-// Resource is what the paths and operations of one resource follow from.
+// Resource describes a built-in resource. Its paths and operations follow from it.
 type Resource struct {
 	Group, Version, Kind string
 	Plural, Singular     string
 	Namespaced           bool
-	// Verbs are those of discovery: create, delete, deletecollection, get, list, patch, update, watch.
+	// Verbs are the verbs of discovery: create, delete, deletecollection, get, list, patch, update, watch.
 	Verbs        []string
 	Subresources []Sub
-	// DeleteReturnsObject says that a delete answers with the deleted object instead of a Status.
+	// DeleteReturnsObject says that a delete responds with the deleted object instead of a Status.
 	DeleteReturnsObject bool
 }
 
-// Sub is one subresource. Its group, version and kind are those of its body; an empty group and version
-// mean those of the resource. A kind that ends in "Options" is a connection, described by its parameters.
+// Sub describes a subresource. Its group, version and kind are those of its body; an empty group and version mean those
+// of the resource. A kind that ends in "Options" is a connection, described by its parameters.
 type Sub struct {
 	Name                 string
 	Group, Version, Kind string
@@ -32,7 +32,7 @@ const (
 	V3 Dialect = 3
 )
 
-// Reference is how a schema refers to another one.
+// Reference returns the reference to a schema.
 func (d Dialect) Reference(name string) string {
 	if d == V2 {
 		return refPrefixV2 + name
@@ -40,40 +40,40 @@ func (d Dialect) Reference(name string) string {
 	return refPrefix + name
 }
 
-// Custom is a custom resource in one version. All custom resources have the same verbs.
+// Custom describes a custom resource in one version. All custom resources have the same verbs.
 type Custom struct {
 	Group, Version, Kind, ListKind, Plural string
 
 	Namespaced    bool
 	Status, Scale bool // the subresources that it has
-	// Schema makes the schema of its objects, and List that of lists of them, which refers to the schema of
-	// the objects by its name. They may refer to ObjectMeta and ListMeta of meta/v1 and to nothing else. They
-	// are called when a document is made, and what they return is not kept.
+	// Schema returns the schema of its objects, and List that of its lists, which refers to the schema of the objects
+	// by its name. Both may refer to ObjectMeta and ListMeta of meta/v1 and to nothing else. They are called when a
+	// document is built, and their results are not kept.
 	Schema func(Dialect) json.RawMessage
 	List   func(d Dialect, object string) json.RawMessage
 }
 
-// Group is a group version that is not built in: that of custom resources, or of another server.
+// Group is a group version that is not built in: one of custom resources, or of an aggregated server.
 type Group struct {
 	Group, Version string
 	// Tag changes whenever anything else in the group changes.
 	Tag string
-	// Custom returns the custom resources of the group version. It is called when a document is made.
+	// Custom returns the custom resources of the group version. It is called when a document is built.
 	Custom func() []Custom
-	// Document supplies the whole v3 document instead.
+	// Document returns the whole v3 document of an aggregated server instead.
 	Document func() ([]byte, error)
-	// DocumentV2 supplies the v2 document of the server that has the group version; nil for none.
+	// DocumentV2 returns the v2 document of the aggregated server; nil for none.
 	DocumentV2 func() ([]byte, error)
 }
 
-// Options say what to describe.
+// Options are the settings of New.
 type Options struct {
 	// Resources are the built-in resources.
 	Resources []Resource
-	// Groups returns the other groups of this moment; nil means that there are none. It is called once a
-	// request and must be cheap.
+	// Groups returns the current groups that are not built in; nil means that there are none. It is called once for
+	// each request and must be cheap.
 	Groups func() []Group
-	// Version is the version in the info block; upstream has the version of the server here.
+	// Version is the version in the info block; upstream puts the version of the server here.
 	Version string
 	// CBOR adds the CBOR media types to requests and responses.
 	CBOR bool

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// route is one operation, said once for both versions of the document.
+// route is one operation, described once for both versions of OpenAPI.
 type route struct {
 	path, method    string
 	id, description string
@@ -18,7 +18,7 @@ type route struct {
 	bodyRequired    bool
 	consumes        []string
 	produces        []string
-	results         map[string]string // definition by status code; the empty name is a plain string
+	results         map[string]string // definition by status code; an empty name is a plain string
 }
 
 type kind struct {
@@ -32,7 +32,7 @@ type param struct {
 	name, in, typ, description string
 }
 
-// media are the media types of ordinary requests.
+// media holds the media types of ordinary requests.
 type media struct {
 	objects, streams, patches []string
 }
@@ -62,7 +62,7 @@ type builder struct {
 
 var anyMedia = []string{"*/*"}
 
-// base is the path of a group version, without a trailing slash.
+// base returns the path of a group version, without a trailing slash.
 func base(group, version string) string {
 	if group == "" {
 		return "/api/" + version
@@ -99,12 +99,12 @@ func (b *builder) groupVersion(group, version string, resources []Resource) ([]r
 	return routes, nil
 }
 
-// place is where the operations of a resource or subresource live, and what they are called there.
+// place is the path of the operations of a resource or subresource, and the name of the object in their operation IDs.
 type place struct {
 	r          Resource
 	collection string // path of the collection
 	item       string // path of one object, with the subresource
-	object     string // as operations call it: NamespacedPodStatus
+	object     string // as in operation IDs: NamespacedPodStatus
 	kind       kind   // of the body
 	def        string // definition of the body
 	params     []param
@@ -139,16 +139,26 @@ var namespaceParam = param{"namespace", "path", "string", "object name and auth 
 var pretty = param{"pretty", "query", "string", "If 'true', then the output is pretty printed. Defaults to 'false' unless " +
 	"the user-agent indicates a browser or command-line HTTP tool (curl and wget)."}
 
-// route starts an ordinary operation at a place.
-func (b *builder) route(p place, method, verb, action string, params []param, options ...string) (route, error) {
+// operationSpec describes an operation at a place.
+type operationSpec struct {
+	method string // of HTTP
+	verb   string // in the operation ID
+	action string // x-kubernetes-action
+	params []param
+	// options are the types of meta/v1 whose fields are query parameters.
+	options []string
+}
+
+// route returns an ordinary operation.
+func (b *builder) route(p place, o operationSpec) (route, error) {
 	r := route{
-		method: method, action: action, tag: tag(p.r.Group, p.r.Version), kind: &p.kind,
-		id:       operationID(p.r.Group, p.r.Version, verb, p.object),
-		params:   append(slices.Clone(params), pretty),
+		method: o.method, action: o.action, tag: tag(p.r.Group, p.r.Version), kind: &p.kind,
+		id:       operationID(p.r.Group, p.r.Version, o.verb, p.object),
+		params:   append(slices.Clone(o.params), pretty),
 		consumes: anyMedia, produces: b.media.objects,
 	}
-	for _, o := range options {
-		more, err := b.defs.params(metaV1 + o)
+	for _, name := range o.options {
+		more, err := b.defs.params(metaV1 + name)
 		if err != nil {
 			return route{}, err
 		}
@@ -166,7 +176,7 @@ func sortParams(params []param) {
 	slices.SortFunc(params, func(a, b param) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.in, b.in)) })
 }
 
-// results says which definition each status code answers with.
+// results maps each status code to the definition of its response.
 func results(def string, codes ...string) map[string]string {
 	m := map[string]string{}
 	for _, c := range codes {
@@ -175,10 +185,10 @@ func results(def string, codes ...string) map[string]string {
 	return m
 }
 
-func has(verbs []string, verb string) bool { return slices.Contains(verbs, verb) }
+func hasVerb(verbs []string, verb string) bool { return slices.Contains(verbs, verb) }
 
-// of says "status of the specified Pod" for a subresource and "the specified Pod" for the object itself.
-func of(s Sub, before, kind string) string {
+// phrase returns "status of the specified Pod" for a subresource and "the specified Pod" for the object itself.
+func phrase(s Sub, before, kind string) string {
 	if s.Name == "" {
 		return strings.TrimSpace(before + " " + kind)
 	}

@@ -15,16 +15,18 @@ import (
 	"time"
 
 	"github.com/munnerz/goautoneg"
+
+	"proa.dev/server/openapi/openapiproto"
 )
 
-// format is one way to write a document.
+// format is one encoding of a document.
 type format struct {
-	accept []string // media types that ask for it
-	media  string   // media type that the answer names
-	encode body     // nil for JSON
+	accept []string             // media types that ask for it
+	media  string               // media type of the response
+	encode openapiproto.Encoder // nil for JSON
 }
 
-func formats(version string, encode body) []format {
+func formats(version string, encode openapiproto.Encoder) []format {
 	name := "application/com.github.proto-openapi.spec." + version
 	return []format{
 		{accept: []string{"application/json"}, media: "application/json"},
@@ -32,9 +34,9 @@ func formats(version string, encode body) []format {
 	}
 }
 
-// Handler serves /openapi/v2, /openapi/v3 and everything below.
+// Handler serves /openapi/v2, /openapi/v3 and everything below them.
 func (s *Service) Handler(log *slog.Logger) http.Handler {
-	v2, v3 := formats("v2", protoV2()), formats("v3", protoV3())
+	v2, v3 := formats("v2", openapiproto.NewV2()), formats("v3", openapiproto.NewV3())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -61,7 +63,7 @@ func (s *Service) Handler(log *slog.Logger) http.Handler {
 	})
 }
 
-// builtInTags returns the tags of the documents as they are without other groups.
+// builtInTags returns the ETags of the documents without groups that are not built in.
 func (s *Service) builtInTags() map[string]string {
 	tags := map[string]string{}
 	for name := range s.root() {
@@ -73,7 +75,7 @@ func (s *Service) builtInTags() map[string]string {
 	return tags
 }
 
-// tags returns the tag of every v3 document by its name.
+// tags returns the ETag of every v3 document by its name.
 func (s *Service) tags() map[string]string {
 	tags := maps.Clone(s.builtIn())
 	for name, gv := range s.groupVersions(s.groups()) {
@@ -84,7 +86,7 @@ func (s *Service) tags() map[string]string {
 	return tags
 }
 
-// tag returns the tag of one v3 document.
+// tag returns the ETag of one v3 document.
 func (s *Service) tag(name string) (string, bool) {
 	tag, ok := s.builtIn()[name]
 	if gv := s.groupVersions(s.groups())[name]; gv.tag != "" {
@@ -100,7 +102,7 @@ func documentURL(name, etag string) string {
 
 func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	tags := s.tags()
-	s.kept.forget(tags)
+	s.cache.removeStale(tags)
 	paths := object{}
 	for name, etag := range tags {
 		paths[name] = object{"serverRelativeURL": documentURL(name, etag)}
@@ -109,7 +111,7 @@ func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // clients know the index as this
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // the content type that clients of Kubernetes expect of the index
 	w.Header().Set("Etag", strconv.Quote(s.etag("index", tags)))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(raw))
 	return nil
@@ -127,11 +129,12 @@ func (s *Service) serveV3(w http.ResponseWriter, r *http.Request, name string, f
 			http.Redirect(w, r, documentURL(name, etag), http.StatusMovedPermanently)
 			return nil
 		}
-		// A name with its hash stands for one content for ever.
+		// The content of a name with its hash never changes.
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	}
-	return s.serve(w, r, "v3/"+name, etag, formats, func(w io.Writer, encode body) error { return s.writeV3(name, w, encode) })
+	return s.serve(w, r, servedDocument{"v3/" + name, etag, formats,
+		func(w io.Writer, encode openapiproto.Encoder) error { return s.writeV3(name, w, encode) }})
 }
 
 func (s *Service) serveV2(w http.ResponseWriter, r *http.Request, formats []format) error {
@@ -141,28 +144,35 @@ func (s *Service) serveV2(w http.ResponseWriter, r *http.Request, formats []form
 	for _, n := range names {
 		parts = append(parts, tags[n])
 	}
-	return s.serve(w, r, "v2", s.etag("v2", parts...), formats, s.writeV2)
+	return s.serve(w, r, servedDocument{"v2", s.etag("v2", parts...), formats, s.writeV2})
 }
 
-// build writes a document in one format; the encoding is nil for JSON.
-type build func(io.Writer, body) error
+// build writes a document in one format; the encoder is nil for JSON.
+type build func(io.Writer, openapiproto.Encoder) error
 
-// serve answers with the document in the first format that the client accepts, compressed if it accepts
-// that.
-func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string, formats []format, build build) error {
+// servedDocument is a document that can be served in several formats.
+type servedDocument struct {
+	key     string // in the cache
+	etag    string
+	formats []format
+	build   build
+}
+
+// serve responds with the document in the first format that the client accepts, compressed if it accepts gzip.
+func (s *Service) serve(w http.ResponseWriter, r *http.Request, d servedDocument) error {
 	w.Header().Add("Vary", "Accept")
 	w.Header().Add("Vary", "Accept-Encoding")
-	f := negotiate(r.Header.Get("Accept"), formats)
+	f := negotiate(r.Header.Get("Accept"), d.formats)
 	if f == nil {
 		w.WriteHeader(http.StatusNotAcceptable)
 		return nil
 	}
-	w.Header().Set("Etag", strconv.Quote(etag))
-	if strings.Contains(r.Header.Get("If-None-Match"), etag) {
-		w.WriteHeader(http.StatusNotModified) // Known before the document is made.
+	w.Header().Set("Etag", strconv.Quote(d.etag))
+	if strings.Contains(r.Header.Get("If-None-Match"), d.etag) {
+		w.WriteHeader(http.StatusNotModified) // known without building the document
 		return nil
 	}
-	doc, err := s.kept.get(key+" "+f.media, etag, func(w io.Writer) error { return build(w, f.encode) })
+	doc, err := s.cache.get(d.key+" "+f.media, d.etag, func(w io.Writer) error { return d.build(w, f.encode) })
 	if err != nil {
 		w.Header().Del("Etag")
 		return err
@@ -177,8 +187,8 @@ func (s *Service) serve(w http.ResponseWriter, r *http.Request, key, etag string
 	return nil
 }
 
-// unpack answers with the uncompressed document, which is large and never in memory as a whole.
-func unpack(w http.ResponseWriter, r *http.Request, doc packed) error {
+// unpack responds with the uncompressed document, which is large and never in memory as a whole.
+func unpack(w http.ResponseWriter, r *http.Request, doc compressed) error {
 	z, err := gzip.NewReader(bytes.NewReader(doc.gzip))
 	if err != nil {
 		return fmt.Errorf("openapi: decompress: %w", err)
@@ -187,7 +197,7 @@ func unpack(w http.ResponseWriter, r *http.Request, doc packed) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	_, _ = io.Copy(w, z) // The client may go away; the document itself was compressed here.
+	_, _ = io.Copy(w, z) // the client may disconnect; the document itself was compressed here
 	return nil
 }
 
@@ -209,7 +219,7 @@ func negotiate(accept string, formats []format) *format {
 	return nil
 }
 
-// acceptsGzip says whether an Accept-Encoding header allows gzip.
+// acceptsGzip reports whether an Accept-Encoding header allows gzip.
 func acceptsGzip(header string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		name, weight, _ := strings.Cut(part, ";")

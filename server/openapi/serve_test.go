@@ -63,7 +63,7 @@ func TestServe(t *testing.T) {
 	if !strings.HasPrefix(url, "/openapi/v3/api/v1?hash=") {
 		t.Fatalf("index says %q", url)
 	}
-	if len(s.kept.docs) != 0 {
+	if len(s.cache.docs) != 0 {
 		t.Error("the index must not make documents")
 	}
 	r := ask(t, h, url)
@@ -108,14 +108,16 @@ func TestServeProtobuf(t *testing.T) {
 	if err := proto.Unmarshal(content(t, r), doc); err != nil || doc.GetSwagger() != "2.0" {
 		t.Errorf("document: %v, %v", err, doc.GetSwagger())
 	}
-	for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
-		if r := ask(t, h, "/openapi/v3/version", "Accept", accept); r.Header.Get("Content-Type") != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
+	for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+		"application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
+		if r := ask(t, h, "/openapi/v3/version", "Accept",
+			accept); r.Header.Get("Content-Type") != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
 			t.Errorf("%s: %v", accept, r.Header)
 		}
 	}
 }
 
-// What nodes and Pods use has schemas of another module than the rest, and shares its types with it.
+// TestMetrics checks the schemas of metrics.k8s.io, which are from another module than the rest, and share its types.
 func TestMetrics(t *testing.T) {
 	h := New(Options{Resources: []Resource{
 		{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Verbs: []string{"get", "list"}},
@@ -144,7 +146,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the schema of %s is of %v", want, got)
 		}
 	}
-	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw, []byte(`"#/definitions/io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"`)) {
+	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw,
+		[]byte(`"#/definitions/io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"`)) {
 		t.Error("v2 lacks what Pods use")
 	}
 }

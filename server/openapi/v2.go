@@ -12,7 +12,7 @@ import (
 
 const refPrefixV2 = "#/definitions/"
 
-// swagger writes the one v2 document.
+// swagger writes the v2 document.
 type swagger struct {
 	builder *builder
 	w       writer
@@ -21,17 +21,18 @@ type swagger struct {
 	written map[string]bool   // paths
 }
 
-// contents are what the v2 document is made of: the routes of all built-in groups, custom resources, and parts of other servers' documents.
+// contents is what the v2 document is made of: the routes of all built-in groups, custom resources, and parts of
+// aggregated servers' documents.
 type contents struct {
-	routes   []route
-	customs  []Custom
-	foreigns []*foreign
+	routes     []route
+	customs    []Custom
+	aggregated []*aggregatedPart
 }
 
-// writeV2 writes one document of all there is.
+// writeV2 writes the document.
 func writeV2(b *builder, w writer, c contents, info string) error {
 	routes, customs := c.routes, c.customs
-	used := namesOf(routes)
+	used := definitionsOf(routes)
 	if len(customs) > 0 {
 		maps.Copy(used, customBase(customs))
 	}
@@ -46,12 +47,12 @@ func writeV2(b *builder, w writer, c contents, info string) error {
 	s := &swagger{builder: b, w: w, params: object{}, refs: map[string]object{}, written: map[string]bool{}}
 	builtin := maps.Clone(taken)
 	kinds := claimNames(customs, taken)
-	var others *foreign
+	var others *aggregatedPart
 	for _, write := range []func() error{
 		s.writeHead(info),
 		func() error { return s.writePaths(routes, kinds) },
 		func() error {
-			others = s.merge(c.foreigns, s.ownDefinition(builtin, taken))
+			others = s.merge(c.aggregated, s.ownDefinition(builtin, taken))
 			return writeAll(w, "paths", others.paths)
 		},
 		func() error { return s.writeDefinitions(all, kinds) },
@@ -90,7 +91,7 @@ func (s *swagger) writeHead(info string) func() error {
 	}
 }
 
-// writePaths writes the paths of the built-in resources, and those of the custom ones one after the other.
+// writePaths writes the paths of the built-in resources, then those of the custom ones.
 func (s *swagger) writePaths(routes []route, customs []customKind) error {
 	if err := s.writeRoutes(routes); err != nil {
 		return err
@@ -144,7 +145,7 @@ func (s *swagger) writeDefinitions(builtin []string, customs []customKind) error
 }
 
 func (s *swagger) path(routes []route) (object, error) {
-	shared := common(routes)
+	shared := commonParams(routes)
 	item := object{}
 	if len(shared) > 0 {
 		params, err := s.parameters(shared)
@@ -155,7 +156,7 @@ func (s *swagger) path(routes []route) (object, error) {
 	}
 	for _, r := range routes {
 		op := operation(r)
-		params, err := s.parameters(own(r, shared))
+		params, err := s.parameters(ownParams(r, shared))
 		if err != nil {
 			return nil, err
 		}
@@ -188,8 +189,8 @@ func (s *swagger) path(routes []route) (object, error) {
 	return item, nil
 }
 
-// parameters writes query and path parameters: in full where the text is particular to the operation or
-// old clients look for them there, and as a reference everywhere else.
+// parameters returns query and path parameters: in full where the text is particular to the operation or old clients
+// look for them there, otherwise as references.
 func (s *swagger) parameters(params []param) ([]object, error) {
 	var out []object
 	for _, p := range params {
@@ -237,7 +238,7 @@ type canonical struct {
 	Schema      any    `json:"schema,omitempty"`
 }
 
-// reference files a parameter under its name and the hash of its canonical form, and refers to it.
+// reference registers a parameter under its name and the hash of its canonical form, and returns a reference to it.
 func (s *swagger) reference(full object, p canonical) (object, error) {
 	raw, err := json.Marshal(p)
 	if err != nil {
@@ -255,7 +256,7 @@ func (s *swagger) reference(full object, p canonical) (object, error) {
 	return ref, nil
 }
 
-// schemaV2 turns a v3 schema into what v2 can say.
+// schemaV2 converts a v3 schema to v2, as far as v2 can express it.
 func schemaV2(raw json.RawMessage) (json.RawMessage, error) {
 	var schema any
 	if err := json.Unmarshal(raw, &schema); err != nil {
@@ -267,9 +268,9 @@ func schemaV2(raw json.RawMessage) (json.RawMessage, error) {
 	return encode(schema)
 }
 
-// lowerSchema does in place what schemaV2 says: references point to definitions, a lone allOf becomes its
-// reference, defaults and alternatives go. It follows the places where a schema can hold schemas, because
-// a property may well be called "default".
+// lowerSchema converts a schema in place: references point to definitions, a single allOf becomes its reference,
+// defaults and alternatives are dropped. It descends only where a schema can hold schemas, because a property may well
+// be called "default".
 func lowerSchema(s object) {
 	delete(s, "default")
 	delete(s, "nullable")

@@ -11,7 +11,7 @@ import (
 // object is a JSON object under construction.
 type object = map[string]any
 
-// document is one v3 document: that of a group version, or of a root path.
+// document is one v3 document: of a group version, or of a root path.
 type document struct {
 	group, version string // empty for root documents
 	info           object
@@ -21,7 +21,7 @@ type document struct {
 
 // write writes the document with all schemas that its routes refer to.
 func (d document) write(b *builder, w writer) error {
-	used := namesOf(d.routes)
+	used := definitionsOf(d.routes)
 	if len(d.customs) > 0 {
 		maps.Copy(used, customBase(d.customs))
 	}
@@ -70,7 +70,7 @@ func (d document) writeSchemas(defs *definitions, w writer, names []string, cust
 			return err
 		}
 		if name == metaV1+"DeleteOptions" || name == metaV1+"WatchEvent" {
-			if raw, err = d.ownKinds(raw); err != nil {
+			if raw, err = d.limitKinds(raw); err != nil {
 				return err
 			}
 		}
@@ -96,8 +96,8 @@ func writePathsV3(w writer, routes []route) error {
 	return nil
 }
 
-// namesOf are the definitions that routes refer to.
-func namesOf(routes []route) map[string]bool {
+// definitionsOf returns the names of the definitions that routes refer to.
+func definitionsOf(routes []route) map[string]bool {
 	out := map[string]bool{}
 	for _, r := range routes {
 		out[r.body] = true
@@ -109,9 +109,9 @@ func namesOf(routes []route) map[string]bool {
 	return out
 }
 
-// ownKinds reduces the group version kinds of a type that every group has to those of this document. One
-// of custom resources alone has those of all groups that clients of Kubernetes know.
-func (d document) ownKinds(raw json.RawMessage) (json.RawMessage, error) {
+// limitKinds reduces the list of group version kinds of a type that every group has to those of this document. A
+// document of custom resources alone lists all groups that clients of Kubernetes know.
+func (d document) limitKinds(raw json.RawMessage) (json.RawMessage, error) {
 	const key = "x-kubernetes-group-version-kind"
 	schema := map[string]json.RawMessage{}
 	if err := json.Unmarshal(raw, &schema); err != nil {
@@ -123,7 +123,8 @@ func (d document) ownKinds(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	kinds = slices.DeleteFunc(kinds, func(k kind) bool {
 		if len(d.routes) == 0 {
-			return slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"}, k.Group)
+			return slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"},
+				k.Group)
 		}
 		return !(k.Group == "" && k.Version == "v1") && !(k.Group == d.group && k.Version == d.version)
 	})
@@ -146,8 +147,8 @@ func byPath(routes []route) map[string][]route {
 	return m
 }
 
-// common returns the parameters that all routes of a path have. They are said once, for the path.
-func common(routes []route) []param {
+// commonParams returns the parameters that all routes of a path have. They are written once, for the path.
+func commonParams(routes []route) []param {
 	var out []param
 	for _, p := range routes[0].params {
 		if !slices.ContainsFunc(routes, func(r route) bool { return !slices.Contains(r.params, p) }) {
@@ -157,20 +158,20 @@ func common(routes []route) []param {
 	return out
 }
 
-// own returns the parameters of a route that its path has not said yet.
-func own(r route, common []param) []param {
+// ownParams returns the parameters of a route without those of its path.
+func ownParams(r route, common []param) []param {
 	return slices.DeleteFunc(slices.Clone(r.params), func(p param) bool { return slices.Contains(common, p) })
 }
 
 func pathV3(routes []route) object {
-	shared := common(routes)
+	shared := commonParams(routes)
 	item := object{}
 	if len(shared) > 0 {
 		item["parameters"] = paramsV3(shared)
 	}
 	for _, r := range routes {
 		op := operation(r)
-		if params := own(r, shared); len(params) > 0 {
+		if params := ownParams(r, shared); len(params) > 0 {
 			op["parameters"] = paramsV3(params)
 		}
 		if r.body != "" {
@@ -190,7 +191,7 @@ func pathV3(routes []route) object {
 	return item
 }
 
-// operation says what both versions say in the same words.
+// operation returns the fields that an operation has in both versions of OpenAPI.
 func operation(r route) object {
 	op := object{"operationId": r.id, "tags": []string{r.tag}}
 	if r.description != "" {

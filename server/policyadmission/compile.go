@@ -7,10 +7,10 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
 	"k8s.io/apiserver/pkg/cel/environment"
 
-	"proa.dev/server/expressions"
+	"proa.dev/server/celenv"
 )
 
-// expression is one expression as the library takes it.
+// expression is a CEL expression in the form that the library expects.
 type expression struct {
 	name    string // of a variable
 	text    string
@@ -27,9 +27,9 @@ func boolean(text string) *expression {
 	return &expression{text: text, returns: []*celgo.Type{celgo.BoolType}}
 }
 
-// newCompiler returns a compiler of expressions that know a policy's variables.
+// newCompiler returns a compiler of expressions that can use a policy's variables.
 func newCompiler(variables []admissionv1.Variable, known cel.OptionalVariableDeclarations) (*cel.CompositedCompiler, error) {
-	c, err := cel.NewCompositedCompiler(expressions.Base())
+	c, err := cel.NewCompositedCompiler(celenv.Base())
 	if err != nil {
 		return nil, err
 	}

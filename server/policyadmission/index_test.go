@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/kinds"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 )
 
 // changingSource is a Source whose objects a test changes.
@@ -54,7 +54,8 @@ func (s *changingSource) put(t testing.TB, text string) {
 		gr.ValidatingAdmissionPolicies: {p},
 		ValidatingBindings(): {&admissionv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "b"},
-			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "p", ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "p",
+				ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
 		}},
 	}
 }
@@ -65,23 +66,25 @@ spec:
   validations: [{expression: object.spec.replicas <= 3, message: too many}]
 `
 
-// oneWrite is the creation of a Deployment with four replicas.
+// oneWrite returns the creation of a Deployment with four replicas.
 func oneWrite(t testing.TB) *kind.Admission {
 	t.Helper()
 	defs := kinds.All()
 	at := slices.IndexFunc(defs, func(d *kind.Def) bool { return d.Kind == "Deployment" && d.Version == "v1" })
 	four := int32(4)
 	return &kind.Admission{
-		Verb: "create", Def: defs[at], Served: defs[at], Namespace: "ns", Name: "web", Final: true, User: &user.DefaultInfo{Name: "bob"}, Options: &metav1.CreateOptions{},
-		Object:   &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}, Spec: appsv1.DeploymentSpec{Replicas: &four}},
-		Door:     oneNamespace{},
+		Verb: "create", Def: defs[at], Served: defs[at], Namespace: "ns", Name: "web", Final: true, User: &user.DefaultInfo{Name: "bob"},
+		Options: &metav1.CreateOptions{},
+		Object: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"},
+			Spec: appsv1.DeploymentSpec{Replicas: &four}},
+		Server:   oneNamespace{},
 		Kind:     func(schema.GroupVersionKind) *kind.Def { return nil },
 		Versions: func(schema.GroupResource) []*kind.Def { return nil },
-		Warn:     func(...string) {}, Note: func(string, string) {},
+		Warn:     func(...string) {}, AddAuditAnnotation: func(string, string) {},
 	}
 }
 
-type oneNamespace struct{ kind.Door }
+type oneNamespace struct{ kind.Server }
 
 func (oneNamespace) Get(context.Context, schema.GroupResource, string, string) (kind.Object, error) {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, nil
@@ -94,7 +97,7 @@ func validatingPluginOf(t testing.TB, s Source) (kind.Plugin, *Metrics) {
 	return p, m
 }
 
-// TestPoliciesFollowTheirObjects: a policy counts as it is now, from the moment that the source shows it.
+// TestPoliciesFollowTheirObjects checks that changes of a policy take effect as soon as the source has them.
 func TestPoliciesFollowTheirObjects(t *testing.T) {
 	s := &changingSource{}
 	p, _ := validatingPluginOf(t, s)
@@ -120,7 +123,8 @@ func TestPoliciesFollowTheirObjects(t *testing.T) {
 	}
 }
 
-// TestKindOfObjects: an expression sees the kind of an object that does not say it itself, and the object stays as it is.
+// TestKindOfObjects checks that an expression sees the kind of an object that does not have it set, and that the object
+// is not changed.
 func TestKindOfObjects(t *testing.T) {
 	s := &changingSource{}
 	s.put(t, strings.Replace(onePolicy, "object.spec.replicas <= 3", "object.kind == 'Deployment' && object.apiVersion == 'apps/v1'", 1))
@@ -131,12 +135,13 @@ func TestKindOfObjects(t *testing.T) {
 	}
 }
 
-// TestPoliciesAreCompiledOnce: not before a write matches, and not again because something else has changed.
+// TestPoliciesAreCompiledOnce checks that a policy is not compiled before a write matches, nor again because another
+// object has changed.
 func TestPoliciesAreCompiledOnce(t *testing.T) {
 	s := &changingSource{}
 	s.put(t, onePolicy)
 	compiled := 0
-	x := index[*validation]{
+	x := newIndex(reader[*validation]{
 		source: s, policies: gr.ValidatingAdmissionPolicies, bindings: ValidatingBindings(), readBinding: readValidatingBinding,
 		readPolicy: func(o kind.Object) *policy[*validation] {
 			p := readValidatingPolicy(o)
@@ -144,27 +149,27 @@ func TestPoliciesAreCompiledOnce(t *testing.T) {
 			p.program = func() *validation { compiled++; return program() }
 			return p
 		},
-	}
-	first, err := x.current(t.Context())
+	})
+	first, err := x.Current(t.Context())
 	if err != nil || len(first) != 1 || compiled != 0 {
 		t.Fatalf("got %d policies, compiled %d, %v", len(first), compiled, err)
 	}
 	was := first[0].program()
 	lists := s.lists
-	if again, _ := x.current(t.Context()); again[0].program() != was || s.lists != lists {
+	if again, _ := x.Current(t.Context()); again[0].program() != was || s.lists != lists {
 		t.Error("the policies were read again, and nothing had changed")
 	}
-	s.generation++ // another policy, say
-	if again, _ := x.current(t.Context()); again[0].program() != was || s.lists == lists {
+	s.generation++ // as if another policy had changed
+	if again, _ := x.Current(t.Context()); again[0].program() != was || s.lists == lists {
 		t.Error("a policy was compiled again whose spec has not changed, or nothing was read")
 	}
 	s.put(t, onePolicy)
-	if again, _ := x.current(t.Context()); again[0].program() == was {
+	if again, _ := x.Current(t.Context()); again[0].program() == was {
 		t.Error("a policy was not compiled again whose generation has changed")
 	}
 }
 
-// TestUnreadablePolicies: what cannot be read may be a refusal, so everything is refused but what can mend it.
+// TestUnreadablePolicies checks that a policy which cannot be read rejects all writes, except those that can fix it.
 func TestUnreadablePolicies(t *testing.T) {
 	s := &changingSource{err: errors.New("no key"), generation: 1}
 	p, _ := validatingPluginOf(t, s)
@@ -184,7 +189,7 @@ func TestUnreadablePolicies(t *testing.T) {
 	}
 }
 
-// TestMetrics counts decisions by policy, binding, kind of error and action.
+// TestMetrics counts decisions by policy, binding, type of error and action.
 func TestMetrics(t *testing.T) {
 	s := &changingSource{}
 	s.put(t, onePolicy)
@@ -225,7 +230,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNoPoliciesCostNothing: a write in a cluster without policies allocates nothing.
+// TestNoPoliciesCostNothing checks that a write in a cluster without policies allocates nothing.
 func TestNoPoliciesCostNothing(t *testing.T) {
 	p, _ := validatingPluginOf(t, &changingSource{})
 	a := oneWrite(t)

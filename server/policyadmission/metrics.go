@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/internal/nativehistogram"
 )
 
 // Metrics counts what policies decide, under upstream's names.
@@ -16,11 +18,13 @@ type Metrics struct {
 // NewMetrics returns metrics that have counted nothing yet.
 func NewMetrics() *Metrics {
 	count := func(sort, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_" + sort + "_admission_policy_check_total", Help: help}, labels)
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_" + sort + "_admission_policy_check_total", Help: help},
+			labels)
 	}
 	duration := func(sort, help string, labels ...string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_" + sort + "_admission_policy_check_duration_seconds", Help: help, Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1},
+		return nativehistogram.NewVec(prometheus.HistogramOpts{
+			Name: "apiserver_" + sort + "_admission_policy_check_duration_seconds", Help: help,
+			Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1},
 		}, labels)
 	}
 	return &Metrics{
@@ -53,7 +57,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.checks, m.checkTime, m.mutations, m.mutationTime}
 }
 
-// checked counts one decision of a ValidatingAdmissionPolicy, and what was done about it: allow, deny, audit or warn.
+// checked counts one decision of a ValidatingAdmissionPolicy, and the action that followed: allow, deny, audit or warn.
 func (m *Metrics) checked(policy, binding, action string, d *decision) {
 	labels := []string{policy, binding, errorType(d.message), action}
 	m.checks.WithLabelValues(labels...).Inc()
@@ -70,7 +74,7 @@ func (m *Metrics) mutated(policy, binding string, err error, elapsed time.Durati
 	m.mutationTime.WithLabelValues(labels...).Observe(elapsed.Seconds())
 }
 
-// errorType sorts errors by their texts. What a policy refuses is an error too.
+// errorType returns the label for an error by its text. A denial is an error too.
 func errorType(message string) string {
 	switch {
 	case strings.HasPrefix(message, "compilation"):

@@ -13,23 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/registrations"
 )
 
 // mutatingPlugin is the plugin of hop 4.
 type mutatingPlugin struct {
 	Config
-	policies index[*mutation]
+	policies registrations.Index[[]*policy[*mutation]]
 }
 
 func (m *mutatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
-	active, err := m.policies.current(ctx)
+	active, err := m.policies.Current(ctx)
 	if err != nil && !isExempt(a) {
 		return err
 	}
 	if len(active) == 0 || a.Verb == "delete" || isExempt(a) {
 		return nil
 	}
-	c := &changes{Config: m.Config, request: newRequest(a, m.Authorizer)}
+	c := &mutatingRun{Config: m.Config, request: newRequest(a, m.Authorizer)}
 	for _, p := range active {
 		c.collect(ctx, p)
 	}
@@ -41,16 +42,16 @@ func (m *mutatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	return c.finish()
 }
 
-// changes is a write on its way through all MutatingAdmissionPolicies.
-type changes struct {
+// mutatingRun evaluates all MutatingAdmissionPolicies for a write.
+type mutatingRun struct {
 	Config
 	request     *request
 	invocations []invocation
-	faults      []fault
+	errs        []policyError
 }
 
-// invocation is a policy to be evaluated: under one binding, with one parameter. All of them are known before the first one runs, so that
-// what a policy changes does not decide which policies match.
+// invocation is one evaluation of a policy: under one binding, with one parameter. All of them are known before the
+// first one runs, so that the changes of a policy do not decide which policies match.
 type invocation struct {
 	policy  *policy[*mutation]
 	binding *binding
@@ -58,31 +59,31 @@ type invocation struct {
 	params  runtime.Object
 }
 
-// fault is something that went wrong with a policy.
-type fault struct {
+// policyError is an error of a policy.
+type policyError struct {
 	policy  *policy[*mutation]
 	binding *binding // nil: the policy itself cannot be used
 	err     error
 	reason  metav1.StatusReason
 }
 
-func (f *fault) Error() string {
+func (f *policyError) Error() string {
 	if f.binding == nil {
 		return fmt.Sprintf("policy %q denied request: %v", f.policy.name, f.err)
 	}
 	return fmt.Sprintf("policy '%s' with binding '%s' denied request: %v", f.policy.name, f.binding.name, f.err)
 }
 
-func (c *changes) misconfigured(p *policy[*mutation], b *binding, err error) {
+func (c *mutatingRun) addConfigError(p *policy[*mutation], b *binding, err error) {
 	what := "policy"
 	if b != nil {
 		what = "binding"
 	}
-	c.faults = append(c.faults, fault{policy: p, binding: b, err: fmt.Errorf("failed to configure %s: %w", what, err)})
+	c.errs = append(c.errs, policyError{policy: p, binding: b, err: fmt.Errorf("failed to configure %s: %w", what, err)})
 }
 
 // collect adds the invocations of one policy, if it matches.
-func (c *changes) collect(ctx context.Context, p *policy[*mutation]) {
+func (c *mutatingRun) collect(ctx context.Context, p *policy[*mutation]) {
 	matched, err := p.criteria.Matches(ctx, c.request.Admission)
 	if err == nil && matched == nil {
 		return
@@ -92,14 +93,14 @@ func (c *changes) collect(ctx context.Context, p *policy[*mutation]) {
 		def, err = paramDef(c.request.Admission, p.paramKind)
 	}
 	if err != nil {
-		c.misconfigured(p, nil, err)
+		c.addConfigError(p, nil, err)
 		return
 	}
 	at := c.request.targetOf(matched)
 	for _, b := range p.bindings {
 		params, err := c.request.paramsFor(ctx, def, b)
 		if err != nil {
-			c.misconfigured(p, b, err)
+			c.addConfigError(p, b, err)
 			continue
 		}
 		for _, one := range params {
@@ -109,20 +110,20 @@ func (c *changes) collect(ctx context.Context, p *policy[*mutation]) {
 }
 
 // run evaluates all invocations, one after the other on the same object.
-func (c *changes) run(ctx context.Context) error {
+func (c *mutatingRun) run(ctx context.Context) error {
 	past := historyOf(c.request.Reinvocation)
 	past.begin(c.request.Object)
 	defer func() { past.end(c.request.Object) }()
-	namespace, err := c.request.home(ctx)
+	namespace, err := c.request.namespaceObject(ctx)
 	if err != nil {
 		return err
 	}
 	changed := false
 	for i := range c.invocations {
 		one := &c.invocations[i]
-		in := input{resource: one.target.resource, params: one.params, namespace: namespace, asks: c.request.asks()}
-		if in.object, err = c.request.in(ctx, one.target); err != nil {
-			c.misconfigured(one.policy, nil, err)
+		in := input{resource: one.target.resource, params: one.params, namespace: namespace, authorizer: c.request.cachedAuthorizer()}
+		if in.object, err = c.request.inVersion(ctx, one.target); err != nil {
+			c.addConfigError(one.policy, nil, err)
 			continue
 		}
 		now, err := c.invoke(ctx, one, in, past)
@@ -132,23 +133,23 @@ func (c *changes) run(ctx context.Context) error {
 		changed = changed || now
 	}
 	if changed {
-		past.require()
+		past.requestRerun()
 	}
 	return nil
 }
 
 // invoke evaluates one policy and applies its patches in order. It reports whether they have changed the object.
-func (c *changes) invoke(ctx context.Context, one *invocation, in input, past *history) (changed bool, err error) {
+func (c *mutatingRun) invoke(ctx context.Context, one *invocation, in input, past *history) (changed bool, err error) {
 	program := one.policy.program()
 	failed := func(err error) {
-		c.faults = append(c.faults, fault{policy: one.policy, binding: one.binding, err: err, reason: metav1.StatusReasonInvalid})
+		c.errs = append(c.errs, policyError{policy: one.policy, binding: one.binding, err: err, reason: metav1.StatusReasonInvalid})
 	}
 	if program.err != nil {
 		failed(program.err)
 		return false, nil
 	}
 	if program.conditions != nil {
-		result := program.conditions.Match(ctx, in.object, in.params, in.asks)
+		result := program.conditions.Match(ctx, in.object, in.params, in.authorizer)
 		if result.Error != nil {
 			failed(result.Error)
 		}
@@ -156,7 +157,7 @@ func (c *changes) invoke(ctx context.Context, one *invocation, in input, past *h
 			return false, nil
 		}
 	}
-	if !past.due(keyOf(one)) {
+	if !past.shouldRun(keyOf(one)) {
 		return false, nil
 	}
 	before := in.object.VersionedObject.Object()
@@ -174,21 +175,21 @@ func (c *changes) invoke(ctx context.Context, one *invocation, in input, past *h
 			}
 		}
 	}
-	if program.again {
-		past.ran(keyOf(one))
+	if program.reinvoke {
+		past.recordRun(keyOf(one))
 	}
 	if !in.object.Dirty || equality.Semantic.DeepEqualWithNilDifferentFromEmpty(before, in.object.VersionedObject.Object()) {
 		in.object.Dirty = false
 		return false, nil
 	}
-	return true, c.request.keep(ctx, in.object, one.target)
+	return true, c.request.storePatched(ctx, in.object, one.target)
 }
 
-// finish returns the refusal, if there is one.
-func (c *changes) finish() error {
+// finish returns the denial, if there is one.
+func (c *mutatingRun) finish() error {
 	var refused *apierrors.StatusError
-	for i := range c.faults {
-		f := &c.faults[i]
+	for i := range c.errs {
+		f := &c.errs[i]
 		if f.policy.failure == admissionv1.Ignore {
 			continue
 		}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/quantity"
-	"proa.dev/server/match"
+	"proa.dev/kinds/lib/quantity"
+	"proa.dev/server/admissionmatch"
 	"proa.dev/server/objectversion"
 )
 
@@ -29,9 +29,9 @@ import (
 type mutation struct {
 	conditions matchconditions.Matcher // nil: every write
 	patches    []patch.Patcher         // in the order in which they are applied
-	again      bool                    // the policy runs a second time if the object changes after it
+	reinvoke   bool                    // its reinvocation policy is IfNeeded
 	compiler   *cel.CompositedCompiler
-	err        error // the policy cannot be evaluated at all
+	err        error // why the policy cannot be evaluated at all
 }
 
 func readMutatingPolicy(o kind.Object) *policy[*mutation] {
@@ -40,8 +40,9 @@ func readMutatingPolicy(o kind.Object) *policy[*mutation] {
 		return nil
 	}
 	return &policy[*mutation]{
-		revision: revisionOf(&p.ObjectMeta), name: p.Name, paramKind: p.Spec.ParamKind, criteria: match.ForPolicy(p.Spec.MatchConstraints),
-		failure: failurePolicy(p.Spec.FailurePolicy), program: sync.OnceValue(func() *mutation { return compileMutation(p) }),
+		revision: revisionOf(&p.ObjectMeta), name: p.Name, paramKind: p.Spec.ParamKind,
+		criteria: admissionmatch.ForPolicy(p.Spec.MatchConstraints),
+		failure:  failurePolicy(p.Spec.FailurePolicy), program: sync.OnceValue(func() *mutation { return compileMutation(p) }),
 	}
 }
 
@@ -53,10 +54,10 @@ func readMutatingBinding(o kind.Object) *binding {
 	return &binding{name: b.Name, policy: b.Spec.PolicyName, criteria: criteriaOf(b.Spec.MatchResources), params: b.Spec.ParamRef}
 }
 
-// compileMutation compiles all expressions of a policy. One that is wrong is an error when it is evaluated.
+// compileMutation compiles all expressions of a policy. An invalid one is an error when it is evaluated.
 func compileMutation(p *admissionv1.MutatingAdmissionPolicy) *mutation {
 	s := &p.Spec
-	m := &mutation{again: s.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+	m := &mutation{reinvoke: s.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
 	known := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
 	if m.compiler, m.err = newCompiler(s.Variables, known); m.err != nil {
 		return m
@@ -64,21 +65,24 @@ func compileMutation(p *admissionv1.MutatingAdmissionPolicy) *mutation {
 	m.conditions = compileConditions(m.compiler, s.MatchConditions, known, s.FailurePolicy, p.Name)
 	known.HasPatchTypes = true
 	compile := func(text string, returns *celgo.Type) cel.MutatingEvaluator {
-		return m.compiler.CompileMutatingEvaluator(&expression{text: text, returns: []*celgo.Type{returns}}, known, environment.StoredExpressions)
+		return m.compiler.CompileMutatingEvaluator(&expression{text: text, returns: []*celgo.Type{returns}}, known,
+			environment.StoredExpressions)
 	}
 	for _, one := range s.Mutations {
 		switch {
 		case one.PatchType == admissionv1.PatchTypeJSONPatch && one.JSONPatch != nil:
-			m.patches = append(m.patches, patch.NewJSONPatcher(compile(one.JSONPatch.Expression, celgo.ListType(celgo.ObjectType("JSONPatch")))))
+			m.patches = append(m.patches, patch.NewJSONPatcher(compile(one.JSONPatch.Expression,
+				celgo.ListType(celgo.ObjectType("JSONPatch")))))
 		case one.PatchType == admissionv1.PatchTypeApplyConfiguration && one.ApplyConfiguration != nil:
-			m.patches = append(m.patches, patch.NewApplyConfigurationPatcher(compile(one.ApplyConfiguration.Expression, celgo.ObjectType("Object"))))
+			m.patches = append(m.patches, patch.NewApplyConfigurationPatcher(compile(one.ApplyConfiguration.Expression,
+				celgo.ObjectType("Object"))))
 		}
 	}
 	return m
 }
 
-// apply changes the object of a write in the version of a target by one patch, and fills in defaults again. ctx carries the variables of
-// the policy.
+// apply applies one patch to the object of a write in the version of a target, and sets defaults again. ctx has the
+// variables of the policy.
 func (r *request) apply(ctx context.Context, p patch.Patcher, in input, t target, types managedfields.TypeConverter) error {
 	if types == nil {
 		const text = "Resource kind %s not found. " +
@@ -88,16 +92,16 @@ func (r *request) apply(ctx context.Context, p patch.Patcher, in input, t target
 	patched, err := p.Patch(ctx, patch.Request{
 		MatchedResource: in.resource, VersionedAttributes: in.object, ObjectInterfaces: objects{r, t}, Namespace: in.namespace,
 		TypeConverter:     types,
-		OptionalVariables: cel.OptionalVariableBindings{VersionedParams: in.params, Authorizer: in.asks},
+		OptionalVariables: cel.OptionalVariableBindings{VersionedParams: in.params, Authorizer: in.authorizer},
 	}, celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		return err
 	}
 	current := in.object.VersionedObject.Object()
-	if patched == current { // a test of a JSON patch has failed: nothing is changed
+	if patched == current { // a test operation of a JSON patch has failed: nothing is changed
 		patched = current.DeepCopyObject()
 	}
-	next, err := r.typed(patched, current, t)
+	next, err := r.toTyped(patched, current, t)
 	if err != nil {
 		return err
 	}
@@ -108,8 +112,9 @@ func (r *request) apply(ctx context.Context, p patch.Patcher, in input, t target
 	return nil
 }
 
-// typed returns what a patch has made in the type of the object before it: apply configurations make unstructured objects of all kinds.
-func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, error) {
+// toTyped converts the result of a patch to the type of the object before it: apply configurations produce unstructured
+// objects of all kinds.
+func (r *request) toTyped(patched, before runtime.Object, t target) (kind.Object, error) {
 	if b, ok := patched.(*bounded); ok {
 		patched = b.Object
 	}
@@ -122,7 +127,7 @@ func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, 
 		return objectversion.WithKind(obj, t.kind), nil
 	}
 	obj := r.NewObject(t.def)
-	if err := quantity.InValue(u.Object, reflect.TypeOf(obj)); err != nil {
+	if err := quantity.CheckValue(u.Object, reflect.TypeOf(obj)); err != nil {
 		return nil, fmt.Errorf("unable to convert unstructured object to %v: %w", t.kind, err)
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
@@ -132,8 +137,9 @@ func (r *request) typed(patched, before runtime.Object, t target) (kind.Object, 
 	return obj, nil
 }
 
-// keep makes the patched object of a target the object of the write. The other versions of it are made anew when they are needed.
-func (r *request) keep(ctx context.Context, v *admission.VersionedAttributes, t target) error {
+// storePatched makes the patched object of a target the object of the write. Other versions of it are made again when
+// they are needed.
+func (r *request) storePatched(ctx context.Context, v *admission.VersionedAttributes, t target) error {
 	obj, ok := v.VersionedObject.Object().(kind.Object)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("failed to convert object: unexpected type %T", v.VersionedObject.Object()))

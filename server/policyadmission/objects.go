@@ -8,22 +8,23 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/quantity"
+	"proa.dev/kinds/lib/quantity"
 )
 
-// objects makes and recognises objects for the library's JSON patches, which encode and decode them. It has no more than these ask for.
+// objects creates objects and finds their kinds for the library's JSON patches, which encode and decode them. It
+// implements only what these need.
 type objects struct {
 	request *request
 	target  target
 }
 
-// GetObjectCreater returns what makes new objects.
+// GetObjectCreater returns the creator of new objects.
 func (o objects) GetObjectCreater() runtime.ObjectCreater { return o }
 
-// GetObjectTyper returns what tells kinds of objects.
+// GetObjectTyper returns what finds the kinds of objects.
 func (o objects) GetObjectTyper() runtime.ObjectTyper { return o }
 
-// GetObjectDefaulter returns nil: defaults are filled in after the patch.
+// GetObjectDefaulter returns nil: defaults are set after the patch.
 func (objects) GetObjectDefaulter() runtime.ObjectDefaulter { return nil }
 
 // GetObjectConvertor returns nil: objects are converted before and after.
@@ -32,7 +33,7 @@ func (objects) GetObjectConvertor() runtime.ObjectConvertor { return nil }
 // GetEquivalentResourceMapper returns nil: the write has been matched before.
 func (objects) GetEquivalentResourceMapper() runtime.EquivalentResourceMapper { return nil }
 
-// New makes an empty object of a kind.
+// New returns an empty object of a kind.
 func (o objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	if gvk == o.target.kind {
 		return &bounded{o.request.NewObject(o.target.def)}, nil
@@ -43,12 +44,12 @@ func (o objects) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
 	return nil, runtime.NewNotRegisteredErrForKind("admission", gvk)
 }
 
-// bounded is an object that is decoded strictly and with bounded quantities. The library decodes without bounds.
+// bounded is an object that is decoded strictly and with limits on quantities. The library decodes without limits.
 type bounded struct{ kind.Object }
 
 // UnmarshalJSON decodes the object.
 func (b *bounded) UnmarshalJSON(text []byte) error {
-	if err := quantity.InJSON(text, reflect.TypeOf(b.Object)); err != nil {
+	if err := quantity.CheckJSON(text, reflect.TypeOf(b.Object)); err != nil {
 		return err
 	}
 	found, err := kjson.UnmarshalStrict(text, b.Object)
@@ -58,7 +59,7 @@ func (b *bounded) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// ObjectKinds returns the kind of an object, which is that of the target if it does not say another one.
+// ObjectKinds returns the kind of an object; the kind of the target if the object has none.
 func (o objects) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, bool, error) {
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
 		return []schema.GroupVersionKind{gvk}, false, nil
@@ -66,7 +67,7 @@ func (o objects) ObjectKinds(obj runtime.Object) ([]schema.GroupVersionKind, boo
 	return []schema.GroupVersionKind{o.target.kind}, false, nil
 }
 
-// Recognizes reports whether objects of a kind can be made.
+// Recognizes reports whether objects of a kind can be created.
 func (o objects) Recognizes(gvk schema.GroupVersionKind) bool {
 	return gvk == o.target.kind || o.request.Kind(gvk) != nil
 }

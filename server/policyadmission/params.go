@@ -13,11 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 	"proa.dev/server/objectversion"
 )
 
-// paramDef finds the resource of a policy's parameters; nil for a policy without. An error means that the policy cannot be used.
+// paramDef returns the resource of a policy's parameters; nil for a policy without. An error means that the policy
+// cannot be used.
 func paramDef(a *kind.Admission, k *admissionv1.ParamKind) (*kind.Def, error) {
 	if k == nil {
 		return nil, nil
@@ -28,13 +29,14 @@ func paramDef(a *kind.Admission, k *admissionv1.ParamKind) (*kind.Def, error) {
 	}
 	gvk := gv.WithKind(k.Kind)
 	def := a.Kind(gvk)
-	if def == nil || def.Asked || def.Computed != nil {
+	if def == nil || def.Transient || def.Computed != nil {
 		return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%v'", gvk)
 	}
 	return def, nil
 }
 
-// paramsFor returns the parameters that a policy is evaluated with under a binding; none if the binding does not match the write.
+// paramsFor returns the parameters that a policy is evaluated with under a binding; none if the binding does not match
+// the write.
 func (r *request) paramsFor(ctx context.Context, def *kind.Def, b *binding) ([]runtime.Object, error) {
 	if b.criteria != nil {
 		if matched, err := b.criteria.Matches(ctx, r.Admission); err != nil || matched == nil {
@@ -44,8 +46,8 @@ func (r *request) paramsFor(ctx context.Context, def *kind.Def, b *binding) ([]r
 	return r.paramsOf(ctx, def, b.params)
 }
 
-// paramsOf returns the parameters that a binding gives to its policy, which is evaluated once for each. A binding without any gives a
-// single nil. No parameters and no error mean that the binding has nothing to say about this write.
+// paramsOf returns the parameters that a binding selects; the policy is evaluated once for each. A binding without a
+// reference selects a single nil. No parameters and no error mean that the policy is not evaluated.
 func (r *request) paramsOf(ctx context.Context, def *kind.Def, ref *admissionv1.ParamRef) ([]runtime.Object, error) {
 	if def == nil || ref == nil {
 		return []runtime.Object{nil}, nil
@@ -55,7 +57,7 @@ func (r *request) paramsOf(ctx context.Context, def *kind.Def, ref *admissionv1.
 	case def.Scope == kind.Namespaced && ref.Namespace != "":
 		namespace = ref.Namespace
 	case def.Scope == kind.Namespaced:
-		if namespace = match.Namespace(r.Admission); namespace == "" {
+		if namespace = admissionmatch.Namespace(r.Admission); namespace == "" {
 			return nil, errors.New("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
 		}
 	case ref.Namespace != "":
@@ -79,7 +81,7 @@ func (r *request) paramsOf(ctx context.Context, def *kind.Def, ref *admissionv1.
 	return out, nil
 }
 
-// convertParam returns a parameter, as it was read, in the version that the policy names. Custom objects say in which version they are.
+// convertParam converts a parameter to the version that the policy names. Custom objects know the version they are in.
 func convertParam(ctx context.Context, o kind.Object, def *kind.Def) (kind.Object, error) {
 	if def.Convert != nil {
 		return def.Convert(ctx, o, def.GroupVersion())
@@ -87,7 +89,7 @@ func convertParam(ctx context.Context, o kind.Object, def *kind.Def) (kind.Objec
 	return kind.Convert(ctx, o, def.Storage(), def)
 }
 
-// findParams reads the parameters that a reference names or selects, in the stored version.
+// findParams reads the parameters that a reference names or selects, in the storage version.
 func (r *request) findParams(
 	ctx context.Context, def *kind.Def, ref *admissionv1.ParamRef, namespace string,
 ) (found []kind.Object, err error) {
@@ -96,7 +98,7 @@ func (r *request) findParams(
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
 	case ref.Name != "":
-		o, err := r.Door.Get(ctx, resource, namespace, ref.Name)
+		o, err := r.Server.Get(ctx, resource, namespace, ref.Name)
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
@@ -111,7 +113,7 @@ func (r *request) findParams(
 	if err != nil {
 		return nil, err
 	}
-	all, err := r.Door.List(ctx, resource, namespace)
+	all, err := r.Server.List(ctx, resource, namespace)
 	if err != nil {
 		return nil, err
 	}

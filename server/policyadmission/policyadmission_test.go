@@ -22,16 +22,18 @@ import (
 	fields "proa.dev/server/schema"
 )
 
-// TestScripts plays testdata: policies, bindings and parameters, a write, and what comes of it. A refusal is shown with its code and
-// reason, and with its causes if these say more than the message.
+// TestScripts runs the scripts in testdata: policies, bindings and parameters, a write, and its result. A denial is
+// shown with its code and reason, and with its causes if these say more than the message.
 func TestScripts(t *testing.T) {
 	types := typesOf(t)
 	admittest.Run(t, func(map[string][]byte) ([]kind.Plugin, error) {
 		with := func(choose func(mutating, validating kind.Plugin) kind.Plugin, final bool) func(context.Context, *kind.Admission) error {
 			return func(ctx context.Context, a *kind.Admission) error {
-				a.Final, a.Options = final, &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}, FieldManager: "kubectl"}
-				source := objectSource{a.Door}
-				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{a.Door}, Types: types})).Admit(ctx, a)
+				a.Final, a.Options = final, &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1",
+					Kind: "CreateOptions"}, FieldManager: "kubectl"}
+				source := objectSource{a.Server}
+				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{a.Server},
+					Types: types})).Admit(ctx, a)
 				return described(err)
 			}
 		}
@@ -42,7 +44,7 @@ func TestScripts(t *testing.T) {
 	}, widgets("v1"), widgets("v2"))
 }
 
-// described is a refusal with all that a client sees of it.
+// described returns a denial with everything that a client sees of it.
 func described(err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
@@ -62,7 +64,7 @@ func described(err error) error {
 	return errors.New(text)
 }
 
-// typesOf finds the types of built-in kinds; custom ones are merged by what their objects look like.
+// typesOf returns the types of built-in kinds; custom ones are merged by deduced types.
 func typesOf(t testing.TB) func(schema.GroupVersionKind) managedfields.TypeConverter {
 	t.Helper()
 	scheme, err := kinds.Scheme()
@@ -81,10 +83,14 @@ func typesOf(t testing.TB) func(schema.GroupVersionKind) managedfields.TypeConve
 	}
 }
 
-// widgets is a version of a custom resource, whose objects are unstructured. What is "most" in v1 is "limit" in v2.
+// widgets returns a version of a custom resource, whose objects are unstructured. The field "most" of v1 is "limit" in
+// v2.
 func widgets(version string) *kind.Def {
 	d := kind.Define(kind.Resource[unstructured.Unstructured]{
-		Group: "example.com", Version: version, Kind: "Widget", Plural: "widgets", Scope: kind.Namespaced,
+		Traits: kind.Traits{
+			GroupVersionKind: schema.GroupVersionKind{Group: "example.com", Version: version, Kind: "Widget"}, Plural: "widgets",
+			Scope: kind.Namespaced,
+		},
 	})
 	d.Convert = func(_ context.Context, o kind.Object, to schema.GroupVersion) (kind.Object, error) {
 		u := o.(*unstructured.Unstructured).DeepCopy()
@@ -104,8 +110,8 @@ func widgets(version string) *kind.Def {
 	return d
 }
 
-// objectSource shows the policies of a cluster of a case.
-type objectSource struct{ door kind.Door }
+// objectSource is a source of the policies in the cluster of a case.
+type objectSource struct{ door kind.Server }
 
 func (objectSource) Wait(context.Context) error { return nil }
 
@@ -115,13 +121,16 @@ func (s objectSource) All(r schema.GroupResource) (iter.Seq[kind.Object], error)
 	return s.door.List(context.Background(), r, "")
 }
 
-// doorAuthorizer asks the rights of a case.
-type doorAuthorizer struct{ door kind.Door }
+// doorAuthorizer decides by the permissions of a case.
+type doorAuthorizer struct{ door kind.Server }
 
 func (d doorAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	status := d.door.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), ResourceAttributes: &authorizationv1.ResourceAttributes{
-		Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
-	}})
+	status := d.door.ReviewAccess(ctx,
+		authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Resource: a.GetResource(),
+			Subresource: a.GetSubresource(),
+			Name:        a.GetName(),
+		}})
 	if status.Allowed {
 		return authorizer.DecisionAllow, "the case says so", nil
 	}

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 )
 
 // validation is a compiled ValidatingAdmissionPolicy.
@@ -37,7 +37,7 @@ type validation struct {
 	validations cel.ConditionEvaluator
 	messages    cel.ConditionEvaluator // nil: no validation has a messageExpression
 	annotations cel.ConditionEvaluator // nil: none
-	err         error                  // the policy cannot be evaluated at all
+	err         error                  // why the policy cannot be evaluated at all
 }
 
 func readValidatingPolicy(o kind.Object) *policy[*validation] {
@@ -46,8 +46,9 @@ func readValidatingPolicy(o kind.Object) *policy[*validation] {
 		return nil
 	}
 	return &policy[*validation]{
-		revision: revisionOf(&p.ObjectMeta), name: p.Name, paramKind: p.Spec.ParamKind, criteria: match.ForPolicy(p.Spec.MatchConstraints),
-		failure: failurePolicy(p.Spec.FailurePolicy), program: sync.OnceValue(func() *validation { return compileValidation(p) }),
+		revision: revisionOf(&p.ObjectMeta), name: p.Name, paramKind: p.Spec.ParamKind,
+		criteria: admissionmatch.ForPolicy(p.Spec.MatchConstraints),
+		failure:  failurePolicy(p.Spec.FailurePolicy), program: sync.OnceValue(func() *validation { return compileValidation(p) }),
 	}
 }
 
@@ -62,7 +63,7 @@ func readValidatingBinding(o kind.Object) *binding {
 	}
 }
 
-// compileValidation compiles all expressions of a policy. One that is wrong is an error when it is evaluated.
+// compileValidation compiles all expressions of a policy. An invalid one is an error when it is evaluated.
 func compileValidation(p *admissionv1.ValidatingAdmissionPolicy) *validation {
 	s := &p.Spec
 	v := &validation{spec: s, failure: failurePolicy(s.FailurePolicy)}
@@ -98,11 +99,11 @@ func compileValidation(p *admissionv1.ValidatingAdmissionPolicy) *validation {
 
 // input is what a policy is evaluated with.
 type input struct {
-	resource  schema.GroupVersionResource // as the policy has matched it
-	object    *admission.VersionedAttributes
-	params    runtime.Object // nil for none
-	namespace *corev1.Namespace
-	asks      authorizer.UnconditionalAuthorizer
+	resource   schema.GroupVersionResource // as the policy has matched it
+	object     *admission.VersionedAttributes
+	params     runtime.Object // nil for none
+	namespace  *corev1.Namespace
+	authorizer authorizer.UnconditionalAuthorizer
 }
 
 // decision is the result of one validation.
@@ -120,18 +121,18 @@ type annotation struct {
 	elapsed           time.Duration
 }
 
-// fail is the decision that follows from an error.
+// fail returns the decision for an error.
 func (v *validation) fail(err error) decision {
 	return decision{denied: v.failure != admissionv1.Ignore, failed: true, message: err.Error()}
 }
 
-// evaluate decides about a write.
+// evaluate evaluates the policy for a write.
 func (v *validation) evaluate(ctx context.Context, in input) ([]decision, []annotation) {
 	if v.err != nil {
 		return []decision{v.fail(v.err)}, nil
 	}
 	if v.conditions != nil {
-		m := v.conditions.Match(ctx, in.object, in.params, in.asks)
+		m := v.conditions.Match(ctx, in.object, in.params, in.authorizer)
 		if m.Error != nil {
 			return []decision{v.fail(m.Error)}, nil
 		}
@@ -142,14 +143,15 @@ func (v *validation) evaluate(ctx context.Context, in input) ([]decision, []anno
 	asked := cel.CreateAdmissionRequest(
 		in.object.Attributes, metav1.GroupVersionResource(in.resource), metav1.GroupVersionKind(in.object.VersionedKind))
 	namespace := cel.CreateNamespaceObject(in.namespace)
-	all := cel.OptionalVariableBindings{VersionedParams: in.params, Authorizer: in.asks}
+	all := cel.OptionalVariableBindings{VersionedParams: in.params, Authorizer: in.authorizer}
 	results, left, err := v.validations.ForInput(ctx, in.object, asked, all, namespace, celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		return []decision{v.fail(err)}, nil
 	}
 	var messages []cel.EvaluationResult
 	if v.messages != nil {
-		messages, _, err = v.messages.ForInput(ctx, in.object, asked, cel.OptionalVariableBindings{VersionedParams: in.params}, namespace, left)
+		messages, _, err = v.messages.ForInput(ctx, in.object, asked, cel.OptionalVariableBindings{VersionedParams: in.params}, namespace,
+			left)
 	}
 	decisions := make([]decision, len(results))
 	for i := range results {
@@ -166,7 +168,8 @@ func (v *validation) evaluate(ctx context.Context, in input) ([]decision, []anno
 	return decisions, annotations
 }
 
-// decide makes a decision of the result of a validation. messages is the error of evaluating the message expressions together.
+// decide returns the decision for the result of a validation. messages is the error of evaluating the message
+// expressions together.
 func (v *validation) decide(one *admissionv1.Validation, result, message *cel.EvaluationResult, messages error) decision {
 	var d decision
 	switch {
@@ -184,8 +187,8 @@ func (v *validation) decide(one *admissionv1.Validation, result, message *cel.Ev
 	return d
 }
 
-// explain returns the text of a refusal: what the message expression says if that is fit to be shown, or else the message, or else the
-// expression that was not true.
+// explain returns the text of a denial: the value of the message expression if it is suitable, or else the message, or
+// else the expression that was not true.
 func explain(one *admissionv1.Validation, message *cel.EvaluationResult) string {
 	if message != nil && message.Error == nil && message.EvalResult != nil {
 		text, _ := message.EvalResult.Value().(string)

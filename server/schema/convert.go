@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// values shows objects to structured-merge-diff as values of their embedded types.
-type values struct {
+// typeConverter converts objects to values of structured-merge-diff, by their embedded types.
+type typeConverter struct {
 	scheme *runtime.Scheme
 	types  *types
 }
 
-// TypeConverter returns what shows objects of a built-in kind to structured-merge-diff; nil if the kind is not one of them.
+// TypeConverter returns the converter for objects of a built-in kind; nil if the kind is not one of them.
 func (o *Owner) TypeConverter(gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	name, err := o.scheme.ToOpenAPIDefinitionName(gvk)
 	if err != nil {
@@ -26,10 +26,10 @@ func (o *Owner) TypeConverter(gvk schema.GroupVersionKind) managedfields.TypeCon
 	if t, err := o.types.kind(name); err != nil || t == nil {
 		return nil
 	}
-	return &values{o.scheme, o.types}
+	return &typeConverter{o.scheme, o.types}
 }
 
-func (v *values) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (v *typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	name, err := v.scheme.ToOpenAPIDefinitionName(gvk)
 	if err != nil {
@@ -48,7 +48,7 @@ func (v *values) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptio
 	return t.FromStructured(obj, opts...)
 }
 
-func (v *values) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+func (v *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	m, ok := value.AsValue().Unstructured().(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("a value of type %T is not an object", value.AsValue().Unstructured())
@@ -56,8 +56,8 @@ func (v *values) TypedToObject(value *typed.TypedValue) (runtime.Object, error) 
 	return &unstructured.Unstructured{Object: m}, nil
 }
 
-// sameVersion answers conversions that convert nothing without the deep copy that a scheme makes: the
-// field managers only read what they convert, and most kinds have one version.
+// sameVersion skips conversions to the version that an object has already, without the deep copy that a scheme makes:
+// the field managers only read what they convert, and most kinds have one version.
 type sameVersion struct {
 	runtime.ObjectConvertor
 	scheme *runtime.Scheme
@@ -83,8 +83,8 @@ func (c sameVersion) ConvertToVersion(in runtime.Object, target runtime.GroupVer
 	return c.ObjectConvertor.ConvertToVersion(in, target)
 }
 
-// withKind returns the object with its kind set: itself when it has it, or else a shallow copy, because
-// the object may be one that others read.
+// withKind returns the object with its kind set: itself when it has it, or else a shallow copy, because others may read
+// the object.
 func withKind(in runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
 	if in.GetObjectKind().GroupVersionKind() == gvk {
 		return in

@@ -13,21 +13,21 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// differ compares two objects and collects the fields that changed (added or modified) and those that
-// were removed, as structured-merge-diff would. When it meets something it does not know, it gives up.
+// differ compares two objects and collects the fields that changed (were added or modified) and those that were
+// removed, as structured-merge-diff would. When it meets something that it does not support, it gives up.
 //
-// Its scratch space grows with the first objects and is used again within one comparison: changed and
-// removed hold the children of all nodes that are open, items the elements of all lists that are open.
+// Its buffers grow with the first objects and are reused within one comparison: changed and removed hold the children
+// of all nodes that are not finished, items the elements of all lists that are not finished.
 type differ struct {
 	gaveUp           bool
-	changed, removed []kid
+	changed, removed []child
 	items            []item
-	kids             []kid // space for the children of finished nodes
-	sets             []set // space for finished nodes
+	children         []child // storage for the children of finished nodes
+	sets             []set   // storage for finished nodes
 }
 
-// node finishes a node: its children are those of an open list from a position on.
-func (d *differ) node(member bool, open *[]kid, from int) *set {
+// node finishes a node. Its children are the entries of unfinished from a position on.
+func (d *differ) node(member bool, open *[]child, from int) *set {
 	n := len(*open) - from
 	if n == 0 {
 		if member {
@@ -35,26 +35,26 @@ func (d *differ) node(member bool, open *[]kid, from int) *set {
 		}
 		return nil
 	}
-	if cap(d.kids)-len(d.kids) < n {
-		d.kids = make([]kid, 0, max(n, more(cap(d.kids))))
+	if cap(d.children)-len(d.children) < n {
+		d.children = make([]child, 0, max(n, nextCapacity(cap(d.children))))
 	}
-	at := len(d.kids)
-	d.kids = append(d.kids, (*open)[from:]...)
+	at := len(d.children)
+	d.children = append(d.children, (*open)[from:]...)
 	*open = (*open)[:from]
 	if len(d.sets) == cap(d.sets) {
-		d.sets = make([]set, 0, more(cap(d.sets)))
+		d.sets = make([]set, 0, nextCapacity(cap(d.sets)))
 	}
-	d.sets = append(d.sets, set{member: member, kids: d.kids[at : at+n : at+n]})
+	d.sets = append(d.sets, set{member: member, children: d.children[at : at+n : at+n]})
 	return &d.sets[len(d.sets)-1]
 }
 
-// more is how much space to get when what there was is used up: little for small objects, which are most.
-func more(had int) int { return min(max(8, 2*had), 256) }
+// nextCapacity returns how much to allocate when a buffer is used up: little for small objects, which are most.
+func nextCapacity(had int) int { return min(max(8, 2*had), 256) }
 
-// skip is a tree of fields to leave out; a node without children leaves out all below it.
+// skip is a tree of fields to leave out; a node without children leaves out everything below it.
 type skip map[string]skip
 
-// side is one of the two values. It is absent when the field is not in the JSON form.
+// side is one of the two values of a field. It is absent when the field is not in the JSON form.
 type side struct {
 	v       reflect.Value
 	present bool
@@ -99,31 +99,31 @@ func (d *differ) compare(p *plan, l, r side, out skip) (changed, removed *set) {
 	return nil, nil
 }
 
-// whole compares two values that have one owner each.
+// whole compares two values that have a single owner each.
 func (d *differ) whole(p *plan, l, r side) (changed, removed *set) {
 	switch {
 	case !l.present:
 		return leafSet, nil
 	case !r.present:
 		return nil, leafSet
-	case !d.same(p, l, r):
+	case !d.sameJSON(p, l, r):
 		return leafSet, nil
 	}
 	return nil, nil
 }
 
-// close finishes a composite value: one that one side lacks is a field itself, besides its content.
-func (d *differ) close(l, r side, changed, removed int) (*set, *set) {
+// finish finishes a composite value. If one side lacks it, the value is a field itself, in addition to its content.
+func (d *differ) finish(l, r side, changed, removed int) (*set, *set) {
 	return d.node(!l.present, &d.changed, changed), d.node(!r.present, &d.removed, removed)
 }
 
-// open adds a child to the open node.
-func (d *differ) open(name string, changed, removed *set) {
+// addChild adds a child to the current node.
+func (d *differ) addChild(name string, changed, removed *set) {
 	if changed != nil {
-		d.changed = append(d.changed, kid{name, changed})
+		d.changed = append(d.changed, child{name, changed})
 	}
 	if removed != nil {
-		d.removed = append(d.removed, kid{name, removed})
+		d.removed = append(d.removed, child{name, removed})
 	}
 }
 
@@ -153,16 +153,16 @@ func (d *differ) fields(p *plan, l, r side, out skip) (*set, *set) {
 		if d.gaveUp {
 			return nil, nil
 		}
-		d.open(f.name, c, m)
+		d.addChild(f.name, c, m)
 	}
 	if !content && len(out) == 0 {
-		return d.hollow(l, r, lnull, rnull)
+		return d.compareEmpty(l, r, lnull, rnull)
 	}
-	return d.close(l, r, changed, removed)
+	return d.finish(l, r, changed, removed)
 }
 
-// hollow compares two composite values without content: null and empty are different.
-func (d *differ) hollow(l, r side, lnull, rnull bool) (changed, removed *set) {
+// compareEmpty compares two composite values without content: null and empty are different.
+func (d *differ) compareEmpty(l, r side, lnull, rnull bool) (changed, removed *set) {
 	switch {
 	case !l.present:
 		return leafSet, nil
@@ -174,7 +174,7 @@ func (d *differ) hollow(l, r side, lnull, rnull bool) (changed, removed *set) {
 	return nil, nil
 }
 
-// of returns the field of a struct as it stands in JSON.
+// of returns the field of a struct as it appears in JSON.
 func (f *planField) of(v reflect.Value) side {
 	for _, i := range f.index {
 		v = v.Field(i)
@@ -214,7 +214,7 @@ func (d *differ) entries(p *plan, l, r side) (*set, *set) {
 		}
 	}
 	if len(names) == 0 {
-		return d.hollow(l, r, lnull, rnull)
+		return d.compareEmpty(l, r, lnull, rnull)
 	}
 	slices.Sort(names)
 	changed, removed := len(d.changed), len(d.removed)
@@ -234,13 +234,13 @@ func (d *differ) entries(p *plan, l, r side) (*set, *set) {
 			return nil, nil
 		}
 		if c != nil || m != nil {
-			d.open(escape("f:"+name), c, m)
+			d.addChild(escape("f:"+name), c, m)
 		}
 	}
-	return d.close(l, r, changed, removed)
+	return d.finish(l, r, changed, removed)
 }
 
-// item is one element of a list, told from others by its key.
+// item is an element of a list with its key.
 type item struct {
 	key [maxKeys]keyValue
 	v   reflect.Value
@@ -250,7 +250,7 @@ func (d *differ) list(p *plan, l, r side) (*set, *set) {
 	lv, lnull := l.deref()
 	rv, rnull := r.deref()
 	if (lnull || lv.Len() == 0) && (rnull || rv.Len() == 0) {
-		return d.hollow(l, r, lnull, rnull)
+		return d.compareEmpty(l, r, lnull, rnull)
 	}
 	scratch := len(d.items)
 	left, right := d.elements(p, lv, lnull), d.elements(p, rv, rnull)
@@ -287,14 +287,13 @@ func (d *differ) list(p *plan, l, r side) (*set, *set) {
 		if d.gaveUp = d.gaveUp || !ok; d.gaveUp {
 			return nil, nil
 		}
-		d.open(name, ch, rm)
+		d.addChild(name, ch, rm)
 	}
 	d.items = d.items[:scratch]
-	return d.close(l, r, changed, removed)
+	return d.finish(l, r, changed, removed)
 }
 
-// elements returns the elements of a list in the order of their keys. It gives up on two with the same
-// key.
+// elements returns the elements of a list in the order of their keys. It gives up on duplicate keys.
 func (d *differ) elements(p *plan, v reflect.Value, null bool) []item {
 	if null {
 		return nil
@@ -353,8 +352,8 @@ func scalarKey(v reflect.Value) keyValue {
 	return keyValue{kind: reflect.Int64, i: v.Int()}
 }
 
-// compareKeys orders keys as the library orders items: by the names of the fields that they have, and by
-// the values of those that both have. Fields stand in the order of their names.
+// compareKeys orders keys as the library orders items: by the names of the fields that they have, and by the values of
+// those that both have. Fields are in the order of their names.
 func compareKeys(a, b *[maxKeys]keyValue) int {
 	i, j := 0, 0
 	for {
@@ -382,7 +381,7 @@ func compareKeys(a, b *[maxKeys]keyValue) int {
 	}
 }
 
-// keyName writes the key of an item as its name in a set.
+// keyName returns the key of an item as its name in a set.
 func keyName(p *plan, key *[maxKeys]keyValue) (string, bool) {
 	if p.shape == members {
 		text, ok := scalarText(key[0])
@@ -408,7 +407,7 @@ func keyName(p *plan, key *[maxKeys]keyValue) (string, bool) {
 	return escape(string(append(b, '}'))), true
 }
 
-// scalarText writes a value as JSON. Strings that need care are written by the library.
+// scalarText returns a value as JSON. Strings with special characters are encoded by the library.
 func scalarText(k keyValue) (string, bool) {
 	switch k.kind {
 	case reflect.Bool:
@@ -426,8 +425,8 @@ func scalarText(k keyValue) (string, bool) {
 	return `"` + k.s + `"`, true
 }
 
-// same says whether two values have the same JSON form.
-func (d *differ) same(p *plan, l, r side) bool {
+// sameJSON reports whether two values have the same JSON form.
+func (d *differ) sameJSON(p *plan, l, r side) bool {
 	lv, lnull := l.deref()
 	rv, rnull := r.deref()
 	if lnull || rnull {

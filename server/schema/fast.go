@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Most writes are plain: no new managers by hand, one version, no duplicates. For these the owners follow
-// from the two Go objects directly, some ten times cheaper than through the library. Whatever is not
-// plain is left to the library, and tests hold that both give the same bytes.
+// Most writes are simple: they do not send managedFields, and the object has one version and no duplicates. For these
+// the owners follow from the two Go objects directly, some ten times cheaper than through the library. All other writes
+// are left to the library, and tests verify that both give the same bytes.
 
-// fast is what a manager needs for plain writes.
-type fast struct {
+// fastPath is what a manager needs for simple writes.
+type fastPath struct {
 	plan *plan
 	skip skip
 }
 
-// unowned are the fields that nobody owns, whoever writes them.
+// unowned returns the fields that nobody owns, whoever writes them.
 func unowned() skip {
 	return skip{"apiVersion": nil, "kind": nil, "metadata": {
 		"name": nil, "namespace": nil, "creationTimestamp": nil, "selfLink": nil, "uid": nil, "clusterName": nil,
@@ -32,7 +32,7 @@ func unowned() skip {
 }
 
 // buildFast returns nil when the kind has no plan.
-func (m *Manager) buildFast() *fast {
+func (m *Manager) buildFast() *fastPath {
 	o := m.owner
 	name, err := o.scheme.ToOpenAPIDefinitionName(m.target.Kind)
 	if err != nil {
@@ -61,16 +61,16 @@ func (m *Manager) buildFast() *fast {
 			} else if !ok {
 				at[name] = skip{}
 			} else if below == nil {
-				break // All of it is left out already.
+				break // everything below is left out already
 			}
 			at = at[name]
 		}
 	}
-	return &fast{plan: p, skip: out}
+	return &fastPath{plan: p, skip: out}
 }
 
-// update does what Manager.Update does, or reports false and has changed nothing.
-func (f *fast) update(t *Target, live, obj runtime.Object, manager string) bool {
+// update does what Manager.Update does, or returns false and has changed nothing.
+func (f *fastPath) update(t *Target, live, obj runtime.Object, manager string) bool {
 	if f == nil {
 		return false
 	}
@@ -87,11 +87,11 @@ func (f *fast) update(t *Target, live, obj runtime.Object, manager string) bool 
 		return false
 	}
 	before := l.GetManagedFields()
-	if !plainWrite(t, before, n.GetManagedFields()) {
+	if !isSimpleWrite(t, before, n.GetManagedFields()) {
 		return false
 	}
 	if len(before) == 0 && l.GetUID() != "" {
-		n.SetManagedFields(nil) // An object whose owners were never tracked, or reset, stays so.
+		n.SetManagedFields(nil) // owners that were never tracked, or were reset, stay so
 		return true
 	}
 	d := differ{}
@@ -103,24 +103,24 @@ func (f *fast) update(t *Target, live, obj runtime.Object, manager string) bool 
 		n.SetManagedFields(slices.Clone(before))
 		return true
 	}
-	after, ok := account(t, before, changed, removed, manager)
+	after, ok := reassign(t, before, changed, removed, manager)
 	if ok {
 		n.SetManagedFields(after)
 	}
 	return ok
 }
 
-// maxUpdaters is how many managers of updates an object keeps; the library merges the oldest beyond it.
+// maxUpdaters is how many managers of updates an object keeps; beyond it the library merges the oldest.
 const maxUpdaters = 10
 
-// plainWrite says whether a write leaves managedFields alone and all of them are of the version that is
+// isSimpleWrite reports whether a write leaves managedFields unchanged and all of them are of the version that is
 // written. A subresource cannot write them in any case.
-func plainWrite(t *Target, before, sent []metav1.ManagedFieldsEntry) bool {
+func isSimpleWrite(t *Target, before, sent []metav1.ManagedFieldsEntry) bool {
 	if t.Subresource == "" && sent != nil && !slices.EqualFunc(before, sent, sameEntry) {
 		return false
 	}
 	if t.Subresource == "" && sent != nil && len(sent) == 0 {
-		return false // An empty list resets.
+		return false // an empty list resets the owners
 	}
 	version := t.Kind.GroupVersion().String()
 	for i := range before {
@@ -143,13 +143,13 @@ func sameEntry(a, b metav1.ManagedFieldsEntry) bool {
 		(a.FieldsV1 == nil) == (b.FieldsV1 == nil) && (a.FieldsV1 == nil || bytes.Equal(a.FieldsV1.GetRawBytes(), b.FieldsV1.GetRawBytes()))
 }
 
-// sameOwner says whether two entries of the same version are of one manager.
+// sameOwner reports whether two entries of the same version are of one manager.
 func sameOwner(a, b *metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 }
 
-// account takes what changed from its owners and gives it to the manager.
-func account(t *Target, before []metav1.ManagedFieldsEntry, changed, removed *set, manager string) ([]metav1.ManagedFieldsEntry, bool) {
+// reassign removes the changed and removed fields from their owners and adds the changed ones to the manager.
+func reassign(t *Target, before []metav1.ManagedFieldsEntry, changed, removed *set, manager string) ([]metav1.ManagedFieldsEntry, bool) {
 	if manager == "" {
 		manager = "unknown"
 	}
@@ -198,7 +198,7 @@ func account(t *Target, before []metav1.ManagedFieldsEntry, changed, removed *se
 	return after, true
 }
 
-// compareEntries is the order in which managedFields lists its entries.
+// compareEntries orders the entries of managedFields.
 func compareEntries(a, b metav1.ManagedFieldsEntry) int {
 	return cmp.Or(cmp.Compare(a.Operation, b.Operation), cmp.Compare(seconds(a.Time), seconds(b.Time)),
 		cmp.Compare(a.Manager, b.Manager), cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Subresource, b.Subresource))

@@ -23,8 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// examples reads the fully filled objects that are published with the API types, of all kinds with
-// embedded types.
+// examples reads the fully populated objects that are published with the API types, of all kinds with embedded types.
 func examples(t testing.TB) map[schema.GroupVersionKind]runtime.Object {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
@@ -64,7 +63,7 @@ func examples(t testing.TB) map[schema.GroupVersionKind]runtime.Object {
 	return all
 }
 
-// timeless renders managedFields without times, which differ from run to run.
+// timeless returns managedFields without times, which differ from run to run.
 func timeless(t testing.TB, obj runtime.Object) string {
 	t.Helper()
 	m, err := meta.Accessor(obj)
@@ -84,8 +83,8 @@ func timeless(t testing.TB, obj runtime.Object) string {
 	return string(raw)
 }
 
-// mutate changes some fields of a value at random: it clears them, swaps list elements or map entries
-// out, or writes a number or a word.
+// mutate changes some fields of a value at random: it clears them, replaces list elements or map entries, or writes a
+// number or a word.
 func mutate(r *rand.Rand, v reflect.Value, rate float64) {
 	if !v.CanSet() || (converts(v.Type()) && v.Kind() != reflect.Pointer && v.Type() != reflect.TypeFor[metav1.Time]()) {
 		return
@@ -155,15 +154,17 @@ func mutateMap(r *rand.Rand, v reflect.Value, rate float64) {
 	}
 }
 
-// TestFastEqualsLibrary drives random writes of all kinds through both ways of tracking and compares
-// every step; SEED in the environment gives another run. It also counts how often the fast way was taken, so that it cannot quietly stop to be.
+// TestFastEqualsLibrary applies random writes of all kinds through both ways of tracking and compares every step; SEED
+// in the environment gives another run. It also counts how often the fast path was taken, so that it cannot silently
+// stop being used.
 func TestFastEqualsLibrary(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
 	taken, all := 0, 0
 	seed, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
 	r := rand.New(rand.NewPCG(1, seed))
 	objects := examples(t)
-	for _, gvk := range slices.SortedFunc(maps.Keys(objects), func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, gvk := range slices.SortedFunc(maps.Keys(objects),
+		func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) }) {
 		example := objects[gvk]
 		main := o.For(Target{Kind: gvk, Reset: []string{"status"}})
 		status := o.For(Target{Kind: gvk, Subresource: "status", Reset: []string{"spec", "metadata.labels"}})
@@ -196,8 +197,8 @@ func TestFastEqualsLibrary(t *testing.T) {
 				all++
 				if m.fast().update(&m.target, live, quick, manager) {
 					taken++
-					// The library gives up on keys that are missing anywhere in the object, even in fields that
-					// this way of writing cannot change.
+					// The library gives up on keys that are missing anywhere in the object, even in fields that this
+					// way of writing cannot change.
 					if got, want := timeless(t, quick), timeless(t, slow); got != want && slowErr == nil {
 						t.Fatalf("%s round %d step %d:\nfast    %s\nlibrary %s", gvk, round, step, got, want)
 					}
@@ -233,7 +234,8 @@ func podTemplate() corev1.PodTemplateSpec {
 	container := func(name string) corev1.Container {
 		return corev1.Container{
 			Name: name, Image: "registry.example/app:v1", ImagePullPolicy: corev1.PullIfNotPresent,
-			Ports:                    []corev1.ContainerPort{{ContainerPort: 8080, Protocol: corev1.ProtocolTCP}, {ContainerPort: 9090, Protocol: corev1.ProtocolTCP}},
+			Ports: []corev1.ContainerPort{{ContainerPort: 8080, Protocol: corev1.ProtocolTCP},
+				{ContainerPort: 9090, Protocol: corev1.ProtocolTCP}},
 			Env:                      []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}, {Name: "C", Value: "3"}},
 			VolumeMounts:             []corev1.VolumeMount{{Name: "v", MountPath: "/v"}},
 			TerminationMessagePath:   "/dev/termination-log",
@@ -245,7 +247,9 @@ func podTemplate() corev1.PodTemplateSpec {
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{container("web"), container("side")}, RestartPolicy: corev1.RestartPolicyAlways,
 			DNSPolicy: corev1.DNSClusterFirst, SchedulerName: "default-scheduler", SecurityContext: &corev1.PodSecurityContext{},
-			TerminationGracePeriodSeconds: new(int64(30)), Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			TerminationGracePeriodSeconds: new(int64(30)),
+			Volumes: []corev1.Volume{{Name: "v",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
 		},
 	}
 }
@@ -261,8 +265,7 @@ func benchObjects() map[string]runtime.Object {
 	}
 }
 
-// BenchmarkUpdate compares both ways for a create, for a write that changes one field, and for one that
-// changes none.
+// BenchmarkUpdate compares both ways for a create, for a write that changes one field, and for one that changes none.
 func BenchmarkUpdate(b *testing.B) {
 	o := New(scheme.Scheme, nil, nil)
 	for kind, obj := range benchObjects() {
@@ -294,7 +297,8 @@ func BenchmarkUpdate(b *testing.B) {
 			{"change", live, next, "controller", l.GetManagedFields()},
 			{"same", live, live.DeepCopyObject(), "controller", l.GetManagedFields()},
 		} {
-			for way, update := range map[string]func(a, b runtime.Object, m string) (runtime.Object, error){"fast": m.Update, "library": m.slowUpdate} {
+			for way, update := range map[string]func(a, b runtime.Object, m string) (runtime.Object, error){"fast": m.Update,
+				"library": m.slowUpdate} {
 				b.Run(kind+"/"+c.name+"/"+way, func(b *testing.B) {
 					b.ReportAllocs()
 					to, _ := meta.Accessor(c.to)

@@ -9,17 +9,17 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// set is a set of fields as a tree, in the shape of its JSON form: a node has a name for each child, and
-// may be a member itself. Names are the keys of the JSON form, still escaped, without quotes. A field has
-// one such name, so names are compared as text and never taken apart, which is what makes a set cheap.
+// set is a set of fields as a tree, in the shape of its JSON form: a node has a name for each child, and may be a
+// member itself. Names are the keys of the JSON form, still escaped, without quotes. A field has exactly one such name,
+// so names are compared as text and never parsed, which is what makes a set cheap.
 //
 // Sets are immutable once built, and share nodes.
 type set struct {
-	member bool
-	kids   []kid
+	member   bool
+	children []child
 }
 
-type kid struct {
+type child struct {
 	name string
 	set  *set
 }
@@ -27,14 +27,14 @@ type kid struct {
 // leafSet is the set of one field without children. It is shared, as all sets are.
 var leafSet = &set{member: true}
 
-func (s *set) empty() bool { return s == nil || (!s.member && len(s.kids) == 0) }
+func (s *set) empty() bool { return s == nil || (!s.member && len(s.children) == 0) }
 
 // node returns a set, or nil if it would be empty.
-func node(member bool, kids []kid) *set {
+func node(member bool, kids []child) *set {
 	if !member && len(kids) == 0 {
 		return nil
 	}
-	return &set{member: member, kids: kids}
+	return &set{member: member, children: kids}
 }
 
 // minus returns a without the members of b. It returns a itself when that changes nothing.
@@ -44,17 +44,17 @@ func (a *set) minus(b *set) *set {
 	}
 	member := a.member && !b.member
 	changed := member != a.member
-	kids := a.kids
-	for i, j := 0, 0; i < len(a.kids) && j < len(b.kids); {
-		switch c := compareNames(a.kids[i].name, b.kids[j].name); {
+	kids := a.children
+	for i, j := 0, 0; i < len(a.children) && j < len(b.children); {
+		switch c := compareNames(a.children[i].name, b.children[j].name); {
 		case c < 0:
 			i++
 		case c > 0:
 			j++
 		default:
-			if left := a.kids[i].set.minus(b.kids[j].set); left != a.kids[i].set {
-				if !changed || len(kids) == len(a.kids) && &kids[0] == &a.kids[0] {
-					kids = slices.Clone(a.kids)
+			if left := a.children[i].set.minus(b.children[j].set); left != a.children[i].set {
+				if !changed || len(kids) == len(a.children) && &kids[0] == &a.children[0] {
+					kids = slices.Clone(a.children)
 				}
 				changed = true
 				kids[i].set = left
@@ -66,8 +66,8 @@ func (a *set) minus(b *set) *set {
 	if !changed {
 		return a
 	}
-	if len(kids) > 0 && &kids[0] != &a.kids[0] {
-		kids = slices.DeleteFunc(kids, func(k kid) bool { return k.set.empty() })
+	if len(kids) > 0 && &kids[0] != &a.children[0] {
+		kids = slices.DeleteFunc(kids, func(k child) bool { return k.set.empty() })
 	}
 	return node(member, kids)
 }
@@ -80,24 +80,24 @@ func (a *set) plus(b *set) *set {
 	if a.empty() {
 		return b
 	}
-	kids := make([]kid, 0, len(a.kids)+len(b.kids))
+	kids := make([]child, 0, len(a.children)+len(b.children))
 	i, j := 0, 0
-	for i < len(a.kids) && j < len(b.kids) {
-		switch c := compareNames(a.kids[i].name, b.kids[j].name); {
+	for i < len(a.children) && j < len(b.children) {
+		switch c := compareNames(a.children[i].name, b.children[j].name); {
 		case c < 0:
-			kids = append(kids, a.kids[i])
+			kids = append(kids, a.children[i])
 			i++
 		case c > 0:
-			kids = append(kids, b.kids[j])
+			kids = append(kids, b.children[j])
 			j++
 		default:
-			kids = append(kids, kid{a.kids[i].name, a.kids[i].set.plus(b.kids[j].set)})
+			kids = append(kids, child{a.children[i].name, a.children[i].set.plus(b.children[j].set)})
 			i++
 			j++
 		}
 	}
-	kids = append(append(kids, a.kids[i:]...), b.kids[j:]...)
-	return &set{member: a.member || b.member, kids: kids}
+	kids = append(append(kids, a.children[i:]...), b.children[j:]...)
+	return &set{member: a.member || b.member, children: kids}
 }
 
 // compareNames orders names as the JSON form does: fields, then keys, then values, each by content.
@@ -125,10 +125,10 @@ func (s *set) json(b []byte) []byte {
 		return append(b, "{}"...)
 	}
 	b = append(b, '{')
-	if s.member && len(s.kids) > 0 {
+	if s.member && len(s.children) > 0 {
 		b = append(b, `".":{},`...)
 	}
-	for i, k := range s.kids {
+	for i, k := range s.children {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -142,22 +142,22 @@ func (s *set) json(b []byte) []byte {
 
 var errForm = errors.New("not the canonical form of a field set")
 
-// parseSet reads a JSON form as json writes it. Any other JSON is an error, even if it means the same.
+// parseSet parses the JSON form that json writes. Any other JSON is an error, even if it means the same.
 func parseSet(text string) (*set, error) {
 	p := setParser{text: text}
 	s, err := p.object(0)
 	if err != nil {
 		return nil, err
 	}
-	if p.text != "" || (s.member && len(s.kids) > 0) {
+	if p.text != "" || (s.member && len(s.children) > 0) {
 		return nil, errForm
 	}
-	return node(false, s.kids), nil // The root is no field.
+	return node(false, s.children), nil // the root is not a field
 }
 
 type setParser struct{ text string }
 
-// maxSetDepth bounds the recursion; real objects are some ten levels deep.
+// maxSetDepth limits the recursion; real objects are some ten levels deep.
 const maxSetDepth = 200
 
 func (p *setParser) eat(c byte) bool {
@@ -182,7 +182,7 @@ func (p *setParser) object(depth int) (*set, error) {
 			return nil, errForm
 		}
 		if name == "." {
-			if s.member || len(s.kids) > 0 || !p.eat('{') || !p.eat('}') {
+			if s.member || len(s.children) > 0 || !p.eat('{') || !p.eat('}') {
 				return nil, errForm
 			}
 			s.member = true
@@ -190,18 +190,18 @@ func (p *setParser) object(depth int) (*set, error) {
 			if len(name) < 2 || name[1] != ':' || strings.IndexByte("fkvi", name[0]) < 0 {
 				return nil, errForm
 			}
-			if n := len(s.kids); n > 0 && compareNames(s.kids[n-1].name, name) >= 0 {
+			if n := len(s.children); n > 0 && compareNames(s.children[n-1].name, name) >= 0 {
 				return nil, errForm
 			}
-			child, err := p.object(depth + 1)
+			below, err := p.object(depth + 1)
 			if err != nil {
 				return nil, err
 			}
-			s.kids = append(s.kids, kid{name, child})
+			s.children = append(s.children, child{name, below})
 		}
 		if p.eat('}') {
-			if len(s.kids) == 0 {
-				return nil, errForm // A field without children is written without the dot.
+			if len(s.children) == 0 {
+				return nil, errForm // a field without children is written without the dot
 			}
 			return s, nil
 		}
@@ -233,7 +233,7 @@ func (p *setParser) name() (string, bool) {
 
 const hexDigits = "0123456789abcdef"
 
-// escape writes a name as the library writes object keys: it escapes what JSON demands and no more.
+// escape escapes a name as the library escapes object keys: what JSON demands and no more.
 func escape(s string) string {
 	i := 0
 	for i < len(s) && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\' {

@@ -8,8 +8,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 )
 
-// ManagerName returns the name under which a request owns fields: its fieldManager parameter, or else
-// the start of its user agent up to the first slash, without unprintable characters and cut to length.
+// ManagerName returns the name under which a request owns fields: its fieldManager parameter, or else the start of its
+// user agent up to the first slash, without unprintable characters and cut to length.
 func ManagerName(fieldManager, userAgent string) string {
 	if fieldManager != "" {
 		return fieldManager

@@ -51,13 +51,12 @@ type Target struct {
 	Hub schema.GroupVersion
 	// Subresource is empty for the object itself.
 	Subresource string
-	// Reset names the fields that this way of writing cannot change, as "status" or "metadata.labels".
-	// Nobody comes to own them by it.
+	// Reset lists the fields that this way of writing cannot change, such as "status" or "metadata.labels". The writer
+	// does not become their owner.
 	Reset []string
 }
 
-// For returns the manager of a target. It does next to nothing: what the manager needs is read when it
-// is first used.
+// For returns the manager of a target. It does next to nothing: what the manager needs is read when it is first used.
 func (o *Owner) For(t Target) *Manager {
 	if t.Hub.Empty() {
 		t.Hub = t.Kind.GroupVersion()
@@ -82,14 +81,15 @@ func (o *Owner) Custom(t Target, c CustomTypes) *Manager {
 		t.Hub = t.Kind.GroupVersion()
 	}
 	m := &Manager{target: t, owner: o, versions: c.Versions}
-	m.fast = func() *fast { return nil }
+	m.fast = func() *fastPath { return nil }
 	m.library = sync.OnceValues(func() (*managedfields.FieldManager, error) {
-		return managedfields.NewDefaultCRDFieldManager(c.Types, c.Convertor, c.Defaulter, c.Creater, t.Kind, t.Hub, t.Subresource, m.reset())
+		return managedfields.NewDefaultCRDFieldManager(c.Types, c.Convertor, c.Defaulter, c.Creater, t.Kind, t.Hub, t.Subresource,
+			m.reset())
 	})
 	return m
 }
 
-// CustomTypes is what a custom resource brings along. managedfields.NewTypeConverter makes Types from its
+// CustomTypes holds the types and conversions of a custom resource. managedfields.NewTypeConverter makes Types from
 // schemas, managedfields.NewDeducedTypeConverter without any.
 type CustomTypes struct {
 	Types     managedfields.TypeConverter
@@ -100,23 +100,23 @@ type CustomTypes struct {
 	Versions []schema.GroupVersion
 }
 
-// Manager keeps the field owners of the objects of one target. It is safe for concurrent use.
+// Manager tracks the field owners of the objects of one target. It is safe for concurrent use.
 type Manager struct {
 	target   Target
 	owner    *Owner
 	versions []schema.GroupVersion
 	library  func() (*managedfields.FieldManager, error)
-	fast     func() *fast
+	fast     func() *fastPath
 }
 
 func (m *Manager) build() (*managedfields.FieldManager, error) {
 	o, t := m.owner, m.target
-	return managedfields.NewDefaultFieldManager(&values{o.scheme, o.types}, o.convertor, o.defaulter, o.scheme,
+	return managedfields.NewDefaultFieldManager(&typeConverter{o.scheme, o.types}, o.convertor, o.defaulter, o.scheme,
 		t.Kind, t.Hub, t.Subresource, m.reset())
 }
 
-// reset builds the filters of the fields that the target cannot change. They go by version, because the
-// owners of a field may have written other versions of the kind than this request.
+// reset returns the filters of the fields that the target cannot change, by version, because the owners of a field may
+// have written other versions of the kind than this request.
 func (m *Manager) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(m.target.Reset) == 0 {
 		return nil
@@ -140,13 +140,12 @@ func (m *Manager) reset() map[fieldpath.APIVersion]fieldpath.Filter {
 	return filters
 }
 
-// Apply merges an applied configuration into the live object and returns the result in the hub version,
-// with defaults. Live is the stored object, or an empty one when the apply creates it; it is not changed.
-// When another manager owns a field that would change and force is not set, the error is a Conflict
-// status with one cause a field. A patch that sets managedFields, or is of another kind or version, is a
-// BadRequest.
+// Apply merges an applied configuration into the live object and returns the result in the hub version, with defaults.
+// live is the stored object, or an empty one when the apply creates it; it is not changed. When another manager owns a
+// field that would change and force is not set, the error is a Conflict status with one cause for each field. A patch
+// that sets managedFields, or is of another kind or version, is a BadRequest.
 func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager string, force Force) (_ runtime.Object, err error) {
-	defer catch(&err)
+	defer recoverError(&err)
 	lib, err := m.library()
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
@@ -157,11 +156,11 @@ func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager strin
 // Force says whether an apply takes over fields that others own.
 type Force bool
 
-// Update records in obj who owns what after a plain write by manager. Live is the object before the
-// write, or an empty one on create; it is not changed. The result is obj itself.
+// Update records in obj who owns what after an ordinary write by manager. live is the object before the write, or an
+// empty one on create; it is not changed. The result is obj itself.
 //
-// A write never fails because of its bookkeeping: on an error obj keeps the managedFields of live and may
-// be stored; the error is for the log.
+// A write never fails because of its managedFields: on an error obj keeps the managedFields of live and may be stored;
+// the error is for the log.
 func (m *Manager) Update(live, obj runtime.Object, manager string) (runtime.Object, error) {
 	if m.fast().update(&m.target, live, obj, manager) {
 		return obj, nil
@@ -184,7 +183,7 @@ func (m *Manager) slowUpdate(live, obj runtime.Object, manager string) (runtime.
 }
 
 func (m *Manager) libraryUpdate(live, obj runtime.Object, manager string) (err error) {
-	defer catch(&err)
+	defer recoverError(&err)
 	lib, err := m.library()
 	if err != nil {
 		return err
@@ -193,9 +192,9 @@ func (m *Manager) libraryUpdate(live, obj runtime.Object, manager string) (err e
 	return err
 }
 
-// catch turns a panic into an error. The library panics on values that cannot be shown as JSON, and
+// recoverError turns a panic into an error. The library panics on values that cannot be represented as JSON, and
 // clients can send such values in protobuf.
-func catch(err *error) {
+func recoverError(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("field owners: %v", p)
 	}

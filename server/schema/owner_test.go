@@ -126,7 +126,8 @@ func TestApply(t *testing.T) {
 	if e := entry(t, d, "tester", metav1.ManagedFieldsOperationApply); !strings.Contains(string(e.FieldsV1.GetRawBytes()), `"f:replicas"`) {
 		t.Errorf("tester owns %s", e.FieldsV1.GetRawBytes())
 	}
-	if e := entry(t, d, "kubectl-create", metav1.ManagedFieldsOperationUpdate); strings.Contains(string(e.FieldsV1.GetRawBytes()), `"f:replicas"`) {
+	if e := entry(t, d, "kubectl-create", metav1.ManagedFieldsOperationUpdate); strings.Contains(string(e.FieldsV1.GetRawBytes()),
+		`"f:replicas"`) {
 		t.Errorf("kubectl-create still owns replicas: %s", e.FieldsV1.GetRawBytes())
 	}
 
@@ -252,7 +253,8 @@ func TestKeepTimes(t *testing.T) {
 func TestAfterAdmission(t *testing.T) {
 	good := []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1"}}
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "broken"}}}}
-	if w := AfterAdmission(c, good); !strings.HasPrefix(w, ".metadata.managedFields was in an invalid state after admission;") || c.ManagedFields[0].Manager != "m" {
+	if w := AfterAdmission(c, good); !strings.HasPrefix(w, ".metadata.managedFields was in an invalid state after admission;") ||
+		c.ManagedFields[0].Manager != "m" {
 		t.Errorf("warning %q, fields %+v", w, c.ManagedFields)
 	}
 	if w := AfterAdmission(c, nil); w != "" {

@@ -24,26 +24,25 @@ const (
 	fields
 	// entries is a map whose entries have owners.
 	entries
-	// keyed is a list of structs that are told apart by some of their fields.
+	// keyed is a list of structs that are identified by some of their fields.
 	keyed
 	// members is a list of scalars without order.
 	members
 )
 
-// plan says how to compare two values of one Go type for ownership. It is made once for a type and then
-// only read.
+// plan describes how to compare two values of one Go type for ownership. It is made once for a type and then only read.
 type plan struct {
 	shape   shape
 	goType  reflect.Type // without pointer
 	fields  []planField  // of fields, in the order of their JSON names
 	keys    []planKey    // of keyed, in the order of their JSON names
 	element *plan        // of entries, keyed and members
-	mixed   bool         // of whole: a null would not be compared as a scalar
+	mixed   bool         // of whole: a null is not compared as a scalar
 }
 
 type planField struct {
 	json      string
-	name      string // as it is called in a set
+	name      string // its name in a set
 	index     []int
 	omitEmpty bool
 	omitZero  func(reflect.Value) bool
@@ -53,16 +52,16 @@ type planField struct {
 type planKey struct {
 	json    string
 	field   *planField
-	missing keyValue // what an item without the field has
+	missing keyValue // the value for an item without the field
 }
 
 // planner makes plans of Go types from their structured-merge-diff types.
 type planner struct {
 	schema *smd.Schema
-	made   map[planned]*plan
+	made   map[planID]*plan
 }
 
-type planned struct {
+type planID struct {
 	goType   reflect.Type
 	named    string
 	relation smd.ElementRelationship
@@ -80,7 +79,7 @@ func (p *planner) plan(t reflect.Type, ref smd.TypeRef) *plan {
 	if ref.NamedType == nil {
 		return p.fill(&plan{goType: t}, atom)
 	}
-	key := planned{goType: t, named: *ref.NamedType}
+	key := planID{goType: t, named: *ref.NamedType}
 	if ref.ElementRelationship != nil {
 		key.relation = *ref.ElementRelationship
 	}
@@ -88,7 +87,7 @@ func (p *planner) plan(t reflect.Type, ref smd.TypeRef) *plan {
 		return have
 	}
 	made := &plan{goType: t}
-	p.made[key] = made // Before its content, because types may contain themselves.
+	p.made[key] = made // before its content, because types may contain themselves
 	return p.fill(made, atom)
 }
 
@@ -117,7 +116,7 @@ func (p *planner) fill(out *plan, a smd.Atom) *plan {
 	return out
 }
 
-// converts says whether values of a type are shown to the library through a method of the type.
+// converts reports whether values of a type are converted for the library by a method of the type.
 func converts(t reflect.Type) bool {
 	marshaler := reflect.TypeFor[json.Marshaler]()
 	return t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler)
@@ -136,8 +135,8 @@ func (p *planner) fillStruct(out *plan, m *smd.Map) {
 	}
 }
 
-// structFields lists the fields that a struct has in JSON, by name. A field that hides another does so
-// as in the library: the last one wins.
+// structFields returns the fields that a struct has in JSON, by name. When fields have the same name, the last one
+// wins, as in the library.
 func structFields(t reflect.Type, prefix []int) []planField {
 	byName := map[string]planField{}
 	collectFields(t, prefix, byName)
@@ -181,7 +180,8 @@ func collectFields(t reflect.Type, prefix []int, byName map[string]planField) {
 func (p *planner) fillList(out *plan, l *smd.List) {
 	element := p.plan(out.goType.Elem(), l.ElementType)
 	if len(l.Keys) == 0 {
-		if k := out.goType.Elem().Kind(); element.shape == whole && (k == reflect.String || k == reflect.Int32 || k == reflect.Int64) && !converts(out.goType.Elem()) {
+		if k := out.goType.Elem().Kind(); element.shape == whole && (k == reflect.String || k == reflect.Int32 || k == reflect.Int64) &&
+			!converts(out.goType.Elem()) {
 			out.shape, out.element = members, element
 		}
 		return
@@ -189,7 +189,7 @@ func (p *planner) fillList(out *plan, l *smd.List) {
 	if out.goType.Elem().Kind() != reflect.Struct || converts(out.goType.Elem()) || len(l.Keys) > maxKeys {
 		return
 	}
-	// The element may have one owner as a whole, and still be told apart by its fields.
+	// The element may have one owner as a whole, and still be identified by its fields.
 	inner := structFields(out.goType.Elem(), nil)
 	item, ok := p.schema.Resolve(l.ElementType)
 	if !ok || item.Map == nil {
@@ -209,7 +209,7 @@ func (p *planner) fillList(out *plan, l *smd.List) {
 			return
 		}
 		if sf, ok := item.Map.FindField(name); ok && sf.Default != nil {
-			if key.missing, ok = plainKey(sf.Default); !ok {
+			if key.missing, ok = keyValueOf(sf.Default); !ok {
 				return
 			}
 		}
@@ -218,7 +218,7 @@ func (p *planner) fillList(out *plan, l *smd.List) {
 	out.shape, out.element = keyed, element
 }
 
-// maxKeys is the most key fields that a keyed list may have here; the longest list in use has four.
+// maxKeys is the largest number of key fields that a keyed list may have here; the longest list in use has four.
 const maxKeys = 4
 
 // keyValue is the value of one key field; its kind is zero when the item has none.
@@ -228,7 +228,7 @@ type keyValue struct {
 	i    int64
 }
 
-func plainKey(v any) (keyValue, bool) {
+func keyValueOf(v any) (keyValue, bool) {
 	switch v := v.(type) {
 	case string:
 		return keyValue{kind: reflect.String, s: v}, true

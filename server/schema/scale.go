@@ -15,9 +15,9 @@ type ScaleApply struct {
 	// ParentKind is the kind and stored version of the scaled object, and ParentOwners are its managedFields.
 	ParentKind   schema.GroupVersionKind
 	ParentOwners []metav1.ManagedFieldsEntry
-	// ReplicasPath is where the scaled object keeps the number of wanted replicas; nil means spec.replicas.
+	// ReplicasPath is where the scaled object has the number of desired replicas; nil means spec.replicas.
 	ReplicasPath []string
-	// Live is the scale as it is; its managedFields are set here.
+	// Live is the current scale; its managedFields are set here.
 	Live interface {
 		runtime.Object
 		metav1.Object
@@ -27,11 +27,12 @@ type ScaleApply struct {
 	Force   Force
 }
 
-// ApplyScale merges an applied Scale into the live one, and returns the result with the managedFields that the scaled object then has. Who owns the
-// replicas of the object owns those of its scale. When nobody does, they belong to "before-first-apply", so that an apply that changes them without
-// force is a Conflict. The manager is that of the kind Scale.
+// ApplyScale merges an applied Scale into the live one, and returns the result with the managedFields that the scaled
+// object then has. The owner of the replicas of the object owns those of its scale. When nobody does, they belong to
+// "before-first-apply", so that an apply that changes them without force is a Conflict. The manager is that of the kind
+// Scale.
 func (m *Manager) ApplyScale(a ScaleApply) (scale runtime.Object, owners []metav1.ManagedFieldsEntry, err error) {
-	defer catch(&err)
+	defer recoverError(&err)
 	replicas := fieldpath.MakePathOrDie("spec", "replicas")
 	if a.ReplicasPath != nil {
 		replicas = nil

@@ -2,23 +2,23 @@ package schema
 
 import (
 	"bytes"
-	"compress/gzip"
 	"embed"
 	"encoding/json"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 	"sync"
 
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"proa.dev/server/packagedata"
 )
 
 //go:embed data/*.json.gz
 var data embed.FS
 
-// The wire form that internal/gen writes; keep both in step.
+// The wire form that internal/gen writes. Both must match.
 type (
 	wireRef struct {
 		Name     string                   `json:"n"`
@@ -53,11 +53,11 @@ type types struct {
 	mu    sync.Mutex // guards all maps
 	atoms map[string]smd.Atom
 	kinds map[string]*typed.ParseableType
-	plans map[planned]*plan
+	plans map[planID]*plan
 }
 
 func newTypes() *types {
-	return &types{atoms: map[string]smd.Atom{}, kinds: map[string]*typed.ParseableType{}, plans: map[planned]*plan{}}
+	return &types{atoms: map[string]smd.Atom{}, kinds: map[string]*typed.ParseableType{}, plans: map[planID]*plan{}}
 }
 
 // plan returns the plan of a kind's Go type.
@@ -68,7 +68,7 @@ func (t *types) plan(goType reflect.Type, kind *typed.ParseableType) *plan {
 	return p.plan(goType, kind.TypeRef)
 }
 
-// kind returns the type with that definition name, with a schema that holds all it refers to. It returns
+// kind returns the type with that definition name, with a schema that contains everything that it refers to. It returns
 // nil when there is none.
 func (t *types) kind(name string) (*typed.ParseableType, error) {
 	t.mu.Lock()
@@ -123,7 +123,7 @@ func (t *types) atom(open packages, name string) (*smd.Atom, error) {
 	return &a, nil
 }
 
-// packages holds the definitions of some Go packages, undecoded, by package and name.
+// packages holds the definitions of some Go packages, not decoded, by package and name.
 type packages map[string]map[string]json.RawMessage
 
 // find returns the definition of a name, or nil when there is none.
@@ -133,33 +133,13 @@ func (p packages) find(name string) (json.RawMessage, error) {
 		pkg = name[:i]
 	}
 	if p[pkg] == nil {
-		m, err := readPackage(pkg)
+		m, err := packagedata.Read(data, pkg)
 		if err != nil {
 			return nil, err
 		}
 		p[pkg] = m
 	}
 	return p[pkg][name], nil
-}
-
-func readPackage(pkg string) (map[string]json.RawMessage, error) {
-	m := map[string]json.RawMessage{}
-	packed, err := data.ReadFile("data/" + pkg + ".json.gz")
-	if err != nil {
-		return m, nil //nolint:nilerr // no such package: none of its names is defined
-	}
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("schema data: open %s: %w", pkg, err)
-	}
-	raw, err := io.ReadAll(z)
-	if err != nil {
-		return nil, fmt.Errorf("schema data: read %s: %w", pkg, err)
-	}
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, fmt.Errorf("schema data: decode %s: %w", pkg, err)
-	}
-	return m, nil
 }
 
 func (w *wireAtom) atom() smd.Atom {
@@ -173,7 +153,7 @@ func (w *wireAtom) atom() smd.Atom {
 	if m := w.Map; m != nil {
 		a.Map = &smd.Map{ElementType: m.Element.ref(), ElementRelationship: m.Relation}
 		for _, f := range m.Fields {
-			a.Map.Fields = append(a.Map.Fields, smd.StructField{Name: f.Name, Type: f.Type.ref(), Default: plain(f.Default)})
+			a.Map.Fields = append(a.Map.Fields, smd.StructField{Name: f.Name, Type: f.Type.ref(), Default: numberValue(f.Default)})
 		}
 	}
 	return a
@@ -190,8 +170,8 @@ func (w *wireRef) ref() smd.TypeRef {
 	return r
 }
 
-// plain turns a decoded number into the type that values of objects have.
-func plain(v any) any {
+// numberValue converts a decoded number to the type that numbers of objects have.
+func numberValue(v any) any {
 	n, ok := v.(json.Number)
 	if !ok {
 		return v

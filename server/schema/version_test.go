@@ -98,7 +98,8 @@ func TestTwoVersionsOfAKind(t *testing.T) {
 	if _, err := v1.Update(got, next, "updater"); err != nil {
 		t.Fatal(err)
 	}
-	if e := entry(t, next, "updater", metav1.ManagedFieldsOperationUpdate); string(e.FieldsV1.GetRawBytes()) != `{"f:spec":{"f:minReplicas":{}}}` {
+	if e := entry(t, next, "updater",
+		metav1.ManagedFieldsOperationUpdate); string(e.FieldsV1.GetRawBytes()) != `{"f:spec":{"f:minReplicas":{}}}` {
 		t.Errorf("updater owns %s", e.FieldsV1.GetRawBytes())
 	}
 }
@@ -117,7 +118,7 @@ func TestEventInTwoGroups(t *testing.T) {
 	}
 }
 
-// freeForm makes and converts objects of a custom resource that has one version.
+// freeForm creates and converts objects of a custom resource that has one version.
 type freeForm struct{ runtime.ObjectConvertor }
 
 func (freeForm) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// within returns the bounds of one limit that the requests and limits break.
-func within(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) (errs []error) {
-	for name, least := range sorted(l.Min) {
+// violations returns errors for the bounds of one limit that the requests and limits violate.
+func violations(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) (errs []error) {
+	for name, least := range sortedByName(l.Min) {
 		errs = appendError(errs, atLeast(l.Type, name, least, requests, limits))
 	}
-	for name, most := range sorted(l.Max) {
+	for name, most := range sortedByName(l.Max) {
 		errs = appendError(errs, atMost(l.Type, name, most, requests, limits))
 	}
-	for name, ratio := range sorted(l.MaxLimitRequestRatio) {
+	for name, ratio := range sortedByName(l.MaxLimitRequestRatio) {
 		errs = appendError(errs, ratioAtMost(l.Type, name, ratio, requests, limits))
 	}
 	return errs
@@ -31,8 +31,8 @@ func appendError(errs []error, err error) []error {
 	return errs
 }
 
-// sorted goes through a list by name, so that a refusal always reads the same.
-func sorted(list corev1.ResourceList) iter.Seq2[corev1.ResourceName, resource.Quantity] {
+// sortedByName iterates over a list by name, so that error messages are stable.
+func sortedByName(list corev1.ResourceList) iter.Seq2[corev1.ResourceName, resource.Quantity] {
 	return func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 		for _, name := range slices.Sorted(maps.Keys(list)) {
 			if !yield(name, list[name]) {

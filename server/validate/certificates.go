@@ -3,9 +3,6 @@ package validate
 import (
 	"bytes"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,50 +13,51 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// approval lets only those approve a request who may do so for its signer. The signer is that of the stored request: the new
-// one is the word of who asks.
+// approval requires the permission to approve for the signer of a request. The signer is that of the stored request,
+// because the new object is whatever the client sends.
 func approval(ctx context.Context, a *kind.Admission) error {
 	old, ok := a.Old.(*certificatesv1.CertificateSigningRequest)
 	if !ok || a.Verb != "update" || a.Sub != "approval" {
 		return nil
 	}
-	if !may(ctx, a, "approve", old.Spec.SignerName) {
+	if !mayActForSigner(ctx, a, "approve", old.Spec.SignerName) {
 		return a.Forbidf("user not permitted to approve requests with signerName %q", old.Spec.SignerName)
 	}
 	return nil
 }
 
-// signing lets only those answer a request who may sign for its signer.
+// signing requires the permission to sign for the signer of a request.
 func signing(ctx context.Context, a *kind.Admission) error {
 	request, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || a.Verb != "update" || a.Sub != "status" {
 		return nil
 	}
 	old, ok := a.Old.(*certificatesv1.CertificateSigningRequest)
-	if !ok || !answers(request, old) {
+	if !ok || !changesOutcome(request, old) {
 		return nil
 	}
-	if !may(ctx, a, "sign", old.Spec.SignerName) {
+	if !mayActForSigner(ctx, a, "sign", old.Spec.SignerName) {
 		return a.Forbidf("user not permitted to sign requests with signerName %q", old.Spec.SignerName)
 	}
 	return nil
 }
 
-// answers says that a change of status says something about the certificate.
-func answers(request, old *certificatesv1.CertificateSigningRequest) bool {
+// changesOutcome reports whether an update of the status changes the certificate or the conditions.
+func changesOutcome(request, old *certificatesv1.CertificateSigningRequest) bool {
 	return !bytes.Equal(request.Status.Certificate, old.Status.Certificate) ||
 		!equality.Semantic.DeepEqual(request.Status.Conditions, old.Status.Conditions)
 }
 
-// subject refuses requests for a certificate that would pass every authorization.
+// subject rejects requests for a certificate of the group system:masters, which passes every authorization.
 func subject(_ context.Context, a *kind.Admission) error {
 	request, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
-	if !ok || !a.Creates() || request.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
+	if !ok || !a.IsCreate() || request.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
 		return nil
 	}
-	csr, err := parseRequest(request.Spec.Request)
+	csr, err := admissionlib.ParseCertificateRequest(request.Spec.Request)
 	if err != nil {
 		return a.Forbidf("failed to parse CSR: %w", err)
 	}
@@ -69,41 +67,34 @@ func subject(_ context.Context, a *kind.Admission) error {
 	return nil
 }
 
-func parseRequest(text []byte) (*x509.CertificateRequest, error) {
-	block, _ := pem.Decode(text)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
-	}
-	return x509.ParseCertificateRequest(block.Bytes)
-}
-
-// attest lets only those publish a signer's trust anchors who may speak for it.
+// attest requires the permission to attest for the signer of a trust bundle.
 func attest(ctx context.Context, a *kind.Admission) error {
 	bundle, ok := a.Object.(*certificatesv1.ClusterTrustBundle)
 	if !ok || bundle.Spec.SignerName == "" {
 		return nil
 	}
-	if old, ok := a.Old.(*certificatesv1.ClusterTrustBundle); ok && sameButLife(bundle, old) {
+	if old, ok := a.Old.(*certificatesv1.ClusterTrustBundle); ok && changesOnlyMetadata(bundle, old) {
 		return nil
 	}
-	if !may(ctx, a, "attest", bundle.Spec.SignerName) {
+	if !mayActForSigner(ctx, a, "attest", bundle.Spec.SignerName) {
 		return a.Forbidf("user not permitted to attest for signerName %q", bundle.Spec.SignerName)
 	}
 	return nil
 }
 
-// sameButLife says that an update changes nothing but what a garbage collector or a storage migration would.
-func sameButLife(bundle, old *certificatesv1.ClusterTrustBundle) bool {
+// changesOnlyMetadata reports whether an update changes nothing but what a garbage collector or a storage migration
+// changes.
+func changesOnlyMetadata(bundle, old *certificatesv1.ClusterTrustBundle) bool {
 	c := bundle.DeepCopy()
 	c.OwnerReferences, c.Finalizers, c.SelfLink, c.ManagedFields = old.OwnerReferences, old.Finalizers, old.SelfLink, old.ManagedFields
 	return equality.Semantic.DeepEqual(c, old)
 }
 
-// may asks hop 3 whether the user may do this for a signer, by its name or by that of its domain.
-func may(ctx context.Context, a *kind.Admission, verb, signer string) bool {
+// mayActForSigner asks hop 3 whether the user has the verb for a signer, by its name or by that of its domain.
+func mayActForSigner(ctx context.Context, a *kind.Admission, verb, signer string) bool {
 	domain, _, _ := strings.Cut(signer, "/")
 	for _, name := range []string{signer, fmt.Sprintf("%s/*", domain)} {
-		if a.Asks(ctx, authorizationv1.ResourceAttributes{
+		if a.Authorize(ctx, authorizationv1.ResourceAttributes{
 			Verb: verb, Group: certificatesv1.GroupName, Version: "*", Resource: "signers", Name: name,
 		}).Allowed {
 			return true

@@ -10,21 +10,21 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// claimResize lets a claim ask for more only when its storage class can give it.
+// claimResize allows a larger request of a claim only when its storage class supports expansion.
 func claimResize(ctx context.Context, a *kind.Admission) error {
 	claim, ok := a.Object.(*corev1.PersistentVolumeClaim)
-	if !ok || !a.Updates() {
+	if !ok || !a.IsUpdate() {
 		return nil
 	}
 	old, ok := a.Old.(*corev1.PersistentVolumeClaim)
-	if !ok || !grows(claim, old) {
+	if !ok || !requestsMore(claim, old) {
 		return nil
 	}
 	if old.Status.Phase != corev1.ClaimBound {
 		return a.Forbidf("Only bound persistent volume claims can be expanded")
 	}
-	if name := classOf(claim); name != "" && name == classOf(old) {
-		o, err := a.Door.Get(ctx, schema.GroupResource{Group: storagev1.GroupName, Resource: "storageclasses"}, "", name)
+	if name := storageClassOf(claim); name != "" && name == storageClassOf(old) {
+		o, err := a.Server.Get(ctx, schema.GroupResource{Group: storagev1.GroupName, Resource: "storageclasses"}, "", name)
 		if class, ok := o.(*storagev1.StorageClass); err == nil && ok && class.AllowVolumeExpansion != nil && *class.AllowVolumeExpansion {
 			return nil
 		}
@@ -32,13 +32,14 @@ func claimResize(ctx context.Context, a *kind.Admission) error {
 	return a.Forbidf("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 }
 
-func grows(claim, old *corev1.PersistentVolumeClaim) bool {
+func requestsMore(claim, old *corev1.PersistentVolumeClaim) bool {
 	size, was := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	return size.Cmp(was) > 0
 }
 
-// classOf is the name of a claim's storage class. The annotation is older than the field, and counts first.
-func classOf(claim *corev1.PersistentVolumeClaim) string {
+// storageClassOf returns the name of a claim's storage class. The annotation is older than the field, and takes
+// precedence.
+func storageClassOf(claim *corev1.PersistentVolumeClaim) string {
 	if name, ok := claim.Annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return name
 	}

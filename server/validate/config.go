@@ -13,10 +13,10 @@ import (
 	psa "k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/yaml"
 
-	"proa.dev/kinds/quota"
+	"proa.dev/kinds/lib/quotausage"
 )
 
-// podSecurityConfig is the configuration of the plugin, as administrators write it for upstream.
+// podSecurityConfig is the configuration of the plugin, in upstream's format.
 type podSecurityConfig struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -34,10 +34,10 @@ type podSecurityConfig struct {
 		RuntimeClasses []string `json:"runtimeClasses"`
 	} `json:"exemptions"`
 
-	defaults psa.Policy // Defaults, understood
+	defaults psa.Policy // Defaults, parsed
 }
 
-// readPodSecurity reads the configuration; nothing is everything privileged.
+// readPodSecurity reads the configuration; without one everything is privileged.
 func readPodSecurity(text []byte) (c podSecurityConfig, err error) {
 	if len(text) > 0 {
 		if err := yaml.UnmarshalStrict(text, &c); err != nil {
@@ -95,8 +95,8 @@ func (c *podSecurityConfig) checkExemptions() error {
 	return nil
 }
 
-// readQuota reads the configuration of ResourceQuota: what may be used only where a quota bounds it.
-func readQuota(text []byte) ([]quota.Limited, error) {
+// readQuota reads the configuration of ResourceQuota: which resources may be used only where a quota limits them.
+func readQuota(text []byte) ([]quotausage.Limited, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
@@ -115,12 +115,12 @@ func readQuota(text []byte) ([]quota.Limited, error) {
 	if c.Kind != "ResourceQuotaConfiguration" && c.Kind != "Configuration" {
 		return nil, fmt.Errorf("%s %s is not a ResourceQuotaConfiguration of apiserver.config.k8s.io/v1", c.APIVersion, c.Kind)
 	}
-	var out []quota.Limited
+	var out []quotausage.Limited
 	for i, l := range c.LimitedResources {
 		if l.Resource == "" {
 			return nil, fmt.Errorf("limitedResources[%d].resource is missing", i)
 		}
-		out = append(out, quota.Limited{
+		out = append(out, quotausage.Limited{
 			Resource: schema.GroupResource{Group: l.APIGroup, Resource: l.Resource}, Contains: l.MatchContains, Scopes: l.MatchScopes,
 		})
 	}

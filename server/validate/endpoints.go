@@ -10,18 +10,20 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	utilnet "k8s.io/utils/net"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/server/admissionlib"
 )
 
-// endpointSliceController is the value of the label managed-by on EndpointSlices that follow from the selector of a Service. Their
-// addresses are never asked for, so nobody else may use it.
+// endpointSliceController is the value of the label managed-by on EndpointSlices that follow from the selector of a
+// Service. Their addresses are not checked, so nobody else may use it.
 const endpointSliceController = "endpointslice-controller.k8s.io"
 
-// restrictedEndpoints keeps endpoints that somebody writes by hand inside their namespace (CVE-2021-25740). A Service, an Ingress or
-// a load balancer sends traffic to whatever address an EndpointSlice or Endpoints has, past the network policies that are about who
-// may speak to a Pod. So an address of Pods must be that of a Pod in the same namespace. Not bound by that is who may create
-// endpoints in the namespace of the Pod as well, or everywhere, as the controllers and administrators may.
+// restrictedEndpoints keeps endpoints that somebody writes by hand inside their namespace (CVE-2021-25740). A Service,
+// an Ingress or a load balancer sends traffic to whatever address an EndpointSlice or Endpoints has, past the network
+// policies that limit who may connect to a Pod. So an address of Pods must belong to a Pod in the same namespace.
+// Exempt are users who may create endpoints in the namespace of the Pod as well, or everywhere, such as the controllers
+// and administrators.
 func restrictedEndpoints(ctx context.Context, a *kind.Admission) error {
 	if a.Sub != "" || a.Object == nil {
 		return nil
@@ -38,7 +40,7 @@ func restrictedEndpoints(ctx context.Context, a *kind.Admission) error {
 	if forged {
 		return a.Forbidf("the label %s: %s is for the controller of EndpointSlices; leave it out, or name your own controller", discoveryv1.LabelManagedBy, endpointSliceController)
 	}
-	strange, err := strangeAddresses(ctx, a, added)
+	strange, err := foreignPodAddresses(ctx, a, added)
 	if err != nil {
 		return err
 	}
@@ -50,22 +52,22 @@ func restrictedEndpoints(ctx context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// mayCreateEndpoints tells whether the user may create endpoints in a namespace; empty stands for all.
+// mayCreateEndpoints reports whether the user may create endpoints in a namespace; empty stands for all namespaces.
 func mayCreateEndpoints(ctx context.Context, a *kind.Admission, namespace string) bool {
-	return a.Asks(ctx, authorizationv1.ResourceAttributes{
+	return a.Authorize(ctx, authorizationv1.ResourceAttributes{
 		Verb: "create", Namespace: namespace, Group: a.Def.Group, Version: a.Def.Version, Resource: a.Def.Plural,
 	}).Allowed
 }
 
-// mayCreateIn tells whether the user may create endpoints in all of these namespaces, which are not none.
+// mayCreateIn reports whether the user may create endpoints in all of these namespaces. It is false if there are none.
 func mayCreateIn(ctx context.Context, a *kind.Admission, namespaces []string) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n string) bool { return !mayCreateEndpoints(ctx, a, n) })
 }
 
-// strangeAddresses are those of a list that are addresses of Pods, but of none in the namespace of the write, with the namespaces
-// in which Pods have them. An address that a Pod may get only later is one of Pods too.
-func strangeAddresses(ctx context.Context, a *kind.Admission, list []netip.Addr) (map[netip.Addr][]string, error) {
-	pods, err := a.Door.List(ctx, gr.Pods, "")
+// foreignPodAddresses returns the addresses of a list that belong to Pods, but to none in the namespace of the write,
+// with the namespaces of these Pods. An address from the network of a node, which a Pod may get later, counts as well.
+func foreignPodAddresses(ctx context.Context, a *kind.Admission, list []netip.Addr) (map[netip.Addr][]string, error) {
+	pods, err := a.Server.List(ctx, gr.Pods, "")
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func strangeAddresses(ctx context.Context, a *kind.Admission, list []netip.Addr)
 			}
 		}
 	}
-	nodes, err := all[*corev1.Node](ctx, a.Door, gr.Nodes, "")
+	nodes, err := admissionlib.List[*corev1.Node](ctx, a.Server, gr.Nodes, "")
 	for ip := range asked {
 		_, known := out[ip]
 		switch {
@@ -101,7 +103,8 @@ func strangeAddresses(ctx context.Context, a *kind.Admission, list []netip.Addr)
 	return out, err
 }
 
-// ownAddresses are those that a Pod has for itself and uses: not those of its node, nor those of a Pod that has ended.
+// ownAddresses returns the addresses that a Pod has for itself and uses: not those of its node, nor those of a Pod that
+// has ended.
 func ownAddresses(p *corev1.Pod) (out []netip.Addr) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -114,7 +117,7 @@ func ownAddresses(p *corev1.Pod) (out []netip.Addr) {
 	return out
 }
 
-// hasNetwork tells whether the Pods of a node get their addresses from a network with this one.
+// hasNetwork reports whether an address is in a network from which a node assigns the addresses of its Pods.
 func hasNetwork(n *corev1.Node, ip netip.Addr) bool {
 	return slices.ContainsFunc(n.Spec.PodCIDRs, func(text string) bool {
 		p, err := netip.ParsePrefix(text)
@@ -127,7 +130,8 @@ func claimsController(o kind.Object) bool {
 	return ok && s != nil && s.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
 }
 
-// endpointAddresses are the addresses of an EndpointSlice or of Endpoints. The API reads them sloppily, leading zeros and all.
+// endpointAddresses returns the addresses of an EndpointSlice or of Endpoints. They are parsed as sloppily as the API
+// does, which accepts leading zeros.
 func endpointAddresses(o kind.Object) (out []netip.Addr) {
 	add := func(text string) {
 		if ip, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(text)); ok {
@@ -141,7 +145,7 @@ func endpointAddresses(o kind.Object) (out []netip.Addr) {
 				add(text)
 			}
 		}
-	case *corev1.Endpoints: //nolint:staticcheck // the old form is mirrored into the new one
+	case *corev1.Endpoints: //nolint:staticcheck // Endpoints are deprecated, but mirrored into EndpointSlices
 		for _, s := range o.Subsets {
 			for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
 				add(a.IP)

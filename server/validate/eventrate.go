@@ -18,8 +18,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// eventLimit bounds how often Events may be written that have the same key. It is a bucket for each key: it holds burst, and
-// gets qps a second.
+// eventLimit limits the rate of Events with the same key. It is a token bucket for each key, of size burst, refilled at
+// qps.
 type eventLimit struct {
 	Type      string `json:"type"`
 	QPS       int32  `json:"qps"`
@@ -27,10 +27,11 @@ type eventLimit struct {
 	CacheSize int32  `json:"cacheSize"`
 }
 
-// usualBuckets is how many buckets a limit has if nobody says so; what is not used longest goes when there are more.
-const usualBuckets = 4096
+// defaultBuckets is the number of buckets of a limit without a cacheSize; the least recently used are evicted beyond
+// that.
+const defaultBuckets = 4096
 
-// eventKeys are what the Events of a limit have in common, by its type.
+// eventKeys returns, for each type of limit, the function that computes the key of an Event.
 func eventKeys() map[string]func(*kind.Admission, *corev1.Event) string {
 	return map[string]func(*kind.Admission, *corev1.Event) string{
 		"Server":    func(*kind.Admission, *corev1.Event) string { return "" },
@@ -64,7 +65,8 @@ func readEventLimits(text []byte) ([]eventLimit, error) {
 	}
 	for i, l := range c.Limits {
 		if eventKeys()[l.Type] == nil {
-			errs = append(errs, field.NotSupported(at.Index(i).Child("type"), l.Type, []string{"Namespace", "Server", "SourceAndObject", "User"}))
+			errs = append(errs, field.NotSupported(at.Index(i).Child("type"), l.Type,
+				[]string{"Namespace", "Server", "SourceAndObject", "User"}))
 		}
 		if l.Burst <= 0 {
 			errs = append(errs, field.Invalid(at.Index(i).Child("burst"), l.Burst, "must be positive"))
@@ -79,12 +81,12 @@ func readEventLimits(text []byte) ([]eventLimit, error) {
 	return c.Limits, errs.ToAggregate()
 }
 
-// eventRate refuses Events that come too often.
+// eventRate rejects Events that exceed a limit.
 func eventRate(limits []eventLimit) func(context.Context, *kind.Admission) error {
 	var all []*buckets
 	for _, l := range limits {
 		if l.CacheSize == 0 || l.Type == "Server" {
-			l.CacheSize = usualBuckets
+			l.CacheSize = defaultBuckets
 		}
 		all = append(all, &buckets{eventLimit: l, key: eventKeys()[l.Type], at: map[string]*list.Element{}})
 	}
@@ -106,23 +108,23 @@ func eventRate(limits []eventLimit) func(context.Context, *kind.Admission) error
 	}
 }
 
-// buckets are those of one limit.
+// buckets holds the token buckets of one limit.
 type buckets struct {
 	eventLimit
 	key func(*kind.Admission, *corev1.Event) string
 
 	mu   sync.Mutex // guards what follows
-	used list.List  // of *bucket, the latest first
+	used list.List  // of *bucket, the most recently used first
 	at   map[string]*list.Element
 }
 
 type bucket struct {
 	key  string
 	left float64
-	when time.Time // left was true
+	when time.Time // the time of left
 }
 
-// take takes one out of the bucket of a key, and says whether there was one.
+// take takes a token out of the bucket of a key, and reports whether there was one.
 func (b *buckets) take(key string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestEventRate writes Events and counts those that are let through.
+// TestEventRate writes Events and counts those that are admitted.
 func TestEventRate(t *testing.T) {
 	limits, err := readEventLimits([]byte(`
 apiVersion: eventratelimit.admission.k8s.io/v1alpha1
@@ -57,7 +57,7 @@ limits:
 	})
 }
 
-// TestEventLimits reads configurations that are wrong.
+// TestEventLimits checks invalid configurations.
 func TestEventLimits(t *testing.T) {
 	head := "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: Configuration\n"
 	for text, want := range map[string]string{

@@ -11,11 +11,11 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// limitRanger holds pods and claims to the bounds that their namespace sets.
+// limitRanger checks pods and claims against the LimitRanges of their namespace.
 func limitRanger(ctx context.Context, a *kind.Admission) error {
 	switch a.Object.(type) {
 	case *corev1.Pod:
-		if !a.Creates() && a.Sub != "resize" { // nothing else changes what containers ask for
+		if !a.IsCreate() && a.Sub != "resize" { // nothing else changes what containers request
 			return nil
 		}
 	case *corev1.PersistentVolumeClaim:
@@ -28,18 +28,18 @@ func limitRanger(ctx context.Context, a *kind.Admission) error {
 	if a.Old != nil && a.Old.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	return keepsToAll(ctx, a)
+	return checkLimitRanges(ctx, a)
 }
 
-// keepsToAll holds an object to every LimitRange of its namespace.
-func keepsToAll(ctx context.Context, a *kind.Admission) error {
-	ranges, err := a.Door.List(ctx, schema.GroupResource{Resource: "limitranges"}, a.Namespace)
+// checkLimitRanges checks an object against every LimitRange of its namespace.
+func checkLimitRanges(ctx context.Context, a *kind.Admission) error {
+	ranges, err := a.Server.List(ctx, schema.GroupResource{Resource: "limitranges"}, a.Namespace)
 	if err != nil {
 		return a.Forbid(err)
 	}
 	for o := range ranges {
 		if r, ok := o.(*corev1.LimitRange); ok {
-			if err := keepsTo(r, a.Object); err != nil {
+			if err := checkLimitRange(r, a.Object); err != nil {
 				return a.Forbid(err)
 			}
 		}
@@ -47,18 +47,18 @@ func keepsToAll(ctx context.Context, a *kind.Admission) error {
 	return nil
 }
 
-func keepsTo(r *corev1.LimitRange, o kind.Object) error {
+func checkLimitRange(r *corev1.LimitRange, o kind.Object) error {
 	switch o := o.(type) {
 	case *corev1.Pod:
-		return podWithin(o, r)
+		return checkPod(o, r)
 	case *corev1.PersistentVolumeClaim:
-		return claimWithin(o, r)
+		return checkClaim(o, r)
 	}
 	return nil
 }
 
-// podWithin checks each container, and the pod as a whole.
-func podWithin(pod *corev1.Pod, r *corev1.LimitRange) error {
+// checkPod checks each container, and the pod as a whole.
+func checkPod(pod *corev1.Pod, r *corev1.LimitRange) error {
 	var errs []error
 	for i := range r.Spec.Limits {
 		l := &r.Spec.Limits[i]
@@ -66,19 +66,19 @@ func podWithin(pod *corev1.Pod, r *corev1.LimitRange) error {
 		case corev1.LimitTypeContainer:
 			for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 				for j := range list {
-					errs = append(errs, within(l, list[j].Resources.Requests, list[j].Resources.Limits)...)
+					errs = append(errs, violations(l, list[j].Resources.Requests, list[j].Resources.Limits)...)
 				}
 			}
 		case corev1.LimitTypePod:
 			requests, limits := podTotals(pod)
-			errs = append(errs, within(l, requests, limits)...)
+			errs = append(errs, violations(l, requests, limits)...)
 		}
 	}
 	return utilerrors.NewAggregate(errs)
 }
 
-// podTotals is what all containers together ask for, or what the pod as a whole says instead. The overhead of a runtime is not
-// the user's and does not count.
+// podTotals returns what all containers together request, or the requests of the pod as a whole where it has them. The
+// overhead of a runtime is not the user's and does not count.
 func podTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	requests = resourcehelper.AggregateContainerRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits = resourcehelper.AggregateContainerLimits(pod, resourcehelper.PodResourcesOptions{})
@@ -95,8 +95,8 @@ func podTotals(pod *corev1.Pod) (requests, limits corev1.ResourceList) {
 	return requests, limits
 }
 
-// claimWithin checks what a claim requests; claims have no limits.
-func claimWithin(claim *corev1.PersistentVolumeClaim, r *corev1.LimitRange) error {
+// checkClaim checks what a claim requests; claims have no limits.
+func checkClaim(claim *corev1.PersistentVolumeClaim, r *corev1.LimitRange) error {
 	var errs []error
 	for i := range r.Spec.Limits {
 		l := &r.Spec.Limits[i]
@@ -104,10 +104,10 @@ func claimWithin(claim *corev1.PersistentVolumeClaim, r *corev1.LimitRange) erro
 			continue
 		}
 		requests := claim.Spec.Resources.Requests
-		for name, least := range sorted(l.Min) {
+		for name, least := range sortedByName(l.Min) {
 			errs = appendError(errs, atLeast(l.Type, name, least, requests, nil))
 		}
-		for name, most := range sorted(l.Max) {
+		for name, most := range sortedByName(l.Max) {
 			errs = appendError(errs, requestAtMost(l.Type, name, most, requests))
 		}
 	}

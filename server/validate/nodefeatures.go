@@ -14,7 +14,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// nodeFeatures refuses changes of a running pod that its node has not declared to be able to make.
+// nodeFeatures rejects changes of a running pod for which its node has not declared the features.
 func nodeFeatures(ctx context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Verb != "update" || a.Sub != "" && a.Sub != "resize" || pod.Spec.NodeName == "" {
@@ -25,7 +25,8 @@ func nodeFeatures(ctx context.Context, a *kind.Admission) error {
 		return nil
 	}
 	wanted, err := features.DefaultFramework.InferForPodUpdate(
-		&features.PodInfo{Spec: &old.Spec, Status: &old.Status}, &features.PodInfo{Spec: &pod.Spec, Status: &pod.Status}, version.MajorMinor(1, 37))
+		&features.PodInfo{Spec: &old.Spec, Status: &old.Status}, &features.PodInfo{Spec: &pod.Spec, Status: &pod.Status},
+		version.MajorMinor(1, 37))
 	if err != nil {
 		return a.Forbidf("failed to infer pod capability requirements: %w", err)
 	}
@@ -41,15 +42,16 @@ func nodeFeatures(ctx context.Context, a *kind.Admission) error {
 		return a.Forbidf("failed to match pod requirements against node %q: %w", node.Name, err)
 	}
 	if !match.IsMatch {
-		return a.Forbidf("pod update requires features %s which are not available on node %q", strings.Join(match.UnsatisfiedRequirements, ", "), node.Name)
+		return a.Forbidf("pod update requires features %s which are not available on node %q",
+			strings.Join(match.UnsatisfiedRequirements, ", "), node.Name)
 	}
 	return nil
 }
 
-// nodeOf is the node that a pod is on.
+// nodeOf returns the node that a pod runs on.
 func nodeOf(ctx context.Context, a *kind.Admission, pod *corev1.Pod) (*corev1.Node, error) {
 	name := pod.Spec.NodeName
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", name)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "nodes"}, "", name)
 	if apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("node %q not found", name)
 	}

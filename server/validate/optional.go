@@ -12,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// The plugins in this file are small and off unless they are asked for.
+// The plugins in this file are small and off by default.
 
-// hostsOnly refuses pods that keep others out of more than a node: of a zone, or of everything.
-func hostsOnly(_ context.Context, a *kind.Admission) error {
+// limitAntiAffinity rejects pods whose required anti-affinity covers more than a node, such as a zone or the whole
+// cluster.
+func limitAntiAffinity(_ context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Sub != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return nil
@@ -31,7 +33,7 @@ func hostsOnly(_ context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// noExternalIPs refuses services that claim addresses which are not the cluster's to give.
+// noExternalIPs rejects services with external IPs, which the cluster does not assign.
 func noExternalIPs(_ context.Context, a *kind.Admission) error {
 	s, ok := a.Object.(*corev1.Service)
 	if !ok || a.Sub != "" {
@@ -47,13 +49,13 @@ func noExternalIPs(_ context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// pulledAlways refuses a pod whose images somebody has let nodes reuse after hop 4 had forbidden it.
-func pulledAlways(_ context.Context, a *kind.Admission) error {
+// checkPullPolicy rejects a pod whose pull policy was changed after hop 4 had set it to Always.
+func checkPullPolicy(_ context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Sub != "" {
 		return nil
 	}
-	if old, ok := a.Old.(*corev1.Pod); ok && !newImages(&pod.Spec, &old.Spec) {
+	if old, ok := a.Old.(*corev1.Pod); ok && !admissionlib.HasNewImages(&pod.Spec, &old.Spec) {
 		return nil
 	}
 	var errs []error
@@ -80,33 +82,19 @@ func pulledAlways(_ context.Context, a *kind.Admission) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// newImages says that a container has an image that no container had before.
-func newImages(spec, old *corev1.PodSpec) bool {
-	images := func(s *corev1.PodSpec) (out []string) {
-		for _, g := range []group{{"", s.InitContainers}, {"", s.Containers}, ephemeral(&corev1.Pod{Spec: *s})} {
-			for _, c := range g.list {
-				out = append(out, c.Image)
-			}
-		}
-		return out
-	}
-	had := images(old)
-	return slices.ContainsFunc(images(spec), func(image string) bool { return !slices.Contains(had, image) })
-}
-
-// namespaceExists refuses writes in namespaces that are not there, deletions among them.
+// namespaceExists rejects writes, including deletions, in namespaces that do not exist.
 func namespaceExists(ctx context.Context, a *kind.Admission) error {
 	if a.Namespace == "" || a.Def.Scope != kind.Namespaced {
 		return nil
 	}
-	_, err := a.Door.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
+	_, err := a.Server.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
 	if err == nil || apierrors.IsNotFound(err) {
 		return err
 	}
 	return apierrors.NewInternalError(err)
 }
 
-// deny refuses everything.
-func deny(_ context.Context, a *kind.Admission) error {
+// denyAll rejects every write.
+func denyAll(_ context.Context, a *kind.Admission) error {
 	return a.Forbidf("admission control is denying all modifications")
 }

@@ -13,9 +13,10 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// ownerRights lets only those change who owns an object who may delete it, because its owner's end is its own; and only those
-// let it hold up the deletion of an owner who may set finalizers there, which would do the same.
-func ownerRights(ctx context.Context, a *kind.Admission) error {
+// ownerPermissions requires the permission to delete an object for a change of its owner references, because the object
+// is deleted with its owner. An owner reference that blocks the deletion of the owner requires the permission to set
+// finalizers on the owner, which would have the same effect.
+func ownerPermissions(ctx context.Context, a *kind.Admission) error {
 	if a.Object == nil || a.Def.Resource() == (schema.GroupResource{Resource: "pods"}) && a.Sub == "status" {
 		return nil
 	}
@@ -29,28 +30,30 @@ func ownerRights(ctx context.Context, a *kind.Admission) error {
 		return nil
 	}
 	if a.Verb != "create" {
-		st := a.Asks(ctx, authorizationv1.ResourceAttributes{
-			Verb: "delete", Namespace: a.Namespace, Group: a.Def.Group, Version: a.Def.Version, Resource: a.Def.Plural, Subresource: a.Sub, Name: a.Name,
+		st := a.Authorize(ctx, authorizationv1.ResourceAttributes{
+			Verb: "delete", Namespace: a.Namespace, Group: a.Def.Group, Version: a.Def.Version, Resource: a.Def.Plural, Subresource: a.Sub,
+			Name: a.Name,
 		})
 		if !st.Allowed {
-			return a.Forbidf("cannot set an ownerRef on a resource you can't delete: %s", why(st))
+			return a.Forbidf("cannot set an ownerRef on a resource you can't delete: %s", reasonOf(st))
 		}
 	}
-	holding := newlyHolding(refs, was)
-	anything := authorizationv1.ResourceAttributes{Verb: "update", Group: "*", Version: "*", Resource: "*", Subresource: "finalizers", Name: "*"}
-	if len(holding) == 0 || a.Asks(ctx, anything).Allowed {
+	holding := newlyBlocking(refs, was)
+	anything := authorizationv1.ResourceAttributes{Verb: "update", Group: "*", Version: "*", Resource: "*", Subresource: "finalizers",
+		Name: "*"}
+	if len(holding) == 0 || a.Authorize(ctx, anything).Allowed {
 		return nil
 	}
 	for _, ref := range holding {
-		if err := mayHold(ctx, a, &ref); err != nil {
+		if err := checkMayBlock(ctx, a, &ref); err != nil {
 			return a.Forbid(err)
 		}
 	}
 	return nil
 }
 
-// newlyHolding are the references that hold up the deletion of their owner and did not before.
-func newlyHolding(refs, was []metav1.OwnerReference) (out []metav1.OwnerReference) {
+// newlyBlocking returns the references that block the deletion of their owner and did not before.
+func newlyBlocking(refs, was []metav1.OwnerReference) (out []metav1.OwnerReference) {
 	holds := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
 	for _, ref := range refs {
 		before := func(old metav1.OwnerReference) bool { return old.UID == ref.UID && holds(old) }
@@ -61,7 +64,7 @@ func newlyHolding(refs, was []metav1.OwnerReference) (out []metav1.OwnerReferenc
 	return out
 }
 
-func mayHold(ctx context.Context, a *kind.Admission, ref *metav1.OwnerReference) error {
+func checkMayBlock(ctx context.Context, a *kind.Admission, ref *metav1.OwnerReference) error {
 	def := a.Kind(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
 	if def == nil {
 		return fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: no matches for kind %q in version %q",
@@ -71,16 +74,16 @@ func mayHold(ctx context.Context, a *kind.Admission, ref *metav1.OwnerReference)
 		Verb: "update", Group: def.Group, Version: def.Version, Resource: def.Plural, Subresource: "finalizers", Name: ref.Name,
 	}
 	if def.Scope == kind.Namespaced {
-		what.Namespace = a.Namespace // an owner in a namespace is in that of its dependents
+		what.Namespace = a.Namespace // a namespaced owner is in the namespace of its dependents
 	}
-	if st := a.Asks(ctx, what); !st.Allowed {
-		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s", why(st))
+	if st := a.Authorize(ctx, what); !st.Allowed {
+		return fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %s", reasonOf(st))
 	}
 	return nil
 }
 
-// why is a refusal of hop 3 in the words that clients know.
-func why(st authorizationv1.SubjectAccessReviewStatus) string {
+// reasonOf returns a denial of hop 3 in upstream's words.
+func reasonOf(st authorizationv1.SubjectAccessReviewStatus) string {
 	if st.EvaluationError == "" {
 		return st.Reason + ", <nil>"
 	}

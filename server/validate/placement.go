@@ -7,17 +7,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/placement"
+	"proa.dev/kinds/lib/placement"
+	"proa.dev/server/admissionlib"
 )
 
-// podNodeSelector refuses a new pod that selects other nodes than its namespace, after hop 4 had put it right.
+// podNodeSelector rejects a new pod whose node selector conflicts with that of its namespace, in case it was changed
+// after hop 4.
 func podNodeSelector(s placement.Selectors) func(context.Context, *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error {
-		pod := newPod(a)
+		pod := admissionlib.NewPod(a)
 		if pod == nil {
 			return nil
 		}
-		ns, err := a.Home(ctx)
+		ns, err := a.NamespaceObject(ctx)
 		if err != nil {
 			return err
 		}
@@ -28,14 +30,14 @@ func podNodeSelector(s placement.Selectors) func(context.Context, *kind.Admissio
 	}
 }
 
-// podTolerations refuses a pod that tolerates more than its namespace may.
+// podTolerations rejects a pod with tolerations that its namespace does not allow.
 func podTolerations(t placement.Tolerations) func(context.Context, *kind.Admission) error {
 	return func(ctx context.Context, a *kind.Admission) error {
 		pod, ok := a.Object.(*corev1.Pod)
 		if !ok || a.Sub != "" || len(pod.Spec.Tolerations) == 0 {
 			return nil
 		}
-		ns, err := a.Home(ctx)
+		ns, err := a.NamespaceObject(ctx)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// podResize refuses to let a running pod grow beyond its node.
+// podResize rejects a resize that exceeds the capacity of the node.
 func podResize(ctx context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	if !ok || a.Sub != "resize" || a.Verb != "update" || pod.Spec.NodeName == "" || a.Old.GetGeneration() == pod.Generation {
@@ -25,16 +25,16 @@ func podResize(ctx context.Context, a *kind.Admission) error {
 		return a.Forbid(err)
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
-		return because(a.Forbidf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system), "UnsupportedPlatform")
+		return withCause(a.Forbidf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system), "UnsupportedPlatform")
 	}
-	if err := fits(pod, node.Status.Allocatable); err != nil {
-		return because(a.Forbid(err), "NodeCapacity")
+	if err := checkFits(pod, node.Status.Allocatable); err != nil {
+		return withCause(a.Forbid(err), "NodeCapacity")
 	}
 	return nil
 }
 
-// fits compares what a pod asks for with what its node has for all pods.
-func fits(pod *corev1.Pod, allocatable corev1.ResourceList) error {
+// checkFits compares the requests of a pod with the allocatable resources of its node.
+func checkFits(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	asked := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var over []string
 	if cpu, has := asked.Cpu(), allocatable.Cpu(); cpu.Cmp(*has) > 0 {
@@ -49,8 +49,8 @@ func fits(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	return fmt.Errorf("node didn't have enough allocatable resources: %s", strings.Join(over, "; "))
 }
 
-// because adds a cause that programs can read.
-func because(err error, cause metav1.CauseType) error {
+// withCause adds a machine-readable cause to an error.
+func withCause(err error, cause metav1.CauseType) error {
 	if st, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		st.ErrStatus.Details.Causes = append(st.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
 	}

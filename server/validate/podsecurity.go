@@ -19,15 +19,15 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// guard holds pods to the security standards that the labels of their namespace name. Pods are refused; of what only makes
-// pods the user is warned, because its pods will be refused later.
-type guard struct {
+// podSecurityPlugin checks pods against the Pod Security Standards that the labels of their namespace name. Pods are
+// rejected. Objects with a pod template only cause a warning, because their pods will be rejected later.
+type podSecurityPlugin struct {
 	podSecurityConfig
 	evaluator func() (policy.Evaluator, error)
 }
 
 func podSecurity(c podSecurityConfig) func(context.Context, *kind.Admission) error {
-	g := &guard{podSecurityConfig: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
+	g := &podSecurityPlugin{podSecurityConfig: c, evaluator: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
 	})}
 	return func(ctx context.Context, a *kind.Admission) error {
@@ -41,13 +41,13 @@ func podSecurity(c podSecurityConfig) func(context.Context, *kind.Admission) err
 			return g.pod(ctx, a)
 		}
 		if meta, spec := template(a.Object); spec != nil && a.Sub == "" {
-			g.maker(ctx, a, meta, spec)
+			g.warnOfTemplate(ctx, a, meta, spec)
 		}
 		return nil
 	}
 }
 
-// template is the pod that an object of a workload makes.
+// template returns the pod template of a workload object.
 func template(o kind.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	var t *corev1.PodTemplateSpec
 	switch o := o.(type) {
@@ -74,11 +74,13 @@ func template(o kind.Object) (*metav1.ObjectMeta, *corev1.PodSpec) {
 	return &t.ObjectMeta, &t.Spec
 }
 
-// note adds to the audit trail under the name of the standard.
-func note(a *kind.Admission, key, value string) { a.Note(psa.AuditAnnotationPrefix+key, value) }
+// note adds an annotation of Pod Security to the audit record.
+func note(a *kind.Admission, key, value string) {
+	a.AddAuditAnnotation(psa.AuditAnnotationPrefix+key, value)
+}
 
-// exempt says that nobody looks at what this user does, or at what is in this namespace.
-func (g *guard) exempt(a *kind.Admission) bool {
+// isExempt reports whether the user or the namespace is exempt.
+func (g *podSecurityPlugin) isExempt(a *kind.Admission) bool {
 	why := ""
 	switch {
 	case slices.Contains(g.Exemptions.Namespaces, a.Namespace):
@@ -92,9 +94,9 @@ func (g *guard) exempt(a *kind.Admission) bool {
 	return true
 }
 
-// standard is what a namespace demands of its pods.
-func (g *guard) standard(ctx context.Context, a *kind.Admission) (psa.Policy, field.ErrorList, error) {
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
+// policyOf returns the policy of a namespace.
+func (g *podSecurityPlugin) policyOf(ctx context.Context, a *kind.Admission) (psa.Policy, field.ErrorList, error) {
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "namespaces"}, "", a.Namespace)
 	if err != nil {
 		return psa.Policy{}, nil, err
 	}
@@ -102,17 +104,17 @@ func (g *guard) standard(ctx context.Context, a *kind.Admission) (psa.Policy, fi
 	return p, errs, nil
 }
 
-// pod refuses a pod that does not keep to the standard of its namespace.
-func (g *guard) pod(ctx context.Context, a *kind.Admission) error {
+// pod rejects a pod that violates the policy of its namespace.
+func (g *podSecurityPlugin) pod(ctx context.Context, a *kind.Admission) error {
 	switch a.Sub {
 	case "exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status":
 		return nil
 	}
 	pod, ok := a.Object.(*corev1.Pod)
-	if !ok || g.exempt(a) {
+	if !ok || g.isExempt(a) {
 		return nil
 	}
-	p, bad, err := g.standard(ctx, a)
+	p, bad, err := g.policyOf(ctx, a)
 	if err != nil {
 		text := fmt.Sprintf("failed to lookup namespace %q", a.Namespace)
 		note(a, "error", fmt.Sprintf("Internal error occurred: %s: %v", text, err))
@@ -122,31 +124,32 @@ func (g *guard) pod(ctx context.Context, a *kind.Admission) error {
 		note(a, psa.EnforcedPolicyAnnotationKey, psa.LevelVersion{Level: psa.LevelPrivileged, Version: psa.LatestVersion()}.String())
 		return nil
 	}
-	if old, ok := a.Old.(*corev1.Pod); ok && !matters(&pod.Spec, &old.Spec) {
+	if old, ok := a.Old.(*corev1.Pod); ok && !needsCheck(&pod.Spec, &old.Spec) {
 		return nil
 	}
-	if g.exemptRuntime(&pod.Spec) {
+	if g.isExemptRuntime(&pod.Spec) {
 		note(a, psa.ExemptionReasonAnnotationKey, "runtimeClass")
 		return nil
 	}
-	result, err := g.judge(p.Enforce, &pod.ObjectMeta, &pod.Spec)
+	result, err := g.evaluate(p.Enforce, &pod.ObjectMeta, &pod.Spec)
 	if err != nil {
 		return err
 	}
-	g.remark(a, p, bad, &pod.ObjectMeta, &pod.Spec, result.Allowed)
+	g.report(a, report{policy: p, invalid: bad, meta: &pod.ObjectMeta, spec: &pod.Spec, warn: result.Allowed})
 	note(a, psa.EnforcedPolicyAnnotationKey, p.Enforce.String())
 	if !result.Allowed {
-		return apierrors.NewForbidden(a.Def.Resource(), a.Name, fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), result.ForbiddenDetail()))
+		return apierrors.NewForbidden(a.Def.Resource(), a.Name,
+			fmt.Errorf("violates PodSecurity %q: %s", p.Enforce.String(), result.ForbiddenDetail()))
 	}
 	return nil
 }
 
-// maker warns of what makes pods that do not keep to the standard.
-func (g *guard) maker(ctx context.Context, a *kind.Admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) {
-	if g.exempt(a) {
+// warnOfTemplate warns of a pod template that violates the policy.
+func (g *podSecurityPlugin) warnOfTemplate(ctx context.Context, a *kind.Admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) {
+	if g.isExempt(a) {
 		return
 	}
-	p, bad, err := g.standard(ctx, a)
+	p, bad, err := g.policyOf(ctx, a)
 	if err != nil {
 		note(a, "error", fmt.Sprintf("failed to lookup namespace %q: %v", a.Namespace, err))
 		return
@@ -154,34 +157,44 @@ func (g *guard) maker(ctx context.Context, a *kind.Admission, meta *metav1.Objec
 	if len(bad) == 0 && p.Warn.Level == psa.LevelPrivileged && p.Audit.Level == psa.LevelPrivileged {
 		return
 	}
-	if g.exemptRuntime(spec) {
+	if g.isExemptRuntime(spec) {
 		note(a, psa.ExemptionReasonAnnotationKey, "runtimeClass")
 		return
 	}
-	g.remark(a, p, bad, meta, spec, true)
+	g.report(a, report{policy: p, invalid: bad, meta: meta, spec: spec, warn: true})
 }
 
-// remark tells the audit trail, and the user of a write that is not refused, what the standards for them say about a pod.
-func (g *guard) remark(a *kind.Admission, p psa.Policy, bad field.ErrorList, meta *metav1.ObjectMeta, spec *corev1.PodSpec, warn bool) {
-	if err := bad.ToAggregate(); err != nil {
+// report is a pod that the audit and warn policies of its namespace are evaluated for.
+type report struct {
+	policy  psa.Policy
+	invalid field.ErrorList // what is wrong with the labels of the namespace
+	meta    *metav1.ObjectMeta
+	spec    *corev1.PodSpec
+	warn    bool // the write is not rejected, so that its user gets warnings
+}
+
+// report adds violations of the audit policy to the audit record, and warns of violations of the warn policy.
+func (g *podSecurityPlugin) report(a *kind.Admission, r report) {
+	if err := r.invalid.ToAggregate(); err != nil {
 		note(a, "error", fmt.Sprintf("Failed to parse policy: %v", err))
 	}
-	words := func(lv psa.LevelVersion) string {
-		result, err := g.judge(lv, meta, spec)
+	describe := func(lv psa.LevelVersion) string {
+		result, err := g.evaluate(lv, r.meta, r.spec)
 		if err != nil || result.Allowed {
 			return ""
 		}
 		return fmt.Sprintf("would violate PodSecurity %q: %s", lv.String(), result.ForbiddenDetail())
 	}
-	if text := words(p.Audit); text != "" {
+	if text := describe(r.policy.Audit); text != "" {
 		note(a, psa.AuditViolationsAnnotationKey, text)
 	}
-	if text := words(p.Warn); warn && text != "" {
+	if text := describe(r.policy.Warn); r.warn && text != "" {
 		a.Warn(text)
 	}
 }
 
-func (g *guard) judge(lv psa.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec) (policy.AggregateCheckResult, error) {
+func (g *podSecurityPlugin) evaluate(lv psa.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec) (policy.AggregateCheckResult,
+	error) {
 	e, err := g.evaluator()
 	if err != nil {
 		return policy.AggregateCheckResult{}, err
@@ -189,19 +202,21 @@ func (g *guard) judge(lv psa.LevelVersion, meta *metav1.ObjectMeta, spec *corev1
 	return policy.AggregateCheckResults(e.EvaluatePod(lv, meta, spec)), nil
 }
 
-func (g *guard) exemptRuntime(spec *corev1.PodSpec) bool {
-	return spec.RuntimeClassName != nil && *spec.RuntimeClassName != "" && slices.Contains(g.Exemptions.RuntimeClasses, *spec.RuntimeClassName)
+func (g *podSecurityPlugin) isExemptRuntime(spec *corev1.PodSpec) bool {
+	return spec.RuntimeClassName != nil && *spec.RuntimeClassName != "" &&
+		slices.Contains(g.Exemptions.RuntimeClasses, *spec.RuntimeClassName)
 }
 
-// matters says that an update of a pod is looked at. Of what the standards are about only images and ephemeral containers can
-// change, and what was allowed before must not stop a user from removing a finalizer.
-func matters(spec, old *corev1.PodSpec) bool {
+// needsCheck reports whether an update of a pod is evaluated. Of what the standards are about only images and ephemeral
+// containers can change, and a pod that was admitted before must not keep a user from removing a finalizer.
+func needsCheck(spec, old *corev1.PodSpec) bool {
 	same := func(a, b corev1.Container) bool { return a.Image == b.Image }
 	if !slices.EqualFunc(spec.Containers, old.Containers, same) || !slices.EqualFunc(spec.InitContainers, old.InitContainers, same) {
 		return true
 	}
 	for _, c := range spec.EphemeralContainers {
-		if !slices.ContainsFunc(old.EphemeralContainers, func(o corev1.EphemeralContainer) bool { return o.Name == c.Name && o.Image == c.Image }) {
+		if !slices.ContainsFunc(old.EphemeralContainers,
+			func(o corev1.EphemeralContainer) bool { return o.Name == c.Name && o.Image == c.Image }) {
 			return true
 		}
 	}

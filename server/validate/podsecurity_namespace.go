@@ -16,16 +16,17 @@ import (
 	psa "k8s.io/pod-security-admission/api"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// How much of a namespace is looked at when its standard becomes stricter.
+// How many pods of a namespace are checked when its policy becomes stricter, and for how long.
 const (
 	podsToCheck  = 3000
 	timeForCheck = time.Second
 )
 
-// namespace refuses labels that name no standard, and warns of pods that do not keep to a stricter one.
-func (g *guard) namespace(ctx context.Context, a *kind.Admission) error {
+// namespace rejects invalid labels, and warns of existing pods that violate a stricter policy.
+func (g *podSecurityPlugin) namespace(ctx context.Context, a *kind.Admission) error {
 	ns, ok := a.Object.(*corev1.Namespace)
 	if !ok || a.Sub != "" {
 		return nil
@@ -35,53 +36,53 @@ func (g *guard) namespace(ctx context.Context, a *kind.Admission) error {
 	if a.Old != nil {
 		old, oldBad := psa.PolicyToEvaluate(a.Old.GetLabels(), g.defaults)
 		if was = old; reflect.DeepEqual(bad, oldBad) {
-			bad = nil // nothing that was wrong before stops another change
+			bad = nil // labels that were invalid before do not prevent other changes
 		}
 	}
 	if len(bad) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Kind: "Namespace"}, ns.Name, bad)
 	}
-	if a.Old != nil && !stricter(p.Enforce, was.Enforce) {
+	if a.Old != nil && !isStricter(p.Enforce, was.Enforce) {
 		return nil
 	}
 	if slices.Contains(g.Exemptions.Namespaces, ns.Name) {
 		if !p.FullyPrivileged() && !p.Equivalent(&g.defaults) {
-			a.Warn(fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored", ns.Name, ignored(p, ns.Labels)))
+			a.Warn(fmt.Sprintf("namespace %q is exempt from Pod Security, and the policy (%s) will be ignored", ns.Name, ignoredLabels(p, ns.Labels)))
 		}
 		return nil
 	}
 	if a.Old == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx))
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout(ctx))
 	defer cancel()
-	pods, err := all[*corev1.Pod](ctx, a.Door, schema.GroupResource{Resource: "pods"}, ns.Name)
+	pods, err := admissionlib.List[*corev1.Pod](ctx, a.Server, schema.GroupResource{Resource: "pods"}, ns.Name)
 	if err != nil {
 		a.Warn("failed to list pods while checking new PodSecurity enforce level")
 		return nil
 	}
-	a.Warn(g.violations(ctx, ns.Name, p.Enforce, pods)...)
+	a.Warn(g.violationsOf(ctx, ns.Name, p.Enforce, pods)...)
 	return nil
 }
 
-// stricter says that pods may exist which were allowed before and would not be now.
-func stricter(now, was psa.LevelVersion) bool {
+// isStricter reports whether pods may exist that were admitted before and would not be now.
+func isStricter(now, was psa.LevelVersion) bool {
 	if now == was || now.Level == psa.LevelPrivileged {
 		return false
 	}
 	return now.Version != was.Version || psa.CompareLevels(now.Level, was.Level) > 0
 }
 
-// timeLeft is the time for looking at pods: at most half of what the request has.
-func timeLeft(ctx context.Context) time.Duration {
+// checkTimeout returns the time for checking pods: at most half of what the request has left.
+func checkTimeout(ctx context.Context) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(timeForCheck, time.Until(end)/2)
 	}
 	return timeForCheck
 }
 
-// ignored lists what the labels of an exempt namespace ask for in vain.
-func ignored(p psa.Policy, labels map[string]string) string {
+// ignoredLabels lists the policies that the labels of an exempt namespace name without effect.
+func ignoredLabels(p psa.Policy, labels map[string]string) string {
 	var parts []string
 	for _, mode := range []struct {
 		name, level, version string
@@ -100,13 +101,15 @@ func ignored(p psa.Policy, labels map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// violations are the warnings about pods that a new standard would not let in. Pods of the same fault are one warning.
-func (g *guard) violations(ctx context.Context, namespace string, lv psa.LevelVersion, pods []*corev1.Pod) (warnings []string) {
-	pods = g.oneOfEachFirst(pods)
+// violationsOf returns warnings about existing pods that violate a new policy. Pods with the same violation share a
+// warning.
+func (g *podSecurityPlugin) violationsOf(ctx context.Context, namespace string, lv psa.LevelVersion,
+	pods []*corev1.Pod) (warnings []string) {
+	pods = g.samplesFirst(pods)
 	checked := min(len(pods), podsToCheck)
 	names := map[string][]string{}
 	for i, pod := range pods[:checked] {
-		result, err := g.judge(lv, &pod.ObjectMeta, &pod.Spec)
+		result, err := g.evaluate(lv, &pod.ObjectMeta, &pod.Spec)
 		if err == nil && !result.Allowed {
 			names[result.ForbiddenReason()] = append(names[result.ForbiddenReason()], pod.Name)
 		}
@@ -137,12 +140,13 @@ func (g *guard) violations(ctx context.Context, namespace string, lv psa.LevelVe
 	return append(warnings, texts...)
 }
 
-// oneOfEachFirst puts one pod of each controller before its siblings, which say the same. Pods of exempt runtimes are left out.
-func (g *guard) oneOfEachFirst(pods []*corev1.Pod) []*corev1.Pod {
+// samplesFirst puts one pod of each controller before the others of the same controller, which have the same spec. Pods
+// of exempt runtimes are left out.
+func (g *podSecurityPlugin) samplesFirst(pods []*corev1.Pod) []*corev1.Pod {
 	var first, rest []*corev1.Pod
 	seen := map[types.UID]bool{}
 	for _, pod := range pods {
-		if g.exemptRuntime(&pod.Spec) {
+		if g.isExemptRuntime(&pod.Spec) {
 			continue
 		}
 		if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {

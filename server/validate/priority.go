@@ -10,13 +10,13 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// oneDefaultPriority refuses a second priority class for the pods that name none.
+// oneDefaultPriority rejects a second default priority class.
 func oneDefaultPriority(ctx context.Context, a *kind.Admission) error {
 	class, ok := a.Object.(*schedulingv1.PriorityClass)
-	if !ok || !class.GlobalDefault || !a.Creates() && !a.Updates() {
+	if !ok || !class.GlobalDefault || !a.IsCreate() && !a.IsUpdate() {
 		return nil
 	}
-	classes, err := a.Door.List(ctx, schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, "")
+	classes, err := a.Server.List(ctx, schema.GroupResource{Group: schedulingv1.GroupName, Resource: "priorityclasses"}, "")
 	if err != nil {
 		return fmt.Errorf("failed to get default priority class: %w", err)
 	}
@@ -26,7 +26,7 @@ func oneDefaultPriority(ctx context.Context, a *kind.Admission) error {
 			now = c
 		}
 	}
-	if now == nil || a.Updates() && now.Name == class.Name {
+	if now == nil || a.IsUpdate() && now.Name == class.Name {
 		return nil
 	}
 	return a.Forbidf("PriorityClass %v is already marked as default. Only one default can exist", now.Name)

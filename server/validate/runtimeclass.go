@@ -11,17 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 )
 
-// runtimeClass refuses pods whose overhead is not that of their runtime.
+// runtimeClass rejects pods whose overhead is not that of their runtime class.
 func runtimeClass(ctx context.Context, a *kind.Admission) error {
-	pod := newPod(a)
+	pod := admissionlib.NewPod(a)
 	if pod == nil || pod.Spec.RuntimeClassName == nil && pod.Spec.Overhead == nil {
 		return nil
 	}
 	var class *nodev1.RuntimeClass
 	if name := pod.Spec.RuntimeClassName; name != nil {
-		o, err := a.Door.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", *name)
+		o, err := a.Server.Get(ctx, schema.GroupResource{Group: nodev1.GroupName, Resource: "runtimeclasses"}, "", *name)
 		if apierrors.IsNotFound(err) {
 			return a.Forbidf("pod rejected: RuntimeClass %q not found", *name)
 		}
@@ -30,13 +31,13 @@ func runtimeClass(ctx context.Context, a *kind.Admission) error {
 		}
 		class, _ = o.(*nodev1.RuntimeClass)
 	}
-	if err := overhead(pod, class); err != nil {
+	if err := checkOverhead(pod, class); err != nil {
 		return a.Forbid(err)
 	}
 	return nil
 }
 
-func overhead(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
+func checkOverhead(pod *corev1.Pod, class *nodev1.RuntimeClass) error {
 	switch {
 	case class != nil && class.Overhead != nil:
 		if !equality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {

@@ -12,18 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/podref"
+	"proa.dev/kinds/lib/podrefs"
+	"proa.dev/server/admissionlib"
 )
 
-// serviceAccount checks what a pod refers to: its account must exist, and an account may limit the secrets that its pods see.
+// serviceAccount checks what a pod refers to: its service account must exist, and an account may limit the secrets of
+// its pods.
 func serviceAccount(ctx context.Context, a *kind.Admission) error {
 	pod, ok := a.Object.(*corev1.Pod)
 	added := a.Sub == "ephemeralcontainers" && a.Verb == "update"
-	if !ok || !a.Creates() && !added {
+	if !ok || !a.IsCreate() && !added {
 		return nil
 	}
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror && !added {
-		if err := mirrorPod(pod); err != nil {
+	if admissionlib.IsMirrorPod(pod) && !added {
+		if err := checkMirrorPod(pod); err != nil {
 			return a.Forbid(err)
 		}
 		return nil
@@ -32,7 +34,7 @@ func serviceAccount(ctx context.Context, a *kind.Admission) error {
 	if name == "" {
 		return a.Forbidf("no service account specified for pod %s/%s", a.Namespace, pod.Name)
 	}
-	o, err := a.Door.Get(ctx, schema.GroupResource{Resource: "serviceaccounts"}, a.Namespace, name)
+	o, err := a.Server.Get(ctx, schema.GroupResource{Resource: "serviceaccounts"}, a.Namespace, name)
 	if apierrors.IsNotFound(err) {
 		err = apierrors.NewNotFound(schema.GroupResource{Resource: "serviceaccount"}, name)
 	}
@@ -44,20 +46,20 @@ func serviceAccount(ctx context.Context, a *kind.Admission) error {
 		return nil
 	}
 	if added {
-		return onlySecretsOf(account, ephemeral(pod))
+		return checkEnvSecrets(account, ephemeral(pod))
 	}
-	if err := onlyItsSecrets(pod, account); err != nil {
+	if err := checkSecrets(pod, account); err != nil {
 		return a.Forbid(err)
 	}
 	return nil
 }
 
-// mirrorPod refuses pods that show what a node runs by itself and yet refer to what only the server gives out.
-func mirrorPod(pod *corev1.Pod) error {
+// checkMirrorPod rejects mirror pods that refer to service accounts, secrets or tokens.
+func checkMirrorPod(pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return errors.New("a mirror pod may not reference service accounts")
 	}
-	if podref.Secrets(&pod.Spec) {
+	if podrefs.UsesSecrets(&pod.Spec) {
 		return errors.New("a mirror pod may not reference secrets")
 	}
 	for _, v := range pod.Spec.Volumes {
@@ -71,35 +73,35 @@ func mirrorPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// limitsSecrets says that the pods of an account may refer only to the secrets it names.
+// limitsSecrets reports whether the pods of an account may refer only to the secrets that it names.
 func limitsSecrets(account *corev1.ServiceAccount) bool {
 	on, _ := strconv.ParseBool(account.Annotations["kubernetes.io/enforce-mountable-secrets"])
 	return on
 }
 
-// group is the containers of one list, and what a refusal calls them.
-type group struct {
+// containerGroup is a list of containers, and what error messages call them.
+type containerGroup struct {
 	called string
 	list   []corev1.Container
 }
 
-func ephemeral(pod *corev1.Pod) group {
-	g := group{called: "ephemeral container"}
+func ephemeral(pod *corev1.Pod) containerGroup {
+	g := containerGroup{called: "ephemeral container"}
 	for i := range pod.Spec.EphemeralContainers {
 		g.list = append(g.list, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return g
 }
 
-// onlyItsSecrets checks a pod against the secrets that its account names.
-func onlyItsSecrets(pod *corev1.Pod, account *corev1.ServiceAccount) error {
+// checkSecrets checks the secrets of a pod against those that its account names.
+func checkSecrets(pod *corev1.Pod, account *corev1.ServiceAccount) error {
 	for _, v := range pod.Spec.Volumes {
-		if v.Secret != nil && !mounts(account, v.Secret.SecretName) {
+		if v.Secret != nil && !referencesSecret(account, v.Secret.SecretName) {
 			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, account.Name)
 		}
 	}
-	for _, g := range []group{{"init container", pod.Spec.InitContainers}, {"container", pod.Spec.Containers}} {
-		if err := onlySecretsOf(account, g); err != nil {
+	for _, g := range []containerGroup{{"init container", pod.Spec.InitContainers}, {"container", pod.Spec.Containers}} {
+		if err := checkEnvSecrets(account, g); err != nil {
 			return err
 		}
 	}
@@ -111,18 +113,18 @@ func onlyItsSecrets(pod *corev1.Pod, account *corev1.ServiceAccount) error {
 	return nil
 }
 
-// onlySecretsOf checks the environment of containers.
-func onlySecretsOf(account *corev1.ServiceAccount, g group) error {
+// checkEnvSecrets checks the secrets in the environment of containers.
+func checkEnvSecrets(account *corev1.ServiceAccount, g containerGroup) error {
 	for i := range g.list {
 		c := &g.list[i]
 		for _, env := range c.Env {
-			if f := env.ValueFrom; f != nil && f.SecretKeyRef != nil && !mounts(account, f.SecretKeyRef.Name) {
+			if f := env.ValueFrom; f != nil && f.SecretKeyRef != nil && !referencesSecret(account, f.SecretKeyRef.Name) {
 				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
 					g.called, c.Name, env.Name, f.SecretKeyRef.Name, account.Name)
 			}
 		}
 		for _, from := range c.EnvFrom {
-			if from.SecretRef != nil && !mounts(account, from.SecretRef.Name) {
+			if from.SecretRef != nil && !referencesSecret(account, from.SecretRef.Name) {
 				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
 					g.called, c.Name, from.SecretRef.Name, account.Name)
 			}
@@ -131,6 +133,6 @@ func onlySecretsOf(account *corev1.ServiceAccount, g group) error {
 	return nil
 }
 
-func mounts(account *corev1.ServiceAccount, secret string) bool {
+func referencesSecret(account *corev1.ServiceAccount, secret string) bool {
 	return slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret })
 }

@@ -8,25 +8,27 @@ import (
 
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionlib"
 	"proa.dev/server/admittest"
 )
 
 func TestScripts(t *testing.T) { admittest.Run(t, Plugins) }
 
-// FuzzRequest feeds the parser of certificate requests, which come from outside.
+// FuzzRequest parses arbitrary certificate requests, which come from clients.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n"))
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if r, err := parseRequest(text); (r == nil) == (err == nil) {
+		if r, err := admissionlib.ParseCertificateRequest(text); (r == nil) == (err == nil) {
 			t.Errorf("got %v, %v", r, err)
 		}
 	})
 }
 
-// BenchmarkOthers is what the plugins cost a write that none of them is about.
+// BenchmarkOthers measures the plugins for a write that concerns none of them.
 func BenchmarkOthers(b *testing.B) {
-	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{}, Old: &corev1.ConfigMap{}}
+	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{},
+		Old: &corev1.ConfigMap{}}
 	plugins, err := Plugins(nil)
 	if err != nil {
 		b.Fatal(err)
@@ -34,7 +36,7 @@ func BenchmarkOthers(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, p := range plugins {
-			if p.Off {
+			if p.DisabledByDefault {
 				continue
 			}
 			if err := p.Admit(b.Context(), a); err != nil {
@@ -44,13 +46,14 @@ func BenchmarkOthers(b *testing.B) {
 	}
 }
 
-// FuzzConfig feeds the files of plugins: each is understood or refused.
+// FuzzConfig parses arbitrary configurations of plugins: each is accepted or rejected.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: pod-security.admission.config.k8s.io/v1\nkind: PodSecurityConfiguration\ndefaults: {enforce: baseline, enforce-version: v1.30}\nexemptions: {namespaces: [a]}\n"))
 	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: ResourceQuotaConfiguration\nlimitedResources:\n- resource: pods\n  matchContains: [requests.cpu]\n"))
 	f.Add([]byte("limitedResources: &a [*a]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if c, err := readPodSecurity(text); err == nil && (c.defaults.Enforce.Level == "" || c.defaults.Audit.Level == "" || c.defaults.Warn.Level == "") {
+		if c, err := readPodSecurity(text); err == nil &&
+			(c.defaults.Enforce.Level == "" || c.defaults.Audit.Level == "" || c.defaults.Warn.Level == "") {
 			t.Errorf("accepted, and says %+v", c.defaults)
 		}
 		_, _ = readQuota(text)

@@ -2,7 +2,7 @@ package webhook
 
 import "testing"
 
-// BenchmarkAdmission is what a write costs without webhooks, and with one on this machine that allows it.
+// BenchmarkAdmission measures a write without webhooks, and with one on this machine that allows it.
 func BenchmarkAdmission(b *testing.B) {
 	b.Run("none", func(b *testing.B) {
 		r := newRig(b)

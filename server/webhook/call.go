@@ -23,23 +23,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// caller calls the webhooks of one sort.
+// caller calls the webhooks of one type.
 type caller struct {
 	Config
-	sort string // as metrics call it: admit or validating
+	webhookType string // as metrics name it: admit or validating
 }
 
-// call asks a webhook about a write. The error is a *callError when the webhook did not answer as it should, or a refusal of the write.
+// call asks a webhook about a write. The error is a *callError when the webhook did not respond as it should, or a
+// denial of the write.
 func (c *caller) call(ctx context.Context, r *request, h *hook, v *versioned) (*admissionv1.AdmissionResponse, error) {
 	if r.DryRun {
 		if h.effects == nil {
-			return nil, &callError{hook: h.name, reason: errors.New("Webhook SideEffects is nil"), code: http.StatusBadRequest} //nolint:staticcheck // clients know the text so
+			return nil, &callError{hook: h.name, reason: errors.New("Webhook SideEffects is nil"),
+				code: http.StatusBadRequest} //nolint:staticcheck // upstream's text
 		}
 		if *h.effects != admissionregv1.SideEffectClassNone && *h.effects != admissionregv1.SideEffectClassNoneOnDryRun {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
 		}
 	}
-	q, err := r.ask(h, v)
+	q, err := r.newReview(h, v)
 	if err != nil {
 		return nil, &callError{hook: h.name, reason: fmt.Errorf("could not create admission objects: %w", err), code: http.StatusBadRequest}
 	}
@@ -54,24 +56,28 @@ func (c *caller) call(ctx context.Context, r *request, h *hook, v *versioned) (*
 	}
 	body, err := post(ctx, client, at, q.body)
 	if err != nil {
-		return nil, &callError{hook: h.name, reason: fmt.Errorf("failed to call webhook: %w", err), code: codeOf(err), quotes: quotes(err)}
+		return nil, &callError{hook: h.name, reason: fmt.Errorf("failed to call webhook: %w", err), code: codeOf(err),
+			quotes: quotesResponse(err)}
 	}
-	answer, err := decide(body, q, c.sort == admitting)
+	answer, err := parseResponse(body, q, c.webhookType == admitting)
 	if _, readable := errors.AsType[*invalidError](err); readable {
-		return nil, &callError{hook: h.name, reason: fmt.Errorf("received invalid webhook response: %w", err), code: http.StatusServiceUnavailable, quotes: true}
+		return nil, &callError{hook: h.name, reason: fmt.Errorf("received invalid webhook response: %w", err),
+			code: http.StatusServiceUnavailable, quotes: true}
 	}
 	if err != nil {
-		return nil, &callError{hook: h.name, reason: fmt.Errorf("failed to call webhook: %w", err), code: http.StatusServiceUnavailable, quotes: true}
+		return nil, &callError{hook: h.name, reason: fmt.Errorf("failed to call webhook: %w", err), code: http.StatusServiceUnavailable,
+			quotes: true}
 	}
 	return answer, nil
 }
 
-// callError is the failure to get a usable answer of a webhook. What it means for the write is the webhook's failurePolicy.
+// callError is the failure to get a valid response of a webhook. The webhook's failurePolicy says what it means for the
+// write.
 type callError struct {
 	hook   string
 	reason error
 	code   int
-	quotes bool // the reason repeats what the webhook has answered
+	quotes bool // the reason repeats what the webhook has responded
 }
 
 func (e *callError) Error() string {
@@ -81,7 +87,8 @@ func (e *callError) Error() string {
 // Unwrap returns the reason.
 func (e *callError) Unwrap() error { return e.reason }
 
-// logged is the failure as logs may have it: an answer may repeat what was asked, a Secret for example.
+// logged returns the text for logs. It does not repeat a response, because a response may repeat what was sent, for
+// example a Secret.
 func (e *callError) logged() string {
 	if e.quotes {
 		return fmt.Sprintf("it answered with an error or something unexpected, code %d", e.code)
@@ -89,7 +96,7 @@ func (e *callError) logged() string {
 	return e.reason.Error()
 }
 
-// codeOf is the code of a failed call, for metrics.
+// codeOf returns the status code of a failed call, for metrics.
 func codeOf(err error) int {
 	if s, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return int(s.ErrStatus.Code)
@@ -97,8 +104,8 @@ func codeOf(err error) int {
 	return http.StatusServiceUnavailable
 }
 
-// quotes reports whether an error is what a webhook has answered, or may repeat a part of it.
-func quotes(err error) bool {
+// quotesResponse reports whether an error is what a webhook has responded, or may repeat a part of it.
+func quotesResponse(err error) bool {
 	if _, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return true
 	}
@@ -106,12 +113,14 @@ func quotes(err error) bool {
 	return ok
 }
 
-// answeredError is an error about an answer that has begun. Those of the HTTP client quote what they do not understand.
+// answeredError is an error that occurred after the first byte of the response. Errors of the HTTP client quote what
+// they cannot parse.
 type answeredError struct{ error }
 
 func (e *answeredError) Unwrap() error { return e.error }
 
-// send sends a request. An error that comes after the beginning of an answer is an answeredError, unless the time was over.
+// send sends a request. An error after the first byte of the response is an answeredError, unless the context has
+// ended.
 func send(client *http.Client, req *http.Request) (*http.Response, error) {
 	var began atomic.Bool
 	trace := &httptrace.ClientTrace{GotFirstResponseByte: func() { began.Store(true) }}
@@ -122,7 +131,7 @@ func send(client *http.Client, req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// post sends a review and returns the body of the answer.
+// post sends a review and returns the body of the response.
 func post(ctx context.Context, client *http.Client, at *url.URL, review []byte) ([]byte, error) {
 	to := *at
 	to.Path, to.RawPath = path.Join("/", to.Path), ""
@@ -139,7 +148,7 @@ func post(ctx context.Context, client *http.Client, at *url.URL, review []byte) 
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json, */*")
 	req.Header.Set("User-Agent", "proa")
-	// A review may be sent again over another connection if the one that was kept is gone; the header is not sent.
+	// net/http may retry the request when an idle connection turns out to be closed; it does not send this header.
 	req.Header["Idempotency-Key"] = nil
 	resp, err := send(client, req)
 	if err != nil {
@@ -155,22 +164,23 @@ func post(ctx context.Context, client *http.Client, at *url.URL, review []byte) 
 		return nil, err
 	}
 	if resp.StatusCode < http.StatusOK || resp.StatusCode > http.StatusPartialContent {
-		return nil, failed(resp, body)
+		return nil, responseError(resp, body)
 	}
 	if len(body) > maxAnswer {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
 	}
 	if len(body) == 0 {
-		return nil, &answeredError{fmt.Errorf("0-length response with status code: %d and content type: %s", resp.StatusCode, cut(resp.Header.Get("Content-Type"), 256))}
+		return nil, &answeredError{fmt.Errorf("0-length response with status code: %d and content type: %s", resp.StatusCode,
+			truncate(resp.Header.Get("Content-Type"), 256))}
 	}
 	return body, nil
 }
 
-// failed is the error of an answer that is no success: the Status in it, or its text.
-func failed(resp *http.Response, body []byte) error {
+// responseError returns the error for a response without success: the Status in it, or its text.
+func responseError(resp *http.Response, body []byte) error {
 	var st metav1.Status
 	if json.Unmarshal(body, &st) == nil && st.Kind == "Status" && st.Status == metav1.StatusFailure {
-		st.Message = cut(st.Message, maxMessage)
+		st.Message = truncate(st.Message, maxMessage)
 		return &apierrors.StatusError{ErrStatus: st}
 	}
 	const most = 2048

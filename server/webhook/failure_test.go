@@ -20,7 +20,8 @@ import (
 
 func asStatus(err error, into *apierrors.APIStatus) bool { return errors.As(err, into) }
 
-// TestFailures: what a webhook may do wrong, and what clients read of it if it must not fail. If it may, the write goes on.
+// TestFailures checks what a webhook may do wrong, and what clients get if its failure policy is Fail. With Ignore, the
+// write is admitted.
 func TestFailures(t *testing.T) {
 	var followed atomic.Int32
 	answer := func(text string) http.HandlerFunc {
@@ -52,19 +53,23 @@ func TestFailures(t *testing.T) {
 			}
 			http.Redirect(w, req, "/elsewhere", http.StatusTemporaryRedirect)
 		}}, `failed to call webhook: the server responded with the status code 307 but did not return more information`},
-		"nothing":   {setup{serve: answer("")}, `failed to call webhook: 0-length response with status code: 200 and content type: `},
-		"no JSON":   {setup{serve: answer("hello")}, `failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'`},
-		"no answer": {setup{serve: answer(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`)}, `received invalid webhook response: webhook response was absent`},
-		"huge":      {setup{serve: answer(`{"response":"` + strings.Repeat("x", maxAnswer))}, `failed to call webhook: the answer is larger than 4194304 bytes`},
-		"deep":      {setup{serve: answer(strings.Repeat("[", 1<<20))}, `failed to call webhook: couldn't get version/kind`},
+		"nothing": {setup{serve: answer("")}, `failed to call webhook: 0-length response with status code: 200 and content type: `},
+		"no JSON": {setup{serve: answer("hello")}, `failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'`},
+		"no answer": {setup{serve: answer(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`)},
+			`received invalid webhook response: webhook response was absent`},
+		"huge": {setup{serve: answer(`{"response":"` + strings.Repeat("x", maxAnswer))},
+			`failed to call webhook: the answer is larger than 4194304 bytes`},
+		"deep": {setup{serve: answer(strings.Repeat("[", 1<<20))}, `failed to call webhook: couldn't get version/kind`},
 		"no kind": {setup{serve: func(w http.ResponseWriter, req *http.Request) {
 			body, _ := io.ReadAll(req.Body)
 			_, uid, _ := strings.Cut(string(body), `"uid":"`)
 			_, _ = fmt.Fprintf(w, `{"response":{"allowed":true,"uid":%q}}`, uid[:36])
 		}}, `received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=`},
-		"uid":        {setup{answer: invalid(&admissionv1.AdmissionResponse{UID: "x", Allowed: true})}, `received invalid webhook response: expected response.uid="`},
-		"versions":   {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v3"} }}, `could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
-		"kept alive": {setup{serve: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}, `failed to call webhook: Post`},
+		"uid": {setup{answer: invalid(&admissionv1.AdmissionResponse{UID: "x", Allowed: true})},
+			`received invalid webhook response: expected response.uid="`},
+		"versions": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v3"} }}, `could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
+		"kept alive": {setup{serve: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+			`failed to call webhook: Post`},
 	} {
 		for _, mutating := range []bool{true, false} {
 			for _, policy := range []admissionregv1.FailurePolicyType{admissionregv1.Fail, admissionregv1.Ignore} {
@@ -99,7 +104,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// add configures a webhook of one of the sorts and returns its plugin.
+// add configures a webhook of one of the types and returns its plugin.
 func (r *rig) add(s setup, mutating bool) kind.Plugin {
 	if mutating {
 		r.mutate(s)
@@ -109,11 +114,12 @@ func (r *rig) add(s setup, mutating bool) kind.Plugin {
 	return r.validating
 }
 
-// TestPatchFaults: a validating webhook may not patch at all, and no patch is applied by half.
+// TestPatchFaults checks that a validating webhook may not patch at all, and that no patch is applied partially.
 func TestPatchFaults(t *testing.T) {
 	patch := []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)
 	jsonPatch := new(admissionv1.PatchTypeJSONPatch)
-	tooMany := []byte("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, maxPatchOps) + `{"op":"test","path":"/kind","value":"Pod"}]`)
+	tooMany := []byte("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, maxPatchOps) +
+		`{"op":"test","path":"/kind","value":"Pod"}]`)
 	large := `[{"op":"add","path":"/metadata/annotations","value":{"a":"` + strings.Repeat("x", 1<<20) + `"}}`
 	for i := range maxPatched >> 20 {
 		large += fmt.Sprintf(`,{"op":"copy","from":"/metadata/annotations/a","path":"/metadata/annotations/a%d"}`, i)
@@ -135,7 +141,8 @@ func TestPatchFaults(t *testing.T) {
 		"large":           {[]byte(large + "]"), jsonPatch, true, "16777216 are allowed"},
 		"nowhere":         {[]byte(`[{"op":"remove","path":"/nothing"}]`), jsonPatch, true, "Internal error occurred: "},
 		"wrong type":      {[]byte(`[{"op":"add","path":"/spec","value":"x"}]`), jsonPatch, true, "Internal error occurred: "},
-		"another kind":    {[]byte(`[{"op":"replace","path":"/kind","value":"Secret"}]`), jsonPatch, true, "makes a /v1, Kind=Secret of a /v1, Kind=Pod"},
+		"another kind": {[]byte(`[{"op":"replace","path":"/kind","value":"Secret"}]`), jsonPatch, true,
+			"makes a /v1, Kind=Secret of a /v1, Kind=Pod"},
 	} {
 		r := newRig(t)
 		plugin := r.add(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -152,7 +159,8 @@ func TestPatchFaults(t *testing.T) {
 	}
 }
 
-// TestSlowWebhooksCostTheirTimeout: one that never answers does not hold a write for longer, and is ignored if it may be.
+// TestSlowWebhooksCostTheirTimeout checks that a webhook which never responds delays a write for its timeout, and is
+// ignored if its failure policy says so.
 func TestSlowWebhooksCostTheirTimeout(t *testing.T) {
 	for _, mutating := range []bool{true, false} {
 		r := newRig(t)
@@ -171,7 +179,7 @@ func TestSlowWebhooksCostTheirTimeout(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNeverEnd: a body that drips costs the timeout as well.
+// TestAnswersThatNeverEnd checks that the timeout covers the body too.
 func TestAnswersThatNeverEnd(t *testing.T) {
 	r := newRig(t)
 	plugin := r.add(setup{
@@ -188,7 +196,7 @@ func TestAnswersThatNeverEnd(t *testing.T) {
 	wantError(t, plugin.Admit(t.Context(), r.createPod()), "context deadline exceeded")
 }
 
-// TestRequestsThatAreOver: an ignored webhook does not let a write go on whose client has left.
+// TestRequestsThatAreOver checks that an ignored failure does not admit a write whose client has disconnected.
 func TestRequestsThatAreOver(t *testing.T) {
 	r := newRig(t)
 	ignore := func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }
@@ -203,22 +211,22 @@ func TestRequestsThatAreOver(t *testing.T) {
 	wantError(t, r.validating.Admit(ctx, r.createPod()), "request did not complete within requested timeout")
 }
 
-// TestAllWebhooksTogether have a time, too, whatever each of them may take, and the second round has what is left of it.
+// TestAllWebhooksTogether checks the total timeout of all webhooks, of which the second round gets the rest.
 func TestAllWebhooksTogether(t *testing.T) {
 	r := newRig(t)
 	r.mutate(setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }})
 	a := r.createPod()
-	before := begin(a).deadline
-	a.Reinvocation.Again = true
-	if kept := begin(a); kept.deadline != before || time.Until(before) > totalTimeout {
+	before := beginRound(a).deadline
+	a.Reinvocation.IsSecondRun = true
+	if kept := beginRound(a); kept.deadline != before || time.Until(before) > totalTimeout {
 		t.Errorf("the second round ends at %s, want %s", kept.deadline, before)
 	}
 	a = r.createPod()
-	begin(a).deadline = time.Now()
+	beginRound(a).deadline = time.Now()
 	wantError(t, r.mutating.Admit(t.Context(), a), "request did not complete within requested timeout")
 }
 
-// TestDryRun: a webhook that may have side effects is not called for nothing.
+// TestDryRun checks that a webhook which may have side effects is not called for a dry run.
 func TestDryRun(t *testing.T) {
 	for _, mutating := range []bool{true, false} {
 		for effects, want := range map[admissionregv1.SideEffectClass]string{
@@ -240,14 +248,15 @@ func TestDryRun(t *testing.T) {
 			a := r.createPod()
 			a.DryRun = true
 			err := plugin.Admit(t.Context(), a)
-			if (err == nil) != (want == "") || err != nil && (err.Error() != want || !apierrors.IsBadRequest(err)) || called != (want == "") {
+			if (err == nil) != (want == "") || err != nil && (err.Error() != want || !apierrors.IsBadRequest(err)) ||
+				called != (want == "") {
 				t.Errorf("%s: %v, called %t", effects, err, called)
 			}
 		}
 	}
 }
 
-// TestNothingIsLogged: what a webhook answers may repeat a Secret, and stays out of the log.
+// TestNothingIsLogged checks that responses of webhooks, which may repeat a Secret, are not logged.
 func TestNothingIsLogged(t *testing.T) {
 	for _, mutating := range []bool{true, false} {
 		r := newRig(t)
@@ -285,7 +294,7 @@ func TestNothingIsLogged(t *testing.T) {
 	}
 }
 
-// speaks answers with bytes of its own.
+// speaks returns a handler that responds with given bytes.
 func speaks(t *testing.T, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -298,10 +307,10 @@ func speaks(t *testing.T, text string) http.HandlerFunc {
 	}
 }
 
-// TestLongAnswersAreNotRead: of an answer that is too long, no more is read than tells so.
+// TestLongAnswersAreNotRead checks that a response which is too long is read only up to the limit.
 func TestLongAnswersAreNotRead(t *testing.T) {
 	r := newRig(t)
-	const most = 64 << 20 // beyond what is read, and what buffers between the two hold
+	const most = 64 << 20 // more than what is read, and what the buffers between both ends hold
 	var wrote atomic.Int64
 	plugin := r.add(setup{serve: func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 1<<20)

@@ -2,7 +2,7 @@ package webhook
 
 import "testing"
 
-// FuzzAnswer: no answer of a webhook breaks the server, and none changes more than the object.
+// FuzzAnswer checks that no response of a webhook crashes the server, or changes more than the object.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `[]`, `null`, `{"response":null}`, `{"response":{"uid":"u","allowed":true}}`,
@@ -14,18 +14,18 @@ func FuzzAnswer(f *testing.F) {
 	}
 	made := newRig(f)
 	f.Fuzz(func(t *testing.T, body []byte, mutating, old bool) {
-		q := &question{uid: "u", version: "v1"}
+		q := &reviewRequest{uid: "u", version: "v1"}
 		if old {
 			q.version = "v1beta1"
 		}
-		answer, err := decide(body, q, mutating)
+		answer, err := parseResponse(body, q, mutating)
 		if err != nil {
 			return
 		}
 		if answer == nil || !old && answer.UID != "u" || !mutating && (len(answer.Patch) > 0 || answer.PatchType != nil) {
 			t.Fatalf("%+v", answer)
 		}
-		if st := refusal("x", answer.Result).ErrStatus; st.Code < 400 || st.Code > 999 || st.Status == "Success" || st.Message == "" {
+		if st := denial("x", answer.Result).ErrStatus; st.Code < 400 || st.Code > 999 || st.Status == "Success" || st.Message == "" {
 			t.Fatalf("%+v", st)
 		}
 		patch, err := readPatch(answer)
@@ -34,7 +34,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		made.t = t
 		r := newRequest(made.write("create", "v1", "pods", pod("name"), nil), nil)
-		v, err := r.in(t.Context(), r.Served)
+		v, err := r.inVersion(t.Context(), r.Served)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"proa.dev/internal/nativehistogram"
 )
 
-// Metrics counts calls of webhooks, under the names that dashboards for Kubernetes expect.
+// Metrics counts calls of webhooks, under upstream's names.
 type Metrics struct {
 	duration   *prometheus.HistogramVec
 	requests   *prometheus.CounterVec
@@ -16,23 +18,23 @@ type Metrics struct {
 	exclusions *prometheus.CounterVec
 }
 
-// labels are those that all calls have.
-type labels struct{ name, sort, operation string }
+// labels are the labels that all calls have.
+type labels struct{ name, webhookType, operation string }
 
-// Why a write was refused.
+// Why a write was rejected.
 const (
 	noError       = "no_error"
 	callingError  = "calling_webhook_error"
 	internalError = "apiserver_internal_error"
 )
 
-// NewMetrics makes metrics that count nothing yet.
+// NewMetrics returns metrics that have counted nothing yet.
 func NewMetrics() *Metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_admission_" + name, Help: help}, labels)
 	}
 	return &Metrics{
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		duration: nativehistogram.NewVec(prometheus.HistogramOpts{
 			Name:    "apiserver_admission_webhook_admission_duration_seconds",
 			Help:    "Admission webhook latency histogram in seconds, identified by name and broken out for each operation and type (validating or admit).",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10, 25},
@@ -44,14 +46,14 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Describe is for the registry.
+// Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, c := range m.collectors() {
 		c.Describe(out)
 	}
 }
 
-// Collect is for the registry.
+// Collect implements prometheus.Collector.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, c := range m.collectors() {
 		c.Collect(out)
@@ -62,21 +64,21 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.duration, m.requests, m.rejections, m.open, m.exclusions}
 }
 
-// called counts a call. Codes are bounded, so that no webhook makes up series.
+// called counts a call. Codes are limited to a range, so that webhooks cannot create any number of series.
 func (m *Metrics) called(l labels, code int, rejected bool, took time.Duration) {
 	text := strconv.FormatBool(rejected)
-	m.requests.WithLabelValues(l.name, l.sort, l.operation, shown(code), text).Inc()
-	m.duration.WithLabelValues(l.name, l.sort, l.operation, text).Observe(took.Seconds())
+	m.requests.WithLabelValues(l.name, l.webhookType, l.operation, codeLabel(code), text).Inc()
+	m.duration.WithLabelValues(l.name, l.webhookType, l.operation, text).Observe(took.Seconds())
 }
 
 func (m *Metrics) rejected(l labels, sort string, code int) {
-	m.rejections.WithLabelValues(l.name, l.sort, l.operation, sort, shown(code)).Inc()
+	m.rejections.WithLabelValues(l.name, l.webhookType, l.operation, sort, codeLabel(code)).Inc()
 }
 
 func (m *Metrics) failedOpen(name, sort string) { m.open.WithLabelValues(name, sort).Inc() }
 
 func (m *Metrics) excluded(l labels) {
-	m.exclusions.WithLabelValues(l.name, "webhook", l.sort, l.operation).Inc()
+	m.exclusions.WithLabelValues(l.name, "webhook", l.webhookType, l.operation).Inc()
 }
 
-func shown(code int) string { return strconv.Itoa(min(max(code, 0), 600)) }
+func codeLabel(code int) string { return strconv.Itoa(min(max(code, 0), 600)) }

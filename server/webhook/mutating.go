@@ -14,38 +14,39 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/kinds/quantity"
-	"proa.dev/server/match"
+	"proa.dev/kinds/lib/quantity"
+	"proa.dev/server/admissionmatch"
+	"proa.dev/server/registrations"
 )
 
-// maxPatched bounds the text of an object that a patch has changed.
+// maxPatched is the size of the largest object that a patch may produce, as JSON.
 const maxPatched = 16 << 20
 
 // mutatingPlugin is the plugin of hop 4.
 type mutatingPlugin struct {
 	caller
-	hooks index
+	hooks registrations.Index[hooks]
 }
 
-// admit asks the webhooks that the write concerns one after the other; each sees what those before it have made of the object.
+// admit calls the matching webhooks one after the other; each sees the object as those before it have changed it.
 func (p *mutatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
-	if match.IsExempt(a) {
+	if admissionmatch.IsExempt(a) {
 		return nil
 	}
-	hooks, err := p.hooks.current(ctx)
-	if err != nil || len(hooks) == 0 {
+	all, err := p.hooks.Current(ctx)
+	if err != nil || len(all.list) == 0 {
 		return err
 	}
-	r, rounds := newRequest(a, p.Authorizer), begin(a)
+	r, rounds := newRequest(a, p.Authorizer), beginRound(a)
 	defer rounds.end(a)
 	ctx, cancel := context.WithDeadline(ctx, rounds.deadline)
 	defer cancel()
-	for i, h := range hooks {
-		v, err := p.wanted(ctx, r, h)
+	for i, h := range all.list {
+		v, err := p.versionFor(ctx, r, h)
 		if err != nil {
 			return err
 		}
-		if v == nil || !rounds.calls(h) {
+		if v == nil || !rounds.shouldCall(h) {
 			continue
 		}
 		if err := p.mutate(ctx, r, h, v, notes{a, rounds.round(), i, h}, rounds); err != nil {
@@ -55,7 +56,7 @@ func (p *mutatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	return nil
 }
 
-// mutate asks one webhook, and changes the object as it says.
+// mutate calls one webhook, and applies its patch.
 func (p *mutatingPlugin) mutate(ctx context.Context, r *request, h *hook, v *versioned, n notes, rounds *rounds) error {
 	begin := time.Now()
 	o := &outcome{hook: h}
@@ -64,9 +65,9 @@ func (p *mutatingPlugin) mutate(ctx context.Context, r *request, h *hook, v *ver
 		changed, o.err = p.apply(ctx, r, h, v, o, n)
 	}
 	n.mutation(changed)
-	tell(r.Admission, o)
+	addToWrite(r.Admission, o)
 	p.settle(ctx, r.Admission, o, time.Since(begin))
-	rounds.called(h, changed)
+	rounds.recordCall(h, changed)
 	if o.failedOpen {
 		n.failedOpen()
 	}
@@ -76,10 +77,10 @@ func (p *mutatingPlugin) mutate(ctx context.Context, r *request, h *hook, v *ver
 	return o.err
 }
 
-// apply does to the object what the answer of a webhook says, and reports whether it is another one now.
+// apply applies the response of a webhook to the object, and reports whether that has changed it.
 func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *versioned, o *outcome, n notes) (changed bool, err error) {
 	if !o.answer.Allowed {
-		return false, &rejection{refusal(h.name, o.answer.Result)}
+		return false, &rejection{denial(h.name, o.answer.Result)}
 	}
 	patch, err := readPatch(o.answer)
 	if err != nil {
@@ -106,7 +107,7 @@ func (p *mutatingPlugin) apply(ctx context.Context, r *request, h *hook, v *vers
 	return changed, nil
 }
 
-// patched returns the object that a patch makes of the one of a version.
+// patched returns the object that results from a patch.
 func (r *request) patched(v *versioned, patch jsonpatch.Patch) (runtime.Object, error) {
 	text, err := patch.Apply(v.objectJSON)
 	if err != nil {
@@ -118,7 +119,7 @@ func (r *request) patched(v *versioned, patch jsonpatch.Patch) (runtime.Object, 
 	next := r.newObject(v)
 	if u, ok := next.(*unstructured.Unstructured); ok {
 		err = u.UnmarshalJSON(text)
-	} else if err = quantity.InJSON(text, reflect.TypeOf(next)); err == nil {
+	} else if err = quantity.CheckJSON(text, reflect.TypeOf(next)); err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, next)
 	}
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 
 func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&r.log, nil)) }
 
-// trail appends a letter to the annotation "trail" of the object.
+// trail returns a webhook that appends a letter to the annotation "trail" of the object.
 func trail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		var o metav1.PartialObjectMetadata
@@ -36,7 +36,7 @@ func trail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.Admis
 	}
 }
 
-// rounds runs the plugin as the server does: a second time if it is asked for, with what other plugins do in between.
+// rounds runs the plugin as the server does: a second time if needed, with the changes of other plugins in between.
 func (r *rig) rounds(a *kind.Admission, between func()) error {
 	r.t.Helper()
 	if err := r.mutating.Admit(r.t.Context(), a); err != nil {
@@ -45,14 +45,15 @@ func (r *rig) rounds(a *kind.Admission, between func()) error {
 	if between != nil {
 		between()
 	}
-	if a.Reinvocation.Wanted() {
-		a.Reinvocation.Again = true
+	if a.Reinvocation.IsRequested() {
+		a.Reinvocation.IsSecondRun = true
 		return r.mutating.Admit(r.t.Context(), a)
 	}
 	return nil
 }
 
-// TestOrder: webhooks are called by the name of their configuration, and each sees what the ones before it did.
+// TestOrder checks that webhooks are called by the name of their configuration, and that each sees what the ones before
+// it did.
 func TestOrder(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"c", "a", "b"} {
@@ -73,7 +74,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestDefaultsAfterAPatch: what a webhook leaves out is filled in.
+// TestDefaultsAfterAPatch checks that defaults are set after a patch.
 func TestDefaultsAfterAPatch(t *testing.T) {
 	r := newRig(t)
 	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"s"}}]`)})
@@ -87,7 +88,8 @@ func TestDefaultsAfterAPatch(t *testing.T) {
 	}
 }
 
-// TestReinvocation: one that asks for it is called again when one after it, or another plugin, has changed the object; and once at most.
+// TestReinvocation checks that a webhook with the policy IfNeeded is called again when one after it, or another plugin,
+// has changed the object; and only once.
 func TestReinvocation(t *testing.T) {
 	again := func(w *admissionregv1.MutatingWebhook) {
 		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
@@ -114,7 +116,7 @@ func TestReinvocation(t *testing.T) {
 		err := r.rounds(a, func() {
 			if test.plugin {
 				a.Object.SetAnnotations(map[string]string{"trail": a.Object.GetAnnotations()["trail"] + "!"})
-				a.Reinvocation.Want()
+				a.Reinvocation.Request()
 			}
 		})
 		if got := a.Object.GetAnnotations()["trail"]; got != test.want || err != nil {
@@ -123,15 +125,17 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-// TestNotes: the audit log says who has changed what, and has patches where it has bodies.
+// TestNotes checks that the audit event says who has changed what, and has patches where it has bodies.
 func TestNotes(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{configuration: "a", name: "a.example.com", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		out := allow(req)
-		out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"", "careful"}
-		return out
-	}})
-	r.mutate(setup{configuration: "b", name: "b.example.com", answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)})
+	r.mutate(setup{configuration: "a", name: "a.example.com",
+		answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			out := allow(req)
+			out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"", "careful"}
+			return out
+		}})
+	r.mutate(setup{configuration: "b", name: "b.example.com",
+		answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)})
 	if err := r.rounds(r.createPod(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +153,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestTalkIsBounded: no answer fills the audit log or the headers of the server.
-func TestTalkIsBounded(t *testing.T) {
+// TestWarningsAndNotesAreBounded checks that no response fills the audit log or the headers of the server.
+func TestWarningsAndNotesAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.validate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		out := allow(req)
@@ -179,13 +183,15 @@ func TestTalkIsBounded(t *testing.T) {
 	}
 }
 
-// TestEquivalentVersions: a webhook for one version sees a write to another one as its own, and so does its patch.
+// TestEquivalentVersions checks that a webhook for one version sees writes to other versions in its own, and that its
+// patch applies to that.
 func TestEquivalentVersions(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
 	r.mutate(setup{
 		change: func(w *admissionregv1.MutatingWebhook) {
-			w.Rules[0].APIGroups, w.Rules[0].APIVersions, w.Rules[0].Resources = []string{"autoscaling"}, []string{"v1"}, []string{"horizontalpodautoscalers"}
+			w.Rules[0].APIGroups, w.Rules[0].APIVersions, w.Rules[0].Resources = []string{"autoscaling"}, []string{"v1"},
+				[]string{"horizontalpodautoscalers"}
 		},
 		answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			seen = *req
@@ -197,7 +203,8 @@ func TestEquivalentVersions(t *testing.T) {
 	if err := r.rounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
-	if seen.Kind.Version != "v1" || seen.Resource.Version != "v1" || seen.RequestKind.Version != "v2" || seen.RequestResource.Version != "v2" ||
+	if seen.Kind.Version != "v1" || seen.Resource.Version != "v1" || seen.RequestKind.Version != "v2" ||
+		seen.RequestResource.Version != "v2" ||
 		!strings.Contains(string(seen.Object.Raw), `"apiVersion":"autoscaling/v1"`) {
 		t.Errorf("seen %+v, %s", seen, seen.Object.Raw)
 	}
@@ -206,7 +213,7 @@ func TestEquivalentVersions(t *testing.T) {
 	}
 }
 
-// TestScale: a webhook sees the Scale of a Deployment, and changes the Deployment by it.
+// TestScale checks that a webhook sees the Scale of a Deployment, and changes the Deployment through it.
 func TestScale(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
@@ -215,13 +222,15 @@ func TestScale(t *testing.T) {
 		return patchWith(`[{"op":"replace","path":"/spec/replicas","value":7}]`)(req)
 	}})
 	d := func(n int32) *appsv1.Deployment {
-		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "ns"}, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{}, Paused: true}}
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "ns"},
+			Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{}, Paused: true}}
 	}
 	next := d(2)
 	if err := r.rounds(r.write("update", "apps/v1", "deployments/scale", next, d(1)), nil); err != nil {
 		t.Fatal(err)
 	}
-	if seen.Kind.Kind != "Scale" || seen.SubResource != "scale" || seen.Resource.Resource != "deployments" || !strings.Contains(string(seen.OldObject.Raw), `"replicas":1`) {
+	if seen.Kind.Kind != "Scale" || seen.SubResource != "scale" || seen.Resource.Resource != "deployments" ||
+		!strings.Contains(string(seen.OldObject.Raw), `"replicas":1`) {
 		t.Errorf("seen %+v %s", seen, seen.Object.Raw)
 	}
 	if *next.Spec.Replicas != 7 || !next.Spec.Paused {
@@ -229,7 +238,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestActions: the body of an action is the object.
+// TestActions checks that the body of an action is the object.
 func TestActions(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
@@ -241,12 +250,14 @@ func TestActions(t *testing.T) {
 	if err := r.rounds(r.write("create", "v1", "pods/eviction", e, nil), nil); err != nil {
 		t.Fatal(err)
 	}
-	if seen.Kind.Kind != "Eviction" || seen.Resource.Resource != "pods" || seen.SubResource != "eviction" || e.DeleteOptions == nil || *e.DeleteOptions.GracePeriodSeconds != 5 {
+	if seen.Kind.Kind != "Eviction" || seen.Resource.Resource != "pods" || seen.SubResource != "eviction" || e.DeleteOptions == nil ||
+		*e.DeleteOptions.GracePeriodSeconds != 5 {
 		t.Errorf("seen %+v, eviction %+v", seen, e)
 	}
 }
 
-// TestDeletionsAndConnections: a deletion has no object that could be changed, and a connection has options.
+// TestDeletionsAndConnections checks that a deletion has no object that could be changed, and that a connection has
+// options.
 func TestDeletionsAndConnections(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
@@ -258,7 +269,8 @@ func TestDeletionsAndConnections(t *testing.T) {
 	deletion := r.write("delete", "v1", "pods", nil, pod("p"))
 	connection := r.write("connect", "v1", "pods/exec", nil, nil)
 	connection.Reinvocation = nil
-	connection.Connect = &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"}, Command: []string{"sh"}}
+	connection.Connect = &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"},
+		Command: []string{"sh"}}
 	for _, test := range []struct {
 		a    *kind.Admission
 		want string
@@ -269,7 +281,8 @@ func TestDeletionsAndConnections(t *testing.T) {
 		if err := r.mutating.Admit(t.Context(), test.a); err != nil {
 			t.Fatal(err)
 		}
-		if got := fmt.Sprint(seen.Operation, " ", seen.Kind.Kind, " ", string(seen.Object.Raw), " ", len(seen.OldObject.Raw) > 0); got != test.want {
+		if got := fmt.Sprint(seen.Operation, " ", seen.Kind.Kind, " ", string(seen.Object.Raw), " ",
+			len(seen.OldObject.Raw) > 0); got != test.want {
 			t.Errorf("got %s, want %s", got, test.want)
 		}
 	}
@@ -288,7 +301,8 @@ func TestDeletionsAndConnections(t *testing.T) {
 	}
 }
 
-// TestOptionsOfConnections: webhooks change them as they do objects, each what those before it have made of them, and again if asked for.
+// TestOptionsOfConnections checks that webhooks change options as they do objects: each what those before it have left,
+// and again if needed.
 func TestOptionsOfConnections(t *testing.T) {
 	r := newRig(t)
 	add := func(word string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -317,7 +331,7 @@ func TestOptionsOfConnections(t *testing.T) {
 		t.Errorf("seen %s: %v", seen, err)
 	}
 
-	// What another plugin changes counts, too.
+	// Changes of another plugin count, too.
 	r = newRig(t)
 	r.mutate(setup{configuration: "a", answer: add("a"), change: again})
 	a = r.write("connect", "v1", "pods/exec", nil, nil)
@@ -326,7 +340,7 @@ func TestOptionsOfConnections(t *testing.T) {
 		o := a.Connect.DeepCopyObject().(*corev1.PodExecOptions)
 		o.Command = append(o.Command, "!")
 		a.Connect = o
-		a.Reinvocation.Want()
+		a.Reinvocation.Request()
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +349,8 @@ func TestOptionsOfConnections(t *testing.T) {
 	}
 }
 
-// TestGeneratedNames: nobody is told the name before it is certain, and a webhook that does not give one leaves it as it is.
+// TestGeneratedNames checks that webhooks do not see a generated name before it is final, and that a webhook which sets
+// none keeps it.
 func TestGeneratedNames(t *testing.T) {
 	r := newRig(t)
 	var seen []string
@@ -361,16 +376,20 @@ func TestGeneratedNames(t *testing.T) {
 	}
 }
 
-// TestCustomObjects: those of custom resources have no Go type.
+// TestCustomObjects checks objects of custom resources, which have no Go type.
 func TestCustomObjects(t *testing.T) {
 	r := newRig(t)
 	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/size","value":3}]`)})
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
-	def := &kind.Def{GroupVersionKind: gvk, Plural: "widgets", New: func() kind.Object { return &unstructured.Unstructured{} }, Default: func(o kind.Object) {
-		_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "red", "spec", "colour")
-	}}
+	def := &kind.Def{
+		Traits: kind.Traits{GroupVersionKind: gvk, Plural: "widgets"},
+		New:    func() kind.Object { return &unstructured.Unstructured{} }, Default: func(o kind.Object) {
+			_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "red", "spec", "colour")
+		},
+	}
 	r.defs = append(r.defs, def)
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w", "namespace": "ns"}, "spec": map[string]any{"n": int64(1)}}}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": "w", "namespace": "ns"}, "spec": map[string]any{"n": int64(1)}}}
 	if err := r.rounds(r.write("create", "example.com/v1", "widgets", u, nil), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +398,7 @@ func TestCustomObjects(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReused: a webhook that answers keeps its connection.
+// TestConnectionsAreReused checks that connections to a webhook are reused.
 func TestConnectionsAreReused(t *testing.T) {
 	r := newRig(t)
 	remotes := map[string]bool{}

@@ -12,21 +12,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 )
 
-// The sorts of webhooks, as metrics call them.
+// The types of webhooks, as metrics name them.
 const (
 	admitting  = "admit"
 	validating = "validating"
 )
 
-// rejection is what a webhook says of a write that it does not allow.
+// rejection is the error for a write that a webhook denies.
 type rejection struct{ *apierrors.StatusError }
 
 func (e *rejection) Unwrap() error { return e.StatusError }
 
-// failure is the refusal of a write because a webhook could not be asked.
+// failure is the error for a write that is rejected because a webhook could not be called.
 type failure struct {
 	*apierrors.StatusError
 	logged string
@@ -34,18 +34,18 @@ type failure struct {
 
 func (e *failure) Unwrap() error { return e.StatusError }
 
-// LogValue is the failure without what the webhook has answered.
+// LogValue returns the failure without what the webhook has responded.
 func (e *failure) LogValue() slog.Value { return slog.StringValue(e.logged) }
 
-// outcome is what has come of one call.
+// outcome is the result of one call.
 type outcome struct {
 	hook       *hook
 	answer     *admissionv1.AdmissionResponse // nil when there is none
 	err        error
-	failedOpen bool // it failed, and the write goes on
+	failedOpen bool // it failed, and the write is not rejected
 }
 
-// settle turns the error of a call into what it means for the write by the webhook's failurePolicy, and counts the call.
+// settle applies the webhook's failurePolicy to the error of a call, and counts the call.
 func (c *caller) settle(ctx context.Context, a *kind.Admission, o *outcome, took time.Duration) {
 	code, rejected, sort := 200, o.err != nil, noError
 	fault, isFault := errors.AsType[*callError](o.err)
@@ -57,12 +57,13 @@ func (c *caller) settle(ctx context.Context, a *kind.Admission, o *outcome, took
 		rejected = !o.hook.ignore
 		logged := fault.logged()
 		if c.Log != nil {
-			c.Log.WarnContext(ctx, "a webhook could not be asked", "webhook", o.hook.name, "configuration", o.hook.configuration, "ignored", o.hook.ignore, "err", logged)
+			c.Log.WarnContext(ctx, "a webhook could not be called", "webhook", o.hook.name, "configuration", o.hook.configuration,
+				"ignored", o.hook.ignore, "err", logged)
 		}
 		if o.err = nil; rejected {
 			o.err = &failure{apierrors.NewInternalError(fault), "failed calling webhook " + strconv.Quote(o.hook.name) + ": " + logged}
 		} else if o.failedOpen = !canceled; o.failedOpen {
-			c.Metrics.failedOpen(o.hook.name, c.sort)
+			c.Metrics.failedOpen(o.hook.name, c.webhookType)
 		}
 	case isRefusal:
 		code = int(refused.ErrStatus.Code)
@@ -70,15 +71,15 @@ func (c *caller) settle(ctx context.Context, a *kind.Admission, o *outcome, took
 	default:
 		code, sort = 0, internalError
 	}
-	operation := match.Operation(a)
-	c.Metrics.called(labels{o.hook.name, c.sort, operation}, code, rejected, took)
+	operation := admissionmatch.Operation(a)
+	c.Metrics.called(labels{o.hook.name, c.webhookType, operation}, code, rejected, took)
 	if rejected && !canceled {
-		c.Metrics.rejected(labels{o.hook.name, c.sort, operation}, sort, code)
+		c.Metrics.rejected(labels{o.hook.name, c.webhookType, operation}, sort, code)
 	}
 }
 
-// tell adds the warnings and audit annotations of an answer to those of the write.
-func tell(a *kind.Admission, o *outcome) {
+// addToWrite adds the warnings and audit annotations of a response to those of the write.
+func addToWrite(a *kind.Admission, o *outcome) {
 	if o.answer == nil {
 		return
 	}
@@ -87,7 +88,7 @@ func tell(a *kind.Admission, o *outcome) {
 			break
 		}
 		if text != "" {
-			a.Warn(cut(text, maxWarning))
+			a.Warn(truncate(text, maxWarning))
 		}
 	}
 	n := 0
@@ -95,23 +96,23 @@ func tell(a *kind.Admission, o *outcome) {
 		if n++; n > maxNotes {
 			break
 		}
-		a.Note(o.hook.name+"/"+cut(key, 256), cut(value, maxNote))
+		a.AddAuditAnnotation(o.hook.name+"/"+truncate(key, 256), truncate(value, maxNote))
 	}
 }
 
-// errTimeout refuses a write whose time is over.
+// errTimeout returns the error for a write whose deadline has passed.
 func errTimeout() error {
 	return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 }
 
-// wanted returns the write in the version in which a webhook wants to see it; nil if it does not.
-func (c *caller) wanted(ctx context.Context, r *request, h *hook) (*versioned, error) {
+// versionFor returns the write in the version that a webhook wants to see; nil if the webhook does not match.
+func (c *caller) versionFor(ctx context.Context, r *request, h *hook) (*versioned, error) {
 	def, err := h.criteria.Matches(ctx, r.Admission)
 	if def == nil || err != nil {
 		return nil, err
 	}
-	v, err := r.in(ctx, def)
-	if err != nil { // who converts objects says it, and may repeat them
+	v, err := r.inVersion(ctx, def)
+	if err != nil { // the text comes from a conversion webhook, and may repeat the object
 		return nil, &failure{apierrors.NewInternalError(err), fmt.Sprintf("the object cannot be shown to webhook %q", h.name)}
 	}
 	if h.conditions == nil {
@@ -122,7 +123,7 @@ func (c *caller) wanted(ctx context.Context, r *request, h *hook) (*versioned, e
 		return nil, apierrors.NewForbidden(r.Served.Resource(), r.ObjectName(), result.Error)
 	}
 	if !result.Matches {
-		c.Metrics.excluded(labels{h.name, c.sort, match.Operation(r.Admission)})
+		c.Metrics.excluded(labels{h.name, c.webhookType, admissionmatch.Operation(r.Admission)})
 		return nil, nil
 	}
 	return v, nil

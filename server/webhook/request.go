@@ -12,21 +12,22 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 	"proa.dev/server/objectversion"
 )
 
-// request is one write as webhooks see it. It belongs to one call of a plugin; what several webhooks need is made once, by the first.
+// request is one write as webhooks see it. It belongs to one call of a plugin; what several webhooks need is made once,
+// by the first.
 type request struct {
 	objectversion.Write
 	authorizer authorizer.UnconditionalAuthorizer
 	versions   map[schema.GroupVersionKind]*versioned
 }
 
-// versioned is a write in the version that a webhook asks for. What is in it is read-only.
+// versioned is a write in the version that a webhook asks for. It is read-only.
 type versioned struct {
 	def         *kind.Def
-	kind        schema.GroupVersionKind // that of the object, which is not the one of the resource for some subresources
+	kind        schema.GroupVersionKind // of the object; for some subresources it is not the one of the resource
 	object, old runtime.Object          // nil if there is none
 	objectJSON  []byte
 	oldJSON     []byte
@@ -40,7 +41,7 @@ func newRequest(a *kind.Admission, asks authorizer.UnconditionalAuthorizer) *req
 	return r
 }
 
-// newObject makes an empty object of a version, or empty options of a connection.
+// newObject returns an empty object of a version, or empty options of a connection.
 func (r *request) newObject(v *versioned) runtime.Object {
 	if r.Connect != nil {
 		return reflect.New(reflect.TypeOf(r.Connect).Elem()).Interface().(runtime.Object)
@@ -48,13 +49,13 @@ func (r *request) newObject(v *versioned) runtime.Object {
 	return r.NewObject(v.def)
 }
 
-// in returns the write in a version of its resource.
-func (r *request) in(ctx context.Context, def *kind.Def) (*versioned, error) {
+// inVersion returns the write in a version of its resource.
+func (r *request) inVersion(ctx context.Context, def *kind.Def) (*versioned, error) {
 	key := def.GroupVersionKind
 	if v := r.versions[key]; v != nil {
 		return v, nil
 	}
-	v := &versioned{def: def, kind: match.Kind(def, r.Sub)}
+	v := &versioned{def: def, kind: admissionmatch.Kind(def, r.Sub)}
 	var err error
 	if v.object, v.old, err = r.Objects(ctx, def); err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func encode(o runtime.Object) ([]byte, error) {
 	return json.Marshal(o)
 }
 
-// store makes an object of a version the object of the write, and options those of the connection.
+// store replaces the object of the write, or the options of the connection.
 func (r *request) store(ctx context.Context, next runtime.Object, v *versioned) error {
 	if r.Connect != nil {
 		r.Connect = next
@@ -87,7 +88,7 @@ func (r *request) store(ctx context.Context, next runtime.Object, v *versioned) 
 	return nil
 }
 
-// complete fills in what a patch has left out. Options have no defaults.
+// complete sets defaults after a patch. Options have none.
 func (r *request) complete(next runtime.Object, v *versioned) error {
 	if r.Connect != nil {
 		return nil
@@ -95,7 +96,7 @@ func (r *request) complete(next runtime.Object, v *versioned) error {
 	return r.Complete(next.(kind.Object), v.def)
 }
 
-// attributes are the write as match conditions see it.
+// attributes returns the write as match conditions see it.
 func (r *request) attributes(v *versioned) *admission.VersionedAttributes {
 	out := &admission.VersionedAttributes{Attributes: r.Attributes(), VersionedKind: v.kind}
 	out.VersionedObject.Set(v.object)

@@ -12,25 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
 	"proa.dev/server/objectversion"
 )
 
-// question is what a webhook is asked, with what its answer is checked against.
-type question struct {
+// reviewRequest is the AdmissionReview that is sent to a webhook, with what its response is checked against.
+type reviewRequest struct {
 	uid  types.UID
 	body []byte
-	// version is that of the review: v1, or v1beta1, which has the same fields and looser rules.
+	// version is the version of the review: v1, or v1beta1, which has the same fields and looser rules.
 	version string
 }
 
-// ask makes the review of a write for a webhook.
-func (r *request) ask(h *hook, v *versioned) (*question, error) {
+// newReview returns the review of a write for a webhook.
+func (r *request) newReview(h *hook, v *versioned) (*reviewRequest, error) {
 	for _, version := range h.versions {
 		if version != "v1" && version != "v1beta1" {
 			continue
 		}
-		q := &question{uid: types.UID(uuid.NewString()), version: version}
+		q := &reviewRequest{uid: types.UID(uuid.NewString()), version: version}
 		review := admissionv1.AdmissionReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.GroupName + "/" + version, Kind: "AdmissionReview"},
 			Request:  r.review(q.uid, v),
@@ -47,15 +47,18 @@ func (r *request) review(uid types.UID, v *versioned) *admissionv1.AdmissionRequ
 	for key, values := range r.User.GetExtra() {
 		extra[key] = values
 	}
-	requested := match.Kind(r.Served, r.Sub)
+	requested := admissionmatch.Kind(r.Served, r.Sub)
 	out := &admissionv1.AdmissionRequest{
 		UID:  uid,
 		Kind: kindOf(v.kind), Resource: metav1.GroupVersionResource(objectversion.ResourceOf(v.def)), SubResource: r.Sub,
-		RequestKind: new(kindOf(requested)), RequestResource: new(metav1.GroupVersionResource(objectversion.ResourceOf(r.Served))), RequestSubResource: r.Sub,
-		Name: r.ObjectName(), Namespace: match.Namespace(r.Admission), Operation: admissionv1.Operation(match.Operation(r.Admission)),
-		UserInfo: authenticationv1.UserInfo{Username: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: extra},
-		DryRun:   &r.DryRun,
-		Object:   runtime.RawExtension{Raw: v.objectJSON}, OldObject: runtime.RawExtension{Raw: v.oldJSON}, Options: runtime.RawExtension{Object: r.Options},
+		RequestKind: new(kindOf(requested)), RequestResource: new(metav1.GroupVersionResource(objectversion.ResourceOf(r.Served))),
+		RequestSubResource: r.Sub,
+		Name:               r.ObjectName(), Namespace: admissionmatch.Namespace(r.Admission),
+		Operation: admissionv1.Operation(admissionmatch.Operation(r.Admission)),
+		UserInfo:  authenticationv1.UserInfo{Username: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: extra},
+		DryRun:    &r.DryRun,
+		Object:    runtime.RawExtension{Raw: v.objectJSON}, OldObject: runtime.RawExtension{Raw: v.oldJSON},
+		Options: runtime.RawExtension{Object: r.Options},
 	}
 	return out
 }

@@ -9,29 +9,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/match"
+	"proa.dev/server/admissionmatch"
+	"proa.dev/server/registrations"
 )
 
 // validatingPlugin is the plugin of hop 6.
 type validatingPlugin struct {
 	caller
-	hooks index
+	hooks registrations.Index[hooks]
 }
 
-// admit asks all webhooks that the write concerns, at the same time. What the first of them refuses, in their order, is refused.
+// admit calls all matching webhooks concurrently. The first denial, in the order of the webhooks, rejects the write.
 func (p *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
-	if match.IsExempt(a) {
+	if admissionmatch.IsExempt(a) {
 		return nil
 	}
-	hooks, err := p.hooks.current(ctx)
-	if err != nil || len(hooks) == 0 {
+	all, err := p.hooks.Current(ctx)
+	if err != nil || len(all.list) == 0 {
 		return err
 	}
 	r := newRequest(a, p.Authorizer)
 	var calls []*outcome
 	var forms []*versioned
-	for _, h := range hooks {
-		v, err := p.wanted(ctx, r, h)
+	for _, h := range all.list {
+		v, err := p.versionFor(ctx, r, h)
 		if err != nil {
 			return err
 		}
@@ -51,9 +52,9 @@ func (p *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	}
 	wg.Wait()
 	for i, o := range calls {
-		tell(a, o)
+		addToWrite(a, o)
 		if o.failedOpen {
-			a.Note(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", i), o.hook.name)
+			a.AddAuditAnnotation(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", i), o.hook.name)
 		}
 		if err == nil {
 			err = o.err
@@ -62,7 +63,7 @@ func (p *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	return err
 }
 
-// validate asks one webhook. A panic is an error here: nobody above this goroutine would catch it.
+// validate calls one webhook. It turns a panic into an error, because nobody above this goroutine would recover it.
 func (p *validatingPlugin) validate(ctx context.Context, r *request, o *outcome, v *versioned) {
 	begin := time.Now()
 	defer func() {
@@ -71,7 +72,7 @@ func (p *validatingPlugin) validate(ctx context.Context, r *request, o *outcome,
 		}
 	}()
 	if o.answer, o.err = p.call(ctx, r, o.hook, v); o.err == nil && !o.answer.Allowed {
-		o.err = &rejection{refusal(o.hook.name, o.answer.Result)}
+		o.err = &rejection{denial(o.hook.name, o.answer.Result)}
 	}
 	p.settle(ctx, r.Admission, o, time.Since(begin))
 }

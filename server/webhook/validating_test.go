@@ -11,30 +11,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestParallel: validating webhooks are asked at the same time, and the first refusal by their order is the answer.
+// TestParallel checks that validating webhooks are called concurrently, and that the first denial in their order is
+// returned.
 func TestParallel(t *testing.T) {
 	r := newRig(t)
 	both := make(chan struct{}, 2)
 	for _, name := range []string{"a", "b", "c"} {
-		r.validate(setup{configuration: name, name: name + ".example.com", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-			if name == "c" {
-				return allow(req)
-			}
-			both <- struct{}{}
-			for deadline := time.Now().Add(5 * time.Second); len(both) < 2 && time.Now().Before(deadline); {
-				time.Sleep(time.Millisecond)
-			}
-			out := &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "waited in vain"}}
-			if len(both) == 2 {
-				out.Result.Message = "met"
-			}
-			return out
-		}})
+		r.validate(setup{configuration: name, name: name + ".example.com",
+			answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				if name == "c" {
+					return allow(req)
+				}
+				both <- struct{}{}
+				for deadline := time.Now().Add(5 * time.Second); len(both) < 2 && time.Now().Before(deadline); {
+					time.Sleep(time.Millisecond)
+				}
+				out := &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "waited in vain"}}
+				if len(both) == 2 {
+					out.Result.Message = "met"
+				}
+				return out
+			}})
 	}
 	wantError(t, r.validating.Admit(t.Context(), r.createPod()), `admission webhook "a.example.com" denied the request: met`)
 }
 
-// TestMatchConditions decide whether a webhook is asked; what cannot be evaluated is its failurePolicy's matter.
+// TestMatchConditions checks that conditions decide whether a webhook is called; the failure policy applies if they
+// cannot be evaluated.
 func TestMatchConditions(t *testing.T) {
 	for expression, want := range map[string]string{
 		`object.metadata.name == "name"`:                                                                 "asked",
@@ -79,13 +82,15 @@ func TestMatchConditions(t *testing.T) {
 	}
 }
 
-// TestOlderReviews: a webhook that knows v1beta1 alone is asked so, and its answers are not checked as those of v1 are.
+// TestOlderReviews checks that a webhook which supports only v1beta1 gets that, and that its responses are not checked
+// as those of v1 are.
 func TestOlderReviews(t *testing.T) {
 	r := newRig(t)
 	r.mutate(setup{
 		change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v7", "v1beta1", "v1"} },
 		answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-			return &admissionv1.AdmissionResponse{UID: "another", Allowed: true, Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"old":"yes"}}]`)}
+			return &admissionv1.AdmissionResponse{UID: "another", Allowed: true,
+				Patch: []byte(`[{"op":"add","path":"/metadata/labels","value":{"old":"yes"}}]`)}
 		},
 	})
 	a := r.createPod()
@@ -94,7 +99,7 @@ func TestOlderReviews(t *testing.T) {
 	}
 }
 
-// TestPanicsAreErrors: a fault in asking one webhook ends one write, not the server.
+// TestPanicsAreErrors checks that a panic during the call of one webhook fails one write, not the server.
 func TestPanicsAreErrors(t *testing.T) {
 	r := newRig(t)
 	r.validate(setup{answer: allow})
@@ -103,7 +108,7 @@ func TestPanicsAreErrors(t *testing.T) {
 	wantError(t, r.validating.Admit(t.Context(), a), `ValidatingAdmissionWebhook/hook.example.com has panicked`)
 }
 
-// TestMetrics have the names and labels of upstream's.
+// TestMetrics checks that the metrics have upstream's names and labels.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	r.validate(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {

@@ -1,23 +1,23 @@
-// Package webhook calls admission webhooks: those of MutatingWebhookConfigurations in hop 4, those of ValidatingWebhookConfigurations in
-// hop 6. It owns which webhooks there are, by the server's cache, what they are asked, and what follows from their answers: a changed
-// object, a refusal, a warning, an audit annotation.
+// Package webhook calls admission webhooks: those of MutatingWebhookConfigurations in hop 4, those of
+// ValidatingWebhookConfigurations in hop 6. It owns the list of webhooks, which it reads from the server's cache, the
+// reviews that are sent to them, and what follows from their responses: a changed object, a denial, a warning, an audit
+// annotation.
 //
-// Nobody is believed: an answer is bounded in size, a redirect is not followed, a webhook that does not answer costs its timeout and no more. What is
-// sent and what is answered is never logged. A write in a cluster without webhooks costs two numbers that are compared.
+// Webhooks are not trusted: a response is limited in size, redirects are not followed, a webhook that does not respond
+// costs its timeout and no more. Reviews and responses are never logged. A write in a cluster without webhooks costs
+// two comparisons of numbers.
 package webhook
 
 import (
-	"context"
-	"iter"
 	"log/slog"
 	"net/http"
 	"net/url"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"proa.dev/kinds/kind"
-	"proa.dev/server/extension"
+	"proa.dev/server/extensionclient"
+	"proa.dev/server/registrations"
 )
 
 // The names of the plugins.
@@ -26,40 +26,33 @@ const (
 	ValidatingName = "ValidatingAdmissionWebhook"
 )
 
-// Source shows webhook configurations as the server's cache has them.
-type Source interface {
-	// Wait returns when the configurations are loaded.
-	Wait(ctx context.Context) error
-	// Generation changes with every change of a configuration.
-	Generation() int64
-	// All yields the objects of a resource in the order of their names. If some of them cannot be decoded it returns an error as well.
-	All(resource schema.GroupResource) (iter.Seq[kind.Object], error)
-}
+// Source provides the webhook configurations from the server's cache.
+type Source = registrations.Source
 
-// Clients are the ways to webhooks.
+// Clients provides HTTP clients for webhooks.
 type Clients interface {
-	Client(e *extension.Endpoint) (*http.Client, *url.URL, error)
+	Client(e *extensionclient.Endpoint) (*http.Client, *url.URL, error)
 }
 
-// Config is what the plugins need of the server.
+// Config holds what the plugins need of the server.
 type Config struct {
-	// Mutating and Validating show the configurations of each sort.
+	// Mutating and Validating provide the configurations of each type.
 	Mutating, Validating Source
 	Clients              Clients
-	// Authorizer answers the questions of match conditions.
+	// Authorizer answers the authorization checks of match conditions.
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Metrics counts calls; nil for nobody.
+	// Metrics counts calls; nil for none.
 	Metrics *Metrics
 	Log     *slog.Logger
 }
 
-// Plugins returns the two plugins, that of hop 4 and that of hop 6.
-func Plugins(c Config) (mutating, validating kind.Plugin) {
+// Plugins returns the plugins of hop 4 and of hop 6.
+func Plugins(c Config) (mutate, validate kind.Plugin) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics()
 	}
 	compile := newConditionCompiler()
-	m := &mutatingPlugin{caller{c, "admit"}, index{source: c.Mutating, resource: MutatingConfigurations(), compile: compile}}
-	v := &validatingPlugin{caller{c, "validating"}, index{source: c.Validating, resource: ValidatingConfigurations(), compile: compile}}
+	m := &mutatingPlugin{caller{c, "admit"}, newIndex(reader{c.Mutating, MutatingConfigurations(), compile})}
+	v := &validatingPlugin{caller{c, "validating"}, newIndex(reader{c.Validating, ValidatingConfigurations(), compile})}
 	return kind.Plugin{Name: MutatingName, Admit: m.admit}, kind.Plugin{Name: ValidatingName, Admit: v.admit}
 }

@@ -29,10 +29,10 @@ import (
 
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
-	"proa.dev/server/extension"
+	"proa.dev/server/extensionclient"
 )
 
-// rig is the two plugins, the configurations they read, and what a write has left.
+// rig is the two plugins, the configurations they read, and the results of a write.
 type rig struct {
 	t                    testing.TB
 	mutating, validating kind.Plugin
@@ -51,7 +51,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, metrics: NewMetrics(), defs: kinds.All()}
-	clients := extension.New(extension.Config{})
+	clients := extensionclient.New(extensionclient.Config{})
 	t.Cleanup(clients.Close)
 	allowAll := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetVerb() == "dance" {
@@ -60,7 +60,8 @@ func newRig(t testing.TB) *rig {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
 	r.mutating, r.validating = Plugins(Config{
-		Mutating: r, Validating: r, Clients: clients, Authorizer: allowAll, Metrics: r.metrics, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Mutating: r, Validating: r, Clients: clients, Authorizer: allowAll, Metrics: r.metrics,
+		Log: slog.New(slog.NewTextHandler(&r.log, nil)),
 	})
 	return r
 }
@@ -90,7 +91,7 @@ func (r *rig) configure(o kind.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, d := range r.defs {
-		if d.Group == admissionregv1.GroupName && d.Is(o) {
+		if d.Group == admissionregv1.GroupName && d.HasType(o) {
 			d.Default(o)
 		}
 	}
@@ -100,7 +101,7 @@ func (r *rig) configure(o kind.Object) {
 	r.objects = append(slices.DeleteFunc(r.objects, func(x kind.Object) bool { return x.GetName() == o.GetName() }), o)
 }
 
-// setup is one webhook; what is zero has a usual value.
+// setup describes one webhook; zero values have usual defaults.
 type setup struct {
 	configuration, name string
 	change              func(w *admissionregv1.MutatingWebhook)
@@ -122,8 +123,10 @@ func mutatingConfiguration(w admissionregv1.MutatingWebhook, s setup) kind.Objec
 func validatingConfiguration(w admissionregv1.MutatingWebhook, s setup) kind.Object {
 	return &admissionregv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(s.configuration, "config")}, Webhooks: []admissionregv1.ValidatingWebhook{{
-			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, SideEffects: w.SideEffects, AdmissionReviewVersions: w.AdmissionReviewVersions,
-			FailurePolicy: w.FailurePolicy, MatchConditions: w.MatchConditions, TimeoutSeconds: w.TimeoutSeconds, MatchPolicy: w.MatchPolicy,
+			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, SideEffects: w.SideEffects,
+			AdmissionReviewVersions: w.AdmissionReviewVersions,
+			FailurePolicy:           w.FailurePolicy, MatchConditions: w.MatchConditions, TimeoutSeconds: w.TimeoutSeconds,
+			MatchPolicy: w.MatchPolicy,
 		}},
 	}
 }
@@ -151,9 +154,11 @@ func (r *rig) webhook(s setup) admissionregv1.MutatingWebhook {
 	server.StartTLS()
 	r.t.Cleanup(server.Close)
 	w := admissionregv1.MutatingWebhook{
-		Name:                    cmp.Or(s.name, "hook.example.com"),
-		ClientConfig:            admissionregv1.WebhookClientConfig{URL: new(server.URL + "/x"), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
-		Rules:                   []admissionregv1.RuleWithOperations{{Operations: []admissionregv1.OperationType{"*"}, Rule: admissionregv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}}}},
+		Name: cmp.Or(s.name, "hook.example.com"),
+		ClientConfig: admissionregv1.WebhookClientConfig{URL: new(server.URL + "/x"),
+			CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+		Rules: []admissionregv1.RuleWithOperations{{Operations: []admissionregv1.OperationType{"*"},
+			Rule: admissionregv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}}}},
 		SideEffects:             new(admissionregv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
 	}
@@ -163,15 +168,16 @@ func (r *rig) webhook(s setup) admissionregv1.MutatingWebhook {
 	return w
 }
 
-// write makes the admission of a write of a resource.
+// write returns the admission of a write of a resource.
 func (r *rig) write(verb, version, resource string, object, old kind.Object) *kind.Admission {
 	r.t.Helper()
 	resource, sub, _ := strings.Cut(resource, "/")
 	a := &kind.Admission{
-		Verb: verb, Sub: sub, Object: object, Old: old, Namespace: "ns", Name: "name", User: &user.DefaultInfo{Name: "jane", Groups: []string{"devs"}},
-		Warn:     func(texts ...string) { r.warnings = append(r.warnings, texts...) },
-		Note:     func(key, value string) { r.notes = append(r.notes, key+"="+value) },
-		NoteBody: func(key, value string) { r.notes = append(r.notes, "body "+key+"="+value) },
+		Verb: verb, Sub: sub, Object: object, Old: old, Namespace: "ns", Name: "name",
+		User:                   &user.DefaultInfo{Name: "jane", Groups: []string{"devs"}},
+		Warn:                   func(texts ...string) { r.warnings = append(r.warnings, texts...) },
+		AddAuditAnnotation:     func(key, value string) { r.notes = append(r.notes, key+"="+value) },
+		AddAuditBodyAnnotation: func(key, value string) { r.notes = append(r.notes, "body "+key+"="+value) },
 		Versions: func(gr schema.GroupResource) (out []*kind.Def) {
 			for _, d := range r.defs {
 				if d.Storage().Resource() == gr {
@@ -203,7 +209,8 @@ func (r *rig) write(verb, version, resource string, object, old kind.Object) *ki
 }
 
 func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 }
 
 func (r *rig) createPod() *kind.Admission { return r.write("create", "v1", "pods", pod("name"), nil) }
@@ -212,7 +219,7 @@ func allow(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// patchWith answers with a patch.
+// patchWith returns a webhook that responds with a patch.
 func patchWith(patch string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: new(admissionv1.PatchTypeJSONPatch)}
@@ -226,7 +233,7 @@ func wantError(t *testing.T, err error, want string) {
 	}
 }
 
-// TestReview: what a webhook is told.
+// TestReview checks what is sent to a webhook.
 func TestReview(t *testing.T) {
 	r := newRig(t)
 	var sent []byte
@@ -266,7 +273,7 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestWebhooksConfigureNoWebhooks: a broken webhook must not keep anybody from mending it.
+// TestWebhooksConfigureNoWebhooks checks that a broken webhook does not keep anybody from fixing it.
 func TestWebhooksConfigureNoWebhooks(t *testing.T) {
 	r := newRig(t)
 	deny := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
@@ -285,7 +292,8 @@ func TestWebhooksConfigureNoWebhooks(t *testing.T) {
 	wantError(t, r.validating.Admit(t.Context(), r.createPod()), "without explanation")
 }
 
-// TestConfigurationsChange: what is stored counts from the next write on, and one that cannot be read refuses writes.
+// TestConfigurationsChange checks that a stored configuration takes effect with the next write, and that one which
+// cannot be read rejects writes.
 func TestConfigurationsChange(t *testing.T) {
 	r := newRig(t)
 	if err := r.validating.Admit(t.Context(), r.createPod()); err != nil {
@@ -312,7 +320,7 @@ func TestConfigurationsChange(t *testing.T) {
 	}
 }
 
-// TestRefusals: a refusal has the words and the code of the webhook, as far as they can be those of a refusal.
+// TestRefusals checks that a denial has the message and the code of the webhook, as far as they are valid for a denial.
 func TestRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		result *metav1.Status
@@ -320,10 +328,11 @@ func TestRefusals(t *testing.T) {
 		text   string
 	}{
 		"nothing": {nil, 400, `admission webhook "hook.example.com" denied the request without explanation`},
-		"message": {&metav1.Status{Message: "m", Code: 403, Reason: "r"}, 403, `admission webhook "hook.example.com" denied the request: m`},
-		"reason":  {&metav1.Status{Reason: "r", Code: 200}, 400, `admission webhook "hook.example.com" denied the request: r`},
-		"code":    {&metav1.Status{Code: 1000, Status: "Success"}, 500, `admission webhook "hook.example.com" denied the request without explanation`},
-		"long":    {&metav1.Status{Message: strings.Repeat("x", 2*maxMessage)}, 400, "xxx..."},
+		"message": {&metav1.Status{Message: "m", Code: 403, Reason: "r"}, 403,
+			`admission webhook "hook.example.com" denied the request: m`},
+		"reason": {&metav1.Status{Reason: "r", Code: 200}, 400, `admission webhook "hook.example.com" denied the request: r`},
+		"code":   {&metav1.Status{Code: 1000, Status: "Success"}, 500, `admission webhook "hook.example.com" denied the request without explanation`},
+		"long":   {&metav1.Status{Message: strings.Repeat("x", 2*maxMessage)}, 400, "xxx..."},
 	} {
 		for _, mutating := range []bool{true, false} {
 			r := newRig(t)

@@ -1,9 +1,9 @@
-// Package encryption encrypts the values of chosen keys on their way to the store and decrypts them on their way back, so that
-// a copy of the data folder's database does not give secrets away. It wraps a store and is one to its callers.
+// Package encryption implements encryption at rest: it wraps a store and encrypts the values of chosen keys before they
+// are written, so that a copy of the database does not reveal secrets.
 //
-// A sealed value is laid out as Kubernetes lays it out: "k8s:enc:", the provider, the name of the key, and what the provider
-// made of the value. A value without that was stored before sealing began, and passes as it is. What is not sealed as it
-// would be today is stale: to write it again is how keys are rotated.
+// An encrypted value has the layout of Kubernetes: "k8s:enc:", the provider, the name of the key, and the ciphertext. A
+// value without this prefix was stored before encryption was configured, and is returned as it is. A value that would
+// now be encrypted differently is reported as stale; keys are rotated by writing stale values again.
 package encryption
 
 import (
@@ -19,41 +19,41 @@ import (
 	"proa.dev/kv"
 )
 
-// Store is what is wrapped.
+// Store is the store that is wrapped.
 type Store interface {
 	kv.Reader
 	kv.Watcher
 	kv.Committer
 }
 
-// Rule says how the values of some keys are encrypted: by the first provider. All of them decrypt.
+// Rule has the providers for keys with some prefixes. The first provider encrypts; all of them decrypt.
 type Rule struct {
-	// Prefixes are how the keys begin.
 	Prefixes  []string
 	Providers []Provider
 }
 
-// Sealed is a store whose chosen keys are encrypted.
-type Sealed struct {
+// EncryptedStore is a store that encrypts the values of chosen keys.
+type EncryptedStore struct {
 	Store
 	rules atomic.Pointer[[]Rule]
 }
 
-// New seals a store by rules. Of several that fit a key the first counts.
-func New(inner Store, rules ...Rule) (*Sealed, error) {
-	s := &Sealed{Store: inner}
+// New wraps a store. If several rules match a key, the first is used.
+func New(inner Store, rules ...Rule) (*EncryptedStore, error) {
+	s := &EncryptedStore{Store: inner}
 	return s, s.Set(rules...)
 }
 
-// Set replaces the rules. What was sealed by the former ones can be read only if the new ones have its key too.
-func (s *Sealed) Set(rules ...Rule) error {
+// Set replaces the rules. Values that were encrypted by the old rules can be read only if the new rules have their
+// keys.
+func (s *EncryptedStore) Set(rules ...Rule) error {
 	for _, r := range rules {
 		if len(r.Providers) == 0 {
 			return errors.New("seal: no provider")
 		}
 		for i, p := range r.Providers {
-			if slices.ContainsFunc(r.Providers[:i], func(o Provider) bool { return o.mark == p.mark }) {
-				return fmt.Errorf("seal: there are two keys for %q", p.mark)
+			if slices.ContainsFunc(r.Providers[:i], func(o Provider) bool { return o.prefix == p.prefix }) {
+				return fmt.Errorf("seal: there are two keys for %q", p.prefix)
 			}
 		}
 	}
@@ -61,8 +61,8 @@ func (s *Sealed) Set(rules ...Rule) error {
 	return nil
 }
 
-// rule finds the rule for a key; nil for none.
-func (s *Sealed) rule(key string) *Rule {
+// rule returns the rule for a key; nil if there is none.
+func (s *EncryptedStore) rule(key string) *Rule {
 	rules := *s.rules.Load()
 	for i := range rules {
 		for _, p := range rules[i].Prefixes {
@@ -81,20 +81,21 @@ func (r *Rule) seal(ctx context.Context, key string, value []byte) ([]byte, erro
 	case p.isPlain():
 		return value, nil
 	case p.envelope == nil:
-		return append([]byte(p.mark), p.seal(key, value)...), nil
+		return append([]byte(p.prefix), p.seal(key, value)...), nil
 	}
 	sealed, err := p.envelope.Seal(ctx, key, value)
 	if err != nil {
-		return nil, fmt.Errorf("encrypt with %q: %w", KeyName([]byte(p.mark)), err)
+		return nil, fmt.Errorf("encrypt with %q: %w", KeyName([]byte(p.prefix)), err)
 	}
-	return append([]byte(p.mark), sealed...), nil
+	return append([]byte(p.prefix), sealed...), nil
 }
 
-// open decrypts a pair in place of its value. One that cannot be decrypted says so, so that it does not take the others away.
-// It is an error if a key management service does not answer: the value may be decrypted later, and must not be taken for lost.
-func (s *Sealed) open(ctx context.Context, p *kv.Pair) error {
+// open decrypts the value of a pair in place. If that is not possible, p.Err is set, so that other pairs can still be
+// read. An error is returned only if a key management service does not answer, because the value may be decryptable
+// later.
+func (s *EncryptedStore) open(ctx context.Context, p *kv.Pair) error {
 	r := s.rule(p.Key)
-	sealed := bytes.HasPrefix(p.Value, []byte(marked))
+	sealed := bytes.HasPrefix(p.Value, []byte(encryptedPrefix))
 	switch {
 	case p.Value == nil || r == nil && !sealed:
 	case !sealed:
@@ -104,22 +105,22 @@ func (s *Sealed) open(ctx context.Context, p *kv.Pair) error {
 	default:
 		p.Err = r.open(ctx, p)
 	}
-	if errors.Is(p.Err, ErrAway) {
+	if errors.Is(p.Err, ErrKMSUnavailable) {
 		return fmt.Errorf("%s: %w", p.Key, p.Err)
 	}
 	return nil
 }
 
-// Open decrypts a pair as the store has it. Its Err says why it cannot be decrypted.
-func (s *Sealed) Open(ctx context.Context, p kv.Pair) kv.Pair {
-	_ = s.open(ctx, &p) // it is in Err, too
+// Open decrypts a pair of the wrapped store. If that is not possible, Err of the result is set.
+func (s *EncryptedStore) Open(ctx context.Context, p kv.Pair) kv.Pair {
+	_ = s.open(ctx, &p) // the error is in p.Err, too
 	return p
 }
 
-// open decrypts a sealed pair with the provider and the key that have sealed it.
+// open decrypts a pair with the provider and the key that have encrypted it.
 func (r *Rule) open(ctx context.Context, p *kv.Pair) error {
 	for i, way := range r.Providers {
-		sealed, ours := bytes.CutPrefix(p.Value, []byte(way.mark))
+		sealed, ours := bytes.CutPrefix(p.Value, []byte(way.prefix))
 		if !ours || way.isPlain() {
 			continue
 		}
@@ -141,9 +142,9 @@ func (p *Provider) decrypt(ctx context.Context, key string, sealed []byte) (valu
 	return value, false, err
 }
 
-// KeyName is the name of the key that a stored value is encrypted with; empty if it is not encrypted.
+// KeyName returns the name of the key that a stored value is encrypted with; empty if it is not encrypted.
 func KeyName(value []byte) string {
-	if !bytes.HasPrefix(value, []byte(marked)) {
+	if !bytes.HasPrefix(value, []byte(encryptedPrefix)) {
 		return ""
 	}
 	parts := bytes.SplitN(value[:min(len(value), 512)], []byte(":"), 6) // k8s:enc:PROVIDER:v1:NAME:
@@ -154,7 +155,7 @@ func KeyName(value []byte) string {
 }
 
 // Get reads one pair.
-func (s *Sealed) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
+func (s *EncryptedStore) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 	p, found, err := s.Store.Get(ctx, key)
 	if err == nil && found {
 		err = s.open(ctx, &p)
@@ -163,7 +164,7 @@ func (s *Sealed) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 }
 
 // List reads a page.
-func (s *Sealed) List(ctx context.Context, r kv.Range) (kv.Page, error) {
+func (s *EncryptedStore) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 	page, err := s.Store.List(ctx, r)
 	for i := range page.Pairs {
 		if err := s.open(ctx, &page.Pairs[i]); err != nil {
@@ -174,7 +175,7 @@ func (s *Sealed) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 }
 
 // Commit makes a transaction.
-func (s *Sealed) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
+func (s *EncryptedStore) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	cloned := false
 	for i, w := range writes {
 		r := s.rule(w.Key)
@@ -182,7 +183,7 @@ func (s *Sealed) Commit(ctx context.Context, writes ...kv.Write) (int64, error) 
 			continue
 		}
 		if !cloned {
-			writes, cloned = slices.Clone(writes), true // the caller's stay in the clear
+			writes, cloned = slices.Clone(writes), true // the writes of the caller are not changed
 		}
 		sealed, err := r.seal(ctx, w.Key, w.Value)
 		if err != nil {
@@ -200,7 +201,7 @@ func (s *Sealed) Commit(ctx context.Context, writes ...kv.Write) (int64, error) 
 }
 
 // Watch yields changes.
-func (s *Sealed) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+func (s *EncryptedStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	return func(yield func(kv.Batch, error) bool) {
 		for b, err := range s.Store.Watch(ctx, prefix, after) {
 			for i := range b.Changes {

@@ -16,7 +16,7 @@ import (
 	"proa.dev/store/storetest"
 )
 
-// rule seals keys with prefixes; the first key seals.
+// rule returns a rule for prefixes; the first key encrypts.
 func rule(t *testing.T, prefixes []string, keys ...encryption.Key) encryption.Rule {
 	t.Helper()
 	r := encryption.Rule{Prefixes: prefixes}
@@ -44,15 +44,15 @@ func embed(t *testing.T) *store.Etcd {
 	return s
 }
 
-// whole is a sealed store with what the suite needs of an etcd besides.
+// whole is an encrypted store with the additional methods that storetest needs.
 type whole struct {
-	*encryption.Sealed
+	*encryption.EncryptedStore
 	inner *store.Etcd
 }
 
 func (w whole) Compact(ctx context.Context, rev int64) error { return w.inner.Compact(ctx, rev) }
 
-// A sealed store keeps every promise of a store.
+// TestSealedIsAStore runs the conformance test of stores on an encrypted store.
 func TestSealedIsAStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store {
 		inner := embed(t)
@@ -86,7 +86,7 @@ func TestOnlyChosenKeysAreSealed(t *testing.T) {
 	if raw, _, err = inner.Get(t.Context(), "/registry/configmaps/a/b"); err != nil || string(raw.Value) != text {
 		t.Errorf("stored as %q, %v", raw.Value, err)
 	}
-	// A conflict shows the present value in the clear.
+	// A conflict has the decrypted current value.
 	_, err = s.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a/b", Value: []byte("x")})
 	if c, lost := errors.AsType[*kv.Conflict](err); !lost || string(c.Now.Value) != text {
 		t.Errorf("conflict %v", err)
@@ -128,7 +128,8 @@ func TestKeysAndForgeries(t *testing.T) {
 	}
 	bad := bytes.Clone(raw.Value)
 	bad[len(bad)-1] ^= 1
-	for name, value := range map[string][]byte{"moved": raw.Value, "flipped": bad, "short": []byte("k8s:enc:aesgcm:v1:old:x"), "odd": []byte("k8s:enc:aesgcm:v1:")} {
+	for name, value := range map[string][]byte{"moved": raw.Value, "flipped": bad, "short": []byte("k8s:enc:aesgcm:v1:old:x"),
+		"odd": []byte("k8s:enc:aesgcm:v1:")} {
 		if _, err := inner.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a/" + name, Value: value}); err != nil {
 			t.Fatal(err)
 		}
@@ -136,16 +137,17 @@ func TestKeysAndForgeries(t *testing.T) {
 			t.Errorf("%s: read without an error", name)
 		}
 	}
-	// What was stored before sealing began is read as it is.
+	// A value that was stored unencrypted is returned as it is.
 	if _, err := inner.Commit(t.Context(), kv.Write{Key: "/registry/secrets/a/plain", Value: []byte("clear")}); err != nil {
 		t.Fatal(err)
 	}
 	if p, _, err := both.Get(t.Context(), "/registry/secrets/a/plain"); err != nil || string(p.Value) != "clear" || !p.Stale {
 		t.Errorf("plain: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
-	for _, bad := range []encryption.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)}, {Name: "x", Secret: make([]byte, 5)}} {
-		for way, make := range ways() {
-			if _, err := make(bad); err == nil {
+	for _, bad := range []encryption.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)},
+		{Name: "x", Secret: make([]byte, 5)}} {
+		for way, newProvider := range ways() {
+			if _, err := newProvider(bad); err == nil {
 				t.Errorf("%s took key %+v", way, bad)
 			}
 		}
@@ -160,10 +162,11 @@ func TestKeysAndForgeries(t *testing.T) {
 }
 
 func ways() map[string]func(encryption.Key) (encryption.Provider, error) {
-	return map[string]func(encryption.Key) (encryption.Provider, error){"aesgcm": encryption.AESGCM, "aescbc": encryption.AESCBC, "secretbox": encryption.Secretbox}
+	return map[string]func(encryption.Key) (encryption.Provider, error){"aesgcm": encryption.AESGCM, "aescbc": encryption.AESCBC,
+		"secretbox": encryption.Secretbox}
 }
 
-// TestWays takes values of many lengths through every provider, and through a change from each to each.
+// TestWays encrypts values of many lengths with every provider, and changes from each provider to each other.
 func TestWays(t *testing.T) {
 	inner := embed(t)
 	s, err := encryption.New(inner)
@@ -179,8 +182,8 @@ func TestWays(t *testing.T) {
 	}
 	rev := int64(0)
 	var all []encryption.Provider
-	for way, make := range ways() {
-		p, err := make(key(way, 3))
+	for way, newProvider := range ways() {
+		p, err := newProvider(key(way, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +202,7 @@ func TestWays(t *testing.T) {
 			if err != nil || !bytes.HasPrefix(raw.Value, []byte("k8s:enc:"+way+":v1:"+way+":")) {
 				t.Fatalf("%s is stored as %q, %v", way, raw.Value, err)
 			}
-			// Whatever is written now, the former way is still read, and stale.
+			// Values of the former provider can still be read, and are stale.
 			for _, first := range append(slices.Clone(all[:len(all)-1]), encryption.Plain()) {
 				set(first, p)
 				if got, _, err := s.Get(t.Context(), k); err != nil || !bytes.Equal(got.Value, value) || !got.Stale {
@@ -207,13 +210,14 @@ func TestWays(t *testing.T) {
 				}
 			}
 		}
-		// What is cut off or changed is noticed, by the providers that can.
+		// Truncated or changed values are detected by providers that authenticate.
 		raw, _, err := inner.Get(t.Context(), k)
 		if err != nil {
 			t.Fatal(err)
 		}
 		set(p)
-		if rev, err = inner.Commit(t.Context(), kv.Write{Key: k, Value: raw.Value[:len(raw.Value)-len(raw.Value)/2], Rev: rev}); err != nil {
+		if rev, err = inner.Commit(t.Context(),
+			kv.Write{Key: k, Value: raw.Value[:len(raw.Value)-len(raw.Value)/2], Rev: rev}); err != nil {
 			t.Fatal(err)
 		}
 		if p, _, err := s.Get(t.Context(), k); err != nil || p.Err == nil {
@@ -230,7 +234,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestOneValueThatCannotBeDecrypted does not take the others of a list or a watch away.
+// TestOneValueThatCannotBeDecrypted checks that the other values of a list or watch can still be read.
 func TestOneValueThatCannotBeDecrypted(t *testing.T) {
 	inner := memory.New(memory.Config{})
 	t.Cleanup(func() { _ = inner.Close() })

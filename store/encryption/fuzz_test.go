@@ -7,7 +7,8 @@ import (
 	"proa.dev/kv"
 )
 
-// Whatever lies under a key is opened or refused, and what was sealed comes back only under its own key.
+// FuzzOpen decrypts arbitrary values: each is decrypted or is an error, and an encrypted value is decrypted only under
+// its own key.
 func FuzzOpen(f *testing.F) {
 	var providers []Provider
 	for _, way := range []func(Key) (Provider, error){AESGCM, AESCBC, Secretbox} {

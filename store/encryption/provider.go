@@ -12,62 +12,65 @@ import (
 	"golang.org/x/crypto/nacl/secretbox"
 )
 
-// Key is a named key.
+// Key is an encryption key with its name.
 type Key struct {
 	Name   string
 	Secret []byte
 }
 
-// Provider is one way to encrypt, with one key. The zero value leaves values as they are.
+// Provider encrypts and decrypts with one algorithm and one key. The zero value leaves values unencrypted.
 type Provider struct {
-	// mark is what its values begin with: the way and the name of the key.
-	mark string
-	seal func(key string, value []byte) []byte
-	open func(key string, sealed []byte) ([]byte, error)
-	// envelope does both for a key that somebody else has.
+	// prefix is the prefix of its values: the algorithm and the name of the key.
+	prefix string
+	seal   func(key string, value []byte) []byte
+	open   func(key string, sealed []byte) ([]byte, error)
+	// envelope replaces seal and open if the key is in a key management service.
 	envelope Envelope
 }
 
-// Envelope encrypts with the help of a key management service.
+// Envelope encrypts with a key in a key management service.
 type Envelope interface {
 	Seal(ctx context.Context, key string, value []byte) ([]byte, error)
-	// Open decrypts a value. Stale says that it would be encrypted with another key now. An error that is ErrAway may be over soon.
+	// Open decrypts a value. stale reports that the value would now be encrypted with another key. If the service does
+	// not answer, the error is ErrKMSUnavailable.
 	Open(ctx context.Context, key string, sealed []byte) (value []byte, stale bool, err error)
 }
 
-// ErrAway says that a key management service does not answer: what it is needed for may be possible later.
-var ErrAway = errors.New("a key management service is away")
+// ErrKMSUnavailable is the error of an operation that failed because a key management service does not answer. It may succeed
+// later.
+var ErrKMSUnavailable = errors.New("a key management service is away")
 
-// KMS encrypts with a provider of that name for version 2 of the API of key management services.
+// KMS returns a provider that encrypts with a KMS v2 plugin, stored under the name of the provider.
 func KMS(name string, e Envelope) (p Provider, err error) {
-	if p.mark, err = markOf("kms", Key{Name: name}); err != nil {
+	if p.prefix, err = prefixOf("kms", Key{Name: name}); err != nil {
 		return p, err
 	}
-	p.mark, p.envelope = marked+"kms:v2:"+name+":", e
+	p.prefix, p.envelope = encryptedPrefix+"kms:v2:"+name+":", e
 	return p, nil
 }
 
-// isPlain says that values are left as they are.
+// isPlain reports whether values are left unencrypted.
 func (p *Provider) isPlain() bool { return p.seal == nil && p.envelope == nil }
 
-// Plain leaves values as they are.
+// Plain returns a provider that leaves values unencrypted.
 func Plain() Provider { return Provider{} }
 
-// marked begins every value that somebody has encrypted.
-const marked = "k8s:enc:"
+// encryptedPrefix is the prefix of every encrypted value.
+const encryptedPrefix = "k8s:enc:"
 
-func markOf(way string, k Key) (string, error) {
+func prefixOf(way string, k Key) (string, error) {
 	if k.Name == "" || strings.Contains(k.Name, ":") {
 		return "", fmt.Errorf("seal: %q is no name for a key", k.Name)
 	}
-	return marked + way + ":v1:" + k.Name + ":", nil
+	return encryptedPrefix + way + ":v1:" + k.Name + ":", nil
 }
 
 var errShort = errors.New("the stored data was shorter than the required size")
 
-// AESGCM encrypts with a key of 16, 24 or 32 bytes, and binds a value to its place in the store.
+// AESGCM returns a provider for AES-GCM with a key of 16, 24 or 32 bytes. The key of the store is authenticated data,
+// so a ciphertext cannot be moved to another key.
 func AESGCM(k Key) (p Provider, err error) {
-	if p.mark, err = markOf("aesgcm", k); err != nil {
+	if p.prefix, err = prefixOf("aesgcm", k); err != nil {
 		return p, err
 	}
 	block, err := aes.NewCipher(k.Secret)
@@ -93,9 +96,10 @@ func AESGCM(k Key) (p Provider, err error) {
 	return p, nil
 }
 
-// AESCBC encrypts with a key of 16, 24 or 32 bytes. It does not notice changes; it is here for stores that have it.
+// AESCBC returns a provider for AES-CBC with a key of 16, 24 or 32 bytes. It does not detect manipulation; it exists
+// for stores that already use it.
 func AESCBC(k Key) (p Provider, err error) {
-	if p.mark, err = markOf("aescbc", k); err != nil {
+	if p.prefix, err = prefixOf("aescbc", k); err != nil {
 		return p, err
 	}
 	block, err := aes.NewCipher(k.Secret)
@@ -134,9 +138,9 @@ func AESCBC(k Key) (p Provider, err error) {
 	return p, nil
 }
 
-// Secretbox encrypts with a key of 32 bytes.
+// Secretbox returns a provider for NaCl secretbox with a key of 32 bytes.
 func Secretbox(k Key) (p Provider, err error) {
-	if p.mark, err = markOf("secretbox", k); err != nil {
+	if p.prefix, err = prefixOf("secretbox", k); err != nil {
 		return p, err
 	}
 	if len(k.Secret) != 32 {

@@ -1,5 +1,5 @@
-// Package etcdtest starts etcd's own server in the process of a test: the one that the store's clients speak to over a
-// socket, and the one that must be able to go on from our data, and we from its data.
+// Package etcdtest starts etcd's own server in the process of a test: to test clients of the store, and to test that
+// etcd can read the data of an embedded store and the other way round.
 package etcdtest
 
 import (
@@ -17,8 +17,8 @@ import (
 
 const patience = 10 * time.Second
 
-// Start starts a member on the data in dir and returns when it has elected itself. Its log may be snapshotted every few
-// writes. The caller stops it with HardStop.
+// Start starts a member on the data in dir and returns when it has elected itself leader. It makes a snapshot after
+// every snapshotEvery writes. The caller stops it with HardStop.
 func Start(t testing.TB, dir string, snapshotEvery uint64) *etcdserver.EtcdServer {
 	t.Helper()
 	server, err := start(dir, snapshotEvery)
@@ -32,8 +32,10 @@ func start(dir string, snapshotEvery uint64) (*etcdserver.EtcdServer, error) {
 	peers := types.MustNewURLs([]string{"http://localhost:2380"})
 	log := zap.NewNop()
 	server, err := etcdserver.NewServer(config.ServerConfig{
-		Name: "default", DataDir: dir, PeerURLs: peers, InitialPeerURLsMap: types.URLsMap{"default": peers}, InitialClusterToken: "etcd-cluster", NewCluster: true,
-		TickMs: 10, ElectionTicks: 2, PreVote: true, SnapshotCount: snapshotEvery, SnapshotCatchUpEntries: 10, MaxSnapFiles: 5, MaxWALFiles: 5,
+		Name: "default", DataDir: dir, PeerURLs: peers, InitialPeerURLsMap: types.URLsMap{"default": peers},
+		InitialClusterToken: "etcd-cluster", NewCluster: true,
+		TickMs: 10, ElectionTicks: 2, PreVote: true, SnapshotCount: snapshotEvery, SnapshotCatchUpEntries: 10, MaxSnapFiles: 5,
+		MaxWALFiles:         5,
 		BackendFreelistType: bolt.FreelistMapType, MaxTxnOps: 128, MaxRequestBytes: 3 << 19, AuthToken: "simple", TokenTTL: 300,
 		WarningApplyDuration: time.Second, WarningUnaryRequestDuration: time.Second, StrictReconfigCheck: true,
 		Logger: log, ServerFeatureGate: features.NewDefaultServerFeatureGate("default", log),

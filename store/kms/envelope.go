@@ -23,15 +23,17 @@ import (
 
 const (
 	seedSize = 32
-	// infoSize is how many random bytes before the data tell the key of a value from those of others.
+	// infoSize is the number of random bytes before the data from which, together with the seed, the key of a value is
+	// derived.
 	infoSize = 32
-	// The bounds of what a plugin may have stored.
+	// maxKeyID, maxSource and maxAnnotations bound what a plugin may return to be stored.
 	maxKeyID       = 1 << 10
 	maxSource      = 1 << 10
 	maxAnnotations = 32 << 10
 )
 
-// source is what the key of a value is made of: a seed, or the key itself, which former versions of Kubernetes have used.
+// source is the source of the keys of values: a seed from which they are derived, or the key itself, as in older
+// versions of Kubernetes.
 type source struct {
 	secret []byte
 	seed   bool
@@ -45,7 +47,7 @@ func (s source) check() error {
 	return err
 }
 
-// aead makes the cipher of a value. info is ignored when the source is the key itself.
+// aead returns the cipher of a value. info is ignored if the source is the key itself.
 func (s source) aead(info []byte) (cipher.AEAD, error) {
 	key := s.secret
 	if s.seed {
@@ -80,14 +82,15 @@ func (p *Plugin) Seal(_ context.Context, key string, value []byte) ([]byte, erro
 	_, _ = rand.Read(nonce)
 	o := &stored.EncryptedObject{
 		KeyID: w.object.KeyID, EncryptedDEKSource: w.object.EncryptedDEKSource, Annotations: w.object.Annotations,
-		EncryptedDEKSourceType: w.object.EncryptedDEKSourceType, EncryptedData: aead.Seal(append(info, nonce...), nonce, value, []byte(key)),
+		EncryptedDEKSourceType: w.object.EncryptedDEKSourceType,
+		EncryptedData:          aead.Seal(append(info, nonce...), nonce, value, []byte(key)),
 	}
 	return proto.Marshal(o)
 }
 
 var errShort = errors.New("the stored data was shorter than the required size")
 
-// Open decrypts the value of a key of the store. Stale says that the plugin has another key now.
+// Open decrypts the value of a key of the store. stale reports that the plugin has another key now.
 func (p *Plugin) Open(ctx context.Context, key string, sealed []byte) (value []byte, stale bool, err error) {
 	o := &stored.EncryptedObject{}
 	if err := proto.Unmarshal(sealed, o); err != nil {
@@ -99,7 +102,7 @@ func (p *Plugin) Open(ctx context.Context, key string, sealed []byte) (value []b
 	if len(o.EncryptedData) == 0 {
 		return nil, false, errors.New("encrypted data is empty")
 	}
-	s, err := p.find(ctx, o)
+	s, err := p.seedOf(ctx, o)
 	if err != nil {
 		return nil, false, err
 	}
@@ -124,7 +127,7 @@ func (p *Plugin) Open(ctx context.Context, key string, sealed []byte) (value []b
 	return value, w == nil || w.object.KeyID != o.KeyID || w.object.EncryptedDEKSourceType != o.EncryptedDEKSourceType, nil
 }
 
-// check refuses what a plugin may not have stored.
+// check validates an encrypted object, as Kubernetes does.
 func check(o *stored.EncryptedObject) error {
 	if t := o.EncryptedDEKSourceType; stored.EncryptedDEKSourceType_name[int32(t)] == "" {
 		return fmt.Errorf("unknown encryptedDEKSourceType: %d", t)
@@ -155,22 +158,22 @@ func checkKeyID(id string) error {
 	return nil
 }
 
-// identity is what tells seeds apart.
+// identity returns a hash that identifies the encrypted seed of an object.
 func identity(o *stored.EncryptedObject) (out [sha256.Size]byte) {
 	h := sha256.New()
-	part(h, []byte{byte(o.EncryptedDEKSourceType)})
-	part(h, o.EncryptedDEKSource)
-	part(h, []byte(o.KeyID))
+	hashPart(h, []byte{byte(o.EncryptedDEKSourceType)})
+	hashPart(h, o.EncryptedDEKSource)
+	hashPart(h, []byte(o.KeyID))
 	for _, k := range slices.Sorted(maps.Keys(o.Annotations)) {
-		part(h, []byte(k))
-		part(h, o.Annotations[k])
+		hashPart(h, []byte(k))
+		hashPart(h, o.Annotations[k])
 	}
 	h.Sum(out[:0])
 	return out
 }
 
-// part adds bytes with their number, so that no two lists of parts look the same.
-func part(h hash.Hash, b []byte) {
+// hashPart adds bytes with their length, so that different lists of parts have different hashes.
+func hashPart(h hash.Hash, b []byte) {
 	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
 	h.Write(b)
 }

@@ -17,7 +17,7 @@ import (
 	"proa.dev/store/kms/kmstest"
 )
 
-// plugin connects to a service, and has its key.
+// plugin returns the client of a service that has made its first seed.
 func plugin(t *testing.T, s *kmstest.Service) *Plugin {
 	t.Helper()
 	p := unprobed(t, s)
@@ -65,7 +65,7 @@ func TestSeal(t *testing.T) {
 	if s.Decrypts() != 0 {
 		t.Errorf("the plugin was asked %d times for what is known", s.Decrypts())
 	}
-	// Another server, or this one after a restart, asks once for all values of one seed.
+	// Another server, or this one after a restart, decrypts each seed once.
 	other := plugin(t, s)
 	for _, v := range [][]byte{sealed, again, sealed} {
 		if got, stale := open(t, other, v); got != "swordfish" || stale {
@@ -118,7 +118,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// A plugin that is away keeps nobody from reading what is known, and from writing for some time.
+// TestAway stops a plugin: values with known seeds can still be read, and values can still be written for some time.
 func TestAway(t *testing.T) {
 	s := kmstest.Start(t)
 	p, other := plugin(t, s), unprobed(t, s)
@@ -127,7 +127,7 @@ func TestAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Stop()
-	if err := p.Probe(t.Context()); !errors.Is(err, encryption.ErrAway) || !errors.Is(p.Health(), encryption.ErrAway) {
+	if err := p.Probe(t.Context()); !errors.Is(err, encryption.ErrKMSUnavailable) || !errors.Is(p.Health(), encryption.ErrKMSUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	if got, stale := open(t, p, sealed); got != "v" || stale {
@@ -145,11 +145,12 @@ func TestAway(t *testing.T) {
 	if _, err := other.Seal(t.Context(), key, []byte("v")); err == nil {
 		t.Error("a plugin that was never there encrypts")
 	}
-	if _, _, err := other.Open(t.Context(), key, sealed); !errors.Is(err, encryption.ErrAway) {
+	if _, _, err := other.Open(t.Context(), key, sealed); !errors.Is(err, encryption.ErrKMSUnavailable) {
 		t.Errorf("got %v", err)
 	}
 	s.Serve(t)
-	for deadline := time.Now().Add(20 * time.Second); other.Probe(t.Context()) != nil || p.Probe(t.Context()) != nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); other.Probe(t.Context()) != nil ||
+		p.Probe(t.Context()) != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(other.Health(), p.Health())
 		}
@@ -162,7 +163,7 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// What a plugin says is checked.
+// TestBadPlugins tests that invalid responses of a plugin are refused.
 func TestBadPlugins(t *testing.T) {
 	for name, c := range map[string]struct {
 		status func(*kmsapi.StatusResponse)
@@ -177,8 +178,10 @@ func TestBadPlugins(t *testing.T) {
 		"no ciphertext":   {answer: func(r *kmsapi.EncryptResponse) { r.Ciphertext = nil }, want: "has 0 bytes"},
 		"long ciphertext": {answer: func(r *kmsapi.EncryptResponse) { r.Ciphertext = make([]byte, 1025) }, want: "has 1025 bytes"},
 		"bad annotation":  {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x": nil} }, want: "annotations"},
-		"annotations":     {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 33<<10)} }, want: "the annotations have"},
-		"huge answer":     {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} }, want: "received message larger"},
+		"annotations": {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 33<<10)} },
+			want: "the annotations have"},
+		"huge answer": {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} },
+			want: "received message larger"},
 	} {
 		s := kmstest.Start(t)
 		s.Lie(c.status, c.answer)
@@ -203,7 +206,8 @@ func TestBadPlugins(t *testing.T) {
 	}
 }
 
-// Upstream's own library reads what we write, and we read what it writes, whether it uses seeds or keys.
+// TestUpstream tests that upstream's library can read our values, and that we can read its values, with seeds and with
+// keys.
 func TestUpstream(t *testing.T) {
 	s := kmstest.Start(t)
 	ours := plugin(t, s)
@@ -241,7 +245,7 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// FuzzOpen reads whatever lies in the store.
+// FuzzOpen decrypts arbitrary stored values.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0x0a, 0x01, 0x00, 0x12, 0x01, 0x61, 0x1a, 0x01, 0x62})
@@ -253,7 +257,7 @@ func FuzzOpen(f *testing.F) {
 		defer p.Close()
 		o := &stored.EncryptedObject{}
 		if proto.Unmarshal(sealed, o) == nil { // as if the plugin had opened it
-			p.keep(o, source{secret: make([]byte, 32), seed: o.EncryptedDEKSourceType == 1})
+			p.cacheSeed(o, source{secret: make([]byte, 32), seed: o.EncryptedDEKSourceType == 1})
 		}
 		if got, _, err := p.Open(t.Context(), key, sealed); err == nil {
 			t.Errorf("%q was opened as %q", sealed, got)

@@ -1,8 +1,9 @@
-// Package kms encrypts values with keys that a key management service keeps: it speaks to a plugin over KMS v2, which is gRPC on a Unix socket.
+// Package kms encrypts values with the keys of a key management service, through a KMS v2 plugin, which is a gRPC
+// service on a Unix socket.
 //
-// Values are not sent to the plugin. They are encrypted here, each with a key of its own that is derived from a seed, and the plugin encrypts the
-// seed, which is stored with the value. One seed is used until the plugin has another key. The layout is that of Kubernetes, so that either can
-// read what the other has written.
+// Values are not sent to the plugin. They are encrypted here, each with a key of its own that is derived from a seed.
+// The plugin encrypts the seed, which is stored with each value. A seed is used until the plugin has another key. The
+// layout is that of Kubernetes, so either can read what the other has written.
 package kms
 
 import (
@@ -26,35 +27,37 @@ import (
 	stored "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 	kmsapi "k8s.io/kms/apis/v2"
 
+	"proa.dev/internal/wait"
 	"proa.dev/store/encryption"
 )
 
 const (
-	// probeInterval is how often a plugin is asked for its status, and retryInterval while it does not work.
+	// probeInterval is the interval of status requests to a plugin, and retryInterval the interval while the plugin
+	// does not work.
 	probeInterval = time.Minute
 	retryInterval = 10 * time.Second
-	// writeLife is how long a seed may be used to write after the last status that was well.
+	// writeLife is how long a seed may be used for writes after the last healthy status.
 	writeLife = 3 * time.Minute
-	// maxSeeds bounds the seeds that are kept. There is one for each key of the plugin and each start of a server.
+	// maxSeeds bounds the seeds in memory. There is one for each key of the plugin and each start of a server.
 	maxSeeds = 10000
-	// defaultTimeout bounds a call when the configuration does not.
+	// defaultTimeout is the timeout of a call if none is configured.
 	defaultTimeout = 3 * time.Second
-	// maxMessage bounds what a plugin may answer.
+	// maxMessage bounds the size of a response.
 	maxMessage = 64 << 10
 )
 
-// Config says which plugin is used.
+// Config configures the client of a plugin.
 type Config struct {
 	// Name is the name of the provider. It is stored with every value.
 	Name string
 	// Endpoint is a Unix socket, such as unix:///run/kms.sock.
 	Endpoint string
 	Timeout  time.Duration
-	// Observe is told about every call; nil for nobody.
+	// Observe is called after every call of the plugin, for metrics; it may be nil.
 	Observe func(provider, method, code string, took time.Duration)
 }
 
-// Plugin is a key management service. It is safe for concurrent use.
+// Plugin is the client of a KMS plugin. It is safe for concurrent use.
 type Plugin struct {
 	Config
 	conn   *grpc.ClientConn
@@ -63,11 +66,11 @@ type Plugin struct {
 	health atomic.Pointer[error]
 
 	mu      sync.Mutex // guards what follows
-	version string     // of the API that the plugin speaks; it may not change
+	version string     // the API version of the plugin; it must not change
 	seeds   map[[sha256.Size]byte]source
 }
 
-// writeKey is the seed with which values are encrypted now.
+// writeKey is the seed with which new values are encrypted.
 type writeKey struct {
 	source
 	object *stored.EncryptedObject // without data
@@ -76,7 +79,7 @@ type writeKey struct {
 
 var errNotAsked = errors.New("the plugin has not been asked yet")
 
-// New makes the client of a plugin. It is not connected before it is needed.
+// New returns the client of a plugin. It connects with the first call.
 func New(c Config) (*Plugin, error) {
 	path, isUnix := strings.CutPrefix(c.Endpoint, "unix://")
 	if !isUnix || path == "" {
@@ -86,7 +89,8 @@ func New(c Config) (*Plugin, error) {
 		c.Timeout = defaultTimeout
 	}
 	conn, err := grpc.NewClient("passthrough:///kms", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2,
+			MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
 		grpc.WithAuthority("localhost"), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -99,13 +103,14 @@ func New(c Config) (*Plugin, error) {
 	return p, nil
 }
 
-// Close ends the connection.
+// Close closes the connection to the plugin.
 func (p *Plugin) Close() { _ = p.conn.Close() }
 
-// Health is what the last status was; nil when it was well.
+// Health returns the error of the last status request; nil if the plugin is healthy.
 func (p *Plugin) Health() error { return *p.health.Load() }
 
-// Run asks the plugin for its status until ctx ends. changed is called when the plugin stops to work, with the reason, and when it works again.
+// Run requests the status of the plugin regularly until ctx ends. changed is called when the plugin stops working, with
+// the error, and with nil when it works again.
 func (p *Plugin) Run(ctx context.Context, changed func(err error)) {
 	for {
 		before := p.Health()
@@ -113,10 +118,8 @@ func (p *Plugin) Run(ctx context.Context, changed func(err error)) {
 		if before != nil {
 			pause = retryInterval
 		}
-		select {
-		case <-ctx.Done():
+		if wait.Sleep(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 		if err := p.Probe(ctx); ctx.Err() == nil && (err == nil) != (before == nil) {
 			changed(err)
@@ -124,7 +127,7 @@ func (p *Plugin) Run(ctx context.Context, changed func(err error)) {
 	}
 }
 
-// Probe asks the plugin for its status, and takes a new seed when its key has changed.
+// Probe requests the status of the plugin, and makes a new seed if the key of the plugin has changed.
 func (p *Plugin) Probe(ctx context.Context) error {
 	err := p.probe(ctx, time.Now())
 	if err != nil {
@@ -154,10 +157,10 @@ func (p *Plugin) probe(ctx context.Context, now time.Time) error {
 		p.write.Store(&next)
 		return nil
 	}
-	return p.renew(ctx, got.KeyId, now)
+	return p.renewSeed(ctx, got.KeyId, now)
 }
 
-// checkVersion refuses other versions of the API, and one that changes.
+// checkVersion returns an error if the plugin has another API version than v2, or a different one than before.
 func (p *Plugin) checkVersion(version string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,8 +174,8 @@ func (p *Plugin) checkVersion(version string) error {
 	return nil
 }
 
-// renew makes a new seed and has it encrypted by the key with that name.
-func (p *Plugin) renew(ctx context.Context, key string, now time.Time) error {
+// renewSeed makes a new seed and lets the plugin encrypt it with the key of that name.
+func (p *Plugin) renewSeed(ctx context.Context, key string, now time.Time) error {
 	seed := make([]byte, seedSize)
 	_, _ = rand.Read(seed) // never fails: the process ends if the kernel has no randomness
 	got, err := call(ctx, p, "Encrypt", p.client.Encrypt, &kmsapi.EncryptRequest{Plaintext: seed, Uid: uid()})
@@ -190,26 +193,26 @@ func (p *Plugin) renew(ctx context.Context, key string, now time.Time) error {
 		return err
 	}
 	s := source{secret: seed, seed: true}
-	p.keep(o, s)
+	p.cacheSeed(o, s)
 	p.write.Store(&writeKey{source: s, object: o, until: now.Add(writeLife)})
 	return nil
 }
 
-// keep remembers a seed, so that the plugin is not asked again.
-func (p *Plugin) keep(o *stored.EncryptedObject, s source) {
+// cacheSeed caches a seed, so that the plugin need not decrypt it again.
+func (p *Plugin) cacheSeed(o *stored.EncryptedObject, s source) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k := range p.seeds {
 		if len(p.seeds) < maxSeeds {
 			break
 		}
-		delete(p.seeds, k) // any: it is asked for again when it is needed
+		delete(p.seeds, k) // a random one: the plugin decrypts it again when it is needed
 	}
 	p.seeds[identity(o)] = s
 }
 
-// find returns the seed of a stored value, from memory or from the plugin.
-func (p *Plugin) find(ctx context.Context, o *stored.EncryptedObject) (source, error) {
+// seedOf returns the seed of a stored value, from the cache or from the plugin.
+func (p *Plugin) seedOf(ctx context.Context, o *stored.EncryptedObject) (source, error) {
 	p.mu.Lock()
 	s, known := p.seeds[identity(o)]
 	p.mu.Unlock()
@@ -226,12 +229,13 @@ func (p *Plugin) find(ctx context.Context, o *stored.EncryptedObject) (source, e
 	if err := s.check(); err != nil {
 		return source{}, err
 	}
-	p.keep(o, s)
+	p.cacheSeed(o, s)
 	return s, nil
 }
 
-// call calls the plugin, and says in the error whether it may answer later.
-func call[Q, A any](ctx context.Context, p *Plugin, method string, f func(context.Context, *Q, ...grpc.CallOption) (*A, error), q *Q) (*A, error) {
+// call calls the plugin. If the plugin does not answer, the error is encryption.ErrKMSUnavailable.
+func call[Q, A any](ctx context.Context, p *Plugin, method string, f func(context.Context, *Q, ...grpc.CallOption) (*A, error), q *Q) (*A,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()
 	began := time.Now()
@@ -244,12 +248,12 @@ func call[Q, A any](ctx context.Context, p *Plugin, method string, f func(contex
 	case codes.OK:
 		return got, nil
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.ResourceExhausted, codes.Aborted:
-		return nil, fmt.Errorf("%w: the plugin at %s does not answer: %w", encryption.ErrAway, p.Endpoint, err)
+		return nil, fmt.Errorf("%w: the plugin at %s does not answer: %w", encryption.ErrKMSUnavailable, p.Endpoint, err)
 	}
 	return nil, err
 }
 
-// uid names a call in the log of the plugin.
+// uid returns a random identifier of a call for the log of the plugin.
 func uid() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:])

@@ -9,20 +9,21 @@ import (
 	"proa.dev/kv"
 )
 
-// The bounds of a transaction are those of an etcd with its own defaults, so that what fits here fits there.
+// The limits of a transaction are etcd's defaults.
 const (
 	// maxWrites bounds the writes of one transaction.
 	maxWrites = 128
 	// maxBytes bounds the size of one transaction.
 	maxBytes = 3 << 19
-	// overhead is what a write adds to a transaction of etcd besides its key, which is in it three times, and its value.
+	// overhead is the size that a write adds to a transaction of etcd besides its value and its key, which occurs three
+	// times.
 	overhead = 32
-	// maxTTL is the longest life in seconds that a key may be given.
+	// maxTTL is the longest TTL of a key, in seconds.
 	maxTTL = 9_000_000_000
 )
 
-// Commit makes all writes at one revision, or none. A failed condition is a *kv.Conflict with the pair that is there. A
-// transaction that only checks conditions returns the revision at which they held.
+// Commit makes all writes at one revision, or none. If a condition does not hold, the error is a *kv.Conflict with the
+// current pair. A transaction that only checks conditions returns the revision at which they held.
 func (s *Store) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	if len(writes) == 0 {
 		return s.Revision(ctx)
@@ -33,9 +34,9 @@ func (s *Store) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	}
 	defer s.mu.Unlock()
 	if err := check(writes); err != nil {
-		return 0, about("commit", first, err)
+		return 0, withOperation("commit", first, err)
 	}
-	var few [4]*item // most transactions are small, and need no memory for this
+	var few [4]*item // avoids an allocation for small transactions
 	items := few[:0]
 	for n := range writes {
 		i := s.item(writes[n].Key)
@@ -52,22 +53,23 @@ func (s *Store) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 	for n := range writes {
 		s.apply(&writes[n], items[n], rev)
 	}
-	if s.told(from) {
+	if s.notifyWatches(from) {
 		s.rev = rev
-		s.setAlarm()
+		s.setTimer()
 	}
 	for n := range writes {
-		if w := &writes[n]; !w.Keep && idle(w) {
-			s.marks.saw(w.Key, s.rev) // the caller was told that the key is absent
+		if w := &writes[n]; !w.Keep && changesNothing(w) {
+			s.marks.saw(w.Key, s.rev) // the caller now knows that the key does not exist
 		}
 	}
 	return s.rev, nil
 }
 
-// idle says that the write changes nothing: it only checks, or deletes what must be absent.
-func idle(w *kv.Write) bool { return w.Keep || w.Value == nil && w.Rev == 0 }
+// changesNothing reports whether a write changes nothing: it only checks a condition, or deletes a key that must not
+// exist.
+func changesNothing(w *kv.Write) bool { return w.Keep || w.Value == nil && w.Rev == 0 }
 
-// check refuses the transactions that etcd refuses whatever is stored.
+// check returns an error for transactions that etcd refuses regardless of the stored data.
 func check(writes []kv.Write) error {
 	if len(writes) > maxWrites {
 		return fmt.Errorf("%w: %d writes, at most %d", kv.ErrTooLarge, len(writes), maxWrites)
@@ -79,7 +81,7 @@ func check(writes []kv.Write) error {
 		if w.Key == "" {
 			return errors.New("a write has no key")
 		}
-		if idle(w) {
+		if changesNothing(w) {
 			continue
 		}
 		size += len(w.Value)
@@ -88,7 +90,7 @@ func check(writes []kv.Write) error {
 		}
 		for m := range n {
 			o := &writes[m]
-			if o.Key == w.Key && !idle(o) && (o.Value != nil || w.Value != nil) {
+			if o.Key == w.Key && !changesNothing(o) && (o.Value != nil || w.Value != nil) {
 				return fmt.Errorf("%s is written twice", w.Key)
 			}
 		}
@@ -99,9 +101,9 @@ func check(writes []kv.Write) error {
 	return nil
 }
 
-// apply makes one write, whose condition holds, at a revision. i is the item of its key, nil when there is none.
+// apply makes one write, whose condition holds, at a revision. i is the item of its key; nil if there is none.
 func (s *Store) apply(w *kv.Write, i *item, rev int64) {
-	if idle(w) {
+	if changesNothing(w) {
 		return
 	}
 	if w.Value == nil {
@@ -113,7 +115,7 @@ func (s *Store) apply(w *kv.Write, i *item, rev int64) {
 		s.keys.ReplaceOrInsert(i)
 		s.size += int64(len(w.Key))
 	}
-	// The copy has no room at its end, so that nobody who appends to it writes into another's.
+	// The copy has no spare capacity, so that callers who append to it do not share memory.
 	value := make([]byte, len(w.Value))
 	copy(value, w.Value)
 	var until time.Time
@@ -123,14 +125,14 @@ func (s *Store) apply(w *kv.Write, i *item, rev int64) {
 	s.put(i, version{rev: rev, value: value}, until)
 }
 
-// remove deletes a key at a revision. Nothing happens when it is gone already.
+// remove deletes a key at a revision, if it exists.
 func (s *Store) remove(i *item, rev int64) {
 	if i.now().Rev != 0 {
 		s.put(i, version{rev: rev, gone: true}, time.Time{})
 	}
 }
 
-// put makes v the present version of an item, until it expires, and writes the change to the log.
+// put makes v the current version of an item that expires at until, and appends the change to the log.
 func (s *Store) put(i *item, v version, until time.Time) {
 	c := kv.Change{Pair: kv.Pair{Key: i.key, Value: v.value, Rev: v.rev}, Prev: i.now(), Delete: v.gone}
 	i.versions = append(i.versions, v)
@@ -140,8 +142,8 @@ func (s *Store) put(i *item, v version, until time.Time) {
 	s.expire(i, until)
 }
 
-// told tells the watches of the changes in the log from an index on, and says whether there are any.
-func (s *Store) told(from int) bool {
+// notifyWatches queues the changes of the log from an index on for the watches, and reports whether there are any.
+func (s *Store) notifyWatches(from int) bool {
 	changes := s.log[from:]
 	for _, w := range s.watches {
 		w.add(changes)

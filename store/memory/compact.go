@@ -9,11 +9,11 @@ import (
 	"proa.dev/kv"
 )
 
-// compactKey is the key that a store at rest writes to get past the revision it rests at. Its name is that of the key
-// through which servers on one etcd agree who compacts.
+// compactKey is the key that an idle store writes so that its current revision can be compacted. Servers that share an
+// etcd use the same key to agree on who compacts.
 const compactKey = "compact_rev_key"
 
-// Compact forgets the history before rev. To compact what is compacted already is no error.
+// Compact removes the history before rev. Compacting a revision that is compacted already is no error.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
 	if err := s.write(ctx, "compact", ""); err != nil {
 		return err
@@ -21,12 +21,12 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 	defer s.mu.Unlock()
 	switch {
 	case rev > s.rev:
-		return about("compact", "", kv.ErrFuture)
+		return withOperation("compact", "", kv.ErrFuture)
 	case rev <= s.compacted:
 		return nil
 	}
 	s.compacted = rev
-	// Only a change makes the version before it superfluous, so the changes since the last time lead to all there are.
+	// A version becomes superfluous only by a later change of its key, so only the keys in the log have to be trimmed.
 	for _, c := range s.log[:s.since(rev+1)] {
 		s.trim(c.Key)
 	}
@@ -37,11 +37,11 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 	return nil
 }
 
-// trim forgets the versions of a key that nobody may read any more.
+// trim removes the versions of a key that can no longer be read.
 func (s *Store) trim(key string) {
 	i := s.item(key)
 	if i == nil {
-		return // forgotten for an earlier change
+		return // removed because of an earlier change
 	}
 	n := max(i.find(s.compacted), 0)
 	if i.versions[n].gone && i.versions[n].rev <= s.compacted {
@@ -61,8 +61,8 @@ func (s *Store) trim(key string) {
 	i.versions = slices.Clone(i.versions[n:])
 }
 
-// RunCompaction forgets history that is older than one to two intervals, until ctx ends. A round that fails is left to the
-// next.
+// RunCompaction compacts history that is older than one to two intervals, until ctx ends. What a failed round has not
+// compacted is left to the next.
 func (s *Store) RunCompaction(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -77,12 +77,13 @@ func (s *Store) RunCompaction(ctx context.Context, every time.Duration) {
 	}
 }
 
-// round is what is known after a round of compaction: the revision then, and that of the last write of our own.
+// round is the state after a round of compaction: the revision at that time, and the revision of the last write of
+// compactKey.
 type round struct{ rev, own int64 }
 
-// compactRound compacts at the revision of the last round. The state at its very end is forgotten, too, so that nobody reads
-// it for ever in a store that is at rest; for that the store must have moved on, if need be by a write of our own. After
-// that it rests: what our own write has left need not be forgotten.
+// compactRound compacts everything up to and including the revision of the last round, so that old revisions cannot be
+// read for ever from an idle store. The current revision cannot be compacted, so if nothing was written since,
+// compactKey is written first. After that, an idle store is left alone.
 func (s *Store) compactRound(ctx context.Context, last round) round {
 	now, err := s.Revision(ctx)
 	if err != nil {

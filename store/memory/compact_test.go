@@ -8,7 +8,7 @@ import (
 	"proa.dev/kv"
 )
 
-// TestCompactionFrees writes and deletes, and wants no trace of it after compaction.
+// TestCompactionFrees checks that compaction frees the memory of deleted keys.
 func TestCompactionFrees(t *testing.T) {
 	s := open(t)
 	kept := commit(t, s, kv.Write{Key: "/kept", Value: []byte("12345")})
@@ -34,7 +34,7 @@ func TestCompactionFrees(t *testing.T) {
 	if i := s.item("/kept"); s.keys.Len() != 1 || len(i.versions) != 1 {
 		t.Errorf("%d keys, %+v", s.keys.Len(), i)
 	}
-	// What the very change at the revision has replaced is forgotten, too.
+	// The previous pair of the change at the compacted revision is removed, too.
 	for _, key := range []string{"/other", "/kept"} {
 		kept = commit(t, s, kv.Write{Key: key, Value: []byte("1"), Rev: s.item(key).now().Rev})
 		if err := s.Compact(t.Context(), kept); err != nil {
@@ -49,7 +49,8 @@ func TestCompactionFrees(t *testing.T) {
 	}
 }
 
-// TestCompactionOvertakesReader: a watch that has not told what is forgotten now ends, and one that has goes on.
+// TestCompactionOvertakesReader checks that a watch with queued changes that are compacted ends, and that others
+// continue.
 func TestCompactionOvertakesReader(t *testing.T) {
 	s := open(t)
 	x1 := commit(t, s, kv.Write{Key: "/a/x", Value: []byte("1")})
@@ -60,7 +61,7 @@ func TestCompactionOvertakesReader(t *testing.T) {
 		case 1:
 			x2 = commit(t, s, kv.Write{Key: "/a/x", Value: []byte("2"), Rev: x1})
 		case 2:
-			// All that was told may be forgotten, and what is under other prefixes too.
+			// Delivered changes and those with other prefixes may be compacted.
 			y1 = commit(t, s, kv.Write{Key: "/b/y", Value: []byte("1")})
 			y1 = commit(t, s, kv.Write{Key: "/b/y", Value: []byte("1"), Rev: y1})
 			if err := s.Compact(t.Context(), y1); err != nil {

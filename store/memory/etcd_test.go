@@ -13,9 +13,9 @@ import (
 	"proa.dev/store/storetest"
 )
 
-// FuzzSameAsEtcd runs the same program on this store and on an embedded etcd. Every answer must be the same, down to the
-// revisions. The bytes of the program choose the operations. To look for new ones, give -fuzzminimizetime=1x: etcd's own
-// goroutines make coverage differ from run to run, and minimizing would never end.
+// FuzzSameAsEtcd runs the same program on this store and on an embedded etcd. Every answer must be the same, down to
+// the revisions. The bytes of the program choose the operations. To look for new ones, give -fuzzminimizetime=1x:
+// etcd's own goroutines make coverage differ from run to run, and minimizing would never end.
 func FuzzSameAsEtcd(f *testing.F) {
 	for _, seed := range []byte{0, 14, 20, 26, 31} {
 		program := make([]byte, 1500)
@@ -63,7 +63,7 @@ var (
 	fuzzPrefixes = []string{"", "/", "/a", "/a/", "/a/x", "/b/", "/b/\xff", "/none/"}
 )
 
-// past is a revision around those that have been.
+// past returns a revision around the existing ones.
 func (p *program) past() int64 { return max(0, p.rev+2-int64(p.pick(24))) }
 
 type operation = func(context.Context, storetest.Store) string
@@ -171,7 +171,7 @@ func (p *program) commit() (string, operation) {
 	}
 }
 
-// learn looks up what the next operations may need to know, past the operations, which leave marks.
+// learn reads the current revisions without using the tested operations, which raise watermarks.
 func (p *program) learn(s *Store) {
 	for _, key := range fuzzKeys {
 		p.revs[key] = s.item(key).now().Rev
@@ -181,7 +181,7 @@ func (p *program) learn(s *Store) {
 
 func show(p kv.Pair) string { return fmt.Sprintf("%q=%q@%d", p.Key, p.Value, p.Rev) }
 
-// class is what callers can know of an error.
+// class returns the kv error of an error.
 func class(err error) string {
 	if c, ok := errors.AsType[*kv.Conflict](err); ok {
 		return fmt.Sprintf("conflict %s %s", c.Key, show(c.Now))

@@ -2,7 +2,7 @@ package memory
 
 import "time"
 
-// expiry is when a key ends.
+// expiry is the time at which a key expires.
 type expiry struct {
 	at time.Time
 	*item
@@ -15,7 +15,7 @@ func (e expiry) before(o expiry) bool {
 	return e.key < o.key
 }
 
-// expire gives an item a new end of its life, or none.
+// expire sets when an item expires; the zero time stands for never.
 func (s *Store) expire(i *item, until time.Time) {
 	if !i.until.IsZero() {
 		s.expiries.Delete(expiry{i.until, i})
@@ -26,37 +26,37 @@ func (s *Store) expire(i *item, until time.Time) {
 	}
 }
 
-// setAlarm sets the alarm to the first expiry, if there is one and it does not ring before that anyway. An alarm that rings
-// too early, because its key was written anew, finds nothing to do and is set again.
-func (s *Store) setAlarm() {
+// setTimer sets the timer to the first expiry, unless it fires earlier anyway. A timer that fires too early, because
+// its key was written again, finds nothing to delete and is set again.
+func (s *Store) setTimer() {
 	first, ok := s.expiries.Min()
-	if !ok || s.alarm != nil && !first.at.Before(s.rings) {
+	if !ok || s.timer != nil && !first.at.Before(s.timerAt) {
 		return
 	}
-	if s.alarm != nil && !s.silence() {
-		return // it rings just now, and will be set by ring
+	if s.timer != nil && !s.stopTimer() {
+		return // deleteExpired is running, and sets the timer again
 	}
-	s.ringing.Add(1)
-	s.rings = first.at
-	s.alarm = time.AfterFunc(time.Until(first.at), s.ring)
+	s.timers.Add(1)
+	s.timerAt = first.at
+	s.timer = time.AfterFunc(time.Until(first.at), s.deleteExpired)
 }
 
-// silence stops the alarm. It returns false when that was too late and ring is under way.
-func (s *Store) silence() bool {
-	if s.alarm == nil || !s.alarm.Stop() {
+// stopTimer stops the timer. It returns false if it is too late and deleteExpired is running.
+func (s *Store) stopTimer() bool {
+	if s.timer == nil || !s.timer.Stop() {
 		return false
 	}
-	s.alarm = nil
-	s.ringing.Done()
+	s.timer = nil
+	s.timers.Done()
 	return true
 }
 
-// ring deletes the keys whose time has come, all at one revision.
-func (s *Store) ring() {
-	defer s.ringing.Done()
+// deleteExpired deletes the expired keys, all at one revision.
+func (s *Store) deleteExpired() {
+	defer s.timers.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarm = nil
+	s.timer = nil
 	if s.closed {
 		return
 	}
@@ -68,8 +68,8 @@ func (s *Store) ring() {
 		}
 		s.remove(first.item, rev)
 	}
-	if s.told(from) {
+	if s.notifyWatches(from) {
 		s.rev = rev
 	}
-	s.setAlarm()
+	s.setTimer()
 }

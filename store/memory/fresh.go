@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// marks knows, for each prefix somebody reads, the highest revision of a change under it, or at which somebody was told
-// what is under it. A reader that is fed by a watch and has reached it has seen everything that anybody was told of.
+// marks has a watermark for each prefix that is read: the highest revision of a change with that prefix, or at which a
+// caller has read it. A cache that is fed by a watch and has reached the watermark contains everything that any caller
+// has seen.
 //
-// Whoever raises a mark holds the lock of the store, and who makes one holds it, too; so a mark never misses a change, and
-// is raised before the change is acknowledged.
+// Watermarks are created and raised with the lock of the store held, so they miss no change and are raised before a
+// change is acknowledged.
 type marks struct {
 	mu sync.RWMutex
 	// byPrefix is keyed by prefixes that end in a slash.
@@ -33,7 +34,7 @@ func (m *marks) get(prefix string) *atomic.Int64 {
 	return m.byPrefix[prefix]
 }
 
-// add makes a mark.
+// add creates the watermark of a prefix.
 func (m *marks) add(prefix string, rev int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,7 +47,7 @@ func (m *marks) add(prefix string, rev int64) {
 	raise(m.byPrefix[prefix], rev)
 }
 
-// saw raises the marks of every prefix of key.
+// saw raises the watermarks of every prefix of key.
 func (m *marks) saw(key string, rev int64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -60,7 +61,7 @@ func (m *marks) saw(key string, rev int64) {
 	}
 }
 
-// sawAll raises the marks of every prefix that shares keys with prefix.
+// sawAll raises the watermarks of every prefix that has keys in common with prefix.
 func (m *marks) sawAll(prefix string, rev int64) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -71,9 +72,9 @@ func (m *marks) sawAll(prefix string, rev int64) {
 	}
 }
 
-// Fresh returns the revision that a reader of prefix which is fed by a watch has to reach to have seen every write that was
-// acknowledged before the call. Marks are kept for whole path elements, so a prefix that ends within one gets the mark of
-// the elements before it, which is never lower.
+// Fresh returns the revision that a cache of prefix, which is fed by a watch, has to reach to contain every write that
+// was acknowledged before the call. Watermarks exist for whole path elements only; for a prefix that ends within an
+// element, the watermark of the elements before it is returned, which is never lower.
 func (s *Store) Fresh(ctx context.Context, prefix string) (int64, error) {
 	if err := s.read(ctx, "fresh", prefix); err != nil {
 		return 0, err

@@ -1,9 +1,10 @@
-// Package memory is a store that lives in the memory of its process and ends with it. It keeps every promise that package
-// store keeps with etcd, and so stands in for it where nothing has to last: in tests, above all in those that run on the
-// virtual time of testing/synctest, and in clusters made to be thrown away.
+// Package memory is a store in the memory of its process. It behaves like the etcd of package store and replaces it
+// where data need not survive: in tests, especially in those with the virtual time of testing/synctest, and in
+// temporary clusters.
 //
-// It owns no goroutine and does no input or output. A watch runs on the goroutine of its caller, and keys that expire share
-// one timer. Values are copied on their way in and shared on their way out: who reads one may not change it.
+// It has no goroutines and does no input or output. A watch runs on the goroutine of its caller, and keys that expire
+// share one timer. Values are copied when they are written; values that are returned are shared and must not be
+// changed.
 package memory
 
 import (
@@ -18,11 +19,11 @@ import (
 	"proa.dev/kv"
 )
 
-// Config says how the store behaves. Its zero value is enough.
+// Config configures a store. Its zero value is usable.
 type Config struct {
-	// Hook, when not nil, is called before each operation with its name (get, list, watch, progress, fresh, commit,
-	// compact, revision, healthy, size) and its first key or prefix. An error it returns is the operation's error, as if
-	// the store had not answered. It is a seam for tests.
+	// Hook, if not nil, is called before each operation with its name (get, list, watch, progress, fresh, commit,
+	// compact, revision, healthy, size) and its first key or prefix. If it returns an error, the operation fails as if
+	// the store had not answered. It is for tests.
 	Hook func(op, key string) error
 }
 
@@ -34,26 +35,26 @@ type Store struct {
 	// mu guards the fields below, and what they point to.
 	mu     sync.RWMutex
 	closed bool
-	// rev is the revision of the last change. It begins where that of an empty etcd does.
+	// rev is the revision of the last change. It starts at 1, as in an empty etcd.
 	rev int64
 	// compacted is the oldest revision that can still be read.
 	compacted int64
-	// keys has an item for every key that exists or whose history is kept, in their order.
+	// keys has an item for every key that exists or whose history is kept, in the order of keys.
 	keys *btree.BTreeG[*item]
 	// log has every change since compacted, in the order of revisions.
 	log []kv.Change
 	// size counts the bytes of the keys and values that items hold.
 	size int64
-	// watches are those under way, in the order in which they began.
+	// watches has the running watches, in the order in which they were started.
 	watches []*watch
 
-	// expiries has the end of every key that has one, in the order of time.
+	// expiries has the expiry of every key with a TTL, in the order of time.
 	expiries *btree.BTreeG[expiry]
-	// alarm rings at the first of expiries, which is at rings; it is nil while it is not set.
-	alarm *time.Timer
-	rings time.Time
-	// ringing counts the alarm while it is set or being answered.
-	ringing sync.WaitGroup
+	// timer fires at the first expiry, at the time timerAt; it is nil if it is not set.
+	timer   *time.Timer
+	timerAt time.Time
+	// timers counts the timer while it is set or its function runs.
+	timers sync.WaitGroup
 }
 
 var (
@@ -64,10 +65,10 @@ var (
 
 var errClosed = errors.New("the store is closed")
 
-// degree is the width of the trees, a balance between the moves within a node and the steps between nodes.
+// degree is the degree of the B-trees.
 const degree = 32
 
-// New makes an empty store.
+// New returns an empty store.
 func New(cfg Config) *Store {
 	return &Store{
 		hook:     cfg.Hook,
@@ -77,7 +78,7 @@ func New(cfg Config) *Store {
 	}
 }
 
-// enter is what every operation does first. It takes no lock, because the hook may take its time.
+// enter begins an operation. It is called without the lock, because the hook may block.
 func (s *Store) enter(ctx context.Context, op, key string) error {
 	if s.hook != nil {
 		if err := s.hook(op, key); err != nil {
@@ -90,7 +91,7 @@ func (s *Store) enter(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// read opens an operation that changes no key. Every successful read is followed by one s.mu.RUnlock.
+// read begins an operation that changes no key. If it succeeds, the caller must call s.mu.RUnlock.
 func (s *Store) read(ctx context.Context, op, key string) error {
 	if err := s.enter(ctx, op, key); err != nil {
 		return err
@@ -103,7 +104,7 @@ func (s *Store) read(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// write opens an operation that may change anything. Every successful write is followed by one s.mu.Unlock.
+// write begins an operation that may change keys. If it succeeds, the caller must call s.mu.Unlock.
 func (s *Store) write(ctx context.Context, op, key string) error {
 	if err := s.enter(ctx, op, key); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (s *Store) write(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// Revision returns the present revision of the store.
+// Revision returns the current revision of the store.
 func (s *Store) Revision(ctx context.Context) (int64, error) {
 	if err := s.read(ctx, "revision", ""); err != nil {
 		return 0, err
@@ -125,7 +126,7 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return s.rev, nil
 }
 
-// Healthy says whether the store answers.
+// Healthy returns an error if the store does not answer.
 func (s *Store) Healthy(ctx context.Context) error {
 	if err := s.read(ctx, "healthy", ""); err != nil {
 		return err
@@ -134,10 +135,10 @@ func (s *Store) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// Room is there as long as there is memory.
+// Room returns nil: a store in memory does not refuse writes for lack of space.
 func (s *Store) Room(context.Context) error { return nil }
 
-// Size returns the bytes of all keys and values, those of the history included.
+// Size returns the bytes of all keys and values, including the history.
 func (s *Store) Size(ctx context.Context) (int64, error) {
 	if err := s.read(ctx, "size", ""); err != nil {
 		return 0, err
@@ -146,32 +147,31 @@ func (s *Store) Size(ctx context.Context) (int64, error) {
 	return s.size, nil
 }
 
-// Close ends the watches with an error and lets no key expire any more. When it returns, nothing of the store runs. Closing
-// twice is harmless.
+// Close ends the watches with an error and stops the expiry of keys. It may be called twice.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	s.silence()
+	s.stopTimer()
 	for _, w := range s.watches {
-		w.poke()
+		w.wake.Send()
 	}
 	s.mu.Unlock()
-	s.ringing.Wait()
+	s.timers.Wait()
 	return nil
 }
 
-// about names the operation and its key in front of an error.
-func about(op, key string, err error) error {
+// withOperation adds the operation and its key to an error.
+func withOperation(op, key string, err error) error {
 	if key != "" {
 		op += " " + key
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// unavailable is the error of an operation that the store did not answer.
+// unavailable returns the error of an operation that the store did not answer.
 func unavailable(op, key string, err error) error {
 	if errors.Is(err, kv.ErrUnavailable) {
-		return about(op, key, err)
+		return withOperation(op, key, err)
 	}
-	return about(op, key, fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
+	return withOperation(op, key, fmt.Errorf("%w: %w", kv.ErrUnavailable, err))
 }

@@ -76,7 +76,7 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// TestClose ends watches that wait, and refuses what comes after.
+// TestClose checks that Close ends watches, and that later operations fail.
 func TestClose(t *testing.T) {
 	s := New(Config{})
 	var wg sync.WaitGroup
@@ -101,8 +101,8 @@ func TestClose(t *testing.T) {
 		closeStore(t, s)
 	}
 	wg.Wait()
-	if s.alarm != nil || len(s.watches) != 0 {
-		t.Errorf("left behind: alarm %v, %d watches", s.alarm, len(s.watches))
+	if s.timer != nil || len(s.watches) != 0 {
+		t.Errorf("left behind: alarm %v, %d watches", s.timer, len(s.watches))
 	}
 	_, _, err1 := s.Get(t.Context(), "/0/x")
 	_, err2 := s.Commit(t.Context(), kv.Write{Key: "/0/y", Value: []byte("1")})
@@ -124,7 +124,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestCommitRefuses has the transactions that are wrong whatever is stored.
+// TestCommitRefuses checks transactions that are refused regardless of the stored data.
 func TestCommitRefuses(t *testing.T) {
 	s := open(t)
 	rev := commit(t, s, kv.Write{Key: "/a", Value: []byte("1")}, kv.Write{Key: "/b", Value: []byte("1")})
@@ -160,7 +160,8 @@ func make129(first kv.Write) []kv.Write {
 	return writes
 }
 
-// TestValuesAreCopied: a writer may use its memory again, and nobody can grow a value into another's memory.
+// TestValuesAreCopied checks that a writer may reuse its memory, and that appending to a returned value does not change
+// others.
 func TestValuesAreCopied(t *testing.T) {
 	s := open(t)
 	buf := append(make([]byte, 0, 100), "one"...)

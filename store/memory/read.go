@@ -10,24 +10,24 @@ import (
 	"proa.dev/kv"
 )
 
-// item is a key with what is kept of its history.
+// item is a key with its history.
 type item struct {
 	key string
-	// versions are in the order of revisions and never empty.
+	// versions are sorted by revision and never empty.
 	versions []version
 	// until is when the key expires; zero for never.
 	until time.Time
 }
 
-// version is what a key was from a revision on.
+// version is the state of a key from a revision on.
 type version struct {
 	rev   int64
 	value []byte
-	// gone says that the key did not exist.
+	// gone reports that the key did not exist.
 	gone bool
 }
 
-// now is the present pair of the item, zero when the key does not exist. A nil item is a key that never did.
+// now returns the current pair of the item; it is zero if the key does not exist. The item may be nil.
 func (i *item) now() kv.Pair {
 	if i == nil {
 		return kv.Pair{}
@@ -35,7 +35,7 @@ func (i *item) now() kv.Pair {
 	return i.pair(len(i.versions) - 1)
 }
 
-// at is the pair of the item as of a revision, zero when the key did not exist.
+// at returns the pair of the item at a revision; it is zero if the key did not exist.
 func (i *item) at(rev int64) kv.Pair {
 	if last := len(i.versions) - 1; i.versions[last].rev <= rev {
 		return i.pair(last)
@@ -43,7 +43,7 @@ func (i *item) at(rev int64) kv.Pair {
 	return i.pair(i.find(rev))
 }
 
-// find returns the version that was the present one at a revision; -1 when there was none.
+// find returns the index of the version that was current at a revision; -1 if there was none.
 func (i *item) find(rev int64) int {
 	n, _ := slices.BinarySearchFunc(i.versions, rev+1, func(v version, rev int64) int { return cmp.Compare(v.rev, rev) })
 	return n - 1
@@ -56,13 +56,13 @@ func (i *item) pair(n int) kv.Pair {
 	return kv.Pair{Key: i.key, Value: i.versions[n].value, Rev: i.versions[n].rev}
 }
 
-// item returns the item of a key, nil when there is none. The caller holds the lock.
+// item returns the item of a key; nil if there is none. The caller holds the lock.
 func (s *Store) item(key string) *item {
 	i, _ := s.keys.Get(&item{key: key})
 	return i
 }
 
-// Get returns the present pair of a key and whether there is one.
+// Get returns the current pair of a key, and whether it exists.
 func (s *Store) Get(ctx context.Context, key string) (kv.Pair, bool, error) {
 	if err := s.read(ctx, "get", key); err != nil {
 		return kv.Pair{}, false, err
@@ -87,9 +87,9 @@ func (s *Store) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 	}
 	switch {
 	case rev > s.rev:
-		return kv.Page{}, about("list", r.Prefix, kv.ErrFuture)
+		return kv.Page{}, withOperation("list", r.Prefix, kv.ErrFuture)
 	case rev < s.compacted:
-		return kv.Page{}, about("list", r.Prefix, kv.ErrCompacted)
+		return kv.Page{}, withOperation("list", r.Prefix, kv.ErrCompacted)
 	}
 	page := kv.Page{Pairs: []kv.Pair{}, Rev: rev}
 	s.keys.AscendGreaterOrEqual(&item{key: max(r.From, r.Prefix)}, func(i *item) bool {

@@ -14,7 +14,7 @@ import (
 	"proa.dev/kv"
 )
 
-// story runs a watch and writes down what it tells, with the time since the start.
+// story runs a watch and records its batches with the time since the start.
 func story(t *testing.T, s *Store, prefix string, after int64) (lines func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -45,7 +45,8 @@ func story(t *testing.T, s *Store, prefix string, after int64) (lines func() []s
 	}
 }
 
-// TestVirtualHours lets keys expire over hours while a watch waits. Nothing polls, so each change comes at its very second.
+// TestVirtualHours lets keys expire over hours while a watch waits, and checks that each expiry is delivered at its
+// exact time.
 func TestVirtualHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
@@ -53,12 +54,14 @@ func TestVirtualHours(t *testing.T) {
 		lines := story(t, s, "/a/", 1)
 		synctest.Wait()
 
-		short := commit(t, s, kv.Write{Key: "/a/hour", Value: []byte("1"), TTL: 3600}, kv.Write{Key: "/a/hour2", Value: []byte("1"), TTL: 3600})
+		short := commit(t, s, kv.Write{Key: "/a/hour", Value: []byte("1"), TTL: 3600},
+			kv.Write{Key: "/a/hour2", Value: []byte("1"), TTL: 3600})
 		commit(t, s, kv.Write{Key: "/b/other", Value: []byte("1"), TTL: 60})
 		time.Sleep(30 * time.Minute)
-		long := commit(t, s, kv.Write{Key: "/a/soon", Value: []byte("1"), TTL: 60}, kv.Write{Key: "/a/days", Value: []byte("1"), TTL: 3 * 86400})
+		long := commit(t, s, kv.Write{Key: "/a/soon", Value: []byte("1"), TTL: 60},
+			kv.Write{Key: "/a/days", Value: []byte("1"), TTL: 3 * 86400})
 		time.Sleep(5 * time.Minute)
-		// A write gives a key a new life, and one without TTL an endless one.
+		// A write replaces the TTL of a key, and a write without TTL removes it.
 		commit(t, s, kv.Write{Key: "/a/hour", Value: []byte("2"), Rev: short, TTL: 3600})
 		commit(t, s, kv.Write{Key: "/a/days", Value: []byte("2"), Rev: long})
 		time.Sleep(100 * time.Hour)
@@ -87,7 +90,7 @@ func TestVirtualHours(t *testing.T) {
 	})
 }
 
-// TestExpireTogether: what ends at one instant ends at one revision, in the order of keys.
+// TestExpireTogether checks that keys that expire at the same time are deleted at one revision, in the order of keys.
 func TestExpireTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
@@ -101,13 +104,13 @@ func TestExpireTogether(t *testing.T) {
 		if got := lines(); !reflect.DeepEqual(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		if s.expiries.Len() != 0 || s.alarm != nil {
-			t.Errorf("%d expiries and the alarm %v are left", s.expiries.Len(), s.alarm)
+		if s.expiries.Len() != 0 || s.timer != nil {
+			t.Errorf("%d expiries and the alarm %v are left", s.expiries.Len(), s.timer)
 		}
 	})
 }
 
-// TestCloseStopsTime closes a store whose keys would expire, before and at the very instant.
+// TestCloseStopsTime closes a store before and at the time at which keys expire.
 func TestCloseStopsTime(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -124,8 +127,8 @@ func TestCloseStopsTime(t *testing.T) {
 	}
 }
 
-// TestRunCompaction: what is older than two intervals is forgotten, what is younger than one is not, and a store at rest
-// forgets the state it rests at, for which it writes once.
+// TestRunCompaction checks that history older than two intervals is compacted, history younger than one is not, and
+// that the last state of an idle store is compacted, for which the store writes once.
 func TestRunCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
@@ -165,7 +168,8 @@ func TestRunCompaction(t *testing.T) {
 	})
 }
 
-// TestWatchOfTheFuture starts ahead of the store, and is told nothing until the store has got there.
+// TestWatchOfTheFuture starts a watch ahead of the store, which delivers nothing until the store has reached the
+// revision.
 func TestWatchOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})

@@ -8,30 +8,24 @@ import (
 	"slices"
 	"strings"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kv"
 )
 
-// watch is a call of Watch under way. The lock of the store guards all but wake.
+// watch is a call of Watch. The lock of the store guards all fields but wake.
 type watch struct {
 	prefix string
 	after  int64
-	// queue has the changes that were not told yet. A commit puts them here itself, so that a watch is woken only for
-	// what it covers.
+	// queue has the changes that were not delivered yet. Commit adds the changes that the watch covers, so a watch is
+	// woken only for these.
 	queue []kv.Change
 	// err ends the watch.
 	err error
-	// wake says that there is something to look at. It has room for one word, so that none is lost.
-	wake chan struct{}
+	// wake is sent when the watch has something to deliver, or has to end.
+	wake wait.Signal
 }
 
-func (w *watch) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// add takes the changes that the watch covers.
+// add queues those of the changes that the watch covers.
 func (w *watch) add(changes []kv.Change) {
 	if w.err != nil {
 		return
@@ -43,19 +37,19 @@ func (w *watch) add(changes []kv.Change) {
 		}
 	}
 	if len(w.queue) > before {
-		w.poke()
+		w.wake.Send()
 	}
 }
 
-// forget ends the watch when it still has to tell what is forgotten: a change before the revision, or what a change at it
-// has replaced. A reader who is that late has to start anew, and costs no memory until it notices.
+// forget ends the watch if a queued change is compacted: a change before the revision, or a change at it that has a
+// previous pair. The reader has to start again; its queue is freed at once.
 func (w *watch) forget(compacted int64) {
 	for i := range w.queue {
 		c := &w.queue[i]
 		if c.Rev < compacted || c.Rev == compacted && c.Prev.Rev != 0 {
 			w.err = fmt.Errorf("%w: the change of %s at %d", kv.ErrCompacted, c.Key, c.Rev)
 			w.queue = nil
-			w.poke()
+			w.wake.Send()
 			return
 		}
 		if c.Rev > compacted {
@@ -65,8 +59,8 @@ func (w *watch) forget(compacted int64) {
 }
 
 // Watch yields every change of keys with the prefix after the revision. It runs on the goroutine of its caller and ends
-// silently with ctx. An error is the last thing it yields: kv.ErrCompacted when the changes are no longer kept,
-// kv.ErrUnavailable when the store was closed.
+// silently with ctx. An error is the last value that it yields: kv.ErrCompacted if the changes are no longer kept,
+// kv.ErrUnavailable if the store was closed.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	return func(yield func(kv.Batch, error) bool) {
 		if err := s.follow(ctx, prefix, after, yield); err != nil && ctx.Err() == nil {
@@ -76,7 +70,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) iter.Seq2
 }
 
 func (s *Store) follow(ctx context.Context, prefix string, after int64, yield func(kv.Batch, error) bool) error {
-	w := &watch{prefix: prefix, after: max(after, 0), wake: make(chan struct{}, 1)}
+	w := &watch{prefix: prefix, after: max(after, 0), wake: wait.NewSignal()}
 	if err := s.join(ctx, w); err != nil {
 		return err
 	}
@@ -102,14 +96,14 @@ func (s *Store) follow(ctx context.Context, prefix string, after int64, yield fu
 	}
 }
 
-// join starts a watch: what it missed comes from the log, everything after that from those who change keys.
+// join starts a watch: past changes are queued from the log, later ones are queued when they are made.
 func (s *Store) join(ctx context.Context, w *watch) error {
 	if err := s.write(ctx, "watch", w.prefix); err != nil {
 		return err
 	}
 	defer s.mu.Unlock()
 	if w.after+1 < s.compacted {
-		return about("watch", w.prefix, kv.ErrCompacted)
+		return withOperation("watch", w.prefix, kv.ErrCompacted)
 	}
 	w.add(s.log[s.since(w.after+1):])
 	w.forget(s.compacted)
@@ -117,7 +111,7 @@ func (s *Store) join(ctx context.Context, w *watch) error {
 	return nil
 }
 
-// since returns the index of the first change in the log at a revision or after it.
+// since returns the index of the first change in the log at or after a revision.
 func (s *Store) since(rev int64) int {
 	n, _ := slices.BinarySearchFunc(s.log, rev, func(c kv.Change, rev int64) int { return cmp.Compare(c.Rev, rev) })
 	return n
@@ -130,7 +124,7 @@ func (s *Store) leave(w *watch) {
 	s.watches = slices.Delete(s.watches, n, n+1)
 }
 
-// take returns what the watch has to tell. The queue has all that happened up to the present revision.
+// take returns the queued changes of a watch, which are complete up to the current revision.
 func (s *Store) take(w *watch) (kv.Batch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,21 +132,22 @@ func (s *Store) take(w *watch) (kv.Batch, error) {
 	case s.closed:
 		return kv.Batch{}, unavailable("watch", w.prefix, errClosed)
 	case w.err != nil:
-		return kv.Batch{}, about("watch", w.prefix, w.err)
+		return kv.Batch{}, withOperation("watch", w.prefix, w.err)
 	}
 	b := kv.Batch{Changes: w.queue, Rev: s.rev}
 	w.queue = nil
 	return b, nil
 }
 
-// Progress asks that every watch soon yields a batch whose Rev is at least the present revision. It does not wait for them.
+// Progress requests that every watch soon yields a batch whose Rev is at least the current revision. It does not wait
+// for that.
 func (s *Store) Progress(ctx context.Context) error {
 	if err := s.read(ctx, "progress", ""); err != nil {
 		return err
 	}
 	defer s.mu.RUnlock()
 	for _, w := range s.watches {
-		w.poke()
+		w.wake.Send()
 	}
 	return nil
 }

@@ -8,8 +8,7 @@ import (
 	"proa.dev/kv"
 )
 
-// follower reads a watch and checks, besides what the test asks, that revisions never go back and that no
-// revision is split over two batches.
+// follower reads from a watch. It also checks that revisions never go back, and that no revision is split over two batches.
 type follower struct {
 	b      *bench
 	cancel context.CancelFunc
@@ -24,7 +23,7 @@ type arrival struct {
 	err   error
 }
 
-// follow starts a watch. The reader behind it never lags, whatever the test does.
+// follow starts a watch, which is read by a goroutine of its own.
 func (b *bench) follow(prefix string, after int64) *follower {
 	ctx, cancel := context.WithCancel(b.ctx)
 	f := &follower{b: b, cancel: cancel, in: make(chan arrival, 1<<16), done: make(chan struct{}), rev: after}
@@ -103,7 +102,7 @@ func (f *follower) want(changes ...kv.Change) {
 	}
 }
 
-// reach waits until the watch has reached a revision, and wants no change on the way.
+// reach waits until the watch has reached a revision, without any change.
 func (f *follower) reach(rev int64) {
 	f.b.Helper()
 	for f.rev < rev {

@@ -1,5 +1,5 @@
-// Package storetest is what a store has to keep to: every promise of package kv as a test. An embedded and
-// an external etcd pass it, and so must whatever takes their place.
+// Package storetest is the conformance test of the store interfaces in package kv. Every implementation has to pass it:
+// the embedded etcd, an external etcd and the store in memory.
 package storetest
 
 import (
@@ -13,12 +13,12 @@ import (
 	"proa.dev/kv"
 )
 
-// Store is all that the suite needs of a store.
+// Store is the store under test.
 type Store interface {
 	kv.Reader
 	kv.Watcher
 	kv.Committer
-	// Compact forgets the history before the revision.
+	// Compact removes the history before the revision.
 	Compact(ctx context.Context, rev int64) error
 }
 
@@ -125,7 +125,7 @@ func (b *bench) conflict(key string, writes ...kv.Write) kv.Pair {
 	return c.Now
 }
 
-// wantPair says what is stored under a key now; rev 0 means nothing.
+// wantPair checks the current pair of a key; revision 0 means that the key does not exist.
 func (b *bench) wantPair(key, value string, rev int64) {
 	b.Helper()
 	p, ok, err := b.s.Get(b.ctx, key)

@@ -25,7 +25,7 @@ func watchOrder(b *bench) {
 	)
 }
 
-// watchPast starts behind, in the middle of history and at its end.
+// watchPast starts watches in the middle and at the end of the history.
 func watchPast(b *bench) {
 	x1 := b.put("/a/x", "1", 0)
 	x2 := b.put("/a/x", "2", x1)
@@ -39,7 +39,7 @@ func watchPast(b *bench) {
 	f.want(put("/a/x", "4", x4))
 }
 
-// watchManyPast has more history than etcd sends at once.
+// watchManyPast starts a watch with more past changes than etcd sends in one message.
 func watchManyPast(b *bench) {
 	const n = 1500
 	start := b.commit()
@@ -134,7 +134,7 @@ func watchCompacted(b *bench) {
 	b.follow("/a/", x3).want(update("/a/x", "4", x4, "3", x3))
 }
 
-// watchPrevCompacted starts at a change that is kept, while what it replaced is not.
+// watchPrevCompacted starts a watch at a change whose previous pair is compacted.
 func watchPrevCompacted(b *bench) {
 	x1 := b.put("/a/x", "1", 0)
 	x2 := b.put("/a/x", "2", x1)
@@ -158,7 +158,7 @@ func watchEnds(b *bench) {
 	}
 }
 
-// watchSlow reads a watch only after far more has happened than any buffer holds.
+// watchSlow reads from a watch only after more changes than fit into any buffer.
 func watchSlow(b *bench) {
 	const n = 300
 	start := b.commit()
@@ -186,7 +186,7 @@ func watchSlow(b *bench) {
 	}
 }
 
-// progress moves the revision without a change under the prefix.
+// progress raises the revision without a change under the prefix, and checks that the watch reports it.
 func progress(b *bench) {
 	start := b.put("/a/x", "1", 0)
 	f, g := b.follow("/a/", start), b.follow("/c/", start)
@@ -209,8 +209,8 @@ func progress(b *bench) {
 	late.reach(last)
 }
 
-// progressUnderLoad asks for progress while watches start behind and writers write. A batch may never claim
-// a revision before its changes were told.
+// progressUnderLoad requests progress while watches start in the past and changes are made. A batch must not have a revision
+// whose changes were not delivered.
 func progressUnderLoad(b *bench) {
 	const writers, each = 4, 100
 	start := b.commit()
@@ -267,7 +267,7 @@ func fresh(b *bench) {
 	}
 }
 
-// freshCoversReads: what one reader has been told by the store, no other may be denied afterwards.
+// freshCoversReads checks that Fresh covers every state that a caller has read from the store.
 func freshCoversReads(b *bench) {
 	if _, err := b.s.Fresh(b.ctx, "/r/a/"); err != nil {
 		b.Fatal(err)
@@ -281,7 +281,7 @@ func freshCoversReads(b *bench) {
 	}
 }
 
-// freshThenWatch is how a cache reads its own writes: it waits for the revision that Fresh names.
+// freshThenWatch checks that a watch that has reached the revision of Fresh has delivered all acknowledged writes.
 func freshThenWatch(b *bench) {
 	start := b.commit()
 	f := b.follow("/r/a/", start)
@@ -308,7 +308,7 @@ func freshThenWatch(b *bench) {
 	}
 }
 
-// progressThenWatch: who asks for progress cannot know whether a watch has got as far as to be asked.
+// progressThenWatch checks that Progress also applies to watches that are started afterwards.
 func progressThenWatch(b *bench) {
 	start := b.commit()
 	want := b.put("/r/b/x", "1", 0)
@@ -320,7 +320,7 @@ func progressThenWatch(b *bench) {
 	}
 }
 
-// watchThenGet: what a watch has told, a read must not deny.
+// watchThenGet checks that a read after a watch event sees the change.
 func watchThenGet(b *bench) {
 	const writes = 1000
 	start := b.commit()

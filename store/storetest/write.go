@@ -169,7 +169,7 @@ func canceled(b *bench) {
 	b.wantErr(err, context.Canceled)
 }
 
-// contention lets writers raise one counter. Each must be told of every conflict, so that none is lost.
+// contention lets concurrent writers increment one counter, and checks that no increment is lost.
 func contention(b *bench) {
 	const writers, each = 8, 25
 	b.put("/a/n", "0", 0)
@@ -228,7 +228,7 @@ func ttl(b *bench) {
 	}
 }
 
-// ttlRemoved checks that a write without TTL takes the key off the lease of the write before.
+// ttlRemoved checks that a write without TTL removes the TTL of the key.
 func ttlRemoved(b *bench) {
 	changes := b.follow("/a/", b.commit())
 	kept := b.commit(kv.Write{Key: "/a/kept", Value: []byte("1"), TTL: 1})

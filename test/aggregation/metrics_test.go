@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
@@ -46,14 +46,17 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case "custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/requests":
 		answer["kind"], answer["apiVersion"] = "MetricValueList", "custom.metrics.k8s.io/v1beta2"
 		for _, name := range a.chosen(req) {
-			items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Pod", "name": name}, "timestamp": now, "value": "20"})
+			items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Pod", "name": name}, "timestamp": now,
+				"value": "20"})
 		}
 	case "custom.metrics.k8s.io/v1beta2/namespaces/default/services/front/requests":
 		answer["kind"] = "MetricValueList"
-		items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Service", "name": "front"}, "timestamp": now, "value": "55"})
+		items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Service", "name": "front"}, "timestamp": now,
+			"value": "55"})
 	case "external.metrics.k8s.io/v1beta1/namespaces/default/queue":
 		answer["kind"] = "ExternalMetricValueList"
-		items = append(items, map[string]any{"metricName": "queue", "timestamp": now, "value": "15"}, map[string]any{"metricName": "queue", "timestamp": now, "value": "15"})
+		items = append(items, map[string]any{"metricName": "queue", "timestamp": now, "value": "15"},
+			map[string]any{"metricName": "queue", "timestamp": now, "value": "15"})
 	case "metrics.k8s.io/v1beta1/namespaces/default/pods":
 		answer["kind"], answer["apiVersion"] = "PodMetricsList", "metrics.k8s.io/v1beta1"
 		for _, name := range a.chosen(req) {
@@ -114,13 +117,15 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 		path, want string
 	}{
 		"pods": {
-			autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: named, Target: average("12")}},
+			autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType,
+				Pods: &autoscalingv2.PodsMetricSource{Metric: named, Target: average("12")}},
 			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/requests",
 			"4 ValidMetricFound the HPA was able to successfully calculate a replica count from pods metric requests",
 		},
 		"object": {
 			autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
-				Metric: named, DescribedObject: front, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity("40")},
+				Metric: named, DescribedObject: front,
+				Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: quantity("40")},
 			}},
 			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/services/front/requests",
 			"3 ValidMetricFound the HPA was able to successfully calculate a replica count from Service metric requests",
@@ -133,12 +138,14 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 			"3 ValidMetricFound the HPA was able to successfully calculate a replica count from external metric queue(nil)",
 		},
 		"memory": {
-			autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceMemory, Target: average("100Mi")}},
+			autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceMemory, Target: average("100Mi")}},
 			"/apis/metrics.k8s.io/v1beta1/namespaces/default/pods",
 			"4 ValidMetricFound the HPA was able to successfully calculate a replica count from memory resource",
 		},
 		"unknown": {
-			autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType, Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "nonsense"}, Target: average("1")}},
+			autoscalingv2.MetricSpec{Type: autoscalingv2.PodsMetricSourceType,
+				Pods: &autoscalingv2.PodsMetricSource{Metric: autoscalingv2.MetricIdentifier{Name: "nonsense"}, Target: average("1")}},
 			"/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/nonsense",
 			"2 FailedGetPodsMetric the HPA was unable to compute the replica count: unable to get metric nonsense: unable to fetch metrics from custom metrics API: the server could not find the metric nonsense for pods",
 		},
@@ -208,24 +215,27 @@ func forbid(t *testing.T, c *proatest.Cluster, group string) {
 	}
 }
 
-// install gives the APIs of metrics to an adapter, and waits until it is available in all of them. The newer version of custom metrics is the
-// preferred one.
+// install gives the APIs of metrics to an adapter, and waits until it is available in all of them. The newer version of
+// custom metrics is the preferred one.
 func install(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) {
 	t.Helper()
 	space(t, c, "monitoring")
 	if _, err := c.Client.Create(t.Context(), gr.Services, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Client.Create(t.Context(), gr.EndpointSlices, &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter-1", Labels: map[string]string{discoveryv1.LabelServiceName: "adapter"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter-1",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "adapter"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at}}},
 		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}}, //nolint:gosec // it is a port
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for name, priority := range map[string]int32{"v1beta1.custom.metrics.k8s.io": 100, "v1beta2.custom.metrics.k8s.io": 200, "v1beta1.external.metrics.k8s.io": 100, "v1beta1.metrics.k8s.io": 100} {
+	for name, priority := range map[string]int32{"v1beta1.custom.metrics.k8s.io": 100, "v1beta2.custom.metrics.k8s.io": 200,
+		"v1beta1.external.metrics.k8s.io": 100, "v1beta1.metrics.k8s.io": 100} {
 		version, group, _ := strings.Cut(name, ".")
 		s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		spec := apiregistrationv1.APIServiceSpec{
@@ -249,9 +259,10 @@ func install(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) 
 			if err != nil {
 				t.Fatal(err)
 			}
-			return slices.ContainsFunc(o.(*apiregistrationv1.APIService).Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
-				return c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue && c.Reason == "Passed"
-			})
+			return slices.ContainsFunc(o.(*apiregistrationv1.APIService).Status.Conditions,
+				func(c apiregistrationv1.APIServiceCondition) bool {
+					return c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue && c.Reason == "Passed"
+				})
 		})
 	}
 }
@@ -264,7 +275,8 @@ func workload(t *testing.T, c *proatest.Cluster, name string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: new(int32(2)), Selector: &metav1.LabelSelector{MatchLabels: chosen},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: chosen}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: chosen},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
 		},
 	}); err != nil {
 		t.Fatal(err)

@@ -21,13 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// pond is an API server with objects in memory.
-type pond struct {
+// objectServer is an API server with objects in memory.
+type objectServer struct {
 	mu      sync.Mutex
 	rev     int
 	objects map[string]*unstructured.Unstructured // by namespace/name
@@ -42,22 +42,22 @@ type watched struct {
 	rev    int
 }
 
-func newPond() *pond {
-	return &pond{rev: 1, objects: map[string]*unstructured.Unstructured{}, moved: make(chan struct{}), callers: map[string]bool{}}
+func newObjectServer() *objectServer {
+	return &objectServer{rev: 1, objects: map[string]*unstructured.Unstructured{}, moved: make(chan struct{}), callers: map[string]bool{}}
 }
 
-const pondBase = "/apis/pond.example.com/v1"
+const objectServerBase = "/apis/pond.example.com/v1"
 
 // note adds a change to the log. p.mu is held.
-func (p *pond) note(kind string, o *unstructured.Unstructured) {
+func (p *objectServer) note(eventType string, o *unstructured.Unstructured) {
 	p.rev++
 	o.SetResourceVersion(fmt.Sprint(p.rev))
-	p.log = append(p.log, watched{kind, o.DeepCopy(), p.rev})
+	p.log = append(p.log, watched{eventType, o.DeepCopy(), p.rev})
 	close(p.moved)
 	p.moved = make(chan struct{})
 }
 
-func (p *pond) put(namespace, name string, owners ...metav1.OwnerReference) *unstructured.Unstructured {
+func (p *objectServer) put(namespace, name string, owners ...metav1.OwnerReference) *unstructured.Unstructured {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := &unstructured.Unstructured{Object: map[string]any{}}
@@ -72,22 +72,22 @@ func (p *pond) put(namespace, name string, owners ...metav1.OwnerReference) *uns
 	return o.DeepCopy()
 }
 
-func (p *pond) has(namespace, name string) bool {
+func (p *objectServer) has(namespace, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[namespace+"/"+name] != nil
 }
 
 // remove deletes an object. p.mu is held.
-func (p *pond) remove(key string) {
+func (p *objectServer) remove(key string) {
 	o := p.objects[key]
 	delete(p.objects, key)
 	p.note("DELETED", o)
 }
 
-func (p *pond) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (p *objectServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	rest, found := strings.CutPrefix(req.URL.Path, pondBase)
+	rest, found := strings.CutPrefix(req.URL.Path, objectServerBase)
 	if !found {
 		http.NotFound(w, req)
 		return
@@ -112,7 +112,8 @@ func (p *pond) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case name != "" && p.objects[key] == nil:
 		w.WriteHeader(http.StatusNotFound)
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: 404})
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure",
+			Reason: metav1.StatusReasonNotFound, Code: 404})
 	case req.Method == http.MethodGet && name != "":
 		_ = json.NewEncoder(w).Encode(p.objects[key])
 	case req.Method == http.MethodDelete:
@@ -124,7 +125,8 @@ func (p *pond) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		}
 		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"})
 	default:
-		list := map[string]any{"kind": "FrogList", "apiVersion": "pond.example.com/v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(p.rev)}}
+		list := map[string]any{"kind": "FrogList", "apiVersion": "pond.example.com/v1",
+			"metadata": map[string]any{"resourceVersion": fmt.Sprint(p.rev)}}
 		items := []any{}
 		for k, o := range p.objects {
 			if namespace == "" || strings.HasPrefix(k, namespace+"/") {
@@ -136,7 +138,7 @@ func (p *pond) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (p *pond) watch(w http.ResponseWriter, req *http.Request) {
+func (p *objectServer) watch(w http.ResponseWriter, req *http.Request) {
 	var from int
 	_, _ = fmt.Sscan(req.URL.Query().Get("resourceVersion"), &from)
 	w.(http.Flusher).Flush()
@@ -158,8 +160,9 @@ func (p *pond) watch(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// TestObjectsElsewhere: the garbage collector and the deletion of namespaces see the objects of an aggregated API server. While it is away, a
-// namespace says so and stays, and garbage of other groups goes all the same.
+// TestObjectsElsewhere holds that the garbage collector and the deletion of namespaces see the objects of an aggregated
+// API server. While it is unavailable, a namespace reports that and stays, and garbage of other groups is deleted
+// nevertheless.
 func TestObjectsElsewhere(t *testing.T) {
 	t.Parallel()
 	at := machineAddress(t)
@@ -172,9 +175,10 @@ func TestObjectsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPond()
+	p := newObjectServer()
 	var away gate
-	backend := &http.Server{Handler: away.around(p), ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
+	backend := &http.Server{Handler: away.around(p), ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	go func() { _ = backend.ServeTLS(l, "", "") }()
 	defer func() { _ = backend.Close() }()
 	c := proatest.Start(t, proatest.Memory())
@@ -272,16 +276,19 @@ func register(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte)
 	t.Helper()
 	space(t, c, "pond")
 	for on, o := range map[schema.GroupResource]kind.Object{
-		gr.Services: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "pond", Name: "api"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}},
+		gr.Services: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "pond", Name: "api"},
+			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}},
 		gr.EndpointSlices: &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "pond", Name: "api-1", Labels: map[string]string{discoveryv1.LabelServiceName: "api"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "pond", Name: "api-1",
+				Labels: map[string]string{discoveryv1.LabelServiceName: "api"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at}}},
 			Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}}, //nolint:gosec // it is a port
 		},
-		gr.APIServices: &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.pond.example.com"}, Spec: apiregistrationv1.APIServiceSpec{
-			Group: "pond.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: ca,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "pond", Name: "api", Port: new(int32(443))},
-		}},
+		gr.APIServices: &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.pond.example.com"},
+			Spec: apiregistrationv1.APIServiceSpec{
+				Group: "pond.example.com", Version: "v1", GroupPriorityMinimum: 1000, VersionPriority: 15, CABundle: ca,
+				Service: &apiregistrationv1.ServiceReference{Namespace: "pond", Name: "api", Port: new(int32(443))},
+			}},
 	} {
 		if _, err := c.Client.Create(t.Context(), on, o); err != nil {
 			t.Fatal(err)
@@ -313,7 +320,8 @@ func space(t *testing.T, c *proatest.Cluster, name string) {
 
 func configMap(t *testing.T, c *proatest.Cluster, namespace, name string, owners ...metav1.OwnerReference) kind.Object {
 	t.Helper()
-	o, err := c.Client.Create(t.Context(), gr.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}})
+	o, err := c.Client.Create(t.Context(), gr.ConfigMaps,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}})
 	if err != nil {
 		t.Fatal(err)
 	}

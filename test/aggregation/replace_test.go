@@ -58,14 +58,14 @@ func (c *cluster) raw(t *testing.T, path string, h http.Header) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// impostor is an API server for one group version. It notes who asks.
-type impostor struct {
+// recordingServer is an API server for one group version. It records who sends requests.
+type recordingServer struct {
 	mu    sync.Mutex // guards what follows
 	users map[string]string
 	names map[string]bool // of client certificates
 }
 
-func (i *impostor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (i *recordingServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	i.mu.Lock()
 	i.users[req.URL.Path] = req.Header.Get("X-Remote-User") + " " + strings.Join(req.Header["X-Remote-Group"], ",")
 	for _, c := range req.TLS.PeerCertificates {
@@ -83,8 +83,8 @@ func (i *impostor) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// TestReplaceTheBuiltInMetrics gives the group of the built-in metrics API to another server, as the manifest of metrics-server does, and takes
-// it back.
+// TestReplaceTheBuiltInMetrics gives the group of the built-in metrics API to another server, as the manifest of
+// metrics-server does, and takes it back.
 func TestReplaceTheBuiltInMetrics(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "kubectl")
@@ -98,8 +98,9 @@ func TestReplaceTheBuiltInMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &impostor{users: map[string]string{}, names: map[string]bool{}}
-	backend := &http.Server{Handler: other, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}}
+	other := &recordingServer{users: map[string]string{}, names: map[string]bool{}}
+	backend := &http.Server{Handler: other, ReadHeaderTimeout: time.Minute,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}}
 	go func() { _ = backend.ServeTLS(l, "", "") }()
 	defer func() { _ = backend.Shutdown(context.WithoutCancel(t.Context())) }()
 
@@ -120,7 +121,8 @@ func TestReplaceTheBuiltInMetrics(t *testing.T) {
 	other.mu.Unlock()
 	await(t, func() bool {
 		g := c.discovered(t, "metrics.k8s.io")
-		return g != nil && len(g.Versions) == 1 && len(g.Versions[0].Resources) == 1 && g.Versions[0].Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
+		return g != nil && len(g.Versions) == 1 && len(g.Versions[0].Resources) == 1 &&
+			g.Versions[0].Freshness == apidiscoveryv2.DiscoveryFreshnessCurrent
 	})
 	c.run("", "delete", "apiservice", "v1beta1.metrics.k8s.io")
 	await(t, func() bool {

@@ -1,5 +1,5 @@
-// Package aggregation puts API servers of others behind a cluster of ours: upstream's sample-apiserver as a process, and one that is written here
-// in place of the built-in metrics API.
+// Package aggregation puts API servers of others behind a cluster of ours: upstream's sample-apiserver as a process,
+// and one that is written here in place of the built-in metrics API.
 package aggregation
 
 import (
@@ -60,8 +60,8 @@ kind: Flunder
 metadata: {name: %s, labels: {sample-label: "true"}}
 `
 
-// TestSampleAPIServer registers upstream's sample server with nothing but the rights that its own manifests give it, uses it with kubectl, and
-// kills it.
+// TestSampleAPIServer registers upstream's sample server with nothing but the rights that its own manifests give it,
+// uses it with kubectl, and kills it.
 func TestSampleAPIServer(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "sample-apiserver", "etcd", "kubectl")
@@ -109,7 +109,8 @@ func TestSampleAPIServer(t *testing.T) {
 	c.run("", "get", "namespaces", "-o", "name") // the others do not suffer
 	c.run("", "create", "configmap", "alive")
 	c.until("FailedDiscoveryCheck", "get", "apiservice", "v1alpha1.wardle.example.com", "-o", "yaml")
-	if out, err := c.try("", "get", "--raw", "/apis/wardle.example.com/v1alpha1/flunders"); err == nil || !strings.Contains(out, "service unavailable") && !strings.Contains(out, "ServiceUnavailable") {
+	if out, err := c.try("", "get", "--raw", "/apis/wardle.example.com/v1alpha1/flunders"); err == nil ||
+		!strings.Contains(out, "service unavailable") && !strings.Contains(out, "ServiceUnavailable") {
 		t.Errorf("it says %q", out)
 	}
 	if stale := c.freshness(t); stale != "Stale" {

@@ -18,13 +18,13 @@ import (
 	"proa.dev/run"
 )
 
-// sloth is an API server that says what it has, and answers nothing else.
-type sloth struct {
+// unresponsiveServer is an API server that answers discovery, and nothing else.
+type unresponsiveServer struct {
 	asked atomic.Int64
 	paths sync.Map
 }
 
-func (s *sloth) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (s *unresponsiveServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if req.URL.Path == "/apis/slow.example.com/v1" {
 		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"slow.example.com/v1","resources":[{"name":"snails","namespaced":true,"kind":"Snail","verbs":["get","list"]}]}`)
@@ -47,7 +47,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: User, name: bob, apiGroup: rbac.authorization.k8s.io}]
 `
 
-// TestSlowServer lets a user send more requests to a server that does not answer than there are seats. The user's other requests are answered.
+// TestSlowServer lets a user send more requests to a server that does not answer than there are seats. The user's other
+// requests are answered.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "kubectl")
@@ -61,7 +62,7 @@ func TestSlowServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow := &sloth{}
+	slow := &unresponsiveServer{}
 	backend := &http.Server{Handler: slow, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	go func() { _ = backend.ServeTLS(l, "", "") }()
 	defer func() { _ = backend.Close() }()

@@ -85,8 +85,8 @@ func (c *cluster) until(want string, args ...string) {
 	c.t.Fatalf("kubectl %v does not say %q but:\n%s", args, want, out)
 }
 
-// machineAddress is an address of this machine that an endpoint may have: the one it sends from to others. Addresses of clusters that run here
-// come and go.
+// machineAddress is an address of this machine that an endpoint may have: the one it sends from to others. Addresses of
+// clusters that run here come and go.
 func machineAddress(t *testing.T) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", "198.51.100.1:9") // nothing is sent

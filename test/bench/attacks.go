@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"proa.dev/test/bench/attack"
+	"proa.dev/test/bench/benchrun"
 )
 
 // attacksSuite is the name of the suite that compares proa's two HTTP/2 servers under attack.
@@ -15,8 +16,8 @@ const attacksSuite = "attacks"
 // attack runs the suite of attacks. It takes no turns with upstream: both servers are those of proa.
 func (f flags) attack(ctx context.Context, s suite) (section, error) {
 	report, err := attack.Run(ctx, attack.Options{
-		Binary: f.bin, Only: f.settings.only, Turns: f.turns, Progress: progress,
-		CPU: func(pid int) (time.Duration, error) { return cpu([]int{pid}) },
+		Binary: f.Bin, Only: f.Settings.Only, Turns: f.turns, Progress: benchrun.Progress,
+		CPU: func(pid int) (time.Duration, error) { return benchrun.ProcessorTime([]int{pid}) },
 	})
 	return section{suite: s, attacks: report}, err
 }
@@ -30,7 +31,7 @@ func attackTables(r *attack.Report) string {
 	for _, a := range r.Answers {
 		answers = append(answers, a.Cells())
 	}
-	return markdown(costs) + "\n" + markdown(answers)
+	return benchrun.Markdown(costs) + "\n" + benchrun.Markdown(answers)
 }
 
 // worseRows names the rows in which proa's own HTTP/2 server is not as safe as that of net/http.

@@ -4,24 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"proa.dev/test/bench/benchrun"
 )
 
-// warmup is how many requests are sent before the clock starts, so that
-// connections, caches and the runtime of both sides are awake.
+// warmup is how many requests are sent before the measurement, so that connections and caches of both sides are filled.
 const warmup = 50
 
 // sequential measures one request at a time.
-func sequential(ctx context.Context, c *client, r *result, set settings) error {
-	ns, err := c.namespace(ctx, "seq")
+func sequential(ctx context.Context, c *benchrun.Client, r *benchrun.Result, set benchrun.Settings) error {
+	ns, err := c.Namespace(ctx, "seq")
 	if err != nil {
 		return err
 	}
 	name := func(i int) string { return fmt.Sprintf("cm-%05d", i) }
 	for i := range warmup {
-		if err := errors.Join(c.create(ctx, ns, name(i)), c.get(ctx, ns, name(i)), c.remove(ctx, ns, name(i))); err != nil {
+		if err := errors.Join(c.Create(ctx, ns, name(i)), c.Get(ctx, ns, name(i)), c.Remove(ctx, ns, name(i))); err != nil {
 			return err
 		}
 	}
@@ -30,26 +29,26 @@ func sequential(ctx context.Context, c *client, r *result, set settings) error {
 		count int
 		do    func(i int) error
 	}{
-		{"create", set.sequential, func(i int) error { return c.create(ctx, ns, name(i)) }},
-		{"get", set.sequential, func(i int) error { return c.get(ctx, ns, name(i)) }},
-		{"delete", set.sequential, func(i int) error { return c.remove(ctx, ns, name(i)) }},
+		{"create", set.Sequential, func(i int) error { return c.Create(ctx, ns, name(i)) }},
+		{"get", set.Sequential, func(i int) error { return c.Get(ctx, ns, name(i)) }},
+		{"delete", set.Sequential, func(i int) error { return c.Remove(ctx, ns, name(i)) }},
 	}
 	for _, s := range steps {
 		if err := timed(r, s.verb, s.count, s.do); err != nil {
 			return err
 		}
 	}
-	listed, err := c.namespace(ctx, "list")
+	listed, err := c.Namespace(ctx, "list")
 	if err != nil {
 		return err
 	}
-	if err := c.many(ctx, listed, 0, set.listSize, set.parallel); err != nil {
+	if err := createMany(ctx, c, listed, 0, set.ListSize, set.Parallel); err != nil {
 		return err
 	}
-	return timed(r, fmt.Sprintf("list of %d", set.listSize), max(set.sequential/5, 20), func(int) error { return c.list(ctx, listed) })
+	return timed(r, fmt.Sprintf("list of %d", set.ListSize), max(set.Sequential/5, 20), func(int) error { return c.List(ctx, listed) })
 }
 
-func timed(r *result, verb string, count int, do func(int) error) error {
+func timed(r *benchrun.Result, verb string, count int, do func(int) error) error {
 	samples := make([]time.Duration, 0, count)
 	for i := range count {
 		start := time.Now()
@@ -59,103 +58,67 @@ func timed(r *result, verb string, count int, do func(int) error) error {
 		samples = append(samples, time.Since(start))
 	}
 	for _, p := range []int{50, 90, 99} {
-		r.add(fmt.Sprintf("%s, sequential, p%d", verb, p), "ms", millis(samples, p), lower)
+		r.Add(fmt.Sprintf("%s, sequential, p%d", verb, p), "ms", benchrun.Millis(samples, p), benchrun.Lower)
 	}
 	return nil
 }
 
 // throughput measures how many requests a number of workers get answered.
-func throughput(ctx context.Context, c *client, r *result, set settings) error {
-	ns, err := c.namespace(ctx, "par")
+func throughput(ctx context.Context, c *benchrun.Client, r *benchrun.Result, set benchrun.Settings) error {
+	ns, err := c.Namespace(ctx, "par")
 	if err != nil {
 		return err
 	}
 	name := func(i int) string { return fmt.Sprintf("cm-%06d", i) }
-	if err := c.many(ctx, ns, 1<<20, 1<<20+set.parallel, set.parallel); err != nil {
+	if err := createMany(ctx, c, ns, 1<<20, 1<<20+set.Parallel, set.Parallel); err != nil {
 		return err
 	}
-	created, rate, err := workers(set.parallel, set.window, 0, func(i int) error { return c.create(ctx, ns, name(i)) })
+	created, rate, err := benchrun.Workers(set.Parallel, set.Window, 0, func(i int) error { return c.Create(ctx, ns, name(i)) })
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	r.add(fmt.Sprintf("create, %d-way", set.parallel), "/s", rate, higher)
-	_, rate, err = workers(set.parallel, set.window, 0, func(i int) error { return c.get(ctx, ns, name(i%created)) })
+	r.Add(fmt.Sprintf("create, %d-way", set.Parallel), "/s", rate, benchrun.Higher)
+	_, rate, err = benchrun.Workers(set.Parallel, set.Window, 0, func(i int) error { return c.Get(ctx, ns, name(i%created)) })
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
-	r.add(fmt.Sprintf("get, %d-way", set.parallel), "/s", rate, higher)
-	listed, err := c.namespace(ctx, "plist")
+	r.Add(fmt.Sprintf("get, %d-way", set.Parallel), "/s", rate, benchrun.Higher)
+	listed, err := c.Namespace(ctx, "plist")
 	if err != nil {
 		return err
 	}
-	if err := c.many(ctx, listed, 0, set.listSize, set.parallel); err != nil {
+	if err := createMany(ctx, c, listed, 0, set.ListSize, set.Parallel); err != nil {
 		return err
 	}
-	_, rate, err = workers(set.parallel, set.window, 0, func(int) error { return c.list(ctx, listed) })
+	_, rate, err = benchrun.Workers(set.Parallel, set.Window, 0, func(int) error { return c.List(ctx, listed) })
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	r.add(fmt.Sprintf("list of %d, %d-way", set.listSize, set.parallel), "/s", rate, higher)
-	_, rate, err = workers(set.parallel, 10*set.window, created, func(i int) error { return c.remove(ctx, ns, name(i)) })
+	r.Add(fmt.Sprintf("list of %d, %d-way", set.ListSize, set.Parallel), "/s", rate, benchrun.Higher)
+	_, rate, err = benchrun.Workers(set.Parallel, 10*set.Window, created, func(i int) error { return c.Remove(ctx, ns, name(i)) })
 	if err != nil {
 		return fmt.Errorf("delete: %w", err)
 	}
-	r.add(fmt.Sprintf("delete, %d-way", set.parallel), "/s", rate, higher)
+	r.Add(fmt.Sprintf("delete, %d-way", set.Parallel), "/s", rate, benchrun.Higher)
 	return nil
 }
 
-// workers lets n workers call do with rising numbers until the time is over or,
-// when limit is not zero, until limit calls are made. It returns the number of
-// calls and their rate a second.
-func workers(n int, window time.Duration, limit int, do func(int) error) (int, float64, error) {
-	var next atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	start := time.Now()
-	for range n {
-		wg.Go(func() {
-			for time.Since(start) < window && failed.Load() == nil {
-				i := int(next.Add(1) - 1)
-				if limit > 0 && i >= limit {
-					return
-				}
-				if err := do(i); err != nil {
-					failed.Store(&err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	elapsed := time.Since(start)
-	if err := failed.Load(); err != nil {
-		return 0, 0, *err
-	}
-	count := int(next.Load())
-	if limit > 0 {
-		count = min(count, limit)
-	}
-	if count == 0 {
-		return 0, 0, errNoSamples
-	}
-	return count, float64(count) / elapsed.Seconds(), nil
-}
-
-// many creates the objects numbered from first to last-1.
-func (c *client) many(ctx context.Context, ns string, first, last, parallel int) error {
+// createMany creates the objects numbered from first to last-1.
+func createMany(ctx context.Context, c *benchrun.Client, ns string, first, last, parallel int) error {
 	if last <= first {
 		return nil
 	}
-	_, _, err := workers(parallel, time.Hour, last-first, func(i int) error {
-		return c.create(ctx, ns, fmt.Sprintf("cm-%06d", first+i))
+	_, _, err := benchrun.Workers(parallel, time.Hour, last-first, func(i int) error {
+		return c.Create(ctx, ns, fmt.Sprintf("cm-%06d", first+i))
 	})
 	return err
 }
 
 // fill creates objects for the memory measurement.
-func fill(ctx context.Context, c *client, _ *result, set settings) error {
-	ns, err := c.namespace(ctx, "fill")
+func fill(ctx context.Context, c *benchrun.Client, _ *benchrun.Result, set benchrun.Settings) error {
+	ns, err := c.Namespace(ctx, "fill")
 	if err != nil {
 		return err
 	}
-	return c.many(ctx, ns, 0, set.objects, set.parallel)
+	return createMany(ctx, c, ns, 0, set.Objects, set.Parallel)
 }

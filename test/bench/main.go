@@ -33,40 +33,14 @@ import (
 	"syscall"
 	"time"
 
+	"proa.dev/internal/wait"
 	"proa.dev/test/bench/attack"
+	"proa.dev/test/bench/benchrun"
+	"proa.dev/test/bench/extendbench"
+	"proa.dev/test/bench/nodebench"
+	"proa.dev/test/bench/trafficbench"
 	"proa.dev/test/upstream"
 )
-
-// settings say how much is measured.
-type settings struct {
-	starts     int           // cold starts of each system
-	settle     time.Duration // rest before memory is read
-	idle       time.Duration // window of the idle CPU measurement
-	sequential int           // requests of each kind, one after the other
-	listSize   int           // objects in the listed namespace
-	window     time.Duration // how long each 32-way measurement lasts
-	parallel   int
-	watchers   []int
-	writes     int // writes that are fanned out to the watchers
-	objects    int // objects for the memory measurement, and in the deleted namespace
-
-	wakes    int            // samples of each loop that is woken
-	replicas int            // Pods of the Deployment
-	nodes    int            // nodes of the idle measurement
-	scale    float64        // factor for the sizes of the schedule suite
-	limit    time.Duration  // longest wait for one result of loops and scheduler
-	large    bool           // run the largest workload on upstream too
-	only     *regexp.Regexp // measurements of all suites but front to run
-	bin      string         // the path of proa; the parts of a node are beside it
-
-	floodPriority string // with which priority the flood runs: idle, nice or normal
-}
-
-// wanted tells whether a measurement is to be run.
-func (s settings) wanted(name string) bool { return s.only == nil || s.only.MatchString(name) }
-
-// scaled is a number of nodes or Pods after the factor.
-func (s settings) scaled(n int) int { return max(int(float64(n)*s.scale), 1) }
 
 type flags struct {
 	kubeconfig, proa, out, json, pids, watchers string
@@ -75,7 +49,7 @@ type flags struct {
 	turns                                       int
 	changed                                     string // settings that are not the defaults
 	load                                        string // one-minute load average before the run
-	settings
+	benchrun.Settings
 }
 
 func parse() (flags, error) {
@@ -83,12 +57,12 @@ func parse() (flags, error) {
 	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, extend, node, traffic, attacks, or all but the last four")
 	flag.StringVar(&f.only, "only", "", "measurements of all suites but front to run, as a regular expression")
 	flag.BoolVar(&f.list, "list", false, "name the measurements of all suites but front, and do nothing else")
-	flag.IntVar(&f.wakes, "wakes", 200, "samples of each loop that is woken")
-	flag.IntVar(&f.replicas, "replicas", 500, "Pods of the Deployment")
-	flag.IntVar(&f.nodes, "nodes", 1000, "nodes of the idle measurement")
-	flag.Float64Var(&f.scale, "scale", 1, "factor for the numbers of nodes and Pods of the schedule suite")
-	flag.DurationVar(&f.limit, "limit", 5*time.Minute, "longest wait for one result of loops and scheduler")
-	flag.BoolVar(&f.large, "large", false, "run the largest workload on upstream too")
+	flag.IntVar(&f.Wakes, "wakes", 200, "samples of each loop that is woken")
+	flag.IntVar(&f.Replicas, "replicas", 500, "Pods of the Deployment")
+	flag.IntVar(&f.Nodes, "nodes", 1000, "nodes of the idle measurement")
+	flag.Float64Var(&f.Scale, "scale", 1, "factor for the numbers of nodes and Pods of the schedule suite")
+	flag.DurationVar(&f.Limit, "limit", 5*time.Minute, "longest wait for one result of loops and scheduler")
+	flag.BoolVar(&f.Large, "large", false, "run the largest workload on upstream too")
 	flag.StringVar(&f.kubeconfig, "kubeconfig", "", "measure the running server of this kubeconfig")
 	flag.StringVar(&f.pids, "pids", "", "its processes, separated by commas, for memory and CPU")
 	flag.StringVar(&f.proa, "proa", "bin/proa", "proa binary to start and measure (empty: none)")
@@ -98,20 +72,20 @@ func parse() (flags, error) {
 	flag.StringVar(&f.json, "json", "", "write the results as JSON to this file")
 	flag.StringVar(&f.watchers, "watchers", "500,1000", "numbers of watchers for the fan-out")
 	flag.IntVar(&f.turns, "turns", 3, "how often the systems of the suite front take turns; each number is the median of that many. Of attacks, how often a row is run at most in which proa's own HTTP/2 server looks worse")
-	flag.IntVar(&f.starts, "starts", 5, "cold starts of each system in each turn")
-	flag.DurationVar(&f.settle, "settle", 10*time.Second, "rest before memory is read")
-	flag.DurationVar(&f.idle, "idle", 30*time.Second, "window of the idle CPU measurement")
-	flag.IntVar(&f.sequential, "sequential", 1000, "requests of each kind, one after the other")
-	flag.IntVar(&f.listSize, "list-size", 500, "objects in the namespace that is listed")
-	flag.DurationVar(&f.window, "window", 6*time.Second, "duration of each parallel measurement")
-	flag.IntVar(&f.parallel, "parallel", 32, "workers of the parallel measurements")
-	flag.IntVar(&f.writes, "writes", 60, "writes fanned out to the watchers")
-	flag.IntVar(&f.objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
-	flag.StringVar(&f.floodPriority, "flood-priority", "idle", "priority of the process that is the flood: idle (it runs when nothing else does), nice (19) or normal")
+	flag.IntVar(&f.Starts, "starts", 5, "cold starts of each system in each turn")
+	flag.DurationVar(&f.Settle, "settle", 10*time.Second, "rest before memory is read")
+	flag.DurationVar(&f.Idle, "idle", 30*time.Second, "window of the idle CPU measurement")
+	flag.IntVar(&f.Sequential, "sequential", 1000, "requests of each kind, one after the other")
+	flag.IntVar(&f.ListSize, "list-size", 500, "objects in the namespace that is listed")
+	flag.DurationVar(&f.Window, "window", 6*time.Second, "duration of each parallel measurement")
+	flag.IntVar(&f.Parallel, "parallel", 32, "workers of the parallel measurements")
+	flag.IntVar(&f.Writes, "writes", 60, "writes fanned out to the watchers")
+	flag.IntVar(&f.Objects, "objects", 10000, "objects for the memory measurement, and in the namespace that is deleted")
+	flag.StringVar(&f.FloodPriority, "flood-priority", "idle", "priority of the process that is the flood: idle (it runs when nothing else does), nice (19) or normal")
 	flag.Parse()
-	f.settings.watchers = ints(f.watchers)
-	f.bin = cmp.Or(f.proa, "bin/proa")
-	f.load = loadAverage()
+	f.Settings.Watchers = ints(f.watchers)
+	f.Bin = cmp.Or(f.proa, "bin/proa")
+	f.load = benchrun.LoadAverage()
 	flag.Visit(func(x *flag.Flag) {
 		if f.suite == attacksSuite && x.Name == "suite" { // its command has it
 			return
@@ -124,7 +98,7 @@ func parse() (flags, error) {
 	})
 	if f.only != "" {
 		var err error
-		if f.settings.only, err = regexp.Compile(f.only); err != nil {
+		if f.Settings.Only, err = regexp.Compile(f.only); err != nil {
 			return f, err
 		}
 	}
@@ -144,8 +118,8 @@ func ints(list string) []int {
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	if isFlood() {
-		if err := runFlood(ctx, os.Args[2], os.Args[3], os.Args[4]); err != nil {
+	if extendbench.IsFlood() {
+		if err := extendbench.RunFlood(ctx, os.Args[2], os.Args[3], os.Args[4]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: the flood:", err)
 			os.Exit(1)
 		}
@@ -164,43 +138,44 @@ func main() {
 // suite is a group of measurements with a section of its own in the report.
 type suite struct {
 	name, title string
-	run         func(context.Context, *subject, *result, settings) error
+	run         func(context.Context, *benchrun.Subject, *benchrun.Result, benchrun.Settings) error
 	turns       bool // it is short enough to be run several times
 	extra       bool // it runs only when it is asked for by name
 }
 
-// suites are all there are, in the order they run.
+// suites returns all suites in the order in which they run.
 func suites() []suite {
-	whole := func(steps func(settings) []step) func(context.Context, *subject, *result, settings) error {
-		return func(ctx context.Context, t *subject, r *result, set settings) error {
-			t.steps(ctx, r, set, steps(set))
+	whole := func(steps func(benchrun.Settings) []benchrun.Step) func(context.Context, *benchrun.Subject, *benchrun.Result,
+		benchrun.Settings) error {
+		return func(ctx context.Context, t *benchrun.Subject, r *benchrun.Result, set benchrun.Settings) error {
+			t.Steps(ctx, r, set, steps(set))
 			return ctx.Err()
 		}
 	}
 	return []suite{
 		{name: "front", title: "Requests and watches", run: front, turns: true},
-		{name: "loops", title: "Controllers", run: whole(loopSteps)},
+		{name: "loops", title: "Controllers", run: whole(controllerSteps)},
 		{name: "schedule", title: "Scheduler", run: whole(scheduleSteps)},
-		{name: "extend", title: "Custom resources, policies and webhooks", run: extend, turns: true, extra: true},
-		{name: "node", title: "Node", run: agents, extra: true},
-		{name: "traffic", title: "Traffic", run: traffic, extra: true},
+		{name: "extend", title: "Custom resources, policies and webhooks", run: extendbench.Run, turns: true, extra: true},
+		{name: "node", title: "Node", run: nodebench.Run, extra: true},
+		{name: "traffic", title: "Traffic", run: trafficbench.Run, extra: true},
 		{name: attacksSuite, title: "Attacks", extra: true}, // it compares two servers of one system, see attacks.go
 	}
 }
 
 func run(ctx context.Context, f flags) error {
 	if f.list {
-		for _, s := range append(loopSteps(f.settings), scheduleSteps(f.settings)...) {
-			fmt.Println(s.name)
+		for _, s := range append(controllerSteps(f.Settings), scheduleSteps(f.Settings)...) {
+			fmt.Println(s.Name)
 		}
-		for _, s := range extendSteps() {
-			fmt.Println(s.name)
+		for _, s := range extendbench.ExtendSteps() {
+			fmt.Println(s.Name)
 		}
-		for _, s := range agentSteps() {
-			fmt.Println(s.name)
+		for _, s := range nodebench.AgentSteps() {
+			fmt.Println(s.Name)
 		}
-		for _, s := range trafficSteps() {
-			fmt.Println(s.name)
+		for _, s := range trafficbench.TrafficSteps() {
+			fmt.Println(s.Name)
 		}
 		for _, s := range attack.Attacks() {
 			fmt.Println(s.Name)
@@ -236,52 +211,53 @@ func (f flags) takeTurns(ctx context.Context, s suite) (section, error) {
 		turns = max(f.turns, 1)
 	}
 	systems := f.systems()
-	all := make([][]*result, len(systems))
+	all := make([][]*benchrun.Result, len(systems))
 	for turn := range turns {
 		if turns > 1 {
-			progress("turn %d of %d", turn+1, turns)
+			benchrun.Progress("turn %d of %d", turn+1, turns)
 		}
 		for i, t := range systems {
-			r := newResult(t.name)
-			if err := s.run(ctx, t, r, f.settings); err != nil {
-				return section{}, fmt.Errorf("%s: %w", t.name, err)
+			r := benchrun.NewResult(t.Name)
+			if err := s.run(ctx, t, r, f.Settings); err != nil {
+				return section{}, fmt.Errorf("%s: %w", t.Name, err)
 			}
 			all[i] = append(all[i], r)
 		}
 	}
 	part := section{suite: s}
 	for _, of := range all {
-		part.results = append(part.results, median(of))
+		part.results = append(part.results, benchrun.Median(of))
 	}
 	return part, nil
 }
 
 // front is the suite of requests and watches.
-func front(ctx context.Context, t *subject, r *result, set settings) error {
-	if t.front == nil {
-		return measure(ctx, r, t.kubeconfig, t.pids, set)
+func front(ctx context.Context, t *benchrun.Subject, r *benchrun.Result, set benchrun.Settings) error {
+	if t.Front == nil {
+		return measure(ctx, r, t.Kubeconfig, t.Pids, set)
 	}
-	return system(ctx, r, set, t.front, t.accounts)
+	return system(ctx, r, set, t.Front, t.Accounts)
 }
 
-// system starts one system several times from nothing, and measures the last.
-func system(ctx context.Context, r *result, set settings, start func(context.Context) (*upstream.System, error), accounts bool) error {
+// system starts one system several times from an empty data folder, and measures the last.
+func system(ctx context.Context, r *benchrun.Result, set benchrun.Settings, start func(context.Context) (*upstream.System, error),
+	accounts bool) error {
 	var ready, account []time.Duration
-	for i := range set.starts {
-		progress("%s: cold start %d of %d", r.Name, i+1, set.starts)
+	for i := range set.Starts {
+		benchrun.Progress("%s: cold start %d of %d", r.Name, i+1, set.Starts)
 		s, err := start(ctx)
 		if err != nil {
 			return err
 		}
 		ready = append(ready, s.Ready)
 		if accounts {
-			if err := waitAccount(ctx, s); err != nil {
+			if err := benchrun.WaitAccount(ctx, s); err != nil {
 				s.Stop()
 				return err
 			}
 			account = append(account, time.Since(s.Started))
 		}
-		if i < set.starts-1 {
+		if i < set.Starts-1 {
 			s.Stop()
 			continue
 		}
@@ -291,27 +267,27 @@ func system(ctx context.Context, r *result, set settings, start func(context.Con
 			return err
 		}
 	}
-	r.prepend("cold start to default ServiceAccount", "ms", millis(account, 50), lower)
-	r.prepend("cold start to /readyz (median of "+strconv.Itoa(set.starts)+")", "ms", millis(ready, 50), lower)
+	r.Prepend("cold start to default ServiceAccount", "ms", benchrun.Millis(account, 50), benchrun.Lower)
+	r.Prepend("cold start to /readyz (median of "+strconv.Itoa(set.Starts)+")", "ms", benchrun.Millis(ready, 50), benchrun.Lower)
 	return nil
 }
 
 // measure runs every measurement that needs only a kubeconfig and, for memory
 // and CPU, the processes of the server.
-func measure(ctx context.Context, r *result, kubeconfig string, pids []int, set settings) error {
-	c, err := newClient(kubeconfig)
+func measure(ctx context.Context, r *benchrun.Result, kubeconfig string, pids []int, set benchrun.Settings) error {
+	c, err := benchrun.NewClient(kubeconfig)
 	if err != nil {
 		return err
 	}
 	if len(pids) > 0 {
-		progress("%s: idle for %s", r.Name, set.settle+set.idle)
-		if err := idle(ctx, r, pids, set); err != nil {
+		benchrun.Progress("%s: idle for %s", r.Name, set.Settle+set.Idle)
+		if err := benchrun.MeasureIdle(ctx, r, pids, set); err != nil {
 			return err
 		}
 	}
 	steps := []struct {
 		name string
-		run  func(context.Context, *client, *result, settings) error
+		run  func(context.Context, *benchrun.Client, *benchrun.Result, benchrun.Settings) error
 	}{
 		{"sequential requests", sequential},
 		{"parallel requests", throughput},
@@ -319,22 +295,21 @@ func measure(ctx context.Context, r *result, kubeconfig string, pids []int, set 
 		{"filling with objects", fill},
 	}
 	for _, step := range steps {
-		progress("%s: %s", r.Name, step.name)
+		benchrun.Progress("%s: %s", r.Name, step.name)
 		if err := step.run(ctx, c, r, set); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
 	if len(pids) > 0 {
-		if err := sleep(ctx, set.settle); err != nil {
+		if err := wait.Sleep(ctx, set.Settle); err != nil {
 			return err
 		}
-		return memory(r, pids, fmt.Sprintf("with %d objects", set.objects))
+		return benchrun.AddMemory(r, pids, fmt.Sprintf("with %d objects", set.Objects))
 	}
 	return nil
 }
 
-// report prints the results and writes the files that were asked for. That a
-// measurement failed is an error only after that.
+// report prints the results and writes the requested files. After that, measurements that failed are an error.
 func report(f flags, sections []section) error {
 	results := map[string]any{}
 	var failed []string
@@ -373,8 +348,4 @@ func report(f flags, sections []section) error {
 		return fmt.Errorf("%d measurements failed:\n%s", len(failed), strings.Join(failed, "\n"))
 	}
 	return nil
-}
-
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }

@@ -14,76 +14,77 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"proa.dev/test/bench/benchrun"
 )
 
-// wake is a write and the trace of the loop that it wakes.
+// wake is a write, and what the controller that it wakes does about it.
 type wake struct {
 	name string
-	// prepare makes what n writes need, if anything.
+	// prepare creates what n writes need, if anything.
 	prepare func(ctx context.Context, n int) error
-	// write does the write with the number i, and names what it wrote.
+	// write makes the i-th write, and returns the name of the written object.
 	write func(ctx context.Context, i int) (string, error)
-	// trace is where the loop leaves its mark.
-	trace place
-	// mark tells whether an event is the mark of the written object.
-	mark func(s seen, name string) bool
+	// trace is the resource that the controller writes.
+	trace benchrun.ResourceClient
+	// mark tells whether an event shows the controller's reaction to the written object.
+	mark func(s benchrun.Seen, name string) bool
 }
 
-// wakes measures the time from the start of a write until a watch shows what
-// the woken loop did about it.
-func wakes(ctx context.Context, t *trial) error {
-	ns, err := t.newNamespace(ctx, "wake")
+// wakes measures the time from the start of a write until a watch shows the reaction of a controller.
+func wakes(ctx context.Context, t *benchrun.Trial) error {
+	ns, err := t.NewNamespace(ctx, "wake")
 	if err != nil {
 		return err
 	}
-	return t.measureWakes(ctx, t.podWakes(ns))
+	return measureWakes(ctx, t, podWakes(t, ns))
 }
 
-// wakeSlices does the same for EndpointSlices, which hold only Pods of nodes
-// that exist. The one node is cordoned, so that the scheduler stays asleep.
-func wakeSlices(ctx context.Context, t *trial) error {
-	ns, err := t.newNamespace(ctx, "wake")
+// wakeSlices does the same for EndpointSlices, which contain only Pods of nodes that exist. The one node is cordoned,
+// so that the scheduler does nothing.
+func wakeSlices(ctx context.Context, t *benchrun.Trial) error {
+	ns, err := t.NewNamespace(ctx, "wake")
 	if err != nil {
 		return err
 	}
-	object := node(0, 1)
+	object := benchrun.Node(0, 1)
 	object.Spec.Unschedulable = true
-	if err := (place{door: t.core, resource: "nodes"}).create(ctx, object); err != nil {
+	if err := (benchrun.ResourceClient{Door: t.Core, Resource: "nodes"}).Create(ctx, object); err != nil {
 		return err
 	}
-	return t.measureWakes(ctx, t.sliceWakes(ns))
+	return measureWakes(ctx, t, sliceWakes(t, ns))
 }
 
-func (t *trial) measureWakes(ctx context.Context, all []wake) error {
+func measureWakes(ctx context.Context, t *benchrun.Trial, all []wake) error {
 	for _, w := range all {
-		if err := t.measureWake(ctx, w); err != nil {
-			t.r.failed(w.name, err)
+		if err := measureWake(ctx, t, w); err != nil {
+			t.R.AddFailure(w.name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-func (t *trial) measureWake(ctx context.Context, w wake) error {
+func measureWake(ctx context.Context, t *benchrun.Trial, w wake) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	const asleep = 10 // the first few wake everything up
 	if w.prepare != nil {
-		if err := w.prepare(ctx, t.set.wakes+asleep); err != nil {
+		if err := w.prepare(ctx, t.Set.Wakes+asleep); err != nil {
 			return err
 		}
 	}
-	events := make(chan seen, 1<<16)
-	if err := w.trace.follow(ctx, func(s seen) { events <- s }); err != nil {
+	events := make(chan benchrun.Seen, 1<<16)
+	if err := w.trace.Follow(ctx, func(s benchrun.Seen) { events <- s }); err != nil {
 		return err
 	}
 	var samples []time.Duration
-	for i := range t.set.wakes + asleep {
+	for i := range t.Set.Wakes + asleep {
 		start := time.Now()
 		name, err := w.write(ctx, i)
 		if err != nil {
 			return fmt.Errorf("write %d: %w", i, err)
 		}
-		at, err := waitMark(ctx, events, func(s seen) bool { return w.mark(s, name) })
+		at, err := waitMark(ctx, events, func(s benchrun.Seen) bool { return w.mark(s, name) })
 		if err != nil {
 			return fmt.Errorf("write %d: %w", i, err)
 		}
@@ -91,18 +92,18 @@ func (t *trial) measureWake(ctx context.Context, w wake) error {
 			samples = append(samples, at.Sub(start))
 		}
 	}
-	t.r.add(w.name+", p50", "ms", millis(samples, 50), lower)
-	t.r.add(w.name+", p99", "ms", millis(samples, 99), lower)
+	t.R.Add(w.name+", p50", "ms", benchrun.Millis(samples, 50), benchrun.Lower)
+	t.R.Add(w.name+", p99", "ms", benchrun.Millis(samples, 99), benchrun.Lower)
 	return nil
 }
 
-func waitMark(ctx context.Context, events <-chan seen, mark func(seen) bool) (time.Time, error) {
+func waitMark(ctx context.Context, events <-chan benchrun.Seen, mark func(benchrun.Seen) bool) (time.Time, error) {
 	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case s := <-events:
 			if mark(s) {
-				return s.at, nil
+				return s.At, nil
 			}
 		case <-timeout:
 			return time.Time{}, errors.New("nothing was done about it within 30 s")
@@ -112,90 +113,91 @@ func waitMark(ctx context.Context, events <-chan seen, mark func(seen) bool) (ti
 	}
 }
 
-// podWakes are loops that are woken, each by a write of its own kind.
-func (t *trial) podWakes(ns string) []wake {
-	pods := place{door: t.core, namespace: ns, resource: "pods"}
-	sets := place{door: t.apps, namespace: ns, resource: "replicasets"}
+// podWakes returns controllers that are woken, each by a write of another kind.
+func podWakes(t *benchrun.Trial, ns string) []wake {
+	pods := benchrun.ResourceClient{Door: t.Core, Namespace: ns, Resource: "pods"}
+	sets := benchrun.ResourceClient{Door: t.Apps, Namespace: ns, Resource: "replicasets"}
 	return []wake{
 		{
 			name: "ReplicaSet to its Pod", trace: pods, mark: ownedBy,
 			write: func(ctx context.Context, i int) (string, error) {
 				object := replicaSet(ns, fmt.Sprintf("set-%d", i))
-				return object.Name, sets.create(ctx, object)
+				return object.Name, sets.Create(ctx, object)
 			},
 		},
 		{
 			name: "delete of a ReplicaSet to the end of its Pod", trace: pods,
-			mark: func(s seen, name string) bool { return s.kind == watch.Deleted && owner(s) == name },
+			mark: func(s benchrun.Seen, name string) bool { return s.Kind == watch.Deleted && owner(s) == name },
 			write: func(ctx context.Context, i int) (string, error) {
 				name := fmt.Sprintf("set-%d", i)
-				return name, sets.remove(ctx, name, &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
+				return name, sets.Remove(ctx, name, &metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)})
 			},
 		},
 		{
 			name: "Deployment to its Pod", trace: pods,
-			mark: func(s seen, name string) bool {
-				return s.kind == watch.Added && strings.HasPrefix(owner(s), name+"-")
+			mark: func(s benchrun.Seen, name string) bool {
+				return s.Kind == watch.Added && strings.HasPrefix(owner(s), name+"-")
 			},
 			write: func(ctx context.Context, i int) (string, error) {
-				object := deployment(ns, fmt.Sprintf("deployment-%04d", i), 1)
-				return object.Name, place{door: t.apps, namespace: ns, resource: "deployments"}.create(ctx, object)
+				object := benchrun.Deployment(ns, fmt.Sprintf("deployment-%04d", i), 1)
+				return object.Name, benchrun.ResourceClient{Door: t.Apps, Namespace: ns, Resource: "deployments"}.Create(ctx, object)
 			},
 		},
 		{
 			name: "Job to its Pod", trace: pods, mark: ownedBy,
 			write: func(ctx context.Context, i int) (string, error) {
 				object := job(ns, fmt.Sprintf("job-%d", i))
-				return object.Name, place{door: t.batch, namespace: ns, resource: "jobs"}.create(ctx, object)
+				return object.Name, benchrun.ResourceClient{Door: t.Batch, Namespace: ns, Resource: "jobs"}.Create(ctx, object)
 			},
 		},
 		{
-			name: "Namespace to its ServiceAccount", trace: place{door: t.core, resource: "serviceaccounts"},
-			mark: func(s seen, name string) bool {
-				x, ok := s.object.(*corev1.ServiceAccount)
-				return ok && s.kind == watch.Added && x.Namespace == name
+			name: "Namespace to its ServiceAccount", trace: benchrun.ResourceClient{Door: t.Core, Resource: "serviceaccounts"},
+			mark: func(s benchrun.Seen, name string) bool {
+				x, ok := s.Object.(*corev1.ServiceAccount)
+				return ok && s.Kind == watch.Added && x.Namespace == name
 			},
 			write: func(ctx context.Context, i int) (string, error) {
-				object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", ns, i), Labels: ours()}}
-				return object.Name, place{door: t.core, resource: "namespaces"}.create(ctx, object)
+				object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", ns, i), Labels: benchrun.OwnLabels()}}
+				return object.Name, benchrun.ResourceClient{Door: t.Core, Resource: "namespaces"}.Create(ctx, object)
 			},
 		},
 	}
 }
 
-// sliceWakes are the two ways to wake the loop of EndpointSlices.
-func (t *trial) sliceWakes(ns string) []wake {
-	slices := place{door: t.discovery, namespace: ns, resource: "endpointslices"}
-	pods := place{door: t.core, namespace: ns, resource: "pods"}
+// sliceWakes returns the two ways to wake the EndpointSlice controller.
+func sliceWakes(t *benchrun.Trial, ns string) []wake {
+	slices := benchrun.ResourceClient{Door: t.Discovery, Namespace: ns, Resource: "endpointslices"}
+	pods := benchrun.ResourceClient{Door: t.Core, Namespace: ns, Resource: "pods"}
 	name := func(i int) string { return fmt.Sprintf("service-%d", i) }
 	return []wake{
 		{
 			name: "Service to its EndpointSlice", trace: slices,
-			mark: func(s seen, name string) bool { return s.kind == watch.Added && serviceOf(s) == name },
+			mark: func(s benchrun.Seen, name string) bool { return s.Kind == watch.Added && serviceOf(s) == name },
 			write: func(ctx context.Context, i int) (string, error) {
 				object := service(ns, name(i))
-				return object.Name, place{door: t.core, namespace: ns, resource: "services"}.create(ctx, object)
+				return object.Name, benchrun.ResourceClient{Door: t.Core, Namespace: ns, Resource: "services"}.Create(ctx, object)
 			},
 		},
 		{
 			name: "ready Pod to its EndpointSlice", trace: slices, mark: hasEndpoint,
 			prepare: func(ctx context.Context, n int) error {
 				for i := range n {
-					pod := plainPod()
-					pod.Name, pod.Namespace, pod.Labels, pod.Spec.NodeName = name(i), ns, map[string]string{"app": name(i)}, nodeName(0)
-					if err := pods.create(ctx, pod); err != nil {
+					pod := benchrun.PlainPod()
+					pod.Name, pod.Namespace, pod.Labels, pod.Spec.NodeName = name(i), ns, map[string]string{"app": name(i)},
+						benchrun.NodeName(0)
+					if err := pods.Create(ctx, pod); err != nil {
 						return err
 					}
 				}
 				return nil
 			},
-			write: func(ctx context.Context, i int) (string, error) { return name(i), t.setRunning(ctx, pods, name(i), i) },
+			write: func(ctx context.Context, i int) (string, error) { return name(i), t.SetRunning(ctx, pods, name(i), i) },
 		},
 	}
 }
 
 func replicaSet(namespace, name string) *appsv1.ReplicaSet {
-	from := deployment(namespace, name, 1).Spec
+	from := benchrun.Deployment(namespace, name, 1).Spec
 	return &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: from.Replicas, Selector: from.Selector, Template: from.Template},
@@ -203,7 +205,7 @@ func replicaSet(namespace, name string) *appsv1.ReplicaSet {
 }
 
 func job(namespace, name string) *batchv1.Job {
-	spec := podSpec("10m")
+	spec := benchrun.PodSpec("10m")
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -218,9 +220,9 @@ func service(namespace, name string) *corev1.Service {
 	}
 }
 
-// owner is the name of the controller of an object.
-func owner(s seen) string {
-	object, err := meta.Accessor(s.object)
+// owner returns the name of the controller of an object.
+func owner(s benchrun.Seen) string {
+	object, err := meta.Accessor(s.Object)
 	if err != nil {
 		return ""
 	}
@@ -230,18 +232,18 @@ func owner(s seen) string {
 	return ""
 }
 
-func ownedBy(s seen, name string) bool { return s.kind == watch.Added && owner(s) == name }
+func ownedBy(s benchrun.Seen, name string) bool { return s.Kind == watch.Added && owner(s) == name }
 
-func serviceOf(s seen) string {
-	if x, ok := s.object.(*discoveryv1.EndpointSlice); ok {
+func serviceOf(s benchrun.Seen) string {
+	if x, ok := s.Object.(*discoveryv1.EndpointSlice); ok {
 		return x.Labels[discoveryv1.LabelServiceName]
 	}
 	return ""
 }
 
-// hasEndpoint tells that the slice of a Service has a ready endpoint.
-func hasEndpoint(s seen, name string) bool {
-	x, ok := s.object.(*discoveryv1.EndpointSlice)
+// hasEndpoint tells whether the slice of a Service has a ready endpoint.
+func hasEndpoint(s benchrun.Seen, name string) bool {
+	x, ok := s.Object.(*discoveryv1.EndpointSlice)
 	if !ok || serviceOf(s) != name {
 		return false
 	}

@@ -10,30 +10,32 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"proa.dev/test/bench/benchrun"
 )
 
 // fanOut measures how long one write takes to reach every watcher.
-func fanOut(ctx context.Context, c *client, r *result, set settings) error {
-	for _, n := range set.watchers {
-		if err := fanOutTo(ctx, c, r, n, set.writes); err != nil {
+func fanOut(ctx context.Context, c *benchrun.Client, r *benchrun.Result, set benchrun.Settings) error {
+	for _, n := range set.Watchers {
+		if err := fanOutTo(ctx, c, r, n, set.Writes); err != nil {
 			return fmt.Errorf("%d watchers: %w", n, err)
 		}
 	}
 	return nil
 }
 
-func fanOutTo(ctx context.Context, c *client, r *result, watchers, writes int) error {
+func fanOutTo(ctx context.Context, c *benchrun.Client, r *benchrun.Result, watchers, writes int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ns, err := c.namespace(ctx, "watch")
+	ns, err := c.Namespace(ctx, "watch")
 	if err != nil {
 		return err
 	}
-	object := configMap(ns, "watched")
-	if err := c.rest.Post().Namespace(ns).Resource("configmaps").Body(object).Do(ctx).Into(object); err != nil {
+	object := benchrun.ConfigMap(ns, "watched")
+	if err := c.Rest.Post().Namespace(ns).Resource("configmaps").Body(object).Do(ctx).Into(object); err != nil {
 		return err
 	}
-	arrived, err := c.watchers(ctx, ns, object.ResourceVersion, watchers)
+	arrived, err := openWatchers(ctx, c, ns, object.ResourceVersion, watchers)
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func fanOutTo(ctx context.Context, c *client, r *result, watchers, writes int) e
 	for i := range writes + 5 {
 		object.Data["round"] = fmt.Sprint(i)
 		start := time.Now()
-		if err := c.update(ctx, object); err != nil {
+		if err := c.Update(ctx, object); err != nil {
 			return err
 		}
 		ack := time.Now()
@@ -55,15 +57,14 @@ func fanOutTo(ctx context.Context, c *client, r *result, watchers, writes int) e
 		all = append(all, last.Sub(start))
 		acked = append(acked, max(last.Sub(ack), 0))
 	}
-	r.add(fmt.Sprintf("one write to %d watchers, p50", watchers), "ms", millis(all, 50), lower)
-	r.add(fmt.Sprintf("one write to %d watchers, p99", watchers), "ms", millis(all, 99), lower)
-	r.add(fmt.Sprintf("one write to %d watchers, after its answer, p50", watchers), "ms", millis(acked, 50), lower)
+	r.Add(fmt.Sprintf("one write to %d watchers, p50", watchers), "ms", benchrun.Millis(all, 50), benchrun.Lower)
+	r.Add(fmt.Sprintf("one write to %d watchers, p99", watchers), "ms", benchrun.Millis(all, 99), benchrun.Lower)
+	r.Add(fmt.Sprintf("one write to %d watchers, after its answer, p50", watchers), "ms", benchrun.Millis(acked, 50), benchrun.Lower)
 	return nil
 }
 
-// watchers opens n watches on one object. Each sends the time of every event
-// it receives.
-func (c *client) watchers(ctx context.Context, ns, version string, n int) (<-chan time.Time, error) {
+// openWatchers opens n watches on one object. Each sends the time of every event it receives.
+func openWatchers(ctx context.Context, c *benchrun.Client, ns, version string, n int) (<-chan time.Time, error) {
 	arrived := make(chan time.Time, n)
 	open := make(chan error, n)
 	var wg sync.WaitGroup
@@ -71,7 +72,7 @@ func (c *client) watchers(ctx context.Context, ns, version string, n int) (<-cha
 	for range n {
 		wg.Go(func() {
 			limit <- struct{}{}
-			body, err := c.watch(ctx, ns, version)
+			body, err := openWatch(ctx, c, ns, version)
 			<-limit
 			open <- err
 			if err != nil {
@@ -89,14 +90,14 @@ func (c *client) watchers(ctx context.Context, ns, version string, n int) (<-cha
 	return arrived, nil
 }
 
-func (c *client) watch(ctx context.Context, ns, version string) (io.ReadCloser, error) {
-	url := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%s&timeoutSeconds=600", c.host, ns, version)
+func openWatch(ctx context.Context, c *benchrun.Client, ns, version string) (io.ReadCloser, error) {
+	url := fmt.Sprintf("%s/api/v1/namespaces/%s/configmaps?watch=true&resourceVersion=%s&timeoutSeconds=600", c.Host, ns, version)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Accept", protobuf+";stream=watch")
-	resp, err := c.raw.Do(req)
+	req.Header.Set("Accept", benchrun.Protobuf+";stream=watch")
+	resp, err := c.Raw.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +108,8 @@ func (c *client) watch(ctx context.Context, ns, version string) (io.ReadCloser, 
 	return resp.Body, nil
 }
 
-// frames reads length-delimited events without decoding them: what is measured
-// is the server, so the client does as little as it can.
+// frames reads length-delimited events without decoding them, so that the client uses as little processor time as
+// possible.
 func frames(body io.Reader, arrived chan<- time.Time) {
 	reader := bufio.NewReaderSize(body, 4096)
 	var size [4]byte
@@ -123,7 +124,7 @@ func frames(body io.Reader, arrived chan<- time.Time) {
 	}
 }
 
-// collect waits for n events and returns when the last one came.
+// collect waits for n events and returns the time of the last one.
 func collect(ctx context.Context, arrived <-chan time.Time, n int) (time.Time, error) {
 	var last time.Time
 	timeout := time.After(30 * time.Second)

@@ -77,12 +77,12 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	}
 	var events []Event
 	dice := rand.New(rand.NewPCG(e.Seed, 1))
-	for i, kind := range e.deck() {
+	for i, kind := range e.order() {
 		if err = st.spread(ctx); err != nil {
 			break
 		}
 		var happened Event
-		happened, err = e.happen(ctx, st, clients, kind, st.nodes[1+dice.IntN(len(st.nodes)-1)])
+		happened, err = e.runEvent(ctx, st, clients, kind, st.nodes[1+dice.IntN(len(st.nodes)-1)])
 		if err != nil {
 			err = fmt.Errorf("event %d, %s of %s: %w", i+1, happened.Kind, happened.Node, err)
 			break
@@ -95,8 +95,8 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	return events, &Outcome{Totals: totals, Names: st.urls, Failures: clients.Failures()}, errors.Join(err, stopped)
 }
 
-// deck is what happens, in order.
-func (e Events) deck() (out []string) {
+// order returns the events of a run in order.
+func (e Events) order() (out []string) {
 	kinds := e.Kinds
 	if len(kinds) == 0 {
 		kinds = []string{AgentKill, NodeKill, ShortCut, NodeKill, AgentKill, ShortCut, NodeKill, LongCut}
@@ -111,12 +111,13 @@ func (e Events) deck() (out []string) {
 }
 
 // steady starts clients on the first node, outside and in a Pod, which nothing happens to.
-func (st *stand) steady(ctx context.Context, rate float64, timeout time.Duration) (all Clients, err error) {
+func (st *webDeployment) steady(ctx context.Context, rate float64, timeout time.Duration) (all Clients, err error) {
 	for _, w := range []struct {
 		place
 		url string
 	}{
-		{st.onNode(), st.cluster}, {st.from(st.outside), st.ports[0]}, {st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
+		{st.onNode(), st.cluster}, {st.from(st.outside), st.ports[0]},
+		{st.inPod("Pod on node 1", namespace, "client-"+st.nodes[0].Name), st.cluster},
 	} {
 		client, err := w.startWith(ctx, rate/3, []string{"-timeout", timeout.String(), "-show", "1000000"}, w.url)
 		if err != nil {
@@ -130,7 +131,7 @@ func (st *stand) steady(ctx context.Context, rate float64, timeout time.Duration
 
 // spread brings Pods back to nodes that have lost theirs, so that the next event finds some everywhere: by a rollout, which costs
 // no request.
-func (st *stand) spread(ctx context.Context) error {
+func (st *webDeployment) spread(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := st.get(ctx, &pods, "pods", "-n", namespace, "-l", "app=web"); err != nil {
 		return err
@@ -150,11 +151,11 @@ func (st *stand) spread(ctx context.Context) error {
 	if _, err := st.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout=180s"); err != nil {
 		return err
 	}
-	return st.gone(ctx)
+	return st.waitUntilTerminated(ctx)
 }
 
-// happen lets one event happen and waits until all is well.
-func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind string, node Node) (Event, error) {
+// runEvent causes one event and waits until the cluster has recovered.
+func (e Events) runEvent(ctx context.Context, st *webDeployment, clients Clients, kind string, node Node) (Event, error) {
 	out := Event{Kind: kind, Node: node.Name}
 	v, err := find(node, filepath.Clean(e.Folder(node.Name)))
 	if err != nil {
@@ -173,7 +174,7 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 		}
 	case LongCut:
 		if err = v.cut(); err == nil {
-			out.Alone, err = st.alone(ctx, clients, start, node.Name)
+			out.Alone, err = st.waitUntilWithout(ctx, clients, start, node.Name)
 			err = errors.Join(err, v.mend())
 		}
 	default:
@@ -182,7 +183,7 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 	if err != nil {
 		return out, err
 	}
-	well, err := st.calm(ctx, clients, start, func() error { return st.whole(ctx) })
+	well, err := st.waitUntilSteady(ctx, clients, start, func() error { return st.isRestored(ctx) })
 	out.Well = well.Sub(start)
 	for _, f := range clients.Failures() {
 		if f.End().After(start) {
@@ -193,14 +194,15 @@ func (e Events) happen(ctx context.Context, st *stand, clients Clients, kind str
 	return out, err
 }
 
-// alone waits until the cluster has given a node up and traffic does without it.
-func (st *stand) alone(ctx context.Context, clients Clients, start time.Time, node string) (time.Duration, error) {
-	since, err := st.calm(ctx, clients, start, st.givenUp(ctx, node))
+// waitUntilWithout waits until the cluster treats a node as failed and traffic does not use it.
+func (st *webDeployment) waitUntilWithout(ctx context.Context, clients Clients, start time.Time, node string) (time.Duration, error) {
+	since, err := st.waitUntilSteady(ctx, clients, start, st.givenUp(ctx, node))
 	return since.Sub(start), err
 }
 
-// calm waits until a condition has held, and no request has failed, for a while. It returns since when.
-func (st *stand) calm(ctx context.Context, clients Clients, start time.Time, holds func() error) (since time.Time, err error) {
+// waitUntilSteady waits until a condition has held, and no request has failed, for a while. It returns since when.
+func (st *webDeployment) waitUntilSteady(ctx context.Context, clients Clients, start time.Time, holds func() error) (since time.Time,
+	err error) {
 	held := start
 	err = eventually(ctx, patience, "recovery", func() error {
 		if err := holds(); err != nil {
@@ -224,8 +226,8 @@ func (st *stand) calm(ctx context.Context, clients Clients, start time.Time, hol
 	return since, err
 }
 
-// givenUp tells whether the cluster knows that a node is gone.
-func (st *stand) givenUp(ctx context.Context, name string) func() error {
+// givenUp returns a check that the cluster treats a node as failed.
+func (st *webDeployment) givenUp(ctx context.Context, name string) func() error {
 	return func() error {
 		nodes, err := st.Nodes(ctx)
 		if err != nil {
@@ -240,8 +242,8 @@ func (st *stand) givenUp(ctx context.Context, name string) func() error {
 	}
 }
 
-// whole tells what a cluster lacks of being as it was: ready nodes, and Pods of the Deployment on them.
-func (st *stand) whole(ctx context.Context) error {
+// isRestored returns what a cluster lacks until it is as before: ready nodes, and Pods of the Deployment on them.
+func (st *webDeployment) isRestored(ctx context.Context) error {
 	nodes, err := st.Nodes(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Run is what is said of a run in documents: how to repeat it, and how busy the machine was with other things before.
+// Run describes a run in documents: how to repeat it, and how busy the machine was with other things before.
 type Run struct {
 	Command string
 	Load    string
@@ -25,7 +25,8 @@ func Begin(command string) Run {
 
 func (r Run) head() string {
 	return fmt.Sprintf("Written by `%s` on %s. Machine: %d cores, %s/%s; load by others just before: %s. All nodes are on one machine (`proa up --nodes N`), "+
-		"each beyond the first in a network namespace of its own.\n\n", r.Command, r.On.Format("2006-01-02"), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, r.Load)
+		"each beyond the first in a network namespace of its own.\n\n", r.Command, r.On.Format("2006-01-02"), runtime.NumCPU(),
+		runtime.GOOS, runtime.GOARCH, r.Load)
 }
 
 // RolloutSection is the section of documents about rollouts.

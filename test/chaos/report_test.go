@@ -29,9 +29,11 @@ func TestPut(t *testing.T) {
 // TestSections: what a document says of a run are the numbers of the run.
 func TestSections(t *testing.T) {
 	run := Run{"cmd", "0.10", time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)}
-	out := &Outcome{Totals: []Total{{"node", Lane{URL: "u", Sent: 30, Failed: 1}}, {"outside", Lane{URL: "u", Sent: 12}}}, Failures: make([]Failure, 1), Took: []time.Duration{9 * time.Second, 7 * time.Second}}
+	out := &Outcome{Totals: []Total{{"node", Lane{URL: "u", Sent: 30, Failed: 1}}, {"outside", Lane{URL: "u", Sent: 12}}},
+		Failures: make([]Failure, 1), Took: []time.Duration{9 * time.Second, 7 * time.Second}}
 	_, text := RolloutSection(run, Rollouts{Rate: 500}, out)
-	for _, want := range []string{"`cmd` on 2026-11-15", "others just before: 0.10", "rolled out 2 times", "500 requests a second", "Of 42 requests 1 failed.", "A rollout took 7.0 to 9.0 s.", "| all | | | 42 | 1 |"} {
+	for _, want := range []string{"`cmd` on 2026-11-15", "others just before: 0.10", "rolled out 2 times", "500 requests a second",
+		"Of 42 requests 1 failed.", "A rollout took 7.0 to 9.0 s.", "| all | | | 42 | 1 |"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -47,17 +49,17 @@ func TestSections(t *testing.T) {
 // TestDeck: the kinds of a run are those that were asked for, in an order of the dice; few of them take a minute.
 func TestDeck(t *testing.T) {
 	count := map[string]int{}
-	deck := Events{Count: 24, Seed: 1}.deck()
+	deck := Events{Count: 24, Seed: 1}.order()
 	for _, kind := range deck {
 		count[kind]++
 	}
 	if len(deck) != 24 || count[LongCut] != 3 || count[AgentKill] < 6 || count[NodeKill] < 6 || count[ShortCut] < 6 {
 		t.Errorf("%v", count)
 	}
-	if other := (Events{Count: 24, Seed: 2}).deck(); strings.Join(other, " ") == strings.Join(deck, " ") {
+	if other := (Events{Count: 24, Seed: 2}).order(); strings.Join(other, " ") == strings.Join(deck, " ") {
 		t.Error("another seed, the same order")
 	}
-	if got := strings.Join(Events{Count: 5, Kinds: []string{"a", "b"}, InTurn: true}.deck(), " "); got != "a b a b a" {
+	if got := strings.Join(Events{Count: 5, Kinds: []string{"a", "b"}, InTurn: true}.order(), " "); got != "a b a b a" {
 		t.Errorf("in turn: %s", got)
 	}
 }

@@ -128,8 +128,8 @@ spec:
   containers: [{name: client, image: proa.test/tool:1, args: [sleep], resources: {requests: {cpu: 200m}}}]
 `
 
-// stand is a Deployment that serves, with everybody who asks it.
-type stand struct {
+// webDeployment is a Deployment that serves, with the clients that send requests to it.
+type webDeployment struct {
 	*Cluster
 	nodes   []Node
 	outside *lab.Net
@@ -140,7 +140,7 @@ type stand struct {
 }
 
 // deploy makes the Deployment, its Services and the places that traffic comes from.
-func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*stand, error) {
+func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*webDeployment, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
 		return nil, err
@@ -163,9 +163,10 @@ func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*stand, error) 
 	if _, err := c.kubectl(ctx, "", "wait", "-n", namespace, "--for=condition=Ready", "pods", "-l", "!app", "--timeout=60s"); err != nil {
 		return nil, err
 	}
-	st := &stand{Cluster: c, nodes: nodes, urls: map[string]string{}}
+	st := &webDeployment{Cluster: c, nodes: nodes, urls: map[string]string{}}
 	var inside, open corev1.Service
-	if err := errors.Join(c.get(ctx, &inside, "service", "-n", namespace, "web"), c.get(ctx, &open, "service", "-n", namespace, "web-port")); err != nil {
+	if err := errors.Join(c.get(ctx, &inside, "service", "-n", namespace, "web"),
+		c.get(ctx, &open, "service", "-n", namespace, "web-port")); err != nil {
 		return nil, err
 	}
 	if st.far, err = st.balancer(ctx, port); err != nil {
@@ -182,7 +183,7 @@ func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*stand, error) 
 }
 
 // balancer waits until the load balancer has an address.
-func (st *stand) balancer(ctx context.Context, port int) (url string, err error) {
+func (st *webDeployment) balancer(ctx context.Context, port int) (url string, err error) {
 	err = eventually(ctx, time.Minute, "the load balancer", func() error {
 		var s corev1.Service
 		if err := st.get(ctx, &s, "service", "-n", namespace, "web-balanced"); err != nil {
@@ -199,7 +200,7 @@ func (st *stand) balancer(ctx context.Context, port int) (url string, err error)
 }
 
 // names are those that only Pods know: of every Pod by itself, and of the Service by another name.
-func (st *stand) names() []string {
+func (st *webDeployment) names() []string {
 	each, alias := "http://web-each."+namespace+".svc.cluster.local:8080/", "http://web-alias."+namespace+".svc.cluster.local/"
 	st.urls[each], st.urls[alias] = "headless, by name", "ExternalName"
 	return []string{each, alias}
@@ -207,7 +208,7 @@ func (st *stand) names() []string {
 
 // world is a network outside, linked to the machine. Others may do the same at the same time, so its number is by chance; the
 // addresses are of those that are meant for tests of networks.
-func (st *stand) world() (err error) {
+func (st *webDeployment) world() (err error) {
 	if st.outside, err = lab.New(); err != nil {
 		return err
 	}
@@ -224,13 +225,13 @@ func (st *stand) world() (err error) {
 }
 
 // close removes all of it.
-func (st *stand) close(ctx context.Context) error {
+func (st *webDeployment) close(ctx context.Context) error {
 	_, err := st.kubectl(context.WithoutCancel(ctx), "", "delete", "namespace", namespace, "--wait=false")
 	return errors.Join(err, st.outside.Close())
 }
 
 // traffic starts clients everywhere, which share the rate.
-func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (all Clients, err error) {
+func (st *webDeployment) traffic(ctx context.Context, rate float64, ingressPort int) (all Clients, err error) {
 	type way struct {
 		place
 		host string
@@ -239,7 +240,8 @@ func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (al
 	open := append([]string{st.far}, st.ports...)
 	ways := []way{{st.onNode(), "", append([]string{st.cluster}, open...)}, {st.from(st.outside), "", open}}
 	for i, n := range st.nodes {
-		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "", slices.Concat([]string{st.cluster}, open, st.names())})
+		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "",
+			slices.Concat([]string{st.cluster}, open, st.names())})
 	}
 	if ingressPort > 0 {
 		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
@@ -258,7 +260,7 @@ func (st *stand) traffic(ctx context.Context, rate float64, ingressPort int) (al
 }
 
 // ready waits for the ingress, which opens its port when there is an Ingress.
-func (st *stand) ready(ctx context.Context, ingressPort int) error {
+func (st *webDeployment) ready(ctx context.Context, ingressPort int) error {
 	if ingressPort == 0 {
 		return nil
 	}
@@ -310,7 +312,7 @@ func (r Rollouts) Run(ctx context.Context, c *Cluster) (_ *Outcome, err error) {
 	return out, errors.Join(err, stopped)
 }
 
-func (r Rollouts) roll(ctx context.Context, st *stand, clients Clients, out *Outcome) error {
+func (r Rollouts) roll(ctx context.Context, st *webDeployment, clients Clients, out *Outcome) error {
 	for i := range r.Count {
 		start := time.Now()
 		// The other tag is the same program; a rollout is what an upgrade is.
@@ -321,17 +323,18 @@ func (r Rollouts) roll(ctx context.Context, st *stand, clients Clients, out *Out
 		if _, err := st.kubectl(ctx, "", "rollout", "status", "-n", namespace, "deployment/web", "--timeout=180s"); err != nil {
 			return err
 		}
-		if err := st.gone(ctx); err != nil {
+		if err := st.waitUntilTerminated(ctx); err != nil {
 			return err
 		}
 		out.Took = append(out.Took, time.Since(start))
-		st.say("rollout %d of %d: %.1f s, %d requests have failed so far", i+1, r.Count, time.Since(start).Seconds(), len(clients.Failures()))
+		st.say("rollout %d of %d: %.1f s, %d requests have failed so far", i+1, r.Count, time.Since(start).Seconds(),
+			len(clients.Failures()))
 	}
 	return nil
 }
 
-// gone waits until no Pod of the Deployment is ending any more.
-func (st *stand) gone(ctx context.Context) error {
+// waitUntilTerminated waits until no Pod of the Deployment is terminating any more.
+func (st *webDeployment) waitUntilTerminated(ctx context.Context) error {
 	return eventually(ctx, time.Minute, "the end of the old Pods", func() error {
 		var pods corev1.PodList
 		if err := st.get(ctx, &pods, "pods", "-n", namespace, "-l", "app=web"); err != nil {
@@ -349,7 +352,8 @@ func (o *Outcome) Text() string {
 	var b strings.Builder
 	b.WriteString(Table(o.Totals, o.Names))
 	for _, f := range o.Failures[:min(len(o.Failures), 20)] {
-		fmt.Fprintf(&b, "\n%s from %s to %s, new connection %t, after %.0f ms: %s", f.At.UTC().Format("15:04:05.000"), f.From, o.Names[f.URL], f.New, f.Took, f.Error)
+		fmt.Fprintf(&b, "\n%s from %s to %s, new connection %t, after %.0f ms: %s", f.At.UTC().Format("15:04:05.000"), f.From,
+			o.Names[f.URL], f.New, f.Took, f.Error)
 	}
 	return b.String()
 }

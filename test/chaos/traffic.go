@@ -102,7 +102,7 @@ func (p place) startWith(ctx context.Context, rate float64, flags []string, urls
 		return nil, err
 	}
 	client.stdin = stdin
-	client.cmd.Stderr = &guarded{client: client}
+	client.cmd.Stderr = &errorOutput{client: client}
 	if err := client.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("traffic from %s: %w", p.name, err)
 	}
@@ -110,10 +110,10 @@ func (p place) startWith(ctx context.Context, rate float64, flags []string, urls
 	return client, nil
 }
 
-// guarded keeps the first words that a program says about its errors.
-type guarded struct{ client *Client }
+// errorOutput keeps the first lines that a program writes to its standard error.
+type errorOutput struct{ client *Client }
 
-func (g *guarded) Write(p []byte) (int, error) {
+func (g *errorOutput) Write(p []byte) (int, error) {
 	g.client.mu.Lock()
 	defer g.client.mu.Unlock()
 	if g.client.stderr.Len() < 1<<16 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,6 +24,9 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"proa.dev/test/compat/answerdiff"
+	"proa.dev/test/compat/compatcases"
 )
 
 // hook is one webhook of the corpus: what is answered at its path.
@@ -74,7 +78,8 @@ func startHooks(file string) (*hooks, error) {
 		return nil, err
 	}
 	h.url = "https://" + listener.Addr().String()
-	h.server = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
+	h.server = &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() { _ = h.server.Serve(listener) }()
 	return h, nil
 }
@@ -93,14 +98,16 @@ func hookCertificate() (tls.Certificate, []byte, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hooks"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return tls.Certificate{Certificate: [][]byte{der},
+		PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +127,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, h.url+one.Move, http.StatusTemporaryRedirect)
 		return
 	}
-	w.Header().Set("Content-Type", or(one.Type, "application/json"))
+	w.Header().Set("Content-Type", cmp.Or(one.Type, "application/json"))
 	if one.Code != 0 {
 		w.WriteHeader(one.Code)
 	}
@@ -132,12 +139,12 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	v, err := parseJSON(data)
+	v, err := answerdiff.ParseJSON(data)
 	if err != nil {
 		return
 	}
 	review, _ := v.(map[string]any)
-	_, _ = w.Write(encode(one.answer(review)))
+	_, _ = w.Write(answerdiff.Encode(one.answer(review)))
 }
 
 // answer is the review that a hook sends back.
@@ -152,22 +159,22 @@ func (one hook) answer(review map[string]any) map[string]any {
 		response["allowed"] = false
 		response["status"] = map[string]any{"message": "told", "code": 400, "details": map[string]any{"causes": tell(review)}}
 	}
-	merge(response, copyTree(any(one.Response)))
+	compatcases.Merge(response, answerdiff.CopyTree(any(one.Response)))
 	if one.Patch != nil {
 		response["patchType"] = "JSONPatch"
-		response["patch"] = base64.StdEncoding.EncodeToString(encode(one.Patch))
+		response["patch"] = base64.StdEncoding.EncodeToString(answerdiff.Encode(one.Patch))
 	}
 	out := map[string]any{"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
-	merge(out, copyTree(any(one.Review)))
+	compatcases.Merge(out, answerdiff.CopyTree(any(one.Review)))
 	return out
 }
 
 func (one hook) convert(request map[string]any) []any {
 	objects := []any{}
-	for _, v := range list(request, "objects") {
+	for _, v := range answerdiff.List(request, "objects") {
 		o, _ := v.(map[string]any)
 		o["apiVersion"] = request["desiredAPIVersion"]
-		objects = append(objects, merge(o, copyTree(any(one.Change))))
+		objects = append(objects, compatcases.Merge(o, answerdiff.CopyTree(any(one.Change))))
 	}
 	if one.Drop && len(objects) > 0 {
 		objects = objects[:len(objects)-1]

@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"proa.dev/test/compat/compatcases"
 	"proa.dev/test/upstream"
 )
 
@@ -66,19 +67,19 @@ func main() {
 	}
 }
 
-// controllers are the loops of upstream's controller manager that run, those
-// without which its API server would answer otherwise. All others stay out on
-// both sides, so that a step finds its object as the step before left it.
+// controllers are the controllers of upstream's controller manager that run: those without which its API server would
+// answer otherwise. All others do not run on either side, so that a step finds its object as the step before left it.
 func controllers() []string {
 	return []string{
-		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller", "clusterrole-aggregation-controller",
-		"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "volumeattributesclass-protection-controller",
+		"serviceaccount-controller", "root-ca-certificate-publisher-controller", "namespace-controller",
+		"clusterrole-aggregation-controller",
+		"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller",
+		"volumeattributesclass-protection-controller",
 		"validatingadmissionpolicy-status-controller",
 	}
 }
 
-// proaControllers are proa's names of the same loops, and those that are part
-// of upstream's API server.
+// proaControllers are proa's names of the same controllers, and of those that are part of upstream's API server.
 func proaControllers() []string {
 	return []string{
 		"service-account-controller", "root-ca-cert-publisher", "namespace-controller", "clusterrole-aggregation-controller",
@@ -127,11 +128,11 @@ func run(ctx context.Context, f flags) error {
 		return err
 	}
 	defer hooks.stop()
-	corpus, err := loadCorpus(ctx, filepath.Join(home, "corpus"), hooks.words())
+	corpus, err := compatcases.LoadCorpus(ctx, filepath.Join(home, "corpus"), hooks.words())
 	if err != nil {
 		return err
 	}
-	cases, err := plan(ctx, a, corpus, focus)
+	cases, err := compatcases.Plan(ctx, a, corpus, focus)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,8 @@ func startUpstream(ctx context.Context) (*upstream.System, error) {
 }
 
 // open connects to a running system, or starts one and returns how to stop it.
-func open(ctx context.Context, name, kubeconfig string, start func(context.Context) (*upstream.System, error)) (*target, func(), error) {
+func open(ctx context.Context, name, kubeconfig string, start func(context.Context) (*upstream.System, error)) (*compatcases.Target, func(),
+	error) {
 	stop := func() {}
 	if kubeconfig == "" {
 		s, err := start(ctx)
@@ -164,7 +166,7 @@ func open(ctx context.Context, name, kubeconfig string, start func(context.Conte
 			s.Stop()
 		}
 	}
-	t, err := newTarget(name, kubeconfig)
+	t, err := compatcases.NewTarget(name, kubeconfig)
 	if err != nil {
 		stop()
 		return nil, nil, err

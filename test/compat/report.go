@@ -264,7 +264,8 @@ func (s *summary) byStep(least int) string {
 	fmt.Fprintf(&b, "\nSteps that differ in %d cases or more, with an example\n", least)
 	for _, step := range steps {
 		f := example[step]
-		fmt.Fprintf(&b, "%4d  %s (%s, %s): upstream %s, proa %s\n", len(cases[step]), step, f.Case, f.Field, head(f.Upstream, 200), head(f.Proa, 200))
+		fmt.Fprintf(&b, "%4d  %s (%s, %s): upstream %s, proa %s\n", len(cases[step]), step, f.Case, f.Field, head(f.Upstream, 200),
+			head(f.Proa, 200))
 	}
 	return b.String()
 }
@@ -307,7 +308,8 @@ func (s *summary) markdown() string {
 	fmt.Fprintf(&b, "# Compatibility\n\nWritten by `make compat` (`go run ./test/compat`) on %s: the same requests to upstream kube-apiserver v1.37.1 and to proa,\ncompared in status code, content type, warnings and body, with volatile values masked.\n\n%s.\n\n", time.Now().UTC().Format("2006-01-02"), s.line())
 	b.WriteString("| case | requests | same | order only | explained | differ | not sent |\n|---|---|---|---|---|---|---|\n")
 	for _, r := range append(slices.Clone(s.rows), s.total) {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", r.name, r.requests, r.same, r.order, r.explained, r.unexplained, r.blocked)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %d |\n", r.name, r.requests, r.same, r.order, r.explained, r.unexplained,
+			r.blocked)
 	}
 	b.WriteString("\n## Explained differences\n\n| differences | reason |\n|---|---|\n")
 	for _, e := range s.reasons {
@@ -325,7 +327,8 @@ func (s *summary) markdown() string {
 			break
 		}
 		f := g.all[0]
-		fmt.Fprintf(&b, "- %d×, in %s: %s, `%s`: upstream `%s`, proa `%s`\n", len(g.all), names(g.cases), f.Step, f.Field, tick(f.Upstream), tick(f.Proa))
+		fmt.Fprintf(&b, "- %d×, in %s: %s, `%s`: upstream `%s`, proa `%s`\n", len(g.all), names(g.cases), f.Step, f.Field, tick(f.Upstream),
+			tick(f.Proa))
 	}
 	return b.String()
 }

@@ -50,7 +50,8 @@ func (r *record) markdown() string {
 			waiting = append(waiting, fmt.Sprintf("- %s (tier %s)", t.Name, t.Tier))
 		}
 		if x.State != "" && x.State != "passed" {
-			lines = append(lines, fmt.Sprintf("- %s (tier %s, %s): %s%s", t.Name, t.Tier, x.State, strings.ReplaceAll(x.Reason, "<", "&lt;"), because(t.Name)))
+			lines = append(lines, fmt.Sprintf("- %s (tier %s, %s): %s%s", t.Name, t.Tier, x.State,
+				strings.ReplaceAll(x.Reason, "<", "&lt;"), because(t.Name)))
 		}
 	}
 	var b strings.Builder

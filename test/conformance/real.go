@@ -39,7 +39,8 @@ func realCluster(ctx context.Context, f flags, kubectl string) (kubeconfig strin
 		}
 	}()
 	// The disk of a machine that builds is often nearly full; that is not what is tested here.
-	s, err := upstream.StartProa(ctx, f.proa, "--node", "node-a", "--nodes", strconv.Itoa(f.realNodes), "--node-port", "0", "--registry-dir", mirrors, "--image-gc-high-threshold", "100",
+	s, err := upstream.StartProa(ctx, f.proa, "--node", "node-a", "--nodes", strconv.Itoa(f.realNodes), "--node-port", "0",
+		"--registry-dir", mirrors, "--image-gc-high-threshold", "100",
 		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	if err != nil {
 		return "", nil, err

@@ -17,13 +17,13 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control/certificate"
-	"proa.dev/kinds/gr"
-	"proa.dev/kinds/nodejoin"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/lib/nodejoin"
 	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/bootstraproles"
 )
 
-// yard is a cluster in which machines ask for the certificates of nodes.
+// yard is a cluster in which machines request the certificates of nodes.
 type yard struct {
 	*testing.T
 	*proatest.Cluster
@@ -34,31 +34,34 @@ func inYard(t *testing.T, body func(y yard)) {
 	t.Helper()
 	dir, ca := t.TempDir(), certificateAuthority(t)
 	synctest.Test(t, func(t *testing.T) {
-		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), onlyController(certificate.Controller(certificate.Config{CA: ca})))
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir),
+			onlyController(certificate.Controller(certificate.Config{CA: ca})))
 		defer c.Stop()
 		synctest.Wait()
 		body(yard{t, c})
 	})
 }
 
-// token is a client that authenticated with a bootstrap token; node is the node that the token was made for, or empty.
+// token returns a client that authenticated with a bootstrap token; node is the node that the token was made for, or empty.
 func (y yard) token(node string) client.Client {
-	who := &user.DefaultInfo{Name: "system:bootstrap:abcdef", Groups: []string{nodejoin.Group, run.JoinGroup, user.AllAuthenticated}}
+	who := &user.DefaultInfo{Name: "system:bootstrap:abcdef",
+		Groups: []string{nodejoin.Group, bootstraproles.JoinGroup, user.AllAuthenticated}}
 	if node != "" {
 		who.Extra = map[string][]string{nodejoin.NodeExtra: {node}}
 	}
 	return y.Server.Client(who)
 }
 
-// agent is a client with the certificate of a node.
+// agent returns a client with the certificate of a node.
 func (y yard) agent(node string) client.Client {
 	return y.Server.Client(&user.DefaultInfo{Name: "system:node:" + node, Groups: []string{user.NodesGroup, user.AllAuthenticated}})
 }
 
-// ask asks for the client certificate of a node and returns what became of the request.
+// ask requests the client certificate of a node and returns the outcome of the request.
 func (y yard) ask(c client.Client, request, node string) string {
 	y.Helper()
-	createRequest(y.T, c, request, certificatesv1.KubeAPIServerClientKubeletSignerName, pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}})
+	createRequest(y.T, c, request, certificatesv1.KubeAPIServerClientKubeletSignerName,
+		pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}})
 	time.Sleep(time.Second)
 	r := getRequest(y.T, y.Client, request)
 	switch {
@@ -84,8 +87,8 @@ func (y yard) node(name string) {
 	}
 }
 
-// TestTokenBecomesNoExistingNode holds that a bootstrap token joins new names only, that one made for a node joins that node, new
-// or not, and no other, and that a node renews its own certificate.
+// TestTokenBecomesNoExistingNode checks that a bootstrap token joins new names only, that one made for a node joins that node,
+// new or not, and no other, and that a node renews its own certificate.
 func TestTokenBecomesNoExistingNode(t *testing.T) {
 	t.Parallel()
 	inYard(t, func(y yard) {
@@ -100,15 +103,16 @@ func TestTokenBecomesNoExistingNode(t *testing.T) {
 			y.want("a token joins as "+name, y.ask(y.token(""), "reserved"+string(rune('a'+i)), name), "NameReserved")
 		}
 		y.want("a node renews its certificate", y.ask(y.agent("old"), "r7", "old"), "issued")
-		if got := getRequest(t, y.Client, "r1").Status.Conditions[0].Message; got != `Node "old" exists already, and this token joins new nodes only. `+
+		if got := getRequest(t, y.Client,
+			"r1").Status.Conditions[0].Message; got != `Node "old" exists already, and this token joins new nodes only. `+
 			`If this machine is that node and has lost its certificate, make a token for it with "proa token create --node old"; if it is another machine, give it another name (--node).` {
 			t.Errorf("the refusal says: %s", got)
 		}
 	})
 }
 
-// TestExtraOfOthersIsNoToken holds that only the bearer of a bootstrap token is believed to have one for a node, and that whoever
-// may join nodes in another way gets no existing one either, but waits for a person.
+// TestExtraOfOthersIsNoToken checks that the node in the extra of a user counts only for bootstrap tokens, and that a user who
+// may join nodes in another way gets no existing node either, but waits for an administrator.
 func TestExtraOfOthersIsNoToken(t *testing.T) {
 	t.Parallel()
 	inYard(t, func(y yard) {
@@ -116,14 +120,15 @@ func TestExtraOfOthersIsNoToken(t *testing.T) {
 		grantCreate(t, y.Client, "creates", "certificatesigningrequests")
 		grantCreate(t, y.Client, "joins", "certificatesigningrequests/nodeclient")
 		synctest.Wait()
-		joiner := y.Server.Client(&user.DefaultInfo{Name: "joiner", Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{nodejoin.NodeExtra: {"old"}}})
+		joiner := y.Server.Client(&user.DefaultInfo{Name: "joiner", Groups: []string{user.AllAuthenticated},
+			Extra: map[string][]string{nodejoin.NodeExtra: {"old"}}})
 		y.want("whoever says it has a token", y.ask(joiner, "r1", "old"), "pending")
 		y.want("whoever may join nodes", y.ask(joiner, "r2", "new"), "issued")
 	})
 }
 
-// TestNobodyElseGetsANameThatWasGiven holds that of two machines that ask for the same new name one gets it, together or one
-// after the other, and that the name is free again when the certificate of somebody who never became a Node has ended.
+// TestNobodyElseGetsANameThatWasGiven checks that of two machines that request the same new name one gets it, concurrently or
+// one after the other, and that the name is free again when the certificate of a machine that was never registered has expired.
 func TestNobodyElseGetsANameThatWasGiven(t *testing.T) {
 	t.Parallel()
 	inYard(t, func(y yard) {
@@ -145,7 +150,7 @@ func TestNobodyElseGetsANameThatWasGiven(t *testing.T) {
 		y.want("who comes first", y.ask(y.token(""), "r1", "n"), "issued")
 		y.want("who comes later", y.ask(y.token(""), "r2", "n"), "NameTaken")
 		y.want("whom an administrator vouches for", y.ask(y.token("n"), "r3", "n"), "issued")
-		// The certificate that a token gives does not outlive the memory of who got it.
+		// The certificate of a bootstrap token expires before the request that records it is deleted.
 		first, last := leafOf(t, getRequest(t, y.Client, "r1")), leafOf(t, getRequest(t, y.Client, "r3"))
 		if life := first.NotAfter.Sub(first.NotBefore); life > 24*time.Hour {
 			t.Errorf("the first certificate of a node is good for %v", life)
@@ -181,8 +186,8 @@ func leafOf(t *testing.T, r *certificatesv1.CertificateSigningRequest) *x509.Cer
 	return c
 }
 
-// TestFirstHolderDoesNotKeepANameGivenToAnother holds that who got a name with a token for any node, and never registered it, gets
-// no further certificate when an administrator has given the name to another machine, which does.
+// TestFirstHolderDoesNotKeepANameGivenToAnother checks that a machine that got a name with a token for any node, and never
+// registered it, gets no further certificate when an administrator has given the name to another machine.
 func TestFirstHolderDoesNotKeepANameGivenToAnother(t *testing.T) {
 	t.Parallel()
 	inYard(t, func(y yard) {

@@ -23,17 +23,18 @@ import (
 	"proa.dev/control"
 	"proa.dev/control/certificate"
 	"proa.dev/control/controltest"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
 func TestCertificate(t *testing.T) {
 	t.Parallel()
-	controltest.Scripts(t, "../../control/certificate/testdata/scripts/*.txt", certificate.Controller(certificate.Config{CA: certificateAuthority(t)}))
+	controltest.Scripts(t, "../../control/certificate/testdata/scripts/*.txt",
+		certificate.Controller(certificate.Config{CA: certificateAuthority(t)}))
 }
 
-// certificateAuthority is a CA of the virtual time in which scripts run.
+// certificateAuthority returns a certificate authority that is valid in the virtual time of scripts.
 func certificateAuthority(t *testing.T) func() (*x509.Certificate, crypto.Signer) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -55,33 +56,36 @@ func certificateAuthority(t *testing.T) func() (*x509.Certificate, crypto.Signer
 	return func() (*x509.Certificate, crypto.Signer) { return cert, key }
 }
 
-// onlyController makes the loop under test the only one.
+// onlyController makes the controller under test the only one.
 func onlyController(ctl control.Controller) proatest.Option {
 	return func(c *run.Config) {
-		c.Loops = func([]control.Controller) []control.Controller { return []control.Controller{ctl} }
+		c.FilterControllers = func([]control.Controller) []control.Controller { return []control.Controller{ctl} }
 	}
 }
 
-// TestCertificatePermission is about who asks, which scripts cannot say: a user that may not have a node's certificate waits until it may.
+// TestCertificatePermission checks the requestor, which scripts cannot choose: the request of a user without the permission for
+// a node's certificate waits until the user has it.
 func TestCertificatePermission(t *testing.T) {
 	t.Parallel()
 	dir, ca := t.TempDir(), certificateAuthority(t)
 	synctest.Test(t, func(t *testing.T) {
-		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), onlyController(certificate.Controller(certificate.Config{CA: ca})))
+		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir),
+			onlyController(certificate.Controller(certificate.Config{CA: ca})))
 		defer cluster.Stop()
 		admin := cluster.Client
 		grantCreate(t, admin, "creates", "certificatesigningrequests")
 		synctest.Wait()
 		joiner := cluster.Server.Client(&user.DefaultInfo{Name: "joiner", Groups: []string{user.AllAuthenticated}})
-		createRequest(t, joiner, "node", certificatesv1.KubeAPIServerClientKubeletSignerName, pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}})
+		createRequest(t, joiner, "node", certificatesv1.KubeAPIServerClientKubeletSignerName,
+			pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}})
 		time.Sleep(time.Minute)
 		if got := requestState(t, admin, "node"); got != "" {
-			t.Errorf("who may not have it got %s", got)
+			t.Errorf("a user without the permission got %s", got)
 		}
 		grantCreate(t, admin, "joins", "certificatesigningrequests/nodeclient")
 		time.Sleep(2 * time.Minute)
 		if got := requestState(t, admin, "node"); got != "Approved AutoApproved: Auto approving kubelet client certificate after SubjectAccessReview.; issued" {
-			t.Errorf("who may have it got %q", got)
+			t.Errorf("a user with the permission got %q", got)
 		}
 
 		createRequest(t, joiner, "wrong", certificatesv1.KubeletServingSignerName, pkix.Name{CommonName: "system:node:a"})
@@ -150,7 +154,7 @@ func approveRequest(t *testing.T, c client.Client, name string) {
 	}
 }
 
-// grantCreate lets the joiner create something.
+// grantCreate grants the joining user the permission to create a resource.
 func grantCreate(t *testing.T, c client.Client, name, resource string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}

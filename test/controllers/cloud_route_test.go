@@ -16,18 +16,18 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/control/cloud"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestCloudRoutes has nodes come, change and go: the cloud's routes follow, and what is none of ours stays.
+// TestCloudRoutes creates, changes and deletes nodes: the cloud's routes follow, and routes outside the cluster's networks stay.
 func TestCloudRoutes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func([]control.Controller) []control.Controller { return nil }
+			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
 		s := &sky{routes: map[string]cloud.Route{}}
 		for _, r := range []cloud.Route{
@@ -97,7 +97,7 @@ func TestCloudRoutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("one is gone", "b-10.244.2.0/24@10.0.0.2 nobody office")
-		// Networks that are not the cluster's get no route, and the node is told so.
+		// Networks outside the cluster's networks get no route, and the condition of the node says so.
 		node("c", "10.0.0.66", "203.0.113.5/32")
 		node("d", "10.0.0.67", "128.0.0.0/2")
 		check("networks of others", "b-10.244.2.0/24@10.0.0.2 nobody office")

@@ -19,19 +19,20 @@ import (
 	"proa.dev/control/controltest"
 )
 
-// sky is a cloud that does what annotations of the objects say, so that scripts can tell the whole story:
+// sky is a cloud that is controlled by annotations of objects, so that scripts can describe it:
 //
 //	sky/metadata: JSON of cloud.Metadata
-//	sky/gone, sky/off: what has become of a machine
+//	sky/gone, sky/off: the machine does not exist, or is switched off
 //	sky/fails: the error of the next call
 //	sky/later, sky/pending: why there is no load balancer yet
-//	sky/ip: where it is, if that is an address
+//	sky/ip: its address
 type sky struct {
 	mu     sync.Mutex
 	routes map[string]cloud.Route
 }
 
-func (*sky) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, nodes []*corev1.Node) (out corev1.LoadBalancerStatus, err error) {
+func (*sky) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, nodes []*corev1.Node) (out corev1.LoadBalancerStatus,
+	err error) {
 	switch a := svc.Annotations; {
 	case a["sky/later"] != "":
 		return out, &cloud.Later{After: time.Minute, Why: a["sky/later"]}
@@ -111,14 +112,15 @@ func (s *sky) Delete(_ context.Context, r cloud.Route) error {
 func TestCloud(t *testing.T) {
 	t.Parallel()
 	s := &sky{}
-	controltest.Scripts(t, "../../control/cloud/testdata/scripts/*.txt", cloud.Controllers(cloud.Provider{Name: "sky", Class: "sky.example.org/lb", Balancer: s, Instances: s}, nil)...)
+	controltest.Scripts(t, "../../control/cloud/testdata/scripts/*.txt",
+		cloud.Controllers(cloud.Provider{Name: "sky", Class: "sky.example.org/lb", Balancer: s, Instances: s}, nil)...)
 }
 
-// TestCloudNothing is a provider that has nothing, and so has no loops.
+// TestCloudNothing checks that a provider without any part has no controllers.
 func TestCloudNothing(t *testing.T) {
 	t.Parallel()
 	if got := cloud.Controllers(cloud.Provider{Name: "none"}, nil); len(got) > 0 {
-		t.Errorf("there are %d loops for nothing", len(got))
+		t.Errorf("there are %d controllers", len(got))
 	}
 }
 

@@ -12,17 +12,17 @@ import (
 	"proa.dev/control"
 	"proa.dev/control/controltest"
 	"proa.dev/control/devicetaint"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
 func TestDeviceTaint(t *testing.T) {
 	t.Parallel()
-	loops := devicetaint.Controllers()
-	loops[1].Name += "-rules" // in a script every loop has a role of its own
-	controltest.Scripts(t, "../../control/devicetaint/testdata/*.txt", append(loops, reserver())...)
+	controllers := devicetaint.Controllers()
+	controllers[1].Name += "-rules" // every controller of a script has its own role
+	controltest.Scripts(t, "../../control/devicetaint/testdata/*.txt", append(controllers, reserver())...)
 }
 
-// reserver does what a scheduler would: it reserves the claims that a Pod names.
+// reserver reserves the claims of a Pod, as a scheduler would.
 func reserver() control.Controller {
 	return control.Controller{
 		Name: "reserver", For: gr.Pods, Reads: []schema.GroupResource{gr.ResourceClaims},

@@ -18,7 +18,7 @@ func TestDisruption(t *testing.T) {
 	controltest.ScriptsOfServer(t, "../../control/disruption/testdata/custom/*.txt", "disruption-controller", "crd-status-controller")
 }
 
-// mapper knows the kinds that are built in.
+// mapper maps the built-in kinds to resources.
 func mapper(gvk schema.GroupVersionKind) (schema.GroupResource, bool, error) {
 	for _, d := range kinds.All() {
 		if d.GroupVersionKind == gvk {

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestEveryControllerIsPerturbed wants a script for each folder with a controller that runs under all perturbations: one that
-// is not about a moment in time alone.
+// TestEveryControllerIsPerturbed checks that each folder with a controller has a script that runs under all perturbations: one
+// that does not begin with "$ exact".
 func TestEveryControllerIsPerturbed(t *testing.T) {
-	declares, runs := regexp.MustCompile(`control\.Controller\{`), regexp.MustCompile(`controltest\.Scripts(?:OfServer)?\(t, "([^"]+)"`)
+	declares, runs := regexp.MustCompile(`control\.Controller ?\{`), regexp.MustCompile(`controltest\.Scripts(?:OfServer)?\(t, "([^"]+)"`)
 	patterns := captures(t, ".", runs)
 	folders, err := filepath.Glob("../../control/*")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestEveryControllerIsPerturbed(t *testing.T) {
 	}
 }
 
-// sources are the Go files of a folder, tests or the others.
+// sources returns the Go files of a folder, either tests or non-tests.
 func sources(t *testing.T, folder string, tests bool) (out []string) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
@@ -74,7 +74,7 @@ func inFolder(t *testing.T, folder string, tests bool, what *regexp.Regexp) bool
 	return false
 }
 
-// captures are the first groups of all matches in the tests of a folder.
+// captures returns the first group of each match in the tests of a folder.
 func captures(t *testing.T, folder string, what *regexp.Regexp) (out []string) {
 	for _, text := range sources(t, folder, true) {
 		for _, m := range what.FindAllStringSubmatch(text, -1) {
@@ -84,7 +84,7 @@ func captures(t *testing.T, folder string, what *regexp.Regexp) (out []string) {
 	return out
 }
 
-// firstCommand is the first command of a script, or "" if the file is none.
+// firstCommand returns the first command of a script, or "" if the file is none.
 func firstCommand(t *testing.T, file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {

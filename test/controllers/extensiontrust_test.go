@@ -13,5 +13,6 @@ func TestExtensionTrust(t *testing.T) {
 		Clients: "CLIENTS", Proxies: "PROXIES", Allowed: []string{"front-proxy-client"},
 		User: "X-Remote-User", UID: "X-Remote-Uid", Group: "X-Remote-Group", Extra: "X-Remote-Extra-",
 	}
-	controltest.Scripts(t, "../../control/extensiontrust/testdata/*.txt", extensiontrust.Controller(func() extensiontrust.Trust { return trust }))
+	controltest.Scripts(t, "../../control/extensiontrust/testdata/*.txt",
+		extensiontrust.Controller(func() extensiontrust.Trust { return trust }))
 }

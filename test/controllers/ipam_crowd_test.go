@@ -15,12 +15,12 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/control/ipam"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestIPAMCrowd has a thousand nodes come at once, to a loop that begins in their midst: each has a network of its own in the end.
+// TestIPAMCrowd creates a thousand nodes concurrently while the controller starts: in the end each has its own network.
 func TestIPAMCrowd(t *testing.T) {
 	t.Parallel()
 	const count = 1000
@@ -31,11 +31,11 @@ func TestIPAMCrowd(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func([]control.Controller) []control.Controller { return nil }
+			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		make := func(from, to int) {
+		createNodes := func(from, to int) {
 			for i := from; i < to; i++ {
 				n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}
 				if _, err := cluster.Client.Create(ctx, gr.Nodes, n); err != nil {
@@ -43,13 +43,13 @@ func TestIPAMCrowd(t *testing.T) {
 				}
 			}
 		}
-		make(0, count/2)
+		createNodes(0, count/2)
 		wg.Go(func() {
 			if err := control.Run(ctx, slog.New(slog.DiscardHandler), cluster.Client, ipam.Controller(ranges), nil); err != nil {
 				t.Error(err)
 			}
 		})
-		make(count/2, count)
+		createNodes(count/2, count)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		view, err := cluster.Client.View(ctx, gr.Nodes)
@@ -77,7 +77,7 @@ func TestIPAMCrowd(t *testing.T) {
 	})
 }
 
-// claimNetwork wants a network to be refused to another node as long as its owner is there.
+// claimNetwork checks that a network is not assigned to another node as long as its owner exists.
 func claimNetwork(t *testing.T, cluster *proatest.Cluster, cidr, owner string) {
 	thief := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
 	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, thief.DeepCopy()); !apierrors.IsInvalid(err) {

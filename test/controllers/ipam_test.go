@@ -7,7 +7,7 @@ import (
 	"proa.dev/control/ipam"
 )
 
-// TestIPAM runs with room for four nodes.
+// TestIPAM runs with a range for four nodes.
 func TestIPAM(t *testing.T) {
 	t.Parallel()
 	ranges, err := ipam.Parse([]string{"10.244.0.0/22", "fd00:244::/56"}, 0, 0)
@@ -15,5 +15,6 @@ func TestIPAM(t *testing.T) {
 		t.Fatal(err)
 	}
 	controltest.Scripts(t, "../../control/ipam/testdata/scripts/*.txt", ipam.Controller(ranges))
-	controltest.Scripts(t, "../../control/ipam/testdata/both/*.txt", ipam.Controller(ranges)) // with a fresh memory, which decides on the order
+	// with an empty pool, which determines the order
+	controltest.Scripts(t, "../../control/ipam/testdata/both/*.txt", ipam.Controller(ranges))
 }

@@ -10,13 +10,13 @@ import (
 	"proa.dev/control"
 	"proa.dev/control/controltest"
 	"proa.dev/control/localpath"
-	"proa.dev/control/protection"
-	"proa.dev/control/volume"
-	"proa.dev/kinds/gr"
-	words "proa.dev/kinds/localpath"
+	"proa.dev/control/persistentvolume"
+	"proa.dev/control/volumeprotection"
+	"proa.dev/kinds/lib/gr"
+	words "proa.dev/kinds/lib/localvolume"
 )
 
-// agent plays the agents of Nodes that have the annotation agent: it removes whatever folders it is asked to.
+// agent acts as the agent of Nodes with the annotation agent: it removes the folders that it is asked to.
 func agent() control.Controller {
 	return control.Controller{
 		Name: "agent", For: gr.Nodes, Writes: []control.Write{{On: gr.Nodes, Do: "update"}},
@@ -37,16 +37,16 @@ func agent() control.Controller {
 			n = n.DeepCopy()
 			words.SetWork(n, work)
 			_, err := c.Update(ctx, gr.Nodes, n, "")
-			return 0, control.Gone(err)
+			return 0, control.IgnoreNotFound(err)
 		},
 	}
 }
 
-// TestLocalPath plays with the loops that bind claims and protect what is used; the scheduler is played by the scripts.
+// TestLocalPath also runs the controllers that bind claims and protect objects in use; the scripts act as the scheduler.
 func TestLocalPath(t *testing.T) {
 	t.Parallel()
-	loops := volume.Controllers(volume.Config{})
-	loops[1].Name += "-volumes" // the harness wants every loop to have a name of its own
-	loops = append(loops, protection.Controllers()...)
-	controltest.Scripts(t, "../../control/localpath/testdata/*.txt", append(append(loops, localpath.Controllers()...), agent())...)
+	controllers := persistentvolume.Controllers(persistentvolume.Config{})
+	controllers[1].Name += "-volumes" // every controller of a script needs its own name
+	controllers = append(controllers, volumeprotection.Controllers()...)
+	controltest.Scripts(t, "../../control/localpath/testdata/*.txt", append(append(controllers, localpath.Controllers()...), agent())...)
 }

@@ -15,23 +15,24 @@ import (
 
 	"proa.dev/control"
 	"proa.dev/control/namespace"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestKindsThatComeLater deletes a namespace with objects of a kind that was not served when the loop was made.
+// TestKindsThatComeLater deletes a namespace with objects of a kind that was not served when the controller started.
 func TestKindsThatComeLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func([]control.Controller) []control.Controller { return nil }
+			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
 		c := cluster.Client
 		ctx, stop := context.WithCancel(t.Context())
 		ctl := namespace.Controller(namespace.Config{
-			Resources: []schema.GroupResource{gr.ConfigMaps}, Custom: func() []schema.GroupResource { return []schema.GroupResource{gr.Secrets} }, Open: c.View,
+			Resources: []schema.GroupResource{gr.ConfigMaps},
+			Custom:    func() []schema.GroupResource { return []schema.GroupResource{gr.Secrets} }, Open: c.View,
 		})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -59,14 +60,14 @@ func TestKindsThatComeLater(t *testing.T) {
 		time.Sleep(time.Minute)
 		o, err := c.Get(ctx, gr.Namespaces, "", "blue", "")
 		must(err)
-		told := ""
+		message := ""
 		for _, x := range o.(*corev1.Namespace).Status.Conditions {
 			if x.Type == corev1.NamespaceContentRemaining {
-				told = x.Message
+				message = x.Message
 			}
 		}
-		if told != "Some resources are remaining: secrets. has 1 resource instances" {
-			t.Errorf("told: %q", told)
+		if message != "Some resources are remaining: secrets. has 1 resource instances" {
+			t.Errorf("the message is %q", message)
 		}
 		held, err := c.Get(ctx, gr.Secrets, "blue", "c", "")
 		must(err)

@@ -7,7 +7,7 @@ import (
 
 	"proa.dev/control/controltest"
 	"proa.dev/control/namespace"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
 func TestNamespace(t *testing.T) {
@@ -16,5 +16,6 @@ func TestNamespace(t *testing.T) {
 		Resources: []schema.GroupResource{gr.ConfigMaps, gr.Secrets, gr.ServiceAccounts, gr.Pods, gr.Events},
 		Custom:    func() []schema.GroupResource { return nil },
 	}))
-	controltest.ScriptsOfServer(t, "../../control/namespace/testdata/custom/*.txt", "namespace-controller", "crd-status-controller", "crd-finalizer")
+	controltest.ScriptsOfServer(t, "../../control/namespace/testdata/custom/*.txt", "namespace-controller", "crd-status-controller",
+		"crd-finalizer")
 }

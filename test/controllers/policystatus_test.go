@@ -17,7 +17,7 @@ func TestPolicyStatus(t *testing.T) {
 	controltest.Scripts(t, "../../control/policystatus/testdata/*.txt", policystatus.Controller(policystatusCheck))
 }
 
-// policystatusCheck stands for the type checker: it dislikes one word, and fails at another.
+// policystatusCheck replaces the type checker: it warns about one word, and fails at another.
 func policystatusCheck(_ context.Context, p *admissionv1.ValidatingAdmissionPolicy) (out []admissionv1.ExpressionWarning, _ error) {
 	for _, v := range p.Spec.Validations {
 		if strings.Contains(v.Expression, "unreadable") {

@@ -13,12 +13,13 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/policystatus"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestPolicyStatusWired lets a whole cluster check a policy: the loop under its own account, by the schemas that the server publishes.
+// TestPolicyStatusWired checks a policy in a whole cluster: with the controller's own service account, and the schemas that the
+// server publishes.
 func TestPolicyStatusWired(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,18 +39,19 @@ func TestPolicyStatusWired(t *testing.T) {
 	})
 }
 
-// TestPolicyStatusOnce wants a policy to be checked once for each generation, whatever else becomes of it.
+// TestPolicyStatusOnce checks that a policy is type-checked once for each generation.
 func TestPolicyStatusOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		var checked atomic.Int32
-		ctl := policystatus.Controller(func(context.Context, *admissionv1.ValidatingAdmissionPolicy) ([]admissionv1.ExpressionWarning, error) {
+		ctl := policystatus.Controller(func(context.Context, *admissionv1.ValidatingAdmissionPolicy) ([]admissionv1.ExpressionWarning,
+			error) {
 			checked.Add(1)
 			return nil, nil
 		})
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func([]control.Controller) []control.Controller { return []control.Controller{ctl} }
+			c.FilterControllers = func([]control.Controller) []control.Controller { return []control.Controller{ctl} }
 		}).Client
 		p := createPolicy(t, c, "true").DeepCopy()
 		p.Labels = map[string]string{"a": "b"}
@@ -63,14 +65,15 @@ func TestPolicyStatusOnce(t *testing.T) {
 	})
 }
 
-// createPolicy returns a policy about Deployments as it is after a second.
+// createPolicy creates a policy about Deployments and returns it as it is after a second.
 func createPolicy(t *testing.T, c client.Client, expressions ...string) *admissionv1.ValidatingAdmissionPolicy {
 	t.Helper()
 	p := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
-	p.Spec.MatchConstraints = &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-		Operations: []admissionv1.OperationType{"CREATE"},
-		Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
-	}}}}
+	p.Spec.MatchConstraints = &admissionv1.MatchResources{
+		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{"CREATE"},
+			Rule:       admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+		}}}}
 	for _, e := range expressions {
 		p.Spec.Validations = append(p.Spec.Validations, admissionv1.Validation{Expression: e})
 	}

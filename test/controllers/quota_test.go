@@ -7,7 +7,7 @@ import (
 
 	"proa.dev/control/controltest"
 	"proa.dev/control/quota"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 )
 
 func TestQuota(t *testing.T) {
@@ -16,7 +16,8 @@ func TestQuota(t *testing.T) {
 	controltest.Scripts(t, "../../control/quota/testdata/scripts/*.txt", quota.Controller([]schema.GroupResource{
 		gr.ConfigMaps, gr.Secrets, gr.Pods, gr.Services, gr.PersistentVolumeClaims, gr.ResourceQuotas, gr.Events, gr.Deployments,
 	}, none))
-	// Resources that nobody told the loop of.
+	// Resources without a trigger of the controller.
 	controltest.Scripts(t, "../../control/quota/testdata/later/*.txt", quota.Controller([]schema.GroupResource{gr.Pods}, none))
-	controltest.ScriptsOfServer(t, "../../control/quota/testdata/custom/*.txt", "resourcequota-controller", "crd-status-controller", "crd-finalizer")
+	controltest.ScriptsOfServer(t, "../../control/quota/testdata/custom/*.txt", "resourcequota-controller", "crd-status-controller",
+		"crd-finalizer")
 }

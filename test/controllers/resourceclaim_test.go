@@ -9,7 +9,7 @@ import (
 
 func TestResourceClaim(t *testing.T) {
 	t.Parallel()
-	loops := resourceclaim.Controllers()
-	loops[1].Name += "-claims" // the harness wants every loop to have a name of its own
-	controltest.Scripts(t, "../../control/resourceclaim/testdata/*.txt", loops...)
+	controllers := resourceclaim.Controllers()
+	controllers[1].Name += "-claims" // every controller of a script needs its own name
+	controltest.Scripts(t, "../../control/resourceclaim/testdata/*.txt", controllers...)
 }

@@ -14,20 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/control"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 	"proa.dev/run"
 )
 
-// TestStorageVersionOfCustomObjects migrates custom objects to another storage version: each is written again, and the definition forgets the
-// version in which none is stored any more.
+// TestStorageVersionOfCustomObjects migrates custom objects to another storage version: each is written again, and the old
+// version is removed from the stored versions of the definition.
 func TestStorageVersionOfCustomObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
-			c.Loops = func(all []control.Controller) []control.Controller {
+			c.FilterControllers = func(all []control.Controller) []control.Controller {
 				return slices.DeleteFunc(all, func(l control.Controller) bool {
 					return !slices.Contains([]string{"storage-version-migrator-controller", "crd-status-controller"}, l.Name)
 				})
@@ -44,20 +44,22 @@ func TestStorageVersionOfCustomObjects(t *testing.T) {
 			return o
 		}
 		version := func(name string, storage bool) apiextensionsv1.CustomResourceDefinitionVersion {
-			schema := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
+			props := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 			return apiextensionsv1.CustomResourceDefinitionVersion{
-				Name: name, Served: true, Storage: storage, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema},
+				Name: name, Served: true, Storage: storage, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
 			}
 		}
 		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "toys.example.com"}}
 		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "toys", Kind: "Toy"},
+			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+			Names:    apiextensionsv1.CustomResourceDefinitionNames{Plural: "toys", Kind: "Toy"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{version("v1", true)},
 		}
 		done(c.Create(ctx, gr.CustomResourceDefinitions, d))
 		toys := schema.GroupResource{Group: "example.com", Resource: "toys"}
 		bear := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/v1", "kind": "Toy", "metadata": map[string]any{"namespace": "default", "name": "bear"}, "color": "brown",
+			"apiVersion": "example.com/v1", "kind": "Toy", "metadata": map[string]any{"namespace": "default", "name": "bear"},
+			"color": "brown",
 		}}
 		was := done(c.Create(ctx, toys, bear))
 		d = done(c.Get(ctx, gr.CustomResourceDefinitions, "", "toys.example.com", "")).(*apiextensionsv1.CustomResourceDefinition)
@@ -80,7 +82,8 @@ func TestStorageVersionOfCustomObjects(t *testing.T) {
 		if is.GetResourceVersion() == was.GetResourceVersion() {
 			t.Error("the object is not written again")
 		}
-		if u := is.(*unstructured.Unstructured); u.GetAPIVersion() != "example.com/v2" || u.Object["color"] != "brown" || u.GetUID() != was.GetUID() {
+		if u := is.(*unstructured.Unstructured); u.GetAPIVersion() != "example.com/v2" || u.Object["color"] != "brown" ||
+			u.GetUID() != was.GetUID() {
 			t.Errorf("the object is %v", u.Object)
 		}
 		d = done(c.Get(ctx, gr.CustomResourceDefinitions, "", "toys.example.com", "")).(*apiextensionsv1.CustomResourceDefinition)

@@ -17,15 +17,17 @@ import (
 func TestTrustBundle(t *testing.T) {
 	t.Parallel()
 	bundle := trustbundleAuthority(t)
-	controltest.Scripts(t, "../../control/trustbundle/testdata/*.txt", trustbundle.APIServer(func() string { return bundle }), trustbundle.Agents(func() string { return bundle }))
+	controltest.Scripts(t, "../../control/trustbundle/testdata/*.txt", trustbundle.APIServer(func() string { return bundle }),
+		trustbundle.Agents(func() string { return bundle }))
 }
 
-// trustbundleAuthority is always the same, so that the hash in the name of its bundle is, too.
+// trustbundleAuthority is a constant certificate, so that the hash in the name of its bundle is constant, too.
 func trustbundleAuthority(t *testing.T) string {
 	t.Helper()
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Unix(0, 0).UTC(), NotAfter: time.Unix(1<<32, 0).UTC(),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Unix(0, 0).UTC(),
+		NotAfter: time.Unix(1<<32, 0).UTC(),
 		KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/kinds/gr"
 	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
-	"proa.dev/run"
+	"proa.dev/run/storeencryption"
 )
 
-// awaited waits until an object is as a test wants it; there is none when it is gone.
+// awaited waits until an object satisfies a test; the object is nil if it does not exist.
 func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, name string, fits func(o kind.Object) bool) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
@@ -31,7 +31,7 @@ func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	look := func() bool {
+	holds := func() bool {
 		o, found := v.Get(namespace, name)
 		if !found {
 			o = nil
@@ -39,7 +39,7 @@ func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, 
 		return fits(o)
 	}
 	for range v.Events(ctx) {
-		if look() {
+		if holds() {
 			return
 		}
 	}
@@ -47,8 +47,9 @@ func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, 
 	t.Fatalf("%s %s/%s stays as it is: %+v", on, namespace, name, o)
 }
 
-// TestOneSecretThatCannotBeDecrypted: a cluster that has lost the key of a Secret serves everything else; garbage collection and quotas go on,
-// the namespace of the Secret stays and says why, and a migration does not claim that all is written anew.
+// TestOneSecretThatCannotBeDecrypted checks that a cluster that has lost the key of a Secret serves everything else: garbage
+// collection and quotas work, the namespace of the Secret stays and has a condition with the reason, and a migration does not
+// succeed.
 func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -67,7 +68,7 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "pki", "secrets.key")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := run.NewSealKey(dir); err != nil {
+	if _, err := storeencryption.NewKeyFile(dir); err != nil {
 		t.Fatal(err)
 	}
 	c := proatest.Start(t, proatest.Alone(), proatest.InDir(dir)).Client
@@ -77,9 +78,10 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	}
 	// Garbage collection.
 	owner := create(c, gr.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "owner"}})
-	create(c, gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "owned", OwnerReferences: []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.GetUID()},
-	}}})
+	create(c, gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "owned",
+		OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.GetUID()},
+		}}})
 	if err := c.Delete(t.Context(), gr.ConfigMaps, "default", "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,8 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	// Quota.
 	create(c, gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "counted"}})
 	create(c, gr.ResourceQuotas, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"secrets": resource.MustParse("5")}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"secrets": resource.MustParse("5")}},
 	})
 	awaited(t, c, gr.ResourceQuotas, "default", "q", func(o kind.Object) bool {
 		return o != nil && o.(*corev1.ResourceQuota).Status.Used.Name("secrets", resource.DecimalSI).Value() == 1
@@ -121,7 +124,8 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 		return false
 	})
 	awaited(t, c, gr.ConfigMaps, "x", "other", func(o kind.Object) bool { return o == nil })
-	if err := c.Delete(t.Context(), gr.Secrets, "x", "lost", metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}); err != nil {
+	if err := c.Delete(t.Context(), gr.Secrets, "x", "lost",
+		metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}); err != nil {
 		t.Fatal(err)
 	}
 	awaited(t, c, gr.Namespaces, "", "x", func(o kind.Object) bool { return o == nil })

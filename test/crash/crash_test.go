@@ -63,7 +63,8 @@ func TestKill(t *testing.T) {
 	total, unknown, happened := m.count()
 	slices.Sort(c.starts)
 	t.Logf("%d acknowledged writes checked; of %d without answer %d happened; %d events; start takes %v, at most %v; %v in all",
-		total, unknown, happened, len(seen.events), c.starts[len(c.starts)/2].Round(time.Millisecond), c.starts[len(c.starts)-1].Round(time.Millisecond),
+		total, unknown, happened, len(seen.events), c.starts[len(c.starts)/2].Round(time.Millisecond),
+		c.starts[len(c.starts)-1].Round(time.Millisecond),
 		time.Since(began).Round(time.Second))
 }
 
@@ -174,7 +175,7 @@ func (m *model) check(watched int64) *listing {
 	for _, w := range m.writers {
 		w.names = w.names[:0]
 		for name, o := range w.objects {
-			m.settle(name, o, got)
+			m.checkObject(name, o, got)
 			if o.value > 0 {
 				w.names = append(w.names, name)
 				known++
@@ -188,8 +189,8 @@ func (m *model) check(watched int64) *listing {
 	return got
 }
 
-// settle checks one object.
-func (m *model) settle(name string, o *object, got *listing) {
+// checkObject checks one object.
+func (m *model) checkObject(name string, o *object, got *listing) {
 	m.Helper()
 	is := got.objects[name]
 	wanted := map[string]int{"": -1, "create": 1, "update": o.value + 1, "delete": 0}[o.pending]

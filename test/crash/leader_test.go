@@ -66,7 +66,8 @@ func TestLeasesOfWhatRuns(t *testing.T) {
 	c := newCluster(t)
 	c.args = []string{"--etcd-servers", startEtcd(t, 1).urls(), "--simulate", "1", "--controllers", "simulated-nodes,simulated-pods"}
 	c.start()
-	leases := connect(t, c).Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}).Namespace("kube-system")
+	leases := connect(t, c).Resource(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1",
+		Resource: "leases"}).Namespace("kube-system")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		l, err := leases.Get(t.Context(), "proa-controllers", metav1.GetOptions{})
 		if err == nil {
@@ -132,7 +133,8 @@ func (r *rollout) create() {
 
 func (r *rollout) patch(text string) {
 	r.Helper()
-	if _, err := r.client.Resource(deployments()).Namespace("default").Patch(r.Context(), "web", types.StrategicMergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+	if _, err := r.client.Resource(deployments()).Namespace("default").Patch(r.Context(), "web", types.StrategicMergePatchType,
+		[]byte(text), metav1.PatchOptions{}); err != nil {
 		r.Fatal(err)
 	}
 }

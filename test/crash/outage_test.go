@@ -416,7 +416,8 @@ func TestTerminateDuringOutage(t *testing.T) {
 					}
 				}
 			}
-			if _, err := bearer.request(t.Context(), http.MethodGet, collection, ""); err == nil || !strings.HasPrefix(err.Error(), "503 ") {
+			if _, err := bearer.request(t.Context(), http.MethodGet, collection, ""); err == nil ||
+				!strings.HasPrefix(err.Error(), "503 ") {
 				t.Errorf("who lists with a token while etcd is away hears %v, want 503", err)
 			}
 			began := time.Now()

@@ -125,7 +125,7 @@ func (c *cluster) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls.Clone(), ForceAttemptHTTP2: true}}
 }
 
-// kill ends the server as no server should end, and waits until it is gone.
+// kill ends the server with SIGKILL, and waits until it has ended.
 func (c *cluster) kill() {
 	if c.process == nil {
 		return

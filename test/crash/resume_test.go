@@ -160,7 +160,8 @@ func (r *resumer) watch(client *http.Client, events int) error {
 }
 
 // watchEvents watches all objects after a revision until the callback wants no more, or the connection breaks, which is an error.
-func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after int64, each func(kind string, object []byte) (more bool, err error)) error {
+func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after int64,
+	each func(kind string, object []byte) (more bool, err error)) error {
 	path := fmt.Sprintf("%s%s?watch=1&labelSelector=crash&timeoutSeconds=2&resourceVersion=%d", c.base, collection, after)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
 	if err != nil {
@@ -275,7 +276,8 @@ func (w *steadyWriter) recover(o *steadyObject) {
 				known = o.acks[len(o.acks)-1]
 			}
 			if err != nil || v.value != o.value && v.value != o.value+1 || v.value == known.value && v.revision != known.revision {
-				w.Errorf("%s: version %d at %d follows version %d, acknowledged was %+v (%v)", o.name, v.value, v.revision, o.value, known, err)
+				w.Errorf("%s: version %d at %d follows version %d, acknowledged was %+v (%v)", o.name, v.value, v.revision, o.value, known,
+					err)
 			}
 			if v.value > o.value {
 				w.happened.Add(1)

@@ -17,7 +17,7 @@ import (
 	"proa.dev/test/ports"
 )
 
-// Ctrl-C during "up" says what it left, and ends with 130.
+// TestCtrlCDuringUpSaysWhatItLeft holds that Ctrl-C during "up" reports what is left, and exits with 130.
 func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	t.Parallel()
 	proa := build(t)["proa"]
@@ -28,7 +28,8 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	}
 	defer silent.Close()
 	data := filepath.Join(t.TempDir(), "a")
-	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+ports.Strings(t, 1)[0], "--etcd-servers", "http://"+silent.Addr().String())
+	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+ports.Strings(t, 1)[0],
+		"--etcd-servers", "http://"+silent.Addr().String())
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
@@ -57,7 +58,8 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("the exit code is %d, want 130", code)
 	}
-	for _, want := range []string{"goes on starting the cluster in the background", "the folder " + data + ": it was made now", "down --data-dir " + data, "down --purge --data-dir " + data} {
+	for _, want := range []string{"goes on starting the cluster in the background",
+		"the folder " + data + ": it was created by this command", "down --data-dir " + data, "down --purge --data-dir " + data} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, said.String())
 		}
@@ -110,7 +112,8 @@ func openFolder(t *testing.T) (dir, proa string) {
 	return dir, proa
 }
 
-// Non-root "up --node" fails at once with the reason, before anything is made.
+// TestUpWithANodeNeedsRootAtOnce holds that "up --node" without root fails at once with the reason, before anything is
+// created.
 func TestUpWithANodeNeedsRootAtOnce(t *testing.T) {
 	t.Parallel()
 	dir, proa := openFolder(t)
@@ -128,7 +131,8 @@ func TestUpWithANodeNeedsRootAtOnce(t *testing.T) {
 	}
 }
 
-// "status" without rights says so, and not "not running"; other commands say the same.
+// TestCommandsWithoutRightsSaySo holds that "status" and other commands without the rights to a data folder say so, and
+// do not report that the cluster is not running.
 func TestCommandsWithoutRightsSaySo(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to have a folder of another user")
@@ -151,7 +155,8 @@ func TestCommandsWithoutRightsSaySo(t *testing.T) {
 		}
 		for _, args := range [][]string{{"status"}, {"down"}, {"certs"}, {"token", "create"}, {"images", "list"}, {"up", "--no-node"}} {
 			out, err := asNobody(t, dir, proa, append(args, "--data-dir", name)...)
-			if err == nil || !strings.Contains(out, "belongs to another user") || !strings.Contains(out, "run this as root") || strings.Contains(out, "not running") {
+			if err == nil || !strings.Contains(out, "belongs to another user") || !strings.Contains(out, "run this as root") ||
+				strings.Contains(out, "not running") {
 				t.Errorf("mode %o: proa %v: %v\n%s", mode, args, err, out)
 			}
 		}

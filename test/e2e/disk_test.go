@@ -55,7 +55,8 @@ func smallDisk(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(mount, syscall.MNT_DETACH) })
-	if exec.Command("truncate", "-s", "200M", file).Run() == nil && exec.Command("mkfs.ext4", "-q", "-F", file).Run() == nil && exec.Command("mount", "-o", "loop", file, mount).Run() == nil {
+	if exec.Command("truncate", "-s", "200M", file).Run() == nil && exec.Command("mkfs.ext4", "-q", "-F", file).Run() == nil &&
+		exec.Command("mount", "-o", "loop", file, mount).Run() == nil {
 		return mount
 	}
 	t.Log("there is no ext4 here; the disk is in memory")
@@ -73,10 +74,11 @@ type diskCluster struct {
 	client           *http.Client
 }
 
-// up starts the cluster and returns what was said.
+// up starts the cluster and returns the output of the command.
 func (c *diskCluster) up(port string) string {
 	c.Helper()
-	out, err := exec.CommandContext(c.Context(), c.proa, "up", "--no-node", "--no-merge", "--data-dir", c.data, "--listen", "127.0.0.1:"+port).CombinedOutput()
+	out, err := exec.CommandContext(c.Context(), c.proa, "up", "--no-node", "--no-merge", "--data-dir", c.data, "--listen",
+		"127.0.0.1:"+port).CombinedOutput()
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(c.data, "server.log"))
 		c.Fatalf("up: %v\n%s\n%s", err, out, log)
@@ -123,7 +125,8 @@ func (c *diskCluster) send(method, path, body string) (int, string) {
 // create makes a ConfigMap of nearly a megabyte.
 func (c *diskCluster) create(namespace, name string) (int, string) {
 	c.Helper()
-	return c.send("POST", "/api/v1/namespaces/"+namespace+"/configmaps", fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", 900_000)))
+	return c.send("POST", "/api/v1/namespaces/"+namespace+"/configmaps",
+		fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", 900_000)))
 }
 
 // fill creates ConfigMaps until that is refused.
@@ -154,8 +157,8 @@ func (c *diskCluster) free() int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// comesBack waits until a ConfigMap is taken, and returns how long that took.
-func (c *diskCluster) comesBack(namespace, name string) time.Duration {
+// waitForWrites waits until a ConfigMap can be created, and returns how long that took.
+func (c *diskCluster) waitForWrites(namespace, name string) time.Duration {
 	c.Helper()
 	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
 		code, text := c.create(namespace, name)
@@ -189,45 +192,48 @@ func fillsDisk(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(disk, "other"), bytes.Repeat([]byte("y"), int(c.free()-44<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.saysSo()
+	c.checkReported()
 	c.down()
 	if said := c.up(free[1]); !strings.Contains(said, ":"+free[1]) || !strings.Contains(said, "Warning: check storage-space failed") {
 		t.Errorf("a start with another address says\n%s", said)
 	}
-	c.saysSo()
+	c.checkReported()
 	for _, name := range names[:len(names)/4] {
 		if code, text := c.send("DELETE", "/api/v1/namespaces/big/configmaps/"+name, ""); code != http.StatusOK {
 			t.Fatalf("delete: %d %s", code, text)
 		}
 	}
-	took := c.comesBack("default", "after-some")
+	took := c.waitForWrites("default", "after-some")
 	t.Logf("after a quarter was deleted, writes are taken again after %v", took)
 	c.fill("default", "second-")
 	// The deletion of a namespace takes several writes.
 	if code, text := c.send("DELETE", "/api/v1/namespaces/big", ""); code != http.StatusOK {
 		t.Fatalf("delete: %d %s", code, text)
 	}
-	all := c.comesBack("default", "after-all")
+	all := c.waitForWrites("default", "after-all")
 	t.Logf("after the namespace was deleted, writes are taken again after %v; %d MB are free", all, c.free()/1e6)
 	if took > 15*time.Second || all > 15*time.Second {
 		t.Errorf("writes were taken again after %v and %v", took, all)
 	}
-	if out, err := exec.Command(c.proa, "status", "--data-dir", c.data).CombinedOutput(); err != nil || !strings.Contains(string(out), "Everything is well.") {
+	if out, err := exec.Command(c.proa, "status", "--data-dir", c.data).CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "Everything is well.") {
 		t.Errorf("status: %v\n%s", err, out)
 	}
 }
 
-// saysSo makes sure that the cluster says that its disk is full, and that a restart does not help.
-func (c *diskCluster) saysSo() {
+// checkReported checks that the cluster reports that its disk is full, and that a restart does not help.
+func (c *diskCluster) checkReported() {
 	c.Helper()
-	if code, text := c.send("GET", "/readyz", ""); code != http.StatusInternalServerError || !strings.Contains(text, "[-]storage-space failed:") || !strings.Contains(text, "64 MiB are kept") {
+	if code, text := c.send("GET", "/readyz", ""); code != http.StatusInternalServerError ||
+		!strings.Contains(text, "[-]storage-space failed:") || !strings.Contains(text, "64 MiB are kept") {
 		c.Errorf("readyz answers %d %s", code, text)
 	}
 	if code, text := c.send("GET", "/livez", ""); code != http.StatusOK {
 		c.Errorf("livez answers %d %s", code, text)
 	}
 	out, err := exec.Command(c.proa, "status", "--data-dir", c.data).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "Problem: check storage-space: failed: ") || !strings.Contains(string(out), "the disk of the data folder is nearly full") {
+	if err == nil || !strings.Contains(string(out), "Problem: check storage-space: failed: ") ||
+		!strings.Contains(string(out), "the disk of the data folder is nearly full") {
 		c.Errorf("status: %v\n%s", err, out)
 	}
 }

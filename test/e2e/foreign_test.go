@@ -42,9 +42,9 @@ esac
 // TestForeignNetwork has Pods connected by a plugin that is not proa's.
 func TestForeignNetwork(t *testing.T) {
 	bins := needNode(t)
-	for _, program := range []string{"ip", "nsenter", "curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not here: the network is made with it", program)
+	for _, tool := range []string{"ip", "nsenter", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not here: the network is made with it", tool)
 		}
 	}
 	n := rand.IntN(256)
@@ -69,7 +69,8 @@ func TestForeignNetwork(t *testing.T) {
 	if err := os.Mkdir(state, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"link", "add", link, "type", "bridge"}, {"addr", "add", network + ".1/24", "dev", link}, {"link", "set", link, "up"}} {
+	for _, args := range [][]string{{"link", "add", link, "type", "bridge"}, {"addr", "add", network + ".1/24", "dev", link},
+		{"link", "set", link, "up"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %v: %v\n%s", args, err, out)
 		}
@@ -85,7 +86,8 @@ func TestForeignNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.WriteFile(forward, before, 0) })
-	m := newMachine(t, bins, "--cni-conf-dir", filepath.Join(dir, "conf"), "--cni-bin-dir", filepath.Join(dir, "bin"), "--proxy-healthz", "off")
+	m := newMachine(t, bins, "--cni-conf-dir", filepath.Join(dir, "conf"), "--cni-bin-dir", filepath.Join(dir, "bin"), "--proxy-healthz",
+		"off")
 	m.up()
 	m.load(archives(t, "tool", "busybox"))
 	m.script(t, "testdata/foreign/network.txt", map[string]string{"FOREIGN": network, "STATE": state}).run()

@@ -19,7 +19,8 @@ func TestGateway(t *testing.T) {
 	m.up()
 	m.load(archives(t, "tool"))
 	crt, key := ownCertificate(t, "tls.example.com")
-	env := map[string]string{"CRT": crt, "KEY": key, "DEFINITIONS": filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")}
+	env := map[string]string{"CRT": crt, "KEY": key,
+		"DEFINITIONS": filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "standard")}
 	for _, path := range scripts(t, "testdata/gateway") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { m.script(t, path, env).run() })
 	}

@@ -36,7 +36,8 @@ func TestHelm(t *testing.T) {
 				own := *m
 				own.bins = maps.Clone(m.bins)
 				own.bins["helm"] = path
-				s := own.scriptIn(t, "testdata/helm/shop.txt", name, map[string]string{"CHART": filepath.Join(root, "test/helm/shop"), "INGRESS": port})
+				s := own.scriptIn(t, "testdata/helm/shop.txt", name,
+					map[string]string{"CHART": filepath.Join(root, "test/helm/shop"), "INGRESS": port})
 				s.run()
 			})
 		}

@@ -44,7 +44,8 @@ func hostile(t *testing.T) (archive, target string) {
 		return p
 	}
 	labelled := process
-	labelled.Labels = map[string]string{"big": strings.Repeat("x", 4<<20), "$(touch " + target + "/by-label)": "`touch " + target + "/by-label`"}
+	labelled.Labels = map[string]string{"big": strings.Repeat("x", 4<<20),
+		"$(touch " + target + "/by-label)": "`touch " + target + "/by-label`"}
 	path := filepath.Join(t.TempDir(), "hostile.tar")
 	file, err := os.Create(path)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestNodeKilled(t *testing.T) {
 	m := newMachine(t, needNode(t))
 	m.up()
 	m.load(archives(t, "tool"))
-	k := killer{machine: m, counts: filepath.Join(m.dir, "counts"), rand: rand.New(rand.NewPCG(7, uint64(os.Getpid())))}
+	k := killTest{machine: m, counts: filepath.Join(m.dir, "counts"), rand: rand.New(rand.NewPCG(7, uint64(os.Getpid())))}
 	m.must(os.Mkdir(k.counts, 0o777))
 	k.create("stable", 3)
 	k.ready("stable", 3)
@@ -59,15 +59,15 @@ func TestNodeKilled(t *testing.T) {
 	}
 }
 
-// killer is a test of kills.
-type killer struct {
+// killTest kills processes of a cluster.
+type killTest struct {
 	*machine
 	counts string // a folder with a file for each Pod, that counts its starts
 	rand   *rand.Rand
 }
 
 // create makes Pods that count how often they are started.
-func (k killer) create(app string, n int) {
+func (k killTest) create(app string, n int) {
 	k.t.Helper()
 	var all strings.Builder
 	for i := range n {
@@ -87,12 +87,12 @@ spec:
 	k.kubectl("apply", "-f", file)
 }
 
-func (k killer) delete(app string) {
+func (k killTest) delete(app string) {
 	k.t.Helper()
 	k.kubectl("delete", "pod", "-l", "app="+app, "--wait=false")
 }
 
-func (k killer) kubectl(args ...string) string {
+func (k killTest) kubectl(args ...string) string {
 	k.t.Helper()
 	out, err := k.run(k.t.Context(), "kubectl", args...)
 	if err != nil {
@@ -101,7 +101,7 @@ func (k killer) kubectl(args ...string) string {
 	return out
 }
 
-func (k killer) ready(app string, n int) {
+func (k killTest) ready(app string, n int) {
 	k.t.Helper()
 	k.kubectl("wait", "--for=condition=Ready", "pod", "-l", "app="+app, "--timeout=90s")
 	if have := len(k.pods(app)); have != n {
@@ -120,7 +120,7 @@ type podOf struct {
 	}
 }
 
-func (k killer) pods(app string) []podOf {
+func (k killTest) pods(app string) []podOf {
 	k.t.Helper()
 	args := []string{"get", "pods", "-o", "json"}
 	if app != "" {
@@ -132,7 +132,7 @@ func (k killer) pods(app string) []podOf {
 }
 
 // containers tells of the containers of Pods, and of their restarts.
-func (k killer) containers(app string) string {
+func (k killTest) containers(app string) string {
 	k.t.Helper()
 	var out strings.Builder
 	for _, p := range k.pods(app) {
@@ -144,7 +144,7 @@ func (k killer) containers(app string) string {
 }
 
 // kill ends processes without a warning.
-func (k killer) kill(what string) {
+func (k killTest) kill(what string) {
 	k.t.Helper()
 	var pids []int
 	if what != "containerd" {
@@ -167,12 +167,12 @@ func (k killer) kill(what string) {
 				return false
 			}
 		}
-		return what == "containerd" || k.silent() // the threads of a zombie may end a little later, with the sockets they have
+		return what == "containerd" || k.isDown() // the threads of a zombie may end a little later, with the sockets they have
 	})
 }
 
-// silent says whether nobody listens where the cluster does.
-func (k killer) silent() bool {
+// isDown tells whether nothing listens at the cluster's address.
+func (k killTest) isDown() bool {
 	l, err := net.Listen("tcp", k.address)
 	if err != nil {
 		return false
@@ -181,7 +181,7 @@ func (k killer) silent() bool {
 }
 
 // processes finds those of a program whose command line has a text.
-func (k killer) processes(program, text string) (out []int) {
+func (k killTest) processes(program, text string) (out []int) {
 	k.t.Helper()
 	entries, err := os.ReadDir("/proc")
 	k.must(err)
@@ -213,7 +213,7 @@ func state(pid int) string {
 
 // startedOnce checks that each Pod that ever ran was started once, but for restarts that its status owns up to. A container
 // that was made and could not be started, because the runtime was killed, counts as one of these too.
-func (k killer) startedOnce() {
+func (k killTest) startedOnce() {
 	k.t.Helper()
 	restarts := map[string]int{}
 	for _, p := range k.pods("") {
@@ -233,7 +233,7 @@ func (k killer) startedOnce() {
 }
 
 // running counts the containers of this machine that run, by the folder that all of them see.
-func (k killer) running() (n int) {
+func (k killTest) running() (n int) {
 	for _, pid := range k.processes("/tool", "-file=/counts/") {
 		root := fmt.Sprintf("/proc/%d/root/counts", pid)
 		a, err := os.Stat(root)
@@ -249,7 +249,7 @@ func (k killer) running() (n int) {
 	return n
 }
 
-func (k killer) until(otherwise string, done func() bool) {
+func (k killTest) until(otherwise string, done func() bool) {
 	k.t.Helper()
 	for deadline := time.Now().Add(patience); !done(); {
 		if time.Now().After(deadline) {

@@ -34,15 +34,16 @@ type example struct {
 	verbs      []string
 }
 
-// quiet are the loops that leave an object alone once it is there, so that nobody is faster than the test.
-const quiet = "service-account-controller,root-ca-cert-publisher,namespace-controller,clusterrole-aggregation-controller," +
+// quietControllers lists the controllers that leave an object alone once it exists, so that nothing changes it before the test
+// does.
+const quietControllers = "service-account-controller,root-ca-cert-publisher,namespace-controller,clusterrole-aggregation-controller," +
 	"pv-protection-controller,volumeattributesclass-protection-controller,crd-finalizer"
 
 // TestEveryKind does to each kind what people do to objects, with both kubectls.
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	bins := build(t)
-	kubeconfig := start(t, bins, "--controllers", quiet)
+	kubeconfig := start(t, bins, "--controllers", quietControllers)
 	for which, kubectl := range []string{"kubectl", "kubectl-old"} {
 		t.Run(kubectl, func(t *testing.T) {
 			s := newScript(t, "", programs{"kubectl": bins[kubectl]})
@@ -51,7 +52,7 @@ func TestEveryKind(t *testing.T) {
 			s.must("kubectl", "config", "set-context", "--current", "--namespace="+kubectl)
 			all := examples(t, kubectl)
 			for _, e := range served(t, s, all, "create") {
-				if !lives(e) {
+				if !isStored(e) {
 					t.Run(e.plural+" are asked", func(t *testing.T) {
 						one := newScript(t, "", s.bins)
 						one.setenv("KUBECONFIG", s.env["KUBECONFIG"])
@@ -71,8 +72,9 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// lives says that objects of a kind are kept. The others are questions, and what can only be created is one.
-func lives(e *example) bool { return slices.Contains(e.verbs, "list") }
+// isStored tells whether objects of a kind are stored. The others, which can only be created, are requests such as
+// reviews.
+func isStored(e *example) bool { return slices.Contains(e.verbs, "list") }
 
 // examples reads the corpus.
 func examples(t *testing.T, namespace string) (out []*example) {
@@ -92,7 +94,8 @@ func examples(t *testing.T, namespace string) (out []*example) {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
 		// The words stand for the insides of JSON strings.
-		text := strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N", n)...).Replace(string(object))
+		text := strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N",
+			n)...).Replace(string(object))
 		e := new(example)
 		if err := errors.Join(json.Unmarshal([]byte(text), e), json.Unmarshal([]byte(text), &e.object)); err != nil {
 			t.Fatalf("%v in\n%s", err, text)

@@ -125,8 +125,9 @@ func readableRules(t *testing.T, place string) {
 // networks counts the clusters of this process, which run beside each other.
 var networks atomic.Int64
 
-// networkBlock numbers the networks of a cluster: 10.64.0.0/16 to 10.94.0.0/16 for Pods and 10.97.0.0/16 to 10.127.0.0/16 for Services, none of which
-// a cluster takes by itself. Clusters that run at the same time never have the same, those of several test processes seldom.
+// networkBlock numbers the networks of a cluster: 10.64.0.0/16 to 10.94.0.0/16 for Pods and 10.97.0.0/16 to
+// 10.127.0.0/16 for Services, none of which a cluster takes by itself. Clusters that run at the same time never have
+// the same, those of several test processes seldom.
 func networkBlock() int { return (os.Getpid()*8 + int(networks.Add(1))) % 31 }
 
 func (m *machine) data() string       { return filepath.Join(m.dir, "data") }

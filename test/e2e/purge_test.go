@@ -19,7 +19,7 @@ import (
 func TestNodesSideBySide(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	first, second := killer{machine: newMachine(t, bins)}, killer{machine: newMachine(t, bins)}
+	first, second := killTest{machine: newMachine(t, bins)}, killTest{machine: newMachine(t, bins)}
 	first.web()
 	second.web()
 	made := second.traces()
@@ -71,7 +71,7 @@ spec:
 `
 
 // web starts the cluster with a Pod that serves.
-func (k killer) web() {
+func (k killTest) web() {
 	k.t.Helper()
 	k.up()
 	k.load(archives(k.t, "tool"))
@@ -82,17 +82,17 @@ func (k killer) web() {
 }
 
 // answers waits until the Pod named web answers.
-func (k killer) answers() {
+func (k killTest) answers() {
 	k.t.Helper()
 	k.until("the Pod does not answer", func() bool { return ask(k.webIP()) })
 }
 
-func (k killer) webIP() string {
+func (k killTest) webIP() string {
 	k.t.Helper()
 	return k.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
 }
 
-// ask says whether the Pod at an address answers.
+// ask tells whether the Pod at an address answers.
 func ask(ip string) bool {
 	resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + net.JoinHostPort(ip, "8080") + "/ready")
 	if err != nil {
@@ -126,7 +126,8 @@ func traces(t *testing.T) map[string]bool {
 	for lines := bufio.NewScanner(table); lines.Scan(); {
 		add("mount", strings.Fields(lines.Text())[4])
 	}
-	for _, pattern := range []string{"/sys/fs/cgroup/*/*", "/run/proa/*", "/run/netns/*", "/run/containerd/*", "/var/lib/cni/*", "/etc/cni/net.d/*"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/*/*", "/run/proa/*", "/run/netns/*", "/run/containerd/*", "/var/lib/cni/*",
+		"/etc/cni/net.d/*"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +155,9 @@ func traces(t *testing.T) map[string]bool {
 	}
 	for _, n := range names {
 		line, err := os.ReadFile(n)
-		if text := string(line); err == nil && (strings.Contains(text, "containerd") || strings.Contains(text, "proa") || strings.HasPrefix(text, "/tool") || strings.HasPrefix(text, "/pause")) {
+		if text := string(line); err == nil &&
+			(strings.Contains(text, "containerd") || strings.Contains(text, "proa") || strings.HasPrefix(text, "/tool") ||
+				strings.HasPrefix(text, "/pause")) {
 			add("process", fmt.Sprint(strings.Split(n, "/")[2], " ", strings.ReplaceAll(text, "\x00", " ")))
 		}
 	}

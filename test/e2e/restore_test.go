@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// A backup that is restored at another path, as docs/guide/operations.md tells, has its own volumes; those of the original are not touched.
+// TestRestoreAtAnotherPath holds that a backup that is restored at another path, as docs/guide/operations.md describes,
+// has its own volumes, and that those of the original are not touched.
 func TestRestoreAtAnotherPath(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, needNode(t))
 	m.up()
 	images := archives(t, "busybox")
 	m.load(images)
-	k := killer{machine: m}
+	k := killTest{machine: m}
 	manifest := filepath.Join(m.dir, "keeper.yaml")
 	if err := os.WriteFile(manifest, []byte(keeper), 0o600); err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func TestRestoreAtAnotherPath(t *testing.T) {
 	}
 	backup := filepath.Join(m.dir, "backup.tgz")
 	for _, args := range [][]string{
-		{"-C", m.dir, "--one-file-system", "--exclude=data/node/containerd", "--exclude=data/nodes/*/node/containerd", "-czf", backup, "data"},
+		{"-C", m.dir, "--one-file-system", "--exclude=data/node/containerd", "--exclude=data/nodes/*/node/containerd", "-czf", backup,
+			"data"},
 		{"-C", filepath.Dir(restored), "-xzpf", backup},
 	} {
 		if out, err := exec.Command("tar", args...).CombinedOutput(); err != nil {

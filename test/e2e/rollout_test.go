@@ -54,7 +54,8 @@ func TestChaos(t *testing.T) {
 	m.load(archives(t, "tool"))
 	kinds := []string{chaos.AgentKill, chaos.NodeKill, chaos.ShortCut}
 	events, out, err := chaos.Events{
-		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Timeout: 10 * time.Second, Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
+		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Timeout: 10 * time.Second,
+		Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
 	}.Run(t.Context(), m.steady(t))
 	if err != nil {
 		t.Fatal(err)

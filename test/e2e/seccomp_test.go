@@ -18,7 +18,8 @@ func TestSeccompDefault(t *testing.T) {
 	m.load(archives(t, "busybox"))
 	const none, filtered = "0", "2" // as /proc shows them
 	contexts := map[string]string{
-		"plain": "{}", "privileged": "{privileged: true}", "unconfined": "{seccompProfile: {type: Unconfined}}", "asks": "{seccompProfile: {type: RuntimeDefault}}",
+		"plain": "{}", "privileged": "{privileged: true}", "unconfined": "{seccompProfile: {type: Unconfined}}",
+		"asks": "{seccompProfile: {type: RuntimeDefault}}",
 	}
 	look := func(round string, want map[string]string) {
 		t.Helper()
@@ -39,7 +40,8 @@ func TestSeccompDefault(t *testing.T) {
 		for name := range contexts {
 			for _, node := range []string{"a", "a-2"} {
 				pod := round + "-" + name + "-" + node
-				if out, err := m.run(t.Context(), "kubectl", "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+pod, "--timeout=120s"); err != nil {
+				if out, err := m.run(t.Context(), "kubectl", "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+pod,
+					"--timeout=120s"); err != nil {
 					t.Errorf("%v\n%s", err, out)
 					continue
 				}

@@ -59,7 +59,8 @@ func outside(t *testing.T) (name, address string) {
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() })
 	run("addr", "add", here+"/30", "dev", link)
 	run("link", "set", link, "up")
-	for _, args := range []string{"link set lo up", "addr add " + there + "/30 dev eth0", "link set eth0 up", "route add default via " + here} {
+	for _, args := range []string{"link set lo up", "addr add " + there + "/30 dev eth0", "link set eth0 up",
+		"route add default via " + here} {
 		run(append([]string{"-n", name}, strings.Fields(args)...)...)
 	}
 	return name, there

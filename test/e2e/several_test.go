@@ -85,7 +85,8 @@ func (w *world) play(bins programs, folder string, flags ...string) {
 	}
 	// What starts the agent of c again, with further arguments.
 	agent := filepath.Join(w.dir, "agent")
-	line := fmt.Sprintf("exec nsenter --net=%s %s agent --server %s '%s' \"$@\"\n", w.places[1], bins["proa"], w.url(m), strings.Join(w.settings(m, "c"), "' '"))
+	line := fmt.Sprintf("exec nsenter --net=%s %s agent --server %s '%s' \"$@\"\n", w.places[1], bins["proa"], w.url(m),
+		strings.Join(w.settings(m, "c"), "' '"))
 	if err := os.WriteFile(agent, []byte(line), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
@@ -211,11 +212,11 @@ func (w *world) join(m *machine, name, place string, images []string) {
 		}
 		_ = agent.Wait() // however it ended
 	})
-	killer{machine: m}.until("the node "+name+" has not joined", func() bool {
+	killTest{machine: m}.until("the node "+name+" has not joined", func() bool {
 		_, err := m.run(w.t.Context(), "kubectl", "get", "node", name)
 		return err == nil
 	})
-	killer{machine: m}.kubectl("wait", "--for=condition=Ready", "node/"+name, "--timeout=90s")
+	killTest{machine: m}.kubectl("wait", "--for=condition=Ready", "node/"+name, "--timeout=90s")
 	if out, err := m.run(w.t.Context(), "proa", append([]string{"images", "load", "--data-dir", data}, images...)...); err != nil {
 		w.t.Fatalf("proa images load: %v\n%s", err, out)
 	}

@@ -46,7 +46,8 @@ func sectionOf(text []byte, with suiteRun, took time.Duration) (string, error) {
 	b.WriteString("| profile | core: passed | not passed | extended: passed | not passed |\n|---|---|---|---|---|\n")
 	var has, lacks, failed []string
 	for _, p := range r.Profiles {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", p.Name, p.Core.Statistics.Passed, p.Core.Statistics.Failed, p.Extended.Statistics.Passed, p.Extended.Statistics.Failed)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", p.Name, p.Core.Statistics.Passed, p.Core.Statistics.Failed,
+			p.Extended.Statistics.Passed, p.Extended.Statistics.Failed)
 		has, lacks = append(has, p.Extended.SupportedFeatures...), append(lacks, p.Extended.UnsupportedFeatures...)
 		failed = append(failed, slices.Concat(p.Core.FailedTests, p.Extended.FailedTests)...)
 	}

@@ -59,7 +59,8 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	// Networks that no other cluster of this machine has without settings.
-	s, err := upstream.StartProa(ctx, o.proa, "--cluster-cidr", "10.213.0.0/16", "--service-cidr", "10.214.0.0/16", "--node", "node-a", "--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100",
+	s, err := upstream.StartProa(ctx, o.proa, "--cluster-cidr", "10.213.0.0/16", "--service-cidr", "10.214.0.0/16", "--node", "node-a",
+		"--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100",
 		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	if err != nil {
 		return err
@@ -67,16 +68,19 @@ func run(ctx context.Context, o options) error {
 	defer purge(ctx, o.proa, s)
 	load := append([]string{"images", "load", "--data-dir", s.Data}, archives...)
 	for _, step := range [][]string{
-		{programs["kubectl"], "wait", "--for=create", "node/node-a", "--timeout=1m"}, {programs["kubectl"], "wait", "--for=condition=Ready", "node/node-a", "--timeout=1m"},
+		{programs["kubectl"], "wait", "--for=create", "node/node-a", "--timeout=1m"},
+		{programs["kubectl"], "wait", "--for=condition=Ready", "node/node-a", "--timeout=1m"},
 		append([]string{o.proa}, load...),
-		{programs["kubectl"], "apply", "--server-side", "-f", definitions}, {programs["kubectl"], "wait", "--for=create", "gatewayclass/proa", "--timeout=1m"},
+		{programs["kubectl"], "apply", "--server-side", "-f", definitions},
+		{programs["kubectl"], "wait", "--for=create", "gatewayclass/proa", "--timeout=1m"},
 		{programs["kubectl"], "wait", "--for=condition=Accepted", "gatewayclass/proa", "--timeout=1m"},
 	} {
 		if err := command(ctx, s.Kubeconfig, step...).Run(); err != nil {
 			return fmt.Errorf("%s: %w", strings.Join(step, " "), err)
 		}
 	}
-	features, err := command(ctx, s.Kubeconfig, programs["kubectl"], "get", "gatewayclass", "proa", "-o", "jsonpath={.status.supportedFeatures[*].name}").output()
+	features, err := command(ctx, s.Kubeconfig, programs["kubectl"], "get", "gatewayclass", "proa", "-o",
+		"jsonpath={.status.supportedFeatures[*].name}").output()
 	if err != nil {
 		return err
 	}
@@ -114,7 +118,8 @@ func (o options) suite(ctx context.Context, s *upstream.System, with suiteRun) e
 	defer os.RemoveAll(dir)
 	report := filepath.Join(dir, "report.yaml")
 	args := []string{
-		with.program, "-test.v", "-test.run", "^TestConformance$", "-gateway-class", "proa", "-conformance-profiles", "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS",
+		with.program, "-test.v", "-test.run", "^TestConformance$", "-gateway-class", "proa", "-conformance-profiles",
+		"GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS",
 		"-supported-features", strings.Join(with.features, ","), "-report-output", report,
 		"-organization", "proa", "-project", "proa", "-url", "https://proa.dev", "-version", "main", "-contact", "none",
 	}
@@ -139,7 +144,8 @@ func (o options) suite(ctx context.Context, s *upstream.System, with suiteRun) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(failed, os.WriteFile(o.docs, []byte(withSection(string(page), section)), 0o644)) //nolint:gosec // G306: a page for everybody
+	return errors.Join(failed, os.WriteFile(o.docs, []byte(withSection(string(page), section)),
+		0o644)) //nolint:gosec // G306: a page for everybody
 }
 
 // cmd is a command for the cluster, whose output goes to the terminal.

@@ -22,7 +22,7 @@ import (
 // The zero value is the namespace of this process.
 type Net struct{ holder *exec.Cmd }
 
-// Missing says what is needed and not there, or nothing.
+// Missing returns what is needed and missing; empty if nothing is.
 func Missing() string {
 	if os.Geteuid() != 0 {
 		return "network namespaces need root"

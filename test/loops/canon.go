@@ -22,13 +22,13 @@ var (
 	cronLike = regexp.MustCompile(`-2\d{7}\b`)
 )
 
-// names maps what the two systems made up on their own to words that are the same on both.
+// names maps names that the two systems have generated to names that are the same on both.
 type names struct {
 	hashes map[string]string // of pod templates and revisions, by their order
 	uids   map[string]string
 }
 
-// collect finds the made-up words of a set of objects.
+// collect finds the generated names of a set of objects.
 func collect(objects []object) *names {
 	n := &names{map[string]string{}, map[string]string{}}
 	slices.SortStableFunc(objects, func(a, b object) int { return cmp.Compare(order(a), order(b)) })
@@ -114,7 +114,7 @@ func canonical(name string, objects []object, sc *scenario) snap {
 		for _, k := range []string{"managedFields", "resourceVersion", "uid", "selfLink"} {
 			delete(meta, k)
 		}
-		tidy(kind, c)
+		removeRandomness(kind, c)
 		key := kind + " " + text(c, "metadata", "name")
 		if space := text(c, "metadata", "namespace"); space != "" && space != sc.space() {
 			key += " in " + space
@@ -131,11 +131,13 @@ func canonical(name string, objects []object, sc *scenario) snap {
 	return out
 }
 
-// tidy removes what follows from chance alone: where a Pod went when several nodes were as good, and orders that mean nothing.
-func tidy(kind string, c object) {
+// removeRandomness removes what depends on chance: the node of a Pod if several were as good, and orders without
+// meaning.
+func removeRandomness(kind string, c object) {
 	switch kind {
 	case "Pod":
-		if spec, ok := c["spec"].(object); ok && spec["nodeName"] != nil && at(c, "spec", "affinity") == nil && at(c, "spec", "nodeSelector") == nil {
+		if spec, ok := c["spec"].(object); ok && spec["nodeName"] != nil && at(c, "spec", "affinity") == nil &&
+			at(c, "spec", "nodeSelector") == nil {
 			spec["nodeName"] = "NODE"
 		}
 		sortBy(c, "type", "status", "conditions")
@@ -207,7 +209,8 @@ func (n *names) event(o object) string {
 	if source := text(o, "source", "component"); source != who {
 		who += " (source " + cmp.Or(source, "-") + ")"
 	}
-	s := fmt.Sprintf("%s %s on %s %s by %s: %s", text(o, "type"), text(o, "reason"), text(o, "involvedObject", "kind"), text(o, "involvedObject", "name"), who, text(o, "message"))
+	s := fmt.Sprintf("%s %s on %s %s by %s: %s", text(o, "type"), text(o, "reason"), text(o, "involvedObject", "kind"),
+		text(o, "involvedObject", "name"), who, text(o, "message"))
 	if a := text(o, "action"); a != "" {
 		s += " [action " + a + "]"
 	}

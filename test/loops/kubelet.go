@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// rule says what the kubelets do with the Pods of a scenario that it matches; the last that matches counts.
+// rule says what the kubelets do with the Pods of a scenario that it matches; of several rules the last counts.
 type rule struct {
 	space string
 	match string   // "*", "label=value", "image=…" or "index=…"
 	verb  []string // ready, running, pending, succeed, "fail N", and then maybe "keep": do not end deletions
 }
 
-// kubelets play all kubelets of a system: they renew the Leases of nodes, and write what became of Pods.
+// kubelets plays all kubelets of a system: it renews the Leases of nodes, and writes the status of Pods.
 type kubelets struct {
-	door *door
+	api *apiClient
 
 	mu     sync.Mutex
 	rules  []rule
@@ -46,7 +46,7 @@ func (k *kubelets) reset(ending bool) {
 	k.rules, k.silent, k.ending = nil, map[string]bool{}, ending
 }
 
-// ends says that a Pod that is being deleted shall fail before it goes.
+// ends tells whether a Pod that is being deleted shall fail before it is gone.
 func (k *kubelets) ends(pod object) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,8 +83,8 @@ func matches(pod object, match string) bool {
 	return text(pod, "metadata", "labels", key) == value
 }
 
-// tend does what is due for these Pods, and says which namespaces it wrote to.
-func (k *kubelets) tend(ctx context.Context, pods []object) (busy map[string]bool) {
+// update does what is due for these Pods, and returns the namespaces to which it wrote.
+func (k *kubelets) update(ctx context.Context, pods []object) (busy map[string]bool) {
 	busy = map[string]bool{}
 	for _, pod := range pods {
 		if text(pod, "spec", "nodeName") == "" {
@@ -95,16 +95,16 @@ func (k *kubelets) tend(ctx context.Context, pods []object) (busy map[string]boo
 		var done bool
 		switch {
 		case at(pod, "metadata", "deletionTimestamp") != nil:
-			if end := become(pod, []string{"fail", "137"}); end != nil && k.ends(pod) {
-				_, _ = k.door.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": end})
+			if end := nextStatus(pod, []string{"fail", "137"}); end != nil && k.ends(pod) {
+				_, _ = k.api.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": end})
 			}
 			if done = slices.Contains(verb, "keep"); !done {
-				_, _ = k.door.do(ctx, http.MethodDelete, path, plainJSON, object{"gracePeriodSeconds": 0})
+				_, _ = k.api.do(ctx, http.MethodDelete, path, plainJSON, object{"gracePeriodSeconds": 0})
 			}
 		default:
-			status := become(pod, verb)
+			status := nextStatus(pod, verb)
 			if done = status == nil; !done {
-				_, _ = k.door.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": status})
+				_, _ = k.api.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": status})
 			}
 		}
 		if !done {
@@ -114,8 +114,8 @@ func (k *kubelets) tend(ctx context.Context, pods []object) (busy map[string]boo
 	return busy
 }
 
-// become is the status a Pod gets next, or nil when it has what it shall have.
-func become(pod object, verb []string) object {
+// nextStatus returns the next status of a Pod, or nil if it has its final one.
+func nextStatus(pod object, verb []string) object {
 	phase := text(pod, "status", "phase")
 	if verb[0] == "pending" || phase == "Succeeded" || phase == "Failed" {
 		return nil
@@ -133,13 +133,15 @@ func become(pod object, verb []string) object {
 			return status(pod, "Running", "True", nil)
 		}
 	case "succeed":
-		return status(pod, "Succeeded", "False", object{"terminated": object{"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}})
+		return status(pod, "Succeeded", "False",
+			object{"terminated": object{"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}})
 	case "fail":
 		code := 1
 		if len(verb) > 1 {
 			_, _ = fmt.Sscan(verb[1], &code)
 		}
-		return status(pod, "Failed", "False", object{"terminated": object{"exitCode": code, "reason": "Error", "startedAt": now(), "finishedAt": now()}})
+		return status(pod, "Failed", "False",
+			object{"terminated": object{"exitCode": code, "reason": "Error", "startedAt": now(), "finishedAt": now()}})
 	}
 	return nil
 }
@@ -194,7 +196,7 @@ func status(pod object, phase, isReady string, state object) object {
 // renew writes the Leases of all nodes until ctx ends.
 func (k *kubelets) renew(ctx context.Context) {
 	for {
-		nodes, err := k.door.do(ctx, http.MethodGet, "/api/v1/nodes", plainJSON, nil)
+		nodes, err := k.api.do(ctx, http.MethodGet, "/api/v1/nodes", plainJSON, nil)
 		if err == nil {
 			for _, n := range items(nodes, "items") {
 				k.lease(ctx, text(n, "metadata", "name"), text(n, "metadata", "uid"))
@@ -217,10 +219,10 @@ func (k *kubelets) lease(ctx context.Context, node, uid string) {
 	}
 	const all = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	spec := object{"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")}
-	if _, err := k.door.do(ctx, http.MethodPatch, all+"/"+node, mergePatch, object{"spec": spec}); err == nil {
+	if _, err := k.api.do(ctx, http.MethodPatch, all+"/"+node, mergePatch, object{"spec": spec}); err == nil {
 		return
 	}
-	_, _ = k.door.do(ctx, http.MethodPost, all, plainJSON, object{
+	_, _ = k.api.do(ctx, http.MethodPost, all, plainJSON, object{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
 		"metadata": object{"name": node, "ownerReferences": []any{object{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}},
 	})

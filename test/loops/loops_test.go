@@ -24,7 +24,7 @@ func TestScenarios(t *testing.T) {
 				snaps++
 			case "create":
 				for _, o := range st.docs {
-					if _, err := placeOf(func(p place) bool { return p.kind == text(o, "kind") }); err != nil {
+					if _, err := findResource(func(p apiResource) bool { return p.kind == text(o, "kind") }); err != nil {
 						t.Errorf("%s:%d: %s: %v", s.name, st.line, text(o, "kind"), err)
 					}
 				}
@@ -86,7 +86,8 @@ message: "Created pod: web-7d4b9c6f5b-x2v4z"
 // TestCanonical shows that two systems that made up different words are the same, and that a true difference is found.
 func TestCanonical(t *testing.T) {
 	sc := &scenario{name: "s"}
-	other := strings.NewReplacer("7d4b9c6f5b", "5bcd6", "x2v4z", "zzzzz", "11111111", "22222222", "10.8.1.2", "10.8.7.7", "n2", "n1", "03:04:05", "10:11:12", `"7"`, `"99"`).Replace(cluster)
+	other := strings.NewReplacer("7d4b9c6f5b", "5bcd6", "x2v4z", "zzzzz", "11111111", "22222222", "10.8.1.2", "10.8.7.7", "n2", "n1",
+		"03:04:05", "10:11:12", `"7"`, `"99"`).Replace(cluster)
 	a := &record{Snaps: []snap{canonical("end", objects(t, cluster), sc)}}
 	b := &record{Snaps: []snap{canonical("end", objects(t, other), sc)}}
 	for _, d := range compare("s", a, b) {
@@ -109,11 +110,12 @@ func TestCanonical(t *testing.T) {
 // TestKubelet shows what becomes of a Pod under each rule.
 func TestKubelet(t *testing.T) {
 	pod := objects(t, `{metadata: {namespace: s, name: p, uid: abcd0000, labels: {app: web}}, spec: {nodeName: n1, containers: [{name: c, image: one}]}, status: {phase: Running}}`)[0]
-	for _, c := range []struct{ verb, phase string }{{"ready", "Running"}, {"running", ""}, {"pending", ""}, {"succeed", "Succeeded"}, {"fail 3", "Failed"}} {
+	for _, c := range []struct{ verb, phase string }{{"ready", "Running"}, {"running", ""}, {"pending", ""}, {"succeed", "Succeeded"},
+		{"fail 3", "Failed"}} {
 		k := &kubelets{}
 		k.add(rule{"other", "*", []string{"pending"}})
 		k.add(rule{"s", "app=web", strings.Fields(c.verb)})
-		if got := text(become(pod, k.verb(pod)), "phase"); got != c.phase {
+		if got := text(nextStatus(pod, k.verb(pod)), "phase"); got != c.phase {
 			t.Errorf("%s: %q, want %q", c.verb, got, c.phase)
 		}
 	}

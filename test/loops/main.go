@@ -1,5 +1,5 @@
 // Command loops compares the controllers and the scheduler of proa with those of upstream. It plays the same scenarios on
-// both systems over HTTP, plays the kubelets on both, waits until each is at rest, and compares what a client sees then:
+// both systems over HTTP, plays the kubelets on both, waits until each is idle, and compares what a client sees then:
 // objects, conditions, Events and refusals. It owns the folder of recorded answers of upstream, which are taken again only
 // when a scenario, or how it is played, has changed.
 package main
@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&o.fresh, "fresh", false, "play all scenarios on upstream again, even when there are recorded answers")
 	flag.BoolVar(&o.verbose, "v", false, "print explained differences too")
 	flag.IntVar(&o.many, "many", 6, "how many scenarios are played at the same time")
-	flag.DurationVar(&o.quiet, "quiet", 3*time.Second, "how long nothing may change for a scenario to be at rest")
+	flag.DurationVar(&o.quiet, "quiet", 3*time.Second, "how long nothing may change for a scenario to count as idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -80,7 +80,7 @@ func compareAll(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	report := judge(all, theirs, ours, explained)
+	report := compareRecords(all, theirs, ours, explained)
 	report.print(os.Stdout, o.verbose)
 	if o.docs != "" {
 		if err := os.WriteFile(o.docs, []byte(report.markdown()), 0o644); err != nil {
@@ -161,8 +161,8 @@ func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenari
 	if err != nil {
 		return err
 	}
-	k := &kubelets{door: d, silent: map[string]bool{}}
-	sys := &system{d, k, &eye{door: d, kubelets: k, views: map[string]*view{}}, o.quiet}
+	k := &kubelets{api: d, silent: map[string]bool{}}
+	sys := &system{d, k, &observer{api: d, kubelets: k, views: map[string]*view{}}, o.quiet}
 	loops.Go(func() { k.renew(ctx) })
 	loops.Go(func() { sys.eye.watch(ctx) })
 	if err := sys.addNodes(ctx, "n1", "n2"); err != nil {
@@ -216,14 +216,14 @@ func dead(s *upstream.System) error {
 // addNodes makes nodes as their kubelets would.
 func (s *system) addNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
-		if _, err := s.door.do(ctx, http.MethodPost, "/api/v1/nodes", plainJSON, node(name)); err != nil {
+		if _, err := s.api.do(ctx, http.MethodPost, "/api/v1/nodes", plainJSON, node(name)); err != nil {
 			return err
 		}
 	}
 	// A new node is tainted until the node controller has seen that it is ready.
 	for _, name := range names {
 		for limit := time.Now().Add(untilLimit); time.Now().Before(limit); {
-			got, err := s.door.do(ctx, http.MethodGet, "/api/v1/nodes/"+name, plainJSON, nil)
+			got, err := s.api.do(ctx, http.MethodGet, "/api/v1/nodes/"+name, plainJSON, nil)
 			if err != nil {
 				return err
 			}
@@ -241,7 +241,7 @@ func (s *system) addNodes(ctx context.Context, names ...string) error {
 // clear removes what scenarios made, so that the next one finds two fresh nodes and no Pods.
 func (s *system) clear(ctx context.Context, all []*scenario) {
 	list := func(path string) []object {
-		got, err := s.door.do(ctx, http.MethodGet, path, plainJSON, nil)
+		got, err := s.api.do(ctx, http.MethodGet, path, plainJSON, nil)
 		if err != nil {
 			return nil
 		}
@@ -261,22 +261,23 @@ func (s *system) clear(ctx context.Context, all []*scenario) {
 			}
 			left++
 			if at(o, "metadata", "deletionTimestamp") == nil {
-				_, _ = s.door.do(ctx, http.MethodDelete, "/api/v1/namespaces/"+text(o, "metadata", "name"), plainJSON, nil)
+				_, _ = s.api.do(ctx, http.MethodDelete, "/api/v1/namespaces/"+text(o, "metadata", "name"), plainJSON, nil)
 			}
 		}
 		if left == 0 || wait(ctx, 300*time.Millisecond) != nil {
 			break
 		}
 	}
-	for _, path := range []string{"/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses", "/apis/scheduling.k8s.io/v1/priorityclasses"} {
+	for _, path := range []string{"/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses",
+		"/apis/scheduling.k8s.io/v1/priorityclasses"} {
 		for _, o := range list(path) {
 			if mine(o) {
-				_, _ = s.door.do(ctx, http.MethodDelete, path+"/"+text(o, "metadata", "name"), plainJSON, nil)
+				_, _ = s.api.do(ctx, http.MethodDelete, path+"/"+text(o, "metadata", "name"), plainJSON, nil)
 			}
 		}
 	}
 	for _, o := range list("/api/v1/nodes") {
-		_, _ = s.door.do(ctx, http.MethodDelete, "/api/v1/nodes/"+text(o, "metadata", "name"), plainJSON, nil)
+		_, _ = s.api.do(ctx, http.MethodDelete, "/api/v1/nodes/"+text(o, "metadata", "name"), plainJSON, nil)
 	}
 	if err := s.addNodes(ctx, "n1", "n2"); err != nil {
 		slog.Error("loops: nodes for the next scenario", "error", err)
@@ -287,12 +288,15 @@ func (s *system) clear(ctx context.Context, all []*scenario) {
 func node(name string) object {
 	conditions := []any{}
 	for _, c := range [][2]string{{"MemoryPressure", "False"}, {"DiskPressure", "False"}, {"PIDPressure", "False"}, {"Ready", "True"}} {
-		conditions = append(conditions, object{"type": c[0], "status": c[1], "reason": "Kubelet" + c[0], "message": "played", "lastHeartbeatTime": now(), "lastTransitionTime": now()})
+		conditions = append(conditions,
+			object{"type": c[0], "status": c[1], "reason": "Kubelet" + c[0], "message": "played", "lastHeartbeatTime": now(),
+				"lastTransitionTime": now()})
 	}
 	room := object{"cpu": "4", "memory": "16Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 	return object{
 		"apiVersion": "v1", "kind": "Node",
-		"metadata": object{"name": name, "labels": object{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+		"metadata": object{"name": name,
+			"labels": object{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
 		"status": object{
 			"capacity": room, "allocatable": room, "conditions": conditions,
 			"addresses": []any{object{"type": "InternalIP", "address": "10.9.0.1"}, object{"type": "Hostname", "address": name}},

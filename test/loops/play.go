@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// system is a control plane under test, with the kubelets and the eye that belong to it.
+// system is a control plane under test, with its kubelets and its observer.
 type system struct {
-	door     *door
+	api      *apiClient
 	kubelets *kubelets
-	eye      *eye
+	eye      *observer
 	quiet    time.Duration
 }
 
-// player plays one scenario on one system.
+// player runs one scenario on one system.
 type player struct {
 	*system
 	scenario *scenario
@@ -85,7 +85,7 @@ func (p *player) step(ctx context.Context, st step) error {
 			if arg(2) == "status" {
 				path, kind = path+"/status", strategicPatch
 			}
-			_, err := p.door.do(ctx, http.MethodPatch, path, kind, st.docs[0])
+			_, err := p.api.do(ctx, http.MethodPatch, path, kind, st.docs[0])
 			return err
 		})
 	case "delete":
@@ -94,12 +94,12 @@ func (p *player) step(ctx context.Context, st step) error {
 			if arg(2) != "" {
 				options["propagationPolicy"] = arg(2)
 			}
-			_, err := p.door.do(ctx, http.MethodDelete, path, plainJSON, options)
+			_, err := p.api.do(ctx, http.MethodDelete, path, plainJSON, options)
 			return err
 		})
 	case "evict":
 		return p.each(ctx, arg(1), func(path string, pod object) error {
-			_, err := p.door.do(ctx, http.MethodPost, path+"/eviction", plainJSON, object{
+			_, err := p.api.do(ctx, http.MethodPost, path+"/eviction", plainJSON, object{
 				"apiVersion": "policy/v1", "kind": "Eviction",
 				"metadata": object{"name": text(pod, "metadata", "name"), "namespace": text(pod, "metadata", "namespace")},
 			})
@@ -122,10 +122,10 @@ func (p *player) step(ctx context.Context, st step) error {
 		}
 		return wait(ctx, d)
 	case "rest":
-		_, err := p.eye.rest(ctx, p.scenario.space(), p.quiet)
+		_, err := p.eye.waitUntilIdle(ctx, p.scenario.space(), p.quiet)
 		return err
 	case "snap":
-		objects, err := p.eye.rest(ctx, p.scenario.space(), p.quiet)
+		objects, err := p.eye.waitUntilIdle(ctx, p.scenario.space(), p.quiet)
 		if err == nil {
 			p.record.Snaps = append(p.record.Snaps, canonical(strings.Join(st.args[1:], " "), objects, p.scenario))
 		}
@@ -135,7 +135,7 @@ func (p *player) step(ctx context.Context, st step) error {
 }
 
 func (p *player) create(ctx context.Context, o object) error {
-	where, err := placeOf(func(x place) bool { return x.kind == text(o, "kind") })
+	where, err := findResource(func(x apiResource) bool { return x.kind == text(o, "kind") })
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (p *player) create(ctx context.Context, o object) error {
 		if !ok {
 			continue
 		}
-		owner, err := placeOf(func(x place) bool { return x.resource == resource })
+		owner, err := findResource(func(x apiResource) bool { return x.resource == resource })
 		if err != nil {
 			return err
 		}
@@ -155,13 +155,13 @@ func (p *player) create(ctx context.Context, o object) error {
 		if a, b, ok := strings.Cut(name, "@"); ok {
 			name, at = a, b
 		}
-		got, err := p.door.do(ctx, http.MethodGet, owner.path(at, name), plainJSON, nil)
+		got, err := p.api.do(ctx, http.MethodGet, owner.path(at, name), plainJSON, nil)
 		if err != nil {
 			return err
 		}
 		ref["uid"] = text(got, "metadata", "uid")
 	}
-	_, err = p.door.do(ctx, http.MethodPost, where.path(space), plainJSON, o)
+	_, err = p.api.do(ctx, http.MethodPost, where.path(space), plainJSON, o)
 	return err
 }
 
@@ -174,7 +174,7 @@ func clone(o object) (out object) {
 // each calls do for an object, "pods/a", or for those of a selector, "pods/app=a" with "#0" for the first only.
 func (p *player) each(ctx context.Context, which string, do func(path string, o object) error) error {
 	resource, name, _ := strings.Cut(which, "/")
-	where, err := placeOf(func(x place) bool { return x.resource == resource })
+	where, err := findResource(func(x apiResource) bool { return x.resource == resource })
 	if err != nil {
 		return err
 	}
@@ -186,13 +186,14 @@ func (p *player) each(ctx context.Context, which string, do func(path string, o 
 		return do(where.path(space, name), object{"metadata": object{"name": name, "namespace": space}})
 	}
 	selector, index, one := strings.Cut(name, "#")
-	got, err := p.door.do(ctx, http.MethodGet, where.path(space)+"?labelSelector="+strings.ReplaceAll(selector, "=", "%3D"), plainJSON, nil)
+	got, err := p.api.do(ctx, http.MethodGet, where.path(space)+"?labelSelector="+strings.ReplaceAll(selector, "=", "%3D"), plainJSON, nil)
 	if err != nil {
 		return err
 	}
 	all := items(got, "items")
 	slices.SortFunc(all, func(a, b object) int {
-		return cmp.Or(cmp.Compare(text(a, "metadata", "creationTimestamp"), text(b, "metadata", "creationTimestamp")), cmp.Compare(text(a, "metadata", "name"), text(b, "metadata", "name")))
+		return cmp.Or(cmp.Compare(text(a, "metadata", "creationTimestamp"), text(b, "metadata", "creationTimestamp")),
+			cmp.Compare(text(a, "metadata", "name"), text(b, "metadata", "name")))
 	})
 	if one {
 		i, err := strconv.Atoi(index)
@@ -215,7 +216,7 @@ func (p *player) until(ctx context.Context, which, want string) error {
 	got := ""
 	for time.Now().Before(limit) {
 		err := p.each(ctx, which, func(path string, _ object) error {
-			o, err := p.door.do(ctx, http.MethodGet, path, plainJSON, nil)
+			o, err := p.api.do(ctx, http.MethodGet, path, plainJSON, nil)
 			if err == nil {
 				got = find(o, strings.Split(keys, "."))
 			}

@@ -18,7 +18,7 @@ type reason struct {
 	used     int
 }
 
-// readReasons reads lines of four parts with " | " between them: scenario, pattern, verdict, why.
+// readReasons reads lines of four parts with " | " between them: scenario, pattern, outcome, reason.
 func readReasons(file string) ([]*reason, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -42,8 +42,8 @@ func readReasons(file string) ([]*reason, error) {
 	return out, nil
 }
 
-// verdict is what came out of one scenario.
-type verdict struct {
+// outcome is the outcome of one scenario.
+type outcome struct {
 	scenario *scenario
 	snaps    int
 	open     []difference
@@ -51,15 +51,15 @@ type verdict struct {
 }
 
 type report struct {
-	verdicts []*verdict
+	verdicts []*outcome
 	reasons  []*reason
 }
 
-// judge compares the records of all scenarios, and looks up the reasons of differences.
-func judge(all []*scenario, theirs, ours map[string]*record, reasons []*reason) *report {
+// compareRecords compares the records of all scenarios, and finds the reasons of differences.
+func compareRecords(all []*scenario, theirs, ours map[string]*record, reasons []*reason) *report {
 	out := &report{reasons: reasons}
 	for _, s := range all {
-		v := &verdict{scenario: s, snaps: len(theirs[s.name].Snaps), known: map[*reason][]difference{}}
+		v := &outcome{scenario: s, snaps: len(theirs[s.name].Snaps), known: map[*reason][]difference{}}
 		for _, d := range compare(s.name, theirs[s.name], ours[s.name]) {
 			if r := explain(reasons, d); r != nil {
 				r.used++
@@ -75,7 +75,8 @@ func judge(all []*scenario, theirs, ours map[string]*record, reasons []*reason) 
 
 func explain(reasons []*reason, d difference) *reason {
 	for _, r := range reasons {
-		if ok, _ := path.Match(r.scenario, d.Scenario); ok && r.match.MatchString(d.Where+": "+d.Path+": upstream "+d.Upstream+", proa "+d.Proa) {
+		if ok, _ := path.Match(r.scenario, d.Scenario); ok &&
+			r.match.MatchString(d.Where+": "+d.Path+": upstream "+d.Upstream+", proa "+d.Proa) {
 			return r
 		}
 	}
@@ -121,7 +122,7 @@ func (r *report) markdown() string {
 	fmt.Fprintf(&b, `# Controllers and scheduler compared with upstream
 
 `+"`make compat-loops`"+` plays the same scenarios on proa and on upstream's kube-apiserver, kube-controller-manager and
-kube-scheduler v1.37.1, plays the kubelets on both, and compares what a client sees once each is at rest: objects with
+kube-scheduler v1.37.1, plays the kubelets on both, and compares what a client sees once each is idle: objects with
 their status and conditions, Events without their counts, and refusals. Generated names, hashes, UIDs, times and
 addresses are mapped to the same words first. The scenarios are in test/loops/scenarios; known differences and their reasons
 are in test/loops/explained.txt.
@@ -149,13 +150,14 @@ are in test/loops/explained.txt.
 	}
 	for _, v := range r.verdicts {
 		for _, d := range v.open {
-			fmt.Fprintf(&b, "| not judged yet | %s | `%s` |\n", v.scenario.name, strings.ReplaceAll(strings.ReplaceAll(d.String(), "|", "/"), "`", "'"))
+			fmt.Fprintf(&b, "| not judged yet | %s | `%s` |\n", v.scenario.name,
+				strings.ReplaceAll(strings.ReplaceAll(d.String(), "|", "/"), "`", "'"))
 		}
 	}
 	return b.String()
 }
 
-func (v *verdict) result() string {
+func (v *outcome) result() string {
 	bugs, meant := 0, 0
 	for r, list := range v.known {
 		if r.verdict == "bug" {

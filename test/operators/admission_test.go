@@ -60,7 +60,8 @@ func refuse(why string) *admissionv1.AdmissionResponse {
 func serveAdmission(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()
-	for path, decide := range map[string]func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse{"/sidecar": injectSidecar, "/deny-latest": denyLatest} {
+	for path, decide := range map[string]func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse{"/sidecar": injectSidecar,
+		"/deny-latest": denyLatest} {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			var review admissionv1.AdmissionReview
 			if err := json.NewDecoder(r.Body).Decode(&review); err != nil || review.Request == nil {
@@ -84,8 +85,8 @@ type admitted struct {
 	refusal    string
 }
 
-// TestSidecarAndDeny applies the Deployment that the project began with under a sidecar injector and a policy that denies, once as webhook servers and
-// once as policies in CEL: a user sees the same.
+// TestSidecarAndDeny applies the Deployment that the project began with under a sidecar injector and a policy that
+// denies, once as webhook servers and once as policies in CEL: a user sees the same.
 func TestSidecarAndDeny(t *testing.T) {
 	t.Parallel()
 	ways := map[string]string{"webhooks": serveAdmission(t), "policies": read(t, "testdata/policies.yaml")}
@@ -127,7 +128,8 @@ func admitUnder(t *testing.T, manifest string) admitted {
 		`{.name} {.image} {.ports[*].containerPort} {.imagePullPolicy}, {end}{.metadata.annotations.example\.com/injected} {.status.phase}{"\n"}{end}`)
 
 	// What runs may not be changed to what is refused, and stays as it was.
-	if out, err := k.try(t, "", "set", "image", "deployment/web", "nginx=nginx:latest"); err == nil || !strings.Contains(out, latestRefused) {
+	if out, err := k.try(t, "", "set", "image", "deployment/web", "nginx=nginx:latest"); err == nil ||
+		!strings.Contains(out, latestRefused) {
 		t.Errorf("a change to latest is answered with %v: %s", err, out)
 	}
 	if out := k.run(t, "", "apply", "-f", "testdata/web.yaml"); out != "deployment.apps/web unchanged\n" {

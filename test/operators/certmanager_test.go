@@ -12,10 +12,12 @@ import (
 	"testing"
 )
 
-// certManagerChart makes the chart of cert-manager as its release tool does: a version goes into Chart.yaml, and the definitions become a template.
+// certManagerChart makes the chart of cert-manager as its release tool does: a version goes into Chart.yaml, and the
+// definitions become a template.
 func certManagerChart(t *testing.T, version string) string {
 	t.Helper()
-	deploy, chart := filepath.Join(module(t, "cert-manager", "github.com/cert-manager/cert-manager"), "deploy"), filepath.Join(t.TempDir(), "cert-manager")
+	deploy, chart := filepath.Join(module(t, "cert-manager", "github.com/cert-manager/cert-manager"), "deploy"), filepath.Join(t.TempDir(),
+		"cert-manager")
 	if err := os.CopyFS(chart, os.DirFS(filepath.Join(deploy, "charts/cert-manager"))); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +26,8 @@ func certManagerChart(t *testing.T, version string) string {
 			t.Fatal(err)
 		}
 	}
-	write("Chart.yaml", strings.NewReplacer("v0.1.0", version, "{{IS_PRERELEASE}}", "false").Replace(read(t, filepath.Join(chart, "Chart.template.yaml"))))
+	write("Chart.yaml", strings.NewReplacer("v0.1.0", version, "{{IS_PRERELEASE}}",
+		"false").Replace(read(t, filepath.Join(chart, "Chart.template.yaml"))))
 	crds, err := filepath.Glob(filepath.Join(deploy, "crds", "crd-*.yaml"))
 	if err != nil || len(crds) == 0 {
 		t.Fatalf("no definitions in %s: %v", deploy, err)
@@ -48,8 +51,8 @@ func (n *node) cmctl(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// installCertManager installs cert-manager from its chart, which cmctl takes from its working folder. A Job of the chart then asks for a Certificate by
-// the webhook, and cmctl waits for it.
+// installCertManager installs cert-manager from its chart, which cmctl takes from its working folder. A Job of the
+// chart then asks for a Certificate by the webhook, and cmctl waits for it.
 func (n *node) installCertManager(t *testing.T) {
 	t.Helper()
 	n.cmctl(t, filepath.Dir(certManagerChart(t, "v1.11.5")), "x", "install", "--timeout", "6m")
@@ -96,10 +99,12 @@ func TestCertManager(t *testing.T) {
 
 	// Its webhook refuses what makes no sense, over the CA that cainjector has put into the configuration.
 	const bad = `{"apiVersion":"cert-manager.io/v1","kind":"Certificate","metadata":{"name":"bad"},"spec":{"secretName":"bad","dnsNames":["a.example.com"],"duration":"1m","issuerRef":{"name":"self"}}}`
-	if out, err := n.try(t, bad, "create", "-f", "-"); err == nil || !strings.Contains(out, `admission webhook "webhook.cert-manager.io" denied the request`) {
+	if out, err := n.try(t, bad, "create", "-f", "-"); err == nil ||
+		!strings.Contains(out, `admission webhook "webhook.cert-manager.io" denied the request`) {
 		t.Errorf("a Certificate for a minute is answered with %v: %s", err, out)
 	}
-	bundle := n.run(t, "", "get", "validatingwebhookconfiguration", "cert-manager-webhook", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")
+	bundle := n.run(t, "", "get", "validatingwebhookconfiguration", "cert-manager-webhook", "-o",
+		"jsonpath={.webhooks[0].clientConfig.caBundle}")
 	if pem, err := base64.StdEncoding.DecodeString(bundle); err != nil || !strings.HasPrefix(string(pem), "-----BEGIN CERTIFICATE-----") {
 		t.Errorf("the CA of the webhook is %q: %v", bundle, err)
 	}

@@ -13,7 +13,8 @@ func metricsServerManifests(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	theirs := filepath.Join(module(t, "metrics-server", "sigs.k8s.io/metrics-server"), "manifests")
-	if err := errors.Join(os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(theirs)), os.CopyFS(filepath.Join(dir, "ours"), os.DirFS("testdata/metrics-server"))); err != nil {
+	if err := errors.Join(os.CopyFS(filepath.Join(dir, "manifests"), os.DirFS(theirs)),
+		os.CopyFS(filepath.Join(dir, "ours"), os.DirFS("testdata/metrics-server"))); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "ours")

@@ -19,8 +19,8 @@ type node struct {
 	proa, dir string
 }
 
-// startNode starts a cluster with a node that has the images, and removes everything after the test. It skips where that takes too long for those who
-// wait, or is not possible.
+// startNode starts a cluster with a node that has the images, and removes everything after the test. It skips where
+// that takes too long for those who wait, or is not possible.
 func startNode(t *testing.T, names ...string) *node {
 	t.Helper()
 	if os.Getenv("PROA_OPERATORS") == "" {
@@ -51,8 +51,10 @@ func startNode(t *testing.T, names ...string) *node {
 	}
 	t.Cleanup(func() { n.remove(t) })
 	free := ports.Strings(t, 2)
-	n.command(t, "up", "--data-dir", n.data(), "--listen", "127.0.0.1:"+free[0], "--node-port", free[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
-		"--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
+	n.command(t, "up", "--data-dir", n.data(), "--listen", "127.0.0.1:"+free[0], "--node-port", free[1], "--name", filepath.Base(dir),
+		"--no-merge", "--node", "a",
+		"--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100", "--eviction-hard",
+		"memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	n.command(t, append([]string{"images", "load", "--data-dir", n.data()}, archives...)...)
 	n.kubectl = newKubectl(t, filepath.Join(n.data(), "admin.kubeconfig"))
 	return n

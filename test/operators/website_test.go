@@ -44,8 +44,9 @@ func websiteImage(t *testing.T, root string) string {
 
 const websiteOld = `{"apiVersion":"example.com/v1beta1","kind":"Website","metadata":{"name":"shop"},"spec":{"dnsName":"shop.example.com","image":"proa.test/tool:1"}}`
 
-// testWebsite deploys an operator as kubebuilder scaffolds it, in containers and from its own manifests, on a cluster with cert-manager: two managers
-// elect a leader, and their webhooks default, validate and convert by a certificate that cert-manager issues and injects.
+// testWebsite deploys an operator as kubebuilder scaffolds it, in containers and from its own manifests, on a cluster
+// with cert-manager: two managers elect a leader, and their webhooks default, validate and convert by a certificate
+// that cert-manager issues and injects.
 func testWebsite(t *testing.T, n *node) {
 	root, err := upstream.Root()
 	if err != nil {
@@ -55,26 +56,32 @@ func testWebsite(t *testing.T, n *node) {
 	manifests := filepath.Join(root, "examples/operator/website/config/default")
 	n.run(t, "", "apply", "-k", manifests)
 	n.run(t, "", "rollout", "status", "deployment/website-controller-manager", "-n", "website-system", "--timeout=3m")
-	n.until(t, "website-controller-manager-", "get", "lease", "website.example.com", "-n", "website-system", "-o", "jsonpath={.spec.holderIdentity}")
+	n.until(t, "website-controller-manager-", "get", "lease", "website.example.com", "-n", "website-system", "-o",
+		"jsonpath={.spec.holderIdentity}")
 	n.until(t, "LS0t", "get", "crd", "websites.example.com", "-o", "jsonpath={.spec.conversion.webhook.clientConfig.caBundle}")
-	n.until(t, "LS0t", "get", "validatingwebhookconfiguration", "website-validating-webhook-configuration", "-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")
+	n.until(t, "LS0t", "get", "validatingwebhookconfiguration", "website-validating-webhook-configuration", "-o",
+		"jsonpath={.webhooks[0].clientConfig.caBundle}")
 
 	// It is written in the old version, defaulted in the new one, and read in both.
 	n.run(t, websiteOld, "apply", "-f", "-")
-	if out := n.run(t, "", "get", "websites.v1.example.com", "shop", "-o", "jsonpath={.spec.host} {.spec.replicas}"); out != "shop.example.com 2" {
+	if out := n.run(t, "", "get", "websites.v1.example.com", "shop", "-o",
+		"jsonpath={.spec.host} {.spec.replicas}"); out != "shop.example.com 2" {
 		t.Errorf("in v1 it is %q", out)
 	}
-	if out := n.run(t, "", "get", "websites.v1beta1.example.com", "shop", "-o", "jsonpath={.spec.dnsName} {.spec.servers}"); out != "shop.example.com 2" {
+	if out := n.run(t, "", "get", "websites.v1beta1.example.com", "shop", "-o",
+		"jsonpath={.spec.dnsName} {.spec.servers}"); out != "shop.example.com 2" {
 		t.Errorf("in v1beta1 it is %q", out)
 	}
 	n.until(t, "2", "get", "website", "shop", "-o", "jsonpath={.status.deployed}")
 	n.run(t, "", "rollout", "status", "deployment/shop", "--timeout=2m")
-	if out, err := n.try(t, "", "patch", "website", "shop", "--type=merge", "-p", `{"spec":{"host":"other.example.com"}}`); err == nil || !strings.Contains(out, "spec.host cannot be changed") {
+	if out, err := n.try(t, "", "patch", "website", "shop", "--type=merge", "-p", `{"spec":{"host":"other.example.com"}}`); err == nil ||
+		!strings.Contains(out, "spec.host cannot be changed") {
 		t.Errorf("another host is answered with %v: %s", err, out)
 	}
 
 	// The leader goes, and the other one takes over.
-	leader, _, _ := strings.Cut(n.run(t, "", "get", "lease", "website.example.com", "-n", "website-system", "-o", "jsonpath={.spec.holderIdentity}"), "_")
+	leader, _, _ := strings.Cut(n.run(t, "", "get", "lease", "website.example.com", "-n", "website-system", "-o",
+		"jsonpath={.spec.holderIdentity}"), "_")
 	n.run(t, "", "delete", "pod", leader, "-n", "website-system")
 	n.run(t, "", "rollout", "status", "deployment/website-controller-manager", "-n", "website-system", "--timeout=3m")
 	n.run(t, "", "patch", "website", "shop", "--type=merge", "-p", `{"spec":{"replicas":1}}`)

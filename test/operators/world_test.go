@@ -1,5 +1,6 @@
-// Package operators runs what people install on a cluster, and what we did not write, on clusters of ours: admission webhooks beside policies that do the
-// same, cert-manager and metrics-server from their own charts, an operator as kubebuilder scaffolds it, and controller-runtime's own tests.
+// Package operators runs what people install on a cluster, and what we did not write, on clusters of ours: admission
+// webhooks beside policies that do the same, cert-manager and metrics-server from their own charts, an operator as
+// kubebuilder scaffolds it, and controller-runtime's own tests.
 //
 // What takes long is left out unless PROA_OPERATORS is set; make operators sets it.
 package operators

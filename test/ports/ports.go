@@ -15,7 +15,7 @@ import (
 // The ports lie below those that the kernel gives to whoever asks for any (32768 and up), and below those of Services (30000 and up).
 const first, count = 20000, 10000
 
-// Reserve returns n ports on which nobody listens. No other process that uses this package gets them before this one has ended.
+// Reserve returns n free ports. No other process that uses this package gets them before this one has ended.
 func Reserve(n int) ([]int, error) {
 	out := make([]int, 0, n)
 	start := rand.IntN(count)
@@ -35,8 +35,8 @@ func Reserve(n int) ([]int, error) {
 	return out, nil
 }
 
-// reserve takes a port if it is free. The mark that others see is a Unix socket with a name of its own that needs no file; it is never closed, so
-// that it lasts as long as the process.
+// reserve takes a port if it is free. The mark that others see is a Unix socket with a name of its own that needs no
+// file; it is never closed, so that it lasts as long as the process.
 func reserve(port int) (bool, error) {
 	mark, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -70,7 +70,7 @@ func Strings(t testing.TB, n int) []string {
 	return out
 }
 
-// Address returns an address of this machine on which nobody listens, and ends the test if there is none.
+// Address returns a free address of this machine, and ends the test if there is none.
 func Address(t testing.TB) string {
 	t.Helper()
 	return net.JoinHostPort("127.0.0.1", Strings(t, 1)[0])

@@ -75,7 +75,8 @@ func (r *Registry) token(w http.ResponseWriter, req *http.Request) {
 	}
 	token := r.sign(repository)
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "access_token": token, "expires_in": 300}) // a client that is gone needs no answer
+	// a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "access_token": token, "expires_in": 300})
 }
 
 // Credentials are the user and the password that the registry knows.

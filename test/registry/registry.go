@@ -140,7 +140,8 @@ func (r *Registry) listen(ctx context.Context) (net.Listener, error) {
 			return nil, errors.Join(err, listener.Close())
 		}
 		r.ca = ca
-		return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), nil
+		return tls.NewListener(listener,
+			&tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}), nil
 	}
 	return nil, errors.Join(fmt.Errorf("a registry speaks http or https, not %q", r.options.Scheme), listener.Close())
 }

@@ -117,7 +117,8 @@ func (p *puller) fetch(ctx context.Context, path string) ([]byte, error) {
 				if err := json.Unmarshal(data, &grant); err != nil {
 					return nil, err
 				}
-				resp, data, err = p.get(ctx, p.r.URL()+"/v2/"+path, func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+grant.Token) })
+				resp, data, err = p.get(ctx, p.r.URL()+"/v2/"+path,
+					func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+grant.Token) })
 			}
 		}
 	}
@@ -206,7 +207,8 @@ func TestTokenIsForOneRepository(t *testing.T) {
 		t.Fatalf("token %q, %v", grant.Token, err)
 	}
 	for path, want := range map[string]int{"other/manifests/2": 200, "e2e/plain/manifests/1": 401} {
-		resp, _, err := p.get(t.Context(), r.URL()+"/v2/"+path, func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+grant.Token) })
+		resp, _, err := p.get(t.Context(), r.URL()+"/v2/"+path,
+			func(req *http.Request) { req.Header.Set("Authorization", "Bearer "+grant.Token) })
 		if err != nil || resp.StatusCode != want {
 			t.Errorf("%s: %v, %v; want %d", path, resp.StatusCode, err, want)
 		}
@@ -365,7 +367,8 @@ func TestRange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, part, err := p.get(t.Context(), r.URL()+"/v2/other/manifests/2", func(req *http.Request) { req.Header.Set("Range", "bytes=10-19") })
+	resp, part, err := p.get(t.Context(), r.URL()+"/v2/other/manifests/2",
+		func(req *http.Request) { req.Header.Set("Range", "bytes=10-19") })
 	if err != nil || resp.StatusCode != http.StatusPartialContent || string(part) != string(data[10:20]) {
 		t.Errorf("%v %q, %v; want %q", resp.Status, part, err, data[10:20])
 	}
@@ -376,7 +379,8 @@ func TestBadRequests(t *testing.T) {
 	p := newPuller(t, r)
 	for path, want := range map[string]int{
 		"/v2/": 200, "/v2": 200, "/": 404, "/token": 404, "/v2/x": 404, "/v2/other/manifests/": 404, "/v2/other/blobs/sha256:00": 404,
-		"/v2/other/manifests/sha256:00": 404, "/v2/none/tags/list": 404, "/v2/other/tags/list": 200, "/v2/_catalog": 200, "/v2/a/../../b": 404,
+		"/v2/other/manifests/sha256:00": 404, "/v2/none/tags/list": 404, "/v2/other/tags/list": 200, "/v2/_catalog": 200,
+		"/v2/a/../../b":                 404,
 		"/v2/other/referrers/sha256:00": 200, "/v2/other/what/x": 404,
 	} {
 		resp, _, err := p.get(t.Context(), r.URL()+path, func(*http.Request) {})

@@ -112,8 +112,8 @@ func Build(ctx context.Context, names ...string) (map[string]string, error) {
 	return paths, nil
 }
 
-// Find returns the paths of programs that Build has made before, by name. It builds nothing, which takes minutes: a test that others wait for
-// is skipped with the error when a program is missing.
+// Find returns the paths of programs that Build has made before, by name. It builds nothing, which takes minutes: a
+// test that others wait for is skipped with the error when a program is missing.
 func Find(names ...string) (map[string]string, error) {
 	root, cache, err := folders()
 	if err != nil {
@@ -200,7 +200,7 @@ func versionFlags(version string) string {
 	return pkg + "gitVersion=" + version + pkg + "gitMajor=" + words[0] + pkg + "gitMinor=" + words[1] + pkg + "gitTreeState=clean"
 }
 
-// environment is that of the Go tool: the pins may name modules whose sums are not noted yet.
+// environment returns the environment of the Go tool. The pins may name modules whose sums are not recorded yet.
 func environment() []string { return []string{"CGO_ENABLED=0", "GOFLAGS=-mod=mod"} }
 
 func compile(ctx context.Context, dir, out string, args []string, pkg string) error {

@@ -17,8 +17,8 @@ type Kubelet struct {
 	MaxPods         int
 }
 
-// StartKubelet starts upstream's kubelet as the agent of Node, and as a member of the system. Its client limits are never reached, and a full disk is
-// nothing to it.
+// StartKubelet starts upstream's kubelet as the agent of Node, and as a member of the system. Its client limits are
+// never reached, and a full disk is nothing to it.
 func (s *System) StartKubelet(ctx context.Context, k Kubelet) (pid int, err error) {
 	bins, err := Build(ctx, "kubelet")
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *System) StartKubelet(ctx context.Context, k Kubelet) (pid int, err erro
 	return s.procs[len(s.procs)-1].cmd.Process.Pid, nil
 }
 
-// kubeletConfig is a KubeletConfiguration. What is not said is upstream's default.
+// kubeletConfig returns a KubeletConfiguration. Fields that are not set have upstream's default.
 func kubeletConfig(dir string, port int, k Kubelet) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -71,7 +71,8 @@ func kubeletConfig(dir string, port int, k Kubelet) map[string]any {
 // the kernel, and a folder for the sockets of devices.
 func restoreHost() func() {
 	before := map[string][]byte{}
-	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
+	for _, name := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+		"kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"} {
 		file := filepath.Join("/proc/sys", name)
 		if data, err := os.ReadFile(file); err == nil {
 			before[file] = data
@@ -86,7 +87,8 @@ func restoreHost() func() {
 		}
 		if fresh {
 			// Folders that somebody else has put something into stay.
-			for _, name := range []string{"device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint", "device-plugins/DEPRECATION", "device-plugins", ""} {
+			for _, name := range []string{"device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint",
+				"device-plugins/DEPRECATION", "device-plugins", ""} {
 				_ = os.Remove(filepath.Join(folder, name))
 			}
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Restart ends the processes of a system and starts them again in the same folder with the same flags. Ready is then the time from the first
-// process's start to /readyz answering 200.
+// Restart ends the processes of a system and starts them again in the same folder with the same flags. Ready is then
+// the time from the first process's start to /readyz answering 200.
 func (s *System) Restart(ctx context.Context) error {
 	s.Halt()
 	before := s.procs

@@ -373,13 +373,14 @@ func (s *System) logs() string {
 		if err != nil {
 			continue
 		}
-		fmt.Fprintf(&b, "--- %s\n%s\n", p.name, telling(data, 3000))
+		fmt.Fprintf(&b, "--- %s\n%s\n", p.name, logExcerpt(data, 3000))
 	}
 	return b.String()
 }
 
-// telling is the end of a log, or its part from a crash on: what says why is followed by every goroutine there was.
-func telling(log []byte, n int) string {
+// logExcerpt returns the end of a log, or its part from a crash on, because the reason of a crash is followed by the
+// stacks of all goroutines.
+func logExcerpt(log []byte, n int) string {
 	for _, word := range []string{"\npanic: ", "\nfatal error: ", "\nWARNING: DATA RACE"} {
 		if _, crash, ok := bytes.Cut(log, []byte(word)); ok {
 			return strings.TrimSpace(word) + string(crash[:min(len(crash), n)])

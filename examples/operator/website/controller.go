@@ -1,6 +1,6 @@
 // Package website is an operator as kubebuilder scaffolds it: a custom resource in two versions, webhooks that convert, default and
-// validate it, and a controller with a finalizer that runs a Deployment for each Website. Its suite shows how proatest/envtest takes the
-// place of envtest.
+// validate it, and a controller with a finalizer that runs a Deployment for each Website. Its suite shows how proatest/envtest
+// replaces envtest.
 package website
 
 import (
@@ -17,13 +17,13 @@ import (
 	v1 "example.com/operator/website/api/v1"
 )
 
-// Finalizer keeps a Website until its host name is withdrawn.
+// Finalizer delays the deletion of a Website until its host name is withdrawn.
 const Finalizer = "example.com/withdraw"
 
 // Reconciler runs a Deployment for each Website.
 type Reconciler struct {
 	client.Client
-	// Withdraw takes the host name of a deleted Website out of DNS.
+	// Withdraw removes the host name of a deleted Website from DNS.
 	Withdraw func(ctx context.Context, host string) error
 }
 
@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.Status().Update(ctx, &site)
 }
 
-// finalize withdraws the host name, after which the Website may go.
+// finalize withdraws the host name, and then removes the finalizer of the Website.
 func (r *Reconciler) finalize(ctx context.Context, site *v1.Website) error {
 	if !controllerutil.ContainsFinalizer(site, Finalizer) {
 		return nil

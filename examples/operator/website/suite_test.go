@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runSuite runs the tests beside the operator and a control plane of their own.
+// runSuite runs the tests with the operator and their own control plane.
 func runSuite(m *testing.M) (code int, err error) {
 	if err := errors.Join(v1.AddToScheme(scheme.Scheme), v1beta1.AddToScheme(scheme.Scheme)); err != nil {
 		return 0, err

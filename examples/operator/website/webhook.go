@@ -18,7 +18,7 @@ func SetupWebhooksWithManager(m ctrl.Manager) error {
 
 // +kubebuilder:webhook:path=/mutate-example-com-v1-website,mutating=true,failurePolicy=fail,sideEffects=None,groups=example.com,resources=websites,verbs=create;update,versions=v1,name=default.website.example.com,admissionReviewVersions=v1
 
-// Defaulter sets what a Website does not say.
+// Defaulter sets the defaults of Websites.
 type Defaulter struct{}
 
 // Default sets the image and the number of replicas.
@@ -34,10 +34,10 @@ func (Defaulter) Default(_ context.Context, site *v1.Website) error {
 
 // +kubebuilder:webhook:path=/validate-example-com-v1-website,mutating=false,failurePolicy=fail,sideEffects=None,groups=example.com,resources=websites,verbs=create;update,versions=v1,name=validate.website.example.com,admissionReviewVersions=v1
 
-// Validator refuses Websites that cannot be.
+// Validator rejects invalid Websites.
 type Validator struct{}
 
-// ValidateCreate wants images with a tag, and warns of latest.
+// ValidateCreate rejects images without a tag, and warns about latest.
 func (Validator) ValidateCreate(_ context.Context, site *v1.Website) (warnings admission.Warnings, err error) {
 	switch {
 	case !strings.Contains(site.Spec.Image, ":"):
@@ -48,7 +48,7 @@ func (Validator) ValidateCreate(_ context.Context, site *v1.Website) (warnings a
 	return warnings, nil
 }
 
-// ValidateUpdate wants the host to stay the same, too.
+// ValidateUpdate also rejects a change of the host.
 func (v Validator) ValidateUpdate(ctx context.Context, old, site *v1.Website) (admission.Warnings, error) {
 	if site.Spec.Host != old.Spec.Host {
 		return nil, errors.New("spec.host cannot be changed")
@@ -56,7 +56,7 @@ func (v Validator) ValidateUpdate(ctx context.Context, old, site *v1.Website) (a
 	return v.ValidateCreate(ctx, site)
 }
 
-// ValidateDelete allows everything.
+// ValidateDelete allows every deletion.
 func (Validator) ValidateDelete(context.Context, *v1.Website) (admission.Warnings, error) {
 	return nil, nil
 }

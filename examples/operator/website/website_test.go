@@ -19,7 +19,7 @@ func newWebsite(name string) *v1.Website {
 	return &v1.Website{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1.WebsiteSpec{Host: name + ".example.com"}}
 }
 
-// eventually waits until something holds.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -48,7 +48,7 @@ func TestWebhooksDefaultAndValidate(t *testing.T) {
 	}
 }
 
-// TestVersionsAreConverted creates a Website in the older version: the webhooks, which know only v1, see it in theirs.
+// TestVersionsAreConverted creates a Website in the older version: the webhooks, which know only v1, see it in v1.
 func TestVersionsAreConverted(t *testing.T) {
 	ctx := t.Context()
 	old := &v1beta1.Website{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "old"}, Spec: v1beta1.WebsiteSpec{DNSName: "old.example.com"}}
@@ -77,7 +77,7 @@ func TestVersionsAreConverted(t *testing.T) {
 	}
 }
 
-// TestDeploymentLivesAsLongAsItsWebsite follows a Website from its creation until nothing of it is left.
+// TestDeploymentLivesAsLongAsItsWebsite follows a Website from its creation until it and its Deployment are deleted.
 func TestDeploymentLivesAsLongAsItsWebsite(t *testing.T) {
 	ctx, site := t.Context(), newWebsite("shop")
 	if err := k8sClient.Create(ctx, site); err != nil {
@@ -89,7 +89,7 @@ func TestDeploymentLivesAsLongAsItsWebsite(t *testing.T) {
 	if *d.Spec.Replicas != 2 || d.Spec.Template.Spec.Containers[0].Image != "nginx:stable" || !metav1.IsControlledBy(&d, site) {
 		t.Errorf("the Deployment is %+v, want that of the Website", d)
 	}
-	// envtest would stop here: it has no controllers that make ReplicaSets of Deployments, and none that collect garbage.
+	// With envtest the test would end here: it has neither a Deployment controller nor a garbage collector.
 	eventually(t, "the ReplicaSet is there", func() bool {
 		var sets appsv1.ReplicaSetList
 		err := k8sClient.List(ctx, &sets, client.InNamespace("default"), client.MatchingLabels{"example.com/website": "shop"})

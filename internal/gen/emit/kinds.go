@@ -19,8 +19,8 @@ import (
 	metrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// kindsByName says under which groups, versions and kinds a type is registered, in the order the
-// extension x-kubernetes-group-version-kind lists them.
+// kindsByName returns the groups, versions and kinds under which a type is registered, in the order of the extension
+// x-kubernetes-group-version-kind.
 func kindsByName() map[string][]any {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -32,8 +32,9 @@ func kindsByName() map[string][]any {
 			panic(err)
 		}
 	}
-	// Alone, and not by AddToScheme: the types that all groups share do not name this group upstream.
-	s.AddKnownTypes(metrics.SchemeGroupVersion, &metrics.NodeMetrics{}, &metrics.NodeMetricsList{}, &metrics.PodMetrics{}, &metrics.PodMetricsList{})
+	// Not by AddToScheme: upstream does not list the types that all groups share in this group.
+	s.AddKnownTypes(metrics.SchemeGroupVersion, &metrics.NodeMetrics{}, &metrics.NodeMetricsList{}, &metrics.PodMetrics{},
+		&metrics.PodMetricsList{})
 	gvks := map[string][]schema.GroupVersionKind{}
 	for gvk := range s.AllKnownTypes() {
 		if gvk.Version == runtime.APIVersionInternal {

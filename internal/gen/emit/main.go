@@ -54,7 +54,7 @@ func run(server string) error {
 	return write(filepath.Join(server, "schema", "data"), typesByPackage)
 }
 
-// build resolves all definitions and gives each top-level kind its group, version and kind.
+// build resolves all definitions and sets group, version and kind of each top-level kind.
 func build() (map[string]*spec.Schema, error) {
 	kinds := kindsByName()
 	config := &common.OpenAPIV3Config{
@@ -68,12 +68,12 @@ func build() (map[string]*spec.Schema, error) {
 	}
 	all := defs.GetOpenAPIDefinitions(func(path string) spec.Ref { return spec.MustCreateRef(path) })
 	roots := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
-		return strings.Contains(name, "alpha") // Kept only where a served type refers to it.
+		return strings.Contains(name, "alpha") // Included only where a served type refers to it.
 	})
 	return builder3.BuildOpenAPIDefinitionsForResources(config, roots...)
 }
 
-// put files a definition under the package that its name begins with.
+// put adds a definition to the package that is the prefix of its name.
 func put[T any](m map[string]map[string]T, name string, v T) {
 	pkg := "builtin"
 	if i := strings.LastIndexByte(name, '.'); i > 0 {

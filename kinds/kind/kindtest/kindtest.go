@@ -1,6 +1,6 @@
-// Package kindtest runs text scripts against kinds. A script is a list of cases; a case is a stored object,
-// if any, a request, and the answer: the object as it is stored, or the errors, one a line. The same
-// scripts can be put to an upstream server, which then writes the answers.
+// Package kindtest runs text scripts against kinds. A script is a list of cases; a case is an optional stored object, a request, and the
+// answer: the object as it is stored, or the errors, one a line. The same scripts can be sent to an upstream server to record its
+// answers.
 //
 //	== create: a title
 //	(an object in YAML)
@@ -39,7 +39,7 @@ type Case struct {
 	Answer         string
 }
 
-// upstream names the variable with the address of a server to ask for the answers, and its token.
+// upstream is the environment variable with the address of an upstream server to get the answers from, and its token.
 const upstream = "PROA_KINDS_UPSTREAM"
 
 // Run runs every script below dir against the kinds.
@@ -75,7 +75,7 @@ func Run(t *testing.T, defs []*kind.Def, dir string) {
 	}
 }
 
-// Parse reads a script.
+// Parse parses a script.
 func Parse(text string) []Case {
 	var cases []Case
 	var part *string
@@ -100,7 +100,7 @@ func Parse(text string) []Case {
 	return cases
 }
 
-// Format writes a script.
+// Format returns the text of a script.
 func Format(cases []Case) string {
 	var b strings.Builder
 	for _, c := range cases {
@@ -115,21 +115,21 @@ func Format(cases []Case) string {
 
 const testUID = "a-b-c-d"
 
-// Answer computes the answer of the kind.
+// Answer computes the answer of the kind to a case.
 func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	t.Helper()
 	d, obj := decode(t, defs, c.Object)
 	var old kind.Object
 	if c.Stored != "" {
 		d, old = decode(t, defs, c.Stored)
-		begin(old)
+		setCreated(old)
 		status := old.DeepCopyObject().(kind.Object)
 		prepare(d, &old, nil)
 		if errs := d.Storage().Validate(old, nil); len(errs) > 0 {
 			t.Fatalf("stored object: %v", errs.ToAggregate())
 		}
 		if hasStatus(c.Stored) {
-			carry(status, old)
+			keepMetadata(status, old)
 			if d.ToHub != nil {
 				status = d.ToHub(status)
 			}
@@ -138,19 +138,19 @@ func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 		}
 	}
 	if c.Verb == "table" {
-		begin(obj)
+		setCreated(obj)
 		prepare(d, &obj, nil)
 		return Table(d, obj)
 	}
 	if old == nil {
-		begin(obj)
+		setCreated(obj)
 		prepare(d, &obj, nil)
-		return result(d, obj, nil, rules(d, obj, nil))
+		return result(d, obj, nil, validateAs(d, obj, nil))
 	}
-	carry(obj, old)
+	keepMetadata(obj, old)
 	if c.Verb == "update" {
 		prepare(d, &obj, old)
-		return result(d, obj, old, rules(d, obj, old))
+		return result(d, obj, old, validateAs(d, obj, old))
 	}
 	sub := d.Storage().Sub(c.Verb)
 	if sub == nil {
@@ -167,8 +167,8 @@ func Answer(t *testing.T, defs []*kind.Def, c *Case) string {
 	return resultOf(d, obj, sub.Validate(obj, old), warnings)
 }
 
-// rules validates as a request for the version d does; the objects are stored ones.
-func rules(d *kind.Def, o, old kind.Object) field.ErrorList {
+// validateAs validates as a request for the version d does; the objects are of the storage version.
+func validateAs(d *kind.Def, o, old kind.Object) field.ErrorList {
 	if d.Hub == nil {
 		return d.Validate(o, old)
 	}
@@ -178,7 +178,7 @@ func rules(d *kind.Def, o, old kind.Object) field.ErrorList {
 	return d.Validate(d.FromHub(o), old)
 }
 
-// hasStatus says that a stored object is stored with a status, which takes a second request.
+// hasStatus reports whether an object has a status, which a server stores with a second request.
 func hasStatus(text string) bool { return strings.Contains("\n"+text, "\nstatus:") }
 
 func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object) {
@@ -204,15 +204,15 @@ func decode(t *testing.T, defs []*kind.Def, text string) (*kind.Def, kind.Object
 	return nil, nil
 }
 
-// begin sets what a server sets on creation.
-func begin(o kind.Object) {
+// setCreated sets the metadata that a server sets on creation.
+func setCreated(o kind.Object) {
 	o.SetUID(types.UID(testUID))
 	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	o.SetResourceVersion("")
 }
 
-// carry sets what a server keeps on update.
-func carry(o, old kind.Object) {
+// keepMetadata sets the metadata that a server keeps on update.
+func keepMetadata(o, old kind.Object) {
 	old.SetResourceVersion("1")
 	o.SetUID(old.GetUID())
 	o.SetCreationTimestamp(old.GetCreationTimestamp())
@@ -258,12 +258,12 @@ func resultOf(d *kind.Def, o kind.Object, errs field.ErrorList, warnings []strin
 	if err != nil {
 		return err.Error()
 	}
-	b.WriteString(stored(text))
+	b.WriteString(formatStored(text))
 	return mask(b.String())
 }
 
-// stored shows an object without what differs from run to run.
-func stored(text []byte) string {
+// formatStored returns an object without what differs from run to run.
+func formatStored(text []byte) string {
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal(text, &u.Object); err != nil {
 		return err.Error() + "\n"
@@ -296,15 +296,14 @@ func dropNull(v any) {
 	}
 }
 
-// mask hides what differs from run to run: identities, the one tests use and any that a server made, and how long the date of tests is
-// ago, if that is what it says.
+// mask hides what differs from run to run: UIDs, and ages that depend on the current date.
 func mask(text string) string {
 	text = regexp.MustCompile(testUID+`|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "UID")
 	ago := duration.HumanDuration(time.Since(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)))
 	return strings.ReplaceAll(text, `"`+ago+`"`, `"since 2020"`)
 }
 
-// Table shows the columns of a kind and the row of an object; ages are left out.
+// Table returns the columns of a kind and the row of an object; ages are left out.
 func Table(d *kind.Def, o kind.Object) string {
 	if d.FromHub != nil {
 		o = d.FromHub(o)
@@ -328,7 +327,7 @@ func tableText(columns []metav1.TableColumnDefinition, cells []any) string {
 	return b.String()
 }
 
-// difference shows the lines that are not in both texts.
+// difference returns the lines that are not in both texts.
 func difference(want, got string) string {
 	var b strings.Builder
 	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")

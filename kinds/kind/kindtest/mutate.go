@@ -16,11 +16,11 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// mutations names the variable that says how many changed copies of each case to try.
+// mutations is the environment variable with the number of mutated copies of each case to try.
 const mutations = "PROA_KINDS_MUTATIONS"
 
-// Mutate puts randomly changed requests of the scripts that match pattern both to the kinds and to an upstream
-// server, and compares. Without a server to ask it does nothing.
+// Mutate sends randomly mutated requests of the scripts that match pattern both to the kinds and to an upstream
+// server, and compares. Without a server it does nothing.
 func Mutate(t *testing.T, defs []*kind.Def, pattern string, seed uint64) {
 	address := os.Getenv(upstream)
 	count, err := strconv.Atoi(os.Getenv(mutations))
@@ -54,7 +54,7 @@ func compare(t *testing.T, defs []*kind.Def, o oracle, c Case, random *rand.Rand
 		t.Fatal(err)
 	}
 	for range 1 + random.IntN(3) {
-		if list := places(obj, true); len(list) > 0 {
+		if list := mutationsOf(obj, true); len(list) > 0 {
 			list[random.IntN(len(list))](random)
 		}
 	}
@@ -67,7 +67,7 @@ func compare(t *testing.T, defs []*kind.Def, o oracle, c Case, random *rand.Rand
 	}
 	c.Object = string(text) + "\n"
 	want := o.answer(t, defs, &c)
-	if strings.HasPrefix(want, "4") { // not decodable, or refused for reasons that are no rule of the kind
+	if strings.HasPrefix(want, "4") { // malformed, or refused for reasons other than validation
 		return
 	}
 	if got := Answer(t, defs, &c); strings.TrimSpace(got) != strings.TrimSpace(want) {
@@ -88,8 +88,8 @@ func decodable(defs []*kind.Def, text []byte) bool {
 	return false
 }
 
-// places lists the ways to change one value below v.
-func places(v any, top bool) []func(*rand.Rand) {
+// mutationsOf returns the ways to mutate one value below v.
+func mutationsOf(v any, top bool) []func(*rand.Rand) {
 	var list []func(*rand.Rand)
 	switch v := v.(type) {
 	case map[string]any:
@@ -106,22 +106,22 @@ func places(v any, top bool) []func(*rand.Rand) {
 				if r.IntN(5) == 0 {
 					delete(v, key)
 				} else {
-					v[key] = other(r, v[key])
+					v[key] = otherValue(r, v[key])
 				}
 			})
-			list = append(list, places(v[key], false)...)
+			list = append(list, mutationsOf(v[key], false)...)
 		}
 	case []any:
 		for i := range v {
-			list = append(list, func(r *rand.Rand) { v[i] = other(r, v[i]) })
-			list = append(list, places(v[i], false)...)
+			list = append(list, func(r *rand.Rand) { v[i] = otherValue(r, v[i]) })
+			list = append(list, mutationsOf(v[i], false)...)
 		}
 	}
 	return list
 }
 
-// other is another value of the same type.
-func other(r *rand.Rand, v any) any {
+// otherValue returns another value of the same type.
+func otherValue(r *rand.Rand, v any) any {
 	pick := func(values ...any) any { return values[r.IntN(len(values))] }
 	switch v := v.(type) {
 	case string:

@@ -17,7 +17,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// oracle asks an upstream server. Its address carries the token: https://:token@host:port.
+// oracle is an upstream server whose answers are the expected ones. Its address includes the token:
+// https://:token@host:port.
 type oracle struct{ address string }
 
 type reply struct {
@@ -38,8 +39,9 @@ func (o oracle) do(t *testing.T, method, path string, body []byte, accept string
 	request.URL.User = nil
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", accept)
-	// The server of a test has a certificate of its own making.
-	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	// A test server has a self-signed certificate.
+	client := &http.Client{Timeout: time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
@@ -141,6 +143,6 @@ func text(r reply) string {
 	for _, w := range r.warnings {
 		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
-	b.WriteString(stored(r.body))
+	b.WriteString(formatStored(r.body))
 	return mask(b.String())
 }

@@ -1,5 +1,5 @@
-// Package downward works out what the downward API says of a Pod: its own fields, and what its containers may use. It is pure,
-// and shared by the volumes and the environments of Pods.
+// Package downward computes the values of the downward API: fields of a Pod, and the resources of its containers. It is
+// pure, and used for volumes and environment variables.
 package downward
 
 import (
@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Field is a field of a Pod's metadata, as a file or a variable shows it.
+// Field returns a field of a Pod's metadata.
 func Field(p *corev1.Pod, path string) (string, error) {
 	if of, key, ok := subscript(path); ok {
 		switch of {
@@ -58,7 +58,7 @@ func subscript(path string) (of, key string, ok bool) {
 	return of, key, ok && of != ""
 }
 
-// List shows labels or annotations, a line each, in the order of their keys.
+// List formats labels or annotations, one per line, sorted by key.
 func List(m map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -67,8 +67,8 @@ func List(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource is what a container may use of something, divided as the selector says and rounded up. What the container does not
-// limit is limited by the node.
+// Resource returns a request or limit of a container, divided by the selector's divisor and rounded up. For a limit
+// that the container does not have, the allocatable amount of the node is used.
 func Resource(p *corev1.Pod, s *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	c := container(p, s.ContainerName)
 	if c == nil {
@@ -77,7 +77,7 @@ func Resource(p *corev1.Pod, s *corev1.ResourceFieldSelector, allocatable corev1
 	return ResourceOf(c, s, allocatable)
 }
 
-// ResourceOf is Resource for a container that is known.
+// ResourceOf is Resource for a given container.
 func ResourceOf(c *corev1.Container, s *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
 	divisor := s.Divisor
 	if divisor.IsZero() {
@@ -97,13 +97,14 @@ func ResourceOf(c *corev1.Container, s *corev1.ResourceFieldSelector, allocatabl
 	switch {
 	case name == string(corev1.ResourceCPU):
 		return divided(q.MilliValue(), divisor.MilliValue()), nil
-	case name == string(corev1.ResourceMemory), name == string(corev1.ResourceEphemeralStorage), strings.HasPrefix(name, corev1.ResourceHugePagesPrefix):
+	case name == string(corev1.ResourceMemory), name == string(corev1.ResourceEphemeralStorage), strings.HasPrefix(name,
+		corev1.ResourceHugePagesPrefix):
 		return divided(q.Value(), divisor.Value()), nil
 	}
 	return "", fmt.Errorf("unsupported container resource : %v", s.Resource)
 }
 
-// limits are those of a container, and those of the node for what it does not limit.
+// limits returns the limits of a container, completed by the allocatable resources of the node.
 func limits(c *corev1.Container, allocatable corev1.ResourceList) corev1.ResourceList {
 	out := maps.Clone(c.Resources.Limits)
 	if out == nil {
@@ -111,8 +112,8 @@ func limits(c *corev1.Container, allocatable corev1.ResourceList) corev1.Resourc
 	}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		if q, ok := out[name]; !ok || q.IsZero() {
-			if cap, ok := allocatable[name]; ok {
-				out[name] = cap
+			if capacity, ok := allocatable[name]; ok {
+				out[name] = capacity
 			}
 		}
 	}

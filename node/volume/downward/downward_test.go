@@ -28,7 +28,8 @@ func pod() *corev1.Pod {
 		Spec: corev1.PodSpec{
 			InitContainers: []corev1.Container{{Name: "first", Resources: corev1.ResourceRequirements{Limits: list("cpu", "100m")}}},
 			Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-				Requests: list("cpu", "250m", "memory", "33Mi", "hugepages-2Mi", "4Mi"), Limits: list("cpu", "1250m", "hugepages-2Mi", "4Mi"),
+				Requests: list("cpu", "250m", "memory", "33Mi", "hugepages-2Mi", "4Mi"),
+				Limits:   list("cpu", "1250m", "hugepages-2Mi", "4Mi"),
 			}}},
 		},
 	}
@@ -78,7 +79,9 @@ func TestResource(t *testing.T) {
 		{"c", "cpu", "1", "error: unsupported container resource : cpu"},
 		{"none", "limits.cpu", "1", "error: container none not found"},
 	} {
-		got, err := downward.Resource(pod(), &corev1.ResourceFieldSelector{ContainerName: c.container, Resource: c.resource, Divisor: resource.MustParse(c.divisor)}, allocatable)
+		got, err := downward.Resource(pod(),
+			&corev1.ResourceFieldSelector{ContainerName: c.container, Resource: c.resource, Divisor: resource.MustParse(c.divisor)},
+			allocatable)
 		if err != nil {
 			got = "error: " + err.Error()
 		}

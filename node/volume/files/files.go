@@ -1,14 +1,14 @@
-// Package files writes the files of a volume so that who reads them sees all of the old ones or all of the new ones.
+// Package files writes the files of a volume atomically: readers see either all of the old ones or all of the new ones.
 //
-// The files are in a hidden folder with the time in its name, ..data is a link to that folder, and what people see are links
-// through ..data:
+// The files are in a hidden folder with the time in its name, ..data is a symbolic link to that folder, and the visible
+// names are links through ..data:
 //
 //	name                          -> ..data/name
 //	..data                        -> ..2026_01_02_15_04_05.123456
 //	..2026_01_02_15_04_05.123456/   name
 //
-// A new version is written beside the old one, and one rename of ..data shows it. Programs watch ..data for that, so the
-// scheme is part of what Kubernetes promises.
+// A new version is written beside the old one, and one rename of ..data shows it. Programs watch ..data for that, so
+// the scheme is part of what Kubernetes promises.
 package files
 
 import (
@@ -25,14 +25,14 @@ import (
 	"time"
 )
 
-// The names that the scheme uses. No file of a volume may begin like them.
+// The names of the scheme. No file of a volume may begin like them.
 const (
 	current = "..data"
 	next    = "..data_tmp"
 	stamp   = "..2006_01_02_15_04_05."
 )
 
-// The longest path and name that a volume may have.
+// The longest path and name of a file.
 const (
 	maxPath = 4096
 	maxName = 255
@@ -42,12 +42,13 @@ const (
 type File struct {
 	Data []byte
 	Mode fs.FileMode
-	// User owns the file; nil leaves it to whoever runs this.
+	// User owns the file; nil for the user of this process.
 	User *int64
 }
 
-// Write makes the files of a folder what a payload says, by relative paths. If nothing has to change, nothing is written.
-// ready is called when the new files are there and before they are shown, to give them away. One call at a time, please.
+// Write makes the files of a folder equal to a payload, by relative paths. If nothing has changed, nothing is written.
+// ready is called when the new files are written and before they are shown, to set their group. Calls for one folder
+// must not overlap.
 func Write(dir string, payload map[string]File, ready func() error) error {
 	clean := make(map[string]File, len(payload))
 	for p, f := range payload {
@@ -66,8 +67,8 @@ func Write(dir string, payload map[string]File, ready func() error) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	stale, same := w.compare(old)
-	if !same {
+	stale, upToDate := w.compare(old)
+	if !upToDate {
 		if old, err = w.replace(ready); err != nil {
 			return err
 		}
@@ -75,13 +76,13 @@ func Write(dir string, payload map[string]File, ready func() error) error {
 	if err := w.show(); err != nil {
 		return err
 	}
-	if err := w.hide(stale); err != nil {
+	if err := w.removeStale(stale); err != nil {
 		return err
 	}
-	return w.sweep(old)
+	return w.removeOldVersions(old)
 }
 
-// Check says what is wrong with the path of a file.
+// Check validates the path of a file.
 func Check(p string) error {
 	switch {
 	case p == "":
@@ -111,19 +112,19 @@ type writer struct {
 	files map[string]File
 }
 
-// compare returns the names that people see and must not see any more, and whether the files are what they should be.
-func (w writer) compare(old string) (stale []string, same bool) {
+// compare returns the visible names that must be removed, and whether the files are up to date.
+func (w writer) compare(old string) (stale []string, upToDate bool) {
 	if old == "" || !strings.HasPrefix(old, "..") || strings.Contains(old, "/") {
 		return nil, false
 	}
 	wanted := map[string]bool{}
-	same = true
+	upToDate = true
 	for p, f := range w.files {
 		for at := p; at != "."; at = path.Dir(at) {
 			wanted[at] = true
 		}
 		have, err := w.root.ReadFile(path.Join(old, p))
-		same = same && err == nil && bytes.Equal(have, f.Data)
+		upToDate = upToDate && err == nil && bytes.Equal(have, f.Data)
 	}
 	err := fs.WalkDir(w.root.FS(), old, func(p string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -131,14 +132,14 @@ func (w writer) compare(old string) (stale []string, same bool) {
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(p, old), "/")
 		if name != "" && !wanted[name] {
-			same = false
+			upToDate = false
 			if !strings.Contains(name, "/") {
 				stale = append(stale, name)
 			}
 		}
 		return nil
 	})
-	return stale, same && err == nil
+	return stale, upToDate && err == nil
 }
 
 // replace writes a new version and shows it. It returns the folder of the version.
@@ -152,7 +153,7 @@ func (w writer) replace(ready func() error) (string, error) {
 		err = ready()
 	}
 	if err == nil {
-		err = w.turn(made)
+		err = w.activate(made)
 	}
 	if err != nil {
 		return "", errors.Join(err, w.root.RemoveAll(made))
@@ -160,7 +161,7 @@ func (w writer) replace(ready func() error) (string, error) {
 	return made, nil
 }
 
-// folder makes the folder of a version. It is for everybody to look into, whatever the umask.
+// folder makes the folder of a version. Everybody may read it, whatever the umask.
 func (w writer) folder() (string, error) {
 	now := time.Now().UTC()
 	for try := range 1000 {
@@ -208,9 +209,9 @@ func (w writer) parents(dir, p string) error {
 	return w.root.MkdirAll(path.Join(dir, above), 0o777)
 }
 
-// turn makes a version the current one, at once.
-func (w writer) turn(to string) error {
-	// One may be left by a process that was killed right here.
+// activate makes a version the current one, atomically.
+func (w writer) activate(to string) error {
+	// A process that was killed right here may have left one.
 	if err := w.root.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -220,7 +221,7 @@ func (w writer) turn(to string) error {
 	return w.root.Rename(next, current)
 }
 
-// show makes the links that people see.
+// show makes the visible links.
 func (w writer) show() error {
 	for p, f := range w.files {
 		name, _, _ := strings.Cut(p, "/")
@@ -234,7 +235,7 @@ func (w writer) show() error {
 				return err
 			}
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			continue // a folder that something is mounted on
+			continue // a folder that another volume is mounted on
 		}
 		if err := w.root.Symlink(path.Join(current, name), name); err != nil {
 			return err
@@ -249,8 +250,9 @@ func (w writer) show() error {
 	return nil
 }
 
-// hide takes away the links to what is no longer there. What is no link is not ours: a folder that something is mounted on.
-func (w writer) hide(stale []string) error {
+// removeStale removes the links to files that no longer exist. Anything else is left alone: it is a folder that another volume
+// is mounted on.
+func (w writer) removeStale(stale []string) error {
 	for _, name := range stale {
 		to, err := w.root.Readlink(name)
 		if err != nil || to != path.Join(current, name) {
@@ -263,8 +265,8 @@ func (w writer) hide(stale []string) error {
 	return nil
 }
 
-// sweep removes every version but one: the one before, and what was left by a process that was killed.
-func (w writer) sweep(keep string) error {
+// removeOldVersions removes every version but one: the previous one, and what a killed process has left.
+func (w writer) removeOldVersions(keep string) error {
 	all, err := fs.ReadDir(w.root.FS(), ".")
 	if err != nil {
 		return err
@@ -272,7 +274,7 @@ func (w writer) sweep(keep string) error {
 	var errs []error
 	for _, e := range all {
 		name := e.Name()
-		if !e.IsDir() || name == keep || !version(name) {
+		if !e.IsDir() || name == keep || !isVersion(name) {
 			continue
 		}
 		errs = append(errs, w.root.RemoveAll(name))
@@ -280,8 +282,8 @@ func (w writer) sweep(keep string) error {
 	return errors.Join(errs...)
 }
 
-// version says whether a name is that of a version.
-func version(name string) bool {
+// isVersion reports whether a name is that of a version.
+func isVersion(name string) bool {
 	at := strings.LastIndex(name, ".")
 	if at < 2 {
 		return false

@@ -76,8 +76,8 @@ func TestGive(t *testing.T) {
 			if err := os.Chmod(filepath.Join(dir, "d", "x"), 0o705); err != nil {
 				t.Fatal(err)
 			}
-			g := fsgroup.Gift{Dir: dir, Group: 1234, ReadOnly: c.readOnly}
-			if err := g.Give(t.Context()); err != nil {
+			g := fsgroup.Change{Dir: dir, Group: 1234, ReadOnly: c.readOnly}
+			if err := g.Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if got := show(t, dir); got != c.want {
@@ -99,8 +99,8 @@ func TestOnRootMismatch(t *testing.T) {
 	policy := corev1.FSGroupChangeOnRootMismatch
 	give := func() int64 {
 		t.Helper()
-		g := fsgroup.Gift{Dir: dir, Group: 7, Policy: &policy}
-		if err := g.Give(t.Context()); err != nil {
+		g := fsgroup.Change{Dir: dir, Group: 7, Policy: &policy}
+		if err := g.Apply(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		return g.Count.Load()

@@ -1,6 +1,6 @@
-// Package mounts makes and takes away mounts, and removes folders that mounts may be in. It never follows a symbolic link
-// that a container may have planted, and never removes anything through a mount: what a volume shows is not the volume's to
-// delete.
+// Package mounts mounts and unmounts file systems, and removes folders that may contain mounts. It never follows a
+// symbolic link that a container may have planted, and never removes anything through a mount: what a volume shows is
+// not the volume's to delete.
 package mounts
 
 import (
@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Is says whether a folder or file is where something is mounted. What is not there is no mount.
-func Is(path string) (bool, error) {
+// IsMountPoint reports whether a folder or file is a mount point. A path that does not exist is none.
+func IsMountPoint(path string) (bool, error) {
 	var s unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &s)
 	switch {
@@ -28,7 +28,7 @@ func Is(path string) (bool, error) {
 	case err == nil && s.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0:
 		return s.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 	}
-	// The kernel is old, or what is mounted is broken: the table knows.
+	// The kernel is old, or the mount is broken: the mount table knows.
 	table, err := Table()
 	if err != nil {
 		return false, err
@@ -41,8 +41,8 @@ func Is(path string) (bool, error) {
 	return false, nil
 }
 
-// Tmpfs mounts memory at a folder, with a size in bytes; 0 leaves the size to the kernel. It is not swapped out where the
-// kernel can promise that: Secrets are kept there.
+// Tmpfs mounts a tmpfs at a folder, with a size in bytes; 0 leaves the size to the kernel. It is not swapped out if the
+// kernel supports that, because it holds Secrets.
 func Tmpfs(dir string, size int64) error {
 	options := ""
 	if size > 0 {
@@ -59,7 +59,7 @@ func Tmpfs(dir string, size int64) error {
 	return nil
 }
 
-// Resize gives a mount of memory another size.
+// Resize resizes a tmpfs.
 func Resize(dir string, size int64) error {
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT, "size="+strconv.FormatInt(size, 10)); err != nil {
 		return fmt.Errorf("resize the memory at %s: %w", dir, err)
@@ -67,7 +67,7 @@ func Resize(dir string, size int64) error {
 	return nil
 }
 
-// HugePages mounts memory in pages of a size, such as 2Mi, at a folder.
+// HugePages mounts a hugetlbfs with pages of a size, such as 2Mi, at a folder.
 func HugePages(dir, pageSize string) error {
 	if err := unix.Mount("nodev", dir, "hugetlbfs", 0, "pagesize="+pageSize); err != nil {
 		return fmt.Errorf("mount huge pages of %s at %s: %w", pageSize, dir, err)
@@ -84,8 +84,8 @@ const (
 	ReadOnly
 )
 
-// Bind shows a folder or file at another place as well, without what is mounted below it. Options such as noexec count there;
-// those that only a file system understands are none of a bind's.
+// Bind bind-mounts a folder or file at another path, without the mounts below it. Options such as noexec apply to the
+// new mount; options of file systems are ignored.
 func Bind(from, to string, a Access, options ...string) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", from, to, err)
@@ -102,8 +102,9 @@ func Bind(from, to string, a Access, options ...string) error {
 	}
 	var s unix.Statfs_t
 	if unix.Statfs(to, &s) == nil {
-		// What the file system forbids already must be said again, or the kernel refuses.
-		extra |= uintptr(s.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME)
+		// Restrictions of the file system must be repeated, otherwise the kernel refuses.
+		extra |= uintptr(s.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME |
+			unix.MS_NODIRATIME | unix.MS_RELATIME)
 	}
 	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|extra, ""); err != nil {
 		return errors.Join(fmt.Errorf("restrict %s: %w", to, err), Unmount(to))
@@ -131,22 +132,23 @@ func flagOf(option string) uintptr {
 	return 0
 }
 
-// Program mounts by the mount program of the host, which knows the helpers of file systems such as NFS. The error has what
-// the program said.
-func Program(ctx context.Context, source, dir, fsType string, options []string) error {
+// MountByProgram mounts by the mount program of the host, which knows the helpers of file systems such as NFS. The error has
+// the output of the program.
+func MountByProgram(ctx context.Context, source, dir, fsType string, options []string) error {
 	args := []string{"-t", fsType}
 	if len(options) > 0 {
 		args = append(args, "-o", strings.Join(options, ","))
 	}
-	// What a volume names is no option, whatever it begins with.
-	out, err := exec.CommandContext(ctx, "mount", append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: see above
+	// "--" keeps a source that begins with a dash from being taken for an option.
+	out, err := exec.CommandContext(ctx, "mount",
+		append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: see above
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(append(args, source, dir), " "), out)
 	}
 	return nil
 }
 
-// Unmount takes away what is on top at a place.
+// Unmount unmounts the topmost mount at a path.
 func Unmount(path string) error {
 	var err error
 	for try := range 5 {
@@ -162,16 +164,17 @@ func Unmount(path string) error {
 	return fmt.Errorf("unmount %s: %w", path, err)
 }
 
-// Detach takes a mount away from its place even while it is used; it ends with its last user.
+// Detach detaches a mount even while it is in use; it ends with its last user.
 func Detach(path string) error {
-	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("detach %s: %w", path, err)
 	}
 	return nil
 }
 
-// Clear takes away every mount at a folder and below it.
-func Clear(dir string) error {
+// UnmountAll unmounts every mount at a folder and below it.
+func UnmountAll(dir string) error {
 	dir = filepath.Clean(dir)
 	for range 3 { // a container may still mount something while it ends
 		table, err := Table()
@@ -197,21 +200,20 @@ func Clear(dir string) error {
 
 func clearOne(m Mount) error {
 	if strings.HasPrefix(m.Type, "nfs") {
-		// Its server may be gone, and then an ordinary unmount waits for ever.
+		// The server may be away, and then an ordinary unmount blocks for ever.
 		_ = unix.Unmount(m.Point, unix.UMOUNT_NOFOLLOW|unix.MNT_FORCE)
 		return Detach(m.Point)
 	}
 	err := Unmount(m.Point)
 	if errors.Is(err, unix.EBUSY) && m.Type == "tmpfs" {
-		return Detach(m.Point) // its contents go with it, whoever looks at them
+		return Detach(m.Point) // its contents are discarded, whoever still uses them
 	}
 	return err
 }
 
-// Share makes a folder a mount whose mounts containers see, and which sees theirs, unless it is on one already. Mounts with
-// propagation need that.
+// Share makes a folder a shared mount, unless it is on one already. Mounts with propagation need that.
 func Share(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return fmt.Errorf("share the mounts of %s: %w", dir, err)
 	}
@@ -219,29 +221,29 @@ func Share(dir string) error {
 	if err != nil {
 		return err
 	}
-	at, ok := Holder(table, real)
+	at, ok := HoldingMount(table, resolved)
 	if ok && at.Shared {
 		return nil
 	}
-	if at.Point != real {
-		if err := unix.Mount(real, real, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if at.Point != resolved {
+		if err := unix.Mount(resolved, resolved, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("share the mounts of %s: %w", dir, err)
 		}
 	}
-	if err := unix.Mount("", real, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+	if err := unix.Mount("", resolved, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("share the mounts of %s: %w", dir, err)
 	}
 	return nil
 }
 
-// Unshare takes away what Share has made, with every mount below it.
+// Unshare unmounts what Share has mounted, with every mount below it.
 func Unshare(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
+	resolved, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return Clear(real)
+	return UnmountAll(resolved)
 }

@@ -39,10 +39,10 @@ func TestTable(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if m, ok := mounts.Holder(all, "/data/pods/a/volumes/secret/x"); !ok || m.ID != 41 {
+	if m, ok := mounts.HoldingMount(all, "/data/pods/a/volumes/secret/x"); !ok || m.ID != 41 {
 		t.Errorf("the holder is %+v, want the mount on top", m)
 	}
-	if m, ok := mounts.Holder(all, "/srv"); !ok || !m.Shared {
+	if m, ok := mounts.HoldingMount(all, "/srv"); !ok || !m.Shared {
 		t.Errorf("the holder is %+v, want the shared root", m)
 	}
 	if _, err := mounts.Parse(strings.NewReader("nonsense\n")); err == nil {
@@ -74,7 +74,8 @@ func TestRemoveStaysInside(t *testing.T) {
 	if err := os.WriteFile(precious, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for link, to := range map[string]string{"abs": outside, "rel": "../outside", "a/file": precious, "a/b/up": "../../../outside", "loop": "loop"} {
+	for link, to := range map[string]string{"abs": outside, "rel": "../outside", "a/file": precious, "a/b/up": "../../../outside",
+		"loop": "loop"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestRemoveDoesNotGoThroughMounts(t *testing.T) {
 	if err := os.WriteFile(precious, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = mounts.Clear(base) })
+	t.Cleanup(func() { _ = mounts.UnmountAll(base) })
 	if err := mounts.Bind(data, filepath.Join(dir, "v", "data"), mounts.ReadWrite); err != nil {
 		t.Skip("this host does not let us mount: ", err)
 	}
@@ -153,7 +154,7 @@ func TestRemoveDoesNotGoThroughMounts(t *testing.T) {
 	if _, err := os.Lstat(precious); err != nil {
 		t.Fatalf("what is mounted was removed: %v", err)
 	}
-	if err := mounts.Clear(dir); err != nil {
+	if err := mounts.UnmountAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := mounts.Remove(dir); err != nil {
@@ -167,20 +168,20 @@ func TestRemoveDoesNotGoThroughMounts(t *testing.T) {
 func TestMounts(t *testing.T) {
 	asRoot(t)
 	base := t.TempDir()
-	t.Cleanup(func() { _ = mounts.Clear(base) })
+	t.Cleanup(func() { _ = mounts.UnmountAll(base) })
 	dir, other := filepath.Join(base, "memory"), filepath.Join(base, "other")
 	for _, d := range []string{dir, other} {
 		if err := os.Mkdir(d, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if is, err := mounts.Is(dir); err != nil || is {
+	if is, err := mounts.IsMountPoint(dir); err != nil || is {
 		t.Fatalf("a folder is a mount: %v, %v", is, err)
 	}
 	if err := mounts.Tmpfs(dir, 1<<20); err != nil {
 		t.Skip("this host does not let us mount: ", err)
 	}
-	if is, err := mounts.Is(dir); err != nil || !is {
+	if is, err := mounts.IsMountPoint(dir); err != nil || !is {
 		t.Fatalf("memory is no mount: %v, %v", is, err)
 	}
 	if err := mounts.Resize(dir, 2<<20); err != nil {
@@ -203,7 +204,7 @@ func TestMounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shown := mounts.Shown(all, dir); len(shown) != 1 || shown[0] != other {
+	if shown := mounts.OtherMountPoints(all, dir); len(shown) != 1 || shown[0] != other {
 		t.Errorf("it is shown at %v", shown)
 	}
 	if err := mounts.Share(base); err != nil {
@@ -213,13 +214,13 @@ func TestMounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, ok := mounts.Holder(all, filepath.Join(base, "x")); !ok || !m.Shared {
+	if m, ok := mounts.HoldingMount(all, filepath.Join(base, "x")); !ok || !m.Shared {
 		t.Errorf("%+v is not shared", m)
 	}
 	if err := mounts.Unshare(base); err != nil {
 		t.Error(err)
 	}
-	if is, err := mounts.Is(dir); err != nil || is {
+	if is, err := mounts.IsMountPoint(dir); err != nil || is {
 		t.Errorf("still mounted: %v, %v", is, err)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds the folders that are open at once: a container may have made a tree of any depth.
+// maxDepth limits the folders that are open at once: a container may have made a tree of any depth.
 const maxDepth = 100
 
-// Remove removes a folder with all that is in it. Symbolic links are removed, not followed, and a mount is not entered: it is
-// an error, and nothing behind it is touched. The folder's parent must be one that only we write to.
+// Remove removes a folder with its contents. Symbolic links are removed, not followed, and a mount is not entered: it
+// is an error, and nothing behind it is touched. Only the agent may be able to write to the folder's parent.
 func Remove(dir string) error {
 	parent, err := unix.Open(filepath.Dir(dir), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -32,7 +32,7 @@ func Remove(dir string) error {
 }
 
 type remover struct {
-	top   int // the folder to which what lies too deep is moved
+	top   int // the folder to which what is too deep is moved
 	moved int
 }
 
@@ -72,7 +72,8 @@ func (r *remover) remove(parent int, name string, depth int) error {
 	return nil
 }
 
-// empty removes what is in a folder. It looks again until nothing is left, because what lies deep is moved up.
+// empty removes the contents of a folder. It repeats until nothing is left, because folders that are too deep are moved
+// up.
 func (r *remover) empty(fd, depth int) error {
 	buf := make([]byte, 16<<10)
 	for {
@@ -129,7 +130,7 @@ func openHere(parent int, name string) (int, error) {
 
 var errMounted = errors.New("something is mounted there; unmount it first")
 
-// mountOf is the number of the mount that an open file is on.
+// mountOf returns the ID of the mount that an open file is on.
 func mountOf(fd int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// Mount is one line of the kernel's table of mounts.
+// Mount is one line of the kernel's mount table.
 type Mount struct {
 	ID, Parent int
-	// Device is the number of the file system, Root the folder of it that is shown, Point where it is shown.
+	// Device is the number of the file system, Root the folder of it that is mounted, Point the mount point.
 	Device, Root, Point string
 	Type, Source        string
 	Options             []string
-	// Shared says that mounts below it are seen by others, and theirs by us.
+	// Shared reports that mount events propagate to and from peers.
 	Shared bool
 }
 
-// Table reads the mounts that this process sees.
+// Table reads the mount table of this process.
 func Table() ([]Mount, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -32,7 +32,7 @@ func Table() ([]Mount, error) {
 	return Parse(f)
 }
 
-// Parse reads a table as /proc/<pid>/mountinfo has it.
+// Parse parses a mount table in the format of /proc/<pid>/mountinfo.
 func Parse(r io.Reader) (out []Mount, err error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20) // an overlay with many layers is long
@@ -68,7 +68,7 @@ func parseLine(line string) (m Mount, ok bool) {
 	}, true
 }
 
-// unescape turns \040 and the like into the characters they stand for.
+// unescape decodes escapes such as \040.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -87,26 +87,26 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// Under are the mounts at a folder and below it, those that lie deeper or on top first: in the order in which they can be
-// taken away.
+// Under returns the mounts at a folder and below it, in the order in which they can be unmounted: deeper and later ones
+// first.
 func Under(table []Mount, dir string) (out []Mount) {
 	for _, m := range table {
 		if Within(m.Point, dir) {
 			out = append(out, m)
 		}
 	}
-	slices.Reverse(out) // of two at one place the later one is on top
+	slices.Reverse(out) // of two at one path the later one is on top
 	slices.SortStableFunc(out, func(a, b Mount) int { return strings.Count(b.Point, "/") - strings.Count(a.Point, "/") })
 	return out
 }
 
-// Within says whether a path is a folder or in it. Both must be clean.
+// Within reports whether a path is a folder or in it. Both must be clean.
 func Within(path, dir string) bool {
 	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
 }
 
-// Holder is the mount that a path is on.
-func Holder(table []Mount, path string) (found Mount, ok bool) {
+// HoldingMount returns the mount that a path is on.
+func HoldingMount(table []Mount, path string) (found Mount, ok bool) {
 	for _, m := range table {
 		if Within(path, m.Point) && (!ok || len(m.Point) >= len(found.Point)) {
 			found, ok = m, true
@@ -115,20 +115,20 @@ func Holder(table []Mount, path string) (found Mount, ok bool) {
 	return found, ok
 }
 
-// Shown are the places where the folder that a path names is shown as well, in whole or as part of something larger: those
-// of the same file system and the same folder of it.
-func Shown(table []Mount, path string) (out []string) {
-	real, err := filepath.EvalSymlinks(path)
+// OtherMountPoints returns the other mount points at which the folder of a path is mounted: those of the same file system and the
+// same folder of it.
+func OtherMountPoints(table []Mount, path string) (out []string) {
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil
 	}
-	at, ok := Holder(table, real)
+	at, ok := HoldingMount(table, resolved)
 	if !ok {
 		return nil
 	}
-	root := filepath.Join(at.Root, strings.TrimPrefix(strings.TrimPrefix(real, at.Point), "/"))
+	root := filepath.Join(at.Root, strings.TrimPrefix(strings.TrimPrefix(resolved, at.Point), "/"))
 	for _, m := range table {
-		if m.Device == at.Device && m.Root == root && m.Point != real {
+		if m.Device == at.Device && m.Root == root && m.Point != resolved {
 			out = append(out, m.Point)
 		}
 	}

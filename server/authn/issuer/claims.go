@@ -15,9 +15,9 @@ import (
 	"k8s.io/apiserver/pkg/cel"
 )
 
-// user makes a user of claims, as the configuration of the issuer maps them, and checks the rules for both.
+// user maps claims to a user, as the configuration of the issuer says, and checks the validation rules for both.
 func (s *source) user(ctx context.Context, c claims) (*user.DefaultInfo, error) {
-	// Every mapping may be an expression over all claims. They are read once.
+	// Every mapping may be an expression over all claims. They are decoded once.
 	all, err := c.value()
 	if err != nil {
 		return nil, err
@@ -35,12 +35,12 @@ func (s *source) user(ctx context.Context, c claims) (*user.DefaultInfo, error) 
 	if out.Extra, err = s.extra(ctx, c, all); err != nil {
 		return nil, err
 	}
-	return out, s.conform(ctx, c, all, out)
+	return out, s.checkRules(ctx, c, all, out)
 }
 
 func (s *source) name(ctx context.Context, c claims, all traits.Mapper) (name string, err error) {
 	if s.rules.Username != nil {
-		if name, err = text(ctx, s.rules.Username, all, "username"); err == nil && name == "" {
+		if name, err = evalString(ctx, s.rules.Username, all, "username"); err == nil && name == "" {
 			err = errors.New("oidc: empty username via CEL expression is not allowed")
 		}
 		return name, err
@@ -67,7 +67,7 @@ func (s *source) name(ctx context.Context, c claims, all traits.Mapper) (name st
 func (s *source) groups(ctx context.Context, c claims, all traits.Mapper) ([]string, error) {
 	m := s.ClaimMappings.Groups
 	if _, has := c[m.Claim]; has && m.Claim != "" {
-		var groups many
+		var groups stringList
 		if err := c.read(m.Claim, &groups); err != nil {
 			return nil, fmt.Errorf("oidc: parse groups claim %q: %w", m.Claim, err)
 		}
@@ -84,7 +84,7 @@ func (s *source) groups(ctx context.Context, c claims, all traits.Mapper) ([]str
 	result, err := s.rules.Groups.EvalClaimMapping(ctx, all)
 	if err == nil {
 		var groups []string
-		if groups, err = texts(result.EvalResult); err == nil {
+		if groups, err = stringsOf(result.EvalResult); err == nil {
 			return groups, nil
 		}
 	}
@@ -93,7 +93,7 @@ func (s *source) groups(ctx context.Context, c claims, all traits.Mapper) ([]str
 
 func (s *source) uid(ctx context.Context, c claims, all traits.Mapper) (uid string, err error) {
 	if s.rules.UID != nil {
-		return text(ctx, s.rules.UID, all, "uid")
+		return evalString(ctx, s.rules.UID, all, "uid")
 	}
 	if claim := s.ClaimMappings.UID.Claim; claim != "" {
 		if err := c.read(claim, &uid); err != nil {
@@ -119,7 +119,7 @@ func (s *source) extra(ctx context.Context, c claims, all traits.Mapper) (map[st
 			if !ok {
 				continue
 			}
-			values, err := texts(r.EvalResult)
+			values, err := stringsOf(r.EvalResult)
 			if err != nil {
 				return nil, fmt.Errorf("oidc: error evaluating extra claim expression: %s: %w", m.Expression, err)
 			}
@@ -134,8 +134,8 @@ func (s *source) extra(ctx context.Context, c claims, all traits.Mapper) (map[st
 	return out, nil
 }
 
-// conform checks the claims that must be there, and what must be true of claims and user.
-func (s *source) conform(ctx context.Context, c claims, all traits.Mapper, u *user.DefaultInfo) error {
+// checkRules checks the required claims, and the validation rules of claims and user.
+func (s *source) checkRules(ctx context.Context, c claims, all traits.Mapper, u *user.DefaultInfo) error {
 	for _, r := range s.ClaimValidationRules {
 		if r.Claim == "" {
 			continue
@@ -154,7 +154,7 @@ func (s *source) conform(ctx context.Context, c claims, all traits.Mapper, u *us
 	if s.rules.ClaimValidationRules != nil {
 		results, err := s.rules.ClaimValidationRules.EvalClaimMappings(ctx, all)
 		if err == nil {
-			err = hold(results)
+			err = checkResults(results)
 		}
 		if err != nil {
 			return fmt.Errorf("oidc: error evaluating claim validation expression: %w", err)
@@ -162,9 +162,9 @@ func (s *source) conform(ctx context.Context, c claims, all traits.Mapper, u *us
 	}
 	if s.rules.UserValidationRules != nil {
 		about := map[string]any{"username": u.Name, "uid": u.UID, "groups": u.Groups, "extra": u.Extra}
-		results, err := s.rules.UserValidationRules.EvalUser(ctx, mapped(about))
+		results, err := s.rules.UserValidationRules.EvalUser(ctx, celMap(about))
 		if err == nil {
-			err = hold(results)
+			err = checkResults(results)
 		}
 		if err != nil {
 			return fmt.Errorf("oidc: error evaluating user info validation rule: %w", err)
@@ -173,8 +173,8 @@ func (s *source) conform(ctx context.Context, c claims, all traits.Mapper, u *us
 	return nil
 }
 
-// hold says which rule is broken, if one is.
-func hold(results []authenticationcel.EvaluationResult) error {
+// checkResults returns an error that names the first validation rule which is not fulfilled.
+func checkResults(results []authenticationcel.EvaluationResult) error {
 	for _, r := range results {
 		if r.EvalResult.Type() != celgo.BoolType {
 			return errors.New("validation expression must return a boolean")
@@ -194,8 +194,8 @@ func hold(results []authenticationcel.EvaluationResult) error {
 	return nil
 }
 
-// text is the string that an expression gives.
-func text(ctx context.Context, rule authenticationcel.ClaimsMapper, all traits.Mapper, what string) (string, error) {
+// evalString evaluates an expression whose result is a string.
+func evalString(ctx context.Context, rule authenticationcel.ClaimsMapper, all traits.Mapper, what string) (string, error) {
 	result, err := rule.EvalClaimMapping(ctx, all)
 	if err == nil && result.EvalResult.Type() != celgo.StringType {
 		err = fmt.Errorf("%s claim expression must return a string", what)
@@ -206,8 +206,8 @@ func text(ctx context.Context, rule authenticationcel.ClaimsMapper, all traits.M
 	return result.EvalResult.Value().(string), nil
 }
 
-// texts are the strings that an expression gives: one, or a list of them. Empty ones count as none.
-func texts(v ref.Val) (out []string, err error) {
+// stringsOf returns the strings in the result of an expression: one, or a list of them. Empty ones are left out.
+func stringsOf(v ref.Val) (out []string, err error) {
 	wrong := errors.New("expression must return a string or a list of strings")
 	switch v := v.(type) {
 	case types.String:
@@ -232,7 +232,7 @@ func texts(v ref.Val) (out []string, err error) {
 	return nil, wrong
 }
 
-// value are all claims, as expressions see them.
+// value returns all claims as a CEL value.
 func (c claims) value() (traits.Mapper, error) {
 	all := make(map[string]any, len(c))
 	for name, raw := range c {
@@ -242,40 +242,40 @@ func (c claims) value() (traits.Mapper, error) {
 		}
 		all[name] = v
 	}
-	return mapped(all), nil
+	return celMap(all), nil
 }
 
-// mapped is a map as expressions see it: a name with signs that no identifier has may be written with them escaped, as in
-// claims.example__dot__com.
-func mapped(m map[string]any) traits.Mapper {
-	return &names{types.DefaultTypeAdapter.NativeToValue(m).(traits.Mapper)}
+// celMap returns a map as a CEL value, in which a name with characters that identifiers cannot have may be written
+// escaped, as in claims.example__dot__com.
+func celMap(m map[string]any) traits.Mapper {
+	return &escapedMap{types.DefaultTypeAdapter.NativeToValue(m).(traits.Mapper)}
 }
 
-type names struct{ traits.Mapper }
+type escapedMap struct{ traits.Mapper }
 
 // Find looks a key up, escaped or not.
-func (n *names) Find(key ref.Val) (ref.Val, bool) {
+func (n *escapedMap) Find(key ref.Val) (ref.Val, bool) {
 	if s, ok := key.(types.String); ok {
 		if plain, ok := cel.Unescape(string(s)); ok && plain != string(s) {
 			key = types.String(plain)
 		}
 	}
 	v, found := n.Mapper.Find(key)
-	return nested(v), found
+	return wrapNested(v), found
 }
 
-type items struct{ traits.Lister }
+type escapedList struct{ traits.Lister }
 
-// Get looks an item up.
-func (l *items) Get(index ref.Val) ref.Val { return nested(l.Lister.Get(index)) }
+// Get returns an item.
+func (l *escapedList) Get(index ref.Val) ref.Val { return wrapNested(l.Lister.Get(index)) }
 
-// nested does the same for what is in a map or a list.
-func nested(v ref.Val) ref.Val {
+// wrapNested makes escaped names work in nested maps and lists too.
+func wrapNested(v ref.Val) ref.Val {
 	switch v := v.(type) {
 	case traits.Mapper:
-		return &names{v}
+		return &escapedMap{v}
 	case traits.Lister:
-		return &items{v}
+		return &escapedList{v}
 	}
 	return v
 }

@@ -13,10 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 
-	"proa.dev/server/expressions"
+	"proa.dev/server/celenv"
 )
 
-// Config is which issuers are trusted, and who may come without credentials.
+// Config holds the trusted issuers, and the rule for requests without credentials.
 type Config struct {
 	// Anonymous is nil when the file says nothing about it.
 	Anonymous *api.AnonymousAuthConfig
@@ -24,7 +24,7 @@ type Config struct {
 	trusted []trusted
 }
 
-// Issuers is the number of issuers.
+// Issuers returns the number of issuers.
 func (c *Config) Issuers() int { return len(c.trusted) }
 
 // trusted is an issuer with the compiled expressions of its rules.
@@ -34,13 +34,13 @@ type trusted struct {
 	algorithms []string
 }
 
-// algorithms are those that a signature may have. Those with a shared secret are not among them: whoever can check such a
-// signature can also make it.
+// algorithms returns the signature algorithms that tokens may use. Those with a shared secret are not among them:
+// whoever can verify such a signature can also make it.
 func algorithms() []string {
 	return []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"}
 }
 
-// Parse reads an AuthenticationConfiguration. own are issuers that it may not name: those of this cluster.
+// Parse reads an AuthenticationConfiguration. own lists the issuers of this cluster, which it may not name.
 func Parse(text []byte, own []string) (*Config, error) {
 	if len(text) == 0 {
 		return nil, errors.New("empty config data")
@@ -59,22 +59,22 @@ func Parse(text []byte, own []string) (*Config, error) {
 	return compile(config, algorithms(), own)
 }
 
-// Flags are what upstream's flags for one issuer say.
+// Flags are the values of upstream's --oidc-* flags for one issuer.
 type Flags struct {
 	URL, ClientID                 string
-	CA                            []byte // of the issuer's server; nil for those that the system trusts
+	CA                            []byte // of the issuer's server; nil for the system's trust store
 	UsernameClaim, UsernamePrefix string
 	GroupsClaim, GroupsPrefix     string
 	Algorithms                    []string
 	Required                      []string // claim=value
 }
 
-// FromFlags makes a configuration of flags.
+// FromFlags returns the configuration that the flags describe.
 func FromFlags(f Flags, own []string) (*Config, error) {
 	if f.URL == "" || f.ClientID == "" {
 		return nil, errors.New("oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set")
 	}
-	// Names of two issuers must not meet, and an e-mail address is unique by itself.
+	// The prefix keeps users of two issuers apart; an e-mail address is unique by itself.
 	prefix := f.UsernamePrefix
 	switch {
 	case prefix == "-":
@@ -108,9 +108,9 @@ func FromFlags(f Flags, own []string) (*Config, error) {
 	return compile(&api.AuthenticationConfiguration{JWT: []api.JWTAuthenticator{jwt}}, allowed, own)
 }
 
-// compile checks a configuration as upstream does, and keeps what its expressions became.
+// compile validates a configuration as upstream does, and keeps the compiled expressions.
 func compile(config *api.AuthenticationConfiguration, algorithms, own []string) (*Config, error) {
-	compiler := authenticationcel.NewCompiler(expressions.Base())
+	compiler := authenticationcel.NewCompiler(celenv.Base())
 	if err := validation.ValidateAuthenticationConfiguration(compiler, config, own).ToAggregate(); err != nil {
 		return nil, err
 	}

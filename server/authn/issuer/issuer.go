@@ -1,8 +1,9 @@
-// Package issuer knows users whose tokens other systems issue: JSON web tokens of OpenID Connect providers. What is trusted,
-// and how claims become a user, is an AuthenticationConfiguration, or the older flags for one issuer.
+// Package issuer authenticates users by tokens of other issuers: JSON web tokens of OpenID Connect providers. Which
+// issuers are trusted, and how claims become a user, is an AuthenticationConfiguration, or the older flags for one
+// issuer.
 //
-// The keys of an issuer are fetched when its first token comes, and again when a token names a key that is not known; a
-// server starts without its issuers, and they may run in the cluster itself.
+// The keys of an issuer are fetched when its first token arrives, and again when a token names a key that is not known.
+// So the server starts without its issuers, and they may run in the cluster itself.
 package issuer
 
 import (
@@ -21,26 +22,26 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// leeway is how much earlier than they say tokens are good: clocks differ.
+// leeway is how long before its nbf time a token is accepted, because clocks differ.
 const leeway = 5 * time.Minute
 
-// Verifier checks tokens of the issuers of a configuration.
+// Verifier verifies the tokens of the issuers of a configuration.
 type Verifier struct {
 	issuers []*source
 	now     func() time.Time
 }
 
-// source is an issuer and its keys.
+// source is an issuer with its keys.
 type source struct {
 	trusted
 	keys *keys
 }
 
-// New makes a verifier. dial makes the client that speaks to an issuer, given the certificates that vouch for it; nil for
-// the usual.
+// New returns a verifier. dial returns the HTTP client for an issuer, given the certificate authority of its server;
+// nil means the default client.
 func New(c *Config, log *slog.Logger, dial func(authority string) (*http.Client, error)) (*Verifier, error) {
 	if dial == nil {
-		dial = dialer
+		dial = newClient
 	}
 	v := &Verifier{now: time.Now}
 	for _, t := range c.trusted {
@@ -48,15 +49,17 @@ func New(c *Config, log *slog.Logger, dial func(authority string) (*http.Client,
 		if err != nil {
 			return nil, fmt.Errorf("issuer %s: %w", t.Issuer.URL, err)
 		}
-		v.issuers = append(v.issuers, &source{t, &keys{issuer: t.Issuer.URL, discovery: t.Issuer.DiscoveryURL, client: client, log: log, now: time.Now}})
+		v.issuers = append(v.issuers, &source{t,
+			&keys{issuer: t.Issuer.URL, discovery: t.Issuer.DiscoveryURL, client: client, log: log, now: time.Now}})
 	}
 	return v, nil
 }
 
-// Verify says whose token it is. A token of no issuer here is nobody's, and no error. It knows nothing of the API server's
-// audiences: that the token is meant for this cluster is said by its own.
+// Verify returns the user of a token. A token of an unknown issuer is not an error. The audiences of the API server are
+// not considered: whether the token is meant for this cluster is decided by the audiences of the issuer's
+// configuration.
 func (v *Verifier) Verify(ctx context.Context, token string, _ []string) (who user.Info, accepted []string, ok bool, err error) {
-	name := claimed(token)
+	name := issuerOf(token)
 	for _, s := range v.issuers {
 		if s.Issuer.URL != name || name == "" {
 			continue
@@ -74,8 +77,8 @@ func (v *Verifier) Verify(ctx context.Context, token string, _ []string) (who us
 	return nil, nil, false, nil
 }
 
-// claimed is the issuer that a token says it is of. Nothing has been verified yet.
-func claimed(token string) string {
+// issuerOf returns the iss claim of a token. Nothing has been verified at this point.
+func issuerOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return ""
@@ -90,16 +93,16 @@ func claimed(token string) string {
 	if json.Unmarshal(payload, &c) != nil {
 		return ""
 	}
-	if c.Issuer == "accounts.google.com" { // as it was written before the standard was
+	if c.Issuer == "accounts.google.com" { // the form from before the standard
 		return "https://accounts.google.com"
 	}
 	return c.Issuer
 }
 
-// claims are what a token says.
+// claims holds the claims of a token, not decoded yet.
 type claims map[string]json.RawMessage
 
-// read takes a claim.
+// read decodes a claim.
 func (c claims) read(name string, into any) error {
 	raw, ok := c[name]
 	if !ok {
@@ -108,7 +111,7 @@ func (c claims) read(name string, into any) error {
 	return json.Unmarshal(raw, into)
 }
 
-// check verifies the signature of a token, for whom it is and when it is good, and returns its claims.
+// check verifies the signature, the audience and the validity period of a token, and returns its claims.
 func (s *source) check(ctx context.Context, token string, now time.Time) (claims, error) {
 	allowed := make([]jose.SignatureAlgorithm, len(s.algorithms))
 	for i, a := range s.algorithms {
@@ -126,12 +129,12 @@ func (s *source) check(ctx context.Context, token string, now time.Time) (claims
 	if err := json.Unmarshal(payload, &c); err != nil {
 		return nil, fmt.Errorf("oidc: failed to unmarshal claims: %w", err)
 	}
-	return c, s.meant(c, now)
+	return c, s.checkAudienceAndTime(c, now)
 }
 
-// meant checks that a token is for us, now.
-func (s *source) meant(c claims, now time.Time) error {
-	var audiences many
+// checkAudienceAndTime checks that a token is for this cluster and valid now.
+func (s *source) checkAudienceAndTime(c claims, now time.Time) error {
+	var audiences stringList
 	if err := c.read("aud", &audiences); err != nil {
 		return fmt.Errorf("oidc: aud: %w", err)
 	}
@@ -142,27 +145,27 @@ func (s *source) meant(c claims, now time.Time) error {
 	if err := c.read("exp", &expires); err != nil {
 		return fmt.Errorf("oidc: exp: %w", err)
 	}
-	if end := moment(expires); !now.Before(end) {
+	if end := unixTime(expires); !now.Before(end) {
 		return fmt.Errorf("oidc: token is expired (Token Expiry: %v)", end)
 	}
 	if _, has := c["nbf"]; has {
 		if err := c.read("nbf", &notBefore); err != nil {
 			return fmt.Errorf("oidc: nbf: %w", err)
 		}
-		if begin := moment(notBefore); now.Add(leeway).Before(begin) {
+		if begin := unixTime(notBefore); now.Add(leeway).Before(begin) {
 			return fmt.Errorf("oidc: current time %v before the nbf (not before) time: %v", now, begin)
 		}
 	}
 	return nil
 }
 
-func moment(seconds float64) time.Time { return time.Unix(int64(seconds), 0) }
+func unixTime(seconds float64) time.Time { return time.Unix(int64(seconds), 0) }
 
-// many is a list of strings, or a single one.
-type many []string
+// stringList is a JSON list of strings, or a single string.
+type stringList []string
 
-// UnmarshalJSON takes both.
-func (m *many) UnmarshalJSON(b []byte) error {
+// UnmarshalJSON accepts both forms.
+func (m *stringList) UnmarshalJSON(b []byte) error {
 	var list []string
 	if json.Unmarshal(b, &list) == nil {
 		*m = list

@@ -26,8 +26,8 @@ type provider struct {
 	mu      sync.Mutex // guards what follows
 	keys    []jose.JSONWebKey
 	fetched int
-	says    string // what it calls itself; empty for its address
-	moved   string // the path that it redirects, to one that serves the same
+	says    string // its issuer name; empty for its address
+	moved   string // the path that it redirects to one with the same content
 }
 
 func newProvider(t *testing.T) *provider {
@@ -88,7 +88,7 @@ func (p *provider) key(t *testing.T, id string) jose.JSONWebKey {
 	return key
 }
 
-// sign makes a token of claims; those that are missing are good ones.
+// sign makes a token of claims; missing claims get valid values.
 func (p *provider) sign(t *testing.T, key jose.JSONWebKey, claims string) string {
 	t.Helper()
 	all := map[string]any{"iss": p.URL, "aud": "me", "exp": time.Now().Add(time.Hour).Unix()}
@@ -116,13 +116,13 @@ func (p *provider) sign(t *testing.T, key jose.JSONWebKey, claims string) string
 	return token
 }
 
-// authority is the certificate of the provider, indented for a YAML file.
+// authority returns the certificate of the provider, indented for a YAML file.
 func (p *provider) authority() string {
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
 	return "    certificateAuthority: |\n      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") + "\n"
 }
 
-// verifier trusts a provider; rules is the rest of its entry in the file.
+// verifier returns a verifier that trusts a provider; rules is the rest of its entry in the file.
 func (p *provider) verifier(t *testing.T, rules string) *Verifier {
 	t.Helper()
 	file := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: " + p.URL + "\n    audiences: [me]\n" + p.authority() + rules
@@ -137,7 +137,7 @@ func (p *provider) verifier(t *testing.T, rules string) *Verifier {
 	return v
 }
 
-// show is what became of a token.
+// show returns the result of a token as text.
 func show(t *testing.T, v *Verifier, token string) string {
 	t.Helper()
 	who, _, ok, err := v.Verify(t.Context(), token, nil)
@@ -187,8 +187,10 @@ func TestClaims(t *testing.T) {
 		{"another issuer", plain, `{"iss":"https://other.example.com"}`, `nobody`},
 		{"another audience", plain, `{"aud":["you","them"]}`, `error: oidc: verify token: oidc: expected audience in ["me"] got ["you" "them"]`},
 		{"one audience of several", plain, `{"aud":["you","me"],"sub":"a","id":"7"}`, `x:a uid="7" groups=[]`},
-		{"over", plain, `{"exp":1000}`, `error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(1000, 0).String() + `)`},
-		{"without an end", plain, `{"exp":null,"sub":"a","id":"7"}`, `error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(0, 0).String() + `)`},
+		{"over", plain, `{"exp":1000}`,
+			`error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(1000, 0).String() + `)`},
+		{"without an end", plain, `{"exp":null,"sub":"a","id":"7"}`,
+			`error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(0, 0).String() + `)`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := show(t, p.verifier(t, test.rules), p.sign(t, key, test.claims)); got != test.want {
@@ -218,17 +220,18 @@ func TestKeysAreFetchedWhenNeeded(t *testing.T) {
 	if got := show(t, v, token); got != refused || p.fetched != 1 {
 		t.Errorf("a new key at once, fetched %d times: %s", p.fetched, got)
 	}
-	now = now.Add(refetch)
+	now = now.Add(minFetchInterval)
 	if got := show(t, v, token); !strings.HasPrefix(got, "ann ") || p.fetched != 2 {
 		t.Errorf("a new key, fetched %d times: %s", p.fetched, got)
 	}
-	// A key of somebody else, with the number of a known one.
+	// A key of somebody else, with the ID of a known one.
 	forged := newProvider(t).key(t, "one")
-	now = now.Add(refetch)
+	now = now.Add(minFetchInterval)
 	if got := show(t, v, p.sign(t, forged, `{"sub":"ann"}`)); got != refused {
 		t.Errorf("forged: %s", got)
 	}
-	if got := show(t, v, strings.TrimSuffix(token, token[strings.LastIndex(token, "."):])+"."); !strings.HasPrefix(got, "error: oidc: verify token: ") {
+	if got := show(t, v, strings.TrimSuffix(token, token[strings.LastIndex(token, "."):])+"."); !strings.HasPrefix(got,
+		"error: oidc: verify token: ") {
 		t.Errorf("unsigned: %s", got)
 	}
 	for _, bad := range []string{"", "a.b", "a.b.c", "..", strings.Repeat(".", 5)} {
@@ -245,7 +248,8 @@ func TestIssuersThatAreNotWell(t *testing.T) {
 	token := p.sign(t, key, `{"sub":"ann"}`)
 	p.says = "https://other.example.com"
 	v := p.verifier(t, rules)
-	if got := show(t, v, token); !strings.Contains(got, `issuer did not match the issuer returned by provider, expected "`+p.URL+`" got "https://other.example.com"`) {
+	if got := show(t, v, token); !strings.Contains(got,
+		`issuer did not match the issuer returned by provider, expected "`+p.URL+`" got "https://other.example.com"`) {
 		t.Errorf("under another name: %s", got)
 	}
 	p.says = ""
@@ -256,10 +260,12 @@ func TestIssuersThatAreNotWell(t *testing.T) {
 	}
 }
 
-// TestIssuersThatRedirect: neither the description of an issuer nor its keys are read from where a redirect leads.
+// TestIssuersThatRedirect checks that neither the metadata of an issuer nor its keys are read from where a redirect
+// leads.
 func TestIssuersThatRedirect(t *testing.T) {
 	for moved, want := range map[string]string{
-		"": "ann", "/.well-known/openid-configuration": "answered 307 Temporary Redirect; redirects are not followed", "/keys": "answered 307 Temporary Redirect; redirects are not followed",
+		"": "ann", "/.well-known/openid-configuration": "answered 307 Temporary Redirect; redirects are not followed",
+		"/keys": "answered 307 Temporary Redirect; redirects are not followed",
 	} {
 		p := newProvider(t)
 		key := p.key(t, "one")
@@ -289,9 +295,11 @@ func TestConfigMistakes(t *testing.T) {
 	}
 	for want, flags := range map[string]Flags{
 		"oidc-issuer-url and oidc-client-id must be specified together": {URL: "https://a"},
-		`oidc: unsupported signing alg: "HS256"`:                        {URL: "https://a", ClientID: "x", UsernameClaim: "sub", Algorithms: []string{"HS256"}},
-		`"a" is not CLAIM=VALUE`:                                        {URL: "https://a", ClientID: "x", UsernameClaim: "sub", Required: []string{"a"}},
-		"URL scheme must be https":                                      {URL: "http://a", ClientID: "x", UsernameClaim: "sub"},
+		`oidc: unsupported signing alg: "HS256"`: {URL: "https://a", ClientID: "x", UsernameClaim: "sub",
+			Algorithms: []string{"HS256"}},
+		`"a" is not CLAIM=VALUE`: {URL: "https://a", ClientID: "x", UsernameClaim: "sub",
+			Required: []string{"a"}},
+		"URL scheme must be https": {URL: "http://a", ClientID: "x", UsernameClaim: "sub"},
 	} {
 		if _, err := FromFlags(flags, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got error %v, want %s", flags, err, want)
@@ -326,7 +334,7 @@ func TestFlags(t *testing.T) {
 func FuzzToken(f *testing.F) {
 	f.Add("a.eyJpc3MiOiJodHRwczovL2EifQ.b")
 	f.Fuzz(func(t *testing.T, token string) {
-		s := &source{trusted: trusted{algorithms: algorithms()}, keys: &keys{tried: time.Now(), now: time.Now}}
+		s := &source{trusted: trusted{algorithms: algorithms()}, keys: &keys{lastFetch: time.Now(), now: time.Now}}
 		s.Issuer.URL = "https://a"
 		v := &Verifier{issuers: []*source{s}, now: time.Now}
 		if who, _, ok, _ := v.Verify(t.Context(), token, nil); ok {
@@ -335,7 +343,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzConfig feeds the file that names issuers: what is accepted trusts somebody, and never this cluster itself.
+// FuzzConfig parses arbitrary configurations: one that is accepted trusts somebody, and never this cluster itself.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: 'https://a', audiences: [b]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n"))
 	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://own","audiences":["b"]},"claimMappings":{"username":{"expression":"claims.sub"}}}]}`))

@@ -18,29 +18,30 @@ import (
 )
 
 const (
-	// maxDocument bounds what an issuer answers.
+	// maxDocument is the size of the largest document that is read from an issuer.
 	maxDocument = 1 << 20
-	// Keys are fetched again when a token names another one, but not more often than this: anybody can send such tokens.
-	refetch = 5 * time.Second
+	// minFetchInterval is the time between two fetches of the keys. A token with an unknown key ID causes a fetch, and
+	// anybody can send such tokens.
+	minFetchInterval = 5 * time.Second
 )
 
-// keys are the public keys of an issuer, as far as they have been fetched.
+// keys caches the public keys of an issuer.
 type keys struct {
 	issuer    string
-	discovery string // where the issuer describes itself; empty for the usual path
+	discovery string // where the issuer's metadata is; empty for the usual path
 	client    *http.Client
 	log       *slog.Logger
 	now       func() time.Time
 
-	mu    sync.Mutex // guards what follows, and lets one fetch at a time
-	at    string     // where the keys are; empty before that is known
-	known []jose.JSONWebKey
-	tried time.Time
-	err   error // of the last fetch
+	mu        sync.Mutex // guards what follows, and lets one goroutine fetch at a time
+	jwksURL   string     // the URL of the keys; empty before it is known
+	known     []jose.JSONWebKey
+	lastFetch time.Time
+	err       error // of the last fetch
 }
 
-// dialer makes the client that speaks to an issuer.
-func dialer(authority string) (*http.Client, error) {
+// newClient returns the HTTP client for an issuer.
+func newClient(authority string) (*http.Client, error) {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if authority != "" {
@@ -49,14 +50,15 @@ func dialer(authority string) (*http.Client, error) {
 			return nil, errors.New("certificateAuthority has no certificate")
 		}
 	}
-	// A redirect would let whoever answers for the issuer name the keys of anybody, and would be asked from inside the network.
+	// Redirects are not followed: they would let whoever answers for the issuer substitute other keys, and make this
+	// server send requests inside the network.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &http.Client{Transport: t, Timeout: 30 * time.Second, CheckRedirect: stay}, nil
 }
 
-// verify returns what is signed, if a key of the issuer has signed it.
+// verify returns the payload of a signed token if a key of the issuer has signed it.
 func (k *keys) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]byte, error) {
-	if payload, ok := verify(signed, k.present()); ok {
+	if payload, ok := verify(signed, k.cached()); ok {
 		return payload, nil
 	}
 	known, err := k.fetch(ctx)
@@ -82,24 +84,24 @@ func verify(signed *jose.JSONWebSignature, known []jose.JSONWebKey) ([]byte, boo
 	return nil, false
 }
 
-func (k *keys) present() []jose.JSONWebKey {
+func (k *keys) cached() []jose.JSONWebKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.known
 }
 
-// fetch asks the issuer for its keys, unless somebody just has.
+// fetch fetches the keys from the issuer, unless that was done a moment ago.
 func (k *keys) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.tried.IsZero() && k.now().Sub(k.tried) < refetch {
+	if !k.lastFetch.IsZero() && k.now().Sub(k.lastFetch) < minFetchInterval {
 		return k.known, k.err
 	}
-	known, err := k.ask(ctx)
+	known, err := k.fetchKeys(ctx)
 	if ctx.Err() != nil {
-		return nil, ctx.Err() // the client has left; that says nothing about the issuer
+		return nil, ctx.Err() // the client has disconnected; that says nothing about the issuer
 	}
-	if k.tried, k.err = k.now(), err; err != nil {
+	if k.lastFetch, k.err = k.now(), err; err != nil {
 		k.log.WarnContext(ctx, "cannot fetch the keys of a token issuer", "issuer", k.issuer, "err", err)
 		return nil, err
 	}
@@ -107,8 +109,8 @@ func (k *keys) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	return known, nil
 }
 
-func (k *keys) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
-	if k.at == "" {
+func (k *keys) fetchKeys(ctx context.Context) ([]jose.JSONWebKey, error) {
+	if k.jwksURL == "" {
 		where := k.discovery
 		if where == "" {
 			where = strings.TrimSuffix(k.issuer, "/") + "/.well-known/openid-configuration"
@@ -117,7 +119,7 @@ func (k *keys) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
 			Issuer string `json:"issuer"`
 			Keys   string `json:"jwks_uri"`
 		}
-		if err := k.get(ctx, where, &about); err != nil {
+		if err := k.fetchJSON(ctx, where, &about); err != nil {
 			return nil, err
 		}
 		if about.Issuer != k.issuer {
@@ -126,16 +128,16 @@ func (k *keys) ask(ctx context.Context) ([]jose.JSONWebKey, error) {
 		if about.Keys == "" {
 			return nil, errors.New("provider did not return JWKS URL")
 		}
-		k.at = about.Keys
+		k.jwksURL = about.Keys
 	}
 	var set jose.JSONWebKeySet
-	if err := k.get(ctx, k.at, &set); err != nil {
+	if err := k.fetchJSON(ctx, k.jwksURL, &set); err != nil {
 		return nil, fmt.Errorf("fetching keys %w", err)
 	}
 	return set.Keys, nil
 }
 
-func (k *keys) get(ctx context.Context, where string, into any) error {
+func (k *keys) fetchJSON(ctx context.Context, where string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
 		return err
@@ -145,7 +147,7 @@ func (k *keys) get(ctx context.Context, where string, into any) error {
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
-	switch { // the body is not quoted: it ends in logs, and may be from anywhere
+	switch { // the body is not quoted: it would end in logs, and may be from anywhere
 	case res.StatusCode >= 300 && res.StatusCode < 400:
 		return fmt.Errorf("%s answered %s; redirects are not followed, so give the URL to which it leads as discoveryURL if you trust it", where, res.Status)
 	case res.StatusCode != http.StatusOK:

@@ -48,7 +48,7 @@ func Start(t testing.TB) *Service {
 	return s
 }
 
-// Serve listens, again if it was stopped.
+// Serve listens on the socket. It may be called again after Stop.
 func (s *Service) Serve(t testing.TB) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", s.Path)
@@ -60,7 +60,7 @@ func (s *Service) Serve(t testing.TB) {
 	go func() { _ = s.server.Serve(l) }()
 }
 
-// Stop ends the service; its keys stay.
+// Stop stops the service; its keys are kept for the next Serve.
 func (s *Service) Stop() { s.server.Stop() }
 
 // Rotate makes a new key the one that encrypts.
@@ -82,7 +82,7 @@ func (s *Service) Rotate(t testing.TB, name string) {
 	s.status = &kmsapi.StatusResponse{Version: "v2", Healthz: "ok", KeyId: name}
 }
 
-// Lie changes what the service says about itself from now on, and what it answers when it has encrypted. Either may be nil.
+// Lie changes the status of the service, and sets a function that changes its responses to Encrypt. Either may be nil.
 func (s *Service) Lie(status func(*kmsapi.StatusResponse), answer func(*kmsapi.EncryptResponse)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,14 +91,14 @@ func (s *Service) Lie(status func(*kmsapi.StatusResponse), answer func(*kmsapi.E
 	}
 }
 
-// Decrypts is how often it was asked to decrypt.
+// Decrypts returns the number of calls of Decrypt.
 func (s *Service) Decrypts() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.decrypts
 }
 
-// Status says how the service is.
+// Status returns the status of the service.
 func (s *Service) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,8 @@ func (s *Service) Encrypt(_ context.Context, q *kmsapi.EncryptRequest) (*kmsapi.
 	nonce := make([]byte, 12)
 	_, _ = rand.Read(nonce)
 	a := &kmsapi.EncryptResponse{
-		Ciphertext: s.keys[s.now].Seal(nonce, nonce, q.Plaintext, nil), KeyId: s.now, Annotations: map[string][]byte{"version.example.com": []byte("1")},
+		Ciphertext: s.keys[s.now].Seal(nonce, nonce, q.Plaintext, nil), KeyId: s.now,
+		Annotations: map[string][]byte{"version.example.com": []byte("1")},
 	}
 	if s.answer != nil {
 		s.answer(a)

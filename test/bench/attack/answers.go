@@ -60,7 +60,8 @@ func questions() []question {
 			overTLS(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc, NextProtos: []string{"h2"}})},
 		{"HTTP/1.1 over TLS 1.2 with CBC suites only", refusedTLS,
 			overTLS(&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: cbc, NextProtos: []string{"http/1.1"}})},
-		{"TLS 1.1", refusedTLS, overTLS(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, NextProtos: []string{"h2"}})},
+		{"TLS 1.1", refusedTLS, overTLS(&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11,
+			NextProtos: []string{"h2"}})},
 		{"a body shorter than its content-length", malformed, withFrames(func(f *http2.Framer) error {
 			return errors.Join(requestFrame(f, "POST", false, "content-length", "100"), f.WriteData(1, true, []byte("short")))
 		})},
@@ -76,8 +77,10 @@ func questions() []question {
 		{"two content-lengths that differ", malformed, withFrames(func(f *http2.Framer) error {
 			return requestFrame(f, "POST", false, "content-length", "5", "content-length", "6")
 		})},
-		{"a field name in upper case", malformed, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "X-Upper", "1") })},
-		{"a line break in a value", malformed, withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "x-a", "1\r\nx-b: 2") })},
+		{"a field name in upper case", malformed,
+			withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "X-Upper", "1") })},
+		{"a line break in a value", malformed,
+			withFrames(func(f *http2.Framer) error { return requestFrame(f, "GET", true, "x-a", "1\r\nx-b: 2") })},
 		{"a header list of 2 MiB", []string{"status 431"}, withFrames(hugeList)},
 	}
 }
@@ -192,7 +195,8 @@ func exchange(socket *tls.Conn, send func(*http2.Framer) error) string {
 
 // requestFrame sends the head of a request on stream 1.
 func requestFrame(f *http2.Framer, method string, end bool, more ...string) error {
-	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fieldBlock(method, "/version", more...), EndStream: end, EndHeaders: true})
+	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fieldBlock(method, "/version", more...), EndStream: end,
+		EndHeaders: true})
 }
 
 // hugeList sends a request with twice the header list that a server takes.

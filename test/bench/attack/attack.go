@@ -1,9 +1,10 @@
-// Package attack attacks a running API server as a stranger or an ordinary user could, and measures what that costs: processor
-// time, memory, and the answers that other users wait for in vain. Each attack is run against the server with each of its HTTP/2
-// implementations (proa server --http2=own and --http2=std, the one of net/http), so that the two can be compared row by row.
+// Package attack attacks a running API server as an unauthenticated client or an ordinary user could, and measures what
+// that costs: processor time, memory, and requests of other users that are not answered. Each attack is run against the
+// server with each of its HTTP/2 implementations (proa server --http2=own and --http2=std, that of net/http), so that
+// the two can be compared row by row.
 //
-// An attack sends a fixed amount of work within a bounded time. A connection that the server closes is opened again a few times,
-// as an attacker would.
+// An attack sends a fixed amount of work within a bounded time. A connection that the server closes is opened again a
+// few times, as an attacker would.
 package attack
 
 import (
@@ -31,7 +32,8 @@ type Attack struct {
 // Attacks returns all rows in the order of the table.
 func Attacks() []Attack {
 	var rows []Attack
-	for _, family := range [][]Attack{headerAttacks(), bodyAttacks(), windowAttacks(), floodAttacks(), resetAttacks(), slowAttacks(), userAttacks()} {
+	for _, family := range [][]Attack{headerAttacks(), bodyAttacks(), windowAttacks(), floodAttacks(), resetAttacks(), slowAttacks(),
+		userAttacks()} {
 		rows = append(rows, family...)
 	}
 	return rows

@@ -20,7 +20,8 @@ func bodyAttacks() []Attack {
 	return []Attack{
 		{Name: "bodies of 64 KiB but for the last byte", Unit: "bodies", Connections: 40, Planned: 40 * streamLimit, Window: longWindow,
 			script: func(ctx context.Context, a *attacker) error { return unfinishedBodies(ctx, a, unfinished, size-1) }},
-		{Name: "bodies of 64 KiB but for the last byte, by a user", Unit: "bodies", Connections: 40, Planned: 40 * streamLimit, Window: longWindow,
+		{Name: "bodies of 64 KiB but for the last byte, by a user", Unit: "bodies", Connections: 40, Planned: 40 * streamLimit,
+			Window: longWindow,
 			script: func(ctx context.Context, a *attacker) error {
 				return unfinishedBodies(ctx, a, userBody(a, "65536"), size-1)
 			}},
@@ -35,18 +36,20 @@ func bodyAttacks() []Attack {
 		{Name: "DATA flood, empty frames", Unit: "frames", Connections: 4, Planned: 200_000, script: dataFlood(func(c *h2conn) error {
 			return c.WriteData(1, false, nil)
 		})},
-		{Name: "DATA flood, one byte and 255 of padding", Unit: "frames", Connections: 4, Planned: 80_000, script: dataFlood(func(c *h2conn) error {
-			if err := c.reserve(257); err != nil {
-				return err
-			}
-			return c.WriteDataPadded(1, false, []byte{'x'}, make([]byte, 255))
-		})},
+		{Name: "DATA flood, one byte and 255 of padding", Unit: "frames", Connections: 4, Planned: 80_000,
+			script: dataFlood(func(c *h2conn) error {
+				if err := c.reserve(257); err != nil {
+					return err
+				}
+				return c.WriteDataPadded(1, false, []byte{'x'}, make([]byte, 255))
+			})},
 	}
 }
 
 // userBody is a request of the attacker's account to create an object.
 func userBody(a *attacker, length string) []byte {
-	return fieldBlock("POST", attackerObjects, "content-type", "application/json", "authorization", "Bearer "+a.AttackerToken, "content-length", length)
+	return fieldBlock("POST", attackerObjects, "content-type", "application/json", "authorization", "Bearer "+a.AttackerToken,
+		"content-length", length)
 }
 
 // unfinishedBodies opens as many requests as a connection may have, and sends so much of each body.

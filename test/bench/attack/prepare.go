@@ -67,7 +67,8 @@ func prepare(ctx context.Context, s *upstream.System, needsList bool) (*Target, 
 	}
 	for i := range largeObjects {
 		if needsList {
-			if err := admin.create(ctx, attackerObjects, configMap(fmt.Sprintf("large-%d", i), strings.Repeat("x", largeObject)), nil); err != nil {
+			if err := admin.create(ctx, attackerObjects, configMap(fmt.Sprintf("large-%d", i), strings.Repeat("x", largeObject)),
+				nil); err != nil {
 				return nil, err
 			}
 		}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Probes are the requests of others while an attack runs: of a service account and of a user, which the server serves by different
-// priority levels. Strangers are served by that of the user.
+// Probes are the requests of other users during an attack: of a service account and of a user, which the server serves
+// by different priority levels. Unauthenticated clients are served by that of the user.
 type Probes struct {
 	Sent, Answered int
 	Refused        int // with 429
@@ -55,7 +55,8 @@ type prober struct {
 func newProber(t *Target) *prober {
 	client := func(fresh bool, certificates ...tls.Certificate) *http.Client {
 		return &http.Client{Timeout: probeLimit, Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{RootCAs: t.Authority, Certificates: certificates}, ForceAttemptHTTP2: true, DisableKeepAlives: fresh,
+			TLSClientConfig: &tls.Config{RootCAs: t.Authority, Certificates: certificates}, ForceAttemptHTTP2: true,
+			DisableKeepAlives: fresh,
 		}}
 	}
 	return &prober{Target: t, account: client(false), user: client(false, t.Administrator), fresh: client(true)}

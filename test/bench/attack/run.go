@@ -43,7 +43,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("%s: %w", row.Name, err)
 		}
 		o.Progress("%s: CPU %.2f / %.2f s, peak %s / %s MiB, after %s / %s MiB, starved %d / %d: %s", row.Name, r.Own.CPU.Seconds(), r.Std.CPU.Seconds(),
-			mebibytes(r.Own.Peak), mebibytes(r.Std.Peak), mebibytes(r.Own.After), mebibytes(r.Std.After), r.Own.Probes.Starved(), r.Std.Probes.Starved(), r.Verdict())
+			mebibytes(r.Own.Peak), mebibytes(r.Std.Peak), mebibytes(r.Own.After), mebibytes(r.Std.After), r.Own.Probes.Starved(),
+			r.Std.Probes.Starved(), r.Verdict())
 		report.Rows = append(report.Rows, r)
 	}
 	var err error

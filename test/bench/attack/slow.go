@@ -75,7 +75,8 @@ func byteByByte(ctx context.Context, a *attacker) error {
 	framer := http2.NewFramer(&request, nil)
 	for sent := 0; sent < a.units && !c.ended() && ctx.Err() == nil; {
 		request.Reset()
-		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: c.stream(), BlockFragment: block, EndStream: true, EndHeaders: true}); err != nil {
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: c.stream(), BlockFragment: block, EndStream: true,
+			EndHeaders: true}); err != nil {
 			return err
 		}
 		for request.Len() > 0 {

@@ -25,9 +25,11 @@ func userAttacks() []Attack {
 			script: post("application/yaml", strings.Repeat("- a:\n", 600_000))},
 		{Name: "JSON of 3 MB, nested lists", Unit: "requests", Connections: 5, Planned: 10,
 			script: post("application/json", strings.Repeat("[", 3_000_000))},
-		{Name: "LIST of 8 MiB over HTTP/2, not read", Unit: "requests", Connections: 4, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
+		{Name: "LIST of 8 MiB over HTTP/2, not read", Unit: "requests", Connections: 4, Planned: 40, NeedsList: true, Window: longWindow,
+			Silent: true,
 			script: unreadLists},
-		{Name: "LIST of 8 MiB over HTTP/1.1, not read", Unit: "requests", Connections: 40, Planned: 40, NeedsList: true, Window: longWindow, Silent: true,
+		{Name: "LIST of 8 MiB over HTTP/1.1, not read", Unit: "requests", Connections: 40, Planned: 40, NeedsList: true, Window: longWindow,
+			Silent: true,
 			script: unreadListHTTP1},
 	}
 }
@@ -93,7 +95,8 @@ func unreadListHTTP1(ctx context.Context, a *attacker) error {
 		return err
 	}
 	l.unread = true
-	if _, err := io.WriteString(l.Conn, "GET "+attackerObjects+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+a.AttackerToken+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(l.Conn,
+		"GET "+attackerObjects+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "+a.AttackerToken+"\r\n\r\n"); err != nil {
 		return err
 	}
 	a.tally.sent.Add(1)

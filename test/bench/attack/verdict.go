@@ -53,7 +53,7 @@ func (r Row) Invalid() string {
 	return ""
 }
 
-// Verdict is the last column of the table.
+// Verdict returns the last column of the table: whether the own server is as safe as that of net/http.
 func (r Row) Verdict() string {
 	if text := r.Invalid(); text != "" {
 		return text
@@ -109,7 +109,8 @@ func (r Row) Cells() []string {
 
 // Head is the first line of the table.
 func Head() []string {
-	return []string{"attack", "sent", "CPU, s", "peak memory, MiB", "memory after, MiB", "probes answered", "their p99, ms", "the attacker got of own", "of std", "own beside std"}
+	return []string{"attack", "sent", "CPU, s", "peak memory, MiB", "memory after, MiB", "probes answered", "their p99, ms",
+		"the attacker got of own", "of std", "own beside std"}
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d", (n+1<<19)>>20) }

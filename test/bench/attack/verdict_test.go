@@ -35,7 +35,8 @@ func TestVerdict(t *testing.T) {
 		{"more memory", func(m *Measurement) { m.Peak, m.After = 33<<20, 33<<20 }, nil, "worse: peak memory, memory after"},
 		{"both much memory", func(m *Measurement) { m.Peak = 1100 << 20 }, func(m *Measurement) { m.Peak = 1000 << 20 }, "as safe"},
 		{"probes starve", func(m *Measurement) { m.Probes.Answered = 90 }, nil, "worse: probes"},
-		{"probes starve on both", func(m *Measurement) { m.Probes.Answered = 90 }, func(m *Measurement) { m.Probes.Answered = 80 }, "as safe"},
+		{"probes starve on both", func(m *Measurement) { m.Probes.Answered = 90 }, func(m *Measurement) { m.Probes.Answered = 80 },
+			"as safe"},
 		{"not reached", nil, func(m *Measurement) { m.Reached = false }, "did not reach std"},
 	} {
 		row := Row{Name: c.name, Own: measured(own, c.own), Std: measured(std, c.std)}

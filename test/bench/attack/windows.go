@@ -12,7 +12,8 @@ func windowAttacks() []Attack {
 	closed := h2options{settings: []http2.Setting{zeroWindow()}}
 	version := fieldBlock("GET", "/version")
 	return []Attack{
-		{Name: "zero window, GET /version, 2 connections", Unit: "requests", Connections: 2, Planned: 2 * streamLimit, script: flood(closed, nil, ask(version))},
+		{Name: "zero window, GET /version, 2 connections", Unit: "requests", Connections: 2, Planned: 2 * streamLimit,
+			script: flood(closed, nil, ask(version))},
 		{Name: "zero window, GET /version, 40 connections", Unit: "requests", Connections: 40, Planned: 40 * streamLimit,
 			script: flood(closed, nil, ask(version))},
 		{Name: "zero window, GET /healthz", Unit: "requests", Connections: 4, Planned: 4 * streamLimit,
@@ -21,7 +22,8 @@ func windowAttacks() []Attack {
 			script: flood(closed, nil, ask(fieldBlock("GET", creating)))},
 		{Name: "zero window, LIST of 8 MiB by a user", Unit: "requests", Connections: 4, Planned: 40, NeedsList: true, Window: longWindow,
 			script: asUser(closed, func(block []byte) func(*h2conn, int) error { return ask(block) })},
-		{Name: "LIST of 8 MiB by a user, windows grow by one byte", Unit: "frames", Connections: 4, Planned: 40_000, NeedsList: true, Window: longWindow,
+		{Name: "LIST of 8 MiB by a user, windows grow by one byte", Unit: "frames", Connections: 4, Planned: 40_000, NeedsList: true,
+			Window: longWindow,
 			script: asUser(closed, func(block []byte) func(*h2conn, int) error {
 				return func(c *h2conn, i int) error {
 					if i < 10 {

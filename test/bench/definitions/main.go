@@ -1,5 +1,6 @@
-// Command definitions measures what CustomResourceDefinitions cost a server whose resources have no objects: until they are served, at rest,
-// and after a restart. It starts the system itself, proa or with -upstream kube-apiserver and etcd, and prints a table.
+// Command definitions measures what CustomResourceDefinitions cost a server whose resources have no objects: until they
+// are served, at idle, and after a restart. It starts the system itself, proa or with -upstream kube-apiserver and
+// etcd, and prints a table.
 //
 //	go run -tags grpcnotrace ./test/bench/definitions -count 1000 -groups 50
 package main
@@ -78,7 +79,7 @@ func (f settings) start(ctx context.Context) (*upstream.System, error) {
 type trial struct {
 	settings
 	system *upstream.System
-	none   int64 // the memory at rest after a restart without definitions
+	none   int64 // the memory at idle after a restart without definitions
 }
 
 func show(what, unit string, value float64) { fmt.Printf("%-72s %-4s %.1f\n", what, unit, value) }

@@ -22,7 +22,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
-	"proa.dev/kinds/gr"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/dns"
 	"proa.dev/network/ingress"
 	"proa.dev/network/service"
@@ -47,7 +47,7 @@ func run(ctx context.Context) error {
 	servers := flag.String("plain", "", "with -ingress: hand every request to one of these servers, ADDR:PORT,..., instead")
 	flag.Parse()
 	if *servers != "" {
-		return plain(ctx, *port, *servers)
+		return runReverseProxy(ctx, *port, *servers)
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	c, err := dial(ctx, *kubeconfig, log)
@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 	}
 	defer c.Close()
 	if *port != 0 {
-		return door(ctx, c, *name, *port, log)
+		return serveIngresses(ctx, c, *name, *port, log)
 	}
 	ip, err1 := netip.ParseAddr(*address)
 	serviceCIDR, err2 := netip.ParsePrefix(*services)
@@ -65,11 +65,13 @@ func run(ctx context.Context) error {
 		return err
 	}
 	rules := service.Config{
-		NodeName: *name, Answers: []netip.Addr{ip}, ServiceCIDRs: []netip.Prefix{serviceCIDR}, ClusterCIDRs: []netip.Prefix{clusterCIDR}, Log: log,
+		NodeName: *name, NodeAddresses: []netip.Addr{ip}, ServiceCIDRs: []netip.Prefix{serviceCIDR},
+		ClusterCIDRs: []netip.Prefix{clusterCIDR}, Log: log,
 	}
 	names := dns.Config{Addresses: []netip.Addr{ip}, CIDRs: []netip.Prefix{serviceCIDR, clusterCIDR}, Log: log}
 	for on, to := range map[schema.GroupResource][]*client.View{
-		gr.Services: {&rules.Services, &names.Services}, gr.EndpointSlices: {&rules.Slices, &names.Slices}, gr.Nodes: {&rules.Nodes}, gr.Namespaces: {&names.Namespaces},
+		gr.Services: {&rules.Services, &names.Services}, gr.EndpointSlices: {&rules.Slices, &names.Slices}, gr.Nodes: {&rules.Nodes},
+		gr.Namespaces: {&names.Namespaces},
 	} {
 		if err := open(ctx, c, on, to...); err != nil {
 			return err
@@ -100,8 +102,8 @@ func open(ctx context.Context, c client.Client, on schema.GroupResource, to ...*
 	return err
 }
 
-// door serves Ingresses.
-func door(ctx context.Context, c client.Client, node string, port int, log *slog.Logger) error {
+// serveIngresses serves Ingresses.
+func serveIngresses(ctx context.Context, c client.Client, node string, port int, log *slog.Logger) error {
 	config := ingress.Config{NodeName: node, Class: "proa", HTTPPort: port, Writer: c, Log: log}
 	for on, to := range map[schema.GroupResource]*client.View{
 		ingress.Ingresses(): &config.Ingresses, ingress.Classes(): &config.Classes, gr.Services: &config.Services,

@@ -1,6 +1,6 @@
-// Package ground is what agents of nodes stand on when they are measured: one container runtime and one pod network, the
+// Package ground is the common base on which node agents are measured: one container runtime and one pod network, the
 // same for every agent, run by the measuring program. It can also do without an agent what every agent has to do for a
-// Pod, which is the floor below their times.
+// Pod, which gives the lower bound of their times.
 package ground
 
 import (
@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"proa.dev/network/pod"
+	"proa.dev/network/podnetwork"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
 	"proa.dev/node/runtime"
@@ -42,7 +42,7 @@ type Ground struct {
 
 	dir     string
 	config  runtime.Config
-	network pod.Config
+	network podnetwork.Config
 	runtime *runtime.Runtime
 	cancel  context.CancelFunc
 	serving sync.WaitGroup
@@ -70,14 +70,15 @@ func Start(ctx context.Context, bin string, number byte) (_ *Ground, err error) 
 	mark := fmt.Sprintf("%d-%d", number, os.Getpid())
 	g := &Ground{
 		Groups: "/ground" + mark, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-		network: pod.Config{
+		network: podnetwork.Config{
 			DataDir: filepath.Join(dir, "net"), NodeName: "ground", Bridge: "gr" + mark, Table: "ground-" + mark,
 			PodCIDRs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 213, 4 * number, 0}), 22)},
 		},
 	}
 	g.network.Log = g.log
 	g.config = runtime.Config{
-		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: g.Groups, CNIBinDirs: []string{bin}, CNIConfDir: filepath.Join(dir, "cni"),
+		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: g.Groups, CNIBinDirs: []string{bin},
+		CNIConfDir: filepath.Join(dir, "cni"),
 	}
 	if err := g.start(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(ctx))
@@ -87,7 +88,7 @@ func Start(ctx context.Context, bin string, number byte) (_ *Ground, err error) 
 
 func (g *Ground) start(ctx context.Context) (err error) {
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	network, err := pod.New(ctx, g.network)
+	network, err := podnetwork.New(ctx, g.network)
 	if err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (g *Ground) start(ctx context.Context) (err error) {
 
 // groups makes the group of the agent, which must be in every hierarchy before a kubelet starts.
 func (g *Ground) groups() error {
-	host, err := cgroup.Find()
+	host, err := cgroup.FindHost()
 	if err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func (g *Ground) Close(ctx context.Context) error {
 		g.runtime.Detach()
 	}
 	g.serving.Wait()
-	err := errors.Join(runtime.Purge(ctx, g.config, g.log), pod.Purge(g.network))
+	err := errors.Join(runtime.Purge(ctx, g.config, g.log), podnetwork.Purge(g.network))
 	if err != nil {
 		return fmt.Errorf("clean up below %s: %w", g.dir, err)
 	}
@@ -208,7 +209,8 @@ func (g *Ground) run(ctx context.Context, name string) (sandbox string, err erro
 	}
 	container := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: "pause"}, Image: &cri.ImageSpec{Image: Image}, LogPath: "pause.log",
-		Linux: &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 100 << 20, CpuShares: 10, OomScoreAdj: 1000}},
+		Linux: &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 100 << 20, CpuShares: 10,
+			OomScoreAdj: 1000}},
 	}
 	if err := os.MkdirAll(config.LogDirectory, 0o700); err != nil {
 		return "", err
@@ -217,7 +219,8 @@ func (g *Ground) run(ctx context.Context, name string) (sandbox string, err erro
 	if err != nil {
 		return "", err
 	}
-	made, err := g.CreateContainer(ctx, &cri.CreateContainerRequest{PodSandboxId: box.PodSandboxId, Config: container, SandboxConfig: config})
+	made, err := g.CreateContainer(ctx,
+		&cri.CreateContainerRequest{PodSandboxId: box.PodSandboxId, Config: container, SandboxConfig: config})
 	if err != nil {
 		return box.PodSandboxId, err
 	}
@@ -227,7 +230,9 @@ func (g *Ground) run(ctx context.Context, name string) (sandbox string, err erro
 
 // Kill kills the process of a Pod's container, as the kernel does when memory is short.
 func (g *Ground) Kill(ctx context.Context, uid, container string) error {
-	all, err := g.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelUID: uid, labelContainer: container}}})
+	all, err := g.ListContainers(ctx,
+		&cri.ListContainersRequest{Filter: &cri.ContainerFilter{LabelSelector: map[string]string{labelUID: uid,
+			labelContainer: container}}})
 	if err != nil {
 		return err
 	}
@@ -250,7 +255,8 @@ func (g *Ground) Kill(ctx context.Context, uid, container string) error {
 
 // Runs tells whether the sandbox of a Pod still runs.
 func (g *Ground) Runs(ctx context.Context, uid string) (bool, error) {
-	all, err := g.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{labelUID: uid}}})
+	all, err := g.ListPodSandbox(ctx,
+		&cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{labelUID: uid}}})
 	if err != nil {
 		return false, err
 	}

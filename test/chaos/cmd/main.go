@@ -6,8 +6,9 @@
 // The first rolls a Deployment out again and again, and no request may fail. The second kills nodes and agents and cuts links,
 // and says how long traffic was disturbed each time; it fails when traffic does not recover by itself.
 //
-// The result is a table on stdout, and with -out a section of a document; what happens meanwhile is on stderr. It needs root, bin/proa with its parts beside it,
-// and the images of the tests, which it builds. Everything it made is gone at the end.
+// The result is a table on stdout, and with -out a section of a document; what happens meanwhile is on stderr. It needs
+// root, bin/proa with its parts beside it, and the images of the tests, which it builds. Everything it made is gone at
+// the end.
 package main
 
 import (
@@ -126,7 +127,8 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 		return err
 	}
 	f.port = free[2]
-	up := []string{"up", "--data-dir", data, "--listen", fmt.Sprint("127.0.0.1:", free[0]), "--node-port", strconv.Itoa(free[1]), "--name", filepath.Base(dir), "--no-merge",
+	up := []string{"up", "--data-dir", data, "--listen", fmt.Sprint("127.0.0.1:", free[0]), "--node-port", strconv.Itoa(free[1]), "--name",
+		filepath.Base(dir), "--no-merge",
 		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"}
 	if f.nodes > 1 {
 		up = append(up, "--nodes", fmt.Sprint(f.nodes))
@@ -146,9 +148,10 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 		return err
 	}
 	start := time.Now()
-	c := &chaos.Cluster{Kubectl: bins["kubectl"], Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Tool: tool, Say: func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
-	}}
+	c := &chaos.Cluster{Kubectl: bins["kubectl"], Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Tool: tool,
+		Say: func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		}}
 	if c.Failed, err = f.teller(); err != nil {
 		return err
 	}
@@ -162,7 +165,8 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 }
 
 func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
-	e := chaos.Events{Count: f.count, Rate: f.rate, Seed: f.seed, Folder: func(node string) string { return filepath.Join(f.data, "nodes", node) }}
+	e := chaos.Events{Count: f.count, Rate: f.rate, Seed: f.seed,
+		Folder: func(node string) string { return filepath.Join(f.data, "nodes", node) }}
 	if f.only != "" {
 		e.Kinds = strings.Split(f.only, ",")
 	}

@@ -87,24 +87,24 @@ type set struct {
 	own      []string // folders of programs of this module
 	busybox  bool     // that program, from its source
 	data     []string // files of the module k8s.io/kubernetes
-	cook     func(ingredients) ([]oci.Image, error)
+	cook     func(inputs) ([]oci.Image, error)
 }
 
-// ingredients are all the bytes that go into a set.
-type ingredients struct {
+// inputs are all the bytes that go into a set.
+type inputs struct {
 	programs map[string][]byte
 	data     map[string][]byte
 	packages map[string]oci.Tree // by group
 }
 
-// kitchen is where sets are made.
-type kitchen struct {
+// builder makes sets.
+type builder struct {
 	root, cache string
 	lock        []locked
 	dir         string // of the module k8s.io/kubernetes, once it is known
 }
 
-func newKitchen() (*kitchen, error) {
+func newKitchen() (*builder, error) {
 	if runtime.GOOS != "linux" {
 		return nil, fmt.Errorf("images are built on Linux; this is %s", runtime.GOOS)
 	}
@@ -120,11 +120,11 @@ func newKitchen() (*kitchen, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kitchen{root: root, cache: cache, lock: lock}, nil
+	return &builder{root: root, cache: cache, lock: lock}, nil
 }
 
 // archive gives the archive of a set, and makes it if it is not there.
-func (k *kitchen) archive(ctx context.Context, s set) (string, error) {
+func (k *builder) archive(ctx context.Context, s set) (string, error) {
 	in, err := k.gather(ctx, s)
 	if err != nil {
 		return "", err
@@ -164,7 +164,7 @@ func (k *kitchen) archive(ctx context.Context, s set) (string, error) {
 
 // prune removes the archives of a set that nobody used for a week, so that the
 // cache does not grow with every change.
-func (k *kitchen) prune(s set, now time.Time) error {
+func (k *builder) prune(s set, now time.Time) error {
 	old, err := filepath.Glob(filepath.Join(k.cache, "images", "*", s.name+".tar"))
 	if err != nil {
 		return err
@@ -182,8 +182,8 @@ func (k *kitchen) prune(s set, now time.Time) error {
 }
 
 // gather collects the programs and files of a set, and builds what is not yet built.
-func (k *kitchen) gather(ctx context.Context, s set) (ingredients, error) {
-	in := ingredients{programs: map[string][]byte{}, data: map[string][]byte{}, packages: map[string]oci.Tree{}}
+func (k *builder) gather(ctx context.Context, s set) (inputs, error) {
+	in := inputs{programs: map[string][]byte{}, data: map[string][]byte{}, packages: map[string]oci.Tree{}}
 	built, err := upstream.Build(ctx, s.programs...)
 	if err != nil {
 		return in, err
@@ -212,7 +212,7 @@ func (k *kitchen) gather(ctx context.Context, s set) (ingredients, error) {
 }
 
 // key is a hash of all that goes into a set, the code that puts it together included.
-func (k *kitchen) key(s set, in ingredients) (string, error) {
+func (k *builder) key(s set, in inputs) (string, error) {
 	h := sha256.New()
 	fmt.Fprintln(h, s.name, runtime.GOARCH, runtime.Version())
 	for _, l := range k.lock {
@@ -244,7 +244,7 @@ func (k *kitchen) key(s set, in ingredients) (string, error) {
 }
 
 // packages are the files of a group of Debian packages.
-func (k *kitchen) packages(ctx context.Context, group string) (oci.Tree, error) {
+func (k *builder) packages(ctx context.Context, group string) (oci.Tree, error) {
 	t := oci.Tree{}
 	for _, l := range k.lock {
 		if l.group != group {
@@ -266,14 +266,15 @@ func (k *kitchen) packages(ctx context.Context, group string) (oci.Tree, error) 
 
 // compile builds a program of this module without the marks of its commit, so
 // that the same code gives the same bytes.
-func (k *kitchen) compile(ctx context.Context, folder string) ([]byte, error) {
+func (k *builder) compile(ctx context.Context, folder string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "images-build-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	out := filepath.Join(dir, "program")
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", out, "./"+folder)
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "grpcnotrace", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", out,
+		"./"+folder)
 	cmd.Dir = k.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {
@@ -283,7 +284,7 @@ func (k *kitchen) compile(ctx context.Context, folder string) ([]byte, error) {
 }
 
 // file reads a file of the module that the suite comes from.
-func (k *kitchen) file(ctx context.Context, name string) ([]byte, error) {
+func (k *builder) file(ctx context.Context, name string) ([]byte, error) {
 	if k.dir == "" {
 		cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
 		cmd.Dir = filepath.Join(k.root, "test/upstream/pins")

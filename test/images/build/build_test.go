@@ -29,7 +29,8 @@ func TestParseLock(t *testing.T) {
 	if want := []locked{{"busybox", "busybox-static", "1:1.35", hello, "pool/main/b.deb"}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	for _, bad := range []string{"a b c\n", "a b c short pool/x\n", "a b c " + hello + " ../x\n", "a b c " + hello + " /x\n", "a b c " + hello + " x y\n"} {
+	for _, bad := range []string{"a b c\n", "a b c short pool/x\n", "a b c " + hello + " ../x\n", "a b c " + hello + " /x\n",
+		"a b c " + hello + " x y\n"} {
 		if _, err := parseLock(bad); err == nil {
 			t.Errorf("%q was taken", bad)
 		}
@@ -94,8 +95,11 @@ func TestLockIsComplete(t *testing.T) {
 
 func TestMerged(t *testing.T) {
 	for name, want := range map[string]string{
-		"bin": "", "bin/sh": "usr/bin/sh", "lib/x86_64-linux-gnu/libc.so.6": "usr/lib/x86_64-linux-gnu/libc.so.6", "lib64/ld.so": "usr/lib64/ld.so",
-		"usr/bin/x": "usr/bin/x", "usr/share/doc": "", "usr/share/doc/x/y": "", "usr/share/documents": "usr/share/documents", "etc": "etc", "libs/x": "libs/x",
+		"bin": "", "bin/sh": "usr/bin/sh", "lib/x86_64-linux-gnu/libc.so.6": "usr/lib/x86_64-linux-gnu/libc.so.6",
+		"lib64/ld.so": "usr/lib64/ld.so",
+		"usr/bin/x":   "usr/bin/x", "usr/share/doc": "", "usr/share/doc/x/y": "", "usr/share/documents": "usr/share/documents",
+		"etc":    "etc",
+		"libs/x": "libs/x",
 	} {
 		if got := merged(name); got != want {
 			t.Errorf("%s becomes %q; want %q", name, got, want)
@@ -153,9 +157,9 @@ func TestKey(t *testing.T) {
 	}
 	code := filepath.Join(root, "test/images/oci/tree.go")
 	seen := map[string]string{}
-	k := &kitchen{root: root, lock: []locked{{"g", "a", "1", hello, "p"}, {"other", "b", "1", hello, "p"}}}
+	k := &builder{root: root, lock: []locked{{"g", "a", "1", hello, "p"}, {"other", "b", "1", hello, "p"}}}
 	s := set{name: "s", groups: []string{"g"}}
-	in := ingredients{programs: map[string][]byte{"p": []byte("1")}, data: map[string][]byte{"d": []byte("1")}}
+	in := inputs{programs: map[string][]byte{"p": []byte("1")}, data: map[string][]byte{"d": []byte("1")}}
 	look := func(what string) {
 		t.Helper()
 		key, err := k.key(s, in)
@@ -187,11 +191,12 @@ func TestKey(t *testing.T) {
 }
 
 func TestPrune(t *testing.T) {
-	k := &kitchen{cache: t.TempDir()}
+	k := &builder{cache: t.TempDir()}
 	now := time.Now()
 	for name, age := range map[string]time.Duration{"a/s.tar": time.Hour, "b/s.tar": 200 * time.Hour, "c/other.tar": 200 * time.Hour} {
 		path := filepath.Join(k.cache, "images", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600), os.Chtimes(path, now.Add(-age), now.Add(-age))); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o600),
+			os.Chtimes(path, now.Add(-age), now.Add(-age))); err != nil {
 			t.Fatal(err)
 		}
 	}

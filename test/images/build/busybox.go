@@ -10,9 +10,9 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// cookBusybox makes the image of many tiny programs in one, laid out as the
-// usual busybox image is: every program is in /bin.
-func cookBusybox(in ingredients) ([]oci.Image, error) {
+// busyboxImages makes the image of many small programs in one, laid out as the usual busybox image is: every program is
+// in /bin.
+func busyboxImages(in inputs) ([]oci.Image, error) {
 	program := in.programs["busybox"]
 	applets, err := listApplets(program)
 	if err != nil {

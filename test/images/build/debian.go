@@ -140,7 +140,8 @@ func unpack(ctx context.Context, t oci.Tree, deb string, rename func(string) str
 // merged gives the path of a file where /bin, /sbin and /lib are links into
 // /usr, as on every Debian since 12, and none to what only people read.
 func merged(name string) string {
-	for _, skip := range []string{"usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian", "usr/share/bug", "usr/share/bash-completion"} {
+	for _, skip := range []string{"usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian",
+		"usr/share/bug", "usr/share/bash-completion"} {
 		if name == skip || strings.HasPrefix(name, skip+"/") {
 			return ""
 		}

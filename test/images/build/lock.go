@@ -24,8 +24,10 @@ func wanted() map[string][]string {
 	return map[string][]string{
 		"busybox": {"busybox-static"},
 		"debian": {
-			"base-files", "base-passwd", "bash", "bind9-dnsutils", "coreutils", "curl", "dash", "debianutils", "findutils", "grep", "hostname", "iperf",
-			"iproute2", "iputils-ping", "libc-bin", "mawk", "mount", "netcat-openbsd", "procps", "sed", "socat", "tar", "util-linux", "wget",
+			"base-files", "base-passwd", "bash", "bind9-dnsutils", "coreutils", "curl", "dash", "debianutils", "findutils", "grep",
+			"hostname", "iperf",
+			"iproute2", "iputils-ping", "libc-bin", "mawk", "mount", "netcat-openbsd", "procps", "sed", "socat", "tar", "util-linux",
+			"wget",
 		},
 		"nginx": {"nginx", "nginx-common"},
 	}

@@ -13,7 +13,7 @@ func certManagerPrograms() []string {
 	return []string{"cert-manager-controller", "cert-manager-webhook", "cert-manager-cainjector", "cert-manager-ctl"}
 }
 
-func cookCertManager(in ingredients) ([]oci.Image, error) {
+func cookCertManager(in inputs) ([]oci.Image, error) {
 	var out []oci.Image
 	for _, name := range certManagerPrograms() {
 		i, err := oneProgram(in, name, "1000", "quay.io/jetstack/"+name+certManagerTag)
@@ -25,13 +25,13 @@ func cookCertManager(in ingredients) ([]oci.Image, error) {
 	return out, nil
 }
 
-func cookMetricsServer(in ingredients) ([]oci.Image, error) {
+func cookMetricsServer(in inputs) ([]oci.Image, error) {
 	i, err := oneProgram(in, "metrics-server", "65534", k8s+"metrics-server/metrics-server"+metricsServerTag)
 	return []oci.Image{i}, err
 }
 
 // oneProgram makes an image that holds one program, and runs it as a user.
-func oneProgram(in ingredients, program, user, name string) (oci.Image, error) {
+func oneProgram(in inputs, program, user, name string) (oci.Image, error) {
 	t := oci.Tree{}
 	t.Put(program, 0o755, in.programs[program])
 	t.Dir(0o1777, "tmp")

@@ -7,9 +7,8 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// cookDebian makes the images that stand on Debian: one large layer, shared by
-// all of them, with little above it.
-func cookDebian(in ingredients) ([]oci.Image, error) {
+// debianImages makes the images that are based on Debian: one large layer, shared by all of them, with little above it.
+func debianImages(in inputs) ([]oci.Image, error) {
 	root := in.packages["debian"]
 	if err := configure(root); err != nil {
 		return nil, err
@@ -35,7 +34,8 @@ func cookDebian(in ingredients) ([]oci.Image, error) {
 	images := []oci.Image{
 		{Names: []string{e2e + "agnhost:2.66.1"}, Process: process, Layers: []oci.Layer{base, agnhost}},
 		{Names: []string{e2e + "agnhost:2.55"}, Process: labelled(process, "2.55"), Layers: []oci.Layer{base, agnhost}},
-		{Names: []string{e2e + "glibc-dns-testing:2.1.1"}, Process: oci.Process{Env: []string{usualPath}, Cmd: []string{"bash"}, WorkingDir: "/"}, Layers: []oci.Layer{base}},
+		{Names: []string{e2e + "glibc-dns-testing:2.1.1"},
+			Process: oci.Process{Env: []string{usualPath}, Cmd: []string{"bash"}, WorkingDir: "/"}, Layers: []oci.Layer{base}},
 		{Names: []string{e2e + "nginx:1.27.0-2"}, Process: nginxProcess(), Layers: []oci.Layer{base, web}},
 	}
 	for _, animal := range []string{"nautilus", "kitten"} {
@@ -83,7 +83,7 @@ func configure(root oci.Tree) error {
 
 // agnhostTree is the program that most tests of the suite run, with the files
 // and the user that it comes with.
-func agnhostTree(in ingredients) oci.Tree {
+func agnhostTree(in inputs) oci.Tree {
 	t := oci.Tree{}
 	t.Put("agnhost", 0o755, in.programs["agnhost"])
 	t.Link("agnhost-2", "agnhost")

@@ -19,13 +19,15 @@ const usualPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 // sets are all archives that can be made.
 func sets() []set {
 	return []set{
-		{name: "tool", images: []string{"tool"}, own: []string{"test/images/tool"}, cook: cookTool},
+		{name: "tool", images: []string{"tool"}, own: []string{"test/images/tool"}, cook: toolImages},
 		{name: "pause", images: []string{"pause"}, own: []string{"cmd/pause"}, cook: cookPause},
-		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: cookBusybox},
-		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"}, cook: cookAPIServer},
-		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, asked: true, cook: cookGateway},
+		{name: "busybox", images: []string{"busybox", "nonewprivs"}, busybox: true, programs: []string{"nonewprivs"}, cook: busyboxImages},
+		{name: "apiserver", images: []string{"sample-apiserver", "etcd"}, programs: []string{"sample-apiserver", "etcd"},
+			cook: cookAPIServer},
+		{name: "gateway", images: []string{"echo-basic"}, programs: []string{"echo-basic"}, asked: true, cook: gatewayImages},
 		{name: "cert-manager", images: certManagerPrograms(), programs: certManagerPrograms(), asked: true, cook: cookCertManager},
-		{name: "metrics-server", images: []string{"metrics-server"}, programs: []string{"metrics-server"}, asked: true, cook: cookMetricsServer},
+		{name: "metrics-server", images: []string{"metrics-server"}, programs: []string{"metrics-server"}, asked: true,
+			cook: cookMetricsServer},
 		{
 			name:     "debian",
 			images:   []string{"agnhost", "agnhost-prev", "nautilus", "kitten", "glibc-dns-testing", "nginx"},
@@ -35,14 +37,14 @@ func sets() []set {
 				"agnhost/porter/localhost.crt", "agnhost/porter/localhost.key",
 				"nautilus/html/data.json", "nautilus/html/nautilus.jpg", "kitten/html/data.json", "kitten/html/kitten.jpg",
 			},
-			cook: cookDebian,
+			cook: debianImages,
 		},
 	}
 }
 
-// cookTool makes the smallest image that tests can do much with. The second tag
-// is the same with another digest, for what happens when an image changes.
-func cookTool(in ingredients) ([]oci.Image, error) {
+// toolImages makes the smallest image that is useful for tests. The second tag is the same with another digest, for
+// tests of images that change.
+func toolImages(in inputs) ([]oci.Image, error) {
 	t := oci.Tree{}
 	t.Put("tool", 0o755, in.programs["tool"])
 	t.Dir(0o1777, "tmp")
@@ -71,7 +73,7 @@ func labelled(p oci.Process, version string) oci.Process {
 	return p
 }
 
-func cookPause(in ingredients) ([]oci.Image, error) {
+func cookPause(in inputs) ([]oci.Image, error) {
 	t := oci.Tree{}
 	t.Put("pause", 0o755, in.programs["pause"])
 	layer, err := t.Layer()
@@ -82,8 +84,8 @@ func cookPause(in ingredients) ([]oci.Image, error) {
 	return []oci.Image{{Names: []string{k8s + "pause:3.10.2"}, Process: process, Layers: []oci.Layer{layer}}}, nil
 }
 
-// cookGateway makes the backends of the conformance suite of the Gateway API, under all names that its manifests have for them.
-func cookGateway(in ingredients) ([]oci.Image, error) {
+// gatewayImages makes the backends of the conformance suite of the Gateway API, under all names that its manifests use.
+func gatewayImages(in inputs) ([]oci.Image, error) {
 	t := oci.Tree{}
 	t.Put("echo-basic", 0o755, in.programs["echo-basic"])
 	t.Dir(0o1777, "tmp")
@@ -101,7 +103,7 @@ func cookGateway(in ingredients) ([]oci.Image, error) {
 	return []oci.Image{{Names: names, Process: process, Layers: []oci.Layer{layer}}}, nil
 }
 
-func cookAPIServer(in ingredients) ([]oci.Image, error) {
+func cookAPIServer(in inputs) ([]oci.Image, error) {
 	server := oci.Tree{}
 	server.Put("sample-apiserver", 0o755, in.programs["sample-apiserver"])
 	server.Dir(0o1777, "tmp")

@@ -32,7 +32,7 @@ func busyboxSettings() map[string]string {
 // do: its shell drops variables whose names are no identifiers, which the suite
 // sets, and its wget dies of a timeout that is given. It is better than nothing
 // where there is no compiler.
-func (k *kitchen) busybox(ctx context.Context) ([]byte, error) {
+func (k *builder) busybox(ctx context.Context) ([]byte, error) {
 	tools, err := findTools(ctx)
 	if err == nil {
 		return k.makeBusybox(ctx, tools)
@@ -74,7 +74,7 @@ func findTools(ctx context.Context) (string, error) {
 
 // makeBusybox compiles busybox, unless that has been done with the same source,
 // settings and tools.
-func (k *kitchen) makeBusybox(ctx context.Context, tools string) ([]byte, error) {
+func (k *builder) makeBusybox(ctx context.Context, tools string) ([]byte, error) {
 	at := slices.IndexFunc(k.lock, func(l locked) bool { return l.group == sources && l.name == "busybox" })
 	if at < 0 {
 		return nil, errors.New("the source of busybox is not locked; run: go run ./test/images -lock")

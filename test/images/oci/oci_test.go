@@ -35,7 +35,9 @@ func sample(t *testing.T) []Image {
 	low, high := layer(t, base), layer(t, above)
 	return []Image{
 		{Names: []string{"a.test/one:1", "a.test/same:1"}, Process: Process{Cmd: []string{"text"}}, Layers: []Layer{low}},
-		{Names: []string{"a.test/two:2"}, Process: Process{User: "7:8", Entrypoint: []string{"/raise"}, ExposedPorts: map[string]struct{}{"80/tcp": {}}}, Layers: []Layer{low, high}},
+		{Names: []string{"a.test/two:2"},
+			Process: Process{User: "7:8", Entrypoint: []string{"/raise"}, ExposedPorts: map[string]struct{}{"80/tcp": {}}},
+			Layers:  []Layer{low, high}},
 	}
 }
 
@@ -140,8 +142,9 @@ func TestResolve(t *testing.T) {
 	tree.Link("gone", "nowhere")
 	tree.Parents()
 	for name, want := range map[string]string{
-		"/bin/sh": "usr/bin/dash", "abs": "usr/bin/dash", "up": "usr/bin/dash", "usr/bin": "usr/bin", "/usr/bin/../bin/dash": "usr/bin/dash",
-		"loop": "", "gone": "", "bin/none": "",
+		"/bin/sh": "usr/bin/dash", "abs": "usr/bin/dash", "up": "usr/bin/dash", "usr/bin": "usr/bin",
+		"/usr/bin/../bin/dash": "usr/bin/dash",
+		"loop":                 "", "gone": "", "bin/none": "",
 	} {
 		if got, ok := tree.Resolve(name); got != want || ok != (want != "") {
 			t.Errorf("%s leads to %q, %v; want %q", name, got, ok, want)

@@ -106,7 +106,8 @@ func (t Tree) write(to io.Writer) error {
 	names := slices.SortedFunc(maps.Keys(t), func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
 	for _, name := range names {
 		f := t[name]
-		head := &tar.Header{Typeflag: f.Type, Name: name, Linkname: f.Link, Mode: f.Mode, Uid: f.UID, Gid: f.GID, ModTime: f.Time, Size: int64(len(f.Data))}
+		head := &tar.Header{Typeflag: f.Type, Name: name, Linkname: f.Link, Mode: f.Mode, Uid: f.UID, Gid: f.GID, ModTime: f.Time,
+			Size: int64(len(f.Data))}
 		if f.Type == tar.TypeDir {
 			head.Name += "/"
 		}

@@ -56,7 +56,8 @@ func TestLoadCounts(t *testing.T) {
 	}
 	for _, fresh := range []bool{false, true} {
 		var l lane
-		if err := lines.Decode(&l); err != nil || l.New != fresh || l.Sent != 5 || l.Failed != 1 || l.Rate != 4 || l.Errors["502 Bad Gateway"] != 1 {
+		if err := lines.Decode(&l); err != nil || l.New != fresh || l.Sent != 5 || l.Failed != 1 || l.Rate != 4 ||
+			l.Errors["502 Bad Gateway"] != 1 {
 			t.Errorf("lane %+v, %v", l, err)
 		}
 	}

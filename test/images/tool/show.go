@@ -24,7 +24,8 @@ func show(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	slices.Sort(groups)
-	fmt.Fprintf(out, "uid %d euid %d gid %d egid %d groups %v pid %d\n", os.Getuid(), os.Geteuid(), os.Getgid(), os.Getegid(), groups, os.Getpid())
+	fmt.Fprintf(out, "uid %d euid %d gid %d egid %d groups %v pid %d\n", os.Getuid(), os.Geteuid(), os.Getgid(), os.Getegid(), groups,
+		os.Getpid())
 	if host, err := os.Hostname(); err == nil {
 		fmt.Fprintln(out, "hostname", host)
 	}

@@ -70,7 +70,8 @@ func TestCommands(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for text, want := range map[string]int64{"0": 0, "12": 12, "1k": 1000, "2Ki": 2048, "3Mi": 3 << 20, "1G": 1e9, "1024Gi": 1 << 40, "-1": -1, "Mi": -1, "1.5Mi": -1, "9999999999999": -1, "2000Gi": -1, "": -1} {
+	for text, want := range map[string]int64{"0": 0, "12": 12, "1k": 1000, "2Ki": 2048, "3Mi": 3 << 20, "1G": 1e9, "1024Gi": 1 << 40,
+		"-1": -1, "Mi": -1, "1.5Mi": -1, "9999999999999": -1, "2000Gi": -1, "": -1} {
 		got, err := size(text)
 		if err != nil {
 			got = -1
@@ -83,7 +84,8 @@ func TestSize(t *testing.T) {
 
 func TestCapabilities(t *testing.T) {
 	for mask, want := range map[string]string{
-		"0000000000000000": "none", "0000000000000001": "CHOWN", "0000000000003000": "NET_ADMIN NET_RAW", "0000010000000000": "CHECKPOINT_RESTORE", "what": "what",
+		"0000000000000000": "none", "0000000000000001": "CHOWN", "0000000000003000": "NET_ADMIN NET_RAW",
+		"0000010000000000": "CHECKPOINT_RESTORE", "what": "what",
 	} {
 		if got := capabilities(mask); got != want {
 			t.Errorf("%s is %s; want %s", mask, got, want)
@@ -94,7 +96,8 @@ func TestCapabilities(t *testing.T) {
 func TestShow(t *testing.T) {
 	t.Setenv("PROA_TOOL_TEST", "yes")
 	got := play(t, "show")
-	for _, want := range []string{fmt.Sprintf("uid %d euid %d", os.Getuid(), os.Geteuid()), "\nCapEff ", "\nNoNewPrivs ", "\nSeccomp ", "\noom_score_adj ", "\ncgroup ", "\nenv PROA_TOOL_TEST=yes"} {
+	for _, want := range []string{fmt.Sprintf("uid %d euid %d", os.Getuid(), os.Geteuid()), "\nCapEff ", "\nNoNewPrivs ", "\nSeccomp ",
+		"\noom_score_adj ", "\ncgroup ", "\nenv PROA_TOOL_TEST=yes"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
@@ -230,7 +233,8 @@ func TestHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			answer, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: test.service}, grpc.WaitForReady(true))
+			answer, err := grpc_health_v1.NewHealthClient(conn).Check(t.Context(),
+				&grpc_health_v1.HealthCheckRequest{Service: test.service}, grpc.WaitForReady(true))
 			got := answer.GetStatus().String()
 			if code := status.Code(err); code != codes.OK {
 				got = code.String()

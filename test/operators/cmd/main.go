@@ -2,9 +2,10 @@
 //
 //	go run ./test/operators/cmd controller-runtime
 //
-// runs the tests of controller-runtime that start a control plane by envtest, in the version that examples/operator uses. The module is copied out of the
-// module cache and not changed; KUBEBUILDER_ASSETS names a folder in which proa has the names of kube-apiserver and etcd (proatest/assets). Names of
-// packages below its folder pkg, such as client or internal/controller, choose some, and then nothing is written.
+// runs the tests of controller-runtime that start a control plane by envtest, in the version that examples/operator
+// uses. The module is copied out of the module cache and not changed; KUBEBUILDER_ASSETS names a folder in which proa
+// has the names of kube-apiserver and etcd (proatest/assets). Names of packages below its folder pkg, such as client or
+// internal/controller, choose some, and then nothing is written.
 package main
 
 import (

@@ -55,7 +55,8 @@ func (o *outcome) row() string {
 	if !o.ok {
 		result = "fails: " + strings.Join(o.failures, ", ")
 	}
-	return fmt.Sprintf("| pkg/%s | %d | %d | %d | %d | %.0f s | %s |", o.name, o.passed, o.failed, o.pending, o.tests, o.took.Seconds(), result)
+	return fmt.Sprintf("| pkg/%s | %d | %d | %d | %d | %.0f s | %s |", o.name, o.passed, o.failed, o.pending, o.tests, o.took.Seconds(),
+		result)
 }
 
 // section is what the documentation says.

@@ -13,7 +13,8 @@ func TestJudge(t *testing.T) {
 	if got, want := o.row(), "| pkg/client | 38 | 3 | 2 | 2 | 90 s | fails: TestIntegration |"; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
-	if err := unexpected([]outcome{o, {name: "client/apiutil"}, {name: "cache", ok: true}}); err == nil || err.Error() != "pkg/client fails" {
+	if err := unexpected([]outcome{o, {name: "client/apiutil"}, {name: "cache", ok: true}}); err == nil ||
+		err.Error() != "pkg/client fails" {
 		t.Errorf("unexpected is %v", err)
 	}
 	text := section("v1", "a day", []outcome{o, {name: "client/apiutil"}})

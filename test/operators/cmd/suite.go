@@ -85,7 +85,8 @@ func makeAssets(ctx context.Context, root, dir string) error {
 	return errors.Join(os.Symlink(server, filepath.Join(dir, "etcd")), os.Symlink(bins["kubectl"], filepath.Join(dir, "kubectl")))
 }
 
-// copyModule copies a module out of the module cache, where nothing may be written. Scripts can be run again, which a module does not record.
+// copyModule copies a module out of the module cache, where nothing may be written. Scripts can be run again, which a
+// module does not record.
 func copyModule(ctx context.Context, module, to string) error {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	cmd.Dir = os.TempDir()
@@ -123,7 +124,8 @@ func envtestPackages(source string) ([]string, error) {
 			return err
 		}
 		data, err := os.ReadFile(path)
-		if p, inside := filepath.Rel(base, filepath.Dir(path)); inside == nil && bytes.Contains(data, []byte("envtest")) && !slices.Contains(out, p) {
+		if p, inside := filepath.Rel(base, filepath.Dir(path)); inside == nil && bytes.Contains(data, []byte("envtest")) &&
+			!slices.Contains(out, p) {
 			out = append(out, p)
 		}
 		return err
@@ -135,7 +137,8 @@ func envtestPackages(source string) ([]string, error) {
 // try runs the tests of a package.
 func try(ctx context.Context, source, assets, name string) outcome {
 	cmd := exec.CommandContext(ctx, "go", "test", "-v", "-count=1", "-timeout=20m", "./pkg/"+name)
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "KUBEBUILDER_ASSETS="+assets, "TMPDIR="+filepath.Dir(assets)) // what the tests leave there goes with it
+	// what the tests leave there goes with it
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0", "KUBEBUILDER_ASSETS="+assets, "TMPDIR="+filepath.Dir(assets))
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
 	return judge(name, string(out), err == nil, time.Since(begin))

@@ -12,7 +12,7 @@ import (
 // GroupVersion is the group of Website with this version.
 var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// WebsiteSpec is what a user wants.
+// WebsiteSpec is the desired state of a Website.
 type WebsiteSpec struct {
 	// Host is the name by which the website is published. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
@@ -24,9 +24,9 @@ type WebsiteSpec struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 }
 
-// WebsiteStatus is what there is.
+// WebsiteStatus is the observed state of a Website.
 type WebsiteStatus struct {
-	// Deployed is the number of servers that the Deployment has been told to run.
+	// Deployed is the number of replicas in the spec of the Deployment.
 	Deployed int32 `json:"deployed,omitempty"`
 }
 
@@ -54,7 +54,7 @@ type WebsiteList struct {
 	Items           []Website `json:"items"`
 }
 
-// AddToScheme makes this version known to a scheme.
+// AddToScheme adds this version to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Website{}, &WebsiteList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

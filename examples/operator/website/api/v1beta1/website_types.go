@@ -15,7 +15,7 @@ import (
 // GroupVersion is the group of Website with this version.
 var GroupVersion = schema.GroupVersion{Group: "example.com", Version: "v1beta1"}
 
-// WebsiteSpec is what a user wants.
+// WebsiteSpec is the desired state of a Website.
 type WebsiteSpec struct {
 	// DNSName is called host in v1.
 	// +kubebuilder:validation:MinLength=1
@@ -38,7 +38,7 @@ type Website struct {
 	Status v1.WebsiteStatus `json:"status,omitempty"`
 }
 
-// ConvertTo writes this Website into one of v1.
+// ConvertTo converts this Website to v1.
 func (w *Website) ConvertTo(to conversion.Hub) error {
 	hub := to.(*v1.Website)
 	hub.ObjectMeta, hub.Status = w.ObjectMeta, w.Status
@@ -46,7 +46,7 @@ func (w *Website) ConvertTo(to conversion.Hub) error {
 	return nil
 }
 
-// ConvertFrom reads this Website from one of v1.
+// ConvertFrom converts a Website of v1 to this version.
 func (w *Website) ConvertFrom(from conversion.Hub) error {
 	hub := from.(*v1.Website)
 	w.ObjectMeta, w.Status = hub.ObjectMeta, hub.Status
@@ -62,7 +62,7 @@ type WebsiteList struct {
 	Items           []Website `json:"items"`
 }
 
-// AddToScheme makes this version known to a scheme.
+// AddToScheme adds this version to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Website{}, &WebsiteList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

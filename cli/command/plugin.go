@@ -1,0 +1,17 @@
+package command
+
+import (
+	"path/filepath"
+	"strings"
+)
+
+// pluginCommand returns the command that the name of the program stands for when kubectl runs it as a plugin: kubectl-proa_why, which
+// kubectl finds for "kubectl proa-why", and kubectl-why.
+func pluginCommand(program string) (command string, isPlugin bool) {
+	name, isPlugin := strings.CutPrefix(filepath.Base(program), "kubectl-")
+	name = strings.TrimPrefix(name, "proa_")
+	if !isPlugin || name != "why" {
+		return "", false
+	}
+	return name, true
+}

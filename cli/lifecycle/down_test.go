@@ -1,0 +1,74 @@
+package lifecycle
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"proa.dev/cli/command"
+	"proa.dev/cli/localcluster"
+	"proa.dev/run/datafolder"
+)
+
+// TestInterruptedDown: Ctrl-C while the server stops says what is left and what to do.
+func TestInterruptedDown(t *testing.T) {
+	const holds = "PROA_TEST_HOLDS"
+	if dir := os.Getenv(holds); dir != "" {
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		if _, err := datafolder.Lock(dir, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = os.Stdout.WriteString("held\n")
+		<-asked
+		_, _ = os.Stdout.WriteString("asked to stop\n")
+		time.Sleep(time.Minute)
+		return
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$") //nolint:gosec // G204: it is this program
+	server.Env = append(os.Environ(), holds+"="+dir)
+	values, err := server.StdoutPipe()
+	if err == nil {
+		err = server.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	lines := bufio.NewReader(values)
+	if _, err := lines.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	go func() {
+		_, _ = lines.ReadString('\n') // the server was asked to stop
+		interrupt()
+	}()
+	var out bytes.Buffer
+	err = down(ctx, &command.Env{Out: &out, Err: &out}, localcluster.Cluster{Dir: dir}, downOptions{purge: true, limit: time.Second})
+	var code command.ExitCode
+	if !errors.As(err, &code) || code != command.Interrupted {
+		t.Errorf("it ends with %v", err)
+	}
+	for _, want := range []string{fmt.Sprintf("process %d, which was told to stop", server.Process.Pid), "containers of the nodes",
+		"the folder " + dir, "down --purge --data-dir " + dir, "up --data-dir " + dir} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, out.String())
+		}
+	}
+}

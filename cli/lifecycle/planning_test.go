@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"proa.dev/cli/localcluster"
+	"proa.dev/run/settings"
+)
+
+// TestMoreNodesChangeNothingElse: for another number of nodes a running cluster is started again, but other settings
+// that come along would be changed by that too, and are refused as ever.
+func TestMoreNodesChangeNothingElse(t *testing.T) {
+	u := &upCommandRun{stored: settings.Values{"node": {"vm"}, "nodes": {"2"}, "listen": {"127.0.0.1:6443"}}}
+	for _, c := range []struct {
+		values settings.Values
+		want   string
+	}{
+		{settings.Values{"node": {"vm"}, "nodes": {"3"}, "listen": {"127.0.0.1:6443"}}, ""},
+		{settings.Values{"node": {"vm"}, "nodes": {"3"}, "listen": {"127.0.0.1:7443"}},
+			"--listen: it runs with 127.0.0.1:6443, and you gave 127.0.0.1:7443"},
+		{settings.Values{"listen": {"127.0.0.1:6443"}}, "--nodes: it runs with 2, and you gave not set"},
+	} {
+		err := u.refuseChanges(localcluster.Cluster{Dir: "/d"}, 7, c.values)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v", c.values, err)
+		}
+	}
+	simulated := &upCommandRun{stored: settings.Values{"simulate": {"2"}}}
+	if err := simulated.refuseChanges(localcluster.Cluster{Dir: "/d"}, 7,
+		settings.Values{"simulate": {"2"}, "node": {"vm"}, "nodes": {"2"}}); err == nil {
+		t.Error("a cluster of simulated nodes gets real ones while it runs")
+	}
+}
+
+// TestPurgeOfAnotherUsersCluster is refused, with the user to whom the folder belongs.
+func TestPurgeOfAnotherUsersCluster(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root may read everything")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkDataFolder(localcluster.Cluster{Dir: dir}); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+		t.Errorf("purge: %v", err)
+	}
+}

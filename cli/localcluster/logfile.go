@@ -1,0 +1,107 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// LogOptions are the flags of "proa logs".
+type LogOptions struct {
+	Follow bool
+	Lines  int // negative for all
+}
+
+// followPause is the time between reads of a log that is followed.
+const followPause = 200 * time.Millisecond
+
+// ShowLog copies a log file and, if it is followed, what is added until ctx ends. A file that has become shorter was
+// truncated, and is read from the start.
+func ShowLog(ctx context.Context, w io.Writer, path string, o LogOptions) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("there is no log yet: %s. A server that was not started by \"proa up\" logs to where it was started", path)
+	}
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	defer f.Close()
+	if o.Lines >= 0 {
+		start, err := lastLines(f, o.Lines)
+		if err == nil {
+			_, err = f.Seek(start, io.SeekStart)
+		}
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+	}
+	tick := time.NewTicker(followPause)
+	defer tick.Stop()
+	for {
+		if _, err := io.Copy(w, f); err != nil {
+			return fmt.Errorf("show the log: %w", err)
+		}
+		if !o.Follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		at, err := f.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if info, err := f.Stat(); err == nil && info.Size() < at {
+			if _, err := f.Seek(0, io.SeekStart); err != nil {
+				return fmt.Errorf("read the log: %w", err)
+			}
+		}
+	}
+}
+
+// lastLines returns the offset at which the last n lines of a file begin.
+func lastLines(f io.ReadSeeker, n int) (int64, error) {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	block := make([]byte, 64<<10)
+	found := 0
+	for at := end; at > 0; {
+		size := min(at, int64(len(block)))
+		at -= size
+		if _, err := f.Seek(at, io.SeekStart); err != nil {
+			return 0, err
+		}
+		if _, err := io.ReadFull(f, block[:size]); err != nil {
+			return 0, err
+		}
+		for i := size - 1; i >= 0; i-- {
+			if block[i] != '\n' || at+i == end-1 { // the end of the last line is no beginning
+				continue
+			}
+			if found++; found == n {
+				return at + i + 1, nil
+			}
+		}
+	}
+	if n == 0 {
+		return end, nil
+	}
+	return 0, nil
+}
+
+// Tail returns the last n lines of a log.
+func Tail(path string, n int) string {
+	var b strings.Builder
+	if err := ShowLog(context.Background(), &b, path, LogOptions{Lines: n}); err != nil {
+		return err.Error()
+	}
+	return strings.TrimRight(b.String(), "\n")
+}

@@ -1,0 +1,80 @@
+package localcluster
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestLastLines(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	for _, test := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"a\nb\nc\n", 2, "b\nc\n"}, {"a\nb\nc", 2, "b\nc"}, {"a\nb\nc\n", 3, "a\nb\nc\n"}, {"a\nb\n", 9, "a\nb\n"}, {"a\n", 0, ""},
+		{"", 3, ""},
+		{"\n\n\n", 2, "\n\n"}, {long + "\n" + long + "\nz\n", 2, long + "\nz\n"},
+	} {
+		at, err := lastLines(strings.NewReader(test.text), test.n)
+		if got := test.text[at:]; err != nil || got != test.want {
+			t.Errorf("the last %d lines of %.20q are %.20q (%v), want %.20q", test.n, test.text, got, err, test.want)
+		}
+	}
+}
+
+// lockedBuffer is a buffer that can be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), text)
+}
+
+// TestLogIsFollowed holds that lines which are added to a log are shown, also after the file was truncated.
+func TestLogIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "server.log")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one\ntwo\n")
+	ctx, stop := context.WithCancel(t.Context())
+	var out lockedBuffer
+	done := make(chan error, 1)
+	go func() { done <- ShowLog(ctx, &out, path, LogOptions{Follow: true, Lines: 1}) }()
+	wait := func(text string) {
+		for !out.has(text) {
+			select {
+			case err := <-done:
+				t.Fatalf("it ended: %v", err)
+			default:
+			}
+		}
+	}
+	wait("two\n")
+	write("one\ntwo\nthree\n")
+	wait("three\n")
+	write("four\n")
+	wait("four\n")
+	stop()
+	if err := <-done; err != nil || out.has("one\n") {
+		t.Errorf("followed: %v, %q", err, out.b.String())
+	}
+}

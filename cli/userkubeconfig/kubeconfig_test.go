@@ -1,0 +1,104 @@
+package userkubeconfig
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+const admin = `apiVersion: v1
+kind: Config
+clusters:
+- name: proa
+  cluster: {certificate-authority-data: b3Vycw==, server: "https://127.0.0.1:6443"}
+users:
+- name: proa-admin
+  user: {token: abc}
+contexts:
+- name: proa
+  context: {cluster: proa, user: proa-admin}
+current-context: proa
+`
+
+// others is a kubeconfig of a user, with fields that proa does not know.
+const others = `apiVersion: v1
+kind: Config
+# keep me
+preferences: {colors: true}
+clusters:
+  - name: work
+    cluster: {server: "https://192.0.2.1", proxy-url: "http://proxy"}
+users:
+  - name: me
+    user:
+      exec: {command: login, apiVersion: client.authentication.k8s.io/v1}
+contexts:
+  - name: work
+    context: {cluster: work, user: me}
+current-context: work
+`
+
+func TestMergeAndUnmerge(t *testing.T) {
+	for _, user := range []string{"", "{}", others, "apiVersion: v1\nkind: Config\nclusters: null\ncontexts: []\n"} {
+		merged, err := Merge([]byte(admin), []byte(user))
+		if err != nil {
+			t.Fatalf("merge into %q: %v", user, err)
+		}
+		for _, want := range []string{"name: proa\n", "name: proa-admin\n", "current-context: proa\n", "kind: Config\n"} {
+			if !strings.Contains(string(merged), want) {
+				t.Errorf("merged into %q, %q is missing:\n%s", user, want, merged)
+			}
+		}
+		again, err := Merge([]byte(admin), merged)
+		if err != nil || string(again) != string(merged) {
+			t.Errorf("merging twice changes something: %v\n%s", err, again)
+		}
+		back, found, err := Unmerge([]byte(admin), merged, CurrentContext([]byte(admin), []byte(user)))
+		if err != nil || !found || strings.Contains(string(back), "proa") {
+			t.Errorf("after taking it out again (%v, %v):\n%s", found, err, back)
+		}
+		if user == others {
+			for _, want := range []string{"# keep me", "colors: true", "proxy-url", "name: work", "command: login",
+				"current-context: work\n"} {
+				if !strings.Contains(string(back), want) {
+					t.Errorf("%q was lost:\n%s", want, back)
+				}
+			}
+			if gone, _, err := Unmerge([]byte(admin), merged, "a context that is gone"); err != nil ||
+				!strings.Contains(string(gone), `current-context: ""`) {
+				t.Errorf("a context that is not there was made current (%v):\n%s", err, gone)
+			}
+		}
+	}
+}
+
+// TestForeignContext leaves a context alone that leads elsewhere.
+func TestForeignContext(t *testing.T) {
+	foreign := strings.NewReplacer("b3Vycw==", "dGhlaXJz", "127.0.0.1", "192.0.2.9").Replace(admin)
+	if _, err := Merge([]byte(admin), []byte(foreign)); !errors.Is(err, ErrForeignContext) {
+		t.Errorf("got %v", err)
+	}
+	if back, found, err := Unmerge([]byte(admin), []byte(foreign), ""); found || err != nil || string(back) != foreign {
+		t.Errorf("it was taken out: %v %v\n%s", found, err, back)
+	}
+	// The same address with other keys is a cluster that was made anew there.
+	anew := strings.Replace(admin, "b3Vycw==", "dGhlaXJz", 1)
+	if _, err := Merge([]byte(admin), []byte(anew)); err != nil {
+		t.Errorf("a cluster made anew is not merged: %v", err)
+	}
+}
+
+func FuzzMergeKubeconfig(f *testing.F) {
+	f.Add([]byte(others))
+	f.Add([]byte("clusters: &a [*a]"))
+	f.Add([]byte("contexts: {name: proa}"))
+	f.Fuzz(func(t *testing.T, user []byte) {
+		merged, err := Merge([]byte(admin), user)
+		if err != nil {
+			return
+		}
+		if _, found, err := Unmerge([]byte(admin), merged, ""); !found || err != nil {
+			t.Errorf("what was merged is not found: %v\n%s", err, merged)
+		}
+	})
+}

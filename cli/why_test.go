@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"proa.dev/cli/command"
+)
+
+// TestWhy asks a server that has a node that is not ready and a Pod, and may not list the rest.
+func TestWhy(t *testing.T) {
+	const resource = `{"resource":"%s","scope":"%s","singularResource":"%s","responseKind":{"kind":"%s"},"verbs":["get","list"]}`
+	node := `{"metadata":{"name":"n1"},"status":{"conditions":[{"type":"Ready","status":"False","message":"broken"}]}}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprintf(w, `{"items":[{"versions":[{"version":"v1","resources":[%s,%s]}]}]}`,
+				fmt.Sprintf(resource, "nodes", "Cluster", "node", "Node"), fmt.Sprintf(resource, "pods", "Namespaced", "pod", "Pod"))
+		case "/apis":
+			fmt.Fprint(w, `{"items":[]}`)
+		case "/api/v1/nodes":
+			fmt.Fprint(w, `{"items":[null,`+node+`]}`)
+		case "/api/v1/nodes/n1":
+			fmt.Fprint(w, node)
+		case "/api/v1/namespaces/shop/pods/done":
+			fmt.Fprint(w, `{"metadata":{"name":"done","namespace":"shop"},"status":{"phase":"Succeeded"}}`)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}`)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "config")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]",
+		server.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	nobody := filepath.Join(t.TempDir(), "nobody")
+	if err := os.WriteFile(nobody, fmt.Appendf(nil, "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]",
+		away.URL), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"-kubeconfig=" + nobody, "connection refused"},
+		{"", `why node/n1" shows the evidence|exit 3`},
+		{"-n shop", "Nothing that could be read is stuck.|not seen: pods of namespace shop: you may not read it|exit 0"},
+		{"-o json -n shop", `"stuck": []|"unseen": [|exit 0`},
+		{"node/n1 -n shop", "node/n1: stuck at hop 11 (node)|exit 3"},
+		{"pod done -n shop", "pod/done in shop: working|exit 0"},
+		{"-o json pod/done -n shop", `"state": "Working"|exit 0`},
+		{"pod/done -A", "name it with -n"},
+		{"pod", "name one object"},
+		{"ghost/x", `no resource "ghost"`},
+	} {
+		fs := flag.NewFlagSet("why", flag.ContinueOnError)
+		run := whyCommand().Setup(fs)
+		var words, names []string
+		for _, word := range strings.Fields(c.args) { // flags may come behind names
+			if last := len(words) - 1; strings.HasPrefix(word, "-") || last >= 0 && (words[last] == "-n" || words[last] == "-o") {
+				words = append(words, word)
+			} else {
+				names = append(names, word)
+			}
+		}
+		if err := fs.Parse(append([]string{"-kubeconfig", file}, words...)); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		err := run(t.Context(), &command.Env{Out: &out}, names)
+		code, isCode := errors.AsType[command.ExitCode](err)
+		if err != nil && !isCode {
+			fmt.Fprint(&out, err)
+		} else {
+			fmt.Fprintf(&out, "exit %d", code)
+		}
+		for _, want := range strings.Split(c.want, "|") {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("why %s: no %q in\n%s", c.args, want, out.String())
+			}
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package apireader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/client/apireader"
+)
+
+const discovery = `{"items":[{"metadata":{"name":"%s"},"versions":[{"version":"v1","resources":[
+ {"resource":"%s","scope":"Namespaced","singularResource":"%s","responseKind":{"kind":"%s"},"shortNames":["%s"],"verbs":["get","list"]}]}]}]}`
+
+// serve starts an API server of two resources. It notes the paths and the Authorization headers that it got.
+func serve(t *testing.T) (server *httptest.Server, asked *[]string) {
+	asked = &[]string{}
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		as := ""
+		if user := r.Header.Get("Impersonate-User"); user != "" {
+			as = fmt.Sprintf(" as %s in %s", user, r.Header.Values("Impersonate-Group"))
+		}
+		*asked = append(*asked, strings.TrimSpace(r.Header.Get("Authorization")+as+" "+r.URL.String()))
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprintf(w, discovery, "", "pods", "pod", "Pod", "po")
+		case "/apis":
+			fmt.Fprintf(w, discovery, "apps", "deployments", "deployment", "Deployment", "deploy")
+		case "/api/v1/namespaces/default/pods/web":
+			fmt.Fprint(w, `{"metadata":{"name":"web"}}`)
+		case "/api/v1/pods":
+			fmt.Fprint(w, `{"items":[{"metadata":{"name":"web"}}]}`)
+		case "/api/v1/namespaces/default/pods/elsewhere":
+			http.Redirect(w, r, "https://example.com/", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server, asked
+}
+
+func load(t *testing.T, server, user string) (*apireader.Reader, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`current-context: c
+contexts: [{name: c, context: {cluster: k, user: u, namespace: ""}}]
+clusters: [{name: k, cluster: {server: %q}}]
+users: [{name: u, user: %s}]`, server, user)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return apireader.Load(t.Context(),
+		apireader.Options{Files: []string{filepath.Join(t.TempDir(), "none"), file},
+			RunPlugin: func(_ context.Context, e *apireader.Exec) (apireader.Credential, error) {
+				if e.Command != "login" {
+					return apireader.Credential{}, errors.New("no such program")
+				}
+				return apireader.Credential{Token: "from-plugin"}, nil
+			}})
+}
+
+func TestReads(t *testing.T) {
+	server, asked := serve(t)
+	r, err := load(t, server.URL, "{token: secret}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Namespace != "default" {
+		t.Errorf("the namespace is %q, want default", r.Namespace)
+	}
+	pods := schema.GroupResource{Resource: "pods"}
+	var p corev1.Pod
+	if err := r.Get(t.Context(), pods, "default", "web", &p); err != nil || p.Name != "web" {
+		t.Errorf("got %q, %v", p.Name, err)
+	}
+	var all corev1.PodList
+	if err := r.List(t.Context(), pods, "", "spec.nodeName=a b", &all); err != nil || len(all.Items) != 1 {
+		t.Errorf("got %d Pods, %v", len(all.Items), err)
+	}
+	if err := r.Get(t.Context(), pods, "default", "hidden", &p); !apierrors.IsForbidden(err) {
+		t.Errorf("a refusal is %v, want Forbidden", err)
+	}
+	if err := r.Get(t.Context(), schema.GroupResource{Resource: "ghosts"}, "", "x", &p); !apierrors.IsNotFound(err) {
+		t.Errorf("an unknown resource is %v, want NotFound", err)
+	}
+	if err := r.Get(t.Context(), pods, "default", "elsewhere", &p); err == nil {
+		t.Error("a redirect was followed")
+	}
+	want := "Bearer secret /api|Bearer secret /apis|Bearer secret /api/v1/namespaces/default/pods/web|Bearer secret /api/v1/pods?fieldSelector=spec.nodeName%3Da+b"
+	if got := strings.Join((*asked)[:4], "|"); got != want {
+		t.Errorf("asked\n%s, want\n%s", got, want)
+	}
+}
+
+func TestWordsOfUsers(t *testing.T) {
+	server, _ := serve(t)
+	r, err := load(t, server.URL, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, kind := range map[string]string{"po": "Pod", "pods": "Pod", "Pod": "Pod", "deploy": "Deployment",
+		"deployment.apps": "Deployment"} {
+		if got, err := r.Resolve(t.Context(), word); err != nil || got.Kind != kind {
+			t.Errorf("%s is %v, %v; want %s", word, got, err, kind)
+		}
+	}
+	if _, err := r.Resolve(t.Context(), "deploy.example.com"); err == nil {
+		t.Error("a resource of another group was found")
+	}
+}
+
+func TestLogins(t *testing.T) {
+	server, asked := serve(t)
+	for user, want := range map[string]string{
+		"{username: jane, password: x}": "Basic amFuZTp4 /api", "{exec: {command: login}}": "Bearer from-plugin /api", "{}": "/api",
+	} {
+		*asked = nil
+		r, err := load(t, server.URL, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Resources(t.Context()); err != nil || (*asked)[0] != want {
+			t.Errorf("%s: asked %q (%v), want %q", user, *asked, err, want)
+		}
+	}
+	for _, user := range []string{"{exec: {command: other}}", "{tokenFile: missing}",
+		"{client-certificate-data: Zm9v, client-key-data: Zm9v}"} {
+		if _, err := load(t, server.URL, user); err == nil {
+			t.Errorf("%s gives no error", user)
+		}
+	}
+}
+
+func TestKubeconfigsThatNameNothing(t *testing.T) {
+	for text, want := range map[string]string{
+		"{}":                  "no current context",
+		"current-context: x":  `no context "x"`,
+		"current-context: [x": "read ",
+		"{current-context: x, contexts: [{name: x, context: {cluster: gone}}]}": `the cluster "gone"`,
+	} {
+		file := filepath.Join(t.TempDir(), "config")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := apireader.Load(t.Context(), apireader.Options{Files: []string{file}}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := apireader.Load(t.Context(), apireader.Options{Files: []string{"/nonexistent/config"}}); err == nil {
+		t.Error("a missing kubeconfig gives no error")
+	}
+}
+
+// TestPathsBelongToTheirFile holds that a relative path is looked up beside the kubeconfig that has it, not beside the first.
+func TestPathsBelongToTheirFile(t *testing.T) {
+	server, asked := serve(t)
+	first, second := t.TempDir(), t.TempDir()
+	write := func(folder, name, text string) string {
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	write(first, "token", "wrong")
+	write(second, "token", "right\r\n")
+	files := []string{
+		write(first, "config", "current-context: c\r\ncontexts: [{name: c, context: {cluster: k, user: u}}]\r\n"),
+		write(second, "config", fmt.Sprintf(`clusters: [{name: k, cluster: {server: %q}}]
+users: [{name: u, user: {tokenFile: token, as: jane, as-groups: [a, b]}}, {name: v, user: {exec: {command: ./bin/login}}}]
+contexts: [{name: v, context: {cluster: k, user: v}}]`, server.URL)),
+	}
+	r, err := apireader.Load(t.Context(), apireader.Options{Files: files})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Resources(t.Context()); err != nil || (*asked)[0] != "Bearer right as jane in [a b] /api" {
+		t.Errorf("asked %q, %v", *asked, err)
+	}
+	ran := ""
+	_, err = apireader.Load(t.Context(), apireader.Options{Files: files, Context: "v",
+		RunPlugin: func(_ context.Context, e *apireader.Exec) (apireader.Credential, error) {
+			ran = e.Command
+			return apireader.Credential{}, nil
+		}})
+	if want := filepath.Join(second, "bin", "login"); ran != want {
+		t.Errorf("ran %s, want %s", ran, want)
+	}
+	if err == nil || !strings.Contains(err.Error(), "neither a token nor a certificate") {
+		t.Errorf("a plugin that prints nothing: %v", err)
+	}
+}
+
+// TestErrorsHaveNoPasswords holds that neither the password of a server's URL nor that of a proxy gets into an error.
+func TestErrorsHaveNoPasswords(t *testing.T) {
+	for _, cluster := range []string{
+		"{server: 'http://jane:hidden@127.0.0.1:1'}", "{server: 'http://jane:hidden@127.0.0.1:x'}",
+		"{server: 'http://127.0.0.1:1', proxy-url: 'http://jane:hidden@x:y'}",
+		"{server: 'http://192.0.2.1:1', proxy-url: 'http://jane:hidden@127.0.0.1:1'}",
+	} {
+		file := filepath.Join(t.TempDir(), "config")
+		text := "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: " + cluster + "}]"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := apireader.Load(t.Context(), apireader.Options{Files: []string{file}})
+		if err == nil {
+			_, err = r.Resources(t.Context())
+		}
+		if err == nil || strings.Contains(err.Error(), "hidden") {
+			t.Errorf("%s: %v", cluster, err)
+		}
+	}
+}
+
+// TestAnswersThatDoNotFit has servers that are too old, and one whose refusal does not end.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	for want, answer := range map[string]http.HandlerFunc{
+		"too old": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		},
+		"longer than 1 MB": func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			for r.Context().Err() == nil {
+				fmt.Fprint(w, strings.Repeat("no ", 1<<16))
+			}
+		},
+	} {
+		server := httptest.NewServer(answer)
+		r, err := load(t, server.URL, "{token: secret}")
+		if err == nil {
+			_, err = r.Resources(t.Context())
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v, want %q", err, want)
+		}
+		server.CloseClientConnections()
+		server.Close()
+	}
+}

@@ -1,0 +1,77 @@
+package wait_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"proa.dev/internal/wait"
+)
+
+func TestSleepTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		if err := wait.Sleep(t.Context(), time.Hour); err != nil || time.Since(start) != time.Hour {
+			t.Errorf("slept %v with the error %v, want 1h and none", time.Since(start), err)
+		}
+	})
+}
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		start := time.Now()
+		if err := wait.Sleep(ctx, time.Hour); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Minute {
+			t.Errorf("slept %v with the error %v, want 1m and that the deadline has passed", time.Since(start), err)
+		}
+		if err := wait.Sleep(ctx, 0); err == nil {
+			t.Error("a sleep of no time does not tell that its context has ended")
+		}
+	})
+}
+
+func TestSignalsAreMerged(t *testing.T) {
+	s := wait.NewSignal()
+	for range 3 {
+		s.Send() // would block a plain channel
+	}
+	<-s
+	select {
+	case <-s:
+		t.Error("three signals were received twice")
+	default:
+	}
+	s.Send()
+	<-s
+}
+
+func TestBackoffGrowsAndStartsAgain(t *testing.T) {
+	b := wait.Backoff{First: time.Second, Max: 5 * time.Second}
+	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
+		if got := b.Next(); got != want*time.Second {
+			t.Errorf("pause %d is %v, want %vs", i, got, int64(want))
+		}
+	}
+	b.Reset()
+	if got := b.Next(); got != time.Second {
+		t.Errorf("the pause after a reset is %v, want 1s", got)
+	}
+}
+
+func TestJitterStaysWithinItsShare(t *testing.T) {
+	different := map[time.Duration]bool{}
+	for range 100 {
+		b := wait.Backoff{First: time.Second, Max: time.Second, Jitter: 0.5}
+		d := b.Next()
+		if d < 500*time.Millisecond || d > 1500*time.Millisecond {
+			t.Fatalf("a pause of 1s with a jitter of 0.5 is %v", d)
+		}
+		different[d] = true
+	}
+	if len(different) < 2 {
+		t.Error("a hundred pauses with jitter are all the same")
+	}
+}

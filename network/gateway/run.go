@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	gw "sigs.k8s.io/gateway-api/apis/v1"
+
+	"proa.dev/client"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/network/gatewayplan"
+)
+
+// Run serves Gateways until ctx ends, while the definitions of the Gateway API are installed. It waits for them with the view of
+// definitions, which the process has anyway, and holds no other view meanwhile.
+func Run(ctx context.Context, c Config) error {
+	if c.NodeName == "" || c.Client == nil {
+		return errors.New("gateway: the name of the node and a client must be given")
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Listen == nil {
+		c.Listen = net.Listen
+	}
+	view, err := c.Client.View(ctx, gr.CustomResourceDefinitions)
+	if err != nil {
+		return err
+	}
+	view = client.Outlines(view)
+	changed := wait.NewSignal()
+	go func() {
+		for e := range view.Events(ctx) {
+			if e.Gap || isGatewayDefinition(e.Object.GetName()) {
+				changed.Send()
+			}
+		}
+	}()
+	var (
+		serving map[string]types.UID
+		stop    = func() {}
+	)
+	defer func() { stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+		defined := map[string]types.UID{}
+		for name := range resources() {
+			if o, ok := view.Get("", name+"."+gw.GroupName); ok && isServed(o, name) {
+				defined[name] = o.GetUID()
+			}
+		}
+		if maps.Equal(defined, serving) {
+			continue
+		}
+		stop()
+		stop, serving = func() {}, defined
+		if hasRequired(defined) {
+			stop = start(ctx, c, slices.Sorted(maps.Keys(defined)))
+		}
+		if wait.Sleep(ctx, installDelay) != nil {
+			return nil
+		}
+	}
+}
+
+// installDelay is how long Run waits for further definitions, which are installed together.
+const installDelay = 200 * time.Millisecond
+
+// resources returns the resources of the Gateway API that are read. The value is true for those that are required.
+func resources() map[string]bool {
+	return map[string]bool{classes: true, gateways: true, httpRoutes: true, grants: true, grpcRoutes: false, tlsRoutes: false,
+		policies: false, listenerSets: false}
+}
+
+func isGatewayDefinition(definition string) bool {
+	for name := range resources() {
+		if definition == name+"."+gw.GroupName {
+			return true
+		}
+	}
+	return false
+}
+
+func hasRequired(defined map[string]types.UID) bool {
+	for name, needed := range resources() {
+		if _, ok := defined[name]; needed && !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// isServed reports whether a definition is established and serves a version that is read here. ReferenceGrants became v1 later than the
+// others.
+func isServed(o any, name string) bool {
+	c, ok := o.(*apiextensionsv1.CustomResourceDefinition)
+	return ok && c.DeletionTimestamp == nil &&
+		slices.ContainsFunc(c.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+		}) && slices.ContainsFunc(c.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Served && (v.Name == gw.GroupVersion.Version || name == grants && v.Name == "v1beta1")
+	})
+}
+
+// start serves Gateways in the background, with retries, until the caller stops it.
+func start(ctx context.Context, c Config, defined []string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		backoff := wait.Backoff{First: firstBackoff, Max: maxBackoff}
+		for ctx.Err() == nil {
+			err := serve(ctx, c, defined)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			c.Log.Warn("Gateways cannot be served; it is tried again", "err", err)
+			_ = backoff.Sleep(ctx)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// serve creates the class and serves Gateways until ctx ends.
+func serve(ctx context.Context, c Config, defined []string) error {
+	s, err := newServer(ctx, c, defined)
+	if err != nil {
+		return err
+	}
+	c.Log.Info("serving Gateways", "resources", defined)
+	if err := s.createClass(ctx); err != nil {
+		c.Log.Warn("the GatewayClass cannot be created", "class", c.Class, "err", err)
+	}
+	return s.run(ctx)
+}
+
+// createClass creates the GatewayClass of the settings if there is none of its name.
+func (s *server) createClass(ctx context.Context) error {
+	if s.Class == "" {
+		return nil
+	}
+	if err := s.custom[classes].Reach(ctx, 0); err != nil {
+		return err
+	}
+	if _, ok := s.custom[classes].Get("", s.Class); ok {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"controllerName": gatewayplan.Controller}}}
+	u.SetAPIVersion(gw.GroupVersion.String())
+	u.SetKind("GatewayClass")
+	u.SetName(s.Class)
+	if _, err := s.Client.Create(ctx, resource(classes), u); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}

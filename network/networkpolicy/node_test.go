@@ -1,0 +1,362 @@
+package networkpolicy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/client"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/network/cni"
+	"proa.dev/network/nettest"
+	netpod "proa.dev/network/podnetwork"
+	"proa.dev/network/service"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+var (
+	podCIDRs     = []netip.Prefix{netip.MustParsePrefix("10.244.7.0/24"), netip.MustParsePrefix("fd00:244:7::/64")}
+	clusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}
+	serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
+)
+
+const (
+	testTable = "proa-test-policies"
+	names     = "10.96.0.10" // where the node answers names
+)
+
+// rig is a real node, n1, with a bridge, Pods, Services, policies, and a network outside.
+type rig struct {
+	t       *testing.T
+	views   map[schema.GroupResource]*nettest.View
+	home    *nettest.NS
+	outside *nettest.NS
+	net     *netpod.Network
+	guard   *Guard
+	cidrs   []netip.Prefix
+	halt    func()
+}
+
+func newRig(t *testing.T, cidrs ...netip.Prefix) *rig {
+	t.Helper()
+	nettest.Need(t)
+	if len(cidrs) == 0 {
+		cidrs = podCIDRs
+	}
+	r := &rig{t: t, home: nettest.Home(t), outside: nettest.New(t), cidrs: cidrs, views: map[schema.GroupResource]*nettest.View{}}
+	for _, on := range []schema.GroupResource{gr.Pods, gr.Namespaces, gr.NetworkPolicies, gr.Services, gr.EndpointSlices, gr.Nodes} {
+		r.views[on] = nettest.NewView()
+	}
+	nettest.Wire(t, nettest.End{NS: r.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"},
+		Via: []string{"192.168.9.2", "fd99::2"}},
+		nettest.End{NS: r.outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "192.168.9.3/24", "fd99::2/64"},
+			Via: []string{"192.168.9.1", "fd99::1"}})
+	t.Cleanup(func() { nettest.Unplug("out0") })
+	r.guard = r.newGuard("n1")
+	r.start()
+	t.Cleanup(func() {
+		r.halt()
+		if err := Purge(testTable); err != nil {
+			t.Error(err)
+		}
+	})
+	c := netpod.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: cidrs, ClusterCIDRs: clusterCIDRs, Guard: r.guard}
+	var err error
+	if r.net, err = netpod.New(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	r.background(r.net.Serve)
+	t.Cleanup(func() {
+		if err := netpod.Purge(c); err != nil {
+			t.Error(err)
+		}
+	})
+	r.services()
+	r.apply("kind: Namespace\nmetadata: {name: default}\n---\nkind: Namespace\nmetadata: {name: other, labels: {team: blue}}\n")
+	return r
+}
+
+func (r *rig) newGuard(node string) *Guard {
+	r.t.Helper()
+	g, err := New(Config{
+		NodeName: node, Table: testTable, DNSAddresses: []netip.Addr{netip.MustParseAddr(names)},
+		Log:  slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Open: func(_ context.Context, on schema.GroupResource) (client.View, error) { return r.views[on], nil },
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+// start runs the guard.
+func (r *rig) start() {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := r.guard.Run(ctx); err != nil {
+			r.t.Error(err)
+		}
+	}()
+	r.halt = func() { cancel(); <-done }
+}
+
+func (r *rig) background(run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := run(ctx); err != nil {
+			r.t.Error(err)
+		}
+	}()
+	r.t.Cleanup(func() { cancel(); <-done })
+}
+
+func (r *rig) services() {
+	r.t.Helper()
+	p, err := service.New(service.Config{
+		NodeName: "n1", Services: r.views[gr.Services], Slices: r.views[gr.EndpointSlices], Nodes: r.views[gr.Nodes],
+		ClusterCIDRs: clusterCIDRs,
+		ServiceCIDRs: serviceCIDRs, Table: "proa-test-services", NodeAddresses: []netip.Addr{netip.MustParseAddr(names)},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := service.Purge("proa-test-services"); err != nil {
+			r.t.Error(err)
+		}
+	})
+	r.background(p.Run)
+}
+
+func (r *rig) apply(text string) {
+	r.t.Helper()
+	for _, o := range nettest.Objects(r.t, text) {
+		switch o.(type) {
+		case *networkingv1.NetworkPolicy:
+			r.views[gr.NetworkPolicies].Put(o)
+		case *corev1.Namespace:
+			r.views[gr.Namespaces].Put(o)
+		case *corev1.Service:
+			r.views[gr.Services].Put(o)
+		case *discoveryv1.EndpointSlice:
+			r.views[gr.EndpointSlices].Put(o)
+		default:
+			r.t.Fatalf("what is a %T?", o)
+		}
+	}
+}
+
+// policy applies a policy, in the namespace default unless its name has one.
+func (r *rig) policy(name, spec string) {
+	r.t.Helper()
+	namespace, short, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, short = "default", name
+	}
+	r.apply(fmt.Sprintf("kind: NetworkPolicy\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", short, namespace, spec))
+}
+
+// service creates a Service with one endpoint of each family.
+func (r *rig) service(name, ip, ip6 string, to *guest) {
+	r.apply(fmt.Sprintf(`kind: Service
+metadata: {name: %[1]s}
+spec: {clusterIP: %[2]s, clusterIPs: [%[2]s, "%[3]s"], ipFamilies: [IPv4, IPv6], ports: [{port: 8000, protocol: TCP}]}
+---
+kind: EndpointSlice
+metadata: {name: %[1]s-4, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{name: "", port: 80, protocol: TCP}]
+endpoints: [{addresses: [%[4]s], nodeName: n1, conditions: {ready: true}}]
+---
+kind: EndpointSlice
+metadata: {name: %[1]s-6, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv6
+ports: [{name: "", port: 80, protocol: TCP}]
+endpoints: [{addresses: ["%[5]s"], nodeName: n1, conditions: {ready: true}}]
+`, name, ip, ip6, to.v4, to.v6))
+}
+
+// guest is a Pod that answers at the ports 80 and 81, TCP and UDP.
+type guest struct {
+	*nettest.NS
+	pod    *corev1.Pod
+	v4, v6 string
+}
+
+// object returns a Pod as the API has it before it has an address.
+func object(name, labels string) *corev1.Pod {
+	k := keyOf(name)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, UID: types.UID(k.name + "-uid"),
+		Labels: labelsOf(labels)}}
+	p.Spec.NodeName = "n1"
+	p.Spec.Containers = []corev1.Container{{Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}}}
+	return p
+}
+
+// pod starts a Pod as an agent does: it exists in the API, is attached, runs, and then its address is reported.
+func (r *rig) pod(name, labels string) *guest {
+	r.t.Helper()
+	p := object(name, labels)
+	r.views[gr.Pods].Put(p)
+	g := r.connect(p)
+	r.report(g)
+	return g
+}
+
+// connect attaches a Pod to the network, and lets it answer.
+func (r *rig) connect(p *corev1.Pod) *guest {
+	r.t.Helper()
+	g, err := r.tryConnect(p)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return g
+}
+
+func (r *rig) tryConnect(p *corev1.Pod) (*guest, error) {
+	r.t.Helper()
+	g := &guest{NS: nettest.New(r.t), pod: p}
+	f, err := os.Open(g.Path())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer f.Close()
+	args := fmt.Sprintf("K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_UID=%s", p.Namespace, p.Name, p.UID)
+	result, err := r.net.CNI(r.t.Context(),
+		&cni.Request{Command: cni.Add, ContainerID: string(p.UID), IfName: "eth0", NetNS: g.Path(), Args: args}, &cni.Config{}, f)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range result.Addresses {
+		if ip := a.Address.Addr(); ip.Is4() {
+			g.v4 = ip.String()
+		} else {
+			g.v6 = ip.String()
+		}
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		g.Listen(network, ":80", p.Name)
+		g.Listen(network, ":81", p.Name)
+	}
+	return g, nil
+}
+
+// report writes the address of a Pod to the API.
+func (r *rig) report(g *guest) {
+	p := g.pod.DeepCopy()
+	p.Status.Phase = corev1.PodRunning
+	p.Status.PodIPs = nil
+	for _, ip := range []string{g.v4, g.v6} {
+		if ip != "" {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+	g.pod = p
+	r.views[gr.Pods].Put(p)
+}
+
+// disconnect detaches a Pod.
+func (r *rig) disconnect(g *guest) {
+	r.t.Helper()
+	if _, err := r.net.CNI(r.t.Context(), &cni.Request{Command: cni.Del, ContainerID: string(g.pod.UID), IfName: "eth0", NetNS: g.Path()},
+		&cni.Config{}, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	g.Drop()
+}
+
+// becomes waits until a connection gets the answer: rules follow objects after a moment.
+func (r *rig) becomes(what, want string, ask func() string) {
+	r.t.Helper()
+	var got string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if got = ask(); got == want {
+			nettest.Home(r.t).Readable(r.t)
+			return
+		}
+	}
+	r.t.Errorf("%s: got %q, want %q", what, got, want)
+	r.show()
+}
+
+// is fails the test unless the connection gets the answer at once.
+func (r *rig) is(what, want string, ask func() string) {
+	r.t.Helper()
+	if got := ask(); got != want {
+		r.t.Errorf("%s: got %q, want %q", what, got, want)
+		r.show()
+	}
+}
+
+func (r *rig) show() {
+	if nft, err := exec.LookPath("nft"); err == nil && os.Getenv("SHOW") != "" {
+		raw, _ := exec.Command(nft, "list", "table", "inet", testTable).CombinedOutput()
+		r.t.Log(string(raw))
+	}
+}
+
+// tries returns a function that asks from a namespace who answers at an address; "silence" if nobody does.
+func tries(from *nettest.NS, network, host string, port int) func() string {
+	return func() string {
+		if answer, ok := quick(from, network, nettest.At(host, port)); ok {
+			return answer
+		}
+		return "silence"
+	}
+}
+
+// quick asks with a short timeout.
+func quick(from *nettest.NS, network, addr string) (string, bool) {
+	var c net.Conn
+	var err error
+	from.Do(func() { c, err = net.DialTimeout(network, addr, 400*time.Millisecond) })
+	if err != nil {
+		return err.Error(), !strings.Contains(err.Error(), "timeout")
+	}
+	defer c.Close()
+	return say(c)
+}
+
+// say asks over a connection.
+func say(c net.Conn) (string, bool) {
+	buf := make([]byte, 100)
+	for range 2 { // packets get lost
+		_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
+		if _, err := c.Write([]byte("who\n")); err != nil {
+			return err.Error(), false
+		}
+		if n, err := c.Read(buf); err == nil {
+			return strings.TrimSpace(string(buf[:n])), true
+		}
+	}
+	return "", false
+}
+
+// all returns the addresses of a Pod, by family.
+func (g *guest) all() map[string]string {
+	out := map[string]string{"IPv4": g.v4, "IPv6": g.v6}
+	maps.DeleteFunc(out, func(_, ip string) bool { return ip == "" })
+	return out
+}
+
+func (g *guest) source(family string) string { return g.all()[family] }

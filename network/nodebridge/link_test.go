@@ -1,0 +1,157 @@
+package nodebridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"proa.dev/network/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+func TestChoose(t *testing.T) {
+	prefixes := func(text string) (out []netip.Prefix) {
+		for _, s := range strings.Fields(text) {
+			out = append(out, netip.MustParsePrefix(s))
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name, taken, within string
+		six                 bool
+	}{
+		{name: "nothing is taken", within: "100.64.0.0/10"},
+		{name: "others are there", taken: "10.96.0.0/16 10.244.0.0/16 192.168.0.0/24 fe80::/64", within: "100.64.0.0/10"},
+		{name: "the first range is taken", taken: "100.64.0.0/10", within: "10.0.0.0/8"},
+		{name: "so is most of the second", taken: "100.64.0.0/10 10.0.0.0/9 10.128.0.0/10 10.192.0.0/11", within: "10.224.0.0/11"},
+		{name: "only the last is left", taken: "100.0.0.0/8 10.0.0.0/8 172.0.0.0/8 192.168.0.0/17", within: "192.168.128.0/17"},
+		{name: "IPv6", six: true, taken: "fe80::/64", within: "fd00::/8"},
+	} {
+		got, err := Choose("/var/lib/proa", c.six, prefixes(c.taken))
+		if err != nil || !netip.MustParsePrefix(c.within).Contains(got.Addr()) || got != got.Masked() {
+			t.Errorf("%s: %s, %v; want one in %s", c.name, got, err, c.within)
+		}
+		if again, _ := Choose("/var/lib/proa", c.six, prefixes(c.taken)); again != got {
+			t.Errorf("%s: %s and then %s", c.name, got, again)
+		}
+		if next, _ := Choose("/var/lib/proa", c.six, append(prefixes(c.taken), got)); next.Overlaps(got) {
+			t.Errorf("%s: %s is taken, and was chosen", c.name, got)
+		}
+	}
+	if got, err := Choose("x", false, prefixes("0.0.0.0/0")); err == nil {
+		t.Errorf("everything is taken, and %s was chosen", got)
+	}
+}
+
+// TestLink connects two nodes; they reach each other and the machine, and the outside sees the address of the machine.
+func TestLink(t *testing.T) {
+	nettest.Need(t)
+	home, a, b, outside := nettest.Home(t), nettest.New(t), nettest.New(t), nettest.New(t)
+	nettest.Wire(t, nettest.End{NS: home, Name: "out", Addrs: []string{"192.0.2.1/24"}},
+		nettest.End{NS: outside, Name: "eth0", Addrs: []string{"192.0.2.9/24"}})
+	t.Cleanup(func() { nettest.Unplug("out") })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0))
+	c := Config{
+		Bridge: "pntest", Table: "pntest",
+		Networks: []netip.Prefix{netip.MustParsePrefix("100.64.9.0/24"), netip.MustParsePrefix("fd00:9::/64")},
+		Pods:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+	}
+	for range 2 { // what is there already is no reason to fail
+		must(Ensure(c))
+		must(Plug(c, 2, a.Path()))
+		must(Plug(c, 3, b.Path()))
+	}
+	t.Cleanup(func() { must(Purge(c)) })
+
+	for _, name := range []string{"pntest-2", "pntest-3"} {
+		port, err := netlink.LinkByName(name)
+		must(err)
+		if info, err := netlink.LinkGetProtinfo(port); err != nil || !info.Hairpin {
+			t.Errorf("%s sends nothing back to who sent it: %+v, %v", name, info, err)
+		}
+	}
+
+	home.Listen("tcp", "100.64.9.1:80", "machine")
+	b.Listen("tcp", "100.64.9.3:80", "b")
+	b.Listen("tcp", "[fd00:9::3]:80", "b")
+	outside.Listen("tcp", "192.0.2.9:80", "outside")
+	for to, want := range map[string]string{
+		"100.64.9.1:80": "machine 100.64.9.2", "100.64.9.3:80": "b 100.64.9.2", "[fd00:9::3]:80": "b fd00:9::2",
+		"192.0.2.9:80": "outside 192.0.2.1",
+	} {
+		nettest.Same(t, to, a.Ask("tcp", to), want)
+	}
+
+	// A node that comes back in another namespace has its place again.
+	again := nettest.New(t)
+	must(Plug(c, 3, again.Path()))
+	again.Listen("tcp", "100.64.9.3:80", "again")
+	nettest.Same(t, "the node that came back", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
+	// Who has lost his place takes nothing from who has it now.
+	must(Unplug(b.Path()))
+	nettest.Same(t, "after the former one left", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
+	must(Unplug(a.Path()))
+	must(Unplug(a.Path()))
+	must(Purge(c))
+	links, err := netlink.LinkList()
+	must(err)
+	if slices.ContainsFunc(links, func(l netlink.Link) bool {
+		return strings.HasPrefix(l.Attrs().Name, "pn") && l.Attrs().Name != "pntest-3"
+	}) {
+		t.Errorf("something is left: %v", links)
+	}
+}
+
+func TestTaken(t *testing.T) {
+	nettest.Need(t)
+	nettest.Wire(t, nettest.End{NS: nettest.Home(t), Name: "one", Addrs: []string{"198.51.100.7/24"}},
+		nettest.End{NS: nettest.New(t), Name: "two"})
+	t.Cleanup(func() { nettest.Unplug("one") })
+	taken, err := Taken()
+	if err != nil || !slices.Contains(taken, netip.MustParsePrefix("198.51.100.0/24")) {
+		t.Errorf("%v, %v", taken, err)
+	}
+}
+
+// TestRelay lets a node query a DNS server on the loopback interface of the machine.
+func TestRelay(t *testing.T) {
+	nettest.Need(t)
+	home, node := nettest.Home(t), nettest.New(t)
+	c := Config{Bridge: "pnrelay", Table: "pnrelay", Networks: []netip.Prefix{netip.MustParsePrefix("100.64.8.0/24")}}
+	if err := errors.Join(Ensure(c), Plug(c, 2, node.Path())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = Purge(c) })
+	home.Listen("udp", "127.0.0.1:5353", "names")
+	home.Listen("tcp", "127.0.0.1:5353", "names")
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- (&Relay{Listen: "100.64.8.1:53", Server: "127.0.0.1:5353", Log: slog.New(slog.DiscardHandler)}).Run(ctx)
+	}()
+	for _, network := range []string{"udp", "tcp"} {
+		got := node.Ask(network, "100.64.8.1:53")
+		for try := 0; strings.HasPrefix(got, "error") && try < 50; try++ {
+			got = node.Ask(network, "100.64.8.1:53") // it may not listen yet
+		}
+		nettest.Same(t, network, got, "names 127.0.0.1")
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

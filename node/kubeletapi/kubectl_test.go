@@ -1,0 +1,373 @@
+package kubeletapi_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/node/cgroup"
+	"proa.dev/node/cri"
+	"proa.dev/node/fact"
+	"proa.dev/node/kubeletapi"
+	"proa.dev/node/pod"
+	"proa.dev/node/stats"
+	"proa.dev/proatest"
+	"proa.dev/run"
+	"proa.dev/test/program"
+	"proa.dev/test/upstream"
+)
+
+// host is a fake runtime whose containers are the machine itself: commands run where the test runs.
+type host struct{ url, dir string }
+
+func (h *host) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
+	v := url.Values{"command": q.Cmd}
+	for name, on := range map[string]bool{"input": q.Stdin, "output": q.Stdout, "error": q.Stderr, "tty": q.Tty} {
+		if on {
+			v.Set(name, "1")
+		}
+	}
+	return h.url + "/?" + v.Encode(), nil
+}
+
+func (h *host) AttachURL(ctx context.Context, q *cri.AttachRequest) (string, error) {
+	return h.ExecURL(ctx, &cri.ExecRequest{Cmd: []string{"echo", "attached"}, Stdin: q.Stdin, Stdout: q.Stdout, Stderr: q.Stderr,
+		Tty: q.Tty})
+}
+
+func (h *host) LogPath(context.Context, string) (string, error) { return "", errors.New("none") }
+
+func (h *host) NetworkNamespace(context.Context, string) (string, error) {
+	return "/proc/self/ns/net", nil
+}
+
+func (h *host) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
+	return nil, 0, nil
+}
+
+func (h *host) ExecInContainer(ctx context.Context, _, _, _ string, cmd []string, in io.Reader, out, errs io.WriteCloser, _ bool,
+	_ <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	c := exec.CommandContext(ctx, cmd[0], cmd[1:]...)
+	c.Dir = h.dir
+	c.Stdin, c.Stdout = in, out
+	if errs != nil {
+		c.Stderr = errs
+	}
+	err := c.Run()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return utilexec.CodeExitError{Err: e, Code: e.ExitCode()}
+	}
+	return err
+}
+
+func (h *host) Layers(context.Context) (map[string]stats.Size, error) { return nil, nil }
+
+func (h *host) Filesystems(context.Context) (images, containers stats.Disk, err error) {
+	return stats.Disk{Path: h.dir}, stats.Disk{Path: h.dir}, nil
+}
+
+// busy reports a CPU usage of one half, and 64 MiB of memory.
+type busy struct{ since time.Time }
+
+func (busy) Parent(*corev1.Pod) string { return "/p" }
+
+func (b busy) Stats(string) (cgroup.Usage, error) {
+	now := time.Now()
+	return cgroup.Usage{Time: now, CPU: cgroup.CPUUsage{Total: uint64(now.Sub(b.since) / 2)},
+		Memory: cgroup.MemoryUsage{WorkingSet: 64 << 20}}, nil
+}
+
+type one []pod.Local
+
+func (o one) Pods() []pod.Local { return o }
+
+// machine starts a cluster with a node whose only Pod is the machine itself.
+func machine(t *testing.T) *proatest.Cluster {
+	t.Helper()
+	c := proatest.Start(t, proatest.Memory())
+	h := &host{dir: t.TempDir()}
+	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o, err := remotecommand.NewOptions(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		remotecommand.ServeExec(w, r, h, "", "", "", r.URL.Query()["command"], o, time.Minute, time.Minute,
+			[]string{remotecommand.StreamProtocolV4Name})
+	}))
+	t.Cleanup(back.Close)
+	h.url = back.URL
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.1.1.1"}},
+		Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+			corev1.ResourcePods: resource.MustParse("10")},
+	}}
+	if _, err := c.Client.Create(t.Context(), gr.Nodes, node); err != nil {
+		t.Fatal(err)
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{
+			NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}, AutomountServiceAccountToken: new(false),
+		}}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+	_, _ = c.Client.Create(t.Context(), gr.ServiceAccounts, sa) // a loop may have made it
+	o, err := c.Client.Create(t.Context(), gr.Pods, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = o.(*corev1.Pod)
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.2.2.2", PodIPs: []corev1.PodIP{{IP: "10.2.2.2"}},
+		ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "c", ContainerID: "x://id", Image: "i", Ready: true,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		}}}
+	if o, err = c.Client.Update(t.Context(), gr.Pods, p, "status"); err != nil {
+		t.Fatal(err)
+	}
+	p = o.(*corev1.Pod)
+	log := filepath.Join(h.dir, "0.log")
+	if err := os.WriteFile(log, []byte("2026-01-01T00:00:00Z stdout F first\n2026-01-01T00:00:01Z stderr F second\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pods := one{{Pod: p, Facts: &fact.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name,
+		Sandboxes:  []fact.Sandbox{{ID: "b", Ready: true}},
+		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Now(), LogPath: log}}}}}
+	counts := busy{time.Now()}
+	numbers := stats.New(stats.Config{Node: "n", Pods: pods, Groups: counts, Counters: counts, Runtime: h, Dir: h.dir})
+	who := &user.DefaultInfo{Name: "system:node:n", Groups: []string{user.NodesGroup, user.AllAuthenticated}}
+	door := kubeletapi.New(kubeletapi.Config{
+		Node: "n", Pods: pods, Runtime: h, Client: c.Server.Client(who), Handlers: numbers.Handlers(nil, nil),
+		Log: slog.New(slog.DiscardHandler),
+	})
+	name, groups := run.AgentCaller()
+	leave, err := c.Server.JoinAgent("n", door.InProcess(kubeletapi.Identity{Username: name, Groups: groups}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(leave)
+	return c
+}
+
+// kubectls are the kubectls to test with. To build them takes minutes, so that it is done only where PROA_BUILD is set,
+// as make e2e does, which runs this test also.
+func kubectls(t *testing.T) map[string]string {
+	t.Helper()
+	if os.Getenv("PROA_BUILD") == "" {
+		bins, err := upstream.Find("kubectl", "kubectl-old")
+		if err != nil {
+			t.Skipf("left to make e2e: %v", err)
+		}
+		return bins
+	}
+	bins, err := upstream.Build(t.Context(), "kubectl", "kubectl-old")
+	if err != nil && os.Getenv("CI") != "" {
+		t.Fatalf("kubectl cannot be built: %v", err)
+	}
+	if err != nil {
+		t.Skipf("kubectl cannot be built here (it is made from modules of the Go proxy): %v", err)
+	}
+	return bins
+}
+
+// TestKubectl runs exec, attach, logs, port-forward and top with a new and an old kubectl, over WebSockets and over SPDY.
+func TestKubectl(t *testing.T) {
+	bins := kubectls(t)
+	c := machine(t)
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") }))
+	defer page.Close()
+	_, port, err := net.SplitHostPort(page.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bin := range []string{"kubectl", "kubectl-old"} {
+		for _, sockets := range []string{"true", "false"} {
+			t.Run(bin+" websockets "+sockets, func(t *testing.T) {
+				k := kubectl{t: t, bin: bins[bin], env: append(os.Environ(), "KUBECONFIG="+c.Kubeconfig,
+					"KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+sockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+sockets)}
+				k.want("first\nsecond\n", "logs", "p")
+				k.want("second\n", "logs", "p", "--tail=1")
+				k.want("2026-01-01T00:00:00.000000000Z first\n", "logs", "p", "--timestamps", "--limit-bytes=37")
+				k.want("a b\n", "exec", "p", "--", "echo", "a", "b")
+				k.in = "typed"
+				k.want("typed", "exec", "-i", "p", "--", "cat")
+				k.in = ""
+				k.want("command terminated with exit code 7\n", "exec", "p", "--", "sh", "-c", "exit 7")
+				k.want("attached\n", "attach", "p")
+				big := strings.Repeat("0123456789abcdef", 1<<16)
+				k.in = big
+				k.want(big, "exec", "-i", "p", "--", "cat")
+				k.in = ""
+				file := filepath.Join(t.TempDir(), "file")
+				if err := os.WriteFile(file, []byte(big), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				k.want("", "cp", file, "p:copy")
+				k.want("", "cp", "p:copy", file+"2")
+				if got, err := os.ReadFile(file + "2"); err != nil || string(got) != big {
+					t.Errorf("the copy of a copy has %d bytes (%v)", len(got), err)
+				}
+				k.forward("p", port)
+			})
+		}
+	}
+	t.Run("top", func(t *testing.T) {
+		k := kubectl{t: t, bin: bins["kubectl"], env: append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)}
+		if got := k.run("top", "pod", "--no-headers", "-l",
+			"app=web"); !regexp.MustCompile(`^p +(4[5-9]\d|5[0-4]\d|500)m +64Mi +\n$`).MatchString(got) {
+			t.Errorf("top pod: %q", got)
+		}
+		if got := k.run("top", "node", "--no-headers"); !regexp.MustCompile(`^n +\d+m +\d+% +\d+Mi +\d+% +\n$`).MatchString(got) {
+			t.Errorf("top node: %q", got)
+		}
+		k.want("ok", "get", "--raw", "/api/v1/nodes/n/proxy/healthz")
+		if got := k.run("get", "--raw", "/api/v1/nodes/n/proxy/stats/summary"); !strings.Contains(got, `"nodeName": "n"`) {
+			t.Errorf("the summary: %s", got)
+		}
+	})
+}
+
+type kubectl struct {
+	t   *testing.T
+	bin string
+	env []string
+	in  string
+}
+
+// run returns what kubectl prints. One before 1.34 reads from its WebSocket
+// before it has made the streams, and drops what comes in that moment: it says
+// so, and is then ended and asked again: what it has dropped it would wait
+// for until its minute is over, which made five minutes of five of them.
+func (k *kubectl) run(args ...string) string {
+	k.t.Helper()
+	out := k.once(args...)
+	for range 20 {
+		if !strings.Contains(out, dropped) {
+			break
+		}
+		out = k.once(args...)
+	}
+	return out
+}
+
+// dropped is the message of a kubectl that has dropped data.
+const dropped = "Unknown stream id "
+
+// output collects the output of a kubectl, and kills it when it reports that it has dropped data.
+type output struct {
+	said bytes.Buffer // not embedded: what is copied must come by Write
+	end  func()
+}
+
+func (o *output) String() string { return o.said.String() }
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.said.Write(p)
+	if bytes.Contains(o.said.Bytes(), []byte(dropped)) {
+		o.end()
+	}
+	return n, err
+}
+
+func (k *kubectl) once(args ...string) string {
+	k.t.Helper()
+	ctx, stop := context.WithTimeout(k.t.Context(), time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, k.bin, args...)
+	cmd.Env, cmd.Stdin = k.env, strings.NewReader(k.in)
+	out := &output{end: stop}
+	cmd.Stdout, cmd.Stderr = out, out
+	_ = cmd.Run() // what it says is compared
+	return out.String()
+}
+
+func (k *kubectl) want(want string, args ...string) {
+	k.t.Helper()
+	if got := k.run(args...); got != want && !strings.HasSuffix(got, "\n"+want) {
+		k.t.Errorf("kubectl %s: %.300q, want %.300q", strings.Join(args, " "), got, want)
+	}
+}
+
+// forward reads a page through a forwarded port, several times at once.
+func (k *kubectl) forward(name, port string) {
+	k.t.Helper()
+	ctx, stop := context.WithCancel(k.t.Context())
+	cmd := exec.CommandContext(ctx, k.bin, "port-forward", name, ":"+port)
+	cmd.Env = k.env
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	defer stop()
+	first := make([]byte, 200)
+	n, err := out.Read(first)
+	if err != nil {
+		k.t.Errorf("port-forward says nothing: %v", err)
+		return
+	}
+	m := regexp.MustCompile(`127.0.0.1:(\d+)`).FindSubmatch(first[:n])
+	if m == nil {
+		k.t.Errorf("port-forward says %q", first[:n])
+		return
+	}
+	local, _ := strconv.Atoi(string(m[1]))
+	done := make(chan string, 5)
+	for range 5 {
+		go func() {
+			c := &http.Client{Transport: &http.Transport{}}
+			resp, err := c.Get(fmt.Sprintf("http://127.0.0.1:%d/", local))
+			if err != nil {
+				done <- err.Error()
+				return
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			done <- string(body)
+		}()
+	}
+	for range 5 {
+		if got := <-done; got != "the page" {
+			k.t.Errorf("through the forwarded port: %q", got)
+		}
+	}
+}
+
+// TestAKubectlThatWaitsForWhatItDroppedIsEnded is a regression test: TestKubectl once took 314 seconds instead of 6.
+func TestAKubectlThatWaitsForWhatItDroppedIsEnded(t *testing.T) {
+	dir := t.TempDir()
+	text := "#!/bin/sh\nif [ -e " + dir + "/again ]; then echo done; exit; fi\ntouch " + dir +
+		"/again\necho 'Unknown stream id 1'\nexec sleep 60\n"
+	if err := program.Write(filepath.Join(dir, "kubectl"), []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if out := (&kubectl{t: t, bin: filepath.Join(dir, "kubectl")}).run("exec"); out != "done\n" || time.Since(begin) > 50*time.Second {
+		t.Errorf("it said %q after %s", out, time.Since(begin))
+	}
+}

@@ -1,0 +1,80 @@
+package kubeletapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+
+	"proa.dev/kinds/lib/streamoptions"
+)
+
+// channel is a channel of a client: what it sends, and what it gets.
+type channel struct {
+	io.Reader
+	io.Writer
+}
+
+func (channel) Close() error { return nil }
+
+// TestInputWaitsForAllStreams sends much input to a runtime that, as containerd does, reads nothing before it has all streams of a command.
+func TestInputWaitsForAllStreams(t *testing.T) {
+	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set(httpstream.HeaderProtocolVersion, protocolV4)
+		all := make(chan httpstream.Stream, 4)
+		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, req, func(s httpstream.Stream, _ <-chan struct{}) error {
+			if name := s.Headers().Get("Streamtype"); name == "stdout" || name == "stderr" {
+				time.Sleep(100 * time.Millisecond) // long enough for the input to come first, if it were sent
+			}
+			all <- s
+			return nil
+		})
+		defer conn.Close()
+		streams := map[string]httpstream.Stream{}
+		for range cap(all) {
+			select {
+			case s := <-all:
+				streams[s.Headers().Get("Streamtype")] = s
+			case <-conn.CloseChan():
+				return
+			}
+		}
+		_, _ = io.Copy(streams["stdout"], streams["stdin"])
+		for _, name := range []string{"stdout", "stderr", "error"} {
+			_ = streams[name].Close()
+		}
+		<-conn.CloseChan()
+	}))
+	defer runtime.Close()
+	to, err := url.Parse(runtime.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := bytes.Repeat([]byte("words\n"), 1<<20)
+	var got bytes.Buffer
+	never, end := io.Pipe()
+	defer end.Close()
+	ch := [channels]io.ReadWriteCloser{
+		channelStdin: channel{io.LimitReader(bytes.NewReader(sent), int64(len(sent))), io.Discard}, channelStdout: channel{never, &got},
+		channelStderr: channel{never, io.Discard}, channelError: channel{never, io.Discard}, channelResize: channel{never, io.Discard},
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := run(t.Context(), to, streamoptions.Command{Stdin: true, Stdout: true, Stderr: true}, ch)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil || !bytes.Equal(got.Bytes(), sent) {
+			t.Fatalf("%d bytes of %d came back: %v", got.Len(), len(sent), err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the command hangs: its input is in the way of its other streams")
+	}
+}

@@ -1,0 +1,54 @@
+package podstate
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"proa.dev/node/fact"
+)
+
+// TestStoredStatusIsStable holds that a stored status equals the status computed from the same facts; otherwise every step of
+// a worker would write.
+func TestStoredStatusIsStable(t *testing.T) {
+	begin := time.Unix(1000, 123456789)
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "runs"}, {Name: "ended"}}}}
+	f := &fact.Pod{
+		Sandboxes: []fact.Sandbox{{ID: "s", Ready: true, Created: begin}},
+		Containers: []fact.Container{
+			{ID: "1", Name: "runs", SandboxID: "s", State: fact.Running, Created: begin, Started: begin.Add(time.Millisecond)},
+			{ID: "2", Name: "ended", SandboxID: "s", State: fact.Exited, Created: begin, Started: begin,
+				Finished: begin.Add(700 * time.Millisecond)},
+		},
+	}
+	seen := StatusInput{Runtime: "containerd", Volumes: true, Now: begin.Add(time.Second),
+		Health: func(string) Health { return Health{Started: true, Ready: true} }}
+	data, err := json.Marshal(ComputeStatus(p, f, seen))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := &corev1.PodStatus{}
+	if err := json.Unmarshal(data, stored); err != nil {
+		t.Fatal(err)
+	}
+	p.Status = *stored
+	seen.Now = seen.Now.Add(time.Minute)
+	if again := ComputeStatus(p, f, seen); !apiequality.Semantic.DeepEqual(stored, again) {
+		t.Errorf("stored:\n%+v\nderived again:\n%+v", stored, again)
+	}
+}
+
+// TestStopSignal holds that the status shows the stop signal of containers whose spec sets one; the API drops it from the spec
+// unless the feature is on.
+func TestStopSignal(t *testing.T) {
+	asked := corev1.Container{Name: "asked", Lifecycle: &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}}
+	for _, c := range []corev1.Container{asked, {Name: "usual"}} {
+		st := statusOfRun(StatusInput{}, &c, &fact.Container{Name: c.Name, State: fact.Running, StopSignal: "SIGUSR1"}, nil)
+		if got := st.StopSignal != nil && *st.StopSignal == corev1.SIGUSR1; got != (c.Lifecycle != nil) {
+			t.Errorf("%s: the stop signal is %v", c.Name, st.StopSignal)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package run
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"testing"
+
+	"proa.dev/run/pki"
+)
+
+// TestServingCertificatesOfAgentsHaveTheirOwnAuthority signs for an agent of this process: what it serves with is trusted by the
+// server when it connects to agents, and by no client of the API.
+func TestServingCertificatesOfAgentsHaveTheirOwnAuthority(t *testing.T) {
+	k, err := pki.Ensure(t.TempDir(), pki.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{pki: k}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a"}, DNSNames: []string{"a"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agents := s.agentTrust.pool(k.CA(), k.KubeletCA())
+	for usage, trusted := range map[x509.ExtKeyUsage][2]bool{x509.ExtKeyUsageServerAuth: {false, true},
+		x509.ExtKeyUsageClientAuth: {true, false}} {
+		text, err := s.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), usage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := pki.DecodeCerts(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, pool := range []*x509.CertPool{k.CA().Pool, k.KubeletCA().Pool} {
+			if _, err := certs[0].Verify(x509.VerifyOptions{Roots: pool,
+				KeyUsages: []x509.ExtKeyUsage{usage}}); (err == nil) != trusted[i] {
+				t.Errorf("usage %v, authority %d: %v", usage, i, err)
+			}
+		}
+		// Agents of former versions serve with what the cluster's authority has signed.
+		if _, err := certs[0].Verify(x509.VerifyOptions{Roots: agents, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+			t.Errorf("the server does not trust an agent: %v", err)
+		}
+	}
+	if s.agentTrust.pool(k.CA(), k.KubeletCA()) != agents {
+		t.Error("the pool is another one though the authorities are the same: connections to agents would not be kept")
+	}
+}

@@ -1,0 +1,33 @@
+package run
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestKeptPorts: a Service never gets the ports of the system, whatever they are.
+func TestKeptPorts(t *testing.T) {
+	s := &Server{Config: Default()}
+	s.Listen, s.Node.Port = "0.0.0.0:7443", 11250
+	p := s.loadBalancer()
+	if p.Off || p.Name != "nodes" {
+		t.Errorf("the provider is %+v", p)
+	}
+	if got := fmt.Sprintf("%v", p.Balancer); !strings.Contains(got, "7443 the API server") ||
+		!strings.Contains(got, "11250 the node agent") || !strings.Contains(got, "22 SSH") {
+		t.Errorf("kept are %s", got)
+	}
+	s.LoadBalancer = "none"
+	if !s.loadBalancer().Off {
+		t.Error("it is not off")
+	}
+	// A cloud has load balancers of its own, unless somebody says that those of the nodes are wanted.
+	s.LoadBalancer, s.Node.Cloud = "", true
+	if !s.loadBalancer().Off {
+		t.Error("it is not off in a cloud")
+	}
+	if s.LoadBalancer = "nodes"; s.loadBalancer().Off {
+		t.Error("it is off though it was asked for")
+	}
+}

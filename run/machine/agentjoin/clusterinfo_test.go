@@ -1,0 +1,112 @@
+package agentjoin
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/run/credentials"
+	"proa.dev/run/pki"
+	"proa.dev/run/settings"
+)
+
+// clusterInfo is a ConfigMap kube-public/cluster-info with the authorities of these clusters.
+func clusterInfo(t *testing.T, of ...*pki.PKI) []byte {
+	t.Helper()
+	var bundle []byte
+	for _, k := range of {
+		bundle = append(bundle, k.CA().PEM...)
+	}
+	text, err := json.Marshal(&corev1.ConfigMap{Data: map[string]string{"kubeconfig": fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters: [{name: '', cluster: {server: https://192.0.2.7:6443, certificate-authority-data: %s}}]\n",
+		base64.StdEncoding.EncodeToString(bundle))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// serveLeaf serves as kube-apiserver does: it shows its own certificate without that of the authority. It notes the
+// logins that it is shown.
+func serveLeaf(t *testing.T, k *pki.PKI, info []byte, logins *[]string) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*logins = append(*logins, r.Header.Get("Authorization"))
+		if r.URL.Path != clusterInfoPath || info == nil {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = w.Write(info)
+	}))
+	pair, err := k.ServingCert(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := *pair
+	leaf.Certificate = pair.Certificate[:1]
+	s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{leaf}}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestLeafOnlyChain holds that an agent with a token joins a server that does not show the certificate of its authority, if the
+// ConfigMap cluster-info has the one that the token names and that one has signed; and that nobody else is believed.
+func TestLeafOnlyChain(t *testing.T) {
+	own, other := ensurePKI(t, t.TempDir(), 0), ensurePKI(t, t.TempDir(), 0)
+	byCert, err := credentials.NewJoinToken("abcdef", "0123456789abcdef", own.CA().PEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(own.CA().Cert.RawSubjectPublicKeyInfo)
+	byKey := byCert
+	byKey.CA = hex.EncodeToString(sum[:])
+	for _, tt := range []struct {
+		name    string
+		serving *pki.PKI
+		info    []byte
+		token   credentials.JoinToken
+		refused string // empty where the server is believed
+	}{
+		{"by the hash of the certificate", own, clusterInfo(t, own), byCert, ""},
+		{"by the hash of the public key, as kubeadm prints it", own, clusterInfo(t, own), byKey, ""},
+		{"one of several authorities", own, clusterInfo(t, other, own), byCert, ""},
+		{"the authority of another cluster", other, clusterInfo(t, other), byCert,
+			"none of its authorities is the one that the token names"},
+		{"another server that shows what the true one shows", other, clusterInfo(t, own), byCert, "the certificate of the server: x509"},
+		{"not for everybody", own, nil, byCert, "cannot be read without a login: the server answers 403"},
+		{"without authorities", own, []byte(`{"data":{"kubeconfig":"clusters: []"}}`), byCert, "there is no certificate in it"},
+		{"nonsense", own, []byte("nonsense"), byCert, "the ConfigMap kube-public/cluster-info: invalid character"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var logins []string
+			a := Agent{settings.AgentConfig{Server: serveLeaf(t, tt.serving, tt.info, &logins), Token: tt.token.String()}}
+			known, err := a.Authorities(t.Context(), t.TempDir())
+			if slices.ContainsFunc(logins, func(login string) bool { return login != "" }) {
+				t.Errorf("a server that is not known yet is shown %q", logins)
+			}
+			if tt.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.refused) || !strings.Contains(err.Error(), "--kubeconfig") {
+					t.Errorf("refused with %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !known.Pool().Equal(own.CA().Pool) {
+				t.Error("another authority is believed")
+			}
+		})
+	}
+}

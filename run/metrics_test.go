@@ -1,0 +1,49 @@
+package run_test
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"k8s.io/client-go/rest"
+
+	"proa.dev/proatest"
+)
+
+// TestNativeHistogramsOfTheServer: a scrape of a running server that asks for protobuf gets native histograms.
+func TestNativeHistogramsOfTheServer(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory())
+	path(t, c, "/api/v1/namespaces/default")
+	client, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.Config.Host+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "application/vnd.google.protobuf") {
+		t.Fatalf("%d %s", resp.StatusCode, got)
+	}
+	for in := bufio.NewReader(resp.Body); ; {
+		var f dto.MetricFamily
+		if err := protodelim.UnmarshalFrom(in, &f); err != nil {
+			t.Fatalf("no apiserver_request_duration_seconds: %v", err)
+		}
+		if f.GetName() == "apiserver_request_duration_seconds" {
+			if h := f.GetMetric()[0].GetHistogram(); len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) == 0 {
+				t.Errorf("%v", h)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"proa.dev/run/credentials"
+)
+
+// AgentConfig is the configuration of a node agent in a process of its own.
+type AgentConfig struct {
+	// Config has the data folder, the log level, the networks and the node.
+	Config
+	// Server is the URL of the API server, and Token the join token of the cluster.
+	Server, Token string
+	// Login is what a kubeconfig says, which takes the place of a token; nil without one. Server is then that of the
+	// kubeconfig.
+	Login *credentials.AgentLogin
+}
+
+// AgentCluster names the cluster that an agent joins: by the URL of a server and a join token, or by a kubeconfig.
+type AgentCluster struct{ Server, Token, Kubeconfig string }
+
+// ForAgents returns all settings of an agent in a process of its own: those of the node, and those few of the cluster
+// that both must have, see WithClusterSettings.
+func ForAgents() []Setting {
+	shared := []string{"data-dir", "service-cidr", "cluster-cidr", "log-level"}
+	out := slices.DeleteFunc(serverSettings(), func(s Setting) bool { return !slices.Contains(shared, s.Name) })
+	return append(out, nodeSettings()...)
+}
+
+// LoadAgent returns the configuration of an agent from its flags.
+func LoadAgent(cluster AgentCluster, flags Values) (AgentConfig, error) {
+	c := AgentConfig{Config: Default(), Server: cluster.Server, Token: cluster.Token}
+	c.Node.Name, c.given = DefaultNodeName(), flags
+	for _, s := range ForAgents() {
+		if vs := flags[s.Name]; len(vs) > 0 {
+			if err := s.Set(&c.Config, vs); err != nil {
+				return c, fmt.Errorf("--%s: %w", s.Name, err)
+			}
+		}
+	}
+	switch {
+	case cluster.Kubeconfig != "" && (c.Server != "" || c.Token != ""):
+		return c, errors.New("--kubeconfig says by itself which cluster to join, and as whom: leave out --server and --token (and PROA_TOKEN), or --kubeconfig")
+	case cluster.Kubeconfig != "":
+		return c, c.logIn(cluster.Kubeconfig)
+	case c.Server == "":
+		return c, errors.New("say which cluster to join with --server https://ADDR:PORT, or with --kubeconfig FILE")
+	}
+	return c, nil
+}
+
+// logIn reads a kubeconfig. If its user is a node, the agent is that node.
+func (c *AgentConfig) logIn(file string) (err error) {
+	if c.Login, err = credentials.ReadAgentLogin(file); err != nil {
+		return err
+	}
+	c.Server = c.Login.Server
+	name := c.Login.NodeName()
+	if name == "" || name == c.Node.Name {
+		return nil
+	}
+	if len(c.given["node"]) > 0 {
+		return fmt.Errorf("the user of the kubeconfig %s is node %s, and cannot be node %s: leave out --node, or take the kubeconfig of that node", file, name, c.Node.Name)
+	}
+	c.Node.Name = name
+	return nil
+}

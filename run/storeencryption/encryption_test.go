@@ -1,0 +1,234 @@
+package storeencryption
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/base64"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"proa.dev/kinds"
+	"proa.dev/kv"
+	"proa.dev/server/state"
+	"proa.dev/store/encryption"
+	"proa.dev/store/memory"
+)
+
+// keyed returns the configuration of a server with a data folder; shared means that other servers use the same store.
+func keyed(t *testing.T, store state.Store, dir string, shared bool) Config {
+	t.Helper()
+	return Config{Store: store, DataDir: dir, Shared: shared, Resources: kinds.All(), Log: slog.New(slog.DiscardHandler),
+		Recovered: func() {}}
+}
+
+func emptyStore(t *testing.T) state.Store {
+	t.Helper()
+	s := memory.New(memory.Config{})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func putSecret(t *testing.T, to state.Store, name string) {
+	t.Helper()
+	if _, err := to.Commit(t.Context(), kv.Write{Key: secretsPrefix + "ns/" + name, Value: []byte("swordfish")}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func started(t *testing.T, c Config) state.Store {
+	t.Helper()
+	e, err := open(t, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.EncryptedStore()
+}
+
+func open(t *testing.T, c Config) (*Encryption, error) {
+	t.Helper()
+	e, err := Open(t.Context(), c)
+	t.Cleanup(e.Close)
+	return e, err
+}
+
+// TestSealedSecretsMoveToExternalEtcd: Secrets that were sealed in the embedded store are read by a server with an
+// external etcd that has the key; what it writes is sealed with the same key. Without the key it does not start, and it
+// never makes one.
+func TestSealedSecretsMoveToExternalEtcd(t *testing.T) {
+	store, dir := emptyStore(t), t.TempDir()
+	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
+	data := started(t, keyed(t, store, dir, true))
+	if p, found, err := data.Get(t.Context(), secretsPrefix+"ns/a"); err != nil || !found || p.Err != nil ||
+		string(p.Value) != "swordfish" {
+		t.Errorf("read %+v, %t, %v", p, found, err)
+	}
+	putSecret(t, data, "b")
+	raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/b")
+	if err != nil || bytes.Contains(raw.Value, []byte("swordfish")) {
+		t.Errorf("stored as %q, %v", raw.Value, err)
+	}
+	other := t.TempDir()
+	if _, err := open(t, keyed(t, store, other, true)); err == nil || !strings.Contains(err.Error(), encryption.KeyName(raw.Value)) {
+		t.Errorf("without the key: %v", err)
+	}
+	fresh := emptyStore(t)
+	putSecret(t, started(t, keyed(t, fresh, other, true)), "c")
+	if raw, _, err := fresh.Get(t.Context(), secretsPrefix+"ns/c"); err != nil || string(raw.Value) != "swordfish" {
+		t.Errorf("a server that shares a store without keys stores %q, %v", raw.Value, err)
+	}
+	if _, err := os.Stat(keyFilePath(other)); !os.IsNotExist(err) {
+		t.Errorf("a server that shares its store has made a key: %v", err)
+	}
+}
+
+// TestMissingSecretsKeyIsNotMadeAnew: a store with sealed Secrets and no key keeps the server from starting, until the
+// key is back or somebody says that it is lost. So does a file with the keys of another cluster.
+func TestMissingSecretsKeyIsNotMadeAnew(t *testing.T) {
+	store, dir := emptyStore(t), t.TempDir()
+	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
+	key, err := os.ReadFile(keyFilePath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(keyFilePath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	name := strings.Fields(string(key))[0]
+	if _, err := open(t, keyed(t, store, dir, false)); err == nil || !strings.Contains(err.Error(), keyFilePath(dir)+" is missing") ||
+		!strings.Contains(err.Error(), name) {
+		t.Errorf("without the key: %v", err)
+	}
+	if _, err := os.Stat(keyFilePath(dir)); !os.IsNotExist(err) {
+		t.Error("there is a new key")
+	}
+	// A key of the same name that is another one.
+	wrong := name + " " + base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
+	if err := os.WriteFile(keyFilePath(dir), []byte(wrong), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(t, keyed(t, store, dir, false)); err == nil ||
+		!strings.Contains(err.Error(), "has not the keys of the Secrets in this store") {
+		t.Errorf("with the key of another cluster: %v", err)
+	}
+	if err := os.WriteFile(keyFilePath(dir), key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	started(t, keyed(t, store, dir, false))
+	if _, err := NewKeyFile(dir); err == nil {
+		t.Error("a key was made where there is one")
+	}
+	// It is lost for good.
+	if err := os.Remove(keyFilePath(dir)); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := NewKeyFile(dir)
+	if err != nil || lost == name {
+		t.Fatal(lost, err)
+	}
+	data := started(t, keyed(t, store, dir, false))
+	putSecret(t, data, "b")
+	page, err := data.List(t.Context(), kv.Range{Prefix: secretsPrefix})
+	if err != nil || len(page.Pairs) != 2 || page.Pairs[0].Err == nil || page.Pairs[1].Err != nil {
+		t.Errorf("afterwards the store has %+v, %v", page, err)
+	}
+}
+
+// TestKeysOfAnotherClusterAreNotTakenOver: a file of keys that changes while the server runs counts only if it can
+// decrypt what the former one can.
+func TestKeysOfAnotherClusterAreNotTakenOver(t *testing.T) {
+	store, dir := emptyStore(t), t.TempDir()
+	s, err := open(t, keyed(t, store, dir, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := s.EncryptedStore()
+	putSecret(t, data, "a")
+	other, former := newKey(), must(t, func() ([]encryption.Key, error) { return readKeyFile(keyFilePath(dir)) })
+	rules := must(t, func() ([]encryption.Rule, error) { return secretRules([]encryption.Key{other}) })
+	if err := s.setRules(t.Context(), rules); err == nil || !strings.Contains(err.Error(), secretsPrefix+"ns/a") {
+		t.Errorf("the keys of another cluster: %v", err)
+	}
+	putSecret(t, data, "b")
+	if raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/b"); err != nil || encryption.KeyName(raw.Value) != former[0].Name {
+		t.Errorf("a Secret is encrypted with the key %q of another cluster, %v", encryption.KeyName(raw.Value), err)
+	}
+	rules = must(t, func() ([]encryption.Rule, error) { return secretRules(append([]encryption.Key{other}, former...)) })
+	if err := s.setRules(t.Context(), rules); err != nil {
+		t.Errorf("a key before the former ones: %v", err)
+	}
+}
+
+func must[T any](t *testing.T, f func() (T, error)) T {
+	t.Helper()
+	v, err := f()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestGuideReadsSecretsWithEncryptionConfiguration: the file of the guide, with the key and the name of
+// pki/secrets.key, is what Kubernetes' aesgcm provider needs: the prefix, a nonce of 12 bytes, and the key in the store
+// as additional data.
+func TestGuideReadsSecretsWithEncryptionConfiguration(t *testing.T) {
+	store, dir := emptyStore(t), t.TempDir()
+	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
+	line, err := os.ReadFile(keyFilePath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile("../../docs/guide/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(guide), "```yaml\napiVersion: apiserver.config.k8s.io/v1\n")
+	text, _, ends := strings.Cut(text, "```")
+	if !found || !ends {
+		t.Fatal("the guide has no EncryptionConfiguration")
+	}
+	words := strings.Fields(string(line))
+	text = strings.NewReplacer("NAME", words[0], "KEY", words[1]).Replace("apiVersion: apiserver.config.k8s.io/v1\n" + text)
+	if _, err := parseEncryption([]byte(text), kinds.All(), checkKMS); err != nil {
+		t.Fatalf("the configuration of the guide: %v", err)
+	}
+	var config struct {
+		Resources []struct {
+			Providers []struct {
+				AESGCM *struct {
+					Keys []struct{ Name, Secret string }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	key := config.Resources[0].Providers[0].AESGCM.Keys[0]
+	secret, err := base64.StdEncoding.DecodeString(key.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What follows is the layout of k8s.io/apiserver/pkg/storage/value, written down once more.
+	raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, ours := bytes.CutPrefix(raw.Value, []byte("k8s:enc:aesgcm:v1:"+key.Name+":"))
+	block, err := aes.NewCipher(secret)
+	if err != nil || !ours {
+		t.Fatalf("%q, %v", raw.Value[:30], err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value, err := aead.Open(nil, sealed[:12], sealed[12:], []byte("/registry/secrets/ns/a")); err != nil ||
+		string(value) != "swordfish" {
+		t.Errorf("decrypted %q, %v", value, err)
+	}
+}

@@ -1,0 +1,64 @@
+package webhookclient
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	configv1 "k8s.io/kube-scheduler/config/v1"
+)
+
+// TestRedirectsAreNotFollowed: what is asked of a webhook or an extender is never sent to where its answer leads, and what the answer
+// says is not in the error, which ends in logs.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	followed := 0
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
+	defer thief.Close()
+	var code int
+	var to string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ask" {
+			followed++
+			return
+		}
+		w.Header().Set("Location", to)
+		w.WriteHeader(code)
+		fmt.Fprint(w, "the answer repeats the question")
+	}))
+	defer s.Close()
+	path := write(t, "hook.yaml", hookHead+"clusters: [{name: c, cluster: {server: '"+strings.Replace(s.URL, "://", "://user:word@", 1)+
+		"/ask?key=hidden'}}]\nusers: [{name: u, user: {token: hidden}}]\n")
+	h, err := Open(path, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code = range []int{301, 302, 303, 307, 308} {
+		for _, to = range []string{"/there", thief.URL, "http://169.254.169.254/"} {
+			_, hooked := h.Post(t.Context(), []byte("a token"))
+			_, extended := AskExtender(t.Context(), &configv1.Extender{}, s.URL+"/ask?key=hidden", []byte("a pod"))
+			for who, err := range map[string]error{"the webhook": hooked, "the extender": extended} {
+				if err == nil || !strings.Contains(err.Error(), who+" at ") ||
+					!strings.Contains(err.Error(), "answered "+strconv.Itoa(code)) ||
+					!strings.Contains(err.Error(), "redirects are not followed") {
+					t.Errorf("%d to %s: %v", code, to, err)
+				}
+				for _, bad := range []string{"repeats", "hidden", "word"} {
+					if err != nil && strings.Contains(err.Error(), bad) {
+						t.Errorf("the error quotes %s: %v", bad, err)
+					}
+				}
+			}
+		}
+	}
+	if followed != 0 {
+		t.Errorf("%d redirects were followed", followed)
+	}
+	s.Close()
+	if _, err := h.Post(t.Context(), nil); err == nil || strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "word") {
+		t.Errorf("nobody is there: %v", err)
+	}
+}

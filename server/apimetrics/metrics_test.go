@@ -1,0 +1,95 @@
+package apimetrics
+
+import (
+	"bufio"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
+)
+
+func TestNamesDashboardsKnow(t *testing.T) {
+	m := New(Gauges{Objects: func() map[string]int { return map[string]int{"pods": 3, "jobs.batch": 4} },
+		StoreSize: func() float64 { return 42 },
+		InFlight:  func() (int64, int64) { return 5, 6 }, Memory: func() (int64, int64, int64) { return 7, 8, 9 }, Version: "v1.37.1",
+		Major: "1", Minor: "37"})
+	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, Took: time.Millisecond})
+	m.Done(Request{Verb: "list", Version: "v1", Resource: "pods", Scope: "cluster", Code: 200, Bytes: 5000})
+	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, DryRun: true, Took: time.Minute})
+	m.Done(Request{Verb: "watch", Version: "v1", Resource: "pods", Scope: "cluster", Code: 200, Took: time.Hour})
+	m.Done(Request{Verb: "list", Version: "v1", Resource: "pods", Scope: "cluster", Code: 429, Terminated: true})
+	m.Certificate(90 * time.Minute)
+	sent, ended := m.Watching(Request{Version: "v1", Resource: "pods", Scope: "cluster"})
+	sent(3)
+	sent(4)
+	text := scrape(m)
+	for _, want := range []string{
+		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",verb="POST",version="v1"} 1`,
+		`apiserver_request_duration_seconds_count{component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1"} 2`,
+		`apiserver_longrunning_requests{component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} 1`,
+		`apiserver_request_total{code="200",component="apiserver",dry_run="",group="",resource="pods",scope="cluster",subresource="",verb="WATCH",version="v1"} 1`,
+		`apiserver_request_sli_duration_seconds_bucket{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="POST",version="v1",le="0.005"} 1`,
+		`apiserver_request_sli_duration_seconds_count{component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="POST",version="v1"} 2`,
+		`apiserver_client_certificate_expiration_seconds_bucket{le="3600"} 0`,
+		`apiserver_client_certificate_expiration_seconds_bucket{le="7200"} 1`,
+		`apiserver_request_terminations_total{code="429",component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_watch_events_total{group="",resource="pods",version="v1"} 7`,
+		`apiserver_current_inflight_requests{request_kind="mutating"} 6`,
+		`apiserver_current_inflight_requests{request_kind="readOnly"} 5`,
+		`proa_request_memory_bytes{purpose="answers"} 7`,
+		`proa_request_memory_bytes{purpose="bodies"} 8`,
+		`proa_request_memory_bytes{purpose="decoding"} 9`,
+		`apiserver_resource_objects{group="batch",resource="jobs"} 4`,
+		`apiserver_resource_objects{group="",resource="pods"} 3`,
+		`apiserver_storage_objects{resource="pods"} 3`,
+		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} 42`,
+		`kubernetes_build_info{git_version="v1.37.1",major="1",minor="37"} 1`,
+		`process_resident_memory_bytes`, `go_goroutines`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing %s", want)
+		}
+	}
+	if strings.Contains(text, `duration_seconds_count{component="apiserver",group="",resource="pods",scope="cluster",subresource="",verb="WATCH"`) {
+		t.Error("the length of a watch counts as a latency")
+	}
+	ended()
+	if text := scrape(m); !strings.Contains(text, `verb="WATCH",version="v1"} 0`) {
+		t.Error("an ended watch is still counted")
+	}
+}
+
+func scrape(m *Metrics) string {
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// TestNativeHistogram: a scrape that asks for protobuf gets native buckets beside the classic ones.
+func TestNativeHistogram(t *testing.T) {
+	m := New(Gauges{})
+	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, Took: 7 * time.Millisecond})
+	w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil)
+	r.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+	m.Handler().ServeHTTP(w, r)
+	if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, "application/vnd.google.protobuf") {
+		t.Fatal(got)
+	}
+	for in := bufio.NewReader(w.Body); ; {
+		var f dto.MetricFamily
+		if err := protodelim.UnmarshalFrom(in, &f); err != nil {
+			t.Fatalf("no apiserver_request_duration_seconds: %v", err)
+		}
+		if f.GetName() != "apiserver_request_duration_seconds" {
+			continue
+		}
+		h := f.GetMetric()[0].GetHistogram()
+		if len(h.GetPositiveSpan()) != 1 || len(h.GetBucket()) != len(latencies()) || h.GetSampleCount() != 1 {
+			t.Errorf("%v", h)
+		}
+		return
+	}
+}

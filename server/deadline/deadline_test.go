@@ -1,0 +1,71 @@
+package deadline
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLikeWithDeadline: whichever methods of a Context are called, in whichever order, they return what those of
+// context.WithDeadline would.
+func TestLikeWithDeadline(t *testing.T) {
+	type key struct{}
+	within := func(ctx context.Context) (context.Context, func()) {
+		l := With(ctx, time.Now().Add(time.Minute))
+		return l, l.Cancel
+	}
+	library := func(ctx context.Context) (context.Context, func()) {
+		c, stop := context.WithTimeout(ctx, time.Minute)
+		return c, stop
+	}
+	for name, test := range map[string]func(ctx context.Context, end, parent func()) error{
+		"alive":         func(ctx context.Context, _, _ func()) error { return ctx.Err() },
+		"late":          func(ctx context.Context, _, _ func()) error { time.Sleep(2 * time.Minute); return ctx.Err() },
+		"waits":         func(ctx context.Context, _, _ func()) error { <-ctx.Done(); return ctx.Err() },
+		"ended":         func(ctx context.Context, end, _ func()) error { end(); return ctx.Err() },
+		"ended, waits":  func(ctx context.Context, end, _ func()) error { end(); <-ctx.Done(); return ctx.Err() },
+		"ended late":    func(ctx context.Context, end, _ func()) error { time.Sleep(time.Hour); end(); return ctx.Err() },
+		"waited, ended": func(ctx context.Context, end, _ func()) error { done := ctx.Done(); end(); <-done; return ctx.Err() },
+		"parent":        func(ctx context.Context, _, parent func()) error { parent(); return ctx.Err() },
+		"parent, waits": func(ctx context.Context, _, parent func()) error { parent(); <-ctx.Done(); return ctx.Err() },
+		"cause":         func(ctx context.Context, _, parent func()) error { parent(); <-ctx.Done(); return context.Cause(ctx) },
+		"child": func(ctx context.Context, _, _ func()) error {
+			child, stop := context.WithCancel(ctx)
+			defer stop()
+			<-child.Done()
+			return child.Err()
+		},
+		"deadline": func(ctx context.Context, _, _ func()) error {
+			at, _ := ctx.Deadline()
+			return errors.New(time.Until(at).String())
+		},
+		"value": func(ctx context.Context, _, _ func()) error {
+			before, _ := ctx.Value(key{}).(string)
+			ctx.Done()
+			after, _ := ctx.Value(key{}).(string)
+			return errors.New(before + after)
+		},
+	} {
+		for _, parents := range []time.Duration{time.Second, time.Hour} {
+			t.Run(name+" under "+parents.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					play := func(under func(context.Context) (context.Context, func())) error {
+						parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "v"))
+						defer cancel(nil)
+						timed, stop := context.WithTimeout(parent, parents)
+						defer stop()
+						ctx, end := under(timed)
+						defer end()
+						return test(ctx, end, func() { cancel(errors.New("away")) })
+					}
+					got, want := play(within), play(library)
+					if (got == nil) != (want == nil) || got != nil && got.Error() != want.Error() {
+						t.Errorf("%v, want %v", got, want)
+					}
+				})
+			})
+		}
+	}
+}

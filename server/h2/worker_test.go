@@ -1,0 +1,46 @@
+package h2
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestIdleWorkerIsReused checks that a goroutine which has run a handler waits for the next request, one of them on a connection,
+// and ends with it. One that panicked may wait, too.
+func TestIdleWorkerIsReused(t *testing.T) { // not parallel: it counts
+	workers := func() int {
+		all := make([]byte, 1<<20)
+		return strings.Count(string(all[:runtime.Stack(all, true)]), "h2.(*conn).runHandlers(")
+	}
+	open := make(chan struct{})
+	p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/panic" {
+			panic("on purpose")
+		}
+		gate(open)(w, r)
+	})
+	p.until("nobody works", func() bool { return workers() == 0 })
+	for id := uint32(1); id <= 5; id += 2 {
+		p.ask(id, "/")
+	}
+	p.until("three work", func() bool { return workers() == 3 && p.running.Load() == 3 })
+	close(open)
+	for range 3 {
+		p.seen()
+	}
+	for id := uint32(7); id < 27; id += 2 {
+		p.until("one waits", func() bool { return workers() == 1 && p.running.Load() == 0 })
+		if id == 9 {
+			p.ask(id, "/panic")
+			p.see("reset 9 INTERNAL_ERROR")
+			continue
+		}
+		p.ask(id, "/")
+		p.see(fmt.Sprintf("answer %d 200", id))
+	}
+	p.must(p.socket.Close())
+	p.until("nobody waits", func() bool { return workers() == 0 })
+}

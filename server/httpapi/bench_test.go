@@ -1,0 +1,85 @@
+package httpapi
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+)
+
+// BenchmarkCreate is one write after the other through the pipeline, without HTTP. It reports where the time goes.
+func BenchmarkCreate(b *testing.B) {
+	r := newRig(b)
+	r.Recorder = hop.NewRecorder(1 << 16)
+	c := r.Client(r.who)
+	var sum [hop.Count + 1]time.Duration
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		out, err := c.Create(b.Context(), mapsOf(), configMap(fmt.Sprint("c", n)))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		for _, rec := range r.Recorder.Of(out.GetUID()) {
+			for h, d := range rec.Took {
+				sum[h] += d
+			}
+		}
+		r.Recorder = hop.NewRecorder(1 << 4)
+		b.StartTimer()
+	}
+	for h := hop.Authenticate; h <= hop.Commit; h++ {
+		b.ReportMetric(float64(sum[h].Microseconds())/float64(b.N), h.String()+"-us/op")
+	}
+}
+
+// BenchmarkGet is one fresh read after the other.
+func BenchmarkGet(b *testing.B) {
+	r := newRig(b)
+	r.create(mapsOf(), configMap("x"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.ask("get", "configmaps", "ns", "x", nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkBind is one Pod after the other that is given its node, as the scheduler does it: in the same process, with
+// the cache that everybody reads.
+func BenchmarkBind(b *testing.B) {
+	r := newRig(b)
+	c := r.Client(r.who)
+	pods := runtimeschema.GroupResource{Resource: "pods"}
+	if err := r.State.Cache(r.State.Def(pods)).WaitUntilFresh(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		b.StopTimer()
+		name := fmt.Sprint("p", n)
+		r.create(pods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": "web"}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "c", Image: "registry.example/web:1", Env: []corev1.EnvVar{{Name: "A", Value: "b"}},
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"),
+					"memory": resource.MustParse("64Mi")}},
+			}}},
+		})
+		if err := r.State.Cache(r.State.Def(pods)).WaitUntilFresh(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		bind := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+		if _, err := c.Act(b.Context(), pods, "ns", name, "binding", bind); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

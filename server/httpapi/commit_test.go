@@ -1,0 +1,105 @@
+package httpapi
+
+import (
+	"bytes"
+	"testing"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
+	"proa.dev/kv"
+	"proa.dev/server"
+)
+
+// TestWritesInVain: an update that changes nothing writes nothing, unless the object would be stored differently now.
+func TestWritesInVain(t *testing.T) {
+	r := newRig(t)
+	made := r.create(mapsOf(), configMap("x"))
+	update := func(o kind.Object) string {
+		t.Helper()
+		out, err := r.Client(r.who).Update(t.Context(), mapsOf(), o.DeepCopyObject().(kind.Object), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.GetResourceVersion()
+	}
+	if got := update(made); got != made.GetResourceVersion() {
+		t.Errorf("the same again is at %s, was at %s", got, made.GetResourceVersion())
+	}
+
+	// The same object, but stored as JSON.
+	def := r.State.Def(mapsOf())
+	key := def.Key("ns", "x")
+	was, _, err := r.store.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := made.DeepCopyObject().(kind.Object)
+	plain.SetResourceVersion("")
+	var text bytes.Buffer
+	if err := r.State.Codec.Append(&text, codec.JSON, plain); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.Commit(t.Context(), kv.Write{Key: key, Value: text.Bytes(), Rev: was.Rev}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := r.Client(r.who).Get(t.Context(), mapsOf(), "ns", "x", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrated := update(found)
+	if migrated == found.GetResourceVersion() {
+		t.Error("an object in another encoding was not written again")
+	}
+	now, _, err := r.store.Get(t.Context(), key)
+	if err != nil || !bytes.Equal(now.Value, was.Value) {
+		t.Errorf("stored is %q, %v; want it as at first, %q", now.Value, err, was.Value)
+	}
+	found.SetResourceVersion(migrated)
+	if again := update(found); again != migrated {
+		t.Errorf("migrated twice: %s and %s", migrated, again)
+	}
+}
+
+// TestSharedWithTheCache: the pipeline answers with the object of the cache, and a caller in this process gets a copy.
+func TestSharedWithTheCache(t *testing.T) {
+	r := newRig(t)
+	cache := r.State.Cache(r.State.Def(mapsOf()))
+	cached := func() kind.Object {
+		t.Helper()
+		if err := cache.WaitUntilFresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e, ok := cache.Get("/registry/configmaps/ns/x")
+		if !ok {
+			t.Fatal("the cache does not have it")
+		}
+		return e.Object()
+	}
+	untouched := func(what string, mine kind.Object) {
+		t.Helper()
+		mine.SetLabels(map[string]string{"mine": "alone"})
+		if now := cached(); now.GetLabels()["mine"] != "" || now.GetResourceVersion() != mine.GetResourceVersion() {
+			t.Errorf("after %s the cache has labels %v at %s, want none at %s", what, now.GetLabels(), now.GetResourceVersion(),
+				mine.GetResourceVersion())
+		}
+	}
+	if err := cache.WaitUntilFresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	made := r.create(mapsOf(), configMap("x"))
+	untouched("a create", made)
+	made.SetLabels(nil)
+	made.SetAnnotations(map[string]string{"a": "b"})
+	changed, err := r.Client(r.who).Update(t.Context(), mapsOf(), made, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	untouched("an update", changed)
+	res, err := r.ask("update", "configmaps", "ns", "x", func(q *server.Request) { q.Object = configMap("x") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cached() != res.Object {
+		t.Error("the cache has decoded what its writer had in hand")
+	}
+}

@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestListAtResourceVersion goes through the table of what resourceVersion, resourceVersionMatch, limit and continue
+// mean for a list, as https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list has it.
+// The state "old" is that of the resource version that is asked for, "new" is the present one, and a number is a
+// refusal.
+func TestListAtResourceVersion(t *testing.T) {
+	r := newMemoryRig(t, 100)
+	list := func(query string) (text string, l corev1.ConfigMapList) {
+		t.Helper()
+		w := newSocket(-1)
+		r.send(w, "alice", http.MethodGet, mapsPath+"?"+query, nil)
+		if w.code != http.StatusOK {
+			return strconv.Itoa(w.code), l
+		}
+		if err := json.Unmarshal(w.got.Bytes(), &l); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range l.Items {
+			text += m.Name + "=" + m.Data["v"] + " "
+		}
+		return text, l
+	}
+	put := func(name, value string) {
+		t.Helper()
+		m := configMap(name)
+		m.Data = map[string]string{"v": value}
+		r.create(mapsOf(), m)
+	}
+	put("a", "1")
+	put("b", "1")
+	put("d", "1")
+	_, l := list("")
+	old := l.ResourceVersion
+	_, first := list("limit=1")
+	token := url.QueryEscape(first.Continue)
+	put("a0", "2")
+	_, l = list("")
+	current := l.ResourceVersion
+	const all, oldFirst, newFirst, oldRest = "a=1 a0=2 b=1 d=1 ", "a=1 b=1 ", "a=1 a0=2 ", "b=1 d=1 "
+	at := "resourceVersion=" + old
+	for _, c := range []struct{ query, want, version string }{
+		// No match parameter.
+		{"", all, current},
+		{"resourceVersion=0", all, current},
+		{at, all, current}, // not older than
+		{"limit=2", newFirst, current},
+		{"limit=2&resourceVersion=0", all, current}, // any, which is given whole
+		{"limit=2&" + at, oldFirst, old},            // exactly
+		{"limit=9&" + at, "a=1 b=1 d=1 ", old},
+		{"limit=9&continue=" + token, oldRest, old},
+		{"continue=" + token, oldRest, old},
+		{"limit=9&resourceVersion=0&continue=" + token, oldRest, old},
+		{"limit=9&" + at + "&continue=" + token, "400", ""},
+		// Exact.
+		{"resourceVersionMatch=Exact", "422", ""},
+		{"resourceVersionMatch=Exact&resourceVersion=0", "422", ""},
+		{"resourceVersionMatch=Exact&" + at, "a=1 b=1 d=1 ", old},
+		{"limit=2&resourceVersionMatch=Exact", "422", ""},
+		{"limit=2&resourceVersionMatch=Exact&resourceVersion=0", "422", ""},
+		{"limit=2&resourceVersionMatch=Exact&" + at, oldFirst, old},
+		{"limit=2&resourceVersionMatch=Exact&" + at + "&continue=" + token, "422", ""},
+		// NotOlderThan.
+		{"resourceVersionMatch=NotOlderThan", "422", ""},
+		{"resourceVersionMatch=NotOlderThan&resourceVersion=0", all, current},
+		{"resourceVersionMatch=NotOlderThan&" + at, all, current},
+		{"limit=2&resourceVersionMatch=NotOlderThan", "422", ""},
+		{"limit=2&resourceVersionMatch=NotOlderThan&resourceVersion=0", all, current},
+		{"limit=2&resourceVersionMatch=NotOlderThan&" + at, newFirst, current},
+		{"limit=2&resourceVersionMatch=NotOlderThan&" + at + "&continue=" + token, "422", ""},
+		// By name, where a list has one object.
+		{"limit=2&" + at + "&fieldSelector=metadata.name%3Da0", "", old},
+		{at + "&fieldSelector=metadata.name%3Da0", "a0=2 ", current},
+		// What is not a resource version.
+		{"limit=2&resourceVersion=x", "400", ""},
+		{"resourceVersion=x", "400", ""},
+	} {
+		got, l := list(c.query)
+		if got != c.want || l.ResourceVersion != c.version {
+			t.Errorf("?%s\ngot  %s at %s\nwant %s at %s", c.query, got, l.ResourceVersion, c.want, c.version)
+		}
+	}
+	// The pages of an old state are all of that state, and say how much remains.
+	_, l = list("limit=1&" + at)
+	if l.RemainingItemCount == nil || *l.RemainingItemCount != 2 {
+		t.Errorf("of an old state %v remain, want 2", l.RemainingItemCount)
+	}
+	if rest, l := list("continue=" + url.QueryEscape(l.Continue)); rest != oldRest || l.ResourceVersion != old {
+		t.Errorf("the next page of an old state is %s at %s", rest, l.ResourceVersion)
+	}
+	future := fmt.Sprintf("limit=1&resourceVersion=%s000", current)
+	if got, _ := list(future); got != "504" {
+		t.Errorf("of the future: %s", got)
+	}
+}

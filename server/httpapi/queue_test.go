@@ -1,0 +1,112 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/proatest"
+	"proa.dev/run"
+)
+
+// TestFlowsOfRequests looks at the headers that say how a request was classified.
+func TestFlowsOfRequests(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory())
+	where := func(w *web, method, path, body string) string {
+		t.Helper()
+		_, _, h := w.full(method, path, body)
+		schema, level := "none", "none"
+		if uid := h.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); uid != "" {
+			schema = nameOf(t, c, uid)
+		}
+		if uid := h.Get(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID); uid != "" {
+			level = nameOf(t, c, uid)
+		}
+		return schema + " " + level
+	}
+	admin, alice := newWeb(t, c), newWeb(t, c, as("alice"))
+	for _, test := range []struct {
+		who          *web
+		method, path string
+		want         string
+	}{
+		{admin, http.MethodGet, "/api/v1/namespaces/default", "exempt exempt"},
+		{admin, http.MethodGet, "/api/v1/namespaces/default/pods/none", "exempt exempt"},
+		{alice, http.MethodGet, "/api/v1/namespaces/default/pods", "global-default global-default"}, // refused, and classified
+		{alice, http.MethodGet, "/readyz", "probes exempt"},
+		{alice, http.MethodGet, "/version", "global-default global-default"},
+		{alice, http.MethodGet, "/apis", "global-default global-default"},
+		{newWeb(t, c, as("system:node:a", "system:nodes")), http.MethodGet, "/api/v1/nodes/a", "system-node-high node-high"},
+		{newWeb(t, c, as("system:serviceaccount:ns:x")), http.MethodGet, "/api/v1/pods", "service-accounts workload-low"},
+		{alice, http.MethodGet, "/api/v1/namespaces/default/pods/x/log", "none none"},
+	} {
+		if got := where(test.who, test.method, test.path, ""); got != test.want {
+			t.Errorf("%s %s is in %s, want %s", test.method, test.path, got, test.want)
+		}
+	}
+
+	// A new schema counts as soon as it is there.
+	schema := `{"apiVersion":"flowcontrol.apiserver.k8s.io/v1","kind":"FlowSchema","metadata":{"name":"mine"},"spec":{"matchingPrecedence":100,
+		"priorityLevelConfiguration":{"name":"workload-low"},"rules":[{"subjects":[{"kind":"User","user":{"name":"alice"}}],
+		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`
+	admin.must(http.StatusCreated, http.MethodPost, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", schema)
+	admin.must(http.StatusOK, http.MethodGet, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/mine", "") // by now it is in the cache
+	if got := where(alice, http.MethodGet, "/api/v1/namespaces/default/pods", ""); got != "mine workload-low" {
+		t.Errorf("with a schema of its own it is in %s", got)
+	}
+	_, metrics := admin.do(http.MethodGet, "/metrics", "")
+	for _, want := range []string{
+		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="exempt",priority_level="exempt"}`,
+		`apiserver_flowcontrol_nominal_limit_seats{priority_level="workload-low"} 245`,
+		`apiserver_flowcontrol_current_executing_requests{flow_schema="mine",priority_level="workload-low"} 0`,
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics have no %s", want)
+		}
+	}
+}
+
+// nameOf finds the schema or level with a UID.
+func nameOf(t *testing.T, c *proatest.Cluster, uid string) string {
+	t.Helper()
+	for _, on := range []string{"flowschemas", "prioritylevelconfigurations"} {
+		resource := gr.FlowSchemas
+		resource.Resource = on
+		view, err := c.Client.View(t.Context(), resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := view.Reach(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for o := range view.List("") {
+			if string(o.GetUID()) == uid {
+				return o.GetName()
+			}
+		}
+	}
+	return uid
+}
+
+// TestFeaturesThatAreOff switches off what can be.
+func TestFeaturesThatAreOff(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
+		c.Features = map[string]bool{"AllBeta": false}
+	})
+	admin := newWeb(t, c)
+	st := admin.status(http.StatusUnprocessableEntity, http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "")
+	if !strings.Contains(st.Message, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled") {
+		t.Errorf("got %s", st.Message)
+	}
+	for range 40 {
+		admin.must(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/configmaps",
+			`{"metadata":{"generateName":"x"},"data":{"a":"`+strings.Repeat("long ", 1000)+`"}}`)
+	}
+	_, _, h := admin.full(http.MethodGet, "/api/v1/configmaps", "", "Accept-Encoding: gzip")
+	if got := h.Get("Content-Encoding"); got != "" {
+		t.Errorf("the answer is encoded as %s", got)
+	}
+}

@@ -1,0 +1,167 @@
+package localclient
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"proa.dev/client"
+	"proa.dev/internal/wait"
+	"proa.dev/kinds/kind"
+	"proa.dev/server/state"
+	"proa.dev/watch"
+)
+
+// view is the cache of a resource as controllers and other callers in this process see it.
+type view struct {
+	def   *kind.Def
+	cache *watch.Cache
+	sel   watch.Selection // what its events are about
+	show  func(*watch.Entry) kind.Object
+}
+
+// Outlines returns the same view of outlines in place of whole objects.
+func (v *view) Outlines() client.View {
+	own := *v
+	own.show = (*watch.Entry).Outline
+	return &own
+}
+
+// Get finds an object.
+func (v *view) Get(namespace, name string) (kind.Object, bool) {
+	e, found := v.cache.Get(v.def.Key(namespace, name))
+	if !found {
+		return nil, false
+	}
+	return v.show(e), true
+}
+
+// Whole finds a whole object, also in a view of outlines.
+func (v *view) Whole(namespace, name string) (kind.Object, bool) {
+	e, found := v.cache.Get(v.def.Key(namespace, name))
+	if !found {
+		return nil, false
+	}
+	return e.Object(), true
+}
+
+// List yields the objects of a namespace, or of all.
+func (v *view) List(namespace string) iter.Seq[kind.Object] {
+	entries, _ := v.cache.List(state.KeyPrefix(v.def, namespace), nil)
+	return func(yield func(kind.Object) bool) {
+		for _, e := range entries {
+			if !yield(v.show(e)) {
+				return
+			}
+		}
+	}
+}
+
+// By yields the objects that an index finds.
+func (v *view) By(index client.Index, value string) iter.Seq[kind.Object] {
+	entries := v.cache.By(index.Name, index.Values, value)
+	return func(yield func(kind.Object) bool) {
+		for _, e := range entries {
+			if !yield(v.show(e)) {
+				return
+			}
+		}
+	}
+}
+
+// Unreadable returns the keys of the objects that cannot be decoded.
+func (v *view) Unreadable(namespace string) []string {
+	return v.cache.UnreadableKeys(state.KeyPrefix(v.def, namespace))
+}
+
+// Reach waits until the view has reached a revision; 0 for the newest.
+func (v *view) Reach(ctx context.Context, rev int64) error {
+	if rev == 0 {
+		return v.cache.WaitUntilFresh(ctx)
+	}
+	return v.cache.WaitFor(ctx, rev)
+}
+
+// subscription is a watch that was opened, with the state that it starts from.
+type subscription struct {
+	watcher *watch.Watcher
+	entries []*watch.Entry
+	rev     int64
+	err     error
+}
+
+func (v *view) subscribe(ctx context.Context, start watch.Start) *subscription {
+	var s subscription
+	s.watcher, s.entries, s.rev, s.err = v.cache.Watch(ctx, v.sel, start)
+	return &s
+}
+
+// Events yields the present objects and then their changes, until ctx ends or the server has stopped. They are the present objects
+// of the time of the call: a controller that reads several views and asks for the events of all of them before it reads any
+// misses no change between two of its views. A watch that was ended because it lagged is resumed where it was; when that is
+// no longer possible, an event with Gap is yielded.
+func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
+	first := v.subscribe(ctx, watch.Start{State: true})
+	read := func() bool { return true }
+	if first.err == nil {
+		read = context.AfterFunc(ctx, first.watcher.Close) // when nobody reads the events
+	}
+	return func(yield func(client.Event) bool) {
+		read()
+		start, seen := watch.Start{State: true}, int64(0)
+		for ctx.Err() == nil {
+			s := first
+			if first = nil; s == nil {
+				s = v.subscribe(ctx, start)
+			}
+			if _, old := errors.AsType[*watch.TooOld](s.err); old {
+				start = watch.Start{State: true}
+				continue
+			}
+			if s.err != nil {
+				_ = wait.Sleep(ctx, 100*time.Millisecond) // the loop sees that ctx has ended
+				continue
+			}
+			if start.State {
+				if seen > 0 && !yield(client.Event{Gap: true, Rev: s.rev}) {
+					s.watcher.Close()
+					return
+				}
+				seen = s.rev
+			}
+			if !v.follow(ctx, s.watcher, s.entries, &seen, yield) {
+				return
+			}
+			start = watch.Start{After: seen}
+		}
+	}
+}
+
+// follow yields the events of a watch until it ends, and reports whether to start another one. Then seen is the
+// revision up to which every event was yielded: a watch ends between two revisions.
+func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
+	defer w.Close()
+	for _, e := range entries {
+		if !yield(client.Event{Object: v.show(e), Rev: e.Rev}) {
+			return false
+		}
+	}
+	var items []watch.Item
+	for {
+		var err error
+		if items, err = w.Next(ctx, nil, items); err != nil {
+			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
+		}
+		for _, it := range items {
+			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
+			if it.Event.Prev != nil {
+				ev.Old = v.show(it.Event.Prev)
+			}
+			if !yield(ev) {
+				return false
+			}
+			*seen = ev.Rev
+		}
+	}
+}

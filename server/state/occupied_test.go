@@ -1,0 +1,68 @@
+package state
+
+import (
+	"log/slog"
+	"testing"
+
+	"proa.dev/kinds"
+	"proa.dev/kinds/core"
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/codec"
+	"proa.dev/kv"
+	memorystore "proa.dev/store/memory"
+)
+
+// TestOccupied: a resource counts as empty only as long as nothing of it is stored or about to be, and the first write
+// is signalled once.
+func TestOccupied(t *testing.T) {
+	scheme, err := kinds.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func(def *kind.Def, custom, alone bool, write bool) *State {
+		store := memorystore.New(memorystore.Config{})
+		if custom {
+			def.Load = func([]byte) (kind.Object, error) { return nil, nil }
+		}
+		if write {
+			if _, err := store.Commit(t.Context(), kv.Write{Key: def.Key("ns", "a"), Value: []byte("a")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := New(t.Context(), codec.New(scheme), store, []*kind.Def{def}, slog.New(slog.DiscardHandler))
+		t.Cleanup(s.Close)
+		s.SoleWriter = alone
+		return s
+	}
+	for _, c := range []struct {
+		what                         string
+		custom, alone, stored, about bool
+		want                         bool
+	}{
+		{"a custom resource without objects", true, true, false, false, false},
+		{"one with an object", true, true, true, false, true},
+		{"one that is about to get its first", true, true, false, true, true},
+		{"one in a store of several servers", true, false, false, false, true},
+		{"a built-in one", false, true, false, false, true},
+	} {
+		def := core.ConfigMaps()
+		s := made(def, c.custom, c.alone, c.stored)
+		for range 2 { // what is known already, and what is not
+			if got := s.Occupied(def.Resource()); got != (c.want && !c.about) {
+				t.Errorf("%s: occupied is %t", c.what, got)
+			}
+		}
+		told := 0
+		if c.about {
+			s.MarkOccupied(def)
+			s.MarkOccupied(def)
+			told = 1
+		}
+		if n := len(s.NewlyOccupied()); n != told {
+			t.Errorf("%s: told %d times", c.what, n)
+		}
+		if got := s.Occupied(def.Resource()); got != c.want {
+			t.Errorf("%s: occupied is %t in the end", c.what, got)
+		}
+	}
+}

@@ -1,0 +1,391 @@
+package singlemember
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+
+	"proa.dev/store/singlemember/diskspace"
+)
+
+// TestFullDisk refuses what needs room, and takes what makes room.
+func TestFullDisk(t *testing.T) {
+	cfg := config(t.TempDir())
+	m := open(t, cfg)
+	mustPut(t, m, "a", "1")
+	lease := leased(t, m, long, "b")
+	shut(t, m)
+	cfg.Reserve = 1 << 62
+	m = opened(t, cfg)
+	if r, err := m.Txn(t.Context(), put("c", "1")); !errors.Is(err, diskspace.ErrFull) {
+		t.Errorf("put: %v, %v", r, err)
+	}
+	if r, err := m.Grant(t.Context(), long); !errors.Is(err, diskspace.ErrFull) {
+		t.Errorf("grant: %v, %v", r, err)
+	}
+	if r, err := m.Txn(t.Context(),
+		&pb.TxnRequest{Compare: []*pb.Compare{modIs("a", 2)}, Success: []*pb.RequestOp{deleteOp("a", "")}}); err != nil || !r.Succeeded {
+		t.Errorf("delete: %v, %v", r, err)
+	}
+	if err := (ours{m}).revoke(t.Context(), lease); err != nil {
+		t.Errorf("revoke: %v", err)
+	}
+	if err := m.Compact(t.Context(), m.KV().Rev()); err != nil {
+		t.Errorf("compact: %v", err)
+	}
+	if err := m.Settle(t.Context()); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+	if got := pairs(t, m.KV(), 0); len(got) > 0 || len(m.Alarms()) > 0 {
+		t.Errorf("there is %v and the alarms %v", got, m.Alarms())
+	}
+}
+
+// smallDisk makes a member believe that its folder is alone on a disk of so many bytes, and returns how many of them
+// are free.
+func smallDisk(t *testing.T, m *Member, bytes int64) (free func() int64) {
+	t.Helper()
+	measure := func(dir string) int64 { return bytes - blocksOf(t, dir) }
+	m.disk.SetMeasure(measure)
+	return func() int64 { return measure(m.cfg.Dir) }
+}
+
+// blocksOf returns the bytes that the files below a folder take on the disk. They come and go meanwhile.
+func blocksOf(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		var s syscall.Stat_t
+		if err == nil && d.Type().IsRegular() && syscall.Stat(path, &s) == nil {
+			bytes += s.Blocks * 512
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return bytes
+}
+
+// fillDisk writes from several goroutines until there is no room on the disk, and returns the keys.
+func fillDisk(t *testing.T, m *Member, size int) (keys []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for w := range 4 {
+		all.Go(func() {
+			for n := range 1000 {
+				key := fmt.Sprintf("w%d-%d-%d", w, n, m.KV().Rev())
+				_, err := m.Txn(t.Context(), put(key, strings.Repeat("x", size)))
+				if errors.Is(err, diskspace.ErrFull) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				keys = append(keys, key)
+				mu.Unlock()
+			}
+			t.Error("the disk is never full")
+		})
+	}
+	all.Wait()
+	return keys
+}
+
+// TestReserveHolds admits changes while nothing is committed to the database: what it will take later is taken into
+// account.
+func TestReserveHolds(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Reserve, cfg.BatchInterval, cfg.SnapshotEvery = 8<<20, time.Hour, 1<<30
+	m := opened(t, cfg)
+	free := smallDisk(t, m, 24<<20)
+	keys := fillDisk(t, m, 200<<10)
+	m.Backend().ForceCommit()
+	if left := free(); left < int64(cfg.Reserve)*3/4 || len(keys) < 20 {
+		t.Errorf("%d KiB of %d are left after %d changes", left>>10, cfg.Reserve>>10, len(keys))
+	}
+}
+
+// TestFilledDiskRecovers fills the disk by the store itself, deletes, and writes again, all by itself: what was deleted
+// is forgotten within seconds and its places are used again, or given back to the disk. Nobody eats up what is kept
+// free. Time is virtual.
+func TestFilledDiskRecovers(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Reserve, cfg.SnapshotEvery, cfg.SnapshotBytes = 8<<20, 1<<30, 1<<30
+	const value = 200 << 10
+	var want map[string]pair
+	synctest.Test(t, func(t *testing.T) {
+		m := open(t, cfg)
+		defer shut(t, m)
+		free := smallDisk(t, m, 24<<20)
+		// settled fills the disk until there is no room even after the log was released, and returns the keys.
+		settled := func() (keys []string) {
+			for empty := 0; empty < 3; time.Sleep(2 * freeSpaceInterval) {
+				more := fillDisk(t, m, value)
+				keys = append(keys, more...)
+				if empty++; len(more) > 0 {
+					empty = 0
+				}
+			}
+			if left := free(); left < int64(cfg.Reserve)/4 {
+				t.Errorf("%d KiB are left", left>>10)
+			}
+			if err := m.Room(); !errors.Is(err, diskspace.ErrFull) || !strings.Contains(err.Error(), "8 MiB are kept") {
+				t.Errorf("the member says %v", err)
+			}
+			if r, err := m.TxnFromReserve(t.Context(), put("start", "1")); err != nil {
+				t.Errorf("what a start needs: %v, %v", r, err)
+			}
+			return keys
+		}
+		remove := func(keys []string) {
+			for _, key := range keys {
+				if _, err := m.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin := time.Now()
+			for m.Room() != nil && time.Since(begin) < time.Minute {
+				time.Sleep(freeSpaceInterval / 10)
+			}
+			took := time.Since(begin)
+			if err := m.Room(); err != nil || took > 5*time.Second {
+				t.Errorf("%v after %d of the changes were deleted: %v", took, len(keys), err)
+			}
+			t.Logf("%d changes deleted: there is room after %v, %d KiB free, database %d KiB", len(keys), took, free()>>10, m.Backend().Size()>>10)
+		}
+		all := settled()
+		if len(all) < 50 {
+			t.Errorf("%d changes of 200 KiB fit into 24 MiB", len(all))
+		}
+		// A third is not enough to write the database anew beside what is left.
+		third := len(all) / 3
+		remove(all[:third])
+		again := settled()
+		if len(again) < third/2 {
+			t.Errorf("in place of %d changes there was room for %d", third, len(again))
+		}
+		remove(slices.Concat(all[third:], again))
+		last := settled()
+		if len(last) < len(all)*4/5 {
+			t.Errorf("after all was deleted %d changes fit, at first %d", len(last), len(all))
+		}
+		remove(last[:len(last)-1])
+		want = pairs(t, m.KV(), 0)
+	})
+	for _, genuine := range []bool{false, true} {
+		s := start(t, genuine, cfg)
+		if got := pairs(t, s.KV(), 0); !maps.Equal(got, want) || len(got) != 2 || len(s.Alarms()) > 0 {
+			t.Errorf("genuine %v: %d keys, want %d; alarms %v", genuine, len(got), len(want), s.Alarms())
+		}
+		s.stop(t)
+	}
+}
+
+// TestAdmission is who may take what is left of the disk.
+func TestAdmission(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		free, unused, reuse        int64
+		ordinary, reserved, delete bool
+	}{
+		{64 * mib, 0, 0, true, true, true},
+		{63 * mib, 99 * mib, 0, false, true, true},
+		{63 * mib, 99 * mib, mib - 1, false, true, true},
+		{63 * mib, 99 * mib, mib, true, true, true},
+		{24 * mib, 99 * mib, mib, true, true, true},
+		{23 * mib, 99 * mib, 99 * mib, false, true, true},
+		{16 * mib, 0, 0, false, true, true},
+		{15 * mib, 0, 0, false, false, true},
+		{15 * mib, 8 * mib, 8 * mib, false, true, true},
+		{7 * mib, 7 * mib, 7 * mib, false, false, false},
+		{7 * mib, 8 * mib, 8 * mib, false, false, true},
+		{-mib, 8 * mib, 8 * mib, false, false, true},
+	} {
+		s := diskspace.Space{Reserve: 64 * mib, Free: tt.free, Unused: tt.unused, Reuse: tt.reuse}
+		for n, want := range map[diskspace.Need]bool{diskspace.Ordinary: tt.ordinary, diskspace.FromReserve: tt.reserved,
+			diskspace.OnlyDelete: tt.delete} {
+			if got := s.Admits(n); got != want {
+				t.Errorf("with %d MiB free, %d unused and %d to use again, need %d is admitted: %v", tt.free/mib, tt.unused/mib, tt.reuse/mib, n, got)
+			}
+		}
+	}
+	s := diskspace.Space{Reserve: 0, Free: 0}
+	if !s.Admits(diskspace.Ordinary) || !s.Admits(diskspace.OnlyDelete) {
+		t.Error("without a reserve something is refused")
+	}
+}
+
+// fill writes until the database is full, and returns the last revision.
+func fill(t *testing.T, m *Member) (rev int64) {
+	t.Helper()
+	value := strings.Repeat("x", 64<<10)
+	n := 0
+	for ; n < 600; n++ {
+		r, err := m.Txn(t.Context(), put(fmt.Sprint("key", n), value))
+		if errors.Is(err, etcderrors.ErrNoSpace) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		rev = r.Header.Revision
+		m.Backend().ForceCommit()
+	}
+	if n < 200 || n == 600 {
+		t.Errorf("%d times 64 KiB fit into %d", n, m.cfg.Quota)
+	}
+	return rev
+}
+
+// TestQuota fills the database. To etcd the alarm stays when it may be larger, to us it does not.
+func TestQuota(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Quota = 24 << 20
+	m := open(t, cfg)
+	full(t, ours{m}, fill(t, m))
+	id := m.id
+	shut(t, m)
+	m = open(t, cfg)
+	full(t, ours{m}, m.KV().Rev())
+	shut(t, m)
+	cfg.Quota = 1 << 30
+	s := start(t, true, cfg)
+	full(t, s, s.KV().Rev())
+	if a := s.Alarms(); len(a) != 1 || a[0].MemberID != uint64(id) {
+		t.Errorf("alarms %v; want one of %d", a, uint64(id))
+	}
+	s.stop(t)
+	m = opened(t, cfg)
+	mustPut(t, m, "more", "1")
+	if a := m.Alarms(); len(a) > 0 {
+		t.Errorf("alarms %v", a)
+	}
+}
+
+// TestRelief deletes from a database that is full: it takes changes again when what was deleted is forgotten.
+func TestRelief(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Quota = 24 << 20
+	m := open(t, cfg)
+	fill(t, m)
+	before := m.Backend().Size()
+	for key := range pairs(t, m.KV(), 0) {
+		if key == "key0" {
+			continue
+		}
+		if _, err := m.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := m.Txn(t.Context(), put("early", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
+		t.Errorf("before anything is forgotten: %v, %v", r, err)
+	}
+	if err := m.Compact(t.Context(), m.KV().Rev()); err != nil {
+		t.Fatal(err)
+	}
+	// It is forgotten in the background. Several find out at once that there is room.
+	taken := make([]bool, 8)
+	for end := time.Now().Add(20 * time.Second); slices.Contains(taken, false) &&
+		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var all sync.WaitGroup
+		for i := range taken {
+			all.Go(func() {
+				_, err := m.Txn(t.Context(), put(fmt.Sprint("late", i), "1"))
+				taken[i] = taken[i] || err == nil
+				if err != nil && !errors.Is(err, etcderrors.ErrNoSpace) {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if now := m.Backend().Size(); slices.Contains(taken, false) || now >= before/2 || len(m.Alarms()) > 0 {
+		t.Fatalf("taken %v, %d bytes of %d, alarms %v", taken, now, before, m.Alarms())
+	}
+	want := pairs(t, m.KV(), 0)
+	if len(want) != 9 || len(want["key0"].value) != 64<<10 {
+		t.Errorf("there are %d keys", len(want))
+	}
+	shut(t, m)
+	leftover := datadir.ToBackendFileName(cfg.Dir) + ".tmp.17"
+	if err := os.WriteFile(leftover, []byte("half a database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, genuine := range []bool{false, true} {
+		s := start(t, genuine, cfg)
+		if got := pairs(t, s.KV(), 0); !maps.Equal(got, want) || len(s.Alarms()) > 0 {
+			t.Errorf("genuine %v: %d keys, want %d; alarms %v", genuine, len(got), len(want), s.Alarms())
+		}
+		s.stop(t)
+	}
+	if _, err := os.Stat(leftover); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what an interrupted shrink left: %v", err)
+	}
+}
+
+// TestShrinkNeedsRoom does not write the database anew on a disk that cannot hold both.
+func TestShrinkNeedsRoom(t *testing.T) {
+	cfg := config(t.TempDir())
+	m := opened(t, cfg)
+	yes := func(int64, int64) bool { return true }
+	smallDisk(t, m, blocksOf(t, cfg.Dir)+1000)
+	without := m.defragment(yes)
+	m.lastDefragmentCheck = time.Time{}
+	smallDisk(t, m, 1<<30)
+	if with := m.defragment(yes); without || !with {
+		t.Errorf("shrinks without room: %v, with room: %v", without, with)
+	}
+}
+
+// full makes sure that a member takes nothing that needs room.
+func full(t *testing.T, s server, rev int64) {
+	t.Helper()
+	if a := s.Alarms(); len(a) != 1 || a[0].Alarm != pb.AlarmType_NOSPACE {
+		t.Errorf("alarms %v", a)
+	}
+	for range 2 {
+		if r, err := s.Txn(t.Context(), put("more", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
+			t.Errorf("put: %v, %v", r, err)
+		}
+		if r, err := s.grant(t.Context(), long, 0); !errors.Is(err, etcderrors.ErrNoSpace) {
+			t.Errorf("grant: %v, %v", r, err)
+		}
+	}
+	if now := s.KV().Rev(); now != rev {
+		t.Errorf("at revision %d; want %d", now, rev)
+	}
+	all := pairs(t, s.KV(), 0)
+	for key := range all {
+		if r, err := s.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil ||
+			r.Header.Revision != rev+1 {
+			t.Errorf("delete: %v, %v", r, err)
+		}
+		break
+	}
+	if err := s.compact(t.Context(), rev+1); err != nil {
+		t.Errorf("compact: %v", err)
+	}
+	if now := len(pairs(t, s.KV(), 0)); now != len(all)-1 {
+		t.Errorf("%d keys of %d are left", now, len(all))
+	}
+}

@@ -1,0 +1,179 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/lookup"
+)
+
+// service explains a Service as a chain: its selector, the Pods, their readiness, the EndpointSlices, the nodes.
+func (r *reader) service(ctx context.Context, t Target) (*Answer, error) {
+	s, err := lookup.Load[corev1.Service](ctx, r.Reader, gr.Services, t.Namespace, t.Name)
+	if err != nil {
+		return nil, err
+	}
+	return r.explainService(ctx, s), nil
+}
+
+func (r *reader) explainService(ctx context.Context, s *corev1.Service) *Answer {
+	a := (&Answer{Object: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, State: Stuck}).at(hop.Network)
+	switch {
+	case s.DeletionTimestamp != nil:
+		return r.ending(&s.ObjectMeta, a)
+	case s.Spec.Type == corev1.ServiceTypeExternalName:
+		a.State, a.Cause, a.Hop, a.HopName = Working, "The Service is another name for "+s.Spec.ExternalName+
+			"; whether that answers is not for the cluster to say.", 0, ""
+		return a.because(a.Object, "spec.externalName", s.Spec.ExternalName, time.Time{})
+	}
+	if len(s.Spec.Selector) == 0 {
+		a.step("selector", true, "none: the endpoints are made by hand")
+		return r.serviceEndpoints(ctx, s, a)
+	}
+	selector := labels.SelectorFromSet(s.Spec.Selector)
+	a.step("selector", true, "%s", selector)
+	all, seen := lookup.List[corev1.Pod](ctx, r.Reader, gr.Pods, s.Namespace, "")
+	pods := selected(all, selector, podLabels)
+	if seen && !a.step("Pods", len(pods) > 0, "%s of namespace %s with these labels", plural(len(pods), "Pod"), s.Namespace) {
+		a.Cause = "The Service has no endpoints because no Pod of namespace " + s.Namespace + " has the labels of its selector, " +
+			selector.String() + "."
+		if near := nearest(all, s.Spec.Selector); near != "" {
+			a.do("%s", near)
+		}
+		return a.because(a.Object, "spec.selector", selector.String(), time.Time{}).at(hop.Control).
+			do("kubectl get pods%s --show-labels shows the labels there are", inNamespace(s.Namespace))
+	}
+	ready := 0
+	var worst *Answer
+	for _, p := range pods {
+		if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
+			ready++
+		}
+	}
+	if seen && ready == 0 {
+		worst = r.worstPod(ctx, pods)
+	}
+	if seen && !a.step("readiness", ready > 0 || s.Spec.PublishNotReadyAddresses, "%d of %s ready", ready, plural(len(pods), "Pod")) {
+		a.Cause = "The Service has no endpoints because none of its Pods is ready."
+		if a.Through = worst; worst != nil {
+			a.Cause = "The Service has no endpoints because none of its Pods is ready; " + worst.Object.Name + ": " + lower(worst.Cause)
+			a.Hop, a.HopName = worst.Hop, worst.HopName
+		}
+		return a.because(a.Object, "spec.selector", selector.String(), time.Time{})
+	}
+	return r.serviceEndpoints(ctx, s, a)
+}
+
+// serviceEndpoints goes on with the chain from the EndpointSlices.
+func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Answer) *Answer {
+	all, seen := lookup.List[discoveryv1.EndpointSlice](ctx, r.Reader, gr.EndpointSlices, s.Namespace, "")
+	if !seen {
+		a.State, a.Cause = Unknown, "The EndpointSlices of the Service cannot be read, so that it is not known where its traffic goes."
+		return a
+	}
+	addresses := 0
+	served := map[string]bool{}
+	for i := range all {
+		if all[i].Labels[discoveryv1.LabelServiceName] != s.Name {
+			continue
+		}
+		for _, e := range all[i].Endpoints {
+			if e.Conditions.Ready != nil && !*e.Conditions.Ready {
+				continue
+			}
+			addresses += len(e.Addresses)
+			for _, p := range all[i].Ports {
+				served[ptr.Deref(p.Name, "")] = true
+			}
+		}
+	}
+	if !a.step("EndpointSlices", addresses > 0, "%d ready addresses", addresses) {
+		a.at(hop.Control)
+		switch {
+		case len(s.Spec.Selector) == 0:
+			a.Cause = "The Service has no selector, and nobody has made EndpointSlices with ready addresses for it."
+			return a.do("create an EndpointSlice with the label %s=%s, or give the Service a selector", discoveryv1.LabelServiceName, s.Name)
+		case !podsSeen(a):
+			a.State, a.Hop, a.HopName = Unknown, 0, ""
+			a.Cause = "The EndpointSlices of the Service have no ready address; its Pods cannot be read, so that it is not known why."
+			return a
+		}
+		a.Cause = "The Service has ready Pods, but its EndpointSlices have no ready address; the controller may not be running."
+		return a.do("proa status tells how the controllers do")
+	}
+	var nowhere []string
+	for _, p := range s.Spec.Ports {
+		if !served[p.Name] {
+			nowhere = append(nowhere, fmt.Sprintf("%d to %s", p.Port, p.TargetPort.String()))
+		}
+	}
+	if !a.step("ports", len(nowhere) == 0, "%d of %d ports lead to an endpoint", len(s.Spec.Ports)-len(nowhere), len(s.Spec.Ports)) {
+		a.Cause = "The EndpointSlices have ready addresses, but not for the port " + strings.Join(nowhere, ", ") +
+			": no container of a ready Pod has a port of the name that targetPort gives."
+		if len(s.Spec.Selector) == 0 {
+			a.Cause = "The EndpointSlices have ready addresses, but no port of the name that the Service gives to " +
+				strings.Join(nowhere, ", ") + "."
+		}
+		return a.at(hop.Control).because(a.Object, "spec.ports", portsOf(s),
+			time.Time{}).do("name the container port as targetPort says, or give a number")
+	}
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.step("load balancer", len(s.Status.LoadBalancer.Ingress) > 0, "%s",
+		plural(len(s.Status.LoadBalancer.Ingress), "address")+" given") {
+		a.State, a.Cause = Stuck, "The Service works inside of the cluster, but nobody has given it the address of a load balancer."
+		return a.at(hop.Control).because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
+			do("check whether the cluster has a provider of load balancers, and the loadBalancerClass of the Service")
+	}
+	a.State, a.Hop, a.HopName = Working, 0, ""
+	a.Cause = fmt.Sprintf("The Service leads to %d ready addresses.", addresses)
+	if len(s.Spec.Selector) > 0 && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		a.do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", portsOf(s))
+	}
+	return a
+}
+
+// podsSeen tells whether the chain of a Service has got to its Pods.
+func podsSeen(a *Answer) bool {
+	return slices.ContainsFunc(a.Chain, func(s Step) bool { return s.Name == "Pods" })
+}
+
+// step adds a link to the chain of an answer and returns whether it holds.
+func (a *Answer) step(name string, ok bool, format string, args ...any) bool {
+	a.Chain = append(a.Chain, Step{Name: name, OK: ok, Text: oneLine(fmt.Sprintf(format, args...))})
+	return ok
+}
+
+func portsOf(s *corev1.Service) string {
+	out := make([]string, 0, len(s.Spec.Ports))
+	for _, p := range s.Spec.Ports {
+		out = append(out, fmt.Sprintf("%d to %s", p.Port, p.TargetPort.String()))
+	}
+	return strings.Join(out, ", ")
+}
+
+// nearest names a Pod that has some of the labels of a selector, as after a typing error.
+func nearest(pods []corev1.Pod, selector map[string]string) string {
+	best, most := "", 0
+	for i := range pods {
+		n := 0
+		for k := range selector {
+			if _, has := pods[i].Labels[k]; has {
+				n++
+			}
+		}
+		if n > most {
+			most = n
+			best = fmt.Sprintf("Pod %s comes nearest, with the labels %s", pods[i].Name, labels.Set(pods[i].Labels))
+		}
+	}
+	return best
+}

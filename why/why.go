@@ -1,0 +1,151 @@
+// Package why explains why an object of the cluster is not as its owner wants it: at which of the twelve hops it is stuck, what
+// the evidence is, and what to do about it. It only reads, as whoever asks may read, and it never guesses: what it could not see
+// it says. Each kind has one file; what is decided there depends only on the objects that were read and on the time.
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/why/lookup"
+)
+
+// State is how an object does.
+type State string
+
+// The states, from best to worst.
+const (
+	// Working says that the object is as its owner wants it.
+	Working State = "Working"
+	// Waiting says that something is under way or waits as it was told to; nobody has to do anything yet.
+	Waiting State = "Waiting"
+	// Unknown says that what was visible does not explain the state of the object.
+	Unknown State = "Unknown"
+	// Stuck says that nothing will happen, or only the same failure again, until somebody acts.
+	Stuck State = "Stuck"
+)
+
+func (s State) rank() int { return slices.Index([]State{Working, Waiting, Unknown, Stuck}, s) }
+
+// Ref names an object.
+type Ref struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String returns the reference as people write it: kind/name, in lower case.
+func (r Ref) String() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+
+// Evidence is one fact that the explanation rests on: a field of an object with its value.
+type Evidence struct {
+	Object Ref        `json:"object"`
+	Field  string     `json:"field"`
+	Value  string     `json:"value"`
+	Time   *time.Time `json:"time,omitempty"`
+}
+
+// NodeReason is what the scheduler found about one node.
+type NodeReason struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`          // why the node was rejected; empty when the Pod fits
+	Score  *int64 `json:"score,omitempty"` // the weighted sum of the scores, when the Pod fits
+}
+
+// Step is one link of a chain that must hold from one end to the other, as from a Service to its Pods.
+type Step struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// Answer explains one object.
+type Answer struct {
+	Object Ref   `json:"object"`
+	State  State `json:"state"`
+	// Hop is the number of the hop at which the object is stuck, HopName its name; zero when that is not known.
+	Hop     int    `json:"hop,omitempty"`
+	HopName string `json:"hopName,omitempty"`
+	// Cause is one sentence.
+	Cause    string       `json:"cause"`
+	Evidence []Evidence   `json:"evidence,omitempty"`
+	Actions  []string     `json:"actions,omitempty"`
+	Nodes    []NodeReason `json:"nodes,omitempty"`
+	Chain    []Step       `json:"chain,omitempty"`
+	// Unseen lists what could not be read, and so is not part of the explanation.
+	Unseen []string `json:"unseen,omitempty"`
+	// Through is the answer about another object that is the real cause, such as the Pod behind a Deployment.
+	Through *Answer `json:"through,omitempty"`
+}
+
+// at sets the hop of an answer.
+func (a *Answer) at(h hop.Hop) *Answer {
+	a.Hop, a.HopName = int(h), h.String()
+	return a
+}
+
+// because adds a piece of evidence.
+func (a *Answer) because(object Ref, field, value string, when time.Time) *Answer {
+	e := Evidence{Object: object, Field: shorten(field), Value: shorten(value)}
+	if !when.IsZero() {
+		e.Time = &when
+	}
+	a.Evidence = append(a.Evidence, e)
+	return a
+}
+
+// do adds what the user can do.
+func (a *Answer) do(format string, args ...any) *Answer {
+	a.Actions = append(a.Actions, oneLine(fmt.Sprintf(format, args...)))
+	return a
+}
+
+// Target names what somebody asks about. Namespace is empty for what has none.
+type Target struct {
+	Resource  schema.GroupResource
+	Kind      string
+	Namespace string
+	Name      string
+}
+
+func (t Target) ref() Ref { return Ref{Kind: t.Kind, Namespace: t.Namespace, Name: t.Name} }
+
+// Asker explains objects of one cluster.
+type Asker struct {
+	Cluster lookup.Cluster
+	// Now is the time of the question.
+	Now time.Time
+	// Attempt returns what the scheduler found about each node when it last tried to place a Pod, and false when nobody knows. A nil
+	// Attempt knows nothing.
+	Attempt func(ctx context.Context, namespace, name string) ([]NodeReason, bool)
+}
+
+// Explain answers the question about one object. An error means that the object itself could not be read.
+func (k *Asker) Explain(ctx context.Context, t Target) (*Answer, error) {
+	r := k.reader()
+	a, err := r.explain(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	a.Unseen = r.unseen()
+	return a, nil
+}
+
+// explain dispatches by resource.
+func (r *reader) explain(ctx context.Context, t Target) (*Answer, error) {
+	f := explainers()[t.Resource]
+	if f == nil {
+		f = (*reader).custom
+	}
+	a, err := f(r, ctx, t)
+	for at := a; err == nil && at != nil; at = at.Through {
+		at.Cause = oneLine(at.Cause) // other people's texts are in it
+	}
+	return a, err
+}
