@@ -83,7 +83,8 @@ func TestPolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		synctest.Wait() // for the cache
+		time.Sleep(time.Second) // for the cache
+		synctest.Wait()
 		err := create(t, c, gr.Deployments, &appsv1.Deployment{}, strings.Replace(webDeployment, "replicas: 3", "replicas: 4", 1))
 		want := `deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'few-replicas' with binding 'everywhere' denied request: 4 replicas are too many`
 		if err == nil || err.Error() != want || apierrors.ReasonForError(err) != metav1.StatusReasonInvalid {
@@ -156,7 +157,8 @@ spec:
 				t.Fatal(err)
 			}
 		}
-		synctest.Wait() // for the cache
+		time.Sleep(time.Second) // for the cache
+		synctest.Wait()
 		if err := c.Client.Delete(t.Context(), gr.Pods, "default", "a", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("the deletion: got %v", err)
 		}

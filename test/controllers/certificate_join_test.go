@@ -37,7 +37,7 @@ func inYard(t *testing.T, body func(y yard)) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir),
 			onlyController(certificate.Controller(certificate.Config{CA: ca})))
 		defer c.Stop()
-		synctest.Wait()
+		settle()
 		body(yard{t, c})
 	})
 }
@@ -119,7 +119,7 @@ func TestExtraOfOthersIsNoToken(t *testing.T) {
 		y.node("old")
 		grantCreate(t, y.Client, "creates", "certificatesigningrequests")
 		grantCreate(t, y.Client, "joins", "certificatesigningrequests/nodeclient")
-		synctest.Wait()
+		settle()
 		joiner := y.Server.Client(&user.DefaultInfo{Name: "joiner", Groups: []string{user.AllAuthenticated},
 			Extra: map[string][]string{nodejoin.NodeExtra: {"old"}}})
 		y.want("whoever says it has a token", y.ask(joiner, "r1", "old"), "pending")

@@ -74,7 +74,7 @@ func TestCertificatePermission(t *testing.T) {
 		defer cluster.Stop()
 		admin := cluster.Client
 		grantCreate(t, admin, "creates", "certificatesigningrequests")
-		synctest.Wait()
+		settle()
 		joiner := cluster.Server.Client(&user.DefaultInfo{Name: "joiner", Groups: []string{user.AllAuthenticated}})
 		createRequest(t, joiner, "node", certificatesv1.KubeAPIServerClientKubeletSignerName,
 			pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}})

@@ -76,13 +76,13 @@ func TestDefinitionsAreWrittenWhole(t *testing.T) {
 		if _, err := cluster.Client.Create(ctx, gr.CustomResourceDefinitions, d); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		settle()
 		orphan := metav1.DeletePropagationOrphan
 		if err := cluster.Client.Delete(ctx, gr.CustomResourceDefinitions, "", d.Name,
 			metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		settle()
 		for _, i := range inspectors {
 			i.mu.Lock()
 			if i.wrote == 0 {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestEveryControllerIsPerturbed checks that each folder with a controller has a script that runs under all perturbations: one
@@ -96,4 +98,11 @@ func firstCommand(t *testing.T, file string) string {
 		}
 	}
 	return ""
+}
+
+// settle lets a second of virtual time pass, and then waits until nothing happens any more. Without the second, what waits for a
+// timer would count as settled: a view that is behind asks the store for its progress after 2 ms.
+func settle() {
+	time.Sleep(time.Second)
+	synctest.Wait()
 }

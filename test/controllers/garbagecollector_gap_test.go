@@ -118,13 +118,13 @@ func TestDeletionsThatWereMissed(t *testing.T) {
 			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "b", OwnerReferences: refs(o.GetUID())}}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // until the collector has seen both with their owner
+		settle() // until the collector has seen both with their owner
 		if err := c.Delete(ctx, gr.ClusterRoles, "", "owner", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		check := func(want bool) {
 			t.Helper()
-			synctest.Wait()
+			settle()
 			_, err := c.Get(ctx, gr.ConfigMaps, "default", "a", "")
 			_, err2 := c.Get(ctx, gr.ClusterRoles, "", "b", "")
 			for _, e := range []error{err, err2} {
