@@ -29,6 +29,7 @@ var layers = []layer{
 	{"hop", "", "every part records its hop, so hop may need none of them"},
 	{"internal/wait", "", "every loop waits, so it may need none of them"},
 	{"internal/nativehistogram", "", "every part counts, so it may need none of them"},
+	{"trace", "hop", "a trace is made of records alone, by the server and by whoever reads them"},
 	{"kv", "", "these words stand between the store and its readers, and belong to neither"},
 
 	{"kinds/kind", "kv", "a descriptor is data; who acts on it is not its business"},

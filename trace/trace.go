@@ -1,0 +1,95 @@
+// Package trace makes of the records of hops (package hop) the trace of one object: what happened from the request that changed
+// it to the Pods that serve, with the time of each hop, what each of them waited for, and which of them the whole had to wait
+// for. It decides from records alone, and reads no cluster.
+package trace
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The API group and version in which traces are served.
+const (
+	Group   = "trace.proa.dev"
+	Version = "v1"
+)
+
+// Trace is the trace of one object, as the API serves it. Its name is that of the object behind its resource, as in
+// "deployments.apps:web". Traces of objects without a namespace are in the namespace default, as Events are.
+type Trace struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Object Ref `json:"object"`
+	// Command is the command line of kubectl that began it, and User who sent it.
+	Command string    `json:"command,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Start   time.Time `json:"start"`
+	// End is when the last span ended; nil while one is open.
+	End *time.Time `json:"end,omitempty"`
+	// Spans are sorted by their start; a parent comes before its children.
+	Spans []Span `json:"spans"`
+	// Critical is the chain of spans that the whole had to wait for, in order, and Summary the same in one sentence.
+	Critical []Share `json:"critical,omitempty"`
+	Summary  string  `json:"summary,omitempty"`
+	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed.
+	Milestones []Milestone `json:"milestones,omitempty"`
+	// Hidden is how many spans are about objects that the reader may not see; Dropped how many were left out because there are too
+	// many.
+	Hidden  int `json:"hidden,omitempty"`
+	Dropped int `json:"dropped,omitempty"`
+}
+
+// Ref names an object.
+type Ref struct {
+	Group     string    `json:"group,omitempty"`
+	Resource  string    `json:"resource"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	UID       types.UID `json:"uid,omitempty"`
+}
+
+// Span is one piece of work: a request, a hop of it, or a step of that hop.
+type Span struct {
+	ID string `json:"id"`
+	// Parent is the span that this one is a part of; empty for a whole record. What caused it is in Links: across a watch there are
+	// causes and no parents.
+	Parent string   `json:"parent,omitempty"`
+	Links  []string `json:"links,omitempty"`
+	// Hop is the number of the hop, from 1 to 12; 0 for a request that has several, which are its children.
+	Hop      int    `json:"hop,omitempty"`
+	HopName  string `json:"hopName,omitempty"`
+	Name     string `json:"name"`
+	Actor    string `json:"actor,omitempty"`
+	Object   Ref    `json:"object,omitzero"`
+	Revision int64  `json:"revision,omitempty"`
+	Process  string `json:"process,omitempty"`
+	// Start and Took are the span; Wait is the beginning of it that was spent waiting, Took includes it. Both in nanoseconds.
+	Start time.Time     `json:"start"`
+	Wait  time.Duration `json:"wait,omitempty"`
+	Took  time.Duration `json:"took"`
+	// Open says that it has not ended: Took is how long it has taken until the trace was read.
+	Open     bool   `json:"open,omitempty"`
+	Critical bool   `json:"critical,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Hidden says that the reader may not see the object: only hop and times are shown.
+	Hidden bool `json:"hidden,omitempty"`
+}
+
+// Share is what one span adds to the critical path.
+type Share struct {
+	Span string        `json:"span"`
+	Name string        `json:"name"`
+	Took time.Duration `json:"took"`
+	// Wait says that this share is time spent waiting.
+	Wait bool `json:"wait,omitempty"`
+}
+
+// Milestone is a moment of a trace with a name.
+type Milestone struct {
+	Name string        `json:"name"`
+	At   time.Duration `json:"at"` // since the start of the trace
+}
