@@ -44,7 +44,7 @@ func (s *Server) findObject(ctx context.Context, r *Request) (kind.Object, error
 			return nil, err
 		}
 		for _, e := range all {
-			if e.Outline().GetName() == r.Name {
+			if o := e.Outline(); o.GetName() == r.Name && o.GetNamespace() == r.Namespace {
 				return e.Object(), nil
 			}
 		}
@@ -84,7 +84,7 @@ func (s *Server) readNewest(ctx context.Context, def *kind.Def, key string) (*wa
 
 // computed returns the selected objects of a kind whose objects are computed and not stored.
 func (s *Server) computed(ctx context.Context, r *Request) ([]*watch.Entry, error) {
-	all, err := r.Def.Computed(ctx, s.services(r))
+	all, err := r.Def.Computed(ctx, s.services(r), kind.Selection{Namespace: r.Namespace, Name: r.Name})
 	if err != nil {
 		return nil, err
 	}

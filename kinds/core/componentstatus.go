@@ -50,7 +50,7 @@ func ComponentStatuses() *kind.Def {
 
 // componentStatuses checks the store with a linearizable read. The scheduler and the controllers run in
 // the process that answers, so they are healthy.
-func componentStatuses(ctx context.Context, d kind.Server) ([]*corev1.ComponentStatus, error) {
+func componentStatuses(ctx context.Context, d kind.Server, _ kind.Selection) ([]*corev1.ComponentStatus, error) {
 	healthy := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}
 	etcd := healthy
 	if _, err := d.List(ctx, schema.GroupResource{Resource: "namespaces"}, ""); err != nil {

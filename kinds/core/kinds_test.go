@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/kinds/kind"
 	"proa.dev/kinds/kind/kindtest"
 )
 
@@ -37,7 +38,7 @@ func TestQuotaColumns(t *testing.T) {
 
 func TestComponentStatuses(t *testing.T) {
 	d := ComponentStatuses()
-	all, err := d.Computed(t.Context(), kindtest.NewCluster())
+	all, err := d.Computed(t.Context(), kindtest.NewCluster(), kind.Selection{})
 	if err != nil || len(all) != 3 {
 		t.Fatalf("got %v, %v", all, err)
 	}

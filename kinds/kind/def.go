@@ -31,7 +31,7 @@ type Def struct {
 	Begin      func(ctx context.Context, tx Txn, obj, old Object) error
 	Answer     func(ctx context.Context, d Server, obj Object) error
 	Act        func(ctx context.Context, d Server, call *Call) (Object, error)
-	Computed   func(ctx context.Context, d Server) ([]Object, error)
+	Computed   func(ctx context.Context, d Server, which Selection) ([]Object, error)
 
 	Columns       []metav1.TableColumnDefinition
 	Row           func(Object) []any

@@ -56,8 +56,8 @@ func Define[T any, P interface {
 		d.Answer = func(ctx context.Context, door Server, o Object) error { return r.Answer(ctx, door, (*T)(o.(P))) }
 	}
 	if r.Computed != nil {
-		d.Computed = func(ctx context.Context, door Server) ([]Object, error) {
-			all, err := r.Computed(ctx, door)
+		d.Computed = func(ctx context.Context, door Server, which Selection) ([]Object, error) {
+			all, err := r.Computed(ctx, door, which)
 			objects := make([]Object, len(all))
 			for i, o := range all {
 				objects[i] = P(o)

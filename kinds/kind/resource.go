@@ -146,12 +146,17 @@ type Resource[T any] struct {
 	// Act makes the kind an action: create performs it with the object as its body, nothing is stored. As with
 	// Sub.Do, a nil answer stands for a Status of success.
 	Act func(ctx context.Context, d Server, call *Call) (Object, error)
-	// Computed returns the objects that get and list serve; nothing is stored.
-	Computed func(ctx context.Context, d Server) ([]*T, error)
+	// Computed returns the objects that get and list serve; nothing is stored. It may return more than are selected, but need not
+	// compute them.
+	Computed func(ctx context.Context, d Server, which Selection) ([]*T, error)
 
 	// Delete describes what is special about removal.
 	Delete Deletion[T]
 }
+
+// Selection says which objects of a kind that is computed a request asks for. An empty name stands for all of the namespace, an empty
+// namespace for all namespaces.
+type Selection struct{ Namespace, Name string }
 
 // NodeForm is the reduced form in which agents of nodes see objects of other nodes: what the network of the cluster needs, and nothing that
 // would tell one node the secrets of another.

@@ -29,7 +29,7 @@ func Nodes(s Source) *kind.Def {
 			Plural:           "nodes", Scope: kind.Cluster,
 			StorageFolder: "metrics.k8s.io/nodes", Verbs: []string{"get", "list"},
 		},
-		Computed: s.Nodes,
+		Computed: func(ctx context.Context, d kind.Server, _ kind.Selection) ([]*metrics, error) { return s.Nodes(ctx, d) },
 		Columns: []kind.Column[metrics]{
 			kind.NameColumn[metrics](),
 			{Name: "cpu", Value: func(m *metrics) any { return m.Usage.Cpu().String() }},
@@ -63,7 +63,7 @@ func Pods(s Source) *kind.Def {
 			Plural:           "pods",
 			StorageFolder:    "metrics.k8s.io/pods", Verbs: []string{"get", "list"},
 		},
-		Computed: s.Pods,
+		Computed: func(ctx context.Context, d kind.Server, _ kind.Selection) ([]*metrics, error) { return s.Pods(ctx, d) },
 		Columns: []kind.Column[metrics]{
 			kind.NameColumn[metrics](),
 			{Name: "cpu", Value: func(m *metrics) any { return sum(m, corev1.ResourceCPU) }},
