@@ -23,6 +23,8 @@ type Trace struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	Object Ref `json:"object"`
+	// ClusterUID is the UID of the namespace kube-system, by which exports tell clusters apart.
+	ClusterUID types.UID `json:"clusterUID,omitempty"`
 	// Command is the command line of kubectl that began it, and User who sent it.
 	Command string    `json:"command,omitempty"`
 	User    string    `json:"user,omitempty"`
@@ -75,6 +77,8 @@ type Span struct {
 	Critical bool   `json:"critical,omitempty"`
 	Detail   string `json:"detail,omitempty"`
 	Error    string `json:"error,omitempty"`
+	// TraceParent is the W3C traceparent of a request whose user may set it: the span in another system that this one is a part of.
+	TraceParent string `json:"traceParent,omitempty"`
 	// Hidden says that the reader may not see the object: only hop and times are shown.
 	Hidden bool `json:"hidden,omitempty"`
 }
