@@ -3,9 +3,6 @@
 package hop
 
 import (
-	"cmp"
-	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -33,15 +30,19 @@ const (
 // Count is the number of hops.
 const Count = 12
 
-// String returns the short name of the hop.
+// String returns the short name of the hop; empty for a number that is no hop.
 func (h Hop) String() string {
+	if h > Count {
+		return ""
+	}
 	return [...]string{"", "client", "authenticate", "authorize", "mutate", "schema", "validate", "commit", "watch",
 		"control", "schedule", "node", "network"}[h]
 }
 
 // Record is what one actor did about one object at one revision: a write with the hops that it passed, or work that is no
 // write, such as a reconcile or a step of a Pod's start. It is found by the UID of the object and the revision, and is kept
-// outside of the objects.
+// outside of the objects. A write that was refused is a record too; it has no revision, and no UID if the object did not
+// exist.
 type Record struct {
 	UID types.UID
 	Rev int64
@@ -52,8 +53,9 @@ type Record struct {
 	User                         string
 	Code                         int
 	Start                        time.Time
-	// Took has the time at each hop, waiting included; the hops of a record follow one another from Start on. Wait is the part of
-	// it that was spent waiting: in a queue, for a seat, for a back-off.
+	// Took has the time at each hop, waiting included; the hops of a record follow one another from Start on, except that the
+	// time at Schema is the sum of its two halves, one before Mutate and one after it. Wait is the part of Took that was spent
+	// waiting: in a queue, for a seat, for a back-off, for a lock.
 	Took, Wait [Count + 1]time.Duration
 	// Steps are the parts of hops that have names of their own: an admission plugin, a webhook, a policy, a scheduler plugin.
 	Steps []Step
@@ -66,15 +68,23 @@ type Record struct {
 	Process string
 	// Open says that the work has not ended; Took is then how long it has taken so far.
 	Open bool
-	// Error says why the work has failed; empty when it has not.
+	// Error says why the work has failed; empty when it has not. It never quotes an object that holds secrets.
 	Error string
+	// Refused is the hop that refused a write; 0 for a write that was committed, and for other work.
+	Refused Hop
+	// Wire has the bodies of the request and its answer; nil when they are not kept. It must not be stored or sent to another
+	// process, and only a user who may get the object may see it.
+	Wire *Wire
 }
 
 // The verbs of records that are no writes.
 const (
 	// Deliver is the way of a write through the watch cache to one consumer, which is the user.
 	Deliver = "deliver"
-	// Reconcile is one reconcile of a controller; its waiting is the time in the work queue.
+	// Reconcile is one reconcile of a controller, which is the user, that has written something or has failed. The object is
+	// the one whose write woke the controller, and that write is the cause. The time at Watch is the time from the commit of
+	// that write until its event reached the controller; the waiting at Control is the time in the work queue, and the
+	// back-off after a failure.
 	Reconcile = "reconcile"
 	// ScheduleAttempt is one attempt of the scheduler to place a Pod, with the steps queue, filter, score and bind.
 	ScheduleAttempt = "schedule"
@@ -112,117 +122,34 @@ type Origin struct {
 	TraceParent string
 }
 
-// Clock measures the hops of one request. The zero value measures nothing until Begin is called.
-type Clock struct {
-	Record Record
-	last   time.Time
+// Wire is the bodies of one request over HTTP and of its answer, as they were sent, up to MaxBody bytes each.
+type Wire struct {
+	Request, Response         []byte
+	RequestType, ResponseType string // the media types
+	RequestSize, ResponseSize int    // in bytes, of the whole bodies
 }
 
-// Begin starts the clock.
-func (c *Clock) Begin(now time.Time) { c.Record.Start, c.last = now, now }
-
-// Done adds the time since the last call of Begin or Done to hop h.
-func (c *Clock) Done(h Hop) {
-	if c.last.IsZero() {
-		return
-	}
-	now := time.Now()
-	c.Record.Took[h] += now.Sub(c.last)
-	c.last = now
+// NewWire returns the bodies of a request and its answer, or the beginnings of them.
+func NewWire(request, response []byte) *Wire {
+	return &Wire{Request: firstBytes(request), Response: firstBytes(response), RequestSize: len(request), ResponseSize: len(response)}
 }
 
-// Waited says that d of the time at hop h was spent waiting.
-func (c *Clock) Waited(h Hop, d time.Duration) { c.Record.Wait[h] += d }
+func firstBytes(b []byte) []byte { return append([]byte(nil), b[:min(len(b), MaxBody)]...) }
 
-// Step adds a named part of hop h that began at begin and ends now.
-func (c *Clock) Step(h Hop, name string, begin time.Time, failed bool) {
-	if c.last.IsZero() || len(c.Record.Steps) >= maxSteps {
-		return
-	}
-	c.Record.Steps = append(c.Record.Steps,
-		Step{Hop: h, Name: name, After: begin.Sub(c.Record.Start), Took: time.Since(begin), Failed: failed})
-}
-
-// maxSteps is how many steps a record has at most.
-const maxSteps = 64
-
-// Recorder keeps the latest records in a ring buffer.
-type Recorder struct {
-	mu    sync.Mutex // guards ring and next
-	ring  []Record
-	next  int
-	limit int
-}
-
-// NewRecorder returns a recorder that keeps at most limit records.
-func NewRecorder(limit int) *Recorder { return &Recorder{limit: limit} }
-
-// Add adds a record, in place of the oldest if the recorder is full. Adding to a nil recorder does nothing.
-func (r *Recorder) Add(rec Record) {
-	if r == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.ring) < r.limit {
-		r.ring = append(r.ring, rec)
-		return
-	}
-	r.ring[r.next] = rec
-	r.next = (r.next + 1) % r.limit
-}
-
-// Update replaces the open record of the same work: that with the same UID, revision, verb, user and start. Without one it
-// adds the record.
-func (r *Recorder) Update(rec Record) {
-	if r == nil {
-		return
-	}
-	if !r.replace(&rec) {
-		r.Add(rec)
-	}
-}
-
-func (r *Recorder) replace(rec *Record) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := len(r.ring) - 1; i >= 0; i-- {
-		have := &r.ring[(r.next+i)%len(r.ring)] // the newest first
-		if have.Open && have.UID == rec.UID && have.Rev == rec.Rev && have.Verb == rec.Verb && have.User == rec.User &&
-			have.Start.Equal(rec.Start) {
-			*have = *rec
-			return true
-		}
+// IsWrite reports whether a record is of a write, committed or refused, and not of other work.
+func (r *Record) IsWrite() bool {
+	switch r.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
 	}
 	return false
 }
 
-// Select returns copies of the records that a predicate chooses, oldest first. The predicate must be quick and must not keep the record.
-func (r *Recorder) Select(choose func(*Record) bool) []Record {
-	if r == nil {
-		return nil
+// End returns when the work of a record ended: its start and the time at all of its hops.
+func (r *Record) End() time.Time {
+	end := r.Start
+	for _, d := range r.Took {
+		end = end.Add(d)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var out []Record
-	for i := range r.ring {
-		if rec := &r.ring[(r.next+i)%len(r.ring)]; choose(rec) {
-			out = append(out, *rec)
-		}
-	}
-	return out
-}
-
-// Of returns the records of one object, sorted by revision; they need not have been added in that order.
-func (r *Recorder) Of(uid types.UID) []Record {
-	out := r.Select(func(rec *Record) bool { return rec.UID == uid })
-	slices.SortStableFunc(out, func(a, b Record) int { return cmp.Compare(a.Rev, b.Rev) })
-	return out
-}
-
-// Len returns the number of records.
-func (r *Recorder) Len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.ring)
+	return end
 }

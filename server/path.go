@@ -136,6 +136,8 @@ func (s *Server) recordWrite(r *Request, obj kind.Object, rev int64, code int) {
 	rec := &r.Clock.Record
 	rec.UID, rec.Rev, rec.Verb, rec.Resource, rec.Code = obj.GetUID(), rev, r.Verb, r.Def.Plural, code
 	rec.Namespace, rec.Name, rec.User = obj.GetNamespace(), obj.GetName(), r.User.GetName()
+	ready := r.Def.Storage().Ready
+	rec.Ready = ready != nil && ready(obj)
 	s.Recorder.Add(*rec)
 }
 

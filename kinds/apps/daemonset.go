@@ -40,6 +40,11 @@ func DaemonSets() *kind.Def {
 		Prepare:  prepareDaemonSet,
 		Validate: validateDaemonSet,
 		Warn:     warnDaemonSet,
+		Ready: func(d *appsv1.DaemonSet) bool {
+			s := &d.Status
+			return s.ObservedGeneration == d.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled &&
+				s.NumberAvailable == s.DesiredNumberScheduled
+		},
 		Columns: []kind.Column[appsv1.DaemonSet]{
 			kind.NameColumn[appsv1.DaemonSet](),
 			number("Desired", "desiredNumberScheduled", func(s *appsv1.DaemonSetStatus) int32 { return s.DesiredNumberScheduled }),

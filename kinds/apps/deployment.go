@@ -38,6 +38,10 @@ func Deployments() *kind.Def {
 		Prepare:  prepareDeployment,
 		Validate: validateDeployment,
 		Warn:     warnDeployment,
+		Ready: func(d *appsv1.Deployment) bool {
+			s, want := &d.Status, ptr.Deref(d.Spec.Replicas, 1)
+			return s.ObservedGeneration == d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want
+		},
 		Columns: []kind.Column[appsv1.Deployment]{
 			kind.NameColumn[appsv1.Deployment](),
 			{Name: "Ready", Description: "Number of the pod with ready state", Value: func(d *appsv1.Deployment) any {

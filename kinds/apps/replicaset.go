@@ -32,6 +32,10 @@ func ReplicaSets() *kind.Def {
 		Prepare:  prepareReplicaSet,
 		Validate: validateReplicaSet,
 		Warn:     warnReplicaSet,
+		Ready: func(r *appsv1.ReplicaSet) bool {
+			s, want := &r.Status, ptr.Deref(r.Spec.Replicas, 1)
+			return s.ObservedGeneration == r.Generation && s.Replicas == want && s.AvailableReplicas == want
+		},
 		Columns: []kind.Column[appsv1.ReplicaSet]{
 			kind.NameColumn[appsv1.ReplicaSet](),
 			{Name: "Desired", Type: "integer", Description: spec["replicas"],

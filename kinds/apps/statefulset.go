@@ -31,6 +31,11 @@ func StatefulSets() *kind.Def {
 		Prepare:  prepareStatefulSet,
 		Validate: validateStatefulSet,
 		Warn:     warnStatefulSet,
+		Ready: func(s *appsv1.StatefulSet) bool {
+			st, want := &s.Status, ptr.Deref(s.Spec.Replicas, 1)
+			return st.ObservedGeneration == s.Generation && st.UpdateRevision == st.CurrentRevision && st.Replicas == want &&
+				st.AvailableReplicas == want
+		},
 		Columns: []kind.Column[appsv1.StatefulSet]{
 			kind.NameColumn[appsv1.StatefulSet](),
 			{Name: "Ready", Description: "Number of the pod with ready state", Value: func(s *appsv1.StatefulSet) any {

@@ -50,6 +50,10 @@ func ReplicationControllers() *kind.Def {
 		},
 		Validate: validateReplicationController,
 		Warn:     warnReplicationController,
+		Ready: func(r *controller) bool {
+			s, want := &r.Status, ptr.Deref(r.Spec.Replicas, 1)
+			return s.ObservedGeneration == r.Generation && s.Replicas == want && s.AvailableReplicas == want
+		},
 		Columns: []kind.Column[controller]{
 			kind.NameColumn[controller](),
 			{Name: "Desired", Type: "integer", Description: spec["replicas"],

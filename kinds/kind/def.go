@@ -32,6 +32,7 @@ type Def struct {
 	Answer     func(ctx context.Context, d Server, obj Object) error
 	Act        func(ctx context.Context, d Server, call *Call) (Object, error)
 	Computed   func(ctx context.Context, d Server, which Selection) ([]Object, error)
+	Ready      func(Object) bool
 
 	Columns       []metav1.TableColumnDefinition
 	Row           func(Object) []any

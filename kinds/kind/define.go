@@ -68,6 +68,9 @@ func Define[T any, P interface {
 	if r.Act != nil {
 		d.Transient, d.Act = true, r.Act
 	}
+	if r.Ready != nil {
+		d.Ready = func(o Object) bool { t, ok := o.(P); return ok && r.Ready((*T)(t)) }
+	}
 	if d.Reset == nil && d.HasStatus {
 		d.Reset = []string{"status"}
 	}

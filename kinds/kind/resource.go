@@ -146,6 +146,9 @@ type Resource[T any] struct {
 	// Act makes the kind an action: create performs it with the object as its body, nothing is stored. As with
 	// Sub.Do, a nil answer stands for a Status of success.
 	Act func(ctx context.Context, d Server, call *Call) (Object, error)
+	// Ready tells whether an object does what it is for, as a Pod does that is ready. The record of a write (package hop) says so; nil for
+	// kinds of which it cannot be told.
+	Ready func(obj *T) bool
 	// Computed returns the objects that get and list serve; nothing is stored. It may return more than are selected, but need not
 	// compute them.
 	Computed func(ctx context.Context, d Server, which Selection) ([]*T, error)

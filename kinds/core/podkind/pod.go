@@ -30,6 +30,7 @@ func Pods() *kind.Def {
 		Validate: validatePod,
 		Warn:     warnPod,
 		Columns:  podColumns(), RowConditions: podRowConditions,
+		Ready:    isReadyOrDone,
 		Fields:   podFields(),
 		ForNodes: podForNodes(),
 		Delete:   kind.Deletion[corev1.Pod]{Grace: gracePeriod, ReturnsObject: true},
