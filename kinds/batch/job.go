@@ -33,7 +33,7 @@ func Jobs() *kind.Def {
 		Prepare:  prepareJob,
 		Validate: validateJob,
 		Warn:     warnJob,
-		Ready: func(j *batchv1.Job) bool { return hasCondition(&j.Status, batchv1.JobComplete) },
+		Ready:    func(j *batchv1.Job) bool { return hasCondition(&j.Status, batchv1.JobComplete) },
 		Columns: []kind.Column[batchv1.Job]{
 			kind.NameColumn[batchv1.Job](),
 			{Name: "Status", Description: "Status of the job.", Value: jobState},

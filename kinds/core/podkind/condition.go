@@ -30,7 +30,4 @@ func setPodCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 }
 
 // isReadyOrDone tells whether a Pod is ready, or has ended as it should.
-func isReadyOrDone(p *corev1.Pod) bool {
-	c := podCondition(&p.Status, corev1.PodReady)
-	return p.Status.Phase == corev1.PodSucceeded || c != nil && c.Status == corev1.ConditionTrue
-}
+func isReadyOrDone(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodSucceeded || isReady(p) }
