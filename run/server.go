@@ -56,6 +56,7 @@ import (
 	"proa.dev/server/webhook"
 	"proa.dev/store"
 	"proa.dev/store/memory"
+	"proa.dev/ui"
 )
 
 // Server is a running control plane.
@@ -283,11 +284,16 @@ func (s *Server) open(ctx context.Context) error {
 		config.Audit = s.audit
 	}
 	s.pipeline = server.New(config)
+	dashboard, err := ui.New(ui.Server)
+	if err != nil {
+		return err
+	}
 	s.api = httpapi.New(httpapi.Config{
 		Server: s.pipeline, Authn: auth, Address: s.localAddress().String(), Paths: s.endpoints(auth, counts.Handler()),
-		Observe:  func(o httpapi.Observation) { counts.Done(requestMetrics(o)) },
-		Watching: func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
-		Nodes:    s.agents, Aggregated: s.aggregator,
+		Dashboard: dashboard,
+		Observe:   func(o httpapi.Observation) { counts.Done(requestMetrics(o)) },
+		Watching:  func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
+		Nodes:     s.agents, Aggregated: s.aggregator,
 		NoCompression: !s.FeatureEnabled(settings.ResponseCompression), NoWatchList: !s.FeatureEnabled(settings.WatchList),
 		Memory: s.requestMemory(),
 	})

@@ -25,8 +25,12 @@ import (
 	"proa.dev/server/responsewriter"
 )
 
-// servePath serves what is not a resource: discovery and the tunnels of nodes here, the rest by Paths.
+// servePath serves what is not a resource: the dashboard, discovery and the tunnels of nodes here, the rest by Paths.
 func (s *Handler) servePath(w *responsewriter.Writer, req *http.Request, who user.Info) {
+	if s.Dashboard != nil && isDashboard(req.URL.Path) { // a browser has no credentials before the page has asked for them
+		s.Dashboard.ServeHTTP(w, req)
+		return
+	}
 	a := authz.Attributes{User: who, Verb: strings.ToLower(req.Method), Path: req.URL.Path}
 	if err := s.Server.AuthorizeAttributes(req.Context(), &a, w.Audit); err != nil {
 		s.writeError(w, req, err)
@@ -104,6 +108,14 @@ func (s *Handler) servePath(w *responsewriter.Writer, req *http.Request, who use
 	}
 	w.Header().Add("Vary", "Accept")
 	responsewriter.Send(w, req, http.StatusOK, f.Media.ContentType(), buf.Bytes())
+}
+
+// DashboardPath is the path of the dashboard.
+const DashboardPath = "/dashboard"
+
+// isDashboard says that a path is one of the dashboard's static files.
+func isDashboard(path string) bool {
+	return path == DashboardPath || strings.HasPrefix(path, DashboardPath+"/")
 }
 
 const aggregatedDiscoveryType = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

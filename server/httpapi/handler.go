@@ -33,6 +33,8 @@ type Config struct {
 	Watching func(Observation) (sent func(events int), ended func())
 	// Paths serves what is not a resource: health, metrics, OpenAPI and the like. Discovery is served by the Handler.
 	Paths http.Handler
+	// Dashboard serves the static files under DashboardPath to everybody, also without credentials; nil when there are none.
+	Dashboard http.Handler
 	// Nodes connects to nodes and their Pods; nil when there are none.
 	Nodes Nodes
 	// Aggregated passes requests on to aggregated API servers; nil when there are none.
