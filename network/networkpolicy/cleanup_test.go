@@ -117,20 +117,7 @@ func TestRulesDoNotWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := g.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer func() {
-		cancel()
-		wg.Wait()
-		if err := Purge(testTable); err != nil {
-			t.Error(err)
-		}
-	}()
+	runGuard(t, g)
 	attach := func(pod, addr string) {
 		if err := g.Attach(t.Context(), pod, pod, []netip.Addr{netip.MustParseAddr(addr)}); err != nil {
 			t.Error(err)

@@ -132,20 +132,7 @@ func TestNoPoliciesNoViews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := g.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	defer func() {
-		cancel()
-		wg.Wait()
-		if err := Purge(testTable); err != nil {
-			t.Error(err)
-		}
-	}()
+	runGuard(t, g)
 	list := func() string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -167,4 +154,23 @@ func TestNoPoliciesNoViews(t *testing.T) {
 	defer g.mu.Unlock()
 	nettest.Same(t, "a Pod that nobody knows", g.facts.isolationMaps[ingress].elements[element{addr: netip.MustParseAddr("10.0.0.2")}],
 		denyChain)
+}
+
+// runGuard runs a guard until the test ends, and removes its rules then.
+func runGuard(t *testing.T, g *Guard) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		if err := Purge(testTable); err != nil {
+			t.Error(err)
+		}
+	})
 }

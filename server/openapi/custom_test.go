@@ -4,17 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-
-	openapi_v2 "github.com/google/gnostic-models/openapiv2"
-	"google.golang.org/protobuf/proto"
-
-	"proa.dev/server/openapi/openapiproto"
 )
 
 // customOf returns a custom resource whose kind has one field.
@@ -239,23 +233,7 @@ func TestCustomProtobuf(t *testing.T) {
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group {
 		return []Group{groupOf("1", customOf("example.com", "v1", "CronTab")), groupOf("1", customOf("example.com", "v2", "CronTab"))}
 	}})
-	raw, err := written(func(w io.Writer) error { return s.writeV2(w, nil) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := openapi_v2.ParseDocument(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wire, err := written(func(w io.Writer) error { return s.writeV2(w, openapiproto.NewV2()) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := &openapi_v2.Document{}
-	if err := proto.Unmarshal(wire, got); err != nil {
-		t.Fatal(err)
-	}
-	compareProto(t, "v2", got, want)
+	compareV2(t, s)
 }
 
 func TestHead(t *testing.T) {

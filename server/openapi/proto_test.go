@@ -62,6 +62,12 @@ func TestProtoV3(t *testing.T) {
 func TestProtoV2(t *testing.T) {
 	all := publishedResources(t, published(t))
 	s := New(Options{Resources: all, Version: "v1.37.1"})
+	compareV2(t, s)
+}
+
+// compareV2 checks that the OpenAPI v2 document says the same in protobuf as in JSON.
+func compareV2(t *testing.T, s *Service) {
+	t.Helper()
 	raw, err := written(func(w io.Writer) error { return s.writeV2(w, nil) })
 	if err != nil {
 		t.Fatal(err)
