@@ -72,6 +72,8 @@ type Record struct {
 	Error string
 	// Refused is the hop that refused a write; 0 for a write that was committed, and for other work.
 	Refused Hop
+	// Ready says that the object was ready as it was written, by what its kind calls ready.
+	Ready bool
 	// Wire has the bodies of the request and its answer; nil when they are not kept. It must not be stored or sent to another
 	// process, and only a user who may get the object may see it.
 	Wire *Wire

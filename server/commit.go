@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
 	"proa.dev/server/apistatus"
@@ -30,7 +31,9 @@ func (s *Server) commit(ctx context.Context, r *Request, obj, old kind.Object, r
 	if obj != nil && len(r.transactionAdditions) > 0 {
 		// Writes that change the same quota would be tried in vain against each other. That no quota is exceeded does
 		// not depend on the lock: the store compares revisions.
+		begin := r.Clock.Elapsed()
 		leave, err := s.quotaLocks.Lock(ctx, r.Namespace)
+		r.Clock.WaitedSince(hop.Commit, begin)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -51,7 +54,10 @@ func (s *Server) commit(ctx context.Context, r *Request, obj, old kind.Object, r
 				if claimErr != nil {
 					return nil, 0, claimErr
 				}
-				if err := tx.waitToRetry(ctx, c.Key, try); err != nil {
+				begin := r.Clock.Elapsed()
+				err := tx.waitToRetry(ctx, c.Key, try)
+				r.Clock.WaitedSince(hop.Commit, begin)
+				if err != nil {
 					return nil, 0, err
 				}
 				continue
@@ -82,6 +88,7 @@ func (s *Server) addToTransaction(ctx context.Context, r *Request, obj, old kind
 // returns may be shared with the cache and is read-only. old is never changed.
 func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, rev int64, tx *transaction) (kind.Object, int64, error) {
 	def := r.Def.Storage()
+	r.unchanged = false
 	if obj == nil {
 		return s.erase(ctx, r, old, rev, tx)
 	}
@@ -95,7 +102,7 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 		if err != nil {
 			return nil, 0, err
 		}
-		if unchanged {
+		if r.unchanged = unchanged; unchanged {
 			out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value, Rev: rev})
 			return out, rev, err // nothing changes, nothing is written
 		}

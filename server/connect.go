@@ -57,7 +57,7 @@ func (s *Server) admitConnect(ctx context.Context, r *Request, asked *kind.Conne
 		return err
 	}
 	a.Reinvocation = nil
-	if err := admit(ctx, s.Check, a); err != nil {
+	if err := admit(ctx, hop.Validate, s.Check, a); err != nil {
 		return err
 	}
 	if a.Connect != options && r.Sub.Body.Choose != nil {

@@ -22,13 +22,16 @@ func (s *Server) create(ctx context.Context, r *Request) (*Response, error) {
 	if r.Sub != nil && r.Sub.Connect != nil {
 		return nil, errNeedsConnection
 	}
-	if err := r.Work.Begin(ctx); err != nil {
+	if err := r.beginWork(ctx); err != nil {
 		return nil, err
 	}
 	obj, err := s.decode(r)
 	r.Work.End()
 	if err != nil {
 		return nil, err
+	}
+	if r.Clock.Record.Name = obj.GetName(); r.Clock.Record.Name == "" {
+		r.Clock.Record.Name = obj.GetGenerateName()
 	}
 	if err := matchNamespace(r, obj); err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) 
 	}
 	obj = state.ToHub(r.Def, obj)
 	objectmeta.ClearIdentity(obj)
-	if err := r.Work.Begin(ctx); err != nil {
+	if err := r.beginWork(ctx); err != nil {
 		return nil, err
 	}
 	obj = s.updateFieldOwners(r, r.Def.Storage().New(), obj)
@@ -129,11 +132,15 @@ func (s *Server) performAction(ctx context.Context, r *Request, body kind.Object
 		return nil, err
 	}
 	if err := s.mutate(ctx, r, body, nil); err != nil {
+		r.Clock.Refuse(hop.Mutate)
 		return nil, err
 	}
+	r.Clock.Done(hop.Mutate)
 	if err := s.validate(ctx, r, body, nil); err != nil {
+		r.Clock.Refuse(hop.Validate)
 		return nil, err
 	}
+	r.Clock.Done(hop.Validate)
 	if r.Sub.Body != nil && r.Sub.Body.Echo {
 		body = s.updateFieldOwners(r, r.Sub.Body.New(), body)
 	}

@@ -112,6 +112,7 @@ func (s *Server) tryDelete(ctx context.Context, r *Request, def *kind.Def, cur *
 	error) {
 	options := r.Options.Delete.DeepCopy()
 	old := cur.Object().DeepCopyObject().(kind.Object)
+	r.Clock.Record.UID = old.GetUID()
 	if err := deletion.CheckPreconditions(def, options.Preconditions, old); err != nil {
 		return nil, false, err
 	}
@@ -120,18 +121,24 @@ func (s *Server) tryDelete(ctx context.Context, r *Request, def *kind.Def, cur *
 			return nil, false, err
 		}
 	}
+	r.Clock.Done(hop.Schema)
 	if err := s.mutate(ctx, r, nil, old); err != nil {
+		r.Clock.Refuse(hop.Mutate)
 		return nil, false, err
 	}
+	r.Clock.Done(hop.Mutate)
 	if err := s.validate(ctx, r, nil, old); err != nil {
+		r.Clock.Refuse(hop.Validate)
 		return nil, false, err
 	}
+	r.Clock.Done(hop.Validate)
 	obj := old.DeepCopyObject().(kind.Object)
 	if !deletion.Begin(def, obj, options, time.Now()) {
 		return obj, false, nil // its deletion has begun already, and these options do not shorten it
 	}
 	if !deletion.IsFinished(def, obj) {
 		out, rev, err := s.commit(ctx, r, obj, old, cur.Rev)
+		r.Clock.Done(hop.Commit)
 		if err == nil {
 			s.recordWrite(r, out, rev, apistatus.CodeOK)
 		}
@@ -160,6 +167,7 @@ func (s *Server) markDeleted(ctx context.Context, r *Request, obj, old kind.Obje
 		return old, rev, nil
 	}
 	out, at, err := s.store(ctx, r, obj, old, rev, &transaction{})
+	r.Clock.Done(hop.Commit)
 	if err == nil && at != rev {
 		s.recordWrite(r, out, at, apistatus.CodeOK)
 	}
@@ -243,6 +251,9 @@ func (s *Server) deleteListed(ctx context.Context, r Request, obj kind.Object) (
 	r.Verb, r.Namespace, r.Name = "delete", obj.GetNamespace(), obj.GetName()
 	r.Options.Delete = r.Options.Delete.DeepCopy()
 	r.Warnings = nil
+	if r.Clock.IsRunning() {
+		r.Clock.Restart(time.Now())
+	}
 	_, _, err = s.deleteObject(ctx, &r)
 	return r.Warnings, err
 }

@@ -5,6 +5,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/apistatus"
 	"proa.dev/server/objectmeta"
@@ -39,11 +40,11 @@ func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) e
 // later one has changed the object.
 func (s *Server) admitMutating(ctx context.Context, a *kind.Admission) error {
 	a.Reinvocation = &kind.Reinvocation{}
-	if err := admit(ctx, s.Mutate, a); err != nil || !a.Reinvocation.IsRequested() {
+	if err := admit(ctx, hop.Mutate, s.Mutate, a); err != nil || !a.Reinvocation.IsRequested() {
 		return err
 	}
 	a.Reinvocation.IsSecondRun = true
-	return admit(ctx, s.Mutate, a)
+	return admit(ctx, hop.Mutate, s.Mutate, a)
 }
 
 // checkMutated checks an object that webhooks or policies have changed: it must still have the name and namespace of
@@ -78,7 +79,7 @@ func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 		Remote: r.Remote,
 		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, AddAuditAnnotation: r.Audit.Annotate,
 		AddAuditBodyAnnotation: r.Audit.AnnotateBody, AddToTransaction: r.addToTransaction,
-		Kind: s.State.DefOfKind, Versions: s.State.VersionsOf,
+		Kind: s.State.DefOfKind, Versions: s.State.VersionsOf, Clock: s.clock(r),
 	}
 	switch {
 	case obj == nil:
@@ -95,14 +96,4 @@ func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 		a.Sub = r.Sub.Name
 	}
 	return a
-}
-
-// admit calls plugins in order until one refuses.
-func admit(ctx context.Context, plugins []Plugin, a *Admission) error {
-	for _, p := range plugins {
-		if err := p.Admit(ctx, a); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -40,13 +40,23 @@ type Response struct {
 	Watch  *Stream
 }
 
-// Serve takes one authenticated request through hops 3 to 8.
+// Serve takes one authenticated request through hops 3 to 8, and records a write that is refused.
 func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
-	if r.Clock.Record.Start.IsZero() {
+	if s.Recorder != nil && !r.Clock.IsRunning() {
 		r.Clock.Begin(time.Now())
 	}
+	resp, err := s.serve(ctx, r)
+	if err != nil {
+		s.RecordRefusal(r, err)
+	}
+	return resp, err
+}
+
+// serve waits for a seat, asks hop 3 and calls the function of the verb.
+func (s *Server) serve(ctx context.Context, r *Request) (*Response, error) {
 	leave, err := s.enterQueue(ctx, r)
 	if err != nil {
+		r.Clock.Refuse(hop.Authorize)
 		return nil, err
 	}
 	if r.KeepSeat != nil {
@@ -55,6 +65,7 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 		defer leave()
 	}
 	if err := s.Authorize(ctx, r); err != nil {
+		r.Clock.Refuse(hop.Authorize)
 		return nil, err
 	}
 	if err := r.checkNodeSelector(); err != nil {
@@ -103,42 +114,35 @@ func (s *Server) serveVerb(ctx context.Context, r *Request) (*Response, error) {
 // request.
 func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, rev int64) (kind.Object, int64, error) {
 	if err := s.mutate(ctx, r, obj, old); err != nil { // hop 4
+		r.Clock.Refuse(hop.Mutate)
 		return nil, 0, err
 	}
 	if old == nil {
 		objectmeta.AssignIdentity(obj) // after hop 4: an admission plugin does not choose the UID or the creation time
 	}
 	r.Clock.Done(hop.Mutate)
-	if err := r.Work.Begin(ctx); err != nil {
+	if err := r.beginWork(ctx); err != nil {
 		return nil, 0, err
 	}
 	err := s.checkKind(ctx, r, obj, old) // hop 5
 	r.Work.End()
 	if err != nil {
+		r.Clock.Refuse(hop.Schema)
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Schema)
 	if err := s.validate(ctx, r, obj, old); err != nil { // hop 6
+		r.Clock.Refuse(hop.Validate)
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Validate)
 	out, rev, err := s.commit(ctx, r, obj, old, rev) // hop 7
-	r.Clock.Done(hop.Commit)
-	return out, rev, err
-}
-
-// recordWrite keeps the record of a write that has been committed: what was written, by whom, and how long each hop
-// took.
-func (s *Server) recordWrite(r *Request, obj kind.Object, rev int64, code int) {
-	if r.Options.DryRun {
-		return
+	if err != nil {
+		r.Clock.Refuse(hop.Commit)
+		return nil, 0, err
 	}
-	rec := &r.Clock.Record
-	rec.UID, rec.Rev, rec.Verb, rec.Resource, rec.Code = obj.GetUID(), rev, r.Verb, r.Def.Plural, code
-	rec.Namespace, rec.Name, rec.User = obj.GetNamespace(), obj.GetName(), r.User.GetName()
-	ready := r.Def.Storage().Ready
-	rec.Ready = ready != nil && ready(obj)
-	s.Recorder.Add(*rec)
+	r.Clock.Done(hop.Commit)
+	return out, rev, nil
 }
 
 // ok returns the response that is an object with code 200.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/server/fairqueue"
 	"proa.dev/server/requestflow"
@@ -22,7 +23,10 @@ func (s *Server) enterQueue(ctx context.Context, r *Request) (leave func(), err 
 		flow := s.queue.Classify(&a)
 		r.Flow = &flow
 	}
-	return requestflow.Enter(ctx, r.Flow, s.seatsOf(r))
+	begin := r.Clock.Elapsed()
+	leave, err = requestflow.Enter(ctx, r.Flow, s.seatsOf(r))
+	r.Clock.WaitedSince(hop.Authorize, begin)
+	return leave, err
 }
 
 // seatsOf returns how many seats a request takes: a list of many objects takes more than one.

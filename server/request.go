@@ -60,6 +60,8 @@ type Request struct {
 	// Audit is the audit record of the request; nil for none.
 	Audit *audit.Record
 
+	// unchanged says that the write would have stored what is stored already, and so nothing was written.
+	unchanged bool
 	// admitted says that the request is a part of another one, which has passed admission already.
 	admitted bool
 	// transactionAdditions are what admission plugins add to the transaction of the present attempt, such as the use of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
 	"proa.dev/server/apistatus"
@@ -27,13 +27,14 @@ type RulesReviewer interface {
 // requestServices is what a kind or an admission plugin may ask of the server while it handles a request. It implements
 // kind.Server.
 type requestServices struct {
-	server *Server
-	user   user.Info
+	server  *Server
+	user    user.Info
+	request *Request
 }
 
 // services returns the services for the user of a request.
 func (s *Server) services(r *Request) *requestServices {
-	return &requestServices{server: s, user: r.User}
+	return &requestServices{server: s, user: r.User, request: r}
 }
 
 // User returns the user of the request.
@@ -54,8 +55,7 @@ func (s *requestServices) Modify(ctx context.Context, gr schema.GroupResource, n
 	change func(kind.Object) error) (kind.Object, error) {
 	def := s.server.State.Def(gr)
 	r := &Request{Verb: "update", Def: def, Namespace: namespace, Name: name, User: s.user, Options: Options{DryRun: dryRun}}
-	r.Clock.Begin(time.Now())
-	r.SetCause(ctx)
+	r.continueClock(s.request)
 	for try := 0; ; try++ {
 		cur, err := s.server.State.Get(ctx, gr, namespace, name)
 		if err != nil {
@@ -70,6 +70,7 @@ func (s *requestServices) Modify(ctx context.Context, gr schema.GroupResource, n
 			return nil, err
 		}
 		out, at, err := s.server.commit(ctx, r, obj, cur, rev)
+		r.Clock.Done(hop.Commit)
 		if _, isConflict := errors.AsType[*kv.Conflict](err); isConflict && try < maxTries {
 			continue
 		}
@@ -96,6 +97,7 @@ func (s *requestServices) Remove(ctx context.Context, gr schema.GroupResource, n
 	r := &Request{Verb: "delete", Def: def, Namespace: namespace, Name: name, User: s.user, admitted: true}
 	r.Options.Delete = options.DeepCopy()
 	r.Options.DryRun = len(options.DryRun) > 0
+	r.continueClock(s.request)
 	obj, _, err := s.server.deleteObject(ctx, r)
 	return obj, err
 }

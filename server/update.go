@@ -133,15 +133,18 @@ func (s *Server) createByUpdate(ctx context.Context, r *Request, next *change) (
 // tryUpdate applies a change to one state of the object and writes the result.
 func (s *Server) tryUpdate(ctx context.Context, r *Request, cur *watch.Entry, next *change) (kind.Object, int64, error) {
 	old := cur.Object().DeepCopyObject().(kind.Object)
-	if err := r.Work.Begin(ctx); err != nil {
+	r.Clock.Record.UID = old.GetUID()
+	if err := r.beginWork(ctx); err != nil {
 		return nil, 0, err
 	}
 	defer r.Work.End()
 	obj, err := next.apply(old)
 	if err != nil {
+		r.Clock.Refuse(hop.Schema)
 		return nil, 0, err
 	}
 	if err := s.checkPrecondition(r, obj, old); err != nil {
+		r.Clock.Done(hop.Schema)
 		return nil, 0, err
 	}
 	objectmeta.KeepIdentity(obj, old)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 )
 
@@ -13,5 +14,5 @@ func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object)
 	}
 	a := s.admission(r, obj, old)
 	a.Final = true
-	return admit(ctx, s.Check, a)
+	return admit(ctx, hop.Validate, s.Check, a)
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/hop"
 )
 
 // Plugin is one admission plugin of hop 4 or 6. Name is the name by which it can be disabled.
@@ -57,6 +59,8 @@ type Admission struct {
 	DryRun  bool
 	Final   bool // hop 6: Object, with its name, is as it will be stored
 	Warn    func(texts ...string)
+	// Clock measures the hops of the write; nil when nobody records them. A plugin adds what it calls as steps.
+	Clock *hop.Clock
 	// AddAuditAnnotation adds an annotation to the audit record of the request.
 	AddAuditAnnotation func(key, value string)
 	// AddAuditBodyAnnotation is Note for annotations that may quote the body: it adds nothing where the audit policy omits bodies.

@@ -1,0 +1,248 @@
+package hop
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// bytesPerRecord is how many bytes of memory the records of a Recorder may take on average.
+	bytesPerRecord = 1600
+	// maxBodies is how many bytes of bodies a Recorder keeps.
+	maxBodies = 1 << 20
+	// minShare is how many records one object or user may have at least, however small the Recorder is.
+	minShare = 64
+)
+
+// Recorder keeps the latest records in memory. Its size is bounded in number and in bytes, and the oldest records make room
+// for new ones. There are three histories, so that no flood pushes out what people look for: writes that happen all the
+// time by themselves, such as renewals of Leases, have one, refused writes have another, and all other records the third. Of
+// one object, and of the refused writes of one user, only a share of the records is kept.
+//
+// All methods do nothing on a nil Recorder, which stands for one that is switched off.
+type Recorder struct {
+	// Process is set in records that name no process.
+	Process string
+	// Observe, if not nil, is called with the time at each hop of every record that is added, for metrics.
+	Observe func(h Hop, took time.Duration)
+
+	mu     sync.Mutex // guards what follows
+	main   history
+	steady history
+	failed history
+	bodies []keptBodies // the oldest first
+	held   int          // bytes in bodies
+}
+
+// keptBodies tells which record of the main history has a Wire.
+type keptBodies struct {
+	slot int32
+	wire *Wire
+}
+
+// NewRecorder returns a recorder that keeps at most limit records, and some of the routine and refused writes besides. With
+// a limit of 0 it returns nil.
+func NewRecorder(limit int) *Recorder {
+	if limit <= 0 {
+		return nil
+	}
+	sized := func(n, share int) history {
+		return history{limit: n, share: max(share, minShare), maxBytes: n * bytesPerRecord, keys: map[historyKey]chain{}}
+	}
+	few := max(1, limit/16)
+	return &Recorder{main: sized(limit, limit/32), steady: sized(few, 0), failed: sized(2*few, few/4)}
+}
+
+// Add adds a record; the oldest ones make room for it.
+func (r *Recorder) Add(rec Record) {
+	if r == nil {
+		return
+	}
+	r.observe(&rec)
+	r.Restore(rec)
+}
+
+// Restore is Add for a record that was observed before, such as one that was stored before a restart.
+func (r *Recorder) Restore(rec Record) {
+	if r == nil {
+		return
+	}
+	if rec.bound(); rec.Process == "" {
+		rec.Process = r.Process
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.historyOf(&rec).add(&rec)
+}
+
+// observe reports the times of a record that has ended.
+func (r *Recorder) observe(rec *Record) {
+	if r.Observe == nil || rec.Open {
+		return
+	}
+	for h := Client; h <= Network; h++ {
+		if d := rec.Took[h]; d > 0 {
+			r.Observe(h, d)
+		}
+	}
+}
+
+// historyOf returns the history that a record belongs to.
+func (r *Recorder) historyOf(rec *Record) *history {
+	switch {
+	case rec.Refused != 0:
+		return &r.failed
+	case rec.isRoutine():
+		return &r.steady
+	}
+	return &r.main
+}
+
+// isRoutine reports whether a write is one of those that every cluster makes all the time without being asked.
+func (r *Record) isRoutine() bool {
+	switch r.Resource {
+	case "leases":
+		return r.IsWrite() && r.Group == "coordination.k8s.io"
+	case "events":
+		return r.IsWrite() && (r.Group == "" || r.Group == "events.k8s.io")
+	case "nodes":
+		return r.IsWrite() && r.Group == "" && r.Subresource == "status"
+	}
+	return false
+}
+
+// Update replaces the open record of the same work: that with the same UID, revision, verb, user and start. Without one it
+// adds the record.
+func (r *Recorder) Update(rec Record) {
+	if r == nil {
+		return
+	}
+	r.observe(&rec)
+	if rec.bound(); rec.Process == "" {
+		rec.Process = r.Process
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.historyOf(&rec)
+	for have := range h.of(rec.historyKey()) {
+		if s := &h.slots[have]; s.rec.Open && s.rec.Rev == rec.Rev && s.rec.Verb == rec.Verb && s.rec.User == rec.User &&
+			s.rec.Start.Equal(rec.Start) {
+			h.bytes -= s.size
+			s.rec, s.size = rec, rec.size()
+			h.bytes += s.size
+			h.shrink(0)
+			return
+		}
+	}
+	h.add(&rec)
+}
+
+// SetWire sets the bodies of a write that was recorded. The bodies of older writes make room for them.
+func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
+	if r == nil || len(w.Request)+len(w.Response) > maxBodies {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.main.of(historyKey{string(uid), ""}) {
+		rec := &r.main.slots[i].rec
+		if rec.Rev != rev || !rec.IsWrite() {
+			continue
+		}
+		rec.Wire = w
+		r.bodies, r.held = append(r.bodies, keptBodies{i, w}), r.held+w.size()
+		for r.held > maxBodies {
+			oldest := r.bodies[0]
+			r.bodies, r.held = r.bodies[1:], r.held-oldest.wire.size()
+			if s := &r.main.slots[oldest.slot]; s.rec.Wire == oldest.wire { // the slot may have another record now
+				s.rec.Wire = nil
+			}
+		}
+		return
+	}
+}
+
+func (w *Wire) size() int { return wireSize + cap(w.Request) + cap(w.Response) }
+
+// Select returns copies of the records that a predicate chooses, sorted by their start. The predicate must be quick and must
+// not keep the record.
+func (r *Recorder) Select(choose func(*Record) bool) []Record {
+	if r == nil {
+		return nil
+	}
+	out := r.choose(choose)
+	slices.SortStableFunc(out, func(a, b Record) int { return a.Start.Compare(b.Start) })
+	return out
+}
+
+func (r *Recorder) choose(choose func(*Record) bool) (out []Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range []*history{&r.main, &r.steady, &r.failed} {
+		for i := range h.all() {
+			if rec := &h.slots[i].rec; choose(rec) {
+				out = append(out, *rec)
+			}
+		}
+	}
+	return out
+}
+
+// Of returns the records of one object, sorted by revision; they need not have been added in that order. Refused writes
+// have no revision and come first.
+func (r *Recorder) Of(uid types.UID) []Record {
+	if r == nil {
+		return nil
+	}
+	out := r.ofObject(uid)
+	slices.SortStableFunc(out, func(a, b Record) int { return cmp.Or(cmp.Compare(a.Rev, b.Rev), a.Start.Compare(b.Start)) })
+	return out
+}
+
+func (r *Recorder) ofObject(uid types.UID) (out []Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range []*history{&r.main, &r.steady} {
+		for i := range h.of(historyKey{string(uid), ""}) {
+			out = append(out, h.slots[i].rec)
+		}
+	}
+	slices.Reverse(out) // the oldest first
+	for i := range r.failed.all() {
+		if rec := &r.failed.slots[i].rec; rec.UID == uid {
+			out = append(out, *rec)
+		}
+	}
+	return out
+}
+
+// Committed returns when a write was committed, if it is recorded: the end of its last hop.
+func (r *Recorder) Committed(uid types.UID, rev int64) (at time.Time, known bool) {
+	if r == nil {
+		return time.Time{}, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range []*history{&r.main, &r.steady} {
+		for i := range h.of(historyKey{string(uid), ""}) {
+			if rec := &h.slots[i].rec; rec.Rev == rev && rec.IsWrite() {
+				return rec.End(), true
+			}
+		}
+	}
+	return time.Time{}, false
+}
+
+// Len returns the number of records.
+func (r *Recorder) Len() int {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.main.count + r.steady.count + r.failed.count
+}
