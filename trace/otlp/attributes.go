@@ -1,0 +1,121 @@
+package otlp
+
+import (
+	"strings"
+	"time"
+
+	"proa.dev/trace"
+)
+
+// resourceAttributes describe the process that has recorded spans.
+func resourceAttributes(cluster, process string) []attribute {
+	var s span
+	s.text("service.name", "proa")
+	s.text("service.instance.id", process)
+	s.text("k8s.cluster.uid", cluster)
+	return s.Attributes
+}
+
+// describe adds the attributes of a span: OpenTelemetry's k8s.* where it has a name for something, and proa.* for the rest.
+func (s *span) describe(from *trace.Span) {
+	if from.Hop != 0 {
+		s.number("proa.hop", int64(from.Hop))
+		s.text("proa.hop.name", from.HopName)
+	}
+	if from.Wait > 0 {
+		s.number("proa.wait_ns", int64(from.Wait/time.Nanosecond))
+	}
+	s.flag("proa.open", from.Open)
+	s.flag("proa.critical", from.Critical)
+	if from.Hidden {
+		s.flag("proa.hidden", true)
+		return
+	}
+	s.text("enduser.id", from.Actor)
+	if node, ok := strings.CutPrefix(from.Actor, "system:node:"); ok && from.Object.Resource != "nodes" {
+		s.text("k8s.node.name", node)
+	}
+	s.text("proa.detail", from.Detail)
+	s.object(&from.Object)
+	if from.Revision != 0 {
+		s.number("proa.object.revision", from.Revision)
+	}
+}
+
+// object adds the attributes of the object of a span. The UID is always among them: a name may be used again.
+func (s *span) object(o *trace.Ref) {
+	if o.Resource == "" {
+		return
+	}
+	s.text("k8s.namespace.name", o.Namespace)
+	resource := o.Resource
+	if o.Group != "" {
+		resource += "." + o.Group
+	}
+	s.text("proa.object.resource", resource)
+	kind := conventionalName(resource)
+	switch {
+	case resource == "namespaces":
+		s.text("k8s.namespace.name", o.Name)
+		s.text("proa.object.uid", string(o.UID))
+	case kind != "":
+		s.text("k8s."+kind+".name", o.Name)
+		s.text("k8s."+kind+".uid", string(o.UID))
+	default:
+		s.text("proa.object.name", o.Name)
+		s.text("proa.object.uid", string(o.UID))
+	}
+}
+
+// conventionalName returns how OpenTelemetry's attributes call the kind of a resource; empty if they have no name and UID for it.
+func conventionalName(resource string) string {
+	switch resource {
+	case "pods":
+		return "pod"
+	case "nodes":
+		return "node"
+	case "services":
+		return "service"
+	case "deployments.apps":
+		return "deployment"
+	case "replicasets.apps":
+		return "replicaset"
+	case "statefulsets.apps":
+		return "statefulset"
+	case "daemonsets.apps":
+		return "daemonset"
+	case "jobs.batch":
+		return "job"
+	case "cronjobs.batch":
+		return "cronjob"
+	case "horizontalpodautoscalers.autoscaling":
+		return "hpa"
+	case "replicationcontrollers":
+		return "replicationcontroller"
+	case "resourcequotas":
+		return "resourcequota"
+	case "persistentvolumes":
+		return "persistentvolume"
+	case "persistentvolumeclaims":
+		return "persistentvolumeclaim"
+	}
+	return ""
+}
+
+// text adds an attribute unless it is empty.
+func (s *span) text(key, v string) {
+	if v != "" {
+		s.Attributes = append(s.Attributes, attribute{Key: key, Value: value{Text: new(cut(v))}})
+	}
+}
+
+func (s *span) number(key string, v int64) {
+	s.Attributes = append(s.Attributes, attribute{Key: key, Value: value{Number: new(decimal(v))}})
+}
+
+// flag adds an attribute if it is true.
+func (s *span) flag(key string, v bool) {
+	if v {
+		s.Attributes = append(s.Attributes, attribute{Key: key, Value: value{Bool: &v}})
+	}
+}

@@ -1,0 +1,246 @@
+package otlp
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"proa.dev/trace"
+)
+
+// decode reads OTLP/JSON as the official messages: what they have no field for is an error. Only the IDs have to become base64 first, in
+// which protobuf's own JSON writes bytes and OTLP's does not.
+func decode(t *testing.T, body []byte) *collector.ExportTraceServiceRequest {
+	t.Helper()
+	var generic any
+	if err := json.Unmarshal(body, &generic); err != nil {
+		t.Fatalf("not JSON: %v\n%s", err, body)
+	}
+	rewriteIDs(t, generic)
+	body, err := json.Marshal(generic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &collector.ExportTraceServiceRequest{}
+	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, out); err != nil {
+		t.Fatalf("not an ExportTraceServiceRequest: %v\n%s", err, body)
+	}
+	return out
+}
+
+func rewriteIDs(t *testing.T, v any) {
+	t.Helper()
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			rewriteIDs(t, e)
+		}
+	case map[string]any:
+		for key, e := range v {
+			if key == "traceId" || key == "spanId" || key == "parentSpanId" {
+				id, err := hex.DecodeString(e.(string))
+				if want := map[bool]int{true: 16, false: 8}[key == "traceId"]; err != nil || len(id) != want {
+					t.Errorf("%s is %v, want %d bytes in hexadecimal", key, e, want)
+				}
+				v[key] = base64.StdEncoding.EncodeToString(id)
+				continue
+			}
+			if strings.HasSuffix(key, "UnixNano") || key == "intValue" {
+				if _, ok := e.(string); !ok {
+					t.Errorf("%s is %v, want a decimal string", key, e)
+				}
+			}
+			rewriteIDs(t, e)
+		}
+	}
+}
+
+func spansByName(t *testing.T, req *collector.ExportTraceServiceRequest) map[string]*tracepb.Span {
+	t.Helper()
+	out := map[string]*tracepb.Span{}
+	for _, rs := range req.GetResourceSpans() {
+		for _, ss := range rs.GetScopeSpans() {
+			for _, s := range ss.GetSpans() {
+				if out[s.GetName()] != nil {
+					t.Errorf("the span %q is there twice", s.GetName())
+				}
+				out[s.GetName()] = s
+			}
+		}
+	}
+	return out
+}
+
+func attributes(list []*commonpb.KeyValue) map[string]string {
+	out := map[string]string{}
+	for _, kv := range list {
+		switch v := kv.GetValue().GetValue().(type) {
+		case *commonpb.AnyValue_StringValue:
+			out[kv.GetKey()] = v.StringValue
+		case *commonpb.AnyValue_IntValue:
+			out[kv.GetKey()] = fmt.Sprint(v.IntValue)
+		case *commonpb.AnyValue_BoolValue:
+			out[kv.GetKey()] = fmt.Sprint(v.BoolValue)
+		default:
+			out[kv.GetKey()] = fmt.Sprintf("%T", v)
+		}
+	}
+	return out
+}
+
+// rootID is the ID of a span as package trace makes them; other texts are IDs too.
+const rootID = "00f067aa0ba902b7"
+
+// sample is a Deployment's creation with one hop, and the ReplicaSet that it caused, which the scheduler of another process follows.
+func sample() *trace.Trace {
+	start := time.Unix(1_800_000_000, 123456789).UTC()
+	web := trace.Ref{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web", UID: "u-web"}
+	set := trace.Ref{Group: "apps", Resource: "replicasets", Namespace: "shop", Name: "web-1", UID: "u-set"}
+	pod := trace.Ref{Resource: "pods", Namespace: "shop", Name: "web-1-x", UID: "u-pod"}
+	return &trace.Trace{
+		ClusterUID: "u-cluster", Object: web, Command: "kubectl apply", Start: start, Summary: "31 ms in all",
+		Milestones: []trace.Milestone{{Name: "Ready", At: 30 * time.Millisecond}},
+		Spans: []trace.Span{
+			{ID: rootID, Name: "create web", Actor: "ann", Object: web, Revision: 7, Process: "s1", Start: start, Took: 5 * time.Millisecond},
+			{ID: "a/7", Parent: rootID, Hop: 7, HopName: "commit", Name: "commit", Process: "s1", Start: start.Add(time.Millisecond),
+				Took: 4 * time.Millisecond, Wait: 3 * time.Millisecond},
+			{ID: "b", Links: []string{rootID}, Name: "create web-1", Actor: "system:serviceaccount:kube-system:deployment-controller", Object: set,
+				Revision: 8, Process: "s1", Start: start.Add(6 * time.Millisecond), Took: time.Millisecond, Critical: true},
+			{ID: "c", Links: []string{"b"}, Hop: 11, HopName: "node", Name: "pull", Actor: "system:node:n1", Object: pod, Revision: 9,
+				Process: "node n1", Start: start.Add(8 * time.Millisecond), Took: time.Second, Open: true, Error: "no such image", Detail: "10 bytes"},
+			{ID: "d", Links: []string{"c", "gone"}, Hop: 9, HopName: "control", Name: "hidden", Process: "s1", Hidden: true, Start: start,
+				Took: time.Second, Actor: "secret", Object: trace.Ref{Resource: "secrets", Name: "secret"}},
+		},
+	}
+}
+
+func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
+	in := sample()
+	body, err := JSON(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := decode(t, body)
+	var processes []string
+	for _, rs := range req.GetResourceSpans() {
+		a := attributes(rs.GetResource().GetAttributes())
+		if a["service.name"] != "proa" || a["k8s.cluster.uid"] != "u-cluster" {
+			t.Errorf("the resource has %v", a)
+		}
+		processes = append(processes, a["service.instance.id"])
+	}
+	if !reflect.DeepEqual(processes, []string{"s1", "node n1"}) {
+		t.Errorf("the processes are %v", processes)
+	}
+	spans := spansByName(t, req)
+	want := WriteTraceID("u-web", 7)
+	if got := hex.EncodeToString(spans["create web"].GetSpanId()); got != rootID {
+		t.Errorf("a span with the ID %s has another one in OTLP: %s", rootID, got)
+	}
+	for name, s := range spans {
+		if TraceID(s.GetTraceId()) != want {
+			t.Errorf("%s has the trace ID %x, want that of the write at the root, %x", name, s.GetTraceId(), want)
+		}
+	}
+	root, commit, set, pull := spans["create web"], spans["commit"], spans["create web-1"], spans["pull"]
+	if root.GetKind() != tracepb.Span_SPAN_KIND_SERVER || commit.GetKind() != tracepb.Span_SPAN_KIND_INTERNAL {
+		t.Errorf("the kinds are %v and %v", root.GetKind(), commit.GetKind())
+	}
+	if len(root.GetParentSpanId()) != 0 || string(commit.GetParentSpanId()) != string(root.GetSpanId()) {
+		t.Errorf("the parent of the request is %x, of its hop %x", root.GetParentSpanId(), commit.GetParentSpanId())
+	}
+	if len(set.GetParentSpanId()) != 0 || len(set.GetLinks()) != 1 || string(set.GetLinks()[0].GetSpanId()) != string(root.GetSpanId()) ||
+		TraceID(set.GetLinks()[0].GetTraceId()) != want {
+		t.Errorf("a cause is a link and no parent: %v", set)
+	}
+	if start := in.Start.UnixNano(); int64(root.GetStartTimeUnixNano()) != start || int64(root.GetEndTimeUnixNano()) != start+5e6 {
+		t.Errorf("the request is from %d to %d, want from %d on", root.GetStartTimeUnixNano(), root.GetEndTimeUnixNano(), start)
+	}
+	if e := root.GetEvents(); len(e) != 1 || e[0].GetName() != "Ready" || int64(e[0].GetTimeUnixNano()) != in.Start.UnixNano()+30e6 {
+		t.Errorf("the milestones are %v", e)
+	}
+	if s := pull.GetStatus(); s.GetCode() != tracepb.Status_STATUS_CODE_ERROR || s.GetMessage() != "no such image" || root.GetStatus() != nil {
+		t.Errorf("the status is %v, that of the request %v", s, root.GetStatus())
+	}
+	for name, want := range map[string]map[string]string{
+		"create web": {"enduser.id": "ann", "k8s.namespace.name": "shop", "k8s.deployment.name": "web", "k8s.deployment.uid": "u-web",
+			"proa.object.resource": "deployments.apps", "proa.object.revision": "7", "proa.command": "kubectl apply", "proa.summary": "31 ms in all"},
+		"commit": {"proa.hop": "7", "proa.hop.name": "commit", "proa.wait_ns": "3000000"},
+		"pull": {"proa.hop": "11", "proa.hop.name": "node", "proa.open": "true", "enduser.id": "system:node:n1", "k8s.node.name": "n1",
+			"k8s.namespace.name": "shop", "k8s.pod.name": "web-1-x", "k8s.pod.uid": "u-pod", "proa.detail": "10 bytes",
+			"proa.object.resource": "pods", "proa.object.revision": "9"},
+		"hidden": {"proa.hop": "9", "proa.hop.name": "control", "proa.hidden": "true"},
+	} {
+		if got := attributes(spans[name].GetAttributes()); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s has the attributes\n%v, want\n%v", name, got, want)
+		}
+	}
+	if l := spans["hidden"].GetLinks(); len(l) != 1 {
+		t.Errorf("a span has %d links, want only that to a span of the trace", len(l))
+	}
+}
+
+func TestTraceParentIsTheParentOfTheRequest(t *testing.T) {
+	in := sample()
+	in.Spans[0].TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	body, err := JSON(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range spansByName(t, decode(t, body)) {
+		if got := hex.EncodeToString(s.GetTraceId()); got != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("%s has the trace ID %s", name, got)
+		}
+		if parent := hex.EncodeToString(s.GetParentSpanId()); (parent == "b7ad6b7169203331") != (name == "create web") {
+			t.Errorf("%s has the parent %s", name, parent)
+		}
+	}
+}
+
+func TestSpansWithoutRootAndInCircles(t *testing.T) {
+	in := &trace.Trace{Spans: []trace.Span{
+		{ID: "a", Links: []string{"b"}, Object: trace.Ref{Resource: "pods", UID: "1"}, Name: "a"},
+		{ID: "b", Links: []string{"a"}, Object: trace.Ref{Resource: "pods", UID: "2"}, Name: "b"},
+		{ID: "c", Links: []string{"c"}, Name: "c"},
+		{ID: "", Name: "nothing"},
+	}}
+	body, err := JSON(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range spansByName(t, decode(t, body)) {
+		if TraceID(s.GetTraceId()) == (TraceID{}) || SpanID(s.GetSpanId()) == (SpanID{}) {
+			t.Errorf("%s has an ID of zeros", name)
+		}
+	}
+	if body, err := JSON(&trace.Trace{}); err != nil || string(body) != `{"resourceSpans":[]}` {
+		t.Errorf("an empty trace is %s, %v", body, err)
+	}
+}
+
+func TestTextsAreCutAndValid(t *testing.T) {
+	in := sample()
+	in.Spans[0].Name = strings.Repeat("é", 10000)
+	in.Spans[0].Detail = "a\xffb\x1b[31m"
+	body, err := JSON(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := decode(t, body).GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0]
+	if n := len(s.GetName()); n > maxText+3 || n < maxText-3 {
+		t.Errorf("a long name is sent with %d bytes", n)
+	}
+	if got := attributes(s.GetAttributes())["proa.detail"]; got != "a\uFFFDb\x1b[31m" {
+		t.Errorf("the detail is %q", got)
+	}
+}

@@ -1,0 +1,236 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"proa.dev/trace"
+)
+
+// Send sends a trace to the OTLP/HTTP receiver at addr, such as http://localhost:4318 or localhost:4318. An https URL is verified by the
+// certificate authorities of the system.
+func Send(ctx context.Context, addr string, t *trace.Trace) error {
+	return SendTo(ctx, Endpoint{URL: addr}, t)
+}
+
+// SendTo sends a trace to an endpoint.
+func SendTo(ctx context.Context, to Endpoint, t *trace.Trace) error {
+	c, err := to.open()
+	if err != nil {
+		return err
+	}
+	defer c.http.CloseIdleConnections()
+	body, err := JSON(t)
+	if err != nil {
+		return err
+	}
+	return c.post(ctx, body)
+}
+
+// Endpoint is the address of an OTLP/HTTP receiver.
+type Endpoint struct {
+	// URL is http:// or https://, a host and a port. Without a path, spans go to /v1/traces, as OTLP demands.
+	URL string
+	// CAFile has the certificate authorities that sign the receiver's certificate; empty for those of the system.
+	CAFile string
+}
+
+// Check returns what is wrong with an endpoint.
+func (e Endpoint) Check() error {
+	_, err := e.open()
+	return err
+}
+
+const (
+	// postTimeout is how long one request may take.
+	postTimeout = 10 * time.Second
+	// maxAnswer is how much of an answer is read.
+	maxAnswer = 64 << 10
+)
+
+// poster sends encoded batches to one endpoint.
+type poster struct {
+	url  string
+	http *http.Client
+}
+
+// open checks an endpoint, and returns what sends to it.
+func (e Endpoint) open() (*poster, error) {
+	at, err := parseURL(e.URL)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: postTimeout}).DialContext,
+		TLSHandshakeTimeout: postTimeout, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2, MaxResponseHeaderBytes: maxAnswer,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+	if e.CAFile != "" {
+		pem, err := os.ReadFile(e.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificate authorities of the OTLP receiver: %w", err)
+		}
+		t.TLSClientConfig.RootCAs = x509.NewCertPool()
+		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate in PEM", e.CAFile)
+		}
+	}
+	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &poster{at, &http.Client{Transport: t, Timeout: postTimeout, CheckRedirect: refuse}}, nil
+}
+
+// parseURL returns the URL to which spans are sent.
+func parseURL(addr string) (string, error) {
+	if addr != "" && !strings.Contains(addr, "://") {
+		addr = "http://" + addr
+	}
+	u, err := url.Parse(addr)
+	switch {
+	case err != nil:
+		return "", errors.New("the OTLP endpoint is not a URL such as http://localhost:4318") // the error may hold a password
+	case u.Scheme == "grpc" || u.Scheme == "grpcs":
+		return "", errors.New("spans are sent as OTLP/HTTP, not OTLP/gRPC: give the HTTP port of the receiver, as in http://localhost:4318")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", fmt.Errorf("the OTLP endpoint must begin with http:// or https://, not %q", u.Scheme)
+	case u.Hostname() == "":
+		return "", errors.New("the OTLP endpoint has no host; give one as in http://localhost:4318")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return "", errors.New("the OTLP endpoint must be a URL without user, query and fragment, as in http://localhost:4318")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/v1/traces"
+	}
+	return u.String(), nil
+}
+
+// refusedError is the answer of a receiver that did not take a batch.
+type refusedError struct {
+	url, status, text string
+	code              int
+	retryAfter        time.Duration
+}
+
+// Error implements error.
+func (e *refusedError) Error() string {
+	text := "send spans to " + e.url + ": the receiver answered " + e.status
+	if e.text != "" {
+		text += ": " + e.text
+	}
+	switch {
+	case e.code >= 300 && e.code < 400:
+		text += " (redirects are not followed)"
+	case e.code == http.StatusNotFound || e.code == http.StatusMethodNotAllowed:
+		text += " (is it an OTLP/HTTP receiver? its port is usually 4318)"
+	}
+	return text
+}
+
+// isTemporary reports whether OTLP wants the same batch to be sent again later.
+func (e *refusedError) isTemporary() bool {
+	switch e.code {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// post sends a batch once.
+func (p *poster) post(ctx context.Context, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("send spans: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "proa")
+	resp, err := p.http.Do(req)
+	if err != nil {
+		if strings.Contains(err.Error(), "malformed HTTP response") {
+			err = fmt.Errorf("%w (is this the port of OTLP/gRPC? that of OTLP/HTTP is usually 4318)", err)
+		}
+		return fmt.Errorf("send spans: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("send spans to %s: read the answer: %w", p.url, err)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return &refusedError{url: p.url, status: printable(resp.Status), text: printable(errorText(answer)), code: resp.StatusCode,
+			retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	}
+	return rejectedSpans(answer)
+}
+
+// errorText returns the message of an answer: a Status of gRPC in JSON, or plain text.
+func errorText(answer []byte) string {
+	var s struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(answer, &s) == nil {
+		return s.Message
+	}
+	return string(answer)
+}
+
+// rejectedSpans returns an error if a receiver took only a part of a batch. An answer that says nothing is a success.
+func rejectedSpans(answer []byte) error {
+	var a struct {
+		PartialSuccess struct {
+			RejectedSpans json.Number `json:"rejectedSpans"`
+			ErrorMessage  string      `json:"errorMessage"`
+		} `json:"partialSuccess"`
+	}
+	if json.Unmarshal(answer, &a) != nil {
+		return nil
+	}
+	if n, err := a.PartialSuccess.RejectedSpans.Int64(); err == nil && n > 0 {
+		return fmt.Errorf("the receiver rejected %d spans: %s", n, printable(a.PartialSuccess.ErrorMessage))
+	}
+	return nil
+}
+
+// retryAfter reads the header Retry-After, which is a number of seconds or a time; 0 if there is none.
+func retryAfter(text string, now time.Time) time.Duration {
+	d := time.Duration(0)
+	if n, err := strconv.Atoi(text); err == nil {
+		d = time.Duration(min(max(n, 0), 1e6)) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		d = at.Sub(now)
+	}
+	return min(max(d, 0), maxPause)
+}
+
+// maxPause is the longest pause before a batch is sent again.
+const maxPause = time.Minute
+
+// printable returns the beginning of a foreign text without control characters, for error messages.
+func printable(text string) string {
+	const most = 200
+	text = strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text[:min(len(text), 4*most)], ""))
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return strings.TrimSpace(text)
+}
