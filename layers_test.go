@@ -41,8 +41,9 @@ var layers = []layer{
 	{"kinds/nodereport", "kinds/kind hop", "a report carries records of hops, from agents to the server"},
 	{"kinds/lib/*", "kinds/lib/check kinds/lib/gr kinds/lib/quantity", "helpers are functions on values, for kinds and for whoever reads them"},
 	{"kinds/core/*", "kinds/kind kinds/core kinds/lib", "a kind is declared, not wired; the rules of pods, volumes and containers build on each other"},
+	{"kinds/tracekind", "kinds/kind trace", "the form of a trace is shared with whoever reads it"},
 	{"kinds/*", "kinds/kind kinds/core kinds/lib", "a kind is declared, not wired; pod templates of core are part of other kinds"},
-	{"kinds", "kinds kv", "the table names every kind"},
+	{"kinds", "kinds kv trace", "the table names every kind"},
 
 	{"client", "kinds hop kv", "hop 1 must work the same in another process, where there is no server to import"},
 	{"server/authn/issuer", "server/celenv", "tokens of others are verified without knowing who asks"},
@@ -87,6 +88,7 @@ var layers = []layer{
 	{"server/negotiate", "server kinds", "it reads headers, and says what is wrong with them"},
 	{"server/healthz", "server/state server/apidiscovery server/responsewriter", "health is answered without the pipeline"},
 	{"server/httpapi", "server watch kinds hop", "the adapter between HTTP and the pipeline"},
+	{"server/tracesource", "kinds trace hop", "it makes traces of records, and asks what a reader may see"},
 	{"server/*", ". kinds hop kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server/apistatus server/audit server/authz server/collection server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},
 	{"store/storetest", "kv", "the promises of a store are those of kv"},

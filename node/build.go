@@ -27,6 +27,7 @@ import (
 	"proa.dev/node/objects"
 	"proa.dev/node/pod"
 	"proa.dev/node/podsource"
+	"proa.dev/node/podtrace"
 	"proa.dev/node/probe"
 	"proa.dev/node/runtime"
 	"proa.dev/node/stats"
@@ -41,7 +42,7 @@ import (
 // callbacks.go, which is called only once Run runs.
 func Start(ctx context.Context, c Config) (_ *Agent, err error) {
 	a := &Agent{Config: c}
-	a.counts = agentmetrics.New()
+	a.counts, a.trace = agentmetrics.New(), podtrace.New(c.Name, c.Record)
 	a.events, a.cpusChanged = client.NewRecorder(c.Client, "kubelet", c.Log).ForNode(c.Name), wait.NewSignal()
 	if err := makeFolders(c.Dir); err != nil {
 		return nil, fmt.Errorf("make the folder of the node: %w", err)
@@ -148,7 +149,7 @@ func (a *Agent) openPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Events: recorder, Changed: a.wakePod, NodeIP: a.firstIP})
+	a.prober = probe.New(ctx, probe.Config{Runner: a.cri, Events: recorder, Changed: a.wakePod, NodeIP: a.firstIP, Trace: a.trace})
 	if err := a.openImages(recorder); err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (a *Agent) openPods(ctx context.Context) error {
 		Events: recorder, Statuses: &statusWriter{client: a.Client, mirror: a.source.Mirror},
 		TerminationMessage: container.TerminationMessage, Expand: container.ExpandPath, CheckResize: a.checkResize, HostIPs: a.nodeIPs,
 		Interruptions: interruption.RecordsIn(a.Dir), BootTime: bootTime(),
-		Logs: a.podLogs(), RecordStep: a.recordStep, Metrics: a.counts, Log: a.Log,
+		Logs: a.podLogs(), Trace: a.trace, Metrics: a.counts, Log: a.Log,
 	})
 	return nil
 }

@@ -42,6 +42,7 @@ import (
 	"proa.dev/node/pod"
 	"proa.dev/node/podsource"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 	"proa.dev/node/probe"
 	"proa.dev/node/runtime"
 	"proa.dev/node/shutdown"
@@ -102,7 +103,7 @@ type Config struct {
 	// Issue issues the serving certificate of the agent.
 	Issue     nodestatus.Issuer
 	ClientCAs func() *x509.CertPool
-	// Record keeps how long the steps of a Pod's start took at this hop; it may be nil.
+	// Record stores how long the agent works on Pods, open records while it does; it may be nil.
 	Record func(hop.Record)
 	// Metrics are metrics of other parts of the node, which /metrics includes; it may be nil.
 	Metrics prometheus.Collector
@@ -157,8 +158,9 @@ type podParts struct {
 	volumes         *volume.Volumes
 	prober          *probe.Prober
 	pods            *pod.Manager
-	admitting       atomic.Value // the UID of the Pod that is being admitted
-	sourcesComplete atomic.Bool  // the sources have listed all their Pods
+	trace           *podtrace.Recorder // nil if nobody wants records
+	admitting       atomic.Value       // the UID of the Pod that is being admitted
+	sourcesComplete atomic.Bool        // the sources have listed all their Pods
 }
 
 // nodeParts report on the node as a whole and keep it from running out of resources.
@@ -249,11 +251,14 @@ func (a *Agent) runPodSource(ctx context.Context) {
 			a.pods.SourceRemoved(u.Pod.UID)
 		default:
 			var v *podstate.Termination
+			var traced *podtrace.Work
 			if _, known := a.pods.Find(u.Pod.UID); !known {
+				traced = a.traceReceived(u.Pod)
 				a.admitting.Store(u.Pod.UID)
 				v = a.admit(ctx, u.Pod)
 			}
 			a.pods.Update(u.Pod, v) //nolint:contextcheck // workers live as long as the manager runs
+			traced.Done()
 		}
 		if u.Complete && !a.sourcesComplete.Swap(true) {
 			a.pods.SourcesComplete(ctx)

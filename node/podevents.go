@@ -2,14 +2,15 @@ package node
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
 	"proa.dev/hop"
 	"proa.dev/node/event"
+	"proa.dev/node/podtrace"
 )
 
 // podEvents records Events about Pods with the kubelet as their source.
@@ -43,21 +44,28 @@ func fieldPath(p *corev1.Pod, name string) string {
 	return fmt.Sprintf("spec.containers{%s}", name)
 }
 
-// recordStep records how long a step of a Pod's start took, beside the records of the writes about the Pod. The revision of
-// the record is that of the Pod for which the step was done.
-func (a *Agent) recordStep(p *corev1.Pod, step string, begin time.Time) {
-	if a.Record == nil {
-		return
+// traceReceived begins the record of a Pod that the API has sent for the first time; it ends when the Pod's worker has it. A Pod
+// that the agent has taken care of before, and finds again after a restart, is not recorded.
+func (a *Agent) traceReceived(p *corev1.Pod) *podtrace.Work {
+	if p.Status.StartTime != nil || p.DeletionTimestamp != nil {
+		return nil
 	}
-	rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64)
-	if err != nil {
-		return // a static Pod, of which the API has only a mirror
+	return a.trace.Prepare(p, hop.Receive, time.Now())
+}
+
+// TraceNetwork begins the record of a Pod's network, which the runtime asks for while it makes the sandbox. The function that
+// it returns ends the record.
+func (a *Agent) TraceNetwork(uid string) (done func(error)) {
+	l, found := a.pods.Find(types.UID(uid))
+	if !found {
+		return func(error) {}
 	}
-	r := hop.Record{
-		UID: p.UID, Rev: rev, Verb: step, Resource: "pods", Namespace: p.Namespace, Name: p.Name, User: "system:node:" + a.Name,
-		Start:    begin,
-		CauseUID: p.UID, CauseRev: rev,
+	traced := a.trace.Begin(l.Pod, hop.PodNetwork)
+	return func(err error) {
+		if err != nil {
+			traced.Abort(err.Error())
+			return
+		}
+		traced.Done()
 	}
-	r.Took[hop.Node] = time.Since(begin)
-	a.Record(r)
 }

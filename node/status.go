@@ -32,10 +32,7 @@ func (s *statusWriter) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodS
 	}
 	next := target.DeepCopy()
 	next.Status = *st.DeepCopy()
-	if rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64); err == nil {
-		ctx = client.WithWriteSet(ctx, &client.WriteSet{CauseUID: p.UID, CauseRev: rev})
-	}
-	o, err := s.client.Update(ctx, gr.Pods, next, "status")
+	o, err := s.client.Update(causedBy(ctx, p), gr.Pods, next, "status")
 	switch {
 	case apierrors.IsNotFound(err):
 		return p, nil // the Pod source will report its deletion
@@ -52,6 +49,16 @@ func (s *statusWriter) Write(ctx context.Context, p *corev1.Pod, st *corev1.PodS
 	return wrote, nil
 }
 
+// causedBy returns a context whose writes name a version of a Pod as their cause. A server in another process does not hear of
+// it, and finds the cause by the UID of the Pod.
+func causedBy(ctx context.Context, p *corev1.Pod) context.Context {
+	rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64)
+	if err != nil {
+		return ctx // a static Pod
+	}
+	return client.WithWriteSet(ctx, &client.WriteSet{CauseUID: p.UID, CauseRev: rev})
+}
+
 func withStatus(p *corev1.Pod, version string, st *corev1.PodStatus) *corev1.Pod {
 	next := p.DeepCopy()
 	next.ResourceVersion, next.Status = version, *st.DeepCopy()
@@ -60,7 +67,7 @@ func withStatus(p *corev1.Pod, version string, st *corev1.PodStatus) *corev1.Pod
 
 // Delete removes a Pod from the API without a grace period, unless another Pod has its name now.
 func (s *statusWriter) Delete(ctx context.Context, p *corev1.Pod) error {
-	err := s.client.Delete(ctx, gr.Pods, p.Namespace, p.Name, metav1.DeleteOptions{
+	err := s.client.Delete(causedBy(ctx, p), gr.Pods, p.Namespace, p.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.UID},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

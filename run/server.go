@@ -210,7 +210,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents = s.openAgents()
-	s.builtIn = append(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log))...)
+	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.traceKinds())
 	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
 		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,
 		Recovered: func() { s.state.RereadUnreadable() },
@@ -439,8 +439,8 @@ func (s *Server) AccountClient(name string) client.Client {
 // Log returns the logger of the process.
 func (s *Server) Log() *slog.Logger { return s.log }
 
-// RecordHops stores the hop times of another part of the process.
-func (s *Server) RecordHops(r hop.Record) { s.pipeline.Recorder.Add(r) }
+// RecordHops stores the record of another part of the process, in place of the open record of the same work if there is one.
+func (s *Server) RecordHops(r hop.Record) { s.pipeline.Recorder.Update(r) }
 
 // HopsOf returns the hop times of the writes to an object, oldest first.
 func (s *Server) HopsOf(uid types.UID) []hop.Record { return s.pipeline.Recorder.Of(uid) }

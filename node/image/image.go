@@ -19,6 +19,7 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
+	"proa.dev/node/podtrace"
 )
 
 // Secrets reads the Secrets that Pods refer to.
@@ -69,9 +70,10 @@ func New(c Config) (*Images, error) {
 	return &Images{Config: c, puller: newPuller(c.Service, c.Parallel), backoff: newBackoff(), records: r}, nil
 }
 
-// Ensure makes the image of a container present, as its pull policy says.
-func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
-	return m.ensure(ctx, imageRequest{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy})
+// Ensure makes the image of a container present, as its pull policy says. The step of traced that is under way gets its
+// result; traced may be nil.
+func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error) {
+	return m.ensure(ctx, imageRequest{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy, traced: traced})
 }
 
 // imageRequest is an image that a container of a Pod needs.
@@ -80,6 +82,7 @@ type imageRequest struct {
 	container string
 	image     string
 	policy    corev1.PullPolicy
+	traced    *podtrace.Work // nil if nobody records the pull
 }
 
 func (m *Images) event(w imageRequest, eventType, reason, format string, args ...any) {
@@ -114,6 +117,7 @@ func (m *Images) ensure(ctx context.Context, w imageRequest) (*cri.Image, error)
 			}
 			if ok {
 				m.event(w, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", w.image)
+				w.traced.Leave(fmt.Sprintf("already present, %d bytes: %s", here.Size, w.image), nil)
 				return here, nil
 			}
 		}
@@ -165,6 +169,8 @@ func (m *Images) pull(ctx context.Context, w imageRequest, spec *cri.ImageSpec, 
 	m.records.pulled(w.image, f.image.Id, f.used, m.Log)
 	m.backoff.succeeded(time.Now())
 	m.Metrics.Pulled(w.pod.UID, f.image.Size, time.Since(began), time.Now())
+	w.traced.Waited(time.Since(began) - f.took) // for other pulls
+	w.traced.Leave(fmt.Sprintf("%d bytes: %s", f.image.Size, w.image), nil)
 	m.event(w, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		w.image, f.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size)
 	return f.image, nil

@@ -260,7 +260,7 @@ func TestEnsure(t *testing.T) {
 					m.Verify = Verify(w[1])
 				default:
 					image, err := m.Ensure(t.Context(), p,
-						&corev1.Container{Name: "c", Image: w[1], ImagePullPolicy: corev1.PullPolicy(strings.Trim(w[0], `"`))})
+						&corev1.Container{Name: "c", Image: w[1], ImagePullPolicy: corev1.PullPolicy(strings.Trim(w[0], `"`))}, nil)
 					for _, told := range s.told {
 						out += "  " + told + "\n"
 					}
@@ -286,7 +286,7 @@ func TestTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				if _, err := m.Ensure(t.Context(), newPod(), &corev1.Container{Image: "there:1"}); err != nil {
+				if _, err := m.Ensure(t.Context(), newPod(), &corev1.Container{Image: "there:1"}, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -298,7 +298,7 @@ func TestTogether(t *testing.T) {
 		m.puller = newPuller(s, 3)
 		for i := range 9 {
 			wg.Go(func() {
-				if _, err := m.Ensure(t.Context(), newPod(), &corev1.Container{Image: fmt.Sprintf("there%d:1", i)}); err != nil {
+				if _, err := m.Ensure(t.Context(), newPod(), &corev1.Container{Image: fmt.Sprintf("there%d:1", i)}, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -323,7 +323,7 @@ func TestGivingUp(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, ctx := range []context.Context{short, long} {
 			wg.Go(func() {
-				if _, err := m.Ensure(ctx, newPod(), &corev1.Container{Image: "there:1"}); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := m.Ensure(ctx, newPod(), &corev1.Container{Image: "there:1"}, nil); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("got %v", err)
 				}
 			})

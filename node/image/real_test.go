@@ -66,7 +66,7 @@ func TestReal(t *testing.T) {
 			p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 		}
 		s.told = nil
-		got, err := m.Ensure(t.Context(), p, &corev1.Container{Name: "c", Image: image, ImagePullPolicy: policy})
+		got, err := m.Ensure(t.Context(), p, &corev1.Container{Name: "c", Image: image, ImagePullPolicy: policy}, nil)
 		if why, ok := errors.AsType[*fact.Waiting](err); ok {
 			return "", why.Reason + ": " + why.Message
 		} else if err != nil {

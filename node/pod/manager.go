@@ -25,6 +25,7 @@ import (
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // Statuses writes the status of Pods to the API.
@@ -68,8 +69,8 @@ type Config struct {
 	Interruptions interruption.Records
 	// BootTime is when the machine booted; zero if unknown.
 	BootTime time.Time
-	// RecordStep is told how long the steps of a Pod's start took: volumes, sandbox, image, container. It may be nil.
-	RecordStep func(p *corev1.Pod, step string, begin time.Time)
+	// Trace records how long the work on the start of a Pod takes: volumes, sandbox, images, containers. It may be nil.
+	Trace *podtrace.Recorder
 	// Freed is called when a Pod has released what it used; it may be nil.
 	Freed func()
 	// Metrics counts starts and ends of Pods and containers; it may be nil.
@@ -193,7 +194,7 @@ func (m *Manager) newWorker(p *corev1.Pod) *worker {
 		images: map[string]*image{}, busy: map[string]context.CancelFunc{}, waiting: map[string]fact.Waiting{},
 		startNotBefore: map[string]time.Time{},
 		fails:          map[string]int{}, pullFailed: map[string]bool{}, backoffs: backoffs{}, backoffRecorded: map[string]time.Time{},
-		recorder: m.Metrics.NewPodRecorder(time.Now()),
+		recorder: m.Metrics.NewPodRecorder(time.Now()), traced: podtrace.Works{},
 	}
 }
 

@@ -10,13 +10,15 @@ import (
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // Images provides the images of containers.
 type Images interface {
 	// Ensure makes the image of a container present, as its pull policy says. It waits while the image is pulled. If
-	// the error is a *fact.Waiting, the container's status shows its reason.
-	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*cri.Image, error)
+	// the error is a *fact.Waiting, the container's status shows its reason. Its result ends
+	// the step of traced that is under way; traced may be nil.
+	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error)
 }
 
 // Volumes mounts the volumes of Pods. All methods are idempotent.

@@ -25,6 +25,7 @@ import (
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 	"proa.dev/node/runtime"
 )
 
@@ -95,7 +96,7 @@ func start(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
+func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
 	b.mu.Lock()
 	missing := b.unpulled[c.Name]
 	b.mu.Unlock()

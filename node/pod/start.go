@@ -10,11 +10,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/hop"
 	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // image is the image for the next run of a container.
@@ -22,10 +24,16 @@ type image struct{ *cri.Image }
 
 // mount mounts the volumes of the Pod.
 func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
+	if _, busy := w.busy[workVolumes]; busy {
+		return
+	}
+	var traced *podtrace.Work
+	if !w.volumes { // later mounts only refresh what the volumes show
+		traced = w.trace(workVolumes, p, hop.Volumes)
+	}
 	w.do(ctx, workVolumes, func(ctx context.Context) func(bool) {
-		begin := time.Now()
 		err := w.m.Volumes.Mount(ctx, p)
-		w.recordStep(p, "volumes", begin)
+		endTry(ctx, traced, err)
 		return func(broken bool) {
 			if err == nil {
 				w.volumes, w.mountedFor = true, p
@@ -59,11 +67,13 @@ func (w *worker) createSandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, 
 	if changed {
 		w.m.Events.Event(event.Pod(p), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 	}
+	traced := w.trace(workSandbox, p, hop.Sandbox)
 	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
 		err := w.stopAll(ctx, p, f, grace(p, nil))
 		if err == nil {
-			err = w.runSandbox(ctx, p, attempt)
+			err = w.runSandbox(ctx, p, attempt, traced)
 		}
+		endTry(ctx, traced, err)
 		return func(broken bool) {
 			if err == nil {
 				delete(w.fails, workSandbox)
@@ -117,8 +127,11 @@ func (w *worker) prepare(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) (err error) {
-	if err := w.prepare(ctx, p); err != nil {
+func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32, traced *podtrace.Work) (err error) {
+	traced.Enter("prepare", "")
+	err = w.prepare(ctx, p)
+	traced.Leave("", err)
+	if err != nil {
 		return err
 	}
 	defer func() {
@@ -141,26 +154,45 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32) 
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
 		return fmt.Errorf("make the folder for logs: %w", err)
 	}
-	begin := time.Now()
+	traced.Enter("run", "")
 	_, err = w.m.Client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
-	w.recordStep(p, "sandbox", begin)
+	traced.Leave("", err)
 	return err
 }
 
-// recordStep reports how long a step took.
-func (w *worker) recordStep(p *corev1.Pod, step string, begin time.Time) {
-	if w.m.RecordStep != nil {
-		w.m.RecordStep(p, step, begin)
+// trace begins the record of a piece of work, or continues it if an earlier try has failed.
+func (w *worker) trace(name string, p *corev1.Pod, verb string) *podtrace.Work {
+	return w.traced.Begin(name, func() *podtrace.Work { return w.m.Trace.Begin(p, verb) })
+}
+
+// endTry records how a try of a piece of work has ended. The Pod may have begun to terminate meanwhile, which cancels ctx.
+func endTry(ctx context.Context, traced *podtrace.Work, err error) {
+	switch {
+	case err == nil:
+		traced.Done()
+	case ctx.Err() != nil:
+		traced.Abort("cancelled, because the Pod or its node ends")
+	default:
+		traced.Failed(err)
 	}
 }
 
 // pull makes the image of a container's next run present.
 func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
+	if _, busy := w.busy[name]; busy {
+		return
+	}
 	c, _ := podstate.FindContainer(p, name)
+	traced := w.trace("pull "+name, p, hop.Pull)
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
-		begin := time.Now()
-		got, err := w.m.Images.Ensure(ctx, p, c)
-		w.recordStep(p, "image", begin)
+		traced.Enter("image of "+name, c.Image)
+		got, err := w.m.Images.Ensure(ctx, p, c, traced)
+		traced.Leave("", err)
+		if isPullBackOff(err) {
+			traced.Postpone(err)
+		} else {
+			endTry(ctx, traced, err)
+		}
 		return func(broken bool) {
 			if err != nil {
 				if !broken {
@@ -179,6 +211,12 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 	})
 }
 
+// isPullBackOff reports whether an image was not pulled because the last attempt is too short ago.
+func isPullBackOff(err error) bool {
+	why, ok := errors.AsType[*fact.Waiting](err)
+	return ok && why.Reason == "ImagePullBackOff"
+}
+
 // start starts a container.
 func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, now time.Time) {
 	img := w.images[name]
@@ -190,11 +228,11 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 	}
 	delete(w.pullFailed, name)
 	delete(w.images, name) // the next run checks the image again: its pull policy may be Always
+	traced := w.trace("container "+name, p, hop.Container)
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
-		begin := time.Now()
 		w.m.Metrics.StartContainer(agentmetrics.TypeOf(p, name))
-		err := w.createAndStart(ctx, p, f, name, img.Image)
-		w.recordStep(p, "container", begin)
+		err := w.createAndStart(ctx, p, f, newContainer{name: name, image: img.Image, traced: traced})
+		endTry(ctx, traced, err)
 		return func(broken bool) {
 			if err != nil {
 				w.startFailed(p, name, err, broken)
@@ -243,11 +281,20 @@ func eventMessage(why *fact.Waiting) string {
 // createTimeout is the timeout of the runtime's calls that create and start a container.
 const createTimeout = 2 * time.Minute
 
+// newContainer is a container that is about to be created.
+type newContainer struct {
+	name   string
+	image  *cri.Image
+	traced *podtrace.Work
+}
+
 // createAndStart creates and starts one run of a container, and runs its postStart hook.
-func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod, name string, img *cri.Image) error {
+func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod, run newContainer) error {
+	name := run.name
+	run.traced.Enter("create "+name, "")
 	c, target := podstate.FindContainer(p, name)
 	box := f.Sandboxes[0]
-	config, err := w.containerConfig(ctx, p, f, c, target, img)
+	config, err := w.containerConfig(ctx, p, f, c, target, run.image)
 	if err != nil {
 		if _, ok := errors.AsType[*fact.Waiting](err); !ok {
 			err = &fact.Waiting{Reason: "CreateContainerConfigError", Message: cri.Message(err)}
@@ -270,6 +317,7 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 		return ctx.Err()
 	}
 	made, err := w.m.Client.CreateContainer(calls, &cri.CreateContainerRequest{PodSandboxId: box.ID, Config: config, SandboxConfig: around})
+	run.traced.Leave("", err)
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: cri.Message(err)}
 	}
@@ -277,7 +325,10 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if _, err := w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
+	run.traced.Enter("start "+name, "")
+	_, err = w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId})
+	run.traced.Leave("", err)
+	if err != nil {
 		return &fact.Waiting{Reason: "RunContainerError", Message: cri.Message(err)}
 	}
 	w.m.Events.Event(event.Container(p, name), corev1.EventTypeNormal, "Started", "Container started")
@@ -285,7 +336,10 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 		return nil
 	}
 	w.wake.Send() // it runs, whatever its hook does
-	if err := w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart); err != nil {
+	run.traced.Enter("postStart "+name, "")
+	err = w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart)
+	run.traced.Leave("", err)
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err() // the Pod terminates, which stops the container
 		}

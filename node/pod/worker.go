@@ -20,6 +20,7 @@ import (
 	"proa.dev/node/fact"
 	"proa.dev/node/interruption"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // worker reconciles one Pod. One goroutine observes, decides, and starts the work; whatever takes time runs
@@ -67,6 +68,7 @@ type worker struct {
 	resizeError     string
 	written         *corev1.Pod // the Pod as the last write of its status returned it, until the source has that version
 	recorder        *agentmetrics.PodRecorder
+	traced          podtrace.Works // the work whose records may be open
 }
 
 // The names of work on the Pod as a whole.
@@ -194,6 +196,7 @@ func (w *worker) step(ctx context.Context, p *corev1.Pod, removed bool, terminat
 		w.terminate(termination)
 	}
 	if removed || p.DeletionTimestamp != nil || termination != nil || podstate.IsTerminal(p.Status.Phase) {
+		w.traced.Abort("the Pod has ended")
 		return w.end(ctx, p, f, removed, termination, order)
 	}
 	if w.m.mustWaitForName(w, p) {

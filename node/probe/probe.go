@@ -18,6 +18,7 @@ import (
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // Runner runs commands in containers.
@@ -33,6 +34,8 @@ type Config struct {
 	Changed func(types.UID)
 	// NodeIP returns the address of Pods that use the node's network.
 	NodeIP func() netip.Addr
+	// Trace records how long containers take until their probes succeed; it may be nil.
+	Trace *podtrace.Recorder
 	// Workers, if not nil, gets every goroutine, so that the owner can wait for them.
 	Workers *sync.WaitGroup
 }

@@ -3,15 +3,18 @@ package probe
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/node/event"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // kind is the kind of a probe, as Events name it.
@@ -35,6 +38,7 @@ type worker struct {
 	spec   *corev1.Probe
 	jitter time.Duration
 	tally  tally
+	traced *podtrace.Work // until the first success; nil if that is not recorded
 }
 
 // setDefaults sets the defaults of the API.
@@ -55,6 +59,8 @@ func (w *worker) loop(ctx context.Context) {
 		case <-w.run.started:
 		}
 	}
+	w.beginTrace()
+	defer func() { w.traced.Abort("the container ended before its " + w.traceName() + " probe succeeded") }()
 	delay := time.Until(w.run.began.Add(time.Duration(w.spec.InitialDelaySeconds) * time.Second))
 	if wait.Sleep(ctx, max(delay, w.jitter)) != nil {
 		return
@@ -65,6 +71,7 @@ func (w *worker) loop(ctx context.Context) {
 	if w.kind != readiness {
 		again = nil
 	}
+	w.traced.Waited(time.Since(w.traced.Start()))
 	for w.once(ctx) {
 		select {
 		case <-ctx.Done():
@@ -76,16 +83,49 @@ func (w *worker) loop(ctx context.Context) {
 	}
 }
 
+// beginTrace begins the record of the time until the first success: from the start of the container or, if there is a startup
+// probe, from its success on. Liveness probes only find out later that a container no longer works, and are not recorded.
+func (w *worker) beginTrace() {
+	if w.kind == liveness || w.run.adopted {
+		return
+	}
+	start := w.run.began
+	if w.kind == readiness && w.run.spec.StartupProbe != nil {
+		start = time.Now()
+	}
+	w.mu.Lock()
+	p := w.of.pod
+	w.mu.Unlock()
+	w.traced = w.Trace.Prepare(p, hop.Probe, start)
+	w.traced.Enter(w.traceName()+" "+w.run.spec.Name, "")
+}
+
+func (w *worker) traceName() string { return strings.ToLower(string(w.kind)) }
+
+// endTry records the outcome of a probe. The texts of probes are in Events; they come from the container, and stay out of records.
+func (w *worker) endTry(good bool) {
+	if !good {
+		w.traced.Failed(errors.New("the " + w.traceName() + " probe has not succeeded"))
+		return
+	}
+	w.traced.Done()
+	w.traced = nil
+}
+
 // once runs the probe, and reports whether to go on.
 func (w *worker) once(ctx context.Context) bool {
 	w.mu.Lock()
 	p, target := w.of.pod, w.target()
 	w.mu.Unlock()
 
+	w.traced.Resume()
 	begin := time.Now()
 	out, err := w.probeWithRetries(ctx, target)
 	if ctx.Err() != nil {
 		return false // the container is being stopped, or is no longer probed
+	}
+	if err != nil || !out.good() {
+		w.endTry(false)
 	}
 	w.recordEvent(p, out, err)
 	w.count(p, resultLabel(out, err), time.Since(begin))
@@ -94,6 +134,9 @@ func (w *worker) once(ctx context.Context) bool {
 	}
 	if !w.tally.count(out.good(), w.spec) {
 		return true
+	}
+	if out.good() {
+		w.endTry(true)
 	}
 	changed, done := w.applyResult(ctx, out.good())
 	if changed {

@@ -104,7 +104,7 @@ func (v *Volumes) bind(ctx context.Context, p *corev1.Pod, c *corev1.Container, 
 
 // ensureImage makes the image of an image volume present.
 func (v *Volumes) ensureImage(ctx context.Context, p *corev1.Pod, name string, s *corev1.ImageVolumeSource) (*cri.ImageSpec, error) {
-	got, err := v.Images.Ensure(ctx, p, &corev1.Container{Name: name, Image: s.Reference, ImagePullPolicy: s.PullPolicy})
+	got, err := v.Images.Ensure(ctx, p, &corev1.Container{Name: name, Image: s.Reference, ImagePullPolicy: s.PullPolicy}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,7 @@ import (
 	"proa.dev/node/fact"
 	"proa.dev/node/objects"
 	"proa.dev/node/podcredential"
+	"proa.dev/node/podtrace"
 )
 
 // mountTimeout is how long Mount tries before it reports what is missing; the next call continues.
@@ -54,7 +55,7 @@ type Config struct {
 
 // Images makes the images of image volumes present.
 type Images interface {
-	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container) (*cri.Image, error)
+	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error)
 }
 
 // Volumes manages the volumes of all Pods of a node.

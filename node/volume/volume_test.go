@@ -22,6 +22,7 @@ import (
 	"proa.dev/node/clustertest"
 	"proa.dev/node/cri"
 	"proa.dev/node/objects"
+	"proa.dev/node/podtrace"
 	"proa.dev/node/volume"
 	"proa.dev/node/volume/mounts"
 )
@@ -77,7 +78,7 @@ func (w *world) restart() {
 	w.Cleanup(w.kill)
 }
 
-func (w *world) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container) (*cri.Image, error) {
+func (w *world) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
 	return &cri.Image{Id: "sha256:" + c.Image}, nil
 }
 

@@ -1,0 +1,287 @@
+// Package podtrace records how long the agent of a node works on the start of a Pod, and what it waits for: one record of
+// package hop for each piece of work, over all its tries. A record is open while the work goes on, so that a pull that hangs
+// can be seen.
+package podtrace
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/nodereport"
+)
+
+// Recorder records the work of one node. A nil recorder records nothing.
+type Recorder struct {
+	node   string
+	record func(hop.Record)
+}
+
+// New returns a recorder that hands every record to a function: first when the work begins, and again, with the same start, when
+// something about it has changed. It returns nil if record is nil.
+func New(node string, record func(hop.Record)) *Recorder {
+	if record == nil {
+		return nil
+	}
+	return &Recorder{node: node, record: record}
+}
+
+// Begin records that a piece of work on a Pod begins. Work on a static Pod is not recorded, because the API has only a mirror of
+// it; then Begin returns nil, on which all methods do nothing.
+func (r *Recorder) Begin(p *corev1.Pod, verb string) *Work {
+	k := r.Prepare(p, verb, time.Now())
+	k.Report()
+	return k
+}
+
+// Prepare returns a piece of work that has begun at a certain time, without recording it yet.
+func (r *Recorder) Prepare(p *corev1.Pod, verb string, start time.Time) *Work {
+	if r == nil {
+		return nil
+	}
+	rev, err := strconv.ParseInt(p.ResourceVersion, 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &Work{send: r.record, rec: hop.Record{
+		UID: p.UID, Rev: rev, Verb: verb, Resource: "pods", Namespace: p.Namespace, Name: p.Name, User: "system:node:" + r.node,
+		Start: start, CauseUID: p.UID, CauseRev: rev, Open: true,
+	}}
+}
+
+// Work is one piece of work on a Pod. All methods of a nil Work do nothing.
+type Work struct {
+	send func(hop.Record)
+
+	mu       sync.Mutex // guards what follows
+	rec      hop.Record
+	current  *hop.Step // the part that is under way; nil for none
+	failures int
+	pausedAt time.Time // when the last try failed; zero while a try is under way
+}
+
+// Report records the work as it is now.
+func (k *Work) Report() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.report()
+}
+
+func (k *Work) report() {
+	out := k.rec
+	out.Took[hop.Node] = time.Since(out.Start)
+	if !k.pausedAt.IsZero() {
+		out.Wait[hop.Node] += time.Since(k.pausedAt)
+	}
+	out.Wait[hop.Node] = min(out.Wait[hop.Node], out.Took[hop.Node])
+	out.Steps = k.withCurrent()
+	k.send(out)
+}
+
+// Enter records that a named part of the work begins, with something worth knowing of it.
+func (k *Work) Enter(name, detail string) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	k.current = &hop.Step{Hop: hop.Node, Name: nodereport.Text(name), Detail: nodereport.Text(detail), After: now.Sub(k.rec.Start)}
+	if k.rec.Open && k.failures == 0 { // later tries would say the same
+		k.report()
+	}
+}
+
+// Leave says that the part that was entered last has ended. A detail that is not empty replaces the one of Enter.
+func (k *Work) Leave(detail string, err error) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.current == nil {
+		return
+	}
+	if detail != "" {
+		k.current.Detail = nodereport.Text(detail)
+	}
+	k.current.Failed = err != nil
+	k.rec.Steps = k.withCurrent()
+	k.current = nil
+}
+
+// withCurrent returns a copy of the steps, with the one that is under way.
+func (k *Work) withCurrent() []hop.Step {
+	out := slices.Clone(k.rec.Steps)
+	if k.current != nil && len(out) < nodereport.MaxSteps-1 { // one more for the failed tries
+		step := *k.current
+		step.Took = time.Since(k.rec.Start) - step.After
+		out = append(out, step)
+	}
+	return out
+}
+
+// Waited says that some of the time was spent waiting.
+func (k *Work) Waited(d time.Duration) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rec.Wait[hop.Node] += max(d, 0)
+}
+
+// Failed says that a try has failed. The record stays open, and what follows until Retry counts as waiting.
+func (k *Work) Failed(err error) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.rec.Open {
+		return
+	}
+	text := nodereport.Text(err.Error())
+	isNews := text != k.rec.Error
+	k.failures++
+	k.rec.Error, k.pausedAt = text, time.Now()
+	// Work that never succeeds would otherwise be reported every few seconds.
+	if isNews && k.failures <= 32 || bits.OnesCount(uint(k.failures)) == 1 {
+		k.report()
+	}
+}
+
+// Postpone says that the next try was put off because of an earlier failure, which is why.
+func (k *Work) Postpone(why error) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.rec.Open {
+		return
+	}
+	k.pausedAt = time.Now()
+	if k.rec.Error == "" {
+		k.rec.Error = nodereport.Text(why.Error())
+		k.report()
+	}
+}
+
+// Retry says that the next try begins. The steps of the one before are forgotten.
+func (k *Work) Retry() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.resume() {
+		k.rec.Steps, k.current = nil, nil
+	}
+}
+
+// Resume says that the next try begins, as a part of the step that is under way.
+func (k *Work) Resume() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.resume()
+}
+
+// resume ends a pause, and reports whether there was one.
+func (k *Work) resume() bool {
+	if k.pausedAt.IsZero() {
+		return false
+	}
+	k.rec.Wait[hop.Node] += time.Since(k.pausedAt)
+	k.pausedAt = time.Time{}
+	return true
+}
+
+// Start returns when the work began, the present time for a nil Work.
+func (k *Work) Start() time.Time {
+	if k == nil {
+		return time.Now()
+	}
+	return k.rec.Start
+}
+
+// Done records that the work has succeeded.
+func (k *Work) Done() {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rec.Open {
+		k.rec.Error = ""
+	}
+	k.end()
+}
+
+// Abort records that the work is over without a success. The error is the last one of a try, or else why.
+func (k *Work) Abort(why string) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rec.Open && k.rec.Error == "" {
+		k.rec.Error = nodereport.Text(why)
+	}
+	k.end()
+}
+
+func (k *Work) end() {
+	if !k.rec.Open {
+		return
+	}
+	k.rec.Steps, k.current = k.withCurrent(), nil
+	k.rec.Open = false
+	if k.failures > 0 {
+		k.rec.Steps = append(k.rec.Steps, hop.Step{Hop: hop.Node, Name: "failed tries", Detail: fmt.Sprint(k.failures), Failed: true})
+	}
+	k.report()
+}
+
+// hasEnded reports whether the work is over.
+func (k *Work) hasEnded() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.rec.Open
+}
+
+// Works are the pieces of work on one Pod, by a name. It is for one goroutine.
+type Works map[string]*Work
+
+// Begin begins a piece of work, or the next try of one that has failed.
+func (w Works) Begin(name string, begin func() *Work) *Work {
+	if k := w[name]; k != nil && !k.hasEnded() {
+		k.Retry()
+		return k
+	}
+	k := begin()
+	if k != nil {
+		w[name] = k
+	}
+	return k
+}
+
+// Abort ends all work that has not succeeded.
+func (w Works) Abort(why string) {
+	for name, k := range w {
+		k.Abort(why)
+		delete(w, name)
+	}
+}

@@ -1,0 +1,156 @@
+package podtrace
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/hop"
+)
+
+func newPod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "u", ResourceVersion: "7"}}
+}
+
+func TestWorkIsOneRecordOverAllItsTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records, calls := hop.NewRecorder(10), 0
+		r := New("n", func(x hop.Record) { calls++; records.Update(x) })
+		works := Works{}
+		try := func() *Work { return works.Begin("volumes", func() *Work { return r.Begin(newPod(), hop.Volumes) }) }
+		for range 100 {
+			k := try()
+			k.Enter("mount", "")
+			time.Sleep(time.Second)
+			k.Leave("", errors.New("x"))
+			k.Failed(errors.New("no such ConfigMap\x1b[2J"))
+			time.Sleep(9 * time.Second)
+		}
+		if got := records.Of("u"); len(got) != 1 || !got[0].Open || got[0].Error != "no such ConfigMap [2J" || calls > 10 {
+			t.Errorf("%d calls, %+v", calls, got)
+		}
+		k := try()
+		k.Enter("mount", "?")
+		time.Sleep(time.Second)
+		k.Leave("3 volumes", nil)
+		k.Done()
+		k.Abort("too late")
+		got := records.Of("u")
+		if len(got) != 1 || got[0].Open || got[0].Error != "" || got[0].Rev != 7 || got[0].CauseRev != 7 ||
+			got[0].User != "system:node:n" || got[0].Took[hop.Node] != 1001*time.Second || got[0].Wait[hop.Node] != 900*time.Second {
+			t.Errorf("%+v", got)
+		}
+		if s := got[0].Steps; len(s) != 2 || s[0].Detail != "3 volumes" || s[0].After != 1000*time.Second || s[1].Detail != "100" {
+			t.Errorf("%+v", s)
+		}
+		try().Abort("cancelled")
+		if got := records.Of("u"); len(got) != 2 || got[1].Error != "cancelled" || got[1].Open {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestAStepThatIsUnderWayIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(10)
+		k := New("n", records.Update).Prepare(newPod(), hop.Pull, time.Now().Add(-time.Second))
+		if records.Len() != 0 {
+			t.Error("work that is prepared was recorded")
+		}
+		k.Enter("image of web", "nginx")
+		got := records.Of("u")
+		if len(got) != 1 || !got[0].Open || len(got[0].Steps) != 1 || got[0].Steps[0].Detail != "nginx" ||
+			got[0].Steps[0].After != time.Second {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Second)
+		k.Failed(errors.New("x"))
+		time.Sleep(time.Second)
+		k.Resume()
+		time.Sleep(time.Second)
+		k.Leave("5 bytes: nginx", nil)
+		k.Done()
+		got = records.Of("u")
+		if s := got[0].Steps; len(got) != 1 || len(s) != 2 || s[0].Detail != "5 bytes: nginx" || s[0].Took != 3*time.Second ||
+			got[0].Wait[hop.Node] != time.Second || got[0].Took[hop.Node] != 4*time.Second || k.Start() != got[0].Start {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestWorkThatIsGivenUpIsNotOpen(t *testing.T) {
+	records := hop.NewRecorder(10)
+	r := New("n", records.Update)
+	works := Works{}
+	works.Begin("a", func() *Work { return r.Begin(newPod(), hop.Pull) }).Failed(errors.New("https://u:secret@h/"))
+	works.Begin("b", func() *Work { return r.Begin(newPod(), hop.Container) })
+	works.Abort("the Pod has ended")
+	var got []string
+	for _, x := range records.Of("u") {
+		if x.Open {
+			t.Errorf("%+v is open", x)
+		}
+		got = append(got, x.Verb+" "+x.Error)
+	}
+	if text := strings.Join(got, "; "); text != "pull https://h/; container the Pod has ended" {
+		t.Error(text)
+	}
+}
+
+func TestBackOffIsWaitingAndNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records, calls := hop.NewRecorder(10), 0
+		r := New("n", func(x hop.Record) { calls++; records.Update(x) })
+		works := Works{}
+		for range 10 {
+			works.Begin("x", func() *Work { return r.Begin(newPod(), hop.Pull) }).Postpone(errors.New("back-off"))
+			time.Sleep(time.Minute)
+		}
+		works["x"].Report()
+		got := records.Of("u")
+		if len(got) != 1 || calls != 3 || got[0].Error != "back-off" || got[0].Wait[hop.Node] != 10*time.Minute || len(got[0].Steps) != 0 {
+			t.Errorf("%d calls, %+v", calls, got)
+		}
+	})
+}
+
+func TestStepsAreBounded(t *testing.T) {
+	records := hop.NewRecorder(10)
+	k := New("n", records.Update).Begin(newPod(), hop.Pull)
+	for range 100 {
+		k.Enter("x", "")
+		k.Leave("", nil)
+	}
+	k.Failed(errors.New("x"))
+	k.Done()
+	if got := records.Of("u"); len(got) != 1 || len(got[0].Steps) != 16 {
+		t.Errorf("%d steps", len(got[0].Steps))
+	}
+}
+
+func TestNothingIsRecordedOfStaticPodsOrForNobody(t *testing.T) {
+	records := hop.NewRecorder(10)
+	p := newPod()
+	p.ResourceVersion = ""
+	for _, r := range []*Recorder{New("n", records.Update), New("n", nil)} {
+		k := Works{}.Begin("x", func() *Work { return r.Begin(p, hop.Pull) })
+		k.Enter("x", "")
+		k.Leave("", nil)
+		k.Waited(1)
+		k.Postpone(errors.New("x"))
+		k.Failed(errors.New("x"))
+		k.Retry()
+		k.Report()
+		k.Resume()
+		k.Done()
+		k.Abort("x")
+	}
+	if records.Len() != 0 {
+		t.Error("something was recorded")
+	}
+}
