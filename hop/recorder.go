@@ -30,6 +30,8 @@ type Recorder struct {
 	// Observe, if not nil, is called with the time at each hop of every record that is added, for metrics.
 	Observe func(h Hop, took time.Duration)
 
+	following following
+
 	mu     sync.Mutex // guards what follows
 	main   history
 	steady history
@@ -63,6 +65,7 @@ func (r *Recorder) Add(rec Record) {
 		return
 	}
 	r.observe(&rec)
+	r.tell(&rec)
 	r.Restore(rec)
 }
 
@@ -122,6 +125,7 @@ func (r *Recorder) Update(rec Record) {
 		return
 	}
 	r.observe(&rec)
+	r.tell(&rec)
 	if rec.bound(); rec.Process == "" {
 		rec.Process = r.Process
 	}
