@@ -32,6 +32,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"proa.dev/kinds/lib/codec"
+	"proa.dev/trace"
 )
 
 // Scheme returns the scheme of all served types. It has no defaulting functions: the descriptors default objects.
@@ -47,6 +48,7 @@ func Scheme() (*runtime.Scheme, error) {
 		certificatesv1.AddToScheme, flowcontrolv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		apiextensionsv1.SchemeBuilder.AddToScheme, apiregistrationv1.SchemeBuilder.AddToScheme, metricsv1beta1.AddToScheme,
+		trace.AddToScheme,
 	} {
 		errs = append(errs, add(s))
 	}

@@ -16,6 +16,7 @@ import (
 	"proa.dev/server/healthz"
 	"proa.dev/server/httpapi"
 	"proa.dev/server/openapi"
+	"proa.dev/trace"
 )
 
 // Version returns the answer of /version. Its GitVersion is that of the Kubernetes API that proa serves.
@@ -79,6 +80,9 @@ func requestMetrics(o httpapi.Observation) apimetrics.Request {
 func openAPIResources(defs []*kind.Def) []openapi.Resource {
 	out := make([]openapi.Resource, 0, len(defs))
 	for _, d := range defs {
+		if d.Group == trace.Group { // the published documents know no schema of it
+			continue
+		}
 		r := openapi.Resource{
 			Group: d.Group, Version: d.Version, Kind: d.Kind, Plural: d.Plural, Singular: d.Singular,
 			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.ReturnsObject &&

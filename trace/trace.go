@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +39,34 @@ type Trace struct {
 	Summary  string  `json:"summary,omitempty"`
 	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed.
 	Milestones []Milestone `json:"milestones,omitempty"`
+	// State is how far it has come, and Took how long that took, or has taken until now.
+	State State         `json:"state,omitempty"`
+	Took  time.Duration `json:"took,omitempty"`
+	// Stuck says in one sentence at which hop an object waits that has not come further, and StuckSpan is the span of that.
+	Stuck     string `json:"stuck,omitempty"`
+	StuckSpan string `json:"stuckSpan,omitempty"`
 	// Hidden is how many spans are about objects that the reader may not see; Dropped how many were left out because there are too
-	// many.
+	// many; Later how many records there are of what happened after the object was ready and the cluster quiet.
 	Hidden  int `json:"hidden,omitempty"`
 	Dropped int `json:"dropped,omitempty"`
+	Later   int `json:"later,omitempty"`
+	// root is the object whose write began it.
+	root Ref
+	// Unseen names the other servers of the cluster that did not answer, and whose records are missing.
+	Unseen []string `json:"unseen,omitempty"`
 }
+
+// State is how far what a trace shows has come.
+type State string
+
+// The states of a trace. An object that can neither be ready nor programmed has come as far as it can with its commit.
+const (
+	Running    State = "Running"
+	Failed     State = "Failed" // the request itself was refused
+	Accepted   State = "Accepted"
+	Programmed State = "Programmed"
+	Ready      State = "Ready"
+)
 
 // Ref names an object.
 type Ref struct {
@@ -96,4 +120,27 @@ type Share struct {
 type Milestone struct {
 	Name string        `json:"name"`
 	At   time.Duration `json:"at"` // since the start of the trace
+}
+
+// TraceList is a list of traces. The traces of a list have no spans.
+type TraceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Trace `json:"items"`
+}
+
+// DeepCopy returns a copy that shares nothing with the trace.
+func (t *Trace) DeepCopy() *Trace {
+	out := *t
+	t.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	if t.End != nil {
+		end := *t.End
+		out.End = &end
+	}
+	out.Spans = slices.Clone(t.Spans)
+	for i := range out.Spans {
+		out.Spans[i].Links = slices.Clone(out.Spans[i].Links)
+	}
+	out.Critical, out.Milestones, out.Unseen = slices.Clone(t.Critical), slices.Clone(t.Milestones), slices.Clone(t.Unseen)
+	return &out
 }

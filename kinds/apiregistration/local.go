@@ -29,6 +29,7 @@ func groupPriorities() map[string]int32 {
 		"coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200, "resource.k8s.io": 16200,
 		"flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
 		"metrics.k8s.io": 100, // the priority with which metrics-server registers it
+		"trace.proa.dev": 90,
 	}
 }
 

@@ -1,0 +1,57 @@
+// Package tracekind holds the kind of traces, which are computed from the records of package hop when they are asked for.
+package tracekind
+
+import (
+	"context"
+	"time"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/trace"
+)
+
+// Source makes traces with what the user of a request may see of them. The caller may modify what it returns.
+type Source interface {
+	// Trace returns the trace with a name.
+	Trace(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
+	// Recent returns the latest traces of a namespace, or of all, without their spans.
+	Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error)
+}
+
+// All lists the kinds of this package.
+func All(s Source) []*kind.Def { return []*kind.Def{Traces(s)} }
+
+// Traces are what happened to objects from the request that changed them to the Pods that serve.
+func Traces(s Source) *kind.Def {
+	d := kind.Define(kind.Resource[trace.Trace]{
+		Traits: kind.Traits{
+			GroupVersionKind: trace.GroupVersion().WithKind("Trace"), Plural: "traces", StorageFolder: "trace.proa.dev/traces",
+			Verbs: []string{"get", "list"},
+		},
+		Computed: func(ctx context.Context, d kind.Server, which kind.Selection) ([]*trace.Trace, error) {
+			if which.Name == "" {
+				return s.Recent(ctx, d, which.Namespace)
+			}
+			t, err := s.Trace(ctx, d, which.Namespace, which.Name)
+			if err != nil {
+				return nil, err
+			}
+			return []*trace.Trace{t}, nil
+		},
+		Columns: []kind.Column[trace.Trace]{
+			kind.NameColumn[trace.Trace](),
+			{Name: "Command", Value: func(t *trace.Trace) any { return t.Command }},
+			{Name: "User", Value: func(t *trace.Trace) any { return t.User }},
+			{Name: "Started", Type: "date", Value: func(t *trace.Trace) any { return t.Start.UTC().Format(time.RFC3339) }},
+			{Name: "Took", Value: func(t *trace.Trace) any { return trace.Seconds(t.Took) }},
+			{Name: "State", Value: func(t *trace.Trace) any { return string(t.State) }},
+			{Name: "Summary", Wide: true, Value: func(t *trace.Trace) any {
+				if t.Stuck != "" {
+					return t.Stuck
+				}
+				return t.Summary
+			}},
+		},
+	})
+	d.JSONOnly = true
+	return d
+}

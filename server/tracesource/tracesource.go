@@ -1,0 +1,130 @@
+// Package tracesource makes traces of the records of the server for the users who ask for them. A user sees of a trace what he could
+// get himself: of a span about another object only the hop and the times.
+package tracesource
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/trace"
+)
+
+// maxRecent is how many traces a list has at most.
+const maxRecent = 100
+
+// Source makes traces.
+type Source struct {
+	// Records returns the recorder, which may be nil. It is a function because the recorder is made after the kinds.
+	Records func() *hop.Recorder
+}
+
+// Trace returns the trace with a name.
+func (s *Source) Trace(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error) {
+	object, ok := trace.ParseName(name)
+	if !ok {
+		return nil, notFound(name, "the name of a trace is RESOURCE[.GROUP]:NAME, as deployments.apps:web")
+	}
+	object.Namespace = namespace
+	reader := newReader(ctx, d)
+	x := trace.NewIndex(s.records())
+	for _, object := range candidates(object) {
+		if !reader.mayGet(object) {
+			continue
+		}
+		t := x.Trace(object, time.Now())
+		if t == nil {
+			continue
+		}
+		t.Namespace = namespace
+		t.Hide(reader.rights())
+		if system, err := d.Get(ctx, gr.Namespaces, "", "kube-system"); err == nil {
+			t.ClusterUID = system.GetUID()
+		}
+		return t, nil
+	}
+	if !reader.mayGet(object) { // whoever may not get the object does not learn whether there is a trace of it
+		return nil, apierrors.NewForbidden(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name,
+			fmt.Errorf("a trace needs the right to get its object, %s %q in the namespace %q", object.Resource, object.Name, namespace))
+	}
+	return nil, notFound(name, "the server has no record of a write of it; it keeps those of the latest time only")
+}
+
+// candidates returns the objects that the name of a trace may stand for: traces of objects without a namespace are in the namespace
+// default.
+func candidates(object trace.Ref) []trace.Ref {
+	if object.Namespace != trace.NoNamespace {
+		return []trace.Ref{object}
+	}
+	without := object
+	without.Namespace = ""
+	return []trace.Ref{object, without}
+}
+
+func notFound(name, why string) error {
+	err := apierrors.NewNotFound(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name)
+	err.ErrStatus.Message += ": " + why
+	return err
+}
+
+// Recent returns the latest traces of a namespace, or of all, whose objects the user may get.
+func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error) {
+	return trace.NewIndex(s.records()).Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights()), nil
+}
+
+func (s *Source) records() []hop.Record {
+	return s.Records().Select(func(*hop.Record) bool { return true })
+}
+
+// reader is what the user of a request may get. It asks once for each object.
+type reader struct {
+	ctx     context.Context //nolint:containedctx // it lives as long as the request
+	d       kind.Server
+	answers map[trace.Ref]bool
+}
+
+func newReader(ctx context.Context, d kind.Server) *reader {
+	return &reader{ctx: ctx, d: d, answers: map[trace.Ref]bool{}}
+}
+
+func (r *reader) rights() trace.Reader {
+	return trace.Reader{MayGet: r.mayGet, MayGetNode: func(name string) bool { return r.mayGet(trace.Ref{Resource: "nodes", Name: name}) }}
+}
+
+// mayGet tells whether the user may get an object.
+func (r *reader) mayGet(object trace.Ref) bool {
+	all := object
+	all.Name = ""
+	return r.ask(all) || r.ask(object)
+}
+
+// ask asks for the right to get an object, or all of a namespace if it has no name.
+func (r *reader) ask(object trace.Ref) bool {
+	if answer, known := r.answers[object]; known {
+		return answer
+	}
+	u := r.d.User()
+	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
+	for k, v := range u.GetExtra() {
+		extra[k] = v
+	}
+	where := object.Namespace
+	if object.Resource == "namespaces" && object.Group == "" {
+		where = object.Name // requests for a namespace are made in it
+	}
+	answer := r.d.ReviewAccess(r.ctx, authorizationv1.SubjectAccessReviewSpec{
+		User: u.GetName(), Groups: u.GetGroups(), UID: u.GetUID(), Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Group: object.Group, Resource: object.Resource, Namespace: where, Name: object.Name,
+		},
+	})
+	r.answers[object] = answer.Allowed
+	return answer.Allowed
+}

@@ -1,0 +1,160 @@
+package trace
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/hop"
+)
+
+// maxPath is how many records the critical path has at most.
+const maxPath = 1000
+
+// segment is a part of the critical path: the time from one moment to another that was spent on a record, or waiting for it to begin.
+type segment struct {
+	item     *item
+	from, to time.Time
+	isGap    bool // nothing that is known happened; the item began at the end of it
+}
+
+// path finds the critical path, which ends with the item last: it goes back from there, each time to the related record that ended
+// last before the present one began.
+type path struct {
+	ofUID    map[types.UID][]*item
+	causedBy map[version][]*item
+	writes   map[version]*item
+	used     map[*item]bool
+}
+
+// criticalPath returns the critical path from begin to the end of an item, in order.
+func criticalPath(items []*item, last *item, begin time.Time) []segment {
+	p := &path{ofUID: map[types.UID][]*item{}, causedBy: map[version][]*item{}, writes: map[version]*item{}, used: map[*item]bool{}}
+	for _, it := range items {
+		p.ofUID[it.UID] = append(p.ofUID[it.UID], it)
+		if it.CauseUID != "" {
+			p.causedBy[cause(it.Record)] = append(p.causedBy[cause(it.Record)], it)
+		}
+		if v := (version{it.UID, it.Rev}); isWrite(it.Record) && p.writes[v] == nil {
+			p.writes[v] = it
+		}
+	}
+	var out []segment
+	at := last.end
+	for cur := last; len(out) < maxPath; {
+		p.used[cur] = true
+		if cur.start.Before(at) {
+			out = append(out, segment{item: cur, from: cur.start, to: at})
+			at = cur.start
+		}
+		if cur.isRoot || !at.After(begin) {
+			break
+		}
+		before := p.before(cur, at)
+		until := begin
+		if before != nil {
+			until = earlier(before.end, at)
+		}
+		if until.Before(at) {
+			out = append(out, segment{item: cur, from: until, to: at, isGap: true})
+			at = until
+		}
+		if before == nil {
+			break
+		}
+		cur = before
+	}
+	slices.Reverse(out)
+	return out
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// before returns the related item that ended last before a moment, or was at work then; nil if there is none.
+func (p *path) before(cur *item, at time.Time) *item {
+	var best *item
+	var bestEnd time.Time
+	consider := func(it *item) {
+		if it == nil || p.used[it] || !it.start.Before(at) {
+			return
+		}
+		end := it.end
+		if end.After(at) {
+			if !isWorkAround(it, cur) {
+				return
+			}
+			end = at
+		}
+		if best == nil || end.After(bestEnd) || end.Equal(bestEnd) && it.start.After(best.start) {
+			best, bestEnd = it, end
+		}
+	}
+	why := cause(cur.Record)
+	exact := p.writes[why]
+	if exact != nil && exact != cur {
+		consider(exact)
+	}
+	if cur.CauseUID != "" {
+		for _, it := range p.causedBy[why] {
+			if !isWrite(it.Record) && it.User == cur.User {
+				consider(it)
+			}
+		}
+	}
+	if cur.CauseUID == "" || cur.CauseUID == cur.UID {
+		for _, it := range p.ofUID[cur.UID] {
+			if it.Verb != hop.Deliver {
+				consider(it)
+			}
+		}
+	} else if exact == nil {
+		for _, it := range p.ofUID[cur.CauseUID] {
+			if isWrite(it.Record) {
+				consider(it)
+			}
+		}
+	}
+	return best
+}
+
+// isWorkAround tells whether an item is the work of the actor that another one, which is a write, is a part of.
+func isWorkAround(outer, inner *item) bool {
+	return (outer.Verb == hop.Reconcile || outer.Verb == hop.ScheduleAttempt) && isWrite(inner.Record) && outer.User == inner.User
+}
+
+// shares returns what each part of a segment adds to the critical path, waiting apart from working.
+func (s segment) shares() []Share {
+	if s.isGap {
+		return []Share{{Span: s.item.id, Name: gapLabel, Took: s.to.Sub(s.from), Wait: true}}
+	}
+	var wait, work time.Duration
+	for _, part := range hopsOf(s.item) {
+		from, to := part.start, part.start.Add(part.took)
+		turn := from.Add(part.wait)
+		wait += overlap(from, turn, s.from, s.to)
+		work += overlap(turn, to, s.from, s.to)
+	}
+	work += s.to.Sub(s.from) - wait - work // of an open record the hops are not complete
+	var out []Share
+	if wait > 0 {
+		out = append(out, Share{Span: s.item.id, Name: label(s.item), Took: wait, Wait: true})
+	}
+	if work > 0 {
+		out = append(out, Share{Span: s.item.id, Name: label(s.item), Took: work})
+	}
+	return out
+}
+
+// overlap returns how long two periods have in common.
+func overlap(from, to, otherFrom, otherTo time.Time) time.Duration {
+	if from.Before(otherFrom) {
+		from = otherFrom
+	}
+	return max(0, earlier(to, otherTo).Sub(from))
+}

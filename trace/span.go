@@ -1,0 +1,242 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"proa.dev/hop"
+)
+
+// maxSpans is how many spans a trace has at most.
+const maxSpans = 2000
+
+// recordID returns the ID of the span of a record: 16 hexadecimal digits, the same each time the trace is read.
+func recordID(r *hop.Record) string {
+	return hashID(string(r.UID), fmt.Sprint(r.Rev), r.Verb, r.Resource, r.Subresource, r.Name, r.User, r.Process, fmt.Sprint(r.Start.UnixNano()))
+}
+
+func hashID(parts ...string) string {
+	h := fnv.New64a()
+	for _, p := range parts {
+		h.Write([]byte(p)) //nolint:errcheck // a hash takes everything
+		h.Write([]byte{0}) //nolint:errcheck // a hash takes everything
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+func compareText(a, b string) int { return cmp.Compare(a, b) }
+
+// hopPart is the time of a record at one hop.
+type hopPart struct {
+	hop        hop.Hop
+	start      time.Time
+	wait, took time.Duration
+}
+
+// hopsOf returns the hops of an item, which follow one another.
+func hopsOf(it *item) []hopPart {
+	var out []hopPart
+	at := it.start
+	for h := hop.Client; h <= hop.Network; h++ {
+		took := max(it.Took[h], 0)
+		if it.Open && h == lastHop(it.Record) { // it goes on
+			took = max(took, it.end.Sub(at))
+		}
+		if took = min(took, it.end.Sub(at)); took <= 0 {
+			continue
+		}
+		out = append(out, hopPart{hop: h, start: at, wait: min(max(it.Wait[h], 0), took), took: took})
+		at = at.Add(took)
+	}
+	return out
+}
+
+// lastHop returns the last hop at which a record has spent time; 0 for none.
+func lastHop(r *hop.Record) hop.Hop {
+	for h := hop.Network; h > 0; h-- {
+		if r.Took[h] > 0 {
+			return h
+		}
+	}
+	return 0
+}
+
+// mainHop returns the hop that a record belongs to as a whole; 0 for a write, which has several.
+func mainHop(r *hop.Record) hop.Hop {
+	switch r.Verb {
+	case hop.Deliver:
+		return hop.Watch
+	case hop.Reconcile:
+		return hop.Control
+	case hop.ScheduleAttempt:
+		return hop.Schedule
+	case hop.Program:
+		return hop.Network
+	case hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull, hop.Container, hop.Probe:
+		return hop.Node
+	}
+	return 0
+}
+
+// spansOf returns the span of an item with those of its hops and steps. links are the spans that caused it.
+func spansOf(it *item, links []string) []Span {
+	whole := Span{
+		ID: it.id, Links: links, Name: nameOf(it.Record), Actor: it.User, Object: refOf(it.Record), Revision: it.Rev, Process: it.Process,
+		Start: it.start, Took: it.end.Sub(it.start), Open: it.Open, Critical: it.isCritical, Error: errorOf(it.Record),
+	}
+	if it.Origin != nil {
+		whole.TraceParent = it.Origin.TraceParent
+	}
+	if it.isMoved {
+		whole.Detail = "its times were not possible and are shown as near as can be"
+	}
+	parts := hopsOf(it)
+	parents := map[hop.Hop]string{}
+	out := []Span{whole}
+	main := mainHop(it.Record)
+	out[0].Hop, out[0].HopName = int(main), main.String()
+	for _, p := range parts {
+		out[0].Wait += p.wait
+	}
+	if main == 0 || len(parts) > 1 {
+		for _, p := range parts {
+			child := Span{
+				ID: hashID(it.id, p.hop.String()), Parent: it.id, Hop: int(p.hop), HopName: p.hop.String(), Name: p.hop.String(), Actor: it.User,
+				Object: whole.Object, Process: it.Process, Start: p.start, Wait: p.wait, Took: p.took, Critical: it.isCritical,
+			}
+			if isFailed(it.Record) && p.hop == parts[len(parts)-1].hop {
+				child.Error = whole.Error
+			}
+			parents[p.hop] = child.ID
+			out = append(out, child)
+		}
+	}
+	for i, s := range it.Steps {
+		if i >= maxSteps {
+			break
+		}
+		out = append(out, spanOfStep(it, s, i, cmp.Or(parents[s.Hop], it.id)))
+	}
+	slices.SortStableFunc(out[1:], func(a, b Span) int { return a.Start.Compare(b.Start) })
+	return parentsFirst(out)
+}
+
+// maxSteps is how many steps of a record are shown at most.
+const maxSteps = 64
+
+// spanOfStep returns the span of a step, within the times of its record.
+func spanOfStep(it *item, s hop.Step, n int, parent string) Span {
+	start := it.start.Add(max(s.After, 0))
+	if start.After(it.end) {
+		start = it.end
+	}
+	took := min(max(s.Took, 0), it.end.Sub(start))
+	h := s.Hop
+	if h > hop.Network {
+		h = 0
+	}
+	span := Span{
+		ID: hashID(it.id, "step", fmt.Sprint(n)), Parent: parent, Hop: int(h), Name: s.Name, Actor: it.User, Object: refOf(it.Record),
+		Process: it.Process, Start: start, Wait: min(max(s.Wait, 0), took), Took: took, Critical: it.isCritical, Detail: s.Detail,
+	}
+	if h != 0 {
+		span.HopName = h.String()
+	}
+	if s.Failed {
+		span.Error = cmp.Or(it.Error, "failed")
+	}
+	return span
+}
+
+// parentsFirst moves spans behind their parents, and keeps their order otherwise. The first one is the parent of all.
+func parentsFirst(spans []Span) []Span {
+	children := map[string][]Span{}
+	for _, s := range spans[1:] {
+		children[s.Parent] = append(children[s.Parent], s)
+	}
+	out := make([]Span, 0, len(spans))
+	var add func(s Span)
+	add = func(s Span) {
+		out = append(out, s)
+		for _, c := range children[s.ID] {
+			if c.ID != s.ID {
+				add(c)
+			}
+		}
+	}
+	add(spans[0])
+	return out
+}
+
+// nameOf says in a few words what a record is about.
+func nameOf(r *hop.Record) string {
+	var what string
+	if len(r.Steps) > 0 {
+		what = r.Steps[0].Name
+	}
+	switch r.Verb {
+	case hop.Pull, hop.Container, hop.Probe:
+		if what != "" {
+			return r.Verb + " " + what
+		}
+		return r.Verb
+	case hop.PodNetwork:
+		return "pod network"
+	case hop.Deliver:
+		return "deliver " + resourceOf(r)
+	case hop.Program:
+		return "program rules"
+	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox:
+		return r.Verb
+	}
+	return r.Verb + " " + resourceOf(r)
+}
+
+func resourceOf(r *hop.Record) string {
+	name := r.Resource
+	if r.Group != "" {
+		name += "." + r.Group
+	}
+	if r.Subresource != "" {
+		name += "/" + r.Subresource
+	}
+	return name
+}
+
+func errorOf(r *hop.Record) string {
+	if r.Error == "" && r.Code >= 400 {
+		return fmt.Sprintf("refused with code %d", r.Code)
+	}
+	return r.Error
+}
+
+// gapLabel is the name of time in which nothing is recorded: a watch carries an event to whoever acts next.
+const gapLabel = "watch"
+
+// label returns the word for a record in the sum of the critical path.
+func label(it *item) string {
+	switch it.Verb {
+	case hop.Deliver:
+		return gapLabel
+	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox, hop.Pull:
+		return it.Verb
+	case hop.PodNetwork:
+		return "pod network"
+	case hop.Program:
+		return "program rules"
+	case hop.Container:
+		return "container start"
+	case hop.Probe:
+		if len(it.Steps) > 0 {
+			if name := strings.TrimSuffix(it.Steps[0].Name, " probe"); name == "startup" || name == "readiness" || name == "liveness" {
+				return name + " probe"
+			}
+		}
+		return "probe"
+	}
+	return "API server"
+}
