@@ -58,7 +58,12 @@ func (n *Network) status() error {
 	return nil
 }
 
-func (n *Network) add(ctx context.Context, req *cni.Request, conf *cni.Config, ns *os.File) (*cni.Result, error) {
+func (n *Network) add(ctx context.Context, req *cni.Request, conf *cni.Config, ns *os.File) (_ *cni.Result, err error) {
+	name, uid := podName(req.Args)
+	if n.Trace != nil && uid != "" {
+		done := n.Trace(uid)
+		defer func() { done(err) }()
+	}
 	if ns == nil {
 		return nil, cni.Errorf(cni.UnknownContainer, "the network namespace %s was not handed over", req.NetNS)
 	}
@@ -72,7 +77,6 @@ func (n *Network) add(ctx context.Context, req *cni.Request, conf *cni.Config, n
 	if err != nil {
 		return nil, err
 	}
-	name, uid := podName(req.Args)
 	r := &record{ContainerID: req.ContainerID, IfName: req.IfName, Pod: name, UID: uid, NetNS: req.NetNS, Ports: ports, Since: time.Now()}
 	if b := conf.RuntimeConfig.Bandwidth; b != nil {
 		r.Shaped = b.EgressRate > 0

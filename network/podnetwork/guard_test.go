@@ -58,12 +58,13 @@ func TestTheGuardIsTold(t *testing.T) {
 	c := dualStack(t.TempDir())
 	g := &watcher{taken: map[netip.Addr]bool{}}
 	c.Guard = g
+	c.Trace = func(uid string) func(error) { return func(err error) { g.note("traced %s %v", uid, err) } }
 	x := start(t, c)
 	a := x.pod("a", nil)
-	nettest.Same(t, "a Pod comes", g.take(), "attach default/a  [10.244.7.2 fd00:244:7::2]")
+	nettest.Same(t, "a Pod comes", g.take(), "attach default/a u-a [10.244.7.2 fd00:244:7::2]; traced u-a <nil>")
 	x.stop()
 	x.begin()
-	nettest.Same(t, "the agent comes again", g.take(), "adopt default/a  [10.244.7.2 fd00:244:7::2]")
+	nettest.Same(t, "the agent comes again", g.take(), "adopt default/a u-a [10.244.7.2 fd00:244:7::2]")
 
 	// As long as others believe that somebody has the address, nobody else gets it.
 	g.mu.Lock()
@@ -88,6 +89,9 @@ func TestTheGuardIsTold(t *testing.T) {
 	_, err := x.tryPod("b", nil)
 	if err == nil || !strings.Contains(err.Error(), "the rules cannot be written") {
 		t.Errorf("a Pod without a guard got: %v", err)
+	}
+	if got := g.take(); !strings.Contains(got, "traced u-b ") || !strings.Contains(got, "the rules cannot be written") {
+		t.Errorf("the trace has %s", got)
 	}
 	for _, r := range x.n.pool.all() {
 		if !r.Deleted {

@@ -57,7 +57,9 @@ type Config struct {
 	// Live returns the IDs of the containers that exist, so that leftovers can be found. It may be nil, and it may
 	// fail.
 	Live func(ctx context.Context) (map[string]bool, error)
-	Log  *slog.Logger
+	// Trace is called with the UID of a Pod that is being connected, and the function it returns with the outcome. It may be nil.
+	Trace func(uid string) (done func(error))
+	Log   *slog.Logger
 }
 
 // Guard enforces network policies. The Pod network calls it, because it knows first which Pod has an address. Pods are

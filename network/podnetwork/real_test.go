@@ -110,7 +110,7 @@ func (x *node) call(command, id string, ns *nettest.NS, runtime map[string]any) 
 	}
 	in, _ := json.Marshal(conf)
 	env := map[string]string{"CNI_COMMAND": command, "CNI_CONTAINERID": id, "CNI_IFNAME": "eth0",
-		"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id}
+		"CNI_ARGS": "K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + id + ";K8S_POD_UID=u-" + id}
 	if ns != nil {
 		env["CNI_NETNS"] = ns.Path()
 	}

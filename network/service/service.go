@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/servicetable"
@@ -54,7 +55,9 @@ type Config struct {
 	Health string
 	// RecordEvent records a warning Event of a Service. May be nil.
 	RecordEvent func(about kind.Object, reason, message string)
-	Log         *slog.Logger
+	// Record stores how long rules take to follow a change. May be nil.
+	Record func(hop.Record)
+	Log    *slog.Logger
 }
 
 // byService indexes EndpointSlices by their Service.
@@ -86,6 +89,7 @@ type Proxy struct {
 	triggerTimes []time.Time // when the changes that made Services dirty happened, for the latency metric
 	waitingSince time.Time   // since when a change waits to be written; zero if none does
 	lastWrite    time.Time   // when the rules were written last
+	tracer       tracer
 
 	reported map[key]string // the load balancer addresses that were reported as not served; used by Run only
 }
@@ -112,6 +116,7 @@ func New(config Config) (*Proxy, error) {
 	p := &Proxy{
 		Config: config, table: t, metrics: newMetrics(), nodes: newNodeAddresses(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)),
 		dirty: map[key]bool{}, reported: map[key]string{}, wake: wait.NewSignal(), start: time.Now(),
+		tracer: tracer{record: config.Record, node: config.NodeName},
 	}
 	p.checks = newHealthChecks(config.Log, func() bool { return p.state(time.Now()).Healthy })
 	return p, nil
@@ -133,6 +138,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	}
 	p.nodes.load(p.Nodes)
 	p.ensureRoutes()
+	p.tracer.skipPresent(p.Services, p.Slices)
 	p.markAllDirty()
 	wg.Go(func() {
 		p.follow(ctx, p.Services, func(o kind.Object) (key, bool) { return key{Namespace: o.GetNamespace(), Name: o.GetName()}, true })
@@ -256,6 +262,7 @@ func (p *Proxy) markDirty(k key, e client.Event) {
 	p.mu.Lock()
 	p.dirty[k] = true
 	p.startWaiting()
+	p.tracer.note(e)
 	// Changes from before the start do not count for the latency metric.
 	if t, ok := triggerTime(e.Object, e.Old); ok && t.After(p.start) {
 		p.triggerTimes = append(p.triggerTimes, t)
@@ -278,13 +285,14 @@ type work struct {
 	allDirty     bool
 	triggerTimes []time.Time
 	waitingSince time.Time
+	traced       []*hop.Record
 }
 
 // take returns the changes since the last call.
 func (p *Proxy) take() work {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := work{p.dirty, p.allDirty, p.triggerTimes, p.waitingSince}
+	out := work{p.dirty, p.allDirty, p.triggerTimes, p.waitingSince, p.tracer.take()}
 	p.dirty, p.allDirty, p.triggerTimes, p.waitingSince = map[key]bool{}, false, nil, time.Time{}
 	return out
 }
@@ -312,7 +320,11 @@ func (p *Proxy) sync() error {
 	err := p.table.Commit()
 	p.metrics.observe(start, w.triggerTimes, err)
 	p.stopWaiting(w.waitingSince, err)
+	p.tracer.written(w.traced, start, err)
 	if err != nil {
+		p.mu.Lock()
+		p.tracer.keep(w.traced)
+		p.mu.Unlock()
 		return err
 	}
 	for _, problem := range p.checks.apply() {

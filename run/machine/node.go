@@ -162,7 +162,7 @@ func (p *agentHost) openViews(ctx context.Context, all ...viewTarget) (err error
 // serviceProxy implements Services on the node until ctx ends.
 func (p *agentHost) serviceProxy(ctx context.Context) error {
 	config := service.Config{NodeName: p.Name, NodeAddresses: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs,
-		Table: nodefolder.ServiceTable(p.dataDir), Log: p.log}
+		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Log: p.log}
 	p.traffic(&config)
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Nodes, &config.Nodes})
@@ -319,6 +319,7 @@ func (p *agentHost) podNetwork(ctx context.Context, agent *node.Agent) error {
 	config := nodefolder.PodNetwork(p.dataDir, p.Name, p.log)
 	config.Tunnel = cmp.Or(nodefolder.NodeRoutes(p.dataDir).Device, noderoutes.DefaultDevice)
 	config.PodCIDRs, config.ClusterCIDRs, config.Live, config.Guard = cidrs, p.clusterCIDRs, agent.Sandboxes, p.guard
+	config.Trace = agent.TraceNetwork
 	n, err := netpod.New(ctx, config)
 	if err != nil {
 		return err
