@@ -62,8 +62,8 @@ func (s *Server) scheduler(ctx context.Context) error {
 
 // openScheduler reads the configuration of the scheduler.
 func (s *Server) openScheduler(counts prometheus.Registerer) error {
-	s.scheduling = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Post: webhookclient.AskExtender,
-		Gangs: s.FeatureEnabled(settings.GangScheduling)}
+	s.scheduling = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Record: s.RecordHops,
+		Post: webhookclient.AskExtender, Gangs: s.FeatureEnabled(settings.GangScheduling)}
 	if err := counts.Register(s.scheduling.Metrics); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/hop"
 	"proa.dev/schedule/eventseries"
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/podqueue"
@@ -34,17 +35,21 @@ func (s *scheduler) schedulePod(ctx context.Context, e *podqueue.Entry, info *fr
 	snapshot := s.state.Snapshot()
 	s.mu.Unlock()
 	seed := framework.Seed{Start: s.searchStart, Tie: rand.Uint64()}
-	t := &attempt{Entry: e, info: info, profile: profile, start: start}
+	t := &attempt{Entry: e, info: info, profile: profile, start: start, queuedAt: e.EnqueuedAt,
+		queuedRevision: e.QueuedRevision}
 	d := s.prepared.decide(snapshot, t, seed, s.changesBetween)
 	t.decision = &d
 	if d.Total > 0 {
 		s.searchStart = (s.searchStart + d.Examined) % d.Total
 	}
-	s.metrics.algorithm.Observe(time.Since(start).Seconds())
+	t.decided = time.Now()
+	s.metrics.algorithm.Observe(t.decided.Sub(start).Seconds())
+	s.recent.add(t, &d)
+	t.prepared = nil // the next decision uses its memory
+	s.recordSearch(t)
 	if d.Node == "" && d.Err == nil && d.Total > 0 {
 		s.runPostFilters(ctx, t, snapshot)
 	}
-	s.recent.add(Record{Pod: info, Profile: profile, Decision: d, At: start, Attempt: e.Attempts, snapshot: snapshot})
 	if d.Node == "" {
 		s.fail(ctx, t, nil)
 		return
@@ -55,12 +60,17 @@ func (s *scheduler) schedulePod(ctx context.Context, e *podqueue.Entry, info *fr
 // attempt is one attempt to schedule a Pod.
 type attempt struct {
 	*podqueue.Entry
-	info            *framework.PodInfo // the state of the Pod that was decided
-	profile         *framework.Profile
-	decision        *framework.Decision
-	start           time.Time
-	nominatedNode   string
-	clearNomination bool
+	info     *framework.PodInfo // the state of the Pod that was decided
+	profile  *framework.Profile
+	prepared *preparedPod // while the Pod is decided
+	decision *framework.Decision
+	// The times and the rest are for the record of the attempt: when the Pod came into the queue and by which write, and when
+	// the attempt began and had a decision.
+	queuedAt, start, decided time.Time
+	queuedRevision           string
+	steps                    []hop.Step
+	nominatedNode            string
+	clearNomination          bool
 }
 
 func (s *scheduler) changesBetween(from, to uint64) ([]framework.PodChange, bool) {
@@ -84,7 +94,11 @@ func (s *scheduler) runPostFilters(ctx context.Context, t *attempt, snapshot *fr
 		if pl.PostFilter == nil {
 			continue
 		}
+		begin := time.Now()
 		r := pl.PostFilter(ctx, framework.PostFilterInput{Snapshot: snapshot, Pod: t.info, Profile: t.profile, Decision: t.decision})
+		if r.Node != "" || r.Message != "" {
+			s.recordStep(t, hop.Step{Name: "preempt", Detail: r.Node, Failed: r.Node == ""}, begin)
+		}
 		if r.Message != "" {
 			if t.decision.PostFilterMessage != "" {
 				t.decision.PostFilterMessage += ", "

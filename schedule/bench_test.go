@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/hop"
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/podqueue"
 )
@@ -81,12 +83,13 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// BenchmarkSchedule measures everything that is done for one of many equal Pods: making its PodInfo, deciding, adding
-// it to its node, and handling the event of its binding.
+// BenchmarkSchedule measures everything that is done for one of many equal Pods: making its PodInfo, deciding, recording the attempt,
+// adding the Pod to its node, and handling the event of its binding.
 func BenchmarkSchedule(b *testing.B) {
 	for _, nodes := range benchSizes {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
-			state, profile, prepared := benchState(nodes), benchProfile(b), newPreparedPods()
+			state, profile, prepared, recent := benchState(nodes), benchProfile(b), newPreparedPods(), NewRecent()
+			s := &scheduler{record: hop.NewRecorder(4096).Add}
 			capacity := nodes * 100
 			b.ReportAllocs()
 			at, used := 0, processor()
@@ -104,6 +107,11 @@ func BenchmarkSchedule(b *testing.B) {
 				if d.Node == "" {
 					b.Fatal(d.Message())
 				}
+				t.decision, t.decided = &d, time.Now()
+				recent.add(t, &d)
+				s.recordSearch(t)
+				s.recordStep(t, hop.Step{Name: "bind", Detail: d.Node}, t.decided)
+				s.recordAttempt(t, "")
 				at = (at + d.Examined) % d.Total
 				state.AddPod(t.info, d.Node)
 				bound := *pod

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/schedule/eventseries"
 	"proa.dev/schedule/framework"
@@ -60,7 +59,10 @@ func (s *scheduler) bind(ctx context.Context, t *attempt, waits []permitWait, sl
 		s.nominate(ctx, t)
 	}
 	for _, w := range waits {
-		if r := waitForPermission(ctx, w); r != nil {
+		begin := time.Now()
+		r := waitForPermission(ctx, w)
+		s.recordStep(t, hop.Step{Name: "permit", Detail: w.plugin, Wait: time.Since(begin), Failed: r != nil}, begin)
+		if r != nil {
 			s.rejectAssumed(ctx, t, w.plugin, r)
 			return
 		}
@@ -72,15 +74,18 @@ func (s *scheduler) bind(ctx context.Context, t *attempt, waits []permitWait, sl
 		s.failBinding(ctx, t, err)
 		return
 	}
+	begin := time.Now()
 	if slow {
 		s.binds <- struct{}{}
 	}
 	defer func() { <-s.binds }()
 	pod, node := t.info.Pod, t.decision.Node
-	if rev, err := strconv.ParseInt(pod.ResourceVersion, 10, 64); err == nil {
-		ctx = client.WithWriteSet(ctx, &client.WriteSet{CauseUID: pod.UID, CauseRev: rev})
-	}
-	if err := s.writeBinding(ctx, t.profile, pod, node); err != nil && !s.isBound(ctx, pod, node) {
+	ctx = causedBy(ctx, pod)
+	waited := time.Since(begin)
+	err := s.writeBinding(ctx, t.profile, pod, node)
+	failed := err != nil && !s.isBound(ctx, pod, node)
+	s.recordStep(t, hop.Step{Name: "bind", Detail: node, Wait: waited, Failed: failed}, begin)
+	if failed {
 		s.failBinding(ctx, t, err)
 		return
 	}
@@ -89,6 +94,7 @@ func (s *scheduler) bind(ctx context.Context, t *attempt, waits []permitWait, sl
 		Message: "Successfully assigned " + pod.Namespace + "/" + pod.Name + " to " + node,
 	})
 	s.metrics.scheduled(t, time.Now())
+	s.recordAttempt(t, "")
 	for i := range t.decision.Prepared {
 		if p := &t.decision.Prepared[i]; p.PostBind != nil {
 			p.PostBind(node)
@@ -104,7 +110,7 @@ func (s *scheduler) nominate(ctx context.Context, t *attempt) {
 	}
 	next := pod.DeepCopy()
 	next.Status.NominatedNodeName = t.decision.Node
-	if _, err := s.writer.Update(ctx, gr.Pods, next, "status"); err != nil && ctx.Err() == nil {
+	if _, err := s.writer.Update(causedBy(ctx, t.info.Pod), gr.Pods, next, "status"); err != nil && ctx.Err() == nil {
 		s.log.DebugContext(ctx, "nominate a pod for its node", "namespace", pod.Namespace, "name", pod.Name, "err", err)
 	}
 }
@@ -163,7 +169,10 @@ func (s *scheduler) runPreBind(ctx context.Context, t *attempt) error {
 		if p.PreBind == nil {
 			continue
 		}
-		if err := p.PreBind(ctx, t.decision.Node); err != nil {
+		begin := time.Now()
+		err := p.PreBind(ctx, t.decision.Node)
+		s.recordStep(t, hop.Step{Name: "prebind", Detail: p.Name, Wait: time.Since(begin), Failed: err != nil}, begin)
+		if err != nil {
 			return fmt.Errorf("running PreBind plugin %q: %w", p.Name, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	"sigs.k8s.io/yaml"
 
+	"proa.dev/hop"
 	"proa.dev/schedule/deviceallocator"
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/plugins"
@@ -25,10 +26,12 @@ import (
 type Config struct {
 	// File is the configuration file, as Parse returns it, or nil.
 	File *configv1.KubeSchedulerConfiguration
-	// Recent, if not nil, keeps the latest decisions, so that they can be explained.
+	// Recent, if not nil, keeps what was found about each node in the latest attempts.
 	Recent *Recent
 	// Metrics, if not nil, are updated.
 	Metrics *Metrics
+	// Record, if not nil, is called with the hop times of each attempt to place a Pod. It must be quick and safe for concurrent use.
+	Record func(hop.Record)
 	// Select evaluates the CEL selectors of devices. Without it, claims with selectors, or whose class has selectors,
 	// get no devices.
 	Select deviceallocator.Selector

@@ -2,13 +2,14 @@ package schedule
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"proa.dev/schedule/framework"
 )
 
-// Decide chooses a node for a Pod. It is a pure function: the same arguments give the same decision.
+// Decide chooses a node for a Pod. It is a pure function: the same arguments give the same decision, but for ScoredAt.
 func Decide(s *framework.Snapshot, pod *framework.PodInfo, profile *framework.Profile, seed framework.Seed) framework.Decision {
 	return preparePod(s, pod, profile).decide(s, pod, seed, false)
 }
@@ -22,8 +23,9 @@ func Explain(s *framework.Snapshot, pod *framework.PodInfo, profile *framework.P
 type preparedPod struct {
 	profile  *framework.Profile
 	plugins  []framework.PreparedPlugin
-	scorers  []int   // indexes of the plugins that score
-	uncached []int32 // indexes of the plugins whose Filter results cannot be cached
+	scorers  []int               // indexes of the plugins that score
+	scoredBy []*framework.Plugin // the plugins that score
+	uncached []int32             // indexes of the plugins whose Filter results cannot be cached
 	// reusable reports that all plugins allow their Prepared to be used for equal Pods.
 	reusable   bool
 	rejection  *framework.Rejection
@@ -40,9 +42,12 @@ type preparedPod struct {
 	rawScores       []int64             // scores before Normalize, by slot and scorer
 	lastFailure     framework.Decision  // the decision about the last Pod without feasible node
 	lastFailureAt   *framework.Snapshot // the snapshot of lastFailure
-	feasible        []*framework.NodeInfo
-	totals          []int64
-	scratch         []int64
+	// The fields below are those of the last decision.
+	feasible []*framework.NodeInfo
+	totals   []int64 // of the feasible nodes
+	byPlugin []int64 // the scores before weighting, by scorer and feasible node, but for those that are in rawScores
+	chosen   int     // index of the chosen node in feasible
+	scratch  []int64
 }
 
 // nodeResult is the cached result of one node. It is valid for one generation of the node.
@@ -71,7 +76,7 @@ func preparePod(s *framework.Snapshot, pod *framework.PodInfo, profile *framewor
 			c.uncached = append(c.uncached, int32(len(c.plugins)-1))
 		}
 		if p.Score != nil && pl.Weight != 0 {
-			c.scorers = append(c.scorers, len(c.plugins)-1)
+			c.scorers, c.scoredBy = append(c.scorers, len(c.plugins)-1), append(c.scoredBy, pl)
 		}
 		if p.Reject != nil {
 			c.rejection, c.rejectedBy = p.Reject, pl.Name
@@ -142,11 +147,13 @@ func (c *preparedPod) decide(s *framework.Snapshot, pod *framework.PodInfo, seed
 		d.Node = c.feasible[0].Name()
 		return d
 	}
+	d.ScoredAt = time.Now()
 	c.score(&d, explain)
 	if !explain {
 		c.scoreByExtenders(pod)
 	}
-	d.Node, d.Score = c.best(seed.Tie)
+	c.chosen = c.best(seed.Tie)
+	d.Node, d.Score = c.feasible[c.chosen].Name(), c.totals[c.chosen]
 	return d
 }
 

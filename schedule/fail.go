@@ -24,6 +24,9 @@ func (s *scheduler) fail(ctx context.Context, t *attempt, back *podqueue.Entry) 
 		s.log.WarnContext(ctx, "schedule", "namespace", t.info.Pod.Namespace, "name", t.info.Pod.Name, "err", d.Err)
 	}
 	s.metrics.failed(t, reason, time.Now())
+	message := d.Message()
+	s.recent.setFailed(t.info.Pod.UID, message)
+	s.recordAttempt(t, message)
 	pod := s.current(t.info.Pod)
 	if pod == nil {
 		if back == nil {
@@ -32,7 +35,6 @@ func (s *scheduler) fail(ctx context.Context, t *attempt, back *podqueue.Entry) 
 		return
 	}
 	s.requeue(t, pod, back)
-	message := d.Message()
 	s.events.Record(pod, eventseries.Note{
 		Controller: t.profile.Name, Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling",
 		Message: truncateMessage(message),
@@ -50,7 +52,7 @@ func (s *scheduler) fail(ctx context.Context, t *attempt, back *podqueue.Entry) 
 	}
 	s.work.Go(func() {
 		defer func() { <-s.writes }()
-		s.writeStatus(ctx, pod, condition, t)
+		s.writeStatus(causedBy(ctx, t.info.Pod), pod, condition, t)
 	})
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/hop"
 	"proa.dev/internal/textcase"
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
@@ -79,6 +80,16 @@ type stage struct {
 	admin  client.Client
 	door   *failingClient
 	config schedule.Config
+
+	mu      sync.Mutex // guards records
+	records []hop.Record
+}
+
+// keep is the Record of the scheduler's configuration.
+func (s *stage) keep(rec hop.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.records = append(s.records, rec)
 }
 
 // failingClient is a client that can fail bindings and whose views can miss events.
@@ -185,7 +196,7 @@ func play(t *testing.T, script string) (got string) {
 		s := &stage{T: t, admin: cluster.Client}
 		s.door = &failingClient{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler",
 			Groups: []string{user.AllAuthenticated}})}
-		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics()}
+		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Record: s.keep}
 		if text, configured := strings.CutPrefix(script, "$ config\n"); configured {
 			text, _, _ = strings.Cut(text, "\n$ ")
 			file, err := schedule.Parse([]byte(text))
@@ -234,6 +245,8 @@ func (s *stage) do(command, body string) string {
 		out, err = s.metrics(words[1:])
 	case "why":
 		out, err = s.why(words[1])
+	case "records":
+		out = s.recordsOf(words[1])
 	case "create":
 		err = s.create(body)
 	case "change":
@@ -422,7 +435,35 @@ func (s *stage) metrics(names []string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// why prints and explains the latest decision about a Pod.
+// recordsOf prints the records of the attempts to place a Pod.
+func (s *stage) recordsOf(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out strings.Builder
+	for _, rec := range s.records {
+		if rec.Name != name {
+			continue
+		}
+		cause := "by this state of the Pod"
+		if rec.CauseUID != rec.UID || rec.CauseRev > rec.Rev || rec.CauseRev == 0 {
+			cause = fmt.Sprintf("by %s at %d", rec.CauseUID, rec.CauseRev)
+		} else if rec.CauseRev < rec.Rev {
+			cause = "by an earlier state of the Pod"
+		}
+		fmt.Fprintf(&out, "%s of %s %s/%s as %s, %s: %v, waited %v %s\n", rec.Verb, rec.Resource, rec.Namespace, rec.Name, rec.User, cause,
+			rec.Took[hop.Schedule], rec.Wait[hop.Schedule], rec.Error)
+		for _, step := range rec.Steps {
+			fmt.Fprintf(&out, "  %s at %v: %v, waited %v, %q", step.Name, step.After, step.Took, step.Wait, step.Detail)
+			if step.Failed {
+				out.WriteString(" failed")
+			}
+			out.WriteString("\n")
+		}
+	}
+	return out.String()
+}
+
+// why prints what was found in the latest attempt to place a Pod.
 func (s *stage) why(name string) (string, error) {
 	o, err := s.admin.Get(s.Context(), gr.Pods, "default", name, "")
 	if err != nil {
@@ -432,14 +473,19 @@ func (s *stage) why(name string) (string, error) {
 	if !known {
 		return "nothing is known", nil
 	}
-	d := r.Explain()
-	lines := []string{fmt.Sprintf("attempt %d of %s: %q %s", r.Attempt, r.Profile.Name, d.Node, d.Message())}
-	for _, n := range d.Scores {
-		lines = append(lines, fmt.Sprintf("%s: %d %v %v", n.Node, n.Total, d.ScoredBy, n.ByPlugin))
+	lines := []string{fmt.Sprintf("attempt %d of %s: %q %s", r.Number, r.Profile, r.Node, r.Message)}
+	for _, n := range r.Nodes {
+		switch {
+		case n.Plugin != "":
+			lines = append(lines, fmt.Sprintf("%s: %s: %s", n.Node, n.Plugin, strings.Join(n.Reasons, ", ")))
+		case n.Scored:
+			lines = append(lines, fmt.Sprintf("%s: %d %v", n.Node, n.Score, n.Scores))
+		default:
+			lines = append(lines, n.Node+": suitable")
+		}
 	}
-	for _, v := range d.Rejections {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s", v.Node, v.Plugin, strings.Join(v.Reasons, ", ")))
+	if r.LeftOut > 0 || r.Rest != nil {
+		lines = append(lines, fmt.Sprintf("and %d, rest %v", r.LeftOut, r.Rest))
 	}
-	slices.Sort(lines[1:])
 	return strings.Join(lines, "\n"), nil
 }

@@ -36,7 +36,8 @@ func (k *preparedPods) decide(s *framework.Snapshot, t *attempt, seed framework.
 	profile := t.profile
 	signature := t.SignatureOf(t.info)
 	if signature == "" {
-		return Decide(s, t.info, profile, seed)
+		t.prepared = preparePod(s, t.info, profile)
+		return t.prepared.decide(s, t.info, seed, false)
 	}
 	c := k.profiles[profile.Name][signature]
 	if c != nil && !c.bringUpToDate(s, t.info, changed) {
@@ -50,6 +51,7 @@ func (k *preparedPods) decide(s *framework.Snapshot, t *attempt, seed framework.
 			k.store(profile.Name, signature, c)
 		}
 	}
+	t.prepared = c
 	return c.decideCached(s, t.info, seed)
 }
 

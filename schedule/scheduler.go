@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
@@ -59,6 +60,7 @@ type scheduler struct {
 	events      *eventseries.Recorder
 	recent      *Recent
 	metrics     *Metrics
+	record      func(hop.Record) // may be nil
 }
 
 // views has the views of the resources that the scheduler reads. It implements framework.Cluster.
@@ -87,7 +89,8 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 		log: log, writer: c, views: views{}, profiles: map[string]*framework.Profile{}, assumed: map[types.UID]*framework.PodInfo{},
 		wake: wait.NewSignal(), binds: make(chan struct{}, bindsInFlight), idleBinders: make(chan binding),
 		writes:   make(chan struct{}, bindsInFlight),
-		prepared: newPreparedPods(), recent: config.Recent, metrics: config.Metrics, searchStart: rand.IntN(1 << 20),
+		prepared: newPreparedPods(), recent: config.Recent, metrics: config.Metrics, record: config.Record,
+		searchStart: rand.IntN(1 << 20),
 	}
 	if s.recent == nil {
 		s.recent = NewRecent()

@@ -1,12 +1,15 @@
 package schedule
 
 import (
+	"slices"
+
 	"proa.dev/schedule/framework"
 )
 
 // score computes the totals of the feasible nodes.
 func (c *preparedPod) score(d *framework.Decision, explain bool) {
 	c.totals = append(c.totals[:0], make([]int64, len(c.feasible))...)
+	c.byPlugin = slices.Grow(c.byPlugin[:0], len(c.feasible)*len(c.scorers))[:len(c.feasible)*len(c.scorers)]
 	if explain {
 		d.Scores = make([]framework.NodeScores, len(c.feasible))
 		for i, n := range c.feasible {
@@ -35,6 +38,7 @@ func (c *preparedPod) score(d *framework.Decision, explain bool) {
 		if p.Normalize != nil {
 			p.Normalize(c.feasible, c.scratch)
 		}
+		copy(c.byPlugin[nth*len(c.feasible):], c.scratch)
 		for i, v := range c.scratch {
 			c.totals[i] += v * p.Weight
 			if explain {
@@ -72,9 +76,21 @@ func (c *preparedPod) scoredResultOf(n *framework.NodeInfo) *nodeResult {
 	return k
 }
 
-// best returns the node with the highest score. Between equal scores the seed decides, independently of the order of
+// appendScores appends what each plugin that scores gave to a feasible node in the last decision, before weighting.
+func (c *preparedPod) appendScores(to []int64, i int) []int64 {
+	for nth, at := range c.scorers {
+		if p := &c.plugins[at]; c.cached && p.Reuse == framework.ReuseWhileNodeUnchanged && p.Normalize == nil {
+			to = append(to, c.rawScores[c.feasible[i].Slot*len(c.scorers)+nth])
+		} else {
+			to = append(to, c.byPlugin[nth*len(c.feasible)+i])
+		}
+	}
+	return to
+}
+
+// best returns the index of the feasible node with the highest score. Between equal scores the seed decides, independently of the order of
 // the nodes.
-func (c *preparedPod) best(tie uint64) (string, int64) {
+func (c *preparedPod) best(tie uint64) int {
 	at, luck := 0, mixBits(tie, c.feasible[0].Slot)
 	for i := 1; i < len(c.feasible); i++ {
 		if c.totals[i] < c.totals[at] {
@@ -85,7 +101,7 @@ func (c *preparedPod) best(tie uint64) (string, int64) {
 			at, luck = i, l
 		}
 	}
-	return c.feasible[at].Name(), c.totals[at]
+	return at
 }
 
 // mixBits returns a hash of a seed and a slot.

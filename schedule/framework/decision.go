@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 )
@@ -26,6 +27,8 @@ type Decision struct {
 	Total, Examined, Feasible int
 	// Score is the score of the node. It is 0 if only one node was feasible.
 	Score int64
+	// ScoredAt is when the filtering ended and the scoring of nodes began; zero if no nodes were scored.
+	ScoredAt time.Time
 
 	// PodRejection is set if a plugin has rejected the Pod for all nodes.
 	PodRejection *Rejection

@@ -53,8 +53,11 @@ const flushInterval = 30 * time.Second
 // metrics.
 type Arrival struct{ Queue, Event string }
 
-// attemptFailed is upstream's name for the event that a scheduling attempt has failed.
-const attemptFailed = "ScheduleAttemptFailure"
+// attemptFailed is upstream's name for the event that a scheduling attempt has failed, backoffComplete for the end of a back-off.
+const (
+	attemptFailed   = "ScheduleAttemptFailure"
+	backoffComplete = "BackoffComplete"
+)
 
 // Entry is a Pod in the queue.
 type Entry struct {
@@ -65,6 +68,9 @@ type Entry struct {
 	// Flushed reports that the Pod was tried again because it was unschedulable for a long time, not because of an
 	// event.
 	Flushed bool
+	// EnqueuedBy is the event that made the queue try the Pod, with the names of upstream's metrics; QueuedRevision is the
+	// resourceVersion of the write to the Pod that put it into the queue.
+	EnqueuedBy, QueuedRevision string
 
 	rejections, errors         int
 	rejectedBy, pendingPlugins sets.Set[string]
@@ -134,7 +140,7 @@ func (q *Queue) Add(p *framework.PodInfo, now time.Time) {
 		q.update(e, p, now)
 		return
 	}
-	e := &Entry{Pod: p, EnqueuedAt: now}
+	e := &Entry{Pod: p, EnqueuedAt: now, QueuedRevision: p.Pod.ResourceVersion}
 	q.entries[p.Pod.UID] = e
 	q.enqueue(e, now, false, "UnscheduledPodAdd")
 }
@@ -153,7 +159,9 @@ func (q *Queue) update(e *Entry, p *framework.PodInfo, now time.Time) {
 	case inFlight:
 		q.rememberInFlight(h)
 	case inUnschedulable:
-		q.wakeIfHelpful(e, &h, now)
+		if q.wakeIfHelpful(e, &h, now); e.place != inUnschedulable {
+			e.QueuedRevision = p.Pod.ResourceVersion
+		}
 	case nowhere:
 	}
 }
@@ -202,6 +210,9 @@ func (q *Queue) leaveFlight() {
 func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool, why string) {
 	q.removeFromPlace(e)
 	e.gatedBy = ""
+	if why != backoffComplete {
+		e.EnqueuedBy = why
+	}
 	for _, pl := range q.preEnqueue[e.Pod.Pod.Spec.SchedulerName] {
 		if r := pl.PreEnqueue(e.Pod.Pod); r != nil {
 			e.gatedBy = pl.Name
@@ -296,10 +307,10 @@ func (q *Queue) next() *Entry {
 // moveExpired makes Pods active whose back-off is over, and tries Pods again that were unschedulable for too long.
 func (q *Queue) moveExpired(now time.Time) {
 	for len(q.backoff.list) > 0 && !q.backoff.list[0].backoffUntil.Truncate(time.Second).After(now) {
-		q.enqueue(q.backoff.list[0], now, false, "BackoffComplete")
+		q.enqueue(q.backoff.list[0], now, false, backoffComplete)
 	}
 	for len(q.errorBackoff.list) > 0 && !q.errorBackoff.list[0].backoffUntil.After(now) {
-		q.enqueue(q.errorBackoff.list[0], now, false, "BackoffComplete")
+		q.enqueue(q.errorBackoff.list[0], now, false, backoffComplete)
 	}
 	if now.Before(q.nextFlush) {
 		return
