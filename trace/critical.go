@@ -131,7 +131,11 @@ func isWorkAround(outer, inner *item) bool {
 // shares returns what each part of a segment adds to the critical path, waiting apart from working.
 func (s segment) shares() []Share {
 	if s.isGap {
-		return []Share{{Span: s.item.id, Name: gapLabel, Took: s.to.Sub(s.from), Wait: true}}
+		name := watchLabel
+		if isWrite(s.item.Record) {
+			name = unknownLabel
+		}
+		return []Share{{Span: s.item.id, Name: name, Took: s.to.Sub(s.from), Wait: true}}
 	}
 	var wait, work time.Duration
 	for _, part := range hopsOf(s.item) {

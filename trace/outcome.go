@@ -173,8 +173,8 @@ func place(it *item) string {
 		h = lastHop(it.Record)
 	}
 	what := nameOf(it.Record)
-	if verb, rest, found := strings.Cut(what, " "); found && (it.Verb == hop.Pull || it.Verb == hop.Container) {
-		what = verb + " of " + rest
+	if image, isPull := strings.CutPrefix(what, "pull "); isPull {
+		what = "pull of " + image
 	}
 	object := it.Resource + "/" + it.Name
 	if h == 0 {
@@ -224,7 +224,7 @@ func largest(shares []Share, whole time.Duration) []string {
 	var total time.Duration
 	for _, s := range shares {
 		name := s.Name
-		if s.Wait && s.Name != gapLabel {
+		if s.Wait && s.Name != watchLabel && s.Name != unknownLabel {
 			name += " wait"
 		}
 		total += s.Took

@@ -172,18 +172,27 @@ func parentsFirst(spans []Span) []Span {
 	return out
 }
 
-// nameOf says in a few words what a record is about.
+// nameOf says in a few words what a record is about. The steps of work on a node begin with a word for what is done and end with the
+// name of the container; the detail of a pull ends with the image.
 func nameOf(r *hop.Record) string {
-	var what string
+	var first hop.Step
 	if len(r.Steps) > 0 {
-		what = r.Steps[0].Name
+		first = r.Steps[0]
 	}
+	what, container := cutLast(first.Name, " ")
 	switch r.Verb {
-	case hop.Pull, hop.Container, hop.Probe:
-		if what != "" {
-			return r.Verb + " " + what
+	case hop.Pull:
+		if _, image := cutLast(first.Detail, ": "); image != "" {
+			return "pull " + image
 		}
-		return r.Verb
+		return "pull " + first.Name
+	case hop.Container:
+		return strings.TrimSpace("container " + container)
+	case hop.Probe:
+		if what == "" {
+			return strings.TrimSpace(first.Name + " probe")
+		}
+		return what + " probe of " + container
 	case hop.PodNetwork:
 		return "pod network"
 	case hop.Deliver:
@@ -194,6 +203,15 @@ func nameOf(r *hop.Record) string {
 		return r.Verb
 	}
 	return r.Verb + " " + resourceOf(r)
+}
+
+// cutLast cuts a text at the last separator. Without one everything is behind it.
+func cutLast(s, separator string) (before, after string) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return "", s
+	}
+	return s[:i], s[i+len(separator):]
 }
 
 func resourceOf(r *hop.Record) string {
@@ -214,14 +232,18 @@ func errorOf(r *hop.Record) string {
 	return r.Error
 }
 
-// gapLabel is the name of time in which nothing is recorded: a watch carries an event to whoever acts next.
-const gapLabel = "watch"
+// The names of time in which nothing is recorded: before other work a watch carries an event to whoever acts next, and before a write
+// something must have been done of which there is no record.
+const (
+	watchLabel   = "watch"
+	unknownLabel = "not recorded"
+)
 
 // label returns the word for a record in the sum of the critical path.
 func label(it *item) string {
 	switch it.Verb {
 	case hop.Deliver:
-		return gapLabel
+		return watchLabel
 	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox, hop.Pull:
 		return it.Verb
 	case hop.PodNetwork:
@@ -232,7 +254,7 @@ func label(it *item) string {
 		return "container start"
 	case hop.Probe:
 		if len(it.Steps) > 0 {
-			if name := strings.TrimSuffix(it.Steps[0].Name, " probe"); name == "startup" || name == "readiness" || name == "liveness" {
+			if name, _, _ := strings.Cut(it.Steps[0].Name, " "); name == "startup" || name == "readiness" || name == "liveness" {
 				return name + " probe"
 			}
 		}
