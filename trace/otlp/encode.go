@@ -76,9 +76,9 @@ type value struct {
 
 // The numbers of OTLP's enums and flags.
 const (
-	kindInternal = 1
-	kindServer   = 2
-	statusError  = 2
+	kindInternal, kindServer, kindClient = 1, 2, 3
+
+	statusError = 2
 	// sampledFlags are the flags of W3C trace context, and that OTLP knows whether the parent is in another process.
 	sampledFlags = 0x101
 	// remoteParentFlags says that the parent is in another process.

@@ -7,31 +7,42 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"proa.dev/hop"
 	"proa.dev/trace"
 )
 
-// JSON returns a trace as an ExportTraceServiceRequest in OTLP/JSON, which collectors, Jaeger and Perfetto's importers read. All spans that
-// go back to one write have one trace ID, so a trace of an object that was changed several times has several.
+// JSON returns a trace as an ExportTraceServiceRequest in OTLP/JSON, which collectors and Jaeger read. All its spans have one trace ID, that
+// of the write that began it: WriteTraceID, or the one that its client has sent.
 func JSON(t *trace.Trace) ([]byte, error) {
-	body, err := json.Marshal(batchOf(t))
+	body, err := json.Marshal(requestOf(t))
 	if err != nil {
 		return nil, fmt.Errorf("encode the trace for OTLP: %w", err)
 	}
 	return body, nil
 }
 
-// batchOf turns a whole trace into spans of OTLP.
-func batchOf(t *trace.Trace) *exportRequest {
-	c := converter{cluster: string(t.ClusterUID), traces: traceIDs(t.Spans)}
-	var out batch
-	out.cluster = c.cluster
+// requestOf turns a whole trace into spans of OTLP.
+func requestOf(t *trace.Trace) *exportRequest {
+	id := traceIDOf(t)
+	known := make(map[string]bool, len(t.Spans))
 	for i := range t.Spans {
-		s := c.span(&t.Spans[i])
+		known[t.Spans[i].ID] = true
+	}
+	out := batch{cluster: string(t.ClusterUID)}
+	for i := range t.Spans {
+		from := &t.Spans[i]
+		s := newSpan(from, id)
+		for _, cause := range from.Links {
+			if known[cause] {
+				s.Links = append(s.Links, link{TraceID: id, SpanID: spanID(cause), Flags: sampledFlags})
+			}
+		}
 		if i == 0 {
 			addMilestones(&s, t)
 		}
-		out.add(t.Spans[i].Process, s)
+		out.add(from.Process, s)
 	}
 	return out.request()
 }
@@ -45,78 +56,39 @@ func addMilestones(s *span, t *trace.Trace) {
 	}
 }
 
-// traceIDs returns the trace ID of each span, by its ID: that of the write which a span goes back to by its parent and its first link.
-func traceIDs(spans []trace.Span) map[string]TraceID {
-	byID := make(map[string]*trace.Span, len(spans))
-	for i := range spans {
-		byID[spans[i].ID] = &spans[i]
-	}
-	out := make(map[string]TraceID, len(spans))
-	var find func(s *trace.Span, depth int) TraceID
-	find = func(s *trace.Span, depth int) TraceID {
-		if id, ok := out[s.ID]; ok {
-			return id
+// traceIDOf returns the trace ID of a trace: that of its first write without a cause.
+func traceIDOf(t *trace.Trace) TraceID {
+	first := ""
+	for i := range t.Spans {
+		s := &t.Spans[i]
+		if first == "" {
+			first = s.ID
 		}
-		id := rootTraceID(s)
-		if from := byID[causeOf(s)]; from != nil && depth < maxDepth {
-			out[s.ID] = id // ends a circle, which a wrong trace may have
-			id = find(from, depth+1)
+		if s.Parent == "" && len(s.Links) == 0 && s.Hop == 0 && s.Object.UID != "" && s.Revision != 0 {
+			return rootTraceID(s.Object.UID, s.Revision, s.TraceParent)
 		}
-		out[s.ID] = id
-		return id
 	}
-	for i := range spans {
-		find(&spans[i], 0)
-	}
-	return out
+	return hashTraceID("span " + first) // the reader may not see that write
 }
 
-// maxDepth is how many causes are followed from a span to the write at the root of its trace.
-const maxDepth = 1000
-
-// causeOf returns the ID of the span that a span is a part of, or else of the one that caused it.
-func causeOf(s *trace.Span) string {
-	switch {
-	case s.Parent != "":
-		return s.Parent
-	case len(s.Links) > 0:
-		return s.Links[0]
-	}
-	return ""
-}
-
-// rootTraceID returns the trace ID of a span without a cause: the one in its traceparent, or one made of the write.
-func rootTraceID(s *trace.Span) TraceID {
-	if p, ok := hop.ParseTraceParent(s.TraceParent); ok {
+// rootTraceID returns the trace ID of what a write without a cause has led to: the one that its client has sent, or one made of the write.
+func rootTraceID(uid types.UID, rev int64, traceParent string) TraceID {
+	if p, ok := hop.ParseTraceParent(traceParent); ok {
 		return p.TraceID
 	}
-	if s.Object.UID == "" {
-		return hashTraceID(s.ID)
-	}
-	return WriteTraceID(s.Object.UID, s.Revision)
+	return WriteTraceID(uid, rev)
 }
 
-// converter turns spans of one export into spans of OTLP.
-type converter struct {
-	cluster string
-	// traces has the trace IDs by the IDs of spans.
-	traces map[string]TraceID
-}
-
-func (c *converter) span(s *trace.Span) span {
+// newSpan turns a span into one of OTLP, without its links.
+func newSpan(s *trace.Span, id TraceID) span {
 	out := span{
-		TraceID: c.traces[s.ID], SpanID: spanID(s.ID), Name: cut(s.Name), Kind: kindOf(s),
+		TraceID: id, SpanID: spanID(s.ID), Name: cut(s.Name), Kind: kindOf(s),
 		Start: timestamp(s.Start), End: timestamp(s.Start.Add(max(s.Took, 0))), Flags: sampledFlags,
 	}
 	if s.Parent != "" {
 		out.Parent = new(spanID(s.Parent))
 	} else if p, ok := hop.ParseTraceParent(s.TraceParent); ok && p.TraceID == out.TraceID {
 		out.Parent, out.Flags = new(SpanID(p.SpanID)), sampledFlags|remoteParentFlags
-	}
-	for _, id := range s.Links {
-		if target, ok := c.traces[id]; ok {
-			out.Links = append(out.Links, link{TraceID: target, SpanID: spanID(id), Flags: sampledFlags})
-		}
 	}
 	out.describe(s)
 	if s.Error != "" {
@@ -125,10 +97,13 @@ func (c *converter) span(s *trace.Span) span {
 	return out
 }
 
-// kindOf returns the OTLP kind of a span: requests of clients are of the kind server.
+// kindOf returns the OTLP kind of a span: a request is server, what its client did before is client, and all work inside is internal.
 func kindOf(s *trace.Span) int {
-	if s.Parent == "" && s.Hop == 0 {
+	switch {
+	case s.Parent == "" && s.Hop == 0:
 		return kindServer
+	case s.Parent == "" && s.Hop == int(hop.Client):
+		return kindClient
 	}
 	return kindInternal
 }

@@ -114,10 +114,11 @@ func sample() *trace.Trace {
 			{ID: rootID, Name: "create web", Actor: "ann", Object: web, Revision: 7, Process: "s1", Start: start, Took: 5 * time.Millisecond},
 			{ID: "a/7", Parent: rootID, Hop: 7, HopName: "commit", Name: "commit", Process: "s1", Start: start.Add(time.Millisecond),
 				Took: 4 * time.Millisecond, Wait: 3 * time.Millisecond},
-			{ID: "b", Links: []string{rootID}, Name: "create web-1", Actor: "system:serviceaccount:kube-system:deployment-controller", Object: set,
-				Revision: 8, Process: "s1", Start: start.Add(6 * time.Millisecond), Took: time.Millisecond, Critical: true},
+			{ID: "b", Links: []string{rootID}, Name: "create web-1", Actor: "the controller", Object: set, Revision: 8,
+				Process: "s1", Start: start.Add(6 * time.Millisecond), Took: time.Millisecond, Critical: true},
 			{ID: "c", Links: []string{"b"}, Hop: 11, HopName: "node", Name: "pull", Actor: "system:node:n1", Object: pod, Revision: 9,
-				Process: "node n1", Start: start.Add(8 * time.Millisecond), Took: time.Second, Open: true, Error: "no such image", Detail: "10 bytes"},
+				Process: "node n1", Start: start.Add(8 * time.Millisecond), Took: time.Second, Open: true, Error: "no such image",
+				Detail: "10 bytes"},
 			{ID: "d", Links: []string{"c", "gone"}, Hop: 9, HopName: "control", Name: "hidden", Process: "s1", Hidden: true, Start: start,
 				Took: time.Second, Actor: "secret", Object: trace.Ref{Resource: "secrets", Name: "secret"}},
 		},
@@ -169,7 +170,8 @@ func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
 	if e := root.GetEvents(); len(e) != 1 || e[0].GetName() != "Ready" || int64(e[0].GetTimeUnixNano()) != in.Start.UnixNano()+30e6 {
 		t.Errorf("the milestones are %v", e)
 	}
-	if s := pull.GetStatus(); s.GetCode() != tracepb.Status_STATUS_CODE_ERROR || s.GetMessage() != "no such image" || root.GetStatus() != nil {
+	if s := pull.GetStatus(); s.GetCode() != tracepb.Status_STATUS_CODE_ERROR || s.GetMessage() != "no such image" ||
+		root.GetStatus() != nil {
 		t.Errorf("the status is %v, that of the request %v", s, root.GetStatus())
 	}
 	for name, want := range map[string]map[string]string{

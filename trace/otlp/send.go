@@ -139,6 +139,17 @@ func (e *refusedError) Error() string {
 	return text
 }
 
+// partialError says that a receiver took a batch, but not all of its spans.
+type partialError struct {
+	spans int64
+	text  string
+}
+
+// Error implements error.
+func (e *partialError) Error() string {
+	return fmt.Sprintf("the receiver rejected %d spans: %s", e.spans, e.text)
+}
+
 // isTemporary reports whether OTLP wants the same batch to be sent again later.
 func (e *refusedError) isTemporary() bool {
 	switch e.code {
@@ -198,7 +209,7 @@ func rejectedSpans(answer []byte) error {
 		return nil
 	}
 	if n, err := a.PartialSuccess.RejectedSpans.Int64(); err == nil && n > 0 {
-		return fmt.Errorf("the receiver rejected %d spans: %s", n, printable(a.PartialSuccess.ErrorMessage))
+		return &partialError{spans: n, text: printable(a.PartialSuccess.ErrorMessage)}
 	}
 	return nil
 }

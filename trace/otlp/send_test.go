@@ -51,7 +51,8 @@ func TestSendSaysWhatIsWrong(t *testing.T) {
 	})
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = io.WriteString(w, strings.Repeat("x", 10<<20))
+		for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 1<<20)) { //nolint:revive // until it is hung up
+		}
 	})
 	mux.HandleFunc("/partial", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}`)
