@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +23,8 @@ func (x *Index) Trace(object Ref, now time.Time) *Trace {
 	root, first := x.records[g.root], x.records[g.first]
 	items := g.items(now)
 	t := &Trace{
-		TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: "Trace"}, Object: refOf(first), User: root.User, Start: root.Start,
+		TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: "Trace"}, Object: refOf(first), User: root.User,
+		Start:   root.Start,
 		Dropped: g.dropped, root: refOf(root).withoutUID(),
 	}
 	t.Name, t.Namespace = Name(object), NamespaceOf(object)
@@ -102,9 +102,10 @@ func (t *Trace) addSpans(items []*item) {
 		}
 		total += 1 + len(hopsOf(it)) + len(it.Steps)
 	}
-	brief := total > maxSpans
+	brief, room := total > maxSpans, maxSpans-len(t.Spans)
+	chosen := make([][]Span, len(items))
 	for _, critical := range []bool{true, false} {
-		for _, it := range items {
+		for i, it := range items {
 			if it.isCritical != critical {
 				continue
 			}
@@ -113,47 +114,22 @@ func (t *Trace) addSpans(items []*item) {
 				links = []string{id}
 			}
 			spans := spansOf(it, links)
+			keep := len(spans)
 			if brief && !critical {
-				keep := 1
+				keep = 1
 				if it.Verb == hop.Deliver {
 					keep = 0
 				}
-				t.Dropped += len(spans) - keep
-				spans = spans[:keep]
 			}
-			room := max(0, maxSpans-len(t.Spans))
-			if len(spans) > room {
-				t.Dropped += len(spans) - room
-				spans = spans[:room]
-			}
-			t.Spans = append(t.Spans, spans...)
+			keep = min(keep, room)
+			t.Dropped += len(spans) - keep
+			room -= keep
+			chosen[i] = spans[:keep]
 		}
 	}
-	t.sortSpans()
-}
-
-// sortSpans sorts spans by their start, with each parent before its children and these behind it.
-func (t *Trace) sortSpans() {
-	top := map[string]string{}
-	starts := map[string]time.Time{}
-	place := map[string]int{}
-	for i, s := range t.Spans {
-		place[s.ID] = i
-		if s.Parent == "" {
-			top[s.ID], starts[s.ID] = s.ID, s.Start
-		} else {
-			top[s.ID] = top[s.Parent]
-		}
+	for _, spans := range chosen {
+		t.Spans = append(t.Spans, spans...)
 	}
-	slices.SortStableFunc(t.Spans, func(a, b Span) int {
-		if top[a.ID] == top[b.ID] {
-			return place[a.ID] - place[b.ID]
-		}
-		if c := starts[top[a.ID]].Compare(starts[top[b.ID]]); c != 0 {
-			return c
-		}
-		return compareText(top[a.ID], top[b.ID])
-	})
 }
 
 // finish sets the end of a trace in which nothing is open.

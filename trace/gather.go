@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -128,7 +129,7 @@ func (g *gathering) addConsequences(i int) {
 	for _, j := range g.ofUID[w.UID] {
 		r := g.records[j]
 		_, explained := g.writes[cause(r)]
-		early := !isCreate(w) && r.Start.Before(w.Start) // before the object was made nothing can have happened to it, whatever the clock says
+		early := !isCreate(w) && r.Start.Before(w.Start) // nothing can have happened before a create, whatever the clock says
 		if !explained && !early && !isByUser(r) {
 			g.add(j)
 		}
@@ -143,10 +144,8 @@ func (g *gathering) items(now time.Time) []*item {
 		out = append(out, newItem(g.records[i], i == g.root, begin, now))
 	}
 	slices.SortStableFunc(out, func(a, b *item) int {
-		if c := a.start.Compare(b.start); c != 0 {
-			return c
-		}
-		return compareText(a.id, b.id)
+		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.Rev, b.Rev), cmp.Compare(mainHop(a.Record), mainHop(b.Record)),
+			cmp.Compare(a.id, b.id))
 	})
 	return out
 }

@@ -16,7 +16,8 @@ const maxSpans = 2000
 
 // recordID returns the ID of the span of a record: 16 hexadecimal digits, the same each time the trace is read.
 func recordID(r *hop.Record) string {
-	return hashID(string(r.UID), fmt.Sprint(r.Rev), r.Verb, r.Resource, r.Subresource, r.Name, r.User, r.Process, fmt.Sprint(r.Start.UnixNano()))
+	return hashID(string(r.UID), fmt.Sprint(r.Rev), r.Verb, r.Resource, r.Subresource, r.Name, r.User, r.Process,
+		fmt.Sprint(r.Start.UnixNano()))
 }
 
 func hashID(parts ...string) string {
@@ -27,8 +28,6 @@ func hashID(parts ...string) string {
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }
-
-func compareText(a, b string) int { return cmp.Compare(a, b) }
 
 // hopPart is the time of a record at one hop.
 type hopPart struct {
@@ -105,8 +104,8 @@ func spansOf(it *item, links []string) []Span {
 	if main == 0 || len(parts) > 1 {
 		for _, p := range parts {
 			child := Span{
-				ID: hashID(it.id, p.hop.String()), Parent: it.id, Hop: int(p.hop), HopName: p.hop.String(), Name: p.hop.String(), Actor: it.User,
-				Object: whole.Object, Process: it.Process, Start: p.start, Wait: p.wait, Took: p.took, Critical: it.isCritical,
+				ID: hashID(it.id, p.hop.String()), Parent: it.id, Hop: int(p.hop), HopName: p.hop.String(), Name: p.hop.String(),
+				Actor: it.User, Object: whole.Object, Process: it.Process, Start: p.start, Wait: p.wait, Took: p.took, Critical: it.isCritical,
 			}
 			if isFailed(it.Record) && p.hop == parts[len(parts)-1].hop {
 				child.Error = whole.Error

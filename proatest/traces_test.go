@@ -1,0 +1,155 @@
+package proatest_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/utils/ptr"
+
+	"proa.dev/client"
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/proatest"
+	"proa.dev/trace"
+)
+
+// traces is the resource of traces.
+var traces = schema.GroupResource{Group: trace.Group, Resource: "traces"}
+
+// tracedDeployment returns a Deployment.
+func tracedDeployment(namespace string) *appsv1.Deployment {
+	labels := map[string]string{"app": "web"}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "web"}}}},
+		},
+	}
+}
+
+// readTrace reads a trace.
+func readTrace(t *testing.T, c client.Client, namespace, name string) (*trace.Trace, error) {
+	t.Helper()
+	o, err := c.Get(t.Context(), traces, namespace, name, "")
+	if err != nil {
+		return nil, err
+	}
+	got, ok := o.(*trace.Trace)
+	if !ok {
+		t.Fatalf("a trace is a %T", o)
+	}
+	return got, nil
+}
+
+// TestTraceOfADeployment checks that a Deployment's trace goes from its create to Ready, by all hops that a simulated node has.
+func TestTraceOfADeployment(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Simulate(2))
+		defer c.Stop()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if _, err := c.Client.Create(t.Context(), gr.Deployments, tracedDeployment("default")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got, err := readTrace(t, c.Client, "default", "deployments.apps:web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range got.Spans {
+			t.Log(s.Parent != "", s.Start.Sub(got.Start), s.Took, s.Wait, s.HopName, s.Name, s.Actor, s.Object.Name, s.Critical)
+		}
+		t.Log(got.Summary, got.State, got.Stuck, got.Milestones, got.Later)
+		if got.State != trace.Ready || !strings.Contains(got.Summary, "to Ready") {
+			t.Errorf("the trace is %s: %s %s", got.State, got.Summary, got.Stuck)
+		}
+	})
+}
+
+// TestTraceHidesWhatItsReaderMayNotGet checks that of a trace a reader sees no more than he may get: nothing of other namespaces, and of
+// other kinds only hops and times.
+func TestTraceHidesWhatItsReaderMayNotGet(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Simulate(2))
+		defer c.Stop()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		for _, ns := range []string{"one", "two"} {
+			space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+			if _, err := c.Client.Create(t.Context(), gr.Namespaces, space); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Client.Create(t.Context(), gr.Deployments, tracedDeployment(ns)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "few"}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list"}, APIGroups: []string{trace.Group}, Resources: []string{"traces"}},
+			{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}},
+		}}
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "few"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "few"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "eve"}}}
+		all := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "traces"}, Rules: []rbacv1.PolicyRule{role.Rules[0]}}
+		allBinding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "traces"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "traces"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "mallory"}}}
+		for on, o := range map[schema.GroupResource]kind.Object{
+			gr.Roles: role, gr.RoleBindings: binding, gr.ClusterRoles: all, gr.ClusterRoleBindings: allBinding,
+		} {
+			if _, err := c.Client.Create(t.Context(), on, o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+
+		eve := c.Server.Client(&user.DefaultInfo{Name: "eve", Groups: []string{user.AllAuthenticated}})
+		got, err := readTrace(t, eve, "one", "deployments.apps:web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, hidden := 0, 0
+		for _, s := range got.Spans {
+			if s.Hidden {
+				hidden++
+				if s.Actor != "" || s.Detail != "" || s.Error != "" || s.Object != (trace.Ref{}) || s.Name != "hidden" || s.Process != "" {
+					t.Errorf("a hidden span shows %+v", s)
+				}
+			} else if seen++; s.Object.Resource != "deployments" || s.Object.Namespace != "one" {
+				t.Errorf("she sees %s of %+v", s.Name, s.Object)
+			}
+		}
+		if seen == 0 || hidden == 0 || got.Hidden != hidden {
+			t.Errorf("she sees %d spans, %d are hidden, and the trace says %d", seen, hidden, got.Hidden)
+		}
+		for _, name := range []string{"pods:nothing", "replicasets.apps:web", "secrets:x"} {
+			if _, err := readTrace(t, eve, "one", name); !apierrors.IsForbidden(err) {
+				t.Errorf("%s: %v, want that it is forbidden whether or not it exists", name, err)
+			}
+		}
+		if _, err := readTrace(t, eve, "two", "deployments.apps:web"); !apierrors.IsForbidden(err) {
+			t.Errorf("a trace of another namespace: %v", err)
+		}
+		mallory := c.Server.Client(&user.DefaultInfo{Name: "mallory", Groups: []string{user.AllAuthenticated}})
+		for _, name := range []string{"deployments.apps:web", "pods:nothing"} {
+			if got, err := readTrace(t, mallory, "one", name); !apierrors.IsForbidden(err) {
+				t.Errorf("who may get traces and nothing else gets %v %v", got, err)
+			}
+		}
+	})
+}
