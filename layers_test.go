@@ -145,7 +145,7 @@ var layers = []layer{
 	{"run/datafolder", "store parts/bundle", "commands look at a data folder while no server runs; only the files of the store need the store"},
 	{"run/webhookclient", "run/credentials server/customresource server/extensionclient", "it sends what hops and the scheduler hand to it, and knows none of them"},
 	{"run/admissionplugins", "server kinds", "the order of plugins is one list, and settings choose from it"},
-	{"run/settings", "run/admissionplugins run/credentials run/datafolder run/webhookclient server control node/topology node/shutdown kinds", "a value of a setting is checked by the part that uses it, before anything starts"},
+	{"run/settings", "run/admissionplugins run/credentials run/datafolder run/webhookclient server control node/topology node/shutdown trace/otlp kinds", "a value of a setting is checked by the part that uses it, before anything starts"},
 	{"run/access", "run/settings run/webhookclient server", "it builds hops 2 and 3 from settings"},
 	{"run/storeencryption", "server store kinds kv", "it stands between the pipeline and the store"},
 	{"run/bootstraproles", "control server client kinds", "roles are made from what controllers declare"},

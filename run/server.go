@@ -56,6 +56,7 @@ import (
 	"proa.dev/server/webhook"
 	"proa.dev/store"
 	"proa.dev/store/memory"
+	"proa.dev/trace/otlp"
 	"proa.dev/ui"
 )
 
@@ -80,6 +81,7 @@ type Server struct {
 	rbac        *state.RBACView
 	policy      *bootstrappolicy.Policy // the RBAC policy that every cluster begins with
 	audit       *audit.Log              // nil if there is no audit log
+	exporter    *otlp.Exporter          // nil if spans are not exported
 
 	// Connections to node agents, webhooks and aggregated API servers.
 	agents     *nodeconnection.Agents
@@ -154,6 +156,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
 		})
 		s.startControllers(ctx, &wg)
+		s.startExporter(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
 		}
@@ -285,6 +288,9 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.pipeline = server.New(config)
 	dashboard, err := ui.New(ui.Server)
+	if err := s.openExporter(counts.Registry()); err != nil { //nolint:contextcheck // it has the context of Run
+		return err
+	}
 	if err != nil {
 		return err
 	}

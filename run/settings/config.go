@@ -13,6 +13,7 @@ import (
 	"proa.dev/control/ipam"
 	"proa.dev/run/admissionplugins"
 	"proa.dev/run/datafolder"
+	"proa.dev/trace/otlp"
 )
 
 // Config holds the value of every setting of a control plane and of the node agent in its process.
@@ -51,6 +52,8 @@ type Config struct {
 	Audit, AuditPolicy string
 	// AuditHook is the webhook to which audit events are sent.
 	AuditHook AuditHook
+	// OTLP is where spans are sent; nowhere if it has no URL.
+	OTLP otlp.Endpoint
 	// Admission says which admission plugins are enabled, and how they are configured.
 	Admission admissionplugins.Config
 	// Features has the feature gates that are given, by name.
@@ -117,7 +120,7 @@ type Setting struct {
 // All returns all settings, in the order of help.
 func All() []Setting {
 	return slices.Concat(serverSettings(), httpSettings(), shutdownSettings(), identitySettings(), permissionSettings(), auditSettings(),
-		nodeSettings(), ingressSettings(), balancerSettings())
+		otlpSettings(), nodeSettings(), ingressSettings(), balancerSettings())
 }
 
 func serverSettings() []Setting {

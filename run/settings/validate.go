@@ -20,7 +20,7 @@ func (c *Config) Validate() error {
 	case c.AuditPolicy != "" && c.Audit == "" && c.AuditHook.Config == "":
 		return fmt.Errorf("audit-policy-file needs audit-log-path or audit-webhook-config-file: say where the events go")
 	}
-	for _, check := range []func() error{c.checkIdentity, c.checkPermission, c.checkAudit, c.checkIngress} {
+	for _, check := range []func() error{c.checkIdentity, c.checkPermission, c.checkAudit, c.checkOTLP, c.checkIngress} {
 		if err := check(); err != nil {
 			return err
 		}
