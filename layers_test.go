@@ -72,6 +72,7 @@ var layers = []layer{
 	{"server/validate", ". server/admissionlib kinds hop kv", "plugins of both admission hops share helpers"},
 	{"server/h2/*", "", "the parts of HTTP/2 that know no connection"},
 	{"server/openapi/openapiproto", "", "it encodes documents, and does not know what is in them"},
+	{"server/nodereports", "server/authz server/state kinds hop", "who a node is, and which Pods are its own, is known there"},
 	{"server/apistatus", "server/fairqueue watch kinds kv", "what the store, a cache or a full queue says becomes an error that clients know"},
 	{"server/state", "server/apistatus server/customresource server/schema watch client kinds kv", "the state is read by every hop, so it may need none of them; field owners of custom resources are kept with these"},
 	{"server/collection", "server/apistatus server/state server/fairqueue server/memorybudget watch kinds kv", "it reads lists for the pipeline, and knows no request"},

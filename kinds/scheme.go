@@ -32,6 +32,7 @@ import (
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"proa.dev/kinds/lib/codec"
+	"proa.dev/kinds/nodereport"
 	"proa.dev/trace"
 )
 
@@ -49,6 +50,7 @@ func Scheme() (*runtime.Scheme, error) {
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		apiextensionsv1.SchemeBuilder.AddToScheme, apiregistrationv1.SchemeBuilder.AddToScheme, metricsv1beta1.AddToScheme,
 		trace.AddToScheme,
+		nodereport.AddToScheme,
 	} {
 		errs = append(errs, add(s))
 	}

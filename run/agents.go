@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/lib/streamoptions"
+	"proa.dev/kinds/nodereport"
 	"proa.dev/run/pki"
 	"proa.dev/server/authz/bootstrappolicy"
 	"proa.dev/server/nodeconnection"
@@ -63,9 +64,11 @@ func (t *agentTrust) pool(cluster, kubelet *pki.Authority) *x509.CertPool {
 	return t.made
 }
 
-// nodeRules returns what all nodes may do: the rules of Kubernetes, and opening a tunnel.
+// nodeRules returns what all nodes may do: the rules of Kubernetes, reporting their work, and opening a tunnel.
 func nodeRules(p *bootstrappolicy.Policy) []rbacv1.PolicyRule {
+	reports := nodereport.Resource()
 	return append(slices.Clone(p.NodeRules()),
+		rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{reports.Group}, Resources: []string{reports.Resource}},
 		rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{streamoptions.TunnelPath}})
 }
 

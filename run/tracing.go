@@ -4,12 +4,15 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/tracekind"
+	"proa.dev/server/nodereports"
+	"proa.dev/server/state"
 	"proa.dev/server/tracesource"
 )
 
-// traceKinds returns the kinds of traces, which are made of the records of the pipeline.
+// traceKinds returns the kinds of traces, which are made of the records of the pipeline, and of what agents report to them.
 func (s *Server) traceKinds() []*kind.Def {
-	return tracekind.All(&tracesource.Source{Records: s.recorder})
+	reports := nodereports.Kind(func() *state.State { return s.state }, s.RecordHops)
+	return append([]*kind.Def{reports}, tracekind.All(&tracesource.Source{Records: s.recorder})...)
 }
 
 // recorder returns the recorder of the pipeline; nil if there is none.

@@ -83,7 +83,8 @@ func TestARecordEndsWhenTheRulesAreWritten(t *testing.T) {
 		tr := newTracer(records)
 		tr.note(client.Event{Object: endpointSlice("a", 5, "10.0.0.1"), Rev: 5})
 		time.Sleep(4 * time.Millisecond)
-		tr.note(client.Event{Object: endpointSlice("a", 6, "10.0.0.1", "10.0.0.2"), Old: endpointSlice("a", 5, "10.0.0.1"), Rev: 6}) // merged
+		old, now := endpointSlice("a", 5, "10.0.0.1"), endpointSlice("a", 6, "10.0.0.1", "10.0.0.2")
+		tr.note(client.Event{Object: now, Old: old, Rev: 6}) // merged
 		time.Sleep(6 * time.Millisecond)
 		for range 3 {
 			begin, changes := time.Now(), tr.take()

@@ -13,8 +13,11 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
+	"proa.dev/kinds"
+	"proa.dev/kinds/nodereport"
 	"proa.dev/node"
 	"proa.dev/node/nodestatus"
+	"proa.dev/node/tracereport"
 	"proa.dev/run/machine/agentjoin"
 	"proa.dev/run/machine/nodefolder"
 	"proa.dev/run/parthealth"
@@ -45,7 +48,7 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	kubelet, err := remote.New(ctx, remote.Config{
 		URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: agentjoin.DialFrom(c.Node.IPs),
 		Refused: refused.set,
-		Metrics: requests,
+		Metrics: requests, Resources: append(kinds.All(), nodereport.Kind(nil)),
 	})
 	if err != nil {
 		return err
@@ -72,6 +75,8 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 		}
 		_ = cert.Run(ctx) // its only error is that ctx has ended
 	}()
+	reports := tracereport.New(c.Node.Name, kubelet, log)
+	go reports.Run(ctx)
 	persist := func(ctx context.Context, name string, part func() error) { parthealth.Persist(ctx, log, name, part) }
 	go persist(ctx, "trust", func() error { return known.Follow(ctx, kubelet, log, kubelet.Renew) })
 	if onReady != nil {
@@ -83,6 +88,7 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 			clusterCIDRs: c.ClusterCIDRs(), find: c.LocalAddress,
 			issue:     nodestatus.RequestCertificates(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
+			record: reports.Record,
 		}
 		p.numbers.add(append(node.ClientCertificateMetrics(cert), requests))
 		persist(ctx, "node", func() error { return p.run(ctx) })

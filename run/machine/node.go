@@ -54,7 +54,7 @@ type agentHost struct {
 	join func(*node.Agent) (leave func(), err error)
 	// servers are the API servers to which the agent opens tunnels; nil in the process of the server.
 	servers *servers
-	// record stores the times that the node spent on Pods; nil where the records are in another process.
+	// record stores how long the node works on Pods and rules, or sends it to the server.
 	record func(hop.Record)
 	guard  *networkpolicy.Guard // what the pod network asks about policies
 	log    *slog.Logger

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
+	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 )
 
@@ -42,6 +43,11 @@ func (v NodeView) NodeOf(resource, namespace, name string) string {
 		}
 	}
 	return ""
+}
+
+// Object finds an object of any resource.
+func (v NodeView) Object(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
+	return v.State.peek(on, namespace, name)
 }
 
 // Claim finds a PersistentVolumeClaim.

@@ -1,0 +1,90 @@
+package nodereports
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/nodereport"
+)
+
+// maxTook is how long the programming of rules takes at most. Work on a Pod is bounded by the age of the Pod.
+const maxTook = time.Hour
+
+// checker makes records of hops of what one node reports.
+type checker struct {
+	user, node string
+	offset     time.Duration // of the clocks
+	now        time.Time
+	find       func(on schema.GroupResource, namespace, name string) (kind.Object, bool)
+	created    time.Time // when the object of the last record was created
+}
+
+// record returns the record of what a node reports. It reports false if that is not about an object that the node works on.
+func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
+	h := nodereport.HopOf(r.Verb)
+	on := schema.GroupResource{Group: r.Group, Resource: r.Resource}
+	if h == 0 || !concerns(h, on) || r.UID == "" || r.Revision <= 0 || len(r.Steps) > nodereport.MaxSteps {
+		return hop.Record{}, false
+	}
+	o, found := c.find(on, r.Namespace, r.Name)
+	if !found || o.GetUID() != r.UID {
+		return hop.Record{}, false
+	}
+	if p, isPod := o.(*corev1.Pod); isPod && p.Spec.NodeName != c.node {
+		return hop.Record{}, false
+	}
+	c.created = o.GetCreationTimestamp().Time
+	out := hop.Record{
+		// The strings are those of the object, not those of the report: they are checked, and need no memory of their own.
+		UID: o.GetUID(), Rev: r.Revision, Verb: r.Verb, Group: on.Group, Resource: on.Resource,
+		Namespace: o.GetNamespace(), Name: o.GetName(),
+		User: c.user, Process: "agent of " + c.node, Start: r.Start.Add(c.offset), CauseUID: o.GetUID(), CauseRev: r.Revision,
+		Open: r.Open, Error: nodereport.Text(r.Error),
+	}
+	out.Took[h], out.Wait[h] = r.Took, r.Wait
+	for _, s := range r.Steps {
+		out.Steps = append(out.Steps, hop.Step{Hop: h, Name: nodereport.Text(s.Name), Detail: nodereport.Text(s.Detail), After: s.After,
+			Took: s.Took, Wait: s.Wait, Failed: s.Failed})
+	}
+	c.bound(&out)
+	return out, true
+}
+
+// concerns reports whether work at a hop can be about a resource.
+func concerns(h hop.Hop, on schema.GroupResource) bool {
+	if h == hop.Node {
+		return on == gr.Pods
+	}
+	return on == gr.EndpointSlices || on == gr.Services
+}
+
+// bound limits the times of a record to what is possible: nothing begins before its object was created or ends after now.
+func (c *checker) bound(r *hop.Record) {
+	if r.Start.Before(c.created) {
+		r.Start = c.created
+	}
+	if r.Start.After(c.now) {
+		r.Start = c.now
+	}
+	h := nodereport.HopOf(r.Verb)
+	longest := c.now.Sub(r.Start)
+	if h != hop.Node {
+		longest = min(longest, maxTook)
+	}
+	r.Took[h] = clamp(r.Took[h], longest)
+	r.Wait[h] = clamp(r.Wait[h], r.Took[h])
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		s.After = clamp(s.After, r.Took[h])
+		s.Took = clamp(s.Took, r.Took[h]-s.After)
+		s.Wait = clamp(s.Wait, s.Took)
+	}
+}
+
+// clamp returns d, at least 0 and at most limit.
+func clamp(d, limit time.Duration) time.Duration { return max(min(d, limit), 0) }
