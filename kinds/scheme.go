@@ -33,6 +33,7 @@ import (
 
 	"proa.dev/kinds/lib/codec"
 	"proa.dev/kinds/nodereport"
+	"proa.dev/kinds/whykind"
 	"proa.dev/trace"
 )
 
@@ -49,7 +50,7 @@ func Scheme() (*runtime.Scheme, error) {
 		certificatesv1.AddToScheme, flowcontrolv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 		resourcev1.AddToScheme, storagemigrationv1.AddToScheme,
 		apiextensionsv1.SchemeBuilder.AddToScheme, apiregistrationv1.SchemeBuilder.AddToScheme, metricsv1beta1.AddToScheme,
-		trace.AddToScheme,
+		trace.AddToScheme, whykind.AddToScheme,
 		nodereport.AddToScheme,
 	} {
 		errs = append(errs, add(s))

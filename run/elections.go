@@ -55,6 +55,8 @@ func (s *Server) elections() (out []election) {
 // scheduler runs the scheduler until ctx ends.
 func (s *Server) scheduler(ctx context.Context) error {
 	who := &user.DefaultInfo{Name: user.KubeScheduler, Groups: []string{user.AllAuthenticated}}
+	s.schedules.Store(true)
+	defer s.schedules.Store(false)
 	config := s.scheduling
 	config.Select = deviceselector.Selector(ctx)
 	return schedule.Run(ctx, s.log, localclient.New(s.pipeline, who), config)

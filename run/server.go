@@ -96,6 +96,7 @@ type Server struct {
 	// Controllers and the scheduler.
 	queues     *control.Metrics
 	scheduling schedule.Config
+	schedules  atomic.Bool // the scheduler runs in this process
 
 	// Health. ready is set when the server has started, stopping when it was asked to stop.
 	health          parthealth.CheckResults
@@ -155,8 +156,8 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		wg.Go(func() {
 			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
 		})
-		s.startControllers(ctx, &wg)
 		s.startExporter(ctx, &wg)
+		s.startControllers(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
 		}
@@ -213,7 +214,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents = s.openAgents()
-	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.traceKinds())
+	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.traceKinds(), s.explanationKinds())
 	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
 		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,
 		Recovered: func() { s.state.RereadUnreadable() },
@@ -287,10 +288,10 @@ func (s *Server) open(ctx context.Context) error {
 		config.Audit = s.audit
 	}
 	s.pipeline = server.New(config)
-	dashboard, err := ui.New(ui.Server)
 	if err := s.openExporter(counts.Registry()); err != nil { //nolint:contextcheck // it has the context of Run
 		return err
 	}
+	dashboard, err := ui.New(ui.Server)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ type LastAttempt struct {
 	Profile string
 	// Node is the node that was chosen, and Message says why the attempt has failed; one of them is empty.
 	Node, Message string
-	// Total is the number of nodes of the cluster, Examined how many of them were looked at, Feasible how many of these were found suitable.
+	// Total is the number of nodes of the cluster, Examined how many of them were looked at, Feasible how many of these were
+	// found suitable.
 	Total, Examined, Feasible int
 	// Nodes are the nodes that were looked at, and LeftOut how many more of them there were.
 	Nodes   []NodeFinding
@@ -94,8 +95,8 @@ func (r *Recent) add(t *attempt, d *framework.Decision) {
 	r.at[uid] = i
 	k := &r.ring[i]
 	k.uid = uid
-	k.LastAttempt = LastAttempt{At: t.start, Number: t.Attempts, Profile: t.profile.Name, Node: d.Node, Total: d.Total, Examined: d.Examined,
-		Feasible: d.Feasible}
+	k.LastAttempt = LastAttempt{At: t.start, Number: t.Attempts, Profile: t.profile.Name, Node: d.Node, Total: d.Total,
+		Examined: d.Examined, Feasible: d.Feasible}
 	if d.RestRejection != nil {
 		k.Rest = d.RestRejection.Reasons
 	}

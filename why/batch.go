@@ -139,9 +139,11 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Control)
 	if text := h.Annotations[conditionsOfV1]; len(h.Status.Conditions) == 0 && text != "" {
-		if err := json.Unmarshal([]byte(text), &h.Status.Conditions); err != nil {
+		var conditions []autoscalingv2.HorizontalPodAutoscalerCondition
+		if err := json.Unmarshal([]byte(text), &conditions); err != nil {
 			r.CannotSee("the conditions of the autoscaler "+h.Name, err)
 		}
+		h.Status.Conditions = conditions
 	}
 	advice := map[autoscalingv2.HorizontalPodAutoscalerConditionType]string{
 		autoscalingv2.AbleToScale:   "check that spec.scaleTargetRef names something that exists and can be scaled",

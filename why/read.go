@@ -13,15 +13,17 @@ import (
 	"proa.dev/why/lookup"
 )
 
-// reader answers one question. It remembers the answers about Pods.
+// reader answers one question. It remembers the answers about Pods, and the EndpointSlices of Services.
 type reader struct {
 	*Asker
 	*lookup.Reader
 	pods map[types.UID]*Answer
+	// slices are the names of the EndpointSlices of the Services that were explained.
+	slices map[Ref][]string
 }
 
 func (k *Asker) reader() *reader {
-	return &reader{Asker: k, Reader: lookup.New(k.Cluster), pods: map[types.UID]*Answer{}}
+	return &reader{Asker: k, Reader: lookup.New(k.Cluster), pods: map[types.UID]*Answer{}, slices: map[Ref][]string{}}
 }
 
 // unseen lists what could not be read.

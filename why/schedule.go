@@ -44,11 +44,6 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 		a.Cause = "The Pod waits until Pods of lower priority have left node " + p.Status.NominatedNodeName + " for it."
 		a.because(a.Object, "status.nominatedNodeName", p.Status.NominatedNodeName, time.Time{})
 	}
-	if r.Attempt != nil {
-		if nodes, known := r.Attempt(ctx, p.Namespace, p.Name); known {
-			a.Nodes = nodes
-		}
-	}
 	low := strings.ToLower(c.Message)
 	if strings.Contains(low, "persistentvolumeclaim") {
 		r.podClaims(ctx, p, a)

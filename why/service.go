@@ -74,6 +74,9 @@ func (r *reader) explainService(ctx context.Context, s *corev1.Service) *Answer 
 	return r.serviceEndpoints(ctx, s, a)
 }
 
+// maxSlices is the number of EndpointSlices of a Service of which it is asked which nodes have programmed them.
+const maxSlices = 10
+
 // serviceEndpoints goes on with the chain from the EndpointSlices.
 func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Answer) *Answer {
 	all, seen := lookup.List[discoveryv1.EndpointSlice](ctx, r.Reader, gr.EndpointSlices, s.Namespace, "")
@@ -86,6 +89,9 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 	for i := range all {
 		if all[i].Labels[discoveryv1.LabelServiceName] != s.Name {
 			continue
+		}
+		if len(r.slices[a.Object]) < maxSlices {
+			r.slices[a.Object] = append(r.slices[a.Object], all[i].Name)
 		}
 		for _, e := range all[i].Endpoints {
 			if e.Conditions.Ready != nil && !*e.Conditions.Ready {

@@ -35,6 +35,15 @@ func explainers() map[schema.GroupResource]explainer {
 	}
 }
 
+// resourceOf returns the resource of a kind that may be the cause of an answer about another object.
+func resourceOf(kindName string) (schema.GroupResource, bool) {
+	on, known := map[string]schema.GroupResource{
+		"Pod": gr.Pods, "Node": gr.Nodes, "PersistentVolumeClaim": gr.PersistentVolumeClaims, "Service": gr.Services, "Job": gr.Jobs,
+		"ReplicaSet": gr.ReplicaSets,
+	}[kindName]
+	return on, known
+}
+
 // maxStuck bounds the answers of Stuck.
 const maxStuck = 1000
 

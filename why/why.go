@@ -51,11 +51,42 @@ type Evidence struct {
 	Time   *time.Time `json:"time,omitempty"`
 }
 
-// NodeReason is what the scheduler found about one node.
+// NodeReason is what the scheduler found about one node: why it was rejected, or its score.
 type NodeReason struct {
+	// Node is the name of the node; empty with Hidden, when the reader may not get nodes.
 	Node   string `json:"node"`
-	Reason string `json:"reason"`          // why the node was rejected; empty when the Pod fits
-	Score  *int64 `json:"score,omitempty"` // the weighted sum of the scores, when the Pod fits
+	Hidden bool   `json:"hidden,omitempty"`
+	Reason string `json:"reason"`           // why the node was rejected; empty when the Pod fits
+	Plugin string `json:"plugin,omitempty"` // the plugin of the scheduler that has rejected the node
+	// Score is the weighted sum of the scores, and Scores what each plugin adds to it. A node that is the only one gets no score.
+	Score  *int64        `json:"score,omitempty"`
+	Scores []PluginScore `json:"scores,omitempty"`
+}
+
+// PluginScore is what one plugin of the scheduler adds to the score of a node.
+type PluginScore struct {
+	Plugin string `json:"plugin"`
+	Score  int64  `json:"score"`
+}
+
+// Attempt is what the scheduler found when it last tried to place a Pod.
+type Attempt struct {
+	Time    time.Time `json:"time"`
+	Number  int       `json:"attempt"`
+	Profile string    `json:"scheduler"`
+	// ChosenNode is the node that was chosen, and Message says why the attempt has failed; one of them is empty.
+	ChosenNode string `json:"chosenNode,omitempty"`
+	Message    string `json:"message,omitempty"`
+	// Total is the number of nodes of the cluster, Examined how many of them were looked at, Feasible how many of these were suitable.
+	Total    int `json:"total"`
+	Examined int `json:"examined"`
+	Feasible int `json:"feasible"`
+	// Nodes are the nodes that were looked at: the suitable ones from the best to the worst, then the others. LeftOut is how many more
+	// of them there were.
+	Nodes   []NodeReason `json:"nodes,omitempty"`
+	LeftOut int          `json:"leftOut,omitempty"`
+	// Rest says why the nodes that were not looked at are not suitable; empty when the search has ended because enough were found.
+	Rest string `json:"rest,omitempty"`
 }
 
 // Step is one link of a chain that must hold from one end to the other, as from a Service to its Pods.
@@ -67,17 +98,21 @@ type Step struct {
 
 // Answer explains one object.
 type Answer struct {
-	Object Ref   `json:"object"`
-	State  State `json:"state"`
+	Object Ref `json:"object"`
+	// Resource is the resource of the object with its group, as in deployments.apps; empty when it is not known.
+	Resource string `json:"resource,omitempty"`
+	State    State  `json:"state"`
 	// Hop is the number of the hop at which the object is stuck, HopName its name; zero when that is not known.
 	Hop     int    `json:"hop,omitempty"`
 	HopName string `json:"hopName,omitempty"`
 	// Cause is one sentence.
-	Cause    string       `json:"cause"`
-	Evidence []Evidence   `json:"evidence,omitempty"`
-	Actions  []string     `json:"actions,omitempty"`
-	Nodes    []NodeReason `json:"nodes,omitempty"`
-	Chain    []Step       `json:"chain,omitempty"`
+	Cause    string     `json:"cause"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+	Actions  []string   `json:"actions,omitempty"`
+	// Nodes are what the scheduler found about each node when it last tried to place the Pod, and NodesLeftOut how many are not shown.
+	Nodes        []NodeReason `json:"nodes,omitempty"`
+	NodesLeftOut int          `json:"nodesLeftOut,omitempty"`
+	Chain        []Step       `json:"chain,omitempty"`
 	// Unseen lists what could not be read, and so is not part of the explanation.
 	Unseen []string `json:"unseen,omitempty"`
 	// Through is the answer about another object that is the real cause, such as the Pod behind a Deployment.
@@ -121,9 +156,6 @@ type Asker struct {
 	Cluster lookup.Cluster
 	// Now is the time of the question.
 	Now time.Time
-	// Attempt returns what the scheduler found about each node when it last tried to place a Pod, and false when nobody knows. A nil
-	// Attempt knows nothing.
-	Attempt func(ctx context.Context, namespace, name string) ([]NodeReason, bool)
 }
 
 // Explain answers the question about one object. An error means that the object itself could not be read.
@@ -133,6 +165,7 @@ func (k *Asker) Explain(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.addDetails(ctx, a)
 	a.Unseen = r.unseen()
 	return a, nil
 }
@@ -144,8 +177,15 @@ func (r *reader) explain(ctx context.Context, t Target) (*Answer, error) {
 		f = (*reader).custom
 	}
 	a, err := f(r, ctx, t)
-	for at := a; err == nil && at != nil; at = at.Through {
-		at.Cause = oneLine(at.Cause) // other people's texts are in it
+	if err != nil {
+		return nil, err
 	}
-	return a, err
+	for at := a; at != nil; at = at.Through {
+		at.Cause = oneLine(at.Cause) // other people's texts are in it
+		if on, known := resourceOf(at.Object.Kind); known {
+			at.Resource = on.String()
+		}
+	}
+	a.Resource = t.Resource.String()
+	return a, nil
 }

@@ -24,7 +24,6 @@ import (
 type world struct {
 	objects   map[schema.GroupResource][]map[string]any
 	forbidden map[string]bool
-	attempt   []why.NodeReason
 	requests  int
 }
 
@@ -37,6 +36,9 @@ func (w *world) Get(_ context.Context, r schema.GroupResource, namespace, name s
 		if m := o["metadata"].(map[string]any); m["name"] == name && (namespace == "" || m["namespace"] == namespace) {
 			return convert(o, into)
 		}
+	}
+	if len(w.objects[r]) == 0 && r.Group == "trace.proa.dev" { // as in a cluster that does not have the resource
+		name = ""
 	}
 	return apierrors.NewNotFound(r, name)
 }
@@ -90,7 +92,9 @@ var resources = map[string]struct {
 	"CertificateSigningRequest": {schema.GroupResource{Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}, true},
 	"MutatingWebhookConfiguration": {schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingwebhookconfigurations"},
 		true},
-	"Certificate": {schema.GroupResource{Group: "cert-manager.io", Resource: "certificates"}, false},
+	"SchedulingAttempt": {schema.GroupResource{Group: "trace.proa.dev", Resource: "schedulingattempts"}, false},
+	"Trace":             {schema.GroupResource{Group: "trace.proa.dev", Resource: "traces"}, false},
+	"Certificate":       {schema.GroupResource{Group: "cert-manager.io", Resource: "certificates"}, false},
 }
 
 // add reads objects. What a test leaves out is filled in: the namespace, a UID made of kind and name, the time of creation.
@@ -121,16 +125,14 @@ func (w *world) add(t *testing.T, text string) {
 	}
 }
 
-// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable, "$ attempt" tells what the scheduler
-// found, "$ why KIND NAME" and "$ stuck" print answers.
+// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable,
+// "$ why KIND NAME" and "$ stuck" print answers.
 func TestAnswers(t *testing.T) {
 	now := time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
 	clean := func(s string) string { return strings.ReplaceAll(s, "\x1b", "<ESC>") }
 	textcase.Play(t, "testdata/*.txt", "== ", func(t *testing.T, body string) string {
 		w := &world{objects: map[schema.GroupResource][]map[string]any{}, forbidden: map[string]bool{}}
-		asker := &why.Asker{Cluster: w, Now: now, Attempt: func(context.Context, string, string) ([]why.NodeReason, bool) {
-			return w.attempt, w.attempt != nil
-		}}
+		asker := &why.Asker{Cluster: w, Now: now}
 		return textcase.Script(body, func(command, input string) (string, bool) {
 			words := strings.Fields(command)
 			var out strings.Builder
@@ -140,12 +142,6 @@ func TestAnswers(t *testing.T) {
 				return "", false
 			case "forbid":
 				w.forbidden[words[1]] = true
-				return "", false
-			case "attempt":
-				for line := range strings.Lines(strings.TrimSpace(input)) {
-					node, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
-					w.attempt = append(w.attempt, why.NodeReason{Node: node, Reason: reason})
-				}
 				return "", false
 			case "why":
 				r := resources[words[1]]

@@ -41,6 +41,30 @@ func Headline(a *why.Answer) string {
 	return fmt.Sprintf("%s: %s%s. %s", name, strings.ToLower(string(a.State)), where, a.Cause)
 }
 
+// maxNodes is how many nodes are printed at most.
+const maxNodes = 20
+
+// nodeRow is a node as it is printed: its name, its score or that it was rejected, and what that comes from.
+func nodeRow(n *why.NodeReason) []string {
+	name := n.Node
+	if n.Hidden {
+		name = "(hidden)"
+	}
+	switch {
+	case n.Reason != "":
+		return []string{name, "rejected", n.Plugin, n.Reason}
+	case n.Score == nil:
+		return []string{name, "fits", "", "the only node that fits"}
+	}
+	var parts []string
+	for _, s := range n.Scores {
+		if s.Score != 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", s.Plugin, s.Score))
+		}
+	}
+	return []string{name, fmt.Sprintf("score %d", *n.Score), "", strings.Join(parts, ", ")}
+}
+
 func writeDetails(out io.Writer, a *why.Answer, now time.Time, clean func(string) string) {
 	table := func(title string, rows [][]string) {
 		if len(rows) == 0 {
@@ -71,15 +95,11 @@ func writeDetails(out io.Writer, a *why.Answer, now time.Time, clean func(string
 		}
 		evidence = append(evidence, []string{e.Object.String(), e.Field, e.Value, when})
 	}
-	for _, n := range a.Nodes {
-		score := "rejected"
-		if n.Reason == "" {
-			score = "fits"
-		}
-		if n.Score != nil {
-			score = fmt.Sprintf("score %d", *n.Score)
-		}
-		nodes = append(nodes, []string{n.Node, score, n.Reason})
+	for _, n := range a.Nodes[:min(len(a.Nodes), maxNodes)] {
+		nodes = append(nodes, nodeRow(&n))
+	}
+	if rest := len(a.Nodes) - len(nodes) + a.NodesLeftOut; rest > 0 {
+		nodes = append(nodes, []string{fmt.Sprintf("and %d more", rest)})
 	}
 	table("chain", chain)
 	table("nodes", nodes)

@@ -1,0 +1,159 @@
+package whysource
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/trace"
+	"proa.dev/why"
+)
+
+// reader reads objects with the rights of the user of a request. It implements lookup.Cluster. What it returns shares memory with the
+// cache of the server and must not be changed.
+type reader struct {
+	source *Source
+	server kind.Server
+	rights map[right]bool // the answers so far
+}
+
+// right is what a user asks for.
+type right struct {
+	verb            string
+	on              schema.GroupResource
+	namespace, name string
+}
+
+// may tells whether the user has a right.
+func (r *reader) may(ctx context.Context, ask right) bool {
+	if answer, known := r.rights[ask]; known {
+		return answer
+	}
+	u := r.server.User()
+	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
+	for k, v := range u.GetExtra() {
+		extra[k] = v
+	}
+	where := ask.namespace
+	if ask.on == gr.Namespaces && ask.name != "" {
+		where = ask.name // requests for a namespace are made in it
+	}
+	answer := r.server.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{
+		User: u.GetName(), Groups: u.GetGroups(), UID: u.GetUID(), Extra: extra,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: ask.verb, Group: ask.on.Group, Version: "*", Resource: ask.on.Resource, Namespace: where, Name: ask.name,
+		},
+	})
+	r.rights[ask] = answer.Allowed
+	return answer.Allowed
+}
+
+// check returns an error if the user does not have a right.
+func (r *reader) check(ctx context.Context, ask right) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r.may(ctx, ask) {
+		return nil
+	}
+	where := ""
+	if ask.namespace != "" {
+		where = fmt.Sprintf(" in the namespace %q", ask.namespace)
+	}
+	return apierrors.NewForbidden(ask.on, ask.name,
+		fmt.Errorf("the user %q may not %s %s%s", r.server.User().GetName(), ask.verb, ask.on, where))
+}
+
+// Get reads an object.
+func (r *reader) Get(ctx context.Context, on schema.GroupResource, namespace, name string, into any) error {
+	if err := r.check(ctx, right{"get", on, namespace, name}); err != nil {
+		return err
+	}
+	switch out := into.(type) {
+	case *why.Attempt:
+		a, err := r.source.Attempt(ctx, r.server, namespace, name)
+		if err == nil {
+			*out = a.Attempt
+		}
+		return err
+	case *trace.Trace:
+		t, err := r.source.Trace(ctx, r.server, namespace, name)
+		if err == nil {
+			*out = *t
+		}
+		return err
+	}
+	if _, err := r.def(on); err != nil {
+		return err
+	}
+	o, err := r.server.Get(ctx, on, namespace, name)
+	if err != nil {
+		return err
+	}
+	return assign(o, reflect.ValueOf(into).Elem())
+}
+
+// def returns the descriptor of a resource that has stored objects.
+func (r *reader) def(on schema.GroupResource) (*kind.Def, error) {
+	def := r.source.Def(on)
+	if def == nil || def.Computed != nil || def.Transient {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: on.String()}, "")
+	}
+	return def, nil
+}
+
+// assign makes a value of an object: a copy of it, or what its JSON form gives if it has another type.
+func assign(o kind.Object, into reflect.Value) error {
+	if from := reflect.ValueOf(o); from.Type().Elem() == into.Type() {
+		into.Set(from.Elem())
+		return nil
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into.Addr().Interface())
+}
+
+// List reads the objects of a namespace, or of all, into the field Items of a struct. Fields is a field selector with one term, or empty.
+func (r *reader) List(ctx context.Context, on schema.GroupResource, namespace, fields string, into any) error {
+	if err := r.check(ctx, right{"list", on, namespace, ""}); err != nil {
+		return err
+	}
+	def, err := r.def(on)
+	if err != nil {
+		return err
+	}
+	label, value, selects := strings.Cut(fields, "=")
+	field := def.Fields[label]
+	if selects && field == nil {
+		return fmt.Errorf("%s have no field selector %s", on, label)
+	}
+	objects, err := r.server.List(ctx, on, namespace)
+	if objects == nil {
+		return err
+	}
+	items := reflect.ValueOf(into).Elem().FieldByName("Items")
+	for o := range objects {
+		if selects && field(o) != value {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		next := reflect.New(items.Type().Elem()).Elem()
+		if err := assign(o, next); err != nil {
+			return err
+		}
+		items.Set(reflect.Append(items, next))
+	}
+	return nil // an object that cannot be decoded is left out
+}

@@ -1,0 +1,129 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/trace"
+	"proa.dev/why/lookup"
+)
+
+// schedulingAttempts is the resource by which the scheduler of proa says what it found about each node; other clusters do not have it.
+func schedulingAttempts() schema.GroupResource {
+	return schema.GroupResource{Group: trace.Group, Resource: "schedulingattempts"}
+}
+
+// traces is the resource of traces; other clusters do not have it.
+func traces() schema.GroupResource {
+	return schema.GroupResource{Group: trace.Group, Resource: "traces"}
+}
+
+// addDetails adds to an answer about one object what would cost too much in a list of everything that is stuck: what the scheduler
+// found about each node, and which nodes have programmed a Service.
+func (r *reader) addDetails(ctx context.Context, a *Answer) {
+	for at := a; at != nil; at = at.Through {
+		switch at.Object.Kind {
+		case "Pod":
+			if at.Hop == int(hop.Schedule) || at == a && at.State == Working {
+				r.addNodes(ctx, at)
+			}
+		case "Service":
+			if at.State == Working {
+				r.addProgrammed(ctx, at)
+			}
+		}
+	}
+}
+
+// addNodes adds what the scheduler found about each node when it last tried to place a Pod.
+func (r *reader) addNodes(ctx context.Context, a *Answer) {
+	attempt, err := lookup.Load[Attempt](ctx, r.Reader, schedulingAttempts(), a.Object.Namespace, a.Object.Name)
+	if err != nil {
+		r.CannotSee("what the scheduler found about each node", err)
+		return
+	}
+	a.Nodes, a.NodesLeftOut = attempt.Nodes, attempt.LeftOut
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
+		n.Node, n.Reason, n.Plugin = oneLine(n.Node), oneLine(n.Reason), oneLine(n.Plugin)
+	}
+	if rest := attempt.Total - attempt.Examined; rest > 0 && attempt.Rest != "" {
+		a.because(a.Object, "the other "+plural(rest, "node"), attempt.Rest, attempt.Time)
+	}
+}
+
+// addProgrammed adds the last links of the chain of a Service: which nodes have programmed it.
+func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
+	slicesOf := r.slices[a.Object]
+	if len(slicesOf) == 0 {
+		return
+	}
+	state := map[string]string{} // by node: empty, or why it is not programmed
+	for _, name := range slicesOf {
+		t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, "endpointslices.discovery.k8s.io:"+name)
+		switch {
+		case isNoResource(err): // another Kubernetes
+			return
+		case err != nil && !apierrors.IsNotFound(err):
+			r.CannotSee("which nodes have programmed the Service", err)
+			return
+		case err == nil:
+			readProgrammed(t, name, state)
+		}
+	}
+	if len(state) == 0 {
+		r.CannotSee("which nodes have programmed the Service", errors.New("no node has recorded it; records are kept of the latest time only"))
+		return
+	}
+	var done, failed []string
+	for node, why := range state {
+		if why == "" {
+			done = append(done, node)
+		} else {
+			failed = append(failed, node+" ("+why+")")
+		}
+	}
+	slices.Sort(done)
+	slices.Sort(failed)
+	if a.step("nodes", len(failed) == 0, "programmed by %s: %s", plural(len(done), "node"), strings.Join(done, ", ")) {
+		return
+	}
+	a.Chain[len(a.Chain)-1].Text = oneLine("not programmed on " + strings.Join(failed, ", "))
+	a.State = Stuck
+	a.Cause = "The Service has ready endpoints, but not every node leads traffic to them: " + sentence(strings.Join(failed, "; ")) + "."
+	a.at(hop.Network).Actions = nil
+	a.do("proa logs NODE of that node has what its agent says about the Service rules")
+}
+
+// readProgrammed takes from the trace of an EndpointSlice which nodes have programmed it last.
+func readProgrammed(t *trace.Trace, name string, state map[string]string) {
+	for i := range t.Spans { // they are sorted by their start: the last of a node counts
+		s := &t.Spans[i]
+		node, ok := strings.CutPrefix(s.Actor, "system:node:")
+		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || s.Object.Resource != "endpointslices" || s.Object.Name != name {
+			continue
+		}
+		if state[node] != "" && node == "(hidden)" { // it stands for several nodes
+			continue
+		}
+		state[node] = ""
+		if s.Open || s.Error != "" {
+			state[node] = "under way since " + s.Start.UTC().Format("15:04:05")
+			if s.Error != "" {
+				state[node] = sentence(s.Error)
+			}
+		}
+	}
+}
+
+// isNoResource tells whether an error says that the cluster does not have a resource at all.
+func isNoResource(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && apierrors.IsNotFound(err) && (status.ErrStatus.Details == nil || status.ErrStatus.Details.Name == "")
+}
