@@ -32,6 +32,7 @@ var layers = []layer{
 	{"trace", "hop", "a trace is made of records alone, by the server and by whoever reads them"},
 	{"trace/otlp", "trace hop", "an export is made of traces and records; who runs it says where it goes"},
 	{"kv", "", "these words stand between the store and its readers, and belong to neither"},
+	{"trace/otlp/otlptest", "", "it reads what is exported as anybody would; only tests import it"},
 
 	{"kinds/kind", "hop kv", "a descriptor is data; who acts on it is not its business"},
 	{"kinds/kind/kindtest", "kinds", "it runs descriptors without a server"},

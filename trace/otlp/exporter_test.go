@@ -13,6 +13,7 @@ import (
 	"time"
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"proa.dev/trace/otlp/otlptest"
 
 	"proa.dev/hop"
 )
@@ -60,9 +61,9 @@ func (x *exporting) end() {
 }
 
 // spans returns what has arrived, by the first word of the name and the resource.
-func (x *exporting) spans() map[string]*tracepb.Span {
+func (x *exporting) spans() map[string]otlptest.Span {
 	x.t.Helper()
-	out := map[string]*tracepb.Span{}
+	out := map[string]otlptest.Span{}
 	for _, body := range x.bodies {
 		for _, rs := range decode(x.t, body).GetResourceSpans() {
 			for _, s := range rs.GetScopeSpans()[0].GetSpans() {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"proa.dev/trace/otlp/otlptest"
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -18,16 +19,10 @@ import (
 	"proa.dev/trace"
 )
 
-// decode reads OTLP/JSON as the official messages: what they have no field for is an error. Only the IDs have to become base64 first, in
-// which protobuf's own JSON writes bytes and OTLP's does not.
-func decode(t *testing.T, body []byte) *collector.ExportTraceServiceRequest {
+// decode reads OTLP/JSON strictly.
+func decode(t *testing.T, body []byte) []otlptest.Span {
 	t.Helper()
-	var generic any
-	if err := json.Unmarshal(body, &generic); err != nil {
-		t.Fatalf("not JSON: %v\n%s", err, body)
-	}
-	rewriteIDs(t, generic)
-	body, err := json.Marshal(generic)
+	spans, err := otlptest.Decode(body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,61 +33,12 @@ func decode(t *testing.T, body []byte) *collector.ExportTraceServiceRequest {
 	return out
 }
 
-func rewriteIDs(t *testing.T, v any) {
+func spansByName(t *testing.T, spans []otlptest.Span) map[string]otlptest.Span {
 	t.Helper()
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			rewriteIDs(t, e)
-		}
-	case map[string]any:
-		for key, e := range v {
-			if key == "traceId" || key == "spanId" || key == "parentSpanId" {
-				id, err := hex.DecodeString(e.(string))
-				if want := map[bool]int{true: 16, false: 8}[key == "traceId"]; err != nil || len(id) != want {
-					t.Errorf("%s is %v, want %d bytes in hexadecimal", key, e, want)
-				}
-				v[key] = base64.StdEncoding.EncodeToString(id)
-				continue
-			}
-			if strings.HasSuffix(key, "UnixNano") || key == "intValue" {
-				if _, ok := e.(string); !ok {
-					t.Errorf("%s is %v, want a decimal string", key, e)
-				}
-			}
-			rewriteIDs(t, e)
-		}
-	}
-}
-
-func spansByName(t *testing.T, req *collector.ExportTraceServiceRequest) map[string]*tracepb.Span {
-	t.Helper()
-	out := map[string]*tracepb.Span{}
-	for _, rs := range req.GetResourceSpans() {
-		for _, ss := range rs.GetScopeSpans() {
-			for _, s := range ss.GetSpans() {
-				if out[s.GetName()] != nil {
-					t.Errorf("the span %q is there twice", s.GetName())
-				}
-				out[s.GetName()] = s
-			}
-		}
-	}
-	return out
-}
-
-func attributes(list []*commonpb.KeyValue) map[string]string {
-	out := map[string]string{}
-	for _, kv := range list {
-		switch v := kv.GetValue().GetValue().(type) {
-		case *commonpb.AnyValue_StringValue:
-			out[kv.GetKey()] = v.StringValue
-		case *commonpb.AnyValue_IntValue:
-			out[kv.GetKey()] = fmt.Sprint(v.IntValue)
-		case *commonpb.AnyValue_BoolValue:
-			out[kv.GetKey()] = fmt.Sprint(v.BoolValue)
-		default:
-			out[kv.GetKey()] = fmt.Sprintf("%T", v)
+	out := map[string]otlptest.Span{}
+	for _, s := range spans {
+		if out[s.GetName()].Span != nil {
+			t.Errorf("the span %q is there twice", s.GetName())
 		}
 	}
 	return out
