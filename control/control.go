@@ -9,19 +9,14 @@ package control
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"log/slog"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
 	"proa.dev/kinds/kind"
@@ -143,7 +138,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 			switch {
 			case ev.Gap: // every object follows
 			case ctl.When == nil || accepts(ctl.When, ev):
-				q.add(KeyOf(ev.Object), causeOf(ev))
+				q.add(KeyOf(ev.Object), causeOf(ctl.For, ev))
 			}
 		}
 	})
@@ -158,8 +153,9 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 		f := &viewFollower{DynamicViews: ctl.DynamicViews, cluster: cluster, log: log, queue: q, keys: own}
 		wg.Go(func() { f.run(ctx) })
 	}
+	w := &worker{Controller: &ctl, cluster: cluster, queue: q, log: log, recorder: m.recorder()}
 	for range max(1, ctl.Workers) {
-		wg.Go(func() { work(ctx, log, cluster, q, &ctl) })
+		wg.Go(func() { w.run(ctx) })
 	}
 	<-ctx.Done()
 	q.stop()
@@ -187,7 +183,7 @@ func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) 
 	if t.When != nil && !accepts(t.When, ev) {
 		return
 	}
-	why := causeOf(ev)
+	why := causeOf(t.On, ev)
 	for k := range t.Keys(c, ev.Object) {
 		q.add(k, why)
 	}
@@ -196,45 +192,4 @@ func (t *Trigger) wake(c *Cluster, q *queue, ev client.Event, keys client.View) 
 			q.add(k, why)
 		}
 	}
-}
-
-// cause is the write that put a key into the queue.
-type cause struct {
-	uid types.UID
-	rev int64
-}
-
-func causeOf(ev client.Event) cause { return cause{ev.Object.GetUID(), ev.Rev} }
-
-// work reconciles keys from the queue until ctx ends.
-func work(ctx context.Context, log *slog.Logger, c *Cluster, q *queue, ctl *Controller) {
-	for {
-		k, why, ok := q.take(ctx)
-		if !ok {
-			return
-		}
-		writes := &client.WriteSet{CauseUID: why.uid, CauseRev: why.rev}
-		again, err := attempt(client.WithWriteSet(ctx, writes), c, ctl, k)
-		if err != nil && ctx.Err() == nil {
-			level := slog.LevelWarn
-			if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				level = slog.LevelDebug // the views catch up, and the retry succeeds or has nothing to do
-			}
-			log.Log(ctx, level, "reconcile", "controller", ctl.Name, "namespace", k.Namespace, "name", k.Name, "err", err)
-		}
-		if reachErr := c.reachWrites(ctx, writes); reachErr != nil && err == nil {
-			err = reachErr
-		}
-		q.done(k, again, err)
-	}
-}
-
-// attempt calls Reconcile and turns a panic into an error.
-func attempt(ctx context.Context, c *Cluster, ctl *Controller, k Key) (again time.Duration, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return ctl.Reconcile(ctx, c, k)
 }

@@ -198,6 +198,7 @@ func (f *viewFollower) open(ctx context.Context, on schema.GroupResource, uid ty
 	have.life, have.end = context.WithCancel(ctx)
 	f.cluster.dynamic.Store(on, have)
 	t := f.Trigger(on)
+	t.On = on
 	f.wg.Go(func() {
 		for ev := range restrict(v, t.Of, t.When).Events(have.life) {
 			t.wake(f.cluster, f.queue, ev, f.keys)

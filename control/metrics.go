@@ -8,12 +8,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/internal/nativehistogram"
 )
 
 // Metrics collects the metrics of the work queues, under the names that dashboards for Kubernetes know, and how many Events
 // were dropped.
 type Metrics struct {
+	// Recorder keeps records of reconciles; nil for none. It is set before the first controller runs.
+	Recorder *hop.Recorder
+
 	adds, retries       *prometheus.CounterVec
 	waited, worked      *prometheus.HistogramVec
 	depth               *prometheus.Desc
@@ -75,6 +79,14 @@ func (m *Metrics) attach(name string, q *queue) (detach func()) {
 		defer m.mu.Unlock()
 		delete(m.queues, q)
 	}
+}
+
+// recorder returns the recorder of reconciles; nil for none.
+func (m *Metrics) recorder() *hop.Recorder {
+	if m == nil {
+		return nil
+	}
+	return m.Recorder
 }
 
 // AddElection includes whether this process leads in the metrics.

@@ -66,6 +66,16 @@ func (q *queue) add(k Key, why cause) {
 	}
 }
 
+// keepCause keeps the cause of an attempt that has failed for the retry, unless a newer write has woken the key meanwhile.
+func (q *queue) keepCause(k Key, why cause) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if why.rev > q.causes[k].rev && !q.stopped {
+		why.at, why.retry = time.Now(), true
+		q.causes[k] = why
+	}
+}
+
 // enqueue makes a key wait for a worker.
 func (q *queue) enqueue(k Key) {
 	q.state[k] = waiting

@@ -131,16 +131,20 @@ type Wire struct {
 	RequestSize, ResponseSize int    // in bytes, of the whole bodies
 }
 
-// NewWire returns the bodies of a request and its answer, or the beginnings of them.
-func NewWire(request, response []byte) *Wire {
-	return &Wire{Request: firstBytes(request), Response: firstBytes(response), RequestSize: len(request), ResponseSize: len(response)}
-}
+// SetRequest copies the body of a request, or the beginning of it.
+func (w *Wire) SetRequest(body []byte) { w.Request, w.RequestSize = firstBytes(body), len(body) }
+
+// SetResponse copies the body of the answer, or the beginning of it.
+func (w *Wire) SetResponse(body []byte) { w.Response, w.ResponseSize = firstBytes(body), len(body) }
 
 func firstBytes(b []byte) []byte { return append([]byte(nil), b[:min(len(b), MaxBody)]...) }
 
 // IsWrite reports whether a record is of a write, committed or refused, and not of other work.
-func (r *Record) IsWrite() bool {
-	switch r.Verb {
+func (r *Record) IsWrite() bool { return IsWriteVerb(r.Verb) }
+
+// IsWriteVerb reports whether requests with a verb are writes.
+func IsWriteVerb(verb string) bool {
+	switch verb {
 	case "create", "update", "patch", "delete", "deletecollection":
 		return true
 	}

@@ -42,7 +42,7 @@ type Response struct {
 
 // Serve takes one authenticated request through hops 3 to 8, and records a write that is refused.
 func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
-	if s.Recorder != nil && !r.Clock.IsRunning() {
+	if s.Recorder != nil && hop.IsWriteVerb(r.Verb) && !r.Clock.IsRunning() {
 		r.Clock.Begin(time.Now())
 	}
 	resp, err := s.serve(ctx, r)

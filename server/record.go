@@ -47,8 +47,7 @@ func (r *Request) nameRecord(namespace, name string) {
 // are requests whose client has gone.
 func (s *Server) RecordRefusal(r *Request, err error) {
 	rec := &r.Clock.Record
-	rec.Verb = r.Verb
-	if s.Recorder == nil || !rec.IsWrite() || r.Options.DryRun || r.Def.Transient || r.User == nil || errors.Is(err, context.Canceled) {
+	if s.Recorder == nil || !hop.IsWriteVerb(r.Verb) || r.Options.DryRun || r.Def.Transient || r.User == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	if rec.Refused == 0 {

@@ -19,8 +19,8 @@ import (
 const gzipMemory = 512 << 10
 
 // writeAnswer encodes an answer that is no watch, and sends it. The seat of the request is given back when the answer
-// is encoded and at most a piece of it is left to be sent.
-func (s *Handler) writeAnswer(w *responsewriter.Writer, req *http.Request, res *server.Response, e *encode.Encoder) {
+// is encoded and at most a piece of it is left to be sent. bodies keeps a copy of the answer; nil for none.
+func (s *Handler) writeAnswer(w *responsewriter.Writer, req *http.Request, res *server.Response, e *encode.Encoder, bodies *keptBodies) {
 	buf := responsewriter.GetBuffer()
 	defer responsewriter.PutBuffer(buf)
 	if res.List != nil {
@@ -43,6 +43,7 @@ func (s *Handler) writeAnswer(w *responsewriter.Writer, req *http.Request, res *
 	w.Seat.Free()
 	w.Memory.Shrink(responsewriter.MinRequestMemory + int64(buf.Len()))
 	encode.AuditResponse(w.Audit, res, e, buf.Bytes())
+	bodies.keepAnswer(buf.Bytes(), e.Format.Media.ContentType())
 	responsewriter.Send(w, req, res.Code, e.Format.Media.ContentType(), buf.Bytes())
 }
 

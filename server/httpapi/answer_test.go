@@ -336,7 +336,7 @@ func TestListsThatFailAreAborted(t *testing.T) {
 			aborted := func() (aborted bool) {
 				defer func() { aborted = recover() != nil }()
 				h.writeAnswer(&responsewriter.Writer{ResponseWriter: w}, req, &server.Response{Code: http.StatusOK, List: l},
-					&encode.Encoder{Codec: s.State.Codec, Def: def, Format: encode.Format{Media: codec.JSON}})
+					&encode.Encoder{Codec: s.State.Codec, Def: def, Format: encode.Format{Media: codec.JSON}}, nil)
 				return false
 			}()
 			if aborted != want || !want && w.code != http.StatusInternalServerError {

@@ -16,7 +16,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/codec"
 	"proa.dev/server"
@@ -79,6 +78,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		s.Server.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
 		out.Audit = s.beginAudit(req, &rt, nil, id, start)
+		s.recordUnauthenticated(req, &rt, start, id)
 		s.writeError(out, req, authenticationError(err))
 		return
 	}
@@ -170,8 +170,7 @@ func (s *Handler) serveResource(ctx context.Context, w *responsewriter.Writer, r
 		Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), Remote: remoteAddress(req),
 		Audit: w.Audit, Flow: &by.flow, Work: &w.Work, KeepSeat: w.Seat.Take, AnswerMemory: &w.Memory,
 	}
-	r.Clock.Begin(by.start)
-	r.Clock.Done(hop.Authenticate)
+	s.beginClock(r, req, by.start, w.Header().Get("Audit-Id"))
 	if def.Scope == kind.Cluster {
 		r.Namespace = ""
 		if def.Plural == "namespaces" {
@@ -240,7 +239,9 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 		}
 	}
 	if err == nil {
+		begin := r.Clock.Elapsed()
 		err = s.readRequest(ctx, w, req, r)
+		bodyRead(r, begin)
 	}
 	if err != nil {
 		if r.Def.Deprecated != "" && !negotiate.IsMediaTypeError(r, err) {
@@ -251,10 +252,12 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 		if aerr := s.Server.Authorize(req.Context(), r); aerr != nil {
 			err = aerr
 		}
+		s.recordUnread(r, err)
 		s.writeError(w, req, err)
 		return
 	}
 	res, err := s.Server.Serve(ctx, r)
+	bodies := s.keepRequestBody(req, r, res)
 	releaseBody(w, r)
 	writeWarnings(w, r)
 	if err != nil {
@@ -273,7 +276,7 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 		s.stream(w, req, events)
 		return
 	}
-	s.writeAnswer(w, req, res, e)
+	s.writeAnswer(w, req, res, e, bodies)
 }
 
 // writeWarnings adds the warnings of a request to the header of its answer, each once, up to 4 KiB.

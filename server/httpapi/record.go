@@ -1,0 +1,111 @@
+package httpapi
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/hop"
+	"proa.dev/server"
+)
+
+// beginClock starts the clock of a write, which has arrived at start and is authenticated by now, and notes who sent it.
+func (s *Handler) beginClock(r *server.Request, req *http.Request, start time.Time, auditID string) {
+	if s.Server.Recorder == nil || !hop.IsWriteVerb(r.Verb) {
+		return
+	}
+	r.Clock.Begin(start)
+	r.Clock.Done(hop.Authenticate)
+	r.Clock.Record.Origin = originOf(req, auditID)
+	r.Clock.Record.Origin.TraceParent = traceParentOf(req, r.User)
+}
+
+// originOf returns what a client says of itself. Nothing of it is checked, so it is bounded and made printable.
+func originOf(req *http.Request, auditID string) *hop.Origin {
+	first := func(name string) string { // name in its canonical form
+		if v := req.Header[name]; len(v) > 0 {
+			return hop.Printable(v[0], hop.MaxText)
+		}
+		return ""
+	}
+	return &hop.Origin{Agent: first("User-Agent"), AuditID: hop.Printable(auditID, hop.MaxText), Session: first("Kubectl-Session"),
+		Command: first("Kubectl-Command")}
+}
+
+// bodyRead ends hop 2 when the body of a request has been read, with the time that the client took to send it as waiting.
+// begin is when reading began, as Elapsed of the clock returned it.
+func bodyRead(r *server.Request, begin time.Duration) {
+	took := r.Clock.Elapsed() - begin
+	r.Clock.WaitedSince(hop.Authenticate, begin)
+	r.Clock.Done(hop.Authenticate)
+	if took >= hop.ShortestStep {
+		r.Clock.AddStep(hop.Step{Hop: hop.Authenticate, Name: "body", After: begin, Took: took, Wait: took,
+			Detail: strconv.Itoa(len(r.Body)) + " bytes"})
+	}
+}
+
+// recordUnauthenticated keeps the record of a write whose client could not be authenticated. All of them count as those of
+// one user without a name, so that they push out nobody else's.
+func (s *Handler) recordUnauthenticated(req *http.Request, rt *route, start time.Time, auditID string) {
+	if s.Server.Recorder == nil || !hop.IsWriteVerb(rt.verb) {
+		return
+	}
+	def := s.Server.State.Served(rt.gvr)
+	if def == nil {
+		return
+	}
+	rec := hop.Record{Verb: rt.verb, Start: start, Code: http.StatusUnauthorized, Refused: hop.Authenticate, Error: "Unauthorized"}
+	rec.Group, rec.Resource, rec.Origin = def.Group, def.Plural, originOf(req, auditID)
+	if sub := def.Sub(rt.sub); sub != nil {
+		rec.Subresource = sub.Name
+	}
+	both := rt.namespace + "/" + rt.name // a copy, because they are parts of the URL
+	rec.Namespace, rec.Name = both[:len(rt.namespace)], both[len(rt.namespace)+1:]
+	rec.Took[hop.Authenticate] = time.Since(start)
+	s.Server.Recorder.Add(rec)
+}
+
+// recordUnread keeps the record of a write whose body or query could not be read, or whose user may not make it.
+func (s *Handler) recordUnread(r *server.Request, err error) {
+	refused := hop.Schema
+	if apierrors.IsForbidden(err) {
+		refused = hop.Authorize
+	}
+	r.Clock.Refuse(refused)
+	s.Server.RecordRefusal(r, err)
+}
+
+// keptBodies is the copy of the bodies of a write that is kept beside its record.
+type keptBodies struct {
+	recorder *hop.Recorder
+	uid      types.UID
+	rev      int64
+	wire     *hop.Wire
+}
+
+// keepRequestBody copies the body of a write that was committed; nil for requests whose bodies are not kept. Kept are the
+// bodies that the audit log would show at its level RequestResponse. So Secrets, tokens and other kinds that hold secrets
+// are left out, and so is every body that never became an object.
+func (s *Handler) keepRequestBody(req *http.Request, r *server.Request, res *server.Response) *keptBodies {
+	rec := &r.Clock.Record
+	if s.NoBodies || s.Server.Recorder == nil || res == nil || res.Object == nil || rec.Code == 0 || rec.Origin == nil ||
+		r.Def.HoldsSecrets(rec.Subresource) {
+		return nil
+	}
+	w := &hop.Wire{RequestType: hop.Printable(req.Header.Get("Content-Type"), hop.MaxText)}
+	w.SetRequest(r.Body)
+	return &keptBodies{s.Server.Recorder, rec.UID, rec.Rev, w}
+}
+
+// keepAnswer adds the body of the answer and stores both.
+func (k *keptBodies) keepAnswer(body []byte, contentType string) {
+	if k == nil {
+		return
+	}
+	k.wire.ResponseType = contentType
+	k.wire.SetResponse(body)
+	k.recorder.SetWire(k.uid, k.rev, k.wire)
+}
