@@ -13,6 +13,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -26,7 +27,7 @@ func (r *reader) job(ctx context.Context, t Target) (*Answer, error) {
 }
 
 func (r *reader) explainJob(ctx context.Context, j *batchv1.Job) *Answer {
-	a := (&Answer{Object: Ref{Kind: "Job", Namespace: j.Namespace, Name: j.Name}, State: Stuck}).at(hop.Control)
+	a := (&Answer{Object: Ref{Kind: "Job", Namespace: j.Namespace, Name: j.Name}, State: Stuck}).At(hop.Control)
 	if j.DeletionTimestamp != nil {
 		return r.ending(&j.ObjectMeta, a)
 	}
@@ -38,16 +39,16 @@ func (r *reader) explainJob(ctx context.Context, j *batchv1.Job) *Answer {
 		switch c.Type {
 		case batchv1.JobComplete:
 			a.State, a.Cause = Working, "The Job is complete."
-			return a.because(a.Object, field, "True", c.LastTransitionTime.Time)
+			return a.Because(a.Object, field, "True", c.LastTransitionTime.Time)
 		case batchv1.JobFailed, batchv1.JobFailureTarget:
-			a.Cause = "The Job has failed (" + c.Reason + "): " + sentence(c.Message) + "."
-			a.because(a.Object, field, c.Reason+": "+c.Message, c.LastTransitionTime.Time)
+			a.Cause = "The Job has failed (" + c.Reason + "): " + answer.Sentence(c.Message) + "."
+			a.Because(a.Object, field, c.Reason+": "+c.Message, c.LastTransitionTime.Time)
 			pods, _ := r.podsOf(ctx, j.Namespace, j.UID)
 			a.Through = r.worstPod(ctx, pods)
-			return a.do("kubectl logs job/%s%s", j.Name, inNamespace(j.Namespace))
+			return a.Do("kubectl logs job/%s%s", j.Name, answer.InNamespace(j.Namespace))
 		case batchv1.JobSuspended:
 			a.State, a.Cause = Waiting, "The Job is suspended."
-			return a.because(a.Object, field, "True", c.LastTransitionTime.Time).do("set spec.suspend to false")
+			return a.Because(a.Object, field, "True", c.LastTransitionTime.Time).Do("set spec.suspend to false")
 		}
 	}
 	events := r.Events(ctx, j.Namespace, j.UID)
@@ -65,26 +66,26 @@ func (r *reader) explainJob(ctx context.Context, j *batchv1.Job) *Answer {
 	})
 	if worst := r.worstPod(ctx, pods); worst != nil && worst.State == Stuck {
 		a.Through = worst
-		a.Cause = fmt.Sprintf("The Job has %s running, %d succeeded and %d failed; Pod %s is stuck: %s", plural(int(j.Status.Active), "Pod"), j.Status.Succeeded, j.Status.Failed,
-			worst.Object.Name, lower(worst.Cause))
+		a.Cause = fmt.Sprintf("The Job has %s running, %d succeeded and %d failed; Pod %s is stuck: %s", answer.Plural(int(j.Status.Active), "Pod"), j.Status.Succeeded, j.Status.Failed,
+			worst.Object.Name, answer.Lower(worst.Cause))
 		a.Hop, a.HopName = worst.Hop, worst.HopName
 		return a
 	}
 	a.State = Waiting
-	a.Cause = fmt.Sprintf("The Job runs: %s running, %d succeeded, %d failed.", plural(int(j.Status.Active), "Pod"),
+	a.Cause = fmt.Sprintf("The Job runs: %s running, %d succeeded, %d failed.", answer.Plural(int(j.Status.Active), "Pod"),
 		j.Status.Succeeded, j.Status.Failed)
 	if !seen {
 		a.Cause += " Its Pods cannot be read."
 	}
 	if last := r.worstPod(ctx, failed); last != nil { // the Job tries again until backoffLimit
 		a.Through = last
-		a.Cause += " It tries again after failures; Pod " + last.Object.Name + ": " + lower(last.Cause)
+		a.Cause += " It tries again after failures; Pod " + last.Object.Name + ": " + answer.Lower(last.Cause)
 	}
 	if j.Spec.ManagedBy != nil && *j.Spec.ManagedBy != "kubernetes.io/job-controller" {
 		a.Cause = "The Job is managed by " + *j.Spec.ManagedBy + ", not by the Job controller of this cluster."
-		a.because(a.Object, "spec.managedBy", *j.Spec.ManagedBy, time.Time{})
+		a.Because(a.Object, "spec.managedBy", *j.Spec.ManagedBy, time.Time{})
 	}
-	return a.because(a.Object, "status.active", fmt.Sprint(j.Status.Active), time.Time{})
+	return a.Because(a.Object, "status.active", fmt.Sprint(j.Status.Active), time.Time{})
 }
 
 // cronJob explains a CronJob.
@@ -93,18 +94,18 @@ func (r *reader) cronJob(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Control)
-	a.because(a.Object, "spec.schedule", j.Spec.Schedule, time.Time{})
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
+	a.Because(a.Object, "spec.schedule", j.Spec.Schedule, time.Time{})
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		a.State, a.Cause = Waiting, "The CronJob is suspended."
-		return a.because(a.Object, "spec.suspend", "true", time.Time{}).do("set spec.suspend to false"), nil
+		return a.Because(a.Object, "spec.suspend", "true", time.Time{}).Do("set spec.suspend to false"), nil
 	}
 	events := r.Events(ctx, j.Namespace, j.UID)
 	if e := lookup.Latest(events, "FailedCreate", "InvalidSchedule", "UnparseableSchedule", "UnknownTimeZone", "TooManyMissedTimes",
 		"MissSchedule"); e != nil &&
 		(j.Status.LastScheduleTime == nil || e.Time.After(j.Status.LastScheduleTime.Time)) {
-		a.Cause = "The CronJob cannot start a Job: " + sentence(e.Message) + "."
-		return a.because(a.Object, "event "+e.Reason, e.Message, e.Time), nil
+		a.Cause = "The CronJob cannot start a Job: " + answer.Sentence(e.Message) + "."
+		return a.Because(a.Object, "event "+e.Reason, e.Message, e.Time), nil
 	}
 	jobs, _ := lookup.Owned[batchv1.Job](ctx, r.Reader, gr.Jobs, j.Namespace, j.UID)
 	var newest *batchv1.Job
@@ -116,7 +117,7 @@ func (r *reader) cronJob(ctx context.Context, t Target) (*Answer, error) {
 	if newest != nil {
 		if last := r.explainJob(ctx, newest); last.State == Stuck {
 			a.Through = last
-			a.Cause = "The last Job of the CronJob, " + newest.Name + ", is stuck or has failed: " + lower(last.Cause)
+			a.Cause = "The last Job of the CronJob, " + newest.Name + ", is stuck or has failed: " + answer.Lower(last.Cause)
 			return a, nil
 		}
 	}
@@ -137,7 +138,7 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Control)
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if text := h.Annotations[conditionsOfV1]; len(h.Status.Conditions) == 0 && text != "" {
 		var conditions []autoscalingv2.HorizontalPodAutoscalerCondition
 		if err := json.Unmarshal([]byte(text), &conditions); err != nil {
@@ -154,11 +155,11 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 			if c.Type != name || c.Status != corev1.ConditionFalse {
 				continue
 			}
-			a.Cause = "The autoscaler does not scale (" + c.Reason + "): " + sentence(c.Message) + "."
+			a.Cause = "The autoscaler does not scale (" + c.Reason + "): " + answer.Sentence(c.Message) + "."
 			if c.Reason == "ScalingDisabled" {
 				a.State = Waiting
 			}
-			return a.because(a.Object, "status.conditions["+string(c.Type)+"]", c.Reason+": "+c.Message, c.LastTransitionTime.Time).do("%s",
+			return a.Because(a.Object, "status.conditions["+string(c.Type)+"]", c.Reason+": "+c.Message, c.LastTransitionTime.Time).Do("%s",
 				advice[name]), nil
 		}
 	}
@@ -170,12 +171,12 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 		return a, nil
 	}
 	a.State, a.Hop, a.HopName = Working, 0, ""
-	a.Cause = fmt.Sprintf("The autoscaler works: it wants %s and there are %d.", plural(int(h.Status.DesiredReplicas), "replica"),
+	a.Cause = fmt.Sprintf("The autoscaler works: it wants %s and there are %d.", answer.Plural(int(h.Status.DesiredReplicas), "replica"),
 		h.Status.CurrentReplicas)
 	for _, c := range h.Status.Conditions {
 		if c.Type == autoscalingv2.ScalingLimited && c.Status == corev1.ConditionTrue {
-			a.State, a.Cause = Waiting, "The autoscaler is at its limit: "+sentence(c.Message)+"."
-			a.because(a.Object, "status.conditions[ScalingLimited]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
+			a.State, a.Cause = Waiting, "The autoscaler is at its limit: "+answer.Sentence(c.Message)+"."
+			a.Because(a.Object, "status.conditions[ScalingLimited]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
 		}
 	}
 	return a, nil

@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -24,7 +25,7 @@ func (r *reader) claim(ctx context.Context, t Target) (*Answer, error) {
 }
 
 func (r *reader) explainClaim(ctx context.Context, c *corev1.PersistentVolumeClaim) *Answer {
-	a := (&Answer{Object: Ref{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name}, State: Stuck}).at(hop.Control)
+	a := (&Answer{Object: Ref{Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name}, State: Stuck}).At(hop.Control)
 	switch {
 	case c.DeletionTimestamp != nil:
 		return r.claimEnding(ctx, c, a)
@@ -32,13 +33,13 @@ func (r *reader) explainClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 		return r.claimBound(ctx, c, a)
 	case c.Status.Phase == corev1.ClaimLost:
 		a.Cause = "The volume " + c.Spec.VolumeName + " of the claim no longer exists; what was on it is lost with it."
-		return a.because(a.Object, "spec.volumeName", c.Spec.VolumeName, time.Time{}).do("delete the claim and create it again, or restore the volume from a backup")
+		return a.Because(a.Object, "spec.volumeName", c.Spec.VolumeName, time.Time{}).Do("delete the claim and create it again, or restore the volume from a backup")
 	}
-	a.because(a.Object, "status.phase", string(c.Status.Phase), time.Time{})
+	a.Because(a.Object, "status.phase", string(c.Status.Phase), time.Time{})
 	events := r.Events(ctx, c.Namespace, c.UID)
 	if e := lookup.Latest(events, "ProvisioningFailed", "FailedBinding", "VolumeMismatch"); e != nil && e.Reason != "FailedBinding" {
-		a.Cause = "No volume can be made for the claim: " + sentence(e.Message) + "."
-		return a.because(a.Object, "event "+e.Reason, e.Message, e.Time)
+		a.Cause = "No volume can be made for the claim: " + answer.Sentence(e.Message) + "."
+		return a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 	}
 	return r.claimClass(ctx, c, a, events)
 }
@@ -49,17 +50,17 @@ func (r *reader) claimClass(ctx context.Context, c *corev1.PersistentVolumeClaim
 	if name == nil || *name == "" {
 		a.Cause = "No volume fits the claim, and it names no StorageClass that could make one."
 		if e := lookup.Latest(events, "FailedBinding"); e != nil {
-			a.because(a.Object, "event "+e.Reason, e.Message, e.Time)
+			a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 		}
-		return a.because(a.Object, "spec.storageClassName", "none", time.Time{}).
-			do("name a StorageClass (kubectl get storageclass), make one the default, or create a PersistentVolume that fits")
+		return a.Because(a.Object, "spec.storageClassName", "none", time.Time{}).
+			Do("name a StorageClass (kubectl get storageclass), make one the default, or create a PersistentVolume that fits")
 	}
-	a.because(a.Object, "spec.storageClassName", *name, time.Time{})
+	a.Because(a.Object, "spec.storageClassName", *name, time.Time{})
 	class, missing := lookup.Get[storagev1.StorageClass](ctx, r.Reader, gr.StorageClasses, "", *name)
 	switch {
 	case missing:
 		a.Cause = "The StorageClass " + *name + " of the claim does not exist, and no volume fits it."
-		return a.do("kubectl get storageclass shows those that there are")
+		return a.Do("kubectl get storageclass shows those that there are")
 	case class == nil:
 		a.State, a.Cause = Unknown, "The claim has no volume yet, and its StorageClass "+*name+" cannot be read."
 		return a
@@ -67,7 +68,7 @@ func (r *reader) claimClass(ctx context.Context, c *corev1.PersistentVolumeClaim
 	ref := Ref{Kind: "StorageClass", Name: class.Name}
 	if class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer &&
 		c.Annotations["volume.kubernetes.io/selected-node"] == "" {
-		a.because(ref, "volumeBindingMode", string(*class.VolumeBindingMode), time.Time{})
+		a.Because(ref, "volumeBindingMode", string(*class.VolumeBindingMode), time.Time{})
 		users, seen := r.podsWith(ctx, c)
 		if !seen {
 			a.State, a.Cause = Waiting, "The claim gets its volume when the first Pod that uses it is scheduled; whether there is one cannot be read."
@@ -75,10 +76,10 @@ func (r *reader) claimClass(ctx context.Context, c *corev1.PersistentVolumeClaim
 		}
 		if len(users) == 0 {
 			a.State, a.Cause = Waiting, "The claim gets its volume when the first Pod that uses it is scheduled, and no Pod uses it yet."
-			return a.do("create a Pod that mounts the claim")
+			return a.Do("create a Pod that mounts the claim")
 		}
 		a.State, a.Cause = Waiting, "The claim gets its volume when the Pod "+users[0]+" is scheduled."
-		return a.do("proa why pod/%s%s", users[0], inNamespace(c.Namespace))
+		return a.Do("proa why pod/%s%s", users[0], answer.InNamespace(c.Namespace))
 	}
 	a.Cause = "The claim waits for the provisioner " + class.Provisioner + " of StorageClass " + class.Name +
 		", which has not made a volume in " +
@@ -87,24 +88,24 @@ func (r *reader) claimClass(ctx context.Context, c *corev1.PersistentVolumeClaim
 		a.State = Waiting
 	}
 	if e := lookup.Latest(events, "ExternalProvisioning", "Provisioning", "WaitForPodScheduled"); e != nil {
-		a.because(a.Object, "event "+e.Reason, e.Message, e.Time)
+		a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 	}
-	return a.because(ref, "provisioner", class.Provisioner, time.Time{}).do("look for the Pods of the provisioner and their logs")
+	return a.Because(ref, "provisioner", class.Provisioner, time.Time{}).Do("look for the Pods of the provisioner and their logs")
 }
 
 // claimBound explains a claim that has its volume.
 func (r *reader) claimBound(ctx context.Context, c *corev1.PersistentVolumeClaim, a *Answer) *Answer {
 	a.State, a.Cause, a.Hop, a.HopName = Working, "The claim is bound to volume "+c.Spec.VolumeName+".", 0, ""
-	a.because(a.Object, "status.phase", string(c.Status.Phase), time.Time{})
+	a.Because(a.Object, "status.phase", string(c.Status.Phase), time.Time{})
 	asked, have := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
 	if asked.Cmp(have) > 0 {
 		a.State = Waiting
 		a.Cause = "The claim is bound, and waits to be made larger: it has " + have.String() + " and asks for " + asked.String() + "."
 		if e := lookup.Latest(r.Events(ctx, c.Namespace, c.UID), "VolumeResizeFailed", "FileSystemResizeRequired",
 			"ExternalExpanding"); e != nil {
-			a.because(a.Object, "event "+e.Reason, e.Message, e.Time)
+			a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 			if e.Reason == "VolumeResizeFailed" {
-				a.State, a.Cause = Stuck, "The volume of the claim cannot be made larger: "+sentence(e.Message)+"."
+				a.State, a.Cause = Stuck, "The volume of the claim cannot be made larger: "+answer.Sentence(e.Message)+"."
 			}
 		}
 	}
@@ -113,12 +114,12 @@ func (r *reader) claimBound(ctx context.Context, c *corev1.PersistentVolumeClaim
 
 // claimEnding explains a claim that is being deleted.
 func (r *reader) claimEnding(ctx context.Context, c *corev1.PersistentVolumeClaim, a *Answer) *Answer {
-	a.because(a.Object, "metadata.finalizers", strings.Join(c.Finalizers, ", "), c.DeletionTimestamp.Time)
+	a.Because(a.Object, "metadata.finalizers", strings.Join(c.Finalizers, ", "), c.DeletionTimestamp.Time)
 	users, seen := r.podsWith(ctx, c)
 	if slices.Contains(c.Finalizers, "kubernetes.io/pvc-protection") && len(users) > 0 {
 		a.State = Waiting
 		a.Cause = "The claim is deleted as soon as no Pod uses it any more; these do: " + strings.Join(users, ", ") + "."
-		return a.do("delete these Pods, or what makes them")
+		return a.Do("delete these Pods, or what makes them")
 	}
 	a.Cause = "The claim is being deleted, and the finalizers " + strings.Join(c.Finalizers, ", ") + " keep it."
 	if len(c.Finalizers) == 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"proa.dev/hop"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -30,26 +31,26 @@ func (r *reader) custom(ctx context.Context, t Target) (*Answer, error) {
 		return nil, err
 	}
 	o.ReadStatus()
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Control)
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if o.DeletionTimestamp != nil {
 		return r.ending(&o.ObjectMeta, a), nil
 	}
 	if stale := o.ObservedGeneration; stale != nil && *stale < o.Generation {
 		a.Cause = fmt.Sprintf("Its controller has not acted on the last change (generation %d, observed %d); it may not be running.", o.Generation, *stale)
-		return a.because(a.Object, "status.observedGeneration", fmt.Sprint(*stale), lastChange(&o.ObjectMeta)), nil
+		return a.Because(a.Object, "status.observedGeneration", fmt.Sprint(*stale), lastChange(&o.ObjectMeta)), nil
 	}
 	if judgeConditions(a, o.Conditions); a.Cause != "" {
 		return a, nil
 	}
 	if isOneOf(o.Phase, failedPhases) {
 		a.Cause = "Its phase is " + o.Phase + "."
-		return a.because(a.Object, "status.phase", o.Phase, time.Time{}), nil
+		return a.Because(a.Object, "status.phase", o.Phase, time.Time{}), nil
 	}
 	events := r.Events(ctx, t.Namespace, o.UID)
 	if len(events) > 0 && events[0].Type == "Warning" {
 		e := &events[0]
-		a.Cause = "The last Event about it is a warning (" + e.Reason + "): " + sentence(e.Message) + "."
-		return a.because(a.Object, "event "+e.Reason, e.Message, e.Time), nil
+		a.Cause = "The last Event about it is a warning (" + e.Reason + "): " + answer.Sentence(e.Message) + "."
+		return a.Because(a.Object, "event "+e.Reason, e.Message, e.Time), nil
 	}
 	a.Hop, a.HopName = 0, ""
 	if len(o.Conditions) == 0 && o.Phase == "" {
@@ -59,10 +60,10 @@ func (r *reader) custom(ctx context.Context, t Target) (*Answer, error) {
 	a.State, a.Cause = Working, "Nothing in its conditions or Events says that it is stuck."
 	for i := range o.Conditions {
 		c := &o.Conditions[i]
-		a.because(a.Object, "status.conditions["+c.Type+"]", c.Status, c.Time())
+		a.Because(a.Object, "status.conditions["+c.Type+"]", c.Status, c.Time())
 	}
 	if o.Phase != "" {
-		a.because(a.Object, "status.phase", o.Phase, time.Time{})
+		a.Because(a.Object, "status.phase", o.Phase, time.Time{})
 	}
 	return a, nil
 }
@@ -93,14 +94,14 @@ func judgeConditions(a *Answer, conditions []lookup.Condition) {
 		a.State, bad = Unknown, unclear
 	}
 	for _, c := range bad {
-		a.because(a.Object, "status.conditions["+c.Type+"]", strings.TrimRight(c.Status+" "+c.Reason+": "+c.Message, ": "), c.Time())
+		a.Because(a.Object, "status.conditions["+c.Type+"]", strings.TrimRight(c.Status+" "+c.Reason+": "+c.Message, ": "), c.Time())
 		if a.Cause == "" || c.Type == "Ready" {
 			a.Cause = "Its controller says that " + c.Type + " is " + c.Status
 			if c.Reason != "" {
 				a.Cause += " (" + c.Reason + ")"
 			}
 			if c.Message != "" {
-				a.Cause += ": " + sentence(c.Message)
+				a.Cause += ": " + answer.Sentence(c.Message)
 			}
 			a.Cause += "."
 		}

@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/trace"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -51,10 +52,10 @@ func (r *reader) addNodes(ctx context.Context, a *Answer) {
 	a.Nodes, a.NodesLeftOut = attempt.Nodes, attempt.LeftOut
 	for i := range a.Nodes {
 		n := &a.Nodes[i]
-		n.Node, n.Reason, n.Plugin = oneLine(n.Node), oneLine(n.Reason), oneLine(n.Plugin)
+		n.Node, n.Reason, n.Plugin = answer.OneLine(n.Node), answer.OneLine(n.Reason), answer.OneLine(n.Plugin)
 	}
 	if rest := attempt.Total - attempt.Examined; rest > 0 && attempt.Rest != "" {
-		a.because(a.Object, "the other "+plural(rest, "node"), attempt.Rest, attempt.Time)
+		a.Because(a.Object, "the other "+answer.Plural(rest, "node"), attempt.Rest, attempt.Time)
 	}
 }
 
@@ -91,14 +92,14 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	}
 	slices.Sort(done)
 	slices.Sort(failed)
-	if a.step("nodes", len(failed) == 0, "programmed by %s: %s", plural(len(done), "node"), strings.Join(done, ", ")) {
+	if a.AddStep("nodes", len(failed) == 0, "programmed by %s: %s", answer.Plural(len(done), "node"), strings.Join(done, ", ")) {
 		return
 	}
-	a.Chain[len(a.Chain)-1].Text = oneLine("not programmed on " + strings.Join(failed, ", "))
+	a.Chain[len(a.Chain)-1].Text = answer.OneLine("not programmed on " + strings.Join(failed, ", "))
 	a.State = Stuck
-	a.Cause = "The Service has ready endpoints, but not every node leads traffic to them: " + sentence(strings.Join(failed, "; ")) + "."
-	a.at(hop.Network).Actions = nil
-	a.do("proa logs NODE of that node has what its agent says about the Service rules")
+	a.Cause = "The Service has ready endpoints, but not every node leads traffic to them: " + answer.Sentence(strings.Join(failed, "; ")) + "."
+	a.At(hop.Network).Actions = nil
+	a.Do("proa logs NODE of that node has what its agent says about the Service rules")
 }
 
 // readProgrammed takes from the trace of an EndpointSlice which nodes have programmed it last.
@@ -116,7 +117,7 @@ func readProgrammed(t *trace.Trace, name string, state map[string]string) {
 		if s.Open || s.Error != "" {
 			state[node] = "under way since " + s.Start.UTC().Format("15:04:05")
 			if s.Error != "" {
-				state[node] = sentence(s.Error)
+				state[node] = answer.Sentence(s.Error)
 			}
 		}
 	}

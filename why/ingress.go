@@ -14,6 +14,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -36,7 +37,7 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Network)
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
 	if in.DeletionTimestamp != nil {
 		return r.ending(&in.ObjectMeta, a), nil
 	}
@@ -45,13 +46,13 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 		class, missing := lookup.Get[networkingv1.IngressClass](ctx, r.Reader, ingressClasses(), "", *name)
 		if class == nil && !missing {
 			unread = true
-		} else if !a.step("class", !missing, "%s", *name) {
+		} else if !a.AddStep("class", !missing, "%s", *name) {
 			a.Cause = "The IngressClass " + *name + " does not exist, so that no controller serves the Ingress."
-			return a.because(a.Object, "spec.ingressClassName", *name,
-				time.Time{}).do("kubectl get ingressclass shows those that there are"), nil
+			return a.Because(a.Object, "spec.ingressClassName", *name,
+				time.Time{}).Do("kubectl get ingressclass shows those that there are"), nil
 		}
 	} else if in.Annotations["kubernetes.io/ingress.class"] == "" {
-		a.step("class", true, "none is named: the default class counts")
+		a.AddStep("class", true, "none is named: the default class counts")
 	}
 	for _, b := range backends(in) {
 		s, missing := lookup.Get[corev1.Service](ctx, r.Reader, gr.Services, in.Namespace, b.Name)
@@ -68,17 +69,17 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 		secret, missing := lookup.Get[corev1.Secret](ctx, r.Reader, gr.Secrets, in.Namespace, tls.SecretName)
 		if secret == nil && !missing {
 			unread = true
-		} else if !a.step("certificate", !missing, "Secret %s", tls.SecretName) {
+		} else if !a.AddStep("certificate", !missing, "Secret %s", tls.SecretName) {
 			a.Cause = "The Secret " + tls.SecretName + " with the certificate of the Ingress does not exist."
-			return a.because(a.Object, "spec.tls.secretName", tls.SecretName,
-				time.Time{}).do("create a Secret of type kubernetes.io/tls with that name"), nil
+			return a.Because(a.Object, "spec.tls.secretName", tls.SecretName,
+				time.Time{}).Do("create a Secret of type kubernetes.io/tls with that name"), nil
 		}
 	}
 	if len(in.Status.LoadBalancer.Ingress) == 0 {
-		a.step("address", false, "none")
+		a.AddStep("address", false, "none")
 		a.Cause = "No controller has taken the Ingress: its status has no address."
-		return a.because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
-			do("check that a controller for its class runs; proa serves Ingresses unless --ingress is off"), nil
+		return a.Because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
+			Do("check that a controller for its class runs; proa serves Ingresses unless --ingress is off"), nil
 	}
 	a.State, a.Cause, a.Hop, a.HopName = Working, "The Ingress is served, and every Service that it names has endpoints.", 0, ""
 	if unread {
@@ -113,9 +114,9 @@ func backends(in *networkingv1.Ingress) (out []networkingv1.IngressServiceBacken
 // backend looks at a Service that an Ingress names, nil when it does not exist, and returns whether it is what is wrong.
 func (r *reader) backend(ctx context.Context, b networkingv1.IngressServiceBackend, s *corev1.Service, a *Answer) bool {
 	if s == nil {
-		a.step("Service "+b.Name, false, "does not exist")
+		a.AddStep("Service "+b.Name, false, "does not exist")
 		a.Cause = "The Service " + b.Name + " that the Ingress names does not exist in namespace " + a.Object.Namespace + "."
-		a.because(a.Object, "spec.rules.http.paths.backend.service.name", b.Name, time.Time{}).do("create the Service, or correct its name")
+		a.Because(a.Object, "spec.rules.http.paths.backend.service.name", b.Name, time.Time{}).Do("create the Service, or correct its name")
 		return true
 	}
 	found := false
@@ -127,19 +128,19 @@ func (r *reader) backend(ctx context.Context, b networkingv1.IngressServiceBacke
 		if want == "" {
 			want = fmt.Sprint(b.Port.Number)
 		}
-		a.step("Service "+b.Name, false, "has no port %s", want)
+		a.AddStep("Service "+b.Name, false, "has no port %s", want)
 		a.Cause = "The Service " + b.Name + " has no port " + want + ", which the Ingress names."
-		a.because(a.Object, "spec.rules.http.paths.backend.service.port", want, time.Time{}).do("use one of the ports %s", portsOf(s))
+		a.Because(a.Object, "spec.rules.http.paths.backend.service.port", want, time.Time{}).Do("use one of the ports %s", portsOf(s))
 		return true
 	}
 	behind := r.explainService(ctx, s)
 	if behind.State == Working || s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 &&
 		strings.Contains(behind.Cause, "load balancer") {
-		a.step("Service "+b.Name, true, "%s", lower(behind.Cause))
+		a.AddStep("Service "+b.Name, true, "%s", answer.Lower(behind.Cause))
 		return false
 	}
-	a.step("Service "+b.Name, false, "%s", lower(behind.Cause))
-	a.Cause = "The Service " + b.Name + " behind the Ingress has nothing to answer with: " + lower(behind.Cause)
+	a.AddStep("Service "+b.Name, false, "%s", answer.Lower(behind.Cause))
+	a.Cause = "The Service " + b.Name + " behind the Ingress has nothing to answer with: " + answer.Lower(behind.Cause)
 	a.Through, a.Hop, a.HopName, a.State = behind, behind.Hop, behind.HopName, behind.State
 	return true
 }
@@ -164,14 +165,14 @@ func (r *reader) httpRoute(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Network)
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
 	if route.DeletionTimestamp != nil {
 		return r.ending(&route.ObjectMeta, a), nil
 	}
 	if len(route.Status.Parents) == 0 {
 		a.Cause = "No Gateway has taken the route: its status names none."
-		return a.because(a.Object, "status.parents", "empty", time.Time{}).
-			do("check spec.parentRefs, and that the Gateway exists and its class has a controller"), nil
+		return a.Because(a.Object, "status.parents", "empty", time.Time{}).
+			Do("check spec.parentRefs, and that the Gateway exists and its class has a controller"), nil
 	}
 	accepted := true
 	for _, parent := range route.Status.Parents {
@@ -182,8 +183,8 @@ func (r *reader) httpRoute(ctx context.Context, t Target) (*Answer, error) {
 			for _, c := range parent.Conditions {
 				if c.Type == name && c.Status == "False" {
 					a.Cause = "The Gateway " + parent.ParentRef.Name + " does not serve the route (" + c.Reason + "): " +
-						sentence(c.Message) + "."
-					return a.because(a.Object, "status.parents["+parent.ParentRef.Name+"].conditions["+name+"]", c.Reason+": "+c.Message,
+						answer.Sentence(c.Message) + "."
+					return a.Because(a.Object, "status.parents["+parent.ParentRef.Name+"].conditions["+name+"]", c.Reason+": "+c.Message,
 						c.Time()), nil
 				}
 			}
@@ -194,6 +195,6 @@ func (r *reader) httpRoute(ctx context.Context, t Target) (*Answer, error) {
 		return a, nil
 	}
 	a.State, a.Hop, a.HopName = Working, 0, ""
-	a.Cause = "The route is accepted by " + plural(len(route.Status.Parents), "Gateway") + ", and everything that it names is there."
+	a.Cause = "The route is accepted by " + answer.Plural(len(route.Status.Parents), "Gateway") + ", and everything that it names is there."
 	return a, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -25,7 +26,7 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 		return a, nil
 	}
 	a.State = Stuck
-	a.at(hop.Control).because(a.Object, "metadata.deletionTimestamp", n.DeletionTimestamp.UTC().Format(time.RFC3339),
+	a.At(hop.Control).Because(a.Object, "metadata.deletionTimestamp", n.DeletionTimestamp.UTC().Format(time.RFC3339),
 		n.DeletionTimestamp.Time)
 	var says []string
 	remaining := false
@@ -33,16 +34,16 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 		if c.Status != corev1.ConditionTrue {
 			continue
 		}
-		says = append(says, sentence(c.Message))
-		a.because(a.Object, "status.conditions["+string(c.Type)+"]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
+		says = append(says, answer.Sentence(c.Message))
+		a.Because(a.Object, "status.conditions["+string(c.Type)+"]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
 		switch c.Type {
 		case corev1.NamespaceDeletionDiscoveryFailure:
-			a.do("kubectl get apiservices shows which aggregated API server does not answer; bring it back or delete its APIService")
+			a.Do("kubectl get apiservices shows which aggregated API server does not answer; bring it back or delete its APIService")
 		case corev1.NamespaceFinalizersRemaining:
-			a.do("the controllers that own these finalizers have to remove them; if one is gone for good, remove its finalizer by hand with kubectl edit")
+			a.Do("the controllers that own these finalizers have to remove them; if one is gone for good, remove its finalizer by hand with kubectl edit")
 		case corev1.NamespaceContentRemaining:
 			remaining = true
-			a.do("kubectl get the resources that are named, and proa why about one of them")
+			a.Do("kubectl get the resources that are named, and proa why about one of them")
 		}
 	}
 	if len(says) > 0 {
@@ -61,7 +62,7 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 	if len(finalizers) > 0 {
 		a.Cause = "Nothing is said to be left in the namespace, but the finalizers " + strings.Join(finalizers, ", ") +
 			" keep it; whoever added them has to remove them."
-		return a.because(a.Object, "metadata.finalizers", strings.Join(finalizers, ", "), time.Time{}), nil
+		return a.Because(a.Object, "metadata.finalizers", strings.Join(finalizers, ", "), time.Time{}), nil
 	}
 	a.State, a.Cause = Waiting, "The namespace is being emptied since "+r.ago(n.DeletionTimestamp.Time)+"."
 	return a, nil
@@ -73,21 +74,21 @@ func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) 
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).at(hop.Control)
-	a.because(a.Object, "spec.signerName", c.Spec.SignerName, time.Time{}).because(a.Object, "spec.username", c.Spec.Username, time.Time{})
+	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
+	a.Because(a.Object, "spec.signerName", c.Spec.SignerName, time.Time{}).Because(a.Object, "spec.username", c.Spec.Username, time.Time{})
 	approved := false
 	for _, cond := range c.Status.Conditions {
 		field := "status.conditions[" + string(cond.Type) + "]"
 		switch cond.Type {
 		case certificatesv1.CertificateDenied:
-			a.Cause = "The request was denied (" + cond.Reason + "): " + sentence(cond.Message) + "."
-			return a.because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time), nil
+			a.Cause = "The request was denied (" + cond.Reason + "): " + answer.Sentence(cond.Message) + "."
+			return a.Because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time), nil
 		case certificatesv1.CertificateFailed:
-			a.Cause = "The signer refused the request (" + cond.Reason + "): " + sentence(cond.Message) + "."
-			return a.because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time), nil
+			a.Cause = "The signer refused the request (" + cond.Reason + "): " + answer.Sentence(cond.Message) + "."
+			return a.Because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time), nil
 		case certificatesv1.CertificateApproved:
 			approved = true
-			a.because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time)
+			a.Because(a.Object, field, cond.Reason+": "+cond.Message, cond.LastTransitionTime.Time)
 		}
 	}
 	switch {
@@ -95,11 +96,11 @@ func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) 
 		a.State, a.Cause, a.Hop, a.HopName = Working, "The certificate is issued.", 0, ""
 	case !approved:
 		a.State, a.Cause = Waiting, "Nobody has approved the request yet; only requests of joining nodes are approved by the cluster itself."
-		a.do("kubectl certificate approve %s, once you have checked who asks for what", c.Name)
+		a.Do("kubectl certificate approve %s, once you have checked who asks for what", c.Name)
 	default:
 		a.Cause = "The request is approved, but the signer " + c.Spec.SignerName +
 			" has not issued a certificate; nobody may be signing for that name."
-		a.do("check that a controller for that signer runs")
+		a.Do("check that a controller for that signer runs")
 	}
 	return a, nil
 }

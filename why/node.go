@@ -10,6 +10,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -24,7 +25,7 @@ func (r *reader) node(ctx context.Context, t Target) (*Answer, error) {
 	}
 	a := &Answer{Object: nodeRef(n), State: Working, Cause: "The node is ready and takes Pods."}
 	if c := nodeCondition(n, corev1.NodeReady); c != nil {
-		a.because(a.Object, "status.conditions[Ready]", string(c.Status), c.LastTransitionTime.Time)
+		a.Because(a.Object, "status.conditions[Ready]", string(c.Status), c.LastTransitionTime.Time)
 	}
 	return a, nil
 }
@@ -43,15 +44,15 @@ func nodeCondition(n *corev1.Node, name corev1.NodeConditionType) *corev1.NodeCo
 // nodeProblem returns what keeps a node from running Pods well, and nil when nothing does. A node that only takes no further Pods is
 // Waiting, not Stuck.
 func (r *reader) nodeProblem(ctx context.Context, n *corev1.Node) *Answer {
-	a := (&Answer{Object: nodeRef(n), State: Stuck}).at(hop.Node)
+	a := (&Answer{Object: nodeRef(n), State: Stuck}).At(hop.Node)
 	ready := nodeCondition(n, corev1.NodeReady)
 	switch {
 	case n.DeletionTimestamp != nil:
 		a.Cause = "The node is being deleted, and the finalizers " + strings.Join(n.Finalizers, ", ") + " keep it."
-		return a.because(a.Object, "metadata.finalizers", strings.Join(n.Finalizers, ", "), n.DeletionTimestamp.Time)
+		return a.Because(a.Object, "metadata.finalizers", strings.Join(n.Finalizers, ", "), n.DeletionTimestamp.Time)
 	case ready == nil:
 		a.Cause = "The node " + n.Name + " has never reported its status; its agent may not have started."
-		return a.do("proa logs %s, or the log of the kubelet on that machine", n.Name)
+		return a.Do("proa logs %s, or the log of the kubelet on that machine", n.Name)
 	case ready.Status == corev1.ConditionUnknown:
 		since := ""
 		if !ready.LastHeartbeatTime.IsZero() {
@@ -59,33 +60,33 @@ func (r *reader) nodeProblem(ctx context.Context, n *corev1.Node) *Answer {
 		}
 		a.Cause = "The node " + n.Name + " has not been heard of" + since +
 			": its agent has stopped, or the machine or the network is down."
-		a.because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
+		a.Because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
 			ready.LastTransitionTime.Time)
 		if lease, _ := lookup.Get[coordinationv1.Lease](ctx, r.Reader, gr.Leases, corev1.NamespaceNodeLease, n.Name); lease != nil &&
 			lease.Spec.RenewTime != nil {
-			a.because(Ref{Kind: "Lease", Namespace: corev1.NamespaceNodeLease, Name: n.Name}, "spec.renewTime",
+			a.Because(Ref{Kind: "Lease", Namespace: corev1.NamespaceNodeLease, Name: n.Name}, "spec.renewTime",
 				lease.Spec.RenewTime.UTC().Format(time.RFC3339), lease.Spec.RenewTime.Time)
 		}
-		return a.do("start the agent again, or kubectl delete node %s when the machine is gone for good", n.Name)
+		return a.Do("start the agent again, or kubectl delete node %s when the machine is gone for good", n.Name)
 	case ready.Status == corev1.ConditionFalse:
-		a.Cause = "The node " + n.Name + " says that it is not ready: " + sentence(ready.Message) + "."
-		return a.because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
+		a.Cause = "The node " + n.Name + " says that it is not ready: " + answer.Sentence(ready.Message) + "."
+		return a.Because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
 			ready.LastTransitionTime.Time).
-			do("proa logs %s", n.Name)
+			Do("proa logs %s", n.Name)
 	}
 	a.State = Waiting
 	for _, name := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
 		corev1.NodeNetworkUnavailable} {
 		if c := nodeCondition(n, name); c != nil && c.Status == corev1.ConditionTrue {
 			a.Cause = "The node " + n.Name + " runs short of something and takes no further Pods: " + string(name) + " (" +
-				sentence(c.Message) + ")."
-			return a.because(a.Object, "status.conditions["+string(name)+"]", string(c.Status)+" "+c.Reason, c.LastTransitionTime.Time).
-				do("free what is short on the machine; the node evicts Pods by itself if that does not help")
+				answer.Sentence(c.Message) + ")."
+			return a.Because(a.Object, "status.conditions["+string(name)+"]", string(c.Status)+" "+c.Reason, c.LastTransitionTime.Time).
+				Do("free what is short on the machine; the node evicts Pods by itself if that does not help")
 		}
 	}
 	if n.Spec.Unschedulable {
 		a.Cause = "The node " + n.Name + " is cordoned: it runs its Pods, and takes no new ones."
-		return a.because(a.Object, "spec.unschedulable", "true", time.Time{}).do("kubectl uncordon %s", n.Name)
+		return a.Because(a.Object, "spec.unschedulable", "true", time.Time{}).Do("kubectl uncordon %s", n.Name)
 	}
 	return nil
 }

@@ -12,37 +12,38 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
 // podUnscheduled explains a Pod that has no node.
 func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *Answer {
-	a.at(hop.Schedule)
-	c := podCondition(p, corev1.PodScheduled)
+	a.At(hop.Schedule)
+	c := lookup.PodCondition(p, corev1.PodScheduled)
 	if len(p.Spec.SchedulingGates) > 0 {
 		names := make([]string, 0, len(p.Spec.SchedulingGates))
 		for _, g := range p.Spec.SchedulingGates {
 			names = append(names, g.Name)
 		}
 		a.Cause = "The Pod is not scheduled before its scheduling gates are removed: " + strings.Join(names, ", ") + "."
-		return a.because(a.Object, "spec.schedulingGates", strings.Join(names, ", "), time.Time{}).
-			do("whoever added the gates has to remove them from spec.schedulingGates")
+		return a.Because(a.Object, "spec.schedulingGates", strings.Join(names, ", "), time.Time{}).
+			Do("whoever added the gates has to remove them from spec.schedulingGates")
 	}
 	if c == nil || c.Status != corev1.ConditionFalse {
 		return r.podUntried(ctx, p, a)
 	}
-	a.because(a.Object, "status.conditions[PodScheduled]", string(c.Status)+" "+c.Reason+": "+c.Message, c.LastTransitionTime.Time)
-	a.Cause = "No node can take the Pod: " + sentence(c.Message) + "."
+	a.Because(a.Object, "status.conditions[PodScheduled]", string(c.Status)+" "+c.Reason+": "+c.Message, c.LastTransitionTime.Time)
+	a.Cause = "No node can take the Pod: " + answer.Sentence(c.Message) + "."
 	switch {
 	case c.Reason != corev1.PodReasonUnschedulable && c.Reason != "":
-		a.Cause = "The Pod is not scheduled (" + c.Reason + "): " + sentence(c.Message) + "."
+		a.Cause = "The Pod is not scheduled (" + c.Reason + "): " + answer.Sentence(c.Message) + "."
 	case c.Message == "":
 		a.Cause = "No node can take the Pod; the scheduler does not say why."
 	}
 	if p.Status.NominatedNodeName != "" {
 		a.State = Waiting
 		a.Cause = "The Pod waits until Pods of lower priority have left node " + p.Status.NominatedNodeName + " for it."
-		a.because(a.Object, "status.nominatedNodeName", p.Status.NominatedNodeName, time.Time{})
+		a.Because(a.Object, "status.nominatedNodeName", p.Status.NominatedNodeName, time.Time{})
 	}
 	low := strings.ToLower(c.Message)
 	if strings.Contains(low, "persistentvolumeclaim") {
@@ -62,11 +63,11 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 		{"no nodes available", "add a node: proa up --nodes N, or proa agent on another machine"},
 	} {
 		if strings.Contains(low, advice.words) && !slices.Contains(a.Actions, advice.text) {
-			a.do("%s", advice.text)
+			a.Do("%s", advice.text)
 		}
 	}
 	if strings.Contains(low, "node affinity/selector") || strings.Contains(low, "node selector") {
-		a.because(a.Object, "spec.nodeSelector", fmt.Sprint(p.Spec.NodeSelector), time.Time{})
+		a.Because(a.Object, "spec.nodeSelector", fmt.Sprint(p.Spec.NodeSelector), time.Time{})
 	}
 	return a
 }
@@ -74,28 +75,28 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 // podUntried explains a Pod about which the scheduler has not said anything.
 func (r *reader) podUntried(ctx context.Context, p *corev1.Pod, a *Answer) *Answer {
 	age := r.Now.Sub(p.CreationTimestamp.Time)
-	a.because(a.Object, "spec.nodeName", "", time.Time{}).because(a.Object, "status.conditions[PodScheduled]", "not set", time.Time{})
+	a.Because(a.Object, "spec.nodeName", "", time.Time{}).Because(a.Object, "status.conditions[PodScheduled]", "not set", time.Time{})
 	if name := p.Spec.SchedulerName; name != "" && name != corev1.DefaultSchedulerName {
 		a.Cause = "The Pod waits for the scheduler " + name + ", which has not said anything about it."
-		return a.because(a.Object, "spec.schedulerName", name, time.Time{}).do("start that scheduler, or let spec.schedulerName out")
+		return a.Because(a.Object, "spec.schedulerName", name, time.Time{}).Do("start that scheduler, or let spec.schedulerName out")
 	}
 	lease, missing := lookup.Get[coordinationv1.Lease](ctx, r.Reader, gr.Leases, "kube-system", "kube-scheduler")
 	switch {
 	case lease != nil && lease.Spec.RenewTime != nil && lease.Spec.LeaseDurationSeconds != nil &&
 		r.Now.Sub(lease.Spec.RenewTime.Time) > time.Duration(*lease.Spec.LeaseDurationSeconds)*time.Second:
 		a.Cause = "The scheduler is not running: nobody has renewed its Lease for " + r.ago(lease.Spec.RenewTime.Time) + "."
-		return a.because(Ref{Kind: "Lease", Namespace: "kube-system", Name: "kube-scheduler"}, "spec.renewTime",
-			lease.Spec.RenewTime.UTC().Format(time.RFC3339), lease.Spec.RenewTime.Time).do("proa status tells how the server does")
+		return a.Because(Ref{Kind: "Lease", Namespace: "kube-system", Name: "kube-scheduler"}, "spec.renewTime",
+			lease.Spec.RenewTime.UTC().Format(time.RFC3339), lease.Spec.RenewTime.Time).Do("proa status tells how the server does")
 	case age < 5*time.Second:
 		a.State, a.Cause = Waiting, "The Pod was created "+r.ago(p.CreationTimestamp.Time)+" ago and is about to be scheduled."
 		return a
 	case missing:
-		a.because(Ref{Kind: "Lease", Namespace: "kube-system", Name: "kube-scheduler"}, "metadata", "does not exist", time.Time{})
+		a.Because(Ref{Kind: "Lease", Namespace: "kube-system", Name: "kube-scheduler"}, "metadata", "does not exist", time.Time{})
 	}
 	a.State = Unknown
 	a.Cause = "The scheduler has said nothing about the Pod in the " + r.ago(p.CreationTimestamp.Time) +
 		" since it was created; it may not be running."
-	return a.do("proa status tells how the server does; proa logs has what the scheduler says")
+	return a.Do("proa status tells how the server does; proa logs has what the scheduler says")
 }
 
 // podClaims goes on to the claim that a Pod waits for.
@@ -114,7 +115,7 @@ func (r *reader) podClaims(ctx context.Context, p *corev1.Pod, a *Answer) {
 		claim, missing := lookup.Get[corev1.PersistentVolumeClaim](ctx, r.Reader, gr.PersistentVolumeClaims, p.Namespace, name)
 		if missing {
 			a.Cause = "The Pod waits for the PersistentVolumeClaim " + name + ", which does not exist."
-			a.because(a.Object, "spec.volumes["+v.Name+"]", name, time.Time{}).do("create the claim")
+			a.Because(a.Object, "spec.volumes["+v.Name+"]", name, time.Time{}).Do("create the claim")
 			return
 		}
 		if claim != nil && (claim.Status.Phase != corev1.ClaimBound || claim.DeletionTimestamp != nil) {
@@ -123,7 +124,7 @@ func (r *reader) podClaims(ctx context.Context, p *corev1.Pod, a *Answer) {
 				continue // it waits for a Pod, perhaps this one
 			}
 			a.Through = cause
-			a.Cause = "The Pod waits for the PersistentVolumeClaim " + name + ": " + lower(a.Through.Cause)
+			a.Cause = "The Pod waits for the PersistentVolumeClaim " + name + ": " + answer.Lower(a.Through.Cause)
 			return
 		}
 	}

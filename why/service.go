@@ -14,6 +14,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -27,49 +28,51 @@ func (r *reader) service(ctx context.Context, t Target) (*Answer, error) {
 }
 
 func (r *reader) explainService(ctx context.Context, s *corev1.Service) *Answer {
-	a := (&Answer{Object: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, State: Stuck}).at(hop.Network)
+	a := (&Answer{Object: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, State: Stuck}).At(hop.Network)
 	switch {
 	case s.DeletionTimestamp != nil:
 		return r.ending(&s.ObjectMeta, a)
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		a.State, a.Cause, a.Hop, a.HopName = Working, "The Service is another name for "+s.Spec.ExternalName+
 			"; whether that answers is not for the cluster to say.", 0, ""
-		return a.because(a.Object, "spec.externalName", s.Spec.ExternalName, time.Time{})
+		return a.Because(a.Object, "spec.externalName", s.Spec.ExternalName, time.Time{})
 	}
 	if len(s.Spec.Selector) == 0 {
-		a.step("selector", true, "none: the endpoints are made by hand")
+		a.AddStep("selector", true, "none: the endpoints are made by hand")
 		return r.serviceEndpoints(ctx, s, a)
 	}
 	selector := labels.SelectorFromSet(s.Spec.Selector)
-	a.step("selector", true, "%s", selector)
+	a.AddStep("selector", true, "%s", selector)
 	all, seen := lookup.List[corev1.Pod](ctx, r.Reader, gr.Pods, s.Namespace, "")
 	pods := selected(all, selector, podLabels)
-	if seen && !a.step("Pods", len(pods) > 0, "%s of namespace %s with these labels", plural(len(pods), "Pod"), s.Namespace) {
+	if seen && !a.AddStep("Pods", len(pods) > 0, "%s of namespace %s with these labels", answer.Plural(len(pods), "Pod"), s.Namespace) {
 		a.Cause = "The Service has no endpoints because no Pod of namespace " + s.Namespace + " has the labels of its selector, " +
 			selector.String() + "."
 		if near := nearest(all, s.Spec.Selector); near != "" {
-			a.do("%s", near)
+			a.Do("%s", near)
 		}
-		return a.because(a.Object, "spec.selector", selector.String(), time.Time{}).at(hop.Control).
-			do("kubectl get pods%s --show-labels shows the labels there are", inNamespace(s.Namespace))
+		return a.Because(a.Object, "spec.selector", selector.String(), time.Time{}).At(hop.Control).
+			Do("kubectl get pods%s --show-labels shows the labels there are", answer.InNamespace(s.Namespace))
 	}
 	ready := 0
 	var worst *Answer
 	for _, p := range pods {
-		if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
+		if c := lookup.PodCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
 			ready++
 		}
 	}
 	if seen && ready == 0 {
 		worst = r.worstPod(ctx, pods)
 	}
-	if seen && !a.step("readiness", ready > 0 || s.Spec.PublishNotReadyAddresses, "%d of %s ready", ready, plural(len(pods), "Pod")) {
+	if seen && !a.AddStep("readiness", ready > 0 || s.Spec.PublishNotReadyAddresses, "%d of %s ready", ready,
+		answer.Plural(len(pods), "Pod")) {
 		a.Cause = "The Service has no endpoints because none of its Pods is ready."
 		if a.Through = worst; worst != nil {
-			a.Cause = "The Service has no endpoints because none of its Pods is ready; " + worst.Object.Name + ": " + lower(worst.Cause)
+			a.Cause = "The Service has no endpoints because none of its Pods is ready; " + worst.Object.Name + ": " +
+				answer.Lower(worst.Cause)
 			a.Hop, a.HopName = worst.Hop, worst.HopName
 		}
-		return a.because(a.Object, "spec.selector", selector.String(), time.Time{})
+		return a.Because(a.Object, "spec.selector", selector.String(), time.Time{})
 	}
 	return r.serviceEndpoints(ctx, s, a)
 }
@@ -103,19 +106,19 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			}
 		}
 	}
-	if !a.step("EndpointSlices", addresses > 0, "%d ready addresses", addresses) {
-		a.at(hop.Control)
+	if !a.AddStep("EndpointSlices", addresses > 0, "%d ready addresses", addresses) {
+		a.At(hop.Control)
 		switch {
 		case len(s.Spec.Selector) == 0:
 			a.Cause = "The Service has no selector, and nobody has made EndpointSlices with ready addresses for it."
-			return a.do("create an EndpointSlice with the label %s=%s, or give the Service a selector", discoveryv1.LabelServiceName, s.Name)
+			return a.Do("create an EndpointSlice with the label %s=%s, or give the Service a selector", discoveryv1.LabelServiceName, s.Name)
 		case !podsSeen(a):
 			a.State, a.Hop, a.HopName = Unknown, 0, ""
 			a.Cause = "The EndpointSlices of the Service have no ready address; its Pods cannot be read, so that it is not known why."
 			return a
 		}
 		a.Cause = "The Service has ready Pods, but its EndpointSlices have no ready address; the controller may not be running."
-		return a.do("proa status tells how the controllers do")
+		return a.Do("proa status tells how the controllers do")
 	}
 	var nowhere []string
 	for _, p := range s.Spec.Ports {
@@ -123,39 +126,33 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			nowhere = append(nowhere, fmt.Sprintf("%d to %s", p.Port, p.TargetPort.String()))
 		}
 	}
-	if !a.step("ports", len(nowhere) == 0, "%d of %d ports lead to an endpoint", len(s.Spec.Ports)-len(nowhere), len(s.Spec.Ports)) {
+	if !a.AddStep("ports", len(nowhere) == 0, "%d of %d ports lead to an endpoint", len(s.Spec.Ports)-len(nowhere), len(s.Spec.Ports)) {
 		a.Cause = "The EndpointSlices have ready addresses, but not for the port " + strings.Join(nowhere, ", ") +
 			": no container of a ready Pod has a port of the name that targetPort gives."
 		if len(s.Spec.Selector) == 0 {
 			a.Cause = "The EndpointSlices have ready addresses, but no port of the name that the Service gives to " +
 				strings.Join(nowhere, ", ") + "."
 		}
-		return a.at(hop.Control).because(a.Object, "spec.ports", portsOf(s),
-			time.Time{}).do("name the container port as targetPort says, or give a number")
+		return a.At(hop.Control).Because(a.Object, "spec.ports", portsOf(s),
+			time.Time{}).Do("name the container port as targetPort says, or give a number")
 	}
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.step("load balancer", len(s.Status.LoadBalancer.Ingress) > 0, "%s",
-		plural(len(s.Status.LoadBalancer.Ingress), "address")+" given") {
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.AddStep("load balancer", len(s.Status.LoadBalancer.Ingress) > 0, "%s",
+		answer.Plural(len(s.Status.LoadBalancer.Ingress), "address")+" given") {
 		a.State, a.Cause = Stuck, "The Service works inside of the cluster, but nobody has given it the address of a load balancer."
-		return a.at(hop.Control).because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
-			do("check whether the cluster has a provider of load balancers, and the loadBalancerClass of the Service")
+		return a.At(hop.Control).Because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
+			Do("check whether the cluster has a provider of load balancers, and the loadBalancerClass of the Service")
 	}
 	a.State, a.Hop, a.HopName = Working, 0, ""
 	a.Cause = fmt.Sprintf("The Service leads to %d ready addresses.", addresses)
 	if len(s.Spec.Selector) > 0 && s.Spec.ClusterIP != corev1.ClusterIPNone {
-		a.do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", portsOf(s))
+		a.Do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", portsOf(s))
 	}
 	return a
 }
 
 // podsSeen tells whether the chain of a Service has got to its Pods.
 func podsSeen(a *Answer) bool {
-	return slices.ContainsFunc(a.Chain, func(s Step) bool { return s.Name == "Pods" })
-}
-
-// step adds a link to the chain of an answer and returns whether it holds.
-func (a *Answer) step(name string, ok bool, format string, args ...any) bool {
-	a.Chain = append(a.Chain, Step{Name: name, OK: ok, Text: oneLine(fmt.Sprintf(format, args...))})
-	return ok
+	return slices.ContainsFunc(a.Chain, func(s answer.Step) bool { return s.Name == "Pods" })
 }
 
 func portsOf(s *corev1.Service) string {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
 
@@ -88,7 +89,8 @@ func (k *Asker) Stuck(ctx context.Context, namespace string) (answers []*Answer,
 	})
 	unseen = r.unseen()
 	if left > 0 {
-		unseen = append(unseen, fmt.Sprintf("%s that may be stuck as well: these are already %d answers", plural(left, "object"), maxStuck))
+		unseen = append(unseen, fmt.Sprintf("%s that may be stuck as well: these are already %d answers",
+			answer.Plural(left, "object"), maxStuck))
 	}
 	return answers, unseen
 }
@@ -160,6 +162,6 @@ func podSuspect(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodSucceeded && p.DeletionTimestamp == nil {
 		return false
 	}
-	c := podCondition(p, corev1.PodReady)
+	c := lookup.PodCondition(p, corev1.PodReady)
 	return p.DeletionTimestamp != nil || c == nil || c.Status != corev1.ConditionTrue
 }

@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 	"proa.dev/why/messages"
 )
@@ -68,12 +69,12 @@ func (r *reader) deployment(ctx context.Context, t Target) (*Answer, error) {
 	a := r.explainWorkload(ctx, &w)
 	if d.Spec.Paused && a.State != Stuck && w.updated < w.wanted {
 		a.State, a.Cause = Waiting, "The rollout of the Deployment is paused."
-		a.because(a.Object, "spec.paused", "true", time.Time{}).do("kubectl rollout resume deployment/%s%s", d.Name,
-			inNamespace(d.Namespace))
+		a.Because(a.Object, "spec.paused", "true", time.Time{}).Do("kubectl rollout resume deployment/%s%s", d.Name,
+			answer.InNamespace(d.Namespace))
 	}
 	for _, c := range d.Status.Conditions {
 		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && a.State != Working {
-			a.because(a.Object, "status.conditions[Progressing]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
+			a.Because(a.Object, "status.conditions[Progressing]", c.Reason+": "+c.Message, c.LastTransitionTime.Time)
 		}
 	}
 	return a, nil
@@ -130,8 +131,9 @@ func (r *reader) statefulSet(ctx context.Context, t Target) (*Answer, error) {
 	slices.SortFunc(w.pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	a := r.explainWorkload(ctx, &w)
 	if a.Through != nil && s.Spec.PodManagementPolicy != appsv1.ParallelPodManagement && len(w.pods) < int(w.wanted) {
-		a.Cause = "The StatefulSet makes one Pod after the other, and " + a.Through.Object.Name + " is not ready: " + lower(a.Through.Cause)
-		a.because(a.Object, "spec.podManagementPolicy", string(cmp.Or(s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)),
+		a.Cause = "The StatefulSet makes one Pod after the other, and " + a.Through.Object.Name + " is not ready: " +
+			answer.Lower(a.Through.Cause)
+		a.Because(a.Object, "spec.podManagementPolicy", string(cmp.Or(s.Spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)),
 			time.Time{})
 	}
 	return a, nil
@@ -163,7 +165,7 @@ func (r *reader) daemonSet(ctx context.Context, t Target) (*Answer, error) {
 			a.State, a.Cause = Stuck, "The cluster has no node on which the DaemonSet could run."
 		}
 		a.Evidence = nil
-		a.because(a.Object, "status.desiredNumberScheduled", "0", time.Time{}).at(hop.Control)
+		a.Because(a.Object, "status.desiredNumberScheduled", "0", time.Time{}).At(hop.Control)
 	}
 	return a, nil
 }
@@ -182,13 +184,13 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 		return r.ending(w.meta, a)
 	case w.observed < w.meta.Generation:
 		a.Cause = fmt.Sprintf("The controller has not acted on the last change of the %s (generation %d, observed %d); it may not be running.", w.ref.Kind, w.meta.Generation, w.observed)
-		a.at(hop.Control).because(a.Object, "status.observedGeneration", fmt.Sprint(w.observed), lastChange(w.meta))
+		a.At(hop.Control).Because(a.Object, "status.observedGeneration", fmt.Sprint(w.observed), lastChange(w.meta))
 		if r.Now.Sub(lastChange(w.meta)) < 10*time.Second {
 			a.State, a.Cause = Waiting, fmt.Sprintf("The %s was changed %s ago, and its controller has not acted on it yet.", w.ref.Kind,
 				r.ago(lastChange(w.meta)))
 			return a
 		}
-		return a.do("proa status tells how the controllers do")
+		return a.Do("proa status tells how the controllers do")
 	case w.failure != nil:
 		return r.refused(ctx, a, w.failure.Message, "status.conditions["+w.failure.Type+"]", w.failure.LastTransitionTime.Time)
 	}
@@ -202,34 +204,34 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 	}
 	switch {
 	case w.ready >= w.wanted && w.rolledOut:
-		a.State, a.Cause = Working, fmt.Sprintf("%s has %s, all of them ready.", kindName, plural(int(w.wanted), "Pod"))
+		a.State, a.Cause = Working, fmt.Sprintf("%s has %s, all of them ready.", kindName, answer.Plural(int(w.wanted), "Pod"))
 		if w.updated < w.wanted {
 			a.Cause += fmt.Sprintf(" %d of them keep the former template, as its update strategy says.", w.wanted-w.updated)
 		}
-		return a.because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
+		return a.Because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
 	case w.ready >= w.wanted && w.manualUpdate:
 		a.State = Waiting
 		a.Cause = fmt.Sprintf("%s has %s, all of them ready; %d have the current template, and the others get it when you delete them.",
-			kindName, plural(int(w.wanted), "Pod"), w.updated)
-		return a.because(a.Object, "spec.updateStrategy.type", "OnDelete", time.Time{})
+			kindName, answer.Plural(int(w.wanted), "Pod"), w.updated)
+		return a.Because(a.Object, "spec.updateStrategy.type", "OnDelete", time.Time{})
 	}
 	if worst := r.worstPod(ctx, w.pods); worst != nil {
 		a.State, a.Through, a.Hop, a.HopName = worst.State, worst, worst.Hop, worst.HopName
-		a.Cause = fmt.Sprintf("%s has %d of %s ready; Pod %s is not: %s", kindName, w.ready, plural(int(w.wanted), "Pod"),
-			worst.Object.Name, lower(worst.Cause))
+		a.Cause = fmt.Sprintf("%s has %d of %s ready; Pod %s is not: %s", kindName, w.ready, answer.Plural(int(w.wanted), "Pod"),
+			worst.Object.Name, answer.Lower(worst.Cause))
 		if w.ready >= w.wanted {
 			a.Cause = fmt.Sprintf("%s has as many ready Pods as it wants, but its rollout is not complete: Pod %s is not ready: %s", kindName,
-				worst.Object.Name, lower(worst.Cause))
+				worst.Object.Name, answer.Lower(worst.Cause))
 		}
 		return a
 	}
 	a.State = Waiting
-	a.Cause = fmt.Sprintf("%s has %d of %s ready, and %d of them from the current template; its Pods are being made.", kindName, w.ready, plural(int(w.wanted), "Pod"), w.updated)
+	a.Cause = fmt.Sprintf("%s has %d of %s ready, and %d of them from the current template; its Pods are being made.", kindName, w.ready, answer.Plural(int(w.wanted), "Pod"), w.updated)
 	if !w.seen {
 		a.State, a.Cause = Unknown, fmt.Sprintf("%s has %d of %s ready; its Pods cannot be read.", kindName, w.ready,
-			plural(int(w.wanted), "Pod"))
+			answer.Plural(int(w.wanted), "Pod"))
 	}
-	return a.at(hop.Control).because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
+	return a.At(hop.Control).Because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
 }
 
 // lastChange returns when somebody last wrote the object itself, as far as its managedFields tell; not its status.
@@ -252,10 +254,10 @@ func (r *reader) worstPod(ctx context.Context, pods []*corev1.Pod) (worst *Answe
 		r.AllEvents = true
 	}
 	for _, p := range pods {
-		if c := podCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
+		if c := lookup.PodCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
 			continue
 		}
-		if a := r.explainPod(ctx, p); a.State != Working && (worst == nil || a.State.rank() > worst.State.rank()) {
+		if a := r.explainPod(ctx, p); a.State != Working && (worst == nil || a.State.Rank() > worst.State.Rank()) {
 			worst = a
 		}
 	}
@@ -264,16 +266,16 @@ func (r *reader) worstPod(ctx context.Context, pods []*corev1.Pod) (worst *Answe
 
 // refused explains that the API server refused to create something for a controller, and at which hop.
 func (r *reader) refused(ctx context.Context, a *Answer, message, field string, at time.Time) *Answer {
-	a.because(a.Object, field, message, at)
+	a.Because(a.Object, field, message, at)
 	h, what, advice := messages.Refusal(message)
-	a.Cause = "The controller cannot create Pods: " + what + ": " + sentence(message) + "."
+	a.Cause = "The controller cannot create Pods: " + what + ": " + answer.Sentence(message) + "."
 	if h == 0 {
 		h = r.webhookHop(ctx, message)
 	}
 	if a.Hop, a.HopName = 0, ""; h != 0 {
-		a.at(h)
+		a.At(h)
 	}
-	return a.do("%s", advice)
+	return a.Do("%s", advice)
 }
 
 // webhookHop returns the hop of the webhook that a message names, by the configurations that there are; zero when they cannot be read, or
@@ -293,17 +295,17 @@ func (r *reader) webhookHop(ctx context.Context, message string) hop.Hop {
 
 // ending explains an object that is being deleted and is still there.
 func (r *reader) ending(meta *metav1.ObjectMeta, a *Answer) *Answer {
-	a.at(hop.Control).because(a.Object, "metadata.deletionTimestamp", meta.DeletionTimestamp.UTC().Format(time.RFC3339),
+	a.At(hop.Control).Because(a.Object, "metadata.deletionTimestamp", meta.DeletionTimestamp.UTC().Format(time.RFC3339),
 		meta.DeletionTimestamp.Time)
 	if slices.Contains(meta.Finalizers, metav1.FinalizerDeleteDependents) {
 		a.State, a.Cause = Waiting, "The "+a.Object.Kind+" is deleted once everything that it owns is deleted."
-		return a.because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{})
+		return a.Because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{})
 	}
 	a.Cause = "The " + a.Object.Kind + " is being deleted, and the finalizers " + strings.Join(meta.Finalizers, ", ") +
 		" keep it; whoever added them has to remove them."
 	if len(meta.Finalizers) == 0 {
 		a.State, a.Cause = Waiting, "The "+a.Object.Kind+" is being deleted."
 	}
-	return a.because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{}).
-		do("find out why the owner of the finalizer does not remove it: the controller may be gone or failing")
+	return a.Because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{}).
+		Do("find out why the owner of the finalizer does not remove it: the controller may be gone or failing")
 }

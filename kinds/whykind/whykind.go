@@ -13,6 +13,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/trace"
 	"proa.dev/why"
+	"proa.dev/why/answer"
 )
 
 // Explanation is the answer to the question why an object is as it is. Its name is that of the object behind its resource, as in
@@ -146,7 +147,7 @@ func (l *ExplanationList) DeepCopyObject() runtime.Object {
 func (a *SchedulingAttempt) DeepCopyObject() runtime.Object {
 	out := *a
 	a.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	out.Nodes = why.CopyNodes(a.Nodes)
+	out.Nodes = answer.CopyNodes(a.Nodes)
 	return &out
 }
 

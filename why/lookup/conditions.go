@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -57,4 +58,14 @@ func (o *Conditioned) ReadStatus() {
 			o.Conditions = append(o.Conditions, c)
 		}
 	}
+}
+
+// PodCondition returns a condition of a Pod; nil if there is none.
+func PodCondition(p *corev1.Pod, name corev1.PodConditionType) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == name {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
 }
