@@ -12,10 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"proa.dev/trace/otlp/otlptest"
-
 	"proa.dev/hop"
+	"proa.dev/trace/otlp/otlptest"
 )
 
 // exporting is an exporter in a bubble of virtual time, with a receiver that answers as a test says.
@@ -65,11 +63,9 @@ func (x *exporting) spans() map[string]otlptest.Span {
 	x.t.Helper()
 	out := map[string]otlptest.Span{}
 	for _, body := range x.bodies {
-		for _, rs := range decode(x.t, body).GetResourceSpans() {
-			for _, s := range rs.GetScopeSpans()[0].GetSpans() {
-				verb, _, _ := strings.Cut(s.GetName(), " ")
-				out[verb+" "+attributes(s.GetAttributes())["proa.object.resource"]] = s
-			}
+		for _, s := range decode(x.t, body) {
+			verb, _, _ := strings.Cut(s.GetName(), " ")
+			out[verb+" "+s.Tags["proa.object.resource"]] = s
 		}
 	}
 	return out
@@ -115,7 +111,7 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 		for name, cause := range map[string]string{"create deployments.apps": "", "create replicasets.apps": "create deployments.apps",
 			"create pods": "create replicasets.apps", "deliver deployments.apps": "create deployments.apps", "pull pods": ""} {
 			s := spans[name]
-			if s == nil || TraceID(s.GetTraceId()) != root || len(s.GetParentSpanId()) != 0 {
+			if s.Span == nil || TraceID(s.GetTraceId()) != root || len(s.GetParentSpanId()) != 0 {
 				t.Errorf("%s is %v, want it in the trace %x", name, s, root)
 				continue
 			}
@@ -127,11 +123,11 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 			}
 		}
 		far := spans["reconcile jobs"]
-		if a := attributes(far.GetAttributes()); TraceID(far.GetTraceId()) != WriteTraceID("u-elsewhere", 3) || len(far.GetLinks()) != 0 ||
+		if a := far.Tags; TraceID(far.GetTraceId()) != WriteTraceID("u-elsewhere", 3) || len(far.GetLinks()) != 0 ||
 			a["proa.cause.uid"] != "u-elsewhere" || a["proa.cause.revision"] != "3" {
 			t.Errorf("what a write at another server has caused is %v", far)
 		}
-		if commit := spans["commit pods"]; commit == nil || len(commit.GetParentSpanId()) == 0 {
+		if commit := spans["commit pods"]; commit.Span == nil || len(commit.GetParentSpanId()) == 0 {
 			t.Errorf("a hop of a write is %v, want it to be a part of the write", commit)
 		}
 		x.end()

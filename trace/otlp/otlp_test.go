@@ -1,22 +1,16 @@
 package otlp
 
 import (
-	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"proa.dev/trace/otlp/otlptest"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"proa.dev/trace"
+	"proa.dev/trace/otlp/otlptest"
 )
 
 // decode reads OTLP/JSON strictly.
@@ -24,13 +18,9 @@ func decode(t *testing.T, body []byte) []otlptest.Span {
 	t.Helper()
 	spans, err := otlptest.Decode(body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, body)
 	}
-	out := &collector.ExportTraceServiceRequest{}
-	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, out); err != nil {
-		t.Fatalf("not an ExportTraceServiceRequest: %v\n%s", err, body)
-	}
-	return out
+	return spans
 }
 
 func spansByName(t *testing.T, spans []otlptest.Span) map[string]otlptest.Span {
@@ -40,6 +30,7 @@ func spansByName(t *testing.T, spans []otlptest.Span) map[string]otlptest.Span {
 		if out[s.GetName()].Span != nil {
 			t.Errorf("the span %q is there twice", s.GetName())
 		}
+		out[s.GetName()] = s
 	}
 	return out
 }
@@ -77,19 +68,18 @@ func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := decode(t, body)
+	got := decode(t, body)
 	var processes []string
-	for _, rs := range req.GetResourceSpans() {
-		a := attributes(rs.GetResource().GetAttributes())
-		if a["service.name"] != "proa" || a["k8s.cluster.uid"] != "u-cluster" {
-			t.Errorf("the resource has %v", a)
+	for _, s := range got {
+		if s.Resource["service.name"] != "proa" || s.Resource["k8s.cluster.uid"] != "u-cluster" {
+			t.Errorf("the resource has %v", s.Resource)
 		}
-		processes = append(processes, a["service.instance.id"])
+		processes = append(processes, s.Resource["service.instance.id"])
 	}
-	if !reflect.DeepEqual(processes, []string{"s1", "node n1"}) {
+	if !reflect.DeepEqual(processes, []string{"s1", "s1", "s1", "s1", "node n1"}) {
 		t.Errorf("the processes are %v", processes)
 	}
-	spans := spansByName(t, req)
+	spans := spansByName(t, got)
 	want := WriteTraceID("u-web", 7)
 	if got := hex.EncodeToString(spans["create web"].GetSpanId()); got != rootID {
 		t.Errorf("a span with the ID %s has another one in OTLP: %s", rootID, got)
@@ -129,7 +119,7 @@ func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
 			"proa.object.resource": "pods", "proa.object.revision": "9"},
 		"hidden": {"proa.hop": "9", "proa.hop.name": "control", "proa.hidden": "true"},
 	} {
-		if got := attributes(spans[name].GetAttributes()); !reflect.DeepEqual(got, want) {
+		if got := spans[name].Tags; !reflect.DeepEqual(got, want) {
 			t.Errorf("%s has the attributes\n%v, want\n%v", name, got, want)
 		}
 	}
@@ -184,11 +174,11 @@ func TestTextsAreCutAndValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := decode(t, body).GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()[0]
+	s := decode(t, body)[0]
 	if n := len(s.GetName()); n > maxText+3 || n < maxText-3 {
 		t.Errorf("a long name is sent with %d bytes", n)
 	}
-	if got := attributes(s.GetAttributes())["proa.detail"]; got != "a\uFFFDb\x1b[31m" {
+	if got := s.Tags["proa.detail"]; got != "a\uFFFDb\x1b[31m" {
 		t.Errorf("the detail is %q", got)
 	}
 }
