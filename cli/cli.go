@@ -11,8 +11,8 @@ import (
 // commands returns all commands, in the order of help.
 func commands() []command.Command {
 	return []command.Command{
-		lifecycle.UpCommand(), lifecycle.DownCommand(), clusterstatus.StatusCommand(), whyCommand(), listCommand(), logsCommand(),
-		kubectlCommand(), imagesCommand(), lifecycle.CheckCommand(),
+		lifecycle.UpCommand(), lifecycle.DownCommand(), clusterstatus.StatusCommand(), whyCommand(), traceCommand(), dashboardCommand(),
+		listCommand(), logsCommand(), applyCommand(), kubectlCommand(), imagesCommand(), lifecycle.CheckCommand(),
 		serverCommand(), agentCommand(), tokenCommand(), lifecycle.InstallCommand(), lifecycle.UninstallCommand(), configCommand(),
 		certsCommand(), storeCommand(),
 		command.CompletionCommand(commands), command.ManCommand(commands), versionCommand(),

@@ -33,9 +33,19 @@ func ParseName(name string) (Ref, bool) {
 // GroupVersion is the group and version of traces.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
 
+// TracesResource is the resource of traces.
+func TracesResource() schema.GroupResource {
+	return schema.GroupResource{Group: Group, Resource: "traces"}
+}
+
+// WireTracesResource is the resource of traces whose spans have the bodies of requests and answers.
+func WireTracesResource() schema.GroupResource {
+	return schema.GroupResource{Group: Group, Resource: "wiretraces"}
+}
+
 // AddToScheme adds the types of this package to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &Trace{}, &TraceList{})
+	s.AddKnownTypes(GroupVersion(), &Trace{}, &TraceList{}, &WireTrace{}, &WireTraceList{})
 	return nil
 }
 
@@ -45,6 +55,27 @@ func (t *Trace) DeepCopyObject() runtime.Object {
 		return nil
 	}
 	return t.DeepCopy()
+}
+
+// DeepCopyObject returns a copy.
+func (t *WireTrace) DeepCopyObject() runtime.Object {
+	if t == nil {
+		return nil
+	}
+	return &WireTrace{Trace: *t.DeepCopy()}
+}
+
+// DeepCopyObject returns a copy.
+func (l *WireTraceList) DeepCopyObject() runtime.Object {
+	if l == nil {
+		return nil
+	}
+	out := &WireTraceList{TypeMeta: l.TypeMeta}
+	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	for i := range l.Items {
+		out.Items = append(out.Items, WireTrace{Trace: *l.Items[i].DeepCopy()})
+	}
+	return out
 }
 
 // DeepCopyObject returns a copy.

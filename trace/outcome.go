@@ -258,6 +258,8 @@ func Seconds(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "-" + Seconds(-d)
+	case d == 0:
+		return "0 s"
 	case d < time.Microsecond:
 		return strconv.FormatInt(d.Nanoseconds(), 10) + " ns"
 	case d < time.Millisecond:

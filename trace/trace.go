@@ -103,6 +103,8 @@ type Span struct {
 	Error    string `json:"error,omitempty"`
 	// TraceParent is the W3C traceparent of a request whose user may set it: the span in another system that this one is a part of.
 	TraceParent string `json:"traceParent,omitempty"`
+	// Wire has the bodies of a request over HTTP, if these were asked for.
+	Wire *Wire `json:"wire,omitempty"`
 	// Hidden says that the reader may not see the object: only hop and times are shown.
 	Hidden bool `json:"hidden,omitempty"`
 }
@@ -129,6 +131,32 @@ type TraceList struct {
 	Items           []Trace `json:"items"`
 }
 
+// WireTrace is a trace whose spans have the bodies of requests over HTTP and of their answers. It is a resource of its own, so that the
+// right to read bodies can be given apart.
+type WireTrace struct {
+	Trace `json:",inline"`
+}
+
+// WireTraceList is a list of traces with bodies; the traces of a list have no spans.
+type WireTraceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WireTrace `json:"items"`
+}
+
+// Wire is the bodies of one request and of its answer, or the beginnings of them. Bodies that are no text are not shown.
+type Wire struct {
+	Request  Body `json:"request,omitzero"`
+	Response Body `json:"response,omitzero"`
+}
+
+// Body is one body.
+type Body struct {
+	Type string `json:"type,omitempty"` // the media type
+	Size int    `json:"size,omitempty"` // of the whole body, in bytes
+	Text string `json:"text,omitempty"`
+}
+
 // DeepCopy returns a copy that shares nothing with the trace.
 func (t *Trace) DeepCopy() *Trace {
 	out := *t
@@ -140,6 +168,10 @@ func (t *Trace) DeepCopy() *Trace {
 	out.Spans = slices.Clone(t.Spans)
 	for i := range out.Spans {
 		out.Spans[i].Links = slices.Clone(out.Spans[i].Links)
+		if w := out.Spans[i].Wire; w != nil {
+			bodies := *w
+			out.Spans[i].Wire = &bodies
+		}
 	}
 	out.Critical, out.Milestones, out.Unseen = slices.Clone(t.Critical), slices.Clone(t.Milestones), slices.Clone(t.Unseen)
 	return &out

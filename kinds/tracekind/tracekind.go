@@ -13,12 +13,33 @@ import (
 type Source interface {
 	// Trace returns the trace with a name.
 	Trace(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
+	// Bodies returns the trace with a name, with the bodies of requests and answers.
+	Bodies(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
 	// Recent returns the latest traces of a namespace, or of all, without their spans.
 	Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error)
 }
 
 // All lists the kinds of this package.
-func All(s Source) []*kind.Def { return []*kind.Def{Traces(s)} }
+func All(s Source) []*kind.Def { return []*kind.Def{Traces(s), WireTraces(s)} }
+
+// WireTraces are traces with the bodies of requests and answers. Only one at a time can be read.
+func WireTraces(s Source) *kind.Def {
+	d := kind.Define(kind.Resource[trace.WireTrace]{
+		Traits: kind.Traits{
+			GroupVersionKind: trace.GroupVersion().WithKind("WireTrace"), Plural: "wiretraces", StorageFolder: "trace.proa.dev/wiretraces",
+			Verbs: []string{"get"}, Confidential: true,
+		},
+		Computed: func(ctx context.Context, d kind.Server, which kind.Selection) ([]*trace.WireTrace, error) {
+			t, err := s.Bodies(ctx, d, which.Namespace, which.Name)
+			if err != nil {
+				return nil, err
+			}
+			return []*trace.WireTrace{{Trace: *t}}, nil
+		},
+	})
+	d.JSONOnly = true
+	return d
+}
 
 // Traces are what happened to objects from the request that changed them to the Pods that serve.
 func Traces(s Source) *kind.Def {

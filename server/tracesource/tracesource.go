@@ -28,9 +28,24 @@ type Source struct {
 
 // Trace returns the trace with a name.
 func (s *Source) Trace(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error) {
+	t, _, err := s.build(ctx, d, namespace, name)
+	return t, err
+}
+
+// Bodies returns the trace with a name, with the bodies of requests and answers about objects that the user may get.
+func (s *Source) Bodies(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error) {
+	t, x, err := s.build(ctx, d, namespace, name)
+	if err == nil {
+		x.AddBodies(t)
+	}
+	return t, err
+}
+
+// build makes the trace with a name.
+func (s *Source) build(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, *trace.Index, error) {
 	object, ok := trace.ParseName(name)
 	if !ok {
-		return nil, notFound(name, "the name of a trace is RESOURCE[.GROUP]:NAME, as deployments.apps:web")
+		return nil, nil, notFound(name, "the name of a trace is RESOURCE[.GROUP]:NAME, as deployments.apps:web")
 	}
 	object.Namespace = namespace
 	reader := newReader(ctx, d)
@@ -48,13 +63,13 @@ func (s *Source) Trace(ctx context.Context, d kind.Server, namespace, name strin
 		if system, err := d.Get(ctx, gr.Namespaces, "", "kube-system"); err == nil {
 			t.ClusterUID = system.GetUID()
 		}
-		return t, nil
+		return t, x, nil
 	}
 	if !reader.mayGet(object) { // whoever may not get the object does not learn whether there is a trace of it
-		return nil, apierrors.NewForbidden(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name,
+		return nil, nil, apierrors.NewForbidden(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name,
 			fmt.Errorf("a trace needs the right to get its object, %s %q in the namespace %q", object.Resource, object.Name, namespace))
 	}
-	return nil, notFound(name, "the server has no record of a write of it; it keeps those of the latest time only")
+	return nil, nil, notFound(name, "the server has no record of a write of it; it keeps those of the latest time only")
 }
 
 // candidates returns the objects that the name of a trace may stand for: traces of objects without a namespace are in the namespace
