@@ -70,8 +70,8 @@ func New(c Config) (*Images, error) {
 	return &Images{Config: c, puller: newPuller(c.Service, c.Parallel), backoff: newBackoff(), records: r}, nil
 }
 
-// Ensure makes the image of a container present, as its pull policy says. The step of traced that is under way gets its
-// result; traced may be nil.
+// Ensure makes the image of a container present, as its pull policy says. The step of traced that is under way says
+// how large it is; traced may be nil.
 func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error) {
 	return m.ensure(ctx, imageRequest{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy, traced: traced})
 }
@@ -117,7 +117,7 @@ func (m *Images) ensure(ctx context.Context, w imageRequest) (*cri.Image, error)
 			}
 			if ok {
 				m.event(w, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", w.image)
-				w.traced.Leave(fmt.Sprintf("already present, %d bytes: %s", here.Size, w.image), nil)
+				w.traced.Detail("already present, %d bytes: %s", here.Size, w.image)
 				return here, nil
 			}
 		}
@@ -170,7 +170,7 @@ func (m *Images) pull(ctx context.Context, w imageRequest, spec *cri.ImageSpec, 
 	m.backoff.succeeded(time.Now())
 	m.Metrics.Pulled(w.pod.UID, f.image.Size, time.Since(began), time.Now())
 	w.traced.Waited(time.Since(began) - f.took) // for other pulls
-	w.traced.Leave(fmt.Sprintf("%d bytes: %s", f.image.Size, w.image), nil)
+	w.traced.Detail("%d bytes: %s", f.image.Size, w.image)
 	m.event(w, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
 		w.image, f.took.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size)
 	return f.image, nil

@@ -21,9 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
+	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
+	"proa.dev/node/podtrace"
 	"proa.dev/node/nodetest"
 	"proa.dev/node/pod"
 	"proa.dev/test/program"
@@ -306,6 +308,41 @@ func TestTogether(t *testing.T) {
 		wg.Wait()
 		if s.most != 3 {
 			t.Errorf("%d pulls were under way at a time, 3 may be", s.most)
+		}
+	})
+}
+
+// TestPullsAreRecorded has an image that is pulled after another one, and then one that is present.
+func TestPullsAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop()
+		s.slow = time.Second
+		m := newImages(t, s)
+		records := hop.NewRecorder(10)
+		trace := podtrace.New("n", records.Update)
+		ensure := func(image string) {
+			p := newPod()
+			p.ResourceVersion = "7"
+			work := trace.Begin(p, hop.Pull)
+			work.Enter("image of c", image)
+			if _, err := m.Ensure(t.Context(), p, &corev1.Container{Name: "c", Image: image}, work); err != nil {
+				t.Error(err)
+			}
+			work.Done()
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { ensure("other:1") })
+		time.Sleep(time.Millisecond)
+		wg.Go(func() { ensure("there:1") })
+		wg.Wait()
+		ensure("there:1")
+		var got []string
+		for _, r := range records.Of("u-1") {
+			got = append(got, fmt.Sprintf("%v %v %s", r.Took[hop.Node], r.Wait[hop.Node], r.Steps[0].Detail))
+		}
+		if text := strings.Join(got, "; "); text !=
+			"1s 0s 42 bytes: other:1; 1.999s 999ms 42 bytes: there:1; 0s 0s already present, 42 bytes: there:1" {
+			t.Error(text)
 		}
 	})
 }

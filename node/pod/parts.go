@@ -16,8 +16,8 @@ import (
 // Images provides the images of containers.
 type Images interface {
 	// Ensure makes the image of a container present, as its pull policy says. It waits while the image is pulled. If
-	// the error is a *fact.Waiting, the container's status shows its reason. Its result ends
-	// the step of traced that is under way; traced may be nil.
+	// the error is a *fact.Waiting, the container's status shows its reason. The step of
+	// traced that is under way says how large it is; traced may be nil.
 	Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error)
 }
 

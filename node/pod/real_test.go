@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/hop"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
@@ -41,6 +42,7 @@ type bench struct {
 	// unpulled are images that cannot be pulled yet, unmounted Pods whose volumes cannot.
 	unpulled, unmounted map[string]bool
 	ends                []string // how containers ended, as statuses said
+	records             *hop.Recorder
 }
 
 func start(t *testing.T) *bench {
@@ -81,13 +83,14 @@ func start(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{}}
+	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{},
+		records: hop.NewRecorder(1000)}
 	b.Manager = pod.New(pod.Config{
 		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot),
 		Probes: b, Hooks: none{}, Events: b, Statuses: b,
 		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
 		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-		Logs:               filepath.Join(dir, "logs"), Log: log,
+		Logs:               filepath.Join(dir, "logs"), Log: log, Trace: podtrace.New("n", b.records.Update),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -308,6 +311,10 @@ func TestLife(t *testing.T) {
 			return w != nil && w.Reason == "CrashLoopBackOff" &&
 				strings.HasPrefix(w.Message, "back-off 10s restarting failed container=c pod=web_ns(")
 		})
+		if got := strings.Join(b.recorded(p.UID), "; "); got !=
+			"volumes; sandbox prepare run; pull image of c; pull image of c; container create c start c; container create c start c" {
+			t.Errorf("recorded %q", got)
+		}
 		b.remove(t, p.UID, 5)
 	})
 	t.Run("runs once", func(t *testing.T) {
@@ -347,6 +354,10 @@ func TestLife(t *testing.T) {
 			return len(st) == 1 && st[0].State.Waiting != nil && st[0].State.Waiting.Reason == "ErrImagePull"
 		})
 		b.remove(t, p.UID, 30)
+		if got := b.recorded(p.UID); !slices.Contains(got, "pull image of c failed: ErrImagePull: <nil>") ||
+			strings.Contains(fmt.Sprint(got), "open") {
+			t.Errorf("recorded %q", got)
+		}
 	})
 	t.Run("ErrImagePull goes when the image is here", func(t *testing.T) { imageAtLast(t, b) })
 	t.Run("no StartError of a Pod that ends while it starts", func(t *testing.T) { endWhileStarting(t, b) })
@@ -375,9 +386,39 @@ func imageAtLast(t *testing.T, b *bench) {
 	b.await(t, p.UID, "its image is missing", waits("ErrImagePull"))
 	set(false, true)
 	b.await(t, p.UID, "its volumes are missing", waits("ContainerCreating"))
+	if got := b.recorded(p.UID); !slices.Contains(got, "volumes open failed: no such volume") {
+		t.Errorf("recorded %q", got)
+	}
 	set(false, false)
 	b.await(t, p.UID, "running", ready)
+	if got := b.recorded(p.UID); len(got) != 4 || strings.Contains(fmt.Sprint(got), "failed") ||
+		strings.Contains(fmt.Sprint(got), "open") {
+		t.Errorf("recorded %q", got)
+	}
 	b.remove(t, p.UID, 5)
+}
+
+// recorded returns the records of a Pod with the names of their steps, in the order in which the work is listed in package hop.
+func (b *bench) recorded(uid types.UID) (out []string) {
+	for _, r := range b.records.Of(uid) {
+		line := r.Verb
+		for _, s := range r.Steps {
+			line += " " + s.Name
+		}
+		if r.Open {
+			line += " open"
+		}
+		if r.Error != "" {
+			line += " failed: " + r.Error
+		}
+		out = append(out, line)
+	}
+	order := []string{hop.Volumes, hop.Sandbox, hop.Pull, hop.Container}
+	slices.SortStableFunc(out, func(a, b string) int {
+		verbOf := func(line string) int { verb, _, _ := strings.Cut(line, " "); return slices.Index(order, verb) }
+		return verbOf(a) - verbOf(b)
+	})
+	return out
 }
 
 // endWhileStarting holds that a Pod that is deleted while the runtime starts its container has not failed to start. The deletions

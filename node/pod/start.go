@@ -129,9 +129,7 @@ func (w *worker) prepare(ctx context.Context, p *corev1.Pod) error {
 
 func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32, traced *podtrace.Work) (err error) {
 	traced.Enter("prepare", "")
-	err = w.prepare(ctx, p)
-	traced.Leave("", err)
-	if err != nil {
+	if err := w.prepare(ctx, p); err != nil {
 		return err
 	}
 	defer func() {
@@ -156,7 +154,6 @@ func (w *worker) runSandbox(ctx context.Context, p *corev1.Pod, attempt uint32, 
 	}
 	traced.Enter("run", "")
 	_, err = w.m.Client.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
-	traced.Leave("", err)
 	return err
 }
 
@@ -187,7 +184,6 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
 		traced.Enter("image of "+name, c.Image)
 		got, err := w.m.Images.Ensure(ctx, p, c, traced)
-		traced.Leave("", err)
 		if isPullBackOff(err) {
 			traced.Postpone(err)
 		} else {
@@ -317,7 +313,6 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 		return ctx.Err()
 	}
 	made, err := w.m.Client.CreateContainer(calls, &cri.CreateContainerRequest{PodSandboxId: box.ID, Config: config, SandboxConfig: around})
-	run.traced.Leave("", err)
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: cri.Message(err)}
 	}
@@ -326,9 +321,7 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 		return ctx.Err()
 	}
 	run.traced.Enter("start "+name, "")
-	_, err = w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId})
-	run.traced.Leave("", err)
-	if err != nil {
+	if _, err := w.m.Client.StartContainer(calls, &cri.StartContainerRequest{ContainerId: made.ContainerId}); err != nil {
 		return &fact.Waiting{Reason: "RunContainerError", Message: cri.Message(err)}
 	}
 	w.m.Events.Event(event.Container(p, name), corev1.EventTypeNormal, "Started", "Container started")
@@ -337,9 +330,7 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 	}
 	w.wake.Send() // it runs, whatever its hook does
 	run.traced.Enter("postStart "+name, "")
-	err = w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart)
-	run.traced.Leave("", err)
-	if err != nil {
+	if err := w.m.Hooks.Run(ctx, p, c, made.ContainerId, box.IPs, c.Lifecycle.PostStart); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err() // the Pod terminates, which stops the container
 		}

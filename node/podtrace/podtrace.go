@@ -87,42 +87,44 @@ func (k *Work) report() {
 	k.send(out)
 }
 
-// Enter records that a named part of the work begins, with something worth knowing of it.
+// Enter records that a named part of the work begins, with something worth knowing of it. The part before it has ended.
 func (k *Work) Enter(name, detail string) {
 	if k == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := time.Now()
-	k.current = &hop.Step{Hop: hop.Node, Name: nodereport.Text(name), Detail: nodereport.Text(detail), After: now.Sub(k.rec.Start)}
+	k.leave(false)
+	k.current = &hop.Step{Hop: hop.Node, Name: nodereport.Text(name), Detail: nodereport.Text(detail), After: time.Since(k.rec.Start)}
 	if k.rec.Open && k.failures == 0 { // later tries would say the same
 		k.report()
 	}
 }
 
-// Leave says that the part that was entered last has ended. A detail that is not empty replaces the one of Enter.
-func (k *Work) Leave(detail string, err error) {
+// Detail replaces what is worth knowing of the part that is under way.
+func (k *Work) Detail(format string, args ...any) {
 	if k == nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.current == nil {
-		return
+	if k.current != nil {
+		k.current.Detail = nodereport.Text(fmt.Sprintf(format, args...))
 	}
-	if detail != "" {
-		k.current.Detail = nodereport.Text(detail)
+}
+
+// leave ends the part that is under way.
+func (k *Work) leave(failed bool) {
+	if k.current != nil {
+		k.current.Failed = failed
+		k.rec.Steps, k.current = k.withCurrent(), nil
 	}
-	k.current.Failed = err != nil
-	k.rec.Steps = k.withCurrent()
-	k.current = nil
 }
 
 // withCurrent returns a copy of the steps, with the one that is under way.
 func (k *Work) withCurrent() []hop.Step {
 	out := slices.Clone(k.rec.Steps)
-	if k.current != nil && len(out) < nodereport.MaxSteps-1 { // one more for the failed tries
+	if k.current != nil && len(out) < nodereport.MaxSteps {
 		step := *k.current
 		step.Took = time.Since(k.rec.Start) - step.After
 		out = append(out, step)
@@ -150,6 +152,7 @@ func (k *Work) Failed(err error) {
 	if !k.rec.Open {
 		return
 	}
+	k.leave(true)
 	text := nodereport.Text(err.Error())
 	isNews := text != k.rec.Error
 	k.failures++
@@ -170,6 +173,7 @@ func (k *Work) Postpone(why error) {
 	if !k.rec.Open {
 		return
 	}
+	k.leave(true)
 	k.pausedAt = time.Now()
 	if k.rec.Error == "" {
 		k.rec.Error = nodereport.Text(why.Error())
@@ -177,82 +181,77 @@ func (k *Work) Postpone(why error) {
 	}
 }
 
-// Retry says that the next try begins. The steps of the one before are forgotten.
-func (k *Work) Retry() {
+// Retry says that the next try begins. The steps of the one before are forgotten. It reports whether there was one before.
+func (k *Work) Retry() bool {
 	if k == nil {
-		return
+		return false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.resume() {
-		k.rec.Steps, k.current = nil, nil
-	}
-}
-
-// Resume says that the next try begins, as a part of the step that is under way.
-func (k *Work) Resume() {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.resume()
-}
-
-// resume ends a pause, and reports whether there was one.
-func (k *Work) resume() bool {
 	if k.pausedAt.IsZero() {
 		return false
 	}
 	k.rec.Wait[hop.Node] += time.Since(k.pausedAt)
-	k.pausedAt = time.Time{}
+	k.pausedAt, k.rec.Steps, k.current = time.Time{}, nil, nil
 	return true
 }
 
-// Start returns when the work began, the present time for a nil Work.
-func (k *Work) Start() time.Time {
+// Pause says that the work waits until Retry.
+func (k *Work) Pause() {
 	if k == nil {
-		return time.Now()
+		return
 	}
-	return k.rec.Start
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leave(false)
+	k.pausedAt = time.Now()
 }
 
 // Done records that the work has succeeded.
 func (k *Work) Done() {
-	if k == nil {
-		return
+	if k != nil {
+		k.end("")
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.rec.Open {
-		k.rec.Error = ""
-	}
-	k.end()
 }
 
 // Abort records that the work is over without a success. The error is the last one of a try, or else why.
 func (k *Work) Abort(why string) {
-	if k == nil {
-		return
+	if k != nil {
+		k.end(why)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.rec.Open && k.rec.Error == "" {
-		k.rec.Error = nodereport.Text(why)
-	}
-	k.end()
 }
 
-func (k *Work) end() {
+// end ends the record. why is empty for a success.
+func (k *Work) end(why string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if !k.rec.Open {
 		return
 	}
-	k.rec.Steps, k.current = k.withCurrent(), nil
-	k.rec.Open = false
+	k.leave(why != "")
+	if k.rec.Open = false; why == "" {
+		k.rec.Error = ""
+	} else if k.rec.Error == "" {
+		k.rec.Error = nodereport.Text(why)
+	}
 	if k.failures > 0 {
-		k.rec.Steps = append(k.rec.Steps, hop.Step{Hop: hop.Node, Name: "failed tries", Detail: fmt.Sprint(k.failures), Failed: true})
+		k.countFailures()
 	}
 	k.report()
+}
+
+// countFailures says in the last step how many tries have failed before.
+func (k *Work) countFailures() {
+	text := fmt.Sprintf("%d tries failed", k.failures)
+	if len(k.rec.Steps) == 0 {
+		k.rec.Steps = []hop.Step{{Hop: hop.Node, Name: "tries", Detail: text}}
+		return
+	}
+	last := &k.rec.Steps[len(k.rec.Steps)-1]
+	if last.Detail != "" {
+		text += ", " + last.Detail
+	}
+	last.Detail = nodereport.Text(text)
 }
 
 // hasEnded reports whether the work is over.

@@ -27,7 +27,6 @@ func TestWorkIsOneRecordOverAllItsTries(t *testing.T) {
 			k := try()
 			k.Enter("mount", "")
 			time.Sleep(time.Second)
-			k.Leave("", errors.New("x"))
 			k.Failed(errors.New("no such ConfigMap\x1b[2J"))
 			time.Sleep(9 * time.Second)
 		}
@@ -37,7 +36,7 @@ func TestWorkIsOneRecordOverAllItsTries(t *testing.T) {
 		k := try()
 		k.Enter("mount", "?")
 		time.Sleep(time.Second)
-		k.Leave("3 volumes", nil)
+		k.Detail("%d volumes", 3)
 		k.Done()
 		k.Abort("too late")
 		got := records.Of("u")
@@ -45,7 +44,7 @@ func TestWorkIsOneRecordOverAllItsTries(t *testing.T) {
 			got[0].User != "system:node:n" || got[0].Took[hop.Node] != 1001*time.Second || got[0].Wait[hop.Node] != 900*time.Second {
 			t.Errorf("%+v", got)
 		}
-		if s := got[0].Steps; len(s) != 2 || s[0].Detail != "3 volumes" || s[0].After != 1000*time.Second || s[1].Detail != "100" {
+		if s := got[0].Steps; len(s) != 1 || s[0].Detail != "100 tries failed, 3 volumes" || s[0].After != 1000*time.Second {
 			t.Errorf("%+v", s)
 		}
 		try().Abort("cancelled")
@@ -71,13 +70,16 @@ func TestAStepThatIsUnderWayIsRecorded(t *testing.T) {
 		time.Sleep(time.Second)
 		k.Failed(errors.New("x"))
 		time.Sleep(time.Second)
-		k.Resume()
+		if !k.Retry() || k.Retry() {
+			t.Error("there was one failure")
+		}
+		k.Enter("image of web", "nginx")
 		time.Sleep(time.Second)
-		k.Leave("5 bytes: nginx", nil)
+		k.Detail("5 bytes: nginx")
 		k.Done()
 		got = records.Of("u")
-		if s := got[0].Steps; len(got) != 1 || len(s) != 2 || s[0].Detail != "5 bytes: nginx" || s[0].Took != 3*time.Second ||
-			got[0].Wait[hop.Node] != time.Second || got[0].Took[hop.Node] != 4*time.Second || k.Start() != got[0].Start {
+		if s := got[0].Steps; len(got) != 1 || len(s) != 1 || s[0].Detail != "1 tries failed, 5 bytes: nginx" || s[0].Took != time.Second ||
+			got[0].Wait[hop.Node] != time.Second || got[0].Took[hop.Node] != 4*time.Second {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -124,7 +126,6 @@ func TestStepsAreBounded(t *testing.T) {
 	k := New("n", records.Update).Begin(newPod(), hop.Pull)
 	for range 100 {
 		k.Enter("x", "")
-		k.Leave("", nil)
 	}
 	k.Failed(errors.New("x"))
 	k.Done()
@@ -140,13 +141,13 @@ func TestNothingIsRecordedOfStaticPodsOrForNobody(t *testing.T) {
 	for _, r := range []*Recorder{New("n", records.Update), New("n", nil)} {
 		k := Works{}.Begin("x", func() *Work { return r.Begin(p, hop.Pull) })
 		k.Enter("x", "")
-		k.Leave("", nil)
+		k.Detail("x")
 		k.Waited(1)
+		k.Pause()
 		k.Postpone(errors.New("x"))
 		k.Failed(errors.New("x"))
 		k.Retry()
 		k.Report()
-		k.Resume()
 		k.Done()
 		k.Abort("x")
 	}

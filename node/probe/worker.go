@@ -71,7 +71,6 @@ func (w *worker) loop(ctx context.Context) {
 	if w.kind != readiness {
 		again = nil
 	}
-	w.traced.Waited(time.Since(w.traced.Start()))
 	for w.once(ctx) {
 		select {
 		case <-ctx.Done():
@@ -97,8 +96,12 @@ func (w *worker) beginTrace() {
 	p := w.of.pod
 	w.mu.Unlock()
 	w.traced = w.Trace.Prepare(p, hop.Probe, start)
-	w.traced.Enter(w.traceName()+" "+w.run.spec.Name, "")
+	w.enterTry()
+	w.traced.Waited(time.Since(start))
+	w.traced.Pause() // until the first probe
 }
+
+func (w *worker) enterTry() { w.traced.Enter(w.traceName()+" "+w.run.spec.Name, "") }
 
 func (w *worker) traceName() string { return strings.ToLower(string(w.kind)) }
 
@@ -118,7 +121,9 @@ func (w *worker) once(ctx context.Context) bool {
 	p, target := w.of.pod, w.target()
 	w.mu.Unlock()
 
-	w.traced.Resume()
+	if w.traced.Retry() {
+		w.enterTry()
+	}
 	begin := time.Now()
 	out, err := w.probeWithRetries(ctx, target)
 	if ctx.Err() != nil {
