@@ -1,0 +1,157 @@
+// The overview: what the cluster has, how it does and what happens, live.
+
+import { h, fill, setText, icon, badge, age, empty } from './dom.js';
+import { Live, TRACES, getJSON } from './api.js';
+import { ofPodStatus, stateName } from './health.js';
+import { linkTo, objectLink } from './app.js';
+
+const POD = { group: '', resource: 'pods' };
+const DEPLOYMENT = { group: 'apps', resource: 'deployments' };
+
+const column = (live, name) => live.columns.findIndex((c) => c.name.toLowerCase() === name);
+
+// liveMark says whether a list is current.
+export function liveMark(el, live) {
+  const words = { loading: 'Loading…', live: 'Live', retrying: 'Connection lost, trying again', polling: 'Every 10 s (no right to watch)', refused: 'No access' };
+  fill(el, h('span', { class: ['live-dot', 'live-' + live.state] }), words[live.state] || live.state);
+  el.title = live.error ? live.error.message : '';
+}
+
+export function show({ main, signal, ns }) {
+  const tiles = h('div', { class: 'tiles' });
+  const mark = h('span', { class: 'live', role: 'status' });
+  const trouble = h('div', { class: 'panel-body' });
+  const events = h('div', { class: 'panel-body' });
+  const stuck = h('div', { class: 'tile-big' }, '…');
+  const stuckNote = h('p', { class: 'tile-note' }, 'asking why');
+  fill(main,
+    h('div', { class: 'head' }, h('h1', null, 'Overview'), ns && h('span', { class: 'muted' }, 'namespace ' + ns), h('span', { class: 'spread' }), mark),
+    tiles,
+    h('div', { class: 'columns' },
+      h('section', { class: 'panel', 'aria-labelledby': 'h-trouble' }, h('h2', { id: 'h-trouble' }, 'Needs attention'), trouble),
+      h('section', { class: 'panel', 'aria-labelledby': 'h-events' }, h('h2', { id: 'h-events' }, 'Events'), events)));
+
+  const tile = (title, path, body) => h('a', { class: 'tile', href: linkTo(path) }, h('span', { class: 'tile-title' }, title), body);
+  const boxes = { nodes: h('div', { class: 'tile-body' }), pods: h('div', { class: 'tile-body' }), deployments: h('div', { class: 'tile-body' }) };
+  fill(tiles,
+    tile('Pods', 'kind/core/pods', boxes.pods), tile('Deployments', 'kind/apps/deployments', boxes.deployments),
+    tile('Nodes', 'kind/core/nodes', boxes.nodes), tile('Stuck', 'stuck', h('div', { class: 'tile-body' }, stuck, stuckNote)));
+
+  const inNs = ns ? `/namespaces/${encodeURIComponent(ns)}` : '';
+  const lists = {};
+  const start = (name, path, draw, table = true) => {
+    lists[name] = new Live(path, { table, signal, onchange: (l) => { draw(l); drawMark(); } });
+  };
+  const drawMark = () => {
+    const states = Object.values(lists);
+    const pick = states.find((l) => l.state === 'retrying') || states.find((l) => l.state === 'loading') || states.find((l) => l.state === 'live') || states[0];
+    liveMark(mark, pick);
+  };
+
+  const meter = (box, total, parts, word) => {
+    const bar = h('div', { class: 'meter', 'aria-hidden': 'true' });
+    for (const [state, n] of parts) {
+      if (!n) continue;
+      const part = h('span', { class: 'is-' + state });
+      part.style.flexGrow = String(n);
+      bar.appendChild(part);
+    }
+    fill(box, h('div', { class: 'tile-big' }, total), bar,
+      h('ul', { class: 'legend' }, parts.filter(([, n]) => n).map(([state, n, text]) => h('li', { class: 'is-' + state }, icon(state), h('span', null, `${n} ${text || stateName(state).toLowerCase()}`)))),
+      total === '0' && h('p', { class: 'tile-note' }, 'no ' + word));
+  };
+  const refused = (box, l) => fill(box, h('p', { class: 'tile-note' }, 'You may not list these.'));
+
+  const drawPods = (l) => {
+    if (l.state === 'refused') { refused(boxes.pods, l); return; }
+    const status = column(l, 'status');
+    const ready = column(l, 'ready');
+    const count = {};
+    for (const r of l.items.values()) {
+      r.state = ofPodStatus(r.cells[status], r.cells[status] === 'Running' ? r.cells[ready] : '');
+      count[r.state] = (count[r.state] || 0) + 1;
+    }
+    meter(boxes.pods, String(l.items.size), [['ok', count.ok, 'running'], ['progress', count.progress, 'on the way'], ['warn', count.warn, 'not ready'], ['bad', count.bad, 'failing'],
+      ['idle', count.idle, 'completed'], ['unknown', count.unknown, 'unknown']], 'Pods');
+    drawTrouble();
+  };
+  const drawDeployments = (l) => {
+    if (l.state === 'refused') { refused(boxes.deployments, l); return; }
+    const ready = column(l, 'ready');
+    let ok = 0;
+    for (const r of l.items.values()) {
+      const [a, b] = String(r.cells[ready]).split('/');
+      r.ready = a === b;
+      if (r.ready) ok++;
+    }
+    meter(boxes.deployments, String(l.items.size), [['ok', ok, 'ready'], ['progress', l.items.size - ok, 'not ready']], 'Deployments');
+    drawTrouble();
+  };
+  const drawNodes = (l) => {
+    if (l.state === 'refused') { refused(boxes.nodes, l); return; }
+    const status = column(l, 'status');
+    let ok = 0;
+    let cordoned = 0;
+    for (const r of l.items.values()) {
+      const s = String(r.cells[status]);
+      r.state = !s.startsWith('Ready') ? 'bad' : s.includes('SchedulingDisabled') ? 'warn' : 'ok';
+      if (r.state === 'ok') ok++;
+      if (r.state === 'warn') cordoned++;
+    }
+    meter(boxes.nodes, String(l.items.size), [['ok', ok, 'ready'], ['warn', cordoned, 'cordoned'], ['bad', l.items.size - ok - cordoned, 'not ready']], 'nodes');
+    drawTrouble();
+  };
+
+  const drawTrouble = () => {
+    const out = [];
+    const status = lists.pods && column(lists.pods, 'status');
+    for (const r of lists.nodes?.items.values() || []) if (r.state === 'bad') out.push({ state: 'bad', text: 'NotReady', k: { group: '', resource: 'nodes' }, m: r.meta, kind: 'Node' });
+    for (const r of lists.deployments?.items.values() || []) if (r.ready === false) out.push({ state: 'progress', text: String(r.cells[column(lists.deployments, 'ready')]) + ' ready', k: DEPLOYMENT, m: r.meta, kind: 'Deployment' });
+    for (const r of lists.pods?.items.values() || []) {
+      if (r.state === 'bad' || r.state === 'warn' || (r.state === 'progress' && Date.now() - Date.parse(r.meta.created) > 30000)) out.push({ state: r.state, text: String(r.cells[status]), k: POD, m: r.meta, kind: 'Pod' });
+    }
+    const order = { bad: 0, warn: 1, progress: 2 };
+    out.sort((a, b) => order[a.state] - order[b.state] || Date.parse(b.m.created) - Date.parse(a.m.created));
+    if (!out.length) { fill(trouble, empty('Everything is as it should be.')); return; }
+    fill(trouble, h('ul', { class: 'rows' }, out.slice(0, 12).map((x) => h('li', null,
+      h('a', { class: 'row-link', href: objectLink(x.k, x.m.namespace, x.m.name, { tab: 'why' }) },
+        badge(x.state, x.text), h('span', { class: 'row-main' }, h('span', { class: 'strong' }, x.kind + ' ' + x.m.name), h('span', { class: 'muted' }, x.m.namespace)),
+        h('span', { class: 'muted' }, age(x.m.created)))))),
+    out.length > 12 && h('p', { class: 'hint' }, `and ${out.length - 12} more`));
+  };
+
+  const drawEvents = (l) => {
+    if (l.state === 'refused') { fill(events, empty('You may not list Events here.')); return; }
+    const time = (e) => e.series?.lastObservedTime || e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp;
+    const list = [...l.items.values()].sort((a, b) => Date.parse(time(b)) - Date.parse(time(a))).slice(0, 14);
+    if (!list.length && l.state !== 'loading') { fill(events, empty('No Events in the last hour.')); return; }
+    fill(events, h('ul', { class: 'rows' }, list.map((e) => {
+      const o = e.involvedObject || {};
+      return h('li', { class: 'event' }, badge(e.type === 'Warning' ? 'warn' : 'ok', e.reason || e.type),
+        h('span', { class: 'row-main' }, h('span', null, `${o.kind || ''} `, h('span', { class: 'strong' }, o.name)), h('span', { class: 'muted clamp' }, e.message)),
+        h('span', { class: 'muted' }, age(time(e))));
+    })));
+  };
+
+  start('pods', `/api/v1${inNs}/pods`, drawPods);
+  start('deployments', `/apis/apps/v1${inNs}/deployments`, drawDeployments);
+  start('nodes', '/api/v1/nodes', drawNodes);
+  start('events', `/api/v1${inNs}/events`, drawEvents, false);
+
+  const askStuck = async () => {
+    try {
+      const doc = await getJSON(TRACES + inNs + '/explanations', { signal });
+      const n = (doc.items || []).length;
+      setText(stuck, String(n));
+      stuck.className = 'tile-big ' + (n ? 'is-bad' : 'is-ok');
+      setText(stuckNote, n ? 'see why' : 'nothing is stuck');
+    } catch (e) {
+      if (signal.aborted) return;
+      setText(stuck, '–');
+      setText(stuckNote, e.code === 404 ? 'this server does not explain' : e.message);
+    }
+  };
+  askStuck();
+  const timer = setInterval(() => { if (!document.hidden) { askStuck(); drawTrouble(); if (lists.events) drawEvents(lists.events); } }, 5000);
+  signal.addEventListener('abort', () => clearInterval(timer));
+}

@@ -1,0 +1,448 @@
+// The trace of an object as a waterfall. Colours and the order of hops are fixed; waiting is hatched and work is solid; the chain of
+// spans that the whole had to wait for is marked; spans that have not ended grow with the clock.
+
+import { h, fill, icon, nanos, when, empty, announce, setText, reducedMotion } from './dom.js';
+import { getJSON, findKind, TRACES, traceName } from './api.js';
+import { hops, hopTag } from './hops.js';
+import { objectLink, setParams, linkTo } from './app.js';
+
+const ROW = 28;
+const SPARE = 10;
+const MAX = 5000; // spans that are shown
+
+export function show(box, ctx) {
+  fill(box, h('p', { class: 'hint' }, 'Reading the trace…'));
+  const path = `${TRACES}/namespaces/${encodeURIComponent(ctx.ns || 'default')}/traces/${encodeURIComponent(traceName(ctx.kind, ctx.name))}`;
+  let view = null;
+  let timer = 0;
+  const load = async () => {
+    let pause = 3000;
+    try {
+      const t = await getJSON(path, { signal: ctx.signal });
+      if (!view) {
+        view = new Waterfall(box, ctx.params, ctx.signal);
+        box.append(h('p', { class: 'row' }, h('a', { href: linkTo('learn', { of: `${ctx.ns || 'default'}/${traceName(ctx.kind, ctx.name)}` }) }, 'Play this trace hop by hop'),
+          h('span', { class: 'hint' }, 'In the terminal: ', h('code', null, `proa trace ${ctx.kind.resource}/${ctx.name}${ctx.ns ? ' -n ' + ctx.ns : ''}`))));
+      }
+      view.set(t);
+      if ((t.spans || []).some((s) => s.open)) pause = 1000;
+    } catch (e) {
+      if (ctx.signal.aborted) return;
+      if (!view) {
+        if (e.code === 404) fill(box, empty(/not find the requested resource/.test(e.message) ? 'This server has no traces.' : 'There is no trace of this object.', e.message, 'Traces of recent writes are kept in the API server of proa.'));
+        else fill(box, empty(e.code === 403 ? 'You may not see traces here.' : 'The trace could not be read.', e.message));
+      }
+      pause = 5000;
+    }
+    if (!ctx.signal.aborted) timer = setTimeout(load, document.hidden ? 10000 : pause);
+  };
+  load();
+  ctx.signal.addEventListener('abort', () => clearTimeout(timer));
+  return { navigate: (params) => view?.navigate(params) };
+}
+
+// niceStep returns a step of 1, 2 or 5 times a power of ten that divides a range into about n parts.
+function niceStep(range, n) {
+  const raw = range / n;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw);
+}
+
+// Waterfall draws a trace.
+export class Waterfall {
+  constructor(box, params, signal) {
+    this.signal = signal;
+    this.trace = null;
+    this.rows = [];
+    this.pool = [];
+    this.closed = new Set(); // spans whose children are not shown
+    this.hide = new Set((params.get('hide') || '').split(',').filter(Boolean).map(Number));
+    this.selected = params.get('sel') || '';
+    this.view = readView(params);
+    this.summary = h('div', { class: 'trace-summary' });
+    this.legend = h('div', { class: 'trace-legend', role: 'group', 'aria-label': 'Hops; press one to hide its spans' });
+    this.critical = h('div', { class: 'critical' });
+    this.map = h('canvas', { class: 'trace-map', 'aria-hidden': 'true' });
+    this.mapWindow = h('div', { class: 'trace-map-window' });
+    this.axis = h('div', { class: 'trace-axis', 'aria-hidden': 'true' });
+    this.marks = h('div', { class: 'trace-marks', 'aria-hidden': 'true' });
+    this.block = h('div', { class: 'trace-block', role: 'presentation' });
+    this.spacer = h('div', { class: 'trace-spacer', role: 'presentation' }, this.block);
+    this.body = h('div', { class: 'trace-body', role: 'tree', tabindex: '0', 'aria-label': 'Spans. f and b go to the next and previous one, a and d move in time, plus and minus zoom.' }, this.spacer);
+    this.detail = h('aside', { class: 'trace-detail', 'aria-label': 'The chosen span', 'aria-live': 'polite' });
+    this.note = h('p', { class: 'hint' });
+    const map = h('div', { class: 'trace-map-box' }, this.map, this.mapWindow);
+    this.chart = h('div', { class: 'trace-chart' }, h('div', { class: 'trace-head' }, h('div', { class: 'trace-left' }, 'Hop and span'), h('div', { class: 'trace-right' }, this.axis)), this.body, this.marks);
+    fill(box, this.summary, this.critical, this.legend, map, h('div', { class: 'trace-columns' }, this.chart, this.detail), this.note);
+    this.listen(map);
+  }
+
+  // --- data ---
+
+  set(t) {
+    const first = !this.trace;
+    this.trace = t;
+    this.read = Date.now();
+    this.start = Date.parse(t.start);
+    this.fraction = nanosOf(t.start);
+    const all = (t.spans || []).slice(0, MAX);
+    this.cut = (t.spans || []).length - all.length;
+    this.spans = all.map((s) => ({ ...s, at: (Date.parse(s.start) - this.start) * 1e6 + (nanosOf(s.start) - this.fraction), took: s.took || 0, wait: Math.min(s.wait || 0, s.took || 0), hop: s.hop || 0 }));
+    this.byId = new Map(this.spans.map((s) => [s.id, s]));
+    this.children = new Map();
+    for (const s of this.spans) {
+      const p = s.parent && this.byId.has(s.parent) ? s.parent : '';
+      if (!this.children.has(p)) this.children.set(p, []);
+      this.children.get(p).push(s);
+      s.level = p ? (this.byId.get(p).level || 0) + 1 : 0;
+    }
+    if (first && this.spans.length > 60) { // requests are read as wholes first
+      for (const s of this.spans) if (this.children.has(s.id) && !s.critical && s.id !== this.selected) this.closed.add(s.id);
+    }
+    this.layout();
+    if (first) {
+      const open = this.spans.find((s) => s.open);
+      if (!this.selected && open) this.select(open.id, false);
+      else if (this.selected) this.select(this.selected, true);
+    }
+  }
+
+  // total is how long the trace is by now, in nanoseconds.
+  total() {
+    const ends = this.spans.map((s) => this.end(s));
+    return Math.max(1000, ...ends.slice(0, MAX), ...(this.trace.milestones || []).map((m) => m.at));
+  }
+
+  // tookNow is how long a span has taken by now.
+  tookNow(s) { return s.open ? s.took + (Date.now() - this.read) * 1e6 : s.took; }
+  end(s) { return s.at + this.tookNow(s); }
+
+  layout() {
+    const visit = (id) => {
+      for (const s of this.children.get(id) || []) {
+        if (!this.hide.has(s.hop) || !s.hop) this.rows.push(s);
+        if (!this.closed.has(s.id)) visit(s.id);
+      }
+    };
+    this.rows = [];
+    visit('');
+    this.spacer.style.height = this.rows.length * ROW + 'px';
+    this.drawSummary();
+    this.drawLegend();
+    this.draw();
+    const open = this.spans.some((s) => s.open);
+    clearInterval(this.clock);
+    if (open) this.clock = setInterval(() => { if (!document.hidden) this.draw(); }, reducedMotion() ? 1000 : 100);
+    this.signal.addEventListener('abort', () => clearInterval(this.clock), { once: true });
+  }
+
+  // --- drawing ---
+
+  drawSummary() {
+    const t = this.trace;
+    const total = this.total();
+    const open = this.spans.filter((s) => s.open).length;
+    fill(this.summary,
+      h('p', { class: 'trace-sentence' }, t.summary || `${nanos(total)} in ${this.spans.length} spans`),
+      h('p', { class: 'hint' }, [t.command && ['by ', h('code', null, t.command)], t.user && [t.command ? ' as ' : 'by ', t.user], ' at ', when(t.start), open > 0 && ` · ${open} still open`].filter(Boolean)));
+    const shares = t.critical || [];
+    const sum = shares.reduce((a, s) => a + s.took, 0) || 1;
+    const bar = h('div', { class: 'share-bar', 'aria-hidden': 'true' }, shares.map((s) => {
+      const part = h('span', { class: ['share', 'hop-' + (this.byId.get(s.span)?.hop || 0), s.wait && 'is-wait'], title: `${s.name} ${nanos(s.took)}` });
+      part.style.flexGrow = String(Math.max(s.took / sum, 0.002));
+      return part;
+    }));
+    const top = [...shares].sort((a, b) => b.took - a.took).slice(0, 6);
+    fill(this.critical, shares.length > 0 && [h('h3', { class: 'inline' }, icon('critical'), 'Critical path'), bar,
+      h('ul', { class: 'legend' }, top.map((s) => h('li', null, h('button', { type: 'button', class: 'link', onclick: () => this.select(s.span, true) },
+        h('span', { class: ['swatch', 'hop-' + (this.byId.get(s.span)?.hop || 0), s.wait && 'is-wait'] }), `${s.name} ${nanos(s.took)}${s.wait ? ' waiting' : ''}`))))]);
+    const notes = [];
+    if (t.hidden) notes.push(`${t.hidden} spans are about objects that you may not see; only their hop and times are shown.`);
+    if (t.dropped) notes.push(`The server has left ${t.dropped} spans out.`);
+    if (this.cut > 0) notes.push(`The page shows the first ${MAX} spans; ${this.cut} are not shown.`);
+    const hiddenHere = this.spans.filter((s) => s.hop && this.hide.has(s.hop)).length;
+    if (hiddenHere) notes.push(`${hiddenHere} spans of hops that you have switched off are not shown.`);
+    setText(this.note, notes.join(' '));
+  }
+
+  drawLegend() {
+    const present = new Set(this.spans.map((s) => s.hop));
+    fill(this.legend, hops.map((hop, n) => hop && h('button', {
+      type: 'button', class: ['hop-toggle', 'hop-' + n], disabled: !present.has(n), 'aria-pressed': String(!this.hide.has(n)), title: hop.title,
+      onclick: () => { this.hide.has(n) ? this.hide.delete(n) : this.hide.add(n); setParams({ hide: [...this.hide].join(',') }); this.layout(); this.legend.querySelector('.hop-' + n)?.focus(); },
+    }, h('span', { class: 'hop-number' }, n), hop.name)), h('span', { class: 'legend-key' }, h('span', { class: 'swatch key is-wait' }), 'waiting', h('span', { class: 'swatch key' }), 'working'));
+  }
+
+  // window returns the part of the trace that is shown, in nanoseconds.
+  window() {
+    const total = this.total() * 1.04;
+    return [this.view[0] * total, this.view[1] * total];
+  }
+
+  draw() {
+    if (!this.trace) return;
+    const [from, to] = this.window();
+    const seen = Math.ceil(this.body.clientHeight / ROW) || 30;
+    const first = Math.max(0, Math.min(Math.floor(this.body.scrollTop / ROW) - SPARE, this.rows.length - seen - 2 * SPARE));
+    const n = Math.min(this.rows.length - first, seen + 2 * SPARE);
+    while (this.pool.length < n) { const r = this.makeRow(); this.pool.push(r); this.block.appendChild(r.el); }
+    while (this.pool.length > n) this.pool.pop().el.remove();
+    this.block.style.transform = `translateY(${first * ROW}px)`;
+    for (let i = 0; i < n; i++) this.fillRow(this.pool[i], first + i, from, to);
+    const at = this.rows.findIndex((s) => s.id === this.selected);
+    if (at >= first && at < first + n) this.body.setAttribute('aria-activedescendant', 'span-' + at);
+    else this.body.removeAttribute('aria-activedescendant');
+    this.drawAxis(from, to);
+    this.drawMap();
+  }
+
+  makeRow() {
+    const r = {
+      twist: h('button', { type: 'button', class: 'twist', tabindex: '-1', 'aria-hidden': 'true' }), tag: h('span', { class: 'hop-number' }), name: h('span', { class: 'span-name' }), more: h('span', { class: 'muted span-more' }),
+      mark: h('span', { class: 'span-marks' }), wait: h('div', { class: 'bar-wait' }), work: h('div', { class: 'bar-work' }), time: h('span', { class: 'bar-time' }),
+    };
+    r.bar = h('div', { class: 'bar' }, r.wait, r.work);
+    r.left = h('div', { class: 'trace-left' }, r.twist, r.tag, r.name, r.more, r.mark);
+    r.right = h('div', { class: 'trace-right' }, r.bar, r.time);
+    r.el = h('div', { class: 'trace-row', role: 'treeitem' }, r.left, r.right);
+    r.el.addEventListener('click', (e) => { if (!e.target.closest('.twist')) this.select(r.span.id, false); });
+    r.twist.addEventListener('click', () => this.toggle(r.span));
+    return r;
+  }
+
+  fillRow(r, index, from, to) {
+    const s = this.rows[index];
+    if (r.span !== s || r.chosen !== (s.id === this.selected) || r.shut !== this.closed.has(s.id)) {
+      r.span = s;
+      r.chosen = s.id === this.selected;
+      r.shut = this.closed.has(s.id);
+      const kids = this.children.get(s.id)?.length || 0;
+      r.el.className = ['trace-row', 'hop-' + s.hop, r.chosen && 'selected', s.critical && 'critical-row', s.open && 'open-row', s.error && 'error-row'].filter(Boolean).join(' ');
+      r.el.id = 'span-' + index;
+      r.el.setAttribute('aria-level', String(s.level + 1));
+      r.el.setAttribute('aria-selected', String(r.chosen));
+      if (kids) r.el.setAttribute('aria-expanded', String(!r.shut));
+      else r.el.removeAttribute('aria-expanded');
+      r.left.style.setProperty('--level', String(Math.min(s.level, 6)));
+      fill(r.twist, kids ? icon(r.shut ? 'right' : 'down') : null);
+      r.twist.style.visibility = kids ? 'visible' : 'hidden';
+      setText(r.tag, s.hop || '•');
+      r.tag.title = hops[s.hop]?.title || 'a whole request';
+      setText(r.name, s.hidden ? 'hidden (no access)' : s.name);
+      setText(r.more, s.hidden ? '' : moreOf(s));
+      r.left.title = s.hidden ? 'You may not see the object of this span' : [s.name, moreOf(s)].filter(Boolean).join(' · ');
+      fill(r.mark, s.hidden && icon('hidden'), s.error && h('span', { class: 'is-bad' }, icon('bad'), h('span', { class: 'sr' }, 'failed')),
+        s.critical && h('span', { class: 'crit', title: 'on the critical path' }, icon('critical'), h('span', { class: 'sr' }, 'critical path')));
+    }
+    const range = to - from;
+    const took = this.tookNow(s);
+    const left = (s.at - from) / range * 100;
+    const width = took / range * 100;
+    const a = Math.max(left, -1);
+    const b = Math.min(left + width, 101);
+    r.bar.style.left = a + '%';
+    r.bar.style.width = Math.max(0, b - a) + '%';
+    r.bar.style.display = b < 0 || a > 100 ? 'none' : '';
+    // The parts keep their places when the bar is cut at an edge.
+    const inside = Math.max(b - a, 1e-9);
+    const wait = s.open && !s.wait && s.waiting ? took : s.wait;
+    const waitEnd = Math.max(a, Math.min(b, left + wait / range * 100));
+    r.wait.style.width = (waitEnd - a) / inside * 100 + '%';
+    r.work.style.width = (b - waitEnd) / inside * 100 + '%';
+    setText(r.time, nanos(took) + (s.wait > took * 0.01 && s.wait > 1e5 ? ` (${nanos(s.wait)} waiting)` : '') + (s.open ? ' …' : ''));
+    const before = b > 72;
+    r.time.classList.toggle('before', before);
+    if (before) { r.time.style.left = ''; r.time.style.right = Math.min(98, 100 - Math.max(a, 0)) + '%'; } else { r.time.style.right = ''; r.time.style.left = Math.max(b, 0) + '%'; }
+    r.time.style.display = b < 0 || a > 100 ? 'none' : '';
+  }
+
+  drawAxis(from, to) {
+    const step = niceStep(to - from, 6);
+    const ticks = [];
+    for (let t = Math.ceil(from / step) * step; t <= to; t += step) ticks.push(t);
+    const key = [from, to, this.axis.clientWidth, (this.trace.milestones || []).length].join();
+    if (key === this.axisKey) return;
+    this.axisKey = key;
+    const place = (el, t) => { el.style.left = (t - from) / (to - from) * 100 + '%'; return el; };
+    const stones = (this.trace.milestones || []).filter((m) => m.at >= from && m.at <= to).sort((a, b) => a.at - b.at);
+    let lastEnd = [-1e9, -1e9, -1e9];
+    const wide = this.axis.clientWidth || 600;
+    const labels = stones.map((m) => {
+      const x = (m.at - from) / (to - from) * wide;
+      const len = m.name.length * 7 + 14;
+      let lane = lastEnd.findIndex((e) => e <= x);
+      if (lane < 0) lane = 0;
+      lastEnd[lane] = x + len;
+      const el = place(h('span', { class: ['stone-label', 'lane-' + lane, x + len > wide && 'flip'] }, m.name), m.at);
+      el.title = m.name + ' after ' + nanos(m.at);
+      return el;
+    });
+    fill(this.axis, ticks.map((t) => place(h('span', { class: 'tick' }, t === 0 ? '0' : nanos(t)), t)), labels);
+    fill(this.marks, ticks.map((t) => place(h('span', { class: 'grid-line' }), t)), stones.map((m) => place(h('span', { class: 'stone-line' }), m.at)));
+  }
+
+  drawMap() {
+    const c = this.map;
+    const w = c.clientWidth;
+    const hgt = c.clientHeight;
+    if (!w) return;
+    const ratio = Math.min(2, devicePixelRatio || 1);
+    if (c.width !== Math.round(w * ratio)) { c.width = Math.round(w * ratio); c.height = Math.round(hgt * ratio); }
+    const g = c.getContext('2d');
+    g.setTransform(ratio, 0, 0, ratio, 0, 0);
+    g.clearRect(0, 0, w, hgt);
+    const total = this.total() * 1.04;
+    const style = getComputedStyle(document.documentElement);
+    const list = this.spans.filter((s) => s.level === 0 || s.hop >= 8);
+    const each = Math.min(4, Math.max(1, (hgt - 4) / Math.max(1, list.length)));
+    list.forEach((s, i) => {
+      g.fillStyle = style.getPropertyValue('--hop-' + s.hop) || '#888';
+      g.globalAlpha = s.critical ? 1 : 0.6;
+      g.fillRect(s.at / total * w, 2 + i * each % (hgt - 4), Math.max(1.5, this.tookNow(s) / total * w), Math.max(1, each - 0.5));
+    });
+    g.globalAlpha = 1;
+    this.mapWindow.style.left = this.view[0] * 100 + '%';
+    this.mapWindow.style.width = (this.view[1] - this.view[0]) * 100 + '%';
+    this.mapWindow.classList.toggle('whole', this.view[0] <= 0 && this.view[1] >= 1);
+  }
+
+  // --- choosing and moving ---
+
+  select(id, scroll) {
+    const s = this.byId.get(id);
+    if (!s) return;
+    for (let p = s.parent; p && this.byId.has(p); p = this.byId.get(p).parent) this.closed.delete(p);
+    this.selected = id;
+    setParams({ sel: id });
+    this.layout();
+    const i = this.rows.indexOf(s);
+    const top = i * ROW;
+    if (scroll || top < this.body.scrollTop || top + ROW > this.body.scrollTop + this.body.clientHeight) {
+      if (top < this.body.scrollTop || top + ROW > this.body.scrollTop + this.body.clientHeight) this.body.scrollTop = Math.max(0, top - this.body.clientHeight / 2);
+      this.draw();
+    }
+    this.drawDetail(s);
+  }
+
+  drawDetail(s) {
+    const link = (id, text) => { const to = this.byId.get(id); return to ? h('button', { type: 'button', class: 'link', onclick: () => { this.select(id, true); this.body.focus(); } }, text || to.name) : null; };
+    const caused = this.spans.filter((x) => (x.links || []).includes(s.id));
+    const o = s.object || {};
+    const objectCell = h('span', null, o.name ? `${o.resource} ${o.namespace ? o.namespace + '/' : ''}${o.name}` : '');
+    if (o.name && !s.hidden) {
+      findKind(o.group || '', o.resource).then((k) => { if (k) fill(objectCell, h('a', { href: objectLink(k, o.namespace, o.name, { tab: 'trace' }) }, `${k.kind} ${o.name}`)); }).catch(() => {});
+    }
+    const rows = [
+      ['Hop', hopTag(s.hop, true)], ['Object', o.name && !s.hidden ? objectCell : ''], ['Actor', s.actor], ['Started', 'after ' + nanos(s.at)], ['Took', h('span', { class: 'took' }, nanos(this.tookNow(s)) + (s.open ? ' so far' : ''))],
+      ['Waiting', s.wait ? nanos(s.wait) : ''], ['Working', s.wait ? nanos(this.tookNow(s) - s.wait) : ''], ['Revision', s.revision || ''], ['Process', s.process], ['Detail', s.detail], ['Error', s.error && h('span', { class: 'is-bad' }, icon('bad'), ' ', s.error)],
+      ['Part of', s.parent && link(s.parent)], ['Caused by', (s.links || []).some((l) => this.byId.has(l)) ? h('ul', { class: 'plain' }, s.links.map((l) => this.byId.has(l) && h('li', null, link(l)))) : ''],
+      ['Caused', caused.length ? h('ul', { class: 'plain' }, caused.slice(0, 12).map((x) => h('li', null, link(x.id))), caused.length > 12 && h('li', null, `and ${caused.length - 12} more`)) : ''],
+    ];
+    fill(this.detail, h('h3', null, s.hidden ? 'hidden (no access)' : s.name), s.critical && h('p', { class: 'crit-note' }, icon('critical'), 'On the critical path: everything after it had to wait for it.'),
+      s.hidden && h('p', { class: 'hint' }, 'You have no right to see the object of this span. Its hop and times are shown.'),
+      h('dl', { class: 'facts narrow' }, rows.filter(([, v]) => v).map(([k, v]) => [h('dt', null, k), h('dd', null, v)])),
+      hops[s.hop] && h('p', { class: 'hint' }, hops[s.hop].text), s.wire && wireView(s.wire));
+  }
+
+  toggle(s, shut) {
+    if (!this.children.has(s.id)) return;
+    if (shut ?? !this.closed.has(s.id)) this.closed.add(s.id);
+    else this.closed.delete(s.id);
+    this.layout();
+  }
+
+  setView(from, to) {
+    const width = Math.min(1, Math.max(1e-6, to - from));
+    from = Math.max(0, Math.min(1 - width, from));
+    this.view = [from, from + width];
+    setParams({ t: width >= 1 ? '' : `${+from.toPrecision(6)}_${+(from + width).toPrecision(6)}` });
+    this.draw();
+  }
+
+  zoom(factor, at = 0.5) {
+    const [a, b] = this.view;
+    const w = (b - a) * factor;
+    const mid = a + (b - a) * at;
+    this.setView(mid - w * at, mid + w * (1 - at));
+  }
+
+  pan(part) {
+    const [a, b] = this.view;
+    this.setView(a + (b - a) * part, b + (b - a) * part);
+  }
+
+  step(by) {
+    const i = this.rows.findIndex((s) => s.id === this.selected);
+    const s = this.rows[Math.max(0, Math.min(this.rows.length - 1, i < 0 ? 0 : i + by))];
+    if (!s) return;
+    this.select(s.id, false);
+    announce(`${s.hidden ? 'hidden' : s.name}, ${nanos(this.tookNow(s))}`);
+  }
+
+  listen(map) {
+    const on = (e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || document.querySelector('dialog[open]')) return;
+      const s = this.byId?.get(this.selected);
+      const inBody = e.target === this.body;
+      const act = {
+        f: () => this.step(1), b: () => this.step(-1), w: () => { this.body.scrollTop -= ROW * 4; }, s: () => { this.body.scrollTop += ROW * 4; },
+        a: () => this.pan(-0.2), d: () => this.pan(0.2), '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1 / 0.7), 0: () => this.setView(0, 1),
+        ']': () => { this.closed.clear(); this.layout(); }, '[': () => { for (const x of this.spans) if (this.children.has(x.id)) this.closed.add(x.id); this.layout(); },
+      }[e.key] || (inBody && {
+        ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowRight: () => s && this.toggle(s, false), ArrowLeft: () => s && this.toggle(s, true), Enter: () => s && this.toggle(s),
+        Home: () => this.rows.length && this.select(this.rows[0].id, true), End: () => this.rows.length && this.select(this.rows.at(-1).id, true),
+      }[e.key]);
+      if (!act) return;
+      e.preventDefault();
+      act();
+    };
+    document.addEventListener('keydown', on, { signal: this.signal });
+    let frame = 0;
+    this.body.addEventListener('scroll', () => { if (!frame) frame = requestAnimationFrame(() => { frame = 0; this.draw(); }); }, { passive: true });
+    this.body.addEventListener('wheel', (e) => {
+      if (!e.ctrlKey) return;
+      e.preventDefault();
+      const box = this.axis.getBoundingClientRect();
+      this.zoom(e.deltaY < 0 ? 0.85 : 1 / 0.85, Math.max(0, Math.min(1, (e.clientX - box.left) / box.width)));
+    }, { passive: false });
+    let from = null;
+    const at = (e) => { const b = this.map.getBoundingClientRect(); return Math.max(0, Math.min(1, (e.clientX - b.left) / b.width)); };
+    map.addEventListener('pointerdown', (e) => { from = at(e); map.setPointerCapture(e.pointerId); });
+    map.addEventListener('pointermove', (e) => { if (from !== null && Math.abs(at(e) - from) > 0.005) this.setView(Math.min(from, at(e)), Math.max(from, at(e))); });
+    map.addEventListener('pointerup', (e) => { if (from !== null && Math.abs(at(e) - from) <= 0.005) this.setView(0, 1); from = null; });
+    const redraw = () => { this.axisKey = ''; this.draw(); };
+    const resize = new ResizeObserver(redraw);
+    resize.observe(this.chart);
+    window.addEventListener('proa-theme', redraw, { signal: this.signal });
+    this.signal.addEventListener('abort', () => resize.disconnect());
+  }
+
+  navigate(params) {
+    this.view = readView(params);
+    this.hide = new Set((params.get('hide') || '').split(',').filter(Boolean).map(Number));
+    const sel = params.get('sel') || '';
+    if (this.trace) { this.layout(); if (sel && sel !== this.selected) this.select(sel, true); }
+  }
+}
+
+function readView(params) {
+  const [a, b] = (params.get('t') || '').split('_').map(Number);
+  return a >= 0 && b > a && b <= 1 ? [a, b] : [0, 1];
+}
+
+// nanosOf returns the nanoseconds of a time that Date.parse cuts off.
+function nanosOf(time) {
+  const digits = /\.(\d+)/.exec(time)?.[1] || '';
+  return Number((digits.slice(3) + '000000').slice(0, 6));
+}
+
+const moreOf = (s) => {
+  const o = s.object || {};
+  return [o.name && s.level === 0 ? `${o.resource}/${o.name}` : '', s.actor && s.level === 0 ? s.actor : ''].filter(Boolean).join(' · ');
+};
+
+// wireView shows the bytes of a hop, if the trace has them.
+export function wireView(wire) {
+  const part = (title, text) => text && [h('h4', null, title), h('pre', { class: 'code-block small' }, typeof text === 'string' ? text : JSON.stringify(text, null, 2))];
+  return h('div', { class: 'wire' }, typeof wire === 'string' ? part('Bytes', wire) : [part('Request', wire.request), part('Response', wire.response)]);
+}
