@@ -251,6 +251,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.auth = auth
 	s.queues = control.NewMetrics()
+	s.queues.Recorder = s.openRecorder(counts)
 	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, goprocess.UpstreamMetrics())
 	counts.Registry().MustRegister(s.encryption.Collectors()...)
 	if s.Machine != nil {
@@ -278,7 +279,7 @@ func (s *Server) open(ctx context.Context) error {
 	counts.Registry().MustRegister(shared.Metrics())
 	versions := state.NewVersions(scheme, s.builtIn)
 	config := server.Config{
-		State: s.state, Authn: auth, Authz: s.authorizers, Log: s.log, Recorder: hop.NewRecorder(4096),
+		State: s.state, Authn: auth, Authz: s.authorizers, Log: s.log, Recorder: s.queues.Recorder,
 		Owner:     fields.New(scheme, versions, versions),
 		Mutate:    mutating,
 		Check:     append([]server.Plugin{coreadmission.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.authorizers})}, checking...),
@@ -302,7 +303,7 @@ func (s *Server) open(ctx context.Context) error {
 		Watching:  func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
 		Nodes:     s.agents, Aggregated: s.aggregator,
 		NoCompression: !s.FeatureEnabled(settings.ResponseCompression), NoWatchList: !s.FeatureEnabled(settings.WatchList),
-		Memory: s.requestMemory(),
+		NoBodies: s.NoTraceBodies, Memory: s.requestMemory(),
 	})
 	s.http = s.newHTTPServer() //nolint:contextcheck // connections have the context of the HTTP server
 	return nil

@@ -54,6 +54,10 @@ type Config struct {
 	AuditHook AuditHook
 	// OTLP is where spans are sent; nowhere if it has no URL.
 	OTLP otlp.Endpoint
+	// TraceRecords is how many records of writes and of other work the server keeps; 0 records nothing. NoTraceBodies keeps
+	// no bodies of writes beside them.
+	TraceRecords  int
+	NoTraceBodies bool
 	// Admission says which admission plugins are enabled, and how they are configured.
 	Admission admissionplugins.Config
 	// Features has the feature gates that are given, by name.
@@ -101,7 +105,7 @@ func Default() Config {
 		ServiceCIDRs:       []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		CompactionInterval: 5 * time.Minute, Issuer: "https://kubernetes.default.svc.cluster.local",
 		LogLevel: slog.LevelInfo, Reading: 400, Writing: 200, Identity: defaultIdentity(), Permission: defaultPermission(),
-		Node: defaultNode(), Ingress: defaultIngress(),
+		TraceRecords: defaultTraceRecords, Node: defaultNode(), Ingress: defaultIngress(),
 	}
 }
 
@@ -120,7 +124,7 @@ type Setting struct {
 // All returns all settings, in the order of help.
 func All() []Setting {
 	return slices.Concat(serverSettings(), httpSettings(), shutdownSettings(), identitySettings(), permissionSettings(), auditSettings(),
-		otlpSettings(), nodeSettings(), ingressSettings(), balancerSettings())
+		traceSettings(), otlpSettings(), nodeSettings(), ingressSettings(), balancerSettings())
 }
 
 func serverSettings() []Setting {

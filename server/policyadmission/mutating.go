@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/registrations"
 )
@@ -126,7 +127,19 @@ func (c *mutatingRun) run(ctx context.Context) error {
 			c.addConfigError(one.policy, nil, err)
 			continue
 		}
+		after, errs := c.request.Clock.Elapsed(), len(c.errs)
 		now, err := c.invoke(ctx, one, in, past)
+		step := policyStep(hop.Mutate, one.policy.name, c.request.Clock, after)
+		switch {
+		case err != nil || len(c.errs) > errs:
+			step.Failed, step.Detail = true, "failed"
+			if err == nil && one.policy.failure == admissionv1.Ignore {
+				step.Detail = "failed, ignored"
+			}
+		case now:
+			step.Detail = "changed the object"
+		}
+		c.request.Clock.AddStep(step)
 		if err != nil {
 			return err
 		}

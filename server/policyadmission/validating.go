@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/registrations"
 )
@@ -43,7 +45,16 @@ func (v *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	}
 	d := &validatingRun{request: newRequest(a, v.Authorizer), metrics: v.Metrics}
 	for _, p := range active {
-		if err := d.policy(ctx, p); err != nil {
+		after, denials := a.Clock.Elapsed(), len(d.denials)
+		matched, err := d.policy(ctx, p)
+		if matched {
+			step := policyStep(hop.Validate, p.name, a.Clock, after)
+			if err != nil || len(d.denials) > denials {
+				step.Failed, step.Detail = true, "denied"
+			}
+			a.Clock.AddStep(step)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -86,11 +97,11 @@ func (d *validatingRun) addConfigError(p *policy[*validation], b *binding, err e
 	d.denials = append(d.denials, denial{policy: p.name, binding: b.name, message: fmt.Sprintf("failed to configure binding: %v", err)})
 }
 
-// policy evaluates one policy under each of its bindings.
-func (d *validatingRun) policy(ctx context.Context, p *policy[*validation]) error {
+// policy evaluates one policy under each of its bindings, if it matches.
+func (d *validatingRun) policy(ctx context.Context, p *policy[*validation]) (matches bool, err error) {
 	matched, err := p.criteria.Matches(ctx, d.request.Admission)
 	if err == nil && matched == nil {
-		return nil
+		return false, nil
 	}
 	var def *kind.Def
 	if err == nil {
@@ -98,7 +109,7 @@ func (d *validatingRun) policy(ctx context.Context, p *policy[*validation]) erro
 	}
 	if err != nil {
 		d.addConfigError(p, nil, err)
-		return nil
+		return true, nil
 	}
 	at := d.request.targetOf(matched)
 	published := annotations{}
@@ -113,7 +124,7 @@ func (d *validatingRun) policy(ctx context.Context, p *policy[*validation]) erro
 			continue
 		}
 		if in.namespace, err = d.request.namespaceObject(ctx); err != nil {
-			return err
+			return true, err
 		}
 		for _, in.params = range params {
 			decisions, values := p.program().evaluate(ctx, in)
@@ -124,7 +135,12 @@ func (d *validatingRun) policy(ctx context.Context, p *policy[*validation]) erro
 	for _, key := range slices.Sorted(maps.Keys(published)) {
 		d.request.AddAuditAnnotation(p.name+"/"+key, strings.Join(published[key], ", "))
 	}
-	return nil
+	return true, nil
+}
+
+// policyStep describes the evaluation of a policy, which began at after and ends now, for the record of the write.
+func policyStep(h hop.Hop, policy string, c *hop.Clock, after time.Duration) hop.Step {
+	return hop.Step{Hop: h, Name: "policy " + policy, After: after, Took: c.Elapsed() - after}
 }
 
 // applyActions applies the actions of a binding to the decisions of its policy.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/quantity"
 	"proa.dev/server/admissionmatch"
@@ -59,7 +60,7 @@ func (p *mutatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 // mutate calls one webhook, and applies its patch.
 func (p *mutatingPlugin) mutate(ctx context.Context, r *request, h *hook, v *versioned, n notes, rounds *rounds) error {
 	begin := time.Now()
-	o := &outcome{hook: h}
+	o := &outcome{hook: h, after: r.Clock.Elapsed()}
 	changed := false
 	if o.answer, o.err = p.call(ctx, r, h, v); o.err == nil {
 		changed, o.err = p.apply(ctx, r, h, v, o, n)
@@ -67,6 +68,10 @@ func (p *mutatingPlugin) mutate(ctx context.Context, r *request, h *hook, v *ver
 	n.mutation(changed)
 	addToWrite(r.Admission, o)
 	p.settle(ctx, r.Admission, o, time.Since(begin))
+	if changed {
+		o.detail = "changed the object"
+	}
+	r.Clock.AddStep(o.step(hop.Mutate))
 	rounds.recordCall(h, changed)
 	if o.failedOpen {
 		n.failedOpen()

@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/admissionmatch"
 )
@@ -43,6 +44,36 @@ type outcome struct {
 	answer     *admissionv1.AdmissionResponse // nil when there is none
 	err        error
 	failedOpen bool // it failed, and the write is not rejected
+	detail     string
+	// after and took are when the call began and how long it took, by the clock of the write.
+	after, took time.Duration
+}
+
+// step describes the call for the record of the write. It quotes nothing that the webhook has responded.
+func (o *outcome) step(h hop.Hop) hop.Step {
+	return hop.Step{Hop: h, Name: "webhook " + o.hook.name, After: o.after, Took: o.took, Detail: o.detail,
+		Failed: o.err != nil || o.failedOpen}
+}
+
+// describe says in a word or two what came of a call.
+func describe(o *outcome, fault *callError) string {
+	_, isRefusal := errors.AsType[*rejection](o.err)
+	switch {
+	case o.err == nil:
+		return ""
+	case isRefusal:
+		return "denied"
+	case fault == nil:
+		return "failed"
+	}
+	text := "failed"
+	if errors.Is(fault.reason, context.DeadlineExceeded) {
+		text = "timeout " + o.hook.timeout.String()
+	}
+	if o.hook.ignore {
+		text += ", ignored"
+	}
+	return text
 }
 
 // settle applies the webhook's failurePolicy to the error of a call, and counts the call.
@@ -50,6 +81,7 @@ func (c *caller) settle(ctx context.Context, a *kind.Admission, o *outcome, took
 	code, rejected, sort := 200, o.err != nil, noError
 	fault, isFault := errors.AsType[*callError](o.err)
 	canceled := isFault && errors.Is(fault.reason, context.Canceled)
+	o.detail, o.took = describe(o, fault), took
 	switch refused, isRefusal := errors.AsType[*rejection](o.err); {
 	case o.err == nil:
 	case isFault:

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/admissionmatch"
 	"proa.dev/server/registrations"
@@ -53,6 +54,7 @@ func (p *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 	wg.Wait()
 	for i, o := range calls {
 		addToWrite(a, o)
+		a.Clock.AddStep(o.step(hop.Validate))
 		if o.failedOpen {
 			a.AddAuditAnnotation(fmt.Sprintf("failed-open.validating.webhook.admission.k8s.io/round_0_index_%d", i), o.hook.name)
 		}
@@ -66,6 +68,7 @@ func (p *validatingPlugin) admit(ctx context.Context, a *kind.Admission) error {
 // validate calls one webhook. It turns a panic into an error, because nobody above this goroutine would recover it.
 func (p *validatingPlugin) validate(ctx context.Context, r *request, o *outcome, v *versioned) {
 	begin := time.Now()
+	o.after = r.Clock.Elapsed()
 	defer func() {
 		if fault := recover(); fault != nil {
 			o.err = apierrors.NewInternalError(fmt.Errorf("ValidatingAdmissionWebhook/%v has panicked: %v", o.hook.name, fault))
