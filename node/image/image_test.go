@@ -20,14 +20,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"proa.dev/kinds/kind"
 	"proa.dev/hop"
+	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/node/cri"
 	"proa.dev/node/event"
-	"proa.dev/node/podtrace"
 	"proa.dev/node/nodetest"
 	"proa.dev/node/pod"
+	"proa.dev/node/podtrace"
 	"proa.dev/test/program"
 )
 
