@@ -1,0 +1,197 @@
+package proatest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/kinds/whykind"
+	"proa.dev/proatest"
+	"proa.dev/why"
+)
+
+const traceAPI = "/apis/trace.proa.dev/v1/"
+
+// getAs reads a path as another user, and returns the answer or the status.
+func getAs[T any](t *testing.T, c *proatest.Cluster, name, path string) (out *T, code int, text string) {
+	t.Helper()
+	config := rest.CopyConfig(c.Config)
+	config.Impersonate.UserName = name
+	if name == "admin" {
+		config.Impersonate.Groups = []string{"system:masters"}
+	}
+	code, text, _ = send(t, config, http.MethodGet, path, "")
+	out = new(T)
+	if code == http.StatusOK {
+		if err := json.Unmarshal([]byte(text), out); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+	return out, code, text
+}
+
+// waitFor waits until an object of a resource is as wanted.
+func waitFor(t *testing.T, c *proatest.Cluster, on schema.GroupResource, wanted func(kind.Object) bool) {
+	t.Helper()
+	view, err := c.Client.View(t.Context(), on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev := range view.Events(t.Context()) {
+		if ev.Object != nil && wanted(ev.Object) {
+			return
+		}
+	}
+	t.Fatalf("nothing of %s has become as wanted", on)
+}
+
+// explainedCluster is a cluster of two simulated nodes with a Pod that runs and one that fits nowhere, in the namespace shop. The user dev has
+// the role view there; eve may ask for explanations and attempts, but may not read anything else.
+func explainedCluster(t *testing.T) *proatest.Cluster {
+	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(2))
+	subject := func(name string) []rbacv1.Subject {
+		return []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}}
+	}
+	for _, name := range []string{"sim-0", "sim-1"} {
+		waitFor(t, c, gr.Nodes, func(o kind.Object) bool { return o.GetName() == name && len(o.(*corev1.Node).Spec.Taints) == 0 })
+	}
+	for _, err := range []error{
+		create(t, c, gr.Namespaces, &corev1.Namespace{}, "metadata: {name: shop}"),
+		create(t, c, gr.Pods, &corev1.Pod{}, "metadata: {name: runs, namespace: shop}\nspec: {containers: [{name: c, image: i}]}"),
+		create(t, c, gr.Pods, &corev1.Pod{}, `metadata: {name: huge, namespace: shop}
+spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9999"}}}]}`),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	may := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ask"}, Rules: []rbacv1.PolicyRule{{
+		Verbs: []string{"get", "list"}, APIGroups: []string{"trace.proa.dev"}, Resources: []string{"explanations", "schedulingattempts"},
+	}}}
+	if _, err := c.Client.Create(t.Context(), gr.Roles, may); err != nil {
+		t.Fatal(err)
+	}
+	for name, role := range map[string]rbacv1.RoleRef{
+		"dev": {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}, "eve": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
+	} {
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, RoleRef: role, Subjects: subject(name)}
+		if _, err := c.Client.Create(t.Context(), gr.RoleBindings, binding); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, c, gr.Pods, func(o kind.Object) bool {
+		statuses := o.(*corev1.Pod).Status.ContainerStatuses
+		return o.GetName() == "runs" && len(statuses) > 0 && statuses[0].Ready
+	})
+	waitFor(t, c, gr.Pods, func(o kind.Object) bool { return o.GetName() == "huge" && len(o.(*corev1.Pod).Status.Conditions) > 0 })
+	return c
+}
+
+// TestSchedulingAttempts checks what users see of the scheduler's findings: the administrator everything, a user with the role view the
+// reasons without the names of nodes, and others nothing.
+func TestSchedulingAttempts(t *testing.T) {
+	c := explainedCluster(t)
+	const huge, runs = traceAPI + "namespaces/shop/schedulingattempts/huge", traceAPI + "namespaces/shop/schedulingattempts/runs"
+
+	got, code, text := getAs[whykind.SchedulingAttempt](t, c, "admin", huge)
+	if code != http.StatusOK || got.Kind != "SchedulingAttempt" || got.Name != "huge" || got.Total != 2 || got.Feasible != 0 || got.ChosenNode != "" ||
+		!strings.HasPrefix(got.Message, "0/2 nodes are available") || len(got.Nodes) != 2 || got.Nodes[0].Node == "" ||
+		got.Nodes[0].Plugin != "NodeResourcesFit" || got.Nodes[0].Reason != "Insufficient cpu" {
+		t.Errorf("%d %s", code, text)
+	}
+	got, code, text = getAs[whykind.SchedulingAttempt](t, c, "admin", runs)
+	if code != http.StatusOK || got.Feasible != 2 || got.ChosenNode == "" || len(got.Nodes) != 2 || got.Nodes[0].Score == nil ||
+		*got.Nodes[0].Score <= 0 || len(got.Nodes[0].Scores) < 3 {
+		t.Errorf("%d %s", code, text)
+	}
+	chosen := got.ChosenNode
+
+	got, code, text = getAs[whykind.SchedulingAttempt](t, c, "dev", huge)
+	if code != http.StatusOK || len(got.Nodes) != 2 || got.Nodes[0].Node != "" || !got.Nodes[0].Hidden || got.Nodes[0].Reason != "Insufficient cpu" {
+		t.Errorf("a user with the role view gets %d %s", code, text)
+	}
+	got, code, text = getAs[whykind.SchedulingAttempt](t, c, "dev", runs)
+	names := map[string]bool{}
+	for _, n := range got.Nodes {
+		names[n.Node] = n.Hidden
+	}
+	if code != http.StatusOK || got.ChosenNode != chosen || len(names) != 2 || names[chosen] || !names[""] {
+		t.Errorf("of a Pod with a node a user with the role view gets %d %s, the node is %s", code, text, chosen)
+	}
+	for _, path := range []string{huge, traceAPI + "namespaces/shop/schedulingattempts/nothing", traceAPI + "namespaces/shop/schedulingattempts"} {
+		if _, code, text = getAs[whykind.SchedulingAttempt](t, c, "eve", path); code != http.StatusForbidden {
+			t.Errorf("who may not read Pods gets %d %s", code, text)
+		}
+	}
+	if _, code, _ = getAs[whykind.SchedulingAttempt](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts/nothing"); code != http.StatusNotFound {
+		t.Errorf("a Pod that does not exist gives %d", code)
+	}
+	list, code, text := getAs[whykind.SchedulingAttemptList](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts")
+	if code != http.StatusOK || len(list.Items) != 2 || list.Items[0].Nodes != nil {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// TestExplanations checks that explanations are made with the rights of who asks.
+func TestExplanations(t *testing.T) {
+	c := explainedCluster(t)
+	const huge = traceAPI + "namespaces/shop/explanations/pods:huge"
+	got, code, text := getAs[whykind.Explanation](t, c, "admin", huge)
+	if code != http.StatusOK || got.Kind != "Explanation" || got.Name != "pods:huge" || got.State != why.Stuck || got.HopName != "schedule" ||
+		got.Resource != "pods" || got.Object.Name != "huge" || len(got.Nodes) != 2 || len(got.Unseen) != 0 {
+		t.Errorf("%d %s", code, text)
+	}
+	got, code, text = getAs[whykind.Explanation](t, c, "dev", huge)
+	if code != http.StatusOK || got.State != why.Stuck || len(got.Nodes) != 2 || !got.Nodes[0].Hidden {
+		t.Errorf("a user with the role view gets %d %s", code, text)
+	}
+	for _, name := range []string{"pods:huge", "pods:nothing", "secrets:x", "configmaps:kube-root-ca.crt"} {
+		if _, code, text = getAs[whykind.Explanation](t, c, "eve", traceAPI+"namespaces/shop/explanations/"+name); code != http.StatusForbidden {
+			t.Errorf("who may not get %s gets %d %s", name, code, text)
+		}
+	}
+	for name, want := range map[string]int{"pods:nothing": http.StatusNotFound, "noresource:x": http.StatusNotFound, "huge": http.StatusNotFound,
+		"nodes:x": http.StatusNotFound, "secrets:x": http.StatusForbidden, "schedulingattempts.trace.proa.dev:huge": http.StatusNotFound} {
+		if _, code, text = getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/shop/explanations/"+name); code != want {
+			t.Errorf("%s: %d %s", name, code, text)
+		}
+	}
+	if _, code, text = getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/default/explanations/pods:x"); code != http.StatusForbidden {
+		t.Errorf("another namespace: %d %s", code, text)
+	}
+}
+
+// TestStuckList checks that the list of explanations has what is stuck, and says what its reader could not see.
+func TestStuckList(t *testing.T) {
+	c := explainedCluster(t)
+	names := func(list *whykind.ExplanationList) (out []string) {
+		for i := range list.Items {
+			out = append(out, list.Items[i].Namespace+"/"+list.Items[i].Name)
+		}
+		return out
+	}
+	list, code, text := getAs[whykind.ExplanationList](t, c, "admin", traceAPI+"explanations")
+	if got := strings.Join(names(list), " "); code != http.StatusOK || got != "shop/pods:huge" {
+		t.Errorf("the administrator gets %q: %d %s", got, code, text)
+	}
+	list, code, text = getAs[whykind.ExplanationList](t, c, "dev", traceAPI+"namespaces/shop/explanations")
+	if got := strings.Join(names(list), " "); code != http.StatusOK || got != "shop/pods:huge" {
+		t.Errorf("a user with the role view gets %q: %d %s", got, code, text)
+	}
+	list, code, text = getAs[whykind.ExplanationList](t, c, "eve", traceAPI+"namespaces/shop/explanations")
+	if got := strings.Join(names(list), " "); code != http.StatusOK || got != "shop/not-seen" || len(list.Items[0].Unseen) < 5 {
+		t.Errorf("who may not read anything gets %q: %d %s", got, code, text)
+	}
+	if _, code, text = getAs[whykind.ExplanationList](t, c, "dev", traceAPI+"explanations"); code != http.StatusForbidden {
+		t.Errorf("all namespaces: %d %s", code, text)
+	}
+}
