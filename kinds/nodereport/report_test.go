@@ -24,10 +24,20 @@ func TestTextsOfRecordsHaveNoCredentials(t *testing.T) {
 		{"basic secret", "basic ..."},
 		{"a\x1b[31m\nb\u202ec\x00", "a [31m b c"},
 		{"\xff\xfe", ""},
-		{strings.Repeat("é", 200), strings.Repeat("é", 126) + "..."},
+		{"https://u:" + strings.Repeat("s", 5000) + "@reg/", ""},
+		{strings.Repeat("é", 200), strings.Repeat("é", 41) + "..." + strings.Repeat("é", 85)},
+		{"begin " + strings.Repeat("-", 1000) + " end", "begin " + strings.Repeat("-", 77) + "..." + strings.Repeat("-", 166) + " end"},
 	} {
 		if got := Text(c.in); got != c.want {
 			t.Errorf("Text(%q) = %q, want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestAPasswordAtTheLimitIsNotShown(t *testing.T) {
+	for n := 3900; n < 4200; n++ {
+		if got := Text(strings.Repeat("-", n) + " https://u:sss@reg/"); strings.Contains(got, "s@") || strings.Contains(got, ":s") {
+			t.Fatalf("%d: %q", n, got)
 		}
 	}
 }

@@ -7,9 +7,12 @@ import (
 )
 
 // Text returns a text as it may stand in a record: one line of printable characters without credentials, of at most MaxText
-// bytes. Errors of registries quote URLs, which may have a user with a password, or a signature in their query.
+// bytes. Errors of registries quote URLs, which may have a user with a password, or a signature in their query. Of a text that
+// is too long the middle is left out: errors say at their end what is wrong.
 func Text(s string) string {
-	s = truncate(s, 16*MaxText) // bounds the work, too
+	if short := truncate(s, 16*MaxText); len(short) < len(s) { // it bounds the work, too
+		s = short[:strings.LastIndexByte(short, ' ')+1] // half a URL does not show what in it is a password
+	}
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return ' '
@@ -17,10 +20,14 @@ func Text(s string) string {
 		return r
 	}, s)
 	s = strings.TrimSpace(withoutCredentials(s))
-	if len(s) > MaxText {
-		s = truncate(s, MaxText-len("...")) + "..."
+	if len(s) <= MaxText {
+		return s
 	}
-	return s
+	end := len(s) - 2*MaxText/3
+	for !utf8.RuneStart(s[end]) {
+		end++
+	}
+	return truncate(s, MaxText-len("...")-(len(s)-end)) + "..." + s[end:]
 }
 
 // truncate returns the beginning of a text, at most n bytes, without half a character at its end.
