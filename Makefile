@@ -79,6 +79,10 @@ operators: build
 gateway-conformance: build
 	$(GO) run $(TAGS) ./test/gatewaysuite $(if $(RUN),-run $(RUN))
 
+# The export of spans to the OpenTelemetry Collector, which is built when it is not in the cache.
+otlp:
+	PROA_OTLP=1 $(GO) test $(TAGS) -count=1 -v ./test/otlp
+
 compat: build
 	$(GO) run $(TAGS) ./test/compat -docs docs/compat.md
 

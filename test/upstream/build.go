@@ -53,6 +53,7 @@ func programs() map[string]program {
 		gateway    = "sigs.k8s.io/gateway-api/conformance"
 		issuer     = "github.com/cert-manager/cert-manager"
 		metrics    = "sigs.k8s.io/metrics-server"
+		otelcol    = "go.opentelemetry.io/collector/otelcol"
 	)
 	return map[string]program{
 		"kube-apiserver":          {module: kubernetes, pkg: kubernetes + "/cmd/kube-apiserver"},
@@ -76,6 +77,7 @@ func programs() map[string]program {
 		"cert-manager-cainjector": {module: issuer, pkg: issuer + "/cmd/cainjector", pins: certManager},
 		"cert-manager-ctl":        {module: issuer, pkg: issuer + "/cmd/ctl", pins: certManager},
 		"metrics-server":          {module: metrics, pkg: metrics + "/cmd/metrics-server", pins: "metrics-server"},
+		"otelcol":                 {module: otelcol, pkg: ".", pins: "otelcol"},
 		"gateway.test":            {module: gateway, pkg: ".", pins: gatewayModule, test: true},
 	}
 }

@@ -73,7 +73,7 @@ func (e *Exporter) Run(ctx context.Context) {
 	records, stop := e.records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
 	defer stop()
 	var held []hop.Record
-	for cluster, more := "", true; more; {
+	for cluster, more := e.cluster(ctx), true; more; {
 		var got []hop.Record
 		if got, more = collect(ctx, records, held); len(got) == 0 {
 			continue
