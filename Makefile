@@ -6,7 +6,7 @@ GO    := CGO_ENABLED=0 go
 STAMP := -buildvcs=$(shell git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.0
 
-.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators generate
+.PHONY: build release release-check up down test unit e2e race lint fuzz conformance compat compat-loops bench bench-attacks gate gateway-conformance operators otlp generate
 
 build: bin/kubectl bin/containerd bin/runc
 	$(GO) build $(TAGS) $(STAMP) -trimpath -ldflags "-s -w" -o bin/ ./cmd/...
