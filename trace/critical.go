@@ -86,8 +86,8 @@ func (p *path) before(cur *item, at time.Time) *item {
 		}
 		end := it.end
 		if end.After(at) {
-			if !isWorkAround(it, cur) {
-				return
+			if !isWorkAround(it, cur) && (!isWrite(it.Record) || cause(cur.Record) != (version{it.UID, it.Rev})) {
+				return // only a cause may end a moment after its event was seen
 			}
 			end = at
 		}
@@ -102,7 +102,7 @@ func (p *path) before(cur *item, at time.Time) *item {
 	}
 	if cur.CauseUID != "" {
 		for _, it := range p.causedBy[why] {
-			if !isWrite(it.Record) && it.User == cur.User {
+			if !isWrite(it.Record) && isSameActor(it.Record, cur.Record) {
 				consider(it)
 			}
 		}
@@ -125,7 +125,7 @@ func (p *path) before(cur *item, at time.Time) *item {
 
 // isWorkAround tells whether an item is the work of the actor that another one, which is a write, is a part of.
 func isWorkAround(outer, inner *item) bool {
-	return (outer.Verb == hop.Reconcile || outer.Verb == hop.ScheduleAttempt) && isWrite(inner.Record) && outer.User == inner.User
+	return (outer.Verb == hop.Reconcile || outer.Verb == hop.ScheduleAttempt) && isWrite(inner.Record) && isSameActor(outer.Record, inner.Record)
 }
 
 // shares returns what each part of a segment adds to the critical path, waiting apart from working.

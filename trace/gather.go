@@ -90,7 +90,7 @@ func (g *gathering) addAncestors() {
 		}
 		g.members[before] = true
 		for _, j := range g.causedBy[cause(g.records[at])] {
-			if w := g.records[j]; !isWrite(w) && w.User == g.records[at].User && !w.Start.After(g.records[at].Start) {
+			if w := g.records[j]; !isWrite(w) && isSameActor(w, g.records[at]) && !w.Start.After(g.records[at].Start) {
 				g.members[j] = true
 			}
 		}

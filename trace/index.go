@@ -115,10 +115,20 @@ func isByUser(r *hop.Record) bool { return isWrite(r) && r.CauseUID == "" && !is
 // isComponent tells whether a user is a part of the system, which writes because of something that happened.
 func isComponent(user string) bool {
 	return user == "" || user == "system:kube-scheduler" || user == "system:kube-controller-manager" || user == "system:apiserver" ||
-		strings.HasPrefix(user, nodePrefix) || strings.HasPrefix(user, "system:serviceaccount:kube-system:")
+		strings.HasPrefix(user, nodePrefix) || strings.HasPrefix(user, controllerPrefix)
 }
 
-const nodePrefix = "system:node:"
+// The beginnings of the names of nodes and of controllers.
+const (
+	nodePrefix       = "system:node:"
+	controllerPrefix = "system:serviceaccount:kube-system:"
+)
+
+// isSameActor tells whether two records are of the same actor: a controller writes as its service account, and its other work has its
+// name alone.
+func isSameActor(a, b *hop.Record) bool {
+	return strings.TrimPrefix(a.User, controllerPrefix) == strings.TrimPrefix(b.User, controllerPrefix)
+}
 
 // root follows the causes of a record back to the first one that is known. memo has what earlier calls have found.
 func (x *Index) root(i int, memo map[int]int) int {

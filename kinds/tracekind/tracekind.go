@@ -3,7 +3,8 @@ package tracekind
 
 import (
 	"context"
-	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/trace"
@@ -62,7 +63,7 @@ func Traces(s Source) *kind.Def {
 			kind.NameColumn[trace.Trace](),
 			{Name: "Command", Value: func(t *trace.Trace) any { return t.Command }},
 			{Name: "User", Value: func(t *trace.Trace) any { return t.User }},
-			{Name: "Started", Type: "date", Value: func(t *trace.Trace) any { return t.Start.UTC().Format(time.RFC3339) }},
+			{Name: "Started", Value: func(t *trace.Trace) any { return kind.Age(metav1.NewTime(t.Start)) + " ago" }},
 			{Name: "Took", Value: func(t *trace.Trace) any { return trace.Seconds(t.Took) }},
 			{Name: "State", Value: func(t *trace.Trace) any { return string(t.State) }},
 			{Name: "Summary", Wide: true, Value: func(t *trace.Trace) any {

@@ -204,7 +204,8 @@ func (p *printer) below(s *trace.Span, depth int, printed *int) (left int) {
 // isWorthARow tells whether a part of a span says more than the span does.
 func (p *printer) isWorthARow(parent, part *trace.Span) bool {
 	isRequest := parent.Hop == 0 && parent == p.children[""][p.firstWrite()]
-	return part.Error != "" || isRequest || part.Took >= p.whole/20 && len(p.children[parent.ID]) > 1
+	isHop := part.Name == part.HopName
+	return part.Error != "" || isRequest || !isHop && part.Took >= p.whole/20 && len(p.children[parent.ID]) > 1
 }
 
 // firstWrite returns the place of the request that the trace is about among the whole records.
@@ -265,11 +266,9 @@ func (p *printer) row(s *trace.Span, depth int) {
 // shortActor returns the name of an actor without what all of its sort have in common.
 func shortActor(actor string) string {
 	for _, prefix := range []string{"system:serviceaccount:kube-system:", "system:node:", "system:"} {
-		if name, found := strings.CutPrefix(actor, prefix); found {
-			return name
-		}
+		actor = strings.TrimPrefix(actor, prefix)
 	}
-	return actor
+	return strings.TrimSuffix(actor, "-controller")
 }
 
 // drawBar draws a span: waiting and working with characters of their own, and an arrow at the end of one that has not ended.
