@@ -156,7 +156,7 @@ var layers = []layer{
 	{"run/settings", "run/admissionplugins run/credentials run/datafolder run/webhookclient server control node/topology node/shutdown trace/otlp kinds", "a value of a setting is checked by the part that uses it, before anything starts"},
 	{"run/access", "run/settings run/webhookclient server", "it builds hops 2 and 3 from settings"},
 	{"run/storeencryption", "server store kinds kv", "it stands between the pipeline and the store"},
-	{"run/bootstraproles", "control server client kinds", "roles are made from what controllers declare"},
+	{"run/bootstraproles", "control server client kinds trace", "roles are made from what controllers declare"},
 	{"run/aggregatedresources", "server/aggregation client control kinds", "controllers reach other API servers through the aggregator, by the methods of client"},
 	{"run/machine/nodefolder", "run/settings run/datafolder run/hostaddress network node", "folders and names of nodes are worked out from settings, while nothing runs"},
 	{"run/machine/teardown", "run/machine/nodefolder run/settings run/datafolder network node",

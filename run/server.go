@@ -317,6 +317,7 @@ func (s *Server) addRoles() {
 	}
 	controllers := s.controllers()
 	add(bootstraproles.ControllerRoles(controllers), bootstraproles.ControllerBindings(controllers))
+	add(bootstraproles.TraceRoles())
 	if s.FeatureEnabled(settings.GangScheduling) {
 		add(bootstraproles.GangRoles())
 	}
