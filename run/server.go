@@ -156,7 +156,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		wg.Go(func() {
 			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
 		})
-		s.startExporter(ctx, &wg)
+		wg.Go(func() { s.exporter.Run(ctx) })
 		s.startControllers(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)

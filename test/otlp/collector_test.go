@@ -106,8 +106,8 @@ func (c *collector) stop() []otlptest.Span {
 	return out
 }
 
-// TestCollector runs a cluster that exports to the OpenTelemetry Collector, and looks at what the collector has understood. The trace that a
-// user downloads is sent there too, as proa trace --otlp does.
+// TestCollector runs a cluster that exports to the OpenTelemetry Collector, and looks at what the collector has understood. The trace that
+// a user downloads is sent there too, as proa trace --otlp does.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)

@@ -59,7 +59,8 @@ func exportDeployment(t *testing.T, url string) exported {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, err := c.Client.Get(t.Context(), schema.GroupResource{Group: trace.Group, Resource: "traces"}, "default", "deployments.apps:web", "")
+	traces := schema.GroupResource{Group: trace.Group, Resource: "traces"}
+	shown, err := c.Client.Get(t.Context(), traces, "default", "deployments.apps:web", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,8 +199,9 @@ func TestTraceParentOfAnAttacker(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.OTLP.URL = srv.URL })
 	_, err := c.Client.Create(t.Context(), schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterrolebindings"},
 		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "mallory"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "mallory"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "mallory"}},
 		})
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +209,10 @@ func TestTraceParentOfAnAttacker(t *testing.T) {
 	create := func(user, name string, header http.Header) (int, error) {
 		return createNamespace(t, c.Config, user, name, header)
 	}
-	until(t, "mallory may create namespaces", func() bool { code, err := create("mallory", "first", nil); return err == nil && code == 201 })
+	until(t, "mallory may create namespaces", func() bool {
+		code, err := create("mallory", "first", nil)
+		return err == nil && code == http.StatusCreated
+	})
 
 	with := func(parent, state string) http.Header {
 		return http.Header{"Traceparent": {parent}, "Tracestate": {state}}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"proa.dev/hop"
 	"proa.dev/internal/wait"
 )
@@ -62,14 +64,23 @@ func NewExporter(c ExporterConfig) (*Exporter, error) {
 	return &Exporter{records: c.Records, cluster: c.ClusterUID, log: c.Log, post: p.post}, nil
 }
 
-// Sent returns how many spans the receiver has taken.
-func (e *Exporter) Sent() uint64 { return e.sent.Load() }
+// Collectors returns the metrics of the exporter.
+func (e *Exporter) Collectors() []prometheus.Collector {
+	counter := func(name, help string, value *atomic.Uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value.Load()) })
+	}
+	return []prometheus.Collector{
+		counter("proa_otlp_spans_sent_total", "Spans that the OpenTelemetry receiver has taken.", &e.sent),
+		counter("proa_otlp_spans_dropped_total",
+			"Spans that were not sent, because the OpenTelemetry receiver was too slow, could not be reached or refused them.", &e.dropped),
+	}
+}
 
-// Dropped returns how many spans were not sent.
-func (e *Exporter) Dropped() uint64 { return e.dropped.Load() }
-
-// Run exports until ctx ends, and then sends what waits, once.
+// Run exports until ctx ends, and then sends what waits, once. A nil Exporter does nothing.
 func (e *Exporter) Run(ctx context.Context) {
+	if e == nil {
+		return
+	}
 	records, stop := e.records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
 	defer stop()
 	var held []hop.Record

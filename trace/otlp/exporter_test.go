@@ -84,15 +84,17 @@ func took(h hop.Hop) (out [hop.Count + 1]time.Duration) {
 // chain is the creation of a Deployment and what it causes. The delivery comes before the record of the write that it delivers.
 func chain(now time.Time) []hop.Record {
 	return []hop.Record{
-		{UID: "u-web", Rev: 7, Verb: hop.Deliver, Group: "apps", Resource: "deployments", User: "the controller", CauseUID: "u-web", CauseRev: 7,
-			Start: now, Took: took(hop.Watch)},
-		{UID: "u-web", Rev: 7, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web", User: "ann", Start: now,
-			Took: took(hop.Commit), Code: 201},
+		{UID: "u-web", Rev: 7, Verb: hop.Deliver, Group: "apps", Resource: "deployments", User: "the controller", CauseUID: "u-web",
+			CauseRev: 7, Start: now, Took: took(hop.Watch)},
+		{UID: "u-web", Rev: 7, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web", User: "ann",
+			Start: now, Took: took(hop.Commit), Code: 201},
 		{UID: "u-set", Rev: 8, Verb: "create", Group: "apps", Resource: "replicasets", CauseUID: "u-web", CauseRev: 7, Start: now,
 			Took: took(hop.Commit)},
 		{UID: "u-pod", Rev: 9, Verb: "create", Resource: "pods", CauseUID: "u-set", CauseRev: 8, Start: now, Took: took(hop.Commit)},
-		{UID: "u-pod", Rev: 9, Verb: hop.Pull, Resource: "pods", User: "system:node:n1", Process: "node n1", Start: now, Took: took(hop.Node)},
-		{UID: "u-x", Rev: 9, Verb: hop.Reconcile, Resource: "jobs", CauseUID: "u-elsewhere", CauseRev: 3, Start: now, Took: took(hop.Control)},
+		{UID: "u-pod", Rev: 9, Verb: hop.Pull, Resource: "pods", User: "system:node:n1", Process: "node n1", Start: now,
+			Took: took(hop.Node)},
+		{UID: "u-x", Rev: 9, Verb: hop.Reconcile, Resource: "jobs", CauseUID: "u-elsewhere", CauseRev: 3, Start: now,
+			Took: took(hop.Control)},
 	}
 }
 
@@ -118,7 +120,8 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 			if cause == "" && len(s.GetLinks()) == 0 {
 				continue
 			}
-			if l := s.GetLinks(); len(l) != 1 || !bytes.Equal(l[0].GetSpanId(), spans[cause].GetSpanId()) || TraceID(l[0].GetTraceId()) != root {
+			if l := s.GetLinks(); len(l) != 1 || !bytes.Equal(l[0].GetSpanId(), spans[cause].GetSpanId()) ||
+				TraceID(l[0].GetTraceId()) != root {
 				t.Errorf("%s has the links %v, want one to %s", name, l, cause)
 			}
 		}
@@ -131,8 +134,8 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 			t.Errorf("a hop of a write is %v, want it to be a part of the write", commit)
 		}
 		x.end()
-		if x.Dropped() != 0 || x.Sent() == 0 {
-			t.Errorf("%d spans were dropped and %d sent", x.Dropped(), x.Sent())
+		if x.dropped.Load() != 0 || x.sent.Load() == 0 {
+			t.Errorf("%d spans were dropped and %d sent", x.dropped.Load(), x.sent.Load())
 		}
 	})
 }
@@ -183,8 +186,8 @@ func TestExporterSendsBatches(t *testing.T) {
 		}
 		x.records.Add(hop.Record{UID: "d", Rev: 1, Verb: "create"})
 		x.end()
-		if x.Sent() != 3*maxBatch+3 || len(x.bodies) != 5 {
-			t.Errorf("%d spans arrived in %d batches: the last one must be sent when the process ends", x.Sent(), len(x.bodies))
+		if x.sent.Load() != 3*maxBatch+3 || len(x.bodies) != 5 {
+			t.Errorf("%d spans arrived in %d batches: the last one must be sent when the process ends", x.sent.Load(), len(x.bodies))
 		}
 	})
 }
@@ -198,7 +201,8 @@ func TestExporterTriesAgain(t *testing.T) {
 		second time.Duration // when the second try is, after the first; 0 for none
 		spread time.Duration
 	}{
-		{"the receiver asks for time", &refusedError{code: http.StatusTooManyRequests, retryAfter: 7 * time.Second}, 1, 1, 7 * time.Second, 0},
+		{"the receiver asks for time", &refusedError{code: http.StatusTooManyRequests, retryAfter: 7 * time.Second}, 1, 1,
+			7 * time.Second, 0},
 		{"it is not available", &refusedError{code: http.StatusServiceUnavailable}, 1, 1, firstPause, firstPause / 4},
 		{"it cannot be reached", errors.New("connection refused"), 4, 1, firstPause, firstPause / 4},
 		{"it never can", errors.New("connection refused"), 1000, 0, firstPause, firstPause / 4},
@@ -216,8 +220,8 @@ func TestExporterTriesAgain(t *testing.T) {
 				x.records.Add(hop.Record{UID: "a", Rev: 1, Verb: "create"})
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
-				if x.Sent() != c.sent || x.Sent()+x.Dropped() != 1 {
-					t.Errorf("%d spans were sent and %d dropped, want %d sent of 1", x.Sent(), x.Dropped(), c.sent)
+				if x.sent.Load() != c.sent || x.sent.Load()+x.dropped.Load() != 1 {
+					t.Errorf("%d spans were sent and %d dropped, want %d sent of 1", x.sent.Load(), x.dropped.Load(), c.sent)
 				}
 				want := min(c.fails+1, maxTries)
 				if c.second == 0 {
@@ -248,7 +252,7 @@ func TestExporterNeverMakesAnybodyWait(t *testing.T) {
 		if time.Since(begin) != 0 {
 			t.Errorf("adding records took %v", time.Since(begin))
 		}
-		if d := x.Dropped(); d < n-queueSize-2*maxBatch {
+		if d := x.dropped.Load(); d < n-queueSize-2*maxBatch {
 			t.Errorf("%d spans were dropped of %d that nobody takes", d, n)
 		}
 		synctest.Wait()
@@ -257,8 +261,8 @@ func TestExporterNeverMakesAnybodyWait(t *testing.T) {
 		if d := time.Since(begin); d > 4*lastTry {
 			t.Errorf("the process took %v to end because the receiver hangs", d)
 		}
-		if x.Sent() != 0 || x.Dropped() != n {
-			t.Errorf("%d spans were sent and %d dropped of %d", x.Sent(), x.Dropped(), n)
+		if x.sent.Load() != 0 || x.dropped.Load() != n {
+			t.Errorf("%d spans were sent and %d dropped of %d", x.sent.Load(), x.dropped.Load(), n)
 		}
 	})
 }
@@ -283,7 +287,8 @@ func TestWritesAreForgotten(t *testing.T) {
 	for i := range int64(maxWrites + 100) {
 		x.add(&hop.Record{UID: "a", Rev: 1 + i, Verb: "create"})
 	}
-	if len(x.writes) != maxWrites || len(x.ring) != maxWrites || x.writes[writeKey{"a", 100}] != nil || x.writes[writeKey{"a", 101}] == nil {
+	if len(x.writes) != maxWrites || len(x.ring) != maxWrites || x.writes[writeKey{"a", 100}] != nil ||
+		x.writes[writeKey{"a", 101}] == nil {
 		t.Errorf("%d writes are remembered, want the last %d", len(x.writes), maxWrites)
 	}
 	for i := range int64(3) { // a circle

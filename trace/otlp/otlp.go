@@ -13,8 +13,8 @@ import (
 	"proa.dev/trace"
 )
 
-// JSON returns a trace as an ExportTraceServiceRequest in OTLP/JSON, which collectors and Jaeger read. All its spans have one trace ID, that
-// of the write that began it: WriteTraceID, or the one that its client has sent.
+// JSON returns a trace as an ExportTraceServiceRequest in OTLP/JSON, which collectors and Jaeger read. All its spans have one trace ID,
+// that of the write that began it: WriteTraceID, or the one that its client has sent.
 func JSON(t *trace.Trace) ([]byte, error) {
 	body, err := json.Marshal(requestOf(t))
 	if err != nil {

@@ -38,7 +38,7 @@ func spansByName(t *testing.T, spans []otlptest.Span) map[string]otlptest.Span {
 // rootID is the ID of a span as package trace makes them; other texts are IDs too.
 const rootID = "00f067aa0ba902b7"
 
-// sample is a Deployment's creation with one hop, and the ReplicaSet that it caused, which the scheduler of another process follows.
+// sample is a Deployment's creation with one hop, the ReplicaSet that it caused, and work on a node.
 func sample() *trace.Trace {
 	start := time.Unix(1_800_000_000, 123456789).UTC()
 	web := trace.Ref{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web", UID: "u-web"}
@@ -48,7 +48,8 @@ func sample() *trace.Trace {
 		ClusterUID: "u-cluster", Object: web, Command: "kubectl apply", Start: start, Summary: "31 ms in all",
 		Milestones: []trace.Milestone{{Name: "Ready", At: 30 * time.Millisecond}},
 		Spans: []trace.Span{
-			{ID: rootID, Name: "create web", Actor: "ann", Object: web, Revision: 7, Process: "s1", Start: start, Took: 5 * time.Millisecond},
+			{ID: rootID, Name: "create web", Actor: "ann", Object: web, Revision: 7, Process: "s1", Start: start,
+				Took: 5 * time.Millisecond},
 			{ID: "a/7", Parent: rootID, Hop: 7, HopName: "commit", Name: "commit", Process: "s1", Start: start.Add(time.Millisecond),
 				Took: 4 * time.Millisecond, Wait: 3 * time.Millisecond},
 			{ID: "b", Links: []string{rootID}, Name: "create web-1", Actor: "the controller", Object: set, Revision: 8,

@@ -34,8 +34,9 @@ type Span struct {
 // ServeHTTP implements http.Handler.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
-	if err == nil && (req.Method != http.MethodPost || req.URL.Path != "/v1/traces" || req.Header.Get("Content-Type") != "application/json") {
-		err = fmt.Errorf("%s %s of type %q is no export of traces", req.Method, req.URL, req.Header.Get("Content-Type"))
+	media := req.Header.Get("Content-Type")
+	if err == nil && (req.Method != http.MethodPost || req.URL.Path != "/v1/traces" || media != "application/json") {
+		err = fmt.Errorf("%s %s of type %q is no export of traces", req.Method, req.URL, media)
 	}
 	var got []Span
 	if err == nil {
@@ -87,8 +88,8 @@ func Decode(body []byte) ([]Span, error) {
 	return out, nil
 }
 
-// convert makes of OTLP's JSON that of protobuf, in which bytes are in base64, and checks where the first is stricter: IDs are in lower-case
-// hexadecimal and have their length, and 64-bit numbers are decimal strings.
+// convert makes of OTLP's JSON that of protobuf, in which bytes are in base64, and checks where the first is stricter: IDs are in
+// lower-case hexadecimal and have their length, and 64-bit numbers are decimal strings.
 func convert(v any) error {
 	switch v := v.(type) {
 	case []any:
