@@ -1,15 +1,19 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/hop"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/trace"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
@@ -65,7 +69,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	if len(slicesOf) == 0 {
 		return
 	}
-	state := map[string]string{} // by node: empty, or why it is not programmed
+	state := map[string]programming{} // by node
 	for _, name := range slicesOf {
 		t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, "endpointslices.discovery.k8s.io:"+name)
 		switch {
@@ -83,12 +87,19 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		return
 	}
 	var done, failed []string
-	for node, why := range state {
-		if why == "" {
+	stuck := false
+	for node, p := range state {
+		if p.done {
 			done = append(done, node)
-		} else {
-			failed = append(failed, node+" ("+why+")")
+			continue
 		}
+		if node != hiddenNode {
+			if _, missing := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", node); missing {
+				continue // what a node that is gone has not done, nobody waits for
+			}
+		}
+		failed = append(failed, node+" ("+cmp.Or(p.err, "since "+r.ago(p.since))+")")
+		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > 10*time.Second
 	}
 	slices.Sort(done)
 	slices.Sort(failed)
@@ -96,30 +107,36 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		return
 	}
 	a.Chain[len(a.Chain)-1].Text = answer.OneLine("not programmed on " + strings.Join(failed, ", "))
-	a.State = Stuck
+	if a.State = Waiting; stuck {
+		a.State = Stuck
+	}
 	a.Cause = "The Service has ready endpoints, but not every node leads traffic to them: " + answer.Sentence(strings.Join(failed, "; ")) + "."
 	a.At(hop.Network).Actions = nil
 	a.Do("proa logs NODE of that node has what its agent says about the Service rules")
 }
 
+// hiddenNode stands in traces for nodes that the reader may not get.
+const hiddenNode = "(hidden)"
+
+// programming is how far a node is with the rules for an EndpointSlice.
+type programming struct {
+	done  bool
+	err   string
+	since time.Time
+}
+
 // readProgrammed takes from the trace of an EndpointSlice which nodes have programmed it last.
-func readProgrammed(t *trace.Trace, name string, state map[string]string) {
+func readProgrammed(t *trace.Trace, name string, state map[string]programming) {
 	for i := range t.Spans { // they are sorted by their start: the last of a node counts
 		s := &t.Spans[i]
 		node, ok := strings.CutPrefix(s.Actor, "system:node:")
 		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || s.Object.Resource != "endpointslices" || s.Object.Name != name {
 			continue
 		}
-		if state[node] != "" && node == "(hidden)" { // it stands for several nodes
+		if before, known := state[node]; known && !before.done && node == hiddenNode { // it stands for several nodes
 			continue
 		}
-		state[node] = ""
-		if s.Open || s.Error != "" {
-			state[node] = "under way since " + s.Start.UTC().Format("15:04:05")
-			if s.Error != "" {
-				state[node] = answer.Sentence(s.Error)
-			}
-		}
+		state[node] = programming{done: !s.Open && s.Error == "", err: answer.Sentence(s.Error), since: s.Start}
 	}
 }
 

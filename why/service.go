@@ -93,7 +93,7 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 		if all[i].Labels[discoveryv1.LabelServiceName] != s.Name {
 			continue
 		}
-		if len(r.slices[a.Object]) < maxSlices {
+		if len(r.slices[a.Object]) < maxSlices && s.Spec.ClusterIP != corev1.ClusterIPNone {
 			r.slices[a.Object] = append(r.slices[a.Object], all[i].Name)
 		}
 		for _, e := range all[i].Endpoints {

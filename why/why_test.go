@@ -24,6 +24,7 @@ import (
 type world struct {
 	objects   map[schema.GroupResource][]map[string]any
 	forbidden map[string]bool
+	failing   map[string]string // what the server says in place of objects, by resource
 	requests  int
 }
 
@@ -31,6 +32,9 @@ func (w *world) Get(_ context.Context, r schema.GroupResource, namespace, name s
 	w.requests++
 	if w.forbidden[r.Resource] {
 		return apierrors.NewForbidden(r, name, nil)
+	}
+	if message := w.failing[r.Resource]; message != "" {
+		return apierrors.NewServiceUnavailable(message)
 	}
 	for _, o := range w.objects[r] {
 		if m := o["metadata"].(map[string]any); m["name"] == name && (namespace == "" || m["namespace"] == namespace) {
@@ -125,8 +129,8 @@ func (w *world) add(t *testing.T, text string) {
 	}
 }
 
-// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable,
-// "$ why KIND NAME" and "$ stuck" print answers.
+// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable, "$ fail
+// RESOURCE MESSAGE" makes the server say so when it is read, "$ why KIND NAME" and "$ stuck" print answers.
 func TestAnswers(t *testing.T) {
 	now := time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
 	clean := func(s string) string { return strings.ReplaceAll(s, "\x1b", "<ESC>") }
@@ -142,6 +146,9 @@ func TestAnswers(t *testing.T) {
 				return "", false
 			case "forbid":
 				w.forbidden[words[1]] = true
+				return "", false
+			case "fail":
+				w.failing = map[string]string{words[1]: strings.Join(words[2:], " ")}
 				return "", false
 			case "why":
 				r := resources[words[1]]

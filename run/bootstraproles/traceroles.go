@@ -9,7 +9,8 @@ import (
 
 // TraceRoles returns the roles that let whoever has the roles view, edit or admin read traces and explanations, and administrators the
 // bodies of requests. Each of them shows only what its reader may get himself. They are roles of proa's own, so that those of
-// Kubernetes stay as they are: the controller that fills view and admin finds them by their labels.
+// Kubernetes stay as they are: the controller that fills view and admin finds them by their labels, and puts them behind those of
+// Kubernetes, in the order of their names.
 func TraceRoles() ([]*rbacv1.ClusterRole, []*rbacv1.ClusterRoleBinding) {
 	role := func(name, into string, verbs []string, resources ...string) *rbacv1.ClusterRole {
 		return &rbacv1.ClusterRole{
@@ -18,7 +19,7 @@ func TraceRoles() ([]*rbacv1.ClusterRole, []*rbacv1.ClusterRoleBinding) {
 		}
 	}
 	return []*rbacv1.ClusterRole{
-		role("proa:view-traces", "view", []string{"get", "list"}, "traces", "explanations", "schedulingattempts"),
-		role("proa:view-bodies", "admin", []string{"get"}, "wiretraces"),
+		role("trace.proa.dev:view", "view", []string{"get", "list"}, "traces", "explanations", "schedulingattempts"),
+		role("trace.proa.dev:admin", "admin", []string{"get"}, "wiretraces"),
 	}, nil
 }
