@@ -1,0 +1,326 @@
+package hop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestFloodsLeaveOthersAlone: whoever writes a lot, is refused a lot, or writes one object again and again pushes out his
+// own records, and not those that people look for.
+func TestFloodsLeaveOthersAlone(t *testing.T) {
+	const limit = 4096
+	floods := map[string]func(i int) Record{
+		"refused writes of one user": func(i int) Record {
+			return Record{Verb: "create", Resource: "pods", Name: fmt.Sprint("p", i), User: "mallory", Code: 403, Refused: Authorize}
+		},
+		"refused updates of the same object by one user": func(i int) Record {
+			return Record{UID: "web", Verb: "update", Resource: "deployments", User: "mallory", Code: 409, Refused: Commit}
+		},
+		"renewals of leases": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("lease", i%500)), Rev: int64(i + 10), Verb: "update", Group: "coordination.k8s.io",
+				Resource: "leases", User: "system:node:n1", Code: 200}
+		},
+		"events": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("event", i)), Rev: int64(i + 10), Verb: "create", Resource: "events", Code: 201}
+		},
+		"updates of one object": func(i int) Record {
+			return Record{UID: "hot", Rev: int64(i + 10), Verb: "update", Resource: "configmaps", User: "mallory", Code: 200}
+		},
+	}
+	for what, flood := range floods {
+		t.Run(what, func(t *testing.T) {
+			r := NewRecorder(limit)
+			r.Add(Record{UID: "web", Rev: 1, Verb: "create", Resource: "deployments", User: "alice", Code: 201})
+			r.Add(Record{UID: "web", Verb: "update", Resource: "deployments", User: "alice", Code: 422, Refused: Schema})
+			for i := range 10 * limit {
+				r.Add(flood(i))
+			}
+			if got := r.Of("web"); !slices.ContainsFunc(got, func(x Record) bool { return x.Rev == 1 }) {
+				t.Error("the write of the deployment is forgotten")
+			}
+			if got := r.Of("web"); !slices.ContainsFunc(got, func(x Record) bool { return x.User == "alice" && x.Refused == Schema }) {
+				t.Error("alice's refused write is forgotten")
+			}
+			last := flood(10*limit - 1)
+			if got := r.Select(func(x *Record) bool { return x.UID == last.UID && x.Name == last.Name && x.Rev == last.Rev }); len(got) == 0 {
+				t.Error("the last one of the flood is not kept")
+			}
+		})
+	}
+}
+
+// TestManyWritersShareTheRecorder: records of many objects push out the oldest of them.
+func TestManyWritersShareTheRecorder(t *testing.T) {
+	r := NewRecorder(100)
+	for i := range 1000 {
+		r.Add(Record{UID: types.UID(fmt.Sprint(i)), Rev: int64(i)})
+	}
+	if got := r.Select(func(*Record) bool { return true }); len(got) != 100 || got[0].Rev != 900 || got[99].Rev != 999 {
+		t.Errorf("%d records, from %d", len(got), got[0].Rev)
+	}
+}
+
+// longest returns a record in which everything is as long as it may be, and longer.
+func longest(i int) Record {
+	text := func(n int) string { return strings.Repeat("x", n-8) + fmt.Sprintf("%08d", i) }
+	r := Record{UID: types.UID(text(40)), Rev: int64(i), Verb: "create", Group: text(300), Resource: text(300), Subresource: text(300),
+		Namespace: text(300), Name: text(300), User: text(300), Error: text(300), Process: text(300), CauseUID: types.UID(text(40)),
+		Origin: &Origin{text(300), text(300), text(300), text(300), text(300)}}
+	for range 100 {
+		r.Steps = append(r.Steps, Step{Name: text(300), Detail: text(300)})
+	}
+	return r
+}
+
+// TestSizeInMemory: the recorder of a server takes less than 20 MB, whatever is recorded: the longest names and the most
+// steps, many small records, and bodies.
+func TestSizeInMemory(t *testing.T) {
+	small := func(i int) Record {
+		return Record{UID: types.UID(fmt.Sprintf("%036d", i)), Rev: int64(i), Verb: "update", Resource: "configmaps", User: "u",
+			Origin: &Origin{Agent: fmt.Sprint("kubectl", i)}}
+	}
+	refused := func(i int) Record {
+		r := longest(i)
+		r.Refused = Mutate
+		return r
+	}
+	body := make([]byte, 2*MaxBody)
+	for what, make := range map[string]func(int) Record{"longest": longest, "small": small, "refused": refused} {
+		t.Run(what, func(t *testing.T) {
+			n := 1500
+			if what == "small" {
+				n = 10000
+			}
+			heap := func() int64 {
+				runtime.GC()
+				runtime.GC()
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return int64(m.HeapAlloc) //nolint:gosec // no heap is that large
+			}
+			before := heap()
+			r := NewRecorder(8192)
+			for i := range n {
+				rec := make(i)
+				r.Add(rec)
+				if i < 300 {
+					lease := longest(i)
+					lease.Group, lease.Resource = "coordination.k8s.io", "leases"
+					r.Add(lease)
+				}
+				w := &Wire{}
+				w.SetRequest(body)
+				w.SetResponse(body)
+				r.SetWire(rec.UID, rec.Rev, w)
+			}
+			took := heap() - before
+			runtime.KeepAlive(r)
+			t.Logf("%d records take %d bytes", r.Len(), took)
+			if took > 20_000_000 {
+				t.Errorf("%d bytes", took)
+			}
+			if what == "small" && r.main.count != 8192 {
+				t.Errorf("%d small records are kept", r.main.count)
+			}
+		})
+	}
+}
+
+// TestSizesAreCounted: the constants by which memory is counted are not smaller than the types.
+func TestSizesAreCounted(t *testing.T) {
+	for what, have := range map[string][2]int{
+		"slot": {int(unsafe.Sizeof(slot{})), slotSize}, "step": {int(unsafe.Sizeof(Step{})), stepSize},
+		"origin": {int(unsafe.Sizeof(Origin{})), originSize}, "wire": {int(unsafe.Sizeof(Wire{})), wireSize},
+	} {
+		if have[0] > have[1] {
+			t.Errorf("a %s has %d bytes and counts as %d", what, have[0], have[1])
+		}
+	}
+}
+
+// TestHistoryKeepsItsLists: after any number of additions, updates and removals the lists of a history hold the same records, in the
+// order in which these were added.
+func TestHistoryKeepsItsLists(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	h := history{limit: 50, share: 8, maxBytes: 40 * slotSize, keys: map[historyKey]chain{}}
+	for n := range 5000 {
+		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
+		h.add(&rec)
+		var revs []int64
+		bytes, byKey := 0, map[types.UID]int{}
+		for i := range h.all() {
+			s := &h.slots[i]
+			revs, bytes = append(revs, s.rec.Rev), bytes+s.size
+			byKey[s.rec.UID]++
+		}
+		if !slices.IsSorted(revs) || len(revs) != h.count || bytes != h.bytes || bytes > h.maxBytes || len(revs) > h.limit ||
+			revs[len(revs)-1] != int64(n) {
+			t.Fatalf("after %d: %v, %d bytes, counted %d and %d", n, revs, bytes, h.count, h.bytes)
+		}
+		if len(byKey) != len(h.keys) {
+			t.Fatalf("after %d: %d keys, %d lists", n, len(byKey), len(h.keys))
+		}
+		for uid, want := range byKey {
+			got := 0
+			for i := range h.of(historyKey{string(uid), ""}) {
+				if got++; h.slots[i].rec.UID != uid {
+					t.Fatalf("a record of %s is in the list of %s", h.slots[i].rec.UID, uid)
+				}
+			}
+			if got != want || want > h.share {
+				t.Fatalf("after %d: the list of %s has %d, there are %d", n, uid, got, want)
+			}
+		}
+	}
+}
+
+// TestUpdateReplacesTheOpenRecord: work that goes on has one record.
+func TestUpdateReplacesTheOpenRecord(t *testing.T) {
+	r := NewRecorder(10)
+	start := time.Now()
+	pull := Record{UID: "p", Rev: 4, Verb: Pull, User: "system:node:n1", Start: start, Open: true}
+	r.Update(pull)
+	pull.Took[Node] = time.Second
+	r.Update(pull)
+	other := pull
+	other.User = "system:node:n2"
+	r.Update(other)
+	pull.Open = false
+	r.Update(pull)
+	got := r.Of("p")
+	if len(got) != 2 || got[0].Open || got[0].Took[Node] != time.Second || !got[1].Open {
+		t.Errorf("%+v", got)
+	}
+	if pull.Took[Node]++; pull.Took[Node] > 0 {
+		r.Update(pull) // it has ended, so this is another one
+	}
+	if r.Len() != 3 {
+		t.Errorf("%d records", r.Len())
+	}
+}
+
+func TestNilRecorder(t *testing.T) {
+	r := NewRecorder(0)
+	if r != nil {
+		t.Fatal("a recorder of nothing")
+	}
+	r.Add(Record{})
+	r.Update(Record{})
+	r.Restore(Record{})
+	r.SetWire("u", 1, &Wire{})
+	_, known := r.Committed("u", 1)
+	if r.Len() != 0 || r.Of("u") != nil || r.Select(func(*Record) bool { return true }) != nil || known {
+		t.Error("a nil recorder has records")
+	}
+}
+
+// TestObserve: each hop of a record that has ended is observed once; restored records were observed before.
+func TestObserve(t *testing.T) {
+	r := NewRecorder(10)
+	var seen []string
+	r.Observe = func(h Hop, took time.Duration) { seen = append(seen, fmt.Sprint(h, took)) }
+	rec := Record{UID: "a", Verb: Pull, Open: true}
+	rec.Took[Node] = time.Second
+	r.Add(rec)
+	rec.Open, rec.Took[Node], rec.Took[Watch] = false, 2*time.Second, time.Millisecond
+	r.Update(rec)
+	r.Restore(rec)
+	if got := strings.Join(seen, " "); got != "watch 1ms node 2s" {
+		t.Error(got)
+	}
+}
+
+// TestBodiesMakeRoom: the bodies of the latest writes are kept, up to a size of all of them, and only with writes of main
+// history that are there.
+func TestBodiesMakeRoom(t *testing.T) {
+	r := NewRecorder(1000)
+	add := func(i int) {
+		r.Add(Record{UID: types.UID(fmt.Sprint(i)), Rev: int64(i), Verb: "update"})
+		r.Add(Record{UID: types.UID(fmt.Sprint(i)), Rev: int64(i), Verb: Reconcile})
+		w := &Wire{}
+		w.SetRequest([]byte(fmt.Sprint("request ", i)))
+		w.SetResponse(make([]byte, MaxBody+1))
+		r.SetWire(types.UID(fmt.Sprint(i)), int64(i), w)
+	}
+	for i := range 500 {
+		add(i)
+	}
+	kept := r.Select(func(rec *Record) bool { return rec.Wire != nil })
+	if want := maxBodies / (MaxBody + 200); len(kept) < want-1 || len(kept) > maxBodies/MaxBody {
+		t.Errorf("%d writes have bodies", len(kept))
+	}
+	last := kept[len(kept)-1]
+	if w := last.Wire; last.Rev != 499 || string(w.Request) != "request 499" || len(w.Response) != MaxBody || w.ResponseSize != MaxBody+1 ||
+		last.Verb != "update" {
+		t.Errorf("the last one: %+v", last)
+	}
+	if kept[0].Rev == 0 {
+		t.Error("the first bodies are still kept")
+	}
+	r.SetWire("unknown", 1, &Wire{})
+	for i := range 3000 { // the records of bodies are pushed out, and their slots used again
+		r.Add(Record{UID: types.UID(fmt.Sprint("later", i)), Rev: int64(i), Verb: "update"})
+	}
+	for i := range 200 {
+		add(10000 + i)
+	}
+	for _, rec := range r.Select(func(rec *Record) bool { return rec.Wire != nil }) {
+		if string(rec.Wire.Request) != fmt.Sprint("request ", rec.Rev) {
+			t.Errorf("revision %d has the bodies of %s", rec.Rev, rec.Wire.Request)
+		}
+	}
+}
+
+// TestCommitted: the end of a write's last hop.
+func TestCommitted(t *testing.T) {
+	r := NewRecorder(10)
+	rec := Record{UID: "a", Rev: 7, Verb: "update", Start: time.Unix(100, 0)}
+	rec.Took[Authorize], rec.Took[Commit] = time.Second, 2*time.Second
+	r.Add(rec)
+	r.Add(Record{UID: "a", Rev: 7, Verb: Reconcile, Start: time.Unix(500, 0)})
+	if at, known := r.Committed("a", 7); !known || !at.Equal(time.Unix(103, 0)) {
+		t.Error(at, known)
+	}
+	if _, known := r.Committed("a", 8); known {
+		t.Error("a write that is not recorded")
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for in, want := range map[string]string{
+		"kubectl/v1.37 (linux/amd64)": "kubectl/v1.37 (linux/amd64)",
+		"a\x1b[31mred\n\x00":          "a?[31mred??",
+		"\u202eright to left":         "?right to left",
+		"größe":                       "größe",
+		"\xff\xfe":                    "??",
+		strings.Repeat("ö", 200):      strings.Repeat("ö", 10),
+		strings.Repeat("a", 200):      strings.Repeat("a", 20),
+	} {
+		limit := 256
+		if len(in) > 100 {
+			limit = 20
+		}
+		if got := Printable(in, limit); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestProcess: a record says who has made it.
+func TestProcess(t *testing.T) {
+	r := NewRecorder(10)
+	r.Process = "server-1"
+	r.Add(Record{UID: "a", Rev: 1})
+	r.Add(Record{UID: "a", Rev: 2, Process: "n1"})
+	if got := r.Of("a"); got[0].Process != "server-1" || got[1].Process != "n1" {
+		t.Errorf("%+v", got)
+	}
+}
