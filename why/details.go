@@ -17,6 +17,7 @@ import (
 	"proa.dev/trace"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/messages"
 )
 
 // schedulingAttempts is the resource by which the scheduler of proa says what it found about each node; other clusters do not have it.
@@ -30,13 +31,16 @@ func traces() schema.GroupResource {
 }
 
 // addDetails adds to an answer about one object what would cost too much in a list of everything that is stuck: what the scheduler
-// found about each node, and which nodes have programmed a Service.
+// found about each node, what the agent of a node is at, and which nodes have programmed a Service.
 func (r *reader) addDetails(ctx context.Context, a *Answer) {
 	for at := a; at != nil; at = at.Through {
 		switch at.Object.Kind {
 		case "Pod":
-			if at.Hop == int(hop.Schedule) || at == a && at.State == Working {
+			switch {
+			case at.Hop == int(hop.Schedule), at == a && at.State == Working:
 				r.addNodes(ctx, at)
+			case at.Hop == int(hop.Node) && (at.State == Waiting || at.State == Unknown):
+				r.addOpenWork(ctx, at)
 			}
 		case "Service":
 			if at.State == Working {
@@ -139,6 +143,71 @@ func readProgrammed(t *trace.Trace, name string, state map[string]programming) {
 		state[node] = programming{done: !s.Open && s.Error == "", err: answer.Sentence(s.Error), since: s.Start}
 	}
 }
+
+// refusedWrite explains an object that does not exist by the record of the last request to make it; nil if there is none.
+func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
+	namespace := cmp.Or(t.Namespace, trace.NoNamespace)
+	record, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), namespace, t.Resource.String()+":"+t.Name)
+	if err != nil || record.State != trace.Failed {
+		return nil
+	}
+	a := &Answer{Object: t.ref(), Resource: t.Resource.String(), State: Stuck}
+	a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused: " + answer.Sentence(record.Stuck) + "."
+	var last *trace.Span
+	for i := range record.Spans {
+		s := &record.Spans[i]
+		if s.Error != "" && s.Hop != 0 && (last == nil || last.Parent == "" || s.Parent == last.ID || s.Hop > last.Hop) {
+			last = s
+		}
+	}
+	if last != nil {
+		a.At(hop.Hop(last.Hop))
+		a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused"
+		if last.Name != a.HopName {
+			a.Cause += " by " + last.Name
+		}
+		a.Cause += ": " + answer.Sentence(last.Error) + "."
+		a.Because(a.Object, "record of "+last.Name, last.Error, last.Start)
+	}
+	a.Cause = answer.OneLine(a.Cause)
+	if record.User != "" {
+		a.Because(a.Object, "record of the request", "by "+record.User+" "+record.Command, record.Start)
+	}
+	_, _, advice := messages.Refusal(a.Cause)
+	return a.Do("%s", advice)
+}
+
+// addOpenWork adds what the agent of a node is at with a Pod that does not run yet, by its records.
+func (r *reader) addOpenWork(ctx context.Context, a *Answer) {
+	t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, "pods:"+a.Object.Name)
+	if err != nil {
+		r.CannotSee("what the agent of the node is at", err)
+		return
+	}
+	var open []string
+	for i := range t.Spans {
+		s := &t.Spans[i]
+		if !s.Open || s.Hop != int(hop.Node) || s.Parent != "" || s.Object.Name != a.Object.Name || len(open) >= maxOpen {
+			continue
+		}
+		text := s.Name + " since " + r.ago(s.Start)
+		for _, more := range []string{s.Detail, s.Error} {
+			if more != "" {
+				text += " (" + answer.Sentence(more) + ")"
+			}
+		}
+		if open = append(open, text); s.Error != "" {
+			a.State = Stuck
+		}
+		a.Because(a.Object, "record of "+s.Name, strings.TrimSpace(s.Detail+" "+s.Error), s.Start)
+	}
+	if len(open) > 0 {
+		a.Cause = answer.OneLine(strings.TrimSuffix(a.Cause, ".") + "; what has not ended is: " + strings.Join(open, "; ") + ".")
+	}
+}
+
+// maxOpen is how many pieces of work that have not ended are named.
+const maxOpen = 5
 
 // isNoResource tells whether an error says that the cluster does not have a resource at all.
 func isNoResource(err error) bool {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/why/answer"
@@ -48,10 +49,16 @@ type Asker struct {
 	Now time.Time
 }
 
-// Explain answers the question about one object. An error means that the object itself could not be read.
+// Explain answers the question about one object. An error means that the object itself could not be read. Of an object that does not
+// exist, the answer is why the last request to make it was refused, if that was recorded.
 func (k *Asker) Explain(ctx context.Context, t Target) (*Answer, error) {
 	r := k.reader()
 	a, err := r.explain(ctx, t)
+	if apierrors.IsNotFound(err) {
+		if a = r.refusedWrite(ctx, t); a != nil {
+			return a, nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
