@@ -1,6 +1,8 @@
 package proatest_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,4 +154,32 @@ func TestTraceHidesWhatItsReaderMayNotGet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTracesSurviveARestart checks that a server that starts again knows what was traced before, and that a damaged file does no harm.
+func TestTracesSurviveARestart(t *testing.T) {
+	dir := t.TempDir()
+	c := proatest.Start(t, proatest.InDir(dir))
+	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
+	if _, err := c.Client.Create(t.Context(), gr.ConfigMaps, config); err != nil {
+		t.Fatal(err)
+	}
+	before, err := readTrace(t, c.Client, "default", "configmaps:kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	c = proatest.Start(t, proatest.InDir(dir))
+	after, err := readTrace(t, c.Client, "default", "configmaps:kept")
+	if err != nil || after.Summary != before.Summary || len(after.Spans) != len(before.Spans) || after.Spans[0].ID != before.Spans[0].ID {
+		t.Errorf("after the restart the trace is %+v %v\nand was %+v", after, err, before)
+	}
+	c.Stop()
+	if err := os.WriteFile(filepath.Join(dir, "trace-records"), []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c = proatest.Start(t, proatest.InDir(dir))
+	if _, err := readTrace(t, c.Client, "default", "configmaps:kept"); !apierrors.IsNotFound(err) {
+		t.Errorf("a trace from a damaged file: %v", err)
+	}
 }

@@ -131,6 +131,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		return err
 	}
 	defer s.close()
+	s.restoreRecords()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -148,6 +149,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	if len(s.EtcdServers) > 0 {
 		wg.Go(func() { s.watchHealth(ctx) })
 	}
+	wg.Go(func() { s.saveRecords(ctx) })
 	wg.Go(func() { s.rotate(ctx) })
 	wg.Go(func() { s.reload(ctx) })
 	if services, err := s.start(ctx); err != nil {
@@ -172,6 +174,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	s.stopping.Store(true)
 	s.shutdown() //nolint:contextcheck // the time to stop begins when the context has ended
 	wg.Wait()
+	s.saveRecordsOnce("")
 	s.aggregator.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

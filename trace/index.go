@@ -33,11 +33,17 @@ func NewIndex(records []hop.Record) *Index {
 		records: make([]*hop.Record, 0, len(records)), writes: map[version]int{}, ofUID: map[types.UID][]int{}, ofName: map[Ref][]int{},
 		causedBy: map[version][]int{}, session: map[string]time.Time{}, inside: map[string]int{},
 	}
+	known := make(map[recordKey]int, len(records))
 	for i := range records {
-		x.records = append(x.records, &records[i])
+		r := &records[i]
+		if at, again := known[keyOf(r)]; !again {
+			known[keyOf(r)] = len(x.records)
+			x.records = append(x.records, r)
+		} else if x.records[at].Open {
+			x.records[at] = r // the newer state of the same work
+		}
 	}
 	slices.SortStableFunc(x.records, func(a, b *hop.Record) int { return a.Start.Compare(b.Start) })
-	x.records = slices.CompactFunc(x.records, isSameRecord)
 	for i, r := range x.records {
 		if r.UID != "" {
 			x.ofUID[r.UID] = append(x.ofUID[r.UID], i)
@@ -63,10 +69,15 @@ func NewIndex(records []hop.Record) *Index {
 	return x
 }
 
-// isSameRecord tells whether two records are about the same piece of work.
-func isSameRecord(a, b *hop.Record) bool {
-	return a.Start.Equal(b.Start) && a.UID == b.UID && a.Rev == b.Rev && a.Verb == b.Verb && a.Subresource == b.Subresource &&
-		a.Name == b.Name && a.Resource == b.Resource && a.User == b.User && a.Process == b.Process && a.Took == b.Took
+// recordKey tells pieces of work apart.
+type recordKey struct {
+	version
+	start                                            int64
+	verb, resource, subresource, name, user, process string
+}
+
+func keyOf(r *hop.Record) recordKey {
+	return recordKey{version{r.UID, r.Rev}, r.Start.UnixNano(), r.Verb, r.Resource, r.Subresource, r.Name, r.User, r.Process}
 }
 
 func cause(r *hop.Record) version { return version{r.CauseUID, r.CauseRev} }
