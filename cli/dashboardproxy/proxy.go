@@ -60,6 +60,9 @@ func New(c Config) (*Proxy, error) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", c.Address // the transport chooses the server
 		},
 		ModifyResponse: func(resp *http.Response) error {
+			for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"} {
+				resp.Header.Del(name)
+			}
 			protectAnswer(resp.Header)
 			return nil
 		},
@@ -71,11 +74,8 @@ func New(c Config) (*Proxy, error) {
 	return p, nil
 }
 
-// protectAnswer removes what an answer of the API server could do to the browser: set cookies, or be shown as a page.
+// protectAnswer keeps an answer with data from being shown as a page, and from being kept.
 func protectAnswer(head http.Header) {
-	for _, name := range []string{"Set-Cookie", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials", "Clear-Site-Data"} {
-		head.Del(name)
-	}
 	ui.SetSecurityHeaders(head)
 	head.Set("Content-Security-Policy", "default-src 'none'; sandbox; frame-ancestors 'none'")
 	head.Set("Cache-Control", "no-store")
@@ -173,7 +173,9 @@ func isForwarded(urlPath string) bool {
 }
 
 // isWebSocket says that a request asks for a WebSocket.
-func isWebSocket(req *http.Request) bool { return strings.EqualFold(req.Header.Get("Upgrade"), "websocket") }
+func isWebSocket(req *http.Request) bool {
+	return strings.EqualFold(req.Header.Get("Upgrade"), "websocket")
+}
 
 const protocolHeader = "Sec-Websocket-Protocol"
 

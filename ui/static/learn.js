@@ -2,7 +2,7 @@
 
 import { h, fill, icon, nanos, announce, reducedMotion, setText } from './dom.js';
 import { getJSON, TRACES } from './api.js';
-import { hops, hopTag } from './hops.js';
+import { hops } from './hops.js';
 import { setParams } from './app.js';
 import { wireView } from './trace.js';
 
@@ -67,7 +67,8 @@ export function show({ main, route, signal }) {
 
   // As one reads, the station of the card in the middle lights up.
   const seen = new IntersectionObserver((entries) => {
-    if (state.playing || Date.now() - jumping < 900) return;
+    if (state.playing || Date.now() - jumping < 900 || article.clientHeight === 0) return;
+    if (document.getElementById('main').scrollTop < 60) { mark(1, false); return; }
     for (const e of entries) if (e.isIntersecting) mark(cards.findIndex((c) => c?.card === e.target), false);
   }, { root: document.getElementById('main'), rootMargin: '-40% 0px -45% 0px' });
   for (const c of cards) if (c) seen.observe(c.card);
@@ -83,7 +84,8 @@ export function show({ main, route, signal }) {
     if (state.of) {
       const [ns, name] = [state.of.slice(0, state.of.indexOf('/')), state.of.slice(state.of.indexOf('/') + 1)];
       try {
-        trace = await getJSON(`${TRACES}/namespaces/${encodeURIComponent(ns)}/traces/${encodeURIComponent(name)}`, { signal });
+        const read = (resource) => getJSON(`${TRACES}/namespaces/${encodeURIComponent(ns)}/${resource}/${encodeURIComponent(name)}`, { signal });
+        trace = await read('wiretraces').catch(() => read('traces')); // bodies need a right of their own
       } catch (e) {
         if (signal.aborted) return;
         setText(sentence, 'This trace could not be read: ' + e.message);
@@ -118,6 +120,11 @@ export function show({ main, route, signal }) {
       const time = stations.children[n - 1].querySelector('.station-time');
       setText(time, s.n ? nanos(s.took) : '');
       if (!trace) { fill(cards[n].real); return; }
+      const sent = n === 1 ? (trace.spans || []).find((x) => x.wire) : null;
+      if (n === 1 && (trace.command || sent)) {
+        fill(cards[n].real, h('h3', null, 'In this trace'), trace.command && h('p', null, h('code', null, trace.command), trace.user && ' as ' + trace.user), sent && [h('p', { class: 'muted' }, sent.name), wireView(sent.wire)]);
+        return;
+      }
       if (!s.n) { fill(cards[n].real, h('p', { class: 'hint' }, 'This trace has no span of this hop.')); return; }
       const longest = [...s.spans].sort((a, b) => b.took - a.took).slice(0, 4);
       fill(cards[n].real, h('h3', null, `In this trace: ${nanos(s.took)}${s.wait ? `, ${nanos(s.wait)} of it waiting` : ''}, ${s.n} ${s.n === 1 ? 'time' : 'times'}`),
@@ -191,5 +198,3 @@ export function show({ main, route, signal }) {
   signal.addEventListener('abort', () => redraw.disconnect());
   return { update() {} };
 }
-
-export { hopTag };

@@ -1,7 +1,7 @@
 // The trace of an object as a waterfall. Colours and the order of hops are fixed; waiting is hatched and work is solid; the chain of
 // spans that the whole had to wait for is marked; spans that have not ended grow with the clock.
 
-import { h, fill, icon, nanos, when, empty, announce, setText, reducedMotion } from './dom.js';
+import { h, fill, icon, badge, nanos, when, empty, announce, setText, reducedMotion } from './dom.js';
 import { getJSON, findKind, TRACES, traceName } from './api.js';
 import { hops, hopTag } from './hops.js';
 import { objectLink, setParams, linkTo } from './app.js';
@@ -20,7 +20,7 @@ export function show(box, ctx) {
     try {
       const t = await getJSON(path, { signal: ctx.signal });
       if (!view) {
-        view = new Waterfall(box, ctx.params, ctx.signal);
+        view = new Waterfall(box, ctx.params, ctx.signal, () => getJSON(path.replace('/traces/', '/wiretraces/'), { signal: ctx.signal }));
         box.append(h('p', { class: 'row' }, h('a', { href: linkTo('learn', { of: `${ctx.ns || 'default'}/${traceName(ctx.kind, ctx.name)}` }) }, 'Play this trace hop by hop'),
           h('span', { class: 'hint' }, 'In the terminal: ', h('code', null, `proa trace ${ctx.kind.resource}/${ctx.name}${ctx.ns ? ' -n ' + ctx.ns : ''}`))));
       }
@@ -50,8 +50,10 @@ function niceStep(range, n) {
 
 // Waterfall draws a trace.
 export class Waterfall {
-  constructor(box, params, signal) {
+  // Bodies reads the same trace with the bodies of its requests, which needs a right of its own.
+  constructor(box, params, signal, bodies) {
     this.signal = signal;
+    this.bodies = bodies;
     this.trace = null;
     this.rows = [];
     this.pool = [];
@@ -101,7 +103,7 @@ export class Waterfall {
     }
     this.layout();
     if (first) {
-      const open = this.spans.find((s) => s.open);
+      const open = this.byId.get(t.stuckSpan) || this.spans.find((s) => s.open);
       if (!this.selected && open) this.select(open.id, false);
       else if (this.selected) this.select(this.selected, true);
     }
@@ -144,6 +146,7 @@ export class Waterfall {
     const open = this.spans.filter((s) => s.open).length;
     fill(this.summary,
       h('p', { class: 'trace-sentence' }, t.summary || `${nanos(total)} in ${this.spans.length} spans`),
+      t.stuck && h('p', { class: 'row' }, badge('bad', 'Stuck'), this.byId.has(t.stuckSpan) ? h('button', { type: 'button', class: 'link', onclick: () => this.select(t.stuckSpan, true) }, t.stuck) : t.stuck),
       h('p', { class: 'hint' }, [t.command && ['by ', h('code', null, t.command)], t.user && [t.command ? ' as ' : 'by ', t.user], ' at ', when(t.start), open > 0 && ` · ${open} still open`].filter(Boolean)));
     const shares = t.critical || [];
     const sum = shares.reduce((a, s) => a + s.took, 0) || 1;
@@ -158,6 +161,8 @@ export class Waterfall {
         h('span', { class: ['swatch', 'hop-' + (this.byId.get(s.span)?.hop || 0), s.wait && 'is-wait'] }), `${s.name} ${nanos(s.took)}${s.wait ? ' waiting' : ''}`))))]);
     const notes = [];
     if (t.hidden) notes.push(`${t.hidden} spans are about objects that you may not see; only their hop and times are shown.`);
+    if (t.unseen?.length) notes.push('These servers did not answer, so their part is missing: ' + t.unseen.join(', ') + '.');
+    if (t.later) notes.push(`${t.later} later records are about what happened after the object was ready.`);
     if (t.dropped) notes.push(`The server has left ${t.dropped} spans out.`);
     if (this.cut > 0) notes.push(`The page shows the first ${MAX} spans; ${this.cut} are not shown.`);
     const hiddenHere = this.spans.filter((s) => s.hop && this.hide.has(s.hop)).length;
@@ -230,6 +235,10 @@ export class Waterfall {
       r.tag.title = hops[s.hop]?.title || 'a whole request';
       setText(r.name, s.hidden ? 'hidden (no access)' : s.name);
       setText(r.more, s.hidden ? '' : moreOf(s));
+      // The bar of a request shows its hops.
+      r.parts = s.hop ? [] : (this.children.get(s.id) || []).filter((c) => c.hop).slice(0, 16);
+      r.segments = r.parts.map((c) => h('div', { class: 'bar-part hop-' + c.hop }));
+      r.bar.replaceChildren(r.wait, r.work, ...r.segments);
       r.left.title = s.hidden ? 'You may not see the object of this span' : [s.name, moreOf(s)].filter(Boolean).join(' · ');
       fill(r.mark, s.hidden && icon('hidden'), s.error && h('span', { class: 'is-bad' }, icon('bad'), h('span', { class: 'sr' }, 'failed')),
         s.critical && h('span', { class: 'crit', title: 'on the critical path' }, icon('critical'), h('span', { class: 'sr' }, 'critical path')));
@@ -249,10 +258,18 @@ export class Waterfall {
     const waitEnd = Math.max(a, Math.min(b, left + wait / range * 100));
     r.wait.style.width = (waitEnd - a) / inside * 100 + '%';
     r.work.style.width = (b - waitEnd) / inside * 100 + '%';
+    r.parts.forEach((c, i) => {
+      const x = Math.max(a, Math.min(b, (c.at - from) / range * 100));
+      const y = Math.max(a, Math.min(b, (c.at + this.tookNow(c) - from) / range * 100));
+      r.segments[i].style.left = (x - a) / inside * 100 + '%';
+      r.segments[i].style.width = (y - x) / inside * 100 + '%';
+    });
     setText(r.time, nanos(took) + (s.wait > took * 0.01 && s.wait > 1e5 ? ` (${nanos(s.wait)} waiting)` : '') + (s.open ? ' …' : ''));
-    const before = b > 72;
-    r.time.classList.toggle('before', before);
-    if (before) { r.time.style.left = ''; r.time.style.right = Math.min(98, 100 - Math.max(a, 0)) + '%'; } else { r.time.style.right = ''; r.time.style.left = Math.max(b, 0) + '%'; }
+    // The time stands behind the bar, before it where there is no room, or on it where there is none either.
+    const place = b <= 72 ? '' : a >= 30 ? 'before' : 'inside';
+    r.time.className = 'bar-time ' + place;
+    r.time.style.left = place === '' ? Math.max(b, 0) + '%' : '';
+    r.time.style.right = place === 'before' ? 100 - a + '%' : place === 'inside' ? Math.max(0, 100 - b) + '%' : '';
     r.time.style.display = b < 0 || a > 100 ? 'none' : '';
   }
 
@@ -294,11 +311,11 @@ export class Waterfall {
     const total = this.total() * 1.04;
     const style = getComputedStyle(document.documentElement);
     const list = this.spans.filter((s) => s.level === 0 || s.hop >= 8);
-    const each = Math.min(4, Math.max(1, (hgt - 4) / Math.max(1, list.length)));
+    const each = Math.min(5, Math.max(2.5, (hgt - 4) / Math.max(1, list.length)));
     list.forEach((s, i) => {
       g.fillStyle = style.getPropertyValue('--hop-' + s.hop) || '#888';
       g.globalAlpha = s.critical ? 1 : 0.6;
-      g.fillRect(s.at / total * w, 2 + i * each % (hgt - 4), Math.max(1.5, this.tookNow(s) / total * w), Math.max(1, each - 0.5));
+      g.fillRect(s.at / total * w, 2 + (i * each) % (hgt - 5), Math.max(1.5, this.tookNow(s) / total * w), Math.max(1, each - 0.5));
     });
     g.globalAlpha = 1;
     this.mapWindow.style.left = this.view[0] * 100 + '%';
@@ -341,7 +358,24 @@ export class Waterfall {
     fill(this.detail, h('h3', null, s.hidden ? 'hidden (no access)' : s.name), s.critical && h('p', { class: 'crit-note' }, icon('critical'), 'On the critical path: everything after it had to wait for it.'),
       s.hidden && h('p', { class: 'hint' }, 'You have no right to see the object of this span. Its hop and times are shown.'),
       h('dl', { class: 'facts narrow' }, rows.filter(([, v]) => v).map(([k, v]) => [h('dt', null, k), h('dd', null, v)])),
-      hops[s.hop] && h('p', { class: 'hint' }, hops[s.hop].text), s.wire && wireView(s.wire));
+      hops[s.hop] && h('p', { class: 'hint' }, hops[s.hop].text), s.level === 0 && s.hop === 0 && !s.hidden && this.bytes(s));
+  }
+
+  // bytes shows the bodies of a request, once they are asked for.
+  bytes(s) {
+    const out = h('div', { class: 'stack' });
+    const wire = s.wire || this.wires?.get(s.id);
+    if (wire) return fill(out, wireView(wire));
+    if (this.wires) return fill(out, h('p', { class: 'hint' }, 'The server has kept no bodies of this request.'));
+    return fill(out, h('button', { type: 'button', class: 'button small', onclick: async () => {
+      try {
+        const t = await this.bodies();
+        this.wires = new Map((t.spans || []).filter((x) => x.wire).map((x) => [x.id, x.wire]));
+        out.replaceWith(this.bytes(s));
+      } catch (e) {
+        fill(out, h('p', { class: 'hint' }, e.code === 403 ? 'You may not read bodies of requests (get wiretraces).' : 'The bodies could not be read: ' + e.message));
+      }
+    } }, 'Show the bytes'));
   }
 
   toggle(s, shut) {
@@ -441,8 +475,14 @@ const moreOf = (s) => {
   return [o.name && s.level === 0 ? `${o.resource}/${o.name}` : '', s.actor && s.level === 0 ? s.actor : ''].filter(Boolean).join(' · ');
 };
 
-// wireView shows the bytes of a hop, if the trace has them.
+// wireView shows the bytes of a request and of its answer.
 export function wireView(wire) {
-  const part = (title, text) => text && [h('h4', null, title), h('pre', { class: 'code-block small' }, typeof text === 'string' ? text : JSON.stringify(text, null, 2))];
-  return h('div', { class: 'wire' }, typeof wire === 'string' ? part('Bytes', wire) : [part('Request', wire.request), part('Response', wire.response)]);
+  const part = (title, body) => body && (body.size > 0 || body.text) && [h('h4', null, `${title}: ${body.size ?? body.text.length} bytes${body.type ? ' of ' + body.type : ''}`),
+    h('pre', { class: 'code-block small', tabindex: '0', 'aria-label': title + ' body' }, pretty(body.text) || '(not text)')];
+  return h('div', { class: 'wire' }, part('Request', wire.request), part('Answer', wire.response));
+}
+
+function pretty(text) {
+  if (!text) return '';
+  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
 }
