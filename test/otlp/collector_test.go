@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -21,8 +20,10 @@ import (
 // collector is a running OpenTelemetry Collector that writes what it receives to a file.
 type collector struct {
 	t    *testing.T
-	url  string
+	url  string // of OTLP/HTTP
+	grpc string // of OTLP/gRPC
 	file string
+	read int // how many bytes of it newSpans has returned
 	cmd  *exec.Cmd
 	log  bytes.Buffer
 	done chan error
@@ -48,16 +49,16 @@ func program(t *testing.T) string {
 
 func startCollector(t *testing.T) *collector {
 	t.Helper()
-	dir, address := t.TempDir(), ports.Address(t)
-	c := &collector{t: t, url: "http://" + address, file: filepath.Join(dir, "traces.jsonl"), done: make(chan error, 1)}
+	dir, address, second := t.TempDir(), ports.Address(t), ports.Address(t)
+	c := &collector{t: t, url: "http://" + address, grpc: "grpc://" + second, file: filepath.Join(dir, "traces.jsonl"), done: make(chan error, 1)}
 	config := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf(`
-receivers: {otlp: {protocols: {http: {endpoint: %q}}}}
+receivers: {otlp: {protocols: {http: {endpoint: %q}, grpc: {endpoint: %q}}}}
 exporters: {lines: {path: %q}}
 service:
   telemetry: {metrics: {level: none}, logs: {level: warn}}
   pipelines: {traces: {receivers: [otlp], exporters: [lines]}}
-`, address, c.file)
+`, address, second, c.file)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +83,26 @@ service:
 	return c
 }
 
-// stop ends the collector, and returns the spans that it has understood.
-func (c *collector) stop() []otlptest.Span {
+// newSpans returns the spans that the collector has understood since the last call. It answers a request when they are written.
+func (c *collector) newSpans() (out []otlptest.Span) {
+	c.t.Helper()
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for line := range bytes.Lines(text[c.read:]) {
+		spans, err := otlptest.Decode(line)
+		if err != nil {
+			c.t.Fatalf("what the collector wrote: %v", err)
+		}
+		out = append(out, spans...)
+	}
+	c.read = len(text)
+	return out
+}
+
+// stop ends the collector.
+func (c *collector) stop() {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		c.t.Fatal(err)
@@ -91,19 +110,6 @@ func (c *collector) stop() []otlptest.Span {
 	if err := <-c.done; err != nil {
 		c.t.Errorf("the collector has ended with %v\n%s", err, c.log.String())
 	}
-	text, err := os.ReadFile(c.file)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var out []otlptest.Span
-	for line := range bytes.Lines(text) {
-		spans, err := otlptest.Decode(line)
-		if err != nil {
-			c.t.Fatalf("what the collector wrote: %v", err)
-		}
-		out = append(out, spans...)
-	}
-	return out
 }
 
 // TestCollector runs a cluster that exports to the OpenTelemetry Collector, and looks at what the collector has understood. The trace that
@@ -111,25 +117,20 @@ func (c *collector) stop() []otlptest.Span {
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	e := exportDeployment(t, c.url)
-	marked := *e.trace
-	marked.Spans = slices.Clone(e.trace.Spans)
-	marked.Spans[0].Detail = "sent by a user"
-	if err := otlp.Send(t.Context(), c.url, &marked); err != nil {
-		t.Errorf("send one trace: %v", err)
+	for name, url := range map[string][2]string{"exported by HTTP, sent by gRPC": {c.url, c.grpc}, "exported by gRPC, sent by HTTP": {c.grpc, c.url}} {
+		t.Run(name, func(t *testing.T) {
+			e := exportDeployment(t, url[0])
+			spans := c.newSpans()
+			e.check(t, spans)
+			if err := otlp.Send(t.Context(), url[1], e.trace); err != nil {
+				t.Errorf("send one trace: %v", err)
+			}
+			sent := c.newSpans()
+			e.check(t, sent)
+			if len(sent) != len(e.trace.Spans) {
+				t.Errorf("%d spans of one trace arrived, want %d", len(sent), len(e.trace.Spans))
+			}
+		})
 	}
-	var spans, users []otlptest.Span
-	isMarked := false
-	for _, s := range c.stop() {
-		if isMarked = isMarked || s.Tags["proa.detail"] == "sent by a user"; isMarked {
-			users = append(users, s)
-		} else {
-			spans = append(spans, s)
-		}
-	}
-	e.check(t, spans)
-	e.check(t, users)
-	if len(users) != len(e.trace.Spans) {
-		t.Errorf("%d spans of one trace arrived, want %d", len(users), len(e.trace.Spans))
-	}
+	c.stop()
 }

@@ -2,7 +2,6 @@ package otlp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -35,7 +34,7 @@ type Exporter struct {
 	records *hop.Recorder
 	cluster func(context.Context) string
 	log     *slog.Logger
-	post    func(ctx context.Context, body []byte) error
+	sender  sender
 
 	sent, dropped atomic.Uint64
 
@@ -57,11 +56,11 @@ type ExporterConfig struct {
 
 // NewExporter returns an exporter that sends nothing before Run is called.
 func NewExporter(c ExporterConfig) (*Exporter, error) {
-	p, err := c.Endpoint.open()
+	s, err := c.Endpoint.open()
 	if err != nil {
 		return nil, err
 	}
-	return &Exporter{records: c.Records, cluster: c.ClusterUID, log: c.Log, post: p.post}, nil
+	return &Exporter{records: c.Records, cluster: c.ClusterUID, log: c.Log, sender: s}, nil
 }
 
 // Collectors returns the metrics of the exporter.
@@ -83,6 +82,7 @@ func (e *Exporter) Run(ctx context.Context) {
 	}
 	records, stop := e.records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
 	defer stop()
+	defer e.sender.close()
 	var held []hop.Record
 	for cluster, more := e.cluster(ctx), true; more; {
 		var got []hop.Record
@@ -154,10 +154,7 @@ func countSpans(r *hop.Record) int {
 
 // send sends a batch, and counts what became of its spans.
 func (e *Exporter) send(ctx context.Context, b *batch) {
-	body, err := json.Marshal(b.request())
-	if err == nil {
-		err = e.deliver(ctx, body)
-	}
+	err := e.deliver(ctx, b.request())
 	lost := 0
 	var partial *partialError
 	switch {
@@ -175,10 +172,10 @@ func (e *Exporter) send(ctx context.Context, b *batch) {
 
 // deliver sends a batch until the receiver takes it. It gives up when the receiver refuses it for good, after the last try, and after
 // one more try when ctx ends.
-func (e *Exporter) deliver(ctx context.Context, body []byte) error {
+func (e *Exporter) deliver(ctx context.Context, r *exportRequest) error {
 	pause := wait.Backoff{First: firstPause, Max: maxPause, Jitter: 0.2}
 	for try := 1; ; try++ {
-		err := e.postOnce(ctx, body)
+		err := e.sendOnce(ctx, r)
 		if !isTemporary(err) || try == maxTries || ctx.Err() != nil {
 			return err
 		}
@@ -188,17 +185,17 @@ func (e *Exporter) deliver(ctx context.Context, body []byte) error {
 			d = refused.retryAfter
 		}
 		if wait.Sleep(ctx, d) != nil {
-			return e.postOnce(ctx, body)
+			return e.sendOnce(ctx, r)
 		}
 	}
 }
 
-// postOnce sends a batch once. When ctx ends, there is a little time left to finish.
-func (e *Exporter) postOnce(ctx context.Context, body []byte) error {
+// sendOnce sends a batch once. When ctx ends, there is a little time left to finish.
+func (e *Exporter) sendOnce(ctx context.Context, r *exportRequest) error {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastTry, cancel) })()
-	return e.post(sending, body)
+	return e.sender.send(sending, r)
 }
 
 // isTemporary reports whether a batch that could not be sent may be sent later: the receiver has said so, or was not reached.
@@ -209,7 +206,7 @@ func isTemporary(err error) bool {
 	case err == nil, errors.As(err, &partial):
 		return false
 	case errors.As(err, &refused):
-		return refused.isTemporary()
+		return refused.temporary
 	}
 	return true
 }

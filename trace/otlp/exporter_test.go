@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -36,15 +37,16 @@ func export(t *testing.T, answer func(ctx context.Context, n int) error) *export
 	x.Exporter = &Exporter{
 		records: hop.NewRecorder(10000), cluster: func(context.Context) string { return "u-cluster" },
 		log: slog.New(slog.NewTextHandler(&x.log, nil)),
-		post: func(ctx context.Context, body []byte) error {
+		sender: senderFunc(func(ctx context.Context, r *exportRequest) error {
 			x.times = append(x.times, time.Since(start))
 			n++
 			if err := answer(ctx, n-1); err != nil {
 				return err
 			}
+			body, err := json.Marshal(r)
 			x.bodies = append(x.bodies, body)
-			return nil
-		},
+			return err
+		}),
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	x.stop = stop
@@ -52,6 +54,12 @@ func export(t *testing.T, answer func(ctx context.Context, n int) error) *export
 	synctest.Wait() // it follows from now on
 	return x
 }
+
+// senderFunc is a sender of a test.
+type senderFunc func(ctx context.Context, r *exportRequest) error
+
+func (f senderFunc) send(ctx context.Context, r *exportRequest) error { return f(ctx, r) }
+func (f senderFunc) close()                                           {}
 
 func (x *exporting) end() {
 	x.stop()
@@ -201,9 +209,9 @@ func TestExporterTriesAgain(t *testing.T) {
 		second time.Duration // when the second try is, after the first; 0 for none
 		spread time.Duration
 	}{
-		{"the receiver asks for time", &refusedError{code: http.StatusTooManyRequests, retryAfter: 7 * time.Second}, 1, 1,
+		{"the receiver asks for time", &refusedError{temporary: true, retryAfter: 7 * time.Second}, 1, 1,
 			7 * time.Second, 0},
-		{"it is not available", &refusedError{code: http.StatusServiceUnavailable}, 1, 1, firstPause, firstPause / 4},
+		{"it is not available", &refusedError{temporary: true}, 1, 1, firstPause, firstPause / 4},
 		{"it cannot be reached", errors.New("connection refused"), 4, 1, firstPause, firstPause / 4},
 		{"it never can", errors.New("connection refused"), 1000, 0, firstPause, firstPause / 4},
 		{"it refuses", &refusedError{code: http.StatusBadRequest}, 1000, 0, 0, 0},

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,29 +22,26 @@ import (
 	"proa.dev/trace"
 )
 
-// Send sends a trace to the OTLP/HTTP receiver at addr, such as http://localhost:4318 or localhost:4318. An https URL is verified by the
-// certificate authorities of the system.
+// Send sends a trace to the OTLP receiver at addr, such as http://localhost:4318, localhost:4318 or grpc://localhost:4317. The certificate
+// of an https or grpcs URL is verified by the certificate authorities of the system.
 func Send(ctx context.Context, addr string, t *trace.Trace) error {
 	return SendTo(ctx, Endpoint{URL: addr}, t)
 }
 
 // SendTo sends a trace to an endpoint.
 func SendTo(ctx context.Context, to Endpoint, t *trace.Trace) error {
-	c, err := to.open()
+	s, err := to.open()
 	if err != nil {
 		return err
 	}
-	defer c.http.CloseIdleConnections()
-	body, err := JSON(t)
-	if err != nil {
-		return err
-	}
-	return c.post(ctx, body)
+	defer s.close()
+	return s.send(ctx, requestOf(t))
 }
 
-// Endpoint is the address of an OTLP/HTTP receiver.
+// Endpoint is the address of an OTLP receiver.
 type Endpoint struct {
-	// URL is http:// or https://, a host and a port. Without a path, spans go to /v1/traces, as OTLP demands.
+	// URL is http:// or https:// for OTLP/HTTP, or grpc:// or grpcs:// for OTLP/gRPC, with a host and a port. Without a path, spans go to
+	// /v1/traces by HTTP, as OTLP demands.
 	URL string
 	// CAFile has the certificate authorities that sign the receiver's certificate; empty for those of the system.
 	CAFile string
@@ -51,7 +49,10 @@ type Endpoint struct {
 
 // Check returns what is wrong with an endpoint.
 func (e Endpoint) Check() error {
-	_, err := e.open()
+	s, err := e.open()
+	if err == nil {
+		s.close()
+	}
 	return err
 }
 
@@ -62,66 +63,105 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// poster sends encoded batches to one endpoint.
-type poster struct {
+// The schemes of endpoints.
+const schemeHTTP, schemeHTTPS, schemeGRPC, schemeGRPCS = "http", "https", "grpc", "grpcs"
+
+// sender sends batches to one endpoint.
+type sender interface {
+	send(ctx context.Context, r *exportRequest) error
+	close()
+}
+
+// httpSender sends batches by OTLP/HTTP, as JSON.
+type httpSender struct {
 	url  string
 	http *http.Client
 }
 
+func (s *httpSender) close() { s.http.CloseIdleConnections() }
+
 // open checks an endpoint, and returns what sends to it.
-func (e Endpoint) open() (*poster, error) {
+func (e Endpoint) open() (sender, error) {
 	at, err := parseURL(e.URL)
+	if err != nil {
+		return nil, err
+	}
+	if at.Scheme == schemeGRPC || at.Scheme == schemeGRPCS {
+		return e.newGRPCSender(at.Scheme, at.Host)
+	}
+	config, err := e.tls()
 	if err != nil {
 		return nil, err
 	}
 	t := &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: postTimeout}).DialContext,
 		TLSHandshakeTimeout: postTimeout, IdleConnTimeout: 90 * time.Second, MaxIdleConns: 2, MaxResponseHeaderBytes: maxAnswer,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-	}
-	if e.CAFile != "" {
-		pem, err := os.ReadFile(e.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the certificate authorities of the OTLP receiver: %w", err)
-		}
-		t.TLSClientConfig.RootCAs = x509.NewCertPool()
-		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate in PEM", e.CAFile)
-		}
+		TLSClientConfig: config,
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &poster{at, &http.Client{Transport: t, Timeout: postTimeout, CheckRedirect: refuse}}, nil
+	return &httpSender{at.String(), &http.Client{Transport: t, Timeout: postTimeout, CheckRedirect: refuse}}, nil
 }
 
-// parseURL returns the URL to which spans are sent.
-func parseURL(addr string) (string, error) {
-	if addr != "" && !strings.Contains(addr, "://") {
-		addr = "http://" + addr
+// tls returns how the certificate of the receiver is verified.
+func (e Endpoint) tls() (*tls.Config, error) {
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if e.CAFile == "" {
+		return out, nil
+	}
+	pem, err := os.ReadFile(e.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate authorities of the OTLP receiver: %w", err)
+	}
+	out.RootCAs = x509.NewCertPool()
+	if !out.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", e.CAFile)
+	}
+	return out, nil
+}
+
+// parseURL returns the URL to which spans are sent. An address without a scheme is that of OTLP/gRPC if it has the port of that protocol,
+// and else of OTLP/HTTP.
+func parseURL(addr string) (*url.URL, error) {
+	switch {
+	case addr == "" || strings.Contains(addr, "://"):
+	case strings.HasSuffix(addr, ":"+portGRPC):
+		addr = schemeGRPC + "://" + addr
+	default:
+		addr = schemeHTTP + "://" + addr
 	}
 	u, err := url.Parse(addr)
 	switch {
 	case err != nil:
-		return "", errors.New("the OTLP endpoint is not a URL such as http://localhost:4318") // the error may hold a password
-	case u.Scheme == "grpc" || u.Scheme == "grpcs":
-		return "", errors.New("spans are sent as OTLP/HTTP, not OTLP/gRPC: give the HTTP port of the receiver, as in http://localhost:4318")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Errorf("the OTLP endpoint must begin with http:// or https://, not %q", u.Scheme)
+		return nil, errors.New("the OTLP endpoint is not a URL such as http://localhost:4318") // the error may hold a password
+	case !slices.Contains([]string{schemeHTTP, schemeHTTPS, schemeGRPC, schemeGRPCS}, u.Scheme):
+		return nil, fmt.Errorf("the OTLP endpoint must begin with http://, https://, grpc:// or grpcs://, not %q", u.Scheme)
 	case u.Hostname() == "":
-		return "", errors.New("the OTLP endpoint has no host; give one as in http://localhost:4318")
+		return nil, errors.New("the OTLP endpoint has no host; give one as in http://localhost:4318")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return "", errors.New("the OTLP endpoint must be a URL without user, query and fragment, as in http://localhost:4318")
+		return nil, errors.New("the OTLP endpoint must be a URL without user, query and fragment, as in http://localhost:4318")
 	}
-	if u.Path == "" || u.Path == "/" {
+	isGRPC := u.Scheme == schemeGRPC || u.Scheme == schemeGRPCS
+	switch hasPath := u.Path != "" && u.Path != "/"; {
+	case isGRPC && hasPath:
+		return nil, errors.New("the OTLP endpoint must be a URL without a path for OTLP/gRPC, as in grpc://localhost:4317")
+	case isGRPC && u.Port() == "":
+		u.Host += ":" + portGRPC
+	case !isGRPC && !hasPath:
 		u.Path = "/v1/traces"
 	}
-	return u.String(), nil
+	return u, nil
 }
+
+// portGRPC is the port of OTLP/gRPC.
+const portGRPC = "4317"
 
 // refusedError is the answer of a receiver that did not take a batch.
 type refusedError struct {
 	url, status, text string
-	code              int
-	retryAfter        time.Duration
+	code              int // of HTTP; 0 for an answer by gRPC
+	// temporary says that OTLP wants the batch to be sent again later, after retryAfter if that is not 0.
+	temporary  bool
+	retryAfter time.Duration
 }
 
 // Error implements error.
@@ -150,38 +190,42 @@ func (e *partialError) Error() string {
 	return fmt.Sprintf("the receiver rejected %d spans: %s", e.spans, e.text)
 }
 
-// isTemporary reports whether OTLP wants the same batch to be sent again later.
-func (e *refusedError) isTemporary() bool {
-	switch e.code {
+// isTemporaryStatus reports whether OTLP wants a batch to be sent again later that was answered with a status code of HTTP.
+func isTemporaryStatus(code int) bool {
+	switch code {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
 	return false
 }
 
-// post sends a batch once.
-func (p *poster) post(ctx context.Context, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+// send sends a batch once.
+func (s *httpSender) send(ctx context.Context, r *exportRequest) error {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode spans: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "proa")
-	resp, err := p.http.Do(req)
+	resp, err := s.http.Do(req)
 	if err != nil {
 		if strings.Contains(err.Error(), "malformed HTTP response") {
-			err = fmt.Errorf("%w (is this the port of OTLP/gRPC? that of OTLP/HTTP is usually 4318)", err)
+			err = fmt.Errorf("%w (is this the port of OTLP/gRPC? then begin the address with grpc://)", err)
 		}
 		return fmt.Errorf("send spans: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("send spans to %s: read the answer: %w", p.url, err)
+		return fmt.Errorf("send spans to %s: read the answer: %w", s.url, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return &refusedError{url: p.url, status: printable(resp.Status), text: printable(errorText(answer)), code: resp.StatusCode,
-			retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+		return &refusedError{url: s.url, status: printable(resp.Status), text: printable(errorText(answer)), code: resp.StatusCode,
+			temporary: isTemporaryStatus(resp.StatusCode), retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	}
 	return rejectedSpans(answer)
 }

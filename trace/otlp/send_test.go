@@ -60,9 +60,9 @@ func TestSendSaysWhatIsWrong(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	for addr, want := range map[string]string{
-		"":                         "the OTLP endpoint must begin with http:// or https://",
-		"ftp://x":                  "must begin with http:// or https://",
-		"grpc://localhost:4317":    "OTLP/HTTP, not OTLP/gRPC",
+		"":                         "the OTLP endpoint must begin with http://, https://, grpc:// or grpcs://",
+		"ftp://x":                  "must begin with http://",
+		"grpc://x/v1/traces":       "without a path",
 		"http://":                  "has no host",
 		"http://u:secret@x":        "without user",
 		"http://u:sec%ret@x":       "not a URL such as",

@@ -76,7 +76,11 @@ func Decode(body []byte) ([]Span, error) {
 	if err := protojson.Unmarshal(body, &req); err != nil {
 		return nil, err
 	}
-	var out []Span
+	return Spans(&req), nil
+}
+
+// Spans returns the spans of a request.
+func Spans(req *collector.ExportTraceServiceRequest) (out []Span) {
 	for _, rs := range req.GetResourceSpans() {
 		resource := texts(rs.GetResource().GetAttributes())
 		for _, ss := range rs.GetScopeSpans() {
@@ -85,7 +89,7 @@ func Decode(body []byte) ([]Span, error) {
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // convert makes of OTLP's JSON that of protobuf, in which bytes are in base64, and checks where the first is stricter: IDs are in

@@ -1,0 +1,37 @@
+package settings
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestOTLPSettings(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		values Values
+		want   string // of the error; empty for none
+	}{
+		{Values{}, ""},
+		{Values{"otlp-endpoint": {"http://localhost:4318"}}, ""},
+		{Values{"otlp-endpoint": {"https://collector.example:4318/v1/traces"}}, ""},
+		{Values{"otlp-endpoint": {"http://user:secret@localhost"}}, "without user"},
+		{Values{"otlp-endpoint": {"unix:///run/x"}}, "must begin with http://"},
+		{Values{"otlp-ca-file": {empty}}, "needs otlp-endpoint"},
+		{Values{"otlp-endpoint": {"https://localhost"}, "otlp-ca-file": {empty}}, "no certificate in PEM"},
+		{Values{"otlp-endpoint": {"http://localhost:4318"}, "trace-records": {"0"}}, "do not give trace-records as 0"},
+	} {
+		config, err := Load("", c.values)
+		if err == nil {
+			err = config.Validate()
+		}
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("%v: %v, want %q", c.values, err, c.want)
+		}
+	}
+}
