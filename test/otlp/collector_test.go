@@ -50,7 +50,8 @@ func program(t *testing.T) string {
 func startCollector(t *testing.T) *collector {
 	t.Helper()
 	dir, address, second := t.TempDir(), ports.Address(t), ports.Address(t)
-	c := &collector{t: t, url: "http://" + address, grpc: "grpc://" + second, file: filepath.Join(dir, "traces.jsonl"), done: make(chan error, 1)}
+	c := &collector{t: t, url: "http://" + address, grpc: "grpc://" + second, file: filepath.Join(dir, "traces.jsonl")}
+	c.done = make(chan error, 1)
 	config := filepath.Join(dir, "config.yaml")
 	text := fmt.Sprintf(`
 receivers: {otlp: {protocols: {http: {endpoint: %q}, grpc: {endpoint: %q}}}}
@@ -117,7 +118,10 @@ func (c *collector) stop() {
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	for name, url := range map[string][2]string{"exported by HTTP, sent by gRPC": {c.url, c.grpc}, "exported by gRPC, sent by HTTP": {c.grpc, c.url}} {
+	for name, url := range map[string][2]string{
+		"exported by HTTP, sent by gRPC": {c.url, c.grpc},
+		"exported by gRPC, sent by HTTP": {c.grpc, c.url},
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := exportDeployment(t, url[0])
 			spans := c.newSpans()

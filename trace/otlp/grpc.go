@@ -48,7 +48,8 @@ func (s *grpcSender) send(ctx context.Context, r *exportRequest) error {
 	answer, err := collector.NewTraceServiceClient(s.conn).Export(ctx, r.message())
 	if err != nil {
 		st := grpcstatus.Convert(err)
-		return &refusedError{url: s.target, status: st.Code().String(), text: printable(st.Message()), temporary: isTemporaryCode(st.Code())}
+		return &refusedError{url: s.target, status: st.Code().String(), text: printable(st.Message()),
+			temporary: isTemporaryCode(st.Code())}
 	}
 	if p := answer.GetPartialSuccess(); p.GetRejectedSpans() > 0 {
 		return &partialError{spans: p.GetRejectedSpans(), text: printable(p.GetErrorMessage())}
@@ -59,7 +60,8 @@ func (s *grpcSender) send(ctx context.Context, r *exportRequest) error {
 // isTemporaryCode reports whether OTLP wants a batch to be sent again later that was answered with a code of gRPC.
 func isTemporaryCode(c codes.Code) bool {
 	switch c {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:
+	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss,
+		codes.ResourceExhausted:
 		return true
 	}
 	return false
