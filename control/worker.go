@@ -101,7 +101,7 @@ func (w *worker) record(why cause, begin time.Time, err error) {
 func shortError(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		if d := status.Status().Details; d != nil && d.Kind == gr.Secrets.Resource {
+		if d := status.Status().Details; d != nil && (d.Kind == gr.Secrets.Resource || d.Kind == "Secret") {
 			return string(status.Status().Reason)
 		}
 	}

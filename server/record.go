@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,11 +61,22 @@ func (s *Server) RecordRefusal(r *Request, err error) {
 	r.nameRecord(r.Namespace, name)
 	st := apistatus.Of(err)
 	refusal := *rec
-	refusal.Rev, refusal.Code, refusal.Error = 0, int(st.Code), hop.Printable(st.Message, hop.MaxText)
+	refusal.Rev, refusal.Code, refusal.Error = 0, int(st.Code), hop.Printable(withoutBody(st.Message, r.Body), hop.MaxText)
 	if sub := rec.Subresource; r.Def.HoldsSecrets(sub) || refusal.Error == "" {
 		refusal.Error = string(st.Reason) // the message may quote the object
 	}
 	s.Recorder.Add(refusal)
+}
+
+// withoutBody returns a message up to where it begins to quote the body of the request. A body that is no object may be
+// anything, for example a Secret that was sent to the wrong path.
+func withoutBody(message string, body []byte) string {
+	const enough = 16
+	if len(body) == 0 {
+		return message
+	}
+	message, _, _ = strings.Cut(message, string(body[:min(len(body), enough)]))
+	return message
 }
 
 // refusingHop returns the hop from which an error comes when no hop has said that it refuses the request: the store knows
