@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"proa.dev/hop"
 	"proa.dev/trace"
 )
 
@@ -35,6 +36,7 @@ func (s *span) describe(from *trace.Span) {
 	if node, ok := strings.CutPrefix(from.Actor, "system:node:"); ok && from.Object.Resource != "nodes" {
 		s.text("k8s.node.name", node)
 	}
+	s.text("k8s.container.name", containerOf(from))
 	s.text("proa.detail", from.Detail)
 	s.object(&from.Object)
 	if from.Revision != 0 {
@@ -42,12 +44,26 @@ func (s *span) describe(from *trace.Span) {
 	}
 }
 
+// containerOf returns the name of the container that work on a node is about, which package trace puts into the name of the span.
+func containerOf(s *trace.Span) string {
+	if s.Parent != "" || s.Hop != int(hop.Node) || s.Object.Resource != "pods" {
+		return ""
+	}
+	if name, ok := strings.CutPrefix(s.Name, "container "); ok {
+		return name
+	}
+	_, name, _ := strings.Cut(s.Name, " probe of ")
+	return name
+}
+
 // object adds the attributes of the object of a span. The UID is always among them: a name may be used again.
 func (s *span) object(o *trace.Ref) {
 	if o.Resource == "" {
 		return
 	}
-	s.text("k8s.namespace.name", o.Namespace)
+	if o.Resource != "namespaces" {
+		s.text("k8s.namespace.name", o.Namespace)
+	}
 	resource := o.Resource
 	if o.Group != "" {
 		resource += "." + o.Group

@@ -142,11 +142,9 @@ func collect(ctx context.Context, records <-chan hop.Record, held []hop.Record) 
 // countSpans returns how many spans a record becomes at most.
 func countSpans(r *hop.Record) int {
 	n := 1 + len(r.Steps)
-	if r.IsWrite() {
-		for _, d := range r.Took {
-			if d > 0 {
-				n++
-			}
+	for _, d := range r.Took {
+		if d > 0 {
+			n++
 		}
 	}
 	return n

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,41 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 			t.Errorf("%d spans were dropped and %d sent", x.dropped.Load(), x.sent.Load())
 		}
 	})
+}
+
+func TestAttributesOfWorkOnANode(t *testing.T) {
+	var x writeIndex
+	var out batch
+	for _, r := range []hop.Record{
+		{UID: "u", Verb: hop.Container, Resource: "pods", Name: "web", User: "system:node:n1", Steps: []hop.Step{{Name: "start main"}},
+			Took: took(hop.Node)},
+		{UID: "u", Verb: hop.Probe, Resource: "pods", Name: "web", Steps: []hop.Step{{Name: "readiness side"}}, Took: took(hop.Node)},
+		{UID: "u", Verb: hop.Reconcile, Resource: "namespaces", Namespace: "shop", Name: "shop", Took: took(hop.Control)},
+	} {
+		x.addSpans(&out, &r)
+	}
+	body, err := json.Marshal(out.request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, s := range decode(t, body) {
+		keys := map[string]bool{}
+		for _, a := range s.GetAttributes() {
+			if keys[a.GetKey()] {
+				t.Errorf("%s has the attribute %s twice", s.GetName(), a.GetKey())
+			}
+			keys[a.GetKey()] = true
+		}
+		if len(s.GetParentSpanId()) == 0 {
+			got[s.GetName()] = strings.Join([]string{s.Tags["k8s.node.name"], s.Tags["k8s.pod.name"], s.Tags["k8s.container.name"],
+				s.Tags["k8s.namespace.name"]}, ",")
+		}
+	}
+	want := map[string]string{"container main": "n1,web,main,", "readiness probe of side": ",web,side,", "reconcile": ",,,shop"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("node, Pod, container and namespace are %v, want %v", got, want)
+	}
 }
 
 func TestExporterHonoursATraceParent(t *testing.T) {
