@@ -11,7 +11,7 @@ import (
 
 // traceKinds returns the kinds of traces, which are made of the records of the pipeline, and of what agents report to them.
 func (s *Server) traceKinds() []*kind.Def {
-	reports := nodereports.Kind(func() *state.State { return s.state }, s.RecordHops)
+	reports := nodereports.Kind(func() *state.State { return s.state }, s.recorder)
 	return append([]*kind.Def{reports}, tracekind.All(&tracesource.Source{Records: s.recorder})...)
 }
 

@@ -41,12 +41,18 @@ type Config struct {
 	Find func(on schema.GroupResource, namespace, name string) (kind.Object, bool)
 	// Record stores a record, in place of the open record of the same work.
 	Record func(hop.Record)
+	// Open returns the records of a user that are open. There are some at the start of a server that has read what it stored
+	// before.
+	Open func(user string) []hop.Record
 }
 
-// Kind returns the kind NodeReport of a server. The functions return its state and take its records.
-func Kind(objects func() *state.State, record func(hop.Record)) *kind.Def {
+// Kind returns the kind NodeReport of a server, whose state and records the functions return.
+func Kind(objects func() *state.State, recorder func() *hop.Recorder) *kind.Def {
 	return nodereport.Kind(New(Config{
-		NodeOf: authz.NodeName, Record: record,
+		NodeOf: authz.NodeName, Record: func(r hop.Record) { recorder().Update(r) },
+		Open: func(user string) []hop.Record {
+			return recorder().Select(func(r *hop.Record) bool { return r.Open && r.User == user })
+		},
 		Find: func(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
 			return state.NodeView{State: objects()}.Object(on, namespace, name)
 		},
@@ -73,6 +79,8 @@ type node struct {
 	agentStarted time.Time
 	// open are the records of work that goes on, as they were stored.
 	open map[work]hop.Record
+	// restored are the open records of an earlier process of the server, which does not know how the agent calls them.
+	restored []hop.Record
 }
 
 type offset struct {
@@ -103,12 +111,12 @@ func (c *Receiver) Receive(_ context.Context, d kind.Server, r *nodereport.NodeR
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.node(name, now)
+	n := c.node(who.GetName(), name, now)
 	if !n.pay(len(r.Records), now) {
 		return apierrors.NewTooManyRequests("the node reports more records than the server takes", 10)
 	}
-	c.endEarlierWork(n, r.AgentStarted, now)
 	check := checker{user: who.GetName(), node: name, offset: n.offset(r.Sent, now), now: now, find: c.Find}
+	c.endEarlierWork(n, r.AgentStarted, &check)
 	for i := range r.Records {
 		c.store(n, &check, &r.Records[i])
 	}
@@ -116,7 +124,7 @@ func (c *Receiver) Receive(_ context.Context, d kind.Server, r *nodereport.NodeR
 }
 
 // node returns what is remembered of a node, and forgets others that have been silent for long.
-func (c *Receiver) node(name string, now time.Time) *node {
+func (c *Receiver) node(user, name string, now time.Time) *node {
 	n := c.nodes[name]
 	if n == nil {
 		for other, x := range c.nodes {
@@ -124,7 +132,7 @@ func (c *Receiver) node(name string, now time.Time) *node {
 				delete(c.nodes, other)
 			}
 		}
-		n = &node{credit: burst, lastReport: now, open: map[work]hop.Record{}}
+		n = &node{credit: burst, lastReport: now, open: map[work]hop.Record{}, restored: c.Open(user)}
 		c.nodes[name] = n
 	}
 	return n
@@ -157,20 +165,28 @@ func (n *node) offset(sent, now time.Time) time.Duration {
 	return least
 }
 
-// endEarlierWork ends the records that an earlier agent of the node has left open.
-func (c *Receiver) endEarlierWork(n *node, started, now time.Time) {
+// endEarlierWork ends the records that an earlier agent of the node has left open. This one started at started, on its clock.
+func (c *Receiver) endEarlierWork(n *node, started time.Time, check *checker) {
 	if started.Equal(n.agentStarted) {
 		return
 	}
 	n.agentStarted = started
+	const why = "the agent of the node was restarted"
 	for key, r := range n.open {
-		c.end(n, key, r, "the agent of the node was restarted", now)
+		delete(n.open, key)
+		c.end(r, why, check.now)
 	}
+	n.restored = slices.DeleteFunc(n.restored, func(r hop.Record) bool {
+		isEarlier := r.Start.Before(started.Add(check.offset))
+		if isEarlier {
+			c.end(r, why, check.now)
+		}
+		return isEarlier
+	})
 }
 
 // end ends an open record.
-func (c *Receiver) end(n *node, key work, r hop.Record, why string, now time.Time) {
-	delete(n.open, key)
+func (c *Receiver) end(r hop.Record, why string, now time.Time) {
 	h := nodereport.HopOf(r.Verb)
 	r.Open, r.Took[h] = false, max(now.Sub(r.Start), 0)
 	if r.Error == "" {
@@ -187,6 +203,9 @@ func (c *Receiver) store(n *node, check *checker, r *nodereport.Record) {
 	if !ok {
 		return
 	}
+	if !wasOpen {
+		before, wasOpen = n.adopt(&out)
+	}
 	if wasOpen {
 		out.Start = before.Start // the offset of the clocks may have changed, and by its start the open record is found
 		check.bound(&out)
@@ -195,11 +214,25 @@ func (c *Receiver) store(n *node, check *checker, r *nodereport.Record) {
 	if out.Open {
 		if len(n.open) >= maxOpen {
 			oldest := oldestOf(n.open)
-			c.end(n, oldest, n.open[oldest], "the node has too much other work that goes on", check.now)
+			c.end(n.open[oldest], "the node has too much other work that goes on", check.now)
+			delete(n.open, oldest)
 		}
 		n.open[key] = out
 	}
 	c.Record(out)
+}
+
+// adopt finds and removes the restored record of the same work. The clocks were compared anew since, and may differ a little.
+func (n *node) adopt(r *hop.Record) (hop.Record, bool) {
+	i := slices.IndexFunc(n.restored, func(old hop.Record) bool {
+		return old.UID == r.UID && old.Rev == r.Rev && old.Verb == r.Verb && old.Start.Sub(r.Start).Abs() < time.Second
+	})
+	if i < 0 {
+		return hop.Record{}, false
+	}
+	old := n.restored[i]
+	n.restored = slices.Delete(n.restored, i, i+1)
+	return old, true
 }
 
 func oldestOf(open map[work]hop.Record) (oldest work) {

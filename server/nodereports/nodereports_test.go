@@ -61,6 +61,7 @@ func newWorld() *world {
 	w.Receiver = New(Config{
 		NodeOf: authz.NodeName,
 		Record: func(r hop.Record) { w.stored++; w.records.Update(r) },
+		Open:   func(user string) []hop.Record { return w.records.Select(func(r *hop.Record) bool { return r.Open && r.User == user }) },
 		Find: func(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
 			o, found := w.objects[on.String()+"/"+namespace+"/"+name]
 			return o, found
@@ -210,7 +211,7 @@ func TestLiesAboutTimesAreBounded(t *testing.T) {
 
 func TestTextsAreCleaned(t *testing.T) {
 	w, r := newWorld(), pull()
-	evil := "\x1b]0;x\x07\u202e<script>" + strings.Repeat("x", 1<<20)
+	evil := "\x1b]0;x\x07\u202e<script> " + strings.Repeat("xxxxxxx ", 1<<17)
 	r.Error = evil
 	r.Steps = []nodereport.Step{{Name: evil, Detail: "https://u:secret@reg/ " + evil}}
 	got := w.send(t, r)
@@ -300,6 +301,42 @@ func TestAnAgentThatStartsAgainHasNoOpenWork(t *testing.T) {
 		if len(got) != 1 || got[0].Open || got[0].Error != "the agent of the node was restarted" ||
 			got[0].Took[hop.Node] != 65*time.Second {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestOpenRecordsAreFoundAgainAfterARestartOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		agentStarted := time.Now().Add(-10 * time.Second)
+		send := func(records ...nodereport.Record) {
+			r := &nodereport.NodeReport{Node: "a", Sent: time.Now(), AgentStarted: agentStarted, Records: records}
+			time.Sleep(30 * time.Millisecond) // on its way
+			if err := w.Receive(t.Context(), nodeUser("a"), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		one, two, three := pull(), pull(), pull()
+		two.Start, three.Verb = one.Start.Add(-2*time.Second), hop.Volumes
+		one.Open, two.Open, three.Open = true, true, true
+		send(one, two, three)
+		w.Receiver = New(w.Config)
+		time.Sleep(time.Second)
+		one.Open, one.Error = false, "one"
+		two.Open, two.Error = false, "two"
+		send(one, two)
+		got := w.records.Of("u-mine")
+		if len(got) != 3 || got[0].Error != "two" || got[1].Error+got[2].Error != "one" || got[0].Open || got[1].Open == got[2].Open {
+			t.Errorf("%+v", got)
+		}
+		// The last one is over when the agent has been restarted, too.
+		w.Receiver = New(w.Config)
+		agentStarted = time.Now()
+		send()
+		for _, r := range w.records.Of("u-mine") {
+			if r.Open || r.Verb == hop.Volumes && r.Error != "the agent of the node was restarted" {
+				t.Errorf("%+v", r)
+			}
 		}
 	})
 }
