@@ -9,6 +9,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
+
+	"proa.dev/hop"
 )
 
 func TestNamesDashboardsKnow(t *testing.T) {
@@ -91,5 +93,20 @@ func TestNativeHistogram(t *testing.T) {
 			t.Errorf("%v", h)
 		}
 		return
+	}
+}
+
+// TestHops: the time at a hop is counted under the name of the hop, and every hop is there from the start.
+func TestHops(t *testing.T) {
+	m := New(Gauges{})
+	m.ObserveHop(hop.Commit, 3*time.Millisecond)
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+	for _, want := range []string{`proa_hop_duration_seconds_sum{hop="commit"} 0.003`, `proa_hop_duration_seconds_bucket{hop="commit",le="0.01024"} 1`,
+		`proa_hop_duration_seconds_bucket{hop="commit",le="0.00256"} 0`, `proa_hop_duration_seconds_count{hop="network"} 0`,
+		`proa_hop_duration_seconds_count{hop="client"} 0`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s is missing", want)
+		}
 	}
 }

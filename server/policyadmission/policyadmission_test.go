@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"proa.dev/hop"
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/admittest"
@@ -25,15 +28,25 @@ import (
 // TestScripts runs the scripts in testdata: policies, bindings and parameters, a write, and its result. A denial is
 // shown with its code and reason, and with its causes if these say more than the message.
 func TestScripts(t *testing.T) {
-	types := typesOf(t)
+	types, steps := typesOf(t), map[string]int{}
+	defer func() {
+		for _, want := range []string{"validate ", "validate denied", "mutate changed the object", "mutate failed", "mutate failed, ignored"} {
+			if steps[want] == 0 {
+				t.Errorf("no write has the step %q in its record", want)
+			}
+		}
+	}()
 	admittest.Run(t, func(map[string][]byte) ([]kind.Plugin, error) {
 		with := func(choose func(mutating, validating kind.Plugin) kind.Plugin, final bool) func(context.Context, *kind.Admission) error {
 			return func(ctx context.Context, a *kind.Admission) error {
 				a.Final, a.Options = final, &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1",
 					Kind: "CreateOptions"}, FieldManager: "kubectl"}
 				source := objectSource{a.Server}
+				a.Clock = &hop.Clock{}
+				a.Clock.Begin(time.Now())
 				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{a.Server},
 					Types: types})).Admit(ctx, a)
+				addSteps(t, steps, a.Clock, err)
 				return described(err)
 			}
 		}
@@ -42,6 +55,23 @@ func TestScripts(t *testing.T) {
 			{Name: ValidatingName, Admit: with(func(_, v kind.Plugin) kind.Plugin { return v }, true)},
 		}, nil
 	}, widgets("v1"), widgets("v2"))
+}
+
+// addSteps counts the steps of a write's record by hop and detail. Every policy that matches is one, and one of them has failed
+// if the write is denied.
+func addSteps(t *testing.T, count map[string]int, c *hop.Clock, err error) {
+	t.Helper()
+	failed := false
+	for _, s := range c.Record.Steps {
+		count[s.Hop.String()+" "+s.Detail]++
+		failed = failed || s.Failed
+		if !strings.HasPrefix(s.Name, "policy ") || s.Took < 0 || s.Failed != slices.Contains([]string{"denied", "failed", "failed, ignored"}, s.Detail) {
+			t.Errorf("%+v", s)
+		}
+	}
+	if err != nil && strings.Contains(err.Error(), "with binding") && !strings.Contains(err.Error(), "failed to configure") && !failed {
+		t.Errorf("%v: no step has failed: %+v", err, c.Record.Steps)
+	}
 }
 
 // described returns a denial with everything that a client sees of it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,7 +15,9 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 )
 
@@ -324,5 +327,49 @@ func TestLongAnswersAreNotRead(t *testing.T) {
 	wantError(t, plugin.Admit(t.Context(), r.createPod()), "the answer is larger than 4194304 bytes")
 	if got := wrote.Load(); got >= most {
 		t.Errorf("%d bytes were read", got)
+	}
+}
+
+// TestCallsAreSteps: each call is a step of the write's record, with what came of it in a word, and nothing of what the
+// webhook responded.
+func TestCallsAreSteps(t *testing.T) {
+	r := newRig(t)
+	ignore := func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }
+	deny := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "hunter2"}}
+	}
+	broken := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusTeapot) }
+	r.mutate(setup{configuration: "m1", name: "changes.example.com", answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)})
+	r.mutate(setup{configuration: "m2", name: "nods.example.com", answer: allow})
+	r.mutate(setup{configuration: "m3", name: "broken.example.com", serve: broken, change: ignore})
+	r.validate(setup{configuration: "v1", name: "allows.example.com", answer: allow})
+	r.validate(setup{configuration: "v2", name: "denies.example.com", answer: deny})
+	r.validate(setup{configuration: "v4", name: "fails.example.com", serve: broken})
+	a := r.createPod()
+	a.Clock = &hop.Clock{}
+	a.Clock.Begin(time.Now())
+	a.Reinvocation = &kind.Reinvocation{}
+	if err := r.mutating.Admit(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.validating.Admit(t.Context(), a); err == nil {
+		t.Fatal("nobody has denied it")
+	}
+	var got []string
+	for _, s := range a.Clock.Record.Steps {
+		got = append(got, fmt.Sprintf("%s %s: %s %t", s.Hop, s.Name, s.Detail, s.Failed))
+		if s.Took <= 0 || s.After <= 0 {
+			t.Errorf("%s took %v after %v", s.Name, s.Took, s.After)
+		}
+	}
+	want := []string{"mutate webhook changes.example.com: changed the object false", "mutate webhook nods.example.com:  false",
+		"mutate webhook broken.example.com: failed, ignored true", "validate webhook allows.example.com:  false",
+		"validate webhook denies.example.com: denied true", "validate webhook fails.example.com: failed true"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	slow := &callError{reason: fmt.Errorf("call: %w", context.DeadlineExceeded)}
+	if got := describe(&outcome{hook: &hook{timeout: 10 * time.Second, ignore: true}, err: slow}, slow); got != "timeout 10s, ignored" {
+		t.Error(got)
 	}
 }
