@@ -24,6 +24,7 @@ function headers(more) {
   return out;
 }
 
+let entered = false; // whether the viewer has been let in
 let onLogout = () => {};
 export function whenLoggedOut(f) { onLogout = f; }
 
@@ -34,7 +35,7 @@ async function refusal(resp) {
     text = (await resp.text()).slice(0, 65536);
     status = JSON.parse(text);
   } catch { /* not a Status */ }
-  if (resp.status === 401) { forget(); onLogout(); }
+  if (resp.status === 401 && entered) { forget(); onLogout('You are logged out: the server no longer accepts your credentials.'); }
   return new ApiError(resp.status, status, text.slice(0, 500));
 }
 
@@ -75,10 +76,12 @@ function keep(answer) {
   credentials.key = answer.key;
   session.server = answer.server;
   session.namespace = answer.namespace || 'default';
+  entered = true;
   try { sessionStorage.setItem('proa.key', answer.key); } catch { /* then a reload asks again */ }
 }
 
 function forget() {
+  entered = false;
   credentials.key = credentials.token = '';
   session.user = '';
   sessionStorage.removeItem('proa.key');
@@ -106,6 +109,7 @@ export async function logInWithToken(token) {
   session.server = location.origin;
   try {
     await whoAmI();
+    entered = true;
   } catch (e) {
     forget();
     throw e;
@@ -115,7 +119,7 @@ export async function logInWithToken(token) {
 export async function logOut() {
   if (via === 'proxy') await request('/dashboard/session', { method: 'DELETE' }).catch(() => {});
   forget();
-  onLogout();
+  onLogout('');
 }
 
 // whoAmI asks the server for the name of the viewer.

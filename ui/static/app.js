@@ -347,7 +347,7 @@ async function start() {
 }
 const session = () => [api.session.user, api.session.server.replace(/^https?:\/\//, '')].filter(Boolean).join(' @ ');
 
-api.whenLoggedOut(() => showLogin());
+api.whenLoggedOut(showLogin);
 window.addEventListener('hashchange', () => { moved = true; show(); });
 $('skip').addEventListener('click', () => $('main').focus());
 fill($('menu'), icon('menu'));

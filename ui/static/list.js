@@ -31,7 +31,7 @@ export async function show({ main, route, signal, ns }) {
   const block = h('div', { class: 'grid-block', role: 'presentation' });
   const spacer = h('div', { class: 'grid-spacer', role: 'presentation' }, block);
   const body = h('div', { class: 'grid-scroll', role: 'rowgroup' }, spacer);
-  const grid = h('div', { class: 'grid', role: 'grid', tabindex: '0', 'aria-label': titleOf(kind) }, h('div', { role: 'rowgroup' }, headRow), body);
+  const grid = h('div', { class: 'grid hidden', role: 'grid', tabindex: '0', 'aria-label': titleOf(kind) }, h('div', { role: 'rowgroup' }, headRow), body);
   const note = h('div', { class: 'note' });
   fill(main, h('div', { class: 'head' }, h('h1', null, titleOf(kind)), count, h('span', { class: 'spread' }), mark, search, wide), note, grid);
 

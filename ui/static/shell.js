@@ -43,7 +43,7 @@ export function show(box, ctx) {
   const command = h('input', { class: 'input short', type: 'text', value: 'sh', 'aria-label': 'Command', spellcheck: 'false' });
   const button = h('button', { type: 'button', class: 'button primary', onclick: () => (ws ? ws.close() : connect()) }, 'Connect');
   const send = (s) => { if (ws?.readyState === WebSocket.OPEN) ws.send(new Uint8Array([0, ...new TextEncoder().encode(s)])); };
-  const key = (label, code, name) => h('button', { type: 'button', class: 'button small', 'aria-label': name, onclick: () => { send(code); input.focus(); } }, label);
+  const key = (label, code, name) => h('button', { type: 'button', class: 'button small', title: name, onclick: () => { send(code); input.focus(); } }, label);
   let drawing = 0;
   const draw = () => { if (!drawing) drawing = requestAnimationFrame(() => { drawing = 0; out.textContent = screen.toString(); out.scrollTop = out.scrollHeight; }); };
 

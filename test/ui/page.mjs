@@ -1,0 +1,319 @@
+// Uses the dashboard as people do, in a real browser, against a real API server with simulated nodes. ui_test.go starts it.
+
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(process.env.UI_MODULES + '/');
+const { chromium } = require('playwright-core');
+const axeSource = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const fixture = (name) => fs.readFileSync(new URL('testdata/' + name, import.meta.url), 'utf8');
+
+const base = process.env.UI_ADDRESS; // of the proxy, with /dashboard/
+const server = process.env.UI_SERVER; // of the API server
+const browser = await chromium.launch({
+  executablePath: process.env.UI_CHROMIUM,
+  args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+});
+const context = await browser.newContext({ viewport: { width: 1360, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce', ignoreHTTPSErrors: true });
+context.setDefaultTimeout(20000);
+const page = await context.newPage();
+const faults = [];
+page.on('pageerror', (e) => faults.push('error on the page: ' + e.message));
+page.on('console', (m) => { if (/Content Security Policy|Trusted/i.test(m.text())) faults.push(m.text()); });
+
+const began = Date.now();
+async function step(name, f) {
+  const start = Date.now();
+  try {
+    await f();
+    assert.deepEqual(faults, []);
+  } catch (e) {
+    if (process.env.UI_SHOT) await page.screenshot({ path: process.env.UI_SHOT }).catch(() => {});
+    console.log(`FAILED: ${name}: ${e.stack}\nat ${page.url()}\n${(await page.textContent('#main').catch(() => '')).slice(0, 1500)}`);
+    await browser.close();
+    process.exit(1);
+  }
+  console.log(`passed: ${name} (${Date.now() - start} ms)`);
+}
+
+const go = (hash) => page.evaluate((h) => { location.hash = h; }, hash);
+const text = (s) => page.getByText(s, { exact: false }).first().waitFor();
+// api makes a request as the page makes it.
+const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);
+const deployment = (name, replicas) => ({ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name }, spec: { replicas, selector: { matchLabels: { app: name } },
+  template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'c', image: 'nginx' }] } } } });
+const DEPLOYMENTS = '/apis/apps/v1/namespaces/default/deployments';
+
+async function axe(where) {
+  await page.evaluate(axeSource);
+  const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+  const bad = found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')
+    .map((v) => `${where}: ${v.id} (${v.impact}): ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + (n.any[0]?.message || '')).join(' | ')}`);
+  assert.deepEqual(bad, []);
+}
+
+await step('a wrong code is refused', async () => {
+  await page.goto(base);
+  await page.fill('#secret', '00000000');
+  await page.keyboard.press('Enter');
+  await page.getByRole('alert').getByText('not the code').waitFor();
+});
+
+await step('log in with the code', async () => {
+  await page.fill('#secret', process.env.UI_CODE);
+  await page.click('button[type=submit]');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await page.getByText('Live', { exact: true }).waitFor();
+  assert.ok(!page.url().includes(process.env.UI_CODE));
+  const paint = await page.evaluate(() => Math.round(performance.getEntriesByName('first-contentful-paint')[0]?.startTime));
+  console.log(`first paint after ${paint} ms`);
+});
+
+await step('the file that the command opens logs a browser in', async () => {
+  const other = await browser.newContext();
+  const p = await other.newPage();
+  await p.goto('file://' + process.env.UI_LOGIN_FILE);
+  await p.getByRole('heading', { name: 'Overview' }).waitFor();
+  assert.ok(p.url().startsWith(base));
+  await p.reload(); // the tab stays logged in
+  await p.getByRole('heading', { name: 'Overview' }).waitFor();
+  const another = await other.newPage(); // and hands its key to other tabs
+  await another.goto(base);
+  await another.getByRole('heading', { name: 'Overview' }).waitFor();
+  await p.goto('file://' + process.env.UI_LOGIN_FILE);
+  await other.close();
+});
+
+await step('a Deployment goes from apply to Ready before our eyes', async () => {
+  await go('#/kind/apps/deployments');
+  await page.getByText('There are none').waitFor();
+  await api('POST', DEPLOYMENTS, deployment('web', 3));
+  await page.getByRole('row').filter({ hasText: 'web' }).getByText('3/3').waitFor();
+});
+
+await step('only the keyboard: find the Deployment, open its trace, walk through the spans', async () => {
+  await go('#/overview');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await page.keyboard.press('/');
+  await page.keyboard.type('deploy');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'Deployments' }).waitFor();
+  await page.getByRole('grid').getByText('web').waitFor();
+  for (let i = 0; i < 20; i++) { // by Tab to the list
+    await page.keyboard.press('Tab');
+    if (await page.evaluate(() => document.activeElement?.getAttribute('role') === 'grid')) break;
+  }
+  await page.keyboard.press('Home');
+  await page.keyboard.press('Enter');
+  await page.getByRole('heading', { name: 'web', exact: true }).waitFor();
+  for (let i = 0; i < 20; i++) {
+    await page.keyboard.press('Tab');
+    if (await page.evaluate(() => document.activeElement?.getAttribute('role') === 'tab')) break;
+  }
+  await page.keyboard.press('ArrowRight');
+  await page.keyboard.press('ArrowRight');
+  await page.getByRole('tree').getByText('create deployments').first().waitFor();
+  await text('Ready');
+  await page.keyboard.press('f');
+  await page.keyboard.press('f');
+  assert.ok(new URL(page.url()).hash.includes('sel='), 'the chosen span is in the address');
+  await page.keyboard.press('+');
+  assert.ok(new URL(page.url()).hash.includes('t='), 'the zoom is in the address');
+  await page.keyboard.press('0');
+  await page.keyboard.press('?');
+  await page.getByRole('dialog').getByText('next, previous span').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+});
+
+await step('a stuck Pod and its reason', async () => {
+  await api('POST', '/api/v1/namespaces/default/pods', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'lost' }, spec: { nodeSelector: { disk: 'ssd' }, containers: [{ name: 'c', image: 'nginx' }] } });
+  await go('#/stuck');
+  const item = page.locator('article').filter({ hasText: 'lost' });
+  await item.getByText('schedule', { exact: false }).first().waitFor();
+  await item.getByRole('link').first().click();
+  await page.getByRole('tab', { name: 'Why', selected: true }).waitFor();
+  await page.getByText('What to do').waitFor();
+});
+
+await step('edit: dry run, difference, apply', async () => {
+  await go('#/object/apps/deployments/default/web?tab=yaml');
+  await page.getByRole('tabpanel').getByRole('button', { name: 'Edit' }).click();
+  const area = page.getByRole('textbox', { name: 'YAML of web' });
+  const before = await area.inputValue();
+  await area.fill(before.replace('replicas: 3', 'replicas: three'));
+  await page.getByRole('button', { name: /^Check/ }).click();
+  await page.getByText('The server would refuse it').waitFor();
+  await area.fill(before.replace('replicas: 3', 'replicas: 4'));
+  await page.getByRole('button', { name: /^Check/ }).click();
+  await page.locator('.diff-add').getByText('replicas: 4').waitFor();
+  const still = await api('PUT', DEPLOYMENTS + '/web?dryRun=All', { ...deployment('web', 3) });
+  assert.equal(still.spec.replicas, 3);
+  await page.getByRole('button', { name: 'Apply' }).click();
+  await page.getByText('Applied as revision').waitFor();
+  await page.getByText('4/4 ready').waitFor();
+});
+
+await step('the tree of owners', async () => {
+  await go('#/object/apps/deployments/default/web?tab=tree');
+  await page.getByRole('tree').getByText('ReplicaSet').waitFor();
+  assert.ok(await page.getByRole('treeitem').count() >= 5);
+});
+
+await step('what the cluster says is text, never markup', async () => {
+  const evil = '<img src=x onerror="window.pwned=1"><b>bold</b>\u001b[31mred\u001b]0;title\u0007\u202etxt.exe';
+  await api('POST', '/api/v1/namespaces/default/configmaps', { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'evil', annotations: { note: evil } }, data: { [`k`]: evil } });
+  const cm = await api('PATCH', '/api/v1/namespaces/default/configmaps/evil', {}).catch(() => null) || await page.evaluate(async () => (await import('/dashboard/api.js')).getJSON('/api/v1/namespaces/default/configmaps/evil'));
+  await api('POST', '/api/v1/namespaces/default/events', { apiVersion: 'v1', kind: 'Event', metadata: { name: 'evil.1' }, type: 'Warning', reason: '<i>Reason</i>', message: evil,
+    involvedObject: { kind: 'ConfigMap', name: 'evil', namespace: 'default', uid: cm.metadata.uid, apiVersion: 'v1' }, firstTimestamp: new Date().toISOString(), lastTimestamp: new Date().toISOString() });
+  const check = async () => {
+    assert.equal(await page.evaluate(() => window.pwned), undefined);
+    assert.equal(await page.locator('#main img, #main b, #main i').count(), 0);
+    const shown = await page.textContent('#main');
+    assert.ok(shown.includes('<img src=x'), 'the markup is shown as text');
+    assert.ok(!/[\u001b\u0007\u202e]/.test(shown), 'no control character is in the page');
+  };
+  await go('#/object/core/configmaps/default/evil');
+  await text('<img src=x');
+  await check();
+  await go('#/object/core/configmaps/default/evil?tab=yaml');
+  await page.locator('.code-block').getByText('onerror').waitFor();
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  await go('#/object/core/configmaps/default/evil?tab=events');
+  await text('<i>Reason</i>');
+  await check();
+  await go('#/overview');
+  await text('<i>Reason</i>');
+  await check();
+});
+
+await step('a name in the address is text too', async () => {
+  await go('#/object/core/configmaps/default/' + encodeURIComponent('<img src=x onerror=window.pwned=1>'));
+  await page.getByRole('heading', { name: '<img src=x' }).waitFor();
+  await go('#/kind/core/' + encodeURIComponent('<img src=x onerror=window.pwned=1>'));
+  await text('The server has no');
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+});
+
+await step('logs follow; colours are removed, other sequences shown, markup is text', async () => {
+  await page.routeWebSocket(/\/log\?/, (ws) => {
+    ws.send(JSON.stringify({ code: 200 }));
+    ws.send(Buffer.from('first \u001b[32mgreen\u001b[0m\n<script>window.pwned=1</script>\n\u001b]0;title\u0007second\n'));
+    const timer = setInterval(() => ws.send(Buffer.from(`line ${Date.now()}\n`)), 50);
+    ws.onClose(() => clearInterval(timer));
+  });
+  const pods = await page.evaluate(async () => (await import('/dashboard/api.js')).getJSON('/api/v1/namespaces/default/pods?labelSelector=app%3Dweb'));
+  await go(`#/object/core/pods/default/${pods.items[0].metadata.name}?tab=logs`);
+  await page.getByRole('log').getByText('first green').waitFor();
+  const shown = await page.getByRole('log').textContent();
+  assert.ok(shown.includes('<script>window.pwned=1</script>') && shown.includes('\u241b]0;title'));
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  const count = await page.locator('.log-line').count();
+  await page.waitForFunction((n) => document.querySelectorAll('.log-line').length > n, count);
+});
+
+await step('a trace that is still open, with hidden spans', async () => {
+  await page.route('**/apis/trace.proa.dev/v1/namespaces/default/traces/*', (r) => r.fulfill({ body: fixture('trace.json'), contentType: 'application/json' }));
+  await go('#/object/apps/deployments/default/web?tab=trace');
+  await page.getByRole('tree').getByText('hidden (no access)').first().waitFor();
+  await text('1.94 s to Ready');
+  const growing = page.locator('.open-row .bar-time').first();
+  const then = await growing.textContent();
+  await page.waitForFunction((t) => document.querySelector('.open-row .bar-time').textContent !== t, then);
+  assert.ok(await page.locator('.critical-row').count() > 3, 'the critical path is marked');
+  assert.ok(await page.locator('.stone-line').count() >= 5, 'there are milestones');
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  await axe('trace');
+  await go('#/learn?of=default/deployments.apps:web&hop=7');
+  await page.getByRole('heading', { name: 'One transaction in the store' }).waitFor();
+  await page.locator('.station.now').getByText('commit').waitFor();
+  await axe('how it works');
+  await page.unroute('**/apis/trace.proa.dev/v1/namespaces/default/traces/*');
+});
+
+await step('ten thousand Pods: only the rows in sight are in the document', async () => {
+  const row = (i) => ({ cells: ['pod-' + String(i).padStart(5, '0'), '1/1', 'Running', 0, '1m'], object: { kind: 'PartialObjectMetadata', apiVersion: 'meta.k8s.io/v1',
+    metadata: { name: 'pod-' + String(i).padStart(5, '0'), namespace: 'default', uid: String(i), creationTimestamp: '2026-11-17T00:00:00Z' } } });
+  await page.routeWebSocket(/\/pods\?.*watch/, (ws) => ws.send(JSON.stringify({ code: 200 })));
+  await page.route(/\/api\/v1\/pods\?limit/, (r) => {
+    const from = Number(new URL(r.request().url()).searchParams.get('continue') || 0);
+    r.fulfill({ contentType: 'application/json', body: JSON.stringify({ kind: 'Table', apiVersion: 'meta.k8s.io/v1', metadata: { resourceVersion: '1', continue: from + 500 < 10000 ? String(from + 500) : '' },
+      columnDefinitions: ['Name', 'Ready', 'Status', 'Restarts', 'Age'].map((name) => ({ name, type: 'string', format: '', description: '', priority: 0 })), rows: Array.from({ length: 500 }, (_, i) => row(from + i)) }) });
+  });
+  await go('#/kind/core/pods');
+  await page.locator('.head').getByText('10000', { exact: true }).waitFor();
+  assert.ok(await page.getByRole('row').count() < 120);
+  await page.getByRole('grid').focus();
+  await page.keyboard.press('End');
+  await page.getByRole('row').filter({ hasText: 'pod-09999' }).waitFor();
+  const slowest = await page.evaluate(async () => {
+    const box = document.querySelector('.grid-scroll');
+    let worst = 0;
+    let last = performance.now();
+    for (let i = 0; i < 60; i++) {
+      box.scrollTop = (i * 7919) % (10000 * 36);
+      await new Promise(requestAnimationFrame);
+      worst = Math.max(worst, performance.now() - last);
+      last = performance.now();
+    }
+    return Math.round(worst);
+  });
+  console.log(`slowest of 60 frames while scrolling through 10,000 rows: ${slowest} ms`);
+  await page.getByRole('searchbox').fill('pod-0424');
+  await page.locator('.head').getByText('10 of 10000').waitFor();
+  await page.unroute(/\/api\/v1\/pods\?limit/);
+});
+
+await step('themes, and no serious finding of axe in either', async () => {
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await background();
+  const button = page.getByRole('button', { name: /^Theme/ });
+  await button.click();
+  assert.equal(await background(), light);
+  await button.click();
+  assert.notEqual(await background(), light);
+  for (const theme of ['dark', 'system']) {
+    for (const [where, hash] of [['overview', '#/overview'], ['list', '#/kind/apps/deployments'], ['object', '#/object/apps/deployments/default/web'], ['why', '#/object/core/pods/default/lost?tab=why'],
+      ['yaml', '#/object/apps/deployments/default/web?tab=yaml'], ['trace', '#/object/apps/deployments/default/web?tab=trace'], ['shell', '#/object/core/pods/default/lost?tab=shell']]) {
+      await go(hash);
+      await page.waitForFunction(() => !/Loading…|Reading the trace|Asking the server/.test(document.querySelector('#main').textContent) && document.querySelector('#main h1'));
+      await axe(`${where} (${theme})`);
+    }
+    await button.click();
+  }
+});
+
+await step('directly on the API server: a token, and only what its user may see', async () => {
+  await api('POST', '/api/v1/namespaces/default/serviceaccounts', { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'viewer' } });
+  await api('POST', '/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings', { apiVersion: 'rbac.authorization.k8s.io/v1', kind: 'RoleBinding', metadata: { name: 'viewer' },
+    roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'view' }, subjects: [{ kind: 'ServiceAccount', name: 'viewer', namespace: 'default' }] });
+  const { status: { token } } = await api('POST', '/api/v1/namespaces/default/serviceaccounts/viewer/token', { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} });
+  const p = await context.newPage();
+  await p.goto(server + '/dashboard/');
+  await p.fill('#secret', 'wrong');
+  await p.keyboard.press('Enter');
+  await p.getByRole('alert').getByText('does not accept').waitFor();
+  await p.fill('#secret', token);
+  await p.keyboard.press('Enter');
+  await p.getByRole('heading', { name: 'Overview' }).waitFor();
+  await p.getByText('system:serviceaccount:default:viewer').first().waitFor();
+  await p.evaluate(() => { location.hash = '#/kind/core/secrets?ns=default'; });
+  await p.getByText('You may not list these objects').waitFor();
+  await p.evaluate(() => { location.hash = '#/kind/apps/deployments?ns=default'; });
+  await p.getByRole('row').filter({ hasText: 'web' }).getByText('4/4').waitFor();
+  await p.getByText('Live', { exact: true }).waitFor();
+  const kept = await p.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href, history.state]));
+  assert.ok(!kept.includes(token), 'the token is kept somewhere');
+  await p.reload();
+  await p.locator('#secret').waitFor(); // and is gone with the page
+  await p.close();
+});
+
+await step('logging out ends the session', async () => {
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.locator('#secret').waitFor();
+});
+
+await browser.close();
+console.log(`all passed in ${Math.round((Date.now() - began) / 1000)} s`);
