@@ -131,7 +131,8 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		return err
 	}
 	defer s.close()
-	s.restoreRecords()
+	records := s.recordKeeper()
+	records.Restore()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var wg sync.WaitGroup
@@ -149,7 +150,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	if len(s.EtcdServers) > 0 {
 		wg.Go(func() { s.watchHealth(ctx) })
 	}
-	wg.Go(func() { s.saveRecords(ctx) })
+	wg.Go(func() { records.Run(ctx) })
 	wg.Go(func() { s.rotate(ctx) })
 	wg.Go(func() { s.reload(ctx) })
 	if services, err := s.start(ctx); err != nil {
@@ -174,7 +175,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 	s.stopping.Store(true)
 	s.shutdown() //nolint:contextcheck // the time to stop begins when the context has ended
 	wg.Wait()
-	s.saveRecordsOnce("")
+	records.Save() // what was recorded while the parts stopped
 	s.aggregator.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -15,19 +15,21 @@ import (
 func TestManyRecords(t *testing.T) {
 	pod := Ref{Resource: "pods", Namespace: "default", Name: "a"}
 	worlds := map[string]func(i int, r *hop.Record){
-		"one object":            func(i int, r *hop.Record) { r.CauseUID, r.CauseRev = "p", int64(i-1) },
-		"all from one write":    func(_ int, r *hop.Record) { r.CauseUID, r.CauseRev = "p", 1 },
-		"each causes the next":  func(i int, r *hop.Record) { r.UID, r.CauseUID, r.CauseRev = uid(i), uid(i-1), int64(i-1) },
-		"causes nobody knows":   func(_ int, r *hop.Record) { r.CauseUID, r.CauseRev = "nobody", 9 },
-		"deliveries and steps":  func(_ int, r *hop.Record) { r.Verb, r.CauseUID, r.CauseRev, r.Steps = hop.Deliver, "p", 1, make([]hop.Step, 8) },
+		"one object":           func(i int, r *hop.Record) { r.CauseUID, r.CauseRev = "p", int64(i-1) },
+		"all from one write":   func(_ int, r *hop.Record) { r.CauseUID, r.CauseRev = "p", 1 },
+		"each causes the next": func(i int, r *hop.Record) { r.UID, r.CauseUID, r.CauseRev = uid(i), uid(i-1), int64(i-1) },
+		"causes nobody knows":  func(_ int, r *hop.Record) { r.CauseUID, r.CauseRev = "nobody", 9 },
+		"deliveries and steps": func(_ int, r *hop.Record) {
+			r.Verb, r.CauseUID, r.CauseRev, r.Steps = hop.Deliver, "p", 1, make([]hop.Step, 8)
+		},
 		"open work of the node": func(_ int, r *hop.Record) { r.Verb, r.Open, r.CauseUID, r.CauseRev = hop.Pull, true, "p", 1 },
 	}
 	for name, change := range worlds {
 		t.Run(name, func(t *testing.T) {
 			records := make([]hop.Record, 0, 100_000)
 			for i := 1; i <= cap(records); i++ {
-				r := hop.Record{UID: "p", Rev: int64(i), Verb: "update", Subresource: "status", Resource: "pods", Namespace: "default", Name: "a",
-					User: "system:node:one", Start: epoch.Add(time.Duration(i) * time.Microsecond)}
+				r := hop.Record{UID: "p", Rev: int64(i), Verb: "update", Subresource: "status", Resource: "pods", Namespace: "default",
+					Name: "a", User: "system:node:one", Start: epoch.Add(time.Duration(i) * time.Microsecond)}
 				r.Took[hop.Commit] = time.Microsecond
 				if i == 1 {
 					r.Verb, r.Subresource, r.User = "create", "", "alice"

@@ -125,7 +125,8 @@ func (p *path) before(cur *item, at time.Time) *item {
 
 // isWorkAround tells whether an item is the work of the actor that another one, which is a write, is a part of.
 func isWorkAround(outer, inner *item) bool {
-	return (outer.Verb == hop.Reconcile || outer.Verb == hop.ScheduleAttempt) && isWrite(inner.Record) && isSameActor(outer.Record, inner.Record)
+	isWork := outer.Verb == hop.Reconcile || outer.Verb == hop.ScheduleAttempt
+	return isWork && isWrite(inner.Record) && isSameActor(outer.Record, inner.Record)
 }
 
 // shares returns what each part of a segment adds to the critical path, waiting apart from working.

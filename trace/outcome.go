@@ -170,7 +170,7 @@ func isBefore(a, b *item) bool {
 func place(it *item) string {
 	h := mainHop(it.Record)
 	if h == 0 {
-		h = lastHop(it.Record)
+		h = failingHop(it.Record)
 	}
 	what := nameOf(it.Record)
 	if image, isPull := strings.CutPrefix(what, "pull "); isPull {

@@ -64,6 +64,14 @@ func lastHop(r *hop.Record) hop.Hop {
 	return 0
 }
 
+// failingHop returns the hop at which a write was refused.
+func failingHop(r *hop.Record) hop.Hop {
+	if r.Refused != 0 {
+		return r.Refused
+	}
+	return lastHop(r)
+}
+
 // mainHop returns the hop that a record belongs to as a whole; 0 for a write, which has several.
 func mainHop(r *hop.Record) hop.Hop {
 	switch r.Verb {
@@ -105,9 +113,10 @@ func spansOf(it *item, links []string) []Span {
 		for _, p := range parts {
 			child := Span{
 				ID: hashID(it.id, p.hop.String()), Parent: it.id, Hop: int(p.hop), HopName: p.hop.String(), Name: p.hop.String(),
-				Actor: it.User, Object: whole.Object, Process: it.Process, Start: p.start, Wait: p.wait, Took: p.took, Critical: it.isCritical,
+				Actor: it.User, Object: whole.Object, Process: it.Process, Start: p.start, Wait: p.wait, Took: p.took,
+				Critical: it.isCritical,
 			}
-			if isFailed(it.Record) && p.hop == parts[len(parts)-1].hop {
+			if isFailed(it.Record) && p.hop == failingHop(it.Record) {
 				child.Error = whole.Error
 			}
 			parents[p.hop] = child.ID

@@ -18,6 +18,7 @@ import (
 	"proa.dev/kinds/lib/duration"
 	"proa.dev/run/datafolder"
 	"proa.dev/run/machine/teardown"
+	"proa.dev/run/recordfile"
 )
 
 // DownCommand returns the command "proa down".
@@ -325,6 +326,9 @@ func checkDataFolder(c localcluster.Cluster) error {
 			isCluster = true
 		case "bin", "etcd", "server.log", "server.pid", "server.stop-time", "admin.kubeconfig", contextFile:
 		default:
+			if recordfile.IsName(e.Name()) {
+				continue
+			}
 			return fmt.Errorf("%s holds %s, which proa did not make; move it away or remove the folder yourself", c.Dir, e.Name())
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,9 @@ import (
 )
 
 const (
+	// Name is the name of the file in the data folder; with unfinished behind it, it is a file that is being written.
+	Name       = "trace-records"
+	unfinished = ".new"
 	// header is the first line of a file; its number is the version of what follows.
 	header = "proa hop records 1"
 	// MaxRecords is how many records a file has at most, and maxBytes how large it is.
@@ -54,8 +56,9 @@ type stored struct {
 
 func store(r *hop.Record) *stored {
 	s := &stored{
-		UID: r.UID, Rev: r.Rev, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Sub: r.Subresource, Namespace: r.Namespace, Name: r.Name,
-		User: r.User, Code: r.Code, Start: r.Start, Steps: r.Steps, CauseUID: r.CauseUID, CauseRev: r.CauseRev, Origin: r.Origin,
+		UID: r.UID, Rev: r.Rev, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Sub: r.Subresource, Namespace: r.Namespace,
+		Name: r.Name, User: r.User, Code: r.Code, Start: r.Start, Steps: r.Steps, CauseUID: r.CauseUID, CauseRev: r.CauseRev,
+		Origin: r.Origin,
 		Process: r.Process, Open: r.Open, Error: r.Error, Refused: r.Refused, Ready: r.Ready,
 	}
 	for h := hop.Client; h <= hop.Network; h++ {
@@ -72,8 +75,9 @@ func store(r *hop.Record) *stored {
 // record returns the record of a line, if it can be one.
 func (s *stored) record() (hop.Record, error) {
 	r := hop.Record{
-		UID: s.UID, Rev: s.Rev, Verb: s.Verb, Group: s.Group, Resource: s.Resource, Subresource: s.Sub, Namespace: s.Namespace, Name: s.Name,
-		User: s.User, Code: s.Code, Start: s.Start, Steps: s.Steps, CauseUID: s.CauseUID, CauseRev: s.CauseRev, Origin: s.Origin,
+		UID: s.UID, Rev: s.Rev, Verb: s.Verb, Group: s.Group, Resource: s.Resource, Subresource: s.Sub, Namespace: s.Namespace,
+		Name: s.Name, User: s.User, Code: s.Code, Start: s.Start, Steps: s.Steps, CauseUID: s.CauseUID, CauseRev: s.CauseRev,
+		Origin: s.Origin,
 		Process: s.Process, Open: s.Open, Error: s.Error, Refused: s.Refused, Ready: s.Ready,
 	}
 	if s.Verb == "" || s.Start.IsZero() || s.Refused > hop.Network {
@@ -92,6 +96,9 @@ func (s *stored) record() (hop.Record, error) {
 	}
 	return r, nil
 }
+
+// IsName tells whether a file of the data folder is one of this package.
+func IsName(name string) bool { return name == Name || name == Name+unfinished }
 
 // Save writes the newest records, which are sorted by start, in place of the file.
 func Save(file string, records []hop.Record) error {
@@ -122,7 +129,10 @@ func Save(file string, records []hop.Record) error {
 
 // replace writes a file under another name and then gives it its own.
 func replace(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // only the owner may read it
+	if err := os.Remove(file + unfinished); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(file+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -182,9 +192,9 @@ func Read(r io.Reader) ([]hop.Record, error) {
 	return out, lines.Err()
 }
 
-// Fingerprint returns a text that changes when a record is added or changed: the number of records, the newest start, and how long they
+// fingerprint returns a text that changes when a record is added or changed: the number of records, the newest start, and how long they
 // took together.
-func Fingerprint(records []hop.Record) string {
+func fingerprint(records []hop.Record) string {
 	var newest time.Time
 	var sum time.Duration
 	for i := range records {

@@ -34,7 +34,9 @@ type file struct {
 
 // JSON returns a trace as a file of events. A hop is a process of the file, and each record a thread of it; causes are arrows.
 func JSON(t *trace.Trace) ([]byte, error) {
-	f := file{Unit: "ms", Other: map[string]string{"object": t.Name, "namespace": t.Namespace, "summary": t.Summary, "state": string(t.State)}}
+	f := file{Unit: "ms", Other: map[string]string{
+		"object": t.Name, "namespace": t.Namespace, "summary": t.Summary, "state": string(t.State),
+	}}
 	used := map[int]bool{}
 	places := map[string]event{} // by the ID of a span
 	record := 0

@@ -14,7 +14,8 @@ func TestJSON(t *testing.T) {
 	begin := time.Unix(100, 0)
 	end := begin.Add(3 * time.Millisecond)
 	tr := &trace.Trace{Start: begin, End: &end, Spans: []trace.Span{
-		{ID: "a", Name: "create pods", Actor: "alice", Start: begin, Took: time.Millisecond, Object: trace.Ref{Resource: "pods", Name: "web"}},
+		{ID: "a", Name: "create pods", Actor: "alice", Start: begin, Took: time.Millisecond,
+			Object: trace.Ref{Resource: "pods", Name: "web"}},
 		{ID: "b", Parent: "a", Hop: 7, HopName: "commit", Name: "commit", Start: begin, Took: time.Millisecond},
 		{ID: "c", Links: []string{"a", "unknown"}, Hop: 11, HopName: "node", Name: "pull", Start: begin.Add(2 * time.Millisecond),
 			Took: time.Millisecond, Wait: time.Microsecond, Critical: true, Error: "no"},

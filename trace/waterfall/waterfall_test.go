@@ -112,7 +112,8 @@ func TestWriteBodies(t *testing.T) {
 	x.AddBodies(tr)
 	var out strings.Builder
 	WriteBodies(&out, tr, escaping)
-	if got := out.String(); !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, "\x1b") || !strings.Contains(got, "answer: 2 bytes") {
+	got := out.String()
+	if !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, "\x1b") || !strings.Contains(got, "answer: 2 bytes") {
 		t.Errorf("got %q", got)
 	}
 	tr = x.Trace(trace.Ref{Resource: "pods", Namespace: "shop", Name: "web"}, epoch.Add(time.Minute))

@@ -1,0 +1,72 @@
+package recordfile
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"proa.dev/hop"
+	"proa.dev/internal/wait"
+)
+
+// interval is how often records are saved when there are new ones.
+const interval = 30 * time.Second
+
+// Keeper keeps the records of a recorder in a file. All methods of a nil Keeper do nothing.
+type Keeper struct {
+	File     string
+	Recorder *hop.Recorder
+	Log      *slog.Logger
+	saved    string // the fingerprint of what is in the file
+}
+
+// Restore adds the records that an earlier process has saved to the recorder.
+func (k *Keeper) Restore() {
+	if k == nil {
+		return
+	}
+	records, err := Load(k.File)
+	if err != nil {
+		k.Log.Warn("the records of earlier requests cannot be read, and there are no traces of them", "file", k.File, "err", err)
+		return
+	}
+	for _, r := range records {
+		if r.Open && r.Process == k.Recorder.Process {
+			r.Open = false // this process knows nothing of the work, and will never say that it has ended
+		}
+		k.Recorder.Restore(r)
+	}
+}
+
+// Run saves the records from time to time until ctx ends, and then a last time.
+func (k *Keeper) Run(ctx context.Context) {
+	if k == nil {
+		return
+	}
+	for wait.Sleep(ctx, interval) == nil {
+		k.Save()
+	}
+	k.Save()
+}
+
+// Save saves the records, unless they are those that were saved last.
+func (k *Keeper) Save() {
+	if k == nil {
+		return
+	}
+	records := k.Recorder.Select(isWorthSaving)
+	now := fingerprint(records)
+	if now == k.saved || len(records) == 0 {
+		return
+	}
+	if err := Save(k.File, records); err != nil {
+		k.Log.Warn("the records of requests cannot be saved for the next start", "file", k.File, "err", err)
+		return
+	}
+	k.saved = now
+}
+
+// isWorthSaving leaves out what every cluster does all the time.
+func isWorthSaving(r *hop.Record) bool {
+	return r.Resource != "leases" && r.Resource != "events" && (r.Resource != "nodes" || r.Subresource != "status")
+}
