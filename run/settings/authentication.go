@@ -25,7 +25,7 @@ type Identity struct {
 	// how long its answers are cached.
 	Hook, HookVersion string
 	HookKeep          time.Duration
-	// Anonymous accepts all requests without credentials, or none; nil accepts those for health and version.
+	// Anonymous accepts all requests without credentials, or none; nil accepts those for health, version and the dashboard.
 	Anonymous *bool
 }
 
@@ -66,7 +66,7 @@ func identitySettings() []Setting {
 				c.Identity.HookKeep, err = parseDuration(v)
 				return err
 			})},
-		{Name: "anonymous-auth", Help: "`BOOL`: accept requests without credentials as user system:anonymous; without this setting they may read health and version only", Set: setOne(func(c *Config, v string) error {
+		{Name: "anonymous-auth", Help: "`BOOL`: accept requests without credentials as user system:anonymous; without this setting they may read health, version and the files of the dashboard only", Set: setOne(func(c *Config, v string) error {
 			on, err := strconv.ParseBool(v)
 			if err != nil {
 				return fmt.Errorf("%q is neither true nor false", v)

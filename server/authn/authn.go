@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -213,13 +214,14 @@ func (a *Authenticator) identify(r *http.Request) (user.Info, error) {
 	return nil, ErrNoCredentials
 }
 
-// PublicPaths is the usual Config.Anonymous: it allows health and version, and nothing else.
+// PublicPaths is the usual Config.Anonymous: it allows health, version and the static files of the dashboard, and nothing else.
 func PublicPaths(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/healthz", "/livez", "/readyz", "/version", "/version/":
 		return true
 	}
-	return false
+	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return isRead && (r.URL.Path == "/dashboard" || strings.HasPrefix(r.URL.Path, "/dashboard/"))
 }
 
 // withAuthenticatedGroup adds the group system:authenticated.

@@ -151,18 +151,23 @@ func TestNarrowRights(t *testing.T) {
 	eve.status(403, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"two"}}`)
 }
 
-// TestUnauthenticatedClients: a wrong credential is refused; without one, only health and version are served.
+// TestUnauthenticatedClients: a wrong credential is refused; without one, only health, version and the files of the dashboard are
+// served.
 func TestUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
 	bare := newWeb(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200, "/api": 401,
 		"/api/v1/namespaces": 401,
-		"/metrics":           401, "/openapi/v2": 401, "/debug/pprof/": 401, "/": 401} {
+		"/metrics":           401, "/openapi/v2": 401, "/debug/pprof/": 401, "/": 401,
+		"/dashboard/": 200, "/dashboard/app.js": 200, "/dashboard/none": 404, "/dashboards": 401,
+		"/dashboard/../api/v1/namespaces": 404, "/dashboard/%2e%2e/metrics": 404} {
 		if code, text := bare.do("GET", path, ""); code != want {
 			t.Errorf("%s: %d, want %d: %.100s", path, code, want, text)
 		}
 	}
+	bare.status(401, "POST", "/dashboard/", "")
+	bare.status(401, "GET", "/dashboard/", "", "Authorization: Bearer nonsense")
 	bare.status(401, "GET", "/healthz", "", "Authorization: Bearer nonsense")
 	bare.status(401, "GET", "/api/v1/namespaces", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 }
