@@ -38,7 +38,7 @@ func (s *Server) lastAttempt(pod types.UID) (*why.Attempt, error) {
 		Feasible: a.Feasible, LeftOut: a.LeftOut, Rest: strings.Join(a.Rest, ", "),
 	}
 	for _, n := range a.Nodes {
-		next := why.NodeReason{Node: n.Node, Plugin: n.Plugin, Reason: strings.Join(n.Reasons, ", ")}
+		next := why.NodeReason{Node: n.Node, Chosen: n.Node == a.Node, Plugin: n.Plugin, Reason: strings.Join(n.Reasons, ", ")}
 		if n.Scored {
 			next.Score = new(n.Score)
 		}

@@ -169,7 +169,15 @@ func (k *keptAttempt) findings() LastAttempt {
 		out.Nodes = append(out.Nodes, f)
 	}
 	slices.SortStableFunc(out.Nodes, func(a, b NodeFinding) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node))
+		switch {
+		case a.Score != b.Score:
+			return cmp.Compare(b.Score, a.Score)
+		case a.Node == k.Node: // of the nodes with the best score, the chosen one comes first
+			return -1
+		case b.Node == k.Node:
+			return 1
+		}
+		return cmp.Compare(a.Node, b.Node)
 	})
 	rejected := len(out.Nodes)
 	for i := range k.rejections {

@@ -51,6 +51,7 @@ type NodeReason struct {
 	// Node is the name of the node; empty with Hidden, when the reader may not get nodes.
 	Node   string `json:"node"`
 	Hidden bool   `json:"hidden,omitempty"`
+	Chosen bool   `json:"chosen,omitempty"`
 	Reason string `json:"reason"`           // why the node was rejected; empty when the Pod fits
 	Plugin string `json:"plugin,omitempty"` // the plugin of the scheduler that has rejected the node
 	// Score is the weighted sum of the scores, and Scores what each plugin adds to it. A node that is the only one gets no score.

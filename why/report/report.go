@@ -50,6 +50,9 @@ func nodeRow(n *why.NodeReason) []string {
 	if n.Hidden {
 		name = "(hidden)"
 	}
+	if n.Chosen {
+		name += " (chosen)"
+	}
 	switch {
 	case n.Reason != "":
 		return []string{name, "rejected", n.Plugin, n.Reason}
