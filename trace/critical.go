@@ -9,6 +9,9 @@ import (
 	"proa.dev/hop"
 )
 
+// slack is how long work may go on after what followed from it has begun.
+const slack = 20 * time.Millisecond
+
 // maxPath is how many records the critical path has at most.
 const maxPath = 1000
 
@@ -86,8 +89,9 @@ func (p *path) before(cur *item, at time.Time) *item {
 		}
 		end := it.end
 		if end.After(at) {
-			if !isWorkAround(it, cur) && (!isWrite(it.Record) || cause(cur.Record) != (version{it.UID, it.Rev})) {
-				return // only a cause may end a moment after its event was seen
+			isCause := isWrite(it.Record) && cause(cur.Record) == (version{it.UID, it.Rev}) // its event is seen before its request has ended
+			if !isWorkAround(it, cur) && !isCause && end.After(at.Add(slack)) {
+				return
 			}
 			end = at
 		}

@@ -33,6 +33,7 @@ const (
 	markWidth              = 2
 	timeWidth              = 8
 	maxRows                = 200
+	fewRows                = 40 // up to so many records all of them are shown
 )
 
 // printer prints one trace.
@@ -175,7 +176,7 @@ func (p *printer) rows() (left int) {
 	for _, g := range p.groups() {
 		fmt.Fprintln(p.w, p.paint(bold, g.title))
 		for _, s := range g.spans {
-			if !p.All && (printed >= maxRows || s.HopName == "watch" && !s.Critical && s.Error == "") {
+			if !p.All && (printed >= maxRows || p.isMinor(s)) {
 				left += 1 + p.countBelow(s)
 				continue
 			}
@@ -185,6 +186,12 @@ func (p *printer) rows() (left int) {
 		}
 	}
 	return left
+}
+
+// isMinor tells whether a whole record is left out: the delivery of a watch, and in a long trace what took little time.
+func (p *printer) isMinor(s *trace.Span) bool {
+	isShort := s.HopName == hop.Watch.String() || len(p.children[""]) > fewRows && s.Took < p.whole/100
+	return isShort && !s.Critical && !s.Open && s.Error == ""
 }
 
 // below prints the parts of a span that are worth it.
