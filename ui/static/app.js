@@ -274,8 +274,8 @@ async function show() {
     const body = h('div', { class: 'view view-' + known.name });
     fill(main, body);
     setTitle(views[known.name].title);
-    mine.view = await module.show({ main: body, route: known, signal: abort.signal, ns: known.params.get('ns') || '', kinds });
     if (moved) { main.focus({ preventScroll: true }); main.scrollTop = 0; }
+    mine.view = await module.show({ main: body, route: known, signal: abort.signal, ns: known.params.get('ns') || '', kinds });
   } catch (e) {
     if (mine !== current || abort.signal.aborted) return;
     fill(main, empty('This view could not be shown', e.message));
