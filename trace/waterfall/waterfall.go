@@ -3,8 +3,10 @@
 package waterfall
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -175,8 +177,9 @@ func (p *printer) rows() (left int) {
 	printed := 0
 	for _, g := range p.groups() {
 		fmt.Fprintln(p.w, p.paint(bold, g.title))
+		longest := slices.MaxFunc(g.spans, func(a, b *trace.Span) int { return cmp.Compare(a.Took, b.Took) })
 		for _, s := range g.spans {
-			if !p.All && (printed >= maxRows || p.isMinor(s)) {
+			if s != longest && !p.All && (printed >= maxRows || p.isMinor(s)) {
 				left += 1 + p.countBelow(s)
 				continue
 			}
