@@ -28,7 +28,7 @@ type checker struct {
 func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
 	h := nodereport.HopOf(r.Verb)
 	on := schema.GroupResource{Group: r.Group, Resource: r.Resource}
-	if h == 0 || !concerns(h, on) || r.UID == "" || r.Revision <= 0 || len(r.Steps) > nodereport.MaxSteps {
+	if h == 0 || !concerns(h, on) || r.Revision <= 0 || len(r.Steps) > nodereport.MaxSteps {
 		return hop.Record{}, false
 	}
 	o, found := c.find(on, r.Namespace, r.Name)

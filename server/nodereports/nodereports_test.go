@@ -61,7 +61,9 @@ func newWorld() *world {
 	w.Receiver = New(Config{
 		NodeOf: authz.NodeName,
 		Record: func(r hop.Record) { w.stored++; w.records.Update(r) },
-		Open:   func(user string) []hop.Record { return w.records.Select(func(r *hop.Record) bool { return r.Open && r.User == user }) },
+		Open: func(user string) []hop.Record {
+			return w.records.Select(func(r *hop.Record) bool { return r.Open && r.User == user })
+		},
 		Find: func(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
 			o, found := w.objects[on.String()+"/"+namespace+"/"+name]
 			return o, found
@@ -120,13 +122,16 @@ func TestLiesAboutObjectsAreNotRecorded(t *testing.T) {
 		"a Secret":                      func(r *nodereport.Record) { r.Resource, r.Name, r.UID = "secrets", "secret", "u-secret" },
 		"a Service as if it were a Pod": func(r *nodereport.Record) { r.Resource, r.Name, r.UID = "services", "svc", "u-svc" },
 		"a Pod as if it had rules":      func(r *nodereport.Record) { r.Verb = hop.Program },
-		"a write":                       func(r *nodereport.Record) { r.Verb = "create" },
-		"a reconcile":                   func(r *nodereport.Record) { r.Verb = hop.Reconcile },
-		"a scheduling attempt":          func(r *nodereport.Record) { r.Verb = hop.ScheduleAttempt },
-		"no verb":                       func(r *nodereport.Record) { r.Verb = "" },
-		"no revision":                   func(r *nodereport.Record) { r.Revision = 0 },
-		"a negative revision":           func(r *nodereport.Record) { r.Revision = -1 },
-		"too many steps":                func(r *nodereport.Record) { r.Steps = make([]nodereport.Step, nodereport.MaxSteps+1) },
+		"a write of a Service": func(r *nodereport.Record) {
+			r.Verb, r.Resource, r.Name, r.UID = "create", "services", "svc", "u-svc"
+		},
+		"a write":              func(r *nodereport.Record) { r.Verb = "create" },
+		"a reconcile":          func(r *nodereport.Record) { r.Verb = hop.Reconcile },
+		"a scheduling attempt": func(r *nodereport.Record) { r.Verb = hop.ScheduleAttempt },
+		"no verb":              func(r *nodereport.Record) { r.Verb = "" },
+		"no revision":          func(r *nodereport.Record) { r.Revision = 0 },
+		"a negative revision":  func(r *nodereport.Record) { r.Revision = -1 },
+		"too many steps":       func(r *nodereport.Record) { r.Steps = make([]nodereport.Step, nodereport.MaxSteps+1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(), pull()
@@ -209,11 +214,23 @@ func TestLiesAboutTimesAreBounded(t *testing.T) {
 	})
 }
 
+func TestRulesTakeAnHourAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorld(), pull()
+		w.objects["services/d/svc"].SetCreationTimestamp(metav1.NewTime(time.Now().Add(-24 * time.Hour)))
+		r.Verb, r.Resource, r.Name, r.UID = hop.Program, "services", "svc", "u-svc"
+		r.Start, r.Took = time.Now().Add(-20*time.Hour), 20*time.Hour
+		if got := w.send(t, r); len(got) != 1 || got[0].Took[hop.Network] != maxTook {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestTextsAreCleaned(t *testing.T) {
 	w, r := newWorld(), pull()
 	evil := "\x1b]0;x\x07\u202e<script> " + strings.Repeat("xxxxxxx ", 1<<17)
-	r.Error = evil
-	r.Steps = []nodereport.Step{{Name: evil, Detail: "https://u:secret@reg/ " + evil}}
+	r.Error = "https://u:secret@reg/ " + evil
+	r.Steps = []nodereport.Step{{Name: evil, Detail: r.Error}}
 	got := w.send(t, r)
 	if len(got) != 1 {
 		t.Fatalf("%+v", got)
@@ -308,10 +325,11 @@ func TestAnAgentThatStartsAgainHasNoOpenWork(t *testing.T) {
 func TestOpenRecordsAreFoundAgainAfterARestartOfTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		agentStarted := time.Now().Add(-10 * time.Second)
+		agentStarted, way := time.Now().Add(-10*time.Second), time.Duration(0)
 		send := func(records ...nodereport.Record) {
 			r := &nodereport.NodeReport{Node: "a", Sent: time.Now(), AgentStarted: agentStarted, Records: records}
-			time.Sleep(30 * time.Millisecond) // on its way
+			way += 30 * time.Millisecond
+			time.Sleep(way)
 			if err := w.Receive(t.Context(), nodeUser("a"), r); err != nil {
 				t.Fatal(err)
 			}
