@@ -41,14 +41,17 @@ func hopsOf(it *item) []hopPart {
 	var out []hopPart
 	at := it.start
 	for h := hop.Client; h <= hop.Network; h++ {
-		took := max(it.Took[h], 0)
-		if it.Open && h == lastHop(it.Record) { // it goes on
-			took = max(took, it.end.Sub(at))
+		took, wait := max(it.Took[h], 0), max(it.Wait[h], 0)
+		if more := it.end.Sub(at) - took; it.Open && h == lastHop(it.Record) && more > 0 { // it goes on
+			took += more
+			if it.Error != "" { // after a failure it waits for the next try
+				wait += more
+			}
 		}
 		if took = min(took, it.end.Sub(at)); took <= 0 {
 			continue
 		}
-		out = append(out, hopPart{hop: h, start: at, wait: min(max(it.Wait[h], 0), took), took: took})
+		out = append(out, hopPart{hop: h, start: at, wait: min(wait, took), took: took})
 		at = at.Add(took)
 	}
 	return out
