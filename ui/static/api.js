@@ -58,11 +58,10 @@ export async function sendJSON(method, path, value, o) {
 
 // --- logging in ---
 
-// resume finds out whether this tab is logged in already: it was reloaded, or another tab of the same browser has the key.
-export async function resume() {
-  if (via !== 'proxy') return false;
-  credentials.key = sessionStorage.getItem('proa.key') || await askOtherTabs();
-  if (!credentials.key) return false;
+// resume logs this tab in again after it was reloaded.
+export async function resume(key = sessionStorage.getItem('proa.key')) {
+  if (via !== 'proxy' || !key || entered) return false;
+  credentials.key = key;
   try {
     keep(await getJSON('/dashboard/session'));
     return true;
@@ -91,15 +90,17 @@ function forget() {
 const channel = via === 'proxy' && 'BroadcastChannel' in globalThis ? new BroadcastChannel('proa.key') : null;
 channel?.addEventListener('message', (e) => { if (e.data === 'ask' && credentials.key) channel.postMessage({ key: credentials.key }); });
 
-function askOtherTabs() {
-  if (!channel) return '';
-  return new Promise((resolve) => {
+// resumeFromOtherTab logs this tab in if another one of the same browser answers within a while.
+export async function resumeFromOtherTab() {
+  if (!channel) return false;
+  const key = await new Promise((resolve) => {
     const hear = (e) => { if (e.data?.key) done(e.data.key); };
-    const done = (key) => { channel.removeEventListener('message', hear); resolve(key); };
+    const done = (k) => { channel.removeEventListener('message', hear); resolve(k); };
     channel.addEventListener('message', hear);
     channel.postMessage('ask');
-    setTimeout(() => done(''), 150);
+    setTimeout(() => done(''), 5000);
   });
+  return resume(key);
 }
 
 export async function logInWithCode(code) { keep(await sendJSON('POST', '/dashboard/session', { code })); }

@@ -362,5 +362,9 @@ setInterval(async () => {
   if (fresh && fresh.map(idOf).join() !== kinds.map(idOf).join()) { kinds = fresh; drawNav(); }
 }, 30000);
 
-if (await api.resume()) start();
-else showLogin();
+if (await api.resume()) {
+  start();
+} else {
+  showLogin();
+  api.resumeFromOtherTab().then((yes) => { if (yes) start(); });
+}
