@@ -55,11 +55,12 @@ type Recent struct {
 	at   map[types.UID]int
 }
 
-// maxAttempts is the number of Pods of which the last attempt is kept, and maxNodesKept the number of suitable and of
-// rejected nodes that are kept of each attempt.
+// maxAttempts is the number of Pods of which the last attempt is kept, maxScored and maxRejected the number of suitable and of
+// rejected nodes that are kept of each attempt. Keeping the scores of 50 nodes takes some 1.5 microseconds.
 const (
-	maxAttempts  = 500
-	maxNodesKept = 100
+	maxAttempts = 500
+	maxScored   = 50
+	maxRejected = 100
 )
 
 // keptAttempt is an attempt as it is kept. It refers neither to the snapshot nor to Pods and nodes, whose memory could not be freed.
@@ -101,7 +102,7 @@ func (r *Recent) add(t *attempt, d *framework.Decision) {
 		k.Rest = d.RestRejection.Reasons
 	}
 	clear(k.rejections)
-	k.rejections = append(k.rejections[:0], d.Rejections[:min(len(d.Rejections), maxNodesKept)]...)
+	k.rejections = append(k.rejections[:0], d.Rejections[:min(len(d.Rejections), maxRejected)]...)
 	k.LeftOut = len(d.Rejections) - len(k.rejections)
 	k.keepScores(d, t.prepared)
 }
@@ -117,7 +118,7 @@ func (k *keptAttempt) keepScores(d *framework.Decision, c *preparedPod) {
 		return
 	}
 	k.scoredBy = c.scoredBy
-	n := min(len(c.feasible), maxNodesKept)
+	n := min(len(c.feasible), maxScored)
 	k.LeftOut += len(c.feasible) - n
 	for i := range n {
 		if i == n-1 && c.chosen >= n {
