@@ -138,7 +138,7 @@ func (t *tracer) written(changes []*hop.Record, begin time.Time, err error) {
 		r.Open, r.Error, r.Steps = err != nil, "", []hop.Step{{Hop: hop.Network, Name: "rules", After: max(begin.Sub(r.Start), 0),
 			Took: now.Sub(begin), Failed: err != nil}}
 		if err != nil {
-			r.Error = hop.Printable(err.Error(), hop.MaxText)
+			r.Error = err.Error() // whoever stores or sends it cuts it and makes it printable
 		}
 		if err == nil || isNews {
 			t.record(*r)

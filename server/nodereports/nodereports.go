@@ -43,15 +43,15 @@ type Config struct {
 	Record func(hop.Record)
 	// Open returns the records of a user that are open. There are some at the start of a server that has read what it stored
 	// before.
-	Open func(user string) []hop.Record
+	Open func(userName string) []hop.Record
 }
 
 // Kind returns the kind NodeReport of a server, whose state and records the functions return.
 func Kind(objects func() *state.State, recorder func() *hop.Recorder) *kind.Def {
 	return nodereport.Kind(New(Config{
 		NodeOf: authz.NodeName, Record: func(r hop.Record) { recorder().Update(r) },
-		Open: func(user string) []hop.Record {
-			return recorder().Select(func(r *hop.Record) bool { return r.Open && r.User == user })
+		Open: func(userName string) []hop.Record {
+			return recorder().Select(func(r *hop.Record) bool { return r.Open && r.User == userName })
 		},
 		Find: func(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
 			return state.NodeView{State: objects()}.Object(on, namespace, name)
@@ -124,7 +124,7 @@ func (c *Receiver) Receive(_ context.Context, d kind.Server, r *nodereport.NodeR
 }
 
 // node returns what is remembered of a node, and forgets others that have been silent for long.
-func (c *Receiver) node(user, name string, now time.Time) *node {
+func (c *Receiver) node(userName, name string, now time.Time) *node {
 	n := c.nodes[name]
 	if n == nil {
 		for other, x := range c.nodes {
@@ -132,7 +132,7 @@ func (c *Receiver) node(user, name string, now time.Time) *node {
 				delete(c.nodes, other)
 			}
 		}
-		n = &node{credit: burst, lastReport: now, open: map[work]hop.Record{}, restored: c.Open(user)}
+		n = &node{credit: burst, lastReport: now, open: map[work]hop.Record{}, restored: c.Open(userName)}
 		c.nodes[name] = n
 	}
 	return n

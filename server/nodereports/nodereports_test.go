@@ -61,8 +61,8 @@ func newWorld() *world {
 	w.Receiver = New(Config{
 		NodeOf: authz.NodeName,
 		Record: func(r hop.Record) { w.stored++; w.records.Update(r) },
-		Open: func(user string) []hop.Record {
-			return w.records.Select(func(r *hop.Record) bool { return r.Open && r.User == user })
+		Open: func(name string) []hop.Record {
+			return w.records.Select(func(r *hop.Record) bool { return r.Open && r.User == name })
 		},
 		Find: func(on schema.GroupResource, namespace, name string) (kind.Object, bool) {
 			o, found := w.objects[on.String()+"/"+namespace+"/"+name]
