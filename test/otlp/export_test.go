@@ -4,6 +4,7 @@ package otlp
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -89,7 +90,11 @@ func (e *exported) check(t *testing.T, spans []otlptest.Span) {
 				return s
 			}
 		}
-		t.Fatalf("there is no span %q in the trace %x", name, id)
+		var there []string
+		for _, s := range spans {
+			there = append(there, fmt.Sprintf("%.4x %s", s.GetTraceId(), s.GetName()))
+		}
+		t.Fatalf("there is no span %q in the trace %x among %d:\n%s", name, id, len(spans), strings.Join(there, "\n"))
 		return otlptest.Span{}
 	}
 	root, set, pod := find("create deployments.apps"), find("create replicasets.apps"), find("create pods")

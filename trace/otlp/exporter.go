@@ -31,7 +31,8 @@ const (
 // Exporter sends every record of a Recorder to an OTLP receiver, in batches. It never makes whoever adds a record wait: when the receiver
 // takes them more slowly than they come, records are dropped and counted.
 type Exporter struct {
-	records *hop.Recorder
+	records <-chan hop.Record
+	stop    func()
 	cluster func(context.Context) string
 	log     *slog.Logger
 	sender  sender
@@ -54,13 +55,19 @@ type ExporterConfig struct {
 	Log        *slog.Logger
 }
 
-// NewExporter returns an exporter that sends nothing before Run is called.
+// NewExporter returns an exporter that follows the records from now on, and sends them when Run is called.
 func NewExporter(c ExporterConfig) (*Exporter, error) {
 	s, err := c.Endpoint.open()
 	if err != nil {
 		return nil, err
 	}
-	return &Exporter{records: c.Records, cluster: c.ClusterUID, log: c.Log, sender: s}, nil
+	return newExporter(c, s), nil
+}
+
+func newExporter(c ExporterConfig, s sender) *Exporter {
+	e := &Exporter{cluster: c.ClusterUID, log: c.Log, sender: s}
+	e.records, e.stop = c.Records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
+	return e
 }
 
 // Collectors returns the metrics of the exporter.
@@ -80,13 +87,12 @@ func (e *Exporter) Run(ctx context.Context) {
 	if e == nil {
 		return
 	}
-	records, stop := e.records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
-	defer stop()
+	defer e.stop()
 	defer e.sender.close()
 	var held []hop.Record
 	for cluster, more := e.cluster(ctx), true; more; {
 		var got []hop.Record
-		if got, more = collect(ctx, records, held); len(got) == 0 {
+		if got, more = collect(ctx, e.records, held); len(got) == 0 {
 			continue
 		}
 		if cluster == "" {

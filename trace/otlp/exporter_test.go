@@ -21,12 +21,13 @@ import (
 // exporting is an exporter in a bubble of virtual time, with a receiver that answers as a test says.
 type exporting struct {
 	*Exporter
-	t      *testing.T
-	log    bytes.Buffer
-	bodies [][]byte
-	times  []time.Duration // when they came, since the start
-	stop   context.CancelFunc
-	done   chan struct{}
+	t        *testing.T
+	recorder *hop.Recorder
+	log      bytes.Buffer
+	bodies   [][]byte
+	times    []time.Duration // when they came, since the start
+	stop     context.CancelFunc
+	done     chan struct{}
 }
 
 // export starts an exporter. answer gets the number of the request, from 0 on; a batch for which it returns nil has arrived.
@@ -35,24 +36,22 @@ func export(t *testing.T, answer func(ctx context.Context, n int) error) *export
 	start := time.Now()
 	x := &exporting{t: t, done: make(chan struct{})}
 	n := 0
-	x.Exporter = &Exporter{
-		records: hop.NewRecorder(10000), cluster: func(context.Context) string { return "u-cluster" },
-		log: slog.New(slog.NewTextHandler(&x.log, nil)),
-		sender: senderFunc(func(ctx context.Context, r *exportRequest) error {
-			x.times = append(x.times, time.Since(start))
-			n++
-			if err := answer(ctx, n-1); err != nil {
-				return err
-			}
-			body, err := json.Marshal(r)
-			x.bodies = append(x.bodies, body)
+	x.recorder = hop.NewRecorder(10000)
+	config := ExporterConfig{Records: x.recorder, Log: slog.New(slog.NewTextHandler(&x.log, nil))}
+	config.ClusterUID = func(context.Context) string { return "u-cluster" }
+	x.Exporter = newExporter(config, senderFunc(func(ctx context.Context, r *exportRequest) error {
+		x.times = append(x.times, time.Since(start))
+		n++
+		if err := answer(ctx, n-1); err != nil {
 			return err
-		}),
-	}
+		}
+		body, err := json.Marshal(r)
+		x.bodies = append(x.bodies, body)
+		return err
+	}))
 	ctx, stop := context.WithCancel(t.Context())
 	x.stop = stop
 	go func() { defer close(x.done); x.Run(ctx) }()
-	synctest.Wait() // it follows from now on
 	return x
 }
 
@@ -111,7 +110,7 @@ func TestExporterGivesWhatAWriteCausesItsTraceID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := export(t, always(nil))
 		for i, r := range chain(time.Now()) {
-			if x.records.Add(r); i == 0 {
+			if x.recorder.Add(r); i == 0 {
 				time.Sleep(batchTime + time.Second) // the delivery alone is a batch
 			}
 		}
@@ -190,9 +189,9 @@ func TestExporterHonoursATraceParent(t *testing.T) {
 		records := chain(time.Now())
 		records[1].Origin = &hop.Origin{TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 		for _, r := range records[:5] {
-			x.records.Add(r)
+			x.recorder.Add(r)
 		}
-		x.records.Add(hop.Record{Verb: "delete", Resource: "nodes", Refused: hop.Authorize, Code: 403, Start: time.Now(),
+		x.recorder.Add(hop.Record{Verb: "delete", Resource: "nodes", Refused: hop.Authorize, Code: 403, Start: time.Now(),
 			Origin: records[1].Origin, Took: took(hop.Authorize)})
 		x.end()
 		for name, s := range x.spans() {
@@ -211,24 +210,26 @@ func TestExporterSendsBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := export(t, always(nil))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(x.times) != 0 {
 			t.Error("it sends something although there is nothing")
 		}
-		x.records.Add(hop.Record{UID: "a", Rev: 1, Verb: "create"})
+		x.recorder.Add(hop.Record{UID: "a", Rev: 1, Verb: "create"})
 		time.Sleep(time.Second)
-		x.records.Add(hop.Record{UID: "b", Rev: 1, Verb: "create"})
+		x.recorder.Add(hop.Record{UID: "b", Rev: 1, Verb: "create"})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(x.times) != 1 || x.times[0] != time.Minute+batchTime {
 			t.Errorf("batches were sent at %v, want one after %v", x.times, batchTime)
 		}
 		for i := range int64(3 * maxBatch) {
-			x.records.Add(hop.Record{UID: "c", Rev: 2 + i, Verb: "create"})
+			x.recorder.Add(hop.Record{UID: "c", Rev: 2 + i, Verb: "create"})
 			synctest.Wait()
 		}
 		if len(x.times) != 4 {
 			t.Errorf("%d batches were sent, want that full ones do not wait", len(x.times))
 		}
-		x.records.Add(hop.Record{UID: "d", Rev: 1, Verb: "create"})
+		x.recorder.Add(hop.Record{UID: "d", Rev: 1, Verb: "create"})
 		x.end()
 		if x.sent.Load() != 3*maxBatch+3 || len(x.bodies) != 5 {
 			t.Errorf("%d spans arrived in %d batches: the last one must be sent when the process ends", x.sent.Load(), len(x.bodies))
@@ -261,7 +262,7 @@ func TestExporterTriesAgain(t *testing.T) {
 					}
 					return nil
 				})
-				x.records.Add(hop.Record{UID: "a", Rev: 1, Verb: "create"})
+				x.recorder.Add(hop.Record{UID: "a", Rev: 1, Verb: "create"})
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				if x.sent.Load() != c.sent || x.sent.Load()+x.dropped.Load() != 1 {
@@ -291,7 +292,7 @@ func TestExporterNeverMakesAnybodyWait(t *testing.T) {
 		begin := time.Now()
 		const n = 2*queueSize + maxBatch
 		for i := range int64(n) {
-			x.records.Add(hop.Record{UID: "a", Rev: 1 + i, Verb: "create"})
+			x.recorder.Add(hop.Record{UID: "a", Rev: 1 + i, Verb: "create"})
 		}
 		if time.Since(begin) != 0 {
 			t.Errorf("adding records took %v", time.Since(begin))
@@ -315,7 +316,7 @@ func TestDroppedSpansAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := export(t, always(&refusedError{code: http.StatusBadRequest, status: "400 Bad Request", url: "http://x"}))
 		for i := range int64(60) {
-			x.records.Add(hop.Record{UID: "a", Rev: 1 + i, Verb: "create"})
+			x.recorder.Add(hop.Record{UID: "a", Rev: 1 + i, Verb: "create"})
 			time.Sleep(3 * time.Second)
 		}
 		x.end()
