@@ -92,6 +92,7 @@ compat-loops: build
 
 bench: build
 	$(GO) run $(TAGS) ./test/bench -out docs/benchmarks.md
+	$(GO) run $(TAGS) ./test/bench -suite trace -out docs/benchmarks.md
 
 # What attacks cost the two HTTP/2 servers of proa; fails when the own one is less safe than that of net/http in a row. Takes six minutes.
 bench-attacks: build

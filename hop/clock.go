@@ -4,9 +4,11 @@ import "time"
 
 // Clock measures the hops of one request. The zero value measures nothing until Begin is called.
 type Clock struct {
-	Record  Record
-	last    time.Duration // since the start of the record
-	running bool
+	Record Record
+	// Detailed says that the record is made in detail: see Recorder.Detail.
+	Detailed bool
+	running  bool
+	last     time.Duration // since the start of the record
 }
 
 // Begin starts the clock.
@@ -47,6 +49,14 @@ func (c *Clock) Refuse(h Hop) {
 
 // Waited says that d of the time at hop h was spent waiting.
 func (c *Clock) Waited(h Hop, d time.Duration) { c.Record.Wait[h] += d }
+
+// WaitedSinceDone says that the time since the last call of Begin or Done was spent waiting at hop h, unless it is too short to
+// have been a wait.
+func (c *Clock) WaitedSinceDone(h Hop) {
+	if c.running {
+		c.WaitedSince(h, c.last)
+	}
+}
 
 // WaitedSince says that the time at hop h since begin, which Elapsed returned, was spent waiting. It leaves out what is too
 // short to have been a wait.

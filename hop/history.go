@@ -12,7 +12,7 @@ type history struct {
 	free         int32 // the first slot without a record; next links to another one
 	oldest, last int32
 	count, bytes int
-	keys         map[historyKey]chain
+	keys         map[string]chain // see historyKey
 }
 
 // slot is the place of one record.
@@ -28,28 +28,28 @@ type chain struct{ oldest, newest, count int32 }
 
 // historyKey identifies whose records make room for each other: those of an object, by its UID or else its name, or those of
 // a user.
-type historyKey struct{ a, b string }
-
-func (r *Record) historyKey() historyKey {
+func (r *Record) historyKey() string {
 	switch {
 	case r.Refused != 0:
-		return historyKey{r.User, ""}
+		return r.User
 	case r.UID != "":
-		return historyKey{string(r.UID), ""}
+		return string(r.UID)
 	}
-	return historyKey{r.Namespace, r.Name}
+	return r.Namespace + "/" + r.Name
 }
 
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
 	key, size := rec.historyKey(), rec.size()
-	if c := h.keys[key]; int(c.count) >= h.share {
-		h.remove(c.oldest)
-	}
 	if h.count >= h.limit {
 		h.remove(h.oldest)
 	}
 	h.shrink(size)
+	c := h.keys[key]
+	if int(c.count) >= h.share {
+		h.remove(c.oldest)
+		c = h.keys[key]
+	}
 	i := h.take()
 	s := h.at(i)
 	s.rec, s.size = *rec, size
@@ -60,7 +60,6 @@ func (h *history) add(rec *Record) {
 		h.oldest = i
 	}
 	h.last = i
-	c := h.keys[key]
 	s.older, s.newer = c.newest, 0
 	if c.newest != 0 {
 		h.at(c.newest).newer = i
@@ -121,8 +120,10 @@ func (h *history) remove(i int32) {
 	} else {
 		c.newest = s.older
 	}
-	if h.keys[key] = c; c.count == 0 {
+	if c.count == 0 {
 		delete(h.keys, key)
+	} else {
+		h.keys[key] = c
 	}
 	h.count--
 	h.bytes -= s.size
@@ -142,7 +143,7 @@ func (h *history) all() iter.Seq[int32] {
 }
 
 // of yields the indexes of the records of a key in slots, the newest first.
-func (h *history) of(key historyKey) iter.Seq[int32] {
+func (h *history) of(key string) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for i := h.keys[key].newest; i != 0; i = h.at(i).older {
 			if !yield(i - 1) {

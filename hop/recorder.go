@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -26,18 +27,17 @@ const (
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
 	// Process is set in records that name no process.
-	Process string
-	// Observe, if not nil, is called with the time at each hop of every record that is added, for metrics.
-	Observe func(h Hop, took time.Duration)
+	Process    string
+	following  following
+	lastDetail atomic.Int64 // see Detail
 
-	following following
-
-	mu     sync.Mutex // guards what follows
-	main   history
-	steady history
-	failed history
-	bodies []keptBodies // the oldest first
-	held   int          // bytes in bodies
+	mu        sync.Mutex // guards what follows
+	durations [Count + 1]Durations
+	main      history
+	steady    history
+	failed    history
+	bodies    []keptBodies // the oldest first
+	held      int          // bytes in bodies
 }
 
 // keptBodies tells which record of the main history has a Wire.
@@ -53,7 +53,7 @@ func NewRecorder(limit int) *Recorder {
 		return nil
 	}
 	sized := func(n, share int) history {
-		return history{limit: n, share: max(share, minShare), maxBytes: n * bytesPerRecord, keys: map[historyKey]chain{}}
+		return history{limit: n, share: max(share, minShare), maxBytes: n * bytesPerRecord, keys: map[string]chain{}}
 	}
 	few := max(1, limit/16)
 	return &Recorder{main: sized(limit, limit/32), steady: sized(few, 0), failed: sized(2*few, few/4)}
@@ -64,34 +64,60 @@ func (r *Recorder) Add(rec Record) {
 	if r == nil {
 		return
 	}
-	r.observe(&rec)
 	r.tell(&rec)
-	r.Restore(rec)
+	r.add(&rec, true)
 }
 
 // Restore is Add for a record that was observed before, such as one that was stored before a restart.
 func (r *Recorder) Restore(rec Record) {
-	if r == nil {
-		return
+	if r != nil {
+		r.add(&rec, false)
 	}
+}
+
+func (r *Recorder) add(rec *Record, isNew bool) {
 	if rec.bound(); rec.Process == "" {
 		rec.Process = r.Process
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.historyOf(&rec).add(&rec)
+	if isNew {
+		r.observe(rec)
+	}
+	r.historyOf(rec).add(rec)
 }
 
-// observe reports the times of a record that has ended.
+// observe counts the times of a record that has ended. The caller holds mu.
 func (r *Recorder) observe(rec *Record) {
-	if r.Observe == nil || rec.Open {
+	if rec.Open {
 		return
 	}
 	for h := Client; h <= Network; h++ {
 		if d := rec.Took[h]; d > 0 {
-			r.Observe(h, d)
+			r.durations[h].observe(d)
 		}
 	}
+}
+
+// Durations returns the distribution of the times at a hop of all records that were added.
+func (r *Recorder) Durations(h Hop) *Durations {
+	d := &Durations{}
+	if r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		*d = r.durations[h]
+	}
+	return d
+}
+
+// Detail reports whether a request that arrives now is recorded in detail, which costs more: with each admission plugin that
+// takes long, and with its bodies. When there are more than a thousand requests in a second, some of them are not.
+func (r *Recorder) Detail(now time.Time) bool {
+	if r == nil {
+		return false
+	}
+	at, last := now.UnixNano(), r.lastDetail.Load()
+	return (at-last >= int64(time.Millisecond) || at < last) && r.lastDetail.CompareAndSwap(last, at)
 }
 
 // historyOf returns the history that a record belongs to.
@@ -124,13 +150,13 @@ func (r *Recorder) Update(rec Record) {
 	if r == nil {
 		return
 	}
-	r.observe(&rec)
 	r.tell(&rec)
 	if rec.bound(); rec.Process == "" {
 		rec.Process = r.Process
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.observe(&rec)
 	h := r.historyOf(&rec)
 	for have := range h.of(rec.historyKey()) {
 		if s := &h.slots[have]; s.rec.Open && s.rec.Rev == rec.Rev && s.rec.Verb == rec.Verb && s.rec.User == rec.User &&
@@ -152,7 +178,7 @@ func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.main.of(historyKey{string(uid), ""}) {
+	for i := range r.main.of(string(uid)) {
 		rec := &r.main.slots[i].rec
 		if rec.Rev != rev || !rec.IsWrite() {
 			continue
@@ -211,7 +237,7 @@ func (r *Recorder) ofObject(uid types.UID) (out []Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range []*history{&r.main, &r.steady} {
-		for i := range h.of(historyKey{string(uid), ""}) {
+		for i := range h.of(string(uid)) {
 			out = append(out, h.slots[i].rec)
 		}
 	}
@@ -232,7 +258,7 @@ func (r *Recorder) Committed(uid types.UID, rev int64) (at time.Time, known bool
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range []*history{&r.main, &r.steady} {
-		for i := range h.of(historyKey{string(uid), ""}) {
+		for i := range h.of(string(uid)) {
 			if rec := &h.slots[i].rec; rec.Rev == rev && rec.IsWrite() {
 				return rec.End(), true
 			}

@@ -68,8 +68,8 @@ func TestManyWritersShareTheRecorder(t *testing.T) {
 	}
 }
 
-// longest returns a record in which everything is as long as it may be, and longer.
-func longest(i int) Record {
+// longestRecord returns a record in which everything is as long as it may be, and longer.
+func longestRecord(i int) Record {
 	text := func(n int) string { return strings.Repeat("x", n-8) + fmt.Sprintf("%08d", i) }
 	r := Record{UID: types.UID(text(40)), Rev: int64(i), Verb: "create", Group: text(300), Resource: text(300), Subresource: text(300),
 		Namespace: text(300), Name: text(300), User: text(300), Error: text(300), Process: text(300), CauseUID: types.UID(text(40)),
@@ -88,12 +88,12 @@ func TestSizeInMemory(t *testing.T) {
 			Origin: &Origin{Agent: fmt.Sprint("kubectl", i)}}
 	}
 	refused := func(i int) Record {
-		r := longest(i)
+		r := longestRecord(i)
 		r.Refused = Mutate
 		return r
 	}
 	body := make([]byte, 2*MaxBody)
-	for what, make := range map[string]func(int) Record{"longest": longest, "small": small, "refused": refused} {
+	for what, make := range map[string]func(int) Record{"longest": longestRecord, "small": small, "refused": refused} {
 		t.Run(what, func(t *testing.T) {
 			n := 1500
 			if what == "small" {
@@ -112,7 +112,7 @@ func TestSizeInMemory(t *testing.T) {
 				rec := make(i)
 				r.Add(rec)
 				if i < 300 {
-					lease := longest(i)
+					lease := longestRecord(i)
 					lease.Group, lease.Resource = "coordination.k8s.io", "leases"
 					r.Add(lease)
 				}
@@ -150,7 +150,7 @@ func TestSizesAreCounted(t *testing.T) {
 // order in which these were added.
 func TestHistoryKeepsItsLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	h := history{limit: 50, share: 8, maxBytes: 40 * slotSize, keys: map[historyKey]chain{}}
+	h := history{limit: 50, share: 8, maxBytes: 40 * slotSize, keys: map[string]chain{}}
 	for n := range 5000 {
 		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
 		h.add(&rec)
@@ -170,7 +170,7 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 		}
 		for uid, want := range byKey {
 			got := 0
-			for i := range h.of(historyKey{string(uid), ""}) {
+			for i := range h.of(string(uid)) {
 				if got++; h.slots[i].rec.UID != uid {
 					t.Fatalf("a record of %s is in the list of %s", h.slots[i].rec.UID, uid)
 				}
@@ -222,19 +222,39 @@ func TestNilRecorder(t *testing.T) {
 	}
 }
 
-// TestObserve: each hop of a record that has ended is observed once; restored records were observed before.
-func TestObserve(t *testing.T) {
+// TestDurations: each hop of a record that has ended is counted once; restored records were counted before.
+func TestDurations(t *testing.T) {
 	r := NewRecorder(10)
-	var seen []string
-	r.Observe = func(h Hop, took time.Duration) { seen = append(seen, fmt.Sprint(h, took)) }
 	rec := Record{UID: "a", Verb: Pull, Open: true}
 	rec.Took[Node] = time.Second
 	r.Add(rec)
 	rec.Open, rec.Took[Node], rec.Took[Watch] = false, 2*time.Second, time.Millisecond
 	r.Update(rec)
 	r.Restore(rec)
-	if got := strings.Join(seen, " "); got != "watch 1ms node 2s" {
-		t.Error(got)
+	for h := Client; h <= Network; h++ {
+		want := map[Hop]time.Duration{Node: 2 * time.Second, Watch: time.Millisecond}[h]
+		if d := r.Durations(h); d.Sum != want || d.Count > 1 {
+			t.Errorf("%s: %d, %v", h, d.Count, d.Sum)
+		}
+	}
+	if d := (*Recorder)(nil).Durations(Node); d.Count != 0 {
+		t.Error("a nil recorder has durations")
+	}
+}
+
+// TestDetail: a thousand requests in a second are recorded in detail.
+func TestDetail(t *testing.T) {
+	r, begin, detailed := NewRecorder(10), time.Now(), 0
+	for i := range 10000 {
+		if r.Detail(begin.Add(time.Duration(i) * 100 * time.Microsecond)) {
+			detailed++
+		}
+	}
+	if detailed != 1000 || (*Recorder)(nil).Detail(begin) {
+		t.Errorf("%d of 10000", detailed)
+	}
+	if !r.Detail(begin.Add(-time.Hour)) { // the clock of the machine was set back
+		t.Error("never again")
 	}
 }
 
@@ -322,5 +342,30 @@ func TestProcess(t *testing.T) {
 	r.Add(Record{UID: "a", Rev: 2, Process: "n1"})
 	if got := r.Of("a"); got[0].Process != "server-1" || got[1].Process != "n1" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// BenchmarkAdd is what one record costs when the recorder is full.
+func BenchmarkAdd(b *testing.B) {
+	r := NewRecorder(8192)
+	uids := make([]types.UID, 20000)
+	for i := range uids {
+		uids[i] = types.UID(fmt.Sprintf("%036d", i))
+		r.Add(Record{UID: uids[i], Rev: 1, Verb: "create", Resource: "pods"})
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		r.Add(Record{UID: uids[n%len(uids)], Rev: int64(n), Verb: "create", Resource: "pods", User: "tester"})
+	}
+}
+
+// BenchmarkSelect is what it costs to look at all records.
+func BenchmarkSelect(b *testing.B) {
+	r := NewRecorder(8192)
+	for i := range 8192 {
+		r.Add(Record{UID: types.UID(fmt.Sprintf("%036d", i)), Rev: 1, Verb: "create", Resource: "pods"})
+	}
+	for b.Loop() {
+		r.Select(func(rec *Record) bool { return rec.CauseUID == "none" })
 	}
 }

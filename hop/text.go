@@ -55,12 +55,15 @@ func truncate(s string, limit int) string {
 
 // bound cuts what is too long in a record. The record must not be shared.
 func (r *Record) bound() {
-	for _, s := range []*string{(*string)(&r.UID), &r.Verb, &r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.User,
-		(*string)(&r.CauseUID), &r.Process} {
-		*s = truncate(*s, MaxName)
+	if len(r.UID)|len(r.Verb)|len(r.Group)|len(r.Resource)|len(r.Subresource)|len(r.Namespace)|len(r.Name)|len(r.User)|len(r.CauseUID)|
+		len(r.Process) > MaxName {
+		for _, s := range []*string{(*string)(&r.UID), &r.Verb, &r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.User,
+			(*string)(&r.CauseUID), &r.Process} {
+			*s = truncate(*s, MaxName)
+		}
 	}
 	r.Error = Printable(r.Error, MaxText)
-	if o := r.Origin; o != nil && (len(o.Agent)|len(o.AuditID)|len(o.Session)|len(o.Command)|len(o.TraceParent)) > MaxText {
+	if o := r.Origin; o != nil && len(o.Agent)|len(o.AuditID)|len(o.Session)|len(o.Command)|len(o.TraceParent) > MaxText {
 		r.Origin = &Origin{truncate(o.Agent, MaxText), truncate(o.AuditID, MaxText), truncate(o.Session, MaxText),
 			truncate(o.Command, MaxText), truncate(o.TraceParent, MaxText)}
 	}

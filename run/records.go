@@ -13,7 +13,7 @@ func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
 	if r == nil {
 		return nil
 	}
-	r.Observe = counts.ObserveHop
+	counts.ObserveHops(r)
 	if host, err := os.Hostname(); err == nil {
 		r.Process = host
 	}

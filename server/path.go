@@ -43,7 +43,9 @@ type Response struct {
 // Serve takes one authenticated request through hops 3 to 8, and records a write that is refused.
 func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if s.Recorder != nil && hop.IsWriteVerb(r.Verb) && !r.Clock.IsRunning() {
-		r.Clock.Begin(time.Now())
+		now := time.Now()
+		r.Clock.Begin(now)
+		r.Clock.Detailed = s.Recorder.Detail(now)
 	}
 	resp, err := s.serve(ctx, r)
 	if err != nil {

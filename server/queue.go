@@ -23,9 +23,8 @@ func (s *Server) enterQueue(ctx context.Context, r *Request) (leave func(), err 
 		flow := s.queue.Classify(&a)
 		r.Flow = &flow
 	}
-	begin := r.Clock.Elapsed()
 	leave, err = requestflow.Enter(ctx, r.Flow, s.seatsOf(r))
-	r.Clock.WaitedSince(hop.Authorize, begin)
+	r.Clock.WaitedSinceDone(hop.Authorize)
 	return leave, err
 }
 

@@ -93,9 +93,9 @@ func (r *Request) beginWork(ctx context.Context) error {
 	if r.Work == nil {
 		return nil
 	}
-	begin := r.Clock.Elapsed()
+	before := r.Work.Waited
 	err := r.Work.Begin(ctx)
-	r.Clock.WaitedSince(hop.Schema, begin)
+	r.Clock.Waited(hop.Schema, r.Work.Waited-before)
 	return err
 }
 
@@ -110,11 +110,21 @@ func (s *Server) clock(r *Request) *hop.Clock {
 // admit calls the plugins of a hop in order until one refuses. Plugins that take long are steps of the record, and so is the
 // one that refuses, unless they have added steps of their own.
 func admit(ctx context.Context, h hop.Hop, plugins []Plugin, a *Admission) error {
-	begin := a.Clock.Elapsed()
+	detailed := a.Clock != nil && a.Clock.Detailed
+	begin := time.Duration(0)
+	if detailed {
+		begin = a.Clock.Elapsed()
+	}
 	for _, p := range plugins {
 		steps := a.Clock.Steps()
 		err := p.Admit(ctx, a)
-		end := a.Clock.Elapsed()
+		end := begin
+		if detailed || err != nil {
+			end = a.Clock.Elapsed()
+		}
+		if !detailed {
+			begin = end // how long it took is not known
+		}
 		if (end-begin >= hop.ShortestStep || err != nil) && a.Clock.Steps() == steps {
 			step := hop.Step{Hop: h, Name: p.Name, After: begin, Took: end - begin}
 			if err != nil {

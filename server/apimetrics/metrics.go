@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"proa.dev/hop"
 	"proa.dev/internal/nativehistogram"
 )
 
@@ -40,7 +39,6 @@ type Metrics struct {
 	long     *prometheus.GaugeVec
 	events   *prometheus.CounterVec
 	expiry   prometheus.Histogram
-	hops     [hop.Count + 1]prometheus.Observer
 
 	mu    sync.RWMutex // mu guards known
 	known map[Request]*series
@@ -112,25 +110,8 @@ func New(g Gauges) *Metrics {
 	m.registry.MustRegister(m.total, m.refused, m.duration, m.sli, m.sizes, m.long, m.events, m.expiry,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(g))
 	m.registerGauges(g)
-	m.registerHops()
 	return m
 }
-
-// registerHops registers the histogram of the time at each hop. Hops within the server take microseconds, those on nodes
-// seconds.
-func (m *Metrics) registerHops() {
-	all := nativehistogram.NewVec(prometheus.HistogramOpts{
-		Name: "proa_hop_duration_seconds", Help: "Time that writes, reconciles, scheduling attempts and the work of nodes spent at each of the twelve hops, waiting included.",
-		Buckets: prometheus.ExponentialBuckets(10e-6, 4, 12),
-	}, []string{"hop"})
-	for h := hop.Client; h <= hop.Network; h++ {
-		m.hops[h] = all.WithLabelValues(h.String())
-	}
-	m.registry.MustRegister(all)
-}
-
-// ObserveHop counts the time that something spent at one hop.
-func (m *Metrics) ObserveHop(h hop.Hop, took time.Duration) { m.hops[h].Observe(took.Seconds()) }
 
 // latencies returns the buckets of the histograms of requests, as upstream has them.
 func latencies() []float64 {

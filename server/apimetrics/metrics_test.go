@@ -2,15 +2,18 @@ package apimetrics
 
 import (
 	"bufio"
+	"errors"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
 
 	"proa.dev/hop"
+	"proa.dev/internal/nativehistogram"
 )
 
 func TestNamesDashboardsKnow(t *testing.T) {
@@ -96,17 +99,38 @@ func TestNativeHistogram(t *testing.T) {
 	}
 }
 
-// TestHops: the time at a hop is counted under the name of the hop, and every hop is there from the start.
+// TestHops: the time at a hop is counted under the name of the hop, in classic and in native buckets.
 func TestHops(t *testing.T) {
-	m := New(Gauges{})
-	m.ObserveHop(hop.Commit, 3*time.Millisecond)
+	m, r := New(Gauges{}), hop.NewRecorder(10)
+	m.ObserveHops(nil)
+	m.ObserveHops(r)
+	for _, took := range []time.Duration{3 * time.Millisecond, 3 * time.Millisecond, time.Second} {
+		rec := hop.Record{UID: "a", Verb: "update"}
+		rec.Took[hop.Commit] = took
+		r.Add(rec)
+	}
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-	for _, want := range []string{`proa_hop_duration_seconds_sum{hop="commit"} 0.003`, `proa_hop_duration_seconds_bucket{hop="commit",le="0.01024"} 1`,
-		`proa_hop_duration_seconds_bucket{hop="commit",le="0.00256"} 0`, `proa_hop_duration_seconds_count{hop="network"} 0`,
-		`proa_hop_duration_seconds_count{hop="client"} 0`} {
+	for _, want := range []string{`proa_hop_duration_seconds_sum{hop="commit"} 1.006`, `proa_hop_duration_seconds_bucket{hop="commit",le="0.01024"} 2`,
+		`proa_hop_duration_seconds_bucket{hop="commit",le="0.00256"} 0`, `proa_hop_duration_seconds_bucket{hop="commit",le="+Inf"} 3`,
+		`proa_hop_duration_seconds_count{hop="network"} 0`, `proa_hop_duration_seconds_count{hop="client"} 0`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s is missing", want)
 		}
+	}
+	// The same from a histogram of the Prometheus client.
+	same := nativehistogram.New(prometheus.HistogramOpts{Name: "h"})
+	for _, took := range []float64{0.003, 0.003, 1} {
+		same.Observe(took)
+	}
+	var want, got dto.Metric
+	if err := errors.Join(same.Write(&want), (&hopMetric{label: "commit", times: r.Durations(hop.Commit)}).Write(&got)); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range []*dto.Metric{&want, &got} {
+		h.Histogram.Bucket, h.Histogram.CreatedTimestamp, h.Label = nil, nil, nil
+	}
+	if got.String() != want.String() {
+		t.Errorf("got  %s\nwant %s", got.String(), want.String())
 	}
 }

@@ -46,6 +46,8 @@ type Work struct {
 	slot   bool
 	begun  time.Time
 	called chan struct{}
+	// Waited is how long the request has waited in Begin, in all of its turns.
+	Waited time.Duration
 }
 
 const (
@@ -88,7 +90,9 @@ func (w *Work) Begin(ctx context.Context) error {
 		w.called = make(chan struct{})
 		p.join(u, w)
 		p.mu.Unlock()
-		return p.wait(ctx, u, w)
+		err := p.wait(ctx, u, w)
+		w.Waited += time.Since(now)
+		return err
 	}
 	p.mu.Unlock()
 	return nil

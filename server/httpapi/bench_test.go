@@ -2,6 +2,9 @@ package httpapi
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +39,27 @@ func BenchmarkCreate(b *testing.B) {
 	}
 	for h := hop.Authenticate; h <= hop.Commit; h++ {
 		b.ReportMetric(float64(sum[h].Microseconds())/float64(b.N), h.String()+"-us/op")
+	}
+}
+
+// BenchmarkRecorder is one create after the other through the handler of HTTP, without a network and a disk, with the recorder and
+// without it.
+func BenchmarkRecorder(b *testing.B) {
+	for name, records := range map[string]int{"off": 0, "on": 8192} {
+		b.Run(name, func(b *testing.B) {
+			r := newMemoryRig(b, 100)
+			r.Recorder = hop.NewRecorder(records)
+			data := strings.Repeat("x", 1024)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				w := httptest.NewRecorder()
+				r.send(w, "bench", "POST", mapsPath, strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"a":%q}}`, n, data)),
+					"Content-Type: application/json", "User-Agent: kubectl/v1.37.0 (linux/amd64) kubernetes/0123456")
+				if w.Code != http.StatusCreated {
+					b.Fatal(w.Body)
+				}
+			}
+		})
 	}
 }
 

@@ -239,9 +239,8 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 		}
 	}
 	if err == nil {
-		begin := r.Clock.Elapsed()
 		err = s.readRequest(ctx, w, req, r)
-		bodyRead(r, begin)
+		bodyRead(r)
 	}
 	if err != nil {
 		if r.Def.Deprecated != "" && !negotiate.IsMediaTypeError(r, err) {

@@ -18,6 +18,7 @@ func (s *Handler) beginClock(r *server.Request, req *http.Request, start time.Ti
 		return
 	}
 	r.Clock.Begin(start)
+	r.Clock.Detailed = s.Server.Recorder.Detail(start)
 	r.Clock.Done(hop.Authenticate)
 	r.Clock.Record.Origin = originOf(req, auditID)
 	r.Clock.Record.Origin.TraceParent = traceParentOf(req, r.User)
@@ -36,13 +37,15 @@ func originOf(req *http.Request, auditID string) *hop.Origin {
 }
 
 // bodyRead ends hop 2 when the body of a request has been read, with the time that the client took to send it as waiting.
-// begin is when reading began, as Elapsed of the clock returned it.
-func bodyRead(r *server.Request, begin time.Duration) {
-	took := r.Clock.Elapsed() - begin
-	r.Clock.WaitedSince(hop.Authenticate, begin)
+func bodyRead(r *server.Request) {
+	before := r.Clock.Record.Took[hop.Authenticate]
 	r.Clock.Done(hop.Authenticate)
+	took := r.Clock.Record.Took[hop.Authenticate] - before
+	if took >= hop.ShortestWait {
+		r.Clock.Waited(hop.Authenticate, took)
+	}
 	if took >= hop.ShortestStep {
-		r.Clock.AddStep(hop.Step{Hop: hop.Authenticate, Name: "body", After: begin, Took: took, Wait: took,
+		r.Clock.AddStep(hop.Step{Hop: hop.Authenticate, Name: "body", After: before, Took: took, Wait: took,
 			Detail: strconv.Itoa(len(r.Body)) + " bytes"})
 	}
 }
@@ -91,7 +94,7 @@ type keptBodies struct {
 // are left out, and so is every body that never became an object.
 func (s *Handler) keepRequestBody(req *http.Request, r *server.Request, res *server.Response) *keptBodies {
 	rec := &r.Clock.Record
-	if s.NoBodies || s.Server.Recorder == nil || res == nil || res.Object == nil || rec.Code == 0 || rec.Origin == nil ||
+	if s.NoBodies || !r.Clock.Detailed || res == nil || res.Object == nil || rec.Code == 0 || rec.Origin == nil ||
 		r.Def.HoldsSecrets(rec.Subresource) {
 		return nil
 	}

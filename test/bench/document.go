@@ -48,12 +48,16 @@ type section struct {
 	suite   suite
 	results []*benchrun.Result
 	attacks *attack.Report // of the suite attacks, which has no results
+	trace   *traceCost     // of the suite trace, which has none either
 }
 
 // table returns the measurements as a Markdown table.
 func (s section) table() string {
 	if s.attacks != nil {
 		return attackTables(s.attacks)
+	}
+	if s.trace != nil {
+		return s.trace.table()
 	}
 	return benchrun.Table(s.results)
 }
@@ -72,6 +76,9 @@ func (s section) text(f flags) string {
 		}
 	}
 	b.WriteString("\n" + notes(f)[s.suite.name])
+	if s.trace != nil {
+		b.WriteString(s.trace.notes())
+	}
 	return b.String()
 }
 

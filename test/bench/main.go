@@ -5,10 +5,10 @@
 //	go run ./test/bench --proa bin/proa                    start proa, measure it
 //	go run ./test/bench --proa bin/proa --upstream --out docs/benchmarks.md
 //
-// There are seven suites: front (requests and watches), loops (controllers),
+// There are eight suites: front (requests and watches), loops (controllers),
 // schedule (the scheduler), extend (custom resources, policies and webhooks), node (the agent, with real containers: as root),
-// traffic (Services and names, in network namespaces: as root) and attacks
-// (what attacks cost proa's two HTTP/2 servers).
+// traffic (Services and names, in network namespaces: as root), attacks
+// (what attacks cost proa's two HTTP/2 servers) and trace (what recording hops costs).
 // --suite chooses one; --only chooses measurements of all but the first by a regular expression, --list names them, --scale makes the
 // numbers of nodes and Pods smaller or larger. With --out the sections of the
 // suites that did not run stay as they are.
@@ -54,7 +54,7 @@ type flags struct {
 
 func parse() (flags, error) {
 	var f flags
-	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, extend, node, traffic, attacks, or all but the last four")
+	flag.StringVar(&f.suite, "suite", "all", "what to measure: front, loops, schedule, extend, node, traffic, attacks, trace, or all but the last five")
 	flag.StringVar(&f.only, "only", "", "measurements of all suites but front to run, as a regular expression")
 	flag.BoolVar(&f.list, "list", false, "name the measurements of all suites but front, and do nothing else")
 	flag.IntVar(&f.Wakes, "wakes", 200, "samples of each loop that is woken")
@@ -160,6 +160,7 @@ func suites() []suite {
 		{name: "node", title: "Node", run: nodebench.Run, extra: true},
 		{name: "traffic", title: "Traffic", run: trafficbench.Run, extra: true},
 		{name: attacksSuite, title: "Attacks", extra: true}, // it compares two servers of one system, see attacks.go
+		{name: traceSuite, title: "Recorder", extra: true},  // and so does this one, see tracecost.go
 	}
 }
 
@@ -188,8 +189,11 @@ func run(ctx context.Context, f flags) error {
 			continue
 		}
 		measure := f.takeTurns
-		if s.name == attacksSuite {
+		switch s.name {
+		case attacksSuite:
 			measure = f.attack
+		case traceSuite:
+			measure = f.measureTrace
 		}
 		part, err := measure(ctx, s)
 		if err != nil {
@@ -198,7 +202,7 @@ func run(ctx context.Context, f flags) error {
 		sections = append(sections, part)
 	}
 	if len(sections) == 0 {
-		return fmt.Errorf("there is no suite %q; take front, loops, schedule, extend, node, traffic, attacks or all", f.suite)
+		return fmt.Errorf("there is no suite %q; take front, loops, schedule, extend, node, traffic, attacks, trace or all", f.suite)
 	}
 	return report(f, sections)
 }
@@ -319,6 +323,9 @@ func report(f flags, sections []section) error {
 		if s.attacks != nil {
 			results[s.suite.name] = s.attacks
 			failed = append(failed, worseRows(s.attacks)...)
+		}
+		if s.trace != nil {
+			results[s.suite.name] = s.trace
 		}
 		for _, r := range s.results {
 			for _, text := range r.Failed {
