@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"proa.dev/test/images/build"
 	"proa.dev/test/ports"
 )
 
@@ -104,75 +106,127 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestDashboard uses every view on simulated nodes.
 func TestDashboard(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("page.mjs")
+}
+
+// TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
+func TestLogsAndShell(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a node needs root")
+	}
+	c := newCluster(t)
+	if out, err := c.command(t.Context(), "check").CombinedOutput(); err != nil {
+		t.Skipf("this machine cannot run a node: %v\n%s", err, out)
+	}
+	archives, err := build.Archives(t.Context(), "busybox")
+	if err != nil {
+		t.Skipf("the image of the test cannot be built here: %v", err)
+	}
+	// Networks that no cluster takes by itself; tests of others use the lower ones.
+	block := 16 + os.Getpid()%15
+	c.up("--node", "a", "--node-port", ports.Strings(t, 1)[0], "--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 64+block),
+		"--service-cidr", fmt.Sprintf("10.%d.0.0/16", 97+block), "--image-gc-high-threshold", "100",
+		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
+	c.run(append([]string{"images", "load", "--data-dir", c.data}, archives...)...)
+	c.play("node.mjs", "UI_IMAGE="+busybox)
+}
+
+// busybox is the name of the image in its archive.
+const busybox = "proa.test/busybox:1"
+
+// cluster is one that the dashboard is used on.
+type cluster struct {
+	*testing.T
+	chromium, node, proa, packages string
+	home, data, port, login        string
+	env                            []string
+}
+
+// newCluster finds the programs, and skips the test where one is missing. The cluster is not started yet.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it needs a browser")
 	}
-	chromium := find(t, "chromium", "chromium-browser", "google-chrome")
-	node := find(t, "node")
-	proa := program(t)
-	packages := modules(t)
-
-	home := t.TempDir()
-	data := filepath.Join(home, "data")
-	port := ports.Strings(t, 1)[0]
+	c := &cluster{T: t, chromium: find(t, "chromium", "chromium-browser", "google-chrome"), node: find(t, "node"), proa: program(t), packages: modules(t)}
+	home, err := os.MkdirTemp("", "proa-ui-") // short: sockets of nodes are below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	c.home, c.data, c.login, c.port = home, filepath.Join(home, "data"), filepath.Join(home, "login.html"), ports.Strings(t, 1)[0]
 	// A program in place of the desktop's, which keeps the page that it should open.
-	login := filepath.Join(home, "login.html")
-	opener := "#!/bin/sh\ncp \"$1\" " + login + ".part && mv " + login + ".part " + login + "\n"
-	tools := filepath.Join(home, "tools")
-	if err := os.MkdirAll(tools, 0o755); err != nil {
+	opener := "#!/bin/sh\ncp \"$1\" " + c.login + ".part && mv " + c.login + ".part " + c.login + "\n"
+	if err := os.WriteFile(filepath.Join(home, "xdg-open"), []byte(opener), 0o755); err != nil { //nolint:gosec // G306: it is a program
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(tools, "xdg-open"), []byte(opener), 0o755); err != nil { //nolint:gosec // G306: it is a program
-		t.Fatal(err)
-	}
-	env := append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "DISPLAY=:0", "PATH="+tools+":"+os.Getenv("PATH"))
-	run := func(ctx context.Context, args ...string) {
-		cmd := exec.CommandContext(ctx, proa, args...)
-		cmd.Env = env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("proa %s: %v\n%s", strings.Join(args, " "), err, out)
-		}
-	}
-	t.Cleanup(func() { run(context.WithoutCancel(t.Context()), "down", "--purge", "--data-dir", data) })
-	run(t.Context(), "up", "--simulate", "3", "--data-dir", data, "--listen", "127.0.0.1:"+port, "--name", "ui-test", "--no-merge")
+	c.env = append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "DISPLAY=:0", "PATH="+home+":"+os.Getenv("PATH"))
+	return c
+}
 
-	ctx, stop := context.WithCancel(t.Context())
-	dashboard := exec.CommandContext(ctx, proa, "dashboard", "--data-dir", data)
+func (c *cluster) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.proa, args...)
+	cmd.Env = c.env
+	return cmd
+}
+
+// run runs a command of proa to its end.
+func (c *cluster) run(args ...string) {
+	c.Helper()
+	if out, err := c.command(context.WithoutCancel(c.Context()), args...).CombinedOutput(); err != nil {
+		c.Fatalf("proa %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// up starts the cluster.
+func (c *cluster) up(args ...string) {
+	c.Helper()
+	c.Cleanup(func() { c.run("down", "--purge", "--now", "--data-dir", c.data) })
+	c.run(append([]string{"up", "--data-dir", c.data, "--listen", "127.0.0.1:" + c.port, "--name", filepath.Base(c.home), "--no-merge"}, args...)...)
+}
+
+// play opens the dashboard and runs a script in a browser.
+func (c *cluster) play(script string, env ...string) {
+	c.Helper()
+	ctx, stop := context.WithCancel(c.Context())
+	dashboard := c.command(ctx, "dashboard", "--data-dir", c.data)
 	dashboard.Cancel = func() error { return dashboard.Process.Signal(os.Interrupt) }
 	dashboard.WaitDelay = 10 * time.Second
-	dashboard.Env = env
 	out := &output{want: regexp.MustCompile(`is at (\S+)\n.*code: (\d{4} \d{4})\n`), found: make(chan []string, 1)}
 	found := out.found
 	dashboard.Stdout, dashboard.Stderr = out, out
 	if err := dashboard.Start(); err != nil {
-		t.Fatal(err)
+		c.Fatal(err)
 	}
-	t.Cleanup(func() {
+	defer func() {
 		stop()
 		if err := dashboard.Wait(); err != nil && !dashboard.ProcessState.Success() {
-			t.Errorf("proa dashboard did not end well on Ctrl-C: %v\n%s", err, out.text.String())
+			c.Errorf("proa dashboard did not end well on Ctrl-C: %v\n%s", err, out.text.String())
 		}
-	})
+	}()
 	var said []string
 	select {
 	case said = <-found:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("proa dashboard did not start:\n%s", out.text.String())
+		c.Fatal("proa dashboard did not start")
 	}
 	for range 1000 { // the program that opens the page runs beside the command
-		if _, err := os.Stat(login); err == nil {
+		if _, err := os.Stat(c.login); err == nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-
-	script := exec.CommandContext(t.Context(), node, "page.mjs")
-	script.Env = append(os.Environ(), "HOME="+home, "UI_MODULES="+packages, "UI_ADDRESS="+said[1], "UI_CODE="+strings.ReplaceAll(said[2], " ", ""),
-		"UI_SERVER=https://127.0.0.1:"+port, "UI_CHROMIUM="+chromium, "UI_LOGIN_FILE="+login)
-	result, err := script.CombinedOutput()
-	t.Logf("%s", result)
+	cmd := exec.CommandContext(c.Context(), c.node, script)
+	cmd.Env = append(os.Environ(), "HOME="+c.home, "UI_MODULES="+c.packages, "UI_ADDRESS="+said[1], "UI_CODE="+strings.ReplaceAll(said[2], " ", ""),
+		"UI_SERVER=https://127.0.0.1:"+c.port, "UI_CHROMIUM="+c.chromium, "UI_LOGIN_FILE="+c.login)
+	cmd.Env = append(cmd.Env, env...)
+	result, err := cmd.CombinedOutput()
+	c.Logf("%s", result)
 	if err != nil {
-		t.Fatal(err)
+		c.Fatal(err)
 	}
 }

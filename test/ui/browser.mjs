@@ -1,0 +1,64 @@
+// The browser of the tests, and what they have in common. ui_test.go sets the environment.
+
+import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(process.env.UI_MODULES + '/');
+const { chromium } = require('playwright-core');
+const axeSource = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+export const fixture = (name) => fs.readFileSync(new URL('testdata/' + name, import.meta.url), 'utf8');
+
+export const base = process.env.UI_ADDRESS; // of the proxy, with /dashboard/
+export const server = process.env.UI_SERVER; // of the API server
+export const browser = await chromium.launch({
+  executablePath: process.env.UI_CHROMIUM,
+  args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+});
+export const context = await browser.newContext({ viewport: { width: 1360, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce', ignoreHTTPSErrors: true });
+context.setDefaultTimeout(20000);
+export const page = await context.newPage();
+const faults = [];
+page.on('pageerror', (e) => faults.push('error on the page: ' + e.message));
+page.on('console', (m) => { if (/Content Security Policy|Trusted/i.test(m.text())) faults.push(m.text()); });
+
+const began = Date.now();
+export async function step(name, f) {
+  const start = Date.now();
+  try {
+    await f();
+    assert.deepEqual(faults, []);
+  } catch (e) {
+    if (process.env.UI_SHOT) await page.screenshot({ path: process.env.UI_SHOT }).catch(() => {});
+    console.log(`FAILED: ${name}: ${e.stack}\nat ${page.url()}\n${(await page.textContent('#main').catch(() => '')).slice(0, 1500)}`);
+    await browser.close();
+    process.exit(1);
+  }
+  console.log(`passed: ${name} (${Date.now() - start} ms)`);
+}
+
+export const go = (hash) => page.evaluate((h) => { location.hash = h; }, hash);
+export const text = (s) => page.getByText(s, { exact: false }).first().waitFor();
+// api makes a request as the page makes it.
+export const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);
+// axe looks for serious faults of accessibility: all, or those of some rules.
+export async function axe(where, rules) {
+  if (!await page.evaluate(() => globalThis.axe)) await page.evaluate(axeSource);
+  const found = await page.evaluate((r) => globalThis.axe.run(document, { resultTypes: ['violations'], ...(r && { runOnly: r }) }), rules);
+  const bad = found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')
+    .map((v) => `${where}: ${v.id} (${v.impact}): ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + (n.any[0]?.message || '')).join(' | ')}`);
+  assert.deepEqual(bad, []);
+}
+
+// logIn opens the page and types the code.
+export async function logIn() {
+  await page.goto(base);
+  await page.fill('#secret', process.env.UI_CODE);
+  await page.click('button[type=submit]');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+}
+
+export async function end() {
+  await browser.close();
+  console.log(`all passed in ${Math.round((Date.now() - began) / 1000)} s`);
+}
