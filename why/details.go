@@ -74,8 +74,12 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		return
 	}
 	state := map[string]programming{} // by node
+	names := []string{"services:" + a.Object.Name}
 	for _, name := range slicesOf {
-		t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, "endpointslices.discovery.k8s.io:"+name)
+		names = append(names, "endpointslices.discovery.k8s.io:"+name)
+	}
+	for _, name := range names {
+		t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, name)
 		switch {
 		case isNoResource(err): // another Kubernetes
 			return
@@ -83,7 +87,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 			r.CannotSee("which nodes have programmed the Service", err)
 			return
 		case err == nil:
-			readProgrammed(t, name, state)
+			readProgrammed(t, names, state)
 		}
 	}
 	if len(state) == 0 {
@@ -129,15 +133,16 @@ type programming struct {
 	since time.Time
 }
 
-// readProgrammed takes from the trace of an EndpointSlice which nodes have programmed it last.
-func readProgrammed(t *trace.Trace, name string, state map[string]programming) {
-	for i := range t.Spans { // they are sorted by their start: the last of a node counts
+// readProgrammed takes from a trace how each node did with the objects of these names at last.
+func readProgrammed(t *trace.Trace, names []string, state map[string]programming) {
+	for i := range t.Spans {
 		s := &t.Spans[i]
 		node, ok := strings.CutPrefix(s.Actor, "system:node:")
-		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || s.Object.Resource != "endpointslices" || s.Object.Name != name {
+		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || !slices.Contains(names, trace.Name(s.Object)) {
 			continue
 		}
-		if before, known := state[node]; known && !before.done && node == hiddenNode { // it stands for several nodes
+		before, known := state[node]
+		if known && (s.Start.Before(before.since) || !before.done && node == hiddenNode) { // hiddenNode stands for several nodes
 			continue
 		}
 		state[node] = programming{done: !s.Open && s.Error == "", err: answer.Sentence(s.Error), since: s.Start}
