@@ -1,6 +1,8 @@
 package proatest_test
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"proa.dev/client"
@@ -181,5 +184,100 @@ func TestTracesSurviveARestart(t *testing.T) {
 	c = proatest.Start(t, proatest.InDir(dir))
 	if _, err := readTrace(t, c.Client, "default", "configmaps:kept"); !apierrors.IsNotFound(err) {
 		t.Errorf("a trace from a damaged file: %v", err)
+	}
+}
+
+// TestTracesOverHTTP checks the API as clients use it: lists and Tables leave out what the reader may not get, bodies need a right of
+// their own and are shown of objects that the reader may get, and those of Secrets to nobody.
+func TestTracesOverHTTP(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory())
+	ask := func(who, method, path, accept, body string) (int, string) {
+		t.Helper()
+		config := rest.CopyConfig(c.Config)
+		if who != "" {
+			config.Impersonate.UserName, config.Impersonate.Groups = who, []string{user.AllAuthenticated}
+		}
+		h, err := rest.HTTPClientFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), method, config.Host+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Kubectl-Command", "kubectl create")
+		req.Header.Set("Kubectl-Session", "s1")
+		resp, err := h.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(data)
+	}
+	const asJSON, asTable = "application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for _, ns := range []string{"one", "two"} {
+		ask("", "POST", "/api/v1/namespaces", asJSON, `{"metadata":{"name":"`+ns+`"}}`)
+		ask("", "POST", "/api/v1/namespaces/"+ns+"/configmaps", asJSON, `{"metadata":{"name":"seen"},"data":{"key":"visible-value"}}`)
+		ask("", "POST", "/api/v1/namespaces/"+ns+"/secrets", asJSON, `{"metadata":{"name":"safe"},"stringData":{"key":"hunter2"}}`)
+		ask("", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+ns+"/rolebindings", asJSON,
+			`{"metadata":{"name":"viewer"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},`+
+				`"subjects":[{"kind":"User","name":"viewer-of-`+ns+`","apiGroup":"rbac.authorization.k8s.io"}]}`)
+		ask("", "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/"+ns+"/rolebindings", asJSON,
+			`{"metadata":{"name":"admin"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},`+
+				`"subjects":[{"kind":"User","name":"admin-of-`+ns+`","apiGroup":"rbac.authorization.k8s.io"}]}`)
+	}
+	const group = "/apis/trace.proa.dev/v1/namespaces/"
+	waitUntil(t, func() bool { // the aggregated roles are filled by a controller
+		code, _ := ask("viewer-of-one", "GET", group+"one/traces", asJSON, "")
+		wire, _ := ask("admin-of-one", "GET", group+"one/wiretraces/configmaps:seen", asJSON, "")
+		return code == http.StatusOK && wire == http.StatusOK
+	})
+	for _, x := range []struct {
+		who, path, accept string
+		code              int
+		has, lacks        string
+	}{
+		{"viewer-of-one", "one/traces", asJSON, 200, `"configmaps:seen"`, "secrets:safe"},
+		{"viewer-of-one", "one/traces", asTable, 200, `"configmaps:seen","kubectl create"`, "secrets:safe"},
+		{"viewer-of-one", "one/traces/configmaps:seen", asJSON, 200, `"name":"commit"`, "visible-value"},
+		{"viewer-of-one", "one/traces/secrets:safe", asJSON, 403, "", "commit"},
+		{"viewer-of-one", "one/traces/secrets:nothing", asJSON, 403, "", "no record"},
+		{"viewer-of-one", "one/traces/configmaps:nothing", asJSON, 404, "no record", ""},
+		{"viewer-of-one", "one/traces/nonsense", asJSON, 404, "RESOURCE", ""},
+		{"viewer-of-one", "two/traces", asJSON, 403, "", "configmaps:seen"},
+		{"viewer-of-one", "two/traces/configmaps:seen", asJSON, 403, "", "commit"},
+		{"viewer-of-one", "default/traces/namespaces:one", asJSON, 403, "", "commit"},
+		{"viewer-of-one", "one/wiretraces/configmaps:seen", asJSON, 403, "", "visible-value"},
+		{"admin-of-one", "one/wiretraces/configmaps:seen", asJSON, 200, "visible-value", ""},
+		{"admin-of-one", "two/wiretraces/configmaps:seen", asJSON, 403, "", "visible-value"},
+		{"admin-of-one", "one/wiretraces/secrets:safe", asJSON, 200, `"WireTrace"`, "hunter2"},
+		{"admin-of-one", "one/wiretraces", asJSON, 403, "", "visible-value"},
+		{"", "one/wiretraces/secrets:safe", asJSON, 200, `"name":"commit"`, "hunter2"},
+		{"", "default/traces/namespaces:one", asJSON, 200, `"name":"commit"`, ""},
+	} {
+		code, body := ask(x.who, "GET", group+x.path, x.accept, "")
+		if code != x.code || !strings.Contains(body, x.has) || x.lacks != "" && strings.Contains(body, x.lacks) {
+			t.Errorf("%q gets of %s: %d %s", x.who, x.path, code, body)
+		}
+	}
+	if _, body := ask("", "GET", "/apis/trace.proa.dev/v1/traces", asJSON, ""); !strings.Contains(body, `"secrets:safe"`) ||
+		strings.Contains(body, `"spans":[{`) {
+		t.Errorf("an administrator lists %s", body)
+	}
+}
+
+// waitUntil waits until something is true.
+func waitUntil(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it has not happened")
+		}
 	}
 }
