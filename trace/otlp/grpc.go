@@ -3,17 +3,22 @@ package otlp
 import (
 	"context"
 	"fmt"
+	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 )
+
+// maxReconnect is the longest pause between attempts to connect. It is shorter than the time for which a batch is tried.
+const maxReconnect = 3 * time.Second
 
 // grpcSender sends batches by OTLP/gRPC.
 type grpcSender struct {
@@ -31,8 +36,11 @@ func (e Endpoint) newGRPCSender(scheme, address string) (*grpcSender, error) {
 		}
 		creds = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(creds), grpc.WithUserAgent("proa"), grpc.WithNoProxy(),
-		grpc.WithDisableServiceConfig(), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	connect := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: postTimeout}
+	connect.Backoff.MaxDelay = maxReconnect
+	conn, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(creds), grpc.WithConnectParams(connect),
+		grpc.WithUserAgent("proa"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
 		return nil, fmt.Errorf("the OTLP endpoint: %w", err)
 	}
