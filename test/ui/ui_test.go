@@ -152,19 +152,22 @@ func newCluster(t *testing.T) *cluster {
 	if testing.Short() {
 		t.Skip("it needs a browser")
 	}
-	c := &cluster{T: t, chromium: find(t, "chromium", "chromium-browser", "google-chrome"), node: find(t, "node"), proa: program(t), packages: modules(t)}
+	c := &cluster{T: t, chromium: find(t, "chromium", "chromium-browser", "google-chrome"), node: find(t, "node")}
+	c.proa, c.packages = program(t), modules(t)
 	home, err := os.MkdirTemp("", "proa-ui-") // short: sockets of nodes are below it
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(home) })
-	c.home, c.data, c.login, c.port = home, filepath.Join(home, "data"), filepath.Join(home, "login.html"), ports.Strings(t, 1)[0]
+	c.home, c.data, c.login = home, filepath.Join(home, "data"), filepath.Join(home, "login.html")
+	c.port = ports.Strings(t, 1)[0]
 	// A program in place of the desktop's, which keeps the page that it should open.
 	opener := "#!/bin/sh\ncp \"$1\" " + c.login + ".part && mv " + c.login + ".part " + c.login + "\n"
 	if err := os.WriteFile(filepath.Join(home, "xdg-open"), []byte(opener), 0o755); err != nil { //nolint:gosec // G306: it is a program
 		t.Fatal(err)
 	}
-	c.env = append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "DISPLAY=:0", "PATH="+home+":"+os.Getenv("PATH"))
+	c.env = append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "DISPLAY=:0",
+		"PATH="+home+":"+os.Getenv("PATH"))
 	return c
 }
 
@@ -186,7 +189,8 @@ func (c *cluster) run(args ...string) {
 func (c *cluster) up(args ...string) {
 	c.Helper()
 	c.Cleanup(func() { c.run("down", "--purge", "--now", "--data-dir", c.data) })
-	c.run(append([]string{"up", "--data-dir", c.data, "--listen", "127.0.0.1:" + c.port, "--name", filepath.Base(c.home), "--no-merge"}, args...)...)
+	c.run(append([]string{"up", "--data-dir", c.data, "--listen", "127.0.0.1:" + c.port, "--name", filepath.Base(c.home), "--no-merge"},
+		args...)...)
 }
 
 // play opens the dashboard and runs a script in a browser.
@@ -221,8 +225,8 @@ func (c *cluster) play(script string, env ...string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	cmd := exec.CommandContext(c.Context(), c.node, script)
-	cmd.Env = append(os.Environ(), "HOME="+c.home, "UI_MODULES="+c.packages, "UI_ADDRESS="+said[1], "UI_CODE="+strings.ReplaceAll(said[2], " ", ""),
-		"UI_SERVER=https://127.0.0.1:"+c.port, "UI_CHROMIUM="+c.chromium, "UI_LOGIN_FILE="+c.login)
+	cmd.Env = append(os.Environ(), "HOME="+c.home, "UI_MODULES="+c.packages, "UI_ADDRESS="+said[1],
+		"UI_CODE="+strings.ReplaceAll(said[2], " ", ""), "UI_SERVER=https://127.0.0.1:"+c.port, "UI_CHROMIUM="+c.chromium, "UI_LOGIN_FILE="+c.login)
 	cmd.Env = append(cmd.Env, env...)
 	result, err := cmd.CombinedOutput()
 	c.Logf("%s", result)

@@ -92,6 +92,7 @@ export function show({ main, route, signal }) {
       }
     }
     drawTrace();
+    if (state.at > 1) go(state.at, false); // the cards have grown
   };
 
   const drawTrace = () => {

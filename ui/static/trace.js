@@ -98,8 +98,8 @@ export class Waterfall {
       this.children.get(p).push(s);
       s.level = p ? (this.byId.get(p).level || 0) + 1 : 0;
     }
-    if (first && this.spans.length > 60) { // requests are read as wholes first
-      for (const s of this.spans) if (this.children.has(s.id) && !s.critical && s.id !== this.selected) this.closed.add(s.id);
+    if (first && this.spans.length > 40) { // requests are read as wholes first; their bars show the hops
+      for (const s of this.spans) if (this.children.has(s.id)) this.closed.add(s.id);
     }
     this.layout();
     if (first) {
@@ -236,8 +236,9 @@ export class Waterfall {
       setText(r.name, s.hidden ? 'hidden (no access)' : s.name);
       setText(r.more, s.hidden ? '' : moreOf(s));
       // The bar of a request shows its hops.
-      r.parts = s.hop ? [] : (this.children.get(s.id) || []).filter((c) => c.hop).slice(0, 16);
-      r.segments = r.parts.map((c) => h('div', { class: 'bar-part hop-' + c.hop }));
+      const kinds = (this.children.get(s.id) || []).filter((c) => c.hop).slice(0, 16);
+      r.parts = kinds.some((c) => c.hop !== s.hop) ? kinds : [];
+      r.segments = r.parts.map((c) => h('div', { class: ['bar-part hop-' + c.hop, c.wait > c.took / 2 && 'is-wait'] }));
       r.bar.replaceChildren(r.wait, r.work, ...r.segments);
       r.left.title = s.hidden ? 'You may not see the object of this span' : [s.name, moreOf(s)].filter(Boolean).join(' · ');
       fill(r.mark, s.hidden && icon('hidden'), s.error && h('span', { class: 'is-bad' }, icon('bad'), h('span', { class: 'sr' }, 'failed')),
@@ -282,15 +283,16 @@ export class Waterfall {
     this.axisKey = key;
     const place = (el, t) => { el.style.left = (t - from) / (to - from) * 100 + '%'; return el; };
     const stones = (this.trace.milestones || []).filter((m) => m.at >= from && m.at <= to).sort((a, b) => a.at - b.at);
-    let lastEnd = [-1e9, -1e9, -1e9];
+    const lastEnd = [-1e9, -1e9, -1e9];
     const wide = this.axis.clientWidth || 600;
     const labels = stones.map((m) => {
       const x = (m.at - from) / (to - from) * wide;
       const len = m.name.length * 7 + 14;
-      let lane = lastEnd.findIndex((e) => e <= x);
-      if (lane < 0) lane = 0;
-      lastEnd[lane] = x + len;
-      const el = place(h('span', { class: ['stone-label', 'lane-' + lane, x + len > wide && 'flip'] }, m.name), m.at);
+      const flip = x + len > wide; // then it stands to the left of its line
+      let lane = lastEnd.findIndex((e) => e <= (flip ? x - len : x));
+      if (lane < 0) lane = 2;
+      lastEnd[lane] = flip ? x : x + len;
+      const el = place(h('span', { class: ['stone-label', 'lane-' + lane, flip && 'flip'] }, m.name), m.at);
       el.title = m.name + ' after ' + nanos(m.at);
       return el;
     });

@@ -31,7 +31,7 @@ function part(a, all) {
   return [
     a.evidence?.length > 0 && h('section', null, h('h3', null, `Evidence: ${a.object.kind} ${a.object.name}`), h('table', { class: 'table' },
       h('thead', null, h('tr', null, ['Object', 'Field', 'Value', 'Time'].map((t) => h('th', { scope: 'col' }, t)))),
-      h('tbody', null, a.evidence.map((e) => h('tr', null, h('td', null, refLink(e.object, all)), h('td', null, h('code', null, e.field)), h('td', null, e.value), h('td', null, e.time ? when(e.time) : '')))))),
+      h('tbody', null, a.evidence.map((e) => h('tr', null, h('td', { class: 'nowrap' }, refLink(e.object, all)), h('td', null, h('code', null, e.field)), h('td', null, e.value), h('td', { class: 'nowrap' }, e.time ? when(e.time) : '')))))),
     a.chain?.length > 0 && h('section', null, h('h3', null, 'The chain'), h('ol', { class: 'chain' }, a.chain.map((s) => h('li', null, badge(s.ok ? 'ok' : 'bad', s.name), h('span', null, s.text))))),
     a.nodes?.length > 0 && h('section', null, h('h3', null, 'Each node'), h('table', { class: 'table' },
       h('thead', null, h('tr', null, ['Node', 'Fits', 'Reason', 'Score'].map((t) => h('th', { scope: 'col' }, t)))),
@@ -42,6 +42,7 @@ function part(a, all) {
 
 // withCommands sets quoted commands in an action apart.
 function withCommands(text) {
+  if (/^(kubectl|proa) [^:;]*$/.test(text)) return h('code', null, text);
   return text.split(/("(?:kubectl|proa)[^"]*"|`[^`]*`)/).map((p, i) => (i % 2 ? h('code', null, p.slice(1, -1)) : p));
 }
 
