@@ -70,8 +70,8 @@ func TestReconcilesAreRecorded(t *testing.T) {
 			t.Fatalf("%d records: %+v", len(got), got)
 		}
 		w := got[0]
-		if w.UID != "uid-of-node" || w.Rev != 5 || w.CauseUID != w.UID || w.CauseRev != 5 || w.User != "test-controller" || w.Name != "writer" ||
-			w.Resource != "nodes" || w.Error != "" {
+		if w.UID != "uid-of-node" || w.Rev != 5 || w.CauseUID != w.UID || w.CauseRev != 5 || w.User != "test-controller" ||
+			w.Name != "writer" || w.Resource != "nodes" || w.Error != "" {
 			t.Errorf("%+v", w)
 		}
 		if w.Took[hop.Watch] != 200*time.Millisecond || w.Wait[hop.Control] != 3*time.Second || w.Took[hop.Control] != 4*time.Second ||
@@ -86,7 +86,8 @@ func TestReconcilesAreRecorded(t *testing.T) {
 			if failed := i < 2; failed != (r.Error == "not yet") {
 				t.Errorf("attempt %d: error %q", i, r.Error)
 			}
-			if retried := slices.ContainsFunc(r.Steps, func(s hop.Step) bool { return s.Name == "back-off" && s.Wait == want }); retried != (i > 0) {
+			isBackOff := func(s hop.Step) bool { return s.Name == "back-off" && s.Wait == want }
+			if retried := slices.ContainsFunc(r.Steps, isBackOff); retried != (i > 0) {
 				t.Errorf("attempt %d: %+v", i, r.Steps)
 			}
 		}

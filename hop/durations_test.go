@@ -8,9 +8,9 @@ import (
 
 // TestDurationsAreInTheirBuckets: each duration is in the native bucket whose bounds are around it, and in the classic one.
 func TestDurationsAreInTheirBuckets(t *testing.T) {
-	for _, took := range []time.Duration{1, 2, 17, 999, time.Microsecond, 9999, 10 * time.Microsecond, 10*time.Microsecond + 1, time.Millisecond,
-		250 * time.Millisecond, 500 * time.Millisecond, 500*time.Millisecond + 1, 700 * time.Millisecond, time.Second, 1500 * time.Millisecond,
-		2 * time.Second, time.Minute, 9 * time.Hour} {
+	for _, took := range []time.Duration{1, 2, 17, 999, time.Microsecond, 9999, 10 * time.Microsecond, 10*time.Microsecond + 1,
+		time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond, 500*time.Millisecond + 1, 700 * time.Millisecond, time.Second,
+		1500 * time.Millisecond, 2 * time.Second, time.Minute, 9 * time.Hour} {
 		var d Durations
 		d.observe(took)
 		buckets := 0

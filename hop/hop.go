@@ -151,6 +151,13 @@ func IsWriteVerb(verb string) bool {
 	return false
 }
 
+// SetNames names the object of a record. The names may be parts of a long URL, which the record must not keep in memory, so they
+// are copied; one string has both.
+func (r *Record) SetNames(namespace, name string) {
+	both := namespace + "/" + name
+	r.Namespace, r.Name = both[:len(namespace)], both[len(namespace)+1:]
+}
+
 // End returns when the work of a record ended: its start and the time at all of its hops.
 func (r *Record) End() time.Time {
 	end := r.Start

@@ -11,7 +11,6 @@ import (
 
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
-	"proa.dev/server/state"
 )
 
 // Authorize is hop 3: it returns nil when the user may make the request, and the error for the client otherwise.
@@ -69,21 +68,10 @@ func (s *Server) authorizeVerb(ctx context.Context, r *Request, verb string) err
 	return nil
 }
 
-// retryingAuthorizer waits for the caches of roles and asks again before it refuses. Roles are read from caches, which
-// may be a moment behind: a user who was just given a right may use it as soon as the request that gave it has been
-// answered.
+// retryingAuthorizer asks again before it refuses, when the caches of roles are up to date.
 type retryingAuthorizer struct {
-	Authorizer
-	roles *state.RBACView
-}
-
-// Authorize decides on a request. A right that was just taken away may still be used until the caches have seen it.
-func (p retryingAuthorizer) Authorize(ctx context.Context, a authz.Attributes) (authz.Decision, string, error) {
-	decision, reason, err := p.Authorizer.Authorize(ctx, a)
-	if decision != authz.NoOpinion || p.roles.Wait(ctx) != nil {
-		return decision, reason, err
-	}
-	return p.Authorizer.Authorize(ctx, a)
+	RulesReviewer
+	authz.Retrying
 }
 
 // ForNodes says that the request is a list or watch of a node's agent which is not limited to the objects of that node,

@@ -8,6 +8,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionchain"
 	"proa.dev/server/apistatus"
 )
 
@@ -53,11 +54,11 @@ func (s *Server) admitConnect(ctx context.Context, r *Request, asked *kind.Conne
 		options = r.Sub.Body.Options(asked)
 		a.Connect = options
 	}
-	if err := s.admitMutating(ctx, a); err != nil {
+	if err := admissionchain.Mutate(ctx, s.Mutate, a); err != nil {
 		return err
 	}
 	a.Reinvocation = nil
-	if err := admit(ctx, hop.Validate, s.Check, a); err != nil {
+	if err := admissionchain.Admit(ctx, hop.Validate, s.Check, a); err != nil {
 		return err
 	}
 	if a.Connect != options && r.Sub.Body.Choose != nil {

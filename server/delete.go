@@ -27,7 +27,7 @@ import (
 
 // delete serves DELETE of one object.
 func (s *Server) delete(ctx context.Context, r *Request) (*Response, error) {
-	if ignoresReadErrors(r.Options.Delete) {
+	if deletion.IgnoresReadErrors(r.Options.Delete) {
 		if errs := metav1validation.ValidateDeleteOptions(r.Options.Delete); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 		}
@@ -38,7 +38,7 @@ func (s *Server) delete(ctx context.Context, r *Request) (*Response, error) {
 		st.Details = &metav1.StatusDetails{Name: r.Name, Group: r.Def.Group, Kind: r.Def.Plural}
 		return ok(st), nil
 	}
-	warnOfDependents(r)
+	deletion.WarnOfDependents(r.Def, r.Options.Delete, r.Warn)
 	obj, deleted, err := s.deleteObject(ctx, r)
 	if err != nil {
 		return nil, err
@@ -54,17 +54,6 @@ func (s *Server) delete(ctx context.Context, r *Request) (*Response, error) {
 	st := successStatus(0)
 	st.Details = &metav1.StatusDetails{Name: obj.GetName(), Group: r.Def.Group, Kind: r.Def.Plural, UID: obj.GetUID()}
 	return &Response{Code: code, Object: st}, nil
-}
-
-// warnOfDependents warns of what becomes of dependents when the client does not choose a propagation policy.
-func warnOfDependents(r *Request) {
-	text, o := r.Def.Storage().Deletion.Warning, r.Options.Delete
-	if o != nil && len(metav1validation.ValidateDeleteOptions(o)) > 0 {
-		return
-	}
-	if text != "" && (o == nil || o.PropagationPolicy == nil && o.OrphanDependents == nil) {
-		r.Warn(text)
-	}
 }
 
 // deleteObject begins or completes the deletion of one object and reports whether it is deleted. When another writer
@@ -179,10 +168,10 @@ func (s *Server) deleteCollection(ctx context.Context, r *Request) (*Response, e
 	if r.Options.Delete == nil {
 		r.Options.Delete = &metav1.DeleteOptions{}
 	}
-	if err := refuseUnsafeCollection(r.Options.Delete); err != nil {
+	if err := deletion.RefuseUnsafeCollection(r.Options.Delete); err != nil {
 		return nil, err
 	}
-	warnOfDependents(r)
+	deletion.WarnOfDependents(r.Def, r.Options.Delete, r.Warn)
 	page, err := s.page(ctx, r)
 	if err != nil {
 		return nil, err

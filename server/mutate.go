@@ -5,8 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionchain"
 	"proa.dev/server/apistatus"
 	"proa.dev/server/objectmeta"
 	"proa.dev/server/schema"
@@ -23,7 +23,7 @@ func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) e
 	if obj != nil {
 		created.UID, created.CreationTimestamp = obj.GetUID(), obj.GetCreationTimestamp()
 	}
-	if err := s.admitMutating(ctx, a); err != nil {
+	if err := admissionchain.Mutate(ctx, s.Mutate, a); err != nil {
 		return err
 	}
 	if a.Patched && obj != nil {
@@ -34,17 +34,6 @@ func (s *Server) mutate(ctx context.Context, r *Request, obj, old kind.Object) e
 		return checkMutated(r, obj, old, created)
 	}
 	return nil
-}
-
-// admitMutating calls the mutating plugins in order, and a second time when one of them asks to be reinvoked because a
-// later one has changed the object.
-func (s *Server) admitMutating(ctx context.Context, a *kind.Admission) error {
-	a.Reinvocation = &kind.Reinvocation{}
-	if err := admit(ctx, hop.Mutate, s.Mutate, a); err != nil || !a.Reinvocation.IsRequested() {
-		return err
-	}
-	a.Reinvocation.IsSecondRun = true
-	return admit(ctx, hop.Mutate, s.Mutate, a)
 }
 
 // checkMutated checks an object that webhooks or policies have changed: it must still have the name and namespace of
@@ -79,7 +68,7 @@ func (s *Server) admission(r *Request, obj, old kind.Object) *Admission {
 		Remote: r.Remote,
 		Object: obj, Old: old, DryRun: r.Options.DryRun, Warn: r.Warn, AddAuditAnnotation: r.Audit.Annotate,
 		AddAuditBodyAnnotation: r.Audit.AnnotateBody, AddToTransaction: r.addToTransaction,
-		Kind: s.State.DefOfKind, Versions: s.State.VersionsOf, Clock: s.clock(r),
+		Kind: s.State.DefOfKind, Versions: s.State.VersionsOf, Clock: &r.Clock,
 	}
 	switch {
 	case obj == nil:

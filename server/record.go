@@ -3,14 +3,12 @@ package server
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/server/apistatus"
+	"proa.dev/server/refusal"
 )
 
 // recordWrite keeps the record of a write that has been committed: what was written, by whom, and how long each hop
@@ -38,9 +36,7 @@ func (r *Request) nameRecord(namespace, name string) {
 	if r.Sub != nil {
 		rec.Subresource = r.Sub.Name
 	}
-	// The names may be parts of a long URL, which the record must not keep in memory. One string has both.
-	both := namespace + "/" + name
-	rec.Namespace, rec.Name = both[:len(namespace)], both[len(namespace)+1:]
+	rec.SetNames(namespace, name)
 }
 
 // RecordRefusal keeps the record of a write that was refused, with the hop that has refused it: the one that has called
@@ -48,44 +44,22 @@ func (r *Request) nameRecord(namespace, name string) {
 // are requests whose client has gone.
 func (s *Server) RecordRefusal(r *Request, err error) {
 	rec := &r.Clock.Record
-	if s.Recorder == nil || !hop.IsWriteVerb(r.Verb) || r.Options.DryRun || r.Def.Transient || r.User == nil || errors.Is(err, context.Canceled) {
+	if s.Recorder == nil || !hop.IsWriteVerb(r.Verb) || r.Options.DryRun || r.Def.Transient || r.User == nil ||
+		errors.Is(err, context.Canceled) {
 		return
 	}
 	if rec.Refused == 0 {
-		r.Clock.Refuse(refusingHop(err))
+		r.Clock.Refuse(refusal.Hop(err))
 	}
 	name := r.Name
 	if name == "" {
 		name = rec.Name // that of the object in the body
 	}
 	r.nameRecord(r.Namespace, name)
-	st := apistatus.Of(err)
-	refusal := *rec
-	refusal.Rev, refusal.Code, refusal.Error = 0, int(st.Code), hop.Printable(withoutBody(st.Message, r.Body), hop.MaxText)
-	if sub := rec.Subresource; r.Def.HoldsSecrets(sub) || refusal.Error == "" {
-		refusal.Error = string(st.Reason) // the message may quote the object
-	}
-	s.Recorder.Add(refusal)
-}
-
-// withoutBody returns a message up to where it begins to quote the body of the request. A body that is no object may be
-// anything, for example a Secret that was sent to the wrong path.
-func withoutBody(message string, body []byte) string {
-	const enough = 16
-	if len(body) == 0 {
-		return message
-	}
-	message, _, _ = strings.Cut(message, string(body[:min(len(body), enough)]))
-	return message
-}
-
-// refusingHop returns the hop from which an error comes when no hop has said that it refuses the request: the store knows
-// which objects exist and at which revision, and everything else is about the body.
-func refusingHop(err error) hop.Hop {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return hop.Commit
-	}
-	return hop.Schema
+	refused := *rec
+	refused.Rev, refused.Code = 0, int(apistatus.Of(err).Code)
+	refused.Error = refusal.Text(err, r.Body, r.Def.HoldsSecrets(rec.Subresource))
+	s.Recorder.Add(refused)
 }
 
 // beginWork waits for processor time, at hop 5.
@@ -97,47 +71,6 @@ func (r *Request) beginWork(ctx context.Context) error {
 	err := r.Work.Begin(ctx)
 	r.Clock.Waited(hop.Schema, r.Work.Waited-before)
 	return err
-}
-
-// clock returns the clock for admission plugins; nil when nothing is recorded.
-func (s *Server) clock(r *Request) *hop.Clock {
-	if s.Recorder == nil {
-		return nil
-	}
-	return &r.Clock
-}
-
-// admit calls the plugins of a hop in order until one refuses. Plugins that take long are steps of the record, and so is the
-// one that refuses, unless they have added steps of their own.
-func admit(ctx context.Context, h hop.Hop, plugins []Plugin, a *Admission) error {
-	detailed := a.Clock != nil && a.Clock.Detailed
-	begin := time.Duration(0)
-	if detailed {
-		begin = a.Clock.Elapsed()
-	}
-	for _, p := range plugins {
-		steps := a.Clock.Steps()
-		err := p.Admit(ctx, a)
-		end := begin
-		if detailed || err != nil {
-			end = a.Clock.Elapsed()
-		}
-		if !detailed {
-			begin = end // how long it took is not known
-		}
-		if (end-begin >= hop.ShortestStep || err != nil) && a.Clock.Steps() == steps {
-			step := hop.Step{Hop: h, Name: p.Name, After: begin, Took: end - begin}
-			if err != nil {
-				step.Failed, step.Detail = true, "denied"
-			}
-			a.Clock.AddStep(step)
-		}
-		if err != nil {
-			return err
-		}
-		begin = end
-	}
-	return nil
 }
 
 // continueClock gives a write that is made on behalf of another request the clock of that request: of the same object, with

@@ -85,7 +85,7 @@ func New(c Config) *Server {
 	}
 	c.Watches = cmp.Or(c.Watches, 50000)
 	if c.Authz != nil {
-		c.Authz = retryingAuthorizer{c.Authz, state.NewRBACView(c.State)}
+		c.Authz = retryingAuthorizer{c.Authz, authz.Retrying{Authorizer: c.Authz, Wait: state.NewRBACView(c.State).Wait}}
 	}
 	s := &Server{Config: c, queue: requestflow.New(c.State, c.Fair), collections: collection.NewReader(c.State),
 		fields: &fieldmanager.Fields{Owner: c.Owner, State: c.State, Log: c.Log}}

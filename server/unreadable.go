@@ -5,9 +5,6 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kv"
@@ -20,12 +17,6 @@ func unreadableExists(def *kind.Def, name string, reason error) error {
 	err := apierrors.NewAlreadyExists(def.Resource(), name)
 	err.ErrStatus.Message += "; what is stored under its name cannot be decoded: " + reason.Error()
 	return err
-}
-
-// ignoresReadErrors says that a deletion has the option to delete an object that cannot be decoded, and only such an
-// object.
-func ignoresReadErrors(o *metav1.DeleteOptions) bool {
-	return o != nil && o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
 }
 
 // unsafeVerb is the verb that a user needs besides delete to delete an object that cannot be decoded.
@@ -68,14 +59,4 @@ func (s *Server) deleteUnreadable(ctx context.Context, r *Request) error {
 		s.Log.WarnContext(ctx, "deleted a stored object that could not be decoded", "key", p.Key, "rev", p.Rev, "user", r.User.GetName())
 	}
 	return conflictError(def, r.Name, passConflict(err))
-}
-
-// refuseUnsafeCollection refuses to delete a collection with the option that is meant for one object.
-func refuseUnsafeCollection(o *metav1.DeleteOptions) error {
-	if !ignoresReadErrors(o) {
-		return nil
-	}
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", field.ErrorList{
-		field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option"),
-	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/server/admissionchain"
 )
 
 // validate is hop 6: the admission plugins that may only refuse a write.
@@ -14,5 +15,5 @@ func (s *Server) validate(ctx context.Context, r *Request, obj, old kind.Object)
 	}
 	a := s.admission(r, obj, old)
 	a.Final = true
-	return admit(ctx, hop.Validate, s.Check, a)
+	return admissionchain.Admit(ctx, hop.Validate, s.Check, a)
 }

@@ -65,8 +65,7 @@ func (s *Handler) recordUnauthenticated(req *http.Request, rt *route, start time
 	if sub := def.Sub(rt.sub); sub != nil {
 		rec.Subresource = sub.Name
 	}
-	both := rt.namespace + "/" + rt.name // a copy, because they are parts of the URL
-	rec.Namespace, rec.Name = both[:len(rt.namespace)], both[len(rt.namespace)+1:]
+	rec.SetNames(rt.namespace, rt.name)
 	rec.Took[hop.Authenticate] = time.Since(start)
 	s.Server.Recorder.Add(rec)
 }

@@ -241,7 +241,8 @@ func TestBodiesAreKept(t *testing.T) {
 		body := `{"metadata":{"name":"a"},"data":{"key":"` + strings.Repeat("v", hop.MaxBody) + `"}}`
 		w := post(mapsPath, body)
 		if w == nil || string(w.Request) != body[:hop.MaxBody] || w.RequestSize != len(body) || w.RequestType != "application/json" ||
-			w.ResponseType != "application/json" || !strings.HasPrefix(string(w.Response), `{"kind":"ConfigMap"`) || len(w.Response) != hop.MaxBody {
+			w.ResponseType != "application/json" || !strings.HasPrefix(string(w.Response), `{"kind":"ConfigMap"`) ||
+			len(w.Response) != hop.MaxBody {
 			t.Errorf("%+v", w)
 		}
 		for what, w := range map[string]*hop.Wire{

@@ -65,7 +65,8 @@ func addSteps(t *testing.T, count map[string]int, c *hop.Clock, err error) {
 	for _, s := range c.Record.Steps {
 		count[s.Hop.String()+" "+s.Detail]++
 		failed = failed || s.Failed
-		if !strings.HasPrefix(s.Name, "policy ") || s.Took < 0 || s.Failed != slices.Contains([]string{"denied", "failed", "failed, ignored"}, s.Detail) {
+		if !strings.HasPrefix(s.Name, "policy ") || s.Took < 0 ||
+			s.Failed != slices.Contains([]string{"denied", "failed", "failed, ignored"}, s.Detail) {
 			t.Errorf("%+v", s)
 		}
 	}
