@@ -54,8 +54,8 @@ func waitFor(t *testing.T, c *proatest.Cluster, on schema.GroupResource, wanted 
 	t.Fatalf("nothing of %s has become as wanted", on)
 }
 
-// explainedCluster is a cluster of two simulated nodes with a Pod that runs and one that fits nowhere, in the namespace shop. The user dev has
-// the role view there; eve may ask for explanations and attempts, but may not read anything else.
+// explainedCluster is a cluster of two simulated nodes with a Pod that runs and one that fits nowhere, in the namespace shop. The user
+// dev has the role view there; eve may ask for explanations and attempts, but may not read anything else.
 func explainedCluster(t *testing.T) *proatest.Cluster {
 	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(2))
 	subject := func(name string) []rbacv1.Subject {
@@ -81,7 +81,8 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9999"}}}]}`
 		t.Fatal(err)
 	}
 	for name, role := range map[string]rbacv1.RoleRef{
-		"dev": {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}, "eve": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
+		"dev": {APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		"eve": {APIGroup: rbacv1.GroupName, Kind: "Role", Name: "ask"},
 	} {
 		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, RoleRef: role, Subjects: subject(name)}
 		if _, err := c.Client.Create(t.Context(), gr.RoleBindings, binding); err != nil {
@@ -103,7 +104,8 @@ func TestSchedulingAttempts(t *testing.T) {
 	const huge, runs = traceAPI + "namespaces/shop/schedulingattempts/huge", traceAPI + "namespaces/shop/schedulingattempts/runs"
 
 	got, code, text := getAs[whykind.SchedulingAttempt](t, c, "admin", huge)
-	if code != http.StatusOK || got.Kind != "SchedulingAttempt" || got.Name != "huge" || got.Total != 2 || got.Feasible != 0 || got.ChosenNode != "" ||
+	if code != http.StatusOK || got.Kind != "SchedulingAttempt" || got.Name != "huge" || got.Total != 2 || got.Feasible != 0 ||
+		got.ChosenNode != "" ||
 		!strings.HasPrefix(got.Message, "0/2 nodes are available") || len(got.Nodes) != 2 || got.Nodes[0].Node == "" ||
 		got.Nodes[0].Plugin != "NodeResourcesFit" || got.Nodes[0].Reason != "Insufficient cpu" {
 		t.Errorf("%d %s", code, text)
@@ -116,7 +118,8 @@ func TestSchedulingAttempts(t *testing.T) {
 	chosen := got.ChosenNode
 
 	got, code, text = getAs[whykind.SchedulingAttempt](t, c, "dev", huge)
-	if code != http.StatusOK || len(got.Nodes) != 2 || got.Nodes[0].Node != "" || !got.Nodes[0].Hidden || got.Nodes[0].Reason != "Insufficient cpu" {
+	if code != http.StatusOK || len(got.Nodes) != 2 || got.Nodes[0].Node != "" || !got.Nodes[0].Hidden ||
+		got.Nodes[0].Reason != "Insufficient cpu" {
 		t.Errorf("a user with the role view gets %d %s", code, text)
 	}
 	got, code, text = getAs[whykind.SchedulingAttempt](t, c, "dev", runs)
@@ -132,7 +135,8 @@ func TestSchedulingAttempts(t *testing.T) {
 			t.Errorf("who may not read Pods gets %d %s", code, text)
 		}
 	}
-	if _, code, _ = getAs[whykind.SchedulingAttempt](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts/nothing"); code != http.StatusNotFound {
+	_, code, _ = getAs[whykind.SchedulingAttempt](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts/nothing")
+	if code != http.StatusNotFound {
 		t.Errorf("a Pod that does not exist gives %d", code)
 	}
 	list, code, text := getAs[whykind.SchedulingAttemptList](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts")
@@ -146,8 +150,8 @@ func TestExplanations(t *testing.T) {
 	c := explainedCluster(t)
 	const huge = traceAPI + "namespaces/shop/explanations/pods:huge"
 	got, code, text := getAs[whykind.Explanation](t, c, "admin", huge)
-	if code != http.StatusOK || got.Kind != "Explanation" || got.Name != "pods:huge" || got.State != why.Stuck || got.HopName != "schedule" ||
-		got.Resource != "pods" || got.Object.Name != "huge" || len(got.Nodes) != 2 || len(got.Unseen) != 0 {
+	if code != http.StatusOK || got.Kind != "Explanation" || got.Name != "pods:huge" || got.State != why.Stuck ||
+		got.HopName != "schedule" || got.Resource != "pods" || got.Object.Name != "huge" || len(got.Nodes) != 2 || len(got.Unseen) != 0 {
 		t.Errorf("%d %s", code, text)
 	}
 	got, code, text = getAs[whykind.Explanation](t, c, "dev", huge)
@@ -155,17 +159,21 @@ func TestExplanations(t *testing.T) {
 		t.Errorf("a user with the role view gets %d %s", code, text)
 	}
 	for _, name := range []string{"pods:huge", "pods:nothing", "secrets:x", "configmaps:kube-root-ca.crt"} {
-		if _, code, text = getAs[whykind.Explanation](t, c, "eve", traceAPI+"namespaces/shop/explanations/"+name); code != http.StatusForbidden {
+		_, code, text = getAs[whykind.Explanation](t, c, "eve", traceAPI+"namespaces/shop/explanations/"+name)
+		if code != http.StatusForbidden {
 			t.Errorf("who may not get %s gets %d %s", name, code, text)
 		}
 	}
-	for name, want := range map[string]int{"pods:nothing": http.StatusNotFound, "noresource:x": http.StatusNotFound, "huge": http.StatusNotFound,
-		"nodes:x": http.StatusNotFound, "secrets:x": http.StatusForbidden, "schedulingattempts.trace.proa.dev:huge": http.StatusNotFound} {
+	for name, want := range map[string]int{
+		"pods:nothing": http.StatusNotFound, "noresource:x": http.StatusNotFound, "huge": http.StatusNotFound,
+		"nodes:x": http.StatusNotFound, "secrets:x": http.StatusForbidden, "schedulingattempts.trace.proa.dev:huge": http.StatusNotFound,
+	} {
 		if _, code, text = getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/shop/explanations/"+name); code != want {
 			t.Errorf("%s: %d %s", name, code, text)
 		}
 	}
-	if _, code, text = getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/default/explanations/pods:x"); code != http.StatusForbidden {
+	_, code, text = getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/default/explanations/pods:x")
+	if code != http.StatusForbidden {
 		t.Errorf("another namespace: %d %s", code, text)
 	}
 }
@@ -193,5 +201,22 @@ func TestStuckList(t *testing.T) {
 	}
 	if _, code, text = getAs[whykind.ExplanationList](t, c, "dev", traceAPI+"explanations"); code != http.StatusForbidden {
 		t.Errorf("all namespaces: %d %s", code, text)
+	}
+}
+
+// TestAttemptsOfAnotherServer checks that a server whose scheduler does not run says so, and does not say that there is nothing.
+func TestAttemptsOfAnotherServer(t *testing.T) {
+	c := proatest.Start(t, proatest.Memory(), proatest.Controllers("*", "-kube-scheduler"))
+	if err := create(t, c, gr.Pods, &corev1.Pod{},
+		"metadata: {name: waits, namespace: default}\nspec: {containers: [{name: c, image: i}]}"); err != nil {
+		t.Fatal(err)
+	}
+	_, code, text := getAs[whykind.SchedulingAttempt](t, c, "admin", traceAPI+"namespaces/default/schedulingattempts/waits")
+	if code != http.StatusServiceUnavailable || !strings.Contains(text, "the scheduler runs on another server, or is not running") {
+		t.Errorf("%d %s", code, text)
+	}
+	got, code, text := getAs[whykind.Explanation](t, c, "admin", traceAPI+"namespaces/default/explanations/pods:waits")
+	if code != http.StatusOK || !strings.Contains(strings.Join(got.Unseen, "\n"), "the scheduler runs on another server") {
+		t.Errorf("%d %s", code, text)
 	}
 }

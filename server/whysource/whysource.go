@@ -23,10 +23,13 @@ import (
 	"proa.dev/why"
 )
 
-// The bounds of what explanations cost: how long one may take, and how many are made at a time for one user and for all.
+// The bounds of what explanations cost: how long one may take, how many are made at a time for all users, of which each user has one,
+// and how many requests wait how long for others to end.
 const (
 	maxTime     = 20 * time.Second
 	maxParallel = 4
+	maxWaiting  = 16
+	maxWait     = 3 * time.Second
 )
 
 // Source makes explanations.
@@ -39,32 +42,72 @@ type Source struct {
 	// scheduler cannot be asked.
 	LastAttempt func(types.UID) (*why.Attempt, error)
 
-	mu   sync.Mutex // guards busy
-	busy map[string]bool
+	mu      sync.Mutex               // guards what follows
+	busy    map[string]chan struct{} // by user; a channel is closed when the explanation for that user is made
+	waiting int
 }
 
-// begin says that an explanation is made for a user. It fails when one is made for him already, or too many for others. The caller calls
-// the returned function when the explanation is made.
-func (s *Source) begin(user string) (func(), error) {
+// begin waits until an explanation can be made for a user: until none is being made for the same user, and not too many for others.
+// It fails when that takes too long or too many requests wait. The caller calls the returned function when the explanation is made.
+func (s *Source) begin(ctx context.Context, user string) (func(), error) {
+	errBusy := apierrors.NewTooManyRequests("the server is busy with other explanations; ask again in a second", 1)
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	for {
+		done, ended := s.tryBegin(user)
+		if done != nil {
+			return done, nil
+		}
+		if ended == nil {
+			return nil, errBusy
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+		s.mu.Lock()
+		s.waiting--
+		s.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil, errBusy
+		}
+	}
+}
+
+// tryBegin begins an explanation for a user, or returns a channel that is closed when it may be tried again; the caller then counts as
+// waiting. It returns neither when too many wait already.
+func (s *Source) tryBegin(user string) (done func(), ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.busy[user] || len(s.busy) >= maxParallel {
-		return nil, apierrors.NewTooManyRequests("the server is busy with other explanations; ask again in a second", 1)
+	own := s.busy[user]
+	if own == nil && len(s.busy) < maxParallel {
+		if s.busy == nil {
+			s.busy = map[string]chan struct{}{}
+		}
+		own = make(chan struct{})
+		s.busy[user] = own
+		return func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.busy, user)
+			close(own)
+		}, nil
 	}
-	if s.busy == nil {
-		s.busy = map[string]bool{}
+	if s.waiting >= maxWaiting {
+		return nil, nil
 	}
-	s.busy[user] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.busy, user)
-	}, nil
+	s.waiting++
+	if own == nil {
+		for _, own = range s.busy { // any of them
+			break
+		}
+	}
+	return nil, own
 }
 
 // ask calls f with an asker that reads with the rights of the user of the request.
 func (s *Source) ask(ctx context.Context, d kind.Server, f func(context.Context, *why.Asker) error) error {
-	done, err := s.begin(d.User().GetName())
+	done, err := s.begin(ctx, d.User().GetName())
 	if err != nil {
 		return err
 	}

@@ -3,30 +3,67 @@ package whysource
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestExplanationsAreBounded holds that one explanation at a time is made for a user, and a few for all.
+// TestExplanationsAreBounded holds that one explanation at a time is made for a user, and a few for all; that others wait for a while,
+// and that not too many wait.
 func TestExplanationsAreBounded(t *testing.T) {
-	s := &Source{}
-	done, err := s.begin("eve")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.begin("eve"); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("the second explanation for the same user: %v", err)
-	}
-	for i := range maxParallel - 1 {
-		if _, err := s.begin(fmt.Sprint("user ", i)); err != nil {
-			t.Errorf("another user: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		s := &Source{}
+		begin := func(user string) func() {
+			t.Helper()
+			done, err := s.begin(t.Context(), user)
+			if err != nil {
+				t.Fatalf("%s: %v", user, err)
+			}
+			return done
 		}
-	}
-	if _, err := s.begin("one more"); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("one more than there may be: %v", err)
-	}
-	done()
-	if _, err := s.begin("eve"); err != nil {
-		t.Errorf("after the first has ended: %v", err)
-	}
+		refused := func(user string, after time.Duration) {
+			t.Helper()
+			start := time.Now()
+			if _, err := s.begin(t.Context(), user); !apierrors.IsTooManyRequests(err) || time.Since(start) != after {
+				t.Errorf("%s: %v after %v", user, err, time.Since(start))
+			}
+		}
+		eve := begin("eve")
+		refused("eve", maxWait)
+		others := []func(){begin("a"), begin("b"), begin("c")}
+		refused("one more", maxWait)
+
+		var began []string
+		for i := range maxWaiting {
+			go func() {
+				user := "eve"
+				if i >= maxWaiting/2 {
+					user = fmt.Sprint("user ", i)
+				}
+				if done, err := s.begin(t.Context(), user); err == nil {
+					s.mu.Lock()
+					began = append(began, user)
+					s.mu.Unlock()
+					time.Sleep(time.Millisecond)
+					done()
+				}
+			}()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s.waiting != maxWaiting || len(began) != 0 {
+			t.Errorf("%d wait, %v have begun", s.waiting, began)
+		}
+		refused("eve", 0) // too many wait already
+		eve()
+		for _, done := range others {
+			done()
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(began) != maxWaiting || s.waiting != 0 || len(s.busy) != 0 {
+			t.Errorf("%d have begun, %d wait, %d are being made", len(began), s.waiting, len(s.busy))
+		}
+	})
 }
