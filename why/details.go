@@ -34,6 +34,9 @@ func traces() schema.GroupResource {
 // found about each node, what the agent of a node is at, and which nodes have programmed a Service.
 func (r *reader) addDetails(ctx context.Context, a *Answer) {
 	for at := a; at != nil; at = at.Through {
+		if at.State == Stuck && at.Hop == 0 && at.Resource != "" {
+			r.addRefusal(ctx, at)
+		}
 		switch at.Object.Kind {
 		case "Pod":
 			switch {
@@ -158,14 +161,7 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	}
 	a := &Answer{Object: t.ref(), Resource: t.Resource.String(), State: Stuck}
 	a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused: " + answer.Sentence(record.Stuck) + "."
-	var last *trace.Span
-	for i := range record.Spans {
-		s := &record.Spans[i]
-		if s.Error != "" && s.Hop != 0 && (last == nil || last.Parent == "" || s.Parent == last.ID || s.Hop > last.Hop) {
-			last = s
-		}
-	}
-	if last != nil {
+	if last := refusal(record); last != nil {
 		a.At(hop.Hop(last.Hop))
 		a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused"
 		if last.Name != a.HopName {
@@ -180,6 +176,32 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	}
 	_, _, advice := messages.Refusal(a.Cause)
 	return a.Do("%s", advice)
+}
+
+// addRefusal adds the hop that has refused what a controller wanted to create, where the message does not tell it: which webhook or
+// policy it was is in the records.
+func (r *reader) addRefusal(ctx context.Context, a *Answer) {
+	t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), cmp.Or(a.Object.Namespace, trace.NoNamespace), a.Resource+":"+a.Object.Name)
+	if err != nil {
+		return // whoever may not read traces has the message
+	}
+	if last := refusal(t); last != nil {
+		a.At(hop.Hop(last.Hop)).Because(a.Object, "record of "+last.Name, last.Error, last.Start)
+	}
+}
+
+// refusal returns the span of the hop, or of its step, that has refused a write; nil if there is none. Of several the last one counts.
+func refusal(t *trace.Trace) (last *trace.Span) {
+	for i := range t.Spans {
+		s := &t.Spans[i]
+		if s.Error == "" || s.Hop == 0 || s.Hop > int(hop.Commit) {
+			continue
+		}
+		if last == nil || s.Parent == last.ID || !s.Start.Before(last.Start) && s.Hop >= last.Hop {
+			last = s
+		}
+	}
+	return last
 }
 
 // addOpenWork adds what the agent of a node is at with a Pod that does not run yet, by its records.

@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,10 @@ func (r *reader) podEnding(ctx context.Context, p *corev1.Pod, a *Answer) *Answe
 		a.State = Waiting
 		a.Cause = "The Pod is being deleted, and its containers have " + r.ago(r.Now.Add(-left)) +
 			" of their grace period left to end by themselves."
+		if grace := p.DeletionGracePeriodSeconds; grace != nil {
+			a.Because(a.Object, "metadata.deletionGracePeriodSeconds", fmt.Sprint(*grace), time.Time{})
+		}
+		a.Do("a program that ends when it gets SIGTERM is not waited for")
 		return a.Do("kubectl delete pod %s%s --now ends the wait", p.Name, answer.InNamespace(p.Namespace))
 	case len(p.Finalizers) > 0 && !running:
 		a.At(hop.Control)
