@@ -89,7 +89,8 @@ func (p *path) before(cur *item, at time.Time) *item {
 		}
 		end := it.end
 		if end.After(at) {
-			isCause := isWrite(it.Record) && cause(cur.Record) == (version{it.UID, it.Rev}) // its event is seen before its request has ended
+			// The event of a cause is seen before its request has ended.
+			isCause := isWrite(it.Record) && cause(cur.Record) == (version{it.UID, it.Rev})
 			isLate := end.After(at.Add(slack)) || end.Sub(at) > at.Sub(it.start) // then they have rather been done at the same time
 			if !isWorkAround(it, cur) && !isCause && isLate {
 				return
