@@ -64,20 +64,30 @@ func (d *Durations) observe(took time.Duration) {
 	}
 	// The bucket of index i has the durations above 2^((i-1)/8) seconds and up to 2^(i/8).
 	fraction, exponent := math.Frexp(took.Seconds())
-	i := (exponent - 1 - shortest) * eighths
-	for k := range eighths {
-		if fraction > fractionOf(k) {
-			i = (exponent-1-shortest)*eighths + k
-		}
-	}
-	if fraction == 0.5 { // a power of two is the upper bound of the bucket below
-		i = (exponent-1-shortest)*eighths - 1
-	}
+	i := (exponent-1-shortest)*eighths + eighthOf(fraction)
 	d.native[min(max(i, 0), len(d.native)-1)]++
 }
 
-// fractionOf returns the lower bound of the k-th bucket above a half: 2^(k/8)/2.
-func fractionOf(k int) float64 {
-	return [...]float64{0.5, 0.5452538663326288, 0.5946035575013605, 0.6484197773255048, 0.7071067811865475, 0.7711054127039704,
-		0.8408964152537144, 0.9170040432046711}[k]
+// eighthOf returns in which of the native buckets above a half a fraction is: that above 2^(k/8)/2, for k from 0 to 7. A half is
+// the upper bound of the bucket below.
+func eighthOf(fraction float64) int {
+	switch {
+	case fraction > 0.9170040432046711:
+		return 7
+	case fraction > 0.8408964152537144:
+		return 6
+	case fraction > 0.7711054127039704:
+		return 5
+	case fraction > 0.7071067811865475:
+		return 4
+	case fraction > 0.6484197773255048:
+		return 3
+	case fraction > 0.5946035575013605:
+		return 2
+	case fraction > 0.5452538663326288:
+		return 1
+	case fraction > 0.5:
+		return 0
+	}
+	return -1
 }

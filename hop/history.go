@@ -1,24 +1,31 @@
 package hop
 
-import "iter"
+import (
+	"hash/maphash"
+	"iter"
+)
 
 // history is a list of records in the order in which they were added, bounded in number and in bytes. The records of one key
-// are a list too, so that they are found quickly and can make room for each other. Records live in slots, and links between
-// them are the numbers of slots, counted from 1; 0 is none.
+// are a list too, so that they are found quickly and can make room for each other.
+//
+// Records live in slots, and links between them are the numbers of slots, counted from 1; 0 is none. The links are apart from
+// the records, and keys are hashes: whoever adds a record touches no other one, which would seldom be in the processor's cache.
 type history struct {
 	limit, share, maxBytes int
 
-	slots        []slot
+	records      []Record
+	links        []link
 	free         int32 // the first slot without a record; next links to another one
 	oldest, last int32
 	count, bytes int
-	keys         map[string]chain // see historyKey
+	seed         maphash.Seed
+	keys         map[uint64]chain // by the hash of the key: see historyKey
 }
 
-// slot is the place of one record.
-type slot struct {
-	rec          Record
-	size         int
+// link is where a record is in the lists.
+type link struct {
+	key          uint64
+	size         int32
 	before, next int32 // in the order of all records
 	older, newer int32 // among the records of the key
 }
@@ -38,9 +45,14 @@ func (r *Record) historyKey() string {
 	return r.Namespace + "/" + r.Name
 }
 
+// newHistory returns an empty history.
+func newHistory(limit, share int) history {
+	return history{limit: limit, share: share, maxBytes: limit * bytesPerRecord, seed: maphash.MakeSeed(), keys: map[uint64]chain{}}
+}
+
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
-	key, size := rec.historyKey(), rec.size()
+	key, size := maphash.String(h.seed, rec.historyKey()), rec.size()
 	if h.count >= h.limit {
 		h.remove(h.oldest)
 	}
@@ -51,16 +63,15 @@ func (h *history) add(rec *Record) {
 		c = h.keys[key]
 	}
 	i := h.take()
-	s := h.at(i)
-	s.rec, s.size = *rec, size
-	s.before, s.next = h.last, 0
+	h.records[i-1] = *rec
+	l := h.at(i)
+	*l = link{key: key, size: int32(size), before: h.last, older: c.newest} //nolint:gosec // a record is small
 	if h.last != 0 {
 		h.at(h.last).next = i
 	} else {
 		h.oldest = i
 	}
 	h.last = i
-	s.older, s.newer = c.newest, 0
 	if c.newest != 0 {
 		h.at(c.newest).newer = i
 	} else {
@@ -71,6 +82,14 @@ func (h *history) add(rec *Record) {
 	h.bytes += size
 }
 
+// replace puts a record in the place of another one of the same key.
+func (h *history) replace(at int32, rec *Record) {
+	size := rec.size()
+	h.bytes += size - int(h.links[at].size)
+	h.records[at], h.links[at].size = *rec, int32(size) //nolint:gosec // a record is small
+	h.shrink(0)
+}
+
 // shrink removes the oldest records until there is room for more bytes.
 func (h *history) shrink(more int) {
 	for h.count > 0 && h.bytes+more > h.maxBytes {
@@ -78,7 +97,7 @@ func (h *history) shrink(more int) {
 	}
 }
 
-func (h *history) at(i int32) *slot { return &h.slots[i-1] }
+func (h *history) at(i int32) *link { return &h.links[i-1] }
 
 // take returns a slot without a record.
 func (h *history) take() int32 {
@@ -86,67 +105,70 @@ func (h *history) take() int32 {
 		h.free = h.at(i).next
 		return i
 	}
-	if len(h.slots) == cap(h.slots) { // append would make it larger than the limit
-		grown := make([]slot, len(h.slots), min(max(32, 2*len(h.slots)), h.limit))
-		copy(grown, h.slots)
-		h.slots = grown
+	n := len(h.records)
+	if n == cap(h.records) { // append would make it larger than the limit
+		size := min(max(32, 2*n), h.limit)
+		records, links := make([]Record, n, size), make([]link, n, size)
+		copy(records, h.records)
+		copy(links, h.links)
+		h.records, h.links = records, links
 	}
-	h.slots = h.slots[:len(h.slots)+1]
-	return int32(len(h.slots)) //nolint:gosec // a setting bounds the number of records far below this
+	h.records, h.links = h.records[:n+1], h.links[:n+1]
+	return int32(n + 1) //nolint:gosec // a setting bounds the number of records far below this
 }
 
 // remove removes the record of a slot.
 func (h *history) remove(i int32) {
-	s := h.at(i)
-	if s.before != 0 {
-		h.at(s.before).next = s.next
+	l := h.at(i)
+	if l.before != 0 {
+		h.at(l.before).next = l.next
 	} else {
-		h.oldest = s.next
+		h.oldest = l.next
 	}
-	if s.next != 0 {
-		h.at(s.next).before = s.before
+	if l.next != 0 {
+		h.at(l.next).before = l.before
 	} else {
-		h.last = s.before
+		h.last = l.before
 	}
-	key := s.rec.historyKey()
-	c := h.keys[key]
-	if c.count--; s.older != 0 {
-		h.at(s.older).newer = s.newer
+	c := h.keys[l.key]
+	if c.count--; l.older != 0 {
+		h.at(l.older).newer = l.newer
 	} else {
-		c.oldest = s.newer
+		c.oldest = l.newer
 	}
-	if s.newer != 0 {
-		h.at(s.newer).older = s.older
+	if l.newer != 0 {
+		h.at(l.newer).older = l.older
 	} else {
-		c.newest = s.older
+		c.newest = l.older
 	}
 	if c.count == 0 {
-		delete(h.keys, key)
+		delete(h.keys, l.key)
 	} else {
-		h.keys[key] = c
+		h.keys[l.key] = c
 	}
 	h.count--
-	h.bytes -= s.size
-	*s = slot{next: h.free}
+	h.bytes -= int(l.size)
+	*l = link{next: h.free}
+	h.records[i-1] = Record{}
 	h.free = i
 }
 
-// all yields the indexes of the records in slots, the oldest first.
-func (h *history) all() iter.Seq[int32] {
-	return func(yield func(int32) bool) {
+// all yields the records with their indexes, the oldest first.
+func (h *history) all() iter.Seq2[int32, *Record] {
+	return func(yield func(int32, *Record) bool) {
 		for i := h.oldest; i != 0; i = h.at(i).next {
-			if !yield(i - 1) {
+			if !yield(i-1, &h.records[i-1]) {
 				return
 			}
 		}
 	}
 }
 
-// of yields the indexes of the records of a key in slots, the newest first.
-func (h *history) of(key string) iter.Seq[int32] {
-	return func(yield func(int32) bool) {
-		for i := h.keys[key].newest; i != 0; i = h.at(i).older {
-			if !yield(i - 1) {
+// of yields the records of a key with their indexes, the newest first.
+func (h *history) of(key string) iter.Seq2[int32, *Record] {
+	return func(yield func(int32, *Record) bool) {
+		for i := h.keys[maphash.String(h.seed, key)].newest; i != 0; i = h.at(i).older {
+			if rec := &h.records[i-1]; rec.historyKey() == key && !yield(i-1, rec) {
 				return
 			}
 		}

@@ -52,11 +52,9 @@ func NewRecorder(limit int) *Recorder {
 	if limit <= 0 {
 		return nil
 	}
-	sized := func(n, share int) history {
-		return history{limit: n, share: max(share, minShare), maxBytes: n * bytesPerRecord, keys: map[string]chain{}}
-	}
 	few := max(1, limit/16)
-	return &Recorder{main: sized(limit, limit/32), steady: sized(few, 0), failed: sized(2*few, few/4)}
+	return &Recorder{main: newHistory(limit, max(minShare, limit/32)), steady: newHistory(few, minShare),
+		failed: newHistory(2*few, max(minShare, few/4))}
 }
 
 // Add adds a record; the oldest ones make room for it.
@@ -158,13 +156,9 @@ func (r *Recorder) Update(rec Record) {
 	defer r.mu.Unlock()
 	r.observe(&rec)
 	h := r.historyOf(&rec)
-	for have := range h.of(rec.historyKey()) {
-		if s := &h.slots[have]; s.rec.Open && s.rec.Rev == rec.Rev && s.rec.Verb == rec.Verb && s.rec.User == rec.User &&
-			s.rec.Start.Equal(rec.Start) {
-			h.bytes -= s.size
-			s.rec, s.size = rec, rec.size()
-			h.bytes += s.size
-			h.shrink(0)
+	for i, have := range h.of(rec.historyKey()) {
+		if have.Open && have.Rev == rec.Rev && have.Verb == rec.Verb && have.User == rec.User && have.Start.Equal(rec.Start) {
+			h.replace(i, &rec)
 			return
 		}
 	}
@@ -178,8 +172,7 @@ func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.main.of(string(uid)) {
-		rec := &r.main.slots[i].rec
+	for i, rec := range r.main.of(string(uid)) {
 		if rec.Rev != rev || !rec.IsWrite() {
 			continue
 		}
@@ -188,8 +181,8 @@ func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
 		for r.held > maxBodies {
 			oldest := r.bodies[0]
 			r.bodies, r.held = r.bodies[1:], r.held-oldest.wire.size()
-			if s := &r.main.slots[oldest.slot]; s.rec.Wire == oldest.wire { // the slot may have another record now
-				s.rec.Wire = nil
+			if was := &r.main.records[oldest.slot]; was.Wire == oldest.wire { // the slot may have another record now
+				was.Wire = nil
 			}
 		}
 		return
@@ -213,8 +206,8 @@ func (r *Recorder) choose(choose func(*Record) bool) (out []Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range []*history{&r.main, &r.steady, &r.failed} {
-		for i := range h.all() {
-			if rec := &h.slots[i].rec; choose(rec) {
+		for _, rec := range h.all() {
+			if choose(rec) {
 				out = append(out, *rec)
 			}
 		}
@@ -237,13 +230,13 @@ func (r *Recorder) ofObject(uid types.UID) (out []Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range []*history{&r.main, &r.steady} {
-		for i := range h.of(string(uid)) {
-			out = append(out, h.slots[i].rec)
+		for _, rec := range h.of(string(uid)) {
+			out = append(out, *rec)
 		}
 	}
 	slices.Reverse(out) // the oldest first
-	for i := range r.failed.all() {
-		if rec := &r.failed.slots[i].rec; rec.UID == uid {
+	for _, rec := range r.failed.all() {
+		if rec.UID == uid {
 			out = append(out, *rec)
 		}
 	}
@@ -258,8 +251,8 @@ func (r *Recorder) Committed(uid types.UID, rev int64) (at time.Time, known bool
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, h := range []*history{&r.main, &r.steady} {
-		for i := range h.of(string(uid)) {
-			if rec := &h.slots[i].rec; rec.Rev == rev && rec.IsWrite() {
+		for _, rec := range h.of(string(uid)) {
+			if rec.Rev == rev && rec.IsWrite() {
 				return rec.End(), true
 			}
 		}

@@ -138,7 +138,7 @@ func TestSizeInMemory(t *testing.T) {
 // TestSizesAreCounted: the constants by which memory is counted are not smaller than the types.
 func TestSizesAreCounted(t *testing.T) {
 	for what, have := range map[string][2]int{
-		"slot": {int(unsafe.Sizeof(slot{})), slotSize}, "step": {int(unsafe.Sizeof(Step{})), stepSize},
+		"slot": {int(unsafe.Sizeof(Record{}) + unsafe.Sizeof(link{})), slotSize}, "step": {int(unsafe.Sizeof(Step{})), stepSize},
 		"origin": {int(unsafe.Sizeof(Origin{})), originSize}, "wire": {int(unsafe.Sizeof(Wire{})), wireSize},
 	} {
 		if have[0] > have[1] {
@@ -151,16 +151,16 @@ func TestSizesAreCounted(t *testing.T) {
 // order in which these were added.
 func TestHistoryKeepsItsLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	h := history{limit: 50, share: 8, maxBytes: 40 * slotSize, keys: map[string]chain{}}
+	h := newHistory(50, 8)
+	h.maxBytes = 40 * slotSize
 	for n := range 5000 {
 		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
 		h.add(&rec)
 		var revs []int64
 		bytes, byKey := 0, map[types.UID]int{}
-		for i := range h.all() {
-			s := &h.slots[i]
-			revs, bytes = append(revs, s.rec.Rev), bytes+s.size
-			byKey[s.rec.UID]++
+		for i, have := range h.all() {
+			revs, bytes = append(revs, have.Rev), bytes+int(h.links[i].size)
+			byKey[have.UID]++
 		}
 		if !slices.IsSorted(revs) || len(revs) != h.count || bytes != h.bytes || bytes > h.maxBytes || len(revs) > h.limit ||
 			revs[len(revs)-1] != int64(n) {
@@ -171,9 +171,9 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 		}
 		for uid, want := range byKey {
 			got := 0
-			for i := range h.of(string(uid)) {
-				if got++; h.slots[i].rec.UID != uid {
-					t.Fatalf("a record of %s is in the list of %s", h.slots[i].rec.UID, uid)
+			for _, have := range h.of(string(uid)) {
+				if got++; have.UID != uid {
+					t.Fatalf("a record of %s is in the list of %s", have.UID, uid)
 				}
 			}
 			if got != want || want > h.share {
