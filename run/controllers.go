@@ -57,6 +57,7 @@ import (
 	"proa.dev/control/volumeprotection"
 	"proa.dev/node/simulate"
 	"proa.dev/run/pki"
+	"proa.dev/run/servedresources"
 	"proa.dev/run/settings"
 	"proa.dev/server/authn"
 	"proa.dev/server/authz"
@@ -73,6 +74,7 @@ func (s *Server) controllers() []control.Controller {
 
 // allControllers lists all controllers of the control plane. A new one is added here.
 func (s *Server) allControllers() []control.Controller {
+	emptied, counted := servedresources.EmptiedVerbs(), servedresources.CountedVerbs()
 	all := append(volumeprotection.Controllers(),
 		serviceaccount.Controller(),
 		rootca.Controller(s.clusterAuthorities),
@@ -80,7 +82,7 @@ func (s *Server) allControllers() []control.Controller {
 		clustersettings.Controller(s.SharedSettings),
 		clusterrole.Controller(authz.Aggregate),
 		namespace.Controller(namespace.Config{
-			Resources: s.builtInResources(emptiedVerbs()), Custom: s.withAggregated(s.onlyOccupied(s.customResources(emptiedVerbs()))),
+			Resources: s.builtInResources(emptied), Custom: s.withAggregated(s.onlyOccupied(s.customResources(emptied))),
 			Open: s.viewOpener("namespace-controller"), Undiscovered: s.aggregated().Undiscovered,
 		}),
 		s.aggregated().Follow(garbagecollector.New(garbagecollector.Resources(s.allResources)).With(s.occupancy()).Controller()),
@@ -99,7 +101,7 @@ func (s *Server) allControllers() []control.Controller {
 		cronjob.Controller(),
 		ttlafterfinished.Controller(),
 		disruption.Controller(s.scalable),
-		s.aggregated().Follow(quota.Controller(s.builtInResources(countedVerbs()), s.withAggregated(s.customResources(countedVerbs())))),
+		s.aggregated().Follow(quota.Controller(s.builtInResources(counted), s.withAggregated(s.customResources(counted)))),
 		podautoscaler.Controller(s.autoscalerMetrics(), s.resourcesOfKind, podautoscaler.Options{}),
 
 		endpointslice.Controller(),

@@ -9,8 +9,8 @@ import (
 
 	apiversion "k8s.io/apimachinery/pkg/version"
 
-	"proa.dev/kinds/kind"
 	"proa.dev/run/access"
+	"proa.dev/run/openapisource"
 	"proa.dev/server/apimetrics"
 	"proa.dev/server/authn"
 	"proa.dev/server/healthz"
@@ -33,7 +33,8 @@ var errStarting = errors.New("the server is still starting")
 
 // endpoints returns the handler of the paths that are not resources.
 func (s *Server) endpoints(auth access.Authenticator, counts http.Handler) http.Handler {
-	docs := openapi.New(openapi.Options{Resources: openAPIResources(s.builtIn), Groups: s.describedGroups, Version: "1.37"}).Handler(s.log)
+	described := openapi.Options{Resources: openapisource.Resources(s.builtIn, trace.Group), Groups: s.describedGroups, Version: "1.37"}
+	docs := openapi.New(described).Handler(s.log)
 	health := apimetrics.NewHealth()
 	e := &healthz.Endpoints{
 		Version: Version(), State: s.state, Remote: s.aggregator.Versions,
@@ -74,28 +75,4 @@ func requestMetrics(o httpapi.Observation) apimetrics.Request {
 		Verb: o.Verb, Group: o.Group, Version: o.Version, Resource: o.Resource, Subresource: o.Sub, Scope: o.Scope,
 		DryRun: o.DryRun, Code: o.Code, Bytes: o.Bytes, Took: o.Took, Terminated: o.Terminated,
 	}
-}
-
-// openAPIResources converts the descriptors of resources for OpenAPI.
-func openAPIResources(defs []*kind.Def) []openapi.Resource {
-	out := make([]openapi.Resource, 0, len(defs))
-	for _, d := range defs {
-		if d.Group == trace.Group { // the published documents know no schema of it
-			continue
-		}
-		r := openapi.Resource{
-			Group: d.Group, Version: d.Version, Kind: d.Kind, Plural: d.Plural, Singular: d.Singular,
-			Namespaced: d.Scope == kind.Namespaced, Verbs: d.Verbs, DeleteReturnsObject: d.Storage().Deletion.ReturnsObject &&
-				d.Plural != "namespaces",
-		}
-		for _, s := range d.Subs {
-			sub := openapi.Sub{Name: s.Name, Kind: d.Kind, Verbs: s.Verbs}
-			if s.Body != nil {
-				sub.Group, sub.Version, sub.Kind = s.Body.Group, s.Body.Version, s.Body.Kind
-			}
-			r.Subresources = append(r.Subresources, sub)
-		}
-		out = append(out, r)
-	}
-	return out
 }

@@ -2,15 +2,17 @@ package run
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
 	"proa.dev/control/garbagecollector"
+	"proa.dev/control/podautoscaler"
 	"proa.dev/kinds/kind"
 	"proa.dev/run/aggregatedresources"
+	"proa.dev/run/autoscalermetrics"
+	"proa.dev/run/servedresources"
 )
 
 // Resources returns every served version of every resource, including custom ones.
@@ -21,21 +23,16 @@ func (s *Server) Resources() []*kind.Def {
 	return s.state.Defs()
 }
 
-// emptiedVerbs are the verbs that a resource must have for its objects to be deleted with their namespace.
-func emptiedVerbs() []string { return []string{"deletecollection", "list"} }
-
-// countedVerbs are the verbs that a resource must have to be counted in a quota.
-func countedVerbs() []string { return []string{"create", "list", "delete"} }
-
 // builtInResources returns the built-in namespaced resources that have all of some verbs.
 func (s *Server) builtInResources(verbs []string) []schema.GroupResource {
-	return namespaced(s.builtIn, verbs)
+	return servedresources.Namespaced(s.builtIn, verbs)
 }
 
 // customResources returns a function that lists the current custom namespaced resources that have all of some verbs.
 func (s *Server) customResources(verbs []string) func() []schema.GroupResource {
 	return func() []schema.GroupResource {
-		return namespaced(slices.DeleteFunc(slices.Clone(s.Resources()), func(d *kind.Def) bool { return !d.IsCustom() }), verbs)
+		custom := slices.DeleteFunc(slices.Clone(s.Resources()), func(d *kind.Def) bool { return !d.IsCustom() })
+		return servedresources.Namespaced(custom, verbs)
 	}
 }
 
@@ -55,21 +52,6 @@ func (s *Server) onlyOccupied(resources func() []schema.GroupResource) func() []
 	}
 }
 
-// namespaced returns those stored resources that are namespaced and have all of some verbs, each once.
-func namespaced(defs []*kind.Def, verbs []string) (out []schema.GroupResource) {
-	seen := map[schema.GroupResource]bool{}
-	for _, d := range defs {
-		on := d.Resource()
-		if d.Hub != nil || d.Scope != kind.Namespaced || seen[on] ||
-			slices.ContainsFunc(verbs, func(v string) bool { return !d.Serves(v) }) {
-			continue
-		}
-		seen[on] = true
-		out = append(out, on)
-	}
-	return out
-}
-
 // isBuiltIn tells whether a resource is built in, and not one of a CustomResourceDefinition.
 func (s *Server) isBuiltIn(on schema.GroupResource) bool {
 	return slices.ContainsFunc(s.builtIn, func(d *kind.Def) bool { return d.Resource() == on })
@@ -77,25 +59,21 @@ func (s *Server) isBuiltIn(on schema.GroupResource) bool {
 
 // scalable returns the resource of a kind, and whether it has the subresource scale.
 func (s *Server) scalable(gvk schema.GroupVersionKind) (on schema.GroupResource, scales bool, err error) {
-	for _, d := range s.Resources() {
-		if d.GroupVersionKind == gvk {
-			return d.Storage().Resource(), d.Sub("scale") != nil, nil
-		}
-	}
-	return on, false, fmt.Errorf("no matches for kind %q in version %q", gvk.Kind, gvk.GroupVersion())
+	return servedresources.Scalable(s.Resources(), gvk)
 }
 
 // resourcesOfKind returns the resources of a kind, whatever their version.
-func (s *Server) resourcesOfKind(gk schema.GroupKind) (out []schema.GroupResource, err error) {
-	for _, d := range s.Resources() {
-		if on := d.Resource(); d.GroupVersionKind.GroupKind() == gk && d.Hub == nil && !slices.Contains(out, on) {
-			out = append(out, on)
-		}
-	}
-	if out == nil {
-		err = fmt.Errorf("no matches for kind %q in group %q", gk.Kind, gk.Group)
-	}
-	return out, err
+func (s *Server) resourcesOfKind(gk schema.GroupKind) ([]schema.GroupResource, error) {
+	return servedresources.OfKind(s.Resources(), gk)
+}
+
+// autoscalerMetrics returns the source of metrics for autoscalers.
+func (s *Server) autoscalerMetrics() podautoscaler.Metrics {
+	from := &autoscalermetrics.Source{User: account(autoscalermetrics.Controller), Pipeline: s.pipeline, Aggregator: s.aggregator,
+		Authorizer: s.authorizers, Resources: func(gk schema.GroupKind) ([]schema.GroupResource, error) {
+			return servedresources.OfKindAnywhere(s.Resources(), s.aggregated().Defs(), gk)
+		}}
+	return from.Metrics()
 }
 
 // aggregated returns the resources of aggregated API servers.
@@ -107,7 +85,7 @@ func (s *Server) aggregated() aggregatedresources.Resources {
 // withAggregated adds the namespaced resources of aggregated API servers to others.
 func (s *Server) withAggregated(resources func() []schema.GroupResource) func() []schema.GroupResource {
 	return func() []schema.GroupResource {
-		return slices.Concat(resources(), namespaced(s.aggregated().Defs(), []string{"list", "watch", "delete"}))
+		return slices.Concat(resources(), servedresources.Namespaced(s.aggregated().Defs(), []string{"list", "watch", "delete"}))
 	}
 }
 

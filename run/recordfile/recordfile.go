@@ -58,7 +58,7 @@ func store(r *hop.Record) *stored {
 	s := &stored{
 		UID: r.UID, Rev: r.Rev, Verb: r.Verb, Group: r.Group, Resource: r.Resource, Sub: r.Subresource, Namespace: r.Namespace,
 		Name: r.Name, User: r.User, Code: r.Code, Start: r.Start, Steps: r.Steps, CauseUID: r.CauseUID, CauseRev: r.CauseRev,
-		Origin: r.Origin,
+		Origin:  r.Origin,
 		Process: r.Process, Open: r.Open, Error: r.Error, Refused: r.Refused, Ready: r.Ready,
 	}
 	for h := hop.Client; h <= hop.Network; h++ {
@@ -77,7 +77,7 @@ func (s *stored) record() (hop.Record, error) {
 	r := hop.Record{
 		UID: s.UID, Rev: s.Rev, Verb: s.Verb, Group: s.Group, Resource: s.Resource, Subresource: s.Sub, Namespace: s.Namespace,
 		Name: s.Name, User: s.User, Code: s.Code, Start: s.Start, Steps: s.Steps, CauseUID: s.CauseUID, CauseRev: s.CauseRev,
-		Origin: s.Origin,
+		Origin:  s.Origin,
 		Process: s.Process, Open: s.Open, Error: s.Error, Refused: s.Refused, Ready: s.Ready,
 	}
 	if s.Verb == "" || s.Start.IsZero() || s.Refused > hop.Network {
