@@ -242,7 +242,10 @@ func (k *Work) end(why string) {
 
 // countFailures says in the last step how many tries have failed before.
 func (k *Work) countFailures() {
-	text := fmt.Sprintf("%d tries failed", k.failures)
+	text := "1 try failed"
+	if k.failures > 1 {
+		text = fmt.Sprintf("%d tries failed", k.failures)
+	}
 	if len(k.rec.Steps) == 0 {
 		k.rec.Steps = []hop.Step{{Hop: hop.Node, Name: "tries", Detail: text}}
 		return

@@ -78,7 +78,7 @@ func TestAStepThatIsUnderWayIsRecorded(t *testing.T) {
 		k.Detail("5 bytes: nginx")
 		k.Done()
 		got = records.Of("u")
-		if s := got[0].Steps; len(got) != 1 || len(s) != 1 || s[0].Detail != "1 tries failed, 5 bytes: nginx" || s[0].Took != time.Second ||
+		if s := got[0].Steps; len(got) != 1 || len(s) != 1 || s[0].Detail != "1 try failed, 5 bytes: nginx" || s[0].Took != time.Second ||
 			got[0].Wait[hop.Node] != time.Second || got[0].Took[hop.Node] != 4*time.Second {
 			t.Errorf("%+v", got)
 		}

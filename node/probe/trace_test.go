@@ -62,7 +62,7 @@ func TestTheTimeUntilTheFirstSuccessIsRecorded(t *testing.T) {
 		synctest.Wait()
 		want(t, showRecords(records), `
 probe took 4s waited 4s; startup c 0s 2 tries failed
-probe took 5s waited 5s; readiness c 0s 1 tries failed`)
+probe took 5s waited 5s; readiness c 0s 1 try failed`)
 		s.say("ready", "bad") // later failures are no part of the start
 		time.Sleep(time.Minute)
 		synctest.Wait()
