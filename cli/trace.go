@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,17 +26,18 @@ import (
 
 func traceCommand() command.Command {
 	return command.Command{
-		Name: "trace", Args: "KIND/NAME", Short: "show what happened to an object, hop by hop",
+		Name: "trace", Args: "[KIND/NAME]", Short: "show what happened to an object, hop by hop",
 		Long: `
 Shows what happened from the request that last changed an object to the Pods that serve: each of the twelve hops with its time, waiting
 apart from working, what caused what, and the critical path with its sum in one sentence. An object that is not ready shows at which hop
-it is. The server keeps the records of the latest changes; it shows you those about objects that you may get.
+it is. The server keeps the records of the latest changes; it shows you those about objects that you may get. Without an object it lists
+the latest traces.
 
   proa trace deploy/web
   proa trace pod/web-1 -n shop --live      follow it until it is ready
   proa trace deploy/web -o chrome > t.json for chrome://tracing and Perfetto
   proa trace deploy/web --otlp localhost:4318
-  kubectl get traces                       the latest traces
+  proa trace -A                            the latest traces, as "kubectl get traces -A"
   kubectl proa-trace deploy/web            as a plugin: link proa to kubectl-proa_trace in your PATH
 
 The exit code is 3 when the object is not ready.`,
@@ -46,12 +48,12 @@ The exit code is 3 when the object is not ready.`,
 				if err := o.check(); err != nil {
 					return err
 				}
-				if len(args) == 0 {
-					return errors.New("name one object, as KIND/NAME or KIND NAME: deploy/web; \"kubectl get traces\" lists the latest")
-				}
 				r, namespace, err := flags.open(ctx, env)
 				if err != nil {
 					return err
+				}
+				if len(args) == 0 {
+					return listTraces(ctx, env, r, namespace, *o.format)
 				}
 				target, err := findTarget(ctx, r, args, namespace)
 				if err != nil {
@@ -225,6 +227,36 @@ func progress(t *trace.Trace) string {
 		text += "; " + at
 	}
 	return text
+}
+
+// listTraces prints the latest traces of a namespace, or of all.
+func listTraces(ctx context.Context, env *command.Env, r *apireader.Reader, namespace, format string) error {
+	served, err := (&traceReader{reader: r}).serves(ctx)
+	if err != nil {
+		return err
+	}
+	if !served {
+		return errNoTraces
+	}
+	list := &trace.TraceList{}
+	if err := r.List(ctx, trace.TracesResource(), namespace, "", list); err != nil {
+		return err
+	}
+	if format == "json" {
+		return command.WriteJSON(env.Out, list)
+	}
+	if len(list.Items) == 0 {
+		fmt.Fprintln(env.Out, "There is no trace: nobody has changed an object here lately that you may get.")
+		return nil
+	}
+	w := tabwriter.NewWriter(env.Out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "NAMESPACE\tNAME\tCOMMAND\tUSER\tSTARTED\tTOOK\tSTATE")
+	for i := range list.Items {
+		t := &list.Items[i]
+		cells := []string{t.Namespace, t.Name, t.Command, t.User, t.Start.UTC().Format(time.DateTime), trace.Seconds(t.Took), string(t.State)}
+		fmt.Fprintln(w, strings.NewReplacer("\n", " ").Replace(command.Printable(strings.Join(cells, "\t"))))
+	}
+	return w.Flush()
 }
 
 // traceReader reads the trace of one object.

@@ -93,6 +93,9 @@ func TestTraceCommand(t *testing.T) {
 				} else {
 					fmt.Fprint(w, `{"metadata":{"name":"pods:web"},"state":"Ready","summary":"2 s from apply to Ready",`+span+`}`)
 				}
+			case r.URL.Path == "/apis/trace.proa.dev/v1/namespaces/shop/traces":
+				fmt.Fprint(w, `{"items":[{"metadata":{"name":"pods:web","namespace":"shop"},"user":"mallory\u001b[","state":"Ready",`+
+					`"start":"2026-11-17T12:00:00Z","took":2000000000}]}`)
 			default:
 				w.WriteHeader(http.StatusNotFound)
 				fmt.Fprint(w, `{"kind":"Status","reason":"NotFound","code":404,"message":"no record of \u001b[31mit"}`)
@@ -114,7 +117,9 @@ func TestTraceCommand(t *testing.T) {
 		{with, "-o=json", "pod/web", `"state": "Ready"|exit 0`},
 		{with, "-o=xml", "pod/web", "-o takes json, chrome or otlp"},
 		{with, "", "pod/other", "no record of"},
-		{with, "", "", "name one object"},
+		{with, "", "", "NAMESPACE   NAME       COMMAND   USER|pods:web             mallory|2.00 s   Ready|exit 0"},
+		{without, "", "", "does not record traces"},
+		{with, "", "pod web more", "name one object"},
 	} {
 		fs := flag.NewFlagSet("trace", flag.ContinueOnError)
 		run := traceCommand().Setup(fs)
