@@ -85,6 +85,11 @@ func TestWholeClusterInABubble(t *testing.T) {
 		if got := causeOf(t, c, pod.UID); got != rs.UID {
 			t.Errorf("the Pod was caused by %q, want the ReplicaSet %q", got, rs.UID)
 		}
+		if r := c.Server.HopsOf(made.GetUID()); !slices.ContainsFunc(r, func(x hop.Record) bool {
+			return x.Verb == hop.Reconcile && x.User == "deployment-controller" && x.CauseRev == r[0].Rev && x.Name == "web"
+		}) {
+			t.Errorf("the records of the Deployment are %+v, want the reconcile that made the ReplicaSet among them", r)
+		}
 	})
 }
 
