@@ -1,19 +1,19 @@
 // Writes objects as YAML, and shows the difference of two texts.
 
-const plain = /^[A-Za-z_/.][A-Za-z0-9_./@=+ -]*$/;
+const plain = /^[A-Za-z_/][A-Za-z0-9_./@=+ -]*$/;
 const looksOther = /^(true|false|yes|no|on|off|null|y|n|~)$/i;
 
-// scalar writes a string so that YAML reads the same string again.
+// scalar writes a string so that YAML reads the same string again: on lines of its own if it has several, unless indent is null.
 function scalar(s, indent) {
   if (s === '') return '""';
   if (plain.test(s) && !looksOther.test(s) && !/^\.?[0-9.]+(e[0-9]+)?$/i.test(s) && !s.endsWith(' ') && !s.includes(' #')) return s;
-  if (s.includes('\n') && /^[\t\n\x20-\x7e\u00a0-\u1fff\u2030-\ud7ff]*$/.test(s) && !/^[ \t\n]/.test(s) && !/[ \t]\n/.test(s) && !/[ \t]$/.test(s)) {
+  if (indent !== null && s.includes('\n') && /^[\t\n\x20-\x7e\u00a0-\u1fff\u2030-\ud7ff]*$/.test(s) && !/^[ \t\n]/.test(s) && !/[ \t]\n/.test(s) && !/[ \t]$/.test(s)) {
     const keep = s.endsWith('\n\n') || s === '\n' ? '+' : s.endsWith('\n') ? '' : '-';
     const body = s.endsWith('\n') && keep === '' ? s.slice(0, -1) : keep === '+' ? s.slice(0, -1) : s;
     return '|' + keep + '\n' + body.split('\n').map((l) => (l ? indent + l : '')).join('\n');
   }
   // JSON strings are YAML strings. What JSON leaves bare and YAML does not take is escaped.
-  return JSON.stringify(s).replace(/[\u007f-\u009f\u2028\u2029\ufeff\ud800-\udfff\ufffe\uffff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
+  return JSON.stringify(s).replace(/[\u007f-\u009f\u2028\u2029\ufeff\ufffe\uffff]/g, (c) => '\\u' + c.charCodeAt(0).toString(16).padStart(4, '0'));
 }
 
 function write(v, indent, out, lead) {
@@ -38,7 +38,7 @@ function write(v, indent, out, lead) {
   if (lead !== null) out.push(lead);
   for (const k of keys) {
     const x = v[k];
-    const name = indent + scalar(k, '') + ':';
+    const name = indent + scalar(k, null) + ':';
     if (x !== null && typeof x === 'object') write(x, Array.isArray(x) ? indent : inner, out, name);
     else out.push(name + ' ' + leaf(x, inner));
   }
