@@ -253,7 +253,8 @@ func listTraces(ctx context.Context, env *command.Env, r *apireader.Reader, name
 	fmt.Fprintln(w, "NAMESPACE\tNAME\tCOMMAND\tUSER\tSTARTED\tTOOK\tSTATE")
 	for i := range list.Items {
 		t := &list.Items[i]
-		cells := []string{t.Namespace, t.Name, t.Command, t.User, t.Start.UTC().Format(time.DateTime), trace.Seconds(t.Took), string(t.State)}
+		started := t.Start.UTC().Format(time.DateTime)
+		cells := []string{t.Namespace, t.Name, t.Command, t.User, started, trace.Seconds(t.Took), string(t.State)}
 		fmt.Fprintln(w, strings.NewReplacer("\n", " ").Replace(command.Printable(strings.Join(cells, "\t"))))
 	}
 	return w.Flush()
