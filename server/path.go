@@ -11,6 +11,7 @@
 //	schema.go     hop 5, second half: kind, field owners   read.go         get and list
 //	validate.go   hop 6: admission that refuses            watch.go        hop 8 as a client sees it
 //	commit.go     hop 7: one transaction                   connect.go      streams to nodes and Pods
+//	record.go     what is recorded of a write
 //
 // Around it: package state holds the objects that the pipeline serves from, collection reads lists of them, decode
 // reads bodies, encode writes answers, apistatus makes errors. Two adapters call Serve: httpapi for clients over HTTP
