@@ -174,6 +174,9 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	if record.User != "" {
 		a.Because(a.Object, "record of the request", "by "+record.User+" "+record.Command, record.Start)
 	}
+	if last := refusal(record); last != nil && !strings.Contains(last.Error, " ") {
+		return a.Do("the record has only the reason, because a message could tell what is confidential; send the request again to see it")
+	}
 	_, _, advice := messages.Refusal(a.Cause)
 	return a.Do("%s", advice)
 }
