@@ -32,7 +32,8 @@ func TestYAML(t *testing.T) {
 	var values []any
 	for _, s := range texts {
 		values = append(values, map[string]any{"apiVersion": "v1", "kind": "X", "text": s,
-			"list": []any{s, []any{s}, map[string]any{"a": s, "b": s}}, "key": map[string]any{s: s}, "empty": map[string]any{}, "none": []any{}, "nothing": nil, "number": 1.5, "yes": true})
+			"list": []any{s, []any{s}, map[string]any{"a": s, "b": s}}, "key": map[string]any{s: s},
+			"empty": map[string]any{}, "none": []any{}, "nothing": nil, "number": 1.5, "yes": true})
 	}
 	input, err := json.Marshal(values)
 	if err != nil {
