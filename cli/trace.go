@@ -77,7 +77,7 @@ func newTraceFlags(fs *flag.FlagSet) *traceFlags {
 		wire:   fs.Bool("wire", false, "show the bodies of requests and answers too, those of Secrets never"),
 		all:    fs.Bool("all", false, "show every span"),
 		format: fs.String("o", "", "`FORMAT` of the output: json, chrome or otlp, or empty for people"),
-		otlp:   fs.String("otlp", "", "send the trace to the OTLP/HTTP receiver at `ADDRESS` too"),
+		otlp:   fs.String("otlp", "", "send the trace to the OTLP receiver at `ADDRESS` too, as http://host:4318 or host:4317"),
 	}
 }
 
