@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -231,15 +232,16 @@ func (p *peer) see(want ...string) {
 	p.Fatalf("got %q, want %q", got, want)
 }
 
-// alive checks that the connection still works. Resets that come before are skipped.
-func (p *peer) alive() {
+// alive checks that the connection still works. Resets that come before are skipped, and what is expected besides.
+func (p *peer) alive(expected ...string) {
 	p.Helper()
+	expected = append(expected, "reset ")
 	p.must(p.WritePing(false, [8]byte([]byte("alive???"))))
 	for {
 		switch got := p.seen(); {
 		case got == "pong alive???":
 			return
-		case !strings.HasPrefix(got, "reset "):
+		case !slices.ContainsFunc(expected, func(prefix string) bool { return strings.HasPrefix(got, prefix) }):
 			p.Fatalf("got %q of a connection that should live", got)
 		}
 	}
