@@ -33,7 +33,8 @@ type Config struct {
 // Proxy is the handler of the loopback port.
 type Proxy struct {
 	config   Config
-	hosts    []string // the values of the Host header that it answers to
+	host     string // the value of the Host header that it answers to
+	other    string // localhost with the same port, from where browsers are sent to host
 	files    *ui.Handler
 	sessions *sessions
 	forward  *httputil.ReverseProxy
@@ -49,7 +50,7 @@ func New(c Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{config: c, hosts: []string{"127.0.0.1:" + port, "localhost:" + port}, files: files, sessions: newSessions(port)}
+	p := &Proxy{config: c, host: "127.0.0.1:" + port, other: "localhost:" + port, files: files, sessions: newSessions(port)}
 	p.forward = &httputil.ReverseProxy{
 		Transport: c.Cluster, FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -93,11 +94,13 @@ const (
 // ServeHTTP checks where a request comes from and passes it on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// A page of another name that resolves to 127.0.0.1 sends its own name (DNS rebinding).
-	if !slices.Contains(p.hosts, req.Host) {
-		refuse(w, http.StatusMisdirectedRequest, "this proxy answers to its own address only: http://"+p.hosts[0]+ui.Path)
-		return
-	}
+	// The name localhost is also ::1, where another user of the machine may listen on the same port: a key that a browser keeps for the
+	// name would be his to read.
 	switch {
+	case req.Host == p.other && req.Method == http.MethodGet:
+		http.Redirect(w, req, p.Address(), http.StatusSeeOther)
+	case req.Host != p.host:
+		refuse(w, http.StatusMisdirectedRequest, "this proxy answers to its own address only: "+p.Address())
 	case req.URL.Path == "/":
 		http.Redirect(w, req, ui.Path, http.StatusSeeOther)
 	case req.URL.Path == enterPath:
@@ -153,7 +156,7 @@ func (p *Proxy) fromOwnPage(req *http.Request) bool {
 	if origin == "" {
 		return (req.Method == http.MethodGet || req.Method == http.MethodHead) && !isWebSocket(req)
 	}
-	return origin == "http://"+req.Host // the Host was checked
+	return origin == "http://"+p.host
 }
 
 // isForwarded says that the page uses a path of the API server. What nodes, Pods and Services serve through the API server is not
@@ -164,12 +167,28 @@ func isForwarded(urlPath string) bool {
 	}
 	parts := strings.Split(strings.Trim(urlPath, "/"), "/")
 	switch parts[0] {
-	case "api", "apis":
-		return !slices.Contains(parts, "proxy") && !slices.Contains(parts, "portforward")
+	case "api":
+		return len(parts) < 3 || parts[2] != proxySubresource && !isTunnel(parts[2:]) // /api/v1/proxy is the former form
+	case "apis":
+		return len(parts) < 4 || !isTunnel(parts[3:])
 	case "openapi", "version", "healthz", "livez", "readyz":
 		return true
 	}
 	return false
+}
+
+const proxySubresource = "proxy"
+
+// isTunnel says that a path, without its group and version, names a subresource that leads to a node, Pod or Service. Objects and
+// namespaces may have the same names.
+func isTunnel(parts []string) bool {
+	if parts[0] == "watch" { // the former form of watches
+		parts = parts[1:]
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	return len(parts) > 2 && (parts[2] == proxySubresource || parts[2] == "portforward")
 }
 
 // isWebSocket says that a request asks for a WebSocket.
@@ -211,5 +230,5 @@ func refuse(w http.ResponseWriter, code int, message string) {
 
 // Address returns the address of the page.
 func (p *Proxy) Address() string {
-	return (&url.URL{Scheme: "http", Host: p.hosts[0], Path: ui.Path}).String()
+	return (&url.URL{Scheme: "http", Host: p.host, Path: ui.Path}).String()
 }

@@ -188,6 +188,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	other := serve(t, c, nil) // another proxy of the same user, whose cookie the browser sends too
 	other.logIn(other.proxy.Code())
 	port := b.host[len("127.0.0.1:"):]
+	local := map[string]string{"Host": "localhost:" + port, "Origin": "http://localhost:" + port}
 	nowhere := map[string]string{"Origin": "", "Sec-Fetch-Site": ""}
 	foreign := map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 	wrongValue := map[string]string{"Cookie": b.proxy.sessions.cookie + "=other"}
@@ -210,6 +211,18 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 		{"the key with another cookie", "GET", "/api/v1/secrets", wrongValue, http.StatusUnauthorized},
 		{"the cookie of another proxy", "GET", "/api/v1/secrets", map[string]string{"Cookie": other.cookie}, http.StatusUnauthorized},
 		{"what Pods serve would have our origin", "GET", "/api/v1/namespaces/a/pods/b/proxy/x", nil, http.StatusNotFound},
+		{"what a Pod serves, encoded", "GET", "/api/v1/namespaces/a/pods/b%2fpro%78y/x", nil, http.StatusNotFound},
+		{"what a Pod named proxy serves", "GET", "/api/v1/namespaces/proxy/pods/proxy/proxy", nil, http.StatusNotFound},
+		{"what a Service serves", "POST", "/api/v1/namespaces/a/services/https:b:443/proxy/", nil, http.StatusNotFound},
+		{"what a node serves", "GET", "/api/v1/nodes/a:10250/proxy/pods", nil, http.StatusNotFound},
+		{"what a Pod serves, the former form", "GET", "/api/v1/proxy/namespaces/a/pods/b", nil, http.StatusNotFound},
+		{"what a Pod serves, watched", "GET", "/api/v1/watch/namespaces/a/pods/b/proxy", nil, http.StatusNotFound},
+		{"ports of a Pod", "POST", "/api/v1/namespaces/a/pods/b/portforward", nil, http.StatusNotFound},
+		{"the name that is also ::1", "POST", "/api/v1/namespaces", local, http.StatusMisdirectedRequest},
+		{"the name that is also ::1, reading", "GET", "/api/v1/secrets", local, http.StatusSeeOther},
+		{"the name that is also ::1, a session", "POST", sessionPath, local, http.StatusMisdirectedRequest},
+		{"the name that is also ::1, the ticket", "POST", enterPath, local, http.StatusMisdirectedRequest},
+		{"an origin that is also ::1", "POST", "/api/v1/namespaces", map[string]string{"Origin": local["Origin"]}, http.StatusForbidden},
 		{"metrics", "GET", "/metrics", nil, http.StatusNotFound},
 		{"debugging", "GET", "/debug/pprof/profile", nil, http.StatusNotFound},
 		{"a path that leads elsewhere", "GET", "/api/../metrics", nil, http.StatusNotFound},
@@ -225,6 +238,36 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 			default:
 			}
 		})
+	}
+}
+
+// TestLocalhostIsSentOn holds that a browser that asks for localhost gets nothing but the address to use.
+func TestLocalhostIsSentOn(t *testing.T) {
+	b := serve(t, newCluster(t), nil)
+	for _, path := range []string{"/", ui.Path, ui.Path + "app.js", sessionPath} {
+		resp := b.do("GET", path, "", map[string]string{"Host": "localhost:" + b.host[len("127.0.0.1:"):]})
+		if at := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || at != "http://"+b.host+ui.Path {
+			t.Errorf("%s was answered with %d to %q", path, resp.StatusCode, at)
+		}
+	}
+}
+
+// TestObjectsNamedLikeSubresources holds that objects and namespaces may be named proxy and portforward.
+func TestObjectsNamedLikeSubresources(t *testing.T) {
+	c := newCluster(t)
+	b := serve(t, c, nil)
+	b.logIn(b.proxy.Code())
+	for _, path := range []string{
+		"/api/v1/namespaces/proxy", "/api/v1/namespaces/proxy/pods", "/api/v1/namespaces/portforward/pods/proxy",
+		"/api/v1/namespaces/proxy/pods/portforward/log", "/api/v1/nodes/proxy", "/apis/apps/v1/namespaces/a/deployments/proxy",
+		"/apis/apps/v1/namespaces/a/deployments/proxy/scale", "/apis/example.com/v1/proxy", "/apis/example.com/v1/namespaces/a/proxy/x",
+		"/api/v1/namespaces/a/pods/b/exec", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/api/v1/watch",
+	} {
+		if got := b.do("GET", path, "", nil).StatusCode; got != http.StatusOK {
+			t.Errorf("%s was answered with %d", path, got)
+			continue
+		}
+		<-c.asked
 	}
 }
 

@@ -260,5 +260,5 @@ func (p *Proxy) LoginFile() string {
 <html lang="en"><meta charset="utf-8"><meta name="referrer" content="no-referrer"><title>proa dashboard</title>
 <form method="post" action="http://%s%s"><input type="hidden" name="ticket" value="%s"><button>Open the dashboard</button></form>
 <script>document.forms[0].submit()</script>
-`, p.hosts[0], enterPath, html.EscapeString(p.sessions.currentTicket()))
+`, p.host, enterPath, html.EscapeString(p.sessions.currentTicket()))
 }
