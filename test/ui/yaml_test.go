@@ -35,6 +35,13 @@ func TestYAML(t *testing.T) {
 			"list": []any{s, []any{s}, map[string]any{"a": s, "b": s}}, "key": map[string]any{s: s},
 			"empty": map[string]any{}, "none": []any{}, "nothing": nil, "number": 1.5, "yes": true})
 	}
+	// More lines than a function may have arguments.
+	long := make([]any, 300_000)
+	for i := range long {
+		long[i] = "a"
+	}
+	texts = append(texts, "a long list in a list")
+	values = append(values, map[string]any{"list": []any{long, map[string]any{"a": long}}})
 	input, err := json.Marshal(values)
 	if err != nil {
 		t.Fatal(err)
@@ -52,7 +59,7 @@ func TestYAML(t *testing.T) {
 	for i, text := range written {
 		var got any
 		if err := yaml.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, values[i]) {
-			t.Errorf("%q became %v, %v:\n%s", texts[i], got, err, text)
+			t.Errorf("%q became %.200v, %v:\n%.2000s", texts[i], got, err, text)
 		}
 	}
 }

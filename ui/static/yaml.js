@@ -26,7 +26,7 @@ function write(v, indent, out, lead) {
         const sub = [];
         write(x, inner, sub, null);
         sub[0] = indent + '- ' + sub[0].slice(inner.length);
-        out.push(...sub);
+        for (const line of sub) out.push(line); // as arguments a long list would be too many
       } else {
         out.push(indent + '- ' + leaf(x, inner));
       }
