@@ -2,33 +2,7 @@
 
 import { h, fill, announce, visible } from './dom.js';
 import { socket } from './api.js';
-
-const MAX = 200000; // characters that are kept
-
-// Screen turns the output of a terminal into text: carriage return and backspace work, colours and cursor movements are removed.
-export class Screen {
-  constructor() { this.text = ''; this.line = ''; this.at = 0; this.rest = ''; }
-
-  write(s) {
-    s = this.rest + s;
-    this.rest = '';
-    // CSI, OSC (ends with BEL or ST), and other sequences of two characters
-    s = s.replace(/\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[PX^_][^\u001b]*\u001b\\|\u001b[@-Z\\^_=>78()#][AB012]?/g, '');
-    const cut = s.lastIndexOf('\u001b');
-    if (cut >= 0 && s.length - cut < 4096) { this.rest = s.slice(cut); s = s.slice(0, cut); }
-    for (const c of s) {
-      if (c === '\n') { this.text += this.line + '\n'; this.line = ''; this.at = 0; }
-      else if (c === '\r') this.at = 0;
-      else if (c === '\b') this.at = Math.max(0, this.at - 1);
-      else if (c === '\u0007') continue;
-      else { this.line = this.line.slice(0, this.at) + c + this.line.slice(this.at + 1); this.at++; }
-      if (this.line.length > 16384) { this.text += this.line + '\n'; this.line = ''; this.at = 0; }
-    }
-    if (this.text.length > MAX) this.text = this.text.slice(this.text.length - MAX);
-  }
-
-  toString() { return visible(this.text + this.line); }
-}
+import { Screen } from './screen.js';
 
 export function show(box, ctx) {
   const screen = new Screen();
@@ -45,7 +19,7 @@ export function show(box, ctx) {
   const send = (s) => { if (ws?.readyState === WebSocket.OPEN) ws.send(new Uint8Array([0, ...new TextEncoder().encode(s)])); };
   const key = (label, code, name) => h('button', { type: 'button', class: 'button small', title: name, onclick: () => { send(code); input.focus(); } }, label);
   let drawing = 0;
-  const draw = () => { if (!drawing) drawing = requestAnimationFrame(() => { drawing = 0; out.textContent = screen.toString(); out.scrollTop = out.scrollHeight; }); };
+  const draw = () => { if (!drawing) drawing = requestAnimationFrame(() => { drawing = 0; screen.flush(); out.textContent = visible(screen.toString()); out.scrollTop = out.scrollHeight; }); };
 
   const connect = () => {
     const q = new URLSearchParams({ container: container.value, stdin: 'true', stdout: 'true', tty: 'true' });
@@ -65,7 +39,7 @@ export function show(box, ctx) {
     sock.onmessage = (e) => {
       const data = new Uint8Array(e.data);
       const channel = data[0];
-      if (channel === 1 || channel === 2) { screen.write(decoder.decode(data.subarray(1), { stream: true })); draw(); }
+      if (channel === 1 || channel === 2) { screen.add(decoder.decode(data.subarray(1), { stream: true })); draw(); }
       if (channel === 3) {
         try {
           const st = JSON.parse(new TextDecoder().decode(data.subarray(1)));
