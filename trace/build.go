@@ -61,7 +61,10 @@ func (x *Index) Trace(object Ref, now time.Time) *Trace {
 	t.finish(items, now)
 	t.Milestones = milestones(items, t)
 	if t.State == Running || t.State == Failed {
-		t.Stuck, t.StuckSpan = stuck(items, now)
+		text, at := stuck(items, now)
+		if at != nil {
+			t.Stuck, t.StuckSpan, t.stuckRef, t.stuckHop = text, at.id, refOf(at.Record).withoutUID(), mainHop(at.Record)
+		}
 	}
 	t.Took = end.at.end.Sub(t.Start)
 	if t.State == Running {

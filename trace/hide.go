@@ -42,10 +42,10 @@ func (t *Trace) Hide(r Reader) {
 			}
 		}
 	}
-	if s := hidden[t.StuckSpan]; s != nil {
+	if t.StuckSpan != "" && !r.MayGet(t.stuckRef) {
 		t.Stuck = "the hop is one that you may not see"
-		if s.HopName != "" {
-			t.Stuck = "at hop " + s.HopName + ", about an object that you may not see"
+		if name := t.stuckHop.String(); name != "" {
+			t.Stuck = "at hop " + name + ", about an object that you may not see"
 		}
 	}
 	t.Summary = summary(t)

@@ -127,8 +127,9 @@ func milestones(items []*item, t *Trace) []Milestone {
 	return out
 }
 
-// stuck says at which hop an object is that has not come as far as it should: what is open, or what has failed and was not done since.
-func stuck(items []*item, now time.Time) (text, span string) {
+// stuck says at which hop an object is that has not come as far as it should, and with which record: what is open, or what has failed
+// and was not done since. The record is nil if there is none.
+func stuck(items []*item, now time.Time) (text string, at *item) {
 	var open, failed *item
 	for _, it := range items {
 		switch {
@@ -148,14 +149,14 @@ func stuck(items []*item, now time.Time) (text, span string) {
 		if open.Error != "" {
 			text += ": " + open.Error
 		}
-		return text, open.id
+		return text, open
 	case failed != nil:
-		return "failed at " + place(failed) + ": " + errorOf(failed.Record), failed.id
+		return "failed at " + place(failed) + ": " + errorOf(failed.Record), failed
 	}
 	if last := furthest(items); last != nil {
-		return "nothing is under way; the last was " + place(last) + ", " + Seconds(now.Sub(last.end)) + " ago", last.id
+		return "nothing is under way; the last was " + place(last) + ", " + Seconds(now.Sub(last.end)) + " ago", last
 	}
-	return "", ""
+	return "", nil
 }
 
 // isBefore tells whether an open record holds up more than another one: it is at an earlier hop, or has waited longer there.

@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/hop"
 )
 
 // The API group and version in which traces are served.
@@ -52,6 +54,9 @@ type Trace struct {
 	Later   int `json:"later,omitempty"`
 	// root is the object whose write began it.
 	root Ref
+	// stuckRef is the object of StuckSpan, which may have been dropped, and stuckHop its hop.
+	stuckRef Ref
+	stuckHop hop.Hop
 	// Unseen names the other servers of the cluster that did not answer, and whose records are missing.
 	Unseen []string `json:"unseen,omitempty"`
 }

@@ -7,17 +7,31 @@ import (
 	"proa.dev/hop"
 )
 
-// AddBodies adds the bodies of requests and answers to the spans of a trace; of spans that are hidden it adds none.
+// bodyKey tells which span the bodies of a record belong to. The ID alone does not: it is a short hash of texts, some of which clients
+// choose, so that somebody may find a request with the ID of another one.
+type bodyKey struct {
+	id       string
+	object   Ref
+	revision int64
+	name     string // has the verb
+}
+
+// AddBodies adds the bodies of requests and answers to the spans of a trace that are about whole requests; of spans that are hidden it
+// adds none.
 func (x *Index) AddBodies(t *Trace) {
-	byID := map[string]*hop.Wire{}
+	bodies := map[bodyKey]*hop.Wire{}
 	for _, r := range x.records {
 		if r.Wire != nil {
-			byID[recordID(r)] = r.Wire
+			bodies[bodyKey{recordID(r), refOf(r), r.Rev, nameOf(r)}] = r.Wire
 		}
 	}
 	for i := range t.Spans {
-		if w := byID[t.Spans[i].ID]; w != nil && !t.Spans[i].Hidden {
-			t.Spans[i].Wire = &Wire{
+		s := &t.Spans[i]
+		if s.Hidden || s.Parent != "" || s.Hop != 0 { // a whole request has several hops; the time at the client has one
+			continue
+		}
+		if w := bodies[bodyKey{s.ID, s.Object, s.Revision, s.Name}]; w != nil {
+			s.Wire = &Wire{
 				Request:  bodyOf(w.Request, w.RequestType, w.RequestSize),
 				Response: bodyOf(w.Response, w.ResponseType, w.ResponseSize),
 			}

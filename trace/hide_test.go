@@ -1,0 +1,106 @@
+package trace
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"proa.dev/hop"
+)
+
+// TestHideStuckThatWasDropped: what a trace is stuck at is hidden from a reader who may not get its object, also when the trace has so
+// many spans that the one of it was left out.
+func TestHideStuckThatWasDropped(t *testing.T) {
+	const secret = "the-secret-pod"
+	for what, last := range map[string]hop.Record{
+		"open":   {Verb: hop.Pull, Open: true, Error: "no such image: " + secret},
+		"failed": {Verb: "create", Code: 422, Error: secret + " is wrong"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			records := []hop.Record{{UID: "d", Rev: 1, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web",
+				User: "alice", Start: epoch}}
+			for i := 2; i < maxSpans+500; i++ {
+				records = append(records, hop.Record{UID: types.UID(fmt.Sprint("u", i)), Rev: int64(i), Verb: "create", Resource: "configmaps",
+					Namespace: "shop", Name: fmt.Sprint("c", i), User: "system:serviceaccount:kube-system:x", CauseUID: "d", CauseRev: 1,
+					Start: epoch.Add(time.Duration(i) * time.Millisecond)})
+			}
+			last.UID, last.Resource, last.Namespace, last.Name, last.User = "s", "pods", "shop", secret, "system:node:n1"
+			last.CauseUID, last.CauseRev, last.Start = "d", 1, epoch.Add(time.Minute)
+			for i := range records {
+				records[i].Took[hop.Commit] = time.Microsecond
+			}
+			last.Took[hop.Node] = time.Microsecond
+			records = append(records, last)
+			ready := last // something later is on the critical path instead
+			ready.UID, ready.Resource, ready.Name, ready.Verb, ready.Error, ready.Code = "c", "configmaps", "later", hop.Sandbox, "", 0
+			ready.Start = epoch.Add(2 * time.Minute)
+			records = append(records, ready)
+			web := Ref{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web"}
+			now := epoch.Add(time.Hour)
+			x := NewIndex(records)
+			got := x.Trace(web, now)
+			if !strings.Contains(got.Stuck, secret) {
+				t.Fatalf("it is stuck at %q", got.Stuck)
+			}
+			for _, s := range got.Spans {
+				if s.ID == got.StuckSpan {
+					t.Fatal("the span was not dropped")
+				}
+			}
+			reader := everything()
+			reader.MayGet = func(r Ref) bool { return r.Resource != "pods" }
+			got.Hide(reader)
+			if got.Stuck == "" || strings.Contains(got.Stuck+got.Summary, secret) {
+				t.Errorf("the reader sees %q, %q", got.Stuck, got.Summary)
+			}
+			if recent := x.Recent("", 1, now, reader); len(recent) != 1 || strings.Contains(recent[0].Stuck, secret) {
+				t.Errorf("the list shows %+v", recent)
+			}
+		})
+	}
+}
+
+// TestBodiesOfTheRightRequest: the bodies of a request are shown with its own span, and with no other one that has the same ID.
+func TestBodiesOfTheRightRequest(t *testing.T) {
+	other := hop.Record{UID: "s", Rev: 1, Verb: "update", Resource: "secrets", Namespace: "shop", Name: "key", User: "bob", Start: epoch}
+	own := hop.Record{UID: "p", Rev: 2, Verb: "create", Resource: "pods", Namespace: "shop", Name: "web", User: "alice",
+		Start: epoch.Add(time.Second), Origin: &hop.Origin{Session: "x"}}
+	before := own
+	before.UID, before.Rev, before.Name, before.Start = "q", 1, "first", epoch
+	own.Took[hop.Commit] = time.Millisecond
+	for _, r := range []*hop.Record{&own, &other} {
+		r.Wire = &hop.Wire{}
+		r.Wire.SetRequest([]byte("body of " + r.Name))
+	}
+	x := NewIndex([]hop.Record{before, own, other})
+	build := func() *Trace {
+		return x.Trace(Ref{Resource: "pods", Namespace: "shop", Name: "web"}, epoch.Add(time.Minute))
+	}
+	shown := func(tr *Trace) (out []string) {
+		x.AddBodies(tr)
+		for _, s := range tr.Spans {
+			if s.Wire != nil {
+				out = append(out, s.Name+": "+s.Wire.Request.Text)
+			}
+		}
+		return out
+	}
+	if got := shown(build()); len(got) != 1 || got[0] != "create pods: body of web" {
+		t.Errorf("%q", got)
+	}
+	for _, id := range []string{RecordID(&other), RecordID(&own)} {
+		tr := build()
+		for i := range tr.Spans {
+			tr.Spans[i].ID = id
+		}
+		if got := shown(tr); len(got) > 1 || len(got) == 1 && got[0] != "create pods: body of web" {
+			t.Errorf("with the ID of another span: %q", got)
+		}
+		if tr.Spans[0].HopName != "client" || len(tr.Spans) < 3 {
+			t.Fatalf("the trace has not the spans of client, request and hop: %+v", tr.Spans)
+		}
+	}
+}
