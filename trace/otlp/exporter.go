@@ -19,8 +19,8 @@ const (
 	// maxBatch is how many spans are sent at a time, but for those of the last record, and batchTime how long the first of them waits.
 	maxBatch  = 512
 	batchTime = 2 * time.Second
-	// maxTries is how often a batch is sent, firstPause the pause after the first failure, and lastTry how long the last batch may take
-	// when the process ends.
+	// maxTries is how often a batch is sent, firstPause the pause after the first failure, and lastTry how long a batch may take
+	// when the process ends; after that time no other one is begun.
 	maxTries   = 5
 	firstPause = time.Second
 	lastTry    = 2 * time.Second
@@ -100,14 +100,28 @@ func (e *Exporter) Run(ctx context.Context) {
 		}
 		var ready []hop.Record
 		ready, held = e.writes.register(got, len(held), more)
-		out := batch{cluster: cluster}
-		for i := range ready {
-			e.writes.addSpans(&out, &ready[i])
+		e.sendAll(ctx, cluster, ready)
+		e.logDropped()
+	}
+}
+
+// sendAll sends records, in several batches when there are too many for one. When ctx has ended before, which is when the most may have
+// gathered, those are dropped that are left after a little time.
+func (e *Exporter) sendAll(ctx context.Context, cluster string, records []hop.Record) {
+	begin, isLast := time.Now(), ctx.Err() != nil
+	out := batch{cluster: cluster}
+	for i := range records {
+		e.writes.addSpans(&out, &records[i])
+		if out.count == 0 || out.count < maxBatch && i < len(records)-1 {
+			continue
 		}
-		if out.count > 0 {
+		if isLast && time.Since(begin) >= lastTry {
+			e.dropped.Add(uint64(out.count)) //nolint:gosec // a count is not negative
+			e.err = errors.New("the process ended before they could be sent")
+		} else {
 			e.send(ctx, &out)
 		}
-		e.logDropped()
+		out = batch{cluster: cluster}
 	}
 }
 

@@ -237,6 +237,50 @@ func TestExporterSendsBatches(t *testing.T) {
 	})
 }
 
+// TestExporterEndsWithManyRecords: what has gathered when the process ends is sent in batches of the usual size, and a receiver that does
+// not answer does not hold up the end of the process for long.
+func TestExporterEndsWithManyRecords(t *testing.T) {
+	const count = 6 * maxBatch
+	flood := func(x *exporting) {
+		x.recorder.Add(hop.Record{UID: "first", Rev: 1, Verb: "create"})
+		time.Sleep(2 * batchTime) // it is being sent now
+		synctest.Wait()
+		for i := range int64(count) {
+			x.recorder.Add(hop.Record{UID: "c", Rev: 2 + i, Verb: "create"})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		x := export(t, func(_ context.Context, n int) error {
+			if n == 0 {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		flood(x)
+		x.end()
+		if x.sent.Load() != count+1 || len(x.bodies) != 1+count/maxBatch {
+			t.Errorf("%d spans arrived in %d batches", x.sent.Load(), len(x.bodies))
+		}
+		for _, body := range x.bodies {
+			if n := len(decode(t, body)); n > maxBatch {
+				t.Errorf("a batch has %d spans", n)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		x := export(t, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		flood(x)
+		begin := time.Now()
+		x.end()
+		if took := time.Since(begin); took > 4*lastTry || x.dropped.Load() != count+1 {
+			t.Errorf("the end took %v, %d spans are dropped", took, x.dropped.Load())
+		}
+	})
+}
+
 func TestExporterTriesAgain(t *testing.T) {
 	for _, c := range []struct {
 		name   string
