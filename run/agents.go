@@ -17,6 +17,7 @@ import (
 	"proa.dev/run/pki"
 	"proa.dev/server/authz/bootstrappolicy"
 	"proa.dev/server/nodeconnection"
+	"proa.dev/server/peerrecords"
 	"proa.dev/server/state"
 )
 
@@ -39,6 +40,23 @@ func (s *Server) openAgents() *nodeconnection.Agents {
 			return state.Accounts{State: s.state}.Node(ctx, name)
 		},
 		ServiceCIDRs: s.ServiceCIDRs, Log: s.log,
+	})
+}
+
+// openPeers returns the other servers that use the same store; nil if there can be none. To them, too, a server shows KubeletClient.
+func (s *Server) openPeers() *peerrecords.Peers {
+	if len(s.EtcdServers) == 0 || s.listener == nil {
+		return nil
+	}
+	at := s.localAddress()
+	if s.listensEverywhere() || s.podListener != nil {
+		at = s.Reachable()
+	}
+	return peerrecords.New(peerrecords.Config{
+		Address: at, User: pki.KubeletClientName, Client: s.OwnClient, Records: s.recorder, Log: s.log,
+		Certificate: func() tls.Certificate { return s.pki.KubeletClient().TLS() },
+		CAs:         func() *x509.CertPool { return s.pki.CA().Pool },
+		Verify:      func(chain []*x509.Certificate) (user.Info, error) { return s.auth.ClientCertificate(chain) },
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"proa.dev/server/healthz"
 	"proa.dev/server/httpapi"
 	"proa.dev/server/openapi"
+	"proa.dev/server/peerrecords"
 	"proa.dev/trace"
 )
 
@@ -41,7 +42,7 @@ func (s *Server) endpoints(auth access.Authenticator, counts http.Handler) http.
 		Checks: s.checks(), Observe: health.Observe,
 		Others: map[string]http.Handler{
 			"/metrics": counts, "/metrics/slis": health.Handler(),
-			FailingPath:   s.serveFailing(s.checks()),
+			FailingPath: s.serveFailing(s.checks()), peerrecords.Path: s.peers,
 			"/openapi/v2": docs, "/openapi/v3": docs, "/openapi/v3/": docs,
 			authn.OpenIDConfigPath: http.HandlerFunc(auth.ServeOpenIDConfig),
 			authn.JWKSPath:         http.HandlerFunc(auth.ServeJWKS),

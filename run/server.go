@@ -49,6 +49,7 @@ import (
 	"proa.dev/server/initialobjects"
 	"proa.dev/server/localclient"
 	"proa.dev/server/nodeconnection"
+	"proa.dev/server/peerrecords"
 	"proa.dev/server/policyadmission"
 	"proa.dev/server/resourcemetrics"
 	fields "proa.dev/server/schema"
@@ -89,6 +90,7 @@ type Server struct {
 	extensions *extensionclient.Clients
 	webhooks   *webhook.Metrics // counts calls of admission webhooks
 	aggregator *aggregation.Aggregator
+	peers      *peerrecords.Peers // nil if no other server uses the store
 	// viewContext ends the views of objects of aggregated servers when endViews is called.
 	viewContext context.Context
 	endViews    context.CancelFunc
@@ -160,6 +162,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 			s.Persist(ctx, "apiservices", func() error { return s.followAPIServices(ctx, services) })
 		})
 		wg.Go(func() { s.exporter.Run(ctx) })
+		wg.Go(func() { s.peers.Announce(ctx) })
 		s.startControllers(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
@@ -217,7 +220,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.agents = s.openAgents()
+	s.agents, s.peers = s.openAgents(), s.openPeers()
 	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.traceKinds(), s.explanationKinds())
 	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
 		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,

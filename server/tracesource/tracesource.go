@@ -5,6 +5,8 @@ package tracesource
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -14,6 +16,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/server/peerrecords"
 	"proa.dev/trace"
 )
 
@@ -24,6 +27,8 @@ const maxRecent = 100
 type Source struct {
 	// Records returns the recorder, which may be nil. It is a function because the recorder is made after the kinds.
 	Records func() *hop.Recorder
+	// Peers are the other servers of the cluster, whose records a trace has too; nil if there are none, or if they are not asked.
+	Peers *peerrecords.Peers
 }
 
 // Trace returns the trace with a name.
@@ -49,27 +54,48 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 	}
 	object.Namespace = namespace
 	reader := newReader(ctx, d)
-	x := trace.NewIndex(s.records())
-	for _, object := range candidates(object) {
-		if !reader.mayGet(object) {
-			continue
-		}
+	objects := slices.DeleteFunc(candidates(object), func(r trace.Ref) bool { return !reader.mayGet(r) })
+	if len(objects) == 0 { // whoever may not get the object does not learn whether there is a trace of it
+		return nil, nil, forbidden(object, name)
+	}
+	records, missing := s.Peers.Add(ctx, s.records(), objects)
+	x := trace.NewIndex(records)
+	for _, object := range objects {
 		t := x.Trace(object, time.Now())
 		if t == nil {
 			continue
 		}
-		t.Namespace = namespace
+		t.Namespace, t.Unseen = namespace, unseen(missing, t.Start)
 		t.Hide(reader.rights())
 		if system, err := d.Get(ctx, gr.Namespaces, "", "kube-system"); err == nil {
 			t.ClusterUID = system.GetUID()
 		}
 		return t, x, nil
 	}
-	if !reader.mayGet(object) { // whoever may not get the object does not learn whether there is a trace of it
-		return nil, nil, apierrors.NewForbidden(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name,
-			fmt.Errorf("a trace needs the right to get its object, %s %q in the namespace %q", object.Resource, object.Name, namespace))
+	if !reader.mayGet(object) { // he may get an object without a namespace that has the name
+		return nil, nil, forbidden(object, name)
 	}
-	return nil, nil, notFound(name, "the server has no record of a write of it; it keeps those of the latest time only")
+	why := "the server has no record of a write of it; it keeps those of the latest time only"
+	if silent := unseen(missing, time.Now()); len(silent) > 0 {
+		why += "; other servers did not answer: " + strings.Join(silent, ", ")
+	}
+	return nil, nil, notFound(name, why)
+}
+
+// forbidden returns the error for a user who may not get the object of a trace.
+func forbidden(object trace.Ref, name string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: trace.Group, Resource: "traces"}, name,
+		fmt.Errorf("a trace needs the right to get its object, %s %q in the namespace %q", object.Resource, object.Name, object.Namespace))
+}
+
+// unseen names the servers whose records are missing from a trace that began at a time.
+func unseen(missing []peerrecords.Missing, start time.Time) (out []string) {
+	for _, m := range missing {
+		if m.Until.IsZero() || start.Before(m.Until) {
+			out = append(out, m.Text)
+		}
+	}
+	return out
 }
 
 // candidates returns the objects that the name of a trace may stand for: traces of objects without a namespace are in the namespace

@@ -1,0 +1,470 @@
+package peerrecords
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/client"
+	"proa.dev/hop"
+	"proa.dev/kinds/kind"
+	"proa.dev/trace"
+)
+
+const serverUser = "the-servers"
+
+// network is some servers, which reach each other without sockets, and the Leases that they share.
+type network struct {
+	client.Client
+	leases   map[string]*coordinationv1.Lease
+	handlers map[string]http.Handler // by address
+	as       *x509.Certificate       // of whoever asks
+	asked    atomic.Int32
+}
+
+func newNetwork() *network {
+	return &network{leases: map[string]*coordinationv1.Lease{}, handlers: map[string]http.Handler{},
+		as: certificate(serverUser, "system:masters")}
+}
+
+func certificate(name string, groups ...string) *x509.Certificate {
+	c := &x509.Certificate{}
+	c.Subject.CommonName, c.Subject.Organization = name, groups
+	return c
+}
+
+// server adds a server with records.
+func (n *network) server(t *testing.T, port uint16, records ...hop.Record) *Peers {
+	t.Helper()
+	r := hop.NewRecorder(10_000)
+	for i := range records {
+		r.Add(records[i])
+	}
+	p := New(Config{
+		Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), port), User: serverUser,
+		Client: func() client.Client { return n }, Records: func() *hop.Recorder { return r }, Log: slog.New(slog.DiscardHandler),
+		Verify: func(chain []*x509.Certificate) (user.Info, error) {
+			s := chain[0].Subject
+			return &user.DefaultInfo{Name: s.CommonName, Groups: s.Organization}, nil
+		},
+	})
+	p.http.Transport = n
+	n.handlers[p.Address.String()] = p
+	if err := p.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
+	h := n.handlers[req.URL.Host]
+	if h == nil {
+		return nil, errors.New("connection refused")
+	}
+	n.asked.Add(1)
+	req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{n.as}}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	return w.Result(), nil
+}
+
+// lines is a handler that answers with a text.
+func lines(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+}
+
+func (n *network) View(context.Context, schema.GroupResource) (client.View, error) {
+	return leaseView{n: n}, nil
+}
+
+func (n *network) Create(_ context.Context, _ schema.GroupResource, o kind.Object) (kind.Object, error) {
+	n.leases[o.GetName()] = o.(*coordinationv1.Lease)
+	return o, nil
+}
+
+func (n *network) Update(_ context.Context, _ schema.GroupResource, o kind.Object, _ string) (kind.Object, error) {
+	n.leases[o.GetName()] = o.(*coordinationv1.Lease)
+	return o, nil
+}
+
+func (n *network) Delete(_ context.Context, _ schema.GroupResource, _, name string, _ metav1.DeleteOptions) error {
+	delete(n.leases, name)
+	return nil
+}
+
+// leaseView is the view of Leases.
+type leaseView struct {
+	client.View
+	n *network
+}
+
+func (v leaseView) Get(_, name string) (kind.Object, bool) {
+	l, found := v.n.leases[name]
+	return l, found
+}
+
+func (v leaseView) List(string) iter.Seq[kind.Object] {
+	return func(yield func(kind.Object) bool) {
+		for _, name := range slices.Sorted(maps.Keys(v.n.leases)) {
+			if !yield(v.n.leases[name]) {
+				return
+			}
+		}
+	}
+}
+
+// rec returns a record of an object at a revision, which another write has caused.
+func rec(verb, resource string, uid types.UID, rev int64, cause write) hop.Record {
+	r := hop.Record{UID: uid, Rev: rev, Verb: verb, Resource: resource, Namespace: "default", Name: string(uid), User: "somebody",
+		Start: time.Now().Add(time.Duration(rev) * time.Millisecond).Round(0), CauseUID: cause.UID, CauseRev: cause.Rev}
+	r.Took[hop.Commit] = time.Millisecond
+	return r
+}
+
+func ref(resource, name string) trace.Ref {
+	return trace.Ref{Resource: resource, Namespace: "default", Name: name}
+}
+
+// names returns the verbs and names of records.
+func names(records []hop.Record) string {
+	var out []string
+	for _, r := range records {
+		out = append(out, r.Verb+" "+r.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func texts(missing []Missing) string {
+	var out []string
+	for _, m := range missing {
+		out = append(out, m.Text)
+	}
+	return strings.Join(out, "; ")
+}
+
+// rollout is a Deployment whose records are on three servers: the request, the controllers, and the nodes.
+func rollout() (request, controllers, nodes []hop.Record) {
+	made := rec("create", "deployments", "web", 1, write{})
+	made.Wire = &hop.Wire{Request: []byte("secret"), RequestSize: 6}
+	request = []hop.Record{made, rec("create", "deployments", "other", 2, write{})}
+	controllers = []hop.Record{
+		rec(hop.Reconcile, "deployments", "web", 1, write{"web", 1}),
+		rec("create", "replicasets", "web-1", 3, write{"web", 1}),
+		rec("create", "pods", "pod", 4, write{"web-1", 3}),
+		rec(hop.Reconcile, "deployments", "other", 2, write{"other", 2}),
+	}
+	nodes = []hop.Record{rec(hop.Pull, "pods", "pod", 6, write{"pod", 6}), rec(hop.Pull, "pods", "alien", 7, write{"alien", 7})}
+	return request, controllers, nodes
+}
+
+// TestRecordsOfAllServers: whichever server is asked, and whichever object is asked for, the records of all servers that belong to it
+// are found, also in a second round, and others are not.
+func TestRecordsOfAllServers(t *testing.T) {
+	request, controllers, nodes := rollout()
+	n := newNetwork()
+	servers := []*Peers{n.server(t, 1, request...), n.server(t, 2, controllers...), n.server(t, 3, nodes...)}
+	const want = "create pod, create web, create web-1, pull pod, reconcile web"
+	for i, p := range servers {
+		for _, object := range []trace.Ref{ref("deployments", "web"), ref("pods", "pod")} {
+			local := p.Records().Select(func(*hop.Record) bool { return true })
+			all, missing := p.Add(t.Context(), local, []trace.Ref{object})
+			if len(missing) > 0 {
+				t.Errorf("server %d, %s: missing %s", i, object.Name, texts(missing))
+			}
+			if !slices.EqualFunc(all[:len(local)], local, func(a, b hop.Record) bool { return a.Name == b.Name && a.Verb == b.Verb }) {
+				t.Errorf("server %d, %s: its own records are %s", i, object.Name, names(all[:len(local)]))
+			}
+			for _, r := range all[len(local):] {
+				if r.Wire != nil {
+					t.Errorf("bodies were sent of %s", r.Name)
+				}
+			}
+			s := related(all, &question{Objects: []trace.Ref{object}}, maxRecords)
+			got := map[string]bool{}
+			for _, j := range s.found {
+				got[all[j].Verb+" "+all[j].Name] = true
+			}
+			if list := strings.Join(slices.Sorted(maps.Keys(got)), ", "); list != want {
+				t.Errorf("server %d, %s: %s, want %s", i, object.Name, list, want)
+			}
+			if strings.Contains(names(all[len(local):]), "alien") || strings.Contains(names(all[len(local):]), "other") {
+				t.Errorf("server %d, %s: others sent %s", i, object.Name, names(all[len(local):]))
+			}
+		}
+	}
+}
+
+// TestSameRecordTwice: a record that two servers have is one span.
+func TestSameRecordTwice(t *testing.T) {
+	n := newNetwork()
+	made := rec("create", "pods", "pod", 1, write{})
+	made.Process = "host"
+	p := n.server(t, 1, made)
+	n.server(t, 2, made)
+	all, _ := p.Add(t.Context(), p.Records().Select(func(*hop.Record) bool { return true }), []trace.Ref{ref("pods", "pod")})
+	if len(all) < 2 {
+		t.Fatalf("%d records", len(all))
+	}
+	got := trace.NewIndex(all).Trace(ref("pods", "pod"), time.Now())
+	whole := 0
+	for _, s := range got.Spans {
+		if s.Parent == "" {
+			whole++
+		}
+	}
+	if whole != 1 {
+		t.Errorf("%d spans of one write", whole)
+	}
+}
+
+// TestNoPeers: without other servers nothing is asked.
+func TestNoPeers(t *testing.T) {
+	local := []hop.Record{rec("create", "pods", "pod", 1, write{})}
+	var none *Peers
+	none.Announce(t.Context())
+	if all, missing := none.Add(t.Context(), local, nil); len(all) != 1 || missing != nil {
+		t.Errorf("%d records, missing %v", len(all), missing)
+	}
+	w := httptest.NewRecorder()
+	none.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, http.NoBody))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("a server without peers answers %d", w.Code)
+	}
+	n := newNetwork()
+	p := n.server(t, 1)
+	if all, missing := p.Add(t.Context(), local, nil); len(all) != 1 || missing != nil || n.asked.Load() != 0 {
+		t.Errorf("%d records, missing %v, asked %d", len(all), missing, n.asked.Load())
+	}
+}
+
+// TestOnlyServersAsk: a server answers nobody but servers, by the certificate of the connection.
+func TestOnlyServersAsk(t *testing.T) {
+	n := newNetwork()
+	p := n.server(t, 1)
+	with := func(of ...*x509.Certificate) *tls.ConnectionState { return &tls.ConnectionState{PeerCertificates: of} }
+	for name, tt := range map[string]struct {
+		state *tls.ConnectionState
+		want  int
+	}{
+		"a server":                       {with(n.as), http.StatusOK},
+		"no TLS":                         {nil, http.StatusForbidden},
+		"no certificate":                 {with(), http.StatusForbidden},
+		"an administrator":               {with(certificate("admin", "system:masters")), http.StatusForbidden},
+		"the name without the group":     {with(certificate(serverUser)), http.StatusForbidden},
+		"the name with some other group": {with(certificate(serverUser, "masters")), http.StatusForbidden},
+	} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, strings.NewReader("{}"))
+		req.TLS = tt.state
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		if w.Code != tt.want {
+			t.Errorf("%s: %d, want %d", name, w.Code, tt.want)
+		}
+	}
+}
+
+// TestQuestionsAreBounded: a question that is too large, or that is none, is refused.
+func TestQuestionsAreBounded(t *testing.T) {
+	n := newNetwork()
+	p := n.server(t, 1)
+	many, err := json.Marshal(question{Writes: make([]write, maxWrites+1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "{", `{"other": 1}`, "{} {}", string(many), `{"writes": [` + strings.Repeat(" ", maxQuestion) + "]}",
+		`{"objects": [{}, {}, {}, {}, {}]}`} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, strings.NewReader(text))
+		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{n.as}}
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, req)
+		if w.Code != http.StatusBadRequest {
+			t.Errorf("%.40q: %d", text, w.Code)
+		}
+	}
+}
+
+// TestAnswersAreBounded: an answer has no more records than one may have, is not too large, and says that there are more.
+func TestAnswersAreBounded(t *testing.T) {
+	n := newNetwork()
+	many := make([]hop.Record, 0, 6000)
+	cause := write{"pod", 1}
+	for i := range cap(many) {
+		many = append(many, rec("create", "events", types.UID(fmt.Sprint("object", i)), int64(i+2), cause))
+		many[i].Resource = "configmaps"
+	}
+	asking, full := n.server(t, 1), n.server(t, 2, many...)
+	body, err := full.answer(&question{Writes: []write{cause}})
+	if err != nil || len(body) > maxAnswer {
+		t.Fatalf("%v, %d bytes", err, len(body))
+	}
+	records, more, err := readAnswer(body, full.name, time.Now())
+	if err != nil || !more || len(records) > maxRecords || len(records) < 1000 {
+		t.Errorf("%v, more %t, %d records of %d bytes", err, more, len(records), len(body))
+	}
+	all, missing := asking.Add(t.Context(), []hop.Record{rec("create", "pods", "pod", 1, write{})}, []trace.Ref{ref("pods", "pod")})
+	if len(all) != 1+len(records) || len(missing) != 1 || !strings.Contains(missing[0].Text, "more records") {
+		t.Errorf("%d records, missing %s", len(all), texts(missing))
+	}
+}
+
+// TestBadAnswers: an answer with anything wrong in it counts as none, and the server is named.
+func TestBadAnswers(t *testing.T) {
+	good := rec("create", "pods", "pod", 1, write{})
+	with := func(change func(*hop.Record)) string {
+		r := good
+		change(&r)
+		text, err := json.Marshal([]hop.Record{good, r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return `{"server": "NAME", "records": ` + string(text) + "}"
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"good":             {with(func(*hop.Record) {}), ""},
+		"no JSON":          {"<html>", "cannot be read"},
+		"a field too many": {`{"server": "NAME", "recursion": true}`, "cannot be read"},
+		"two answers":      {`{"server": "NAME"}{}`, "cannot be read"},
+		"another server":   {`{"server": "other", "records": []}`, "another server"},
+		"a strange record": {`{"server": "NAME", "records": [{"Verb": 7}]}`, "cannot be read"},
+		"too large":        {`{"server": "NAME", "records": [` + strings.Repeat(" ", maxAnswer) + "]}", "too large"},
+		"too many":         {`{"server": "NAME", "records": [` + strings.Repeat("{},", maxRecords) + "{}]}", "too many records"},
+		"no verb":          {with(func(r *hop.Record) { r.Verb = "" }), "cannot be"},
+		"bodies":           {with(func(r *hop.Record) { r.Wire = &hop.Wire{} }), "it has bodies"},
+		"the future":       {with(func(r *hop.Record) { r.Start = r.Start.Add(time.Hour) }), "it begins at"},
+		"no time":          {with(func(r *hop.Record) { r.Start = time.Time{} }), "it begins at"},
+		"negative":         {with(func(r *hop.Record) { r.Took[hop.Commit] = -1 }), "at hop 7"},
+		"for ever":         {with(func(r *hop.Record) { r.Wait[hop.Node] = 1 << 62 }), "at hop 11"},
+		"no such hop":      {with(func(r *hop.Record) { r.Refused = 13 }), "refused at hop 13"},
+		"a step nowhere":   {with(func(r *hop.Record) { r.Steps = []hop.Step{{Hop: 99}} }), "at hop 99"},
+		"a step too long":  {with(func(r *hop.Record) { r.Steps = []hop.Step{{Hop: 1, Took: 1 << 62}} }), "a step"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork()
+			p, bad := n.server(t, 1), n.server(t, 2)
+			n.handlers[bad.Address.String()] = lines(strings.Replace(tt.text, "NAME", bad.name, 1))
+			all, missing := p.Add(t.Context(), nil, []trace.Ref{ref("pods", "pod")})
+			if tt.want == "" {
+				if len(missing) > 0 || len(all) < 2 {
+					t.Errorf("%d records, missing %s", len(all), texts(missing))
+				}
+				return
+			}
+			if len(all) != 0 || len(missing) != 1 || !strings.Contains(missing[0].Text, tt.want) || !missing[0].Until.IsZero() ||
+				!strings.HasPrefix(missing[0].Text, bad.name+" at 192.0.2.1:2: ") {
+				t.Errorf("%d records, missing %s, want %s", len(all), texts(missing), tt.want)
+			}
+		})
+	}
+}
+
+// TestSilentServers: servers that do not answer are named after a second altogether, those that stopped are not asked, and the answers
+// of others count.
+func TestSilentServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		gone, old := n.server(t, 6), n.server(t, 7)
+		time.Sleep(forgetAfter / 2)
+		if err := gone.renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		stopped := time.Now()
+		time.Sleep(forgetAfter/2 + time.Second)
+		hanging := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+		refusing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+		made := rec("create", "pods", "pod", 1, write{})
+		p := n.server(t, 1)
+		n.server(t, 2, made)
+		n.handlers[n.server(t, 3).Address.String()] = hanging
+		n.handlers[n.server(t, 4).Address.String()] = refusing
+		delete(n.handlers, n.server(t, 5).Address.String())
+		began := time.Now()
+		all, missing := p.Add(t.Context(), nil, []trace.Ref{ref("pods", "pod")})
+		if took := time.Since(began); took != askTimeout {
+			t.Errorf("it took %v", took)
+		}
+		if names(all) != "create pod" {
+			t.Errorf("records %s", names(all))
+		}
+		got := texts(missing)
+		for _, want := range []string{":3: it did not answer in 1s", ":4: it answered 403", ":5: connection refused", ":6: it has stopped"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("missing %s, want %s", got, want)
+			}
+		}
+		for _, m := range missing {
+			if strings.Contains(m.Text, "stopped") && !m.Until.Equal(stopped.Add(renewal)) {
+				t.Errorf("%s until %v, want %v", m.Text, m.Until, stopped.Add(renewal))
+			}
+		}
+		if _, kept := n.leases[old.name]; kept {
+			t.Error("the Lease of a server that stopped an hour ago is still there")
+		}
+		if _, kept := n.leases[gone.name]; !kept {
+			t.Error("the Lease of a server that stopped half an hour ago was deleted")
+		}
+	})
+}
+
+// TestAnnounce: a server renews its Lease, so that others ask it.
+func TestAnnounce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		p, other := n.server(t, 1), n.server(t, 2)
+		ctx, stop := context.WithCancel(t.Context())
+		go other.Announce(ctx)
+		time.Sleep(10 * lifetime)
+		synctest.Wait()
+		if _, missing := p.Add(ctx, nil, nil); missing != nil || n.asked.Load() != 1 {
+			t.Errorf("missing %s, asked %d", texts(missing), n.asked.Load())
+		}
+		stop()
+		time.Sleep(2 * lifetime)
+		if _, missing := p.Add(t.Context(), nil, nil); !strings.Contains(texts(missing), "has stopped") || n.asked.Load() != 1 {
+			t.Errorf("missing %s, asked %d", texts(missing), n.asked.Load())
+		}
+	})
+}
+
+// FuzzReadAnswer: no answer makes a server fail, and what it takes can be drawn.
+func FuzzReadAnswer(f *testing.F) {
+	f.Add([]byte(`{"server": "a", "records": [{"Verb": "create", "Resource": "pods", "Start": "2026-11-17T00:00:00Z"}]}`))
+	now := time.Date(2026, 11, 17, 1, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		records, _, err := readAnswer(body, "a", now)
+		if err != nil {
+			return
+		}
+		trace.NewIndex(records).Trace(ref("pods", "pod"), now)
+		for i := range records {
+			if end := records[i].End(); end.Before(records[i].Start) {
+				t.Errorf("%+v ends before it begins", records[i])
+			}
+		}
+	})
+}
