@@ -11,7 +11,11 @@ import (
 // Records live in slots, and links between them are the numbers of slots, counted from 1; 0 is none. The links are apart from
 // the records, and keys are hashes: whoever adds a record touches no other one, which would seldom be in the processor's cache.
 type history struct {
-	limit, share, maxBytes int
+	limit, maxBytes int
+	// share and shareBytes are how many records and bytes one key may have. When the shares are soft, they count only once the history
+	// is full: until then one key may have all of it.
+	share, shareBytes int
+	isSoft            bool
 
 	records      []Record
 	links        []link
@@ -31,13 +35,13 @@ type link struct {
 }
 
 // chain is the list of the records of one key.
-type chain struct{ oldest, newest, count int32 }
+type chain struct{ oldest, newest, count, bytes int32 }
 
 // historyKey identifies whose records make room for each other: those of an object, by its UID or else its name, or those of
-// a user.
+// a user: what was refused to him, and what a node reports of its work.
 func (r *Record) historyKey() string {
 	switch {
-	case r.Refused != 0:
+	case r.Refused != 0, r.isOfNode():
 		return r.User
 	case r.UID != "":
 		return string(r.UID)
@@ -47,21 +51,14 @@ func (r *Record) historyKey() string {
 
 // newHistory returns an empty history.
 func newHistory(limit, share int) history {
-	return history{limit: limit, share: share, maxBytes: limit * bytesPerRecord, seed: maphash.MakeSeed(), keys: map[uint64]chain{}}
+	return history{limit: limit, share: share, maxBytes: limit * bytesPerRecord, shareBytes: share * bytesPerRecord,
+		seed: maphash.MakeSeed(), keys: map[uint64]chain{}}
 }
 
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
 	key, size := maphash.String(h.seed, rec.historyKey()), rec.size()
-	if h.count >= h.limit {
-		h.remove(h.oldest)
-	}
-	h.shrink(size)
-	c := h.keys[key]
-	if int(c.count) >= h.share {
-		h.remove(c.oldest)
-		c = h.keys[key]
-	}
+	c := h.makeRoom(key, 1, size)
 	i := h.take()
 	h.records[i-1] = *rec
 	l := h.at(i)
@@ -77,23 +74,41 @@ func (h *history) add(rec *Record) {
 	} else {
 		c.oldest = i
 	}
-	h.keys[key] = chain{c.oldest, i, c.count + 1}
+	h.keys[key] = chain{c.oldest, i, c.count + 1, c.bytes + int32(size)} //nolint:gosec // a record is small
 	h.count++
 	h.bytes += size
 }
 
 // replace puts a record in the place of another one of the same key.
 func (h *history) replace(at int32, rec *Record) {
-	size := rec.size()
-	h.bytes += size - int(h.links[at].size)
-	h.records[at], h.links[at].size = *rec, int32(size) //nolint:gosec // a record is small
-	h.shrink(0)
+	l, size := &h.links[at], rec.size()
+	more := size - int(l.size)
+	h.bytes += more
+	h.records[at], l.size = *rec, int32(size) //nolint:gosec // a record is small
+	c := h.keys[l.key]
+	c.bytes += int32(more) //nolint:gosec // a record is small
+	h.keys[l.key] = c
+	h.makeRoom(l.key, 0, 0)
 }
 
-// shrink removes the oldest records until there is room for more bytes.
-func (h *history) shrink(more int) {
-	for h.count > 0 && h.bytes+more > h.maxBytes {
-		h.remove(h.oldest)
+// makeRoom removes records until there is room for more of a key, in the history and in the share of the key: the oldest of the key when
+// it has more than its share, and else the oldest of all. It returns the list of the key.
+func (h *history) makeRoom(key uint64, records, bytes int) chain {
+	c := h.keys[key]
+	for {
+		isFull := h.count > 0 && (h.count+records > h.limit || h.bytes+bytes > h.maxBytes)
+		isOver := c.count > 0 && (int(c.count)+records > h.share || int(c.bytes)+bytes > h.shareBytes)
+		victim := h.oldest
+		switch {
+		case isOver && (isFull || !h.isSoft):
+			victim = c.oldest
+		case !isFull:
+			return c
+		}
+		isOwn := h.at(victim).key == key
+		if h.remove(victim); isOwn {
+			c = h.keys[key]
+		}
 	}
 }
 
@@ -131,6 +146,7 @@ func (h *history) remove(i int32) {
 		h.last = l.before
 	}
 	c := h.keys[l.key]
+	c.bytes -= l.size
 	if c.count--; l.older != 0 {
 		h.at(l.older).newer = l.newer
 	} else {

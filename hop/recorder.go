@@ -3,6 +3,7 @@ package hop
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,17 +13,20 @@ import (
 
 const (
 	// bytesPerRecord is how many bytes of memory the records of a Recorder may take on average.
-	bytesPerRecord = 1600
+	bytesPerRecord = 1400
 	// maxBodies is how many bytes of bodies a Recorder keeps.
 	maxBodies = 1 << 20
 	// minShare is how many records one object or user may have at least, however small the Recorder is.
 	minShare = 64
+	// spareRecords is for how many records there is room besides those that were counted before they are copied.
+	spareRecords = 16
 )
 
 // Recorder keeps the latest records in memory. Its size is bounded in number and in bytes, and the oldest records make room
-// for new ones. There are three histories, so that no flood pushes out what people look for: writes that happen all the
-// time by themselves, such as renewals of Leases, have one, refused writes have another, and all other records the third. Of
-// one object, and of the refused writes of one user, only a share of the records is kept.
+// for new ones. There are four histories, so that no flood pushes out what people look for: writes that happen all the
+// time by themselves, such as renewals of Leases, have one, refused writes have another, the work that nodes report a third, and
+// all other records the main one. Of one object, and of the refused writes of one user, only a share of the records is kept, and
+// of the work of one node when there is no room for that of others.
 //
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
@@ -36,6 +40,7 @@ type Recorder struct {
 	main      history
 	steady    history
 	failed    history
+	nodes     history
 	bodies    []keptBodies // the oldest first
 	held      int          // bytes in bodies
 }
@@ -46,15 +51,17 @@ type keptBodies struct {
 	wire *Wire
 }
 
-// NewRecorder returns a recorder that keeps at most limit records, and some of the routine and refused writes besides. With
-// a limit of 0 it returns nil.
+// NewRecorder returns a recorder that keeps at most limit records, and some of the routine and refused writes and of the work
+// of nodes besides. With a limit of 0 it returns nil.
 func NewRecorder(limit int) *Recorder {
 	if limit <= 0 {
 		return nil
 	}
-	few := max(1, limit/16)
-	return &Recorder{main: newHistory(limit, max(minShare, limit/32)), steady: newHistory(few, minShare),
-		failed: newHistory(2*few, max(minShare, few/4))}
+	few, work := max(1, limit/16), max(minShare, limit/4)
+	r := &Recorder{main: newHistory(limit, max(minShare, limit/32)), steady: newHistory(few, minShare),
+		failed: newHistory(2*few, max(minShare, few/4)), nodes: newHistory(work, work/4)}
+	r.nodes.isSoft = true
+	return r
 }
 
 // Add adds a record; the oldest ones make room for it.
@@ -125,8 +132,22 @@ func (r *Recorder) historyOf(rec *Record) *history {
 		return &r.failed
 	case rec.isRoutine():
 		return &r.steady
+	case rec.isOfNode():
+		return &r.nodes
 	}
 	return &r.main
+}
+
+// isOfNode reports whether a record is of the work of a node, which the node says itself.
+func (r *Record) isOfNode() bool {
+	if !strings.HasPrefix(r.User, "system:node:") {
+		return false
+	}
+	switch r.Verb {
+	case Receive, Volumes, Sandbox, PodNetwork, Pull, Container, Probe, Program:
+		return true
+	}
+	return false
 }
 
 // isRoutine reports whether a write is one of those that every cluster makes all the time without being asked.
@@ -157,12 +178,18 @@ func (r *Recorder) Update(rec Record) {
 	r.observe(&rec)
 	h := r.historyOf(&rec)
 	for i, have := range h.of(rec.historyKey()) {
-		if have.Open && have.Rev == rec.Rev && have.Verb == rec.Verb && have.User == rec.User && have.Start.Equal(rec.Start) {
+		if have.isSameWork(&rec) && have.Open {
 			h.replace(i, &rec)
 			return
 		}
 	}
 	h.add(&rec)
+}
+
+// isSameWork reports whether two records are of the same work. Those of an object without a UID are told apart by its name.
+func (r *Record) isSameWork(o *Record) bool {
+	return r.Rev == o.Rev && r.Verb == o.Verb && r.Start.Equal(o.Start) && r.UID == o.UID && r.User == o.User &&
+		(r.UID != "" || r.Namespace == o.Namespace && r.Name == o.Name)
 }
 
 // SetWire sets the bodies of a write that was recorded. The bodies of older writes make room for them.
@@ -192,7 +219,7 @@ func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
 func (w *Wire) size() int { return wireSize + cap(w.Request) + cap(w.Response) }
 
 // Select returns copies of the records that a predicate chooses, sorted by their start. The predicate must be quick and must
-// not keep the record.
+// not keep the record; it may be asked more than once about the same one.
 func (r *Recorder) Select(choose func(*Record) bool) []Record {
 	if r == nil {
 		return nil
@@ -202,17 +229,34 @@ func (r *Recorder) Select(choose func(*Record) bool) []Record {
 	return out
 }
 
-func (r *Recorder) choose(choose func(*Record) bool) (out []Record) {
+// choose copies the records that a predicate chooses. Every write takes the lock, so no memory is allocated while it is held: the
+// records are counted first, and again when so many more have come in between that the copies do not fit.
+func (r *Recorder) choose(choose func(*Record) bool) []Record {
+	for size := 0; ; {
+		out := make([]Record, 0, size)
+		n := r.copyInto(&out, choose)
+		if n <= size {
+			return out
+		}
+		size = n + n/8 + spareRecords
+	}
+}
+
+// copyInto appends copies of the records that a predicate chooses, as long as there is room, and returns how many it chooses.
+func (r *Recorder) copyInto(out *[]Record, choose func(*Record) bool) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range []*history{&r.main, &r.steady, &r.failed} {
+	for _, h := range [...]*history{&r.main, &r.steady, &r.failed, &r.nodes} {
 		for _, rec := range h.all() {
-			if choose(rec) {
-				out = append(out, *rec)
+			if !choose(rec) {
+				continue
+			}
+			if n++; len(*out) < cap(*out) {
+				*out = append(*out, *rec)
 			}
 		}
 	}
-	return out
+	return n
 }
 
 // Of returns the records of one object, sorted by revision; they need not have been added in that order. Refused writes
@@ -234,10 +278,12 @@ func (r *Recorder) ofObject(uid types.UID) (out []Record) {
 			out = append(out, *rec)
 		}
 	}
-	slices.Reverse(out) // the oldest first
-	for _, rec := range r.failed.all() {
-		if rec.UID == uid {
-			out = append(out, *rec)
+	slices.Reverse(out)                                 // the oldest first
+	for _, h := range []*history{&r.failed, &r.nodes} { // these have lists of users
+		for _, rec := range h.all() {
+			if rec.UID == uid {
+				out = append(out, *rec)
+			}
 		}
 	}
 	return out
@@ -267,5 +313,5 @@ func (r *Recorder) Len() int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.main.count + r.steady.count + r.failed.count
+	return r.main.count + r.steady.count + r.failed.count + r.nodes.count
 }

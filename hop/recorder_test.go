@@ -2,6 +2,7 @@ package hop
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -17,6 +18,10 @@ import (
 // own records, and not those that people look for.
 func TestFloodsLeaveOthersAlone(t *testing.T) {
 	const limit = 4096
+	long := make([]Step, MaxSteps)
+	for i := range long {
+		long[i] = Step{Name: strings.Repeat("n", MaxName), Detail: strings.Repeat("d", MaxText)}
+	}
 	floods := map[string]func(i int) Record{
 		"refused writes of one user": func(i int) Record {
 			return Record{Verb: "create", Resource: "pods", Name: fmt.Sprint("p", i), User: "mallory", Code: 403, Refused: Authorize}
@@ -34,12 +39,23 @@ func TestFloodsLeaveOthersAlone(t *testing.T) {
 		"updates of one object": func(i int) Record {
 			return Record{UID: "hot", Rev: int64(i + 10), Verb: "update", Resource: "configmaps", User: "mallory", Code: 200}
 		},
+		"updates of two objects with all that a record can hold": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("hot", i%2)), Rev: int64(i + 10), Verb: "update", Resource: "configmaps", Steps: long}
+		},
+		"work of one node": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("pod", i)), Rev: 1, Verb: Sandbox, Resource: "pods", User: "system:node:n1"}
+		},
+		"work of one node with all that a record can hold": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("pod", i)), Rev: 1, Verb: Program, Resource: "services", User: "system:node:n1",
+				Steps: long}
+		},
 	}
 	for what, flood := range floods {
 		t.Run(what, func(t *testing.T) {
 			r := NewRecorder(limit)
 			r.Add(Record{UID: "web", Rev: 1, Verb: "create", Resource: "deployments", User: "alice", Code: 201})
 			r.Add(Record{UID: "web", Verb: "update", Resource: "deployments", User: "alice", Code: 422, Refused: Schema})
+			r.Add(Record{UID: "web", Rev: 2, Verb: Pull, Resource: "pods", User: "system:node:n2"})
 			for i := range 10 * limit {
 				r.Add(flood(i))
 			}
@@ -48,6 +64,9 @@ func TestFloodsLeaveOthersAlone(t *testing.T) {
 			}
 			if got := r.Of("web"); !slices.ContainsFunc(got, func(x Record) bool { return x.User == "alice" && x.Refused == Schema }) {
 				t.Error("alice's refused write is forgotten")
+			}
+			if got := r.Of("web"); !slices.ContainsFunc(got, func(x Record) bool { return x.Verb == Pull }) {
+				t.Error("the work of the other node is forgotten")
 			}
 			last := flood(10*limit - 1)
 			if !slices.ContainsFunc(r.Select(func(x *Record) bool { return x.UID == last.UID && x.Name == last.Name }),
@@ -66,6 +85,71 @@ func TestManyWritersShareTheRecorder(t *testing.T) {
 	}
 	if got := r.Select(func(*Record) bool { return true }); len(got) != 100 || got[0].Rev != 900 || got[99].Rev != 999 {
 		t.Errorf("%d records, from %d", len(got), got[0].Rev)
+	}
+}
+
+// TestNodesShareTheirHistory: a node may have all of the room for the work of nodes as long as there is no other one; the others then
+// get their part of it.
+func TestNodesShareTheirHistory(t *testing.T) {
+	const limit = 4096
+	r := NewRecorder(limit)
+	add := func(node string, n int) {
+		for i := range n {
+			r.Add(Record{UID: types.UID(fmt.Sprint(node, i)), Rev: 1, Verb: Pull, Resource: "pods", User: "system:node:" + node})
+		}
+	}
+	count := func(node string) int {
+		return len(r.Select(func(rec *Record) bool { return rec.User == "system:node:"+node }))
+	}
+	add("a", 2*limit)
+	if got := count("a"); got != limit/4 {
+		t.Errorf("the only node has %d records", got)
+	}
+	add("b", limit)
+	add("a", limit)
+	if a, b := count("a"), count("b"); a != limit/4-limit/16 || b != limit/16 {
+		t.Errorf("there are %d and %d records of two nodes", a, b)
+	}
+	if _, known := r.Committed("a1", 1); known || r.Len() != limit/4 {
+		t.Errorf("%d records", r.Len())
+	}
+}
+
+// TestUpdateOfManyObjectsOfANode: the open records of different objects of a node are different ones.
+func TestUpdateOfManyObjectsOfANode(t *testing.T) {
+	r, start := NewRecorder(100), time.Now()
+	for _, rec := range []Record{{UID: "a"}, {UID: "b"}, {Name: "c"}, {Name: "d"}} {
+		rec.Rev, rec.Verb, rec.User, rec.Start, rec.Open = 1, Program, "system:node:n1", start, true
+		r.Update(rec)
+		rec.Open = false
+		rec.Took[Network] = time.Second
+		r.Update(rec)
+		rec.Open = true // another try, which began later
+		rec.Start = start.Add(time.Minute)
+		r.Update(rec)
+	}
+	if open := r.Select(func(rec *Record) bool { return rec.Open }); len(open) != 4 || r.Len() != 8 {
+		t.Errorf("%d are open of %d", len(open), r.Len())
+	}
+}
+
+// TestSelectAllocatesOnce: the memory for the copies is there before they are made, because every write waits meanwhile.
+func TestSelectAllocatesOnce(t *testing.T) {
+	r := NewRecorder(8192)
+	for i := range 8192 {
+		r.Add(Record{UID: types.UID(fmt.Sprint(i)), Rev: int64(i), Verb: "create"})
+	}
+	all := func(*Record) bool { return true }
+	if n := testing.AllocsPerRun(5, func() { r.Select(all) }); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+	out := make([]Record, 0, 10)
+	if n := testing.AllocsPerRun(5, func() { out = out[:0]; r.copyInto(&out, all) }); n > 0 || len(out) != 10 {
+		t.Errorf("%v allocations while others wait, %d records", n, len(out))
+	}
+	asked := 0
+	if got := r.Select(func(*Record) bool { asked++; return asked <= 100 || asked > 8192 }); len(got) != 8192 {
+		t.Errorf("%d records, of those that came between counting and copying too", len(got))
 	}
 }
 
@@ -116,6 +200,9 @@ func TestSizeInMemory(t *testing.T) {
 					lease := longestRecord(i)
 					lease.Group, lease.Resource = "coordination.k8s.io", "leases"
 					r.Add(lease)
+					work := longestRecord(i)
+					work.Verb, work.User = Pull, fmt.Sprint("system:node:n", i%8)
+					r.Add(work)
 				}
 				w := &Wire{}
 				w.SetRequest(body)
@@ -152,15 +239,21 @@ func TestSizesAreCounted(t *testing.T) {
 func TestHistoryKeepsItsLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	h := newHistory(50, 8)
-	h.maxBytes = 40 * slotSize
+	h.maxBytes, h.shareBytes = 40*slotSize, 6*slotSize
 	for n := range 5000 {
+		h.isSoft = n >= 2500
 		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
 		h.add(&rec)
+		if n%3 == 0 {
+			rec.Error = strings.Repeat("e", random.IntN(400))
+			h.replace(h.last-1, &rec)
+		}
 		var revs []int64
-		bytes, byKey := 0, map[types.UID]int{}
+		bytes, byKey, bytesByKey := 0, map[types.UID]int{}, map[types.UID]int{}
 		for i, have := range h.all() {
 			revs, bytes = append(revs, have.Rev), bytes+int(h.links[i].size)
 			byKey[have.UID]++
+			bytesByKey[have.UID] += int(h.links[i].size)
 		}
 		if !slices.IsSorted(revs) || len(revs) != h.count || bytes != h.bytes || bytes > h.maxBytes || len(revs) > h.limit ||
 			revs[len(revs)-1] != int64(n) {
@@ -176,7 +269,11 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 					t.Fatalf("a record of %s is in the list of %s", have.UID, uid)
 				}
 			}
-			if got != want || want > h.share {
+			c := h.keys[maphash.String(h.seed, string(uid))]
+			if int(c.bytes) != bytesByKey[uid] || !h.isSoft && bytesByKey[uid] > h.shareBytes {
+				t.Fatalf("after %d: the list of %s has %d bytes, counted %d", n, uid, bytesByKey[uid], c.bytes)
+			}
+			if got != want || want > h.share && !h.isSoft {
 				t.Fatalf("after %d: the list of %s has %d, there are %d", n, uid, got, want)
 			}
 		}

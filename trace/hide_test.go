@@ -20,11 +20,11 @@ func TestHideStuckThatWasDropped(t *testing.T) {
 		"failed": {Verb: "create", Code: 422, Error: secret + " is wrong"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			records := []hop.Record{{UID: "d", Rev: 1, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web",
-				User: "alice", Start: epoch}}
+			records := []hop.Record{{UID: "d", Rev: 1, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop",
+				Name: "web", User: "alice", Start: epoch}}
 			for i := 2; i < maxSpans+500; i++ {
-				records = append(records, hop.Record{UID: types.UID(fmt.Sprint("u", i)), Rev: int64(i), Verb: "create", Resource: "configmaps",
-					Namespace: "shop", Name: fmt.Sprint("c", i), User: "system:serviceaccount:kube-system:x", CauseUID: "d", CauseRev: 1,
+				records = append(records, hop.Record{UID: types.UID(fmt.Sprint("u", i)), Rev: int64(i), Verb: "create",
+					Resource: "configmaps", Namespace: "shop", Name: fmt.Sprint("c", i), User: "system:serviceaccount:kube-system:x", CauseUID: "d", CauseRev: 1,
 					Start: epoch.Add(time.Duration(i) * time.Millisecond)})
 			}
 			last.UID, last.Resource, last.Namespace, last.Name, last.User = "s", "pods", "shop", secret, "system:node:n1"
