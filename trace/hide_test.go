@@ -24,7 +24,8 @@ func TestHideStuckThatWasDropped(t *testing.T) {
 				Name: "web", User: "alice", Start: epoch}}
 			for i := 2; i < maxSpans+500; i++ {
 				records = append(records, hop.Record{UID: types.UID(fmt.Sprint("u", i)), Rev: int64(i), Verb: "create",
-					Resource: "configmaps", Namespace: "shop", Name: fmt.Sprint("c", i), User: "system:serviceaccount:kube-system:x", CauseUID: "d", CauseRev: 1,
+					Resource: "configmaps", Namespace: "shop", Name: fmt.Sprint("c", i),
+					User: "system:serviceaccount:kube-system:x", CauseUID: "d", CauseRev: 1,
 					Start: epoch.Add(time.Duration(i) * time.Millisecond)})
 			}
 			last.UID, last.Resource, last.Namespace, last.Name, last.User = "s", "pods", "shop", secret, "system:node:n1"
