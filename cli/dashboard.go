@@ -16,6 +16,7 @@ import (
 
 	"proa.dev/cli/command"
 	"proa.dev/cli/dashboardproxy"
+	"proa.dev/client/apireader"
 )
 
 func dashboardCommand() command.Command {
@@ -44,13 +45,6 @@ The API server serves the same page itself, under /dashboard/, and asks for a be
 				if *port < 0 || *port > 65535 {
 					return fmt.Errorf("%d is not a port", *port)
 				}
-				cluster := &reloadingCluster{ctx: ctx, open: func(ctx context.Context) (http.RoundTripper, error) {
-					r, _, err := flags.open(ctx, env)
-					if err != nil {
-						return nil, err
-					}
-					return r.Forwarder()
-				}}
 				r, namespace, err := flags.open(ctx, env)
 				if err != nil {
 					return err
@@ -58,7 +52,8 @@ The API server serves the same page itself, under /dashboard/, and asks for a be
 				if _, err := r.Raw(ctx, "/version", "application/json"); err != nil { // rather say it here than on the page
 					return err
 				}
-				if cluster.transport, err = r.Forwarder(); err != nil {
+				cluster, err := newReloadingCluster(ctx, r)
+				if err != nil {
 					return err
 				}
 				return serveDashboard(ctx, env, *port, !*noOpen && hasDisplay(), dashboardproxy.Config{
@@ -148,19 +143,42 @@ func openBrowser(ctx context.Context, page string) (remove func(), err error) {
 	return remove, nil
 }
 
-// reloadingCluster sends requests with the credentials of a kubeconfig, and reads the kubeconfig again when they are refused: tokens of
-// credential plugins expire while the dashboard is open.
+// reloadingCluster sends requests with the credentials of a kubeconfig, and reads them again when they are refused: tokens of credential
+// plugins expire while the dashboard is open.
 type reloadingCluster struct {
 	ctx  context.Context //nolint:containedctx // requests of browsers share the credentials, which outlive each of them
 	open func(context.Context) (http.RoundTripper, error)
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards what follows; it is not held while credentials are read
 	transport http.RoundTripper
 	loaded    time.Time
+	reloading chan struct{} // closed when the credentials were read; nil while nobody reads them
 }
 
-// minReload is the time between two readings of the kubeconfig.
-const minReload = 10 * time.Second
+// newReloadingCluster returns a transport to the server of a reader, and to no other: whoever looks at the page must not be taken to
+// another cluster by "kubectl config use-context".
+func newReloadingCluster(ctx context.Context, r *apireader.Reader) (*reloadingCluster, error) {
+	transport, err := r.Forwarder()
+	if err != nil {
+		return nil, err
+	}
+	return &reloadingCluster{ctx: ctx, transport: transport, open: func(ctx context.Context) (http.RoundTripper, error) {
+		newer, err := r.Reload(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return newer.Forwarder()
+	}}, nil
+}
+
+const (
+	// minReload is the time between two readings of the credentials.
+	minReload = 10 * time.Second
+	// maxReload is the time that a reading may last: a credential plugin may wait for its user.
+	maxReload = 2 * time.Minute
+	// maxWait is the time that a refused request waits for new credentials.
+	maxWait = 20 * time.Second
+)
 
 // RoundTrip sends a request. One without a body is sent once more when new credentials were read.
 func (c *reloadingCluster) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -171,7 +189,7 @@ func (c *reloadingCluster) RoundTrip(req *http.Request) (*http.Response, error) 
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
 	}
-	newer := c.reload(transport)
+	newer := c.reload(req.Context(), transport)
 	if newer == nil || (req.Body != nil && req.Body != http.NoBody) {
 		return resp, nil
 	}
@@ -179,21 +197,55 @@ func (c *reloadingCluster) RoundTrip(req *http.Request) (*http.Response, error) 
 	return newer.RoundTrip(req)
 }
 
-// reload returns a transport with credentials that were read after those of the given one, or nil.
-func (c *reloadingCluster) reload(refused http.RoundTripper) http.RoundTripper {
+// reload returns a transport with credentials that were read after those of the given one, or nil. Requests that were refused at the same
+// time wait for the same reading; those that are not refused do not come here.
+func (c *reloadingCluster) reload(ctx context.Context, refused http.RoundTripper) http.RoundTripper {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.transport != refused {
+		defer c.mu.Unlock()
 		return c.transport
 	}
-	if time.Since(c.loaded) < minReload {
+	done := c.reloading
+	if done == nil {
+		if time.Since(c.loaded) < minReload {
+			c.mu.Unlock()
+			return nil
+		}
+		done = make(chan struct{})
+		c.reloading = done
+		go c.replace(refused, done)
+	}
+	c.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
 		return nil
 	}
-	c.loaded = time.Now()
-	newer, err := c.open(c.ctx)
-	if err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.transport == refused {
 		return nil
 	}
-	c.transport = newer
-	return newer
+	return c.transport
+}
+
+// replace reads the credentials, puts a transport with them in the place of the old one and closes done.
+func (c *reloadingCluster) replace(old http.RoundTripper, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(c.ctx, maxReload)
+	defer cancel()
+	newer, err := c.open(ctx)
+
+	c.mu.Lock()
+	c.reloading, c.loaded = nil, time.Now()
+	if err == nil {
+		c.transport = newer
+	}
+	c.mu.Unlock()
+	if idle, ok := old.(interface{ CloseIdleConnections() }); ok && err == nil {
+		idle.CloseIdleConnections()
+	}
+	close(done)
 }

@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,6 +67,146 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 			t.Errorf("with new credentials a request got %d, and the kubeconfig was read %d times", code, opened)
 		}
 	})
+}
+
+// expired is a transport that refuses all but one path, and notes that its idle connections were closed.
+type expired struct{ closed bool }
+
+// RoundTrip answers.
+func (e *expired) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Path == "/version" {
+		return answers(http.StatusOK).RoundTrip(req)
+	}
+	return answers(http.StatusUnauthorized).RoundTrip(req)
+}
+
+// CloseIdleConnections notes that it was called.
+func (e *expired) CloseIdleConnections() { e.closed = true }
+
+// TestReadingCredentialsBlocksNobody holds that requests are sent while a credential plugin runs, that those that are refused wait for
+// it but not for ever, that only one runs, and that the former connections are closed.
+func TestReadingCredentialsBlocksNobody(t *testing.T) {
+	for _, x := range []struct {
+		lasts, waited time.Duration
+		want          int
+	}{
+		{5 * time.Second, 5 * time.Second, http.StatusOK},
+		{time.Hour, maxWait, http.StatusUnauthorized},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Hour)
+			opened, old := 0, &expired{}
+			c := &reloadingCluster{ctx: t.Context(), transport: old, open: func(ctx context.Context) (http.RoundTripper, error) {
+				opened++
+				select {
+				case <-time.After(x.lasts):
+					return answers(http.StatusOK), nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}}
+			begin := time.Now()
+			send := func(path string) int {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster"+path, http.NoBody)
+				if err != nil {
+					t.Error(err)
+					return 0
+				}
+				resp, err := c.RoundTrip(req)
+				if err != nil {
+					t.Error(err)
+					return 0
+				}
+				_ = resp.Body.Close()
+				return resp.StatusCode
+			}
+			codes := make(chan int, 3)
+			for range cap(codes) {
+				go func() { codes <- send("/api") }()
+			}
+			synctest.Wait()
+			if code := send("/version"); code != http.StatusOK || time.Since(begin) > 0 {
+				t.Errorf("a request beside the credential plugin got %d after %v", code, time.Since(begin))
+			}
+			for range cap(codes) {
+				if code := <-codes; code != x.want || time.Since(begin) != x.waited {
+					t.Errorf("a refused request got %d after %v", code, time.Since(begin))
+				}
+			}
+			if opened != 1 || old.closed != (x.want == http.StatusOK) {
+				t.Errorf("the plugin ran %d times, the former connections are closed: %v", opened, old.closed)
+			}
+			time.Sleep(maxReload)
+			synctest.Wait()
+			if c.reloading != nil {
+				t.Error("the credential plugin may run for ever")
+			}
+		})
+	}
+}
+
+// TestDashboardKeepsItsCluster holds that an open dashboard reads new credentials of its own cluster only, when another context was made
+// the current one or its own leads elsewhere.
+func TestDashboardKeepsItsCluster(t *testing.T) {
+	serve := func(name string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Authorization") != "Bearer new" {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			_, _ = io.WriteString(w, name)
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	dev, prod := serve("dev"), serve("prod")
+	file := filepath.Join(t.TempDir(), "config")
+	write := func(current, cluster, token string) {
+		text := fmt.Sprintf(`current-context: %s
+contexts: [{name: dev, context: {cluster: %s, user: u}}, {name: prod, context: {cluster: prod, user: v}}]
+clusters: [{name: dev, cluster: {server: %q}}, {name: prod, cluster: {server: %q}}]
+users: [{name: u, user: {token: %s}}, {name: v, user: {token: new}}]`, current, cluster, dev.URL, prod.URL, token)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("dev", "dev", "old")
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	flags := newReaderFlags(fs)
+	if err := fs.Parse([]string{"--kubeconfig", file}); err != nil {
+		t.Fatal(err)
+	}
+	r, _, err := flags.open(t.Context(), &command.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newReloadingCluster(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func() string {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cluster/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return fmt.Sprint(resp.StatusCode, " ", string(body))
+	}
+	for _, x := range []struct{ current, cluster, token, want string }{
+		{"prod", "dev", "old", "401 dev"},
+		{"dev", "prod", "new", "401 dev"},
+		{"prod", "dev", "new", "200 dev"},
+	} {
+		write(x.current, x.cluster, x.token)
+		c.loaded = time.Time{}
+		if got := send(); got != x.want {
+			t.Errorf("with the current context %s and the cluster %s it got %s, not %s", x.current, x.cluster, got, x.want)
+		}
+	}
 }
 
 // TestDashboardEnds holds that the command ends with its context, and that it prints the address and the code.

@@ -111,6 +111,7 @@ func runCredentialPlugin(ctx context.Context, e *apireader.Exec) (apireader.Cred
 	for _, v := range e.Env {
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
 	}
+	cmd.WaitDelay = time.Second // what the program has started may hold its output open
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	out, err := cmd.Output()

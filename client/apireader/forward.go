@@ -42,6 +42,9 @@ func (f *forwarder) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.reader.http.Transport.RoundTrip(out)
 }
 
+// CloseIdleConnections closes the connections on which no request is under way.
+func (f *forwarder) CloseIdleConnections() { f.reader.http.CloseIdleConnections() }
+
 // isIdentityHeader says that a header tells the server who sends a request, or could do so.
 func isIdentityHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)

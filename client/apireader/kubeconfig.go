@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,13 @@ type Options struct {
 	Context string
 	// RunPlugin runs a credential plugin; nil when none may be run.
 	RunPlugin func(ctx context.Context, e *Exec) (Credential, error)
+
+	server string // the address that the cluster must have; empty for any
 }
+
+// Reload reads the same files again, for credentials that have changed: with the context that the reader was made for, whichever is the
+// current one now. It fails if the context names another server in the meantime.
+func (r *Reader) Reload(ctx context.Context) (*Reader, error) { return Load(ctx, r.loaded) }
 
 // Load reads kubeconfig files and returns a reader of the cluster that they name.
 func Load(ctx context.Context, o Options) (*Reader, error) {
@@ -165,10 +172,14 @@ func Load(ctx context.Context, o Options) (*Reader, error) {
 		if as == nil {
 			as = &user{}
 		}
+		if o.server != "" && at.Server != o.server {
+			return nil, fmt.Errorf("the context %q names another server than before", name)
+		}
 		r, err := newReader(ctx, at, as, o.RunPlugin)
 		if err != nil {
 			return nil, err
 		}
+		r.loaded = Options{Files: slices.Clone(o.Files), Context: name, RunPlugin: o.RunPlugin, server: at.Server}
 		r.Namespace = c.Context.Namespace
 		if r.Namespace == "" {
 			r.Namespace = "default"
@@ -298,7 +309,7 @@ func newReader(ctx context.Context, at *cluster, as *user, run func(context.Cont
 		config.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
-		TLSHandshakeTimeout: 10 * time.Second}
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second}
 	if at.ProxyURL != "" {
 		proxy, err := url.Parse(at.ProxyURL)
 		if err != nil {

@@ -36,6 +36,7 @@ type Reader struct {
 	authorization string
 	impersonation http.Header
 	http          *http.Client
+	loaded        Options    // what it was made of, with the name of the context
 	resources     []Resource // what the server has, once it was asked
 }
 

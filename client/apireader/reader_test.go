@@ -203,6 +203,41 @@ contexts: [{name: v, context: {cluster: k, user: v}}]`, server.URL)),
 	}
 }
 
+// TestReload holds that a reader that is made again has new credentials, but the same context and server, whatever the kubeconfig names
+// as current now.
+func TestReload(t *testing.T) {
+	dev, asked := serve(t)
+	prod, askedProd := serve(t)
+	file := filepath.Join(t.TempDir(), "config")
+	write := func(current, cluster, token string) {
+		text := fmt.Sprintf(`current-context: %s
+contexts: [{name: dev, context: {cluster: %s, user: u}}, {name: prod, context: {cluster: prod, user: v}}]
+clusters: [{name: dev, cluster: {server: %q}}, {name: prod, cluster: {server: %q}}]
+users: [{name: u, user: {token: %s}}, {name: v, user: {exec: {command: login}}}]`, current, cluster, dev.URL, prod.URL, token)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("dev", "dev", "old")
+	r, err := apireader.Load(t.Context(), apireader.Options{Files: []string{file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("prod", "dev", "new")
+	for range 2 { // what was made again can be made again too
+		if r, err = r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Resources(t.Context()); err != nil || len(*askedProd) > 0 || !strings.HasPrefix((*asked)[0], "Bearer new ") {
+		t.Errorf("asked %q and %q, %v", *asked, *askedProd, err)
+	}
+	write("dev", "prod", "new")
+	if _, err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "another server") {
+		t.Errorf("a context that leads to another server: %v", err)
+	}
+}
+
 // TestErrorsHaveNoPasswords holds that neither the password of a server's URL nor that of a proxy gets into an error.
 func TestErrorsHaveNoPasswords(t *testing.T) {
 	for _, cluster := range []string{
