@@ -95,7 +95,7 @@ var layers = []layer{
 	{"server/httpapi", "server watch kinds hop", "the adapter between HTTP and the pipeline"},
 	{"server/whysource", "kinds trace why", "it reads for explanations what their reader may read"},
 	{"server/peerrecords", "client kinds trace hop", "servers find each other by Leases, and ask for what belongs to a trace"},
-	{"server/tracesource", "server/peerrecords kinds trace hop", "it makes traces of records, and asks what a reader may see"},
+	{"server/tracesource", "server/peerrecords server/state kinds trace hop", "it makes traces of records, and asks what a reader may see"},
 	{"server/refusal", "server/apistatus hop", "it reads errors, as clients see them"},
 	{"server/*", ". kinds hop kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server/admissionchain server/apistatus server/audit server/authz server/collection server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/refusal server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},

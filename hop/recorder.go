@@ -31,9 +31,9 @@ const (
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
 	// Process is set in records that name no process.
-	Process    string
-	following  following
-	lastDetail atomic.Int64 // see Detail
+	Process     string
+	following   following
+	detailsPaid atomic.Int64 // the time up to which requests in detail are paid for: see Detail
 
 	mu        sync.Mutex // guards what follows
 	durations [Count + 1]Durations
@@ -116,14 +116,28 @@ func (r *Recorder) Durations(h Hop) *Durations {
 }
 
 // Detail reports whether a request that arrives now is recorded in detail, which costs more: with each admission plugin that
-// takes long, and with its bodies. When there are more than a thousand requests in a second, some of them are not.
+// takes long, and with its bodies. When there are more than a thousand requests in a second for a while, some of them are not.
 func (r *Recorder) Detail(now time.Time) bool {
 	if r == nil {
 		return false
 	}
-	at, last := now.UnixNano(), r.lastDetail.Load()
-	return (at-last >= int64(time.Millisecond) || at < last) && r.lastDetail.CompareAndSwap(last, at)
+	for at := now.UnixNano(); ; {
+		paid := r.detailsPaid.Load()
+		next := max(paid, at) + int64(time.Millisecond)
+		if ahead := next - at; ahead > int64(detailBurst) {
+			if ahead <= 2*int64(detailBurst) {
+				return false
+			}
+			next = at // the clock was set back
+		}
+		if r.detailsPaid.CompareAndSwap(paid, next) {
+			return true
+		}
+	}
 }
+
+// detailBurst is for how long requests may arrive faster than one in a millisecond.
+const detailBurst = 200 * time.Millisecond
 
 // historyOf returns the history that a record belongs to.
 func (r *Recorder) historyOf(rec *Record) *history {

@@ -281,3 +281,41 @@ func waitUntil(t *testing.T, done func() bool) {
 		}
 	}
 }
+
+// TestTracesOfANamespaceThatWasMadeAgain checks that whoever has a namespace does not see the traces of an earlier one with its name.
+func TestTracesOfANamespaceThatWasMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+		defer c.Stop()
+		create := func(on schema.GroupResource, o kind.Object) {
+			t.Helper()
+			if _, err := c.Client.Create(t.Context(), on, o); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		shop := func() *corev1.Namespace { return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}} }
+		config := func() *corev1.ConfigMap {
+			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "prices"}}
+		}
+		create(gr.Namespaces, shop())
+		create(gr.ConfigMaps, config())
+		if _, err := readTrace(t, c.Client, "shop", "configmaps:prices"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Client.Delete(t.Context(), gr.Namespaces, "", "shop", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		create(gr.Namespaces, shop())
+		if got, err := readTrace(t, c.Client, "shop", "configmaps:prices"); !apierrors.IsNotFound(err) {
+			t.Errorf("the trace of an earlier namespace is served: %v, %v", got, err)
+		}
+		again := time.Now()
+		create(gr.ConfigMaps, config())
+		if got, err := readTrace(t, c.Client, "shop", "configmaps:prices"); err != nil || got.Start.Before(again) {
+			t.Errorf("the trace of the new object is %v, %v", got, err)
+		}
+	})
+}

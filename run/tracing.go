@@ -23,8 +23,9 @@ import (
 
 // traceKinds returns the kinds of traces, which are made of the records of the pipeline, and of what agents report to them.
 func (s *Server) traceKinds() []*kind.Def {
-	reports := nodereports.Kind(func() *state.State { return s.state }, s.recorder)
-	return append([]*kind.Def{reports}, tracekind.All(&tracesource.Source{Records: s.recorder, Peers: s.peers})...)
+	objects := func() *state.State { return s.state }
+	traces := &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(objects)}
+	return append([]*kind.Def{nodereports.Kind(objects, s.recorder)}, tracekind.All(traces)...)
 }
 
 // recordKeeper returns what keeps records for the next start; nil for a cluster that keeps nothing.
@@ -58,7 +59,8 @@ func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
 
 // explanationKinds returns the kinds that say why objects are as they are, and what the scheduler found.
 func (s *Server) explanationKinds() []*kind.Def {
-	traces := &tracesource.Source{Records: s.recorder} // without Peers: a list is about many objects
+	objects := func() *state.State { return s.state }
+	traces := &tracesource.Source{Records: s.recorder, Limits: tracesource.NewLimits(objects)} // without Peers: lists have many
 	return whykind.All(&whysource.Source{
 		Def:   func(on schema.GroupResource) *kind.Def { return s.state.Def(on) },
 		Trace: traces.Trace, LastAttempt: s.lastAttempt,

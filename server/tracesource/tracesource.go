@@ -29,6 +29,8 @@ type Source struct {
 	Records func() *hop.Recorder
 	// Peers are the other servers of the cluster, whose records a trace has too; nil if there are none, or if they are not asked.
 	Peers *peerrecords.Peers
+	// Limits bound what readers cost; nil for none.
+	Limits *Limits
 }
 
 // Trace returns the trace with a name.
@@ -58,8 +60,13 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 	if len(objects) == 0 { // whoever may not get the object does not learn whether there is a trace of it
 		return nil, nil, forbidden(object, name)
 	}
+	leave, err := s.Limits.enter(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer leave()
 	records, missing := s.Peers.Add(ctx, s.records(), objects)
-	x := trace.NewIndex(records)
+	x := trace.NewIndex(s.Limits.present(records))
 	for _, object := range objects {
 		t := x.Trace(object, time.Now())
 		if t == nil {
@@ -117,7 +124,13 @@ func notFound(name, why string) error {
 
 // Recent returns the latest traces of a namespace, or of all, whose objects the user may get.
 func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error) {
-	return trace.NewIndex(s.records()).Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights()), nil
+	leave, err := s.Limits.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	x := trace.NewIndex(s.Limits.present(s.records()))
+	return x.Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights()), nil
 }
 
 func (s *Source) records() []hop.Record {

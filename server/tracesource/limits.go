@@ -1,0 +1,68 @@
+package tracesource
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/server/state"
+)
+
+// Limits bound what the readers of traces cost together, and what they learn of others.
+type Limits struct {
+	// Created returns when a namespace was created, and false if it does not exist. Records of a namespace from before that are about
+	// another one with the same name, whose objects the reader could not get. Without the function they are not told apart.
+	Created func(namespace string) (time.Time, bool)
+	slots   chan struct{} // has a value for each trace that is being made
+}
+
+// maxTraces is how many traces are made at the same time.
+const maxTraces = 4
+
+// NewLimits returns the limits of a server. The function returns its state.
+func NewLimits(objects func() *state.State) *Limits {
+	created := func(namespace string) (time.Time, bool) {
+		o, exists := state.NodeView{State: objects()}.Object(gr.Namespaces, "", namespace)
+		if !exists {
+			return time.Time{}, false
+		}
+		return o.GetCreationTimestamp().Time, true
+	}
+	return &Limits{Created: created, slots: make(chan struct{}, maxTraces)}
+}
+
+// enter waits until a trace may be made; the caller calls leave at the end. Nil limits let everybody in.
+func (l *Limits) enter(ctx context.Context) (leave func(), err error) {
+	if l == nil {
+		return func() {}, nil
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return func() { <-l.slots }, nil
+	case <-ctx.Done():
+		return nil, apierrors.NewTooManyRequests("the server makes too many other traces", 1)
+	}
+}
+
+// present leaves out the records of namespaces that were deleted and created again. It changes the slice.
+func (l *Limits) present(records []hop.Record) []hop.Record {
+	if l == nil || l.Created == nil {
+		return records
+	}
+	began := map[string]time.Time{}
+	return slices.DeleteFunc(records, func(r hop.Record) bool {
+		if r.Namespace == "" {
+			return false
+		}
+		at, known := began[r.Namespace]
+		if !known {
+			at, _ = l.Created(r.Namespace) // what has no namespace any more needs rights in all namespaces
+			began[r.Namespace] = at
+		}
+		return r.Start.Before(at)
+	})
+}
