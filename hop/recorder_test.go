@@ -340,7 +340,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestDetail: a thousand requests in a second are recorded in detail.
+// TestDetail: a thousand requests in a second are recorded in detail, and a burst of 200 besides.
 func TestDetail(t *testing.T) {
 	r, begin, detailed := NewRecorder(10), time.Now(), 0
 	for i := range 10000 {
