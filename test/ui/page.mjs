@@ -136,6 +136,7 @@ await step('what the cluster says is text, never markup', async () => {
   await text('<i>Reason</i>');
   await check();
   await go('#/overview');
+  await page.locator('#main').getByText('Needs attention').first().waitFor(); // the view before has the same Event
   await text('<i>Reason</i>');
   await check();
 });
