@@ -39,19 +39,19 @@ func (l *rollout) currentSetSize(current *appsv1.ReplicaSet) int32 {
 // counted, so that a template which never becomes ready does not replace the old Pods. It reports whether it changed a set.
 func (l *rollout) scaleDownOld() bool {
 	old := activeSets(l.old)
-	spare := sum(l.all(), size) - minAvailable(l.d) - (size(l.currentSet) - available(l.currentSet))
+	spare := sum(l.all(), size) - minAvailable(l.d) - (size(l.currentSet) - keptAvailable(l.currentSet))
 	if len(old) == 0 || spare <= 0 {
 		return false
 	}
 	removed := int32(0)
 	for i, rs := range old {
-		if n := min(spare-removed, size(rs)-available(rs)); n > 0 {
+		if n := min(spare-removed, size(rs)-keptAvailable(rs)); n > 0 {
 			old[i] = l.edit(rs)
 			l.scale(old[i], size(rs)-n)
 			removed += n
 		}
 	}
-	spare = sum(old, available) + available(l.currentSet) - minAvailable(l.d)
+	spare = sum(old, keptAvailable) + keptAvailable(l.currentSet) - minAvailable(l.d)
 	for _, rs := range old {
 		if n := min(spare, size(rs)); n > 0 {
 			l.scale(rs, size(rs)-n)

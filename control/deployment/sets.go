@@ -72,6 +72,10 @@ func sum(sets []*appsv1.ReplicaSet, of func(*appsv1.ReplicaSet) int32) (n int32)
 
 func available(rs *appsv1.ReplicaSet) int32 { return rs.Status.AvailableReplicas }
 
+// keptAvailable returns how many available Pods a set keeps. The status may be older than the size: of a set that was just scaled
+// down, the Pods that end now must not be counted, or the next step would scale down what must stay available.
+func keptAvailable(rs *appsv1.ReplicaSet) int32 { return min(available(rs), size(rs)) }
+
 // activeSets returns the sets that should have Pods.
 func activeSets(sets []*appsv1.ReplicaSet) (out []*appsv1.ReplicaSet) {
 	for _, rs := range sets {
