@@ -31,9 +31,10 @@ const (
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
 	// Process is set in records that name no process.
-	Process     string
-	following   following
-	detailsPaid atomic.Int64 // the time up to which requests in detail are paid for: see Detail
+	Process   string
+	following following
+	// detailsPaid and localDetailsPaid are the times up to which requests in detail are paid for: see Detail.
+	detailsPaid, localDetailsPaid atomic.Int64
 
 	mu        sync.Mutex // guards what follows
 	durations [Count + 1]Durations
@@ -117,12 +118,17 @@ func (r *Recorder) Durations(h Hop) *Durations {
 
 // Detail reports whether a request that arrives now is recorded in detail, which costs more: with each admission plugin that
 // takes long, and with its bodies. When there are more than a thousand requests in a second for a while, some of them are not.
-func (r *Recorder) Detail(now time.Time) bool {
+// Callers in this process, such as controllers, are counted apart from clients over HTTP.
+func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
 	if r == nil {
 		return false
 	}
+	counter := &r.detailsPaid
+	if isLocal {
+		counter = &r.localDetailsPaid
+	}
 	for at := now.UnixNano(); ; {
-		paid := r.detailsPaid.Load()
+		paid := counter.Load()
 		next := max(paid, at) + int64(time.Millisecond)
 		if ahead := next - at; ahead > int64(detailBurst) {
 			if ahead <= 2*int64(detailBurst) {
@@ -130,7 +136,7 @@ func (r *Recorder) Detail(now time.Time) bool {
 			}
 			next = at // the clock was set back
 		}
-		if r.detailsPaid.CompareAndSwap(paid, next) {
+		if counter.CompareAndSwap(paid, next) {
 			return true
 		}
 	}

@@ -344,14 +344,17 @@ func TestDurations(t *testing.T) {
 func TestDetail(t *testing.T) {
 	r, begin, detailed := NewRecorder(10), time.Now(), 0
 	for i := range 10000 {
-		if r.Detail(begin.Add(time.Duration(i) * 100 * time.Microsecond)) {
+		if r.Detail(begin.Add(time.Duration(i)*100*time.Microsecond), false) {
 			detailed++
 		}
 	}
-	if detailed != 1000+199 || (*Recorder)(nil).Detail(begin) {
+	if detailed != 1000+199 || (*Recorder)(nil).Detail(begin, false) {
 		t.Errorf("%d of 10000", detailed)
 	}
-	if !r.Detail(begin.Add(-time.Hour)) { // the clock of the machine was set back
+	if last := begin.Add(9999 * 100 * time.Microsecond); r.Detail(last, false) || !r.Detail(last, true) {
+		t.Error("clients and callers in this process share what is recorded in detail")
+	}
+	if !r.Detail(begin.Add(-time.Hour), false) { // the clock of the machine was set back
 		t.Error("never again")
 	}
 }

@@ -18,7 +18,7 @@ func (s *Handler) beginClock(r *server.Request, req *http.Request, start time.Ti
 		return
 	}
 	r.Clock.Begin(start)
-	r.Clock.Detailed = s.Server.Recorder.Detail(start)
+	r.Clock.Detailed = s.Server.Recorder.Detail(start, false)
 	r.Clock.Done(hop.Authenticate)
 	r.Clock.Record.Origin = originOf(req, auditID)
 	r.Clock.Record.Origin.TraceParent = traceParentOf(req, r.User)
