@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -236,6 +237,30 @@ func TestKeysThatAreSetTwiceAreWarnedOf(t *testing.T) {
 		if r.ServeHTTP(w, req); w.Code != http.StatusCreated || !slices.Equal(w.Header()["Warning"], want) {
 			t.Errorf("%s: %d %q, want %q\n%s", method, w.Code, w.Header()["Warning"], want, w.Body)
 		}
+	}
+}
+
+// TestWarningHeadersAreBounded: however many warnings a request has, their headers have at most 4 KiB, and a short one
+// after a long one is still sent.
+func TestWarningHeadersAreBounded(t *testing.T) {
+	q := &server.Request{}
+	q.Warn("first")
+	q.Warn(strings.Repeat("x", 5000))
+	q.Warn("first")
+	for i := range 1000 {
+		q.Warn(fmt.Sprintf("%d %s", i, strings.Repeat("y", 80)))
+	}
+	w := httptest.NewRecorder()
+	writeWarnings(w, q)
+	got, size := w.Header()["Warning"], 0
+	for _, h := range got {
+		size += len(h)
+	}
+	if size > 4<<10 || len(got) < 3 || got[0] != `299 - "first"` || !strings.HasPrefix(got[1], `299 - "0 y`) {
+		t.Errorf("%d headers of %d bytes: %.300q", len(got), size, got)
+	}
+	if n := strings.Count(strings.Join(got, " "), `"first"`); n != 1 {
+		t.Errorf("the same warning is sent %d times", n)
 	}
 }
 
