@@ -180,6 +180,9 @@ func TestWarningsAndNotesAreBounded(t *testing.T) {
 		if len(n) > maxNote+100 {
 			t.Errorf("a note has %d bytes", len(n))
 		}
+		if key, _, _ := strings.Cut(n, "="); len(key) > 300 {
+			t.Errorf("the key of a note has %d bytes", len(key))
+		}
 	}
 }
 
