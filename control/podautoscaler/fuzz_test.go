@@ -16,6 +16,7 @@ import (
 func FuzzDecide(f *testing.F) {
 	for _, seed := range []string{
 		`{}`,
+		`{"spec":{"behavior":{"scaleUp":{},"scaleDown":{}},"maxReplicas":5,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization","averageUtilization":50}}}]}}`,
 		`{"spec":{"behavior":{"scaleDown":{"policies":null},"scaleUp":null},"maxReplicas":5,"metrics":[{"type":"Resource","resource":{"name":"cpu","target":{"type":"Utilization"}}}]}}`,
 		`{"spec":{"behavior":{},"maxReplicas":5,"metrics":[{"type":"External","external":{"metric":{"name":"q"},"target":{"averageValue":"0"}}}]}}`,
 		`{"spec":{"behavior":{"scaleUp":{"selectPolicy":"","policies":[{}]},"scaleDown":{"stabilizationWindowSeconds":-1}},"minReplicas":-3,"maxReplicas":-5,"metrics":[{"type":"Object"},{"type":"Pods","pods":{"metric":{"name":"m","selector":{"matchExpressions":[{"key":"!"}]}}}}]}}`,

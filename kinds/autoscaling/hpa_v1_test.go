@@ -13,6 +13,8 @@ import (
 // FuzzCarriers checks that what annotations carry can be read again, whatever a client wrote into them.
 func FuzzCarriers(f *testing.F) {
 	f.Add(`[{"type":"Pods","pods":{"metricName":"p","targetAverageValue":"5"}}]`, `{"ScaleUp":{"Policies":[]}}`, "[]", "[]")
+	f.Add(`[{"type":"Resource"},{"type":"Pods"},{"type":"Object"},{"type":"External"},{"type":"ContainerResource"}]`, "{}",
+		`[{"type":"Resource"},{"type":"Pods"},{"type":"Object"},{"type":"External"},{"type":"ContainerResource"}]`, "null")
 	f.Add(`[{"type":"Object","object":{"averageValue":"1"}}]`, "null", `[{"type":"Resource","resource":{"name":"cpu"}}]`, `[{"type":"A"}]`)
 	f.Fuzz(func(t *testing.T, metrics, behavior, current, conditions string) {
 		in := &autoscalingv1.HorizontalPodAutoscaler{}
@@ -31,6 +33,7 @@ func FuzzCarriers(f *testing.F) {
 // to it.
 func TestSharedObjects(t *testing.T) {
 	hub := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b"}}}
+	hub.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{} // v1 has it in an annotation
 	spoke := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"a": "b",
 		carriedMetrics: "[]"}}}
 	var wg sync.WaitGroup
@@ -45,7 +48,7 @@ func TestSharedObjects(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if len(spoke.Annotations) != 2 {
-		t.Errorf("the converted object has now the annotations %v", spoke.Annotations)
+	if len(spoke.Annotations) != 2 || len(hub.Annotations) != 1 {
+		t.Errorf("the converted objects have now the annotations %v and %v", spoke.Annotations, hub.Annotations)
 	}
 }
