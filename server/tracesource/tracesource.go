@@ -164,21 +164,13 @@ func (r *reader) ask(object trace.Ref) bool {
 	if answer, known := r.answers[object]; known {
 		return answer
 	}
-	u := r.d.User()
-	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
-	for k, v := range u.GetExtra() {
-		extra[k] = v
-	}
 	where := object.Namespace
 	if object.Resource == "namespaces" && object.Group == "" {
 		where = object.Name // requests for a namespace are made in it
 	}
-	answer := r.d.ReviewAccess(r.ctx, authorizationv1.SubjectAccessReviewSpec{
-		User: u.GetName(), Groups: u.GetGroups(), UID: u.GetUID(), Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: "get", Group: object.Group, Resource: object.Resource, Namespace: where, Name: object.Name,
-		},
-	})
+	answer := r.d.ReviewAccess(r.ctx, kind.AccessReview(r.d.User(), &authorizationv1.ResourceAttributes{
+		Verb: "get", Group: object.Group, Resource: object.Resource, Namespace: where, Name: object.Name,
+	}))
 	r.answers[object] = answer.Allowed
 	return answer.Allowed
 }

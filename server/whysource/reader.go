@@ -37,21 +37,13 @@ func (r *reader) may(ctx context.Context, ask right) bool {
 	if answer, known := r.rights[ask]; known {
 		return answer
 	}
-	u := r.server.User()
-	extra := make(map[string]authorizationv1.ExtraValue, len(u.GetExtra()))
-	for k, v := range u.GetExtra() {
-		extra[k] = v
-	}
 	where := ask.namespace
 	if ask.on == gr.Namespaces && ask.name != "" {
 		where = ask.name // requests for a namespace are made in it
 	}
-	answer := r.server.ReviewAccess(ctx, authorizationv1.SubjectAccessReviewSpec{
-		User: u.GetName(), Groups: u.GetGroups(), UID: u.GetUID(), Extra: extra,
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: ask.verb, Group: ask.on.Group, Version: "*", Resource: ask.on.Resource, Namespace: where, Name: ask.name,
-		},
-	})
+	answer := r.server.ReviewAccess(ctx, kind.AccessReview(r.server.User(), &authorizationv1.ResourceAttributes{
+		Verb: ask.verb, Group: ask.on.Group, Version: "*", Resource: ask.on.Resource, Namespace: where, Name: ask.name,
+	}))
 	r.rights[ask] = answer.Allowed
 	return answer.Allowed
 }
