@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -135,42 +134,4 @@ func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([
 
 func (s *Source) records() []hop.Record {
 	return s.Records().Select(func(*hop.Record) bool { return true })
-}
-
-// reader is what the user of a request may get. It asks once for each object.
-type reader struct {
-	ctx     context.Context //nolint:containedctx // it lives as long as the request
-	d       kind.Server
-	answers map[trace.Ref]bool
-}
-
-func newReader(ctx context.Context, d kind.Server) *reader {
-	return &reader{ctx: ctx, d: d, answers: map[trace.Ref]bool{}}
-}
-
-func (r *reader) rights() trace.Reader {
-	return trace.Reader{MayGet: r.mayGet, MayGetNode: func(name string) bool { return r.mayGet(trace.Ref{Resource: "nodes", Name: name}) }}
-}
-
-// mayGet tells whether the user may get an object.
-func (r *reader) mayGet(object trace.Ref) bool {
-	all := object
-	all.Name = ""
-	return r.ask(all) || r.ask(object)
-}
-
-// ask asks for the right to get an object, or all of a namespace if it has no name.
-func (r *reader) ask(object trace.Ref) bool {
-	if answer, known := r.answers[object]; known {
-		return answer
-	}
-	where := object.Namespace
-	if object.Resource == "namespaces" && object.Group == "" {
-		where = object.Name // requests for a namespace are made in it
-	}
-	answer := r.d.ReviewAccess(r.ctx, kind.AccessReview(r.d.User(), &authorizationv1.ResourceAttributes{
-		Verb: "get", Group: object.Group, Resource: object.Resource, Namespace: where, Name: object.Name,
-	}))
-	r.answers[object] = answer.Allowed
-	return answer.Allowed
 }

@@ -13,6 +13,7 @@ import (
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/server/authz"
 	"proa.dev/trace"
 	"proa.dev/why"
 )
@@ -23,6 +24,12 @@ type reader struct {
 	source *Source
 	server kind.Server
 	rights map[right]bool // the answers so far
+}
+
+// reader returns what the user of a request may read, and the context with which it is to be used: its questions about rights wait
+// together once for the caches of roles.
+func (s *Source) reader(ctx context.Context, d kind.Server) (*reader, context.Context) {
+	return &reader{source: s, server: d, rights: map[right]bool{}}, authz.WithOneWait(ctx)
 }
 
 // right is what a user asks for.

@@ -114,7 +114,8 @@ func (s *Source) ask(ctx context.Context, d kind.Server, f func(context.Context,
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	err = f(ctx, &why.Asker{Cluster: &reader{source: s, server: d, rights: map[right]bool{}}, Now: time.Now()})
+	r, ctx := s.reader(ctx, d)
+	err = f(ctx, &why.Asker{Cluster: r, Now: time.Now()})
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return apierrors.NewTimeoutError(fmt.Sprintf("the explanation was not complete after %v", maxTime), 0)
 	}
@@ -191,7 +192,7 @@ func (s *Source) Stuck(ctx context.Context, d kind.Server, namespace string) (ou
 
 // Attempt returns the last attempt to place a Pod.
 func (s *Source) Attempt(ctx context.Context, d kind.Server, namespace, name string) (*whykind.SchedulingAttempt, error) {
-	r := &reader{source: s, server: d, rights: map[right]bool{}}
+	r, ctx := s.reader(ctx, d)
 	pod := &corev1.Pod{}
 	if err := r.Get(ctx, gr.Pods, namespace, name, pod); err != nil {
 		return nil, err
@@ -210,7 +211,7 @@ func (s *Source) Attempt(ctx context.Context, d kind.Server, namespace, name str
 
 // Attempts returns the last attempts to place Pods of a namespace, or of all, without their nodes.
 func (s *Source) Attempts(ctx context.Context, d kind.Server, namespace string) (out []*whykind.SchedulingAttempt, err error) {
-	r := &reader{source: s, server: d, rights: map[right]bool{}}
+	r, ctx := s.reader(ctx, d)
 	if err := r.check(ctx, right{"list", gr.Pods, namespace, ""}); err != nil {
 		return nil, err
 	}
@@ -225,6 +226,9 @@ func (s *Source) Attempts(ctx context.Context, d kind.Server, namespace string) 
 		}
 		if a != nil {
 			a.Nodes, a.LeftOut = nil, 0
+			if pod, isPod := o.(*corev1.Pod); isPod {
+				r.hideNodes(ctx, a, pod)
+			}
 			out = append(out, &whykind.SchedulingAttempt{Attempt: *a,
 				ObjectMeta: metav1.ObjectMeta{Namespace: o.GetNamespace(), Name: o.GetName()}})
 		}

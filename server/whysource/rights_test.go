@@ -1,0 +1,47 @@
+package whysource
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/kinds/kind"
+	"proa.dev/server/authz"
+	"proa.dev/why"
+)
+
+// refusing refuses everything, after it has waited for caches.
+type refusing struct {
+	kind.Server
+	waits int
+}
+
+func (*refusing) User() user.Info { return &user.DefaultInfo{Name: "eve"} }
+
+func (r *refusing) ReviewAccess(ctx context.Context,
+	spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+	none := authz.Func(func(context.Context, authz.Attributes) (authz.Decision, string, error) {
+		return authz.NoOpinion, "", nil
+	})
+	wait := func(context.Context) error { r.waits++; return nil }
+	return authz.AnswerReview(ctx, authz.Retrying{Authorizer: none, Wait: wait}, authz.AttributesOfReview(&spec))
+}
+
+// TestRefusalsWaitOnce checks that the questions about rights of one request wait for the caches of roles once: waiting costs reads of
+// the store.
+func TestRefusalsWaitOnce(t *testing.T) {
+	d := &refusing{}
+	r, ctx := (&Source{}).reader(t.Context(), d)
+	a := &why.Attempt{ChosenNode: "node-1"}
+	for i := range 100 {
+		a.Nodes = append(a.Nodes, why.NodeReason{Node: fmt.Sprint("node-", i)})
+	}
+	r.hideNodes(ctx, a, &corev1.Pod{})
+	if d.waits != 1 || a.ChosenNode != "" || a.Nodes[99].Node != "" {
+		t.Errorf("it has waited %d times, and shows %q and %q", d.waits, a.ChosenNode, a.Nodes[99].Node)
+	}
+}
