@@ -24,27 +24,27 @@ import (
 // TestPrefaceAfterShutdown checks that a server which is shut down already sends its settings before GOAWAY.
 func TestPrefaceAfterShutdown(t *testing.T) {
 	t.Parallel()
-	p := &peer{T: t, server: newConnections(rawConfig()), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
+	p := &rawClient{T: t, server: newConnections(rawConfig()), ended: make(chan struct{}), bodies: map[uint32][]byte{}}
 	p.server.shutDown()
-	p.begin(plain)
-	f, err := p.next()
+	p.connect(basicHandler)
+	f, err := p.nextFrame()
 	p.must(err)
 	if _, ok := f.(*http2.SettingsFrame); !ok {
 		t.Errorf("the first frame is %v", f)
 	}
-	p.see("goaway NO_ERROR", "EOF")
+	p.expectEvent("goaway NO_ERROR", "EOF")
 }
 
 // TestShutdownBeforePreface checks that a client which sends its preface late does not keep a server from shutting
 // down.
 func TestShutdownBeforePreface(t *testing.T) {
 	t.Parallel()
-	p := dialRaw(t, rawConfig(), plain)
-	p.until("the connection is known", func() bool { return p.at(func(*conn) bool { return true }) })
+	p := dialWithoutPreface(t, rawConfig(), basicHandler)
+	p.waitUntil("the connection is authenticated", func() bool { return p.withConn(func(*conn) bool { return true }) })
 	p.server.shutDown()
-	p.see("goaway NO_ERROR")
-	p.greet()
-	p.gone()
+	p.expectEvent("goaway NO_ERROR")
+	p.sendPreface()
+	p.waitClosed()
 }
 
 // TestIdle checks that a connection without requests is closed after some time, and one with a request is not.
@@ -53,44 +53,43 @@ func TestIdle(t *testing.T) {
 	cfg := rawConfig()
 	cfg.Idle = 20 * time.Millisecond
 	open := make(chan struct{})
-	p := dialed(t, cfg, gate(open))
-	p.ask(1, "/")
+	p := dialWithPreface(t, cfg, waitHandler(open))
+	p.sendRequest(1, "/")
 	time.Sleep(3 * cfg.Idle)
-	p.alive()
+	p.expectAlive()
 	close(open)
-	p.see("answer 1 200")
-	p.see("goaway NO_ERROR")
-	p.see("EOF")
+	p.expectEvent("answer 1 200")
+	p.expectEvent("goaway NO_ERROR")
+	p.expectEvent("EOF")
 	p.must(p.socket.Close())
-	p.gone()
+	p.waitClosed()
 }
 
-// outcome reads until the connection ends, and returns the error code of GOAWAY, if there was one.
-func (p *peer) outcome() string {
+// closeReason reads until the connection ends, and returns the error code of GOAWAY, if there was one.
+func (p *rawClient) closeReason() string {
 	p.Helper()
-	why := ""
+	reason := ""
 	for {
-		f, err := p.next()
+		f, err := p.nextFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.Fatal("the connection does not end")
 		}
 		if err != nil {
-			return why
+			return reason
 		}
 		if g, ok := f.(*http2.GoAwayFrame); ok {
-			why = g.ErrCode.String()
+			reason = g.ErrCode.String()
 		}
 	}
 }
 
-// flood sends something repeatedly until the server closes the connection, or it was sent often enough. It does not
-// read meanwhile.
-func (p *peer) flood(times int, send func(i int) error) {
+// flood calls send until the server closes the connection, or the given number of times. It does not read meanwhile.
+func (p *rawClient) flood(times int, send func(i int) error) {
 	w := bufio.NewWriterSize(p.socket, 16<<10)
 	defer func() { _ = w.Flush() }()
 	p.Framer = http2.NewFramer(w, p.socket)
 	for i := range times {
-		_ = p.socket.SetWriteDeadline(time.Now().Add(patience))
+		_ = p.socket.SetWriteDeadline(time.Now().Add(testTimeout))
 		err := send(i)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.Fatal("the server neither reads nor ends the connection")
@@ -108,7 +107,7 @@ func TestRapidReset(t *testing.T) {
 	cfg := rawConfig()
 	var now, most atomic.Int64
 	open := make(chan struct{})
-	p := dialed(t, cfg, func(http.ResponseWriter, *http.Request) {
+	p := dialWithPreface(t, cfg, func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
@@ -117,32 +116,32 @@ func TestRapidReset(t *testing.T) {
 	})
 	p.flood(1000, func(i int) error {
 		id := uint32(2*i + 1)
-		if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.head("GET", "/"), EndStream: true,
+		if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.encodeRequest("GET", "/"), EndStream: true,
 			EndHeaders: true}); err != nil {
 			return err
 		}
 		return p.WriteRSTStream(id, http2.ErrCodeCancel)
 	})
-	if why := p.outcome(); why != "ENHANCE_YOUR_CALM" {
-		t.Errorf("the connection ended with %q", why)
+	if reason := p.closeReason(); reason != "ENHANCE_YOUR_CALM" {
+		t.Errorf("the connection ended with %q", reason)
 	}
 	close(open)
-	p.until("handlers end", func() bool { return p.running.Load() == 0 })
+	p.waitUntil("handlers end", func() bool { return p.running.Load() == 0 })
 	if most.Load() > int64(cfg.Streams) {
 		t.Errorf("%d handlers ran at a time", most.Load())
 	}
 }
 
-// TestResetsNowAndThen checks that a client which resets requests now and then is served, even if handlers take their
+// TestOccasionalResets checks that a client which resets requests now and then is served, even if handlers take their
 // time to end.
-func TestResetsNowAndThen(t *testing.T) {
+func TestOccasionalResets(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain)
+	p := dialWithPreface(t, rawConfig(), basicHandler)
 	for i := range uint32(200) {
-		p.ask(4*i+1, "/hold")
+		p.sendRequest(4*i+1, "/hold")
 		p.must(p.WriteRSTStream(4*i+1, http2.ErrCodeCancel))
-		p.ask(4*i+3, "/")
-		p.see("answer " + strconv.Itoa(int(4*i+3)) + " 200")
+		p.sendRequest(4*i+3, "/")
+		p.expectEvent("answer " + strconv.Itoa(int(4*i+3)) + " 200")
 	}
 }
 
@@ -150,19 +149,19 @@ func TestResetsNowAndThen(t *testing.T) {
 func TestTooManyStreams(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
-	p := dialed(t, cfg, plain)
+	p := dialWithPreface(t, cfg, basicHandler)
 	for i := range uint32(cfg.Streams) {
-		p.ask(2*i+1, "/hold")
+		p.sendRequest(2*i+1, "/hold")
 	}
 	next := uint32(2*cfg.Streams + 1)
-	p.offer(next, "/")
+	p.sendRequestHeader(next, "/")
 	p.must(p.WriteData(next, false, []byte("x"))) // the client does not know yet
-	p.raw(http2.FrameHeaders, 5, next, string(p.fields("x", "x")))
-	p.see("reset " + strconv.Itoa(int(next)) + " REFUSED_STREAM")
-	p.alive()
+	p.sendFrame(http2.FrameHeaders, 5, next, string(p.encodeFields("x", "x")))
+	p.expectEvent("reset " + strconv.Itoa(int(next)) + " REFUSED_STREAM")
+	p.expectAlive()
 	p.must(p.WriteRSTStream(1, http2.ErrCodeCancel))
-	p.ask(next+2, "/")
-	p.see("answer " + strconv.Itoa(int(next+2)) + " 200")
+	p.sendRequest(next+2, "/")
+	p.expectEvent("answer " + strconv.Itoa(int(next+2)) + " 200")
 }
 
 // TestContinuationFlood checks that a header without end is cut off, whether its frames are empty, full, or use the
@@ -176,56 +175,56 @@ func TestContinuationFlood(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := dialed(t, rawConfig(), plain)
-			p.must(p.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndStream, 1, p.head("GET", "/")))
+			p := dialWithPreface(t, rawConfig(), basicHandler)
+			p.must(p.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndStream, 1, p.encodeRequest("GET", "/")))
 			p.flood(100_000, func(int) error { return p.WriteRawFrame(http2.FrameContinuation, 0, 1, []byte(piece)) })
-			if why := p.outcome(); why != "ENHANCE_YOUR_CALM" && why != "COMPRESSION_ERROR" && why != "" {
-				t.Errorf("the connection ended with %q", why)
+			if reason := p.closeReason(); reason != "ENHANCE_YOUR_CALM" && reason != "COMPRESSION_ERROR" && reason != "" {
+				t.Errorf("the connection ended with %q", reason)
 			}
 		})
 	}
 }
 
-// TestHugeHead checks that a request with too many header fields gets an error, and that the next one is served.
-func TestHugeHead(t *testing.T) {
+// TestTooLargeHeader checks that a request with too many header fields gets an error, and that the next one is served.
+func TestTooLargeHeader(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain)
+	p := dialWithPreface(t, rawConfig(), basicHandler)
 	many := []string{}
 	for i := range 30 {
 		many = append(many, "x-"+strconv.Itoa(i), strings.Repeat("x", 1000))
 	}
-	block := p.head("GET", "/", many...)
+	block := p.encodeRequest("GET", "/", many...)
 	p.must(p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:10_000], EndStream: true}))
 	p.must(p.WriteContinuation(1, false, block[10_000:20_000]))
 	p.must(p.WriteContinuation(1, true, block[20_000:]))
-	p.see("answer 1 431")
-	p.ask(3, "/", "x-0", strings.Repeat("x", 1000)) // from the HPACK table
-	p.see("answer 3 200")
-	p.ask(5, "/", slices.Repeat([]string{"x-29", strings.Repeat("x", 1000)}, 200)...) // small on the wire, large when decoded
-	p.see("answer 5 431")
-	p.alive()
+	p.expectEvent("answer 1 431")
+	p.sendRequest(3, "/", "x-0", strings.Repeat("x", 1000)) // from the HPACK table
+	p.expectEvent("answer 3 200")
+	p.sendRequest(5, "/", slices.Repeat([]string{"x-29", strings.Repeat("x", 1000)}, 200)...) // small on the wire, large when decoded
+	p.expectEvent("answer 5 431")
+	p.expectAlive()
 }
 
 // TestFloods checks that a client which makes the server send and does not read is disconnected, and that what waits
 // for it is limited.
 func TestFloods(t *testing.T) {
 	t.Parallel()
-	self := uint32s(1) + "x"
-	for name, send := range map[string]func(p *peer, i int) error{
-		"pings":      func(p *peer, _ int) error { return p.WritePing(false, [8]byte{}) },
-		"settings":   func(p *peer, _ int) error { return p.WriteSettings() },
-		"priorities": func(p *peer, _ int) error { return p.WriteRawFrame(http2.FramePriority, 0, 1, []byte(self)) },
-		"bad requests": func(p *peer, i int) error {
+	self := encodeUint32s(1) + "x"
+	for name, send := range map[string]func(p *rawClient, i int) error{
+		"pings":      func(p *rawClient, _ int) error { return p.WritePing(false, [8]byte{}) },
+		"settings":   func(p *rawClient, _ int) error { return p.WriteSettings() },
+		"priorities": func(p *rawClient, _ int) error { return p.WriteRawFrame(http2.FramePriority, 0, 1, []byte(self)) },
+		"bad requests": func(p *rawClient, i int) error {
 			return p.WriteRawFrame(http2.FrameHeaders, 5, uint32(2*i+1), []byte{0x82})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := dialed(t, rawConfig(), plain)
+			p := dialWithPreface(t, rawConfig(), basicHandler)
 			most := 0
 			p.flood(1_000_000, func(i int) error {
 				if i%1000 == 0 {
-					p.at(func(c *conn) bool { most = max(most, len(c.out.bytes)); return true })
+					p.withConn(func(c *conn) bool { most = max(most, len(c.out.bytes)); return true })
 				}
 				if most > 2*replyLimit {
 					return io.EOF
@@ -235,19 +234,19 @@ func TestFloods(t *testing.T) {
 			if most > 2*replyLimit {
 				t.Fatalf("%d bytes wait for a client that does not read", most)
 			}
-			p.gone() // even though it does not read
+			p.waitClosed() // even though it does not read
 		})
 	}
 }
 
-// TestOneSenderIsEnough checks that at most one goroutine is started to send for the reader, however long it takes to
+// TestOneSenderGoroutine checks that at most one goroutine is started to send for the reader, however long it takes to
 // be scheduled.
-func TestOneSenderIsEnough(t *testing.T) {
+func TestOneSenderGoroutine(t *testing.T) {
 	here, there := net.Pipe() // for their addresses
 	defer here.Close()
 	defer there.Close()
 	cfg := rawConfig()
-	c := newConn(t.Context(), &cfg, recording{here, strings.NewReader("")}, nil, http.HandlerFunc(plain))
+	c := newConn(t.Context(), &cfg, replayConn{here, strings.NewReader("")}, nil, http.HandlerFunc(basicHandler))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := runtime.NumGoroutine()
@@ -262,11 +261,11 @@ func TestOneSenderIsEnough(t *testing.T) {
 	}
 }
 
-// TestEmptyAnswersAreBounded checks that responses without a body, which need no window, do not pile up for a client
+// TestEmptyResponsesAreBounded checks that responses without a body, which need no window, do not pile up for a client
 // that does not read them.
-func TestEmptyAnswersAreBounded(t *testing.T) {
+func TestEmptyResponsesAreBounded(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), func(w http.ResponseWriter, _ *http.Request) {
+	p := dialWithPreface(t, rawConfig(), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Audit-Id", strings.Repeat("x", 10_000))
 		w.WriteHeader(http.StatusNoContent)
 	})
@@ -277,11 +276,11 @@ func TestEmptyAnswersAreBounded(t *testing.T) {
 	}
 	for waits := false; last < 1000 && !waits; {
 		last += 2
-		if p.WriteHeaders(http2.HeadersFrameParam{StreamID: last, BlockFragment: p.head("GET", "/"), EndStream: true,
+		if p.WriteHeaders(http2.HeadersFrameParam{StreamID: last, BlockFragment: p.encodeRequest("GET", "/"), EndStream: true,
 			EndHeaders: true}) != nil {
 			break
 		}
-		for end := time.Now().Add(100 * time.Millisecond); !waits && !p.at(answered); time.Sleep(10 * time.Microsecond) {
+		for end := time.Now().Add(100 * time.Millisecond); !waits && !p.withConn(answered); time.Sleep(10 * time.Microsecond) {
 			waits = time.Now().After(end) // or the connection has ended
 		}
 	}
@@ -293,27 +292,27 @@ func TestEmptyAnswersAreBounded(t *testing.T) {
 // TestFramesDuringWrites checks that a window update or a reset is handled even when it arrives during a write.
 func TestFramesDuringWrites(t *testing.T) {
 	t.Parallel()
-	for name, news := range map[string]func(*peer) error{
-		"window": func(p *peer) error { return p.WriteWindowUpdate(1, 10) },
-		"reset":  func(p *peer) error { return p.WriteRSTStream(1, http2.ErrCodeCancel) },
+	for name, frame := range map[string]func(*rawClient) error{
+		"window": func(p *rawClient) error { return p.WriteWindowUpdate(1, 10) },
+		"reset":  func(p *rawClient) error { return p.WriteRSTStream(1, http2.ErrCodeCancel) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-			p.alive()
-			p.gated.armed.Store(true)
-			p.ask(1, "/bytes/1000000")
-			<-p.gated.blocked
-			p.must(news(p))
-			p.until("the news is read", func() bool {
-				return p.at(func(c *conn) bool { return c.streams[1] == nil || c.streams[1].window > 0 || len(c.out.bytes) > 0 })
+			p := dialWithPreface(t, rawConfig(), basicHandler, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			p.expectAlive()
+			p.blockable.armed.Store(true)
+			p.sendRequest(1, "/bytes/1000000")
+			<-p.blockable.blocked
+			p.must(frame(p))
+			p.waitUntil("the news is read", func() bool {
+				return p.withConn(func(c *conn) bool { return c.streams[1] == nil || c.streams[1].window > 0 || len(c.out.bytes) > 0 })
 			})
-			close(p.gated.release)
+			close(p.blockable.release)
 			if name == "window" {
-				p.body(1, 10)
+				p.readBody(1, 10)
 			}
 			p.must(p.WriteRSTStream(1, http2.ErrCodeCancel))
-			p.until("the handler has ended", func() bool { return p.running.Load() == 0 })
+			p.waitUntil("the handler has ended", func() bool { return p.running.Load() == 0 })
 		})
 	}
 }
@@ -322,69 +321,69 @@ func TestFramesDuringWrites(t *testing.T) {
 // wants to send.
 func TestLargeFramesAreNoFlood(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30},
+	p := dialWithPreface(t, rawConfig(), basicHandler, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30},
 		http2.Setting{ID: http2.SettingMaxFrameSize, Val: 8 << 20})
 	p.must(p.WriteWindowUpdate(0, 1<<30))
-	p.known()
-	p.alive()
-	p.gated.armed.Store(true)
-	p.ask(1, "/bytes/1000")
-	<-p.gated.blocked
-	p.ask(3, "/bytes/3000000")
-	p.until("the answer waits", func() bool { return p.at(func(c *conn) bool { return len(c.out.bytes) > outputLimit }) })
+	p.authenticate()
+	p.expectAlive()
+	p.blockable.armed.Store(true)
+	p.sendRequest(1, "/bytes/1000")
+	<-p.blockable.blocked
+	p.sendRequest(3, "/bytes/3000000")
+	p.waitUntil("the answer waits", func() bool { return p.withConn(func(c *conn) bool { return len(c.out.bytes) > outputLimit }) })
 	p.must(p.WritePing(false, [8]byte([]byte("harmless"))))
-	p.ask(5, "/hold") // when this has arrived, the ping has been read
-	p.until("the ping is read", func() bool { return !p.at(func(c *conn) bool { return !c.goingAway && c.streams[5] == nil }) })
-	close(p.gated.release)
+	p.sendRequest(5, "/hold") // when this has arrived, the ping has been read
+	p.waitUntil("the ping is read", func() bool { return !p.withConn(func(c *conn) bool { return !c.goingAway && c.streams[5] == nil }) })
+	close(p.blockable.release)
 	for got := ""; got != "pong harmless"; {
-		if got = p.seen(); !strings.HasPrefix(got, "answer") && got != "pong harmless" {
+		if got = p.nextEvent(); !strings.HasPrefix(got, "answer") && got != "pong harmless" {
 			t.Fatalf("got %q", got)
 		}
 	}
-	p.alive()
+	p.expectAlive()
 }
 
-// TestAnswersNobodyReads checks that a handler whose client reads nothing learns when the client resets or disconnects.
-func TestAnswersNobodyReads(t *testing.T) {
+// TestUnreadResponseEndsWithItsClient checks that a handler whose client reads nothing learns when the client resets or disconnects.
+func TestUnreadResponseEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(*peer) error{
-		"reset": func(p *peer) error { return p.WriteRSTStream(1, http2.ErrCodeCancel) },
-		"close": func(p *peer) error { return p.socket.Close() },
-		"half":  func(p *peer) error { return p.socket.CloseWrite() },
-		"fault": func(p *peer) error {
+	for name, leave := range map[string]func(*rawClient) error{
+		"reset": func(p *rawClient) error { return p.WriteRSTStream(1, http2.ErrCodeCancel) },
+		"close": func(p *rawClient) error { return p.socket.Close() },
+		"half":  func(p *rawClient) error { return p.socket.CloseWrite() },
+		"fault": func(p *rawClient) error {
 			return errors.Join(p.WriteRawFrame(http2.FramePing, 0, 0, nil), p.socket.CloseWrite())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := make(chan error, 1)
-			p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
+			p := dialWithPreface(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
 				_, err := w.Write(pattern(1 << 20))
 				<-r.Context().Done()
 				got <- err
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-			p.ask(1, "/")
-			p.see("answer 1 200")
+			p.sendRequest(1, "/")
+			p.expectEvent("answer 1 200")
 			p.must(leave(p))
 			select {
 			case err := <-got:
 				if err == nil {
 					t.Error("the handler believes that its answer was sent")
 				}
-			case <-time.After(patience):
-				t.Error("the handler was not told")
+			case <-time.After(testTimeout):
+				t.Error("the handler got no error")
 			}
 		})
 	}
 }
 
 // upload sends bodies as the flow control of the server allows, a piece of each in turn, until all are sent.
-func (p *peer) upload(size, piece int, ids ...uint32) {
+func (p *rawClient) upload(size, piece int, ids ...uint32) {
 	p.Helper()
 	all, windows, rest := h2wire.DefaultWindow, map[uint32]int{}, map[uint32]int{}
 	for _, id := range ids {
 		windows[id], rest[id] = StreamWindow, size
-		p.offer(id, "/", "content-length", strconv.Itoa(size))
+		p.sendRequestHeader(id, "/", "content-length", strconv.Itoa(size))
 	}
 	answered := 0
 	for answered < len(ids) {
@@ -398,7 +397,7 @@ func (p *peer) upload(size, piece int, ids ...uint32) {
 		if sent {
 			continue
 		}
-		f, err := p.next()
+		f, err := p.nextFrame()
 		if err != nil {
 			p.Fatalf("%d of %d are answered, the window of all is %d: %v", answered, len(ids), all, err)
 		}
@@ -416,7 +415,7 @@ func (p *peer) upload(size, piece int, ids ...uint32) {
 		}
 	}
 	for _, id := range ids {
-		p.finished(id)
+		p.waitStreamEnd(id)
 		if got := string(p.bodies[id]); got != strconv.Itoa(size) {
 			p.Errorf("the server has read %q bytes", got)
 		}
@@ -432,7 +431,7 @@ func TestManyUploads(t *testing.T) {
 			t.Parallel()
 			cfg := rawConfig()
 			cfg.Streams = 40
-			p := dialed(t, cfg, plain)
+			p := dialWithPreface(t, cfg, basicHandler)
 			ids := []uint32{}
 			for i := range uint32(cfg.Streams) {
 				ids = append(ids, 2*i+1)
@@ -442,11 +441,11 @@ func TestManyUploads(t *testing.T) {
 	}
 }
 
-// room waits until the window of the connection allows that much to be sent.
-func (p *peer) room(want int) {
+// waitForWindow reads until the server has enlarged the window of the connection by at least want bytes.
+func (p *rawClient) waitForWindow(want int) {
 	p.Helper()
 	for got := 0; got < want; {
-		f, err := p.next()
+		f, err := p.nextFrame()
 		if err != nil {
 			p.Fatalf("%d of %d bytes are allowed: %v", got, want, err)
 		}
@@ -456,73 +455,73 @@ func (p *peer) room(want int) {
 	}
 }
 
-// fill sends as much as a stream may send at the start.
-func (p *peer) fill(id uint32) {
+// fillWindow sends as much data as the initial window of a stream allows.
+func (p *rawClient) fillWindow(id uint32) {
 	p.Helper()
 	for n := StreamWindow; n > 0; n -= h2wire.SmallestFrame {
 		p.must(p.WriteData(id, false, make([]byte, min(n, h2wire.SmallestFrame))))
 	}
 }
 
-// grown waits until the connection has the window of an authenticated one.
-func (p *peer) grown() {
+// waitForAuthenticatedWindow waits until the connection has the window of an authenticated one.
+func (p *rawClient) waitForAuthenticatedWindow() {
 	p.Helper()
-	p.room(ConnectionWindow(rawConfig().Streams) - h2wire.DefaultWindow)
+	p.waitForWindow(ConnectionWindow(rawConfig().Streams) - h2wire.DefaultWindow)
 }
 
-// TestDataNobodyReads checks that data for a request whose handler has returned does not use up the window of others.
-func TestDataNobodyReads(t *testing.T) {
+// TestUnreadDataRestoresWindow checks that data for a request whose handler has returned does not use up the window of others.
+func TestUnreadDataRestoresWindow(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
-	p := dialed(t, rawConfig(), gate(open))
-	p.known()
-	p.grown()
+	p := dialWithPreface(t, rawConfig(), waitHandler(open))
+	p.authenticate()
+	p.waitForAuthenticatedWindow()
 	for id := uint32(1); id < 20; id += 2 {
-		p.offer(id, "/")
-		p.fill(id) // nobody reads it
+		p.sendRequestHeader(id, "/")
+		p.fillWindow(id) // nobody reads it
 	}
 	close(open)
-	p.until("the handlers have returned", func() bool { return p.at(func(c *conn) bool { return len(c.streams) == 0 }) })
+	p.waitUntil("the handlers have returned", func() bool { return p.withConn(func(c *conn) bool { return len(c.streams) == 0 }) })
 	for id := uint32(1); id < 20; id += 2 {
-		p.fill(id) // the client has not read that the stream was reset
+		p.fillWindow(id) // the client has not read that the stream was reset
 	}
-	p.room(20*StreamWindow - bodyWindow/4)
-	p.alive("answer ") // those of the last requests may come after the window
+	p.waitForWindow(20*StreamWindow - bodyWindow/4)
+	p.expectAlive("answer ") // those of the last requests may come after the window
 }
 
-// TestResetGivesTheWindowBack checks that the window of data for a request that the client resets is restored at once,
+// TestResetRestoresWindow checks that the window of data for a request that the client resets is restored at once,
 // though the handler has not noticed.
-func TestResetGivesTheWindowBack(t *testing.T) {
+func TestResetRestoresWindow(t *testing.T) {
 	t.Parallel()
 	open := make(chan struct{})
-	p := dialed(t, rawConfig(), func(http.ResponseWriter, *http.Request) { <-open })
+	p := dialWithPreface(t, rawConfig(), func(http.ResponseWriter, *http.Request) { <-open })
 	t.Cleanup(func() { close(open) })
-	p.known()
-	p.grown()
+	p.authenticate()
+	p.waitForAuthenticatedWindow()
 	for id := uint32(1); id < 18; id += 2 {
-		p.offer(id, "/")
-		p.fill(id)
+		p.sendRequestHeader(id, "/")
+		p.fillWindow(id)
 		p.must(p.WriteRSTStream(id, http2.ErrCodeCancel))
 	}
-	p.room(bodyWindow / 2)
+	p.waitForWindow(bodyWindow / 2)
 }
 
-// TestMoreThanTheWindow checks that a client which exceeds a window gets an error, for a stream and for the connection.
-func TestMoreThanTheWindow(t *testing.T) {
+// TestWindowExceeded checks that a client which exceeds a window gets an error, for a stream and for the connection.
+func TestWindowExceeded(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain)
-	p.known()
-	p.offer(1, "/hold")
-	p.fill(1)
+	p := dialWithPreface(t, rawConfig(), basicHandler)
+	p.authenticate()
+	p.sendRequestHeader(1, "/hold")
+	p.fillWindow(1)
 	p.must(p.WriteData(1, false, []byte("x")))
-	p.see("reset 1 FLOW_CONTROL_ERROR")
+	p.expectEvent("reset 1 FLOW_CONTROL_ERROR")
 
-	p = dialed(t, rawConfig(), plain)
-	p.offer(1, "/hold")
-	p.offer(3, "/hold")
-	p.fill(1)
+	p = dialWithPreface(t, rawConfig(), basicHandler)
+	p.sendRequestHeader(1, "/hold")
+	p.sendRequestHeader(3, "/hold")
+	p.fillWindow(1)
 	p.must(p.WriteData(3, false, []byte("x")))
-	p.see("goaway FLOW_CONTROL_ERROR")
+	p.expectEvent("goaway FLOW_CONTROL_ERROR")
 }
 
 // TestSlowPreface checks that a client which does not send its preface in time is disconnected, whether it sends
@@ -534,9 +533,9 @@ func TestSlowPreface(t *testing.T) {
 			t.Parallel()
 			cfg := rawConfig()
 			cfg.Greeting = 20 * time.Millisecond
-			p := dialRaw(t, cfg, plain)
-			p.say(part)
-			p.gone()
+			p := dialWithoutPreface(t, cfg, basicHandler)
+			p.sendText(part)
+			p.waitClosed()
 		})
 	}
 }
@@ -544,7 +543,7 @@ func TestSlowPreface(t *testing.T) {
 // TestPanics checks that a handler that panics ends its stream, and only that.
 func TestPanics(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
+	p := dialWithPreface(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/panic":
 			panic("no")
@@ -560,23 +559,23 @@ func TestPanics(t *testing.T) {
 	})
 	for i, path := range []string{"/panic", "/abort", "/status", "/midway"} {
 		id := 2*i + 1
-		p.ask(uint32(id), path)
+		p.sendRequest(uint32(id), path)
 		if path == "/midway" {
-			p.see("answer " + strconv.Itoa(id) + " 200")
+			p.expectEvent("answer " + strconv.Itoa(id) + " 200")
 		}
-		p.see("reset " + strconv.Itoa(id) + " INTERNAL_ERROR")
+		p.expectEvent("reset " + strconv.Itoa(id) + " INTERNAL_ERROR")
 	}
-	p.ask(99, "/")
-	p.see("answer 99 200")
+	p.sendRequest(99, "/")
+	p.expectEvent("answer 99 200")
 }
 
-// TestNothingStartsAfterTheEnd checks that frames which are read after a connection has failed start nothing: no
+// TestNoHandlerStartsAfterConnectionFailed checks that frames which are read after a connection has failed start nothing: no
 // handler could learn that its client has gone.
-func TestNothingStartsAfterTheEnd(t *testing.T) {
+func TestNoHandlerStartsAfterConnectionFailed(t *testing.T) {
 	t.Parallel()
-	p := dialed(t, rawConfig(), plain)
-	p.alive()
-	started := p.at(func(c *conn) bool {
+	p := dialWithPreface(t, rawConfig(), basicHandler)
+	p.expectAlive()
+	started := p.withConn(func(c *conn) bool {
 		c.failLocked(errors.New("the client has gone"))
 		post := h2wire.NewHeaderList(1 << 10)
 		for name, value := range map[string]string{":method": "POST", ":scheme": "https", ":path": "/", ":authority": "proa"} {

@@ -22,8 +22,9 @@ import (
 	"proa.dev/server/h2/h2wire"
 )
 
-// guest is a client of either server, over TLS, that sends what the test says. It only knows what the server sends.
-type guest struct {
+// tlsClient is a client that sends single frames over TLS, to the server of this package or to the one of net/http. It sees
+// only what the server sends.
+type tlsClient struct {
 	*testing.T
 	*http2.Framer
 	socket  *tls.Conn
@@ -31,15 +32,15 @@ type guest struct {
 	block   bytes.Buffer
 }
 
-// guestOf connects to a server.
-func guestOf(s *site, config *tls.Config, settings ...http2.Setting) *guest {
+// newTLSClient connects to a server.
+func newTLSClient(s *testServer, config *tls.Config, settings ...http2.Setting) *tlsClient {
 	s.Helper()
 	config.InsecureSkipVerify, config.NextProtos = true, []string{"h2"}
 	raw, err := (&net.Dialer{}).DialContext(s.Context(), "tcp", strings.TrimPrefix(s.base, "https://"))
 	if err != nil {
 		s.Fatal(err)
 	}
-	g := &guest{T: s.T, socket: tls.Client(raw, config)}
+	g := &tlsClient{T: s.T, socket: tls.Client(raw, config)}
 	s.Cleanup(func() { _ = g.socket.Close() })
 	g.Framer = http2.NewFramer(g.socket, g.socket)
 	g.AllowIllegalWrites = true
@@ -50,8 +51,8 @@ func guestOf(s *site, config *tls.Config, settings ...http2.Setting) *guest {
 	return g
 }
 
-// fields encodes a request with further fields, in a way that can be sent repeatedly.
-func (g *guest) fields(method, path string, more ...string) []byte {
+// encodeRequest encodes a request with further fields, in a way that can be sent repeatedly.
+func (g *tlsClient) encodeRequest(method, path string, more ...string) []byte {
 	g.block.Reset()
 	pairs := append([]string{":method", method, ":scheme", "https", ":authority", "proa", ":path", path}, more...)
 	for i := 0; i < len(pairs); i += 2 {
@@ -60,8 +61,8 @@ func (g *guest) fields(method, path string, more ...string) []byte {
 	return bytes.Clone(g.block.Bytes())
 }
 
-// open sends a header in as many frames as it takes.
-func (g *guest) open(id uint32, end bool, b []byte) error {
+// sendHeader sends a header in as many frames as it takes.
+func (g *tlsClient) sendHeader(id uint32, end bool, b []byte) error {
 	n := min(len(b), h2wire.SmallestFrame)
 	err := g.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:n], EndStream: end, EndHeaders: n == len(b)})
 	for b = b[n:]; len(b) > 0 && err == nil; b = b[n:] {
@@ -71,10 +72,10 @@ func (g *guest) open(id uint32, end bool, b []byte) error {
 	return err
 }
 
-// ends reads until something ends: a response, a stream, the connection.
-func (g *guest) ends() string {
+// nextEnd reads until a response, a stream or the connection has ended, and returns that as text.
+func (g *tlsClient) nextEnd() string {
 	for {
-		_ = g.socket.SetReadDeadline(time.Now().Add(patience))
+		_ = g.socket.SetReadDeadline(time.Now().Add(testTimeout))
 		f, err := g.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return "nothing"
@@ -97,18 +98,17 @@ func (g *guest) ends() string {
 	}
 }
 
-// flood sends something repeatedly while it reads everything, and returns how the connection ended, or that it is
-// alive.
-func (g *guest) flood(times int, send func(i int) error) string {
-	how := make(chan string, 1)
+// flood calls send repeatedly while it reads everything, and returns how the connection ended, or that it still works.
+func (g *tlsClient) flood(times int, send func(i int) error) string {
+	ending := make(chan string, 1)
 	go func() {
 		for last := ""; ; {
-			switch got := g.ends(); {
+			switch got := g.nextEnd(); {
 			case got == "closed" || got == "nothing":
-				how <- last
+				ending <- last
 				return
 			case got == "alive":
-				how <- got
+				ending <- got
 				return
 			case strings.HasPrefix(got, "goaway"):
 				last = got
@@ -122,94 +122,96 @@ func (g *guest) flood(times int, send func(i int) error) string {
 	if err == nil {
 		_ = g.WritePing(false, [8]byte{7})
 	}
-	return <-how
+	return <-ending
 }
 
-// abuse is what a client does to a server, and the result: with this server, and with net/http's.
+// abuse is what a client does against the protocol or in excess, and how each of the two servers ends it.
 type abuse struct {
 	name      string
 	settings  []http2.Setting
-	do        func(*guest) string
-	ours, std string // one of the alternatives between bars; empty for a connection that was closed without GOAWAY
+	do        func(*tlsClient) string
+	ours, std string // allowed results, separated by "|"; empty for a connection that was closed without GOAWAY
 }
 
 func abuses() []abuse {
-	ask := func(g *guest, id uint32, path string, more ...string) {
-		_ = g.open(id, true, g.fields("GET", path, more...))
+	ask := func(g *tlsClient, id uint32, path string, more ...string) {
+		_ = g.sendHeader(id, true, g.encodeRequest("GET", path, more...))
 	}
 	return []abuse{
-		{"rapid reset", nil, func(g *guest) string {
-			b := g.fields("GET", "/hold")
+		{"rapid reset", nil, func(g *tlsClient) string {
+			b := g.encodeRequest("GET", "/hold")
 			return g.flood(20_000, func(i int) error {
-				return errors.Join(g.open(uint32(2*i+1), true, b), g.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel))
+				return errors.Join(g.sendHeader(uint32(2*i+1), true, b), g.WriteRSTStream(uint32(2*i+1), http2.ErrCodeCancel))
 			})
 		}, "goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
-		{"ping flood", nil, func(g *guest) string {
+		{"ping flood", nil, func(g *tlsClient) string {
 			return g.flood(20_000, func(int) error { return g.WritePing(false, [8]byte{}) })
 		}, "goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
-		{"settings flood", nil, func(g *guest) string { return g.flood(20_000, func(int) error { return g.WriteSettings() }) },
+		{"settings flood", nil, func(g *tlsClient) string { return g.flood(20_000, func(int) error { return g.WriteSettings() }) },
 			"goaway ENHANCE_YOUR_CALM", "alive|goaway ENHANCE_YOUR_CALM|"},
-		{"settings of 2000 entries", nil, func(g *guest) string {
+		{"settings of 2000 entries", nil, func(g *tlsClient) string {
 			_ = g.WriteSettings(slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1}}, 2000)...)
 			_ = g.WritePing(false, [8]byte{7})
-			return g.ends()
+			return g.nextEnd()
 		}, "goaway ENHANCE_YOUR_CALM", "goaway PROTOCOL_ERROR"},
-		{"continuation flood", nil, func(g *guest) string {
-			_ = g.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: g.fields("GET", "/")})
+		{"continuation flood", nil, func(g *tlsClient) string {
+			_ = g.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: g.encodeRequest("GET", "/")})
 			return g.flood(100_000, func(int) error { return g.WriteContinuation(1, false, nil) })
 		}, "goaway ENHANCE_YOUR_CALM", "goaway PROTOCOL_ERROR"},
-		{"a header of 2 MiB", nil, func(g *guest) string { ask(g, 1, "/", "x", strings.Repeat("x", 2<<20)); return g.ends() },
+		{"a header of 2 MiB", nil, func(g *tlsClient) string { ask(g, 1, "/", "x", strings.Repeat("x", 2<<20)); return g.nextEnd() },
 			"goaway ENHANCE_YOUR_CALM", "goaway COMPRESSION_ERROR"},
-		{"fields of 1.1 MiB", nil, func(g *guest) string {
+		{"fields of 1.1 MiB", nil, func(g *tlsClient) string {
 			ask(g, 1, "/", slices.Repeat([]string{"x", strings.Repeat("x", 100_000)}, 11)...)
-			return g.ends()
+			return g.nextEnd()
 		},
 			"answer 431", "answer 431"},
-		{"1000 pieces of cookies", nil, func(g *guest) string {
+		{"1000 pieces of cookies", nil, func(g *tlsClient) string {
 			ask(g, 1, "/", slices.Repeat([]string{"cookie", "a=b"}, 1000)...)
-			return g.ends()
+			return g.nextEnd()
 		},
 			"answer 431", "answer 200"},
-		{"10000 announced trailers", nil, func(g *guest) string {
+		{"10000 announced trailers", nil, func(g *tlsClient) string {
 			names := ""
 			for i := range 10_000 {
 				names += fmt.Sprintf(",x%d", i)
 			}
 			ask(g, 1, "/", "trailer", names)
-			return g.ends()
+			return g.nextEnd()
 		}, "reset PROTOCOL_ERROR", "answer 200"},
-		{"host and authority differ", nil, func(g *guest) string { ask(g, 1, "/", "host", "other"); return g.ends() },
+		{"host and authority differ", nil, func(g *tlsClient) string { ask(g, 1, "/", "host", "other"); return g.nextEnd() },
 			"reset PROTOCOL_ERROR", "answer 200"},
-		{"a path that is a URL", nil, func(g *guest) string { ask(g, 1, "https://other/"); return g.ends() }, "reset PROTOCOL_ERROR",
+		{"a path that is a URL", nil, func(g *tlsClient) string { ask(g, 1, "https://other/"); return g.nextEnd() }, "reset PROTOCOL_ERROR",
 			"answer 200"},
-		{"connection fields", nil, func(g *guest) string { ask(g, 1, "/", "connection", "close"); return g.ends() }, "reset PROTOCOL_ERROR",
+		{"connection fields", nil, func(g *tlsClient) string { ask(g, 1, "/", "connection", "close"); return g.nextEnd() },
+			"reset PROTOCOL_ERROR",
 			"answer 400"},
-		{"a line break in a value", nil, func(g *guest) string { ask(g, 1, "/", "x", "a\r\nb: c"); return g.ends() },
+		{"a line break in a value", nil, func(g *tlsClient) string { ask(g, 1, "/", "x", "a\r\nb: c"); return g.nextEnd() },
 			"reset PROTOCOL_ERROR", "reset PROTOCOL_ERROR"},
-		{"a name in upper case", nil, func(g *guest) string { ask(g, 1, "/", "Host", "x"); return g.ends() }, "reset PROTOCOL_ERROR",
+		{"a name in upper case", nil, func(g *tlsClient) string { ask(g, 1, "/", "Host", "x"); return g.nextEnd() }, "reset PROTOCOL_ERROR",
 			"reset PROTOCOL_ERROR"},
-		{"a window overflows", nil, func(g *guest) string { _ = g.WriteWindowUpdate(0, 1<<31-1); return g.ends() },
+		{"a window overflows", nil, func(g *tlsClient) string { _ = g.WriteWindowUpdate(0, 1<<31-1); return g.nextEnd() },
 			"goaway FLOW_CONTROL_ERROR", "goaway FLOW_CONTROL_ERROR"},
-		{"a body too short", nil, func(g *guest) string {
-			_ = g.open(1, false, g.fields("POST", "/read", "content-length", "10"))
+		{"a body too short", nil, func(g *tlsClient) string {
+			_ = g.sendHeader(1, false, g.encodeRequest("POST", "/read", "content-length", "10"))
 			_ = g.WriteData(1, true, []byte("short"))
-			return g.ends()
+			return g.nextEnd()
 		}, "reset PROTOCOL_ERROR", "answer 200"}, // the handler got a read error, and wrote nothing
-		{"a handler takes leave", nil, func(g *guest) string {
+		{"a handler takes leave", nil, func(g *tlsClient) string {
 			ask(g, 1, "/leave")
-			return g.ends() + ", " + g.ends()
+			return g.nextEnd() + ", " + g.nextEnd()
 		}, "answer 200, goaway NO_ERROR", "goaway NO_ERROR, answer 200"},
-		{"an answer shorter than it said", nil, func(g *guest) string { ask(g, 1, "/short"); return g.ends() }, "reset INTERNAL_ERROR",
+		{"an answer shorter than it said", nil, func(g *tlsClient) string { ask(g, 1, "/short"); return g.nextEnd() },
+			"reset INTERNAL_ERROR",
 			"answer 200"},
-		{"a deadline for an answer", []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, func(g *guest) string {
+		{"a deadline for an answer", []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, func(g *tlsClient) string {
 			ask(g, 1, "/deadline")
-			return g.ends() + ", " + g.ends()
+			return g.nextEnd() + ", " + g.nextEnd()
 		}, "answer 200, reset INTERNAL_ERROR", "answer 200, reset INTERNAL_ERROR"},
 	}
 }
 
-// abused is the handler of abuses. It reports what it reads.
-func abused(running *atomic.Int64, read chan<- error) http.HandlerFunc {
+// abuseHandler is the handler of abuses. It reports with which error reading the body ended.
+func abuseHandler(running *atomic.Int64, read chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		running.Add(1)
 		defer running.Add(-1)
@@ -237,25 +239,25 @@ func abused(running *atomic.Int64, read chan<- error) http.HandlerFunc {
 func TestAbuses(t *testing.T) {
 	t.Parallel()
 	for _, a := range abuses() {
-		for name, attach := range kinds() {
+		for name, attach := range implementations() {
 			t.Run(a.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				var running atomic.Int64
 				read := make(chan error, 10)
-				s := newSite(t, attach, abused(&running, read))
+				s := newTestServer(t, attach, abuseHandler(&running, read))
 				want := a.std
 				if name == "ours" {
 					want = a.ours
 				}
-				g := guestOf(s, &tls.Config{}, a.settings...)
+				g := newTLSClient(s, &tls.Config{}, a.settings...)
 				if got := a.do(g); !slices.Contains(strings.Split(want, "|"), got) {
 					t.Errorf("the client sees %q, want %q", got, want)
 				}
 				_ = g.socket.Close()
-				if got := say(s.get(t.Context(), "/"), nil); !strings.Contains(got, "200 OK") {
+				if got := describeResponse(s.get(t.Context(), "/"), nil); !strings.Contains(got, "200 OK") {
 					t.Errorf("others see %q", got)
 				}
-				for end := time.Now().Add(patience); running.Load() > 0; time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(testTimeout); running.Load() > 0; time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatalf("%d handlers still run", running.Load())
 					}
@@ -263,7 +265,7 @@ func TestAbuses(t *testing.T) {
 				select {
 				case err := <-read:
 					if err == nil {
-						t.Error("a handler was not told")
+						t.Error("a handler got no error")
 					}
 				default:
 				}
@@ -276,33 +278,33 @@ func TestAbuses(t *testing.T) {
 // would.
 func TestWeakCipherSuites(t *testing.T) {
 	t.Parallel()
-	for name, attach := range kinds() {
+	for name, attach := range implementations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, attach, http.HandlerFunc(plain))
-			g := guestOf(s, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}})
-			_ = g.open(1, true, g.fields("GET", "/"))
-			if got := g.ends(); got != "goaway INADEQUATE_SECURITY" {
+			s := newTestServer(t, attach, http.HandlerFunc(basicHandler))
+			g := newTLSClient(s, &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA}})
+			_ = g.sendHeader(1, true, g.encodeRequest("GET", "/"))
+			if got := g.nextEnd(); got != "goaway INADEQUATE_SECURITY" {
 				t.Errorf("the client sees %q", got)
 			}
-			g = guestOf(s, &tls.Config{MaxVersion: tls.VersionTLS12})
-			_ = g.open(1, true, g.fields("GET", "/"))
-			if got := g.ends(); got != "answer 200" {
+			g = newTLSClient(s, &tls.Config{MaxVersion: tls.VersionTLS12})
+			_ = g.sendHeader(1, true, g.encodeRequest("GET", "/"))
+			if got := g.nextEnd(); got != "answer 200" {
 				t.Errorf("with a good suite the client sees %q", got)
 			}
 		})
 	}
 }
 
-// TestZeroWindowsKeepNoSeat checks that small responses which clients do not read occupy no handler, with either
+// TestZeroWindowsOccupyNoHandler checks that small responses which clients do not read occupy no handler, with either
 // server.
-func TestZeroWindowsKeepNoSeat(t *testing.T) {
+func TestZeroWindowsOccupyNoHandler(t *testing.T) {
 	t.Parallel()
-	for name, attach := range kinds() {
+	for name, attach := range implementations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var running, served atomic.Int64
-			s := newSite(t, attach, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			s := newTestServer(t, attach, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				running.Add(1)
 				defer running.Add(-1)
 				defer served.Add(1)
@@ -310,12 +312,12 @@ func TestZeroWindowsKeepNoSeat(t *testing.T) {
 				w.Header().Set("Content-Length", "300")
 				_, _ = w.Write(make([]byte, 300))
 			}))
-			g := guestOf(s, &tls.Config{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-			b := g.fields("GET", "/")
+			g := newTLSClient(s, &tls.Config{}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			b := g.encodeRequest("GET", "/")
 			for i := range uint32(200) {
-				_ = g.open(2*i+1, true, b)
+				_ = g.sendHeader(2*i+1, true, b)
 			}
-			for end := time.Now().Add(patience); served.Load() < 200 || running.Load() > 0; time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(testTimeout); served.Load() < 200 || running.Load() > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatalf("%d handlers run, %d have returned", running.Load(), served.Load())
 				}
@@ -331,47 +333,47 @@ func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it coun
 	for _, row := range []struct {
 		name string
 		most uint64 // of ours
-		do   func(*guest)
+		do   func(*tlsClient)
 	}{
-		{"headers", conns * 4 << 20, func(g *guest) {
+		{"headers", conns * 4 << 20, func(g *tlsClient) {
 			pairs := []string{}
 			for i := range 50 {
 				pairs = append(pairs, fmt.Sprint("x-", i), strings.Repeat("x", 10_000))
 			}
-			b := g.fields("GET", "/hold", pairs...)
+			b := g.encodeRequest("GET", "/hold", pairs...)
 			for i := range uint32(30) {
-				_ = g.open(2*i+1, true, b)
+				_ = g.sendHeader(2*i+1, true, b)
 			}
 		}},
-		{"bodies", conns * 1 << 20, func(g *guest) {
-			b := g.fields("POST", "/hold", "content-length", "60000")
+		{"bodies", conns * 1 << 20, func(g *tlsClient) {
+			b := g.encodeRequest("POST", "/hold", "content-length", "60000")
 			for i := range uint32(3) { // about as much as the default window allows
-				_ = g.open(2*i+1, false, b)
+				_ = g.sendHeader(2*i+1, false, b)
 				for range 3 {
 					_ = g.WriteData(2*i+1, false, make([]byte, 7_000))
 				}
 			}
 		}},
-		{"a long value that was cut, after its answer", conns * 512 << 10, func(g *guest) {
-			_ = g.open(1, true, g.fields("GET", "/", "x", strings.Repeat("x", 1_000_000)))
+		{"a long value that was cut, after its answer", conns * 512 << 10, func(g *tlsClient) {
+			_ = g.sendHeader(1, true, g.encodeRequest("GET", "/", "x", strings.Repeat("x", 1_000_000)))
 		}},
 	} {
 		held := map[string]uint64{}
 		for _, name := range []string{"ours", "net/http"} {
 			var running atomic.Int64
-			s := newSite(t, kinds()[name], abused(&running, nil))
-			before := heap()
-			guests := []*guest{}
+			s := newTestServer(t, implementations()[name], abuseHandler(&running, nil))
+			before := heapInUse()
+			guests := []*tlsClient{}
 			for range conns {
-				g := guestOf(s, &tls.Config{})
+				g := newTLSClient(s, &tls.Config{})
 				row.do(g)
 				g.block, g.encoder = bytes.Buffer{}, nil // what the client keeps does not count
 				_ = g.WritePing(false, [8]byte{7})
-				for got := ""; got != "alive" && got != "closed" && got != "nothing"; got = g.ends() {
+				for got := ""; got != "alive" && got != "closed" && got != "nothing"; got = g.nextEnd() {
 				}
 				guests = append(guests, g)
 			}
-			now := heap()
+			now := heapInUse()
 			held[name] = max(now, before) - before
 			for _, g := range guests {
 				_ = g.socket.Close()
@@ -380,12 +382,12 @@ func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it coun
 		}
 		t.Logf("%s: %d KiB with ours, %d KiB with net/http", row.name, held["ours"]>>10, held["net/http"]>>10)
 		if held["ours"] > row.most {
-			t.Errorf("%s: strangers hold %d bytes, more than %d", row.name, held["ours"], row.most)
+			t.Errorf("%s: unauthenticated clients hold %d bytes, more than %d", row.name, held["ours"], row.most)
 		}
 	}
 }
 
-func heap() uint64 {
+func heapInUse() uint64 {
 	var m runtime.MemStats
 	for range 3 {
 		runtime.GC()

@@ -18,8 +18,8 @@ import (
 	"proa.dev/server/h2/h2wire"
 )
 
-// visitor is a client in a synctest bubble. It reads everything that it is sent, unless it is deaf.
-type visitor struct {
+// bubbleClient is a client in a synctest bubble. A goroutine reads everything that the server sends, unless it is paused.
+type bubbleClient struct {
 	*testing.T
 	*http2.Framer
 	server  *connections
@@ -29,18 +29,18 @@ type visitor struct {
 	block   bytes.Buffer
 
 	mu     sync.Mutex
-	deaf   chan struct{} // it does not read while this is open; nil when it does
+	paused chan struct{} // while it is not nil, the client reads nothing until it is closed
 	events []string
 	bytes  map[uint32]int // of bodies
 }
 
-// inBubble runs a test with a client that has sent its preface.
-func inBubble(t *testing.T, cfg Config, h http.HandlerFunc, test func(*visitor), settings ...http2.Setting) {
+// inBubble runs a test in a synctest bubble, with a client that has sent its preface.
+func inBubble(t *testing.T, cfg Config, h http.HandlerFunc, test func(*bubbleClient), settings ...http2.Setting) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newConnections(cfg)
-		v := visit(t, s, h)
-		defer v.leave()
+		v := newBubbleClient(t, s, h)
+		defer v.disconnect()
 		if _, err := io.WriteString(v.socket, h2wire.Preface); err != nil {
 			t.Fatal(err)
 		}
@@ -51,9 +51,9 @@ func inBubble(t *testing.T, cfg Config, h http.HandlerFunc, test func(*visitor),
 	})
 }
 
-// leave closes the connection, after which the server must count no memory for it.
-func (v *visitor) leave() {
-	v.listen()
+// disconnect closes the connection and checks that the server counts no memory for it any more.
+func (v *bubbleClient) disconnect() {
+	v.resumeReading()
 	_ = v.socket.Close()
 	<-v.ended
 	synctest.Wait()
@@ -62,10 +62,11 @@ func (v *visitor) leave() {
 	}
 }
 
-// visit connects a client to a server, and reads what it sends.
-func visit(t *testing.T, s *connections, h http.HandlerFunc) *visitor {
+// newBubbleClient connects a client to a server and starts to read what the server sends.
+func newBubbleClient(t *testing.T, s *connections, h http.HandlerFunc) *bubbleClient {
 	near, far := net.Pipe()
-	v := &visitor{T: t, Framer: http2.NewFramer(near, near), server: s, socket: near, ended: make(chan struct{}), bytes: map[uint32]int{}}
+	v := &bubbleClient{T: t, Framer: http2.NewFramer(near, near), server: s, socket: near, ended: make(chan struct{}),
+		bytes: map[uint32]int{}}
 	v.AllowIllegalWrites = true
 	v.ReadMetaHeaders = hpack.NewDecoder(h2wire.DefaultTableSize, nil)
 	v.encoder = hpack.NewEncoder(&v.block)
@@ -74,17 +75,17 @@ func visit(t *testing.T, s *connections, h http.HandlerFunc) *visitor {
 		defer far.Close()
 		s.serve(t.Context(), far, nil, h)
 	}()
-	go v.hear()
+	go v.readFrames()
 	return v
 }
 
-func (v *visitor) hear() {
+func (v *bubbleClient) readFrames() {
 	for {
 		v.mu.Lock()
-		deaf := v.deaf
+		paused := v.paused
 		v.mu.Unlock()
-		if deaf != nil {
-			<-deaf
+		if paused != nil {
+			<-paused
 		}
 		f, err := v.ReadFrame()
 		v.mu.Lock()
@@ -110,25 +111,25 @@ func (v *visitor) hear() {
 	}
 }
 
-// ignore makes the client stop reading, except for a frame that it waits for already.
-func (v *visitor) ignore() {
+// pauseReading makes the client stop reading after the frame that it is already waiting for.
+func (v *bubbleClient) pauseReading() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.deaf = make(chan struct{})
+	v.paused = make(chan struct{})
 }
 
-// listen makes it read again.
-func (v *visitor) listen() {
+// resumeReading makes a paused client read again.
+func (v *bubbleClient) resumeReading() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.deaf != nil {
-		close(v.deaf)
-		v.deaf = nil
+	if v.paused != nil {
+		close(v.paused)
+		v.paused = nil
 	}
 }
 
 // request sends a request, with the fields given besides the usual ones.
-func (v *visitor) request(id uint32, method string, end bool, more ...string) {
+func (v *bubbleClient) request(id uint32, method string, end bool, more ...string) {
 	v.Helper()
 	pairs := append([]string{":method", method, ":scheme", "https", ":authority", "proa", ":path", "/"}, more...)
 	v.block.Reset()
@@ -143,8 +144,8 @@ func (v *visitor) request(id uint32, method string, end bool, more ...string) {
 	}
 }
 
-// after lets time pass, and returns what the client has received so far.
-func (v *visitor) after(d time.Duration) []string {
+// eventsAfter lets time pass, and returns all events that the client has received so far.
+func (v *bubbleClient) eventsAfter(d time.Duration) []string {
 	time.Sleep(d)
 	synctest.Wait()
 	v.mu.Lock()
@@ -152,16 +153,16 @@ func (v *visitor) after(d time.Duration) []string {
 	return slices.Clone(v.events)
 }
 
-// wants compares what the client has received after some time.
-func (v *visitor) wants(d time.Duration, want ...string) {
+// expectEvents lets time pass, and compares the events that the client has received with want.
+func (v *bubbleClient) expectEvents(d time.Duration, want ...string) {
 	v.Helper()
-	if got := v.after(d); !slices.Equal(got, want) {
-		v.Fatalf("after %v more the client has been told %q, want %q", d, got, want)
+	if got := v.eventsAfter(d); !slices.Equal(got, want) {
+		v.Fatalf("after %v more the client has received %q, want %q", d, got, want)
 	}
 }
 
-// conn returns the one connection of the server.
-func (v *visitor) conn() *conn {
+// conn returns the connection of the server, and fails when there is none.
+func (v *bubbleClient) conn() *conn {
 	v.Helper()
 	synctest.Wait()
 	v.server.mu.Lock()

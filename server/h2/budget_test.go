@@ -20,9 +20,9 @@ import (
 	"proa.dev/server/h2/h2wire"
 )
 
-// TestChooseEvicted checks which connections are closed when they hold too much: unauthenticated ones that hold
+// TestChooseEvictedConnections checks which connections are closed when they hold too much: unauthenticated ones that hold
 // unusually much, then the oldest, never a new one; of authenticated connections those that hold most.
-func TestChooseEvicted(t *testing.T) {
+func TestChooseEvictedConnections(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(kib int64, age time.Duration) evictionCandidate {
@@ -34,14 +34,14 @@ func TestChooseEvicted(t *testing.T) {
 		authenticated bool
 		want          []int
 	}{
-		"nothing to do":              {[]evictionCandidate{at(32, 0)}, 0, false, nil},
-		"the largest stranger":       {[]evictionCandidate{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
-		"the oldest of equals":       {[]evictionCandidate{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
-		"a body does not matter":     {[]evictionCandidate{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
-		"of large ones the oldest":   {[]evictionCandidate{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
-		"as many as are needed":      {[]evictionCandidate{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
-		"all, if that is not enough": {[]evictionCandidate{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
-		"the largest of users":       {[]evictionCandidate{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
+		"nothing to do":                      {[]evictionCandidate{at(32, 0)}, 0, false, nil},
+		"the largest unauthenticated client": {[]evictionCandidate{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
+		"the oldest of equals":               {[]evictionCandidate{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
+		"a body does not matter":             {[]evictionCandidate{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
+		"of large ones the oldest":           {[]evictionCandidate{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
+		"as many as are needed":              {[]evictionCandidate{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
+		"all, if that is not enough":         {[]evictionCandidate{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
+		"the largest of users":               {[]evictionCandidate{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
 	} {
 		before := slices.Clone(c.all)
 		got := []int{}
@@ -54,8 +54,8 @@ func TestChooseEvicted(t *testing.T) {
 	}
 }
 
-// holding is a handler that waits for its client to disconnect. It authenticates requests that ask for it.
-func holding(w http.ResponseWriter, r *http.Request) {
+// holdHandler is a handler that waits for its client to disconnect. It authenticates requests that ask for it.
+func holdHandler(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "" {
 		w.(interface{ Authenticated() }).Authenticated()
 	}
@@ -64,10 +64,10 @@ func holding(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// another connects one more client to the server of a test in a bubble.
-func (v *visitor) another() *visitor {
+// connectAnother connects one more client to the same server.
+func (v *bubbleClient) connectAnother() *bubbleClient {
 	v.Helper()
-	o := visit(v.T, v.server, holding)
+	o := newBubbleClient(v.T, v.server, holdHandler)
 	if _, err := io.WriteString(o.socket, h2wire.Preface); err != nil {
 		v.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func (v *visitor) another() *visitor {
 	return o
 }
 
-// huge sends a request with a header of about so many bytes, none of them in the HPACK table.
-func (v *visitor) huge(id uint32, size int, more ...string) {
+// sendLargeRequest sends a request with a header of about size bytes, none of which enter the HPACK table.
+func (v *bubbleClient) sendLargeRequest(id uint32, size int, more ...string) {
 	v.Helper()
 	v.block.Reset()
 	pairs := append([]string{":method", "GET", ":scheme", "https", ":authority", "proa", ":path", "/", "x-hold", "1"}, more...)
@@ -110,18 +110,18 @@ func TestHeadersOfAConnectionAreBounded(t *testing.T) {
 			t.Parallel()
 			cfg := bubbleConfig()
 			cfg.Streams = 250
-			inBubble(t, cfg, holding, func(v *visitor) {
+			inBubble(t, cfg, holdHandler, func(v *bubbleClient) {
 				want := 2 // of those, together with the limit for streams
 				if known {
 					v.request(1, "GET", true, "authorization", "yes")
-					v.after(0)
+					v.eventsAfter(0)
 					want = 5
 				}
 				for i := range uint32(50) {
-					v.huge(2*i+3, 900_000)
+					v.sendLargeRequest(2*i+3, 900_000)
 				}
 				refused := 0
-				for _, e := range v.after(time.Second) {
+				for _, e := range v.eventsAfter(time.Second) {
 					if strings.HasSuffix(e, "REFUSED_STREAM") {
 						refused++
 					}
@@ -137,19 +137,19 @@ func TestHeadersOfAConnectionAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedForHeadersMayTryAgain checks that the memory of ended requests can be used by others.
-func TestRefusedForHeadersMayTryAgain(t *testing.T) {
+// TestHeaderMemoryIsReleased checks that the memory of ended requests can be used by others.
+func TestHeaderMemoryIsReleased(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
-		v.huge(1, 900_000)
-		v.huge(3, 900_000)
-		v.wants(0, "reset 3 REFUSED_STREAM")
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
+		v.sendLargeRequest(1, 900_000)
+		v.sendLargeRequest(3, 900_000)
+		v.expectEvents(0, "reset 3 REFUSED_STREAM")
 		if err := v.WriteRSTStream(1, http2.ErrCodeCancel); err != nil {
 			t.Fatal(err)
 		}
-		v.after(0)
-		v.huge(5, 900_000)
-		v.wants(0, "reset 3 REFUSED_STREAM")
+		v.eventsAfter(0)
+		v.sendLargeRequest(5, 900_000)
+		v.expectEvents(0, "reset 3 REFUSED_STREAM")
 		if c := v.conn(); len(c.streams) != 1 {
 			t.Errorf("%d requests are under way", len(c.streams))
 		}
@@ -160,9 +160,9 @@ func TestRefusedForHeadersMayTryAgain(t *testing.T) {
 // disconnected, those first that hold most, while authenticated clients, and new ones, are served.
 func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 	t.Parallel()
-	for name, hold := range map[string]func(*visitor){
-		"headers": func(v *visitor) { v.huge(1, 900_000) },
-		"headers that do not end": func(v *visitor) {
+	for name, hold := range map[string]func(*bubbleClient){
+		"headers": func(v *bubbleClient) { v.sendLargeRequest(1, 900_000) },
+		"headers that do not end": func(v *bubbleClient) {
 			v.block.Reset()
 			// a value of 1 MB
 			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82, 0x00, 0x01, 'x', 0x7f, 0x81, 0x84, 0x3d}})
@@ -170,59 +170,59 @@ func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 				_ = v.WriteContinuation(1, false, make([]byte, h2wire.SmallestFrame))
 			}
 		},
-		"bodies": func(v *visitor) {
+		"bodies": func(v *bubbleClient) {
 			v.request(1, "POST", false, "x-hold", "1")
 			for range 3 {
 				_ = v.WriteData(1, false, make([]byte, h2wire.SmallestFrame))
 			}
 		},
-		"connections": func(v *visitor) {},
+		"connections": func(v *bubbleClient) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cfg := bubbleConfig()
 			cfg.Unauthenticated = 4 << 20
-			inBubble(t, cfg, holding, func(v *visitor) {
+			inBubble(t, cfg, holdHandler, func(v *bubbleClient) {
 				v.request(1, "GET", true, "authorization", "yes", "x-hold", "1")
 				synctest.Wait()
-				strangers := []*visitor{}
+				unauthenticated := []*bubbleClient{}
 				for i := range 150 {
-					s := v.another()
-					strangers = append(strangers, s)
+					s := v.connectAnother()
+					unauthenticated = append(unauthenticated, s)
 					hold(s)
 					time.Sleep(evictedCloseTimeout / 5)
 					synctest.Wait()
 					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one is new, and some are being closed
-						t.Errorf("strangers hold %d bytes", held)
+						t.Errorf("unauthenticated clients hold %d bytes", held)
 					}
 					if i%50 == 0 { // a client that authenticates
-						u := v.another()
+						u := v.connectAnother()
 						u.request(1, "GET", true, "authorization", "yes")
-						if got := u.after(0); !slices.Equal(got, []string{"answer 1 200", "end 1"}) {
-							t.Errorf("a user who came after %d strangers was told %q", i, got)
+						if got := u.eventsAfter(0); !slices.Equal(got, []string{"answer 1 200", "end 1"}) {
+							t.Errorf("a user who came after %d unauthenticated clients got %q", i, got)
 						}
 						_ = u.socket.Close()
 						<-u.ended
 					}
 				}
-				gone := 0
-				for _, s := range strangers {
-					if slices.Contains(s.after(0), "goaway ENHANCE_YOUR_CALM") {
-						gone++
+				disconnected := 0
+				for _, s := range unauthenticated {
+					if slices.Contains(s.eventsAfter(0), "goaway ENHANCE_YOUR_CALM") {
+						disconnected++
 					}
 				}
-				if gone < 10 {
-					t.Errorf("%d strangers were sent away", gone)
+				if disconnected < 10 {
+					t.Errorf("%d unauthenticated clients were disconnected", disconnected)
 				}
-				v.wants(0)
+				v.expectEvents(0)
 				v.server.mu.Lock()
 				for c := range v.server.conns {
 					if c.authenticated.Load() && c.evicted.Load() {
-						t.Error("a user was sent away for the strangers' sake")
+						t.Error("an authenticated client was disconnected because of unauthenticated ones")
 					}
 				}
 				v.server.mu.Unlock()
-				for _, s := range strangers {
+				for _, s := range unauthenticated {
 					_ = s.socket.Close()
 					<-s.ended
 				}
@@ -231,29 +231,29 @@ func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 	}
 }
 
-// TestUsersTogetherAreBounded checks that authenticated connections are limited, too, and that the one that holds most
+// TestAuthenticatedConnectionsAreBounded checks that authenticated connections are limited, too, and that the one that holds most
 // is closed.
-func TestUsersTogetherAreBounded(t *testing.T) {
+func TestAuthenticatedConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	cfg := bubbleConfig()
 	cfg.Authenticated = 4 << 20
-	inBubble(t, cfg, holding, func(v *visitor) {
+	inBubble(t, cfg, holdHandler, func(v *bubbleClient) {
 		v.request(1, "GET", true, "authorization", "yes", "x-hold", "1")
-		greedy := v.another()
+		largest := v.connectAnother()
 		for i := range uint32(4) {
-			greedy.huge(2*i+1, 900_000, "authorization", "yes")
+			largest.sendLargeRequest(2*i+1, 900_000, "authorization", "yes")
 			synctest.Wait()
 		}
-		other := v.another()
-		other.huge(1, 900_000, "authorization", "yes")
-		if got := greedy.after(0); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
-			t.Errorf("the one who holds most was told %q", got)
+		other := v.connectAnother()
+		other.sendLargeRequest(1, 900_000, "authorization", "yes")
+		if got := largest.eventsAfter(0); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
+			t.Errorf("the one that holds most got %q", got)
 		}
-		if got := other.after(0); len(got) != 0 {
-			t.Errorf("the other was told %q", got)
+		if got := other.eventsAfter(0); len(got) != 0 {
+			t.Errorf("the other one got %q", got)
 		}
-		v.wants(0)
-		for _, o := range []*visitor{greedy, other} {
+		v.expectEvents(0)
+		for _, o := range []*bubbleClient{largest, other} {
 			_ = o.socket.Close()
 			<-o.ended
 		}
@@ -264,47 +264,47 @@ func TestUsersTogetherAreBounded(t *testing.T) {
 // read, and that it is small until a request has been authenticated: a client that sends more breaks the protocol.
 func TestBodiesBeforeAuthentication(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		for i := range uint32(4) {
 			v.request(2*i+1, "POST", false, "x-hold", "1", "content-length", "60000")
 			if err := v.WriteData(2*i+1, false, make([]byte, 16_000)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		v.wants(time.Minute)
+		v.expectEvents(time.Minute)
 		if c := v.conn(); c.bodies.room != h2wire.DefaultWindow-64_000 || c.unread != 64_000 {
 			t.Errorf("there is room for %d bytes, and %d are kept", c.bodies.room, c.unread)
 		}
 		if err := v.WriteData(1, false, make([]byte, 2000)); err != nil {
 			t.Fatal(err)
 		}
-		v.wants(2*closeTimeout, "goaway FLOW_CONTROL_ERROR", "over")
+		v.expectEvents(2*closeTimeout, "goaway FLOW_CONTROL_ERROR", "over")
 	})
 }
 
 // TestWindowGrowsWithAuthentication checks that an authenticated client gets the full window at once.
 func TestWindowGrowsWithAuthentication(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		streams := bubbleConfig().Streams
 		for id := range uint32(streams) {
 			v.request(2*id+1, "POST", false, "authorization", "yes", "x-hold", "1")
-			v.after(0)
+			v.eventsAfter(0)
 			for range StreamWindow / h2wire.SmallestFrame {
 				if err := v.WriteData(2*id+1, false, make([]byte, h2wire.SmallestFrame)); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
-		v.wants(0)
+		v.expectEvents(0)
 		if c := v.conn(); c.unread != streams*StreamWindow || c.bodies.room != bodyWindow {
 			t.Errorf("%d bytes are kept, and there is room for %d", c.unread, c.bodies.room)
 		}
 	})
 }
 
-// TestCookiesAreJoinedOnce checks that joining cookies takes memory in proportion to them.
-func TestCookiesAreJoinedOnce(t *testing.T) { // not parallel: it counts
+// TestJoiningCookiesTakesLinearMemory checks that joining cookies takes memory in proportion to them.
+func TestJoiningCookiesTakesLinearMemory(t *testing.T) { // not parallel: it counts
 	const size = 4000
 	value := strings.Repeat("c", size)
 	join := func() *http.Request {
@@ -340,13 +340,13 @@ func TestCookiesAreJoinedOnce(t *testing.T) { // not parallel: it counts
 // TestCookiePiecesAreBounded checks that a client cannot cut its cookies into any number of pieces.
 func TestCookiePiecesAreBounded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		v.request(1, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, h2wire.MaxCookies)...)
 		v.request(3, "GET", true, slices.Repeat([]string{"cookie", "a=b"}, h2wire.MaxCookies+1)...)
 		v.request(5, "GET", true)
-		if got := v.after(0); !slices.Contains(got, "answer 1 200") || !slices.Contains(got, "answer 3 431") ||
+		if got := v.eventsAfter(0); !slices.Contains(got, "answer 1 200") || !slices.Contains(got, "answer 3 431") ||
 			!slices.Contains(got, "answer 5 200") {
-			t.Errorf("the client was told %q", got)
+			t.Errorf("the client got %q", got)
 		}
 	})
 }
@@ -354,20 +354,20 @@ func TestCookiePiecesAreBounded(t *testing.T) {
 // TestTooLargeHeadersAreDropped checks that a header that is too large is not kept while its request is answered.
 func TestTooLargeHeadersAreDropped(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
-		v.huge(1, 1_100_000)
-		v.after(0)
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
+		v.sendLargeRequest(1, 1_100_000)
+		v.eventsAfter(0)
 		if c := v.conn(); c.headers > h2wire.RequestCost {
 			t.Errorf("%d bytes are kept", c.headers)
 		}
-	}, noWindow())
+	}, zeroWindow())
 }
 
 // TestSettingsAreBounded checks that neither a frame of many settings nor many SETTINGS frames are accepted, though the
 // client reads everything.
 func TestSettingsAreBounded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		all := make([]http2.Setting, maxSettings)
 		for i := range all {
 			all[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)}
@@ -375,28 +375,28 @@ func TestSettingsAreBounded(t *testing.T) {
 		if err := v.WriteSettings(all...); err != nil {
 			t.Fatal(err)
 		}
-		v.wants(0)
+		v.expectEvents(0)
 		_ = v.WriteSettings(append(all, all[0])...)
-		v.wants(2*closeTimeout, "goaway ENHANCE_YOUR_CALM", "over")
+		v.expectEvents(2*closeTimeout, "goaway ENHANCE_YOUR_CALM", "over")
 	})
 }
 
-// TestFramesThatAskForNothing checks that a client which floods the server with them is disconnected, though it reads
-// everything, and that one which sends them now and then is not.
-func TestFramesThatAskForNothing(t *testing.T) {
+// TestNoOpFrameFlood checks that a client which floods the server with frames that have no effect is disconnected, though it
+// reads everything, and that one which sends such frames now and then is not.
+func TestNoOpFrameFlood(t *testing.T) {
 	t.Parallel()
-	for name, send := range map[string]func(v *visitor, i int) error{
-		"settings":                 func(v *visitor, _ int) error { return v.WriteSettings() },
-		"acknowledged settings":    func(v *visitor, _ int) error { return v.WriteSettingsAck() },
-		"pings":                    func(v *visitor, _ int) error { return v.WritePing(false, [8]byte{}) },
-		"pongs":                    func(v *visitor, _ int) error { return v.WritePing(true, [8]byte{}) },
-		"priorities":               func(v *visitor, _ int) error { return v.WritePriority(1, http2.PriorityParam{StreamDep: 3}) },
-		"farewells":                func(v *visitor, _ int) error { return v.WriteGoAway(0, 0, nil) },
-		"unknown frames":           func(v *visitor, _ int) error { return v.WriteRawFrame(0xfe, 0, 0, nil) },
-		"empty data":               func(v *visitor, _ int) error { return v.WriteData(1, false, nil) },
-		"padding":                  func(v *visitor, _ int) error { return v.WriteDataPadded(1, false, nil, make([]byte, 200)) },
-		"resets of ended requests": func(v *visitor, _ int) error { return v.WriteRSTStream(3, http2.ErrCodeCancel) },
-		"requests and resets": func(v *visitor, i int) error {
+	for name, send := range map[string]func(v *bubbleClient, i int) error{
+		"settings":                 func(v *bubbleClient, _ int) error { return v.WriteSettings() },
+		"acknowledged settings":    func(v *bubbleClient, _ int) error { return v.WriteSettingsAck() },
+		"pings":                    func(v *bubbleClient, _ int) error { return v.WritePing(false, [8]byte{}) },
+		"pongs":                    func(v *bubbleClient, _ int) error { return v.WritePing(true, [8]byte{}) },
+		"priorities":               func(v *bubbleClient, _ int) error { return v.WritePriority(1, http2.PriorityParam{StreamDep: 3}) },
+		"farewells":                func(v *bubbleClient, _ int) error { return v.WriteGoAway(0, 0, nil) },
+		"unknown frames":           func(v *bubbleClient, _ int) error { return v.WriteRawFrame(0xfe, 0, 0, nil) },
+		"empty data":               func(v *bubbleClient, _ int) error { return v.WriteData(1, false, nil) },
+		"padding":                  func(v *bubbleClient, _ int) error { return v.WriteDataPadded(1, false, nil, make([]byte, 200)) },
+		"resets of ended requests": func(v *bubbleClient, _ int) error { return v.WriteRSTStream(3, http2.ErrCodeCancel) },
+		"requests and resets": func(v *bubbleClient, i int) error {
 			id := uint32(2*i + 5)
 			v.block.Reset()
 			_ = v.encoder.WriteField(hpack.HeaderField{Name: ":method", Value: "GET"})
@@ -408,28 +408,28 @@ func TestFramesThatAskForNothing(t *testing.T) {
 			}
 			return v.WriteRSTStream(id, http2.ErrCodeCancel)
 		},
-		"malformed requests": func(v *visitor, i int) error {
+		"malformed requests": func(v *bubbleClient, i int) error {
 			return v.WriteRawFrame(http2.FrameHeaders, 5, uint32(2*i+5), []byte{0x82})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			begin := func(v *visitor) {
+			begin := func(v *bubbleClient) {
 				v.request(1, "POST", false, "x-hold", "1")
 				v.request(3, "GET", true)
 			}
-			inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+			inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 				begin(v)
 				var err error
 				n := 0
 				for ; n < 20_000 && err == nil; n++ {
 					err = send(v, n)
 				}
-				if got := v.after(2 * closeTimeout); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
+				if got := v.eventsAfter(2 * closeTimeout); !slices.Contains(got, "goaway ENHANCE_YOUR_CALM") {
 					t.Errorf("after %d: %v, %q", n, err, got[max(0, len(got)-5):])
 				}
 			})
-			inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+			inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 				begin(v)
 				for n := range 20_000 {
 					if err := send(v, n); err != nil {
@@ -447,10 +447,10 @@ func TestFramesThatAskForNothing(t *testing.T) {
 func TestWindowsWakeInOrder(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
-	inBubble(t, bubbleConfig(), answering(100_000, got), func(v *visitor) {
+	inBubble(t, bubbleConfig(), fixedSizeHandler(100_000, got), func(v *bubbleClient) {
 		for i := range uint32(5) {
 			v.request(2*i+1, "GET", true)
-			v.after(0) // the first takes all of the window
+			v.eventsAfter(0) // the first takes all of the window
 		}
 		order := func() (ids []uint32) {
 			c := v.conn()
@@ -471,7 +471,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		v.after(0)
+		v.eventsAfter(0)
 		if fmt.Sprint(v.bytes) != fmt.Sprint(map[uint32]int{1: 65537, 3: 2, 5: 2, 7: 2, 9: 2}) {
 			t.Errorf("the streams have got %v", v.bytes)
 		}
@@ -482,7 +482,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range uint32(5) {
-			v.after(0)
+			v.eventsAfter(0)
 			if v.bytes[2*i+1] != 100_000 && i != 1 {
 				t.Errorf("the streams have got %v", v.bytes)
 			}
@@ -493,12 +493,12 @@ func TestWindowsWakeInOrder(t *testing.T) {
 // TestCutOffBodies checks that a handler never takes a part of a body for the whole, however the body ends.
 func TestCutOffBodies(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*visitor){
-		"the client goes": func(v *visitor) { _ = v.socket.Close() },
-		"reset":           func(v *visitor) { _ = v.WriteRSTStream(1, http2.ErrCodeCancel) },
-		"too short":       func(v *visitor) { _ = v.WriteData(1, true, nil) },
-		"fields":          func(v *visitor) { _ = v.WriteRawFrame(http2.FrameHeaders, 5, 1, nil) },
-		"a breach":        func(v *visitor) { _ = v.WriteRawFrame(http2.FramePing, 0, 0, nil) },
+	for name, end := range map[string]func(*bubbleClient){
+		"the client goes": func(v *bubbleClient) { _ = v.socket.Close() },
+		"reset":           func(v *bubbleClient) { _ = v.WriteRSTStream(1, http2.ErrCodeCancel) },
+		"too short":       func(v *bubbleClient) { _ = v.WriteData(1, true, nil) },
+		"fields":          func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FrameHeaders, 5, 1, nil) },
+		"a breach":        func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FramePing, 0, 0, nil) },
 	} {
 		for _, length := range []string{"", "100", "100000"} {
 			if length == "" && (name == "too short" || name == "fields") {
@@ -510,7 +510,7 @@ func TestCutOffBodies(t *testing.T) {
 				inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) {
 					_, err := io.ReadAll(r.Body)
 					got <- err
-				}, func(v *visitor) {
+				}, func(v *bubbleClient) {
 					fields := []string{}
 					if length != "" {
 						fields = []string{"content-length", length}
@@ -519,13 +519,13 @@ func TestCutOffBodies(t *testing.T) {
 					if err := v.WriteData(1, false, []byte("part")); err != nil {
 						t.Fatal(err)
 					}
-					v.after(2 * collectTime)
+					v.eventsAfter(2 * collectTime)
 					end(v)
-					if v.after(2 * closeTimeout); len(got) == 0 {
+					if v.eventsAfter(2 * closeTimeout); len(got) == 0 {
 						t.Fatal("the handler still waits")
 					}
 					if err := <-got; err == nil || errors.Is(err, io.EOF) {
-						t.Errorf("the handler was told %v", err)
+						t.Errorf("the handler got the error %v", err)
 					}
 				})
 			})
@@ -536,7 +536,7 @@ func TestCutOffBodies(t *testing.T) {
 // TestTrailersAreBounded checks that trailers count like headers.
 func TestTrailersAreBounded(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		v.block.Reset()
 		_ = v.encoder.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 15_000), Sensitive: true})
 		trailer := slices.Repeat(v.block.Bytes(), 60)
@@ -547,7 +547,7 @@ func TestTrailersAreBounded(t *testing.T) {
 				_ = v.WriteContinuation(id, len(rest) <= 15_000, rest[:min(len(rest), 15_000)])
 			}
 		}
-		v.wants(0, "reset 3 ENHANCE_YOUR_CALM", "reset 5 ENHANCE_YOUR_CALM")
+		v.expectEvents(0, "reset 3 ENHANCE_YOUR_CALM", "reset 5 ENHANCE_YOUR_CALM")
 	})
 }
 
@@ -555,13 +555,13 @@ func TestTrailersAreBounded(t *testing.T) {
 // one of an authenticated client does not.
 func TestUnauthenticatedHandlersCount(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		for id := uint32(1); id < 20; id += 2 {
 			v.request(id, "GET", true, "x-hold", "1")
 		}
 		c := v.conn()
 		if n := v.server.unauthenticated.held.Load(); n < 10*handlerCost {
-			t.Errorf("ten handlers of a stranger count %d bytes", n)
+			t.Errorf("ten handlers of an unauthenticated client count %d bytes", n)
 		}
 		c.mu.Lock()
 		c.authenticate()
@@ -575,7 +575,7 @@ func TestUnauthenticatedHandlersCount(t *testing.T) {
 // TestHeadersThatDoNotEndCount checks that the received part of a header counts before the rest arrives.
 func TestHeadersThatDoNotEndCount(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), holding, func(v *visitor) {
+	inBubble(t, bubbleConfig(), holdHandler, func(v *bubbleClient) {
 		_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82}})
 		for range 50 {
 			_ = v.WriteContinuation(1, false, make([]byte, h2wire.SmallestFrame))

@@ -15,17 +15,17 @@ import (
 	"proa.dev/server/h2/h2wire"
 )
 
-// recording is a connection whose client has sent everything, and reads what it gets.
-type recording struct {
+// replayConn is a connection whose client has sent all its input before, and reads every response at once.
+type replayConn struct {
 	net.Conn // for its address
 	io.Reader
 }
 
-func (r recording) Read(p []byte) (int, error)       { return r.Reader.Read(p) }
-func (r recording) Write(p []byte) (int, error)      { return len(p), nil }
-func (r recording) SetDeadline(time.Time) error      { return nil }
-func (r recording) SetReadDeadline(time.Time) error  { return nil }
-func (r recording) SetWriteDeadline(time.Time) error { return nil }
+func (r replayConn) Read(p []byte) (int, error)       { return r.Reader.Read(p) }
+func (r replayConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (r replayConn) SetDeadline(time.Time) error      { return nil }
+func (r replayConn) SetReadDeadline(time.Time) error  { return nil }
+func (r replayConn) SetWriteDeadline(time.Time) error { return nil }
 
 // echo responds with the body of the request.
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -35,12 +35,12 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// script is what a client sends after its preface.
-func script(say func(*http2.Framer, func(...string) []byte)) []byte {
+// encodeFrames returns the bytes of the frames that write sends. The function that write gets encodes header fields.
+func encodeFrames(write func(*http2.Framer, func(...string) []byte)) []byte {
 	var b, block bytes.Buffer
 	f, e := http2.NewFramer(&b, nil), hpack.NewEncoder(&block)
 	f.AllowIllegalWrites = true
-	say(f, func(pairs ...string) []byte {
+	write(f, func(pairs ...string) []byte {
 		block.Reset()
 		for i := 0; i < len(pairs); i += 2 {
 			_ = e.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
@@ -50,20 +50,20 @@ func script(say func(*http2.Framer, func(...string) []byte)) []byte {
 	return b.Bytes()
 }
 
-// FuzzConn checks that whatever a client sends, its connection ends, and so do its handlers.
+// FuzzConn checks that a connection and its handlers end, whatever its client sends.
 func FuzzConn(f *testing.F) {
 	post := []string{":method", "POST", ":scheme", "https", ":authority", "proa", ":path", "/"}
 	head := func(id uint32, block []byte, end bool) http2.HeadersFrameParam {
 		return http2.HeadersFrameParam{StreamID: id, BlockFragment: block, EndHeaders: true, EndStream: end}
 	}
-	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+	f.Add(encodeFrames(func(f *http2.Framer, fields func(...string) []byte) {
 		_ = f.WriteHeaders(head(1, fields(post...), true))
 		_ = f.WriteHeaders(head(3, fields(append(post, "content-length", "4")...), false))
 		_ = f.WriteDataPadded(3, false, []byte("da"), []byte{0, 0})
 		_ = f.WriteRSTStream(1, http2.ErrCodeCancel)
 		_ = f.WriteData(3, true, []byte("ta"))
 	}))
-	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+	f.Add(encodeFrames(func(f *http2.Framer, fields func(...string) []byte) {
 		_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0},
 			http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
 		_ = f.WriteHeaders(head(1, fields(append(post, "expect", "100-continue", "trailer", "x")...), false))
@@ -74,7 +74,7 @@ func FuzzConn(f *testing.F) {
 		_ = f.WriteHeaders(head(1, fields("x", "y"), true))
 		_ = f.WritePing(false, [8]byte{1})
 	}))
-	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+	f.Add(encodeFrames(func(f *http2.Framer, fields func(...string) []byte) {
 		b := fields(post...)
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b[:3], Priority: http2.PriorityParam{StreamDep: 3},
 			PadLength: 2})
@@ -82,7 +82,7 @@ func FuzzConn(f *testing.F) {
 		_ = f.WritePriority(1, http2.PriorityParam{StreamDep: 1})
 		_ = f.WriteWindowUpdate(0, 1<<31-1)
 	}))
-	f.Add(script(func(f *http2.Framer, fields func(...string) []byte) {
+	f.Add(encodeFrames(func(f *http2.Framer, fields func(...string) []byte) {
 		_ = f.WriteHeaders(head(1, fields(append(post, "content-length", "9", "cookie", "a", "cookie", "b", "host", "proa")...), false))
 		_ = f.WriteData(1, false, []byte("part"))
 		b := fields(append(post, "x", strings.Repeat("x", 5000))...)
@@ -96,21 +96,21 @@ func FuzzConn(f *testing.F) {
 	}))
 	f.Add([]byte{})
 	cfg := rawConfig()
-	f.Fuzz(func(t *testing.T, said []byte) {
-		hello := script(func(f *http2.Framer, _ func(...string) []byte) { _ = f.WriteSettings() })
-		here, there := net.Pipe() // for their addresses
-		defer here.Close()
-		defer there.Close()
-		all := io.MultiReader(strings.NewReader(h2wire.Preface), bytes.NewReader(hello), bytes.NewReader(said))
-		c := newConn(t.Context(), &cfg, recording{here, all}, nil, http.HandlerFunc(echo))
+	f.Fuzz(func(t *testing.T, input []byte) {
+		settings := encodeFrames(func(f *http2.Framer, _ func(...string) []byte) { _ = f.WriteSettings() })
+		clientEnd, serverEnd := net.Pipe() // for their addresses
+		defer clientEnd.Close()
+		defer serverEnd.Close()
+		all := io.MultiReader(strings.NewReader(h2wire.Preface), bytes.NewReader(settings), bytes.NewReader(input))
+		c := newConn(t.Context(), &cfg, replayConn{clientEnd, all}, nil, http.HandlerFunc(echo))
 		done := make(chan error, 1)
 		go func() { done <- c.run() }()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("the connection does not end")
 		}
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Microsecond) {
+		for end := time.Now().Add(testTimeout); ; time.Sleep(10 * time.Microsecond) {
 			c.mu.Lock()
 			running, streams := c.running, len(c.streams)
 			c.mu.Unlock()
@@ -124,7 +124,7 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// FuzzHead checks that whatever fields a request has, it is refused, or valid for a handler.
+// FuzzHead checks that a request with any header fields is either refused or valid for a handler.
 func FuzzHead(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/a?b=c\ncookie\na=b\ncookie\nc=d\ntrailer\nx, y")
 	f.Add(":method\nCONNECT\n:authority\nproa:443")
@@ -132,10 +132,10 @@ func FuzzHead(f *testing.F) {
 	f.Add(":method\nGET\n:scheme\nhttps\n:authority\nproa\n:path\n/\nhost\nPROA\ncookie\na\ncookie\nb\ncookie\nc")
 	f.Add("\n\n:\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		h, known := h2wire.NewHeaderList(1<<10), h2wire.NameCache{}
+		h, cache := h2wire.NewHeaderList(1<<10), h2wire.NameCache{}
 		lines := strings.Split(text, "\n")
 		for i := 0; i+1 < len(lines); i += 2 {
-			h.Add(hpack.HeaderField{Name: lines[i], Value: lines[i+1]}, known)
+			h.Add(hpack.HeaderField{Name: lines[i], Value: lines[i+1]}, cache)
 		}
 		r, err := h.Request(t.Context(), "remote", nil)
 		if err != nil {

@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// kinds are the server of this package and the one in net/http, which has to pass the same tests.
-func kinds() map[string]func(*http.Server) {
+// implementations returns the HTTP/2 server of this package and the one of net/http. Both have to pass the same tests.
+func implementations() map[string]func(*http.Server) {
 	return map[string]func(*http.Server){
 		"ours": func(s *http.Server) {
 			Attach(s, Config{Streams: 250, Header: 1 << 20, Greeting: 10 * time.Second, Idle: time.Minute,
@@ -38,36 +38,36 @@ func kinds() map[string]func(*http.Server) {
 	}
 }
 
-// site is a server with a client.
-type site struct {
+// testServer is a server with an HTTP/2 client of it.
+type testServer struct {
 	*testing.T
 	*http.Client
 	server *http.Server
 	base   string
 }
 
-func newSite(t *testing.T, attach func(*http.Server), h http.Handler) *site {
+func newTestServer(t *testing.T, attach func(*http.Server), h http.Handler) *testServer {
 	t.Helper()
-	maker := httptest.NewTLSServer(nil) // for its certificate
-	maker.Close()
+	certSource := httptest.NewTLSServer(nil) // for its certificate
+	certSource.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: maker.TLS.Certificates}, ErrorLog: log.New(io.Discard, "", 0),
+	s := &http.Server{Handler: h, TLSConfig: &tls.Config{Certificates: certSource.TLS.Certificates}, ErrorLog: log.New(io.Discard, "", 0),
 		MaxHeaderBytes: 1 << 20}
 	attach(s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.ServeTLS(l, "", "") }()
-	tr := maker.Client().Transport.(*http.Transport).Clone()
+	tr := certSource.Client().Transport.(*http.Transport).Clone()
 	tr.ForceAttemptHTTP2, tr.ExpectContinueTimeout = true, time.Minute
 	t.Cleanup(func() { tr.CloseIdleConnections(); _ = s.Close(); <-done })
-	return &site{t, &http.Client{Transport: tr,
+	return &testServer{t, &http.Client{Transport: tr,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, s, "https://" + l.Addr().String()}
 }
 
-// say returns a response as text, without what differs each time.
-func say(res *http.Response, err error) string {
+// describeResponse returns a response as text, without its date.
+func describeResponse(res *http.Response, err error) string {
 	if err != nil {
 		return "no answer"
 	}
@@ -104,8 +104,8 @@ func say(res *http.Response, err error) string {
 	return b.String()
 }
 
-// answers are handlers by path. What a client sees of them must be the same with both servers.
-var answers = map[string]http.HandlerFunc{
+// handlersByPath are handlers whose responses must look the same to a client with both servers.
+var handlersByPath = map[string]http.HandlerFunc{
 	"/nothing": func(http.ResponseWriter, *http.Request) {},
 	"/small":   func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") },
 	"/exact": func(w http.ResponseWriter, _ *http.Request) {
@@ -259,24 +259,24 @@ var answers = map[string]http.HandlerFunc{
 	},
 }
 
-// TestSameAnswers checks that a client sees the same of every handler with both servers.
-func TestSameAnswers(t *testing.T) {
-	said := map[string]map[string]string{}
-	for name, attach := range kinds() {
-		said[name] = map[string]string{}
+// TestSameResponsesAsNetHTTP checks that the responses of every handler look the same to a client with both servers.
+func TestSameResponsesAsNetHTTP(t *testing.T) {
+	responses := map[string]map[string]string{}
+	for name, attach := range implementations() {
+		responses[name] = map[string]string{}
 		mux := http.NewServeMux()
-		for path, h := range answers {
+		for path, h := range handlersByPath {
 			mux.Handle(path, h)
 		}
-		s := newSite(t, attach, mux)
-		note := func(what string, req *http.Request) {
+		s := newTestServer(t, attach, mux)
+		record := func(what string, req *http.Request) {
 			t.Helper()
 			if req.GetBody == nil && req.Body != nil {
 				req.ContentLength = max(req.ContentLength, -1)
 			}
-			said[name][what] = say(s.Do(req))
+			responses[name][what] = describeResponse(s.Do(req))
 		}
-		for path := range answers {
+		for path := range handlersByPath {
 			if path == "/deadline" || path == "/write-deadline" {
 				continue
 			}
@@ -285,30 +285,30 @@ func TestSameAnswers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				note(method+" "+path, req)
+				record(method+" "+path, req)
 			}
 		}
-		for what, req := range requests(t, s.base) {
-			note(what, req)
+		for what, req := range sampleRequests(t, s.base) {
+			record(what, req)
 		}
 	}
-	for what, want := range said["net/http"] {
-		if got := said["ours"][what]; got != want {
+	for what, want := range responses["net/http"] {
+		if got := responses["ours"][what]; got != want {
 			t.Errorf("%s: a client sees\n%s\nwith net/http it saw\n%s", what, got, want)
 		}
 	}
-	if len(said["ours"]) != len(said["net/http"]) || len(said["ours"]) < 100 {
-		t.Errorf("%d and %d answers", len(said["ours"]), len(said["net/http"]))
+	if len(responses["ours"]) != len(responses["net/http"]) || len(responses["ours"]) < 100 {
+		t.Errorf("%d and %d answers", len(responses["ours"]), len(responses["net/http"]))
 	}
 }
 
-// slowly is a body of unknown length that comes in pieces.
-type slowly struct {
+// chunkedBody is a request body of unknown length that is read in pieces.
+type chunkedBody struct {
 	pieces int
 	size   int
 }
 
-func (s *slowly) Read(p []byte) (int, error) {
+func (s *chunkedBody) Read(p []byte) (int, error) {
 	if s.pieces == 0 {
 		return 0, io.EOF
 	}
@@ -316,8 +316,8 @@ func (s *slowly) Read(p []byte) (int, error) {
 	return copy(p, bytes.Repeat([]byte("z"), s.size)), nil
 }
 
-// requests are requests with bodies and fields of all kinds.
-func requests(t *testing.T, base string) map[string]*http.Request {
+// sampleRequests returns requests with many kinds of bodies and header fields.
+func sampleRequests(t *testing.T, base string) map[string]*http.Request {
 	t.Helper()
 	all := map[string]*http.Request{}
 	add := func(what, method, path string, body io.Reader, fields ...string) *http.Request {
@@ -341,9 +341,9 @@ func requests(t *testing.T, base string) map[string]*http.Request {
 		}
 	}
 	add("echo", "POST", "/echo", strings.NewReader(strings.Repeat("e", 1<<20)))
-	add("pieces", "POST", "/count", &slowly{100, 100})
-	add("large pieces", "POST", "/echo", &slowly{300, 10000})
-	add("no pieces", "POST", "/count", &slowly{})
+	add("pieces", "POST", "/count", &chunkedBody{100, 100})
+	add("large pieces", "POST", "/echo", &chunkedBody{300, 10000})
+	add("no pieces", "POST", "/count", &chunkedBody{})
 	add("query and escapes", "GET", "/request?a=1&b=%2f;c", nil)
 	add("an escaped path", "GET", "/request/%2e", nil)
 	add("fields", "PATCH", "/request", nil, "X-A", "1", "X-A", "2", "Cookie", "a=b", "Cookie", "c=d", "Te", "trailers", "Accept", "")
@@ -353,20 +353,20 @@ func requests(t *testing.T, base string) map[string]*http.Request {
 	add("options", "OPTIONS", "/request", nil)
 	add("a method of its own", "BREW", "/request", nil)
 	add("a host", "GET", "/request", nil).Host = "other.example"
-	trailing := add("trailers", "POST", "/count", &slowly{2, 10})
+	trailing := add("trailers", "POST", "/count", &chunkedBody{2, 10})
 	trailing.Trailer = http.Header{"X-End": {"1"}, "X-Other": {"2"}}
 	return all
 }
 
-// each runs a test with both servers.
-func each(t *testing.T, h http.HandlerFunc, test func(*site)) {
+// runWithBothServers runs a test with both servers.
+func runWithBothServers(t *testing.T, h http.HandlerFunc, test func(*testServer)) {
 	t.Helper()
-	for name, attach := range kinds() {
-		t.Run(name, func(t *testing.T) { test(newSite(t, attach, h)) })
+	for name, attach := range implementations() {
+		t.Run(name, func(t *testing.T) { test(newTestServer(t, attach, h)) })
 	}
 }
 
-func (s *site) get(ctx context.Context, path string) *http.Response {
+func (s *testServer) get(ctx context.Context, path string) *http.Response {
 	s.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+path, nil)
 	if err != nil {
@@ -380,13 +380,13 @@ func (s *site) get(ctx context.Context, path string) *http.Response {
 	return res
 }
 
-func TestDeadlines(t *testing.T) {
-	each(t, func(w http.ResponseWriter, r *http.Request) { answers[r.URL.Path](w, r) }, func(s *site) {
+func TestReadAndWriteDeadlines(t *testing.T) {
+	runWithBothServers(t, func(w http.ResponseWriter, r *http.Request) { handlersByPath[r.URL.Path](w, r) }, func(s *testServer) {
 		body, end := io.Pipe()
 		defer end.Close()
 		req, _ := http.NewRequestWithContext(s.Context(), http.MethodPost, s.base+"/deadline", body)
 		res, err := s.Do(req)
-		if got := say(res, err); !strings.HasSuffix(got, `"true"`) {
+		if got := describeResponse(res, err); !strings.HasSuffix(got, `"true"`) {
 			s.Errorf("a body that does not come in time: %s", got)
 		}
 		if _, err := io.ReadAll(s.get(s.Context(), "/write-deadline").Body); err == nil {
@@ -395,29 +395,29 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-func TestHandlersLearnThatClientsLeave(t *testing.T) {
-	left := make(chan error, 1)
-	each(t, func(w http.ResponseWriter, r *http.Request) {
+func TestHandlerContextEndsWhenClientDisconnects(t *testing.T) {
+	writeErrs := make(chan error, 1)
+	runWithBothServers(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		for {
 			if _, err := w.Write(make([]byte, 10000)); err != nil {
-				left <- err
+				writeErrs <- err
 				return
 			}
 		}
-	}, func(s *site) {
+	}, func(s *testServer) {
 		ctx, stop := context.WithCancel(s.Context())
 		s.get(ctx, "/")
 		stop()
-		if err := <-left; err == nil {
+		if err := <-writeErrs; err == nil {
 			s.Error("no error")
 		}
 	})
 }
 
-func TestClientsMayTalkWhileTheyAreAnswered(t *testing.T) {
-	each(t, func(w http.ResponseWriter, r *http.Request) {
+func TestFullDuplex(t *testing.T) {
+	runWithBothServers(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		buf := make([]byte, 100)
 		for {
@@ -428,7 +428,7 @@ func TestClientsMayTalkWhileTheyAreAnswered(t *testing.T) {
 				return
 			}
 		}
-	}, func(s *site) {
+	}, func(s *testServer) {
 		out, in := io.Pipe()
 		req, _ := http.NewRequestWithContext(s.Context(), http.MethodPost, s.base, out)
 		res, err := s.Do(req)
@@ -438,12 +438,12 @@ func TestClientsMayTalkWhileTheyAreAnswered(t *testing.T) {
 		defer res.Body.Close()
 		buf := make([]byte, 100)
 		for i := range 50 {
-			say := fmt.Sprint("message ", i)
-			if _, err := in.Write([]byte(say)); err != nil {
+			message := fmt.Sprint("message ", i)
+			if _, err := in.Write([]byte(message)); err != nil {
 				s.Fatal(err)
 			}
-			if _, err := io.ReadFull(res.Body, buf[:len(say)]); err != nil || string(buf[:len(say)]) != say {
-				s.Fatalf("%q, %v", buf[:len(say)], err)
+			if _, err := io.ReadFull(res.Body, buf[:len(message)]); err != nil || string(buf[:len(message)]) != message {
+				s.Fatalf("%q, %v", buf[:len(message)], err)
 			}
 		}
 		_ = in.Close()
@@ -453,8 +453,8 @@ func TestClientsMayTalkWhileTheyAreAnswered(t *testing.T) {
 	})
 }
 
-func TestManyAtOnce(t *testing.T) {
-	each(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, func(s *site) {
+func TestConcurrentRequests(t *testing.T) {
+	runWithBothServers(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }, func(s *testServer) {
 		var wg sync.WaitGroup
 		for i := range 300 {
 			wg.Go(func() {
@@ -476,28 +476,29 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 func TestEarlyHints(t *testing.T) {
-	each(t, answers["/early"], func(s *site) {
+	runWithBothServers(t, handlersByPath["/early"], func(s *testServer) {
 		var got []string
 		ctx := httptrace.WithClientTrace(s.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
 			got = append(got, fmt.Sprint(code, h["Link"]))
 			return nil
 		}})
-		if text := say(s.get(ctx, "/"), nil); strings.Join(got, " ") != "103 [x]" || strings.Contains(text, "Link") {
+		if text := describeResponse(s.get(ctx, "/"), nil); strings.Join(got, " ") != "103 [x]" || strings.Contains(text, "Link") {
 			s.Error(got, text)
 		}
 	})
 }
 
-func TestBehindAProxy(t *testing.T) {
-	back := newSite(t, kinds()["net/http"], answers["/trailer"])
+func TestReverseProxy(t *testing.T) {
+	back := newTestServer(t, implementations()["net/http"], handlersByPath["/trailer"])
 	target, err := url.Parse(back.base)
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.Transport = back.Transport
-	each(t, proxy.ServeHTTP, func(s *site) {
-		if text := say(s.get(s.Context(), "/"), nil); !strings.Contains(text, "X-End [1]") || !strings.HasSuffix(text, `"body"`) {
+	runWithBothServers(t, proxy.ServeHTTP, func(s *testServer) {
+		if text := describeResponse(s.get(s.Context(), "/"), nil); !strings.Contains(text, "X-End [1]") || !strings.HasSuffix(text,
+			`"body"`) {
 			s.Error(text)
 		}
 	})
@@ -506,15 +507,15 @@ func TestBehindAProxy(t *testing.T) {
 // TestShutdown checks that requests in flight are answered, and that the server then ends without waiting.
 func TestShutdown(t *testing.T) {
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
-	each(t, func(w http.ResponseWriter, _ *http.Request) {
+	runWithBothServers(t, func(w http.ResponseWriter, _ *http.Request) {
 		begun <- struct{}{}
 		<-goOn
 		fmt.Fprint(w, "late, but complete")
-	}, func(s *site) {
+	}, func(s *testServer) {
 		answer := make(chan string, 1)
 		go func() {
 			req, _ := http.NewRequestWithContext(context.WithoutCancel(s.Context()), http.MethodGet, s.base, nil)
-			answer <- say(s.Do(req))
+			answer <- describeResponse(s.Do(req))
 		}()
 		<-begun
 		down := make(chan error, 1)
@@ -534,11 +535,11 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// TestPromisedLength checks that a response is never longer than its Content-Length, and that a shorter one is an
+// TestContentLengthIsEnforced checks that a response is never longer than its Content-Length, and that a shorter one is an
 // error.
-func TestPromisedLength(t *testing.T) {
+func TestContentLengthIsEnforced(t *testing.T) {
 	refused := make(chan error, 1)
-	s := newSite(t, kinds()["ours"], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := newTestServer(t, implementations()["ours"], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		fmt.Fprint(w, "hel")
 		_, err := fmt.Fprint(w, "lo, and more")
@@ -548,38 +549,38 @@ func TestPromisedLength(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := say(s.Do(req)); got != "no answer" && !strings.HasSuffix(got, "cut off") {
+	if got := describeResponse(s.Do(req)); got != "no answer" && !strings.HasSuffix(got, "cut off") {
 		t.Errorf("%q was taken for the whole", got)
 	}
 	if err := <-refused; !errors.Is(err, http.ErrContentLength) {
-		t.Errorf("the handler was told: %v", err)
+		t.Errorf("the handler got the error %v", err)
 	}
 }
 
-// TestHandlersThatWaitDoNotHoldUpOthers checks that requests whose handlers do not read their bodies yet, because they
+// TestWaitingHandlersLeaveWindowForOthers checks that requests whose handlers do not read their bodies yet, because they
 // wait for what another one holds, leave that one enough of the window of their connection.
-func TestHandlersThatWaitDoNotHoldUpOthers(t *testing.T) {
+func TestWaitingHandlersLeaveWindowForOthers(t *testing.T) {
 	t.Parallel()
-	for name, attach := range kinds() {
+	for name, attach := range implementations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const all, size = 100, 1 << 20
-			turn := make(chan struct{}, 1) // what one holds and others wait for
-			turn <- struct{}{}
-			s := newSite(t, attach, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lock := make(chan struct{}, 1) // what one holds and others wait for
+			lock <- struct{}{}
+			s := newTestServer(t, attach, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if known, ok := w.(interface{ Authenticated() }); ok {
 					known.Authenticated()
 				}
 				select {
-				case <-turn:
+				case <-lock:
 				case <-r.Context().Done():
 					return
 				}
 				n, _ := io.Copy(io.Discard, r.Body)
-				turn <- struct{}{}
+				lock <- struct{}{}
 				fmt.Fprint(w, n)
 			}))
-			ctx, stop := context.WithTimeout(t.Context(), patience)
+			ctx, stop := context.WithTimeout(t.Context(), testTimeout)
 			defer stop()
 			var wg sync.WaitGroup
 			for range all {

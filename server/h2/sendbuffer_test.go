@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// tcpPair is a connection over the loopback.
+// tcpPair returns both ends of a TCP connection over the loopback interface.
 func tcpPair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,24 +68,24 @@ func TestStalledByClient(t *testing.T) {
 			inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
 				w.(interface{ Authenticated() }).Authenticated()
 				writer <- w
-				answering(1<<20, got)(w, r)
-			}, func(v *visitor) {
+				fixedSizeHandler(1<<20, got)(w, r)
+			}, func(v *bubbleClient) {
 				way.begin(v)
 				v.request(1, "GET", true)
-				v.after(2500 * time.Millisecond)
+				v.eventsAfter(2500 * time.Millisecond)
 				if w := <-writer; !w.(*response).StalledByClient() {
-					t.Error("the answer is said to wait for the server")
+					t.Error("StalledByClient is false")
 				}
-				v.after(2 * stallTimeout)
+				v.eventsAfter(2 * stallTimeout)
 				if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Errorf("the handler was told %v", err)
+					t.Errorf("the handler got the error %v", err)
 				}
 			}, way.settings...)
 		})
 	}
 }
 
-// withBuffer is a connection whose send buffer is that of another.
+// withBuffer is a connection that reports the state of another connection's send buffer.
 type withBuffer struct {
 	net.Conn
 	other syscall.Conn
@@ -105,8 +105,8 @@ func TestStalledByServer(t *testing.T) {
 			got, writer := make(chan error, 1), make(chan http.ResponseWriter, 1)
 			inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
 				writer <- w
-				answering(1<<20, got)(w, r)
-			}, func(v *visitor) {
+				fixedSizeHandler(1<<20, got)(w, r)
+			}, func(v *bubbleClient) {
 				if err := v.WriteWindowUpdate(0, 1<<30); err != nil {
 					t.Fatal(err)
 				}
@@ -118,7 +118,7 @@ func TestStalledByServer(t *testing.T) {
 				c.out.writing = true // a goroutine is about to write
 				c.mu.Unlock()
 				v.request(1, "GET", true)
-				v.after(time.Minute)
+				v.eventsAfter(time.Minute)
 				w := (<-writer).(*response)
 				if len(got) != 0 || w.StalledByClient() {
 					t.Errorf("%d handlers have returned, and the answer waits for the client: %v", len(got), w.StalledByClient())
@@ -127,14 +127,14 @@ func TestStalledByServer(t *testing.T) {
 				c.out.writing = false
 				c.writePending()
 				c.mu.Unlock()
-				v.after(time.Millisecond)
+				v.eventsAfter(time.Millisecond)
 				if want := window < 1<<20; w.StalledByClient() != want {
 					t.Errorf("after all was sent, the answer waits for the client: %v", !want)
 				}
 				if err := v.WriteWindowUpdate(1, 1<<20); err != nil {
 					t.Fatal(err)
 				}
-				if v.after(time.Millisecond); v.bytes[1] != 1<<20 {
+				if v.eventsAfter(time.Millisecond); v.bytes[1] != 1<<20 {
 					t.Errorf("the client has got %d bytes", v.bytes[1])
 				}
 				if err := <-got; err != nil {

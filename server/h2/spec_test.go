@@ -13,9 +13,9 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// TestSpecification runs the conformance tests of h2spec. The handler waits for the end of a request, so that it does
+// TestH2Spec runs the conformance tests of h2spec. The handler waits for the end of a request, so that it does
 // not depend on timing whether a stream is still open when a test misuses it.
-func TestSpecification(t *testing.T) {
+func TestH2Spec(t *testing.T) {
 	spec, err := upstream.Build(t.Context(), "h2spec")
 	if err != nil {
 		if os.Getenv("CI") != "" {
@@ -23,7 +23,7 @@ func TestSpecification(t *testing.T) {
 		}
 		t.Skipf("h2spec cannot be built here (it is made from modules of the Go proxy): %v", err)
 	}
-	s := newSite(t, kinds()["ours"], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newTestServer(t, implementations()["ours"], http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, "hello, world")
 	}))

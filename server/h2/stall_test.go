@@ -24,51 +24,52 @@ func bubbleConfig() Config {
 	return cfg
 }
 
-func noWindow() http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0} }
+func zeroWindow() http2.Setting { return http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0} }
 
 // TestCollectedBodiesHaveADeadline checks that a small body which does not arrive delays its handler only for a moment:
 // the handler authenticates the client, and need not wait for the body.
 func TestCollectedBodiesHaveADeadline(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, func(v *visitor) {
-		for id := uint32(1); id < 20; id += 2 {
-			v.request(id, "POST", false, "content-length", "60000")
-		}
-		if err := v.WriteData(1, false, make([]byte, 1000)); err != nil {
-			t.Fatal(err)
-		}
-		v.wants(collectTime / 2)
-		got := v.after(collectTime)
-		for id := 1; id < 20; id += 2 {
-			if !slices.Contains(got, fmt.Sprintf("answer %d 401", id)) {
-				t.Errorf("a request whose body does not come has no answer among %q", got)
+	inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
+		func(v *bubbleClient) {
+			for id := uint32(1); id < 20; id += 2 {
+				v.request(id, "POST", false, "content-length", "60000")
 			}
-		}
-		c := v.conn()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.unread != 0 || c.collecting != 0 || len(c.streams) != 0 {
-			t.Errorf("%d bytes of bodies are kept, %d of them being collected, for %d requests", c.unread, c.collecting, len(c.streams))
-		}
-	})
+			if err := v.WriteData(1, false, make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			v.expectEvents(collectTime / 2)
+			got := v.eventsAfter(collectTime)
+			for id := 1; id < 20; id += 2 {
+				if !slices.Contains(got, fmt.Sprintf("answer %d 401", id)) {
+					t.Errorf("a request whose body does not come has no answer among %q", got)
+				}
+			}
+			c := v.conn()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.unread != 0 || c.collecting != 0 || len(c.streams) != 0 {
+				t.Errorf("%d bytes of bodies are kept, %d of them being collected, for %d requests", c.unread, c.collecting, len(c.streams))
+			}
+		})
 }
 
 // TestHeaderInPiecesHasADeadline checks that a client cannot take its time between the frames of a header, though it
 // has other requests.
 func TestHeaderInPiecesHasADeadline(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(v *visitor) {
+	inBubble(t, bubbleConfig(), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, func(v *bubbleClient) {
 		v.request(1, "GET", true)
 		if err := v.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte{0x82}}); err != nil {
 			t.Fatal(err)
 		}
-		v.wants(patience / 2)
-		v.wants(patience, "over")
+		v.expectEvents(testTimeout / 2)
+		v.expectEvents(testTimeout, "over")
 	})
 }
 
-// answering is a handler that writes a response with a Content-Length, and reports how that ended.
-func answering(size int, got chan<- error) http.HandlerFunc {
+// fixedSizeHandler is a handler that writes a response with a Content-Length, and reports how that ended.
+func fixedSizeHandler(size int, got chan<- error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(size))
 		w.Header().Set("Content-Type", "text/plain")
@@ -77,27 +78,27 @@ func answering(size int, got chan<- error) http.HandlerFunc {
 	}
 }
 
-// TestZeroWindowKeepsNoHandler checks that a handler with a small response returns, and releases its seat, though the
+// TestZeroWindowOccupiesNoHandler checks that a handler with a small response returns, and releases its seat, though the
 // client reads nothing of the response. The response is kept for the client for some time, and then the stream is
 // reset.
-func TestZeroWindowKeepsNoHandler(t *testing.T) {
+func TestZeroWindowOccupiesNoHandler(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
-	inBubble(t, bubbleConfig(), answering(1000, got), func(v *visitor) {
+	inBubble(t, bubbleConfig(), fixedSizeHandler(1000, got), func(v *bubbleClient) {
 		for id := uint32(1); id < 20; id += 2 {
 			v.request(id, "GET", true)
 		}
-		v.after(time.Millisecond)
+		v.eventsAfter(time.Millisecond)
 		if len(got) != 10 {
 			t.Errorf("%d of 10 handlers have returned, for a client that takes nothing", len(got))
 		}
 		if err := v.WriteWindowUpdate(1, 1000); err != nil {
 			t.Fatal(err)
 		}
-		if v.after(time.Millisecond); v.bytes[1] != 1000 {
+		if v.eventsAfter(time.Millisecond); v.bytes[1] != 1000 {
 			t.Errorf("the client has got %d of 1000 bytes", v.bytes[1])
 		}
-		v.after(unauthenticatedStallTimeout)
+		v.eventsAfter(unauthenticatedStallTimeout)
 		c := v.conn()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -105,76 +106,77 @@ func TestZeroWindowKeepsNoHandler(t *testing.T) {
 			t.Errorf("after %v, %d answers wait, with %d bytes, and %d handlers", unauthenticatedStallTimeout, len(c.streams), c.parked,
 				c.running)
 		}
-	}, noWindow())
+	}, zeroWindow())
 }
 
-// TestZeroWindowOfAllRequestsKeepsNoHandler checks that as many small responses as a connection can request at a time
+// TestZeroWindowOfAllRequestsOccupiesNoHandler checks that as many small responses as a connection can request at a time
 // occupy no handler: two on each of many connections would be enough to take the seats of others.
-func TestZeroWindowOfAllRequestsKeepsNoHandler(t *testing.T) {
+func TestZeroWindowOfAllRequestsOccupiesNoHandler(t *testing.T) {
 	t.Parallel()
 	cfg := bubbleConfig()
 	cfg.Streams = 250
 	got := make(chan error, cfg.Streams)
-	inBubble(t, cfg, answering(parkedAnswer, got), func(v *visitor) {
+	inBubble(t, cfg, fixedSizeHandler(parkedAnswer, got), func(v *bubbleClient) {
 		for i := range uint32(cfg.Streams) {
 			v.request(2*i+1, "GET", true)
 		}
-		if v.after(time.Millisecond); len(got) != cfg.Streams {
+		if v.eventsAfter(time.Millisecond); len(got) != cfg.Streams {
 			t.Errorf("%d of %d handlers have returned, for a client that takes nothing", len(got), cfg.Streams)
 		}
-	}, noWindow())
+	}, zeroWindow())
 }
 
-// TestParkedAnswersAreBounded checks that only a limited amount of small responses is kept for a client that reads
+// TestParkedResponsesAreBounded checks that only a limited amount of small responses is kept for a client that reads
 // none.
-func TestParkedAnswersAreBounded(t *testing.T) {
+func TestParkedResponsesAreBounded(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
-	inBubble(t, bubbleConfig(), answering(30<<10, got), func(v *visitor) {
+	inBubble(t, bubbleConfig(), fixedSizeHandler(30<<10, got), func(v *bubbleClient) {
 		for id := uint32(1); id < 20; id += 2 {
 			v.request(id, "GET", true)
 		}
-		v.after(time.Millisecond)
+		v.eventsAfter(time.Millisecond)
 		c := v.conn()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(got) != 2 || c.parked != 60<<10 {
 			t.Errorf("%d handlers have returned, and %d bytes of their answers wait", len(got), c.parked)
 		}
-	}, noWindow())
+	}, zeroWindow())
 }
 
-// stalls are ways in which a client does not read a response of a MiB.
+// stalls are ways in which a client keeps a response of 1 MiB from being sent.
 var stalls = map[string]struct {
 	settings []http2.Setting
-	begin    func(*visitor)
+	begin    func(*bubbleClient)
 }{
-	"no window of the stream":     {[]http2.Setting{noWindow()}, func(*visitor) {}},
-	"no window of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(*visitor) {}},
-	"window of streams, but not of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(v *visitor) {
-		go func() { // each of these wakes the stream, and lets it send nothing
-			for {
-				select {
-				case <-v.ended:
-					return
-				case <-time.After(time.Second):
-					_, _ = v.socket.Write(h2wire.AppendWindowUpdate(nil, 1, 1)) // the framer is not safe for concurrent use
+	"no window of the stream":     {[]http2.Setting{zeroWindow()}, func(*bubbleClient) {}},
+	"no window of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(*bubbleClient) {}},
+	"window of streams, but not of the connection": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}},
+		func(v *bubbleClient) {
+			go func() { // each of these wakes the stream, and lets it send nothing
+				for {
+					select {
+					case <-v.ended:
+						return
+					case <-time.After(time.Second):
+						_, _ = v.socket.Write(h2wire.AppendWindowUpdate(nil, 1, 1)) // the framer is not safe for concurrent use
+					}
 				}
-			}
-		}()
-	}},
-	"nothing is read": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(v *visitor) {
+			}()
+		}},
+	"nothing is read": {[]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1 << 30}}, func(v *bubbleClient) {
 		if err := v.WriteWindowUpdate(0, 1<<30); err != nil {
 			v.Fatal(err)
 		}
 		v.conn()
-		v.ignore()
+		v.pauseReading()
 	}},
 }
 
-// TestStalledAnswersEnd checks that a handler does not wait forever for a client that does not read its response, in
+// TestStalledResponsesTimeOut checks that a handler does not wait forever for a client that does not read its response, in
 // whatever way. Authenticated clients may take longer.
-func TestStalledAnswersEnd(t *testing.T) {
+func TestStalledResponsesTimeOut(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
 		for _, known := range []bool{false, true} {
@@ -185,7 +187,7 @@ func TestStalledAnswersEnd(t *testing.T) {
 			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
 				t.Parallel()
 				got := make(chan error, 1)
-				inBubble(t, bubbleConfig(), answering(1<<20, got), func(v *visitor) {
+				inBubble(t, bubbleConfig(), fixedSizeHandler(1<<20, got), func(v *bubbleClient) {
 					if c := v.conn(); known {
 						c.mu.Lock()
 						c.authenticate()
@@ -193,16 +195,16 @@ func TestStalledAnswersEnd(t *testing.T) {
 					}
 					way.begin(v)
 					v.request(1, "GET", true)
-					v.after(limit - time.Second)
+					v.eventsAfter(limit - time.Second)
 					if len(got) != 0 {
 						t.Fatalf("the handler has not waited: %v", <-got)
 					}
-					v.after(10 * time.Second)
+					v.eventsAfter(10 * time.Second)
 					if len(got) != 1 {
 						t.Fatal("the handler still waits")
 					}
 					if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("the handler was told %v", err)
+						t.Errorf("the handler got the error %v", err)
 					}
 				}, way.settings...)
 			})
@@ -221,10 +223,10 @@ func TestLongRunningResponsesMayPause(t *testing.T) {
 				w.(interface{ Authenticated() }).Authenticated()
 			}
 			w.(interface{ Lasting() }).Lasting()
-			answering(1<<20, got)(w, r)
-		}, func(v *visitor) {
+			fixedSizeHandler(1<<20, got)(w, r)
+		}, func(v *bubbleClient) {
 			v.request(1, "GET", true)
-			v.after(10 * stallTimeout)
+			v.eventsAfter(10 * stallTimeout)
 			if ended := len(got) == 1; ended == known {
 				t.Fatalf("known %v: ended %v", known, ended)
 			}
@@ -236,9 +238,9 @@ func TestLongRunningResponsesMayPause(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v.after(time.Second)
+			v.eventsAfter(time.Second)
 			if err := <-got; err != nil {
-				t.Errorf("the handler was told %v", err)
+				t.Errorf("the handler got the error %v", err)
 			}
 		})
 	}
@@ -263,20 +265,20 @@ func TestWriteDeadlines(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					answering(1<<20, got)(w, r)
-				}, func(v *visitor) {
+					fixedSizeHandler(1<<20, got)(w, r)
+				}, func(v *bubbleClient) {
 					way.begin(v)
 					v.request(1, "GET", true)
-					v.after(3 * time.Second)
+					v.eventsAfter(3 * time.Second)
 					if len(got) != 0 {
 						t.Fatalf("the handler has not waited: %v", <-got)
 					}
-					v.after(2*time.Second + handOverTime) // the latter is for a handler that is writing to the socket
+					v.eventsAfter(2*time.Second + handOverTime) // the latter is for a handler that is writing to the socket
 					if len(got) != 1 {
 						t.Fatal("the handler still waits")
 					}
 					if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
-						t.Errorf("the handler was told %v", err)
+						t.Errorf("the handler got the error %v", err)
 					}
 				}, way.settings...)
 			})
@@ -287,11 +289,11 @@ func TestWriteDeadlines(t *testing.T) {
 		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, _ *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(-time.Second))
 			if _, err := w.Write(make([]byte, 2*maxBuffered)); !errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Errorf("the handler was told %v", err)
+				t.Errorf("the handler got the error %v", err)
 			}
-		}, func(v *visitor) {
+		}, func(v *bubbleClient) {
 			v.request(1, "GET", true)
-			v.wants(0, "reset 1 INTERNAL_ERROR")
+			v.expectEvents(0, "reset 1 INTERNAL_ERROR")
 		})
 	})
 	t.Run("taken back", func(t *testing.T) {
@@ -300,9 +302,9 @@ func TestWriteDeadlines(t *testing.T) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Second))
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 			time.Sleep(time.Minute)
-		}, func(v *visitor) {
+		}, func(v *bubbleClient) {
 			v.request(1, "GET", true)
-			v.wants(2*time.Minute, "answer 1 200", "end 1")
+			v.expectEvents(2*time.Minute, "answer 1 200", "end 1")
 		})
 	})
 }
@@ -317,49 +319,49 @@ func TestReadDeadlines(t *testing.T) {
 		if p, err := io.ReadAll(r.Body); string(p) != "some" || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the handler has read %q, %v", p, err)
 		}
-	}, func(v *visitor) {
+	}, func(v *bubbleClient) {
 		v.request(1, "POST", false)
 		if err := v.WriteData(1, false, []byte("some")); err != nil {
 			t.Fatal(err)
 		}
-		v.wants(3*time.Second, "answer 1 200", "end 1", "reset 1 NO_ERROR")
+		v.expectEvents(3*time.Second, "answer 1 200", "end 1", "reset 1 NO_ERROR")
 	})
 }
 
-// TestStallsAreForgiven checks that a client which reads a little from time to time keeps its response.
-func TestStallsAreForgiven(t *testing.T) {
+// TestSlowReaderKeepsItsResponse checks that a client which reads a little from time to time keeps its response.
+func TestSlowReaderKeepsItsResponse(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 1)
-	inBubble(t, bubbleConfig(), answering(1<<20, got), func(v *visitor) {
+	inBubble(t, bubbleConfig(), fixedSizeHandler(1<<20, got), func(v *bubbleClient) {
 		v.request(1, "GET", true)
 		for range 20 {
-			v.after(unauthenticatedStallTimeout - time.Second)
+			v.eventsAfter(unauthenticatedStallTimeout - time.Second)
 			if err := v.WriteWindowUpdate(1, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if synctest.Wait(); len(got) != 0 || v.bytes[1] != 20 {
-			t.Errorf("the handler was told %v after %d bytes", len(got), v.bytes[1])
+			t.Errorf("the handler got the error %v after %d bytes", len(got), v.bytes[1])
 		}
 		_ = v.WriteRSTStream(1, http2.ErrCodeCancel)
-	}, noWindow())
+	}, zeroWindow())
 }
 
-// TestClientsThatDoNotReadKeepNoHandler checks that handlers of unauthenticated clients return, and release their seats, though
+// TestClientsThatDoNotReadOccupyNoHandler checks that handlers of unauthenticated clients return, and release their seats, though
 // the client reads nothing of its connection: only a goroutine of the connection waits for the socket.
-func TestClientsThatDoNotReadKeepNoHandler(t *testing.T) {
+func TestClientsThatDoNotReadOccupyNoHandler(t *testing.T) {
 	t.Parallel()
 	got := make(chan error, 100)
-	inBubble(t, bubbleConfig(), answering(1000, got), func(v *visitor) {
+	inBubble(t, bubbleConfig(), fixedSizeHandler(1000, got), func(v *bubbleClient) {
 		v.conn()
-		v.ignore()
+		v.pauseReading()
 		for id := uint32(1); id < 20; id += 2 {
 			v.request(id, "GET", true)
 		}
 		if synctest.Wait(); len(got) != 10 {
 			t.Errorf("%d of 10 handlers have returned, for a client that reads nothing", len(got))
 		}
-		if v.after(2 * unauthenticatedWriteTimeout); len(v.server.conns) != 0 {
+		if v.eventsAfter(2 * unauthenticatedWriteTimeout); len(v.server.conns) != 0 {
 			t.Error("the connection is still there")
 		}
 	})
@@ -369,7 +371,7 @@ func TestClientsThatDoNotReadKeepNoHandler(t *testing.T) {
 // when they hold half of it, their handlers start.
 func TestCollectedBodiesShareTheWindow(t *testing.T) {
 	t.Parallel()
-	inBubble(t, bubbleConfig(), plain, func(v *visitor) {
+	inBubble(t, bubbleConfig(), basicHandler, func(v *bubbleClient) {
 		for id := uint32(1); id < 20; id += 2 {
 			v.request(id, "POST", false, "content-length", "10000")
 		}
@@ -392,7 +394,7 @@ func TestCollectedBodiesShareTheWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := v.after(0); len(got) != 20 {
+		if got := v.eventsAfter(0); len(got) != 20 {
 			t.Errorf("ten requests got %q", got)
 		}
 	})

@@ -16,31 +16,31 @@ func TestIdleWorkerIsReused(t *testing.T) { // not parallel: it counts
 		return strings.Count(string(all[:runtime.Stack(all, true)]), "h2.(*conn).runHandlers(")
 	}
 	open := make(chan struct{})
-	p := dialed(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
+	p := dialWithPreface(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/panic" {
 			panic("on purpose")
 		}
-		gate(open)(w, r)
+		waitHandler(open)(w, r)
 	})
-	p.until("nobody works", func() bool { return workers() == 0 })
+	p.waitUntil("no handler goroutine runs", func() bool { return workers() == 0 })
 	for id := uint32(1); id <= 5; id += 2 {
-		p.ask(id, "/")
+		p.sendRequest(id, "/")
 	}
-	p.until("three work", func() bool { return workers() == 3 && p.running.Load() == 3 })
+	p.waitUntil("three work", func() bool { return workers() == 3 && p.running.Load() == 3 })
 	close(open)
 	for range 3 {
-		p.seen()
+		p.nextEvent()
 	}
 	for id := uint32(7); id < 27; id += 2 {
-		p.until("one waits", func() bool { return workers() == 1 && p.running.Load() == 0 })
+		p.waitUntil("one waits", func() bool { return workers() == 1 && p.running.Load() == 0 })
 		if id == 9 {
-			p.ask(id, "/panic")
-			p.see("reset 9 INTERNAL_ERROR")
+			p.sendRequest(id, "/panic")
+			p.expectEvent("reset 9 INTERNAL_ERROR")
 			continue
 		}
-		p.ask(id, "/")
-		p.see(fmt.Sprintf("answer %d 200", id))
+		p.sendRequest(id, "/")
+		p.expectEvent(fmt.Sprintf("answer %d 200", id))
 	}
 	p.must(p.socket.Close())
-	p.until("nobody waits", func() bool { return workers() == 0 })
+	p.waitUntil("the idle goroutine has ended", func() bool { return workers() == 0 })
 }

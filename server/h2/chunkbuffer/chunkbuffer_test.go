@@ -91,7 +91,7 @@ func TestUnendedHeaderLeavesNoGarbage(t *testing.T) { // not parallel: it counts
 	}
 }
 
-// pattern returns a text in which every position differs from its neighbours.
+// pattern returns n bytes, each of them different from the bytes next to it.
 func pattern(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
