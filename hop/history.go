@@ -3,19 +3,18 @@ package hop
 import (
 	"hash/maphash"
 	"iter"
+	"math/bits"
 )
 
-// history is a list of records in the order in which they were added, bounded in number and in bytes. The records of one key
-// are a list too, so that they are found quickly and can make room for each other.
+// history is a list of records in the order in which they were added, bounded in number and in bytes. Its records are in groups
+// too, such as those of one object or of one namespace, so that they are found quickly and make room for each other.
 //
 // Records live in slots, and links between them are the numbers of slots, counted from 1; 0 is none. The links are apart from
-// the records, and keys are hashes: whoever adds a record touches no other one, which would seldom be in the processor's cache.
+// the records, and groups are found by hashes: whoever adds a record touches no other one, which would seldom be in the processor's
+// cache.
 type history struct {
 	limit, maxBytes int
-	// share and shareBytes are how many records and bytes one key may have. When the shares are soft, they count only once the history
-	// is full: until then one key may have all of it.
-	share, shareBytes int
-	isSoft            bool
+	groupings       []grouping // at most maxGroupings; records are found by the first one
 
 	records      []Record
 	links        []link
@@ -23,93 +22,151 @@ type history struct {
 	oldest, last int32
 	count, bytes int
 	seed         maphash.Seed
-	keys         map[uint64]chain // by the hash of the key: see historyKey
 }
+
+// maxGroupings is how many groups a record is in at most.
+const maxGroupings = 2
+
+// grouping divides the records of a history into groups: those with the same key.
+type grouping struct {
+	groupBy
+	// share and shareBytes are how many records and bytes one group may have. When the shares are soft, they count only once the history
+	// is full: until then one group may have all of it.
+	share, shareBytes int
+	isSoft            bool
+	// lists has the groups by the hash of the key. The few groups that have the same one are in one list, and have one share.
+	lists []groupList
+}
+
+// groupList is the list of the records of one group.
+type groupList struct{ oldest, newest, count, bytes int32 }
 
 // link is where a record is in the lists.
 type link struct {
-	key          uint64
 	size         int32
 	before, next int32 // in the order of all records
-	older, newer int32 // among the records of the key
+	in           [maxGroupings]groupLink
 }
 
-// chain is the list of the records of one key.
-type chain struct{ oldest, newest, count, bytes int32 }
+// groupLink is where a record is in the list of one of its groups.
+type groupLink struct {
+	list         uint32 // the index of the list
+	older, newer int32
+}
 
-// historyKey identifies whose records make room for each other: those of an object, by its UID or else its name, or those of
-// a user: what was refused to him, and what a node reports of its work.
-func (r *Record) historyKey() string {
+// groupBy says which records are in one group.
+type groupBy uint8
+
+const (
+	// byObject groups records by their object: its UID, or else its name.
+	byObject groupBy = iota
+	// byNamespace groups records by the namespace of their object. Objects without a namespace are a group too.
+	byNamespace
+	// byUser groups records by who has made the request or done the work.
+	byUser
+)
+
+// key returns what the records of one group have in common.
+func (by groupBy) key(r *Record) string {
 	switch {
-	case r.Refused != 0, r.isOfNode():
+	case by == byUser:
 		return r.User
+	case by == byNamespace:
+		return r.Namespace
 	case r.UID != "":
 		return string(r.UID)
 	}
 	return r.Namespace + "/" + r.Name
 }
 
+// newGrouping returns a grouping with lists for about so many groups.
+func newGrouping(by groupBy, share, groups int) grouping {
+	return grouping{groupBy: by, share: share, shareBytes: share * bytesPerRecord, lists: make([]groupList, 1<<bits.Len(uint(groups)))}
+}
+
+// soft returns a grouping with shares that count only once the history is full.
+func (g grouping) soft() grouping {
+	g.isSoft = true
+	return g
+}
+
 // newHistory returns an empty history.
-func newHistory(limit, share int) history {
-	return history{limit: limit, share: share, maxBytes: limit * bytesPerRecord, shareBytes: share * bytesPerRecord,
-		seed: maphash.MakeSeed(), keys: map[uint64]chain{}}
+func newHistory(limit int, groupings ...grouping) history {
+	return history{limit: limit, maxBytes: limit * bytesPerRecord, groupings: groupings, seed: maphash.MakeSeed()}
+}
+
+// listOf returns the index of the list that has the records with a key.
+func (h *history) listOf(g *grouping, key string) uint32 {
+	return uint32(maphash.String(h.seed, key)) & uint32(len(g.lists)-1) //nolint:gosec // the low bits of the hash are as good as others
 }
 
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
-	key, size := maphash.String(h.seed, rec.historyKey()), rec.size()
-	c := h.makeRoom(key, 1, size)
+	l := link{size: int32(rec.size())} //nolint:gosec // a record is small
+	for g := range h.groupings {
+		l.in[g].list = h.listOf(&h.groupings[g], h.groupings[g].key(rec))
+	}
+	h.makeRoom(&l, 1, l.size)
 	i := h.take()
 	h.records[i-1] = *rec
-	l := h.at(i)
-	*l = link{key: key, size: int32(size), before: h.last, older: c.newest} //nolint:gosec // a record is small
-	if h.last != 0 {
+	if l.before = h.last; h.last != 0 {
 		h.at(h.last).next = i
 	} else {
 		h.oldest = i
 	}
 	h.last = i
-	if c.newest != 0 {
-		h.at(c.newest).newer = i
-	} else {
-		c.oldest = i
+	for g := range h.groupings {
+		in := &l.in[g]
+		list := &h.groupings[g].lists[in.list]
+		if in.older = list.newest; list.newest != 0 {
+			h.at(list.newest).in[g].newer = i
+		} else {
+			list.oldest = i
+		}
+		list.newest = i
+		list.count++
+		list.bytes += l.size
 	}
-	h.keys[key] = chain{c.oldest, i, c.count + 1, c.bytes + int32(size)} //nolint:gosec // a record is small
+	*h.at(i) = l
 	h.count++
-	h.bytes += size
+	h.bytes += int(l.size)
 }
 
-// replace puts a record in the place of another one of the same key.
+// replace puts a record in the place of another one of the same groups.
 func (h *history) replace(at int32, rec *Record) {
-	l, size := &h.links[at], rec.size()
-	more := size - int(l.size)
-	h.bytes += more
-	h.records[at], l.size = *rec, int32(size) //nolint:gosec // a record is small
-	c := h.keys[l.key]
-	c.bytes += int32(more) //nolint:gosec // a record is small
-	h.keys[l.key] = c
-	h.makeRoom(l.key, 0, 0)
+	l, size := &h.links[at], int32(rec.size()) //nolint:gosec // a record is small
+	h.bytes += int(size - l.size)
+	for g := range h.groupings {
+		h.groupings[g].lists[l.in[g].list].bytes += size - l.size
+	}
+	h.records[at], l.size = *rec, size
+	in := *l // the record itself may have to go
+	h.makeRoom(&in, 0, 0)
 }
 
-// makeRoom removes records until there is room for more of a key, in the history and in the share of the key: the oldest of the key when
-// it has more than its share, and else the oldest of all. It returns the list of the key.
-func (h *history) makeRoom(key uint64, records, bytes int) chain {
-	c := h.keys[key]
-	for {
-		isFull := h.count > 0 && (h.count+records > h.limit || h.bytes+bytes > h.maxBytes)
-		isOver := c.count > 0 && (int(c.count)+records > h.share || int(c.bytes)+bytes > h.shareBytes)
-		victim := h.oldest
-		switch {
-		case isOver && (isFull || !h.isSoft):
-			victim = c.oldest
-		case !isFull:
-			return c
-		}
-		isOwn := h.at(victim).key == key
-		if h.remove(victim); isOwn {
-			c = h.keys[key]
+// makeRoom removes records until there is room for more in the groups that a link names, and in the whole history.
+func (h *history) makeRoom(l *link, records, bytes int32) {
+	for i := h.superfluous(l, records, bytes); i != 0; i = h.superfluous(l, records, bytes) {
+		h.remove(i)
+	}
+}
+
+// superfluous returns the record that has to go first: the oldest of a group that has more than its share, or else the oldest of
+// all; 0 when there is room.
+func (h *history) superfluous(l *link, records, bytes int32) int32 {
+	isFull := h.count > 0 && (h.count+int(records) > h.limit || h.bytes+int(bytes) > h.maxBytes)
+	for i := range h.groupings {
+		g := &h.groupings[i]
+		list := &g.lists[l.in[i].list]
+		if (isFull || !g.isSoft) && list.count > 0 &&
+			(int(list.count+records) > g.share || int(list.bytes+bytes) > g.shareBytes) {
+			return list.oldest
 		}
 	}
+	if isFull {
+		return h.oldest
+	}
+	return 0
 }
 
 func (h *history) at(i int32) *link { return &h.links[i-1] }
@@ -145,22 +202,21 @@ func (h *history) remove(i int32) {
 	} else {
 		h.last = l.before
 	}
-	c := h.keys[l.key]
-	c.bytes -= l.size
-	if c.count--; l.older != 0 {
-		h.at(l.older).newer = l.newer
-	} else {
-		c.oldest = l.newer
-	}
-	if l.newer != 0 {
-		h.at(l.newer).older = l.older
-	} else {
-		c.newest = l.older
-	}
-	if c.count == 0 {
-		delete(h.keys, l.key)
-	} else {
-		h.keys[l.key] = c
+	for g := range h.groupings {
+		in := &l.in[g]
+		list := &h.groupings[g].lists[in.list]
+		if in.older != 0 {
+			h.at(in.older).in[g].newer = in.newer
+		} else {
+			list.oldest = in.newer
+		}
+		if in.newer != 0 {
+			h.at(in.newer).in[g].older = in.older
+		} else {
+			list.newest = in.older
+		}
+		list.count--
+		list.bytes -= l.size
 	}
 	h.count--
 	h.bytes -= int(l.size)
@@ -180,11 +236,12 @@ func (h *history) all() iter.Seq2[int32, *Record] {
 	}
 }
 
-// of yields the records of a key with their indexes, the newest first.
+// of yields the records of a group of the first grouping with their indexes, the newest first.
 func (h *history) of(key string) iter.Seq2[int32, *Record] {
 	return func(yield func(int32, *Record) bool) {
-		for i := h.keys[maphash.String(h.seed, key)].newest; i != 0; i = h.at(i).older {
-			if rec := &h.records[i-1]; rec.historyKey() == key && !yield(i-1, rec) {
+		g := &h.groupings[0]
+		for i := g.lists[h.listOf(g, key)].newest; i != 0; i = h.at(i).in[0].older {
+			if rec := &h.records[i-1]; g.key(rec) == key && !yield(i-1, rec) {
 				return
 			}
 		}

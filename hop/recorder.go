@@ -18,6 +18,8 @@ const (
 	maxBodies = 1 << 20
 	// minShare is how many records one object or user may have at least, however small the Recorder is.
 	minShare = 64
+	// namespaceLists is how many namespaces have shares of their own at most.
+	namespaceLists = 1 << 10
 	// spareRecords is for how many records there is room besides those that were counted before they are copied.
 	spareRecords = 16
 )
@@ -25,8 +27,8 @@ const (
 // Recorder keeps the latest records in memory. Its size is bounded in number and in bytes, and the oldest records make room
 // for new ones. There are four histories, so that no flood pushes out what people look for: writes that happen all the
 // time by themselves, such as renewals of Leases, have one, refused writes have another, the work that nodes report a third, and
-// all other records the main one. Of one object, and of the refused writes of one user, only a share of the records is kept, and
-// of the work of one node when there is no room for that of others.
+// all other records the main one. Of one object, and of the refused writes of one user, only a share of the records is kept. Of one
+// namespace, and of the work of one node, only a share is kept when there is no room for that of others.
 //
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
@@ -59,10 +61,13 @@ func NewRecorder(limit int) *Recorder {
 		return nil
 	}
 	few, work := max(1, limit/16), max(minShare, limit/4)
-	r := &Recorder{main: newHistory(limit, max(minShare, limit/32)), steady: newHistory(few, minShare),
-		failed: newHistory(2*few, max(minShare, few/4)), nodes: newHistory(work, work/4)}
-	r.nodes.isSoft = true
-	return r
+	return &Recorder{
+		main: newHistory(limit, newGrouping(byObject, max(minShare, limit/32), limit),
+			newGrouping(byNamespace, max(minShare, limit/4), namespaceLists).soft()),
+		steady: newHistory(few, newGrouping(byObject, minShare, few), newGrouping(byNamespace, few/4, namespaceLists).soft()),
+		failed: newHistory(2*few, newGrouping(byUser, max(minShare, few/4), 2*few)),
+		nodes:  newHistory(work, newGrouping(byUser, work/4, work).soft()),
+	}
 }
 
 // Add adds a record; the oldest ones make room for it.
@@ -197,7 +202,7 @@ func (r *Recorder) Update(rec Record) {
 	defer r.mu.Unlock()
 	r.observe(&rec)
 	h := r.historyOf(&rec)
-	for i, have := range h.of(rec.historyKey()) {
+	for i, have := range h.of(h.groupings[0].key(&rec)) {
 		if have.isSameWork(&rec) && have.Open {
 			h.replace(i, &rec)
 			return

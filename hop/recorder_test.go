@@ -2,7 +2,6 @@ package hop
 
 import (
 	"fmt"
-	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -41,6 +40,10 @@ func TestFloodsLeaveOthersAlone(t *testing.T) {
 		},
 		"updates of two objects with all that a record can hold": func(i int) Record {
 			return Record{UID: types.UID(fmt.Sprint("hot", i%2)), Rev: int64(i + 10), Verb: "update", Resource: "configmaps", Steps: long}
+		},
+		"writes of many objects in one namespace, by many users": func(i int) Record {
+			return Record{UID: types.UID(fmt.Sprint("many", i)), Rev: int64(i + 10), Verb: "create", Resource: "configmaps", Namespace: "crowd",
+				User: fmt.Sprint("mallory", i), Code: 201}
 		},
 		"work of one node": func(i int) Record {
 			return Record{UID: types.UID(fmt.Sprint("pod", i)), Rev: 1, Verb: Sandbox, Resource: "pods", User: "system:node:n1"}
@@ -238,11 +241,13 @@ func TestSizesAreCounted(t *testing.T) {
 // order in which these were added.
 func TestHistoryKeepsItsLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	h := newHistory(50, 8)
-	h.maxBytes, h.shareBytes = 40*slotSize, 6*slotSize
+	h := newHistory(50, newGrouping(byObject, 8, 1<<20), newGrouping(byNamespace, 20, 1).soft())
+	objects := &h.groupings[0]
+	h.maxBytes, objects.shareBytes = 40*slotSize, 6*slotSize
 	for n := range 5000 {
-		h.isSoft = n >= 2500
+		objects.isSoft = n >= 2500
 		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
+		rec.Namespace = "of-" + string(rec.UID[len(rec.UID)-1:])
 		h.add(&rec)
 		if n%3 == 0 {
 			rec.Error = strings.Repeat("e", random.IntN(400))
@@ -259,8 +264,8 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 			revs[len(revs)-1] != int64(n) {
 			t.Fatalf("after %d: %v, %d bytes, counted %d and %d", n, revs, bytes, h.count, h.bytes)
 		}
-		if len(byKey) != len(h.keys) {
-			t.Fatalf("after %d: %d keys, %d lists", n, len(byKey), len(h.keys))
+		if lists := h.groupings[1].lists; int(lists[0].count+lists[1].count) != h.count || int(lists[0].bytes+lists[1].bytes) != h.bytes {
+			t.Fatalf("after %d: the lists of namespaces have %+v of %d records and %d bytes", n, lists, h.count, h.bytes)
 		}
 		for uid, want := range byKey {
 			got := 0
@@ -269,11 +274,11 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 					t.Fatalf("a record of %s is in the list of %s", have.UID, uid)
 				}
 			}
-			c := h.keys[maphash.String(h.seed, string(uid))]
-			if int(c.bytes) != bytesByKey[uid] || !h.isSoft && bytesByKey[uid] > h.shareBytes {
+			c := objects.lists[h.listOf(objects, string(uid))]
+			if int(c.bytes) != bytesByKey[uid] || !objects.isSoft && bytesByKey[uid] > objects.shareBytes {
 				t.Fatalf("after %d: the list of %s has %d bytes, counted %d", n, uid, bytesByKey[uid], c.bytes)
 			}
-			if got != want || want > h.share && !h.isSoft {
+			if got != want || want > objects.share && !objects.isSoft {
 				t.Fatalf("after %d: the list of %s has %d, there are %d", n, uid, got, want)
 			}
 		}
