@@ -31,6 +31,9 @@ func newResponseWriter(w http.ResponseWriter, byteTimeout time.Duration) *respon
 func (a *responseWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 func (a *responseWriter) WriteHeader(code int) {
+	if code == http.StatusContinue {
+		return // the server sends it to the client when the body is read, which begins once the endpoint has asked for it
+	}
 	if code >= 200 || code == http.StatusSwitchingProtocols {
 		a.code = code
 		if a.upload != nil && !a.upload.over.Load() && code >= 200 {
