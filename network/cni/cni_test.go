@@ -14,13 +14,14 @@ import (
 	"testing"
 )
 
-func program(env map[string]string, in string) (int, string) {
+// runPlugin runs the CNI plugin with the given environment and standard input, and returns its exit code and output.
+func runPlugin(env map[string]string, in string) (int, string) {
 	var out bytes.Buffer
 	code := Main(func(k string) string { return env[k] }, strings.NewReader(in), &out)
 	return code, strings.TrimSpace(out.String())
 }
 
-func TestWithoutAgent(t *testing.T) {
+func TestMainWithoutAgent(t *testing.T) {
 	add := map[string]string{"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "a", "CNI_NETNS": "/proc/self/ns/net", "CNI_IFNAME": "eth0"}
 	nowhere := filepath.Join(t.TempDir(), "none.sock")
 	for _, c := range []struct {
@@ -32,7 +33,7 @@ func TestWithoutAgent(t *testing.T) {
 	}{
 		{"version", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"1.0.0"}`, 0,
 			`{"cniVersion":"1.0.0","supportedVersions":["0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`},
-		{"version of a runtime to come", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"9.0.0"}`, 0,
+		{"newer version than supported", map[string]string{"CNI_COMMAND": "VERSION"}, `{"cniVersion":"9.0.0"}`, 0,
 			`{"cniVersion":"1.1.0",`},
 		{"no command", nil, `{}`, 1, `"code":4,"msg":"CNI_COMMAND is not set`},
 		{"unknown command", map[string]string{"CNI_COMMAND": "FLY"}, `{"cniVersion":"1.1.0"}`, 1,
@@ -42,20 +43,20 @@ func TestWithoutAgent(t *testing.T) {
 		{"no container", map[string]string{"CNI_COMMAND": "ADD"}, `{"cniVersion":"1.1.0"}`, 1,
 			`"code":4,"msg":"required env variables [CNI_CONTAINERID] missing"`},
 		{"no socket", add, `{"cniVersion":"1.1.0","name":"x"}`, 1, `"code":7`},
-		{"nobody there", add, `{"cniVersion":"1.0.0","socket":"` + nowhere + `"}`, 1, `{"cniVersion":"1.0.0","code":11`},
+		{"no agent listens", add, `{"cniVersion":"1.0.0","socket":"` + nowhere + `"}`, 1, `{"cniVersion":"1.0.0","code":11`},
 		{"status", map[string]string{"CNI_COMMAND": "STATUS"}, `{"cniVersion":"1.1.0","socket":"` + nowhere + `"}`, 1, `"code":50`},
 		{"loopback", add, `{"cniVersion":"1.0.0","type":"loopback"}`, 0, `"name":"lo"`},
-		{"loopback goes", map[string]string{"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "CNI_IFNAME": "lo"},
+		{"loopback is deleted", map[string]string{"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "a", "CNI_IFNAME": "lo"},
 			`{"cniVersion":"1.0.0","type":"loopback"}`, 0, ``},
 	} {
-		code, out := program(c.env, c.in)
+		code, out := runPlugin(c.env, c.in)
 		if code != c.code || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d %s\nwant %d %s", c.name, code, out, c.code, c.want)
 		}
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestEncodeResult(t *testing.T) {
 	r := Result{
 		Interfaces: []Interface{{Name: "eth0", MTU: 1500, Sandbox: "/ns"}},
 		Addresses: []Address{
@@ -74,7 +75,7 @@ func TestResults(t *testing.T) {
 	}
 }
 
-func FuzzConfig(f *testing.F) {
+func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"cniVersion":"1.1.0","runtimeConfig":{"portMappings":[{"hostPort":1,"protocol":"tcp"}],"bandwidth":{"ingressRate":1}}}`))
 	f.Add([]byte(`{"cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -85,24 +86,24 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
-// FuzzAnswer checks that every response of an agent is a result or an error for the runtime.
-func FuzzAnswer(f *testing.F) {
+// FuzzReadResponse checks that every response of an agent is a result or an error for the runtime.
+func FuzzReadResponse(f *testing.F) {
 	f.Add([]byte(`{"result":{"cniVersion":"1.1.0"}}`))
 	f.Add([]byte(`{"error":{"code":11,"msg":"later"}}`))
 	f.Add([]byte(`{"error":{"code":11}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		result, err := read(bytes.NewReader(raw))
 		if err == nil && len(result) > 0 && !json.Valid(result) {
-			t.Errorf("the runtime is handed %q", result)
+			t.Errorf("the runtime gets %q, which is not JSON", result)
 		}
 		if err != nil && err.Error() == "" {
-			t.Error("an error without words")
+			t.Error("an error without a message")
 		}
 	})
 }
 
-// FuzzRequest checks that malformed requests to the socket of the agent get an error with a code and a message.
-func FuzzRequest(f *testing.F) {
+// FuzzReceiveRequest checks that malformed requests to the socket of the agent get an error with a code and a message.
+func FuzzReceiveRequest(f *testing.F) {
 	f.Add([]byte(`x{"command":"ADD","containerID":"a","netNS":"/n","ifName":"eth0","config":{"cniVersion":"1.1.0"}}`))
 	f.Add([]byte(`x{"command":"GC","config":{}}`))
 	f.Add([]byte(`x`))
@@ -131,13 +132,13 @@ func FuzzRequest(f *testing.F) {
 		_ = ends[1].Close()
 		wg.Wait()
 		if netns != nil {
-			t.Error("a namespace that nobody sent")
+			t.Error("received a network namespace that was not sent")
 		}
 		if err == nil && (req == nil || conf == nil || req.check() != nil) {
-			t.Errorf("%q is taken for %+v with %+v", raw, req, conf)
+			t.Errorf("%q is accepted as %+v with %+v", raw, req, conf)
 		}
 		if err != nil && err.Error() == "" {
-			t.Error("an error without words")
+			t.Error("an error without a message")
 		}
 	})
 }

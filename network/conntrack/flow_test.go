@@ -15,18 +15,18 @@ import (
 
 const tcp, udp = unix.IPPROTO_TCP, unix.IPPROTO_UDP
 
-// known is an entry of a test.
-type known struct {
-	protocol   uint8
-	from, to   string
-	answerFrom string // to, if empty
-	zone       uint16
-	state      uint8
-	answered   bool
+// testEntry describes an entry of the conntrack table.
+type testEntry struct {
+	protocol  uint8
+	from, to  string
+	replyFrom string // where replies come from; to, if empty
+	zone      uint16
+	state     uint8
+	answered  bool
 }
 
 // attributes returns the netlink attributes of the entry.
-func (k known) attributes() []byte {
+func (k testEntry) attributes() []byte {
 	direction := func(kind uint16, from, to netip.AddrPort) []byte {
 		fromKind, toKind := uint16(attrFrom4), uint16(attrTo4)
 		if from.Addr().Is6() {
@@ -39,11 +39,11 @@ func (k known) attributes() []byte {
 		return appendNested(nil, kind, appendNested(appendNested(nil, attrAddresses, addresses), attrPorts, ports))
 	}
 	from, to := netip.MustParseAddrPort(k.from), netip.MustParseAddrPort(k.to)
-	answers := to
-	if k.answerFrom != "" {
-		answers = netip.MustParseAddrPort(k.answerFrom)
+	replySource := to
+	if k.replyFrom != "" {
+		replySource = netip.MustParseAddrPort(k.replyFrom)
 	}
-	b := append(direction(attrAsked, from, to), direction(attrAnswered, answers, from)...)
+	b := append(direction(attrAsked, from, to), direction(attrAnswered, replySource, from)...)
 	const confirmed, attrTimeout = 1 << 3, 7
 	status := uint32(confirmed)
 	if k.answered {
@@ -60,21 +60,21 @@ func (k known) attributes() []byte {
 	return b
 }
 
-func (k known) family() uint8 { return Filter{Six: strings.HasPrefix(k.from, "[")}.family() }
+func (k testEntry) family() uint8 { return Filter{Six: strings.HasPrefix(k.from, "[")}.family() }
 
-func (k known) message() []byte { return append([]byte{k.family(), 0, 0, 0}, k.attributes()...) }
+func (k testEntry) message() []byte { return append([]byte{k.family(), 0, 0, 0}, k.attributes()...) }
 
 func (f *Flow) String() string {
 	return fmt.Sprintf("%d %v>%v %v>%v state %d", f.Protocol, f.Asked.From, f.Asked.To, f.Answered.From, f.Answered.To, f.State)
 }
 
-func TestFlowIsRead(t *testing.T) {
-	for want, k := range map[string]known{
+func TestReadFlow(t *testing.T) {
+	for want, k := range map[string]testEntry{
 		"17 10.0.0.1:1234>10.96.0.10:53 10.0.0.2:5353>10.0.0.1:1234 state 0": {protocol: udp, from: "10.0.0.1:1234",
-			to: "10.96.0.10:53", answerFrom: "10.0.0.2:5353"},
+			to: "10.96.0.10:53", replyFrom: "10.0.0.2:5353"},
 		"6 [fd00::1]:1234>[fd00::10]:80 [fd00::10]:80>[fd00::1]:1234 state 3": {protocol: tcp, from: "[fd00::1]:1234",
 			to: "[fd00::10]:80", state: 3, answered: true},
-		"6 10.0.0.1:40000>10.96.0.10:80 198.51.100.9:8080>10.0.0.1:40000 state 1":        {protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "198.51.100.9:8080", state: 1, zone: 7},
+		"6 10.0.0.1:40000>10.96.0.10:80 198.51.100.9:8080>10.0.0.1:40000 state 1":        {protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", replyFrom: "198.51.100.9:8080", state: 1, zone: 7},
 		"132 10.0.0.1:40000>10.96.0.10:80 10.96.0.10:80>10.0.0.1:40000 state 0":          {protocol: unix.IPPROTO_SCTP, from: "10.0.0.1:40000", to: "10.96.0.10:80"},
 		"17 [::ffff:10.0.0.1]:1>[fd00::10]:53 [fd00::10]:53>[::ffff:10.0.0.1]:1 state 0": {protocol: udp, from: "[::ffff:10.0.0.1]:1", to: "[fd00::10]:53"},
 	} {
@@ -88,38 +88,39 @@ func TestFlowIsRead(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadTwice checks that missing attributes do not keep the values of the message before.
-func TestNothingIsReadTwice(t *testing.T) {
+// TestReadFlowResetsMissingAttributes checks that missing attributes do not keep the values of the message before.
+func TestReadFlowResetsMissingAttributes(t *testing.T) {
 	var f Flow
-	f.read(known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7, answered: true}.message())
-	f.read(known{protocol: udp, from: "10.0.0.3:3", to: "10.0.0.4:4"}.message())
+	f.read(testEntry{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7, answered: true}.message())
+	f.read(testEntry{protocol: udp, from: "10.0.0.3:3", to: "10.0.0.4:4"}.message())
 	if f.State != 0 || f.status&answered != 0 || f.zone != nil {
-		t.Errorf("a connection has what another had: %v, status %x, zone %x", &f, f.status, f.zone)
+		t.Errorf("the second flow keeps values of the first: %v, status %x, zone %x", &f, f.status, f.zone)
 	}
 }
 
-// TestDamage checks that of a truncated message either the whole original direction is read or nothing: the kernel
+// TestReadFlowTruncated checks that of a truncated message either the whole original direction is read or nothing: the kernel
 // would take a deletion without it for one of all entries.
-func TestDamage(t *testing.T) {
-	whole := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7}.message()
+func TestReadFlowTruncated(t *testing.T) {
+	complete := testEntry{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1, zone: 7}.message()
 	var want, f Flow
-	want.read(whole)
-	for n := range whole {
-		if cut := slices.Clip(whole[:n]); f.read(cut) &&
+	want.read(complete)
+	for n := range complete {
+		if truncated := slices.Clip(complete[:n]); f.read(truncated) &&
 			(f.Asked != want.Asked || f.Protocol != want.Protocol || len(f.tuple) != len(want.tuple)) {
-			t.Errorf("of %d bytes is read %v, name %x", n, &f, f.tuple)
+			t.Errorf("%d bytes are read as %v, tuple %x", n, &f, f.tuple)
 		}
 	}
 	family := []byte{unix.AF_INET, 0, 0, 0}
 	for what, b := range map[string][]byte{
 		"nothing":      family,
-		"a number":     appendAttribute(family, attrID, 0, 0, 0, 1),
+		"only an ID":   appendAttribute(family, attrID, 0, 0, 0, 1),
 		"no addresses": appendNested(family, attrAsked, nil),
 		"one address":  appendNested(family, attrAsked, appendNested(nil, attrAddresses, appendAttribute(nil, attrFrom4, 10, 0, 0, 1))),
-		"half of it": appendNested(family, attrAsked,
+		"a truncated address": appendNested(family, attrAsked,
 			appendNested(nil, attrAddresses, appendAttribute(appendAttribute(nil, attrFrom4, 10, 0), attrTo4, 10, 0, 0, 1))),
-		"only answers":   append(slices.Clone(family), known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2"}.attributes()[52:]...),
-		"a wrong length": append(slices.Clone(family), 3, 0, attrAsked, 0),
+		"only the reply direction": append(slices.Clone(family),
+			testEntry{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2"}.attributes()[52:]...),
+		"a wrong length":           append(slices.Clone(family), 3, 0, attrAsked, 0),
 	} {
 		if f.read(b) {
 			t.Errorf("%s: read %v", what, &f)
@@ -127,11 +128,11 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestNoAllocations checks that parsing entries does not allocate, because a pass parses very many.
-func TestNoAllocations(t *testing.T) {
+// TestReadFlowDoesNotAllocate checks that parsing entries does not allocate, because a pass parses very many.
+func TestReadFlowDoesNotAllocate(t *testing.T) {
 	var f Flow
-	four := known{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1}.message()
-	six := known{protocol: udp, from: "[fd00::1]:1", to: "[fd00::2]:2"}.message()
+	four := testEntry{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2", state: 1}.message()
+	six := testEntry{protocol: udp, from: "[fd00::1]:1", to: "[fd00::2]:2"}.message()
 	filter := Filter{Protocol: tcp, Unanswered: true}
 	if n := testing.AllocsPerRun(100, func() {
 		_ = f.read(four) && filter.has(&f)
@@ -141,8 +142,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// tree shows attributes as numbers and bytes, parsed by another library.
-func tree(t *testing.T, b []byte) string {
+// formatAttributes formats netlink attributes as type=value, parsed by another library.
+func formatAttributes(t *testing.T, b []byte) string {
 	t.Helper()
 	list, err := nl.ParseRouteAttr(b)
 	if err != nil {
@@ -152,7 +153,7 @@ func tree(t *testing.T, b []byte) string {
 	for _, a := range list {
 		kind := a.Attr.Type &^ unix.NLA_F_NESTED
 		if a.Attr.Type&unix.NLA_F_NESTED != 0 {
-			out = append(out, fmt.Sprintf("%d{%s}", kind, tree(t, a.Value)))
+			out = append(out, fmt.Sprintf("%d{%s}", kind, formatAttributes(t, a.Value)))
 		} else {
 			out = append(out, fmt.Sprintf("%d=%x", kind, a.Value))
 		}
@@ -160,7 +161,7 @@ func tree(t *testing.T, b []byte) string {
 	return strings.Join(out, " ")
 }
 
-func TestFilterIsWritten(t *testing.T) {
+func TestFilterAttributes(t *testing.T) {
 	host := func(n uint32) string { return fmt.Sprintf("%x", binary.NativeEndian.AppendUint32(nil, n)) }
 	for _, c := range []struct {
 		name   string
@@ -178,20 +179,20 @@ func TestFilterIsWritten(t *testing.T) {
 			"1{1{2=0a60000a} 2{1=11 3=0035}} 25{1=" + host(0x2a) + "}"},
 		{
 			"UDP to an address and port of IPv6", Filter{Six: true, Protocol: udp, To: netip.MustParseAddrPort("[fd00::a]:53")},
-			"1{1{} 2{1=11 3=0035}} 25{1=" + host(0x28) + "}", // kernels have the address upside down
+			"1{1{} 2{1=11 3=0035}} 25{1=" + host(0x28) + "}", // some kernels invert the filter by IPv6 address
 		},
 		{"a port of a node", Filter{Protocol: udp, To: netip.AddrPortFrom(netip.Addr{}, 30053)},
 			"1{1{} 2{1=11 3=7565}} 25{1=" + host(0x28) + "}"},
 	} {
-		if got := tree(t, c.filter.appendTo(nil)); got != c.want {
+		if got := formatAttributes(t, c.filter.appendTo(nil)); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
 		}
 	}
 }
 
-// TestFilterHas checks the filter for kernels that do not filter.
-func TestFilterHas(t *testing.T) {
-	k := known{protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answered: true}
+// TestFilterMatches checks Filter.has, which filters entries of kernels that do not filter.
+func TestFilterMatches(t *testing.T) {
+	k := testEntry{protocol: udp, from: "10.0.0.1:1234", to: "10.96.0.10:53", answered: true}
 	var f Flow
 	f.read(k.message())
 	for _, c := range []struct {
@@ -215,32 +216,32 @@ func TestFilterHas(t *testing.T) {
 	}
 }
 
-// TestInsist checks that an interrupted pass is repeated a few times, and one with an unknown filter is made without.
-func TestInsist(t *testing.T) {
+// TestRetry checks that an interrupted pass is repeated a few times, and that a refused filter is left out.
+func TestRetry(t *testing.T) {
 	other := errors.New("other")
 	for _, c := range []struct {
-		name   string
-		filter Filter
-		ends   []error
-		asked  string
-		want   error
+		name      string
+		filter    Filter
+		results   []error
+		protocols string // of the filters that were tried
+		want      error
 	}{
-		{"whole", Filter{Protocol: udp}, []error{nil}, "17", nil},
-		{"whole the second time", Filter{Protocol: udp}, []error{errInterrupted, nil}, "17 17", nil},
-		{"never whole", Filter{Protocol: udp}, []error{errInterrupted, errInterrupted, errInterrupted, nil}, "17 17 17", errInterrupted},
-		{"no filters", Filter{Protocol: udp}, []error{errRefused, nil}, "17 0", nil},
-		{"no filters, and not whole", Filter{Protocol: udp}, []error{errRefused, errInterrupted, nil}, "17 0 0", nil},
-		{"nothing is understood", Filter{Protocol: udp}, []error{errRefused, errRefused, nil}, "17 0", errRefused},
-		{"nothing is understood at once", Filter{}, []error{errRefused, nil}, "0", errRefused},
+		{"complete", Filter{Protocol: udp}, []error{nil}, "17", nil},
+		{"complete at the second attempt", Filter{Protocol: udp}, []error{errInterrupted, nil}, "17 17", nil},
+		{"never complete", Filter{Protocol: udp}, []error{errInterrupted, errInterrupted, errInterrupted, nil}, "17 17 17", errInterrupted},
+		{"filter refused", Filter{Protocol: udp}, []error{errRefused, nil}, "17 0", nil},
+		{"filter refused, then incomplete", Filter{Protocol: udp}, []error{errRefused, errInterrupted, nil}, "17 0 0", nil},
+		{"refused without a filter", Filter{Protocol: udp}, []error{errRefused, errRefused, nil}, "17 0", errRefused},
+		{"refused at once, without a filter", Filter{}, []error{errRefused, nil}, "0", errRefused},
 		{"another error", Filter{Protocol: udp}, []error{other, nil}, "17", other},
 	} {
-		var asked []string
-		err := retry(c.filter, func(ask Filter) error {
-			asked = append(asked, fmt.Sprint(ask.Protocol))
-			return c.ends[len(asked)-1]
+		var protocols []string
+		err := retry(c.filter, func(f Filter) error {
+			protocols = append(protocols, fmt.Sprint(f.Protocol))
+			return c.results[len(protocols)-1]
 		})
-		if got := strings.Join(asked, " "); got != c.asked || !errors.Is(err, c.want) {
-			t.Errorf("%s: asked %s, got %v; want %s and %v", c.name, got, err, c.asked, c.want)
+		if got := strings.Join(protocols, " "); got != c.protocols || !errors.Is(err, c.want) {
+			t.Errorf("%s: tried %s, got %v; want %s and %v", c.name, got, err, c.protocols, c.want)
 		}
 	}
 }
@@ -248,10 +249,10 @@ func TestInsist(t *testing.T) {
 // FuzzMessages checks that no message of the kernel breaks the parser, and that every deletion names an entry: one
 // without would delete all entries of the node.
 func FuzzMessages(f *testing.F) {
-	one := known{protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", answerFrom: "10.0.0.2:8080", state: 1, zone: 7}
-	two := known{protocol: udp, from: "[fd00::1]:1234", to: "[fd00::10]:53", answered: true}
+	one := testEntry{protocol: tcp, from: "10.0.0.1:40000", to: "10.96.0.10:80", replyFrom: "10.0.0.2:8080", state: 1, zone: 7}
+	two := testEntry{protocol: udp, from: "[fd00::1]:1234", to: "[fd00::10]:53", answered: true}
 	var seed []byte
-	for i, k := range []known{one, two} {
+	for i, k := range []testEntry{one, two} {
 		seed = request{messageFlow, unix.NLM_F_MULTI, uint32(i), k.family(),
 			func(b []byte) []byte { return append(b, k.attributes()...) }}.appendTo(seed)
 	}

@@ -18,7 +18,7 @@ import (
 	"proa.dev/network/proxysync"
 )
 
-// base is part of the world of every case: our class, and Services in two namespaces.
+// base holds objects that every case has: the GatewayClass of proa, and Services in two namespaces.
 const base = `{kind: GatewayClass, metadata: {name: proa}, spec: {controllerName: proa.dev/gateway}}
 ---
 {kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}
@@ -27,9 +27,9 @@ const base = `{kind: GatewayClass, metadata: {name: proa}, spec: {controllerName
 ---
 `
 
-// parse reads a world. The namespace of objects is default unless they have one, and each is a second younger than the
+// parseWorld reads a World from YAML. The namespace of objects is default unless they have one, and each is a second younger than the
 // one before.
-func parse(t *testing.T, text string) *World {
+func parseWorld(t *testing.T, text string) *World {
 	t.Helper()
 	namespaces, services := map[string]map[string]string{}, map[key]*corev1.Service{}
 	secrets, maps := map[key]*corev1.Secret{}, map[key]*corev1.ConfigMap{}
@@ -102,7 +102,7 @@ func parse(t *testing.T, text string) *World {
 			read(doc, m)
 			maps[proxysync.KeyOf(m)] = m
 		default:
-			t.Fatalf("what is a %s?", what.Kind)
+			t.Fatalf("unknown kind %s", what.Kind)
 		}
 	}
 	return w
@@ -112,7 +112,7 @@ func parse(t *testing.T, text string) *World {
 func TestDecide(t *testing.T) {
 	textcase.Decide(t, "testdata/plans/*.txt", "=>", func(t *testing.T, in string) string {
 		t.Helper()
-		return describe(Decide(parse(t, in)))
+		return describe(Decide(parseWorld(t, in)))
 	})
 }
 
@@ -120,10 +120,10 @@ func TestDecide(t *testing.T) {
 func describe(p *Plan) string {
 	var b strings.Builder
 	for _, g := range p.Gateways {
-		fmt.Fprintf(&b, "Gateway %s%s\n", g.Name, why("refused", g.refused)+why("references", g.badReference))
+		fmt.Fprintf(&b, "Gateway %s%s\n", g.Name, problemText("refused", g.refused)+problemText("references", g.badReference))
 		for _, l := range g.listeners {
 			fmt.Fprintf(&b, "  %s: serves %t, %d attached%s\n", l.Name, l.isServing(), l.attached,
-				why("refused", l.refused)+why("conflicted", l.conflicted)+why("references", l.badReference))
+				problemText("refused", l.refused)+problemText("conflicted", l.conflicted)+problemText("references", l.badReference))
 			for _, r := range l.rules {
 				fmt.Fprintf(&b, "    %s\n", ruleText(&r))
 			}
@@ -132,20 +132,21 @@ func describe(p *Plan) string {
 	for _, r := range p.Routes {
 		for _, parent := range r.parents {
 			fmt.Fprintf(&b, "%s %s at %s%s\n", r.Kind, r.GetName(), parent.ref.Name,
-				why("refused", parent.rejected)+why("references", parent.badReference))
+				problemText("refused", parent.rejected)+problemText("references", parent.badReference))
 		}
 	}
 	for _, s := range p.ListenerSets {
-		fmt.Fprintf(&b, "ListenerSet %s%s\n", s.Name, why("refused", s.refused))
+		fmt.Fprintf(&b, "ListenerSet %s%s\n", s.Name, problemText("refused", s.refused))
 	}
 	for _, x := range p.Policies {
 		fmt.Fprintf(&b, "policy %s of %d Gateways%s\n", x.Name, len(x.gateways),
-			why("refused", x.refused())+why("references", x.badReference))
+			problemText("refused", x.refused())+problemText("references", x.badReference))
 	}
 	return b.String()
 }
 
-func why(what string, v Problem) string {
+// problemText formats a problem, or returns nothing if there is none.
+func problemText(what string, v Problem) string {
 	if v.IsZero() {
 		return ""
 	}
@@ -214,22 +215,22 @@ func TestIntersect(t *testing.T) {
 				got = "none"
 			}
 			if got != c[2] {
-				t.Errorf("%q and %q have %q in common, and not %q", pair[0], pair[1], got, c[2])
+				t.Errorf("%q and %q have %q in common, want %q", pair[0], pair[1], got, c[2])
 			}
 		}
 	}
 }
 
-// TestStatusKeepsOthers checks that statuses of other controllers, and the times of unchanged conditions, stay.
-func TestStatusKeepsOthers(t *testing.T) {
-	long := metav1.NewTime(time.Unix(100, 0))
+// TestRouteStatusKeepsStatusOfOtherControllers checks that statuses of other controllers, and the times of unchanged conditions, stay.
+func TestRouteStatusKeepsStatusOfOtherControllers(t *testing.T) {
+	unchanged := metav1.NewTime(time.Unix(100, 0))
 	r := &Route{routeObject: &routeObject{Object: &gw.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Generation: 2}},
 		status: &gw.RouteStatus{Parents: []gw.RouteParentStatus{
 			{ControllerName: "another", ParentRef: gw.ParentReference{Name: "theirs"}},
 			{ControllerName: Controller, ParentRef: gw.ParentReference{Name: "gone"}},
 			{ControllerName: Controller, ParentRef: gw.ParentReference{Name: "a"},
-				Conditions: []metav1.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", LastTransitionTime: long},
-					{Type: "ResolvedRefs", Status: "True", LastTransitionTime: long}}},
+				Conditions: []metav1.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", LastTransitionTime: unchanged},
+					{Type: "ResolvedRefs", Status: "True", LastTransitionTime: unchanged}}},
 		}}}}
 	r.parents = []parentProblems{{ref: gw.ParentReference{Name: "a"}, badReference: Problem{"BackendNotFound", "none"}}}
 	got := RouteStatus(r, time.Unix(200, 0)).Parents
@@ -237,11 +238,11 @@ func TestStatusKeepsOthers(t *testing.T) {
 		t.Fatalf("parents: %+v", got)
 	}
 	accepted, resolved := got[1].Conditions[0], got[1].Conditions[1]
-	if !accepted.LastTransitionTime.Equal(&long) || accepted.ObservedGeneration != 2 {
-		t.Errorf("what has not changed has another time: %+v", accepted)
+	if !accepted.LastTransitionTime.Equal(&unchanged) || accepted.ObservedGeneration != 2 {
+		t.Errorf("an unchanged condition has a new time: %+v", accepted)
 	}
 	if resolved.LastTransitionTime.Unix() != 200 || resolved.Status != metav1.ConditionFalse || resolved.Reason != "BackendNotFound" {
-		t.Errorf("what has changed: %+v", resolved)
+		t.Errorf("the changed condition: %+v", resolved)
 	}
 }
 
@@ -268,11 +269,11 @@ func TestConflicts(t *testing.T) {
 		findConflicts(list)
 		for i, a := range copies {
 			for _, b := range copies[:i] {
-				if why := conflict(a, b); a.conflicted.IsZero() {
-					a.conflicted = why
+				if problem := conflict(a, b); a.conflicted.IsZero() {
+					a.conflicted = problem
 				}
-				if why := conflict(b, a); b.set == a.set && b.conflicted.IsZero() {
-					b.conflicted = why
+				if problem := conflict(b, a); b.set == a.set && b.conflicted.IsZero() {
+					b.conflicted = problem
 				}
 			}
 		}
@@ -297,7 +298,7 @@ func TestConflicts(t *testing.T) {
 
 // TestRulesOfAListenerAreBounded checks that a listener with the maximum number of rules accepts no more routes.
 func TestRulesOfAListenerAreBounded(t *testing.T) {
-	w := parse(t, `{kind: Gateway, metadata: {name: a}, spec: {gatewayClassName: proa, listeners: [{name: http, port: 80, protocol: HTTP}]}}
+	w := parseWorld(t, `{kind: Gateway, metadata: {name: a}, spec: {gatewayClassName: proa, listeners: [{name: http, port: 80, protocol: HTTP}]}}
 ---
 {kind: HTTPRoute, metadata: {name: first}, spec: {parentRefs: [{name: a}], rules: [{}]}}
 ---
@@ -308,6 +309,6 @@ func TestRulesOfAListenerAreBounded(t *testing.T) {
 		t.Errorf("%d rules, want %d", n, maxRules)
 	}
 	if got := p.Routes[1].parents[0].rejected.Reason; got != string(gw.RouteReasonUnsupportedValue) {
-		t.Errorf("the late one: %q", got)
+		t.Errorf("the last route: %q", got)
 	}
 }

@@ -36,12 +36,12 @@ func TestStaleSlices(t *testing.T) {
 		return s
 	}
 	list := []*discoveryv1.EndpointSlice{
-		slice("own", nil), slice("well", nil), slice("dead", nil),
+		slice("own", nil), slice("ready", nil), slice("dead", nil),
 		slice("by-hand", func(s *discoveryv1.EndpointSlice) { delete(s.Labels, discoveryv1.LabelManagedBy) }),
 		slice("another-gateway", func(s *discoveryv1.EndpointSlice) { s.OwnerReferences[0].UID = "other" }),
 	}
 	var got []string
-	for _, s := range StaleSlices(g, list, "own", func(node string) bool { return node == "well" }) {
+	for _, s := range StaleSlices(g, list, "own", func(node string) bool { return node == "ready" }) {
 		got = append(got, s.Name)
 	}
 	if !slices.Equal(got, []string{"a-proa-dead"}) {
@@ -49,21 +49,21 @@ func TestStaleSlices(t *testing.T) {
 	}
 }
 
-// TestServiceOfGateway checks the Service of a Gateway, and that fields of others stay.
-func TestServiceOfGateway(t *testing.T) {
+// TestServiceForGateway checks the Service of a Gateway, and that updates keep fields that others have set.
+func TestServiceForGateway(t *testing.T) {
 	g := testGateway("a")
 	want := ServiceFor(g)
 	if len(want.Spec.Ports) != 1 || want.Spec.Ports[0].Port != 80 {
 		t.Fatalf("ports: %+v", want.Spec.Ports)
 	}
 	have := want.DeepCopy()
-	have.Annotations["theirs"], have.Spec.LoadBalancerSourceRanges, have.Spec.ClusterIP = "yes", []string{"192.0.2.0/24"}, "10.96.0.9"
+	have.Annotations["set-by-user"], have.Spec.LoadBalancerSourceRanges, have.Spec.ClusterIP = "yes", []string{"192.0.2.0/24"}, "10.96.0.9"
 	if next := UpdatedService(have, want); next != nil {
-		t.Errorf("it is written again: %+v", next)
+		t.Errorf("an unchanged Service is updated: %+v", next)
 	}
 	g.listeners[1].Port = 8080
 	next := UpdatedService(have, ServiceFor(g))
-	if next == nil || len(next.Spec.Ports) != 2 || next.Annotations["theirs"] != "yes" || next.Spec.ClusterIP != "10.96.0.9" ||
+	if next == nil || len(next.Spec.Ports) != 2 || next.Annotations["set-by-user"] != "yes" || next.Spec.ClusterIP != "10.96.0.9" ||
 		len(next.Spec.LoadBalancerSourceRanges) != 1 {
 		t.Errorf("with another port: %+v", next)
 	}
@@ -76,25 +76,25 @@ func TestServiceOfGateway(t *testing.T) {
 	}
 }
 
-// TestPlaceOfGateway checks which address a Gateway has.
-func TestPlaceOfGateway(t *testing.T) {
+// TestPlacementOf checks which addresses the status of a Gateway shows.
+func TestPlacementOf(t *testing.T) {
 	g := testGateway("a")
 	svc := ServiceFor(g)
 	svc.Spec.ClusterIP = "10.96.0.9"
-	check := func(what string, want string, trouble string) {
+	check := func(what string, want string, reason string) {
 		t.Helper()
-		at := PlacementOf(g, svc)
-		if strings.Join(at.Addresses, " ") != want || at.Problem.Reason != trouble {
-			t.Errorf("%s: %+v", what, at)
+		placement := PlacementOf(g, svc)
+		if strings.Join(placement.Addresses, " ") != want || placement.Problem.Reason != reason {
+			t.Errorf("%s: %+v", what, placement)
 		}
 	}
 	check("no load balancer yet", "10.96.0.9", "")
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	check("a load balancer", "192.0.2.1", "")
 	g.Spec.Addresses = []gw.GatewaySpecAddress{{}, {Value: "192.0.2.7"}}
-	check("an address that nobody has", "192.0.2.1", "AddressNotUsable")
+	check("a requested address that no node has", "192.0.2.1", "AddressNotUsable")
 	svc.OwnerReferences = nil
-	check("somebody else's Service", "", "AddressNotAssigned")
+	check("a Service of another owner", "", "AddressNotAssigned")
 	svc = nil
 	check("no Service", "", "AddressNotAssigned")
 }

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// front is a proxy that listens, with its backends.
-type front struct {
+// testProxy is a proxy that listens on an HTTP and an HTTPS port, with the pools of its backends.
+type testProxy struct {
 	t           *testing.T
 	proxy       *Proxy
 	pools       map[Ref]*Pool
@@ -29,9 +29,9 @@ type front struct {
 	servers     []*http.Server
 }
 
-func newFront(t *testing.T, rules ...Rule) *front {
+func newTestProxy(t *testing.T, rules ...Rule) *testProxy {
 	t.Helper()
-	f := &front{t: t, pools: map[Ref]*Pool{}}
+	f := &testProxy{t: t, pools: map[Ref]*Pool{}}
 	listen := func() (net.Listener, string, int) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -44,7 +44,7 @@ func newFront(t *testing.T, rules ...Rule) *front {
 	f.http, f.https = plainAddr, secureAddr
 	f.proxy = NewProxy(Config{HTTPPort: plainPort, HTTPSPort: securePort, Metrics: NewMetrics("ingress"),
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	f.swap(rules...)
+	f.setRules(rules...)
 	var wg sync.WaitGroup
 	a, b := f.proxy.Server(), f.proxy.Server()
 	f.servers = []*http.Server{a, b}
@@ -60,23 +60,23 @@ func newFront(t *testing.T, rules ...Rule) *front {
 	return f
 }
 
-func (f *front) swap(rules ...Rule) {
+func (f *testProxy) setRules(rules ...Rule) {
 	f.proxy.Swap(NewTable(rules, f.pool), nil)
 }
 
-func (f *front) pool(r Ref) *Pool {
+func (f *testProxy) pool(r Ref) *Pool {
 	if f.pools[r] == nil {
 		f.pools[r] = NewPool(r)
 	}
 	return f.pools[r]
 }
 
-// to returns a rule for all requests, to endpoints.
-func (f *front) to(protocol Protocol, filters Filters, endpoints ...string) {
+// routeAllTo sets one rule, which sends all requests to the endpoints.
+func (f *testProxy) routeAllTo(protocol Protocol, filters Filters, endpoints ...string) {
 	f.t.Helper()
 	ref := Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: protocol}
 	f.pool(ref).Set(addresses(endpoints...))
-	f.swap(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{Ref: ref, Weight: 1}}, Filters: filters})
+	f.setRules(Rule{Match: Match{Path: "/"}, Owner: Owner{"ns", "web"}, Backends: []Backend{{Ref: ref, Weight: 1}}, Filters: filters})
 }
 
 func addresses(urls ...string) (out []netip.AddrPort) {
@@ -87,16 +87,16 @@ func addresses(urls ...string) (out []netip.AddrPort) {
 	return out
 }
 
-// backend starts a server for the duration of the test.
-func backend(t *testing.T, h http.HandlerFunc) *httptest.Server {
+// startBackend starts an HTTP server that runs until the end of the test.
+func startBackend(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// clientOf returns a client that does not verify certificates.
-func clientOf(t *testing.T) *http.Client {
+// newClient returns a client that does not verify certificates.
+func newClient(t *testing.T) *http.Client {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
@@ -128,9 +128,9 @@ func get(t *testing.T, c *http.Client, url string, header ...string) (int, strin
 	return resp.StatusCode, string(body), resp.Header
 }
 
-// TestHeaders checks which forwarding headers an endpoint gets, and that clients cannot set them.
-func TestHeaders(t *testing.T) {
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+// TestForwardingHeaders checks which forwarding headers an endpoint gets, and that clients cannot set them.
+func TestForwardingHeaders(t *testing.T) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "X-Secret")
 		w.Header().Set("X-Secret", "of this connection")
 		w.Header().Set("Keep-Alive", "timeout=5")
@@ -140,20 +140,20 @@ func TestHeaders(t *testing.T) {
 			fmt.Fprintf(w, "%s=%q\n", name, r.Header[name])
 		}
 	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, b.URL)
 	for _, scheme := range []string{"http", "https"} {
 		at := map[string]string{"http": f.http, "https": f.https}[scheme]
 		_, port, _ := net.SplitHostPort(at)
-		lies := []string{
+		forged := []string{
 			"Host: Some.Example.com", "User-Agent: ", "X-Forwarded-For: 6.6.6.6", "X-Forwarded-Proto: ftp", "X-Forwarded-Host: evil",
 			"X-Forwarded-Port: 1",
 			"X-Real-Ip: 6.6.6.6", "Forwarded: for=6.6.6.6", "Proxy: http://evil",
 		}
 		if scheme == "http" {
-			lies = append(lies, "X-Hop: yes", "Connection: X-Hop, X-Forwarded-For, X-Real-Ip", "Te: trailers, deflate")
+			forged = append(forged, "X-Hop: yes", "Connection: X-Hop, X-Forwarded-For, X-Real-Ip", "Te: trailers, deflate")
 		}
-		code, body, header := get(t, clientOf(t), scheme+"://"+at+"/a%2Fb//c?x=1;y&z=%zz", lies...)
+		code, body, header := get(t, newClient(t), scheme+"://"+at+"/a%2Fb//c?x=1;y&z=%zz", forged...)
 		want := "GET /a%2Fb//c?x=1;y&z=%zz host=Some.Example.com\nX-Forwarded-For=[\"127.0.0.1\"]\nX-Forwarded-Proto=[\"" + scheme + "\"]\n" +
 			"X-Forwarded-Host=[\"Some.Example.com\"]\nX-Forwarded-Port=[\"" + port +
 			"\"]\nX-Real-Ip=[\"127.0.0.1\"]\nForwarded=[]\nProxy=[]\n"
@@ -162,7 +162,7 @@ func TestHeaders(t *testing.T) {
 		}
 		for _, name := range []string{"X-Secret", "Keep-Alive"} {
 			if header.Get(name) != "" {
-				t.Errorf("%s: the answer has %s, which is between the proxy and the endpoint", scheme, name)
+				t.Errorf("%s: the response has the hop-by-hop header %s of the endpoint", scheme, name)
 			}
 		}
 		for _, line := range []string{"X-Hop=[]", "Keep-Alive=[]", "Te=[\"trailers\"]", "User-Agent=[]", "Accept-Encoding=[]"} {
@@ -173,9 +173,9 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestAnswersOfTheProxy(t *testing.T) {
+func TestResponsesOfTheProxy(t *testing.T) {
 	var seen atomic.Int64
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		seen.Store(n)
 		if err == nil {
@@ -190,14 +190,14 @@ func TestAnswersOfTheProxy(t *testing.T) {
 	rule := func(path, to string, filters Filters) Rule {
 		return Rule{Match: Match{Path: path}, Backends: []Backend{{Ref: ref(to, HTTP), Weight: 1}}, Filters: filters}
 	}
-	f := newFront(t)
+	f := newTestProxy(t)
 	f.pool(ref("web", HTTP)).Set(addresses(b.URL))
 	f.pool(ref("dead", HTTP)).Set(addresses(closed.URL))
-	f.swap(rule("/web", "web", Filters{}), rule("/none", "none", Filters{}), rule("/dead", "dead", Filters{}),
+	f.setRules(rule("/web", "web", Filters{}), rule("/none", "none", Filters{}), rule("/dead", "dead", Filters{}),
 		Rule{Match: Match{Path: "/nothing"}},
 		rule("/tls", "web", Filters{ToTLS: true}), rule("/small", "web", Filters{MaxBody: 10}),
 		rule("/old", "web", Filters{Rewrite: "/new"}))
-	c := clientOf(t)
+	c := newClient(t)
 	for _, x := range []struct {
 		path string
 		code int
@@ -217,7 +217,7 @@ func TestAnswersOfTheProxy(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", x.path, code, body, x.code, x.body)
 		}
 		if code >= 400 && header.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s: browsers may guess what it is", x.path)
+			t.Errorf("%s: browsers may guess the content type", x.path)
 		}
 	}
 	_, port, _ := net.SplitHostPort(f.https)
@@ -257,7 +257,7 @@ func TestAnswersOfTheProxy(t *testing.T) {
 // has read everything.
 func TestLargeBodies(t *testing.T) {
 	const size = 64 << 20
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/count":
 			n, _ := io.Copy(io.Discard, r.Body)
@@ -270,10 +270,10 @@ func TestLargeBodies(t *testing.T) {
 			_, _ = io.Copy(w, io.LimitReader(zeros{}, size))
 		}
 	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, b.URL)
 	for _, at := range []string{"http://" + f.http, "https://" + f.https} {
-		c := clientOf(t)
+		c := newClient(t)
 		resp, err := c.Post(at+"/count", "", io.LimitReader(zeros{}, size))
 		if err != nil {
 			t.Fatal(err)
@@ -307,19 +307,20 @@ func TestLargeBodies(t *testing.T) {
 		}()
 		_, _ = out.Write([]byte("the beginning"))
 		if err := <-done; err != nil {
-			t.Errorf("an answer before the end of the request: %v", err)
+			t.Errorf("a response before the end of the request: %v", err)
 		}
 		out.Close()
 	}
 }
 
+// zeros is an endless reader of zero bytes.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestExpect checks that a body is requested only if the endpoint wants it.
-func TestExpect(t *testing.T) {
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+// TestExpectContinue checks that a body is requested only if the endpoint wants it.
+func TestExpectContinue(t *testing.T) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/no" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -327,8 +328,8 @@ func TestExpect(t *testing.T) {
 		text, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(text)
 	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, b.URL)
 	for path, want := range map[string][]string{"/yes": {"HTTP/1.1 100 Continue", "HTTP/1.1 200 OK"},
 		"/no": {"HTTP/1.1 401 Unauthorized"}} {
 		conn, err := net.Dial("tcp", f.http)
@@ -351,10 +352,10 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestStreams checks that data of an endpoint is forwarded at once: events, and both directions of HTTP/2.
-func TestStreams(t *testing.T) {
+// TestStreaming checks that data of an endpoint is forwarded at once: events, and both directions of HTTP/2.
+func TestStreaming(t *testing.T) {
 	next := make(chan string)
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/events" {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_ = http.NewResponseController(w).Flush()
@@ -381,9 +382,9 @@ func TestStreams(t *testing.T) {
 		}
 		w.Header().Set("X-Sum", fmt.Sprint(n, " ", r.Trailer.Get("X-End")))
 	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
-	c := clientOf(t)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, b.URL)
+	c := newClient(t)
 	resp, err := c.Get("http://" + f.http + "/events")
 	if err != nil {
 		t.Fatal(err)
@@ -432,8 +433,8 @@ func TestWebSocket(t *testing.T) {
 		protocol Protocol
 		url      string
 	}{{HTTP, plain.URL}, {HTTPS, secure.URL}} {
-		f := newFront(t)
-		f.to(x.protocol, Filters{}, x.url)
+		f := newTestProxy(t)
+		f.routeAllTo(x.protocol, Filters{}, x.url)
 		for _, at := range []string{"ws://" + f.http, "wss://" + f.https} {
 			config, err := websocket.NewConfig(at+"/echo", "http://origin.example.com")
 			if err != nil {
@@ -458,33 +459,35 @@ func TestWebSocket(t *testing.T) {
 
 // TestHTTP2 sends requests over HTTP/2 with and without TLS, and checks the protocol that the endpoint sees.
 func TestHTTP2(t *testing.T) {
-	say := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }
-	one := backend(t, say)
-	h2c := httptest.NewUnstartedServer(http.HandlerFunc(say))
+	protoHandler := func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }
+	http1 := startBackend(t, protoHandler)
+	h2c := httptest.NewUnstartedServer(http.HandlerFunc(protoHandler))
 	h2c.Config.Protocols = new(http.Protocols)
 	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
 	h2c.Start()
 	defer h2c.Close()
-	secure := httptest.NewUnstartedServer(http.HandlerFunc(say))
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(protoHandler))
 	secure.EnableHTTP2 = true
 	secure.StartTLS()
 	defer secure.Close()
-	prior := &http.Transport{Protocols: new(http.Protocols)}
-	prior.Protocols.SetUnencryptedHTTP2(true)
-	defer prior.CloseIdleConnections()
+	h2cOnly := &http.Transport{Protocols: new(http.Protocols)}
+	h2cOnly.Protocols.SetUnencryptedHTTP2(true)
+	defer h2cOnly.CloseIdleConnections()
 	for _, x := range []struct {
 		protocol Protocol
 		url      string
 		want     string
-	}{{HTTP, one.URL, "HTTP/1.1"}, {H2C, h2c.URL, "HTTP/2.0"}, {GRPC, h2c.URL, "HTTP/2.0"}, {HTTPS, secure.URL, "HTTP/2.0"}} {
-		f := newFront(t)
-		f.to(x.protocol, Filters{}, x.url)
+	}{{HTTP, http1.URL, "HTTP/1.1"}, {H2C, h2c.URL, "HTTP/2.0"}, {GRPC, h2c.URL, "HTTP/2.0"}, {HTTPS, secure.URL, "HTTP/2.0"}} {
+		f := newTestProxy(t)
+		f.routeAllTo(x.protocol, Filters{}, x.url)
 		for _, ask := range []struct {
 			client *http.Client
 			url    string
 			proto  int
-		}{{clientOf(t), "http://" + f.http, 1}, {clientOf(t), "https://" + f.https, 2}, {&http.Client{Transport: prior}, "http://" + f.http,
-			2}} {
+		}{
+			{newClient(t), "http://" + f.http, 1}, {newClient(t), "https://" + f.https, 2},
+			{&http.Client{Transport: h2cOnly}, "http://" + f.http, 2},
+		} {
 			resp, err := ask.client.Get(ask.url)
 			if err != nil {
 				t.Fatal(err)
@@ -492,23 +495,23 @@ func TestHTTP2(t *testing.T) {
 			body, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if string(body) != x.want || resp.ProtoMajor != ask.proto {
-				t.Errorf("%s: asked with HTTP/%d, the endpoint with %s, want HTTP/%d and %s", x.protocol, resp.ProtoMajor, body, ask.proto,
+				t.Errorf("%s: the client used HTTP/%d, the endpoint %s, want HTTP/%d and %s", x.protocol, resp.ProtoMajor, body, ask.proto,
 					x.want)
 			}
 		}
 	}
 }
 
-// TestAnother checks that a second endpoint is tried only if the first could not be reached.
-func TestAnother(t *testing.T) {
+// TestAnotherEndpointIsTriedIfUnreachable checks that a second endpoint is tried only if the first could not be reached.
+func TestAnotherEndpointIsTriedIfUnreachable(t *testing.T) {
 	var got atomic.Int64
-	good := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	good := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		got.Add(1)
 		fmt.Fprint(w, n)
 	})
 	var broken atomic.Int64
-	breaks := backend(t, func(_ http.ResponseWriter, r *http.Request) {
+	breaks := startBackend(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		broken.Add(1)
 		panic(http.ErrAbortHandler)
@@ -541,11 +544,11 @@ func TestAnother(t *testing.T) {
 		endpoints []string
 	}{{HTTP, []string{gone.URL, good.URL}}, {H2C, []string{gone.URL, h2c.URL}}, {HTTPS,
 		[]string{"http://" + notTLS.Addr().String(), secure.URL}}} {
-		f := newFront(t)
+		f := newTestProxy(t)
 		for range 20 {
-			f.pools = map[Ref]*Pool{} // new ones, that do not know yet who cannot be reached
-			f.to(x.protocol, Filters{}, x.endpoints...)
-			resp, err := clientOf(t).Post("http://"+f.http, "", strings.NewReader("hello"))
+			f.pools = map[Ref]*Pool{} // new pools, which do not know yet which endpoints cannot be reached
+			f.routeAllTo(x.protocol, Filters{}, x.endpoints...)
+			resp, err := newClient(t).Post("http://"+f.http, "", strings.NewReader("hello"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -559,12 +562,12 @@ func TestAnother(t *testing.T) {
 			}
 		}
 	}
-	f := newFront(t)
-	f.to(HTTP, Filters{}, breaks.URL, good.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, breaks.URL, good.URL)
 	got.Store(0)
 	bad := 0
 	for range 10 {
-		resp, err := clientOf(t).Post("http://"+f.http, "", strings.NewReader("hello"))
+		resp, err := newClient(t).Post("http://"+f.http, "", strings.NewReader("hello"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -578,8 +581,8 @@ func TestAnother(t *testing.T) {
 	}
 }
 
-// TestTurns checks that endpoints get equal shares, and busy ones less.
-func TestTurns(t *testing.T) {
+// TestPickSpreadsRequests checks that endpoints get equal shares, and busy ones less.
+func TestPickSpreadsRequests(t *testing.T) {
 	p := NewPool(Ref{Protocol: HTTP})
 	p.Set(addresses("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"))
 	count := map[string]int{}
@@ -597,25 +600,26 @@ func TestTurns(t *testing.T) {
 		count[p.pick("", nil).addr]++
 	}
 	if count["10.0.0.2:80"] != 0 || count["10.0.0.1:80"] >= count["10.0.0.3:80"] {
-		t.Errorf("the first is busy, the second away: %v", count)
+		t.Errorf("with the first busy and the second unreachable: %v", count)
 	}
 	if e := p.pick("", []*endpoint{live[0], live[2]}); e != live[1] {
-		t.Error("one that is away is not tried where there is no other")
+		t.Error("an unreachable endpoint is not tried although there is no other")
 	}
 	if e := p.pick("", live); e != nil {
-		t.Error("one is tried twice")
+		t.Error("an endpoint is tried twice")
 	}
 }
 
-// TestChange replaces all endpoints repeatedly under load, as a rollout does: no request may fail. Endpoints that stop
+// TestRolloutFailsNoRequest replaces all endpoints repeatedly under load, as a rollout does: no request may fail. Endpoints that stop
 // gracefully finish their requests; of those that stop at once only idempotent requests can be repeated.
-func TestChange(t *testing.T) {
-	t.Run("orderly", func(t *testing.T) { rollouts(t, true) })
-	t.Run("at once", func(t *testing.T) { rollouts(t, false) })
+func TestRolloutFailsNoRequest(t *testing.T) {
+	t.Run("graceful", func(t *testing.T) { testRollouts(t, true) })
+	t.Run("at once", func(t *testing.T) { testRollouts(t, false) })
 }
 
-func rollouts(t *testing.T, orderly bool) {
-	f := newFront(t)
+// testRollouts replaces the endpoints 20 times while 8 clients send requests.
+func testRollouts(t *testing.T, graceful bool) {
+	f := newTestProxy(t)
 	type server struct {
 		*http.Server
 		addr string
@@ -633,21 +637,21 @@ func rollouts(t *testing.T, orderly bool) {
 		return server{s, l.Addr().String()}
 	}
 	old := []server{start(), start()}
-	f.to(HTTP, Filters{}, old[0].addr, old[1].addr)
+	f.routeAllTo(HTTP, Filters{}, old[0].addr, old[1].addr)
 	pool := f.pools[Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: HTTP}]
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	done := make(chan struct{})
 	for i := range 8 {
 		clients.Go(func() {
-			c := clientOf(t)
+			c := newClient(t)
 			url := "http://" + f.http
 			if i%2 == 1 {
 				url = "https://" + f.https
 			}
 			for ctx.Err() == nil {
 				method, body := http.MethodGet, io.Reader(nil)
-				if orderly && i%4 < 2 {
+				if graceful && i%4 < 2 {
 					method, body = http.MethodPost, strings.NewReader("hello")
 				}
 				r, _ := http.NewRequest(method, url, body)
@@ -673,10 +677,10 @@ func rollouts(t *testing.T, orderly bool) {
 		for range 50 {
 			<-done
 		}
-		going := *pool.live.Load()
+		removed := *pool.live.Load()
 		pool.Set(addresses(next[0].addr, next[1].addr))
-		for _, e := range going {
-			for orderly && e.busy.Load() > 0 {
+		for _, e := range removed {
+			for graceful && e.busy.Load() > 0 {
 				<-done
 			}
 		}
@@ -714,11 +718,11 @@ func TestDrain(t *testing.T) {
 	}
 	s.Start()
 	defer s.Close()
-	f := newFront(t)
-	f.to(HTTP, Filters{}, s.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, s.URL)
 	got := make(chan string, 1)
 	go func() {
-		_, body, _ := get(t, clientOf(t), "http://"+f.http)
+		_, body, _ := get(t, newClient(t), "http://"+f.http)
 		got <- body
 	}()
 	<-arrived
@@ -727,7 +731,7 @@ func TestDrain(t *testing.T) {
 	}
 	close(release)
 	if body := <-got; body != "done" {
-		t.Errorf("the request that was on its way: %q", body)
+		t.Errorf("the request that was being handled: %q", body)
 	}
-	open.Wait() // the proxy closes; the server would wait for more
+	open.Wait() // the proxy must close them, since the server keeps idle connections open
 }

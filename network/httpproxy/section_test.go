@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// gate is a proxy with sections that listens at a port, with or without TLS.
-func gate(t *testing.T, secure bool, sections ...Section) string {
+// serveSections starts a proxy with sections, with or without TLS, and returns its address.
+func serveSections(t *testing.T, secure bool, sections ...Section) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,10 +40,10 @@ func gate(t *testing.T, secure bool, sections ...Section) string {
 	return l.Addr().String()
 }
 
-// named returns a table with one rule for all requests, to a server that returns its name.
-func named(t *testing.T, name string, rule Rule) *Table {
+// namedTable returns a table with one rule, to a server that responds with its name and the URL.
+func namedTable(t *testing.T, name string, rule Rule) *Table {
 	t.Helper()
-	s := backend(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, name, " ", r.Host, r.URL) })
+	s := startBackend(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, name, " ", r.Host, r.URL) })
 	return tableTo(rule, s.URL)
 }
 
@@ -59,27 +59,27 @@ func tableTo(rule Rule, url string) *Table {
 	return NewTable([]Rule{rule}, func(Ref) *Pool { return pool }).AnyDepth()
 }
 
-// TestSectionsAreApart checks that a request belongs to the section with the most specific host, even if that has no
+// TestMostSpecificSectionServes checks that a request belongs to the section with the most specific host, even if that has no
 // rule for it.
-func TestSectionsAreApart(t *testing.T) {
-	at := gate(t, false,
-		Section{Table: named(t, "all", Rule{})}, Section{Host: "*.example.com", Table: named(t, "wild", Rule{})},
-		Section{Host: "*.deep.example.com", Table: named(t, "deep", Rule{})},
-		Section{Host: "a.example.com", Table: named(t, "exact", Rule{Match: Match{Path: "/only"}})})
-	c := clientOf(t)
+func TestMostSpecificSectionServes(t *testing.T) {
+	at := serveSections(t, false,
+		Section{Table: namedTable(t, "all", Rule{})}, Section{Host: "*.example.com", Table: namedTable(t, "wild", Rule{})},
+		Section{Host: "*.deep.example.com", Table: namedTable(t, "deep", Rule{})},
+		Section{Host: "a.example.com", Table: namedTable(t, "exact", Rule{Match: Match{Path: "/only"}})})
+	c := newClient(t)
 	for host, want := range map[string]string{
 		"other.org": "200 all", "x.example.com": "200 wild", "x.y.example.com": "200 wild", "x.deep.example.com": "200 deep",
 		"A.EXAMPLE.COM": "404 there", "example.com": "200 all",
 	} {
 		code, body, _ := get(t, c, "http://"+at+"/", "Host: "+host)
 		if got := fmt.Sprint(code, " ", body); !strings.HasPrefix(got, want) {
-			t.Errorf("%s: %s, and not %s", host, got, want)
+			t.Errorf("%s: %s, want %s", host, got, want)
 		}
 	}
 }
 
-// dialName requests a page with one server name in the TLS handshake and another host in the request.
-func dialName(t *testing.T, at, name, host string) (int, string, error) {
+// getWithServerName requests a page with one server name in the TLS handshake and another host in the request.
+func getWithServerName(t *testing.T, at, name, host string) (int, string, error) {
 	t.Helper()
 	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: name}, DisableKeepAlives: true}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+at+"/", nil)
@@ -96,28 +96,30 @@ func dialName(t *testing.T, at, name, host string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-// TestNamesOfTLS serves HTTP, a TLS passthrough stream and a terminated stream on one port, by server name.
-func TestNamesOfTLS(t *testing.T) {
+// TestSectionsByServerName serves HTTP, a TLS passthrough stream and a terminated stream on one port, by server name.
+func TestSectionsByServerName(t *testing.T) {
 	own := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "own TLS") }))
 	defer own.Close()
-	at := gate(t, true,
-		Section{Host: "http.example.com", Table: named(t, "http", Rule{}), Certificates: []*Certificate{certFor(t, "http.example.com")}},
-		Section{Host: "second.example.com", Table: named(t, "second", Rule{}),
+	at := serveSections(t, true,
+		Section{Host: "http.example.com", Table: namedTable(t, "http", Rule{}),
+			Certificates: []*Certificate{certFor(t, "http.example.com")}},
+		Section{Host: "second.example.com", Table: namedTable(t, "second", Rule{}),
 			Certificates: []*Certificate{certFor(t, "second.example.com")}},
 		Section{Host: "pass.example.com", Stream: true, Table: tableTo(Rule{Match: Match{Host: "pass.example.com"}}, own.URL)},
-		Section{Host: "end.example.com", Stream: true, Table: named(t, "ended", Rule{}),
+		Section{Host: "end.example.com", Stream: true, Table: namedTable(t, "ended", Rule{}),
 			Certificates: []*Certificate{certFor(t, "end.example.com")}})
 	for name, want := range map[string]string{"http.example.com": "http http.example.com/", "pass.example.com": "own TLS",
 		"end.example.com": "ended end.example.com/"} {
-		if code, body, err := dialName(t, at, name, name); err != nil || code != 200 || body != want {
+		if code, body, err := getWithServerName(t, at, name, name); err != nil || code != 200 || body != want {
 			t.Errorf("%s: %d %q %v", name, code, body, err)
 		}
 	}
-	if code, _, err := dialName(t, at, "http.example.com", "second.example.com"); err != nil || code != http.StatusMisdirectedRequest {
+	if code, _, err := getWithServerName(t, at, "http.example.com", "second.example.com"); err != nil ||
+		code != http.StatusMisdirectedRequest {
 		t.Errorf("a request for another section over this connection: %d %v", code, err)
 	}
-	if code, _, err := dialName(t, at, "nobody.example.com", "nobody.example.com"); err == nil {
-		t.Errorf("a name that nobody has: %d", code)
+	if code, _, err := getWithServerName(t, at, "nobody.example.com", "nobody.example.com"); err == nil {
+		t.Errorf("a server name of no section: %d", code)
 	}
 	plain, err := net.Dial("tcp", at)
 	if err != nil {
@@ -140,53 +142,54 @@ func TestRedirects(t *testing.T) {
 		"302 http://a.example.com:%d/x?q=1":       {Prefix: "/"},
 		"302 http://a.example.com/all?q=1":        {FullPath: "/all", Port: 80},
 	} {
-		at := gate(t, false, Section{Table: named(t, "x", Rule{Match: Match{Path: "/old"}, Filters: Filters{Redirect: &to}})})
-		code, _, h := get(t, clientOf(t), "http://"+at+"/old/x?q=1", "Host: a.example.com")
+		at := serveSections(t, false, Section{Table: namedTable(t, "x", Rule{Match: Match{Path: "/old"}, Filters: Filters{Redirect: &to}})})
+		code, _, h := get(t, newClient(t), "http://"+at+"/old/x?q=1", "Host: a.example.com")
 		_, port, _ := net.SplitHostPort(at)
 		if got := fmt.Sprint(code, " ", h.Get("Location")); got != strings.Replace(want, "%d", port, 1) {
-			t.Errorf("%+v: %s, and not %s", to, got, want)
+			t.Errorf("%+v: %s, want %s", to, got, want)
 		}
 	}
 }
 
-// TestBroken checks that the share of a missing backend is not given to others.
-func TestBroken(t *testing.T) {
-	at := gate(t, false, Section{Table: named(t, "good", Rule{Backends: []Backend{{Broken: true, Weight: 1}}})})
+// TestBrokenBackendKeepsItsShare checks that the share of a missing backend is not given to others.
+func TestBrokenBackendKeepsItsShare(t *testing.T) {
+	at := serveSections(t, false, Section{Table: namedTable(t, "good", Rule{Backends: []Backend{{Broken: true, Weight: 1}}})})
 	codes := map[int]int{}
 	for range 100 {
-		code, _, _ := get(t, clientOf(t), "http://"+at+"/")
+		code, _, _ := get(t, newClient(t), "http://"+at+"/")
 		codes[code]++
 	}
 	if codes[200] == 0 || codes[500] == 0 || codes[200]+codes[500] != 100 {
-		t.Errorf("answers by code: %v", codes)
+		t.Errorf("responses by code: %v", codes)
 	}
-	at = gate(t, false, Section{Table: NewTable([]Rule{{Match: Match{Path: "/"}, Refusal: 500}}, nil)})
-	if code, _, _ := get(t, clientOf(t), "http://"+at+"/"); code != 500 {
+	at = serveSections(t, false, Section{Table: NewTable([]Rule{{Match: Match{Path: "/"}, Refusal: 500}}, nil)})
+	if code, _, _ := get(t, newClient(t), "http://"+at+"/"); code != 500 {
 		t.Errorf("without any backend: %d", code)
 	}
 }
 
 // TestRetries checks that a request is retried as often as the rule says, and a request with a body never.
 func TestRetries(t *testing.T) {
-	var asked atomic.Int32
-	s := backend(t, func(w http.ResponseWriter, r *http.Request) {
-		if asked.Add(1) < 3 || r.Method == http.MethodPost {
+	var requests atomic.Int32
+	s := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) < 3 || r.Method == http.MethodPost {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
 	for attempts, want := range map[int]int{1: 503, 2: 200} {
-		asked.Store(0)
-		at := gate(t, false, Section{Table: tableTo(Rule{Filters: Filters{Retry: &Retry{Codes: []int{503}, Attempts: attempts}}}, s.URL)})
-		if code, _, _ := get(t, clientOf(t), "http://"+at+"/"); code != want {
+		requests.Store(0)
+		retry := &Retry{Codes: []int{503}, Attempts: attempts}
+		at := serveSections(t, false, Section{Table: tableTo(Rule{Filters: Filters{Retry: retry}}, s.URL)})
+		if code, _, _ := get(t, newClient(t), "http://"+at+"/"); code != want {
 			t.Errorf("%d attempts more: %d", attempts, code)
 		}
-		asked.Store(0)
-		resp, err := clientOf(t).Post("http://"+at+"/", "text/plain", strings.NewReader("once"))
+		requests.Store(0)
+		resp, err := newClient(t).Post("http://"+at+"/", "text/plain", strings.NewReader("once"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if n := asked.Load(); n != 1 {
+		if n := requests.Load(); n != 1 {
 			t.Errorf("a request with a body was sent %d times", n)
 		}
 	}
@@ -194,17 +197,17 @@ func TestRetries(t *testing.T) {
 
 // TestBackendTimeout checks that an endpoint that does not respond in time is given up.
 func TestBackendTimeout(t *testing.T) {
-	over := make(chan struct{})
-	s := backend(t, func(_ http.ResponseWriter, r *http.Request) {
+	finished := make(chan struct{})
+	s := startBackend(t, func(_ http.ResponseWriter, r *http.Request) {
 		select {
-		case <-over:
+		case <-finished:
 		case <-r.Context().Done():
 		}
 	})
-	defer close(over)
-	at := gate(t, false, Section{Table: tableTo(Rule{Filters: Filters{BackendTimeout: 10 * time.Millisecond}}, s.URL)})
-	if code, _, _ := get(t, clientOf(t), "http://"+at+"/"); code != http.StatusGatewayTimeout {
-		t.Errorf("the answer is %d", code)
+	defer close(finished)
+	at := serveSections(t, false, Section{Table: tableTo(Rule{Filters: Filters{BackendTimeout: 10 * time.Millisecond}}, s.URL)})
+	if code, _, _ := get(t, newClient(t), "http://"+at+"/"); code != http.StatusGatewayTimeout {
+		t.Errorf("the response is %d", code)
 	}
 }
 
@@ -212,22 +215,22 @@ func TestBackendTimeout(t *testing.T) {
 // response does not matter.
 func TestMirror(t *testing.T) {
 	got := make(chan string, 1)
-	copied := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	mirrorServer := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got <- fmt.Sprint(r.Method, " ", r.Host, r.URL.Path, " ", string(body), r.Header["X-Forwarded-For"], r.Header["X-Real-Ip"],
 			r.Header["X-Forwarded-Host"], r.Header["Forwarded"], r.Header["X-Hop"], r.Header["Proxy"])
 		w.WriteHeader(http.StatusTeapot)
 	})
-	main := backend(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	main := startBackend(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	ref, mirror := Ref{Service: "main", Protocol: HTTP}, Ref{Service: "mirror", Protocol: HTTP}
 	pools := map[Ref]*Pool{ref: NewPool(ref), mirror: NewPool(mirror)}
 	pools[ref].Set(addresses(main.URL))
-	pools[mirror].Set(addresses(copied.URL))
+	pools[mirror].Set(addresses(mirrorServer.URL))
 	table := NewTable([]Rule{{
 		Match: Match{Path: "/"}, Backends: []Backend{{Ref: ref, Weight: 1}},
 		Filters: Filters{Mirrors: []Mirror{{Ref: mirror, Numerator: 1, Denominator: 1}, {Ref: mirror, Denominator: 1}}},
 	}}, func(r Ref) *Pool { return pools[r] })
-	at := gate(t, false, Section{Table: table})
+	at := serveSections(t, false, Section{Table: table})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at+"/p", strings.NewReader("body"))
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +239,7 @@ func TestMirror(t *testing.T) {
 		req.Header.Set(name, "6.6.6.6")
 	}
 	req.Header.Set("Connection", "X-Hop")
-	resp, err := clientOf(t).Do(req)
+	resp, err := newClient(t).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,19 +268,19 @@ func TestCORS(t *testing.T) {
 	h := http.Header{"Access-Control-Allow-Origin": {"*"}}
 	c.mark(h, "https://evil.org")
 	if h.Get("Access-Control-Allow-Origin") != "" {
-		t.Error("what the endpoint allows is passed on")
+		t.Error("the header of the endpoint is passed on")
 	}
 }
 
-// TestReadHello checks that anything but TLS is refused.
-func TestReadHello(t *testing.T) {
+// TestReadHelloRefusesOtherProtocols checks that connections that do not begin with a TLS ClientHello are refused.
+func TestReadHelloRefusesOtherProtocols(t *testing.T) {
 	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\xff\xff", strings.Repeat("\x16\x03\x01\x40\x00", 5000)} {
 		client, server := net.Pipe()
 		go func() {
 			_, _ = io.WriteString(client, text)
 			_ = client.Close()
 		}()
-		if name, _, err := readHello(t.Context(), server); err == nil || errors.Is(err, errHeard) {
+		if name, _, err := readHello(t.Context(), server); err == nil || errors.Is(err, errHelloRead) {
 			t.Errorf("%.20q is for %q", text, name)
 		}
 		_ = server.Close()

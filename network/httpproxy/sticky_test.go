@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSticky checks that clients keep their endpoints while others are added and removed, and are spread over them.
-func TestSticky(t *testing.T) {
+// TestStickySessions checks that clients keep their endpoints while others are added and removed, and are spread over them.
+func TestStickySessions(t *testing.T) {
 	p := NewPool(Ref{Protocol: HTTP, Sticky: true})
 	at := func(from, to int) (out []netip.AddrPort) {
 		for i := from; i < to; i++ {
@@ -38,22 +38,22 @@ func TestSticky(t *testing.T) {
 			t.Errorf("%s has %d of %d clients", e, n, clients)
 		}
 	}
-	p.Set(at(2, 5)) // the first goes
+	p.Set(at(2, 5)) // the first is removed
 	for client, e := range choose() {
 		if was := before[client]; was != e && was != "10.0.0.1:80" {
 			t.Errorf("%s was moved from %s to %s", client, was, e)
 		}
 	}
-	p.Set(at(1, 5)) // and comes back
+	p.Set(at(1, 5)) // and added again
 	if after := choose(); fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Error("clients are not where they were")
+		t.Error("clients do not return to their endpoints")
 	}
-	// Who cannot be reached is not asked, unless there is no other.
+	// An endpoint that could not be reached is not tried, unless there is no other.
 	own := p.pick("192.0.2.1", nil)
 	own.avoid()
 	other := p.pick("192.0.2.1", nil)
 	if other == own {
-		t.Error("an endpoint that could not be reached is asked")
+		t.Error("an endpoint that could not be reached is tried")
 	}
 	live := *p.live.Load()
 	var rest []*endpoint
@@ -63,6 +63,6 @@ func TestSticky(t *testing.T) {
 		}
 	}
 	if p.pick("192.0.2.1", rest) != own || p.pick("192.0.2.1", live) != nil {
-		t.Error("the last one is not asked, or one twice")
+		t.Error("the last endpoint is not tried, or one twice")
 	}
 }

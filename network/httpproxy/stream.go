@@ -98,15 +98,15 @@ func readHello(ctx context.Context, c net.Conn) (name string, ahead []byte, err 
 	_ = tls.Server(spy, &tls.Config{MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			name, known = tlsName(hello.ServerName), true
-			return nil, errHeard
+			return nil, errHelloRead
 		}}).HandshakeContext(ctx)
 	if !known {
 		return "", nil, errors.New("not TLS")
 	}
-	return name, spy.heard, nil
+	return name, spy.recorded, nil
 }
 
-var errHeard = errors.New("heard enough")
+var errHelloRead = errors.New("the ClientHello is read")
 
 // stream copies bytes between a client and an endpoint.
 func (p *Proxy) stream(ctx context.Context, c net.Conn, s *Section, name string) {
@@ -186,12 +186,12 @@ func pass(to, from net.Conn) {
 // recordingConn is a connection for reading only, which records what was read.
 type recordingConn struct {
 	io.Reader
-	heard []byte
+	recorded []byte
 }
 
 func (l *recordingConn) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
-	l.heard = append(l.heard, p[:n]...)
+	l.recorded = append(l.recorded, p[:n]...)
 	return n, err
 }
 

@@ -19,11 +19,11 @@ func TestTable(t *testing.T) {
 			words := strings.Fields(line)
 			switch words[0] {
 			case "rule":
-				rules = append(rules, ruleOf(t, words[1:]))
+				rules = append(rules, parseRule(t, words[1:]))
 			case "ask":
 				asks = append(asks, words[1:])
 			default:
-				t.Fatalf("what is %q?", line)
+				t.Fatalf("unknown command: %q", line)
 			}
 		}
 		table := NewTable(rules, func(Ref) *Pool { return nil })
@@ -51,12 +51,13 @@ func TestTable(t *testing.T) {
 	})
 }
 
-func ruleOf(t *testing.T, words []string) Rule {
+// parseRule reads a rule: its name, followed by fields such as host=HOST, prefix=PATH and header=NAME:VALUE.
+func parseRule(t *testing.T, words []string) Rule {
 	t.Helper()
 	r := Rule{Owner: Owner{Name: words[0]}}
 	for _, w := range words[1:] {
 		name, value, _ := strings.Cut(w, "=")
-		key, worth, _ := strings.Cut(value, ":")
+		pairName, pairValue, _ := strings.Cut(value, ":")
 		switch name {
 		case "host":
 			r.Host = value
@@ -65,11 +66,11 @@ func ruleOf(t *testing.T, words []string) Rule {
 		case "method":
 			r.Method = value
 		case "header":
-			r.Headers = append(r.Headers, Pair{key, worth})
+			r.Headers = append(r.Headers, Pair{pairName, pairValue})
 		case "query":
-			r.Query = append(r.Query, Pair{key, worth})
+			r.Query = append(r.Query, Pair{pairName, pairValue})
 		default:
-			t.Fatalf("what is %q?", w)
+			t.Fatalf("unknown field %q", w)
 		}
 	}
 	return r
@@ -77,10 +78,10 @@ func ruleOf(t *testing.T, words []string) Rule {
 
 func TestRewritten(t *testing.T) {
 	for _, c := range []struct {
-		path    string
-		n       int
-		instead string
-		want    string
+		path        string
+		n           int
+		replacement string
+		want        string
 	}{
 		{"/foo/bar", 1, "/", "/bar"},
 		{"/foo/bar", 1, "/new", "/new/bar"},
@@ -94,13 +95,13 @@ func TestRewritten(t *testing.T) {
 		{"/any/thing", 0, "/base", "/base/any/thing"},
 		{"/", 0, "/base", "/base/"},
 	} {
-		if got := rewritten(c.path, c.n, c.instead); got != c.want {
-			t.Errorf("the first %d of %s by %s: %s, want %s", c.n, c.path, c.instead, got, c.want)
+		if got := rewritten(c.path, c.n, c.replacement); got != c.want {
+			t.Errorf("the first %d elements of %s replaced by %s: %s, want %s", c.n, c.path, c.replacement, got, c.want)
 		}
 	}
 }
 
-// TestWeights checks that backends get their shares.
+// TestWeights checks that backends get requests in proportion to their weights.
 func TestWeights(t *testing.T) {
 	pools := map[Ref]*Pool{}
 	table := NewTable([]Rule{{Match: Match{Path: "/"},

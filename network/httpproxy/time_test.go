@@ -14,16 +14,18 @@ import (
 	"time"
 )
 
-// pipes is an in-memory network, for tests in virtual time.
-type pipes struct {
+// pipeListener accepts in-memory connections, for tests in virtual time.
+type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -32,10 +34,10 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+func (p *pipeListener) dial(context.Context, string, string) (net.Conn, error) {
 	a, b := net.Pipe()
 	select {
 	case p.conns <- b:
@@ -45,11 +47,11 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// inMemory runs a proxy in front of a handler, in virtual time.
-func inMemory(t *testing.T, filters Filters, handler http.HandlerFunc, play func(t *testing.T, dial func() net.Conn)) {
+// runInVirtualTime runs a test of a proxy in front of a handler, in virtual time.
+func runInVirtualTime(t *testing.T, filters Filters, handler http.HandlerFunc, test func(t *testing.T, dial func() net.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		front, back := newPipes(), newPipes()
+		front, back := newPipeListener(), newPipeListener()
 		ref := Ref{Namespace: "ns", Service: "web", Protocol: HTTP}
 		pool := NewPool(ref)
 		tr := newTransport(ref)
@@ -62,7 +64,7 @@ func inMemory(t *testing.T, filters Filters, handler http.HandlerFunc, play func
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = a.Serve(front) })
 		wg.Go(func() { _ = b.Serve(back) })
-		play(t, func() net.Conn {
+		test(t, func() net.Conn {
 			c, err := front.dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
@@ -75,8 +77,8 @@ func inMemory(t *testing.T, filters Filters, handler http.HandlerFunc, play func
 	})
 }
 
-// ended waits until the proxy closes the connection, and returns after how long.
-func ended(c net.Conn) time.Duration {
+// timeUntilClosed waits until the proxy closes the connection, and returns after how long.
+func timeUntilClosed(c net.Conn) time.Duration {
 	start := time.Now()
 	_, _ = io.Copy(io.Discard, c)
 	return time.Since(start)
@@ -85,60 +87,60 @@ func ended(c net.Conn) time.Duration {
 func TestSlowClients(t *testing.T) {
 	echo := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
 	t.Run("header", func(t *testing.T) {
-		inMemory(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
+		runInVirtualTime(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
 			c := dial()
 			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-			if d := ended(c); d != headerTimeout {
+			if d := timeUntilClosed(c); d != headerTimeout {
 				t.Errorf("a header that does not end may take %s", d)
 			}
 		})
 	})
 	t.Run("idle", func(t *testing.T) {
-		inMemory(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
+		runInVirtualTime(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
 			c := dial()
 			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			if d := ended(c); d != idleTimeout {
-				t.Errorf("a connection that nobody uses is kept for %s", d)
+			if d := timeUntilClosed(c); d != idleTimeout {
+				t.Errorf("an idle connection is kept for %s", d)
 			}
 		})
 	})
 	t.Run("body", func(t *testing.T) {
-		inMemory(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
+		runInVirtualTime(t, Filters{}, echo, func(t *testing.T, dial func() net.Conn) {
 			c := dial()
 			fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhel")
 			time.Sleep(byteTimeout - time.Second)
-			fmt.Fprint(c, "lo") // begins anew
-			if d := ended(c); d < byteTimeout || d > 2*byteTimeout {
-				t.Errorf("a body that does not go on may take %s", d)
+			fmt.Fprint(c, "lo") // the timeout starts again
+			if d := timeUntilClosed(c); d < byteTimeout || d > 2*byteTimeout {
+				t.Errorf("a body that stalls may take %s", d)
 			}
 		})
 	})
-	t.Run("answer", func(t *testing.T) {
-		var gave chan time.Duration // made inside the test's own time
+	t.Run("response", func(t *testing.T) {
+		var gaveUp chan time.Duration // a channel of the synctest bubble
 		handler := func(w http.ResponseWriter, _ *http.Request) {
 			start := time.Now()
 			w.Header().Set("Content-Length", "1000000000")
 			for {
 				if _, err := w.Write(make([]byte, 64<<10)); err != nil {
-					gave <- time.Since(start)
+					gaveUp <- time.Since(start)
 					return
 				}
 			}
 		}
-		inMemory(t, Filters{}, handler, func(t *testing.T, dial func() net.Conn) {
-			gave = make(chan time.Duration, 1)
+		runInVirtualTime(t, Filters{}, handler, func(t *testing.T, dial func() net.Conn) {
+			gaveUp = make(chan time.Duration, 1)
 			c := dial()
 			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-			if d := <-gave; d != byteTimeout {
-				t.Errorf("an answer that nobody takes may take %s", d)
+			if d := <-gaveUp; d != byteTimeout {
+				t.Errorf("a response that the client does not read may take %s", d)
 			}
 			c.Close()
 		})
 	})
 }
 
-// TestQuietAnswers checks that idle but open responses are not ended.
-func TestQuietAnswers(t *testing.T) {
+// TestIdleResponsesStayOpen checks that idle but open responses are not ended.
+func TestIdleResponsesStayOpen(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		time.Sleep(time.Hour)
@@ -148,7 +150,7 @@ func TestQuietAnswers(t *testing.T) {
 		fmt.Fprint(w, ", the end")
 	}
 	for _, head := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"} {
-		inMemory(t, Filters{}, handler, func(t *testing.T, dial func() net.Conn) {
+		runInVirtualTime(t, Filters{}, handler, func(t *testing.T, dial func() net.Conn) {
 			c := dial()
 			fmt.Fprint(c, head)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -163,8 +165,8 @@ func TestQuietAnswers(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that the timeout limits the start of a response, and not its duration.
-func TestTimeout(t *testing.T) {
+// TestTimeoutLimitsStartOfResponse checks that the timeout limits the start of a response, and not its duration.
+func TestTimeoutLimitsStartOfResponse(t *testing.T) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(strings.TrimPrefix(r.URL.Path, "/"))
 		select {
@@ -176,7 +178,7 @@ func TestTimeout(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(time.Minute)
 	}
-	inMemory(t, Filters{Timeout: 10 * time.Second}, handler, func(t *testing.T, dial func() net.Conn) {
+	runInVirtualTime(t, Filters{Timeout: 10 * time.Second}, handler, func(t *testing.T, dial func() net.Conn) {
 		for path, want := range map[string]int{"9s": 200, "11s": 504} {
 			c := dial()
 			start := time.Now()

@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
+// certFor makes a self-signed certificate with a DNS name.
 func certFor(t *testing.T, name string) *Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -42,7 +43,7 @@ func certFor(t *testing.T, name string) *Certificate {
 }
 
 func TestCertificates(t *testing.T) {
-	f := newFront(t)
+	f := newTestProxy(t)
 	offered := func(name string) string {
 		t.Helper()
 		c, err := tls.Dial("tcp", f.https, &tls.Config{ServerName: name, InsecureSkipVerify: true})
@@ -72,7 +73,7 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 	if _, err := tls.Dial("tcp", f.https, &tls.Config{MaxVersion: tls.VersionTLS11, InsecureSkipVerify: true}); err == nil {
-		t.Error("TLS 1.1 is spoken")
+		t.Error("TLS 1.1 is accepted")
 	}
 }
 
@@ -84,10 +85,10 @@ func TestFallbackIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, _ := f.get(now.Add(time.Hour)); b != a {
-		t.Error("another one after an hour")
+		t.Error("a new certificate after an hour")
 	}
 	if b, _ := f.get(now.Add(fallbackFor)); b == a {
-		t.Error("the same one when it has expired")
+		t.Error("the expired certificate is still used")
 	}
 }
 
@@ -118,8 +119,8 @@ func TestGRPC(t *testing.T) {
 	}))
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
-	f := newFront(t)
-	f.to(GRPC, Filters{}, l.Addr().String())
+	f := newTestProxy(t)
+	f.routeAllTo(GRPC, Filters{}, l.Addr().String())
 	for at, creds := range map[string]credentials.TransportCredentials{
 		f.http: insecure.NewCredentials(), f.https: credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
 	} {
@@ -155,7 +156,7 @@ func TestGRPC(t *testing.T) {
 		}
 		conn.Close()
 	}
-	f.to(GRPC, Filters{})
+	f.routeAllTo(GRPC, Filters{})
 	conn, err := grpc.NewClient("passthrough:///"+f.http, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -168,29 +169,29 @@ func TestGRPC(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	b := backend(t, func(w http.ResponseWriter, r *http.Request) {
+	b := startBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/bad" {
 			w.WriteHeader(500)
 		}
 	})
-	f := newFront(t)
-	f.to(HTTP, Filters{}, b.URL)
+	f := newTestProxy(t)
+	f.routeAllTo(HTTP, Filters{}, b.URL)
 	for _, path := range []string{"/", "/x", "/bad"} {
-		get(t, clientOf(t), "http://"+f.http+path)
+		get(t, newClient(t), "http://"+f.http+path)
 	}
-	// The numbers are written when the client has its answer already.
+	// Requests are counted after the client has got its response.
 	f.shutdown()
-	if got := numbers(t, f.proxy.Metrics); got != "ns web 200: 2, ns web 500: 1" {
+	if got := requestCounters(t, f.proxy.Metrics); got != "ns web 200: 2, ns web 500: 1" {
 		t.Errorf("counted: %s", got)
 	}
-	f.swap()
-	if got := numbers(t, f.proxy.Metrics); got != "" {
-		t.Errorf("of a rule that is gone is left: %s", got)
+	f.setRules()
+	if got := requestCounters(t, f.proxy.Metrics); got != "" {
+		t.Errorf("counters of a deleted rule: %s", got)
 	}
 }
 
-// numbers returns the request counters.
-func numbers(t *testing.T, m *Metrics) string {
+// requestCounters returns the request counters as a text.
+func requestCounters(t *testing.T, m *Metrics) string {
 	t.Helper()
 	r := prometheus.NewRegistry()
 	r.MustRegister(m)
@@ -215,7 +216,7 @@ func numbers(t *testing.T, m *Metrics) string {
 }
 
 // shutdown stops the servers, which waits until no request is being handled.
-func (f *front) shutdown() {
+func (f *testProxy) shutdown() {
 	f.t.Helper()
 	for _, s := range f.servers {
 		if err := s.Shutdown(f.t.Context()); err != nil {
