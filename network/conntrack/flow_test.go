@@ -120,7 +120,7 @@ func TestReadFlowTruncated(t *testing.T) {
 			appendNested(nil, attrAddresses, appendAttribute(appendAttribute(nil, attrFrom4, 10, 0), attrTo4, 10, 0, 0, 1))),
 		"only the reply direction": append(slices.Clone(family),
 			testEntry{protocol: tcp, from: "10.0.0.1:1", to: "10.0.0.2:2"}.attributes()[52:]...),
-		"a wrong length":           append(slices.Clone(family), 3, 0, attrAsked, 0),
+		"a wrong length": append(slices.Clone(family), 3, 0, attrAsked, 0),
 	} {
 		if f.read(b) {
 			t.Errorf("%s: read %v", what, &f)

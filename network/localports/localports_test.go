@@ -39,25 +39,25 @@ func newService(name string, kind corev1.ServiceType, ip string, age time.Durati
 	return s
 }
 
-func TestWhichPortsAreListenedOn(t *testing.T) {
-	given := newService("balanced", corev1.ServiceTypeLoadBalancer, "10.0.0.3", 0, "30003:80/TCP")
-	given.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
-	given.Annotations = map[string]string{gr.LoadBalancerAnnotation: gr.LoadBalancerNodes}
-	// Nobody but the writer of its status says that it has an address.
+func TestDecide(t *testing.T) {
+	assigned := newService("balanced", corev1.ServiceTypeLoadBalancer, "10.0.0.3", 0, "30003:80/TCP")
+	assigned.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	assigned.Annotations = map[string]string{gr.LoadBalancerAnnotation: gr.LoadBalancerNodes}
+	// Its address is only in its status, without the annotation of the balancer.
 	claimed := newService("claimed", corev1.ServiceTypeLoadBalancer, "10.0.0.11", time.Hour, "30012:8081/TCP")
-	claimed.Status = given.Status
+	claimed.Status = assigned.Status
 	ranged := newService("ranged", corev1.ServiceTypeLoadBalancer, "10.0.0.12", 0, "30013:8082/TCP")
 	ranged.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.7"}}
 	younger := newService("younger", corev1.ServiceTypeLoadBalancer, "10.0.0.4", -time.Hour, "30004:80/TCP")
-	younger.Status, younger.Annotations = given.Status, given.Annotations
+	younger.Status, younger.Annotations = assigned.Status, assigned.Annotations
 	privileged := newService("privileged", corev1.ServiceTypeLoadBalancer, "10.0.0.9", 0, "30009:631/TCP",
 		"30010:5432/TCP", "30011:443/TCP")
-	privileged.Status, privileged.Annotations = given.Status, given.Annotations
+	privileged.Status, privileged.Annotations = assigned.Status, assigned.Annotations
 	elsewhere := newService("elsewhere", corev1.ServiceTypeNodePort, "10.0.0.5", 0, "30005:80/TCP")
 	elsewhere.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
 	got := decide([]*corev1.Service{
 		claimed, ranged,
-		younger, given, elsewhere, privileged,
+		younger, assigned, elsewhere, privileged,
 		newService("plain", corev1.ServiceTypeNodePort, "10.0.0.1", 0, "30001:80/TCP", "30002:53/UDP", "6443:443/TCP"),
 		newService("waiting", corev1.ServiceTypeLoadBalancer, "10.0.0.6", 0, "30006:8080/TCP"),
 		newService("headless", corev1.ServiceTypeNodePort, "None", 0, "30007:80/TCP"),
@@ -74,8 +74,8 @@ func TestWhichPortsAreListenedOn(t *testing.T) {
 	}
 }
 
-// echo starts a server that answers each connection with its name and what it got, once the client has sent everything.
-func echo(t *testing.T, name string) (port int) {
+// startEcho starts a server that responds to each connection with its name and what it received, once the client has sent everything.
+func startEcho(t *testing.T, name string) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,8 +98,8 @@ func echo(t *testing.T, name string) (port int) {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// ask sends a text and returns the answer, or the error as a text.
-func ask(port int, text string) string {
+// requestText sends a text to a port and returns the response, or the error as a text.
+func requestText(port int, text string) string {
 	c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.3", strconv.Itoa(port)))
 	if err != nil {
 		return err.Error()
@@ -107,10 +107,11 @@ func ask(port int, text string) string {
 	defer c.Close()
 	_, _ = io.WriteString(c, text)
 	_ = c.(*net.TCPConn).CloseWrite()
-	answer, _ := io.ReadAll(c)
-	return string(answer)
+	response, _ := io.ReadAll(c)
+	return string(response)
 }
 
+// eventually waits up to 20 seconds until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
@@ -120,15 +121,15 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestForwards has a Service whose cluster IP is a server of the test. It answers at its node port, follows a change of
-// the Service, and stops answering when the Service goes.
-func TestForwards(t *testing.T) {
-	first, second := echo(t, "first"), echo(t, "second")
-	free, err := net.Listen("tcp", "127.0.0.3:0")
+// TestNodePortFollowsService has a Service whose cluster IP is a server of the test. The node port answers, follows a change of
+// the Service, and is closed when the Service is deleted.
+func TestNodePortFollowsService(t *testing.T) {
+	first, second := startEcho(t, "first"), startEcho(t, "second")
+	reserved, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodePort := free.Addr().(*net.TCPAddr).Port
+	nodePort := reserved.Addr().(*net.TCPAddr).Port
 	view := nettest.NewView()
 	put := func(target int) {
 		view.Put(newService("web", corev1.ServiceTypeNodePort, "127.0.0.1", 0, fmt.Sprintf("%d:%d/TCP", nodePort, target)))
@@ -136,18 +137,18 @@ func TestForwards(t *testing.T) {
 	put(first)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	_ = free.Close()
+	_ = reserved.Close()
 	go func() {
 		defer close(done)
 		New(Config{Services: view, Addresses: []string{"127.0.0.3"}}).Run(ctx)
 	}()
-	eventually(t, "the node port answers", func() bool { return ask(nodePort, "hello") == "first got hello" })
+	eventually(t, "the node port answers", func() bool { return requestText(nodePort, "hello") == "first got hello" })
 	put(second)
-	eventually(t, "the node port leads to the new target", func() bool { return ask(nodePort, "hello") == "second got hello" })
+	eventually(t, "the node port leads to the new target", func() bool { return requestText(nodePort, "hello") == "second got hello" })
 	view.Remove("default", "web")
-	eventually(t, "the port is closed", func() bool { return strings.Contains(ask(nodePort, ""), "refused") })
+	eventually(t, "the port is closed", func() bool { return strings.Contains(requestText(nodePort, ""), "refused") })
 	put(first)
-	eventually(t, "it answers again", func() bool { return ask(nodePort, "x") == "first got x" })
+	eventually(t, "it answers again", func() bool { return requestText(nodePort, "x") == "first got x" })
 	idle, err := net.Dial("tcp", net.JoinHostPort("127.0.0.3", strconv.Itoa(nodePort)))
 	if err != nil {
 		t.Fatal(err)
@@ -155,18 +156,18 @@ func TestForwards(t *testing.T) {
 	defer idle.Close()
 	stop()
 	<-done // although a connection is open
-	if answer := ask(nodePort, ""); !strings.Contains(answer, "refused") {
-		t.Errorf("after its end the port answers %q", answer)
+	if response := requestText(nodePort, ""); !strings.Contains(response, "refused") {
+		t.Errorf("after the forwarder has stopped, the port answers %q", response)
 	}
 }
 
-// TestTakenPorts holds that a port that a program has on one address is served on none, and on all once it is free.
-func TestTakenPorts(t *testing.T) {
-	program, err := net.Listen("tcp", "127.0.0.4:0")
+// TestPortInUseIsNotForwarded checks that a port that a program uses on one address is not forwarded on any, and on all once it is free.
+func TestPortInUseIsNotForwarded(t *testing.T) {
+	otherProgram, err := net.Listen("tcp", "127.0.0.4:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	number := program.Addr().(*net.TCPAddr).Port
+	number := otherProgram.Addr().(*net.TCPAddr).Port
 	f := New(Config{Services: nettest.NewView(), Addresses: []string{"127.0.0.3", "127.0.0.4", "192.0.2.1"}})
 	if p := f.listen(uint16(number), "10.0.0.1:80"); p != nil {
 		t.Errorf("a taken port is listened on at %d addresses", len(p.listeners))
@@ -176,7 +177,7 @@ func TestTakenPorts(t *testing.T) {
 	} else {
 		_ = l.Close()
 	}
-	_ = program.Close()
+	_ = otherProgram.Close()
 	p := f.listen(uint16(number), "10.0.0.1:80")
 	if p == nil || len(p.listeners) != 2 { // the machine does not have the third address
 		t.Fatalf("the port is free, and listened on as %+v", p)
@@ -184,13 +185,13 @@ func TestTakenPorts(t *testing.T) {
 	p.close()
 }
 
-// brokenListener fails once, as for want of file descriptors, and has then a connection.
-type brokenListener struct {
+// failOnceListener fails once, as if there were no file descriptors left, and then accepts connections.
+type failOnceListener struct {
 	net.Listener
 	failed bool
 }
 
-func (l *brokenListener) Accept() (net.Conn, error) {
+func (l *failOnceListener) Accept() (net.Conn, error) {
 	if !l.failed {
 		l.failed = true
 		return nil, syscall.EMFILE
@@ -198,8 +199,8 @@ func (l *brokenListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// listening starts a forwarder for one port of the address 127.0.0.3 that leads to the target.
-func listening(t *testing.T, target int) (number int, p *port) {
+// forwardPort starts a forwarder for one port of the address 127.0.0.3 that leads to the target.
+func forwardPort(t *testing.T, target int) (number int, p *port) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
@@ -209,7 +210,7 @@ func listening(t *testing.T, target int) (number int, p *port) {
 	p = &port{target: net.JoinHostPort("127.0.0.1", strconv.Itoa(target)), connections: make(chan struct{}, maxPortConnections)}
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { f.accept(ctx, &wg, &brokenListener{Listener: l}, p) })
+	wg.Go(func() { f.accept(ctx, &wg, &failOnceListener{Listener: l}, p) })
 	t.Cleanup(func() {
 		stop()
 		wg.Wait()
@@ -221,21 +222,21 @@ func listening(t *testing.T, target int) (number int, p *port) {
 }
 
 func TestAcceptsAgainAfterFailure(t *testing.T) {
-	number, _ := listening(t, echo(t, "server"))
-	if got := ask(number, "hello"); got != "server got hello" {
+	number, _ := forwardPort(t, startEcho(t, "server"))
+	if got := requestText(number, "hello"); got != "server got hello" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// TestBrokenAnswersAreErrors has a server that breaks off in the middle of its answer, and a target where nobody listens. The client must
-// not take either for the end of an answer.
-func TestBrokenAnswersAreErrors(t *testing.T) {
+// TestBrokenConnectionsAreErrors has a server that resets a connection in the middle of its response, and a target where nothing listens.
+// In both cases the client must see an error and not the end of a response.
+func TestBrokenConnectionsAreErrors(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	broken := l.Addr().(*net.TCPAddr).Port
-	number, p := listening(t, broken)
+	number, p := forwardPort(t, broken)
 	read := func() error {
 		c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.3", strconv.Itoa(number)))
 		if err != nil {
@@ -253,23 +254,23 @@ func TestBrokenAnswersAreErrors(t *testing.T) {
 		}
 	}()
 	if err := read(); err == nil {
-		t.Error("half of an answer ends without an error")
+		t.Error("half of a response ends without an error")
 	}
 	_ = l.Close()
 	p.setTarget(net.JoinHostPort("127.0.0.1", strconv.Itoa(broken)))
 	if err := read(); err == nil {
-		t.Error("a target that refuses looks like an empty answer")
+		t.Error("a target that refuses connections looks like an empty response")
 	}
 }
 
-// TestFullPortsLeaveRoom holds that connections that wait at a full port take nothing of what all ports share.
-func TestFullPortsLeaveRoom(t *testing.T) {
+// TestFullPortTakesNoSharedConnections checks that connections that wait at a full port do not count against the limit of all ports.
+func TestFullPortTakesNoSharedConnections(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := New(Config{Services: nettest.NewView()})
-	p := &port{target: net.JoinHostPort("127.0.0.1", strconv.Itoa(echo(t, "server"))), connections: make(chan struct{}, 1)}
+	p := &port{target: net.JoinHostPort("127.0.0.1", strconv.Itoa(startEcho(t, "server"))), connections: make(chan struct{}, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { f.accept(ctx, &wg, l, p) })
@@ -289,19 +290,19 @@ func TestFullPortsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestPortOfTheAPIServer holds that no Service gets the port at which the API server listens, even if it has it as its node port.
-func TestPortOfTheAPIServer(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.3:0")
+// TestPortOfTheAPIServerIsNotForwarded checks that no Service gets the port of the API server, even as its node port.
+func TestPortOfTheAPIServerIsNotForwarded(t *testing.T) {
+	reserved, err := net.Listen("tcp", "127.0.0.3:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	number := free.Addr().(*net.TCPAddr).Port
-	_ = free.Close()
+	number := reserved.Addr().(*net.TCPAddr).Port
+	_ = reserved.Close()
 	view := nettest.NewView()
 	server := newService("kubernetes", corev1.ServiceTypeClusterIP, "10.0.0.1", 0, "0:443/TCP")
 	server.Spec.Ports[0].TargetPort = intstr.FromInt32(int32(number))
 	view.Put(server)
-	view.Put(newService("thief", corev1.ServiceTypeNodePort, "10.0.0.2", 0, fmt.Sprintf("%d:80/TCP", number)))
+	view.Put(newService("same-port", corev1.ServiceTypeNodePort, "10.0.0.2", 0, fmt.Sprintf("%d:80/TCP", number)))
 	f := New(Config{Services: view, Addresses: []string{"127.0.0.3"}})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
