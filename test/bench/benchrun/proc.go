@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"proa.dev/internal/wait"
 )
 
@@ -48,16 +50,23 @@ func ReadUsage(pids []int) (Usage, error) {
 }
 
 // ProcessorTime sums the processor time, user and system, that processes have used.
-func ProcessorTime(pids []int) (time.Duration, error) { return readProcessorTime(pids, 2) }
+func ProcessorTime(pids []int) (time.Duration, error) {
+	var sum time.Duration
+	for _, pid := range pids {
+		var used unix.Timespec
+		// The clock that counts the processor time of all threads of a process: see CPUCLOCK_SCHED of Linux.
+		if err := unix.ClockGettime(int32(^pid<<3|2), &used); err != nil { //nolint:gosec // a process ID has at most 22 bits
+			return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
+		}
+		sum += time.Duration(used.Nano())
+	}
+	return sum, nil
+}
 
-// ProcessorTimeWithChildren also counts children that have ended, such as programs that a process ran.
-func ProcessorTimeWithChildren(pids []int) (time.Duration, error) { return readProcessorTime(pids, 4) }
-
-// readProcessorTime sums the first fields of the kernel's times of processes: user, system, and both of their children.
-func readProcessorTime(pids []int, count int) (time.Duration, error) {
-	// The kernel counts in ticks of a hundredth of a second on every Linux
-	// that Go runs on.
-	const tick = 10 * time.Millisecond
+// ProcessorTimeWithChildren also counts children that have ended, such as programs that a process ran, in hundredths of a second.
+func ProcessorTimeWithChildren(pids []int) (time.Duration, error) {
+	const tick = 10 * time.Millisecond // that of every Linux that Go runs on
+	const first, count = 11, 4         // the times of the process in user and system mode, and those of its children
 	var sum time.Duration
 	for _, pid := range pids {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -67,10 +76,10 @@ func readProcessorTime(pids []int, count int) (time.Duration, error) {
 		// The command, in parentheses, may hold spaces.
 		_, rest, ok := strings.Cut(string(data), ") ")
 		fields := strings.Fields(rest)
-		if !ok || len(fields) < 11+count {
+		if !ok || len(fields) < first+count {
 			return 0, fmt.Errorf("read processor time of %d: unexpected format", pid)
 		}
-		for _, field := range fields[11 : 11+count] {
+		for _, field := range fields[first : first+count] {
 			n, err := strconv.ParseInt(field, 10, 64)
 			if err != nil {
 				return 0, err
