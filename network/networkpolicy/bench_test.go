@@ -15,8 +15,8 @@ import (
 	"proa.dev/network/nft"
 )
 
-// large is a cluster of 10,000 Pods in 100 namespaces with 1,000 policies; 200 of the Pods are on this node.
-func large(tb testing.TB) (pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy) {
+// largeCluster returns the objects of a cluster of 10,000 Pods in 100 namespaces with 1,000 policies; 200 of the Pods are on this node.
+func largeCluster(tb testing.TB) (pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy) {
 	tb.Helper()
 	for i := range 10000 {
 		p := &corev1.Pod{}
@@ -41,8 +41,8 @@ egress: [{to: [{ipBlock: {cidr: 192.0.%d.0/24}}, {podSelector: {}}]}, {ports: [{
 	return pods, policies
 }
 
-// planOf makes the plan for the whole cluster.
-func planOf(pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy) *resolver {
+// resolverFor returns a resolver with the plan for the whole cluster.
+func resolverFor(pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy) *resolver {
 	r := newResolver("n1")
 	for i := range 100 {
 		r.setNamespace(fmt.Sprint("ns-", i), map[string]string{"team": fmt.Sprint("team-", i%20)})
@@ -57,24 +57,24 @@ func planOf(pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy) *resolve
 }
 
 func BenchmarkPlan(b *testing.B) {
-	pods, policies := large(b)
+	pods, policies := largeCluster(b)
 	for b.Loop() {
-		planOf(pods, policies)
+		resolverFor(pods, policies)
 	}
 }
 
-// changes benchmarks single changes of a large cluster.
-func changes(b *testing.B, r *resolver, pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy, after func()) {
+// benchmarkChanges benchmarks single changes of a large cluster.
+func benchmarkChanges(b *testing.B, r *resolver, pods []*corev1.Pod, policies []*networkingv1.NetworkPolicy, after func()) {
 	cases := map[string]func(i int){
-		"a remote Pod comes or goes": func(i int) {
-			p := pods[150] // of another node
+		"a remote Pod is created or deleted": func(i int) {
+			p := pods[150] // it is on another node
 			if i%2 == 0 {
 				r.setPod(key{p.Namespace, p.Name}, nil)
 			} else {
 				r.setPod(key{p.Namespace, p.Name}, p)
 			}
 		},
-		"a local Pod comes or goes": func(i int) {
+		"a local Pod is created or deleted": func(i int) {
 			p := pods[50]
 			if i%2 == 0 {
 				r.setPod(key{p.Namespace, p.Name}, nil)
@@ -94,7 +94,7 @@ func changes(b *testing.B, r *resolver, pods []*corev1.Pod, policies []*networki
 			}
 			r.setPolicy(key{n.Namespace, n.Name}, readPolicy(n))
 		},
-		"a policy comes or goes": func(i int) {
+		"a policy is created or deleted": func(i int) {
 			n := policies[50]
 			if i%2 == 0 {
 				r.setPolicy(key{n.Namespace, n.Name}, nil)
@@ -123,16 +123,16 @@ func changes(b *testing.B, r *resolver, pods []*corev1.Pod, policies []*networki
 
 // BenchmarkChange measures a change of the plan alone.
 func BenchmarkChange(b *testing.B) {
-	pods, policies := large(b)
-	r := planOf(pods, policies)
-	changes(b, r, pods, policies, func() { r.markWritten(); clear(r.formerOwners) })
+	pods, policies := largeCluster(b)
+	r := resolverFor(pods, policies)
+	benchmarkChanges(b, r, pods, policies, func() { r.markWritten(); clear(r.formerOwners) })
 }
 
 // BenchmarkCommit measures a change including the kernel.
 func BenchmarkCommit(b *testing.B) {
 	nettest.Need(b)
-	pods, policies := large(b)
-	r := planOf(pods, policies)
+	pods, policies := largeCluster(b)
+	r := resolverFor(pods, policies)
 	kernel, err := nft.Open()
 	if err != nil {
 		b.Fatal(err)
@@ -153,5 +153,5 @@ func BenchmarkCommit(b *testing.B) {
 		}
 	})
 	b.Logf("%d sets, %d chains", len(r.sets), len(r.chains))
-	changes(b, r, pods, policies, commit)
+	benchmarkChanges(b, r, pods, policies, commit)
 }

@@ -49,11 +49,11 @@ func TestAddressCleaner(t *testing.T) {
 		wg.Go(func() { cleaner.Run(ctx) })
 		a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
 		add := func(addrs ...netip.Addr) {
-			lost := map[netip.Addr]bool{}
+			set := map[netip.Addr]bool{}
 			for _, a := range addrs {
-				lost[a] = true
+				set[a] = true
 			}
-			cleaner.add(lost)
+			cleaner.add(set)
 		}
 		waitFor := func(a netip.Addr) {
 			wg.Go(func() {
@@ -62,7 +62,7 @@ func TestAddressCleaner(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		add() // nothing
+		add() // no addresses
 		add(a)
 		synctest.Wait()
 		waitFor(c) // it had no owner
@@ -103,9 +103,9 @@ func TestAddressCleaner(t *testing.T) {
 	})
 }
 
-// TestRulesDoNotWait checks that other Pods get their rules while conntrack entries of an address are deleted. The Pod
+// TestAttachDuringConntrackCleanup checks that other Pods get their rules while conntrack entries of an address are deleted. The Pod
 // that gets that address waits.
-func TestRulesDoNotWait(t *testing.T) {
+func TestAttachDuringConntrackCleanup(t *testing.T) {
 	nettest.Need(t)
 	views := map[schema.GroupResource]*nettest.View{gr.Pods: nettest.NewView(), gr.Namespaces: nettest.NewView(),
 		gr.NetworkPolicies: nettest.NewView()}
@@ -128,32 +128,32 @@ func TestRulesDoNotWait(t *testing.T) {
 	begun, finish := make(chan map[netip.Addr]bool, 9), make(chan struct{})
 	var finished atomic.Bool
 	g.mu.Lock()
-	g.run.cleaner.forget = func(lost map[netip.Addr]bool) error {
-		begun <- lost
+	g.run.cleaner.forget = func(released map[netip.Addr]bool) error {
+		begun <- released
 		<-finish
 		return nil
 	}
 	g.mu.Unlock()
-	lost := netip.MustParseAddr("10.0.0.1")
-	g.Detach([]netip.Addr{lost})
-	if got := <-begun; !got[lost] || len(got) != 1 {
-		t.Errorf("looked for %v", got)
+	released := netip.MustParseAddr("10.0.0.1")
+	g.Detach([]netip.Addr{released})
+	if got := <-begun; !got[released] || len(got) != 1 {
+		t.Errorf("conntrack entries of %v are deleted", got)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		attach("default/c", "10.0.0.1")
 		if !finished.Load() {
-			t.Error("a Pod has got an address of which connections are left")
+			t.Error("a Pod has got an address with old conntrack entries")
 		}
 	}()
-	for has := false; !has; runtime.Gosched() { // until it waits
+	for has := false; !has; runtime.Gosched() { // until Attach waits
 		g.mu.Lock()
-		has = g.facts.owner[lost].name == "c"
+		has = g.facts.owner[released].name == "c"
 		g.mu.Unlock()
 	}
 	attach("default/d", "10.0.0.3")
-	g.Taken(lost)
+	g.Taken(released)
 	g.Detach([]netip.Addr{netip.MustParseAddr("10.0.0.2")})
 	attach("default/e", "10.0.0.4")
 	finished.Store(true)

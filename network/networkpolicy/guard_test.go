@@ -24,21 +24,23 @@ import (
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{{}, {NodeName: "n1"}} {
 		if _, err := New(c); err == nil {
-			t.Errorf("%+v is enough", c)
+			t.Errorf("%+v is accepted", c)
 		}
 	}
 }
 
-// TestNoPodWithoutRules attaches a Pod while the policies are unknown: it waits, and then gets an error.
-func TestNoPodWithoutRules(t *testing.T) {
+// TestAttachFailsWithoutPolicies attaches a Pod while the policies are unknown: it waits, and then gets an error.
+func TestAttachFailsWithoutPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, err := New(Config{NodeName: "n1",
-			Open: func(context.Context, schema.GroupResource) (client.View, error) { return nil, errors.New("away") }})
+			Open: func(context.Context, schema.GroupResource) (client.View, error) {
+				return nil, errors.New("no connection")
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "away") {
-			t.Errorf("without a view the guard says %v", err)
+		if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no connection") {
+			t.Errorf("without a view Run returns %v", err)
 		}
 		start := time.Now()
 		err = g.Attach(t.Context(), "default/web", "u", []netip.Addr{netip.MustParseAddr("10.0.0.1")})
@@ -51,9 +53,9 @@ func TestNoPodWithoutRules(t *testing.T) {
 	})
 }
 
-// TestMissingRoleIsNamed checks that a node without permission to read policies reports so at once, and that a Pod gets
+// TestForbiddenIsReported checks that a node without permission to read policies reports so at once, and that a Pod gets
 // the error without a wait, since only an administrator can help.
-func TestMissingRoleIsNamed(t *testing.T) {
+func TestForbiddenIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reported []error
 		refused := apierrors.NewForbidden(gr.NetworkPolicies, "", errors.New("system:node:n1 may not list it"))
@@ -66,16 +68,16 @@ func TestMissingRoleIsNamed(t *testing.T) {
 		}
 		for range 2 {
 			if err := g.Run(t.Context()); !errors.Is(err, refused) {
-				t.Errorf("the guard says %v", err)
+				t.Errorf("Run returns %v", err)
 			}
 		}
 		if len(reported) != 1 || !errors.Is(reported[0], refused) {
-			t.Errorf("the node is told %v", reported)
+			t.Errorf("reported: %v", reported)
 		}
 		start := time.Now()
 		err = g.Attach(t.Context(), "default/web", "u", []netip.Addr{netip.MustParseAddr("10.0.0.1")})
 		if err == nil || !strings.Contains(err.Error(), "default/web") || !strings.Contains(err.Error(), "system:node:n1 may not list it") {
-			t.Errorf("the Pod is told %v", err)
+			t.Errorf("Attach returns %v", err)
 		}
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("it waited %v", waited)
@@ -83,9 +85,9 @@ func TestMissingRoleIsNamed(t *testing.T) {
 	})
 }
 
-// TestMatters checks which events of Pods change the plan.
-func TestMatters(t *testing.T) {
-	old := object("default/web", "app=web")
+// TestMayChangePlan checks which events of Pods change the plan.
+func TestMayChangePlan(t *testing.T) {
+	old := podObject("default/web", "app=web")
 	change := func(do func(*corev1.Pod)) client.Event {
 		p := old.DeepCopy()
 		do(p)
@@ -96,19 +98,19 @@ func TestMatters(t *testing.T) {
 		want  bool
 	}{
 		"a new Pod":     {client.Event{Object: old}, true},
-		"it is deleted": {client.Event{Object: old, Old: old, Deleted: true}, true},
+		"a deleted Pod": {client.Event{Object: old, Old: old, Deleted: true}, true},
 		"a namespace":   {client.Event{Object: &corev1.Namespace{}, Old: &corev1.Namespace{}}, true},
-		"nothing":       {change(func(*corev1.Pod) {}), false},
-		"it runs":       {change(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
+		"no change":     {change(func(*corev1.Pod) {}), false},
+		"it is running": {change(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
 		"it is ready": {change(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}), false},
-		"it shall end":   {change(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), false},
-		"it has ended":   {change(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), true},
-		"an address":     {change(func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}} }), true},
-		"other labels":   {change(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }), true},
-		"another Pod":    {change(func(p *corev1.Pod) { p.UID = "other" }), true},
-		"it has a place": {change(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), true},
+		"it is being deleted": {change(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), false},
+		"it has ended":        {change(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), true},
+		"an address":          {change(func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}} }), true},
+		"other labels":        {change(func(p *corev1.Pod) { p.Labels = map[string]string{"app": "db"} }), true},
+		"another Pod":         {change(func(p *corev1.Pod) { p.UID = "other" }), true},
+		"it is scheduled":     {change(func(p *corev1.Pod) { p.Spec.NodeName = "n2" }), true},
 	} {
 		if got := mayChangePlan(c.event); got != c.want {
 			t.Errorf("%s: got %v", what, got)
@@ -116,8 +118,8 @@ func TestMatters(t *testing.T) {
 	}
 }
 
-// TestNoPoliciesNoViews checks that nodes do not watch Pods in a cluster without policies.
-func TestNoPoliciesNoViews(t *testing.T) {
+// TestPodsAreWatchedOnlyWithPolicies checks that nodes do not watch Pods in a cluster without policies.
+func TestPodsAreWatchedOnlyWithPolicies(t *testing.T) {
 	nettest.Need(t)
 	var mu sync.Mutex
 	var opened []string
@@ -152,7 +154,7 @@ func TestNoPoliciesNoViews(t *testing.T) {
 	nettest.Same(t, "with one", list(), "namespaces networkpolicies pods")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	nettest.Same(t, "a Pod that nobody knows", g.facts.isolationMaps[ingress].elements[element{addr: netip.MustParseAddr("10.0.0.2")}],
+	nettest.Same(t, "a Pod without an object", g.facts.isolationMaps[ingress].elements[element{addr: netip.MustParseAddr("10.0.0.2")}],
 		denyChain)
 }
 

@@ -23,9 +23,9 @@ import (
 	netpod "proa.dev/network/podnetwork"
 )
 
-// TestKernelAgrees puts random policies in force, change by change, and sends packets between all Pods: exactly those
+// TestKernelMatchesOracle puts random policies in force, change by change, and sends packets between all Pods: exactly those
 // arrive that the oracle allows.
-func TestKernelAgrees(t *testing.T) {
+func TestKernelMatchesOracle(t *testing.T) {
 	nettest.Need(t)
 	c := netpod.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test",
 		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28"), netip.MustParsePrefix("fd00::/124")}}
@@ -49,11 +49,11 @@ func TestKernelAgrees(t *testing.T) {
 		}
 		kernel.Close()
 	})
-	d := &dice{stage: newStage(), Rand: rand.New(rand.NewPCG(7, 7))}
+	d := &randomCluster{twoNodes: newTwoNodes(), Rand: rand.New(rand.NewPCG(7, 7))}
 	arrivals := make(chan string, 1000)
-	var all []*listener
+	var all []*recordingPod
 	for i := range 5 {
-		all = append(all, listen(t, network, d, key{[]string{"a", "b", "c"}[i%3], fmt.Sprint("pod-", i)}, arrivals))
+		all = append(all, startRecordingPod(t, network, d, key{[]string{"a", "b", "c"}[i%3], fmt.Sprint("pod-", i)}, arrivals))
 	}
 	rounds := 40
 	if os.Getenv("PROA_SCALE") != "" {
@@ -83,14 +83,15 @@ func TestKernelAgrees(t *testing.T) {
 				}
 			}
 		}
-		compare(t, what, collect(all, round, want, arrivals), want)
+		comparePackets(t, what, collectPackets(all, round, want, arrivals), want)
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-func compare(t *testing.T, what string, got, want map[string]bool) {
+// comparePackets reports packets that are missing and packets that should not have arrived.
+func comparePackets(t *testing.T, what string, got, want map[string]bool) {
 	t.Helper()
 	for text := range want {
 		if !got[text] {
@@ -104,14 +105,14 @@ func compare(t *testing.T, what string, got, want map[string]bool) {
 	}
 }
 
-// listener is a Pod that records what arrives.
-type listener struct {
+// recordingPod is a Pod that sends the packets that it receives to a channel.
+type recordingPod struct {
 	*nettest.NS
 	key
 	v4, v6 netip.Addr
 }
 
-func (l *listener) addr(six bool) netip.Addr {
+func (l *recordingPod) addr(six bool) netip.Addr {
 	if six {
 		return l.v6
 	}
@@ -119,7 +120,7 @@ func (l *listener) addr(six bool) netip.Addr {
 }
 
 // send sends a packet of a new connection. It returns false if the packet could not be sent at all.
-func (l *listener) send(t *testing.T, f flow, text string) (sent bool) {
+func (l *recordingPod) send(t *testing.T, f flow, text string) (sent bool) {
 	l.Do(func() {
 		c, err := net.DialUDP("udp", &net.UDPAddr{IP: f.from.AsSlice()}, &net.UDPAddr{IP: f.to.AsSlice(), Port: f.port})
 		if err != nil {
@@ -133,9 +134,9 @@ func (l *listener) send(t *testing.T, f flow, text string) (sent bool) {
 	return sent
 }
 
-// collect waits for the expected packets, and then for packets of the node itself, which are sent last and not
+// collectPackets waits for the expected packets, and then for packets of the node itself, which are sent last and not
 // filtered.
-func collect(all []*listener, round int, want map[string]bool, arrivals chan string) map[string]bool {
+func collectPackets(all []*recordingPod, round int, want map[string]bool, arrivals chan string) map[string]bool {
 	got := map[string]bool{}
 	deadline := time.After(20 * time.Second)
 	for {
@@ -179,9 +180,10 @@ func collect(all []*listener, round int, want map[string]bool, arrivals chan str
 	return got
 }
 
-func listen(t *testing.T, network *netpod.Network, d *dice, k key, arrivals chan string) *listener {
+// startRecordingPod connects a Pod to the network, which listens on the UDP ports 79 to 82.
+func startRecordingPod(t *testing.T, network *netpod.Network, d *randomCluster, k key, arrivals chan string) *recordingPod {
 	t.Helper()
-	l := &listener{NS: nettest.New(t), key: k}
+	l := &recordingPod{NS: nettest.New(t), key: k}
 	f, err := os.Open(l.Path())
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +222,7 @@ func listen(t *testing.T, network *netpod.Network, d *dice, k key, arrivals chan
 	p.Status.PodIPs = []corev1.PodIP{{IP: l.v4.String()}, {IP: l.v6.String()}}
 	d.pods[k] = p
 	d.nodes["n1"].setPod(k, p)
-	// A bridge's port needs a moment: wait until the node reaches it.
+	// A bridge port needs a moment until it forwards: wait until the node reaches the Pod.
 	for range 50 {
 		if c, err := net.Dial("udp", netip.AddrPortFrom(l.v4, 79).String()); err == nil {
 			_, _ = c.Write([]byte("ready"))
@@ -237,7 +239,7 @@ func listen(t *testing.T, network *netpod.Network, d *dice, k key, arrivals chan
 }
 
 // relabel changes the labels of a Pod and a namespace.
-func (d *dice) relabel(k key) string {
+func (d *randomCluster) relabel(k key) string {
 	p := d.pods[k].DeepCopy()
 	p.Labels = d.labels()
 	d.pods[k] = p
@@ -250,7 +252,7 @@ func (d *dice) relabel(k key) string {
 	return fmt.Sprintf("labels of %s %v and of namespace %s %v", k, p.Labels, namespace, d.namespaces[namespace])
 }
 
-// TestLargePolicy puts the largest possible policies in force: thousands of blocks, and hundreds of ports.
+// TestLargePolicy puts very large policies in force: thousands of blocks, and hundreds of ports.
 func TestLargePolicy(t *testing.T) {
 	nettest.Need(t)
 	kernel, err := nft.Open()
@@ -263,9 +265,9 @@ func TestLargePolicy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	s := newStage()
-	s.do(t, "namespace a")
-	s.do(t, "pod a/db 10.0.0.1,fd00::1 app=db")
+	s := newTwoNodes()
+	s.run(t, "namespace a")
+	s.run(t, "pod a/db 10.0.0.1,fd00::1 app=db")
 	var blocks, ports []string
 	for i := range 3001 {
 		blocks = append(blocks, fmt.Sprintf("{ipBlock: {cidr: 192.%d.%d.0/25}}", i>>8, i&255),
@@ -277,7 +279,7 @@ func TestLargePolicy(t *testing.T) {
 	for _, extra := range []string{"{ipBlock: {cidr: 255.255.255.0/24}}", `{ipBlock: {cidr: "ffff::/16"}}`, "{ipBlock: {cidr: 0.0.0.0/0}}",
 		`{ipBlock: {cidr: "::/0"}}`} {
 		blocks = append(blocks, extra)
-		s.do(t, fmt.Sprintf("policy a/p {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [%[1]s], ports: [%[2]s]}], egress: [{to: [%[1]s]}]}",
+		s.run(t, fmt.Sprintf("policy a/p {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [%[1]s], ports: [%[2]s]}], egress: [{to: [%[1]s]}]}",
 			strings.Join(blocks, ", "), strings.Join(ports, ", ")))
 		tab := &table{name: testTable, kernel: kernel, log: slog.New(slog.DiscardHandler)}
 		if err := tab.commit(s.nodes["n1"].model); err != nil {

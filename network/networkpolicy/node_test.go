@@ -37,41 +37,41 @@ var (
 )
 
 const (
-	testTable = "proa-test-policies"
-	names     = "10.96.0.10" // where the node answers names
+	testTable  = "proa-test-policies"
+	dnsAddress = "10.96.0.10" // the address of the DNS server on the node
 )
 
-// rig is a real node, n1, with a bridge, Pods, Services, policies, and a network outside.
-type rig struct {
-	t       *testing.T
-	views   map[schema.GroupResource]*nettest.View
-	home    *nettest.NS
-	outside *nettest.NS
-	net     *netpod.Network
-	guard   *Guard
-	cidrs   []netip.Prefix
-	halt    func()
+// testNode is node n1 in a real network namespace, with a bridge, Pods, Services, policies, and an outside network.
+type testNode struct {
+	t         *testing.T
+	views     map[schema.GroupResource]*nettest.View
+	host      *nettest.NS
+	outside   *nettest.NS
+	net       *netpod.Network
+	guard     *Guard
+	cidrs     []netip.Prefix
+	stopGuard func()
 }
 
-func newRig(t *testing.T, cidrs ...netip.Prefix) *rig {
+func newTestNode(t *testing.T, cidrs ...netip.Prefix) *testNode {
 	t.Helper()
 	nettest.Need(t)
 	if len(cidrs) == 0 {
 		cidrs = podCIDRs
 	}
-	r := &rig{t: t, home: nettest.Home(t), outside: nettest.New(t), cidrs: cidrs, views: map[schema.GroupResource]*nettest.View{}}
+	r := &testNode{t: t, host: nettest.Home(t), outside: nettest.New(t), cidrs: cidrs, views: map[schema.GroupResource]*nettest.View{}}
 	for _, on := range []schema.GroupResource{gr.Pods, gr.Namespaces, gr.NetworkPolicies, gr.Services, gr.EndpointSlices, gr.Nodes} {
 		r.views[on] = nettest.NewView()
 	}
-	nettest.Wire(t, nettest.End{NS: r.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"},
+	nettest.Wire(t, nettest.End{NS: r.host, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"},
 		Via: []string{"192.168.9.2", "fd99::2"}},
 		nettest.End{NS: r.outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "192.168.9.3/24", "fd99::2/64"},
 			Via: []string{"192.168.9.1", "fd99::1"}})
 	t.Cleanup(func() { nettest.Unplug("out0") })
 	r.guard = r.newGuard("n1")
-	r.start()
+	r.startGuard()
 	t.Cleanup(func() {
-		r.halt()
+		r.stopGuard()
 		if err := Purge(testTable); err != nil {
 			t.Error(err)
 		}
@@ -81,21 +81,21 @@ func newRig(t *testing.T, cidrs ...netip.Prefix) *rig {
 	if r.net, err = netpod.New(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	r.background(r.net.Serve)
+	r.runInBackground(r.net.Serve)
 	t.Cleanup(func() {
 		if err := netpod.Purge(c); err != nil {
 			t.Error(err)
 		}
 	})
-	r.services()
+	r.startServiceProxy()
 	r.apply("kind: Namespace\nmetadata: {name: default}\n---\nkind: Namespace\nmetadata: {name: other, labels: {team: blue}}\n")
 	return r
 }
 
-func (r *rig) newGuard(node string) *Guard {
+func (r *testNode) newGuard(node string) *Guard {
 	r.t.Helper()
 	g, err := New(Config{
-		NodeName: node, Table: testTable, DNSAddresses: []netip.Addr{netip.MustParseAddr(names)},
+		NodeName: node, Table: testTable, DNSAddresses: []netip.Addr{netip.MustParseAddr(dnsAddress)},
 		Log:  slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Open: func(_ context.Context, on schema.GroupResource) (client.View, error) { return r.views[on], nil },
 	})
@@ -105,8 +105,8 @@ func (r *rig) newGuard(node string) *Guard {
 	return g
 }
 
-// start runs the guard.
-func (r *rig) start() {
+// startGuard runs the guard.
+func (r *testNode) startGuard() {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -115,10 +115,11 @@ func (r *rig) start() {
 			r.t.Error(err)
 		}
 	}()
-	r.halt = func() { cancel(); <-done }
+	r.stopGuard = func() { cancel(); <-done }
 }
 
-func (r *rig) background(run func(context.Context) error) {
+// runInBackground runs a function until the test ends.
+func (r *testNode) runInBackground(run func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	done := make(chan struct{})
 	go func() {
@@ -130,12 +131,13 @@ func (r *rig) background(run func(context.Context) error) {
 	r.t.Cleanup(func() { cancel(); <-done })
 }
 
-func (r *rig) services() {
+// startServiceProxy runs the service proxy of the node.
+func (r *testNode) startServiceProxy() {
 	r.t.Helper()
 	p, err := service.New(service.Config{
 		NodeName: "n1", Services: r.views[gr.Services], Slices: r.views[gr.EndpointSlices], Nodes: r.views[gr.Nodes],
 		ClusterCIDRs: clusterCIDRs,
-		ServiceCIDRs: serviceCIDRs, Table: "proa-test-services", NodeAddresses: []netip.Addr{netip.MustParseAddr(names)},
+		ServiceCIDRs: serviceCIDRs, Table: "proa-test-services", NodeAddresses: []netip.Addr{netip.MustParseAddr(dnsAddress)},
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -145,10 +147,10 @@ func (r *rig) services() {
 			r.t.Error(err)
 		}
 	})
-	r.background(p.Run)
+	r.runInBackground(p.Run)
 }
 
-func (r *rig) apply(text string) {
+func (r *testNode) apply(text string) {
 	r.t.Helper()
 	for _, o := range nettest.Objects(r.t, text) {
 		switch o.(type) {
@@ -161,13 +163,13 @@ func (r *rig) apply(text string) {
 		case *discoveryv1.EndpointSlice:
 			r.views[gr.EndpointSlices].Put(o)
 		default:
-			r.t.Fatalf("what is a %T?", o)
+			r.t.Fatalf("unexpected type %T", o)
 		}
 	}
 }
 
-// policy applies a policy, in the namespace default unless its name has one.
-func (r *rig) policy(name, spec string) {
+// applyPolicy applies a policy, in the namespace default unless its name has one.
+func (r *testNode) applyPolicy(name, spec string) {
 	r.t.Helper()
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok {
@@ -176,8 +178,8 @@ func (r *rig) policy(name, spec string) {
 	r.apply(fmt.Sprintf("kind: NetworkPolicy\nmetadata: {name: %s, namespace: %s}\nspec: %s\n", short, namespace, spec))
 }
 
-// service creates a Service with one endpoint of each family.
-func (r *rig) service(name, ip, ip6 string, to *guest) {
+// applyService creates a Service with one endpoint of each family.
+func (r *testNode) applyService(name, ip, ip6 string, to *testPod) {
 	r.apply(fmt.Sprintf(`kind: Service
 metadata: {name: %[1]s}
 spec: {clusterIP: %[2]s, clusterIPs: [%[2]s, "%[3]s"], ipFamilies: [IPv4, IPv6], ports: [{port: 8000, protocol: TCP}]}
@@ -196,15 +198,15 @@ endpoints: [{addresses: ["%[5]s"], nodeName: n1, conditions: {ready: true}}]
 `, name, ip, ip6, to.v4, to.v6))
 }
 
-// guest is a Pod that answers at the ports 80 and 81, TCP and UDP.
-type guest struct {
+// testPod is a Pod that answers with its name at the ports 80 and 81, TCP and UDP.
+type testPod struct {
 	*nettest.NS
 	pod    *corev1.Pod
 	v4, v6 string
 }
 
-// object returns a Pod as the API has it before it has an address.
-func object(name, labels string) *corev1.Pod {
+// podObject returns the object of a Pod that has no address yet.
+func podObject(name, labels string) *corev1.Pod {
 	k := keyOf(name)
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: k.namespace, Name: k.name, UID: types.UID(k.name + "-uid"),
 		Labels: labelsOf(labels)}}
@@ -213,18 +215,18 @@ func object(name, labels string) *corev1.Pod {
 	return p
 }
 
-// pod starts a Pod as an agent does: it exists in the API, is attached, runs, and then its address is reported.
-func (r *rig) pod(name, labels string) *guest {
+// startPod starts a Pod as the agent does: it exists in the API, is attached, and then its address is reported.
+func (r *testNode) startPod(name, labels string) *testPod {
 	r.t.Helper()
-	p := object(name, labels)
+	p := podObject(name, labels)
 	r.views[gr.Pods].Put(p)
 	g := r.connect(p)
 	r.report(g)
 	return g
 }
 
-// connect attaches a Pod to the network, and lets it answer.
-func (r *rig) connect(p *corev1.Pod) *guest {
+// connect attaches a Pod to the network, and starts its servers.
+func (r *testNode) connect(p *corev1.Pod) *testPod {
 	r.t.Helper()
 	g, err := r.tryConnect(p)
 	if err != nil {
@@ -233,9 +235,9 @@ func (r *rig) connect(p *corev1.Pod) *guest {
 	return g
 }
 
-func (r *rig) tryConnect(p *corev1.Pod) (*guest, error) {
+func (r *testNode) tryConnect(p *corev1.Pod) (*testPod, error) {
 	r.t.Helper()
-	g := &guest{NS: nettest.New(r.t), pod: p}
+	g := &testPod{NS: nettest.New(r.t), pod: p}
 	f, err := os.Open(g.Path())
 	if err != nil {
 		r.t.Fatal(err)
@@ -262,7 +264,7 @@ func (r *rig) tryConnect(p *corev1.Pod) (*guest, error) {
 }
 
 // report writes the address of a Pod to the API.
-func (r *rig) report(g *guest) {
+func (r *testNode) report(g *testPod) {
 	p := g.pod.DeepCopy()
 	p.Status.Phase = corev1.PodRunning
 	p.Status.PodIPs = nil
@@ -276,7 +278,7 @@ func (r *rig) report(g *guest) {
 }
 
 // disconnect detaches a Pod.
-func (r *rig) disconnect(g *guest) {
+func (r *testNode) disconnect(g *testPod) {
 	r.t.Helper()
 	if _, err := r.net.CNI(r.t.Context(), &cni.Request{Command: cni.Del, ContainerID: string(g.pod.UID), IfName: "eth0", NetNS: g.Path()},
 		&cni.Config{}, nil); err != nil {
@@ -285,8 +287,8 @@ func (r *rig) disconnect(g *guest) {
 	g.Drop()
 }
 
-// becomes waits until a connection gets the answer: rules follow objects after a moment.
-func (r *rig) becomes(what, want string, ask func() string) {
+// eventually waits until ask returns want, because rules follow objects after a moment.
+func (r *testNode) eventually(what, want string, ask func() string) {
 	r.t.Helper()
 	var got string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -296,37 +298,38 @@ func (r *rig) becomes(what, want string, ask func() string) {
 		}
 	}
 	r.t.Errorf("%s: got %q, want %q", what, got, want)
-	r.show()
+	r.logTable()
 }
 
-// is fails the test unless the connection gets the answer at once.
-func (r *rig) is(what, want string, ask func() string) {
+// check fails the test unless ask returns want at once.
+func (r *testNode) check(what, want string, ask func() string) {
 	r.t.Helper()
 	if got := ask(); got != want {
 		r.t.Errorf("%s: got %q, want %q", what, got, want)
-		r.show()
+		r.logTable()
 	}
 }
 
-func (r *rig) show() {
+// logTable logs the rules if the environment variable SHOW is set.
+func (r *testNode) logTable() {
 	if nft, err := exec.LookPath("nft"); err == nil && os.Getenv("SHOW") != "" {
 		raw, _ := exec.Command(nft, "list", "table", "inet", testTable).CombinedOutput()
 		r.t.Log(string(raw))
 	}
 }
 
-// tries returns a function that asks from a namespace who answers at an address; "silence" if nobody does.
-func tries(from *nettest.NS, network, host string, port int) func() string {
+// probe returns a function that connects from a namespace and returns what answers there, or "no answer".
+func probe(from *nettest.NS, network, host string, port int) func() string {
 	return func() string {
-		if answer, ok := quick(from, network, nettest.At(host, port)); ok {
+		if answer, ok := dialAndAsk(from, network, nettest.At(host, port)); ok {
 			return answer
 		}
-		return "silence"
+		return "no answer"
 	}
 }
 
-// quick asks with a short timeout.
-func quick(from *nettest.NS, network, addr string) (string, bool) {
+// dialAndAsk connects with a short timeout, and returns the answer and whether there is one.
+func dialAndAsk(from *nettest.NS, network, addr string) (string, bool) {
 	var c net.Conn
 	var err error
 	from.Do(func() { c, err = net.DialTimeout(network, addr, 400*time.Millisecond) })
@@ -334,13 +337,13 @@ func quick(from *nettest.NS, network, addr string) (string, bool) {
 		return err.Error(), !strings.Contains(err.Error(), "timeout")
 	}
 	defer c.Close()
-	return say(c)
+	return askName(c)
 }
 
-// say asks over a connection.
-func say(c net.Conn) (string, bool) {
+// askName asks the server of a connection for its name.
+func askName(c net.Conn) (string, bool) {
 	buf := make([]byte, 100)
-	for range 2 { // packets get lost
+	for range 2 { // packets may be lost
 		_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
 		if _, err := c.Write([]byte("who\n")); err != nil {
 			return err.Error(), false
@@ -352,11 +355,11 @@ func say(c net.Conn) (string, bool) {
 	return "", false
 }
 
-// all returns the addresses of a Pod, by family.
-func (g *guest) all() map[string]string {
+// addresses returns the addresses of the Pod, by family.
+func (g *testPod) addresses() map[string]string {
 	out := map[string]string{"IPv4": g.v4, "IPv6": g.v6}
 	maps.DeleteFunc(out, func(_, ip string) bool { return ip == "" })
 	return out
 }
 
-func (g *guest) source(family string) string { return g.all()[family] }
+func (g *testPod) address(family string) string { return g.addresses()[family] }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// cluster holds objects of the API.
+// cluster holds objects of the API, from which the oracle decides.
 type cluster struct {
 	namespaces map[string]map[string]string
 	pods       map[key]*corev1.Pod
@@ -23,7 +23,7 @@ func newCluster() *cluster {
 	return &cluster{map[string]map[string]string{}, map[key]*corev1.Pod{}, map[key]*networkingv1.NetworkPolicy{}}
 }
 
-// flow is a connection.
+// flow is the first packet of a connection.
 type flow struct {
 	from, to netip.Addr
 	protocol corev1.Protocol
@@ -34,12 +34,12 @@ func (f flow) String() string {
 	return fmt.Sprintf("%s to %s at %s %d", f.from, f.to, f.protocol, f.port)
 }
 
-// at returns the Pod that has an address.
-func (c *cluster) at(a netip.Addr) *corev1.Pod {
+// podAt returns the Pod that has an address.
+func (c *cluster) podAt(a netip.Addr) *corev1.Pod {
 	for _, p := range c.pods {
-		over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 		for _, ip := range p.Status.PodIPs {
-			if !over && !p.Spec.HostNetwork && ip.IP == a.String() {
+			if !ended && !p.Spec.HostNetwork && ip.IP == a.String() {
 				return p
 			}
 		}
@@ -53,12 +53,13 @@ func (c *cluster) allows(f flow) bool {
 	if f.from == f.to {
 		return true
 	}
-	src, dst := c.at(f.from), c.at(f.to)
-	return c.oneSide(src, networkingv1.PolicyTypeEgress, f, dst, f.to, dst) &&
-		c.oneSide(dst, networkingv1.PolicyTypeIngress, f, src, f.from, dst)
+	src, dst := c.podAt(f.from), c.podAt(f.to)
+	return c.allowsDirection(src, networkingv1.PolicyTypeEgress, f, dst, f.to, dst) &&
+		c.allowsDirection(dst, networkingv1.PolicyTypeIngress, f, src, f.from, dst)
 }
 
-func (c *cluster) oneSide(pod *corev1.Pod, direction networkingv1.PolicyType, f flow, other *corev1.Pod, otherAddr netip.Addr,
+// allowsDirection tells whether the policies of one Pod allow a connection in one direction.
+func (c *cluster) allowsDirection(pod *corev1.Pod, direction networkingv1.PolicyType, f flow, other *corev1.Pod, otherAddr netip.Addr,
 	dst *corev1.Pod) bool {
 	if pod == nil {
 		return true
@@ -81,14 +82,14 @@ func (c *cluster) oneSide(pod *corev1.Pod, direction networkingv1.PolicyType, f 
 		isolated = true
 		if direction == networkingv1.PolicyTypeIngress {
 			for _, r := range p.Spec.Ingress {
-				if c.peers(p.Namespace, r.From, other, otherAddr) && portsAllow(r.Ports, f, dst) {
+				if c.matchesPeers(p.Namespace, r.From, other, otherAddr) && portsAllow(r.Ports, f, dst) {
 					return true
 				}
 			}
 			continue
 		}
 		for _, r := range p.Spec.Egress {
-			if c.peers(p.Namespace, r.To, other, otherAddr) && portsAllow(r.Ports, f, dst) {
+			if c.matchesPeers(p.Namespace, r.To, other, otherAddr) && portsAllow(r.Ports, f, dst) {
 				return true
 			}
 		}
@@ -101,7 +102,7 @@ func selects(s *metav1.LabelSelector, set map[string]string) bool {
 	return err == nil && sel.Matches(labels.Set(set))
 }
 
-func (c *cluster) peers(home string, list []networkingv1.NetworkPolicyPeer, other *corev1.Pod, addr netip.Addr) bool {
+func (c *cluster) matchesPeers(namespace string, list []networkingv1.NetworkPolicyPeer, other *corev1.Pod, addr netip.Addr) bool {
 	if len(list) == 0 {
 		return true
 	}
@@ -113,7 +114,7 @@ func (c *cluster) peers(home string, list []networkingv1.NetworkPolicyPeer, othe
 			}
 		case other == nil:
 		case p.NamespaceSelector == nil:
-			if other.Namespace == home && selects(p.PodSelector, other.Labels) {
+			if other.Namespace == namespace && selects(p.PodSelector, other.Labels) {
 				return true
 			}
 		default:
@@ -151,7 +152,7 @@ func portsAllow(list []networkingv1.NetworkPolicyPort, f flow, dst *corev1.Pod) 
 		case p.Port == nil:
 			return true
 		case p.Port.StrVal != "":
-			if dst != nil && named(dst, p.Port.StrVal, protocol) == f.port {
+			if dst != nil && namedPortOf(dst, p.Port.StrVal, protocol) == f.port {
 				return true
 			}
 		case p.EndPort != nil:
@@ -165,7 +166,8 @@ func portsAllow(list []networkingv1.NetworkPolicyPort, f flow, dst *corev1.Pod) 
 	return false
 }
 
-func named(p *corev1.Pod, name string, protocol corev1.Protocol) int {
+// namedPortOf returns the number of a named port, or -1.
+func namedPortOf(p *corev1.Pod, name string, protocol corev1.Protocol) int {
 	for _, c := range p.Spec.Containers {
 		for _, port := range c.Ports {
 			if port.Name == name && (port.Protocol == protocol || port.Protocol == "" && protocol == corev1.ProtocolTCP) {
@@ -190,14 +192,15 @@ func (w *model) passes(f flow) bool {
 		return true
 	}
 	for d, a := range map[direction]netip.Addr{egress: f.from, ingress: f.to} {
-		if name, walled := w.isolationMaps[d].elements[element{addr: a}]; walled && w.walk(name, f) != accept {
+		if name, isolated := w.isolationMaps[d].elements[element{addr: a}]; isolated && w.evaluateChain(name, f) != accept {
 			return false
 		}
 	}
 	return true
 }
 
-func (w *model) walk(name string, f flow) verdict {
+// evaluateChain returns the verdict of a chain for a connection, or nothing if no rule of it matches.
+func (w *model) evaluateChain(name string, f flow) verdict {
 	protocol := protocolNumber(&f.protocol)
 	for _, l := range w.chains[name].lines {
 		switch {
@@ -214,7 +217,7 @@ func (w *model) walk(name string, f flow) verdict {
 		if l.verdict != jump {
 			return l.verdict
 		}
-		if v := w.walk(l.chain, f); v != "" {
+		if v := w.evaluateChain(l.chain, f); v != "" {
 			return v
 		}
 	}

@@ -22,18 +22,19 @@ func FuzzPlan(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		d := &dice{stage: newStage(), Rand: rand.New(rand.NewPCG(seed, 1))}
+		d := &randomCluster{twoNodes: newTwoNodes(), Rand: rand.New(rand.NewPCG(seed, 1))}
 		for range 60 {
 			what := d.change()
 			for range 20 {
-				if f := d.flow(); d.nodes["n1"].passes(f) != d.oneNode(f, "n1") || d.nodes["n2"].passes(f) != d.oneNode(f, "n2") ||
+				if f := d.flow(); d.nodes["n1"].passes(f) != d.allowsOnNode(f, "n1") ||
+					d.nodes["n2"].passes(f) != d.allowsOnNode(f, "n2") ||
 					(d.nodes["n1"].passes(f) && d.nodes["n2"].passes(f)) != d.allows(f) {
-					t.Fatalf("seed %d: after %s, %v: n1 says %v, n2 says %v, the oracle says %v", seed, what, f, d.nodes["n1"].passes(f),
+					t.Fatalf("seed %d: after %s, %v: n1 decides %v, n2 %v, the oracle %v", seed, what, f, d.nodes["n1"].passes(f),
 						d.nodes["n2"].passes(f), d.allows(f))
 				}
 			}
 			for _, r := range d.nodes {
-				consistent(t, r.model)
+				checkInvariants(t, r.model)
 			}
 			if d.IntN(3) == 0 {
 				d.nodes["n1"].markWritten()
@@ -50,15 +51,15 @@ func FuzzPlan(f *testing.F) {
 			for name, set := range d.namespaces {
 				fresh.setNamespace(name, set)
 			}
-			if got, want := show(r.model), show(fresh.model); got != want {
-				t.Fatalf("seed %d: the plan of %s is\n%s\nbut from the start it would be\n%s", seed, name, got, want)
+			if got, want := formatPlan(r.model), formatPlan(fresh.model); got != want {
+				t.Fatalf("seed %d: the plan of %s is\n%s\nbut made from scratch it would be\n%s", seed, name, got, want)
 			}
 		}
 	})
 }
 
-// consistent checks the invariants of a plan: everything that is used exists, and the recorded changes are complete.
-func consistent(t *testing.T, w *model) {
+// checkInvariants checks the invariants of a plan: everything that is used exists, and the recorded changes are complete.
+func checkInvariants(t *testing.T, w *model) {
 	t.Helper()
 	users := map[string]int{"ingress": 1, "egress": 1, "itself": 1}
 	for _, c := range w.chains {
@@ -78,49 +79,50 @@ func consistent(t *testing.T, w *model) {
 	}
 	for name, s := range w.sets {
 		if s.users != users[name] || users[name] == 0 {
-			t.Fatalf("set %s has %d users, and says %d", name, users[name], s.users)
+			t.Fatalf("set %s has %d users, and counts %d", name, users[name], s.users)
 		}
 		delete(users, name)
 	}
 	for name, c := range w.chains {
 		if c.users != users[name] || users[name] == 0 {
-			t.Fatalf("chain %s has %d users, and says %d", name, users[name], c.users)
+			t.Fatalf("chain %s has %d users, and counts %d", name, users[name], c.users)
 		}
 		delete(users, name)
 	}
 	delete(users, "")
 	if len(users) > 0 {
-		t.Fatalf("used, and not there: %v", users)
+		t.Fatalf("used, but missing: %v", users)
 	}
 }
 
-type dice struct {
-	*stage
+// randomCluster is a cluster of two nodes that is changed at random.
+type randomCluster struct {
+	*twoNodes
 	*rand.Rand
-	born int64
+	created int64
 }
 
-// oneNode is the oracle for one node: policies are enforced for its own Pods only.
-func (d *dice) oneNode(f flow, node string) bool {
+// allowsOnNode is the oracle for one node: policies are enforced for its own Pods only.
+func (d *randomCluster) allowsOnNode(f flow, node string) bool {
 	if f.from == f.to {
 		return true
 	}
-	src, dst := d.at(f.from), d.at(f.to)
+	src, dst := d.podAt(f.from), d.podAt(f.to)
 	here := func(p *corev1.Pod) *corev1.Pod {
 		if p == nil || p.Spec.NodeName != node {
 			return nil
 		}
 		return p
 	}
-	return d.oneSide(here(src), networkingv1.PolicyTypeEgress, f, dst, f.to, dst) &&
-		d.oneSide(here(dst), networkingv1.PolicyTypeIngress, f, src, f.from, dst)
+	return d.allowsDirection(here(src), networkingv1.PolicyTypeEgress, f, dst, f.to, dst) &&
+		d.allowsDirection(here(dst), networkingv1.PolicyTypeIngress, f, src, f.from, dst)
 }
 
-func pick[T any](d *dice, list ...T) T { return list[d.IntN(len(list))] }
+func pick[T any](d *randomCluster, list ...T) T { return list[d.IntN(len(list))] }
 
-func (d *dice) namespace() string { return pick(d, "a", "b", "c") }
+func (d *randomCluster) namespace() string { return pick(d, "a", "b", "c") }
 
-func (d *dice) labels() map[string]string {
+func (d *randomCluster) labels() map[string]string {
 	out := map[string]string{}
 	for _, k := range []string{"app", "tier"} {
 		if d.IntN(3) > 0 {
@@ -130,7 +132,7 @@ func (d *dice) labels() map[string]string {
 	return out
 }
 
-func (d *dice) selector() *metav1.LabelSelector {
+func (d *randomCluster) selector() *metav1.LabelSelector {
 	switch d.IntN(5) {
 	case 0:
 		return &metav1.LabelSelector{}
@@ -146,7 +148,7 @@ func (d *dice) selector() *metav1.LabelSelector {
 }
 
 // change makes one change to the cluster.
-func (d *dice) change() string {
+func (d *randomCluster) change() string {
 	switch n := d.namespace(); d.IntN(9) {
 	case 0:
 		d.namespaces[n] = d.labels()
@@ -167,7 +169,7 @@ func (d *dice) change() string {
 	}
 }
 
-func (d *dice) changePolicy(k key) string {
+func (d *randomCluster) changePolicy(k key) string {
 	if d.IntN(4) == 0 {
 		delete(d.policies, k)
 		for _, r := range d.nodes {
@@ -193,7 +195,7 @@ func (d *dice) changePolicy(k key) string {
 	return fmt.Sprintf("policy %s %+v", k, p.Spec)
 }
 
-func (d *dice) peers() (out []networkingv1.NetworkPolicyPeer) {
+func (d *randomCluster) peers() (out []networkingv1.NetworkPolicyPeer) {
 	for range d.IntN(3) {
 		var p networkingv1.NetworkPolicyPeer
 		switch d.IntN(4) {
@@ -216,7 +218,7 @@ func (d *dice) peers() (out []networkingv1.NetworkPolicyPeer) {
 	return out
 }
 
-func (d *dice) ports() (out []networkingv1.NetworkPolicyPort) {
+func (d *randomCluster) ports() (out []networkingv1.NetworkPolicyPort) {
 	for range d.IntN(3) {
 		p := networkingv1.NetworkPolicyPort{Protocol: pick(d, nil, new(corev1.ProtocolTCP), new(corev1.ProtocolUDP),
 			new(corev1.ProtocolSCTP))}
@@ -234,7 +236,7 @@ func (d *dice) ports() (out []networkingv1.NetworkPolicyPort) {
 	return out
 }
 
-func (d *dice) changePod(k key) string {
+func (d *randomCluster) changePod(k key) string {
 	old := d.pods[k]
 	if d.IntN(4) == 0 {
 		delete(d.pods, k)
@@ -247,16 +249,17 @@ func (d *dice) changePod(k key) string {
 	if old != nil && d.IntN(2) == 0 {
 		p = old.DeepCopy()
 	} else {
-		d.born++
-		p.Namespace, p.Name, p.UID, p.CreationTimestamp = k.namespace, k.name, types.UID(fmt.Sprint("u", d.born)), metav1.Unix(d.born, 0)
+		d.created++
+		p.Namespace, p.Name = k.namespace, k.name
+		p.UID, p.CreationTimestamp = types.UID(fmt.Sprint("u", d.created)), metav1.Unix(d.created, 0)
 		p.Spec.NodeName = pick(d, "n1", "n2")
 		p.Spec.HostNetwork = d.IntN(8) == 0
 		p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: pick(d, "http", "other"),
 			ContainerPort: 79 + d.Int32N(4), Protocol: pick(d, "", corev1.ProtocolTCP, corev1.ProtocolUDP)}}}}
-		// An address that nobody has.
+		// An address that no other Pod has.
 		for n := range 16 {
 			a, six := netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00::%x", n))
-			if d.at(a) == nil || old != nil && d.at(a) == old {
+			if d.podAt(a) == nil || old != nil && d.podAt(a) == old {
 				p.Status.PodIPs = []corev1.PodIP{{IP: a.String()}, {IP: six.String()}}
 				if d.IntN(3) == 0 {
 					break
@@ -266,9 +269,9 @@ func (d *dice) changePod(k key) string {
 	}
 	p.Labels = d.labels()
 	p.Status.Phase = pick(d, "", corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed)
-	// One that has ended and comes back to life would need an address that nobody else has got since.
+	// A Pod that runs again after it has ended needs an address that no other Pod has got meanwhile.
 	if p.Status.PodIPs != nil {
-		if q := d.at(netip.MustParseAddr(p.Status.PodIPs[0].IP)); q != nil && q != old {
+		if q := d.podAt(netip.MustParseAddr(p.Status.PodIPs[0].IP)); q != nil && q != old {
 			p.Status.Phase = corev1.PodFailed
 		}
 	}
@@ -279,7 +282,7 @@ func (d *dice) changePod(k key) string {
 	return fmt.Sprintf("pod %s %v %v %s on %s", k, p.Labels, p.Status.PodIPs, p.Status.Phase, p.Spec.NodeName)
 }
 
-func (d *dice) flow() flow {
+func (d *randomCluster) flow() flow {
 	f := flow{protocol: pick(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), port: 78 + d.IntN(6)}
 	from, to := d.IntN(18), d.IntN(18)
 	f.from, f.to = netip.AddrFrom4([4]byte{10, 0, 0, byte(from)}), netip.AddrFrom4([4]byte{10, 0, 0, byte(to)})

@@ -42,14 +42,14 @@ func TestReducedPodsAreEnough(t *testing.T) {
 				PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "fd00::1"}}},
 		}
 		change(p)
-		shown := podkind.Pods().ForNodes.Show(p).(*corev1.Pod)
+		reducedPod := podkind.Pods().ForNodes.Show(p).(*corev1.Pod)
 		whole, counts := readPod(p, "a")
-		reduced, also := readPod(shown, "a")
-		if counts != also || !reflect.DeepEqual(whole, reduced) {
-			t.Errorf("whole %+v %v\nreduced %+v %v", whole, counts, reduced, also)
+		reduced, reducedCounts := readPod(reducedPod, "a")
+		if counts != reducedCounts || !reflect.DeepEqual(whole, reduced) {
+			t.Errorf("whole %+v %v\nreduced %+v %v", whole, counts, reduced, reducedCounts)
 		}
-		if !isUnchanged(p, shown) || isSamePod(p, "static") != isSamePod(shown, "static") {
-			t.Error("a reduced Pod is another one")
+		if !isUnchanged(p, reducedPod) || isSamePod(p, "static") != isSamePod(reducedPod, "static") {
+			t.Error("a reduced Pod is not recognized as the same")
 		}
 	}
 }

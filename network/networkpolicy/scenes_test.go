@@ -18,45 +18,45 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestScenes plays the scenes in testdata/scenes: each line is a command, and what is indented below it must come out.
+// TestScenes runs the scripts in testdata/scenes: each line is a command, and the indented lines below it are its output.
 //
-//	scene WORDS          starts a new cluster
-//	namespace NAME [LABELS]     LABELS are k=v behind commas
-//	pod NS/NAME ADDRS [LABELS] [WORD...]    a Pod; words are node=N (n1 if not said), PORTNAME:PROTOCOL:NUMBER, host, and
-//	                     phases; an address - is none yet
+//	scene TITLE          starts a new cluster
+//	namespace NAME [LABELS]     LABELS are k=v, separated by commas
+//	pod NS/NAME ADDRS [LABELS] [WORD...]    a Pod; words are node=N (default n1), PORTNAME:PROTOCOL:NUMBER, host, and
+//	                     a phase; the address - stands for none
 //	policy NS/NAME {SPEC}       a NetworkPolicy
-//	gone KIND NAME       it is deleted
-//	attach NODE NS/NAME ADDRS [UID]   the network of a node has connected a Pod
-//	ask FROM TO PORT...  who gets through: FROM and TO are Pods (NS/NAME, or NS/NAME/6 for its IPv6) or addresses, PORT is
-//	                     protocol:number, or a number of TCP. The answer is also that of the oracle, unless a ! is in front
+//	gone KIND NAME       an object is deleted
+//	attach NODE NS/NAME ADDRS [UID]   a Pod is attached on a node
+//	ask FROM TO PORT...  whether connections are allowed: FROM and TO are Pods (NS/NAME, or NS/NAME/6 for its IPv6) or addresses, PORT is
+//	                     protocol:number, or a TCP port. The oracle must agree, unless a ! is in front
 //	                     of FROM.
 //	plan NODE            shows the plan of a node
-//	changes NODE         shows how much of it has changed since it was shown last, and forgets it
+//	changes NODE         shows what has changed in it since it was shown last
 func TestScenes(t *testing.T) {
 	textcase.Stories(t, "testdata/scenes/*.txt", func(t *testing.T) func([]string) string {
 		t.Helper()
-		s := newStage()
-		return func(words []string) string { return s.do(t, strings.Join(words, " ")) }
+		s := newTwoNodes()
+		return func(words []string) string { return s.run(t, strings.Join(words, " ")) }
 	})
 }
 
-// stage is a cluster of two nodes, n1 and n2, with the plan of each.
-type stage struct {
+// twoNodes is a cluster of two nodes, n1 and n2, with the plan of each.
+type twoNodes struct {
 	*cluster
 	nodes map[string]*resolver
 	clock int
 }
 
-func newStage() *stage {
-	return &stage{newCluster(), map[string]*resolver{"n1": newResolver("n1"), "n2": newResolver("n2")}, 0}
+func newTwoNodes() *twoNodes {
+	return &twoNodes{newCluster(), map[string]*resolver{"n1": newResolver("n1"), "n2": newResolver("n2")}, 0}
 }
 
-func (s *stage) do(t *testing.T, line string) string {
+func (s *twoNodes) run(t *testing.T, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
 	switch words[0] {
 	case "scene":
-		*s = *newStage()
+		*s = *newTwoNodes()
 	case "namespace":
 		s.namespaces[words[1]] = map[string]string{"kubernetes.io/metadata.name": words[1]}
 		for _, w := range words[2:] {
@@ -80,7 +80,7 @@ func (s *stage) do(t *testing.T, line string) string {
 			r.setPolicy(k, readPolicy(p))
 		}
 	case "gone":
-		s.gone(t, words[1], words[2])
+		s.remove(t, words[1], words[2])
 	case "attach":
 		k, uid := keyOf(words[2]), ""
 		if len(words) > 4 {
@@ -88,18 +88,18 @@ func (s *stage) do(t *testing.T, line string) string {
 		}
 		s.nodes[words[1]].attach(k, uid, addrsOf(words[3]))
 	case "ask":
-		return s.ask(t, words[1], words[2], words[3:])
+		return s.evaluate(t, words[1], words[2], words[3:])
 	case "plan":
-		return show(s.nodes[words[1]].model)
+		return formatPlan(s.nodes[words[1]].model)
 	case "changes":
-		return showChanges(s.nodes[words[1]].model)
+		return formatChanges(s.nodes[words[1]].model)
 	default:
-		t.Fatalf("what is %q?", line)
+		t.Fatalf("unknown command: %q", line)
 	}
 	return ""
 }
 
-func (s *stage) pod(t *testing.T, words []string) {
+func (s *twoNodes) pod(t *testing.T, words []string) {
 	t.Helper()
 	s.clock++
 	k := keyOf(words[0])
@@ -139,7 +139,7 @@ func (s *stage) pod(t *testing.T, words []string) {
 	}
 }
 
-func (s *stage) gone(t *testing.T, what, name string) {
+func (s *twoNodes) remove(t *testing.T, what, name string) {
 	t.Helper()
 	for _, r := range s.nodes {
 		switch what {
@@ -155,16 +155,16 @@ func (s *stage) gone(t *testing.T, what, name string) {
 		case "attachment":
 			r.detach(addrsOf(name))
 		default:
-			t.Fatalf("what is a %s?", what)
+			t.Fatalf("unknown kind %s", what)
 		}
 	}
 }
 
-// ask evaluates a connection with the plans of the nodes that it touches.
-func (s *stage) ask(t *testing.T, from, to string, ports []string) string {
+// evaluate evaluates a connection with the plans of the nodes that it touches.
+func (s *twoNodes) evaluate(t *testing.T, from, to string, ports []string) string {
 	t.Helper()
-	from, own := strings.CutPrefix(from, "!")
-	f := flow{from: s.addr(t, from), to: s.addr(t, to)}
+	from, onlyPlans := strings.CutPrefix(from, "!")
+	f := flow{from: s.address(t, from), to: s.address(t, to)}
 	var out []string
 	for _, word := range ports {
 		protocol, number, ok := strings.Cut(word, ":")
@@ -174,15 +174,15 @@ func (s *stage) ask(t *testing.T, from, to string, ports []string) string {
 		f.protocol = corev1.Protocol(strings.ToUpper(protocol))
 		f.port, _ = strconv.Atoi(number)
 		passes := s.nodes["n1"].passes(f) && s.nodes["n2"].passes(f)
-		if !own && passes != s.allows(f) {
-			t.Errorf("%s to %s at %s: the oracle says %v", from, to, word, s.allows(f))
+		if !onlyPlans && passes != s.allows(f) {
+			t.Errorf("%s to %s at %s: the oracle decides %v", from, to, word, s.allows(f))
 		}
 		out = append(out, word+" "+map[bool]string{true: "yes", false: "no"}[passes])
 	}
 	return strings.Join(out, ", ") + "\n"
 }
 
-func (s *stage) addr(t *testing.T, name string) netip.Addr {
+func (s *twoNodes) address(t *testing.T, name string) netip.Addr {
 	t.Helper()
 	if a, err := netip.ParseAddr(name); err == nil {
 		return a
@@ -222,8 +222,8 @@ func labelsOf(text string) map[string]string {
 	return out
 }
 
-// show prints a plan with readable names instead of hashes.
-func show(w *model) string {
+// formatPlan prints a plan with readable names instead of hashes.
+func formatPlan(w *model) string {
 	var out strings.Builder
 	readable := strings.NewReplacer(w.names()...)
 	for _, name := range slices.Sorted(maps.Keys(w.sets)) {
@@ -293,7 +293,7 @@ func (w *model) names() (out []string) {
 	return out
 }
 
-func showChanges(w *model) string {
+func formatChanges(w *model) string {
 	var out []string
 	for name := range w.touchedSets {
 		what := "set " + name

@@ -21,7 +21,7 @@ func FuzzBlock(f *testing.F) {
 		for _, text := range []string{cidr, except, also} {
 			p, err := netip.ParsePrefix(text)
 			if err != nil || p.Addr().Is4In6() {
-				// it may allow what it likes, but not end the agent
+				// an invalid block must not crash the agent
 				readBlock(&networkingv1.IPBlock{CIDR: cidr, Except: []string{except, also}})
 				return
 			}

@@ -36,12 +36,12 @@ func addLoopback(t *testing.T, ip string) {
 
 // TestPodsOfTwoNodes has policies at both ends of a connection, each enforced by the node of its Pod.
 func TestPodsOfTwoNodes(t *testing.T) {
-	r := newRig(t)
-	// The world outside is the second node, and has a Pod.
-	far := &guest{NS: nettest.New(t), pod: object("other/far", "app=far"), v4: "10.244.8.2", v6: "fd00:244:8::2"}
-	far.pod.Spec.NodeName = "n2"
+	r := newTestNode(t)
+	// The outside namespace is the second node, with a Pod.
+	remote := &testPod{NS: nettest.New(t), pod: podObject("other/remote", "app=remote"), v4: "10.244.8.2", v6: "fd00:244:8::2"}
+	remote.pod.Spec.NodeName = "n2"
 	nettest.Wire(t, nettest.End{NS: r.outside, Name: "pod0", Addrs: []string{"10.244.8.1/24", "fd00:244:8::1/64"}},
-		nettest.End{NS: far.NS, Name: "eth0", Addrs: []string{"10.244.8.2/24", "fd00:244:8::2/64"},
+		nettest.End{NS: remote.NS, Name: "eth0", Addrs: []string{"10.244.8.2/24", "fd00:244:8::2/64"},
 			Via: []string{"10.244.8.1", "fd00:244:8::1"}})
 	r.outside.Do(func() {
 		for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
@@ -51,61 +51,62 @@ func TestPodsOfTwoNodes(t *testing.T) {
 		}
 	})
 	for _, network := range []string{"tcp", "udp"} {
-		far.Listen(network, ":80", "far")
+		remote.Listen(network, ":80", "remote")
 	}
-	r.report(far)
-	second := r.newGuard("n2")
+	r.report(remote)
+	secondGuard := r.newGuard("n2")
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		r.outside.Do(func() { // its sockets are in this namespace
-			if err := second.Run(ctx); err != nil {
+		r.outside.Do(func() { // so that its sockets belong to this namespace
+			if err := secondGuard.Run(ctx); err != nil {
 				t.Error(err)
 			}
 		})
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
 
-	db := r.pod("default/db", "app=db")
-	both(func(family, network string) {
-		r.becomes("without policies, "+family+" "+network, "db "+far.source(family), tries(far.NS, network, db.all()[family], 80))
-		r.becomes("the other way, "+family+" "+network, "far "+db.source(family), tries(db.NS, network, far.all()[family], 80))
+	db := r.startPod("default/db", "app=db")
+	eachTransport(func(family, network string) {
+		r.eventually("without policies, "+family+" "+network, "db "+remote.address(family),
+			probe(remote.NS, network, db.address(family), 80))
+		r.eventually("the other way, "+family+" "+network, "remote "+db.address(family), probe(db.NS, network, remote.address(family), 80))
 	})
-	r.policy("in", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: blue}}}], ports: [{port: 80}]}]}")
-	r.becomes("another port", "silence", tries(far.NS, "tcp", db.v4, 81))
-	r.is("by the labels of a namespace", "db "+far.v4, tries(far.NS, "tcp", db.v4, 80))
-	r.is("by the labels of a namespace, IPv6", "db "+far.v6, tries(far.NS, "tcp", db.v6, 80))
-	r.is("another protocol", "silence", tries(far.NS, "udp", db.v4, 80))
-	// Its own node does not let it out.
-	r.policy("other/out", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}")
-	r.becomes("not let out", "silence", tries(far.NS, "tcp", db.v4, 80))
-	r.is("not let out, IPv6", "silence", tries(far.NS, "tcp", db.v6, 80))
-	r.is("the other way", "far "+db.v4, tries(db.NS, "tcp", far.v4, 80))
+	r.applyPolicy("in", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: blue}}}], ports: [{port: 80}]}]}")
+	r.eventually("another port", "no answer", probe(remote.NS, "tcp", db.v4, 81))
+	r.check("by the labels of a namespace", "db "+remote.v4, probe(remote.NS, "tcp", db.v4, 80))
+	r.check("by the labels of a namespace, IPv6", "db "+remote.v6, probe(remote.NS, "tcp", db.v6, 80))
+	r.check("another protocol", "no answer", probe(remote.NS, "udp", db.v4, 80))
+	// The policy of its own node denies egress.
+	r.applyPolicy("other/out", "{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {}}]}]}")
+	r.eventually("egress denied", "no answer", probe(remote.NS, "tcp", db.v4, 80))
+	r.check("egress denied, IPv6", "no answer", probe(remote.NS, "tcp", db.v6, 80))
+	r.check("the other way", "remote "+db.v4, probe(db.NS, "tcp", remote.v4, 80))
 	r.views[gr.NetworkPolicies].Remove("other", "out")
-	r.becomes("let out again", "db "+far.v4, tries(far.NS, "tcp", db.v4, 80))
+	r.eventually("egress allowed again", "db "+remote.v4, probe(remote.NS, "tcp", db.v4, 80))
 	// The namespace has other labels.
-	r.views[gr.Namespaces].Put(&corev1.Namespace{ObjectMeta: object("/other", "team=red").ObjectMeta})
-	r.becomes("of another team", "silence", tries(far.NS, "tcp", db.v4, 80))
-	// A Pod that ended there has no rights here.
-	r.policy("in", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: far}}}]}]}")
-	r.becomes("by its labels", "db "+far.v4, tries(far.NS, "tcp", db.v4, 80))
-	c, err := dialIn(far, db)
+	r.views[gr.Namespaces].Put(&corev1.Namespace{ObjectMeta: podObject("/other", "team=red").ObjectMeta})
+	r.eventually("of another team", "no answer", probe(remote.NS, "tcp", db.v4, 80))
+	// A Pod that has ended on its node is not allowed here any more.
+	r.applyPolicy("in", "{podSelector: {}, ingress: [{from: [{namespaceSelector: {}, podSelector: {matchLabels: {app: remote}}}]}]}")
+	r.eventually("by its labels", "db "+remote.v4, probe(remote.NS, "tcp", db.v4, 80))
+	c, err := dialUDP(remote, db)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r.is("a stream", "db "+far.v4, func() string { s, _ := say(c); return s })
-	over := far.pod.DeepCopy()
-	over.Status.Phase = corev1.PodFailed
-	r.views[gr.Pods].Put(over)
-	r.becomes("its Pod has ended", "silence", tries(far.NS, "tcp", db.v4, 80))
-	r.becomes("and so have its streams", "", func() string { s, _ := say(c); return s })
-	if a := netip.MustParseAddr(far.v4); r.guard.Taken(a) {
+	r.check("a connection", "db "+remote.v4, func() string { s, _ := askName(c); return s })
+	ended := remote.pod.DeepCopy()
+	ended.Status.Phase = corev1.PodFailed
+	r.views[gr.Pods].Put(ended)
+	r.eventually("its Pod has ended", "no answer", probe(remote.NS, "tcp", db.v4, 80))
+	r.eventually("its connections are closed too", "", func() string { s, _ := askName(c); return s })
+	if a := netip.MustParseAddr(remote.v4); r.guard.Taken(a) {
 		t.Error("the address of a Pod that has ended is taken")
 	}
 }
 
-func dialIn(from, to *guest) (c net.Conn, err error) {
+func dialUDP(from, to *testPod) (c net.Conn, err error) {
 	from.Do(func() { c, err = net.Dial("udp", nettest.At(to.v4, 80)) })
 	return c, err
 }

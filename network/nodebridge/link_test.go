@@ -29,10 +29,10 @@ func TestChoose(t *testing.T) {
 		six                 bool
 	}{
 		{name: "nothing is taken", within: "100.64.0.0/10"},
-		{name: "others are there", taken: "10.96.0.0/16 10.244.0.0/16 192.168.0.0/24 fe80::/64", within: "100.64.0.0/10"},
+		{name: "other networks exist", taken: "10.96.0.0/16 10.244.0.0/16 192.168.0.0/24 fe80::/64", within: "100.64.0.0/10"},
 		{name: "the first range is taken", taken: "100.64.0.0/10", within: "10.0.0.0/8"},
-		{name: "so is most of the second", taken: "100.64.0.0/10 10.0.0.0/9 10.128.0.0/10 10.192.0.0/11", within: "10.224.0.0/11"},
-		{name: "only the last is left", taken: "100.0.0.0/8 10.0.0.0/8 172.0.0.0/8 192.168.0.0/17", within: "192.168.128.0/17"},
+		{name: "most of the second range is taken too", taken: "100.64.0.0/10 10.0.0.0/9 10.128.0.0/10 10.192.0.0/11", within: "10.224.0.0/11"},
+		{name: "only the last range is free", taken: "100.0.0.0/8 10.0.0.0/8 172.0.0.0/8 192.168.0.0/17", within: "192.168.128.0/17"},
 		{name: "IPv6", six: true, taken: "fe80::/64", within: "fd00::/8"},
 	} {
 		got, err := Choose("/var/lib/proa", c.six, prefixes(c.taken))
@@ -51,8 +51,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestLink connects two nodes; they reach each other and the machine, and the outside sees the address of the machine.
-func TestLink(t *testing.T) {
+// TestNodesReachEachOther connects two nodes: they reach each other and the machine, and hosts outside see the machine's address.
+func TestNodesReachEachOther(t *testing.T) {
 	nettest.Need(t)
 	home, a, b, outside := nettest.Home(t), nettest.New(t), nettest.New(t), nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: home, Name: "out", Addrs: []string{"192.0.2.1/24"}},
@@ -70,7 +70,7 @@ func TestLink(t *testing.T) {
 		Networks: []netip.Prefix{netip.MustParsePrefix("100.64.9.0/24"), netip.MustParsePrefix("fd00:9::/64")},
 		Pods:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 	}
-	for range 2 { // what is there already is no reason to fail
+	for range 2 { // the second time everything exists already
 		must(Ensure(c))
 		must(Plug(c, 2, a.Path()))
 		must(Plug(c, 3, b.Path()))
@@ -81,7 +81,7 @@ func TestLink(t *testing.T) {
 		port, err := netlink.LinkByName(name)
 		must(err)
 		if info, err := netlink.LinkGetProtinfo(port); err != nil || !info.Hairpin {
-			t.Errorf("%s sends nothing back to who sent it: %+v, %v", name, info, err)
+			t.Errorf("%s is not in hairpin mode: %+v, %v", name, info, err)
 		}
 	}
 
@@ -96,14 +96,14 @@ func TestLink(t *testing.T) {
 		nettest.Same(t, to, a.Ask("tcp", to), want)
 	}
 
-	// A node that comes back in another namespace has its place again.
-	again := nettest.New(t)
-	must(Plug(c, 3, again.Path()))
-	again.Listen("tcp", "100.64.9.3:80", "again")
-	nettest.Same(t, "the node that came back", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
-	// Who has lost his place takes nothing from who has it now.
+	// A node that is plugged again from another namespace has its address again.
+	replacement := nettest.New(t)
+	must(Plug(c, 3, replacement.Path()))
+	replacement.Listen("tcp", "100.64.9.3:80", "again")
+	nettest.Same(t, "the node in its new namespace", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
+	// Unplugging the old namespace does not unplug the new one.
 	must(Unplug(b.Path()))
-	nettest.Same(t, "after the former one left", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
+	nettest.Same(t, "after the old namespace was unplugged", a.Ask("tcp", "100.64.9.3:80"), "again 100.64.9.2")
 	must(Unplug(a.Path()))
 	must(Unplug(a.Path()))
 	must(Purge(c))
@@ -112,7 +112,7 @@ func TestLink(t *testing.T) {
 	if slices.ContainsFunc(links, func(l netlink.Link) bool {
 		return strings.HasPrefix(l.Attrs().Name, "pn") && l.Attrs().Name != "pntest-3"
 	}) {
-		t.Errorf("something is left: %v", links)
+		t.Errorf("links are left: %v", links)
 	}
 }
 
@@ -127,8 +127,8 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestRelay lets a node query a DNS server on the loopback interface of the machine.
-func TestRelay(t *testing.T) {
+// TestDNSRelay lets a node query a DNS server on the loopback interface of the machine.
+func TestDNSRelay(t *testing.T) {
 	nettest.Need(t)
 	home, node := nettest.Home(t), nettest.New(t)
 	c := Config{Bridge: "pnrelay", Table: "pnrelay", Networks: []netip.Prefix{netip.MustParsePrefix("100.64.8.0/24")}}
@@ -136,8 +136,8 @@ func TestRelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = Purge(c) })
-	home.Listen("udp", "127.0.0.1:5353", "names")
-	home.Listen("tcp", "127.0.0.1:5353", "names")
+	home.Listen("udp", "127.0.0.1:5353", "dns")
+	home.Listen("tcp", "127.0.0.1:5353", "dns")
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -148,7 +148,7 @@ func TestRelay(t *testing.T) {
 		for try := 0; strings.HasPrefix(got, "error") && try < 50; try++ {
 			got = node.Ask(network, "100.64.8.1:53") // it may not listen yet
 		}
-		nettest.Same(t, network, got, "names 127.0.0.1")
+		nettest.Same(t, network, got, "dns 127.0.0.1")
 	}
 	stop()
 	if err := <-done; err != nil {

@@ -20,7 +20,7 @@ func TestTunnelsOfOtherClustersAreNotGuarded(t *testing.T) {
 	nettest.Wire(t, nettest.End{NS: here, Name: "eth0", Addrs: []string{"192.0.2.1/24"}},
 		nettest.End{NS: there, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
 	const port, own, other = 8472, 0x010203, 0x010204
-	var heard net.PacketConn
+	var listener net.PacketConn
 	var err error
 	here.Do(func() {
 		var kernel *nft.Kernel
@@ -30,13 +30,13 @@ func TestTunnelsOfOtherClustersAreNotGuarded(t *testing.T) {
 		defer kernel.Close()
 		m := &Mesh{Config: Config{Table: "proa-test-nodes", Port: port, ID: own}, kernel: kernel}
 		if err = m.guardTunnel(wanted{ends: []end{{outside: netip.MustParseAddr("192.0.2.9")}}}); err == nil {
-			heard, err = net.ListenPacket("udp", fmt.Sprintf(":%d", port))
+			listener, err = net.ListenPacket("udp", fmt.Sprintf(":%d", port))
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()
+	defer listener.Close()
 	c, err := there.Dial("udp", fmt.Sprintf("192.0.2.1:%d", port))
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +47,9 @@ func TestTunnelsOfOtherClustersAreNotGuarded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = heard.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = listener.SetReadDeadline(time.Now().Add(20 * time.Second))
 	got := make([]byte, 8)
-	if _, _, err := heard.ReadFrom(got); err != nil || got[6] != other&0xff {
+	if _, _, err := listener.ReadFrom(got); err != nil || got[6] != other&0xff {
 		t.Errorf("the first packet that arrives is % x, %v; want that of the other cluster", got, err)
 	}
 }

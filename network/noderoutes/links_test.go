@@ -16,9 +16,9 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// TestBothSidesChooseTheSameWay checks both nodes of a pair with the links that each publishes: both use a route, or
+// TestBothNodesChooseTheSameRoute checks both nodes of a pair with the links that each publishes: both use a route, or
 // both a tunnel.
-func TestBothSidesChooseTheSameWay(t *testing.T) {
+func TestBothNodesChooseTheSameRoute(t *testing.T) {
 	with := func(n node, links string) node {
 		n.published = true
 		for _, s := range strings.Fields(links) {
@@ -31,28 +31,28 @@ func TestBothSidesChooseTheSameWay(t *testing.T) {
 		a, b node
 		want string
 	}{
-		{"on one link", with(made("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24"),
-			with(made("b", "10.244.2.0/24", "192.0.2.2"), "192.0.2.0/24"), "via via"},
-		{"on the second interface of a", with(made("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24 198.51.100.0/24"),
-			with(made("b", "10.244.2.0/24", "198.51.100.2"), "198.51.100.0/24"), "tunnel tunnel"},
-		{"b wants tunnels", with(made("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24"),
-			with(made("b", "10.244.2.0/24", "192.0.2.2"), ""), "tunnel tunnel"},
-		{"b has no address of the family", with(made("a", "fd00:1::/64", "192.0.2.1 2001:db8::1"), "192.0.2.0/24 2001:db8::/64"),
-			with(made("b", "fd00:2::/64", "192.0.2.2"), "192.0.2.0/24 2001:db8::/64"), "tunnel tunnel"},
+		{"on one link", with(newNode("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24"),
+			with(newNode("b", "10.244.2.0/24", "192.0.2.2"), "192.0.2.0/24"), "via via"},
+		{"on the second interface of a", with(newNode("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24 198.51.100.0/24"),
+			with(newNode("b", "10.244.2.0/24", "198.51.100.2"), "198.51.100.0/24"), "tunnel tunnel"},
+		{"b wants tunnels", with(newNode("a", "10.244.1.0/24", "192.0.2.1"), "192.0.2.0/24"),
+			with(newNode("b", "10.244.2.0/24", "192.0.2.2"), ""), "tunnel tunnel"},
+		{"b has no address of the family", with(newNode("a", "fd00:1::/64", "192.0.2.1 2001:db8::1"), "192.0.2.0/24 2001:db8::/64"),
+			with(newNode("b", "fd00:2::/64", "192.0.2.2"), "192.0.2.0/24 2001:db8::/64"), "tunnel tunnel"},
 	} {
 		var got []string
 		for _, self := range []string{"a", "b"} {
 			w := decide(question{self: self, nodes: []node{c.a, c.b}, onLink: func(netip.Addr) bool { return true },
 				limits: limits{pods: clusterNetworks()}})
-			got = append(got, strings.Fields(shown(w)[0])[1])
+			got = append(got, strings.Fields(describe(w)[0])[1])
 		}
 		nettest.Same(t, c.name, strings.Join(got, " "), c.want)
 	}
 }
 
-// TestSecondInterface has a node with two interfaces and one that is on the second: Pods reach each other.
+// TestSecondInterface has a node with two interfaces and a node that is connected to the second: Pods reach each other.
 func TestSecondInterface(t *testing.T) {
-	nodes, a, b := secondInterface(t, true)
+	nodes, a, b := twoInterfaces(t, true)
 	eventually(t, "from the second interface", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[4], 80)) },
 		"pod1 "+b.podAddr[4])
 	eventually(t, "to the second interface", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[4], 80)) }, "pod2 "+a.podAddr[4])
@@ -61,16 +61,16 @@ func TestSecondInterface(t *testing.T) {
 		text, there := o.GetAnnotations()[name]
 		return fmt.Sprint(text, there)
 	}
-	nettest.Same(t, "what the first node publishes", annotation("n1", nodekind.OnLinkAnnotation), "192.0.2.0/24,198.51.100.0/24true")
+	nettest.Same(t, "the links that the first node publishes", annotation("n1", nodekind.OnLinkAnnotation), "192.0.2.0/24,198.51.100.0/24true")
 	for _, n := range []string{"n1", "n2"} {
 		eventually(t, "probes of "+n, func() string { return annotation(n, nodekind.UnreachableAnnotation) }, "true")
 	}
 }
 
-// TestNodesThatCannotTalkSaySo lets the same nodes use tunnels with different ports: each publishes that it does not
+// TestUnreachableNodesArePublished has two nodes whose tunnels use different ports: each publishes that it does not
 // reach the other.
-func TestNodesThatCannotTalkSaySo(t *testing.T) {
-	nodes, _, _ := secondInterface(t, false)
+func TestUnreachableNodesArePublished(t *testing.T) {
+	nodes, _, _ := twoInterfaces(t, false)
 	for n, want := range map[string]string{"n1": "n2", "n2": "n1"} {
 		eventually(t, "probes of "+n, func() string {
 			o, _ := nodes.Get("", n)
@@ -79,11 +79,12 @@ func TestNodesThatCannotTalkSaySo(t *testing.T) {
 	}
 }
 
-// secondInterface creates the two nodes. Those that are not linked publish no networks, and have incompatible tunnels.
-func secondInterface(t *testing.T, linked bool) (*nettest.View, *place, *place) {
+// twoInterfaces creates two nodes, of which the first has two interfaces. Unless linked, they publish no networks and
+// their tunnels use different ports.
+func twoInterfaces(t *testing.T, linked bool) (*nettest.View, *testNode, *testNode) {
 	t.Helper()
 	nettest.Need(t)
-	a, b := newPlace(t, 1), newPlace(t, 2)
+	a, b := newTestNode(t, 1), newTestNode(t, 2)
 	nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}},
 		nettest.End{NS: nettest.New(t), Name: "eth0", Addrs: []string{"192.0.2.9/24"}})
 	nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth1", Addrs: []string{"198.51.100.1/24"}},
@@ -91,16 +92,16 @@ func secondInterface(t *testing.T, linked bool) (*nettest.View, *place, *place) 
 	nodes := nettest.NewView()
 	for _, o := range nettest.Objects(t, nodeObject(1, "192.0.2.1")+"\n---\n"+nodeObject(2, "198.51.100.2")) {
 		n := o.(*corev1.Node)
-		n.Spec.PodCIDRs = n.Spec.PodCIDRs[:1] // networks of IPv6 would need a tunnel in any case
+		n.Spec.PodCIDRs = n.Spec.PodCIDRs[:1] // IPv6 networks would need a tunnel in any case
 		nodes.Put(n)
 	}
-	var mu sync.Mutex // one writes at a time
-	for i, p := range map[int]*place{1: a, 2: b} {
+	var mu sync.Mutex // serializes updates of Nodes
+	for i, p := range map[int]*testNode{1: a, 2: b} {
 		name, port := fmt.Sprint("n", i), 8472
 		if !linked {
 			port += i
 		}
-		p.joinAs(t, Config{
+		p.runMeshWith(t, Config{
 			Port: port, NodeName: name, Nodes: nodes, Networks: clusterNetworks(), ProbeEvery: 50 * time.Millisecond,
 			Dial: func(ctx context.Context, d *net.Dialer, addr string) (c net.Conn, err error) {
 				p.ns.Do(func() { c, err = d.DialContext(ctx, "tcp", addr) })

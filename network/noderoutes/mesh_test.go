@@ -19,7 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-func made(name, networks, addrs string) node {
+// newNode returns a node with networks and addresses, which are separated by spaces.
+func newNode(name, networks, addrs string) node {
 	n := node{name: name}
 	for _, s := range strings.Fields(networks) {
 		n.networks = append(n.networks, netip.MustParsePrefix(s))
@@ -36,33 +37,33 @@ func TestDecide(t *testing.T) {
 			return slices.ContainsFunc(list, func(s string) bool { return netip.MustParsePrefix(s).Contains(a) })
 		}
 	}
-	me := made("b", "10.244.2.0/24 fd00:2::/64", "192.0.2.2 2001:db8::2")
+	self := newNode("b", "10.244.2.0/24 fd00:2::/64", "192.0.2.2 2001:db8::2")
 	for _, c := range []struct {
 		name   string
 		others []node
 		onLink func(netip.Addr) bool
 		want   string
 	}{
-		{"on the link", []node{made("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1 2001:db8::1")}, link("192.0.2.0/24", "2001:db8::/64"),
+		{"on the link", []node{newNode("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1 2001:db8::1")}, link("192.0.2.0/24", "2001:db8::/64"),
 			"10.244.1.0/24 via 192.0.2.1, fd00:1::/64 via 2001:db8::1"},
-		{"behind a router", []node{made("a", "10.244.1.0/24 fd00:1::/64", "198.51.100.1")}, link("192.0.2.0/24"),
+		{"behind a router", []node{newNode("a", "10.244.1.0/24 fd00:1::/64", "198.51.100.1")}, link("192.0.2.0/24"),
 			"10.244.1.0/24 tunnel 10.244.1.0, fd00:1::/64 tunnel fd00:1::, end 0a:59:ca:97:81:12 198.51.100.1 [10.244.1.0 fd00:1::]"},
-		{"one family on the link", []node{made("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1")}, link("192.0.2.0/24"),
+		{"one family on the link", []node{newNode("a", "10.244.1.0/24 fd00:1::/64", "192.0.2.1")}, link("192.0.2.0/24"),
 			"10.244.1.0/24 via 192.0.2.1, fd00:1::/64 tunnel fd00:1::, end 0a:59:ca:97:81:12 192.0.2.1 [fd00:1::]"},
-		{"no address yet, no network yet", []node{made("a", "10.244.1.0/24", ""), made("c", "", "192.0.2.3")}, link("192.0.2.0/24"), ""},
+		{"no address yet, no network yet", []node{newNode("a", "10.244.1.0/24", ""), newNode("c", "", "192.0.2.3")}, link("192.0.2.0/24"), ""},
 	} {
-		w := decide(question{self: "b", nodes: append(c.others, me), onLink: c.onLink, limits: limits{pods: clusterNetworks()}})
-		nettest.Same(t, c.name, strings.Join(shown(w), ", "), c.want)
+		w := decide(question{self: "b", nodes: append(c.others, self), onLink: c.onLink, limits: limits{pods: clusterNetworks()}})
+		nettest.Same(t, c.name, strings.Join(describe(w), ", "), c.want)
 	}
 }
 
-// clusterNetworks are the networks of all Pods in these tests.
+// clusterNetworks returns the networks of all Pods in these tests.
 func clusterNetworks() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")}
 }
 
-// shown returns a decision as a text.
-func shown(w wanted) (got []string) {
+// describe returns the lines that describe a decision.
+func describe(w wanted) (got []string) {
 	for _, x := range w.ways {
 		how := "via"
 		if x.tunnel {
@@ -79,19 +80,19 @@ func shown(w wanted) (got []string) {
 	return got
 }
 
-// place is a node in its own namespace, with a Pod.
-type place struct {
+// testNode is a node in its own network namespace, with a Pod in another.
+type testNode struct {
 	ns, pod *nettest.NS
 	podAddr map[int]string
 }
 
-func newPlace(t *testing.T, i int) *place {
-	p := &place{ns: nettest.New(t), pod: nettest.New(t),
+func newTestNode(t *testing.T, i int) *testNode {
+	p := &testNode{ns: nettest.New(t), pod: nettest.New(t),
 		podAddr: map[int]string{4: fmt.Sprintf("10.244.%d.2", i), 6: fmt.Sprintf("fd00:244:%d::2", i)}}
 	gw4, gw6 := fmt.Sprintf("10.244.%d.1", i), fmt.Sprintf("fd00:244:%d::1", i)
 	nettest.Wire(t, nettest.End{NS: p.ns, Name: "pod0", Addrs: []string{gw4 + "/24", gw6 + "/64"}},
 		nettest.End{NS: p.pod, Name: "eth0", Addrs: []string{p.podAddr[4] + "/24", p.podAddr[6] + "/64"}, Via: []string{gw4, gw6}})
-	p.ns.Do(func() { forward(t) })
+	p.ns.Do(func() { enableForwarding(t) })
 	p.pod.Listen("tcp", ":80", fmt.Sprint("pod", i))
 	return p
 }
@@ -100,13 +101,13 @@ func nodeObject(i int, addr string) string {
 	return fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nspec: {podCIDRs: [10.244.%d.0/24, \"fd00:244:%d::/64\"]}\nstatus: {addresses: [{type: InternalIP, address: %q}]}\n", i, i, i, addr)
 }
 
-func (p *place) join(t *testing.T, i int, nodes *nettest.View, mode Mode) {
+func (p *testNode) runMesh(t *testing.T, i int, nodes *nettest.View, mode Mode) {
 	t.Helper()
-	p.joinAs(t, Config{NodeName: fmt.Sprint("n", i), Nodes: nodes, Mode: mode, Networks: clusterNetworks()})
+	p.runMeshWith(t, Config{NodeName: fmt.Sprint("n", i), Nodes: nodes, Mode: mode, Networks: clusterNetworks()})
 }
 
-// joinAs runs a mesh until the test ends.
-func (p *place) joinAs(t *testing.T, c Config) {
+// runMeshWith runs the mesh of the node until the test ends.
+func (p *testNode) runMeshWith(t *testing.T, c Config) {
 	t.Helper()
 	var m *Mesh
 	var err error
@@ -152,7 +153,7 @@ func eventually(t *testing.T, what string, ask func() string, want string) {
 
 func TestTwoNodes(t *testing.T) {
 	nettest.Need(t)
-	type links struct{ a, b, routerA, routerB string } // networks, or both ends of one if there are no routers
+	type links struct{ a, b, routerA, routerB string } // addresses; without routers both nodes are on one network
 	four, four2 := links{a: "192.0.2.1/24", b: "192.0.2.2/24"}, links{"192.0.2.1/24", "198.51.100.2/24", "192.0.2.254/24",
 		"198.51.100.254/24"}
 	six, six2 := links{a: "2001:db8:1::1/64", b: "2001:db8:1::2/64"}, links{"2001:db8:1::1/64", "2001:db8:2::2/64", "2001:db8:1::fe/64",
@@ -166,17 +167,17 @@ func TestTwoNodes(t *testing.T) {
 		{"on one link of IPv6", Auto, six}, {"with a router of IPv6 between", Auto, six2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := newPlace(t, 1), newPlace(t, 2)
-			addrA, addrB := bare(c.a), bare(c.b)
+			a, b := newTestNode(t, 1), newTestNode(t, 2)
+			addrA, addrB := addressOf(c.a), addressOf(c.b)
 			if c.routerA != "" {
 				router := nettest.New(t)
 				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{c.a}},
 					nettest.End{NS: router, Name: "r1", Addrs: []string{c.routerA}})
 				nettest.Wire(t, nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{c.b}},
 					nettest.End{NS: router, Name: "r2", Addrs: []string{c.routerB}})
-				a.ns.Do(func() { defaultRoute(t, bare(c.routerA)) })
-				b.ns.Do(func() { defaultRoute(t, bare(c.routerB)) })
-				router.Do(func() { forward(t) })
+				a.ns.Do(func() { defaultRoute(t, addressOf(c.routerA)) })
+				b.ns.Do(func() { defaultRoute(t, addressOf(c.routerB)) })
+				router.Do(func() { enableForwarding(t) })
 			} else {
 				nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{c.a}},
 					nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{c.b}})
@@ -185,17 +186,17 @@ func TestTwoNodes(t *testing.T) {
 			for _, o := range nettest.Objects(t, nodeObject(1, addrA)+"\n---\n"+nodeObject(2, addrB)) {
 				nodes.Put(o)
 			}
-			a.join(t, 1, nodes, c.mode)
-			b.join(t, 2, nodes, c.mode)
+			a.runMesh(t, 1, nodes, c.mode)
+			b.runMesh(t, 2, nodes, c.mode)
 			for _, f := range []int{4, 6} {
-				eventually(t, "there", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[f], 80)) }, "pod2 "+a.podAddr[f])
-				eventually(t, "and back", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[f], 80)) }, "pod1 "+b.podAddr[f])
+				eventually(t, "from a to b", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[f], 80)) }, "pod2 "+a.podAddr[f])
+				eventually(t, "from b to a", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[f], 80)) }, "pod1 "+b.podAddr[f])
 			}
 			eventually(t, "from the node", func() string { return strings.Fields(a.ns.Ask("tcp", nettest.At(b.podAddr[4], 80)))[0] },
 				"pod2")
-			// A node that leaves takes its routes with it.
+			// The routes of a deleted Node are removed.
 			nodes.Remove("", "n2")
-			eventually(t, "gone", func() string {
+			eventually(t, "routes of a deleted node", func() string {
 				var list []string
 				a.ns.Do(func() {
 					routes, _ := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL)
@@ -209,8 +210,8 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// forward enables forwarding in the namespace.
-func forward(t *testing.T) {
+// enableForwarding enables forwarding in the namespace.
+func enableForwarding(t *testing.T) {
 	for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0); err != nil {
 			t.Error(err)
@@ -218,8 +219,8 @@ func forward(t *testing.T) {
 	}
 }
 
-// bare returns an address with the prefix length of its network.
-func bare(s string) string { return netip.MustParsePrefix(s).Addr().String() }
+// addressOf returns the address of a text such as 192.0.2.1/24.
+func addressOf(s string) string { return netip.MustParsePrefix(s).Addr().String() }
 
 func defaultRoute(t *testing.T, via string) {
 	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(via)}); err != nil {
@@ -227,11 +228,11 @@ func defaultRoute(t *testing.T, via string) {
 	}
 }
 
-// TestStrangersStayOut sends into the tunnel from a machine that is no node: its packets would count as coming from a
+// TestTunnelDropsPacketsOfOtherMachines sends into the tunnel from a machine that is no node: its packets would be taken for those of a
 // Pod.
-func TestStrangersStayOut(t *testing.T) {
+func TestTunnelDropsPacketsOfOtherMachines(t *testing.T) {
 	nettest.Need(t)
-	a, b := newPlace(t, 1), newPlace(t, 2)
+	a, b := newTestNode(t, 1), newTestNode(t, 2)
 	nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}},
 		nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
 	known, all := nettest.NewView(), nettest.NewView()
@@ -239,40 +240,40 @@ func TestStrangersStayOut(t *testing.T) {
 		all.Put(o)
 		known.Put(o)
 	}
-	a.join(t, 1, known, Tunnels)
-	b.join(t, 2, all, Tunnels)
+	a.runMesh(t, 1, known, Tunnels)
+	b.runMesh(t, 2, all, Tunnels)
 	eventually(t, "a node", func() string { return b.pod.Ask("tcp", nettest.At(a.podAddr[4], 80)) }, "pod1 "+b.podAddr[4])
 
-	var heard net.PacketConn
+	var listener net.PacketConn
 	var err error
-	a.pod.Do(func() { heard, err = net.ListenPacket("udp", ":9") })
+	a.pod.Do(func() { listener, err = net.ListenPacket("udp", ":9") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()
-	hears := func() bool {
+	defer listener.Close()
+	arrives := func() bool {
 		c, err := b.pod.Dial("udp", nettest.At(a.podAddr[4], 9))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		_, _ = c.Write([]byte("x"))
-		_ = heard.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
-		_, _, err = heard.ReadFrom(make([]byte, 1))
+		_ = listener.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+		_, _, err = listener.ReadFrom(make([]byte, 1))
 		return err == nil
 	}
-	if !hears() {
-		t.Error("a node is not heard")
+	if !arrives() {
+		t.Error("packets of a node do not arrive")
 	}
-	// For the first node the second is elsewhere now, so whoever has its old address is a stranger.
+	// The Node object of the second now has another address, so its old address is not the address of a node.
 	for _, o := range nettest.Objects(t, nodeObject(2, "192.0.2.77")) {
 		known.Put(o)
 	}
-	eventually(t, "a stranger is heard", func() string { return fmt.Sprint(hears()) }, "false")
+	eventually(t, "packets of another machine arrive", func() string { return fmt.Sprint(arrives()) }, "false")
 }
 
-// TestOthersRoutes checks that routes of another cluster stay, even if they have the same protocol number.
-func TestOthersRoutes(t *testing.T) {
+// TestPurgeKeepsRoutesOfOtherClusters checks that routes of another cluster stay, even if they have the same protocol number.
+func TestPurgeKeepsRoutesOfOtherClusters(t *testing.T) {
 	nettest.Need(t)
 	p := nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: p, Name: "eth0", Addrs: []string{"192.0.2.1/24"}},
@@ -287,9 +288,9 @@ func TestOthersRoutes(t *testing.T) {
 		if err := Purge(Config{Networks: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}); err != nil {
 			t.Error(err)
 		}
-		left, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL)
-		if err != nil || len(left) != 1 || left[0].Dst.String() != "10.99.1.0/24" {
-			t.Errorf("left are %v, %v", left, err)
+		remaining, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: 80}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil || len(remaining) != 1 || remaining[0].Dst.String() != "10.99.1.0/24" {
+			t.Errorf("remaining routes: %v, %v", remaining, err)
 		}
 	})
 }

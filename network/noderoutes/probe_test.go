@@ -20,9 +20,9 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// TestOnlyNodesThatShallAnswerAreProbed has simulated nodes, one that is not ready, and many that do not answer: only
+// TestProbedNodes has simulated nodes, one that is not ready, and many that do not answer: only
 // nodes with a Pod network are probed, and the published list is bounded and stable.
-func TestOnlyNodesThatShallAnswerAreProbed(t *testing.T) {
+func TestProbedNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := nettest.NewView()
 		put := func(i int, name string, change func(*corev1.Node)) {
@@ -33,12 +33,12 @@ func TestOnlyNodesThatShallAnswerAreProbed(t *testing.T) {
 			change(n)
 			nodes.Put(n)
 		}
-		same := func(*corev1.Node) {}
-		put(1, "self", same)
+		unchanged := func(*corev1.Node) {}
+		put(1, "self", unchanged)
 		put(2, "simulated", func(n *corev1.Node) { n.Annotations = nil })
 		put(3, "down", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable}} })
 		for i := range 100 {
-			put(10+i, fmt.Sprintf("n%03d", i), same)
+			put(10+i, fmt.Sprintf("n%03d", i), unchanged)
 		}
 		var mu sync.Mutex // guards what follows
 		var dialed, published []string

@@ -20,29 +20,30 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// TestTrust runs the stories in testdata/trust: each line is a command, and what is indented below it must come out.
+// TestTrust runs the scripts in testdata/trust: each line is a command, and the indented lines below it are its output.
 //
 //	pods CIDR...         the ranges of the cluster's Pods
-//	services CIDR...     those of Services
-//	node NAME [age=N] [uid=U] [CIDR...] [ADDRESS...]    a Node, created N minutes after the first; its UID is its name if not said
+//	services CIDR...     the ranges of the cluster's Services
+//	node NAME [age=N] [uid=U] [CIDR...] [ADDRESS...]    a Node, created N minutes after the first; its UID is its name by default
 //	gone NAME            a Node is deleted
 //	restart              the agent restarts without its state
 //	decide               shows the routes of node "here", and what it refuses
 func TestTrust(t *testing.T) {
 	textcase.Stories(t, "testdata/trust/*.txt", func(t *testing.T) func([]string) string {
 		t.Helper()
-		s := &story{nodes: map[string]node{}}
-		return func(words []string) string { return s.do(t, words) }
+		s := &trustScript{nodes: map[string]node{}}
+		return func(words []string) string { return s.run(t, words) }
 	})
 }
 
-type story struct {
+// trustScript is the state of a script.
+type trustScript struct {
 	limits limits
 	nodes  map[string]node
 	held   map[netip.Prefix]types.UID
 }
 
-func (s *story) do(t *testing.T, words []string) string {
+func (s *trustScript) run(t *testing.T, words []string) string {
 	t.Helper()
 	prefixes := func() (out []netip.Prefix) {
 		for _, w := range words[1:] {
@@ -87,15 +88,15 @@ func (s *story) do(t *testing.T, words []string) string {
 		w := decide(question{self: "here", nodes: nodes, onLink: link.Contains, limits: s.limits, held: s.held})
 		s.held = w.held
 		slices.SortStableFunc(w.refused, func(a, b refusal) int { return strings.Compare(a.node, b.node) })
-		return strings.Join(shown(w), "\n") + "\n"
+		return strings.Join(describe(w), "\n") + "\n"
 	default:
-		t.Fatalf("what is %q?", words)
+		t.Fatalf("unknown command: %q", words)
 	}
 	return ""
 }
 
-// installed returns the routes with our protocol number in the namespace.
-func installed(t *testing.T, ns *nettest.NS) string {
+// installedRoutes returns the routes of the namespace that have proa's protocol number.
+func installedRoutes(t *testing.T, ns *nettest.NS) string {
 	t.Helper()
 	var list []string
 	ns.Do(func() {
@@ -126,7 +127,7 @@ func tunnelEnds(ns *nettest.NS) string {
 	return strings.Join(list, " ")
 }
 
-func badNode(name, addr, since string, cidrs ...string) string {
+func nodeWithCIDRs(name, addr, since string, cidrs ...string) string {
 	return fmt.Sprintf("kind: Node\nmetadata: {name: %s, uid: %s, creationTimestamp: %q}\nspec: {podCIDRs: [%q]}\nstatus: {addresses: [{type: InternalIP, address: %q}]}\n",
 		name, name, since, strings.Join(cidrs, `", "`), addr)
 }
@@ -138,7 +139,7 @@ func TestNoRoutesOutOfTheCluster(t *testing.T) {
 	nettest.Need(t)
 	for _, mode := range []Mode{Auto, Tunnels} {
 		t.Run(string(mode), func(t *testing.T) {
-			a, b := newPlace(t, 1), newPlace(t, 2)
+			a, b := newTestNode(t, 1), newTestNode(t, 2)
 			nettest.Wire(t, nettest.End{NS: a.ns, Name: "eth0", Addrs: []string{"192.0.2.1/24"}},
 				nettest.End{NS: b.ns, Name: "eth0", Addrs: []string{"192.0.2.2/24"}})
 			a.ns.Do(func() {
@@ -156,49 +157,50 @@ func TestNoRoutesOutOfTheCluster(t *testing.T) {
 				}
 			}
 			put(nodeObject(1, "192.0.2.1") + "\n---\n" + nodeObject(2, "192.0.2.2") + "\n---\n" +
-				badNode("a1", "192.0.2.61", "2026-01-02T00:00:00Z", "203.0.113.5/32") + "\n---\n" + badNode("a2", "192.0.2.62",
+				nodeWithCIDRs("a1", "192.0.2.61", "2026-01-02T00:00:00Z", "203.0.113.5/32") + "\n---\n" + nodeWithCIDRs("a2", "192.0.2.62",
 				"2026-01-02T00:00:00Z", "10.96.0.0/12") + "\n---\n" +
-				badNode("a3", "192.0.2.63", "2026-01-02T00:00:00Z", "128.0.0.0/1") + "\n---\n" + badNode("a4", "192.0.2.64",
+				nodeWithCIDRs("a3", "192.0.2.63", "2026-01-02T00:00:00Z", "128.0.0.0/1") + "\n---\n" + nodeWithCIDRs("a4", "192.0.2.64",
 				"2026-01-02T00:00:00Z", "10.244.2.0/24"))
-			var told sync.Map
-			a.joinAs(t, Config{NodeName: "n1", Nodes: nodes, Mode: mode, Networks: clusterNetworks(),
+			var events sync.Map
+			a.runMeshWith(t, Config{NodeName: "n1", Nodes: nodes, Mode: mode, Networks: clusterNetworks(),
 				Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Alone: true,
-				RecordEvent: func(about kind.Object, reason, _ string) { told.Store(about.GetName()+" "+reason, true) }})
-			eventually(t, "routes", func() string { return installed(t, a.ns) }, "10.244.2.0/24 fd00:244:2::/64")
+				RecordEvent: func(about kind.Object, reason, _ string) { events.Store(about.GetName()+" "+reason, true) }})
+			eventually(t, "routes", func() string { return installedRoutes(t, a.ns) }, "10.244.2.0/24 fd00:244:2::/64")
 			if t.Failed() {
 				return
 			}
 			eventually(t, "events", func() string {
 				var list []string
-				told.Range(func(k, _ any) bool { list = append(list, k.(string)); return true })
+				events.Range(func(k, _ any) bool { list = append(list, k.(string)); return true })
 				slices.Sort(list)
 				return strings.Join(list, ", ")
 			}, "a1 RouteRefused, a2 RouteRefused, a3 RouteRefused, a4 RouteRefused")
-			b.join(t, 2, nodes, mode)
-			eventually(t, "the network goes to who had it first", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[4], 80)) },
+			b.runMesh(t, 2, nodes, mode)
+			eventually(t, "the first owner keeps the network", func() string { return a.pod.Ask("tcp", nettest.At(b.podAddr[4], 80)) },
 				"pod2 "+a.podAddr[4])
 			nodes.Remove("", "n2")
-			put(badNode("a5", "192.0.2.65", "2026-01-02T00:00:00Z", "10.244.5.0/24"))
-			// The network of the Node that went is free for the next.
-			eventually(t, "a node comes and another goes", func() string { return installed(t, a.ns) }, "10.244.2.0/24 10.244.5.0/24")
+			put(nodeWithCIDRs("a5", "192.0.2.65", "2026-01-02T00:00:00Z", "10.244.5.0/24"))
+			// The network of the deleted Node is free for the next.
+			eventually(t, "a node is created and another deleted", func() string { return installedRoutes(t, a.ns) },
+				"10.244.2.0/24 10.244.5.0/24")
 			if mode == Tunnels {
 				eventually(t, "ends of the tunnel", func() string { return tunnelEnds(a.ns) }, "192.0.2.64 192.0.2.65")
 			}
 			nodes.Remove("", "a5")
-			eventually(t, "the other goes too", func() string { return installed(t, a.ns) }, "10.244.2.0/24")
+			eventually(t, "the other node is deleted too", func() string { return installedRoutes(t, a.ns) }, "10.244.2.0/24")
 			if mode == Tunnels {
 				eventually(t, "ends of the tunnel", func() string { return tunnelEnds(a.ns) }, "192.0.2.64")
 			}
 			nodes.Remove("", "a4")
-			eventually(t, "all are gone", func() string { return installed(t, a.ns) }, "")
-			eventually(t, "nothing of tunnels is left", func() string {
-				var left []string
+			eventually(t, "all nodes are deleted", func() string { return installedRoutes(t, a.ns) }, "")
+			eventually(t, "the tunnel is removed", func() string {
+				var remaining []string
 				a.ns.Do(func() {
 					if _, err := netlink.LinkByName(DefaultDevice); err == nil {
-						left = append(left, DefaultDevice)
+						remaining = append(remaining, DefaultDevice)
 					}
 				})
-				return strings.Join(left, " ")
+				return strings.Join(remaining, " ")
 			}, "")
 		})
 	}
