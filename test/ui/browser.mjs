@@ -42,7 +42,7 @@ export const text = (s) => page.getByText(s, { exact: false }).first().waitFor()
 // api makes a request as the page makes it.
 export const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);
 // axe looks for serious faults of accessibility: all, or those of some rules.
-export async function axe(where, rules) {
+export async function axe(where, rules = null) {
   if (!await page.evaluate(() => globalThis.axe)) await page.evaluate(axeSource);
   const found = await page.evaluate((r) => globalThis.axe.run(document, { resultTypes: ['violations'], ...(r && { runOnly: r }) }), rules);
   const bad = found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')

@@ -1,7 +1,7 @@
 // Uses the dashboard as people do, against an API server with simulated nodes.
 
 import assert from 'node:assert/strict';
-import { api, axe, base, browser, context, end, fixture, go, logIn, page, server, step, text } from './browser.mjs';
+import { api, base, browser, context, end, fixture, go, logIn, page, server, step, text } from './browser.mjs';
 
 const deployment = (name, replicas) => ({ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name }, spec: { replicas, selector: { matchLabels: { app: name } },
   template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'c', image: 'nginx' }] } } } });
@@ -177,11 +177,9 @@ await step('a trace that is still open, with hidden spans', async () => {
   assert.ok(await page.locator('.critical-row').count() > 3, 'the critical path is marked');
   assert.ok(await page.locator('.stone-line').count() >= 5, 'there are milestones');
   assert.equal(await page.evaluate(() => window.pwned), undefined);
-  await axe('trace');
   await go('#/learn?of=default/deployments.apps:web&hop=7');
   await page.getByRole('heading', { name: 'One transaction in the store' }).waitFor();
   await page.locator('.station.now').getByText('commit').waitFor();
-  await axe('how it works');
   await page.unroute('**/apis/trace.proa.dev/v1/namespaces/default/traces/*');
 });
 
@@ -218,7 +216,7 @@ await step('ten thousand Pods: only the rows in sight are in the document', asyn
   await page.unroute(/\/api\/v1\/pods\?limit/);
 });
 
-await step('themes, and no serious finding of axe in either', async () => {
+await step('themes', async () => {
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await background();
   const button = page.getByRole('button', { name: /^Theme/ });
@@ -226,15 +224,8 @@ await step('themes, and no serious finding of axe in either', async () => {
   assert.equal(await background(), light);
   await button.click();
   assert.notEqual(await background(), light);
-  for (const theme of ['dark', 'system']) {
-    for (const [where, hash] of [['overview', '#/overview'], ['list', '#/kind/apps/deployments'], ['object', '#/object/apps/deployments/default/web'], ['why', '#/object/core/pods/default/lost?tab=why'],
-      ['yaml', '#/object/apps/deployments/default/web?tab=yaml'], ['trace', '#/object/apps/deployments/default/web?tab=trace'], ['shell', '#/object/core/pods/default/lost?tab=shell']]) {
-      await go(hash);
-      await page.waitForFunction(() => !/Loading…|Reading the trace|Asking the server/.test(document.querySelector('#main').textContent) && document.querySelector('#main h1'));
-      await axe(`${where} (${theme})`, theme === 'dark' ? null : ['color-contrast']); // the rest does not depend on the theme
-    }
-    await button.click();
-  }
+  await button.click();
+  assert.equal(await background(), light);
 });
 
 await step('directly on the API server: a token, and only what its user may see', async () => {

@@ -113,6 +113,13 @@ func TestDashboard(t *testing.T) {
 	c.play("page.mjs")
 }
 
+// TestAccessibility looks at every view in both themes.
+func TestAccessibility(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("accessibility.mjs")
+}
+
 // TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
 func TestLogsAndShell(t *testing.T) {
 	if os.Getuid() != 0 {

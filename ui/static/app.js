@@ -12,6 +12,7 @@ const views = {
   kind: { file: './list.js', title: '' },
   object: { file: './object.js', title: '' },
 };
+export const viewNames = Object.keys(views);
 
 const $ = (id) => document.getElementById(id);
 let current = null; // { name, path, view, abort }
