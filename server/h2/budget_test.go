@@ -34,14 +34,14 @@ func TestChooseEvictedConnections(t *testing.T) {
 		authenticated bool
 		want          []int
 	}{
-		"nothing to do":                      {[]evictionCandidate{at(32, 0)}, 0, false, nil},
-		"the largest unauthenticated client": {[]evictionCandidate{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
-		"the oldest of equals":               {[]evictionCandidate{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
-		"a body does not matter":             {[]evictionCandidate{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
-		"of large ones the oldest":           {[]evictionCandidate{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
-		"as many as are needed":              {[]evictionCandidate{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
-		"all, if that is not enough":         {[]evictionCandidate{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
-		"the largest of users":               {[]evictionCandidate{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
+		"nothing to do":               {[]evictionCandidate{at(32, 0)}, 0, false, nil},
+		"the largest unauthenticated": {[]evictionCandidate{at(32, time.Hour), at(2000, 0), at(40, 0)}, 1, false, []int{1}},
+		"the oldest of equals":        {[]evictionCandidate{at(32, time.Second), at(32, time.Minute), at(32, 0)}, 40, false, []int{1, 0}},
+		"a body does not matter":      {[]evictionCandidate{at(100, 0), at(32, time.Second), at(34, time.Minute)}, 60, false, []int{2, 1}},
+		"of large ones the oldest":    {[]evictionCandidate{at(1100, 0), at(1200, time.Second), at(32, time.Hour)}, 1, false, []int{1}},
+		"as many as are needed":       {[]evictionCandidate{at(1000, 0), at(3000, 0), at(500, 0)}, 3500, false, []int{1, 0}},
+		"all, if that is not enough":  {[]evictionCandidate{at(32, 0), at(33, 0)}, 1000, false, []int{0, 1}},
+		"the largest of users":        {[]evictionCandidate{at(40, time.Hour), at(45, 0)}, 1, true, []int{1}},
 	} {
 		before := slices.Clone(c.all)
 		got := []int{}

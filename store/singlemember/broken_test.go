@@ -18,17 +18,17 @@ import (
 )
 
 // errDisk is the error of a write on a full disk.
-var errDisk = fmt.Errorf("the disk is on fire: %w", &fs.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC})
+var errDisk = fmt.Errorf("the disk has failed: %w", &fs.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC})
 
-// badLog is a log whose writes can fail.
-type badLog struct {
+// failingLog is a log whose writes go through save and saveSnap, if these are set. They may fail instead of calling do.
+type failingLog struct {
 	storage.Storage
 	n        atomic.Int64
 	save     func(n int64, do func() error) error
 	saveSnap func(do func() error) error
 }
 
-func (b *badLog) Save(s *raftpb.HardState, e []*raftpb.Entry) error {
+func (b *failingLog) Save(s *raftpb.HardState, e []*raftpb.Entry) error {
 	do := func() error { return b.Storage.Save(s, e) }
 	if b.save == nil {
 		return do()
@@ -36,7 +36,7 @@ func (b *badLog) Save(s *raftpb.HardState, e []*raftpb.Entry) error {
 	return b.save(b.n.Add(1), do)
 }
 
-func (b *badLog) SaveSnap(s *raftpb.Snapshot) error {
+func (b *failingLog) SaveSnap(s *raftpb.Snapshot) error {
 	do := func() error { return b.Storage.SaveSnap(s) }
 	if b.saveSnap == nil {
 		return do()
@@ -44,29 +44,29 @@ func (b *badLog) SaveSnap(s *raftpb.Snapshot) error {
 	return b.saveSnap(do)
 }
 
-// badApplier is an applier that can do anything.
-type badApplier struct {
+// failingApplier is an applier whose calls go through do, with the number of the call.
+type failingApplier struct {
 	apply.UberApplier
 	n  atomic.Int64
 	do func(n int64, do func() *apply.Result) *apply.Result
 }
 
-func (b *badApplier) Apply(r *apply.InternalRaftRequestWrapper, v3 membership.ShouldApplyV3) *apply.Result {
+func (b *failingApplier) Apply(r *apply.InternalRaftRequestWrapper, v3 membership.ShouldApplyV3) *apply.Result {
 	return b.do(b.n.Add(1), func() *apply.Result { return b.UberApplier.Apply(r, v3) })
 }
 
-// breakages are the ways in which a member can break after some writes.
-var breakages = map[string]func(m *Member, nth int64){
+// failureModes are the ways in which a member can break at its nth write.
+var failureModes = map[string]func(m *Member, nth int64){
 	"the log is not written": func(m *Member, nth int64) {
-		m.log.Storage = &badLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
+		m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
 			if n >= nth {
 				return errDisk
 			}
 			return do()
 		}}
 	},
-	"the log is written and says it is not": func(m *Member, nth int64) {
-		m.log.Storage = &badLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
+	"the log is written and returns an error": func(m *Member, nth int64) {
+		m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
 			if err := do(); n < nth {
 				return err
 			}
@@ -74,7 +74,7 @@ var breakages = map[string]func(m *Member, nth int64){
 		}}
 	},
 	"a single write of the log fails": func(m *Member, nth int64) {
-		m.log.Storage = &badLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
+		m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
 			if n == nth {
 				return errDisk
 			}
@@ -82,13 +82,13 @@ var breakages = map[string]func(m *Member, nth int64){
 		}}
 	},
 	"the snapshot is not written": func(m *Member, _ int64) {
-		m.log.Storage = &badLog{Storage: m.log.Storage, saveSnap: func(func() error) error { return errDisk }}
+		m.log.Storage = &failingLog{Storage: m.log.Storage, saveSnap: func(func() error) error { return errDisk }}
 	},
-	"the snapshot is written and says it is not": func(m *Member, _ int64) {
-		m.log.Storage = &badLog{Storage: m.log.Storage, saveSnap: func(do func() error) error { return errors.Join(do(), errDisk) }}
+	"the snapshot is written and returns an error": func(m *Member, _ int64) {
+		m.log.Storage = &failingLog{Storage: m.log.Storage, saveSnap: func(do func() error) error { return errors.Join(do(), errDisk) }}
 	},
 	"an entry is not applied": func(m *Member, nth int64) {
-		m.applier = &badApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
+		m.applier = &failingApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
 			if n == nth {
 				panic(errDisk)
 			}
@@ -96,7 +96,7 @@ var breakages = map[string]func(m *Member, nth int64){
 		}}
 	},
 	"an entry is applied and fails then": func(m *Member, nth int64) {
-		m.applier = &badApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
+		m.applier = &failingApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
 			r := do()
 			if n == nth {
 				panic(errDisk)
@@ -106,21 +106,21 @@ var breakages = map[string]func(m *Member, nth int64){
 	},
 }
 
-// TestBroken breaks a member under load, and checks that all writers get an error, that reads continue, and that all
-// acknowledged writes are there after a restart.
-func TestBroken(t *testing.T) {
-	for name, breakage := range breakages {
+// TestMemberBreaksUnderLoad breaks a member under load, and checks that all writers get an error, that reads continue, and
+// that all acknowledged writes are there after a restart.
+func TestMemberBreaksUnderLoad(t *testing.T) {
+	for name, failure := range failureModes {
 		for _, nth := range []int64{1, 2, 7} {
 			t.Run(fmt.Sprint(name, " ", nth), func(t *testing.T) {
 				cfg := config(t.TempDir())
 				m := open(t, cfg)
 				mustPut(t, m, "first", "1")
-				breakage(m, nth)
-				l := newLedger()
-				// Nobody's context ends here, so that everybody hears of it.
-				var all sync.WaitGroup
+				failure(m, nth)
+				l := newAckedWrites()
+				// No context ends here, so that every writer must get ErrBroken.
+				var wg sync.WaitGroup
 				for w := range 32 {
-					all.Go(func() {
+					wg.Go(func() {
 						for i := range 100 {
 							if err := l.write(t.Context(), m, fmt.Sprintf("%d-%d", w, i), true); err != nil {
 								if !errors.Is(err, ErrBroken) || !strings.Contains(err.Error(), errDisk.Error()) {
@@ -131,17 +131,17 @@ func TestBroken(t *testing.T) {
 						}
 					})
 				}
-				all.Wait()
+				wg.Wait()
 				if l.broken != 32 {
-					t.Errorf("%d of 32 writers were told", l.broken)
+					t.Errorf("%d of 32 writers got ErrBroken", l.broken)
 				}
-				refuses(t, m)
-				l.check(t, ours{m})
+				expectBroken(t, m)
+				l.check(t, proaMember{m})
 				copied := cfg
-				copied.Dir = crash(t, m.Backend(), cfg.Dir)
-				shut(t, m)
-				for genuine, c := range map[bool]Config{false: cfg, true: copied} {
-					s := start(t, genuine, c)
+				copied.Dir = crashCopy(t, m.Backend(), cfg.Dir)
+				closeMember(t, m)
+				for useEtcd, c := range map[bool]Config{false: cfg, true: copied} {
+					s := startMember(t, useEtcd, c)
 					l.check(t, s)
 					if p := pairs(t, s.KV(), 0)["first"]; p.value != "1" {
 						t.Errorf("the first write is %v", p)
@@ -156,12 +156,12 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// refuses checks that a member refuses changes and answers reads.
-func refuses(t *testing.T, m *Member) {
+// expectBroken checks that a member refuses changes with ErrBroken and still serves reads.
+func expectBroken(t *testing.T, m *Member) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	_, errTxn := m.Txn(ctx, put("a", "1"))
-	_, errGrant := m.Grant(ctx, long)
+	_, errGrant := m.Grant(ctx, longTTL)
 	for what, err := range map[string]error{
 		"txn": errTxn, "grant": errGrant, "compact": m.Compact(ctx, 1), "revoke": m.Revoke(ctx, 1), "settle": m.Settle(ctx),
 	} {
@@ -174,19 +174,19 @@ func refuses(t *testing.T, m *Member) {
 	}
 }
 
-// TestOddResult uses an applier with unexpected results.
-func TestOddResult(t *testing.T) {
-	for name, odd := range map[string]*apply.Result{
+// TestUnexpectedApplyResults checks that an unexpected result of the applier is an error, and that the next change works.
+func TestUnexpectedApplyResults(t *testing.T) {
+	for name, result := range map[string]*apply.Result{
 		"none": nil, "empty": {}, "another": {Resp: &raftpb.Snapshot{}}, "error": {Err: errDisk},
 	} {
 		m := open(t, config(t.TempDir()))
 		applier := m.applier
-		m.applier = &badApplier{UberApplier: applier, do: func(int64, func() *apply.Result) *apply.Result { return odd }}
+		m.applier = &failingApplier{UberApplier: applier, do: func(int64, func() *apply.Result) *apply.Result { return result }}
 		if r, err := m.Txn(t.Context(), put("a", "1")); err == nil || r != nil {
 			t.Errorf("%s: answered %v, %v", name, r, err)
 		}
 		m.applier = applier
 		mustPut(t, m, "b", "1")
-		shut(t, m)
+		closeMember(t, m)
 	}
 }

@@ -17,22 +17,25 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ledger has the acknowledged writes.
-type ledger struct {
+// ackedWrites records which writes of a test were acknowledged.
+type ackedWrites struct {
 	mu sync.Mutex
-	// acked has the revisions of writes, refused the keys that must not be there.
+	// acked maps keys to the revisions of their writes. refused has keys that must not be stored, because the condition of
+	// their write was false. broken counts the writes that failed with ErrBroken.
 	acked   map[string]int64
 	refused map[string]bool
 	broken  int
 }
 
-func newLedger() *ledger { return &ledger{acked: map[string]int64{}, refused: map[string]bool{}} }
+func newAckedWrites() *ackedWrites {
+	return &ackedWrites{acked: map[string]int64{}, refused: map[string]bool{}}
+}
 
 // copy returns the writes that were acknowledged until now.
-func (l *ledger) copy() *ledger {
+func (l *ackedWrites) copy() *ackedWrites {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := newLedger()
+	c := newAckedWrites()
 	for k, v := range l.acked {
 		c.acked[k] = v
 	}
@@ -42,8 +45,8 @@ func (l *ledger) copy() *ledger {
 	return c
 }
 
-// write makes one change with a key of its own, sometimes under a condition that does not hold.
-func (l *ledger) write(ctx context.Context, m *Member, key string, holds bool) error {
+// write puts a key that no other write uses, under a condition that is true if holds is.
+func (l *ackedWrites) write(ctx context.Context, m *Member, key string, holds bool) error {
 	r := &pb.TxnRequest{Compare: []*pb.Compare{modIs(key, 0)}, Success: put(key, key).Success}
 	if !holds {
 		r.Compare[0] = modIs(key, 7)
@@ -73,12 +76,12 @@ func (l *ledger) write(ctx context.Context, m *Member, key string, holds bool) e
 	return nil
 }
 
-// check checks that all acknowledged writes are there.
-func (l *ledger) check(t *testing.T, s server) {
+// check checks that all acknowledged writes are stored, and no refused ones.
+func (l *ackedWrites) check(t *testing.T, s server) {
 	t.Helper()
-	there := pairs(t, s.KV(), 0)
+	stored := pairs(t, s.KV(), 0)
 	for key, rev := range l.acked {
-		if p := there[key]; p.value != key || p.mod != rev || p.version != 1 {
+		if p := stored[key]; p.value != key || p.mod != rev || p.version != 1 {
 			t.Errorf("%.20s was acknowledged at %d; now there is %.80v", key, rev, p)
 		}
 		if rev > s.KV().Rev() {
@@ -86,18 +89,19 @@ func (l *ledger) check(t *testing.T, s server) {
 		}
 	}
 	for key := range l.refused {
-		if p, ok := there[key]; ok {
+		if p, ok := stored[key]; ok {
 			t.Errorf("%s was refused; now there is %v", key, p)
 		}
 	}
 }
 
-// writers run until their part is done, ctx ends or a write fails for another reason than its own context.
-func writers(ctx context.Context, t *testing.T, m *Member, l *ledger, n, each int) {
+// runWriters runs n writers. Each ends after its writes, when ctx ends, or when a write fails for another reason than its
+// own timeout.
+func runWriters(ctx context.Context, t *testing.T, m *Member, l *ackedWrites, n, each int) {
 	t.Helper()
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range n {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := 0; i < each && ctx.Err() == nil; i++ {
 				c, cancel := ctx, context.CancelFunc(func() {})
 				if rand.IntN(3) == 0 {
@@ -115,61 +119,62 @@ func writers(ctx context.Context, t *testing.T, m *Member, l *ledger, n, each in
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 }
 
-// TestAcknowledged crashes a member that many write to.
-func TestAcknowledged(t *testing.T) {
+// TestAcknowledgedWritesSurviveCrash starts members from copies of the folder of a member under load, as a crash would
+// leave it, and checks that all writes acknowledged before the copy are there.
+func TestAcknowledgedWritesSurviveCrash(t *testing.T) {
 	cfg := config(t.TempDir())
-	// Snapshots are not too rare and not all there is.
+	// Several snapshots are made, and some writes are only in the log.
 	cfg.SnapshotEvery = 300
 	m := open(t, cfg)
-	l := newLedger()
+	l := newAckedWrites()
 	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() { writers(ctx, t, m, l, 64, 1<<30) })
+	var wg sync.WaitGroup
+	wg.Go(func() { runWriters(ctx, t, m, l, 64, 1<<30) })
 	for i := range 6 {
 		time.Sleep(100 * time.Millisecond)
-		told := l.copy()
+		acked := l.copy()
 		copied := cfg
-		copied.Dir = crash(t, m.Backend(), cfg.Dir)
-		s := start(t, i%2 == 1, copied)
-		told.check(t, s)
+		copied.Dir = crashCopy(t, m.Backend(), cfg.Dir)
+		s := startMember(t, i%2 == 1, copied)
+		acked.check(t, s)
 		s.stop(t)
 	}
 	stop()
-	all.Wait()
-	shut(t, m)
-	s := start(t, false, cfg)
+	wg.Wait()
+	closeMember(t, m)
+	s := startMember(t, false, cfg)
 	l.check(t, s)
 	s.stop(t)
 	t.Logf("%d acknowledged, %d refused", len(l.acked), len(l.refused))
 }
 
-// TestOrderOfTheLog compares the order of the entries with the revisions of the responses.
-func TestOrderOfTheLog(t *testing.T) {
+// TestLogOrderMatchesRevisions compares the order of the entries with the revisions of the responses.
+func TestLogOrderMatchesRevisions(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 1 << 30
 	m := open(t, cfg)
-	l := newLedger()
-	writers(t.Context(), t, m, l, 64, 40)
+	l := newAckedWrites()
+	runWriters(t.Context(), t, m, l, 64, 40)
 	sameAsLog(t, m)
-	shut(t, m)
+	closeMember(t, m)
 	rev, n := int64(1), 0
-	there := map[string]bool{}
-	for i, r := range logged(t, cfg.Dir) {
+	seen := map[string]bool{}
+	for i, r := range readLogRequests(t, cfg.Dir) {
 		if r == nil || r.Txn == nil {
 			continue
 		}
 		key := string(r.Txn.Success[0].GetRequestPut().Key)
-		if r.Txn.Compare[0].GetModRevision() != 0 || there[key] {
+		if r.Txn.Compare[0].GetModRevision() != 0 || seen[key] {
 			continue
 		}
-		rev, there[key] = rev+1, true
-		if told, ok := l.acked[key]; ok {
+		rev, seen[key] = rev+1, true
+		if acked, ok := l.acked[key]; ok {
 			n++
-			if told != rev {
-				t.Errorf("%s was told revision %d; entry %d of the log makes it %d", key, told, i+1, rev)
+			if acked != rev {
+				t.Errorf("%s was acknowledged at revision %d; entry %d of the log makes it %d", key, acked, i+1, rev)
 			}
 		}
 	}
@@ -178,9 +183,9 @@ func TestOrderOfTheLog(t *testing.T) {
 	}
 }
 
-// logged returns the requests in a log from its beginning; nil for entries that are none. The indexes have no gap,
-// terms do not go back, and an entry that says nothing begins a term.
-func logged(t *testing.T, dir string) []*pb.InternalRaftRequest {
+// readLogRequests returns the requests of a log from its beginning, with nil for entries without one. It checks that indexes
+// have no gap, that terms do not decrease, and that an empty entry begins a new term.
+func readLogRequests(t *testing.T, dir string) []*pb.InternalRaftRequest {
 	t.Helper()
 	w, err := wal.OpenForRead(zap.NewNop(), datadir.ToWALDir(dir), &walpb.Snapshot{})
 	if err != nil {
@@ -191,7 +196,7 @@ func logged(t *testing.T, dir string) []*pb.InternalRaftRequest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []*pb.InternalRaftRequest
+	var requests []*pb.InternalRaftRequest
 	term := uint64(0)
 	for i, e := range entries {
 		if e.GetIndex() != uint64(i+1) || e.GetTerm() < term {
@@ -208,10 +213,10 @@ func logged(t *testing.T, dir string) []*pb.InternalRaftRequest {
 				t.Fatal(err)
 			}
 		}
-		all = append(all, r)
+		requests = append(requests, r)
 	}
 	if state.GetCommit() != uint64(len(entries)) || state.GetTerm() != term {
 		t.Errorf("the log has %d entries of term up to %d; its state is %v", len(entries), term, state)
 	}
-	return all
+	return requests
 }

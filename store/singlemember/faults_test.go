@@ -24,11 +24,11 @@ import (
 	"proa.dev/store/singlemember/memberlog"
 )
 
-// TestEmptyRangeEnd has an end of a range that is empty and not nil. The log does not know the difference, so what is
-// applied at once must not know it either: it would be another change than the one that is applied after a crash.
+// TestEmptyRangeEnd checks that a range end that is empty but not nil counts as none. The encoded entry of the log cannot
+// tell the two apart, so the member must not either: after a crash another change would be applied than before it.
 func TestEmptyRangeEnd(t *testing.T) {
 	cfg := config(t.TempDir())
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	mustPut(t, m, "a", "1")
 	mustPut(t, m, "b", "1")
 	if _, err := m.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{
@@ -41,37 +41,37 @@ func TestEmptyRangeEnd(t *testing.T) {
 	}
 }
 
-// meeting is a quota that blocks until all callers have arrived.
-type meeting struct {
+// barrierQuota is a quota that blocks until all callers have arrived.
+type barrierQuota struct {
 	storage.Quota
-	all sync.WaitGroup
+	callers sync.WaitGroup
 }
 
-func (m *meeting) Available(any) bool {
-	m.all.Done()
-	m.all.Wait()
+func (m *barrierQuota) Available(any) bool {
+	m.callers.Done()
+	m.callers.Wait()
 	return true
 }
 
-// TestGrantIDsDiffer makes leases at the same time.
+// TestGrantIDsDiffer checks that leases granted at the same time have different IDs.
 func TestGrantIDsDiffer(t *testing.T) {
-	m := opened(t, config(t.TempDir()))
+	m := openWithCleanup(t, config(t.TempDir()))
 	const n = 3
-	meet := &meeting{Quota: m.quota}
-	meet.all.Add(n)
-	m.quota = meet
-	var all sync.WaitGroup
+	barrier := &barrierQuota{Quota: m.quota}
+	barrier.callers.Add(n)
+	m.quota = barrier
+	var wg sync.WaitGroup
 	ids := make([]int64, n)
 	for i := range n {
-		all.Go(func() {
-			if r, err := m.Grant(t.Context(), long); err != nil {
+		wg.Go(func() {
+			if r, err := m.Grant(t.Context(), longTTL); err != nil {
 				t.Errorf("grant: %v", err)
 			} else if ids[i] = r.ID; r.ID <= 0 {
 				t.Errorf("lease %d", r.ID)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	slices.Sort(ids)
 	if got := len(slices.Compact(ids)); got != n || len(m.Leases()) != n {
 		t.Errorf("%d grants gave %d ids and %d leases", n, got, len(m.Leases()))
@@ -82,25 +82,25 @@ func TestGrantIDsDiffer(t *testing.T) {
 // the locks of the first.
 func TestPanicLeavesNothingOpen(t *testing.T) {
 	cfg := config(t.TempDir())
-	shut(t, open(t, cfg))
+	closeMember(t, open(t, cfg))
 	m := &Member{cfg: cfg}
 	m.openBackend()
 	schema.NewMembershipBackend(cfg.Log, m.backend).MustSaveClusterVersionToBackend(semver.New("9.0.0"))
 	if err := m.backend.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := refused(t, cfg); err == nil || !strings.Contains(err.Error(), "unusable data") {
+	if err := expectOpenError(t, cfg); err == nil || !strings.Contains(err.Error(), "unusable data") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestUnreadableLogIsKept has a log whose beginning is destroyed and no database. It may be refused, but what can be
-// saved from it by hand must not be removed.
+// TestUnreadableLogIsKept opens a log whose beginning is destroyed, without a database. It may be refused, but its data,
+// which an administrator could still recover, must not be removed.
 func TestUnreadableLogIsKept(t *testing.T) {
 	cfg := config(t.TempDir())
 	m := open(t, cfg)
 	mustPut(t, m, "a", "precious")
-	shut(t, m)
+	closeMember(t, m)
 	remove(t, datadir.ToBackendFileName(cfg.Dir))
 	file := logFiles(t, cfg.Dir)[0]
 	data, err := os.ReadFile(file)
@@ -110,7 +110,7 @@ func TestUnreadableLogIsKept(t *testing.T) {
 	copy(data, "garbage")
 	writeFile(t, file, data)
 	if m, err := Open(t.Context(), cfg); err == nil {
-		shut(t, m)
+		closeMember(t, m)
 	}
 	found := false
 	if err := filepath.WalkDir(cfg.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -133,55 +133,55 @@ func TestUnreadableLogIsKept(t *testing.T) {
 func TestLogPanics(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.WriteTimeout = 100 * time.Millisecond
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	mustPut(t, m, "first", "1")
-	m.log.Storage = &badLog{Storage: m.log.Storage, save: func(int64, func() error) error { panic(errDisk) }}
+	m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(int64, func() error) error { panic(errDisk) }}
 	func() {
 		defer func() { _ = recover() }()
 		if _, err := m.Txn(t.Context(), put("a", "1")); !errors.Is(err, ErrBroken) {
-			t.Errorf("who writes the log: %v", err)
+			t.Errorf("the writer of the log: %v", err)
 		}
 	}()
-	refuses(t, m)
+	expectBroken(t, m)
 }
 
-// TestSyncFailsWhileMending has a file of the log that can be neither written nor synced for a while. The write may be
-// tried again. The sync, with which the log is closed for that, may not: that is final, also when the file can be
+// TestFailedSyncDuringReopenIsFinal makes writes and syncs of a file of the log fail for a while. The failed write may be
+// retried. The failed sync, which happens when the log is closed to be reopened, is final, even when the file can be
 // written again.
-func TestSyncFailsWhileMending(t *testing.T) {
+func TestFailedSyncDuringReopenIsFinal(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 1 << 30
-	lost := 0
-	cfg.OnFatal = func(error) { lost++ }
+	fatalCalls := 0
+	cfg.OnFatal = func(error) { fatalCalls++ }
 	m := open(t, cfg)
-	l := newLedger()
+	l := newAckedWrites()
 	for i := range 10 {
 		if err := l.write(t.Context(), m, fmt.Sprint(i, strings.Repeat("x", 20<<10)), true); err != nil {
 			t.Fatal(err)
 		}
 	}
 	files := logFiles(t, cfg.Dir)
-	restore := fail(t, files[len(files)-1])
+	restore := failFile(t, files[len(files)-1])
 	for _, want := range []int{0, 1, 1} {
-		if _, err := again(t, m); !errors.Is(err, ErrBroken) || lost != want {
-			t.Errorf("error %v; lost %d times, want %d", err, lost, want)
+		if _, err := txnAfterReopenInterval(t, m); !errors.Is(err, ErrBroken) || fatalCalls != want {
+			t.Errorf("error %v; OnFatal was called %d times, want %d", err, fatalCalls, want)
 		}
 	}
 	restore()
-	if _, err := again(t, m); !errors.Is(err, ErrBroken) || !errors.As(err, new(memberlog.SyncError)) || lost != 1 {
-		t.Errorf("when the file can be written again: %v; lost %d times", err, lost)
+	if _, err := txnAfterReopenInterval(t, m); !errors.Is(err, ErrBroken) || !errors.As(err, new(memberlog.SyncError)) || fatalCalls != 1 {
+		t.Errorf("when the file can be written again: %v; OnFatal was called %d times", err, fatalCalls)
 	}
-	shut(t, m)
+	closeMember(t, m)
 	if files := openFiles(t, cfg.Dir); len(files) > 0 {
 		t.Errorf("open after the close: %s", files)
 	}
-	m = opened(t, cfg)
-	l.check(t, ours{m})
+	m = openWithCleanup(t, cfg)
+	l.check(t, proaMember{m})
 	sameAsLog(t, m)
 }
 
-// again makes a change as if the interval for reopening the log had passed.
-func again(t *testing.T, m *Member) (*pb.TxnResponse, error) {
+// txnAfterReopenInterval makes a change as if the interval for reopening the log had passed.
+func txnAfterReopenInterval(t *testing.T, m *Member) (*pb.TxnResponse, error) {
 	t.Helper()
 	m.writeTurn.mu.Lock()
 	m.writeTurn.lastAttempt = time.Time{}
@@ -189,14 +189,14 @@ func again(t *testing.T, m *Member) (*pb.TxnResponse, error) {
 	return m.Txn(t.Context(), put("a", "1"))
 }
 
-// fail makes writes and syncs of an open file fail.
-func fail(t *testing.T, path string) (restore func()) {
+// failFile makes writes and syncs of an open file fail.
+func failFile(t *testing.T, path string) (restore func()) {
 	t.Helper()
-	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	devFull, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close()
+	defer devFull.Close()
 	want, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func fail(t *testing.T, path string) (restore func()) {
 		t.Fatal(err)
 	}
 	for _, fd := range fds {
-		// The name may be that from before it was renamed.
+		// Files are compared by inode, because the link may still have the name from before a rename.
 		if is, err := os.Stat("/proc/self/fd/" + fd.Name()); err != nil || !os.SameFile(is, want) {
 			continue
 		}
@@ -214,16 +214,16 @@ func fail(t *testing.T, path string) (restore func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		keep, err := syscall.Dup(n)
+		saved, err := syscall.Dup(n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		syscall.CloseOnExec(keep)
-		if err := syscall.Dup3(int(full.Fd()), n, syscall.O_CLOEXEC); err != nil {
+		syscall.CloseOnExec(saved)
+		if err := syscall.Dup3(int(devFull.Fd()), n, syscall.O_CLOEXEC); err != nil {
 			t.Fatal(err)
 		}
 		return func() {
-			if err := errors.Join(syscall.Dup3(keep, n, syscall.O_CLOEXEC), syscall.Close(keep)); err != nil {
+			if err := errors.Join(syscall.Dup3(saved, n, syscall.O_CLOEXEC), syscall.Close(saved)); err != nil {
 				t.Error(err)
 			}
 		}

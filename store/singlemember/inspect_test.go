@@ -17,10 +17,10 @@ import (
 // the last snapshot.
 func TestOldFileWithFlippedBit(t *testing.T) {
 	cfg := config(t.TempDir())
-	// The old files stay.
+	// The old files are not purged.
 	cfg.SnapshotEvery = 1 << 30
 	m := open(t, cfg)
-	l := newLedger()
+	l := newAckedWrites()
 	for i := 0; len(logFiles(t, cfg.Dir)) < 4; i++ {
 		if err := l.write(t.Context(), m, fmt.Sprint(i, strings.Repeat("x", 9<<10)), true); err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func TestOldFileWithFlippedBit(t *testing.T) {
 	if err := m.snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	shut(t, m)
+	closeMember(t, m)
 	old := 0
 	for _, file := range logFiles(t, kept) {
 		path := filepath.Join(datadir.ToWALDir(cfg.Dir), filepath.Base(file))
@@ -49,20 +49,20 @@ func TestOldFileWithFlippedBit(t *testing.T) {
 	if old == 0 {
 		t.Fatal("the log has no file that nobody needs")
 	}
-	m = opened(t, cfg)
-	l.check(t, ours{m})
+	m = openWithCleanup(t, cfg)
+	l.check(t, proaMember{m})
 }
 
-// TestUnacknowledgedIsWrittenAgain has an entry at the end of the log that was not acknowledged, as a sync leaves it
-// that has failed: it can be read, from memory, and may not be on the disk. If it is kept it is written again.
+// TestUnacknowledgedIsWrittenAgain opens a log whose last entry was not acknowledged, as after a failed sync: it can be
+// read from the page cache, but may not be on the disk. If the member keeps the entry, it must write it again.
 func TestUnacknowledgedIsWrittenAgain(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery, cfg.BatchInterval = 1<<30, time.Hour
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	mustPut(t, m, "a", "1")
 	text := string(m.log.AcknowledgedFile.Last.Append(nil))
 	mustPut(t, m, "b", "2")
-	copied := crash(t, m.Backend(), cfg.Dir)
+	copied := crashCopy(t, m.Backend(), cfg.Dir)
 	writeFile(t, filepath.Join(copied, "member", memberlog.AcknowledgedFile), []byte(text))
 	in, err := memberlog.Inspect(copied)
 	if err != nil {
@@ -82,30 +82,30 @@ func TestUnacknowledgedIsWrittenAgain(t *testing.T) {
 		t.Errorf("it is not written again: %v", err)
 	}
 	cfg.Dir = copied
-	if got := pairs(t, opened(t, cfg).KV(), 0); got["a"].value != "1" || got["b"].value != "2" {
+	if got := pairs(t, openWithCleanup(t, cfg).KV(), 0); got["a"].value != "1" || got["b"].value != "2" {
 		t.Errorf("there is %v", got)
 	}
 }
 
-// TestNewestFileIsGone removes the newest segment before any of its entries was acknowledged.
-func TestNewestFileIsGone(t *testing.T) {
+// TestNewestSegmentMissing removes the newest segment before any of its entries was acknowledged.
+func TestNewestSegmentMissing(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery, cfg.BatchInterval = 1<<30, time.Hour
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	for i := 0; len(logFiles(t, cfg.Dir)) < 2; i++ {
 		mustPut(t, m, fmt.Sprint(i), strings.Repeat("x", 9<<10))
 	}
 	copied := cfg
-	copied.Dir = crash(t, m.Backend(), cfg.Dir)
+	copied.Dir = crashCopy(t, m.Backend(), cfg.Dir)
 	remove(t, logFiles(t, copied.Dir)[1])
-	if err := refused(t, copied); err == nil || !strings.Contains(err.Error(), "which is gone") {
+	if err := expectOpenError(t, copied); err == nil || !strings.Contains(err.Error(), "which is gone") {
 		t.Errorf("error %v", err)
 	}
 }
 
-// TestMarkNamesNewestFile: the mark has the number of the log's newest file after every change, small or large, and
-// after a start.
-func TestMarkNamesNewestFile(t *testing.T) {
+// TestAcknowledgmentNamesNewestSegment checks that the acknowledgment file has the number of the log's newest segment after
+// every change, small or large, and after a start.
+func TestAcknowledgmentNamesNewestSegment(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 100
 	last := uint64(0)
@@ -118,7 +118,7 @@ func TestMarkNamesNewestFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if last = files[len(files)-1].Number; m.log.AcknowledgedFile.Last.File != last {
-				t.Fatalf("the mark has file %d, the log %d", m.log.AcknowledgedFile.Last.File, last)
+				t.Fatalf("the acknowledgment has segment %d, the log %d", m.log.AcknowledgedFile.Last.File, last)
 			}
 		}
 		if err := m.Close(); err != nil {

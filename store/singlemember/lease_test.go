@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// leased makes a lease with a key that lives on it.
-func leased(t *testing.T, m *Member, ttl int64, key string) int64 {
+// grantWithKey grants a lease and puts a key with it.
+func grantWithKey(t *testing.T, m *Member, ttl int64, key string) int64 {
 	t.Helper()
 	l, err := m.Grant(t.Context(), ttl)
 	if err != nil {
@@ -26,16 +26,16 @@ func leased(t *testing.T, m *Member, ttl int64, key string) int64 {
 	return l.ID
 }
 
-// TestLeasesEnd checks that leases expire in time with their keys, also after a restart.
-func TestLeasesEnd(t *testing.T) {
+// TestLeasesExpire checks that leases expire in time with their keys, also after a restart.
+func TestLeasesExpire(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, cfg)
 		for i := range 30 {
-			leased(t, m, 1, fmt.Sprint("short", i))
+			grantWithKey(t, m, 1, fmt.Sprint("short", i))
 		}
-		leased(t, m, 60, "later")
-		leased(t, m, long, "long")
+		grantWithKey(t, m, 60, "later")
+		grantWithKey(t, m, longTTL, "long")
 		mustPut(t, m, "forever", "1")
 		time.Sleep(500 * time.Millisecond)
 		if got := pairs(t, m.KV(), 0); len(got) != 33 {
@@ -45,7 +45,7 @@ func TestLeasesEnd(t *testing.T) {
 		if got := pairs(t, m.KV(), 0); len(got) != 3 || len(m.Leases()) != 2 {
 			t.Errorf("there is %v and the leases %v", got, m.Leases())
 		}
-		shut(t, m)
+		closeMember(t, m)
 		m = open(t, cfg)
 		time.Sleep(50 * time.Second)
 		if got := pairs(t, m.KV(), 0); len(got) != 3 {
@@ -55,24 +55,24 @@ func TestLeasesEnd(t *testing.T) {
 		if got := pairs(t, m.KV(), 0); len(got) != 2 || got["long"].value == "" || len(m.Leases()) != 1 {
 			t.Errorf("in the end there is %v and the leases %v", got, m.Leases())
 		}
-		shut(t, m)
+		closeMember(t, m)
 	})
 }
 
-// TestCloseWhileLeasesEnd closes a member while its leases expire. synctest checks that no goroutine is left.
-func TestCloseWhileLeasesEnd(t *testing.T) {
+// TestCloseWhileLeasesExpire closes a member while its leases expire. synctest checks that no goroutine is left.
+func TestCloseWhileLeasesExpire(t *testing.T) {
 	for i := range 12 {
 		cfg := config(t.TempDir())
 		synctest.Test(t, func(t *testing.T) {
 			m := open(t, cfg)
 			for i := range 20 {
-				leased(t, m, 1, fmt.Sprint(i))
+				grantWithKey(t, m, 1, fmt.Sprint(i))
 			}
 			time.Sleep(time.Second + time.Duration(i)*50*time.Millisecond)
 			for range i * 10 {
 				runtime.Gosched()
 			}
-			shut(t, m)
+			closeMember(t, m)
 			if files := openFiles(t, cfg.Dir); len(files) > 0 {
 				t.Errorf("open after the close: %s", files)
 			}
@@ -84,54 +84,54 @@ func TestCloseWhileLeasesEnd(t *testing.T) {
 			if got := pairs(t, m.KV(), 0); len(got) > 0 || len(m.Leases()) > 0 {
 				t.Errorf("there is %v and the leases %v", got, m.Leases())
 			}
-			shut(t, m)
+			closeMember(t, m)
 		})
 	}
 }
 
-// TestLeasesOfTheBroken checks that leases expire when the log can be written again, and that they do not block Close.
-func TestLeasesOfTheBroken(t *testing.T) {
-	for _, lost := range []bool{false, true} {
+// TestLeasesOfBrokenMember checks that leases expire when the log can be written again, and that they do not block Close.
+func TestLeasesOfBrokenMember(t *testing.T) {
+	for _, final := range []bool{false, true} {
 		cfg := config(t.TempDir())
 		synctest.Test(t, func(t *testing.T) {
 			m := open(t, cfg)
-			leased(t, m, 1, "a")
+			grantWithKey(t, m, 1, "a")
 			mustPut(t, m, "first", "1")
-			tries := &badLog{Storage: m.log.Storage, save: func(int64, func() error) error { return errDisk }}
-			// Others may write the log already.
+			tries := &failingLog{Storage: m.log.Storage, save: func(int64, func() error) error { return errDisk }}
+			// The lock is needed because an expiring lease may already use the log.
 			m.writeTurn.mu.Lock()
-			m.log.Storage, m.writeTurn.mustRestart = tries, lost
+			m.log.Storage, m.writeTurn.mustRestart = tries, final
 			m.writeTurn.mu.Unlock()
 			time.Sleep(time.Minute)
 			if n := tries.n.Load(); n != 1 {
 				t.Errorf("the log was tried %d times", n)
 			}
-			if got := pairs(t, m.KV(), 0); (got["a"].value == "1") != lost || got["first"].value != "1" {
-				t.Errorf("lost %v: there is %v", lost, got)
+			if got := pairs(t, m.KV(), 0); (got["a"].value == "1") != final || got["first"].value != "1" {
+				t.Errorf("final %v: there is %v", final, got)
 			}
-			shut(t, m)
+			closeMember(t, m)
 			m = open(t, cfg)
 			time.Sleep(3 * time.Second)
 			if got := pairs(t, m.KV(), 0); len(got) != 1 {
 				t.Errorf("after a start there is %v", got)
 			}
-			shut(t, m)
+			closeMember(t, m)
 		})
 	}
 }
 
-// TestNothingStays checks that no goroutine is left after Close.
-func TestNothingStays(t *testing.T) {
+// TestNoGoroutineAfterClose checks that no goroutine is left after Close.
+func TestNoGoroutineAfterClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 10 {
 		cfg := config(t.TempDir())
 		m := open(t, cfg)
-		leased(t, m, 1, "a")
-		writers(t.Context(), t, m, newLedger(), 8, 10)
+		grantWithKey(t, m, 1, "a")
+		runWriters(t.Context(), t, m, newAckedWrites(), 8, 10)
 		if err := m.Compact(t.Context(), m.KV().Rev()); err != nil {
 			t.Error(err)
 		}
-		shut(t, m)
+		closeMember(t, m)
 		if files := openFiles(t, cfg.Dir); len(files) > 0 {
 			t.Errorf("open after the close: %s", files)
 		}

@@ -40,13 +40,13 @@ func openFiles(t testing.TB, dir string) []string {
 	return names
 }
 
-// refused opens data that cannot be used, and returns why. Nothing may stay open.
-func refused(t *testing.T, cfg Config) error {
+// expectOpenError opens data that cannot be used, and returns the error. It checks that no file stays open.
+func expectOpenError(t *testing.T, cfg Config) error {
 	t.Helper()
 	m, err := Open(t.Context(), cfg)
 	if err == nil {
 		t.Errorf("opened at revision %d with %d keys", m.KV().Rev(), len(pairs(t, m.KV(), 0)))
-		shut(t, m)
+		closeMember(t, m)
 	}
 	if files := openFiles(t, cfg.Dir); len(files) > 0 {
 		t.Errorf("open after %v: %s", err, files)
@@ -54,8 +54,8 @@ func refused(t *testing.T, cfg Config) error {
 	return err
 }
 
-// TestOpenNew creates data in empty folders, and opens it again.
-func TestOpenNew(t *testing.T) {
+// TestOpenCreatesData checks that folders without complete data are initialized, and can be opened again.
+func TestOpenCreatesData(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, dir string){
 		"no folder":        func(t *testing.T, dir string) { remove(t, dir) },
 		"empty":            func(*testing.T, string) {},
@@ -65,7 +65,7 @@ func TestOpenNew(t *testing.T) {
 			writeFile(t, datadir.ToBackendFileName(dir), nil)
 		},
 		"a database without a log": func(t *testing.T, dir string) {
-			// A start was killed after it had made the database.
+			// This is left when a process is killed after it has created the database.
 			makeDir(t, datadir.ToSnapDir(dir))
 			m := &Member{cfg: config(dir)}
 			m.openBackend()
@@ -92,7 +92,7 @@ func TestOpenNew(t *testing.T) {
 			makeDir(t, cfg.Dir)
 			prepare(t, cfg.Dir)
 			for i := range 3 {
-				s := start(t, i == 1, cfg)
+				s := startMember(t, i == 1, cfg)
 				if now := s.KV().Rev(); now != int64(i+1) {
 					t.Errorf("start %d is at revision %d", i, now)
 				}
@@ -142,28 +142,28 @@ func TestOpenCanceled(t *testing.T) {
 		}
 		m := open(t, cfg)
 		mustPut(t, m, "a", "1")
-		shut(t, m)
+		closeMember(t, m)
 	}
 }
 
-// lateEnd is a context that ends with the second call of Err.
-type lateEnd struct {
+// canceledLateContext is a context that is canceled from the second call of Err on.
+type canceledLateContext struct {
 	context.Context
 	n int
 }
 
-func (l *lateEnd) Err() error {
+func (l *canceledLateContext) Err() error {
 	if l.n++; l.n > 1 {
 		return context.Canceled
 	}
 	return nil
 }
 
-// TestOpenCanceledLate ends the context when everything is open.
+// TestOpenCanceledLate cancels the context of Open when all files are open.
 func TestOpenCanceledLate(t *testing.T) {
 	cfg := config(t.TempDir())
 	for range 2 {
-		if _, err := Open(&lateEnd{Context: t.Context()}, cfg); !errors.Is(err, context.Canceled) {
+		if _, err := Open(&canceledLateContext{Context: t.Context()}, cfg); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
 		if files := openFiles(t, cfg.Dir); len(files) > 0 {
@@ -171,12 +171,12 @@ func TestOpenCanceledLate(t *testing.T) {
 		}
 		m := open(t, cfg)
 		mustPut(t, m, "a", "1")
-		shut(t, m)
+		closeMember(t, m)
 	}
 }
 
-// TestUnusable opens data of which a part is missing or wrong.
-func TestUnusable(t *testing.T) {
+// TestOpenUnusableData checks the errors for data of which a part is missing or wrong.
+func TestOpenUnusableData(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		writes int
@@ -203,7 +203,7 @@ func TestUnusable(t *testing.T) {
 		}, "the database has entries of the log up to"},
 		{"an older log", 50, func(t *testing.T, cfg Config) {
 			old := config(t.TempDir())
-			shut(t, open(t, old))
+			closeMember(t, open(t, old))
 			remove(t, datadir.ToWALDir(cfg.Dir))
 			if err := os.Rename(datadir.ToWALDir(old.Dir), datadir.ToWALDir(cfg.Dir)); err != nil {
 				t.Fatal(err)
@@ -236,17 +236,17 @@ func TestUnusable(t *testing.T) {
 			for i := range c.writes {
 				mustPut(t, m, fmt.Sprint(i), "1")
 			}
-			shut(t, m)
+			closeMember(t, m)
 			c.damage(t, cfg)
-			if err := refused(t, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := expectOpenError(t, cfg); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v; want one about %q", err, c.want)
 			}
 		})
 	}
 }
 
-// TestNotAlone refuses the data of a cluster that has had a second member.
-func TestNotAlone(t *testing.T) {
+// TestOpenRefusesMultiMemberData checks that the data of a cluster that has had a second member is refused.
+func TestOpenRefusesMultiMemberData(t *testing.T) {
 	urls := types.MustNewURLs([]string{"http://localhost:2999"})
 	now := time.Now()
 	t.Run("voter", func(t *testing.T) {
@@ -260,7 +260,7 @@ func TestNotAlone(t *testing.T) {
 		}
 		s.HardStop()
 		for _, what := range []string{"with", "without"} {
-			if err := refused(t, cfg); !errors.Is(err, errNotAlone) {
+			if err := expectOpenError(t, cfg); !errors.Is(err, errNotAlone) {
 				t.Errorf("%s the database: %v", what, err)
 			}
 			remove(t, datadir.ToBackendFileName(cfg.Dir))
@@ -270,29 +270,29 @@ func TestNotAlone(t *testing.T) {
 		cfg := config(t.TempDir())
 		m := open(t, cfg)
 		schema.NewMembershipBackend(cfg.Log, m.backend).MustSaveMemberToBackend(membership.NewMemberAsLearner("b", urls, "t", &now))
-		shut(t, m)
-		if err := refused(t, cfg); !errors.Is(err, errNotAlone) {
+		closeMember(t, m)
+		if err := expectOpenError(t, cfg); !errors.Is(err, errNotAlone) {
 			t.Error(err)
 		}
 	})
 }
 
-// TestMoved opens data after the peer address of the member was changed.
-func TestMoved(t *testing.T) {
+// TestPeerURLChanged opens data after the peer address of the member was changed.
+func TestPeerURLChanged(t *testing.T) {
 	cfg := config(t.TempDir())
 	s := etcdtest.Start(t, cfg.Dir, 10000)
-	who := s.Cluster().Member(s.MemberID())
-	who.PeerURLs = []string{"http://localhost:2999"}
-	if _, err := s.UpdateMember(t.Context(), *who); err != nil {
+	member := s.Cluster().Member(s.MemberID())
+	member.PeerURLs = []string{"http://localhost:2999"}
+	if _, err := s.UpdateMember(t.Context(), *member); err != nil {
 		t.Fatal(err)
 	}
 	s.HardStop()
 	for range 2 {
 		m := open(t, cfg)
-		if got := m.cluster.Member(m.id).PeerURLs[0]; got != who.PeerURLs[0] {
+		if got := m.cluster.Member(m.id).PeerURLs[0]; got != member.PeerURLs[0] {
 			t.Errorf("the member is at %s", got)
 		}
-		shut(t, m)
+		closeMember(t, m)
 		remove(t, datadir.ToBackendFileName(cfg.Dir))
 	}
 }
@@ -329,9 +329,9 @@ var damages = []struct {
 	{"gone", nil},
 }
 
-// TestDamagedLog opens data with only a log that is damaged somewhere. It is refused, or everything is there. Where
-// nothing says up to where writes were acknowledged, what is there is what was written up to a point that is not before
-// the damage; damage that does not go on to the end costs the last write at most.
+// TestDamagedLog opens data without a database whose log is damaged somewhere. It must be refused, or have all writes.
+// Without the acknowledgment file, it may also have only the writes up to some point, which is not before the damage;
+// where the damage does not reach to the end of the log, at most the last write may be missing.
 func TestDamagedLog(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 10000
@@ -340,12 +340,12 @@ func TestDamagedLog(t *testing.T) {
 	for i := range n {
 		mustPut(t, m, fmt.Sprintf("key%03d", i), value(i))
 		if i == n/2 {
-			// There are two terms.
-			shut(t, m)
+			// A restart begins a second term.
+			closeMember(t, m)
 			m = open(t, cfg)
 		}
 	}
-	shut(t, m)
+	closeMember(t, m)
 	remove(t, datadir.ToBackendFileName(cfg.Dir))
 	rng := rand.New(rand.NewPCG(1, 2))
 	outcomes := map[string]int{}
@@ -353,8 +353,8 @@ func TestDamagedLog(t *testing.T) {
 		d := damages[i%len(damages)]
 		broken := cfg
 		broken.Dir = copyDir(t, cfg.Dir)
-		marked := i/len(damages)%2 == 0
-		if !marked {
+		hasAck := i/len(damages)%2 == 0
+		if !hasAck {
 			remove(t, filepath.Join(broken.Dir, "member", memberlog.AcknowledgedFile))
 		}
 		files := logFiles(t, broken.Dir)
@@ -366,10 +366,10 @@ func TestDamagedLog(t *testing.T) {
 		// Most of the last file may be empty.
 		used := len(bytes.TrimRight(data, "\x00"))
 		at := rng.IntN(used)
-		safe := writtenBefore(t, files[:file], data[:at&^511])
-		what := fmt.Sprintf("marked %v, %s, file %d of %d at %d of %d", marked, d.name, file+1, len(files), at, used)
+		undamaged := countCompleteValues(t, files[:file], data[:at&^511])
+		label := fmt.Sprintf("acknowledgment %v, %s, file %d of %d at %d of %d", hasAck, d.name, file+1, len(files), at, used)
 		if d.do == nil {
-			safe = writtenBefore(t, files[:file], nil)
+			undamaged = countCompleteValues(t, files[:file], nil)
 			remove(t, files[file])
 		} else {
 			writeFile(t, files[file], d.do(data, at))
@@ -378,42 +378,42 @@ func TestDamagedLog(t *testing.T) {
 		if err != nil {
 			outcomes[d.name+": refused"]++
 			if !errors.Is(err, memberlog.ErrDamaged) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", label, err)
 			}
 			if files := openFiles(t, broken.Dir); len(files) > 0 {
-				t.Errorf("%s: open after %v: %s", what, err, files)
+				t.Errorf("%s: open after %v: %s", label, err, files)
 			}
 			continue
 		}
-		kept := prefix(t, what, got)
-		if kept < safe {
-			t.Errorf("%s: %d of %d writes are there; %d were before the damage", what, kept, n, safe)
+		kept := countWrites(t, label, got)
+		if kept < undamaged {
+			t.Errorf("%s: %d of %d writes are there; %d were before the damage", label, kept, n, undamaged)
 		}
-		if kept < n && (marked || kept < n-1 && strings.HasPrefix(d.name, "a ")) {
-			t.Errorf("%s: opened with %d of %d writes", what, kept, n)
+		if kept < n && (hasAck || kept < n-1 && strings.HasPrefix(d.name, "a ")) {
+			t.Errorf("%s: opened with %d of %d writes", label, kept, n)
 		}
 		outcomes[d.name+": opened"]++
 		if kept < n && file < len(files)-1 {
 			outcomes[d.name+": opened without what other files have"]++
 		}
-		// What was opened can be used, and opened again.
+		// A member that could be opened accepts writes, and can be opened again.
 		if kept < n {
 			mustPut(t, got, fmt.Sprintf("key%03d", kept), value(kept))
 		}
-		shut(t, got)
+		closeMember(t, got)
 		again := open(t, broken)
-		if now := prefix(t, what, again); now != min(kept+1, n) {
-			t.Errorf("%s: %d writes are there after a second start, and one more; before it were %d", what, now, kept)
+		if now := countWrites(t, label, again); now != min(kept+1, n) {
+			t.Errorf("%s: %d writes are there after a second start, and one more; before it were %d", label, now, kept)
 		}
-		shut(t, again)
+		closeMember(t, again)
 	}
 	t.Log(outcomes)
 }
 
 func value(i int) string { return fmt.Sprintf("<%03d>%s<%03d/>", i, strings.Repeat("v", 1500), i) }
 
-// writtenBefore is how many of the values are whole in files and a part of one.
-func writtenBefore(t *testing.T, files []string, data []byte) int {
+// countCompleteValues returns how many values are completely in files and in data, the beginning of a further file.
+func countCompleteValues(t *testing.T, files []string, data []byte) int {
 	t.Helper()
 	var all []byte
 	for _, f := range files {
@@ -429,40 +429,40 @@ func writtenBefore(t *testing.T, files []string, data []byte) int {
 	return bytes.Count(all, []byte("/>"))
 }
 
-// prefix is how many of the writes are there, which have to be the first ones.
-func prefix(t *testing.T, what string, m *Member) int {
+// countWrites returns how many writes are stored, and checks that these are the first ones.
+func countWrites(t *testing.T, label string, m *Member) int {
 	t.Helper()
 	all := pairs(t, m.KV(), 0)
 	for i := range len(all) {
 		p := all[fmt.Sprintf("key%03d", i)]
 		if p.value != value(i) || p.mod != int64(i+2) {
-			t.Errorf("%s: write %d of %d is %.80v", what, i, len(all), p)
+			t.Errorf("%s: write %d of %d is %.80v", label, i, len(all), p)
 			break
 		}
 	}
 	if now := m.KV().Rev(); now != int64(len(all)+1) {
-		t.Errorf("%s: %d writes are there at revision %d", what, len(all), now)
+		t.Errorf("%s: %d writes are there at revision %d", label, len(all), now)
 	}
 	return len(all)
 }
 
-// TestTornEnd kills a member while it writes: the last sectors of the log are not there, or only the first of what was
-// being written. That is no damage, and never refused.
-func TestTornEnd(t *testing.T) {
+// TestTornWrites opens logs whose end was not completely written, up to some sector, as when a member is killed while it
+// writes. That is no damage, and must never be refused.
+func TestTornWrites(t *testing.T) {
 	for _, writes := range []int{0, 3} {
 		cfg := config(t.TempDir())
 		m := open(t, cfg)
 		for i := range writes {
 			mustPut(t, m, fmt.Sprintf("key%03d", i), value(i))
 		}
-		shut(t, m)
+		closeMember(t, m)
 		remove(t, datadir.ToBackendFileName(cfg.Dir))
-		remove(t, filepath.Join(cfg.Dir, "member", memberlog.AcknowledgedFile)) // the power is cut before it is on the disk
+		remove(t, filepath.Join(cfg.Dir, "member", memberlog.AcknowledgedFile)) // as if it had not reached the disk
 		data, err := os.ReadFile(logFiles(t, cfg.Dir)[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The head is written before the file has its name.
+		// The first sector is never torn: it is written before the file gets its name.
 		for at := 512; at < len(bytes.TrimRight(data, "\x00")); at += 512 {
 			torn := cfg
 			torn.Dir = copyDir(t, cfg.Dir)
@@ -473,14 +473,14 @@ func TestTornEnd(t *testing.T) {
 				t.Errorf("%d writes, torn at %d: %v", writes, at, err)
 				continue
 			}
-			what := fmt.Sprintf("torn at %d", at)
-			kept := prefix(t, what, got)
+			label := fmt.Sprintf("torn at %d", at)
+			kept := countWrites(t, label, got)
 			mustPut(t, got, fmt.Sprintf("key%03d", kept), value(kept))
-			shut(t, got)
-			for _, genuine := range []bool{true, false} {
-				s := start(t, genuine, torn)
+			closeMember(t, got)
+			for _, useEtcd := range []bool{true, false} {
+				s := startMember(t, useEtcd, torn)
 				if now := len(pairs(t, s.KV(), 0)); now != kept+1 {
-					t.Errorf("%s: %d writes after another start", what, now)
+					t.Errorf("%s: %d writes after another start", label, now)
 				}
 				s.stop(t)
 			}
@@ -491,8 +491,8 @@ func TestTornEnd(t *testing.T) {
 	}
 }
 
-// TestDamagedDatabase has records in the database that etcd answers with a panic, some of them while it holds a lock.
-// They are refused, and not waited for.
+// TestDamagedDatabase puts records into the database at which etcd's code panics, sometimes while it holds a lock. Open must
+// return an error, and not block.
 func TestDamagedDatabase(t *testing.T) {
 	rev := mvcc.NewRevBytes()
 	mvcc.RevToBytes(mvcc.Revision{Main: 2}, rev)
@@ -503,7 +503,7 @@ func TestDamagedDatabase(t *testing.T) {
 			cfg := config(t.TempDir())
 			m := open(t, cfg)
 			mustPut(t, m, "a", "1")
-			shut(t, m)
+			closeMember(t, m)
 			db, err := bolt.Open(datadir.ToBackendFileName(cfg.Dir), 0o600, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -517,18 +517,18 @@ func TestDamagedDatabase(t *testing.T) {
 			if err := db.Close(); err != nil {
 				t.Fatal(err)
 			}
-			answer := make(chan error, 1)
+			opened := make(chan error, 1)
 			ctx := t.Context()
 			go func() {
 				m, err := Open(ctx, cfg)
 				if err == nil {
 					err = m.Close()
 				}
-				answer <- err
+				opened <- err
 			}()
 			select {
-			case err := <-answer:
-				// Some of it, etcd does not look at.
+			case err := <-opened:
+				// etcd does not read the records in these two buckets.
 				if err == nil && bucket != "alarm" && bucket != "meta" {
 					t.Error("opened")
 				}

@@ -21,12 +21,12 @@ import (
 	"proa.dev/store/singlemember/memberlog"
 )
 
-// image is the files of a log with what is in them.
-type image map[string][]byte
+// logImage maps the names of the segments of a log to their content.
+type logImage map[string][]byte
 
-func logImage(t *testing.T, dir string) image {
+func readLogImage(t *testing.T, dir string) logImage {
 	t.Helper()
-	files := image{}
+	files := logImage{}
 	for _, f := range logFiles(t, dir) {
 		data, err := os.ReadFile(f)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -40,67 +40,67 @@ func logImage(t *testing.T, dir string) image {
 	return files
 }
 
-// newest returns the name of the segment that is written to.
-func (i image) newest() string { return slices.Max(slices.Collect(maps.Keys(i))) }
+// newest returns the name of the newest segment, to which entries are appended.
+func (i logImage) newest() string { return slices.Max(slices.Collect(maps.Keys(i))) }
 
-// moment is what there is while the log is written: what was synced before, what is written then, and what writers were
-// told until then.
-type moment struct {
-	synced, written image
-	told            *ledger
-	// db is the database, marks what the mark has said since it was last synced.
-	db    []byte
-	marks []string
+// crashPoint is the state at a write to the log: the log as it was synced before, the log with the write, and the writes
+// that were acknowledged before.
+type crashPoint struct {
+	synced, written logImage
+	acked           *ackedWrites
+	// db is the database. acks are the contents that the acknowledgment file has had since it was last synced.
+	db   []byte
+	acks []string
 }
 
-// recorder is a log that records which writes were synced, to simulate power failures.
-type recorder struct {
+// recordingLog is a log that records crash points, to simulate power failures.
+type recordingLog struct {
 	storage.Storage
 	t      *testing.T
 	m      *Member
-	told   *ledger
+	acked  *ackedWrites
 	mu     sync.Mutex
-	synced image
-	marks  []string
-	// moments are those that were kept, each with a probability of one in rare.
-	moments []moment
-	rng     *rand.Rand
-	rare    int
+	synced logImage
+	acks   []string
+	// points are the recorded crash points: about one in oneIn writes.
+	points []crashPoint
+	rng    *rand.Rand
+	oneIn  int
 }
 
-func (r *recorder) Save(s *raftpb.HardState, e []*raftpb.Entry) error {
+func (r *recordingLog) Save(s *raftpb.HardState, e []*raftpb.Entry) error {
 	return r.write(len(e) > 0, func() error { return r.Storage.Save(s, e) })
 }
 
-func (r *recorder) SaveSnap(s *raftpb.Snapshot) error {
+func (r *recordingLog) SaveSnap(s *raftpb.Snapshot) error {
 	return r.write(true, func() error { return r.Storage.SaveSnap(s) })
 }
 
-func (r *recorder) write(synced bool, do func() error) error {
+func (r *recordingLog) write(synced bool, do func() error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := moment{synced: r.synced, told: r.told.copy(), marks: slices.Clone(r.marks)}
-	keep := r.rng.IntN(r.rare) == 0 && synced
+	now := crashPoint{synced: r.synced, acked: r.acked.copy(), acks: slices.Clone(r.acks)}
+	keep := r.rng.IntN(r.oneIn) == 0 && synced
 	if keep {
-		now.marks = append(now.marks, r.mark())
+		now.acks = append(now.acks, r.readAck())
 		now.db = r.database()
 	}
 	err := do()
 	if !synced || err != nil {
 		return err
 	}
-	if now.written = logImage(r.t, r.m.cfg.Dir); keep {
-		r.moments = append(r.moments, now)
+	if now.written = readLogImage(r.t, r.m.cfg.Dir); keep {
+		r.points = append(r.points, now)
 	}
 	if now.written.newest() != r.synced.newest() {
-		r.marks = nil // the mark is synced with the new file
+		r.acks = nil // the acknowledgment file is synced when a new segment begins
 	}
 	r.synced = now.written
-	r.marks = append(r.marks[max(0, len(r.marks)-5):], r.mark())
+	r.acks = append(r.acks[max(0, len(r.acks)-5):], r.readAck())
 	return nil
 }
 
-func (r *recorder) mark() string {
+func (r *recordingLog) readAck() string {
 	data, err := os.ReadFile(filepath.Join(r.m.cfg.Dir, "member", memberlog.AcknowledgedFile))
 	if err != nil {
 		r.t.Error(err)
@@ -108,8 +108,9 @@ func (r *recorder) mark() string {
 	return string(data)
 }
 
-// database copies the database as it is on the disk. The turn is not needed for its lock.
-func (r *recorder) database() []byte {
+// database returns the content of the database file. It takes the lock of the database with LockOutsideApply, because no
+// entry is being applied.
+func (r *recordingLog) database() []byte {
 	tx := r.m.backend.BatchTx()
 	tx.LockOutsideApply()
 	defer tx.Unlock()
@@ -120,103 +121,104 @@ func (r *recorder) database() []byte {
 	return data
 }
 
-// record makes concurrent writes to a member, and returns the recorded moments.
-func record(t *testing.T, cfg Config, seed uint64) []moment {
+// recordCrashPoints makes concurrent writes to a member, and returns the recorded crash points.
+func recordCrashPoints(t *testing.T, cfg Config, seed uint64) []crashPoint {
 	t.Helper()
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	rng := rand.New(rand.NewPCG(seed, 3))
-	r := &recorder{Storage: m.log.Storage, t: t, m: m, told: newLedger(), rng: rng, rare: 8}
-	r.synced = logImage(t, cfg.Dir)
+	r := &recordingLog{Storage: m.log.Storage, t: t, m: m, acked: newAckedWrites(), rng: rng, oneIn: 8}
+	r.synced = readLogImage(t, cfg.Dir)
 	m.log.Storage = r
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range 3 {
-		all.Go(func() {
+		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(10+w)))
 			for i := range 40 {
-				// Some values have sectors of zeros of their own.
+				// Some values contain whole sectors of zeros.
 				value := strings.Repeat([]string{"x", "\x00"}[rng.IntN(8)/7], rng.IntN(4)*rng.IntN(1500))
-				if err := r.told.write(t.Context(), m, fmt.Sprint(w, "-", i, value), true); err != nil {
+				if err := r.acked.write(t.Context(), m, fmt.Sprint(w, "-", i, value), true); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	m.log.Storage = r.Storage
-	return r.moments
+	return r.points
 }
 
-// cutPower returns what is on the disk when the power is cut in a moment: of each sector that was written since the
-// last sync, what was there before or what was written. The log begins a new file only when the one before is synced.
-func (now moment) cutPower(rng *rand.Rand) image {
-	left := image{}
+// afterPowerCut returns the log as it can be on the disk after a power failure: each sector that was written since the last
+// sync has its old or its new content. Only the newest segment has such sectors, because a new one is begun only after the
+// one before was synced.
+func (now crashPoint) afterPowerCut(rng *rand.Rand) logImage {
+	disk := logImage{}
 	newest := now.synced.newest()
-	for name, was := range now.synced {
-		is, ok := now.written[name]
+	for name, before := range now.synced {
+		after, ok := now.written[name]
 		if !ok {
-			is = was // it was not needed any more
+			after = before // the segment was purged meanwhile
 		}
-		left[name] = was
-		if name == newest && !bytes.Equal(was, is) {
-			left[name] = mix(rng, was, is)
+		disk[name] = before
+		if name == newest && !bytes.Equal(before, after) {
+			disk[name] = mixSectors(rng, before, after)
 		}
 	}
-	return left
+	return disk
 }
 
-// mix combines old and new sectors in one of several ways.
-func mix(rng *rand.Rand, was, is []byte) []byte {
-	out := make([]byte, max(len(was), len(is)))
+// mixSectors returns a file in which some of the changed sectors have their new content, chosen in one of several ways.
+func mixSectors(rng *rand.Rand, before, after []byte) []byte {
+	out := make([]byte, max(len(before), len(after)))
 	if rng.IntN(2) == 0 {
-		out = out[:len(is)]
+		out = out[:len(after)]
 	}
-	copy(out, was)
-	var differ []int
-	for at := 0; at < len(is); at += memberlog.Sector {
-		end := min(at+memberlog.Sector, len(is))
-		if at >= len(was) || !bytes.Equal(is[at:end], was[at:min(end, len(was))]) {
-			differ = append(differ, at)
+	copy(out, before)
+	var changed []int
+	for at := 0; at < len(after); at += memberlog.Sector {
+		end := min(at+memberlog.Sector, len(after))
+		if at >= len(before) || !bytes.Equal(after[at:end], before[at:min(end, len(before))]) {
+			changed = append(changed, at)
 		}
 	}
-	if len(differ) == 0 {
+	if len(changed) == 0 {
 		return out
 	}
-	chance, some := rng.IntN(4), rng.IntN(len(differ)+1)
-	for i, at := range differ {
+	mode, boundary := rng.IntN(4), rng.IntN(len(changed)+1)
+	for i, at := range changed {
 		keep := false
-		switch chance {
+		switch mode {
 		case 0: // in order
-			keep = i < some
+			keep = i < boundary
 		case 1: // the last first
-			keep = i >= some
+			keep = i >= boundary
 		case 2: // all but one
-			keep = i != some
+			keep = i != boundary
 		case 3:
 			keep = rng.IntN(2) == 0
 		}
 		if keep {
-			copy(out[at:], is[at:min(at+memberlog.Sector, len(is))])
+			copy(out[at:], after[at:min(at+memberlog.Sector, len(after))])
 		}
 	}
 	return out
 }
 
-// folder writes what is left to a folder.
-func (now moment) folder(t *testing.T, left image, text string) string {
+// writeFolder creates a data folder with the given log, the database of the crash point, and ack as the acknowledgment file.
+func (now crashPoint) writeFolder(t *testing.T, disk logImage, ack string) string {
 	t.Helper()
 	dir := fastDir(t)
 	makeDir(t, datadir.ToWALDir(dir))
 	makeDir(t, datadir.ToSnapDir(dir))
-	for name, data := range left {
+	for name, data := range disk {
 		writeFile(t, filepath.Join(datadir.ToWALDir(dir), name), data)
 	}
-	// Most of the database is reserved, and empty.
+	// Most of the file is preallocated and zero, and need not be written.
 	db := datadir.ToBackendFileName(dir)
 	writeFile(t, db, bytes.TrimRight(now.db, "\x00"))
 	if err := os.Truncate(db, int64(len(now.db))); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(dir, "member", memberlog.AcknowledgedFile), []byte(text))
+	writeFile(t, filepath.Join(dir, "member", memberlog.AcknowledgedFile), []byte(ack))
 	return dir
 }
 
@@ -242,79 +244,78 @@ func afterReboot(t *testing.T, text string) string {
 	return string(m.Append(nil))
 }
 
-// TestPowerCut cuts the power while the log is written. Whatever the disk has of what was not synced, in whatever order
-// it was written: it is never refused, everything that was acknowledged is there, once, and writes go on, from the new
-// folder as well.
+// TestPowerCut opens data as a power failure can leave it, with any of the unsynced sectors written or not. It must never be
+// refused, every acknowledged write must be there exactly once, and further writes must work, also after another start.
 func TestPowerCut(t *testing.T) {
-	refusedOne, cuts := 0, 0
+	refused, cuts := 0, 0
 	for seed := range uint64(3) {
 		cfg := config(fastDir(t))
 		cfg.SnapshotEvery = 50
-		for n, now := range record(t, cfg, seed) {
+		for n, now := range recordCrashPoints(t, cfg, seed) {
 			for try := range uint64(4) {
 				rng := rand.New(rand.NewPCG(seed<<32|uint64(n), try))
 				after := cfg
-				after.Dir = now.folder(t, now.cutPower(rng), afterReboot(t, now.marks[rng.IntN(len(now.marks))]))
+				after.Dir = now.writeFolder(t, now.afterPowerCut(rng), afterReboot(t, now.acks[rng.IntN(len(now.acks))]))
 				m, err := Open(t.Context(), after)
 				if cuts++; err != nil {
-					t.Errorf("seed %d, moment %d, try %d: %v", seed, n, try, err)
-					refusedOne++
+					t.Errorf("seed %d, crash point %d, try %d: %v", seed, n, try, err)
+					refused++
 					continue
 				}
-				now.told.check(t, ours{m})
+				now.acked.check(t, proaMember{m})
 				rev := m.KV().Rev()
 				if got := mustPut(t, m, "after", "1"); got != rev+1 {
-					t.Errorf("seed %d, moment %d, try %d: revision %d after %d", seed, n, try, got, rev)
+					t.Errorf("seed %d, crash point %d, try %d: revision %d after %d", seed, n, try, got, rev)
 				}
-				shut(t, m)
+				closeMember(t, m)
 				if try == 0 {
-					s := start(t, n%8 == 0, after)
-					now.told.check(t, s)
+					s := startMember(t, n%8 == 0, after)
+					now.acked.check(t, s)
 					s.stop(t)
 				}
 			}
 		}
 	}
-	t.Logf("%d power cuts, %d refused", cuts, refusedOne)
+	t.Logf("%d power cuts, %d refused", cuts, refused)
 }
 
-// TestPowerCutAndDamage has a disk that, besides, has lost or changed a sector of what was synced before. Nothing that
-// was acknowledged is missed in silence: the log is refused, or everything is there.
+// TestPowerCutAndDamage opens data after a power failure on a disk that has also lost or changed synced sectors. No
+// acknowledged write may be missing without an error: the log must be refused, or have all of them.
 func TestPowerCutAndDamage(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(2) {
 		cfg := config(fastDir(t))
 		cfg.SnapshotEvery = 50
-		for n, now := range record(t, cfg, seed) {
+		for n, now := range recordCrashPoints(t, cfg, seed) {
 			for try := range uint64(6) {
 				rng := rand.New(rand.NewPCG(seed<<32|uint64(n), 100+try))
-				left := now.cutPower(rng)
-				text := now.marks[len(now.marks)-1]
+				disk := now.afterPowerCut(rng)
+				text := now.acks[len(now.acks)-1]
 				d := damages[try%uint64(len(damages))]
-				names := slices.Sorted(maps.Keys(left))
+				names := slices.Sorted(maps.Keys(disk))
 				file := names[rng.IntN(len(names))]
 				if used := len(bytes.TrimRight(now.synced[file], "\x00")); d.do == nil {
-					delete(left, file)
+					delete(disk, file)
 				} else {
-					left[file] = d.do(slices.Clone(left[file]), rng.IntN(used))
+					disk[file] = d.do(slices.Clone(disk[file]), rng.IntN(used))
 				}
 				after := cfg
-				// The machine may have been started anew or not; the mark had time to get to the disk.
+				// The machine may have been rebooted or not; the newest acknowledgment is on the disk.
 				if rng.IntN(2) == 0 {
 					text = afterReboot(t, text)
 				}
-				after.Dir = now.folder(t, left, text)
+				after.Dir = now.writeFolder(t, disk, text)
 				m, err := Open(t.Context(), after)
 				if err != nil {
 					outcomes[d.name+" refused"]++
 					if !errors.Is(err, memberlog.ErrDamaged) {
-						t.Errorf("seed %d, moment %d, try %d, %s of %s: %v", seed, n, try, d.name, file, err)
+						t.Errorf("seed %d, crash point %d, try %d, %s of %s: %v", seed, n, try, d.name, file, err)
 					}
 					continue
 				}
 				outcomes[d.name+" opened"]++
-				now.told.check(t, ours{m})
-				shut(t, m)
+				now.acked.check(t, proaMember{m})
+				closeMember(t, m)
 			}
 		}
 	}

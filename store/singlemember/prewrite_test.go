@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAheadOfTheLog checks prewriting in a member that uses several segments and makes snapshots.
-func TestAheadOfTheLog(t *testing.T) {
+// TestPrewriteInMember checks prewriting in a member that uses several segments and makes snapshots.
+func TestPrewriteInMember(t *testing.T) {
 	cfg := config(t.TempDir())
 	m := open(t, cfg)
 	if m.log.PrewrittenFile() == nil {
-		shut(t, m)
+		closeMember(t, m)
 		t.Skip("nothing is written ahead here")
 	}
 	files := map[string]bool{}
-	l := newLedger()
+	l := newAckedWrites()
 	for n := range 400 {
 		if err := l.write(t.Context(), m, fmt.Sprint(n, strings.Repeat("y", n)), true); err != nil {
 			t.Fatal(err)
@@ -41,10 +41,10 @@ func TestAheadOfTheLog(t *testing.T) {
 	if hole, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_HOLE); err != nil || hole < info.Size() {
 		t.Errorf("a file of %d bytes, smaller than a step, is prewritten up to %d: %v", info.Size(), hole, err)
 	}
-	l.check(t, ours{m})
-	shut(t, m)
-	for _, genuine := range []bool{false, true} {
-		s := start(t, genuine, cfg)
+	l.check(t, proaMember{m})
+	closeMember(t, m)
+	for _, useEtcd := range []bool{false, true} {
+		s := startMember(t, useEtcd, cfg)
 		l.check(t, s)
 		s.stop(t)
 	}

@@ -16,28 +16,28 @@ import (
 	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 )
 
-// held opens a member whose log is not written until it is let.
-func held(t *testing.T, cfg Config) (m *Member, let func()) {
+// openWithBlockedLog opens a member whose log is not written until unblock is called.
+func openWithBlockedLog(t *testing.T, cfg Config) (m *Member, unblock func()) {
 	t.Helper()
 	m = open(t, cfg)
 	gate := make(chan struct{})
-	m.log.Storage = &badLog{Storage: m.log.Storage, save: func(_ int64, do func() error) error {
+	m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(_ int64, do func() error) error {
 		<-gate
 		return do()
 	}}
 	return m, sync.OnceFunc(func() { close(gate) })
 }
 
-// waiting is how many are in the queue.
-func (t *writeTurn) waiting() int {
+// queueLength returns how many proposals are in the queue.
+func (t *writeTurn) queueLength() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.queue)
 }
 
-// TestLeavesTheQueue has changes whose context or patience ends before their turn: they are not made, and those after
-// them are.
-func TestLeavesTheQueue(t *testing.T) {
+// TestQueuedProposalsTimeOut checks that changes whose context or write timeout ends while they are queued are not made,
+// and that later changes are.
+func TestQueuedProposalsTimeOut(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(context.Context) (context.Context, context.CancelFunc)
@@ -51,17 +51,17 @@ func TestLeavesTheQueue(t *testing.T) {
 		{"deadline", func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		}, context.DeadlineExceeded},
-		{"patience", context.WithCancel, etcderrors.ErrTimeout},
+		{"write timeout", context.WithCancel, etcderrors.ErrTimeout},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config(t.TempDir())
 			synctest.Test(t, func(t *testing.T) {
-				m, let := held(t, cfg)
-				var all sync.WaitGroup
-				all.Go(func() { mustPut(t, m, "first", "1") })
+				m, unblock := openWithBlockedLog(t, cfg)
+				var wg sync.WaitGroup
+				wg.Go(func() { mustPut(t, m, "first", "1") })
 				synctest.Wait()
 				for i := range 10 {
-					all.Go(func() {
+					wg.Go(func() {
 						ctx, cancel := c.end(t.Context())
 						defer cancel()
 						if _, err := m.Txn(ctx, put(fmt.Sprint("left", i), "1")); !errors.Is(err, c.want) {
@@ -70,17 +70,17 @@ func TestLeavesTheQueue(t *testing.T) {
 					})
 				}
 				time.Sleep(cfg.WriteTimeout - time.Second)
-				// These came late enough.
+				// The write timeout of these ends after the log is unblocked.
 				for i := range 10 {
-					all.Go(func() { mustPut(t, m, fmt.Sprint("stayed", i), "1") })
+					wg.Go(func() { mustPut(t, m, fmt.Sprint("stayed", i), "1") })
 				}
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				if n := m.writeTurn.waiting(); n != 10 {
-					t.Errorf("%d wait; want 10", n)
+				if n := m.writeTurn.queueLength(); n != 10 {
+					t.Errorf("%d are queued; want 10", n)
 				}
-				let()
-				all.Wait()
+				unblock()
+				wg.Wait()
 				mustPut(t, m, "last", "1")
 				if err := m.Settle(t.Context()); err != nil {
 					t.Error(err)
@@ -88,22 +88,22 @@ func TestLeavesTheQueue(t *testing.T) {
 				if got := pairs(t, m.KV(), 0); len(got) != 12 || m.KV().Rev() != 13 {
 					t.Errorf("there is %v at revision %d", got, m.KV().Rev())
 				}
-				shut(t, m)
+				closeMember(t, m)
 			})
 		})
 	}
 }
 
-// TestTooMany fills the queue.
-func TestTooMany(t *testing.T) {
+// TestQueueIsFull checks that changes are refused while the queue is full, and accepted afterwards.
+func TestQueueIsFull(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
-		m, let := held(t, cfg)
-		var all sync.WaitGroup
-		all.Go(func() { mustPut(t, m, "first", "1") })
+		m, unblock := openWithBlockedLog(t, cfg)
+		var wg sync.WaitGroup
+		wg.Go(func() { mustPut(t, m, "first", "1") })
 		synctest.Wait()
 		for range maxQueued {
-			all.Go(func() {
+			wg.Go(func() {
 				if err := m.Settle(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -116,19 +116,19 @@ func TestTooMany(t *testing.T) {
 		if err := m.Settle(t.Context()); !errors.Is(err, etcderrors.ErrTooManyRequests) {
 			t.Errorf("error %v", err)
 		}
-		let()
-		all.Wait()
+		unblock()
+		wg.Wait()
 		mustPut(t, m, "last", "1")
 		if got := pairs(t, m.KV(), 0); len(got) != 2 {
 			t.Errorf("there is %v", got)
 		}
-		shut(t, m)
+		closeMember(t, m)
 	})
 }
 
-// TestEndedContext is refused before it has a place.
-func TestEndedContext(t *testing.T) {
-	m := opened(t, config(t.TempDir()))
+// TestCanceledContextIsNotProposed checks that a change whose context is already canceled writes no entry.
+func TestCanceledContextIsNotProposed(t *testing.T) {
+	m := openWithCleanup(t, config(t.TempDir()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	at := m.AppliedIndex()
@@ -141,15 +141,15 @@ func TestEndedContext(t *testing.T) {
 	}
 }
 
-// TestBlockedLog has a log that neither writes nor fails, and fails later. Those who are in what it writes leave, too,
-// when their time is over.
+// TestBlockedLog blocks the log, which fails later. Changes that are part of the blocked write must return, too, when
+// their timeout ends.
 func TestBlockedLog(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, cfg)
 		mustPut(t, m, "first", "1")
 		gate := make(chan struct{})
-		m.log.Storage = &badLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
+		m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(n int64, do func() error) error {
 			if n == 1 {
 				return do()
 			}
@@ -160,14 +160,14 @@ func TestBlockedLog(t *testing.T) {
 		var leader, rest sync.WaitGroup
 		leader.Go(func() {
 			if _, err := m.Txn(t.Context(), put("a", "1")); !errors.Is(err, ErrBroken) {
-				t.Errorf("who writes the log: %v", err)
+				t.Errorf("the writer of the log: %v", err)
 			}
 		})
 		synctest.Wait()
 		for range 20 {
 			rest.Go(func() {
 				if _, err := m.Txn(t.Context(), put("b", "1")); !errors.Is(err, etcderrors.ErrTimeout) {
-					t.Errorf("who waits: %v", err)
+					t.Errorf("a waiting writer: %v", err)
 				}
 			})
 		}
@@ -175,7 +175,7 @@ func TestBlockedLog(t *testing.T) {
 		for range 20 {
 			rest.Go(func() {
 				if _, err := m.Txn(t.Context(), put("c", "1")); !errors.Is(err, ErrBroken) {
-					t.Errorf("who still waits: %v", err)
+					t.Errorf("a writer that still waits: %v", err)
 				}
 			})
 		}
@@ -183,25 +183,25 @@ func TestBlockedLog(t *testing.T) {
 		close(gate)
 		leader.Wait()
 		rest.Wait()
-		refuses(t, m)
-		shut(t, m)
+		expectBroken(t, m)
+		closeMember(t, m)
 	})
 }
 
-// TestSettle has to wait for the change that is written, and for the one that is applied.
+// TestSettle checks that Settle waits for a change that is being written to the log, and for one that is being applied.
 func TestSettle(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
-		m, let := held(t, cfg)
-		var all sync.WaitGroup
+		m, unblock := openWithBlockedLog(t, cfg)
+		var wg sync.WaitGroup
 		var done atomic.Bool
-		all.Go(func() {
+		wg.Go(func() {
 			mustPut(t, m, "a", "1")
 			done.Store(true)
 		})
 		synctest.Wait()
 		settled := false
-		all.Go(func() {
+		wg.Go(func() {
 			if err := m.Settle(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -213,18 +213,18 @@ func TestSettle(t *testing.T) {
 		if settled || done.Load() {
 			t.Error("settled before the change was written")
 		}
-		let()
-		all.Wait()
+		unblock()
+		wg.Wait()
 		// The next change is in the log and being applied.
-		gate, there := make(chan struct{}), make(chan struct{})
-		m.applier = &badApplier{UberApplier: m.applier, do: func(_ int64, do func() *apply.Result) *apply.Result {
-			close(there)
+		gate, applying := make(chan struct{}), make(chan struct{})
+		m.applier = &failingApplier{UberApplier: m.applier, do: func(_ int64, do func() *apply.Result) *apply.Result {
+			close(applying)
 			<-gate
 			return do()
 		}}
-		all.Go(func() { mustPut(t, m, "b", "1") })
-		<-there
-		all.Go(func() {
+		wg.Go(func() { mustPut(t, m, "b", "1") })
+		<-applying
+		wg.Go(func() {
 			if err := m.Settle(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -232,27 +232,27 @@ func TestSettle(t *testing.T) {
 				t.Error("settled before the change was applied")
 			}
 		})
-		// A wait for a mutex is nothing that synctest.Wait knows.
+		// synctest.Wait does not know goroutines that wait for a mutex.
 		for range 1000 {
 			runtime.Gosched()
 		}
 		close(gate)
-		all.Wait()
-		shut(t, m)
+		wg.Wait()
+		closeMember(t, m)
 	})
 }
 
-// TestTurnIsNeverLost ends contexts at about the time when the turn is passed on.
-func TestTurnIsNeverLost(t *testing.T) {
+// TestWriteTurnIsNeverLost cancels contexts at about the time when the turn to write is passed to their changes.
+func TestWriteTurnIsNeverLost(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 1000
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	stop := make(chan struct{})
 	time.AfterFunc(1500*time.Millisecond, func() { close(stop) })
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	var ok, ended atomic.Int64
 	for w := range 16 {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := 0; ; i++ {
 				select {
 				case <-stop:
@@ -272,7 +272,7 @@ func TestTurnIsNeverLost(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	mustPut(t, m, "last", "1")
 	m.writeTurn.mu.Lock()
 	defer m.writeTurn.mu.Unlock()
@@ -281,8 +281,9 @@ func TestTurnIsNeverLost(t *testing.T) {
 	}
 }
 
-// TestPassOnMeetsEnd has the turn passed on to one whose context has ended: it uses it.
-func TestPassOnMeetsEnd(t *testing.T) {
+// TestWriteTurnPassedToCanceledContext passes the turn on while the context of the next proposal ends: either that proposal
+// has the turn, or it has an error and the turn is free.
+func TestWriteTurnPassedToCanceledContext(t *testing.T) {
 	for range 1000 {
 		var q writeTurn
 		if lead, err := q.take(&proposal{}); !lead || err != nil {
@@ -293,38 +294,38 @@ func TestPassOnMeetsEnd(t *testing.T) {
 			t.Fatal(lead, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
+		var wg sync.WaitGroup
 		var lead bool
 		var err error
-		all.Go(func() { lead, err = q.wait(ctx, p, time.Minute) })
-		all.Go(cancel)
-		all.Go(q.passOn)
-		all.Wait()
+		wg.Go(func() { lead, err = q.wait(ctx, p, time.Minute) })
+		wg.Go(cancel)
+		wg.Go(q.passOn)
+		wg.Wait()
 		if lead == (err != nil) || q.taken != lead || len(q.queue) > 0 {
 			t.Fatalf("leads %v with error %v; the turn is taken: %v", lead, err, q.taken)
 		}
 	}
 }
 
-// TestGather takes what fits, and no more.
-func TestGather(t *testing.T) {
+// TestProposalBatchSize checks that queued proposals are written together, up to a size.
+func TestProposalBatchSize(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
-		m, let := held(t, cfg)
-		var all sync.WaitGroup
+		m, unblock := openWithBlockedLog(t, cfg)
+		var wg sync.WaitGroup
 		value := string(make([]byte, 1<<20))
 		for i := range 20 {
-			all.Go(func() { mustPut(t, m, fmt.Sprint(i), value) })
+			wg.Go(func() { mustPut(t, m, fmt.Sprint(i), value) })
 		}
 		synctest.Wait()
-		let()
-		all.Wait()
-		if n := m.log.Storage.(*badLog).n.Load(); n < 4 || n > 7 {
+		unblock()
+		wg.Wait()
+		if n := m.log.Storage.(*failingLog).n.Load(); n < 4 || n > 7 {
 			t.Errorf("the log was written %d times", n)
 		}
 		if got := pairs(t, m.KV(), 0); len(got) != 20 || m.KV().Rev() != 21 {
 			t.Errorf("there are %d keys at revision %d", len(got), m.KV().Rev())
 		}
-		shut(t, m)
+		closeMember(t, m)
 	})
 }

@@ -18,20 +18,20 @@ import (
 	"proa.dev/store/singlemember/memberlog"
 )
 
-// written makes a log of n writes, most of which are in the database or not, and returns its folder as a crash leaves
-// it.
-func written(t *testing.T, n int, inDatabase bool) Config {
+// crashedLog makes n writes, of which the database has all but the last few or none, and returns the configuration of a
+// folder as a crash leaves it.
+func crashedLog(t *testing.T, n int, inDatabase bool) Config {
 	t.Helper()
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery, cfg.BatchInterval = 1<<30, time.Hour
-	m := opened(t, cfg)
+	m := openWithCleanup(t, cfg)
 	for i := range n {
 		mustPut(t, m, fmt.Sprintf("key%03d", i), value(i))
 		if inDatabase && i == n-4 {
 			m.Backend().ForceCommit()
 		}
 	}
-	cfg.Dir = crash(t, m.Backend(), cfg.Dir)
+	cfg.Dir = crashCopy(t, m.Backend(), cfg.Dir)
 	return cfg
 }
 
@@ -52,8 +52,8 @@ func damageWrite(t *testing.T, dir string, n int) {
 	t.Fatalf("write %d is not in the log", n)
 }
 
-// snapshotOf is the files of a folder with what is in them.
-func snapshotOf(t *testing.T, dir string) map[string]string {
+// readFiles returns the files of a data folder with their content.
+func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	files, err := filepath.Glob(filepath.Join(dir, "member", "*", "*"))
@@ -70,20 +70,21 @@ func snapshotOf(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestCheckAndRepair finds damage without a change, and repairs it: what is kept is what was written up to a point, the
-// rest is named, and the damaged files stay. etcd goes on from the result.
+// TestCheckAndRepair checks that damage is found without changing a file, and repaired: the writes up to some point are
+// kept, the others are listed, and a copy of the damaged files stays. etcd can start from the result.
 func TestCheckAndRepair(t *testing.T) {
 	const n = 60
 	for _, c := range []struct {
-		name       string
-		inDatabase bool
-		damage     func(t *testing.T, dir string)
-		kept       int
-		finds      string
-		drops      []string
+		name        string
+		inDatabase  bool
+		damage      func(t *testing.T, dir string)
+		kept        int
+		wantDamage  string
+		wantDropped []string
 	}{
 		{"a write in the middle", false, func(t *testing.T, dir string) { damageWrite(t, dir, 20) }, 20, "checksum is wrong",
-			[]string{"entry 24 of the log, which cannot be read", `entry 25, which cannot be kept without those before it: a transaction: put "key021"`, `put "key059"`}},
+			[]string{"entry 24 of the log, which cannot be read",
+				`entry 25, which cannot be kept without those before it: a transaction: put "key021"`, `put "key059"`}},
 		{"a write that the database has", true, func(t *testing.T, dir string) { damageWrite(t, dir, 20) }, n, "checksum is wrong", nil},
 		{"the last write", false, func(t *testing.T, dir string) { damageWrite(t, dir, n-1) }, n - 1,
 			"writes were acknowledged up to entry 63",
@@ -98,17 +99,17 @@ func TestCheckAndRepair(t *testing.T) {
 		}, n, "is cut off: it has 8192 bytes", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cfg := written(t, n, c.inDatabase)
+			cfg := crashedLog(t, n, c.inDatabase)
 			f, err := datarepair.Check(cfg.Dir)
 			if err != nil || len(f.Damage) > 0 {
 				t.Fatalf("before: %v, %v", f, err)
 			}
 			c.damage(t, cfg.Dir)
-			before := snapshotOf(t, cfg.Dir)
-			if f, err = datarepair.Check(cfg.Dir); err != nil || !strings.Contains(strings.Join(f.Damage, "\n"), c.finds) {
+			before := readFiles(t, cfg.Dir)
+			if f, err = datarepair.Check(cfg.Dir); err != nil || !strings.Contains(strings.Join(f.Damage, "\n"), c.wantDamage) {
 				t.Fatalf("found %v, %v", f, err)
 			}
-			if err := refused(t, cfg); !errors.Is(err, memberlog.ErrDamaged) {
+			if err := expectOpenError(t, cfg); !errors.Is(err, memberlog.ErrDamaged) {
 				t.Errorf("open: %v", err)
 			}
 			r, err := datarepair.PlanRepair(databaseConfig(cfg))
@@ -116,15 +117,15 @@ func TestCheckAndRepair(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := strings.Join(r.Describe(), "\n")
-			for _, want := range c.drops {
+			for _, want := range c.wantDropped {
 				if !strings.Contains(text, want) {
 					t.Errorf("%q is not in %s", want, text)
 				}
 			}
-			if len(c.drops) == 0 && text != "" {
+			if len(c.wantDropped) == 0 && text != "" {
 				t.Errorf("drops %s", text)
 			}
-			after := snapshotOf(t, cfg.Dir)
+			after := readFiles(t, cfg.Dir)
 			for file := range before {
 				if after[file] != before[file] {
 					t.Errorf("%s has changed", file)
@@ -138,7 +139,7 @@ func TestCheckAndRepair(t *testing.T) {
 				return m.KV().Rev(), m.Close()
 			})
 			want := int64(c.kept + 1)
-			if len(c.drops) > 0 { // the revisions of what was dropped never stand for anything else
+			if len(c.wantDropped) > 0 { // the revisions of dropped writes are not used again
 				want += datarepair.SkipRevisions
 			}
 			if err != nil || rev != want {
@@ -150,16 +151,16 @@ func TestCheckAndRepair(t *testing.T) {
 			if f, err = datarepair.Check(cfg.Dir); err != nil || len(f.Damage) > 0 {
 				t.Errorf("after: %v, %v", f, err)
 			}
-			for _, genuine := range []bool{true, false} {
-				s := start(t, genuine, cfg)
+			for _, useEtcd := range []bool{true, false} {
+				s := startMember(t, useEtcd, cfg)
 				if got := pairs(t, s.KV(), 0); len(got) != c.kept || got["key000"].value != value(0) {
-					t.Errorf("genuine %v: there are %d writes; want %d", genuine, len(got), c.kept)
+					t.Errorf("etcd %v: there are %d writes; want %d", useEtcd, len(got), c.kept)
 				}
 				if rev := s.KV().Rev(); rev < want {
-					t.Errorf("genuine %v: goes on at revision %d, before %d", genuine, rev, want)
+					t.Errorf("etcd %v: goes on at revision %d, before %d", useEtcd, rev, want)
 				}
-				if first := s.KV().FirstRev(); len(c.drops) > 0 && first < want {
-					t.Errorf("genuine %v: who has seen what was dropped may go on from revision %d", genuine, first)
+				if first := s.KV().FirstRev(); len(c.wantDropped) > 0 && first < want {
+					t.Errorf("etcd %v: a watcher of dropped writes may resume from revision %d", useEtcd, first)
 				}
 				s.stop(t)
 			}
@@ -167,14 +168,14 @@ func TestCheckAndRepair(t *testing.T) {
 	}
 }
 
-// TestRepairNeedsTheBeginning has no database, and a log that begins after a snapshot: nothing can be made of that.
-func TestRepairNeedsTheBeginning(t *testing.T) {
+// TestRepairNeedsDatabaseOrWholeLog checks that a log without its beginning cannot be repaired without a database.
+func TestRepairNeedsDatabaseOrWholeLog(t *testing.T) {
 	cfg := config(t.TempDir())
 	m := open(t, cfg)
 	for i := range 100 {
 		mustPut(t, m, fmt.Sprint(i), "1")
 	}
-	shut(t, m)
+	closeMember(t, m)
 	files := slices.Clone(logFiles(t, cfg.Dir))
 	remove(t, datadir.ToBackendFileName(cfg.Dir))
 	writeFile(t, files[0], bytes.Repeat([]byte("garbage "), 8192))

@@ -22,17 +22,17 @@ import (
 	"proa.dev/store/singlemember/memberlog"
 )
 
-// inOwnProcess runs the rest of a test in a process of its own, for limits and filters that a process has as a whole.
-// In that process it returns what the test is run with; in the other it returns false.
-func inOwnProcess(t *testing.T, with ...string) (string, bool) {
+// inSubprocess runs a test once for each argument in a subprocess, for limits and filters that count for a whole process.
+// In a subprocess it returns the argument and true, in the parent it waits for the subprocesses and returns false.
+func inSubprocess(t *testing.T, with ...string) (string, bool) {
 	t.Helper()
-	const own = "PROA_TEST_OWN_PROCESS"
-	if with := os.Getenv(own); with != "" {
+	const envName = "PROA_TEST_OWN_PROCESS"
+	if with := os.Getenv(envName); with != "" {
 		return with, true
 	}
 	for _, w := range with {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		cmd.Env = append(os.Environ(), own+"="+w)
+		cmd.Env = append(os.Environ(), envName+"="+w)
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) && !strings.Contains(string(out), "--- SKIP: "+t.Name()) {
 			t.Errorf("%s: %v\n%s", w, err, out)
@@ -41,20 +41,20 @@ func inOwnProcess(t *testing.T, with ...string) (string, bool) {
 	return "", false
 }
 
-// failCalls makes every system call of a kind fail in this process from now on. The kernel does it, by a filter that
-// needs no rights.
-func failCalls(t *testing.T, call uint32, with syscall.Errno) {
+// failSyscalls makes every system call with this number fail in this process from now on. It uses a seccomp filter, which
+// needs no privileges.
+func failSyscalls(t *testing.T, call uint32, with syscall.Errno) {
 	t.Helper()
 	const (
 		load    = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		isEqual = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
-		answer  = unix.BPF_RET | unix.BPF_K
+		ret     = unix.BPF_RET | unix.BPF_K
 	)
 	filter := []unix.SockFilter{
 		{Code: load}, // the number of the system call is the first word
 		{Code: isEqual, K: call, Jf: 1},
-		{Code: answer, K: unix.SECCOMP_RET_ERRNO | uint32(with)},
-		{Code: answer, K: unix.SECCOMP_RET_ALLOW},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(with)},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	runtime.LockOSThread()
@@ -69,59 +69,58 @@ func failCalls(t *testing.T, call uint32, with syscall.Errno) {
 	}
 }
 
-// TestFailedSyncIsFinal has an fdatasync that fails, with each of the errors that a write may be tried again after, and
-// others. Nothing is acknowledged after it, however often it is tried, and what was acknowledged before is there after
-// a start.
+// TestFailedSyncIsFinal makes fdatasync fail, also with the errors after which a failed write may be retried. Nothing may be
+// acknowledged after that, however often it is tried, and earlier acknowledged writes must still be readable.
 func TestFailedSyncIsFinal(t *testing.T) {
-	kinds := []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO, syscall.EROFS}
-	with := make([]string, 0, len(kinds))
-	for _, e := range kinds {
-		with = append(with, strconv.Itoa(int(e)))
+	errnos := []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EIO, syscall.EROFS}
+	args := make([]string, 0, len(errnos))
+	for _, e := range errnos {
+		args = append(args, strconv.Itoa(int(e)))
 	}
-	kind, own := inOwnProcess(t, with...)
-	if !own {
+	arg, inChild := inSubprocess(t, args...)
+	if !inChild {
 		return
 	}
-	n, err := strconv.Atoi(kind)
+	n, err := strconv.Atoi(arg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := config(t.TempDir())
 	// The database is not written meanwhile: etcd ends the process when that fails.
 	cfg.BatchInterval, cfg.SnapshotEvery = time.Hour, 1<<30
-	var lost []error
-	cfg.OnFatal = func(err error) { lost = append(lost, err) }
+	var fatalErrs []error
+	cfg.OnFatal = func(err error) { fatalErrs = append(fatalErrs, err) }
 	m := open(t, cfg)
-	l := newLedger()
+	l := newAckedWrites()
 	for i := range 10 {
 		if err := l.write(t.Context(), m, fmt.Sprint(i), true); err != nil {
 			t.Fatal(err)
 		}
 	}
-	failCalls(t, unix.SYS_FDATASYNC, syscall.Errno(n))
+	failSyscalls(t, unix.SYS_FDATASYNC, syscall.Errno(n))
 	for range 3 {
-		if _, err := again(t, m); !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.Errno(n)) {
+		if _, err := txnAfterReopenInterval(t, m); !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.Errno(n)) {
 			t.Errorf("error %v", err)
 		}
 	}
-	if len(lost) != 1 || !errors.As(lost[0], new(memberlog.SyncError)) || !errors.Is(lost[0], syscall.Errno(n)) {
-		t.Errorf("lost: %v", lost)
+	if len(fatalErrs) != 1 || !errors.As(fatalErrs[0], new(memberlog.SyncError)) || !errors.Is(fatalErrs[0], syscall.Errno(n)) {
+		t.Errorf("OnFatal: %v", fatalErrs)
 	}
-	l.check(t, ours{m})
+	l.check(t, proaMember{m})
 }
 
-// TestFailedReservationIsNotFinal has no room for the next file of the log, which the log finds out when it needs that
-// file. That is no failed sync: it is tried again.
+// TestFailedReservationIsNotFinal makes preallocating the next segment fail, which the log notices when it needs that
+// segment. That is no failed sync, so it may be retried.
 func TestFailedReservationIsNotFinal(t *testing.T) {
-	if _, own := inOwnProcess(t, "1"); !own {
+	if _, inChild := inSubprocess(t, "1"); !inChild {
 		return
 	}
 	cfg := config(t.TempDir())
 	cfg.BatchInterval, cfg.SnapshotEvery = time.Hour, 1<<30
-	cfg.OnFatal = func(err error) { t.Errorf("lost: %v", err) }
+	cfg.OnFatal = func(err error) { t.Errorf("OnFatal: %v", err) }
 	m := open(t, cfg)
-	l := newLedger()
-	failCalls(t, unix.SYS_FALLOCATE, syscall.ENOSPC)
+	l := newAckedWrites()
+	failSyscalls(t, unix.SYS_FALLOCATE, syscall.ENOSPC)
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
 		err = l.write(t.Context(), m, fmt.Sprint(i, strings.Repeat("x", 9<<10)), true)
@@ -130,16 +129,16 @@ func TestFailedReservationIsNotFinal(t *testing.T) {
 		if !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("error %v", err)
 		}
-		_, err = again(t, m)
+		_, err = txnAfterReopenInterval(t, m)
 	}
-	l.check(t, ours{m})
+	l.check(t, proaMember{m})
 }
 
-// TestFailure knows the writes and syncs of etcd's log by their errors.
-func TestFailure(t *testing.T) {
-	m := opened(t, config(t.TempDir()))
+// TestCanReopenAfterError checks after which errors of etcd's log it may be reopened: those of writes, but not of syncs.
+func TestCanReopenAfterError(t *testing.T) {
+	m := openWithCleanup(t, config(t.TempDir()))
 	mustPut(t, m, "a", "1")
-	for err, mendable := range map[error]bool{
+	for err, canReopen := range map[error]bool{
 		error(syscall.ENOSPC): false,
 		error(syscall.EIO):    false,
 		&fs.PathError{Op: "write", Path: "log", Err: syscall.ENOSPC}: true,
@@ -148,14 +147,14 @@ func TestFailure(t *testing.T) {
 		&fs.PathError{Op: "sync", Path: "log", Err: syscall.ENOSPC}:  false,
 		&os.LinkError{Op: "rename", Err: syscall.ENOSPC}:             true,
 	} {
-		if got := memberlog.CanReopen(m.log.WrapSyncError(err)); got != mendable {
-			t.Errorf("%v: mendable %v", err, got)
+		if got := memberlog.CanReopen(m.log.WrapSyncError(err)); got != canReopen {
+			t.Errorf("%v: can reopen %v", err, got)
 		}
 	}
 	if err := m.log.WrapSyncError(nil); err != nil {
 		t.Error(err)
 	}
-	// A disk that was full before has no next file. A sync that fails is final all the same.
+	// On a disk that was full before, there is no next segment. A failed sync is final all the same.
 	next, err := filepath.Glob(filepath.Join(datadir.ToWALDir(m.cfg.Dir), "*.tmp"))
 	if err != nil {
 		t.Fatal(err)
@@ -166,42 +165,42 @@ func TestFailure(t *testing.T) {
 		}
 	}
 	if memberlog.CanReopen(m.log.WrapSyncError(syscall.ENOSPC)) {
-		t.Error("without a next file a failed sync is mendable")
+		t.Error("without a next segment the log can be reopened after a failed sync")
 	}
 }
 
-// TestEIOWhileMendingIsFinal has no room for a write, and a disk that fails with EIO when the log is tried again.
-// Nothing is acknowledged after that.
-func TestEIOWhileMendingIsFinal(t *testing.T) {
-	if _, own := inOwnProcess(t, "1"); !own {
+// TestEIODuringReopenIsFinal makes a write fail for lack of space, and fdatasync with EIO when the log is reopened. Nothing
+// may be acknowledged after that.
+func TestEIODuringReopenIsFinal(t *testing.T) {
+	if _, inChild := inSubprocess(t, "1"); !inChild {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
 	cfg := config(t.TempDir())
 	cfg.BatchInterval, cfg.SnapshotEvery = time.Hour, 1<<30
-	var lost []error
-	cfg.OnFatal = func(err error) { lost = append(lost, err) }
+	var fatalErrs []error
+	cfg.OnFatal = func(err error) { fatalErrs = append(fatalErrs, err) }
 	m := open(t, cfg)
-	l := newLedger()
+	l := newAckedWrites()
 	if err := l.write(t.Context(), m, "first", true); err != nil {
 		t.Fatal(err)
 	}
 	restore := limitFiles(t, 512)
-	if _, err := again(t, m); !errors.Is(err, ErrBroken) || len(lost) > 0 {
-		t.Errorf("error %v, lost %v", err, lost)
+	if _, err := txnAfterReopenInterval(t, m); !errors.Is(err, ErrBroken) || len(fatalErrs) > 0 {
+		t.Errorf("error %v, OnFatal %v", err, fatalErrs)
 	}
 	restore()
-	failCalls(t, unix.SYS_FDATASYNC, syscall.EIO)
+	failSyscalls(t, unix.SYS_FDATASYNC, syscall.EIO)
 	for range 3 {
-		if _, err := again(t, m); !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.EIO) || len(lost) != 1 {
-			t.Errorf("error %v, lost %v", err, lost)
+		if _, err := txnAfterReopenInterval(t, m); !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.EIO) || len(fatalErrs) != 1 {
+			t.Errorf("error %v, OnFatal %v", err, fatalErrs)
 		}
 	}
-	l.check(t, ours{m})
+	l.check(t, proaMember{m})
 }
 
-// TestWorthRetrying knows what may be tried again after the log could not be opened again.
-func TestWorthRetrying(t *testing.T) {
+// TestCanRetryReopen checks after which errors of reopening the log that may be tried again.
+func TestCanRetryReopen(t *testing.T) {
 	for err, want := range map[error]bool{
 		&fs.PathError{Op: "write", Err: syscall.ENOSPC}:                       true,
 		&fs.PathError{Op: "open", Err: syscall.ENOENT}:                        true,

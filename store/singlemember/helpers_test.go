@@ -33,20 +33,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// long is the TTL of leases that do not expire during the test.
-const long = 1 << 20
+// longTTL is the TTL of leases that do not expire during the test.
+const longTTL = 1 << 20
 
 func config(dir string) Config {
 	return Config{
 		Dir: dir, Name: "default", PeerURL: "http://localhost:2380", Token: "etcd-cluster",
 		Quota: 1 << 30, MaxRequest: 3 << 19, BatchInterval: 20 * time.Millisecond, SnapshotEvery: 20, SnapshotBytes: 1 << 30,
 		WriteTimeout: 10 * time.Second,
-		// As in the store while a member starts: what is fatal is a panic.
+		// As in the store while a member starts: a fatal log entry panics.
 		Log: zap.New(zapcore.NewNopCore(), zap.WithFatalHook(zapcore.WriteThenPanic)),
 	}
 }
 
-// open opens a member that the test closes.
+// open opens a member that the test closes itself.
 func open(t testing.TB, cfg Config) *Member {
 	t.Helper()
 	m, err := Open(t.Context(), cfg)
@@ -56,22 +56,22 @@ func open(t testing.TB, cfg Config) *Member {
 	return m
 }
 
-// opened opens a member that is closed when the test ends.
-func opened(t testing.TB, cfg Config) *Member {
+// openWithCleanup opens a member and closes it when the test ends.
+func openWithCleanup(t testing.TB, cfg Config) *Member {
 	t.Helper()
 	m := open(t, cfg)
-	t.Cleanup(func() { shut(t, m) })
+	t.Cleanup(func() { closeMember(t, m) })
 	return m
 }
 
-func shut(t testing.TB, m *Member) {
+func closeMember(t testing.TB, m *Member) {
 	t.Helper()
 	if err := m.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
 }
 
-// put is a transaction that puts one key without a condition.
+// put returns a transaction that puts one key without a condition.
 func put(key, value string) *pb.TxnRequest {
 	return &pb.TxnRequest{Success: []*pb.RequestOp{putOp(key, value, 0)}}
 }
@@ -91,7 +91,7 @@ func rangeOp(key, end string, rev int64) *pb.RequestOp {
 		Revision: rev}}}
 }
 
-// bytesOf is nil for nothing, as in what is read from the log.
+// bytesOf returns nil for an empty string, as decoding an entry of the log does.
 func bytesOf(s string) []byte {
 	if s == "" {
 		return nil
@@ -99,7 +99,7 @@ func bytesOf(s string) []byte {
 	return []byte(s)
 }
 
-// modIs is the condition that a key was last changed at a revision.
+// modIs returns the condition that a key was last changed at a revision.
 func modIs(key string, rev int64) *pb.Compare {
 	return &pb.Compare{Key: []byte(key), Target: pb.Compare_MOD, Result: pb.Compare_EQUAL,
 		TargetUnion: &pb.Compare_ModRevision{ModRevision: rev}}
@@ -116,14 +116,14 @@ func mustPut(t testing.TB, m *Member, key, value string) int64 {
 	return r.Header.Revision
 }
 
-// pair is what a key has.
+// pair is the value and the metadata of a key.
 type pair struct {
 	value                string
 	mod, create, version int64
 	lease                int64
 }
 
-// pairs returns the keys at a revision; 0 is now.
+// pairs returns all keys at a revision; 0 is the current one.
 func pairs(t testing.TB, kv mvcc.KV, rev int64) map[string]pair {
 	t.Helper()
 	tx := kv.Read(mvcc.ConcurrentReadTxMode, traceutil.TODO())
@@ -139,8 +139,8 @@ func pairs(t testing.TB, kv mvcc.KV, rev int64) map[string]pair {
 	return all
 }
 
-// server is a member of either kind.
-type server interface { //nolint:interfacebloat // what both kinds of member can do
+// server is a member of this package or an etcd server, so that tests can run with both.
+type server interface { //nolint:interfacebloat // tests use all of these operations of both implementations
 	Txn(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)
 	KV() mvcc.WatchableKV
 	Backend() backend.Backend
@@ -152,19 +152,21 @@ type server interface { //nolint:interfacebloat // what both kinds of member can
 	stop(t testing.TB)
 }
 
-// ours is a member of this package.
-type ours struct{ *Member }
+// proaMember is a member of this package as a server.
+type proaMember struct{ *Member }
 
-// grant ignores the id.
-func (o ours) grant(ctx context.Context, ttl, _ int64) (*pb.LeaseGrantResponse, error) {
+// grant ignores the id, because a member chooses the IDs of leases itself.
+func (o proaMember) grant(ctx context.Context, ttl, _ int64) (*pb.LeaseGrantResponse, error) {
 	return o.Grant(ctx, ttl)
 }
 
-func (o ours) revoke(ctx context.Context, id int64) error { return o.Revoke(ctx, lease.LeaseID(id)) }
+func (o proaMember) revoke(ctx context.Context, id int64) error {
+	return o.Revoke(ctx, lease.LeaseID(id))
+}
 
-func (o ours) compact(ctx context.Context, rev int64) error { return o.Compact(ctx, rev) }
+func (o proaMember) compact(ctx context.Context, rev int64) error { return o.Compact(ctx, rev) }
 
-func (o ours) leases(testing.TB) map[int64][]string {
+func (o proaMember) leases(testing.TB) map[int64][]string {
 	all := map[int64][]string{}
 	for _, l := range o.Leases() {
 		all[int64(l.ID)] = slices.Sorted(slices.Values(l.Keys()))
@@ -172,29 +174,29 @@ func (o ours) leases(testing.TB) map[int64][]string {
 	return all
 }
 
-func (o ours) stop(t testing.TB) {
+func (o proaMember) stop(t testing.TB) {
 	t.Helper()
-	shut(t, o.Member)
+	closeMember(t, o.Member)
 }
 
-// theirs is etcd's own server.
-type theirs struct{ *etcdserver.EtcdServer }
+// etcdMember is etcd's own server as a server.
+type etcdMember struct{ *etcdserver.EtcdServer }
 
-func (g theirs) grant(ctx context.Context, ttl, id int64) (*pb.LeaseGrantResponse, error) {
+func (g etcdMember) grant(ctx context.Context, ttl, id int64) (*pb.LeaseGrantResponse, error) {
 	return g.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl, ID: id})
 }
 
-func (g theirs) revoke(ctx context.Context, id int64) error {
+func (g etcdMember) revoke(ctx context.Context, id int64) error {
 	_, err := g.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
 	return err
 }
 
-func (g theirs) compact(ctx context.Context, rev int64) error {
+func (g etcdMember) compact(ctx context.Context, rev int64) error {
 	_, err := g.EtcdServer.Compact(ctx, &pb.CompactionRequest{Revision: rev})
 	return err
 }
 
-func (g theirs) leases(t testing.TB) map[int64][]string {
+func (g etcdMember) leases(t testing.TB) map[int64][]string {
 	t.Helper()
 	r, err := g.LeaseLeases(context.Background(), &pb.LeaseLeasesRequest{})
 	if err != nil {
@@ -215,20 +217,20 @@ func (g theirs) leases(t testing.TB) map[int64][]string {
 	return all
 }
 
-func (g theirs) stop(testing.TB) { g.HardStop() }
+func (g etcdMember) stop(testing.TB) { g.HardStop() }
 
-// start starts a member of one kind or the other.
-func start(t testing.TB, genuine bool, cfg Config) server {
+// startMember starts etcd's own server or a member of this package.
+func startMember(t testing.TB, useEtcd bool, cfg Config) server {
 	t.Helper()
-	if genuine {
-		return theirs{etcdtest.Start(t, cfg.Dir, cfg.SnapshotEvery)}
+	if useEtcd {
+		return etcdMember{etcdtest.Start(t, cfg.Dir, cfg.SnapshotEvery)}
 	}
-	return ours{open(t, cfg)}
+	return proaMember{open(t, cfg)}
 }
 
-// crash copies the folder of a running member, with what is on the disk now, and returns the copy. The database is not
-// committed meanwhile: a copy made during that would be something that no crash leaves.
-func crash(t testing.TB, b backend.Backend, dir string) string {
+// crashCopy copies the folder of a running member as a crash would leave it now, and returns the copy. It keeps the database
+// from being committed meanwhile, because a copy of a half written database is not what a crash leaves.
+func crashCopy(t testing.TB, b backend.Backend, dir string) string {
 	t.Helper()
 	tx := b.BatchTx()
 	tx.LockOutsideApply()
@@ -244,13 +246,13 @@ func copyDir(t testing.TB, dir string) string {
 		if err == nil {
 			return to
 		}
-		// Files of the log are renamed and purged at times. With one of them missing, the copy would be of no moment at
-		// all.
+		// Segments of the log may be renamed or purged during the copy. A copy without one of them would be inconsistent, so
+		// it is made again.
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
 	}
-	t.Fatal("the files do not keep still")
+	t.Fatal("files of the folder disappear during every copy")
 	return ""
 }
 
@@ -283,19 +285,19 @@ type model struct {
 	rev, compacted int64
 	keys           map[string]pair
 	leases         map[int64]bool
-	// past has the keys at the revisions that are not compacted.
-	past map[int64]map[string]pair
-	n    int
+	// history maps each revision that is not compacted to all keys at that revision.
+	history map[int64]map[string]pair
+	n       int
 }
 
 func newModel(seed uint64) *model {
 	m := &model{rng: rand.New(rand.NewPCG(seed, 1)), rev: 1, compacted: 0, keys: map[string]pair{}, leases: map[int64]bool{},
-		past: map[int64]map[string]pair{}}
-	m.past[1] = map[string]pair{}
+		history: map[int64]map[string]pair{}}
+	m.history[1] = map[string]pair{}
 	return m
 }
 
-// apply runs a list of operations and returns whether anything changed.
+// apply applies a list of operations, with a new revision if anything changes.
 func (m *model) apply(ops []*pb.RequestOp) {
 	next, changed := m.rev+1, false
 	for _, op := range ops {
@@ -318,13 +320,13 @@ func (m *model) apply(ops []*pb.RequestOp) {
 	}
 	if changed {
 		m.rev = next
-		m.past[next] = maps.Clone(m.keys)
+		m.history[next] = maps.Clone(m.keys)
 	}
 }
 
-func (m *model) key() string { return "k" + strconv.Itoa(m.rng.IntN(20)) }
+func (m *model) randomKey() string { return "k" + strconv.Itoa(m.rng.IntN(20)) }
 
-func (m *model) someLease() int64 {
+func (m *model) randomLease() int64 {
 	ids := slices.Sorted(maps.Keys(m.leases))
 	if len(ids) == 0 {
 		return 0
@@ -332,22 +334,22 @@ func (m *model) someLease() int64 {
 	return ids[m.rng.IntN(len(ids))]
 }
 
-// ops are a few changes of different keys.
-func (m *model) ops() []*pb.RequestOp {
+// randomOps returns a few changes of different keys.
+func (m *model) randomOps() []*pb.RequestOp {
 	m.n++
 	value := strconv.Itoa(m.n)
 	switch m.rng.IntN(6) {
 	case 0:
-		return []*pb.RequestOp{deleteOp(m.key(), "")}
+		return []*pb.RequestOp{deleteOp(m.randomKey(), "")}
 	case 1:
 		return []*pb.RequestOp{deleteOp("k1", "k13")}
 	case 2:
-		return []*pb.RequestOp{putOp("a"+m.key(), value, 0), putOp("b"+m.key(), strings.Repeat(value, m.rng.IntN(2000)), 0),
-			deleteOp("c"+m.key(), "")}
+		return []*pb.RequestOp{putOp("a"+m.randomKey(), value, 0), putOp("b"+m.randomKey(), strings.Repeat(value, m.rng.IntN(2000)), 0),
+			deleteOp("c"+m.randomKey(), "")}
 	case 3:
-		return []*pb.RequestOp{putOp(m.key(), value, m.someLease())}
+		return []*pb.RequestOp{putOp(m.randomKey(), value, m.randomLease())}
 	}
-	return []*pb.RequestOp{putOp(m.key(), value, 0)}
+	return []*pb.RequestOp{putOp(m.randomKey(), value, 0)}
 }
 
 // step makes one random change to both the store and the model.
@@ -356,13 +358,13 @@ func (m *model) step(t testing.TB, s server) {
 	ctx := t.Context()
 	switch what := m.rng.IntN(40); {
 	case what == 0 && len(m.leases) < 4:
-		r, err := s.grant(ctx, long, 0)
+		r, err := s.grant(ctx, longTTL, 0)
 		if err != nil || r.ID <= 0 || m.leases[r.ID] {
 			t.Fatalf("grant: %v, %v; there are %v", r, err, m.leases)
 		}
 		m.leases[r.ID] = true
 	case what == 1 && len(m.leases) > 0:
-		id := m.someLease()
+		id := m.randomLease()
 		if err := s.revoke(ctx, id); err != nil {
 			t.Fatalf("revoke %d: %v", id, err)
 		}
@@ -380,7 +382,7 @@ func (m *model) step(t testing.TB, s server) {
 			t.Fatalf("compact at %d: %v", rev, err)
 		}
 		for r := m.compacted; r < rev; r++ {
-			delete(m.past, r)
+			delete(m.history, r)
 		}
 		m.compacted = rev
 	default:
@@ -393,14 +395,14 @@ func (m *model) step(t testing.TB, s server) {
 
 func (m *model) txn(t testing.TB, s server) {
 	t.Helper()
-	key := m.key()
+	key := m.randomKey()
 	rev, holds := m.keys[key].mod, true
 	if m.rng.IntN(3) == 0 {
 		rev, holds = rev+1, false
 	}
-	r := &pb.TxnRequest{Compare: []*pb.Compare{modIs(key, rev)}, Success: m.ops(), Failure: []*pb.RequestOp{rangeOp(key, "", 0)}}
+	r := &pb.TxnRequest{Compare: []*pb.Compare{modIs(key, rev)}, Success: m.randomOps(), Failure: []*pb.RequestOp{rangeOp(key, "", 0)}}
 	if m.rng.IntN(4) == 0 {
-		r.Failure = m.ops()
+		r.Failure = m.randomOps()
 	}
 	resp, err := s.Txn(t.Context(), r)
 	if err != nil {
@@ -416,17 +418,17 @@ func (m *model) txn(t testing.TB, s server) {
 	}
 }
 
-// check compares all that can be read with the model.
+// check compares the keys, their history and the leases of the store with the model.
 func (m *model) check(t testing.TB, s server) {
 	t.Helper()
 	if now, first := s.KV().Rev(), s.KV().FirstRev(); now != m.rev || max(first, 0) != m.compacted {
 		t.Fatalf("the store is at revision %d, compacted at %d; want %d and %d", now, first, m.rev, m.compacted)
 	}
-	m.equal(t, pairs(t, s.KV(), 0), m.keys)
-	revs := slices.Sorted(maps.Keys(m.past))
+	m.expectEqual(t, pairs(t, s.KV(), 0), m.keys)
+	revs := slices.Sorted(maps.Keys(m.history))
 	for range 3 {
 		rev := revs[m.rng.IntN(len(revs))]
-		m.equal(t, pairs(t, s.KV(), rev), m.past[rev])
+		m.expectEqual(t, pairs(t, s.KV(), rev), m.history[rev])
 	}
 	want := map[int64][]string{}
 	for id := range m.leases {
@@ -443,7 +445,7 @@ func (m *model) check(t testing.TB, s server) {
 	}
 }
 
-func (m *model) equal(t testing.TB, got, want map[string]pair) {
+func (m *model) expectEqual(t testing.TB, got, want map[string]pair) {
 	t.Helper()
 	for key := range want {
 		if got[key] != want[key] {

@@ -22,26 +22,26 @@ import (
 	"proa.dev/store/singlemember/diskspace"
 )
 
-// TestFullDisk refuses what needs room, and takes what makes room.
+// TestFullDisk checks that on a full disk changes that need space are refused, and those that free space are made.
 func TestFullDisk(t *testing.T) {
 	cfg := config(t.TempDir())
 	m := open(t, cfg)
 	mustPut(t, m, "a", "1")
-	lease := leased(t, m, long, "b")
-	shut(t, m)
+	lease := grantWithKey(t, m, longTTL, "b")
+	closeMember(t, m)
 	cfg.Reserve = 1 << 62
-	m = opened(t, cfg)
+	m = openWithCleanup(t, cfg)
 	if r, err := m.Txn(t.Context(), put("c", "1")); !errors.Is(err, diskspace.ErrFull) {
 		t.Errorf("put: %v, %v", r, err)
 	}
-	if r, err := m.Grant(t.Context(), long); !errors.Is(err, diskspace.ErrFull) {
+	if r, err := m.Grant(t.Context(), longTTL); !errors.Is(err, diskspace.ErrFull) {
 		t.Errorf("grant: %v, %v", r, err)
 	}
 	if r, err := m.Txn(t.Context(),
 		&pb.TxnRequest{Compare: []*pb.Compare{modIs("a", 2)}, Success: []*pb.RequestOp{deleteOp("a", "")}}); err != nil || !r.Succeeded {
 		t.Errorf("delete: %v, %v", r, err)
 	}
-	if err := (ours{m}).revoke(t.Context(), lease); err != nil {
+	if err := (proaMember{m}).revoke(t.Context(), lease); err != nil {
 		t.Errorf("revoke: %v", err)
 	}
 	if err := m.Compact(t.Context(), m.KV().Rev()); err != nil {
@@ -55,17 +55,17 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk makes a member believe that its folder is alone on a disk of so many bytes, and returns how many of them
-// are free.
-func smallDisk(t *testing.T, m *Member, bytes int64) (free func() int64) {
+// limitDisk makes a member measure its folder as if that were alone on a disk of so many bytes. It returns a function that
+// returns the free bytes of that disk.
+func limitDisk(t *testing.T, m *Member, bytes int64) (free func() int64) {
 	t.Helper()
-	measure := func(dir string) int64 { return bytes - blocksOf(t, dir) }
+	measure := func(dir string) int64 { return bytes - diskUsage(t, dir) }
 	m.disk.SetMeasure(measure)
 	return func() int64 { return measure(m.cfg.Dir) }
 }
 
-// blocksOf returns the bytes that the files below a folder take on the disk. They come and go meanwhile.
-func blocksOf(t *testing.T, dir string) (bytes int64) {
+// diskUsage returns the bytes that the files below a folder take on the disk. Files may be created and removed meanwhile.
+func diskUsage(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		var s syscall.Stat_t
@@ -83,13 +83,13 @@ func blocksOf(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// fillDisk writes from several goroutines until there is no room on the disk, and returns the keys.
+// fillDisk writes from several goroutines until the disk is full, and returns the keys.
 func fillDisk(t *testing.T, m *Member, size int) (keys []string) {
 	t.Helper()
 	var mu sync.Mutex
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for w := range 4 {
-		all.Go(func() {
+		wg.Go(func() {
 			for n := range 1000 {
 				key := fmt.Sprintf("w%d-%d-%d", w, n, m.KV().Rev())
 				_, err := m.Txn(t.Context(), put(key, strings.Repeat("x", size)))
@@ -107,17 +107,17 @@ func fillDisk(t *testing.T, m *Member, size int) (keys []string) {
 			t.Error("the disk is never full")
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return keys
 }
 
-// TestReserveHolds admits changes while nothing is committed to the database: what it will take later is taken into
-// account.
-func TestReserveHolds(t *testing.T) {
+// TestReserveIsKeptFree checks that the reserve stays free even if changes are committed to the database only later: the
+// space that they will take is counted when they are admitted.
+func TestReserveIsKeptFree(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.Reserve, cfg.BatchInterval, cfg.SnapshotEvery = 8<<20, time.Hour, 1<<30
-	m := opened(t, cfg)
-	free := smallDisk(t, m, 24<<20)
+	m := openWithCleanup(t, cfg)
+	free := limitDisk(t, m, 24<<20)
 	keys := fillDisk(t, m, 200<<10)
 	m.Backend().ForceCommit()
 	if left := free(); left < int64(cfg.Reserve)*3/4 || len(keys) < 20 {
@@ -125,9 +125,9 @@ func TestReserveHolds(t *testing.T) {
 	}
 }
 
-// TestFilledDiskRecovers fills the disk by the store itself, deletes, and writes again, all by itself: what was deleted
-// is forgotten within seconds and its places are used again, or given back to the disk. Nobody eats up what is kept
-// free. Time is virtual.
+// TestFilledDiskRecovers fills the disk with writes, deletes keys, and writes again. The space of deleted keys must be
+// compacted within seconds and used again, or returned to the disk, without an administrator. The reserve must stay free.
+// Time is virtual.
 func TestFilledDiskRecovers(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.Reserve, cfg.SnapshotEvery, cfg.SnapshotBytes = 8<<20, 1<<30, 1<<30
@@ -135,10 +135,10 @@ func TestFilledDiskRecovers(t *testing.T) {
 	var want map[string]pair
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, cfg)
-		defer shut(t, m)
-		free := smallDisk(t, m, 24<<20)
-		// settled fills the disk until there is no room even after the log was released, and returns the keys.
-		settled := func() (keys []string) {
+		defer closeMember(t, m)
+		free := limitDisk(t, m, 24<<20)
+		// fillUntilSettled fills the disk until it is full even after old segments of the log were removed. It returns the keys.
+		fillUntilSettled := func() (keys []string) {
 			for empty := 0; empty < 3; time.Sleep(2 * freeSpaceInterval) {
 				more := fillDisk(t, m, value)
 				keys = append(keys, more...)
@@ -150,14 +150,14 @@ func TestFilledDiskRecovers(t *testing.T) {
 				t.Errorf("%d KiB are left", left>>10)
 			}
 			if err := m.Room(); !errors.Is(err, diskspace.ErrFull) || !strings.Contains(err.Error(), "8 MiB are kept") {
-				t.Errorf("the member says %v", err)
+				t.Errorf("Room returns %v", err)
 			}
 			if r, err := m.TxnFromReserve(t.Context(), put("start", "1")); err != nil {
 				t.Errorf("what a start needs: %v, %v", r, err)
 			}
 			return keys
 		}
-		remove := func(keys []string) {
+		deleteKeys := func(keys []string) {
 			for _, key := range keys {
 				if _, err := m.Txn(t.Context(), &pb.TxnRequest{Success: []*pb.RequestOp{deleteOp(key, "")}}); err != nil {
 					t.Fatal(err)
@@ -171,38 +171,39 @@ func TestFilledDiskRecovers(t *testing.T) {
 			if err := m.Room(); err != nil || took > 5*time.Second {
 				t.Errorf("%v after %d of the changes were deleted: %v", took, len(keys), err)
 			}
-			t.Logf("%d changes deleted: there is room after %v, %d KiB free, database %d KiB", len(keys), took, free()>>10, m.Backend().Size()>>10)
+			t.Logf("%d changes deleted: there is room after %v, %d KiB free, database %d KiB", len(keys), took, free()>>10,
+				m.Backend().Size()>>10)
 		}
-		all := settled()
+		all := fillUntilSettled()
 		if len(all) < 50 {
 			t.Errorf("%d changes of 200 KiB fit into 24 MiB", len(all))
 		}
-		// A third is not enough to write the database anew beside what is left.
+		// Deleting a third does not free enough space to write a new, smaller database beside the old one.
 		third := len(all) / 3
-		remove(all[:third])
-		again := settled()
+		deleteKeys(all[:third])
+		again := fillUntilSettled()
 		if len(again) < third/2 {
 			t.Errorf("in place of %d changes there was room for %d", third, len(again))
 		}
-		remove(slices.Concat(all[third:], again))
-		last := settled()
+		deleteKeys(slices.Concat(all[third:], again))
+		last := fillUntilSettled()
 		if len(last) < len(all)*4/5 {
 			t.Errorf("after all was deleted %d changes fit, at first %d", len(last), len(all))
 		}
-		remove(last[:len(last)-1])
+		deleteKeys(last[:len(last)-1])
 		want = pairs(t, m.KV(), 0)
 	})
-	for _, genuine := range []bool{false, true} {
-		s := start(t, genuine, cfg)
+	for _, useEtcd := range []bool{false, true} {
+		s := startMember(t, useEtcd, cfg)
 		if got := pairs(t, s.KV(), 0); !maps.Equal(got, want) || len(got) != 2 || len(s.Alarms()) > 0 {
-			t.Errorf("genuine %v: %d keys, want %d; alarms %v", genuine, len(got), len(want), s.Alarms())
+			t.Errorf("etcd %v: %d keys, want %d; alarms %v", useEtcd, len(got), len(want), s.Alarms())
 		}
 		s.stop(t)
 	}
 }
 
-// TestAdmission is who may take what is left of the disk.
-func TestAdmission(t *testing.T) {
+// TestSpaceAdmits checks which needs are admitted with how much free and reusable space.
+func TestSpaceAdmits(t *testing.T) {
 	const mib = 1 << 20
 	for _, tt := range []struct {
 		free, unused, reuse        int64
@@ -225,7 +226,8 @@ func TestAdmission(t *testing.T) {
 		for n, want := range map[diskspace.Need]bool{diskspace.Ordinary: tt.ordinary, diskspace.FromReserve: tt.reserved,
 			diskspace.OnlyDelete: tt.delete} {
 			if got := s.Admits(n); got != want {
-				t.Errorf("with %d MiB free, %d unused and %d to use again, need %d is admitted: %v", tt.free/mib, tt.unused/mib, tt.reuse/mib, n, got)
+				t.Errorf("with %d MiB free, %d unused and %d to use again, need %d is admitted: %v", tt.free/mib, tt.unused/mib,
+					tt.reuse/mib, n, got)
 			}
 		}
 	}
@@ -235,8 +237,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// fill writes until the database is full, and returns the last revision.
-func fill(t *testing.T, m *Member) (rev int64) {
+// fillDatabase writes until the database is full, and returns the last revision.
+func fillDatabase(t *testing.T, m *Member) (rev int64) {
 	t.Helper()
 	value := strings.Repeat("x", 64<<10)
 	n := 0
@@ -257,37 +259,38 @@ func fill(t *testing.T, m *Member) (rev int64) {
 	return rev
 }
 
-// TestQuota fills the database. To etcd the alarm stays when it may be larger, to us it does not.
-func TestQuota(t *testing.T) {
+// TestDatabaseQuota fills the database up to its quota. When the quota is raised, etcd keeps the alarm, and a member of this
+// package does not.
+func TestDatabaseQuota(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.Quota = 24 << 20
 	m := open(t, cfg)
-	full(t, ours{m}, fill(t, m))
+	expectDatabaseFull(t, proaMember{m}, fillDatabase(t, m))
 	id := m.id
-	shut(t, m)
+	closeMember(t, m)
 	m = open(t, cfg)
-	full(t, ours{m}, m.KV().Rev())
-	shut(t, m)
+	expectDatabaseFull(t, proaMember{m}, m.KV().Rev())
+	closeMember(t, m)
 	cfg.Quota = 1 << 30
-	s := start(t, true, cfg)
-	full(t, s, s.KV().Rev())
+	s := startMember(t, true, cfg)
+	expectDatabaseFull(t, s, s.KV().Rev())
 	if a := s.Alarms(); len(a) != 1 || a[0].MemberID != uint64(id) {
 		t.Errorf("alarms %v; want one of %d", a, uint64(id))
 	}
 	s.stop(t)
-	m = opened(t, cfg)
+	m = openWithCleanup(t, cfg)
 	mustPut(t, m, "more", "1")
 	if a := m.Alarms(); len(a) > 0 {
 		t.Errorf("alarms %v", a)
 	}
 }
 
-// TestRelief deletes from a database that is full: it takes changes again when what was deleted is forgotten.
-func TestRelief(t *testing.T) {
+// TestFullDatabaseRecovers checks that a full database accepts changes again when deleted keys have been compacted.
+func TestFullDatabaseRecovers(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.Quota = 24 << 20
 	m := open(t, cfg)
-	fill(t, m)
+	fillDatabase(t, m)
 	before := m.Backend().Size()
 	for key := range pairs(t, m.KV(), 0) {
 		if key == "key0" {
@@ -303,38 +306,38 @@ func TestRelief(t *testing.T) {
 	if err := m.Compact(t.Context(), m.KV().Rev()); err != nil {
 		t.Fatal(err)
 	}
-	// It is forgotten in the background. Several find out at once that there is room.
-	taken := make([]bool, 8)
-	for end := time.Now().Add(20 * time.Second); slices.Contains(taken, false) &&
+	// Compaction runs in the background. Several writers notice at the same time that there is space.
+	accepted := make([]bool, 8)
+	for end := time.Now().Add(20 * time.Second); slices.Contains(accepted, false) &&
 		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		var all sync.WaitGroup
-		for i := range taken {
-			all.Go(func() {
+		var wg sync.WaitGroup
+		for i := range accepted {
+			wg.Go(func() {
 				_, err := m.Txn(t.Context(), put(fmt.Sprint("late", i), "1"))
-				taken[i] = taken[i] || err == nil
+				accepted[i] = accepted[i] || err == nil
 				if err != nil && !errors.Is(err, etcderrors.ErrNoSpace) {
 					t.Error(err)
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 	}
-	if now := m.Backend().Size(); slices.Contains(taken, false) || now >= before/2 || len(m.Alarms()) > 0 {
-		t.Fatalf("taken %v, %d bytes of %d, alarms %v", taken, now, before, m.Alarms())
+	if now := m.Backend().Size(); slices.Contains(accepted, false) || now >= before/2 || len(m.Alarms()) > 0 {
+		t.Fatalf("taken %v, %d bytes of %d, alarms %v", accepted, now, before, m.Alarms())
 	}
 	want := pairs(t, m.KV(), 0)
 	if len(want) != 9 || len(want["key0"].value) != 64<<10 {
 		t.Errorf("there are %d keys", len(want))
 	}
-	shut(t, m)
+	closeMember(t, m)
 	leftover := datadir.ToBackendFileName(cfg.Dir) + ".tmp.17"
 	if err := os.WriteFile(leftover, []byte("half a database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, genuine := range []bool{false, true} {
-		s := start(t, genuine, cfg)
+	for _, useEtcd := range []bool{false, true} {
+		s := startMember(t, useEtcd, cfg)
 		if got := pairs(t, s.KV(), 0); !maps.Equal(got, want) || len(s.Alarms()) > 0 {
-			t.Errorf("genuine %v: %d keys, want %d; alarms %v", genuine, len(got), len(want), s.Alarms())
+			t.Errorf("etcd %v: %d keys, want %d; alarms %v", useEtcd, len(got), len(want), s.Alarms())
 		}
 		s.stop(t)
 	}
@@ -343,22 +346,22 @@ func TestRelief(t *testing.T) {
 	}
 }
 
-// TestShrinkNeedsRoom does not write the database anew on a disk that cannot hold both.
-func TestShrinkNeedsRoom(t *testing.T) {
+// TestDefragmentNeedsDiskSpace checks that a database is not defragmented where the disk has no space for the new one.
+func TestDefragmentNeedsDiskSpace(t *testing.T) {
 	cfg := config(t.TempDir())
-	m := opened(t, cfg)
-	yes := func(int64, int64) bool { return true }
-	smallDisk(t, m, blocksOf(t, cfg.Dir)+1000)
-	without := m.defragment(yes)
+	m := openWithCleanup(t, cfg)
+	always := func(int64, int64) bool { return true }
+	limitDisk(t, m, diskUsage(t, cfg.Dir)+1000)
+	without := m.defragment(always)
 	m.lastDefragmentCheck = time.Time{}
-	smallDisk(t, m, 1<<30)
-	if with := m.defragment(yes); without || !with {
-		t.Errorf("shrinks without room: %v, with room: %v", without, with)
+	limitDisk(t, m, 1<<30)
+	if with := m.defragment(always); without || !with {
+		t.Errorf("defragments without space: %v, with space: %v", without, with)
 	}
 }
 
-// full makes sure that a member takes nothing that needs room.
-func full(t *testing.T, s server, rev int64) {
+// expectDatabaseFull checks that a member has the NOSPACE alarm, refuses puts and leases, and still deletes and compacts.
+func expectDatabaseFull(t *testing.T, s server, rev int64) {
 	t.Helper()
 	if a := s.Alarms(); len(a) != 1 || a[0].Alarm != pb.AlarmType_NOSPACE {
 		t.Errorf("alarms %v", a)
@@ -367,7 +370,7 @@ func full(t *testing.T, s server, rev int64) {
 		if r, err := s.Txn(t.Context(), put("more", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
 			t.Errorf("put: %v, %v", r, err)
 		}
-		if r, err := s.grant(t.Context(), long, 0); !errors.Is(err, etcderrors.ErrNoSpace) {
+		if r, err := s.grant(t.Context(), longTTL, 0); !errors.Is(err, etcderrors.ErrNoSpace) {
 			t.Errorf("grant: %v, %v", r, err)
 		}
 	}

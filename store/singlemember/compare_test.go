@@ -9,17 +9,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestSameAnswers sends the same requests to a member of this package and to an etcd server, and compares responses and
+// TestSameResponsesAsEtcd sends the same requests to a member of this package and to an etcd server, and compares responses and
 // errors.
-func TestSameAnswers(t *testing.T) {
-	o := start(t, false, config(t.TempDir()))
+func TestSameResponsesAsEtcd(t *testing.T) {
+	o := startMember(t, false, config(t.TempDir()))
 	defer o.stop(t)
-	g := start(t, true, config(t.TempDir()))
+	g := startMember(t, true, config(t.TempDir()))
 	defer g.stop(t)
 	ctx := t.Context()
 
 	granted := int64(0)
-	for i, ttl := range []int64{long, 60, 1, 0, -1, 10_000_000_000} {
+	for i, ttl := range []int64{longTTL, 60, 1, 0, -1, 10_000_000_000} {
 		a, errA := o.grant(ctx, ttl, 0)
 		id := int64(i + 100)
 		if errA == nil {
@@ -29,21 +29,21 @@ func TestSameAnswers(t *testing.T) {
 			}
 		}
 		b, errB := g.grant(ctx, ttl, id)
-		same(t, fmt.Sprint("grant ", ttl), a, b, errA, errB)
+		compareResponses(t, fmt.Sprint("grant ", ttl), a, b, errA, errB)
 		if ttl < 60 && errA == nil {
-			same[*pb.TxnResponse](t, "revoke", nil, nil, o.revoke(ctx, id), g.revoke(ctx, id))
+			compareResponses[*pb.TxnResponse](t, "revoke", nil, nil, o.revoke(ctx, id), g.revoke(ctx, id))
 		}
 	}
 	txn := func(r *pb.TxnRequest) {
 		t.Helper()
 		a, errA := o.Txn(ctx, proto.CloneOf(r))
 		b, errB := g.Txn(ctx, r)
-		same(t, prototext.Format(r), a, b, errA, errB)
+		compareResponses(t, prototext.Format(r), a, b, errA, errB)
 	}
-	for _, ops := range everyOp(granted) {
+	for _, ops := range opsOfEveryKind(granted) {
 		txn(&pb.TxnRequest{Success: ops})
 	}
-	for _, c := range everyCompare(granted) {
+	for _, c := range comparesOfEveryKind(granted) {
 		txn(&pb.TxnRequest{Compare: []*pb.Compare{c}, Success: []*pb.RequestOp{putOp("yes", "1", 0)},
 			Failure: []*pb.RequestOp{putOp("no", "1", 0), rangeOp("a", "z", 0)}})
 		txn(&pb.TxnRequest{Compare: []*pb.Compare{c, modIs("a", 1)}, Success: []*pb.RequestOp{rangeOp("a", "", 0)},
@@ -51,13 +51,13 @@ func TestSameAnswers(t *testing.T) {
 		txn(&pb.TxnRequest{Compare: []*pb.Compare{c}})
 	}
 	for _, rev := range []int64{5, 5, 3, 0, -1, 8, 1 << 40} {
-		same[*pb.TxnResponse](t, fmt.Sprint("compact ", rev), nil, nil, o.compact(ctx, rev), g.compact(ctx, rev))
+		compareResponses[*pb.TxnResponse](t, fmt.Sprint("compact ", rev), nil, nil, o.compact(ctx, rev), g.compact(ctx, rev))
 		for _, at := range []int64{1, 7, 8, 9, 1 << 40} {
 			txn(&pb.TxnRequest{Success: []*pb.RequestOp{putOp("c", "1", 0), rangeOp("a", "z", at)}})
 		}
 	}
-	same[*pb.TxnResponse](t, "revoke", nil, nil, o.revoke(ctx, granted), g.revoke(ctx, granted))
-	same[*pb.TxnResponse](t, "revoke again", nil, nil, o.revoke(ctx, granted), g.revoke(ctx, granted))
+	compareResponses[*pb.TxnResponse](t, "revoke", nil, nil, o.revoke(ctx, granted), g.revoke(ctx, granted))
+	compareResponses[*pb.TxnResponse](t, "revoke again", nil, nil, o.revoke(ctx, granted), g.revoke(ctx, granted))
 	txn(&pb.TxnRequest{Success: []*pb.RequestOp{rangeOp("\x00", "\x00", 0)}})
 	txn(put("big", string(make([]byte, 3<<19))))
 	if a, b := pairs(t, o.KV(), 0), pairs(t, g.KV(), 0); fmt.Sprint(a) != fmt.Sprint(b) {
@@ -65,27 +65,27 @@ func TestSameAnswers(t *testing.T) {
 	}
 }
 
-func same[T proto.Message](t *testing.T, what string, a, b T, errA, errB error) {
+func compareResponses[T proto.Message](t *testing.T, what string, a, b T, errA, errB error) {
 	t.Helper()
 	if fmt.Sprint(errA) != fmt.Sprint(errB) {
 		t.Errorf("%s: our error is %v; etcd's is %v", what, errA, errB)
 		return
 	}
-	if errA == nil && !proto.Equal(masked(a), masked(b)) {
+	if errA == nil && !proto.Equal(withoutIDs(a), withoutIDs(b)) {
 		t.Errorf("%s: we answer %v; etcd answers %v", what, a, b)
 	}
 }
 
-// masked removes the IDs of the member and the cluster from a response.
-func masked(r proto.Message) proto.Message {
+// withoutIDs returns a copy of a response without the IDs of the member and the cluster.
+func withoutIDs(r proto.Message) proto.Message {
 	if h, ok := r.(interface{ GetHeader() *pb.ResponseHeader }); ok && h.GetHeader() != nil {
 		h.GetHeader().ClusterId, h.GetHeader().MemberId, h.GetHeader().RaftTerm = 0, 0, 0
 	}
 	return r
 }
 
-// everyOp has operations of each kind.
-func everyOp(lease int64) [][]*pb.RequestOp {
+// opsOfEveryKind returns lists of operations, together of every kind.
+func opsOfEveryKind(lease int64) [][]*pb.RequestOp {
 	full := func(p *pb.PutRequest) *pb.RequestOp {
 		return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: p}}
 	}
@@ -118,8 +118,8 @@ func everyOp(lease int64) [][]*pb.RequestOp {
 	}
 }
 
-// everyCompare has conditions of each kind, that hold and that do not.
-func everyCompare(lease int64) []*pb.Compare {
+// comparesOfEveryKind returns conditions of every kind, some that are true and some that are not.
+func comparesOfEveryKind(lease int64) []*pb.Compare {
 	var all []*pb.Compare
 	for _, key := range []string{"a", "b", "none"} {
 		for how := range int32(4) {

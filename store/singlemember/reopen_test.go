@@ -23,10 +23,10 @@ import (
 func sameAsLog(t *testing.T, m *Member) {
 	t.Helper()
 	cfg := m.cfg
-	cfg.Dir = crash(t, m.Backend(), cfg.Dir)
+	cfg.Dir = crashCopy(t, m.Backend(), cfg.Dir)
 	remove(t, datadir.ToBackendFileName(cfg.Dir))
 	other := open(t, cfg)
-	defer shut(t, other)
+	defer closeMember(t, other)
 	if a, b := m.KV().Rev(), other.KV().Rev(); a != b {
 		t.Errorf("the member is at revision %d; its log makes it %d", a, b)
 	}
@@ -35,13 +35,13 @@ func sameAsLog(t *testing.T, m *Member) {
 	}
 }
 
-// broken breaks a member during concurrent writes, and returns the acknowledged ones.
-func broken(t *testing.T, m *Member, round int) *ledger {
+// writeUntilBroken writes concurrently until every writer gets ErrBroken, and returns the acknowledged writes.
+func writeUntilBroken(t *testing.T, m *Member, round int) *ackedWrites {
 	t.Helper()
-	l := newLedger()
-	var all sync.WaitGroup
+	l := newAckedWrites()
+	var wg sync.WaitGroup
 	for w := range 8 {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := range 100 {
 				if err := l.write(t.Context(), m, fmt.Sprintf("%d/%d-%d", round, w, i), true); err != nil {
 					if !errors.Is(err, ErrBroken) {
@@ -50,16 +50,16 @@ func broken(t *testing.T, m *Member, round int) *ledger {
 					return
 				}
 			}
-			t.Error("a writer was not told")
+			t.Error("a writer did not get ErrBroken")
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	return l
 }
 
-// TestMended breaks a log several times, and checks that it is reopened.
-func TestMended(t *testing.T) {
-	for name, breakage := range breakages {
+// TestLogIsReopened breaks a log several times, and checks that it is reopened.
+func TestLogIsReopened(t *testing.T) {
+	for name, failure := range failureModes {
 		if strings.Contains(name, "entry") {
 			continue
 		}
@@ -71,11 +71,11 @@ func TestMended(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := open(t, cfg)
 				mustPut(t, m, "first", "1")
-				var told []*ledger
+				var acked []*ackedWrites
 				for round := range 4 {
-					breakage(m, int64(round+1))
-					told = append(told, broken(t, m, round))
-					refuses(t, m)
+					failure(m, int64(round+1))
+					acked = append(acked, writeUntilBroken(t, m, round))
+					expectBroken(t, m)
 					time.Sleep(reopenInterval)
 					if round%2 == 0 {
 						if err := m.Settle(t.Context()); err != nil {
@@ -84,54 +84,54 @@ func TestMended(t *testing.T) {
 					}
 					mustPut(t, m, fmt.Sprint("after", round), "1")
 				}
-				for _, l := range told {
-					l.check(t, ours{m})
+				for _, l := range acked {
+					l.check(t, proaMember{m})
 				}
 				if cfg.SnapshotEvery > 1000 {
 					sameAsLog(t, m)
 				}
-				has, rev := fmt.Sprint(pairs(t, m.KV(), 0)), m.KV().Rev()
-				shut(t, m)
+				before, rev := fmt.Sprint(pairs(t, m.KV(), 0)), m.KV().Rev()
+				closeMember(t, m)
 				m = open(t, cfg)
-				if now := fmt.Sprint(pairs(t, m.KV(), 0)); now != has || m.KV().Rev() != rev {
-					t.Errorf("after a start there is %s at revision %d; before it was %s at %d", now, m.KV().Rev(), has, rev)
+				if now := fmt.Sprint(pairs(t, m.KV(), 0)); now != before || m.KV().Rev() != rev {
+					t.Errorf("after a start there is %s at revision %d; before it was %s at %d", now, m.KV().Rev(), before, rev)
 				}
-				shut(t, m)
+				closeMember(t, m)
 			})
 		})
 	}
 }
 
-// TestMendFails uses a log that cannot be reopened at first, and checks how often that is tried.
-func TestMendFails(t *testing.T) {
+// TestReopenIsRetried checks that a log that cannot be reopened at first is reopened later.
+func TestReopenIsRetried(t *testing.T) {
 	cfg := config(t.TempDir())
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, cfg)
 		mustPut(t, m, "first", "1")
-		breakages["the log is not written"](m, 1)
-		l := broken(t, m, 0)
-		// The log is not to be found for a while.
-		away := filepath.Join(t.TempDir(), "wal")
-		if err := os.Rename(datadir.ToWALDir(cfg.Dir), away); err != nil {
+		failureModes["the log is not written"](m, 1)
+		l := writeUntilBroken(t, m, 0)
+		// The folder of the log is missing for a while.
+		movedLog := filepath.Join(t.TempDir(), "wal")
+		if err := os.Rename(datadir.ToWALDir(cfg.Dir), movedLog); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
 			time.Sleep(reopenInterval)
-			refuses(t, m)
+			expectBroken(t, m)
 		}
-		if err := os.Rename(away, datadir.ToWALDir(cfg.Dir)); err != nil {
+		if err := os.Rename(movedLog, datadir.ToWALDir(cfg.Dir)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(reopenInterval)
 		mustPut(t, m, "last", "1")
-		l.check(t, ours{m})
-		shut(t, m)
+		l.check(t, proaMember{m})
+		closeMember(t, m)
 	})
 }
 
-// TestLost checks that the log is not reopened if the database does not match it.
-func TestLost(t *testing.T) {
-	for name, breakage := range breakages {
+// TestLogIsNotReopenedWhenDatabaseDiffers checks that the log is not reopened if the database does not match it.
+func TestLogIsNotReopenedWhenDatabaseDiffers(t *testing.T) {
+	for name, failure := range failureModes {
 		if !strings.Contains(name, "entry") {
 			continue
 		}
@@ -139,33 +139,33 @@ func TestLost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := open(t, cfg)
 			mustPut(t, m, "first", "1")
-			breakage(m, 3)
-			l := broken(t, m, 0)
+			failure(m, 3)
+			l := writeUntilBroken(t, m, 0)
 			for range 3 {
 				time.Sleep(time.Minute)
-				refuses(t, m)
+				expectBroken(t, m)
 			}
-			shut(t, m)
+			closeMember(t, m)
 			m = open(t, cfg)
-			l.check(t, ours{m})
-			shut(t, m)
+			l.check(t, proaMember{m})
+			closeMember(t, m)
 		})
 	}
 }
 
-// TestLostWhileMending has an entry that was written but not applied, and is not applied when the log is read again,
-// either. What comes after it must not be applied without it.
-func TestLostWhileMending(t *testing.T) {
+// TestUnappliedEntryDuringReopen makes applying an entry fail that was written but not yet applied, when the log is read
+// again. Later entries must not be applied without it.
+func TestUnappliedEntryDuringReopen(t *testing.T) {
 	cfg := config(t.TempDir())
 	cfg.SnapshotEvery = 1 << 30
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, cfg)
 		mustPut(t, m, "first", "1")
-		breakages["the log is written and says it is not"](m, 1)
+		failureModes["the log is written and returns an error"](m, 1)
 		if _, err := m.Txn(t.Context(), put("a", "1")); !errors.Is(err, ErrBroken) {
 			t.Errorf("error %v", err)
 		}
-		m.applier = &badApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
+		m.applier = &failingApplier{UberApplier: m.applier, do: func(n int64, do func() *apply.Result) *apply.Result {
 			if n == 1 {
 				panic(errDisk)
 			}
@@ -174,22 +174,22 @@ func TestLostWhileMending(t *testing.T) {
 		for range 3 {
 			time.Sleep(reopenInterval)
 			if _, err := m.Txn(t.Context(), put("b", "1")); err == nil {
-				// It may have helped to try again, but then it has to be right.
+				// A retry may succeed, but then the database must match the log.
 				sameAsLog(t, m)
 			}
 		}
-		shut(t, m)
+		closeMember(t, m)
 		m = open(t, cfg)
 		sameAsLog(t, m)
-		shut(t, m)
+		closeMember(t, m)
 	})
 }
 
-// TestPartialWrite has a file system that takes only a part of a write, which ends at a sector. The log is mended, or
-// can be after a start, and has what was acknowledged. The limit by which this is done is one of the process, so it has
-// one of its own: go test takes notes in a file, too.
+// TestPartialWrite makes the file system accept only a part of a write, up to a sector. The log must be reopened, now and
+// after a restart, with all acknowledged writes. This is done with RLIMIT_FSIZE, which counts for the whole process, and go
+// test writes files, too: so the test runs in a subprocess.
 func TestPartialWrite(t *testing.T) {
-	if _, own := inOwnProcess(t, "1"); !own {
+	if _, inChild := inSubprocess(t, "1"); !inChild {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
@@ -206,7 +206,7 @@ func TestPartialWrite(t *testing.T) {
 		}
 		used := len(bytes.TrimRight(data, "\x00"))
 		restore := limitFiles(t, uint64(used/512+1+sectors)*512)
-		l := newLedger()
+		l := newAckedWrites()
 		for n := 0; n < 20 && err == nil; n++ {
 			err = l.write(t.Context(), m, fmt.Sprint(n, strings.Repeat("y", 1000)), true)
 		}
@@ -214,24 +214,24 @@ func TestPartialWrite(t *testing.T) {
 		if !errors.Is(err, ErrBroken) {
 			t.Errorf("error %v", err)
 		}
-		// It is time to try again.
+		// The interval after which the log is reopened has passed.
 		m.writeTurn.mu.Lock()
 		m.writeTurn.lastAttempt = time.Time{}
 		m.writeTurn.mu.Unlock()
 		mustPut(t, m, "after", "1")
-		l.check(t, ours{m})
+		l.check(t, proaMember{m})
 		sameAsLog(t, m)
-		shut(t, m)
+		closeMember(t, m)
 		m = open(t, cfg)
-		l.check(t, ours{m})
+		l.check(t, proaMember{m})
 		if got := pairs(t, m.KV(), 0); got["first"].version != 1 || got["after"].version != 1 {
 			t.Errorf("%d sectors: the first or the last is not there", sectors)
 		}
-		shut(t, m)
+		closeMember(t, m)
 	}
 }
 
-// limitFiles bounds the size of the files that this process writes.
+// limitFiles limits the size of the files that this process may write, until restore is called.
 func limitFiles(t *testing.T, size uint64) (restore func()) {
 	t.Helper()
 	var was syscall.Rlimit
@@ -248,19 +248,19 @@ func limitFiles(t *testing.T, size uint64) (restore func()) {
 	}
 }
 
-// TestLostIsTold checks that Config.OnFatal is called for disk errors other than a full disk.
-func TestLostIsTold(t *testing.T) {
+// TestOnFatal checks that Config.OnFatal is called for disk errors other than a full disk.
+func TestOnFatal(t *testing.T) {
 	cfg := config(t.TempDir())
-	var told []error
-	cfg.OnFatal = func(err error) { told = append(told, err) }
-	m := opened(t, cfg)
+	var fatalErrs []error
+	cfg.OnFatal = func(err error) { fatalErrs = append(fatalErrs, err) }
+	m := openWithCleanup(t, cfg)
 	mustPut(t, m, "first", "1")
-	m.log.Storage = &badLog{Storage: m.log.Storage, save: func(int64, func() error) error { return syscall.EIO }}
+	m.log.Storage = &failingLog{Storage: m.log.Storage, save: func(int64, func() error) error { return syscall.EIO }}
 	if _, err := m.Txn(t.Context(), put("a", "1")); !errors.Is(err, ErrBroken) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("error %v", err)
 	}
-	if len(told) != 1 || !errors.Is(told[0], syscall.EIO) {
-		t.Errorf("told %v", told)
+	if len(fatalErrs) != 1 || !errors.Is(fatalErrs[0], syscall.EIO) {
+		t.Errorf("OnFatal was called with %v", fatalErrs)
 	}
 	m.writeTurn.lastAttempt = m.writeTurn.lastAttempt.Add(-reopenInterval)
 	if err := m.Settle(t.Context()); !errors.Is(err, syscall.EIO) {
