@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -11,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -96,17 +96,48 @@ func (w *worker) record(why cause, begin time.Time, err error) {
 	w.recorder.Add(r)
 }
 
-// shortError returns the first line of an error. The message of an error about a Secret may quote it, so only its reason is
-// returned.
+// shortError returns the first line of an error. The error of a request begins with its reason and the resource, as in "Forbidden on pods":
+// that is all of it that a reader of a trace sees who may not see every object that it may name (trace.Reader). The message of an error
+// about a Secret may quote it, so only its reason is returned.
 func shortError(err error) string {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		if d := status.Status().Details; d != nil && (d.Kind == gr.Secrets.Resource || d.Kind == "Secret") {
-			return string(status.Status().Reason)
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	reason := ""
+	for _, s := range statuses(err, nil) {
+		if s.Reason == "" {
+			continue
+		}
+		if s.Details != nil && (s.Details.Kind == gr.Secrets.Resource || s.Details.Kind == "Secret") {
+			return string(s.Reason)
+		}
+		if reason == "" {
+			reason = string(s.Reason)
+			if s.Details != nil && s.Details.Kind != "" {
+				reason += " on " + s.Details.Kind
+			}
 		}
 	}
-	text, _, _ := strings.Cut(err.Error(), "\n")
-	return text
+	if reason == "" {
+		return text
+	}
+	return reason + ": " + text
+}
+
+// statuses adds to out what the server has said in an error, and in those that it wraps.
+func statuses(err error, out []metav1.Status) []metav1.Status {
+	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // all errors of the tree are looked at, and not the first one
+		return append(out, status.Status())
+	}
+	switch w := err.(type) { //nolint:errorlint // as above
+	case interface{ Unwrap() error }:
+		if inner := w.Unwrap(); inner != nil {
+			return statuses(inner, out)
+		}
+	case interface{ Unwrap() []error }:
+		for _, inner := range w.Unwrap() {
+			out = statuses(inner, out)
+		}
+	}
+	return out
 }
 
 // attempt calls Reconcile and turns a panic into an error.

@@ -19,14 +19,15 @@ import (
 	"proa.dev/hop"
 )
 
-// TestReconcilesAreRecorded: a reconcile that writes or fails has a record with the write that caused it, the way of that
-// write's event, the time in the work queue and the work itself; a retry has the back-off. One that does nothing has none.
+// TestReconcilesAreRecorded checks that a reconcile that writes or fails has a record with the write that caused it, the
+// delivery time of that write's event, the time in the work queue and the time of the work itself, and that a retry has the
+// back-off. A reconcile that neither writes nor fails has no record.
 func TestReconcilesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := hop.NewRecorder(100)
 		m := NewMetrics()
 		m.Recorder = recorder
-		f := &feed{events: make(chan client.Event)}
+		f := &eventView{events: make(chan client.Event)}
 		nodes, pods := schema.GroupResource{Resource: "nodes"}, schema.GroupResource{Resource: "pods"}
 		fails := 2
 		ctl := Controller{Name: "test-controller", For: nodes,
@@ -47,7 +48,7 @@ func TestReconcilesAreRecorded(t *testing.T) {
 			}}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), cluster{feed: f}, ctl, m) }()
+		go func() { done <- Run(ctx, slog.New(slog.DiscardHandler), viewClient{view: f}, ctl, m) }()
 		event := func(name string, rev int64) {
 			o := &corev1.Node{}
 			o.Name, o.UID = name, "uid-of-node"
@@ -58,7 +59,7 @@ func TestReconcilesAreRecorded(t *testing.T) {
 		committed.Took[hop.Commit] = 100 * time.Millisecond
 		recorder.Add(committed)
 		time.Sleep(300 * time.Millisecond)
-		event("busy", 4) // it does nothing, for three seconds
+		event("busy", 4) // takes three seconds and writes nothing
 		event("writer", 5)
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -98,7 +99,7 @@ func TestReconcilesAreRecorded(t *testing.T) {
 	})
 }
 
-// TestErrorsAboutSecretsAreNotQuoted: the record of a reconcile does not repeat what an error quotes of a Secret.
+// TestErrorsAboutSecretsAreNotQuoted checks that the record of a reconcile does not contain what an error quotes of a Secret.
 func TestErrorsAboutSecretsAreNotQuoted(t *testing.T) {
 	invalid := field.ErrorList{field.Invalid(field.NewPath("data"), "hunter2", "too short")}
 	if got := shortError(apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "s", invalid)); got != "Invalid" {
@@ -109,7 +110,12 @@ func TestErrorsAboutSecretsAreNotQuoted(t *testing.T) {
 		t.Error(got)
 	}
 	if got := shortError(apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", errors.New("newer"))); got !=
-		`Operation cannot be fulfilled on pods "p": newer` {
+		`Conflict on pods: Operation cannot be fulfilled on pods "p": newer` {
+		t.Error(got)
+	}
+	several := errors.Join(apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p"),
+		fmt.Errorf("write: %w", apierrors.NewForbidden(secrets, "s", errors.New("hunter2"))))
+	if got := shortError(several); got != "Forbidden" {
 		t.Error(got)
 	}
 }

@@ -65,7 +65,8 @@ func uid(i int) types.UID {
 
 // everything is a reader who may get all.
 func everything() Reader {
-	return Reader{MayGet: func(Ref) bool { return true }, MayGetNode: func(string) bool { return true }}
+	yes := func() bool { return true }
+	return Reader{MayGet: func(Ref) bool { return true }, MayGetNode: func(string) bool { return true }, MayGetAll: yes}
 }
 
 func TestNames(t *testing.T) {

@@ -64,6 +64,7 @@ func (x *Index) Trace(object Ref, now time.Time) *Trace {
 		text, at := stuck(items, now)
 		if at != nil {
 			t.Stuck, t.StuckSpan, t.stuckRef, t.stuckHop = text, at.id, refOf(at.Record).withoutUID(), mainHop(at.Record)
+			t.stuckError = errorOf(at.Record)
 		}
 	}
 	t.Took = end.at.end.Sub(t.Start)

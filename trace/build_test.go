@@ -45,7 +45,8 @@ type world struct {
 }
 
 func (w *world) reader() Reader {
-	return Reader{MayGet: func(r Ref) bool { return !w.hidden[r.Resource] }, MayGetNode: func(string) bool { return !w.hidden["nodes"] }}
+	return Reader{MayGet: func(r Ref) bool { return !w.hidden[r.Resource] }, MayGetNode: func(string) bool { return !w.hidden["nodes"] },
+		MayGetAll: func() bool { return len(w.hidden) == 0 }}
 }
 
 func (w *world) do(out *strings.Builder, line string) {

@@ -1,6 +1,13 @@
 package trace
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"proa.dev/hop"
+)
 
 // hiddenName stands for what a reader may not see.
 const hiddenName = "hidden"
@@ -12,11 +19,15 @@ type Reader struct {
 	// MayGetNode tells whether he may get a node. Names of nodes are shown in spans about Pods, which name their node themselves, and
 	// elsewhere only to those who may get the node.
 	MayGetNode func(name string) bool
+	// MayGetAll tells whether he may get every object of the cluster. The error of a reconcile may name any of them, and not only the
+	// object that the span is about: others see its reason alone. Without the function he may not.
+	MayGetAll func() bool
 }
 
 // Hide takes out of a trace what its reader may not see. Of a span about an object that he may not get, only the hop and the times
 // are left.
 func (t *Trace) Hide(r Reader) {
+	t.hideErrors(r)
 	hidden := map[string]*Span{}
 	for i := range t.Spans {
 		s := &t.Spans[i]
@@ -58,4 +69,51 @@ func hideNode(s *Span, r Reader) {
 		return
 	}
 	s.Actor, s.Process = nodePrefix+"("+hiddenName+")", ""
+}
+
+// hideErrors leaves only the reasons of the errors of reconciles, unless the reader may get everything.
+func (t *Trace) hideErrors(r Reader) {
+	reconciles := map[string]bool{} // spans, with their parts
+	for i := range t.Spans {
+		s := &t.Spans[i] // a parent comes before its children
+		if s.Parent == "" && s.Hop != int(hop.Control) || s.Parent != "" && !reconciles[s.Parent] {
+			continue
+		}
+		reconciles[s.ID] = true
+		if s.Error != "" && !r.mayGetAll() {
+			s.Error = reasonOf(s.Error)
+		}
+	}
+	if t.stuckHop == hop.Control && t.stuckError != "" && !r.mayGetAll() {
+		t.Stuck = strings.TrimSuffix(t.Stuck, t.stuckError) + reasonOf(t.stuckError)
+		t.stuckError = reasonOf(t.stuckError)
+	}
+}
+
+func (r Reader) mayGetAll() bool { return r.MayGetAll != nil && r.MayGetAll() }
+
+// reasonOf returns the beginning of an error of a reconcile that names no object: the reason of a status, with the resource, as in
+// "Forbidden on pods". Of an error that does not begin so nothing is left but that there was one.
+func reasonOf(text string) string {
+	begin, _, _ := strings.Cut(text, ":")
+	reason, resource, _ := strings.Cut(begin, " on ")
+	isName := func(c rune) bool {
+		return c == '.' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+	}
+	if !slices.Contains(statusReasons(), metav1.StatusReason(reason)) || strings.TrimFunc(resource, isName) != "" {
+		return "failed"
+	}
+	return begin
+}
+
+// statusReasons are the reasons that the server gives for refusing a request.
+func statusReasons() []metav1.StatusReason {
+	return []metav1.StatusReason{
+		metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound, metav1.StatusReasonAlreadyExists,
+		metav1.StatusReasonConflict, metav1.StatusReasonGone, metav1.StatusReasonInvalid, metav1.StatusReasonServerTimeout,
+		metav1.StatusReasonTimeout, metav1.StatusReasonTooManyRequests, metav1.StatusReasonBadRequest,
+		metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonNotAcceptable, metav1.StatusReasonRequestEntityTooLarge,
+		metav1.StatusReasonUnsupportedMediaType, metav1.StatusReasonInternalError, metav1.StatusReasonExpired,
+		metav1.StatusReasonServiceUnavailable,
+	}
 }

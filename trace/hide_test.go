@@ -105,3 +105,57 @@ func TestBodiesOfTheRightRequest(t *testing.T) {
 		}
 	}
 }
+
+// TestReconcileErrorsNameOthers: the error of a reconcile may name other objects than the one that its span is about, so only those who
+// may get everything see all of it, in spans, in the sentence about what is stuck, and in lists.
+func TestReconcileErrorsNameOthers(t *testing.T) {
+	const secret = "another-tenant"
+	for _, c := range []struct{ text, seen string }{
+		{`Forbidden on pods: pods "` + secret + `" is forbidden: exceeded quota`, "Forbidden on pods"},
+		{"Conflict", "Conflict"},
+		{secret + ": not found", "failed"},
+		{`pods "` + secret + `" not found`, "failed"},
+		{"NotFound on " + secret + "/" + secret + ": gone", "failed"},
+		{"the volume of " + secret, "failed"},
+	} {
+		records := []hop.Record{{UID: "d", Rev: 1, Verb: "create", Group: "apps", Resource: "deployments", Namespace: "shop",
+			Name: "web", User: "alice", Start: epoch}}
+		records[0].Took[hop.Commit] = time.Millisecond
+		failed := hop.Record{UID: "d", Rev: 1, CauseUID: "d", CauseRev: 1, Verb: hop.Reconcile, Group: "apps", Resource: "deployments",
+			Namespace: "shop", Name: "web", User: "deployment", Start: epoch.Add(time.Second), Error: c.text}
+		failed.Took[hop.Watch], failed.Took[hop.Control] = time.Millisecond, time.Millisecond
+		failed.Steps = []hop.Step{{Hop: hop.Control, Name: "write", Failed: true}}
+		x := NewIndex(append(records, failed))
+		web := Ref{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "web"}
+		now := epoch.Add(time.Minute)
+		errorsOf := func(tr *Trace) (out []string) {
+			for _, s := range tr.Spans {
+				if s.Error != "" {
+					out = append(out, s.Error)
+				}
+			}
+			return out
+		}
+
+		all := x.Trace(web, now)
+		all.Hide(everything())
+		if got := errorsOf(all); len(got) < 2 || !strings.HasSuffix(all.Stuck, c.text) || got[0] != c.text {
+			t.Errorf("who may get everything sees %q and %q", got, all.Stuck)
+		}
+		reader := everything()
+		reader.MayGetAll = func() bool { return false }
+		few := x.Trace(web, now)
+		few.Hide(reader)
+		for _, got := range errorsOf(few) {
+			if got != c.seen {
+				t.Errorf("of %q others see %q", c.text, got)
+			}
+		}
+		list := x.Recent("", 1, now, reader)
+		for _, tr := range append(list, few) {
+			if strings.Contains(tr.Stuck, secret) || !strings.HasSuffix(tr.Stuck, ": "+c.seen) {
+				t.Errorf("of %q others see %q", c.text, tr.Stuck)
+			}
+		}
+	}
+}

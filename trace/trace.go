@@ -57,6 +57,8 @@ type Trace struct {
 	// stuckRef is the object of StuckSpan, which may have been dropped, and stuckHop its hop.
 	stuckRef Ref
 	stuckHop hop.Hop
+	// stuckError is the error with which Stuck ends; empty if it does not.
+	stuckError string
 	// Unseen names the other servers of the cluster that did not answer, and whose records are missing.
 	Unseen []string `json:"unseen,omitempty"`
 }

@@ -27,7 +27,11 @@ func newReader(ctx context.Context, d kind.Server) *reader {
 }
 
 func (r *reader) rights() trace.Reader {
-	return trace.Reader{MayGet: r.mayGet, MayGetNode: func(name string) bool { return r.mayGet(trace.Ref{Resource: "nodes", Name: name}) }}
+	return trace.Reader{
+		MayGet:     r.mayGet,
+		MayGetNode: func(name string) bool { return r.mayGet(trace.Ref{Resource: "nodes", Name: name}) },
+		MayGetAll:  func() bool { return r.ask(trace.Ref{Group: "*", Resource: "*"}) },
+	}
 }
 
 // mayGet tells whether the user may get an object.

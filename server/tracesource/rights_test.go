@@ -116,4 +116,15 @@ func TestListOfRefusedTracesIsCheap(t *testing.T) {
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "one"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "eve"}}})
 	list(1)
+	if newReader(t.Context(), d).rights().MayGetAll() {
+		t.Error("she may get everything")
+	}
+	write("clusterroles", &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"get"}}}})
+	write("clusterrolebindings", &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "one"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "one"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "eve"}}})
+	if !newReader(t.Context(), d).rights().MayGetAll() {
+		t.Error("she may not get everything, though her role says so")
+	}
 }
