@@ -96,6 +96,7 @@ var layers = []layer{
 	{"server/whysource", "server/authz kinds trace why", "it reads for explanations what their reader may read"},
 	{"server/peerrecords", "client kinds trace hop", "servers find each other by Leases, and ask for what belongs to a trace"},
 	{"server/tracesource", "server/authz server/peerrecords server/state kinds trace hop", "it makes traces of records, and asks what a reader may see"},
+	{"server/watchdelivery", "watch kinds hop", "it records what watches have sent, and knows no request"},
 	{"server/refusal", "server/apistatus hop", "it reads errors, as clients see them"},
 	{"server/*", ". kinds hop kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server/admissionchain server/apistatus server/audit server/authz server/collection server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/refusal server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},
@@ -232,7 +233,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLayersExist holds that the layers name folders that exist, so that a rule is never about nothing.
+// TestLayersExist checks that the layers name folders that exist, so that a rule is never about nothing.
 func TestLayersExist(t *testing.T) {
 	folders := map[string]bool{}
 	for _, f := range sources(t) {
@@ -274,7 +275,7 @@ func TestNobodyImportsTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestProatestIsAControlPlane holds that a test which runs a whole cluster compiles and links nothing that runs containers or
+// TestProatestIsAControlPlane checks that a test which runs a whole cluster compiles and links nothing that runs containers or
 // touches the network of the machine, by whatever way.
 func TestProatestIsAControlPlane(t *testing.T) {
 	imports := map[string][]string{}

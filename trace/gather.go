@@ -143,11 +143,17 @@ func (g *gathering) items(now time.Time) []*item {
 	for i := range g.members {
 		out = append(out, newItem(g.records[i], i == g.root, begin, now))
 	}
-	slices.SortStableFunc(out, func(a, b *item) int {
+	sortItems(out)
+	out = withDeliveries(out)
+	sortItems(out)
+	return out
+}
+
+func sortItems(items []*item) {
+	slices.SortStableFunc(items, func(a, b *item) int {
 		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.Rev, b.Rev), cmp.Compare(mainHop(a.Record), mainHop(b.Record)),
 			cmp.Compare(a.id, b.id))
 	})
-	return out
 }
 
 // cutLater leaves out what began after the object was ready and nothing happened for a while.

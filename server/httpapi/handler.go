@@ -14,6 +14,7 @@ import (
 	"proa.dev/server"
 	"proa.dev/server/encode"
 	"proa.dev/server/fairqueue"
+	"proa.dev/server/watchdelivery"
 )
 
 // Authenticator is hop 2: it finds the user of an HTTP request.
@@ -56,6 +57,7 @@ type Handler struct {
 	// processors shares processor time between users, except those who are exempt from priority and fairness.
 	processors *fairqueue.Processors
 	encodings  *encode.Cache
+	deliveries watchdelivery.Limiter
 
 	reads, writes, streams atomic.Int64 // requests in flight
 }

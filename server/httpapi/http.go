@@ -266,7 +266,8 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 	f.ForNodes = r.ForNodes()
 	e := &encode.Encoder{Codec: s.Server.State.Codec, Def: r.Def, Format: f, Cache: s.encodings}
 	if res.Watch != nil {
-		events := &eventWriter{Stream: res.Watch, encoder: e, header: true}
+		events := &eventWriter{Stream: res.Watch, encoder: e, header: true,
+			watch: s.deliveries.Watch(s.Server.Recorder, r.Def.Resource(), r.User.GetName(), res.Watch.Rev)}
 		if s.Watching != nil {
 			sent, ended := s.Watching(s.observation(req, routeOf(req.Method, req.URL.Path)))
 			defer ended()

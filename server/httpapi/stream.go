@@ -19,6 +19,7 @@ import (
 	"proa.dev/server/apistatus"
 	"proa.dev/server/encode"
 	"proa.dev/server/responsewriter"
+	"proa.dev/server/watchdelivery"
 	"proa.dev/watch"
 )
 
@@ -30,6 +31,7 @@ type eventWriter struct {
 	framed  bool             // every event is a message of its own
 	onSent  func(events int) // called with how many events were sent; may be nil
 	header  bool             // the next event as a Table has the definitions of the columns
+	watch   *watchdelivery.Watch
 }
 
 // eventSink receives the bytes of a watch; Flush sends what was written. stateEncoded and stateSent are called when the
@@ -88,6 +90,7 @@ func (w *eventWriter) run(ctx context.Context, out eventSink) {
 			}
 		}
 		w.out.Flush()
+		w.watch.Sent(items)
 		w.count(len(items))
 		if ctx.Err() != nil { // Next may always have more events
 			return

@@ -47,6 +47,7 @@ type printer struct {
 	label    int           // columns of the names
 	bar      int           // columns of the bars
 	children map[string][]*trace.Span
+	records  int // whole records without the deliveries of watches
 }
 
 // Write prints a trace.
@@ -63,6 +64,9 @@ func Write(w io.Writer, t *trace.Trace, o Options) {
 		s := &t.Spans[i]
 		p.whole = max(p.whole, s.Start.Add(s.Took).Sub(t.Start))
 		p.children[s.Parent] = append(p.children[s.Parent], s)
+		if s.Parent == "" && s.HopName != hop.Watch.String() {
+			p.records++
+		}
 	}
 	p.header()
 	left := p.rows()
@@ -193,7 +197,7 @@ func (p *printer) rows() (left int) {
 
 // isMinor tells whether a whole record is left out: the delivery of a watch, and in a long trace what took little time.
 func (p *printer) isMinor(s *trace.Span) bool {
-	isShort := s.HopName == hop.Watch.String() || len(p.children[""]) > fewRows && s.Took < p.whole/100
+	isShort := s.HopName == hop.Watch.String() || p.records > fewRows && s.Took < p.whole/100
 	return isShort && !s.Critical && !s.Open && s.Error == ""
 }
 

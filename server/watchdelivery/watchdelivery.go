@@ -1,0 +1,122 @@
+// Package watchdelivery records when clients got the event of a write by their watches, which is the last part of hop 8. Only few
+// deliveries are recorded: those to the first watches that get a write, and only some in a second. All others cost a look at the clock.
+package watchdelivery
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/watch"
+)
+
+const (
+	// maxPerWrite is how many deliveries of one write are recorded.
+	maxPerWrite = 4
+	// interval is the time for each delivery that is recorded, and burst for how long they may come faster.
+	interval, burst = 200 * time.Millisecond, 10 * time.Second
+	// maxTogether is how many events a watch may get at a time: one that gets more is behind, or there is too much going on.
+	maxTogether = 8
+	// slots is how many of the latest writes are told apart.
+	slots = 64
+	// countBits are the bits of a slot that count deliveries; the others are the revision of the write.
+	countBits = 3
+)
+
+// Limiter bounds how many deliveries are recorded. The zero value is ready to use.
+type Limiter struct {
+	paid   atomic.Int64 // the time up to which deliveries are paid for, in nanoseconds
+	writes [slots]atomic.Int64
+}
+
+// Watch is one watch of a client. On a nil Watch Sent does nothing.
+type Watch struct {
+	limiter  *Limiter
+	recorder *hop.Recorder
+	on       schema.GroupResource
+	user     string
+	after    int64
+}
+
+// Watch returns a watch of a user that begins with the events after a revision; nil if its deliveries are not recorded: agents
+// of nodes report themselves what they receive, and Events, Leases and nodes change all the time without being asked.
+func (l *Limiter) Watch(recorder *hop.Recorder, on schema.GroupResource, user string, after int64) *Watch {
+	if recorder == nil || strings.HasPrefix(user, "system:node:") {
+		return nil
+	}
+	switch on {
+	case gr.Events, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, gr.Leases, gr.Nodes:
+		return nil
+	}
+	return &Watch{limiter: l, recorder: recorder, on: on, user: user, after: after}
+}
+
+// Sent says that events were sent to the client.
+func (w *Watch) Sent(items []watch.Item) {
+	if w == nil || len(items) > maxTogether {
+		return
+	}
+	now := time.Now()
+	for _, it := range items {
+		// What happened before the watch began was not delayed by the watch.
+		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, now) {
+			w.record(it.Event, now)
+		}
+	}
+}
+
+// record records that the client has got an event at a time. If the write is not recorded yet, the record begins and ends then.
+func (w *Watch) record(e *watch.Event, now time.Time) {
+	o := e.Now.Outline()
+	r := hop.Record{
+		UID: o.GetUID(), Rev: e.Rev, CauseUID: o.GetUID(), CauseRev: e.Rev, Verb: hop.Deliver, Group: w.on.Group, Resource: w.on.Resource,
+		Namespace: o.GetNamespace(), Name: o.GetName(), User: w.user, Start: now,
+	}
+	if at, known := w.recorder.Committed(r.UID, r.Rev); known && at.Before(now) {
+		r.Start, r.Took[hop.Watch] = at, now.Sub(at)
+	}
+	w.recorder.Add(r)
+}
+
+// admit reports whether the delivery of a write is recorded.
+func (l *Limiter) admit(rev int64, now time.Time) bool {
+	at, isCounted := now.UnixNano(), false
+	for {
+		paid := l.paid.Load()
+		next := max(paid, at) + int64(interval)
+		if ahead := next - at; ahead > int64(burst) {
+			if ahead <= 2*int64(burst) {
+				return false
+			}
+			next = at // the clock was set back
+		}
+		if !isCounted && !l.count(rev) {
+			return false
+		}
+		if isCounted = true; l.paid.CompareAndSwap(paid, next) {
+			return true
+		}
+	}
+}
+
+// count counts a delivery of a write, and reports whether it is among the first.
+func (l *Limiter) count(rev int64) bool {
+	slot := &l.writes[rev%slots]
+	for {
+		have := slot.Load()
+		next := have + 1
+		switch known := have >> countBits; {
+		case known > rev, known == rev && have&(1<<countBits-1) >= maxPerWrite:
+			return false
+		case known < rev:
+			next = rev<<countBits + 1
+		}
+		if slot.CompareAndSwap(have, next) {
+			return true
+		}
+	}
+}

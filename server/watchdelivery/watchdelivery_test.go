@@ -1,0 +1,130 @@
+package watchdelivery
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"proa.dev/hop"
+	"proa.dev/kinds/lib/gr"
+	"proa.dev/watch"
+)
+
+// event returns the event of the write of a ConfigMap at a revision.
+func event(rev int64) watch.Item {
+	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c", UID: "u"}}
+	return watch.Item{As: watch.Modified, Event: &watch.Event{Type: watch.Modified, Rev: rev, Now: watch.NewEntry("/c", o, rev)}}
+}
+
+// addWrite records the write at a revision, which takes a millisecond.
+func addWrite(r *hop.Recorder, rev int64) {
+	rec := hop.Record{UID: "u", Rev: rev, Verb: "update", Resource: "configmaps", Namespace: "d", Name: "c", Start: time.Now()}
+	rec.Took[hop.Commit] = time.Millisecond
+	r.Add(rec)
+}
+
+func deliveries(r *hop.Recorder) []hop.Record {
+	return r.Select(func(r *hop.Record) bool { return r.Verb == hop.Deliver })
+}
+
+func TestDeliveryIsRecordedWithItsWriteAndUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(100)
+		var l Limiter
+		w := l.Watch(records, gr.ConfigMaps, "bob", 6)
+		addWrite(records, 7)
+		time.Sleep(4 * time.Millisecond)
+		w.Sent([]watch.Item{event(6), event(7), event(8)})
+		got := deliveries(records)
+		if len(got) != 2 {
+			t.Fatalf("%+v", got)
+		}
+		first := got[0]
+		if first.UID != "u" || first.Rev != 7 || first.CauseUID != "u" || first.CauseRev != 7 || first.User != "bob" ||
+			first.Resource != "configmaps" || first.Namespace != "d" || first.Name != "c" || first.Took[hop.Watch] != 3*time.Millisecond {
+			t.Errorf("%+v", first)
+		}
+		// The write 8 is not recorded yet: only the moment of the delivery is known.
+		if second := got[1]; second.Rev != 8 || !second.Start.Equal(time.Now()) || second.Took[hop.Watch] != 0 {
+			t.Errorf("%+v", second)
+		}
+	})
+}
+
+func TestFewDeliveriesOfAWriteAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(1000)
+		var l Limiter
+		for i := range 100 {
+			l.Watch(records, gr.ConfigMaps, fmt.Sprint("user-", i), 0).Sent([]watch.Item{event(7)})
+		}
+		if got := deliveries(records); len(got) != maxPerWrite || got[0].User != "user-0" {
+			t.Errorf("%d deliveries, of %+v", len(got), got)
+		}
+		// The slot of the write has another one now.
+		w := l.Watch(records, gr.ConfigMaps, "late", 0)
+		w.Sent([]watch.Item{event(7 + slots)})
+		w.Sent([]watch.Item{event(7)})
+		if got := deliveries(records); len(got) != maxPerWrite+1 {
+			t.Errorf("%d deliveries", len(got))
+		}
+	})
+}
+
+func TestFewDeliveriesInASecondAreRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(1 << 16)
+		var l Limiter
+		w := l.Watch(records, gr.ConfigMaps, "bob", 0)
+		rev := int64(0)
+		for range 60 * 1000 {
+			rev++
+			w.Sent([]watch.Item{event(rev)})
+			time.Sleep(time.Millisecond)
+		}
+		const most = int((time.Minute+burst)/interval) + 1
+		if got := len(deliveries(records)); got > most || got < most-2 {
+			t.Errorf("%d deliveries in a minute, want about %d", got, most)
+		}
+		// While there is no budget, a delivery costs no memory.
+		items := []watch.Item{event(rev)}
+		if n := testing.AllocsPerRun(100, func() { w.Sent(items) }); n != 0 {
+			t.Errorf("%v allocations", n)
+		}
+		// A clock that was set back does not stop the recording.
+		l.paid.Store(time.Now().Add(time.Hour).UnixNano())
+		before := len(deliveries(records))
+		w.Sent([]watch.Item{event(rev + 1)})
+		if got := len(deliveries(records)); got != before+1 {
+			t.Errorf("%d deliveries, want %d", got, before+1)
+		}
+	})
+}
+
+func TestWatchesOfNodesAndRoutineWritesAreNotRecorded(t *testing.T) {
+	records := hop.NewRecorder(100)
+	var l Limiter
+	for _, w := range []*Watch{
+		l.Watch(nil, gr.ConfigMaps, "bob", 0),
+		l.Watch(records, gr.Pods, "system:node:one", 0),
+		l.Watch(records, gr.Leases, "bob", 0),
+		l.Watch(records, gr.Events, "bob", 0),
+		l.Watch(records, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, "bob", 0),
+		l.Watch(records, gr.Nodes, "bob", 0),
+	} {
+		w.Sent([]watch.Item{event(7)})
+	}
+	var many []watch.Item
+	for i := range int64(maxTogether + 1) {
+		many = append(many, event(10+i))
+	}
+	l.Watch(records, gr.ConfigMaps, "bob", 0).Sent(many)
+	if got := deliveries(records); len(got) > 0 {
+		t.Errorf("%+v", got)
+	}
+}
