@@ -23,7 +23,7 @@ type collector struct {
 	url  string // of OTLP/HTTP
 	grpc string // of OTLP/gRPC
 	file string
-	read int // how many bytes of it newSpans has returned
+	read int // how many bytes of it spans leaves out
 	cmd  *exec.Cmd
 	log  bytes.Buffer
 	done chan error
@@ -84,22 +84,33 @@ service:
 	return c
 }
 
-// newSpans returns the spans that the collector has understood since the last call. It answers a request when they are written.
-func (c *collector) newSpans() (out []otlptest.Span) {
+// spans returns the spans that the collector has understood since the last call of forget.
+func (c *collector) spans() (out []otlptest.Span) {
 	c.t.Helper()
-	text, err := os.ReadFile(c.file)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for line := range bytes.Lines(text[c.read:]) {
+	for line := range bytes.Lines(c.written()) {
 		spans, err := otlptest.Decode(line)
 		if err != nil {
 			c.t.Fatalf("what the collector wrote: %v", err)
 		}
 		out = append(out, spans...)
 	}
-	c.read = len(text)
 	return out
+}
+
+// forget leaves out of later calls of spans what has arrived by now.
+func (c *collector) forget() {
+	c.t.Helper()
+	c.read += len(c.written())
+}
+
+// written returns the whole lines of the collector's file since the last call of forget. It may be writing another one.
+func (c *collector) written() []byte {
+	c.t.Helper()
+	text, err := os.ReadFile(c.file)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return text[c.read : bytes.LastIndexByte(text, '\n')+1]
 }
 
 // stop ends the collector.
@@ -123,14 +134,15 @@ func TestCollector(t *testing.T) {
 		"exported by gRPC, sent by HTTP": {c.grpc, c.url},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := exportDeployment(t, url[0])
-			spans := c.newSpans()
-			e.check(t, spans)
+			e := exportDeployment(t, url[0], c.spans)
+			e.check(t, c.spans())
+			c.forget()
 			if err := otlp.Send(t.Context(), url[1], e.trace); err != nil {
 				t.Errorf("send one trace: %v", err)
 			}
-			sent := c.newSpans()
+			sent := c.spans()
 			e.check(t, sent)
+			c.forget()
 			if len(sent) != len(e.trace.Spans) {
 				t.Errorf("%d spans of one trace arrived, want %d", len(sent), len(e.trace.Spans))
 			}

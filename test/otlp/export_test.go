@@ -35,9 +35,9 @@ type exported struct {
 	trace      *trace.Trace // of the Deployment, as the API shows it
 }
 
-// exportDeployment runs a cluster that exports to a URL, creates a Deployment there, waits until it is available, and ends the cluster,
-// which sends everything that is left.
-func exportDeployment(t *testing.T, url string) exported {
+// exportDeployment runs a cluster that exports to a URL, creates a Deployment there, waits until it is available and until its trace has
+// been received, and ends the cluster.
+func exportDeployment(t *testing.T, url string, received func() []otlptest.Span) exported {
 	t.Helper()
 	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(1), func(c *run.Config) { c.OTLP.URL = url })
 	labels := map[string]string{"app": "web"}
@@ -65,8 +65,13 @@ func exportDeployment(t *testing.T, url string) exported {
 	if err != nil {
 		t.Fatal(err)
 	}
+	e := exported{created.(*appsv1.Deployment), string(system.GetUID()), shown.(*trace.Trace)}
+	until(t, "the trace of the Deployment is received", func() bool {
+		same, all := e.agreement(t, received())
+		return isMost(same, all)
+	})
 	c.Stop()
-	return exported{created.(*appsv1.Deployment), string(system.GetUID()), shown.(*trace.Trace)}
+	return e
 }
 
 // until waits for something that happens by itself.
@@ -82,7 +87,7 @@ func until(t *testing.T, what string, happened func() bool) {
 // check looks for the spans of the Deployment and of what its creation has caused.
 func (e *exported) check(t *testing.T, spans []otlptest.Span) {
 	t.Helper()
-	id := otlp.WriteTraceID(e.deployment.UID, revision(t, e.deployment.ResourceVersion))
+	id := e.traceID(t)
 	find := func(name string) otlptest.Span {
 		t.Helper()
 		for _, s := range spans {
@@ -131,11 +136,23 @@ func (e *exported) check(t *testing.T, spans []otlptest.Span) {
 	if !hops["commit"] || len(hops) < 3 {
 		t.Errorf("the creation has the hops %v", hops)
 	}
-	e.checkAgreement(t, id, spans)
+	e.checkAgreement(t, spans)
 }
 
 // checkAgreement holds that the trace which users download has the IDs of what the server has sent.
-func (e *exported) checkAgreement(t *testing.T, id otlp.TraceID, spans []otlptest.Span) {
+func (e *exported) checkAgreement(t *testing.T, spans []otlptest.Span) {
+	t.Helper()
+	if same, all := e.agreement(t, spans); !isMost(same, all) {
+		t.Errorf("%d of %d downloaded spans were sent by the server under the same ID", same, all)
+	}
+}
+
+// isMost reports whether so many of all are nearly all: of work that went on while the trace was downloaded the server sends another span
+// when it has ended.
+func isMost(some, all int) bool { return some >= all*9/10 }
+
+// agreement returns how many spans the trace has that users download, and how many of them are among those that the server has sent.
+func (e *exported) agreement(t *testing.T, spans []otlptest.Span) (same, all int) {
 	t.Helper()
 	sent := map[string]bool{}
 	for _, s := range spans {
@@ -149,20 +166,22 @@ func (e *exported) checkAgreement(t *testing.T, id otlp.TraceID, spans []otlptes
 	if err != nil {
 		t.Fatal(err)
 	}
-	same := 0
+	id := e.traceID(t)
 	for _, s := range downloaded {
 		if otlp.TraceID(s.GetTraceId()) != id {
 			t.Fatalf("the downloaded span %s is in the trace %x, want %x", s.GetName(), s.GetTraceId(), id)
 		}
 		if sent[string(s.GetSpanId())] {
 			same++
-		} else {
-			t.Logf("only downloaded: %s", s.GetName())
 		}
 	}
-	if same < len(downloaded)*9/10 {
-		t.Errorf("%d of %d downloaded spans were sent by the server under the same ID", same, len(downloaded))
-	}
+	return same, len(downloaded)
+}
+
+// traceID returns the ID of the trace that the creation of the Deployment has begun.
+func (e *exported) traceID(t *testing.T) otlp.TraceID {
+	t.Helper()
+	return otlp.WriteTraceID(e.deployment.UID, revision(t, e.deployment.ResourceVersion))
 }
 
 func revision(t *testing.T, text string) (rev int64) {
@@ -180,12 +199,15 @@ func TestExport(t *testing.T) {
 	var r otlptest.Receiver
 	srv := httptest.NewServer(&r)
 	defer srv.Close()
-	e := exportDeployment(t, srv.URL)
-	spans, err := r.Spans()
-	if err != nil {
-		t.Fatalf("the receiver refused a batch: %v", err)
+	spans := func() []otlptest.Span {
+		spans, err := r.Spans()
+		if err != nil {
+			t.Fatalf("the receiver refused a batch: %v", err)
+		}
+		return spans
 	}
-	e.check(t, spans)
+	e := exportDeployment(t, srv.URL, spans)
+	e.check(t, spans())
 }
 
 const (
