@@ -19,7 +19,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestAddresses(t *testing.T) {
 	for _, c := range []struct {
@@ -45,11 +45,11 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestPoolUsesAddressesInTurn(t *testing.T) {
-	p, err := openPool(t.TempDir(), prefixes("10.1.0.0/29", "fd00::/64"), quiet())
+	p, err := openPool(t.TempDir(), prefixes("10.1.0.0/29", "fd00::/64"), discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	take := func(id string) *record {
+	reserve := func(id string) *record {
 		r := &record{ContainerID: id, IfName: "eth0", Since: time.Now()}
 		if err := p.reserve(r); err != nil {
 			return &record{Addresses: []netip.Addr{{}}}
@@ -57,20 +57,20 @@ func TestPoolUsesAddressesInTurn(t *testing.T) {
 		return r
 	}
 	var got []string
-	first := take("a")
-	got = append(got, fmt.Sprint(first.Addresses), take("b").Addresses[0].String())
+	first := reserve("a")
+	got = append(got, fmt.Sprint(first.Addresses), reserve("b").Addresses[0].String())
 	if err := p.release(first); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"c", "d", "e", "f", "g"} {
-		got = append(got, take(id).Addresses[0].String())
+		got = append(got, reserve(id).Addresses[0].String())
 	}
 	want := "[[10.1.0.2 fd00::2] 10.1.0.3 10.1.0.4 10.1.0.5 10.1.0.6 10.1.0.2 invalid IP]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	// Another process knows the same.
-	q, err := openPool(p.dir, prefixes("10.1.0.0/29", "fd00::/64"), quiet())
+	// Another process reads the same state.
+	q, err := openPool(p.dir, prefixes("10.1.0.0/29", "fd00::/64"), discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +78,11 @@ func TestPoolUsesAddressesInTurn(t *testing.T) {
 		t.Errorf("a second process sees %d records", len(q.all()))
 	}
 	if q.next != 3 {
-		t.Errorf("it would go on at %d, which is not behind the newest", q.next)
+		t.Errorf("it would continue at %d, which is not after the newest", q.next)
 	}
 }
 
-func TestPoolBearsWhatItFinds(t *testing.T) {
+func TestOpenPoolWithDamagedFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"10.1.0.2":     `{"containerID":"a","ifName":"eth0","hostInterface":"veth1","addresses":["10.1.0.2"]}`,
@@ -97,7 +97,7 @@ func TestPoolBearsWhatItFinds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p, err := openPool(dir, prefixes("10.1.0.0/24"), quiet())
+	p, err := openPool(dir, prefixes("10.1.0.0/24"), discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,19 +108,19 @@ func TestPoolBearsWhatItFinds(t *testing.T) {
 	if want := "[a 10.1.0.2 true c 10.1.0.5 false f 10.1.0.1 true e 10.9.0.7 true]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	left, _ := os.ReadDir(dir)
-	if len(left) != 4 {
-		t.Errorf("%d files are left", len(left))
+	remaining, _ := os.ReadDir(dir)
+	if len(remaining) != 4 {
+		t.Errorf("%d files are left", len(remaining))
 	}
 }
 
-func TestTooSmall(t *testing.T) {
+func TestPoolOfTooSmallNetwork(t *testing.T) {
 	if _, err := newPool("", prefixes("10.1.0.0/31")); err == nil {
-		t.Error("a network without room was accepted")
+		t.Error("a network without addresses for Pods was accepted")
 	}
 }
 
-func TestStale(t *testing.T) {
+func TestRecordIsStale(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name    string
@@ -130,10 +130,10 @@ func TestStale(t *testing.T) {
 		link    bool
 		want    bool
 	}{
-		{"being made", time.Second, time.Minute, nil, false, false},
-		{"never finished by this process", time.Hour, 2 * time.Hour, nil, false, true},
+		{"being added", time.Second, time.Minute, nil, false, false},
+		{"not finished by this process", time.Hour, 2 * time.Hour, nil, false, true},
 		{"left by another process", time.Second, 0, nil, false, true},
-		{"has its interface, nobody knows more", time.Hour, 0, nil, true, false},
+		{"has its interface, the runtime is not asked", time.Hour, 0, nil, true, false},
 		{"known, without interface", time.Hour, 0, map[string]bool{"a": true}, false, false},
 		{"unknown, old", time.Hour, 0, map[string]bool{}, true, true},
 		{"unknown, young", time.Second, 0, map[string]bool{}, true, false},
@@ -146,7 +146,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-func TestOverlaps(t *testing.T) {
+func TestHostPortOverlaps(t *testing.T) {
 	port := func(proto, ip string, n uint16) hostPort {
 		h := hostPort{Protocol: proto, HostPort: n}
 		if ip != "" {
@@ -173,7 +173,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-func TestBuckets(t *testing.T) {
+func TestNewBucket(t *testing.T) {
 	for _, c := range []struct{ rate, burst uint64 }{{200, 0}, {1 << 20, 1 << 31}, {200, 1 << 40}, {1 << 50, 1 << 50}, {1 << 33, 1}} {
 		b, ok, err := newBucket(c.rate, c.burst, 1500)
 		if err != nil || !ok || b.rate != c.rate/8 || b.burst < 1500 || b.limit < b.burst || b.buffer == 0 {
@@ -181,14 +181,14 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 	if _, _, err := newBucket(8, 0, 1500); err == nil {
-		t.Error("a byte a second is no bandwidth")
+		t.Error("a byte a second is accepted")
 	}
 	if _, ok, err := newBucket(0, 0, 1500); ok || err != nil {
-		t.Error("no limit is a limit")
+		t.Error("a rate of 0 is a limit")
 	}
 }
 
-func TestSocketFits(t *testing.T) {
+func TestSocketPathIsShort(t *testing.T) {
 	long := "/var/lib/" + string(make([]byte, 200))
 	if got := socketFor(long); len(got) > 100 || got == socketFor(long+"x") {
 		t.Errorf("%q", got)

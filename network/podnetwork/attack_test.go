@@ -17,8 +17,8 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// inbox is a socket that records what arrives.
-func inbox(t *testing.T, ns *nettest.NS) func() string {
+// listenUDP opens a UDP socket and returns a function that receives from it: the text and its sender, or "nothing".
+func listenUDP(t *testing.T, ns *nettest.NS) func() string {
 	t.Helper()
 	var c net.PacketConn
 	ns.Do(func() {
@@ -40,8 +40,8 @@ func inbox(t *testing.T, ns *nettest.NS) func() string {
 	}
 }
 
-// throw sends a packet from an address of the namespace.
-func throw(t *testing.T, ns *nettest.NS, from, to, text string) {
+// sendUDP sends a packet from an address of the namespace to port 9.
+func sendUDP(t *testing.T, ns *nettest.NS, from, to, text string) {
 	t.Helper()
 	ns.Do(func() {
 		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(from)}, &net.UDPAddr{IP: net.ParseIP(to), Port: 9})
@@ -54,12 +54,12 @@ func throw(t *testing.T, ns *nettest.NS, from, to, text string) {
 	})
 }
 
-// reaches sends packets until one arrives: a bridge port may need a moment after its interface is up.
-func reaches(t *testing.T, ns *nettest.NS, from, to, text string, arrives func() string) string {
+// sendUntilReceived sends packets until one arrives: a bridge port may need a moment after its interface is up.
+func sendUntilReceived(t *testing.T, ns *nettest.NS, from, to, text string, received func() string) string {
 	t.Helper()
 	for range 10 {
-		throw(t, ns, from, to, text)
-		if got := arrives(); got != "nothing" {
+		sendUDP(t, ns, from, to, text)
+		if got := received(); got != "nothing" {
 			return got
 		}
 	}
@@ -69,10 +69,10 @@ func reaches(t *testing.T, ns *nettest.NS, from, to, text string, arrives func()
 // TestPodsCannotUseAnothersAddress lets a Pod with all privileges in its own namespace send from the address of another
 // Pod.
 func TestPodsCannotUseAnothersAddress(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	victim, server, liar := x.pod("victim", nil), x.pod("server", nil), x.pod("liar", nil)
-	arrives := inbox(t, server.NS)
-	liar.Do(func() {
+	x := startNode(t, dualStack(t.TempDir()))
+	victim, server, attacker := x.addPod("victim", nil), x.addPod("server", nil), x.addPod("attacker", nil)
+	received := listenUDP(t, server.NS)
+	attacker.Do(func() {
 		eth, err := netlink.LinkByName("eth0")
 		if err != nil {
 			t.Error(err)
@@ -85,13 +85,14 @@ func TestPodsCannotUseAnothersAddress(t *testing.T) {
 			}
 		}
 	})
-	for _, c := range []struct{ own, others, server string }{{liar.v4, victim.v4, server.v4}, {liar.v6, victim.v6, server.v6}} {
-		nettest.Same(t, "from its own address", reaches(t, liar.NS, c.own, c.server, "truth", arrives), "truth from "+c.own)
-		throw(t, liar.NS, c.others, c.server, "lie")
-		nettest.Same(t, "from another's address", arrives(), "nothing")
+	for _, c := range []struct{ own, others, server string }{{attacker.v4, victim.v4, server.v4}, {attacker.v6, victim.v6, server.v6}} {
+		nettest.Same(t, "from its own address", sendUntilReceived(t, attacker.NS, c.own, c.server, "genuine", received),
+			"genuine from "+c.own)
+		sendUDP(t, attacker.NS, c.others, c.server, "spoofed")
+		nettest.Same(t, "from another's address", received(), "nothing")
 	}
 	// With the victim's hardware address too.
-	liar.Do(func() {
+	attacker.Do(func() {
 		eth, err := netlink.LinkByName("eth0")
 		if err == nil {
 			err = netlink.LinkSetHardwareAddr(eth, hardwareAddress(netip.MustParseAddr(victim.v4)))
@@ -100,22 +101,23 @@ func TestPodsCannotUseAnothersAddress(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	throw(t, liar.NS, victim.v4, server.v4, "lie")
-	nettest.Same(t, "as another altogether", arrives(), "nothing")
-	// The victim is none the worse for it.
-	nettest.Same(t, "from the owner of the address", reaches(t, victim.NS, victim.v4, server.v4, "truth", arrives), "truth from "+victim.v4)
+	sendUDP(t, attacker.NS, victim.v4, server.v4, "spoofed")
+	nettest.Same(t, "from another's IP and hardware address", received(), "nothing")
+	// The victim can still send.
+	nettest.Same(t, "from the owner of the address", sendUntilReceived(t, victim.NS, victim.v4, server.v4, "genuine", received),
+		"genuine from "+victim.v4)
 }
 
-// TestPodsCannotGoAroundTheNode lets a Pod send to another one directly over the bridge, bypassing Services and
+// TestPodsCannotBypassTheNode lets a Pod send to another one directly over the bridge, bypassing Services and
 // policies.
-func TestPodsCannotGoAroundTheNode(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	server, liar := x.pod("server", nil), x.pod("liar", nil)
-	arrives := inbox(t, server.NS)
+func TestPodsCannotBypassTheNode(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
+	server, attacker := x.addPod("server", nil), x.addPod("attacker", nil)
+	received := listenUDP(t, server.NS)
 	mac := hardwareAddress(netip.MustParseAddr(server.v4))
-	nettest.Same(t, "through the node", reaches(t, liar.NS, liar.v4, server.v4, "through the node", arrives),
-		"through the node from "+liar.v4)
-	liar.Do(func() {
+	nettest.Same(t, "through the node", sendUntilReceived(t, attacker.NS, attacker.v4, server.v4, "through the node", received),
+		"through the node from "+attacker.v4)
+	attacker.Do(func() {
 		eth, err := netlink.LinkByName("eth0")
 		if err != nil {
 			t.Error(err)
@@ -132,19 +134,19 @@ func TestPodsCannotGoAroundTheNode(t *testing.T) {
 			}
 		}
 	})
-	throw(t, liar.NS, liar.v4, server.v4, "direct")
-	nettest.Same(t, "directly to its hardware address", arrives(), "nothing")
-	throw(t, liar.NS, liar.v6, server.v6, "direct")
-	nettest.Same(t, "directly to its hardware address", arrives(), "nothing")
-	// In a frame that everybody gets, or every member of a group.
+	sendUDP(t, attacker.NS, attacker.v4, server.v4, "direct")
+	nettest.Same(t, "directly to its hardware address", received(), "nothing")
+	sendUDP(t, attacker.NS, attacker.v6, server.v6, "direct")
+	nettest.Same(t, "directly to its hardware address", received(), "nothing")
+	// In a broadcast frame, and in a multicast frame.
 	for _, to := range []net.HardwareAddr{{255, 255, 255, 255, 255, 255}, {0x01, 0, 0x5e, 0, 0, 1}} {
-		liar.Do(func() { shout(t, to, netip.MustParseAddr(liar.v4), netip.MustParseAddr(server.v4)) })
-		nettest.Same(t, "in a frame to "+to.String(), arrives(), "nothing")
+		attacker.Do(func() { sendMulticast(t, to, netip.MustParseAddr(attacker.v4), netip.MustParseAddr(server.v4)) })
+		nettest.Same(t, "in a frame to "+to.String(), received(), "nothing")
 	}
 }
 
-// shout sends a UDP packet for one receiver in a multicast frame.
-func shout(t *testing.T, mac net.HardwareAddr, from, to netip.Addr) {
+// sendMulticast sends a UDP packet for one receiver in a multicast frame.
+func sendMulticast(t *testing.T, mac net.HardwareAddr, from, to netip.Addr) {
 	ip := slices.Concat([]byte{0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0}, from.AsSlice(), to.AsSlice())
 	sum := uint32(0)
 	for i := 0; i < len(ip); i += 2 {
@@ -152,13 +154,13 @@ func shout(t *testing.T, mac net.HardwareAddr, from, to netip.Addr) {
 	}
 	sum = ^(sum&0xffff + sum>>16)
 	ip[10], ip[11] = byte(sum>>8), byte(sum)
-	cast(t, func(own net.HardwareAddr) []byte {
+	sendFrame(t, func(own net.HardwareAddr) []byte {
 		return slices.Concat(mac, own, []byte{8, 0}, ip, []byte{0, 99, 0, 9, 0, 12, 0, 0}, []byte("shou"))
 	})
 }
 
-// cast sends a raw frame through the interface of a Pod.
-func cast(t *testing.T, frame func(own net.HardwareAddr) []byte) {
+// sendFrame sends a raw frame through the interface of a Pod.
+func sendFrame(t *testing.T, frame func(own net.HardwareAddr) []byte) {
 	link, err := netlink.LinkByName("eth0")
 	if err != nil {
 		t.Error(err)
@@ -175,14 +177,14 @@ func cast(t *testing.T, frame func(own net.HardwareAddr) []byte) {
 	}
 }
 
-// TestNobodyElseReachesLoopback sends packets to 127.0.0.1 of the node, from a Pod and from another machine. The kernel
-// accepts them where route_localnet is set: we set it for our bridge, and another program may set it for all
+// TestLoopbackOfTheNodeIsNotReachable sends packets to 127.0.0.1 of the node, from a Pod and from another machine. The kernel
+// accepts them where route_localnet is set: proa sets it for its bridge, and another program may set it for all
 // interfaces.
-func TestNobodyElseReachesLoopback(t *testing.T) {
+func TestLoopbackOfTheNodeIsNotReachable(t *testing.T) {
 	nettest.Need(t)
-	home, neighbour := nettest.Home(t), nettest.New(t)
+	home, machine := nettest.Home(t), nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: home, Name: "out0", Addrs: []string{"192.168.9.1/24"}, Via: []string{"192.168.9.2"}},
-		nettest.End{NS: neighbour, Name: "eth0", Addrs: []string{"192.168.9.2/24"}, Via: []string{"192.168.9.1"}})
+		nettest.End{NS: machine, Name: "eth0", Addrs: []string{"192.168.9.2/24"}, Via: []string{"192.168.9.1"}})
 	t.Cleanup(func() { nettest.Unplug("out0") })
 	for _, name := range []string{"all", "out0"} {
 		if err := sysctl("net/ipv4/conf/"+name+"/route_localnet", "1"); err != nil {
@@ -190,9 +192,9 @@ func TestNobodyElseReachesLoopback(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = sysctl("net/ipv4/conf/"+name+"/route_localnet", "0") })
 	}
-	home.Listen("tcp", "127.0.0.1:8081", "secret")
-	// aim makes 127.0.0.1 an address like any other, on the other side of the cable.
-	aim := func(ns *nettest.NS, via string) {
+	home.Listen("tcp", "127.0.0.1:8081", "local")
+	// routeLoopback makes a namespace send packets for 127.0.0.1 to a gateway.
+	routeLoopback := func(ns *nettest.NS, via string) {
 		ns.Do(func() {
 			lo, err := netlink.LinkByName("lo")
 			if err != nil {
@@ -211,19 +213,19 @@ func TestNobodyElseReachesLoopback(t *testing.T) {
 			}
 		})
 	}
-	aim(neighbour, "192.168.9.1")
-	nettest.Same(t, "before there is a cluster", neighbour.Ask("tcp", "127.0.0.1:8081"), "secret 192.168.9.2")
-	x := start(t, dualStack(t.TempDir()))
-	pod := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	routeLoopback(machine, "192.168.9.1")
+	nettest.Same(t, "before the Pod network is set up", machine.Ask("tcp", "127.0.0.1:8081"), "local 192.168.9.2")
+	x := startNode(t, dualStack(t.TempDir()))
+	pod := x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
 	pod.Listen("tcp", ":80", "a")
-	if !neighbour.Silent("tcp", "127.0.0.1:8081") {
-		t.Error("a neighbour reaches what listens on the node's loopback only")
+	if !machine.Silent("tcp", "127.0.0.1:8081") {
+		t.Error("another machine reaches the node's loopback")
 	}
-	nettest.Same(t, "the node itself", home.Ask("tcp", "127.0.0.1:8081"), "secret 127.0.0.1")
-	nettest.Same(t, "a port of the node on localhost", home.Ask("tcp", "127.0.0.1:8080"), "a 10.244.7.1")
-	aim(pod.NS, "10.244.7.1")
+	nettest.Same(t, "the node itself", home.Ask("tcp", "127.0.0.1:8081"), "local 127.0.0.1")
+	nettest.Same(t, "a host port on localhost", home.Ask("tcp", "127.0.0.1:8080"), "a 10.244.7.1")
+	routeLoopback(pod.NS, "10.244.7.1")
 	if !pod.Silent("tcp", "127.0.0.1:8081") {
-		t.Error("a Pod reaches what listens on the node's loopback only")
+		t.Error("a Pod reaches the node's loopback")
 	}
 }
 
@@ -251,23 +253,23 @@ func TestRogueRouter(t *testing.T) {
 		}
 		return out
 	}
-	x := start(t, dualStack(t.TempDir()))
-	liar, other := x.pod("liar", nil), x.pod("other", nil)
-	// Who is not protected believes it, or the test would show nothing.
-	believer := nettest.New(t)
+	x := startNode(t, dualStack(t.TempDir()))
+	attacker, other := x.addPod("attacker", nil), x.addPod("other", nil)
+	// A host without the protection accepts the advertisement, or the test would show nothing.
+	unprotected := nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: home, Name: "out0", Addrs: []string{"fd99::1/64"}},
-		nettest.End{NS: believer, Name: "eth0", Addrs: []string{"fd99::2/64"}})
-	believer.Do(func() { advertise(t) })
+		nettest.End{NS: unprotected, Name: "eth0", Addrs: []string{"fd99::2/64"}})
+	unprotected.Do(func() { advertise(t) })
 	for deadline := time.Now().Add(5 * time.Second); len(learned()) == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
-		believer.Do(func() { advertise(t) })
+		unprotected.Do(func() { advertise(t) })
 	}
 	if len(learned()) == 0 {
-		t.Error("not even who listens to routers believes a router; the test shows nothing")
+		t.Error("the host without protection does not accept it; the test shows nothing")
 	}
 	nettest.Unplug("out0")
 
-	liar.Do(func() { advertise(t) })
+	attacker.Do(func() { advertise(t) })
 	nettest.Same(t, "the node", strings.Join(learned(), ", "), "")
 	raw, err := os.ReadFile("/proc/sys/net/ipv6/conf/tp0/accept_ra")
 	if err != nil {

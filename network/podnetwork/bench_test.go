@@ -19,20 +19,20 @@ import (
 func BenchmarkAddDel(b *testing.B) {
 	for _, how := range []string{"socket", "program"} {
 		b.Run(how, func(b *testing.B) {
-			x := start(b, dualStack(b.TempDir()))
+			x := startNode(b, dualStack(b.TempDir()))
 			call := x.call
 			if how == "program" {
-				call = x.program(b)
+				call = x.buildPlugin(b)
 			}
-			spaces := make([]*nettest.NS, b.N)
-			for i := range spaces {
-				if i < 400 { // open files are not without end
-					spaces[i] = nettest.New(b)
+			namespaces := make([]*nettest.NS, b.N)
+			for i := range namespaces {
+				if i < 400 { // the number of open files is limited
+					namespaces[i] = nettest.New(b)
 				}
 			}
 			b.ResetTimer()
 			for i := range b.N {
-				id, ns := fmt.Sprint("c", i), spaces[i%400]
+				id, ns := fmt.Sprint("c", i), namespaces[i%400]
 				if i >= 400 {
 					b.StopTimer()
 					ns = nettest.New(b)
@@ -53,11 +53,11 @@ func BenchmarkAddDel(b *testing.B) {
 }
 
 func BenchmarkDel(b *testing.B) {
-	x := start(b, dualStack(b.TempDir()))
+	x := startNode(b, dualStack(b.TempDir()))
 	for i := range b.N {
 		id := fmt.Sprint("c", i)
 		b.StopTimer()
-		p := x.pod(id, nil)
+		p := x.addPod(id, nil)
 		b.StartTimer()
 		if _, err := x.call(cni.Del, id, p.NS, nil); err != nil {
 			b.Fatal(err)
@@ -68,8 +68,8 @@ func BenchmarkDel(b *testing.B) {
 	}
 }
 
-// program builds the CNI program and calls it as a runtime does.
-func (x *node) program(b *testing.B) func(string, string, *nettest.NS, map[string]any) (string, error) {
+// buildPlugin builds the CNI program, and returns a function that calls it as a runtime does.
+func (x *testNode) buildPlugin(b *testing.B) func(string, string, *nettest.NS, map[string]any) (string, error) {
 	bin := filepath.Join(b.TempDir(), cni.Program)
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, "proa.dev/cmd/proa-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -9,15 +9,15 @@ import (
 	"proa.dev/network/nft"
 )
 
-// TestAFirewallThatDropsWhatItForwards uses the FORWARD chain that Docker leaves on many machines.
-func TestAFirewallThatDropsWhatItForwards(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
+// TestFirewallThatDropsForwardedPackets uses the FORWARD chain that Docker leaves on many machines.
+func TestFirewallThatDropsForwardedPackets(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
 	outside := nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: nettest.Home(t), Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}},
 		nettest.End{NS: outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}})
 	t.Cleanup(func() { nettest.Unplug("out0") })
 	outside.Listen("tcp", ":7", "outside")
-	a := x.pod("a", nil)
+	a := x.addPod("a", nil)
 
 	kernel, err := nft.Open()
 	if err != nil {
@@ -69,7 +69,7 @@ func TestAFirewallThatDropsWhatItForwards(t *testing.T) {
 		return n
 	}
 	if !a.Silent("tcp", "192.168.9.2:7") {
-		t.Fatal("the firewall drops nothing")
+		t.Fatal("the firewall drops no packets")
 	}
 	for range 2 { // the second time there is nothing to do
 		x.n.repairRules()
@@ -80,7 +80,7 @@ func TestAFirewallThatDropsWhatItForwards(t *testing.T) {
 		}
 	}
 	if err := kernel.Unpass("proa"); err != nil || rules() != 4 {
-		t.Errorf("another cluster takes rules away that are not its own: %v", err)
+		t.Errorf("another cluster removes rules that are not its own: %v", err)
 	}
 	if err := kernel.Unpass(x.conf.Table); err != nil {
 		t.Fatal(err)

@@ -18,77 +18,77 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// watcher is a Guard that records its calls.
-type watcher struct {
+// recordingGuard is a Guard that records its calls.
+type recordingGuard struct {
 	mu    sync.Mutex
-	told  []string
+	calls []string
 	fail  error
 	taken map[netip.Addr]bool
 }
 
-func (w *watcher) note(format string, args ...any) {
+func (w *recordingGuard) record(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, fmt.Sprintf(format, args...))
+	w.calls = append(w.calls, fmt.Sprintf(format, args...))
 }
 
-func (w *watcher) take() string {
+func (w *recordingGuard) take() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := strings.Join(w.told, "; ")
-	w.told = nil
+	out := strings.Join(w.calls, "; ")
+	w.calls = nil
 	return out
 }
 
-func (w *watcher) Attach(_ context.Context, pod, uid string, addrs []netip.Addr) error {
-	w.note("attach %s %s %v", pod, uid, addrs)
+func (w *recordingGuard) Attach(_ context.Context, pod, uid string, addrs []netip.Addr) error {
+	w.record("attach %s %s %v", pod, uid, addrs)
 	return w.fail
 }
-func (w *watcher) Adopt(pod, uid string, addrs []netip.Addr) {
-	w.note("adopt %s %s %v", pod, uid, addrs)
+func (w *recordingGuard) Adopt(pod, uid string, addrs []netip.Addr) {
+	w.record("adopt %s %s %v", pod, uid, addrs)
 }
-func (w *watcher) Detach(addrs []netip.Addr) { w.note("detach %v", addrs) }
-func (w *watcher) Taken(a netip.Addr) bool {
+func (w *recordingGuard) Detach(addrs []netip.Addr) { w.record("detach %v", addrs) }
+func (w *recordingGuard) Taken(a netip.Addr) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.taken[a]
 }
 
-func TestTheGuardIsTold(t *testing.T) {
+func TestGuardCalls(t *testing.T) {
 	c := dualStack(t.TempDir())
-	g := &watcher{taken: map[netip.Addr]bool{}}
+	g := &recordingGuard{taken: map[netip.Addr]bool{}}
 	c.Guard = g
-	c.Trace = func(uid string) func(error) { return func(err error) { g.note("traced %s %v", uid, err) } }
-	x := start(t, c)
-	a := x.pod("a", nil)
-	nettest.Same(t, "a Pod comes", g.take(), "attach default/a u-a [10.244.7.2 fd00:244:7::2]; traced u-a <nil>")
+	c.Trace = func(uid string) func(error) { return func(err error) { g.record("traced %s %v", uid, err) } }
+	x := startNode(t, c)
+	a := x.addPod("a", nil)
+	nettest.Same(t, "a Pod is attached", g.take(), "attach default/a u-a [10.244.7.2 fd00:244:7::2]; traced u-a <nil>")
 	x.stop()
-	x.begin()
-	nettest.Same(t, "the agent comes again", g.take(), "adopt default/a u-a [10.244.7.2 fd00:244:7::2]")
+	x.start()
+	nettest.Same(t, "the agent restarts", g.take(), "adopt default/a u-a [10.244.7.2 fd00:244:7::2]")
 
-	// As long as others believe that somebody has the address, nobody else gets it.
+	// An address that other nodes still allow for the deleted Pod is not released.
 	g.mu.Lock()
 	g.taken[netip.MustParseAddr(a.v4)] = true
 	g.mu.Unlock()
-	x.must(cni.Del, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", a.NS, nil)
 	a.Drop()
 	x.n.drain.flush(time.Now())
 	if got := g.take(); got != "" || !slices.ContainsFunc(x.n.pool.all(), func(r *record) bool { return r.Addresses[0].String() == a.v4 }) {
-		t.Errorf("an address that others believe to be in use was freed: %s", got)
+		t.Errorf("an address that is still taken was released: %s", got)
 	}
 	g.mu.Lock()
 	clear(g.taken)
 	g.mu.Unlock()
 	x.n.drain.flush(time.Now())
-	nettest.Same(t, "a Pod is gone", g.take(), "detach [10.244.7.2 fd00:244:7::2]")
+	nettest.Same(t, "a Pod is deleted", g.take(), "detach [10.244.7.2 fd00:244:7::2]")
 
-	// Who cannot be guarded is not connected.
+	// A Pod whose rules cannot be written is not connected.
 	g.mu.Lock()
 	g.fail = errors.New("the rules cannot be written")
 	g.mu.Unlock()
-	_, err := x.tryPod("b", nil)
+	_, err := x.tryAddPod("b", nil)
 	if err == nil || !strings.Contains(err.Error(), "the rules cannot be written") {
-		t.Errorf("a Pod without a guard got: %v", err)
+		t.Errorf("a Pod without rules got: %v", err)
 	}
 	if got := g.take(); !strings.Contains(got, "traced u-b ") || !strings.Contains(got, "the rules cannot be written") {
 		t.Errorf("the trace has %s", got)
@@ -102,10 +102,10 @@ func TestTheGuardIsTold(t *testing.T) {
 
 // TestConnectionsAreNotInherited checks that the conntrack entries of a deleted Pod are removed.
 func TestConnectionsAreNotInherited(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	a, b := x.pod("a", nil), x.pod("b", nil)
+	x := startNode(t, dualStack(t.TempDir()))
+	a, b := x.addPod("a", nil), x.addPod("b", nil)
 	b.Listen("udp", ":53", "b")
-	known := func() (n int) {
+	entries := func() (n int) {
 		for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, f)
 			if err != nil {
@@ -121,13 +121,13 @@ func TestConnectionsAreNotInherited(t *testing.T) {
 	}
 	nettest.Same(t, "IPv4", a.Ask("udp", nettest.At(b.v4, 53)), "b "+a.v4)
 	nettest.Same(t, "IPv6", a.Ask("udp", nettest.At(b.v6, 53)), "b "+a.v6)
-	if known() != 2 {
-		t.Errorf("the kernel knows %d connections of the Pod, not 2; the test shows nothing", known())
+	if entries() != 2 {
+		t.Errorf("the kernel has %d conntrack entries of the Pod, not 2; the test shows nothing", entries())
 	}
-	x.must(cni.Del, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", a.NS, nil)
 	a.Drop()
 	x.n.drain.flush(time.Now())
-	if n := known(); n != 0 {
-		t.Errorf("the kernel knows %d connections of a Pod that is gone", n)
+	if n := entries(); n != 0 {
+		t.Errorf("the kernel has %d conntrack entries of a deleted Pod", n)
 	}
 }

@@ -34,21 +34,21 @@ func dualStack(dir string) Config {
 	}
 }
 
-// node is a running Pod network; the tests act as the runtime.
-type node struct {
-	t      testing.TB
-	conf   Config
-	confd  string
-	cancel context.CancelFunc
-	done   chan struct{}
-	n      *Network
+// testNode is a running Pod network; the tests call its CNI plugin as the container runtime does.
+type testNode struct {
+	t       testing.TB
+	conf    Config
+	confDir string
+	cancel  context.CancelFunc
+	done    chan struct{}
+	n       *Network
 }
 
-func start(t testing.TB, c Config) *node {
+func startNode(t testing.TB, c Config) *testNode {
 	t.Helper()
 	nettest.Need(t)
-	x := &node{t: t, conf: c, confd: t.TempDir()}
-	x.begin()
+	x := &testNode{t: t, conf: c, confDir: t.TempDir()}
+	x.start()
 	t.Cleanup(func() {
 		x.stop()
 		if err := Purge(c); err != nil {
@@ -58,7 +58,7 @@ func start(t testing.TB, c Config) *node {
 	return x
 }
 
-func (x *node) begin() {
+func (x *testNode) start() {
 	x.t.Helper()
 	var err error
 	if x.n, err = New(x.t.Context(), x.conf); err != nil {
@@ -72,21 +72,21 @@ func (x *node) begin() {
 			x.t.Error(err)
 		}
 	}()
-	if err := x.n.WriteConf(x.confd); err != nil {
+	if err := x.n.WriteConf(x.confDir); err != nil {
 		x.t.Fatal(err)
 	}
 }
 
-func (x *node) stop() {
+func (x *testNode) stop() {
 	x.cancel()
 	<-x.done
 }
 
-// call does what a runtime does: it takes the configuration of the plugin from the list, and adds the options for this
+// call calls the plugin as a runtime does: it takes the configuration of the plugin from the list, and adds the options for this
 // container.
-func (x *node) call(command, id string, ns *nettest.NS, runtime map[string]any) (string, error) {
+func (x *testNode) call(command, id string, ns *nettest.NS, runtime map[string]any) (string, error) {
 	x.t.Helper()
-	raw, err := os.ReadFile(filepath.Join(x.confd, confName))
+	raw, err := os.ReadFile(filepath.Join(x.confDir, confName))
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -128,16 +128,16 @@ type pod struct {
 	v4, v6 string
 }
 
-func (x *node) pod(id string, runtime map[string]any) *pod {
+func (x *testNode) addPod(id string, runtime map[string]any) *pod {
 	x.t.Helper()
-	p, err := x.tryPod(id, runtime)
+	p, err := x.tryAddPod(id, runtime)
 	if err != nil {
 		x.t.Fatal(err)
 	}
 	return p
 }
 
-func (x *node) tryPod(id string, runtime map[string]any) (*pod, error) {
+func (x *testNode) tryAddPod(id string, runtime map[string]any) (*pod, error) {
 	p := &pod{NS: nettest.New(x.t), id: id}
 	out, err := x.call(cni.Add, id, p.NS, runtime)
 	if err != nil {
@@ -159,7 +159,7 @@ func (x *node) tryPod(id string, runtime map[string]any) (*pod, error) {
 	return p, nil
 }
 
-func (x *node) must(command, id string, ns *nettest.NS, runtime map[string]any) string {
+func (x *testNode) mustCall(command, id string, ns *nettest.NS, runtime map[string]any) string {
 	x.t.Helper()
 	out, err := x.call(command, id, ns, runtime)
 	if err != nil {
@@ -170,9 +170,9 @@ func (x *node) must(command, id string, ns *nettest.NS, runtime map[string]any) 
 
 func ports(list ...cni.PortMapping) map[string]any { return map[string]any{"portMappings": list} }
 
-func TestTwoPodsTalk(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	a, b := x.pod("a", nil), x.pod("b", nil)
+func TestPodsReachEachOther(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
+	a, b := x.addPod("a", nil), x.addPod("b", nil)
 	for _, network := range []string{"tcp", "udp"} {
 		b.Listen(network, ":80", "b")
 		for _, addrs := range [][2]string{{b.v4, a.v4}, {b.v6, a.v6}} {
@@ -190,16 +190,16 @@ func TestTwoPodsTalk(t *testing.T) {
 	nettest.Same(t, "lo, IPv6", b.Ask("tcp", "[::1]:80"), "b ::1")
 }
 
-func TestTheWorldOutside(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
+func TestOutsideAndHostPorts(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
 	outside := nettest.New(t)
 	nettest.Wire(t, nettest.End{NS: nettest.Home(t), Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}},
 		nettest.End{NS: outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}})
 	t.Cleanup(func() { nettest.Unplug("out0") })
-	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "TCP"},
+	a := x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80, Protocol: "TCP"},
 		cni.PortMapping{HostPort: 5353, ContainerPort: 53, Protocol: "UDP"},
 		cni.PortMapping{HostPort: 9090, ContainerPort: 80, Protocol: "tcp", HostIP: "192.168.9.1"}))
-	b := x.pod("b", nil)
+	b := x.addPod("b", nil)
 	for _, network := range []string{"tcp", "udp"} {
 		outside.Listen(network, ":7", "outside")
 		nettest.Same(t, network+" leaves with the node's address", a.Ask(network, "192.168.9.2:7"), "outside 192.168.9.1")
@@ -233,9 +233,9 @@ func TestTheWorldOutside(t *testing.T) {
 		nettest.Same(t, c.network+" to "+c.to, c.from.Ask(c.network, c.to), c.want)
 	}
 	if got := home.Ask("tcp", "10.244.7.1:9090"); !strings.Contains(got, "refused") {
-		t.Errorf("a port of one address of the node is open on another: %s", got)
+		t.Errorf("a host port of one address of the node is open on another: %s", got)
 	}
-	// What listens on the node's loopback only is not for Pods, although the bridge carries such addresses.
+	// Servers on the node's loopback interface are not reachable for Pods, although route_localnet is set for the bridge.
 	home.Listen("tcp", "127.0.0.1:22", "secret")
 	a.Do(func() {
 		lo, _ := netlink.LinkByName("lo")
@@ -249,58 +249,58 @@ func TestTheWorldOutside(t *testing.T) {
 	if !a.Silent("tcp", "127.0.0.1:22") {
 		t.Error("a Pod reaches the node's loopback")
 	}
-	// Gone means closed.
-	x.must(cni.Del, "a", a.NS, nil)
+	// The host ports of a deleted Pod are closed.
+	x.mustCall(cni.Del, "a", a.NS, nil)
 	if got := outside.Ask("tcp", "192.168.9.1:8080"); !strings.Contains(got, "refused") {
-		t.Errorf("the port of a Pod that is gone answers: %s", got)
+		t.Errorf("the host port of a deleted Pod answers: %s", got)
 	}
 }
 
 func TestDeleteIsRepeatable(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
-	x.must(cni.Check, "a", a.NS, nil)
-	x.must(cni.Del, "a", a.NS, nil)
-	x.must(cni.Del, "a", a.NS, nil)
-	x.must(cni.Del, "a", nil, nil)
-	x.must(cni.Del, "never", nil, nil)
+	x := startNode(t, dualStack(t.TempDir()))
+	a := x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	x.mustCall(cni.Check, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", nil, nil)
+	x.mustCall(cni.Del, "never", nil, nil)
 	if _, err := x.call(cni.Check, "a", a.NS, nil); err == nil || !strings.Contains(err.Error(), `"code":3`) {
-		t.Errorf("CHECK of what is gone: %v", err)
+		t.Errorf("CHECK of a deleted attachment: %v", err)
 	}
 	// The same container in the same namespace again, before the old interface is gone.
 	if _, err := x.call(cni.Add, "a", a.NS, ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80})); err != nil {
 		t.Fatal(err)
 	}
-	x.must(cni.Check, "a", a.NS, nil)
+	x.mustCall(cni.Check, "a", a.NS, nil)
 	x.n.drain.flush(time.Now())
-	x.must(cni.Check, "a", a.NS, nil)
-	// And a second ADD of what is there.
+	x.mustCall(cni.Check, "a", a.NS, nil)
+	// And a second ADD of an existing attachment.
 	if _, err := x.call(cni.Add, "a", a.NS, nil); err != nil {
 		t.Fatal(err)
 	}
-	x.must(cni.Check, "a", a.NS, nil)
+	x.mustCall(cni.Check, "a", a.NS, nil)
 	x.n.drain.flush(time.Now())
-	x.must(cni.Check, "a", a.NS, nil)
+	x.mustCall(cni.Check, "a", a.NS, nil)
 	if n := len(x.n.pool.all()); n != 1 {
 		t.Errorf("%d addresses are in use by one container", n)
 	}
-	x.must(cni.Status, "", nil, nil)
-	b := x.pod("b", nil)
-	x.must(cni.GC, "", nil, map[string]any{"valid": []cni.Attachment{{ContainerID: "b", IfName: "eth0"}}})
-	x.must(cni.Check, "b", b.NS, nil)
+	x.mustCall(cni.Status, "", nil, nil)
+	b := x.addPod("b", nil)
+	x.mustCall(cni.GC, "", nil, map[string]any{"valid": []cni.Attachment{{ContainerID: "b", IfName: "eth0"}}})
+	x.mustCall(cni.Check, "b", b.NS, nil)
 	if _, err := x.call(cni.Check, "a", a.NS, nil); err == nil {
-		t.Error("GC left what nobody named")
+		t.Error("GC left an attachment that is not valid")
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
+func TestConcurrentAddAndDelete(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[string]bool{}
 	for i := range 50 {
 		wg.Go(func() {
-			p, err := x.tryPod(fmt.Sprintf("c%d", i), nil)
+			p, err := x.tryAddPod(fmt.Sprintf("c%d", i), nil)
 			if err != nil {
 				t.Error(err)
 				return
@@ -308,7 +308,7 @@ func TestManyAtOnce(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if seen[p.v4] || seen[p.v6] {
-				t.Errorf("%s or %s was given twice", p.v4, p.v6)
+				t.Errorf("%s or %s was assigned twice", p.v4, p.v6)
 			}
 			seen[p.v4], seen[p.v6] = true, true
 		})
@@ -323,49 +323,49 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	x.n.drain.flush(time.Now())
-	if left, _ := os.ReadDir(filepath.Join(x.conf.folder(), "addresses")); len(left) != 0 {
-		t.Errorf("%d addresses are left", len(left))
+	if remaining, _ := os.ReadDir(filepath.Join(x.conf.folder(), "addresses")); len(remaining) != 0 {
+		t.Errorf("%d addresses are left", len(remaining))
 	}
 }
 
-func TestAnotherProcessGoesOn(t *testing.T) {
+func TestRestartKeepsPods(t *testing.T) {
 	c := dualStack(t.TempDir())
-	x := start(t, c)
-	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
-	b, gone := x.pod("b", nil), x.pod("gone", nil)
+	x := startNode(t, c)
+	a := x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	b, gone := x.addPod("b", nil), x.addPod("gone", nil)
 	a.Listen("tcp", ":80", "a")
 	home := nettest.Home(t)
-	long, err := home.Dial("tcp", "127.0.0.1:8080")
+	established, err := home.Dial("tcp", "127.0.0.1:8080")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer long.Close()
-	nettest.Same(t, "before", nettest.Question(long), "a 10.244.7.1")
+	defer established.Close()
+	nettest.Same(t, "before", nettest.Question(established), "a 10.244.7.1")
 	x.stop()
-	// Nobody answers now, and the runtime is told to come again.
+	// Without an agent, the plugin tells the runtime to try again.
 	if _, err := x.call(cni.Add, "early", b.NS, nil); err == nil || !strings.Contains(err.Error(), `"code":11`) {
 		t.Errorf("without an agent: %v", err)
 	}
-	nettest.Same(t, "meanwhile", nettest.Question(long), "a 10.244.7.1")
+	nettest.Same(t, "while the agent is down", nettest.Question(established), "a 10.244.7.1")
 	// A process that was killed in the middle of an ADD leaves an address without an interface.
-	half := &record{ContainerID: "half", IfName: "eth0", Since: time.Now()}
-	if err := x.n.pool.reserve(half); err != nil {
+	unfinished := &record{ContainerID: "half", IfName: "eth0", Since: time.Now()}
+	if err := x.n.pool.reserve(unfinished); err != nil {
 		t.Fatal(err)
 	}
-	x.begin()
-	nettest.Same(t, "after", nettest.Question(long), "a 10.244.7.1")
+	x.start()
+	nettest.Same(t, "after", nettest.Question(established), "a 10.244.7.1")
 	nettest.Same(t, "new connection", home.Ask("tcp", "127.0.0.1:8080"), "a 10.244.7.1")
 	nettest.Same(t, "Pods", b.Ask("tcp", nettest.At(a.v4, 80)), "a "+b.v4)
-	if x.n.pool.get(half.key()) != nil {
+	if x.n.pool.get(unfinished.key()) != nil {
 		t.Error("an address without an interface was kept")
 	}
-	d := x.pod("d", nil)
+	d := x.addPod("d", nil)
 	for _, other := range []*pod{a, b, gone} {
 		if d.v4 == other.v4 {
-			t.Errorf("%s was given again", d.v4)
+			t.Errorf("%s was assigned again", d.v4)
 		}
 	}
-	// Where the runtime knows, it decides.
+	// With Live set, the runtime decides which attachments exist.
 	x.n.Live = func(context.Context) (map[string]bool, error) {
 		return map[string]bool{"a": true, "b": true, "d": true}, nil
 	}
@@ -383,42 +383,42 @@ func TestAnotherProcessGoesOn(t *testing.T) {
 func TestNoAddressIsFree(t *testing.T) {
 	c := dualStack(t.TempDir())
 	c.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.7.0/29")}
-	x := start(t, c)
+	x := startNode(t, c)
 	for i := range 5 {
-		x.pod(fmt.Sprint("c", i), nil)
+		x.addPod(fmt.Sprint("c", i), nil)
 	}
-	_, err := x.tryPod("c5", nil)
+	_, err := x.tryAddPod("c5", nil)
 	if err == nil || !strings.Contains(err.Error(), "all addresses of [10.244.7.0/29] are in use") {
-		t.Fatalf("the sixth of five: %v", err)
+		t.Fatalf("the sixth Pod in a network for five: %v", err)
 	}
-	x.must(cni.Del, "c3", nil, nil)
-	x.pod("c6", nil)
+	x.mustCall(cni.Del, "c3", nil, nil)
+	x.addPod("c6", nil)
 }
 
-// TestPodsCannotLie lets a Pod claim to be another Pod, the gateway, and an IPv6 router.
-func TestPodsCannotLie(t *testing.T) {
+// TestPodsCannotSpoof lets a Pod send ARP replies for another Pod and for the gateway, and IPv6 router advertisements.
+func TestPodsCannotSpoof(t *testing.T) {
 	c := dualStack(t.TempDir())
-	x := start(t, c)
-	victim, client, liar := x.pod("victim", nil), x.pod("client", nil), x.pod("liar", nil)
+	x := startNode(t, c)
+	victim, client, attacker := x.addPod("victim", nil), x.addPod("client", nil), x.addPod("attacker", nil)
 	victim.Listen("tcp", ":80", "victim")
-	liar.Listen("tcp", ":80", "liar")
-	// Everybody knows everybody, and believes what is new at once.
+	attacker.Listen("tcp", ":80", "attacker")
+	// The neighbor tables have entries, and accept changes at once.
 	_ = sysctl("net/ipv4/neigh/tp0/locktime", "0")
 	client.Do(func() { _ = sysctl("net/ipv4/neigh/eth0/locktime", "0") })
 	nettest.Same(t, "from a Pod", client.Ask("tcp", nettest.At(victim.v4, 80)), "victim "+client.v4)
 	nettest.Same(t, "from the node", nettest.Home(t).Ask("tcp", nettest.At(victim.v4, 80)), "victim 10.244.7.1")
-	liar.Do(func() {
-		lie(t, victim.v4, hardwareAddress(netip.MustParseAddr(liar.v4)))
-		lie(t, "10.244.7.1", hardwareAddress(netip.MustParseAddr(liar.v4)))
+	attacker.Do(func() {
+		sendARPReply(t, victim.v4, hardwareAddress(netip.MustParseAddr(attacker.v4)))
+		sendARPReply(t, "10.244.7.1", hardwareAddress(netip.MustParseAddr(attacker.v4)))
 		// With the victim's hardware address too.
-		lie(t, victim.v4, hardwareAddress(netip.MustParseAddr(victim.v4)))
+		sendARPReply(t, victim.v4, hardwareAddress(netip.MustParseAddr(victim.v4)))
 		advertise(t)
 	})
 	bridge, err := netlink.LinkByName("tp0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	believes := func(who string, link int, ip string, want net.HardwareAddr) {
+	checkNeighbors := func(who string, link int, ip string, want net.HardwareAddr) {
 		t.Helper()
 		list, err := netlink.NeighList(link, netlink.FAMILY_V4)
 		if err != nil {
@@ -426,30 +426,30 @@ func TestPodsCannotLie(t *testing.T) {
 		}
 		for _, n := range list {
 			if n.IP.String() == ip && n.HardwareAddr.String() != want.String() {
-				t.Errorf("%s believes that %s is at %s", who, ip, n.HardwareAddr)
+				t.Errorf("in the neighbor table of %s, %s is at %s", who, ip, n.HardwareAddr)
 			}
 		}
 	}
-	believes("the node", bridge.Attrs().Index, victim.v4, hardwareAddress(netip.MustParseAddr(victim.v4)))
+	checkNeighbors("the node", bridge.Attrs().Index, victim.v4, hardwareAddress(netip.MustParseAddr(victim.v4)))
 	client.Do(func() {
 		eth, err := netlink.LinkByName("eth0")
 		if err != nil {
 			t.Error(err)
 			return
 		}
-		believes("a Pod", eth.Attrs().Index, "10.244.7.1", hardwareAddress(netip.MustParseAddr("10.244.7.1")))
+		checkNeighbors("a Pod", eth.Attrs().Index, "10.244.7.1", hardwareAddress(netip.MustParseAddr("10.244.7.1")))
 	})
 	port, err := netlink.LinkByName(x.n.pool.get(cni.Attachment{ContainerID: "victim", IfName: "eth0"}).HostIf)
 	if err != nil {
 		t.Fatal(err)
 	}
-	places, err := netlink.NeighList(0, unix.AF_BRIDGE)
+	fdb, err := netlink.NeighList(0, unix.AF_BRIDGE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range places {
+	for _, p := range fdb {
 		if p.HardwareAddr.String() == hardwareAddress(netip.MustParseAddr(victim.v4)).String() && p.LinkIndex != port.Attrs().Index {
-			t.Errorf("the bridge believes that the victim is at port %d", p.LinkIndex)
+			t.Errorf("in the forwarding table of the bridge the victim is at port %d", p.LinkIndex)
 		}
 	}
 	nettest.Same(t, "from a Pod", client.Ask("tcp", nettest.At(victim.v4, 80)), "victim "+client.v4)
@@ -460,16 +460,16 @@ func TestPodsCannotLie(t *testing.T) {
 	}
 	for _, r := range routes {
 		if r.Gw != nil || r.Dst != nil && r.Dst.String() == "fd66::/64" {
-			t.Errorf("the node believes a Pod that it is a router: %v", r)
+			t.Errorf("the node has accepted a route of a Pod: %v", r)
 		}
 	}
 }
 
-// lie sends an ARP reply that an IP address is at a hardware address.
-func lie(t *testing.T, ip string, mac net.HardwareAddr) {
+// sendARPReply broadcasts ARP replies with the hardware address of an IP address.
+func sendARPReply(t *testing.T, ip string, mac net.HardwareAddr) {
 	addr, all := netip.MustParseAddr(ip).AsSlice(), []byte{255, 255, 255, 255, 255, 255}
 	for range 3 {
-		cast(t, func(net.HardwareAddr) []byte {
+		sendFrame(t, func(net.HardwareAddr) []byte {
 			return slices.Concat(all, mac, []byte{8, 6, 0, 1, 8, 0, 6, 4, 0, 2}, mac, addr, all, addr)
 		})
 	}
@@ -497,9 +497,9 @@ func advertise(t *testing.T) {
 	}
 }
 
-func TestSomebodyRemovesTheRules(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	a := x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+func TestRemovedRulesAreRestored(t *testing.T) {
+	x := startNode(t, dualStack(t.TempDir()))
+	a := x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
 	a.Listen("tcp", ":80", "a")
 	home := nettest.Home(t)
 	if err := x.n.rules.kernel.Remove(x.conf.Table); err != nil {
@@ -508,26 +508,26 @@ func TestSomebodyRemovesTheRules(t *testing.T) {
 	if got := home.Ask("tcp", "127.0.0.1:8080"); !strings.Contains(got, "refused") {
 		t.Fatalf("the rules are still there: %s", got)
 	}
-	x.must(cni.Del, "other", nil, nil)
+	x.mustCall(cni.Del, "other", nil, nil)
 	x.n.repairRules()
 	nettest.Same(t, "after", home.Ask("tcp", "127.0.0.1:8080"), "a 10.244.7.1")
-	x.must(cni.Del, "a", a.NS, nil)
+	x.mustCall(cni.Del, "a", a.NS, nil)
 	if got := home.Ask("tcp", "127.0.0.1:8080"); !strings.Contains(got, "refused") {
-		t.Errorf("the port of a Pod that is gone answers: %s", got)
+		t.Errorf("the host port of a deleted Pod answers: %s", got)
 	}
-	// A Pod with ports that comes before anybody has noticed gets them.
+	// A Pod that is added before the agent has noticed that the rules are missing gets its host ports.
 	if err := x.n.rules.kernel.Remove(x.conf.Table); err != nil {
 		t.Fatal(err)
 	}
-	b := x.pod("b", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	b := x.addPod("b", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
 	b.Listen("tcp", ":80", "b")
 	nettest.Same(t, "at once", home.Ask("tcp", "127.0.0.1:8080"), "b 10.244.7.1")
 }
 
 func TestBadRequests(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
+	x := startNode(t, dualStack(t.TempDir()))
 	ns := nettest.New(t)
-	x.pod("taken", ports(cni.PortMapping{HostPort: 81, ContainerPort: 80}))
+	x.addPod("taken", ports(cni.PortMapping{HostPort: 81, ContainerPort: 80}))
 	for _, c := range []struct {
 		runtime map[string]any
 		ns      *nettest.NS
@@ -547,15 +547,15 @@ func TestBadRequests(t *testing.T) {
 	}
 	x.n.drain.flush(time.Now())
 	if n := len(x.n.pool.all()); n != 1 {
-		t.Errorf("%d addresses are in use after nothing but mistakes", n)
+		t.Errorf("%d addresses are in use after invalid requests only", n)
 	}
 }
 
 func TestBandwidth(t *testing.T) {
-	x := start(t, dualStack(t.TempDir()))
-	a := x.pod("a", map[string]any{"bandwidth": cni.Bandwidth{IngressRate: 8 << 20, IngressBurst: 1 << 31, EgressRate: 8 << 20,
+	x := startNode(t, dualStack(t.TempDir()))
+	a := x.addPod("a", map[string]any{"bandwidth": cni.Bandwidth{IngressRate: 8 << 20, IngressBurst: 1 << 31, EgressRate: 8 << 20,
 		EgressBurst: 1 << 31}})
-	b := x.pod("b", nil)
+	b := x.addPod("b", nil)
 	a.Listen("tcp", ":80", "a")
 	nettest.Same(t, "limited, but connected", b.Ask("tcp", nettest.At(a.v4, 80)), "a "+b.v4)
 	r := x.n.pool.get(cni.Attachment{ContainerID: "a", IfName: "eth0"})
@@ -573,37 +573,37 @@ func TestBandwidth(t *testing.T) {
 			t.Errorf("%s has the queue %+v", name, queues[0])
 		}
 	}
-	x.must(cni.Del, "a", nil, nil)
+	x.mustCall(cni.Del, "a", nil, nil)
 	x.n.drain.flush(time.Now())
 	if _, err := netlink.LinkByName(ifbName(r.HostIf)); !interfaces.IsNotFound(err) {
-		t.Error("the device of a Pod that is gone is left")
+		t.Error("the device of a deleted Pod is left")
 	}
 }
 
 func TestPurgeLeavesNothing(t *testing.T) {
 	nettest.Need(t)
-	before := state(t)
+	before := machineState(t)
 	c := dualStack(t.TempDir())
-	x := &node{t: t, conf: c, confd: t.TempDir()}
-	x.begin()
-	x.pod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
-	x.pod("b", map[string]any{"bandwidth": cni.Bandwidth{EgressRate: 8 << 20}})
+	x := &testNode{t: t, conf: c, confDir: t.TempDir()}
+	x.start()
+	x.addPod("a", ports(cni.PortMapping{HostPort: 8080, ContainerPort: 80}))
+	x.addPod("b", map[string]any{"bandwidth": cni.Bandwidth{EgressRate: 8 << 20}})
 	x.stop()
 	for range 2 {
 		if err := Purge(c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	nettest.Same(t, "the machine", state(t), before)
-	for _, dir := range []string{c.folder(), filepath.Join(x.confd, confName)} {
+	nettest.Same(t, "the machine", machineState(t), before)
+	for _, dir := range []string{c.folder(), filepath.Join(x.confDir, confName)} {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("%s is left", dir)
 		}
 	}
 }
 
-// state is what a network may leave behind: interfaces, rules, sysctls.
-func state(t *testing.T) string {
+// machineState returns everything that a network may leave behind: interfaces, rules, sysctls.
+func machineState(t *testing.T) string {
 	var out strings.Builder
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"proa.dev/network/nettest"
 )
 
-func TestPodsFitThroughTheTunnel(t *testing.T) {
+func TestMTUOfPodsFitsTheTunnel(t *testing.T) {
 	c := dualStack(t.TempDir())
 	c.Tunnel = "tt0"
-	x := start(t, c)
-	size := func(id string) (mtu int) {
-		p := x.pod(id, nil)
+	x := startNode(t, c)
+	mtuOf := func(id string) (mtu int) {
+		p := x.addPod(id, nil)
 		p.Do(func() {
 			link, err := netlink.LinkByName("eth0")
 			if err != nil {
@@ -24,18 +24,18 @@ func TestPodsFitThroughTheTunnel(t *testing.T) {
 		})
 		return mtu
 	}
-	whole := size("before")
+	full := mtuOf("before")
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = c.Tunnel, whole-50
+	attrs.Name, attrs.MTU = c.Tunnel, full-50
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		t.Fatal(err)
 	}
 	defer nettest.Unplug(c.Tunnel)
-	if got := size("after"); got != whole-50 {
-		t.Errorf("a Pod sends %d bytes at a time where the tunnel takes %d", got, whole-50)
+	if got := mtuOf("after"); got != full-50 {
+		t.Errorf("the MTU of a Pod is %d, and of the tunnel %d", got, full-50)
 	}
 	nettest.Unplug(c.Tunnel)
-	if got := size("at last"); got != whole {
-		t.Errorf("a Pod sends %d bytes at a time without a tunnel, want %d", got, whole)
+	if got := mtuOf("at last"); got != full {
+		t.Errorf("the MTU of a Pod without a tunnel is %d, want %d", got, full)
 	}
 }

@@ -18,34 +18,35 @@ import (
 	"proa.dev/network/servicetable"
 )
 
-// TestDecide runs the stories in testdata/decide: each line is a command, and what is indented below it must come out.
+// TestDecide runs the scripts in testdata/decide: each line is a command, and the indented lines below it are its output.
 //
 //	service {SPEC}       the Service, whose status is kept
 //	labels KEY=VALUE...  its labels
 //	status {STATUS}      its status
-//	given PROVIDER       the addresses in its status are of this provider, as an annotation says
-//	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address with words behind commas:
+//	given PROVIDER       the annotation that says which provider has assigned the addresses in its status
+//	slice NAME [PORTNAME:]PORT/PROTOCOL ENDPOINT...    a slice; an endpoint is its address, followed by commas and words:
 //	                     the name of its node, unready, terminating, gone (terminating and not serving), zone=Z, for=NODE
-//	forget NAME          a slice goes
-//	node [zone=Z] [address=A] [others=A] [externalIPs=CIDR] [balancers=CIDR] [kept=PORT]    what is known of the node, which is
-//	                     called here, of other nodes' addresses, and of what is allowed
-//	decide               shows what the Service needs
+//	forget NAME          a slice is deleted
+//	node [zone=Z] [address=A] [others=A] [externalIPs=CIDR] [balancers=CIDR] [kept=PORT]    the state of the node, which is
+//	                     called here; the addresses of other nodes, allowed ranges, and reserved ports
+//	decide               shows the rules that the Service needs
 func TestDecide(t *testing.T) {
 	textcase.Stories(t, "testdata/decide/*.txt", func(t *testing.T) func([]string) string {
 		t.Helper()
-		s := &story{node: nodeFacts{name: "here"}, slices: map[string]*discoveryv1.EndpointSlice{}}
+		s := &decideScript{node: nodeFacts{name: "here"}, slices: map[string]*discoveryv1.EndpointSlice{}}
 		s.service.Namespace, s.service.Name = "default", "web"
-		return func(words []string) string { return s.do(t, strings.Join(words, " ")) }
+		return func(words []string) string { return s.run(t, strings.Join(words, " ")) }
 	})
 }
 
-type story struct {
+// decideScript is the state of a script.
+type decideScript struct {
 	service corev1.Service
 	slices  map[string]*discoveryv1.EndpointSlice
 	node    nodeFacts
 }
 
-func (s *story) do(t *testing.T, line string) string {
+func (s *decideScript) run(t *testing.T, line string) string {
 	t.Helper()
 	word, rest, _ := strings.Cut(line, " ")
 	var err error
@@ -92,7 +93,7 @@ func (s *story) do(t *testing.T, line string) string {
 				}
 				s.node.kept = append(s.node.kept, uint16(n))
 			default:
-				t.Fatalf("what is %q?", w)
+				t.Fatalf("unknown field %q", w)
 			}
 		}
 	case "decide":
@@ -100,9 +101,9 @@ func (s *story) do(t *testing.T, line string) string {
 		for _, x := range s.slices {
 			list = append(list, x)
 		}
-		return show(decide(&s.service, list, s.node))
+		return formatDecision(decide(&s.service, list, s.node))
 	default:
-		t.Fatalf("what is %q?", line)
+		t.Fatalf("unknown command: %q", line)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
@@ -155,8 +156,8 @@ func parseSlice(t *testing.T, portText string, endpoints []string) *discoveryv1.
 	return out
 }
 
-// show prints what a Service needs, in the order in which a packet passes it.
-func show(w wanted) string {
+// formatDecision prints the rules that a Service needs, in the order in which a packet passes them.
+func formatDecision(w wanted) string {
 	var out strings.Builder
 	for _, p := range w.ports {
 		fmt.Fprintf(&out, "%s %s", p.Name, map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}[p.Protocol])
@@ -183,7 +184,7 @@ func show(w wanted) string {
 			fmt.Fprintf(&out, "  local: %v\n", p.Local)
 		}
 		if len(p.Hairpin) > 0 {
-			fmt.Fprintf(&out, "  may meet themselves: %v\n", p.Hairpin)
+			fmt.Fprintf(&out, "  hairpin: %v\n", p.Hairpin)
 		}
 	}
 	if w.health != nil {
@@ -214,7 +215,7 @@ func FuzzDecide(f *testing.F) {
 					t.Errorf("%v in a port of the other family", v)
 				}
 				if v.Target == servicetable.ToCluster && len(p.Cluster) == 0 || v.Target == servicetable.ToLocal && len(p.Local) == 0 {
-					t.Errorf("%v leads nowhere", v)
+					t.Errorf("%v has no endpoints", v)
 				}
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"proa.dev/network/nettest"
 )
 
-func TestHealth(t *testing.T) {
+func TestHealthEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newViews(t)
 		p := &Proxy{Config: Config{NodeName: "here", Nodes: w.nodes}, metrics: newMetrics()}
@@ -30,7 +30,7 @@ func TestHealth(t *testing.T) {
 			}
 		}
 		const begin = `"2000-01-01T00:00:00Z"`
-		check("the node is not known", "/healthz", 503,
+		check("no Node object yet", "/healthz", 503,
 			`{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":`+begin+`,"nodeEligible":false,"healthy":true}`)
 		w.apply("kind: Node\nmetadata: {name: here}\n")
 		check("before the first rules", "/healthz", 200,
@@ -39,10 +39,10 @@ func TestHealth(t *testing.T) {
 		p.stopWaiting(time.Now(), nil)
 		time.Sleep(time.Hour)
 		const later = `"2000-01-01T01:00:00Z"`
-		check("nothing to do for an hour", "/livez", 200,
+		check("no changes for an hour", "/livez", 200,
 			`{"lastUpdated":`+later+`,"currentTime":`+later+`,"healthy":true,"status":{"IPv4":{"lastUpdated":`+begin+
 				`,"healthy":true},"IPv6":{"lastUpdated":`+begin+`,"healthy":true}}}`)
-		// A change fails to be written several times.
+		// Writing a change fails several times.
 		p.mu.Lock()
 		p.startWaiting()
 		p.mu.Unlock()
@@ -61,16 +61,16 @@ func TestHealth(t *testing.T) {
 		}
 		w.apply("kind: Node\nmetadata: {name: here}\nspec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}\n")
 		if code, _ := ask("/healthz"); code != 503 {
-			t.Errorf("a node that is about to go answers load balancers %d", code)
+			t.Errorf("/healthz of a node that is about to be deleted: %d", code)
 		}
 		if code, _ := ask("/livez"); code != 200 {
-			t.Errorf("and %d about itself", code)
+			t.Errorf("/livez of a node that is about to be deleted: %d", code)
 		}
 	})
 }
 
-// TestHealthPortTaken checks that an address in use is tried again.
-func TestHealthPortTaken(t *testing.T) {
+// TestHealthPortInUse checks that an address in use is tried again.
+func TestHealthPortInUse(t *testing.T) {
 	nettest.Need(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestHealthPortTaken(t *testing.T) {
 	config := n.proxy.Config
 	config.Health, config.Log = l.Addr().String(), slog.New(slog.NewTextHandler(t.Output(), nil))
 	n.startWith(config)
-	n.eventually("the rules are written nevertheless", func() string { return kindOf(n.home.Ask("tcp", "10.96.0.99:80")) }, "silence")
+	n.eventually("the rules are written nevertheless", func() string { return outcome(n.host.Ask("tcp", "10.96.0.99:80")) }, "no answer")
 	n.stop()
 	l.Close()
 	n.startWith(config)

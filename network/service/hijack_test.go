@@ -14,17 +14,17 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// routedMachine returns a machine beside the node that uses the node as its router.
-func (n *node) routedMachine() *nettest.NS {
+// routedMachine returns a machine that uses the node as its router.
+func (n *testNode) routedMachine() *nettest.NS {
 	ns := nettest.New(n.t)
-	nettest.Wire(n.t, nettest.End{NS: n.home, Name: "out1", Addrs: []string{"192.168.8.1/24"}},
+	nettest.Wire(n.t, nettest.End{NS: n.host, Name: "out1", Addrs: []string{"192.168.8.1/24"}},
 		nettest.End{NS: ns, Name: "eth0", Addrs: []string{"192.168.8.2/24"}, Via: []string{"192.168.8.1"}})
 	n.t.Cleanup(func() { nettest.Unplug("out1") })
 	return ns
 }
 
-// gets adds addresses to a namespace.
-func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
+// addLoopbackAddresses adds addresses to the loopback interface of a namespace.
+func addLoopbackAddresses(t *testing.T, ns *nettest.NS, addrs ...string) {
 	t.Helper()
 	ns.Do(func() {
 		lo, err := netlink.LinkByName("lo")
@@ -46,11 +46,11 @@ func gets(t *testing.T, ns *nettest.NS, addrs ...string) {
 // ports of the system.
 func TestHijack(t *testing.T) {
 	n := newNode(t)
-	a, c, far := n.backend("a"), n.backend("client"), n.routedMachine()
-	gets(t, n.outside, "198.51.100.9", "198.51.100.10")
+	a, c, routed := n.addBackend("a"), n.addBackend("client"), n.routedMachine()
+	addLoopbackAddresses(t, n.outside, "198.51.100.9", "198.51.100.10")
 	n.outside.Listen("tcp", ":80", "internet")
-	n.home.Listen("tcp", "192.168.9.1:10250", "agent")
-	n.home.Listen("tcp", "192.168.9.1:6444", "api")
+	n.host.Listen("tcp", "192.168.9.1:10250", "agent")
+	n.host.Listen("tcp", "192.168.9.1:6444", "api")
 	n.apply(`
 kind: Service
 metadata: {name: web}
@@ -74,41 +74,41 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}, {ip: 192.168.9.2}]}}
 ---
 ` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("agent-4", "agent", 80, "TCP", a.v4+" here") + "\n---\n" + slice("given-4", "given", 80, "TCP", a.v4+" here") + "\n---\n" +
 		slice("api-4", "api", 80, "TCP", a.v4+" here") + "\n---\n" + slice("kubernetes", "kubernetes", 6444, "TCP", "192.168.9.1"))
-	n.eventually("the Services are there", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") },
+	n.eventually("the Services are served", func() string { return c.Ask("tcp", "10.96.0.10:80") + c.Ask("tcp", "10.96.0.11:10250") },
 		"a "+c.v4+"a "+c.v4)
-	who := func(from *nettest.NS, to string) func() string {
-		return func() string { return strings.Fields(from.Ask("tcp", to) + " nobody")[0] }
+	responder := func(from *nettest.NS, to string) func() string {
+		return func() string { return strings.Fields(from.Ask("tcp", to) + " none")[0] }
 	}
-	everybody := []struct {
+	clients := []struct {
 		name string
 		*nettest.NS
-	}{{"a Pod", c.NS}, {"the node", n.home}, {"a neighbour", far}}
-	for _, from := range everybody {
-		n.eventually("an address that was given, from "+from.name, who(from.NS, "192.168.9.1:81"), "a")
-		n.eventually("a status, from "+from.name, who(from.NS, "198.51.100.9:80"), "internet")
-		n.eventually("an external IP, from "+from.name, who(from.NS, "198.51.100.10:80"), "internet")
-		n.eventually("an address that is no node's, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
-		n.eventually("the API server's port, from "+from.name, who(from.NS, "192.168.9.1:6444"), "api")
-		n.eventually("the agent's port, from "+from.name, who(from.NS, "192.168.9.1:10250"), "agent")
+	}{{"a Pod", c.NS}, {"the node", n.host}, {"a machine behind the node", routed}}
+	for _, from := range clients {
+		n.eventually("an assigned address, from "+from.name, responder(from.NS, "192.168.9.1:81"), "a")
+		n.eventually("an address in the status, from "+from.name, responder(from.NS, "198.51.100.9:80"), "internet")
+		n.eventually("an external IP, from "+from.name, responder(from.NS, "198.51.100.10:80"), "internet")
+		n.eventually("an assigned address of no node, from "+from.name, responder(from.NS, "192.168.9.2:80"), "internet")
+		n.eventually("the API server's port, from "+from.name, responder(from.NS, "192.168.9.1:6444"), "api")
+		n.eventually("the agent's port, from "+from.name, responder(from.NS, "192.168.9.1:10250"), "agent")
 	}
-	// A Node claims the address. That helps the Service that was given it, once the Node is known, and not the other one.
+	// A Node claims the address. Now the Service that it was assigned to is served there, and the other one is not.
 	n.apply("kind: Node\nmetadata: {name: there}\nstatus: {addresses: [{type: InternalIP, address: 192.168.9.2}]}\n")
-	n.eventually("the Node is known", who(c.NS, "192.168.9.2:81"), "a")
-	for _, from := range everybody {
-		n.eventually("a node's address, which was not given, from "+from.name, who(from.NS, "192.168.9.2:80"), "internet")
+	n.eventually("the Node is known", responder(c.NS, "192.168.9.2:81"), "a")
+	for _, from := range clients {
+		n.eventually("an address of a node that was not assigned, from "+from.name, responder(from.NS, "192.168.9.2:80"), "internet")
 	}
 	n.nodes.Remove("", "there")
-	n.eventually("the node is gone", func() string { return kindOf(c.Ask("tcp", "192.168.9.2:81")) }, "refused")
+	n.eventually("the Node is deleted", func() string { return outcome(c.Ask("tcp", "192.168.9.2:81")) }, "refused")
 }
 
 // TestEndpointsOnTheNodeAreNotUsed has slices with loopback and link-local addresses, as if validation had failed:
 // traffic is not sent there, neither from the node nor from a Pod.
 func TestEndpointsOnTheNodeAreNotUsed(t *testing.T) {
 	n := newNode(t)
-	a, c := n.backend("a"), n.backend("client")
-	gets(t, n.home, "169.254.169.254")
-	n.home.Listen("tcp", "127.0.0.1:9911", "secret")
-	n.home.Listen("tcp", "169.254.169.254:9911", "secret")
+	a, c := n.addBackend("a"), n.addBackend("client")
+	addLoopbackAddresses(t, n.host, "169.254.169.254")
+	n.host.Listen("tcp", "127.0.0.1:9911", "local")
+	n.host.Listen("tcp", "169.254.169.254:9911", "local")
 	n.apply(`
 kind: Service
 metadata: {name: loopback}
@@ -124,10 +124,10 @@ spec: {clusterIP: 10.96.0.23, ports: [{port: 80}]}
 ---
 ` + slice("loopback-4", "loopback", 9911, "TCP", "127.0.0.1") + "\n---\n" + slice("metadata-4", "metadata", 9911, "TCP", "169.254.169.254") + "\n---\n" +
 		slice("good-4", "good", 80, "TCP", a.v4+" here"))
-	n.eventually("the rules are there", func() string { return c.Ask("tcp", "10.96.0.23:80") }, "a "+c.v4)
-	for _, from := range []*nettest.NS{n.home, c.NS} {
+	n.eventually("the rules are written", func() string { return c.Ask("tcp", "10.96.0.23:80") }, "a "+c.v4)
+	for _, from := range []*nettest.NS{n.host, c.NS} {
 		for _, to := range []string{"10.96.0.21:80", "10.96.0.22:80"} {
-			n.eventually(to, func() string { return kindOf(from.Ask("tcp", to)) }, "refused")
+			n.eventually(to, func() string { return outcome(from.Ask("tcp", to)) }, "refused")
 		}
 	}
 }
@@ -159,10 +159,10 @@ status:
 	nettest.Same(t, "addresses", fmt.Sprint(n.addressesOf(o[0])), "[192.0.2.1 198.51.100.1]")
 }
 
-// TestOldestHasIt gives two Services the same address: the older one gets the traffic, whatever their names are.
-func TestOldestHasIt(t *testing.T) {
+// TestOldestServiceKeepsTheAddress gives two Services the same address: the older one gets the traffic, whatever their names are.
+func TestOldestServiceKeepsTheAddress(t *testing.T) {
 	n := newNode(t)
-	a, b := n.backend("a"), n.backend("b")
+	a, b := n.addBackend("a"), n.addBackend("b")
 	service := func(name, ip, since string) string {
 		return fmt.Sprintf(`
 kind: Service
@@ -174,21 +174,21 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 	}
 	n.apply(service("old", "10.96.0.10", "2020-01-01T00:00:00Z") + slice("old-4", "old", 80, "TCP", a.v4+" here") + "\n---\n" +
 		service("another", "10.96.0.11", "2021-01-01T00:00:00Z") + slice("another-4", "another", 80, "TCP", b.v4+" here"))
-	n.eventually("the younger is there", func() string { return b.Ask("tcp", "10.96.0.11:80") }, "b 10.244.7.1")
-	n.eventually("the older has it", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
+	n.eventually("the younger Service is served", func() string { return b.Ask("tcp", "10.96.0.11:80") }, "b 10.244.7.1")
+	n.eventually("the older Service has the address", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
 	n.services.Remove("default", "old")
-	n.eventually("then the younger", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
+	n.eventually("the older is deleted", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
 	n.apply(service("old", "10.96.0.10", "2022-01-01T00:00:00Z"))
-	n.eventually("made anew", func() string { return b.Ask("tcp", "10.96.0.10:80") }, "a "+b.v4)
-	n.eventually("it is the younger one", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
+	n.eventually("the older is created again", func() string { return b.Ask("tcp", "10.96.0.10:80") }, "a "+b.v4)
+	n.eventually("now it is the younger one", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "b 10.244.7.1")
 }
 
-// TestLoopbackIsNotOurs checks that node ports are not served at loopback addresses, so that route_localnet is not
+// TestNodePortsAreNotServedOnLoopback checks that node ports are not served at loopback addresses, so that route_localnet is not
 // needed, which would expose programs there to other machines. If another program sets it, other machines still get no
 // node port that way.
-func TestLoopbackIsNotOurs(t *testing.T) {
+func TestNodePortsAreNotServedOnLoopback(t *testing.T) {
 	n := newNode(t)
-	a := n.backend("a")
+	a := n.addBackend("a")
 	n.apply(`
 kind: Service
 metadata: {name: web}
@@ -197,7 +197,7 @@ spec: {type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080
 ` + slice("web-4", "web", 80, "TCP", a.v4+" here"))
 	n.eventually("the node port", func() string { return n.outside.Ask("tcp", "192.168.9.1:30080") }, "a 10.244.7.1")
 	for _, to := range []string{"127.0.0.1:30080", "[::1]:30080"} {
-		n.eventually(to, func() string { return kindOf(n.home.Ask("tcp", to)) }, "refused")
+		n.eventually(to, func() string { return outcome(n.host.Ask("tcp", to)) }, "refused")
 	}
 	for _, name := range []string{"all", "default", "lo", "out0"} {
 		v, err := os.ReadFile("/proc/sys/net/ipv4/conf/" + name + "/route_localnet")
@@ -229,14 +229,14 @@ spec: {type: NodePort, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 30080
 		}
 	})
 	if got := n.outside.Ask("tcp", "127.0.0.1:30080"); strings.HasPrefix(got, "a") {
-		t.Errorf("a neighbour reaches the node port by the loopback address: %s", got)
+		t.Errorf("another machine reaches the node port by the loopback address: %s", got)
 	}
 }
 
-// TestUDPFollowsFromOutside checks that UDP flows to node ports and load balancers follow a change of the endpoint.
-func TestUDPFollowsFromOutside(t *testing.T) {
+// TestExternalUDPFlowsFollowEndpoints checks that UDP flows to node ports and load balancers follow a change of the endpoint.
+func TestExternalUDPFlowsFollowEndpoints(t *testing.T) {
 	n := newNode(t)
-	a, b := n.backend("a"), n.backend("b")
+	a, b := n.addBackend("a"), n.addBackend("b")
 	n.apply(`
 kind: Service
 metadata: {name: dns, annotations: {proa.dev/load-balancer: nodes}}
@@ -254,15 +254,15 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1}]}}
 		defer conn.Close()
 		n.eventually(to+" at first", func() string { return nettest.Question(conn) }, "a 10.244.7.1")
 		n.apply(slice("dns-1", "dns", 80, "UDP", b.v4+" here"))
-		n.eventually(to+" moves", func() string { return nettest.Question(conn) }, "b 10.244.7.1")
+		n.eventually(to+" with another endpoint", func() string { return nettest.Question(conn) }, "b 10.244.7.1")
 	}
 }
 
-// TestBalancerOfTwoFamilies has a load balancer at both addresses of the node, used from outside, from a Pod, and from
+// TestDualStackLoadBalancer has a load balancer at both addresses of the node, used from outside, from a Pod, and from
 // the node.
-func TestBalancerOfTwoFamilies(t *testing.T) {
+func TestDualStackLoadBalancer(t *testing.T) {
 	n := newNode(t)
-	a, c := n.backend("a"), n.backend("client")
+	a, c := n.addBackend("a"), n.addBackend("client")
 	n.apply("kind: Node\nmetadata: {name: here}\nstatus: {addresses: [{type: InternalIP, address: 192.168.9.1}, {type: InternalIP, address: \"fd99::1\"}]}\n")
 	service := func(policy string) string {
 		return `
@@ -275,15 +275,15 @@ status: {loadBalancer: {ingress: [{ip: 192.168.9.1, ipMode: VIP}, {ip: "fd99::1"
 	}
 	n.apply(service("Cluster") + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP",
 		a.v6+" here"))
-	for _, from := range []*nettest.NS{n.outside, c.NS, n.home} {
+	for _, from := range []*nettest.NS{n.outside, c.NS, n.host} {
 		n.eventually("IPv4", func() string { return from.Ask("tcp", "192.168.9.1:80") }, "a 10.244.7.1")
 		n.eventually("IPv6", func() string { return from.Ask("tcp", "[fd99::1]:80") }, "a fd00:244:7::1")
 	}
 	n.apply(service("Local"))
-	n.eventually("IPv4 keeps the client", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 192.168.9.2")
-	n.eventually("IPv6 keeps the client", func() string { return n.outside.Ask("tcp", "[fd99::1]:80") }, "a fd99::2")
-	n.eventually("so do Pods", func() string { return c.Ask("tcp", "[fd99::1]:80") }, "a "+c.v6)
-	// Another balancer does the work itself, and must see its traffic.
+	n.eventually("IPv4 keeps the client address", func() string { return n.outside.Ask("tcp", "192.168.9.1:80") }, "a 192.168.9.2")
+	n.eventually("IPv6 keeps the client address", func() string { return n.outside.Ask("tcp", "[fd99::1]:80") }, "a fd99::2")
+	n.eventually("IPv6 from a Pod keeps the client address", func() string { return c.Ask("tcp", "[fd99::1]:80") }, "a "+c.v6)
+	// With the mode Proxy, the traffic must go through the load balancer itself.
 	n.apply(strings.ReplaceAll(service("Cluster"), "VIP", "Proxy"))
-	n.eventually("a proxy", func() string { return kindOf(c.Ask("tcp", "192.168.9.1:80")) }, "refused")
+	n.eventually("mode Proxy", func() string { return outcome(c.Ask("tcp", "192.168.9.1:80")) }, "refused")
 }

@@ -12,7 +12,7 @@ func TestRateLimiter(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var l rateLimiter
 		start := time.Now()
-		at := func(want time.Duration) {
+		checkStart := func(want time.Duration) {
 			t.Helper()
 			if !l.wait(ctx) {
 				t.Fatal("no transaction before the context ends")
@@ -21,18 +21,18 @@ func TestRateLimiter(t *testing.T) {
 				t.Errorf("the transaction begins after %v, not %v", got, want)
 			}
 		}
-		at(0) // the first change is written at once
-		at(minInterval)
+		checkStart(0) // the first change is written at once
+		checkStart(minInterval)
 		time.Sleep(minInterval / 2)
-		at(2 * minInterval) // one that comes soon after waits for the rest
+		checkStart(2 * minInterval) // a change soon after the last transaction waits for the rest of the interval
 		time.Sleep(time.Second)
-		at(2*minInterval + time.Second) // one that comes alone does not
+		checkStart(2*minInterval + time.Second) // a change after a pause does not wait
 		cancel()
 		if l.wait(ctx) {
-			t.Error("a transaction begins after the end")
+			t.Error("a transaction begins after the context has ended")
 		}
 		if got := time.Since(start); got != 2*minInterval+time.Second {
-			t.Errorf("the end was noticed after %v", got)
+			t.Errorf("wait returned after %v", got)
 		}
 	})
 }

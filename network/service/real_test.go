@@ -18,11 +18,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// node is a node with a bridge, Pods, a network outside, and the proxy.
-type node struct {
+// testNode is a node with a bridge, Pods, an outside network, and the service proxy.
+type testNode struct {
 	*views
 	net     *podnetwork.Network
-	home    *nettest.NS
+	host    *nettest.NS
 	outside *nettest.NS
 	proxy   *Proxy
 	cancel  context.CancelFunc
@@ -35,14 +35,14 @@ var (
 	serviceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
 )
 
-func newNode(t testing.TB) *node { return newNodeVia(t, "192.168.9.2", "fd99::2") }
+func newNode(t testing.TB) *testNode { return newNodeVia(t, "192.168.9.2", "fd99::2") }
 
 // newNodeVia returns a node with default routes through these gateways; without any it has no default route.
-func newNodeVia(t testing.TB, via ...string) *node {
+func newNodeVia(t testing.TB, via ...string) *testNode {
 	t.Helper()
 	nettest.Need(t)
-	n := &node{views: newViews(t), home: nettest.Home(t), outside: nettest.New(t)}
-	nettest.Wire(t, nettest.End{NS: n.home, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}, Via: via},
+	n := &testNode{views: newViews(t), host: nettest.Home(t), outside: nettest.New(t)}
+	nettest.Wire(t, nettest.End{NS: n.host, Name: "out0", Addrs: []string{"192.168.9.1/24", "fd99::1/64"}, Via: via},
 		nettest.End{NS: n.outside, Name: "eth0", Addrs: []string{"192.168.9.2/24", "fd99::2/64"}, Via: []string{"192.168.9.1", "fd99::1"}})
 	c := podnetwork.Config{DataDir: t.TempDir(), Bridge: "tp0", Table: "proa-test", PodCIDRs: podCIDRs, ClusterCIDRs: clusterCIDRs}
 	var err error
@@ -71,7 +71,7 @@ func newNodeVia(t testing.TB, via ...string) *node {
 	return n
 }
 
-func (n *node) start() {
+func (n *testNode) start() {
 	n.startWith(Config{
 		NodeName: "here", Services: n.services, Slices: n.slices, Nodes: n.nodes, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs,
 		ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.7/32")},
@@ -80,7 +80,7 @@ func (n *node) start() {
 	})
 }
 
-func (n *node) startWith(c Config) {
+func (n *testNode) startWith(c Config) {
 	var err error
 	n.proxy, err = New(c)
 	if err != nil {
@@ -97,18 +97,18 @@ func (n *node) startWith(c Config) {
 	}()
 }
 
-func (n *node) stop() {
+func (n *testNode) stop() {
 	n.cancel()
 	<-n.done
 }
 
-// backend is a Pod that answers.
+// backend is a Pod that answers with its name.
 type backend struct {
 	*nettest.NS
 	v4, v6 string
 }
 
-func (n *node) backend(name string) backend {
+func (n *testNode) addBackend(name string) backend {
 	n.t.Helper()
 	ns := nettest.New(n.t)
 	f, err := os.Open(ns.Path())
@@ -128,13 +128,13 @@ func (n *node) backend(name string) backend {
 	return b
 }
 
-// eventually waits until asking gives the answer: rules follow objects after a moment.
-func (n *node) eventually(what string, ask func() string, want string) {
+// eventually waits until ask returns want, because rules follow objects after a moment.
+func (n *testNode) eventually(what string, ask func() string, want string) {
 	n.t.Helper()
 	var got string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 		if got = ask(); got == want {
-			n.home.Readable(n.t)
+			n.host.Readable(n.t)
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -146,19 +146,20 @@ func (n *node) eventually(what string, ask func() string, want string) {
 	}
 }
 
-func kindOf(answer string) string {
+// outcome returns "refused" or "no answer" for errors, and other answers as they are.
+func outcome(answer string) string {
 	switch {
-	case strings.Contains(answer, "refused"), strings.Contains(answer, "not permitted"): // the second is how the node itself learns it
+	case strings.Contains(answer, "refused"), strings.Contains(answer, "not permitted"): // the second is the error on the node
 		return "refused"
 	case strings.Contains(answer, "timeout"):
-		return "silence"
+		return "no answer"
 	}
 	return answer
 }
 
 func TestClusterIP(t *testing.T) {
 	n := newNode(t)
-	a, b, c := n.backend("a"), n.backend("b"), n.backend("client")
+	a, b, c := n.addBackend("a"), n.addBackend("b"), n.addBackend("client")
 	for _, protocol := range []string{"TCP", "UDP"} {
 		low := strings.ToLower(protocol)
 		n.apply(fmt.Sprintf(`
@@ -175,23 +176,23 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 		} {
 			n.eventually(low+" from a "+q.name, func() string { return c.Ask(low, q.to) }, q.want)
 		}
-		n.eventually(low+" from the node", func() string { return n.home.Ask(low, "10.96.0.10:8080") }, "a 10.244.7.1")
-		n.eventually(low+" from the node, IPv6", func() string { return n.home.Ask(low, "[fd00:96::10]:8080") }, "a fd00:244:7::1")
+		n.eventually(low+" from the node", func() string { return n.host.Ask(low, "10.96.0.10:8080") }, "a 10.244.7.1")
+		n.eventually(low+" from the node, IPv6", func() string { return n.host.Ask(low, "[fd00:96::10]:8080") }, "a fd00:244:7::1")
 		n.eventually(low+" from outside", func() string { return n.outside.Ask(low, "10.96.0.10:8080") }, "a 10.244.7.1")
 		n.eventually(low+" from itself", func() string { return a.Ask(low, "10.96.0.10:8080") }, "a 10.244.7.1")
 		n.eventually(low+" from itself, IPv6", func() string { return a.Ask(low, "[fd00:96::10]:8080") }, "a fd00:244:7::1")
-		n.eventually(low+" to another port", func() string { return kindOf(c.Ask(low, "10.96.0.10:9")) }, "refused")
+		n.eventually(low+" to another port", func() string { return outcome(c.Ask(low, "10.96.0.10:9")) }, "refused")
 		// Another endpoint takes over, then there is none, then there is one again.
 		n.apply(slice(low+"-4", low, 80, protocol, b.v4+" here"))
-		n.eventually(low+" moves", func() string { return c.Ask(low, "10.96.0.10:8080") }, "b "+c.v4)
+		n.eventually(low+" with another endpoint", func() string { return c.Ask(low, "10.96.0.10:8080") }, "b "+c.v4)
 		n.apply(slice(low+"-4", low, 80, protocol, a.v4+" here unready"))
-		n.eventually(low+" without endpoints", func() string { return kindOf(c.Ask(low, "10.96.0.10:8080")) }, "refused")
-		n.eventually(low+" without endpoints, node", func() string { return kindOf(n.home.Ask(low, "10.96.0.10:8080")) }, "refused")
+		n.eventually(low+" without endpoints", func() string { return outcome(c.Ask(low, "10.96.0.10:8080")) }, "refused")
+		n.eventually(low+" without endpoints, node", func() string { return outcome(n.host.Ask(low, "10.96.0.10:8080")) }, "refused")
 		n.apply(slice(low+"-4", low, 80, protocol, a.v4+" here terminating"))
-		n.eventually(low+" while it ends", func() string { return c.Ask(low, "10.96.0.10:8080") }, "a "+c.v4)
+		n.eventually(low+" with a terminating endpoint", func() string { return c.Ask(low, "10.96.0.10:8080") }, "a "+c.v4)
 		n.services.Remove("default", low)
 		if low == "tcp" {
-			n.eventually("gone", func() string { return kindOf(c.Ask(low, "10.96.0.10:8080")) }, "silence")
+			n.eventually("the Service is deleted", func() string { return outcome(c.Ask(low, "10.96.0.10:8080")) }, "no answer")
 		}
 	}
 }
@@ -200,48 +201,48 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 // first packet, and not retried after a second, as after an ICMP error that arrives while the socket is still sending.
 func TestRejectIsImmediate(t *testing.T) {
 	n := newNode(t)
-	c := n.backend("client")
+	c := n.addBackend("client")
 	n.apply("kind: Service\nmetadata: {name: web}\nspec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, \"fd00:96::10\"], ports: [{port: 80}]}\n")
 	for _, to := range []string{"10.96.0.10:80", "[fd00:96::10]:80"} {
-		n.eventually(to, func() string { return kindOf(c.Ask("tcp", to)) }, "refused")
-		n.eventually(to+" from the node", func() string { return kindOf(n.home.Ask("tcp", to)) }, "refused")
-		for _, from := range []*nettest.NS{c.NS, n.home} {
+		n.eventually(to, func() string { return outcome(c.Ask("tcp", to)) }, "refused")
+		n.eventually(to+" from the node", func() string { return outcome(n.host.Ask("tcp", to)) }, "refused")
+		for _, from := range []*nettest.NS{c.NS, n.host} {
 			silent := true
-			for range 5 { // one that is quick is enough: the machine may be busy
+			for range 5 { // one quick answer is enough, because the machine may be busy
 				silent = silent && from.Silent("tcp", to)
 			}
 			if silent {
 				t.Errorf("TCP to %s is not refused by the first packet", to)
 			}
 		}
-		n.eventually(to+" by UDP", func() string { return kindOf(c.Ask("udp", to)) }, "refused")
+		n.eventually(to+" by UDP", func() string { return outcome(c.Ask("udp", to)) }, "refused")
 	}
 }
 
-func TestNoWayOut(t *testing.T) {
+func TestNodeWithoutDefaultRoute(t *testing.T) {
 	n := newNodeVia(t)
-	a := n.backend("a")
+	a := n.addBackend("a")
 	n.apply(`
 kind: Service
 metadata: {name: web}
 spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{port: 80}]}
 ---
 ` + slice("web-4", "web", 80, "TCP", a.v4+" here") + "\n---\n" + slice("web-6", "web", 80, "TCP", a.v6+" here"))
-	n.eventually("the node itself", func() string { return n.home.Ask("tcp", "10.96.0.10:80") }, "a 10.244.7.1")
-	n.eventually("the node itself, IPv6", func() string { return n.home.Ask("tcp", "[fd00:96::10]:80") }, "a fd00:244:7::1")
-	n.eventually("nobody has the address", func() string { return kindOf(n.home.Ask("tcp", "10.96.0.99:80")) }, "silence")
+	n.eventually("the node itself", func() string { return n.host.Ask("tcp", "10.96.0.10:80") }, "a 10.244.7.1")
+	n.eventually("the node itself, IPv6", func() string { return n.host.Ask("tcp", "[fd00:96::10]:80") }, "a fd00:244:7::1")
+	n.eventually("an address of no Service", func() string { return outcome(n.host.Ask("tcp", "10.96.0.99:80")) }, "no answer")
 }
 
-func TestSpread(t *testing.T) {
+func TestConnectionsAreSpread(t *testing.T) {
 	n := newNode(t)
-	a, b, c := n.backend("a"), n.backend("b"), n.backend("client")
+	a, b, c := n.addBackend("a"), n.addBackend("b"), n.addBackend("client")
 	n.apply(`
 kind: Service
 metadata: {name: web}
 spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 ---
 ` + slice("web-1", "web", 80, "TCP", a.v4+" here", b.v4+" here"))
-	n.eventually("it", func() string { return strings.Fields(c.Ask("tcp", "10.96.0.10:80") + " x")[1] }, c.v4)
+	n.eventually("the Service is served", func() string { return strings.Fields(c.Ask("tcp", "10.96.0.10:80") + " x")[1] }, c.v4)
 	seen := map[string]int{}
 	for range 60 {
 		seen[c.Ask("tcp", "10.96.0.10:80")]++
@@ -253,8 +254,8 @@ spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 
 func TestAffinity(t *testing.T) {
 	n := newNode(t)
-	list := []backend{n.backend("a"), n.backend("b"), n.backend("c")}
-	client := n.backend("client")
+	list := []backend{n.addBackend("a"), n.addBackend("b"), n.addBackend("c")}
+	client := n.addBackend("client")
 	var v4, v6 []string
 	for _, b := range list {
 		v4, v6 = append(v4, b.v4+" here"), append(v6, b.v6+" here")
@@ -268,40 +269,40 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10, "fd00:96::10"], ports: [{
 	for _, addr := range []string{"10.96.0.10:80", "[fd00:96::10]:80"} {
 		n.eventually(addr, func() string { return fmt.Sprint(!strings.HasPrefix(client.Ask("tcp", addr), "error")) }, "true")
 		first := client.Ask("tcp", addr)
-		stays := func(when string) {
+		checkEndpoint := func(when string) {
 			t.Helper()
 			for range 20 {
 				nettest.Same(t, addr+" "+when, client.Ask("tcp", addr), first)
 			}
 		}
-		stays("at once")
+		checkEndpoint("at once")
 		n.stop()
 		n.start()
 		n.apply("kind: Service\nmetadata: {name: other}\nspec: {clusterIP: 10.96.0.11, ports: [{port: 80}]}\n")
-		n.eventually("another process", func() string { return kindOf(client.Ask("tcp", "10.96.0.11:80")) }, "refused")
-		stays("after another process took over")
-		// The endpoint goes: another is chosen, and stays.
-		keep, text := v4, "web-4"
+		n.eventually("the next process writes rules", func() string { return outcome(client.Ask("tcp", "10.96.0.11:80")) }, "refused")
+		checkEndpoint("after a restart of the proxy")
+		// When the endpoint is removed, another one is chosen and kept.
+		endpoints, sliceName := v4, "web-4"
 		if strings.Contains(addr, "fd00") {
-			keep, text = v6, "web-6"
+			endpoints, sliceName = v6, "web-6"
 		}
 		var rest []string
 		for i, b := range list {
 			if !strings.HasPrefix(first, string(rune('a'+i))) {
 				_ = b
-				rest = append(rest, keep[i])
+				rest = append(rest, endpoints[i])
 			}
 		}
-		n.apply(slice(text, "web", 80, "TCP", rest...))
-		n.eventually("it left", func() string { return fmt.Sprint(client.Ask("tcp", addr)[0] != first[0]) }, "true")
+		n.apply(slice(sliceName, "web", 80, "TCP", rest...))
+		n.eventually("another endpoint", func() string { return fmt.Sprint(client.Ask("tcp", addr)[0] != first[0]) }, "true")
 		first = client.Ask("tcp", addr)
-		stays("after the first was gone")
+		checkEndpoint("after the first was removed")
 	}
 }
 
-func TestFromOutside(t *testing.T) {
+func TestExternalTraffic(t *testing.T) {
 	n := newNode(t)
-	a, c := n.backend("a"), n.backend("client")
+	a, c := n.addBackend("a"), n.addBackend("client")
 	service := func(policy, more string) string {
 		return fmt.Sprintf(`
 kind: Service
@@ -315,43 +316,43 @@ status: {loadBalancer: {ingress: [{ip: 203.0.113.5}]}}
 		a.v6+" here"))
 	check := func(from *nettest.NS, to, want string) {
 		t.Helper()
-		n.eventually(to, func() string { return kindOf(from.Ask("tcp", to)) }, want)
+		n.eventually(to, func() string { return outcome(from.Ask("tcp", to)) }, want)
 	}
 	for _, to := range []string{"192.168.9.1:30080", "203.0.113.5:80", "203.0.113.7:80"} {
 		check(n.outside, to, "a 10.244.7.1")
 		check(c.NS, to, "a 10.244.7.1")
 		check(a.NS, to, "a 10.244.7.1")
-		check(n.home, to, "a 10.244.7.1")
+		check(n.host, to, "a 10.244.7.1")
 	}
 	check(n.outside, "[fd99::1]:30080", "a fd00:244:7::1")
-	check(n.home, "127.0.0.1:30080", "refused")
+	check(n.host, "127.0.0.1:30080", "refused")
 
 	n.apply(service("Local", ""))
 	for _, to := range []string{"192.168.9.1:30080", "203.0.113.5:80", "203.0.113.7:80"} {
 		check(n.outside, to, "a 192.168.9.2")
 		check(c.NS, to, "a "+c.v4)
-		check(n.home, to, "a 10.244.7.1")
+		check(n.host, to, "a 10.244.7.1")
 	}
 	check(n.outside, "[fd99::1]:30080", "a fd99::2")
 
-	// Somebody else has the endpoints: from outside nobody answers, but the node and its Pods may go there.
+	// The endpoint is on another node: there is no answer from outside, but the node and its Pods may use it.
 	n.apply(slice("web-4", "web", 80, "TCP", a.v4+" there"))
 	for _, to := range []string{"192.168.9.1:30080", "203.0.113.5:80"} {
-		check(n.outside, to, "silence")
+		check(n.outside, to, "no answer")
 		check(c.NS, to, "a "+c.v4)
-		check(n.home, to, "a 10.244.7.1")
+		check(n.host, to, "a 10.244.7.1")
 	}
 	n.apply(service("Cluster", ", loadBalancerSourceRanges: [192.168.9.0/30, 10.0.0.0/8]"))
 	check(n.outside, "203.0.113.5:80", "a 10.244.7.1")
 	n.apply(service("Cluster", ", loadBalancerSourceRanges: [192.168.9.128/25]"))
-	check(n.outside, "203.0.113.5:80", "silence")
+	check(n.outside, "203.0.113.5:80", "no answer")
 	check(n.outside, "203.0.113.7:80", "a 10.244.7.1")
 	check(n.outside, "192.168.9.1:30080", "a 10.244.7.1")
 }
 
-func TestUDPFollows(t *testing.T) {
+func TestUDPFlowsFollowEndpoints(t *testing.T) {
 	n := newNode(t)
-	a, b, c := n.backend("a"), n.backend("b"), n.backend("client")
+	a, b, c := n.addBackend("a"), n.addBackend("b"), n.addBackend("client")
 	n.apply(`
 kind: Service
 metadata: {name: dns}
@@ -363,14 +364,14 @@ spec: {clusterIP: 10.96.0.10, ports: [{port: 53, protocol: UDP}]}
 	}
 	defer conn.Close()
 	ask := func() string { return nettest.Question(conn) }
-	n.eventually("nobody yet", func() string { return kindOf(ask()) }, "refused")
+	n.eventually("no endpoint", func() string { return outcome(ask()) }, "refused")
 	n.apply(slice("dns-1", "dns", 80, "UDP", a.v4+" here"))
-	n.eventually("the same stream", ask, "a "+c.v4)
+	n.eventually("the same flow with an endpoint", ask, "a "+c.v4)
 	n.apply(slice("dns-1", "dns", 80, "UDP", b.v4+" here"))
-	n.eventually("the same stream moves", ask, "b "+c.v4)
+	n.eventually("the same flow with another endpoint", ask, "b "+c.v4)
 	n.apply(slice("dns-1", "dns", 80, "UDP", b.v4+" here", a.v4+" here"))
 	for range 10 {
-		nettest.Same(t, "a stream stays", ask(), "b "+c.v4)
+		nettest.Same(t, "the flow keeps its endpoint", ask(), "b "+c.v4)
 	}
 }
 
@@ -386,7 +387,7 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 3
 		return string(out)
 	}
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not here")
+		t.Skip("curl is not installed")
 	}
 	body := func(n int, code string) string {
 		return fmt.Sprintf("{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": true\n}%s", n, code)
@@ -395,5 +396,5 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 3
 	n.apply(slice("web-1", "web", 80, "TCP", "10.244.7.9 here", "10.244.8.9 there", "10.244.7.10 here"))
 	n.eventually("two endpoints", get, body(2, "200"))
 	n.services.Remove("default", "web")
-	n.eventually("gone", get, "000")
+	n.eventually("the Service is deleted", get, "000")
 }

@@ -8,11 +8,11 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// TestUnansweredAreForgotten has a client use a source port again with which it has called a removed endpoint that
+// TestUnansweredConnectionsAreForgotten has a client reuse a source port with which it has called a removed endpoint that
 // never answered.
-func TestUnansweredAreForgotten(t *testing.T) {
+func TestUnansweredConnectionsAreForgotten(t *testing.T) {
 	n := newNode(t)
-	a, c := n.backend("a"), n.backend("client")
+	a, c := n.addBackend("a"), n.addBackend("client")
 	n.apply(`
 kind: Service
 metadata: {name: web}
@@ -32,9 +32,9 @@ spec: {type: ClusterIP, clusterIP: 10.96.0.10, ports: [{port: 80}]}
 		})
 		return got
 	}
-	n.eventually("no endpoint", func() string { return kindOf(ask()) }, "refused")
-	n.apply(slice("web-1", "web", 80, "TCP", "198.51.100.9 here")) // the other end of the wire passes nothing on
-	n.eventually("nobody answers", func() string { return kindOf(ask()) }, "silence")
+	n.eventually("no endpoint", func() string { return outcome(ask()) }, "refused")
+	n.apply(slice("web-1", "web", 80, "TCP", "198.51.100.9 here")) // an address that does not answer
+	n.eventually("an endpoint that does not answer", func() string { return outcome(ask()) }, "no answer")
 	n.apply(slice("web-1", "web", 80, "TCP", a.v4+" here"))
 	n.eventually("the same port again", ask, "a "+c.v4)
 }

@@ -11,7 +11,7 @@ import (
 	"proa.dev/network/nettest"
 )
 
-// views are the views of a proxy, which the test fills.
+// views holds the views of a proxy, with the objects of the test.
 type views struct {
 	t                       testing.TB
 	services, slices, nodes *nettest.View

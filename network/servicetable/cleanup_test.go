@@ -40,14 +40,14 @@ func TestCleaner(t *testing.T) {
 			}
 			c.add(make([]udpTarget, ports), removed)
 			if waited := time.Since(before); waited != 0 {
-				t.Errorf("the rules have waited for %v", waited)
+				t.Errorf("add waited for %v", waited)
 			}
 		}
 		add(0, 1)
 		synctest.Wait()
-		add(0, 2) // one of them is the same
+		add(0, 2) // one of them was added before
 		time.Sleep(2 * time.Second)
-		add(3, 0) // while the first pass goes on
+		add(3, 0) // while the first pass is running
 		add(1, 1)
 		time.Sleep(time.Minute)
 		add(1, 0)

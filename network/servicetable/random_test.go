@@ -50,7 +50,7 @@ func TestRandomChanges(t *testing.T) {
 			if r.IntN(2) == 0 {
 				tab.CheckPresent()
 			} else if tab.Commit() == nil {
-				t.Log("nothing to do without a table")
+				t.Log("there was nothing to write, so the missing table was not noticed")
 				tab.CheckPresent()
 			}
 		case r.IntN(5) == 0:
@@ -95,10 +95,10 @@ func randomPorts(r *rand.Rand, i int) (out []Port) {
 			base, endpoint = netip.MustParseAddr("fd00:96::"), netip.MustParseAddr("fd00:244::")
 		}
 		p := Port{Name: fmt.Sprintf("default/s%d:p%d", i, n), Protocol: []uint8{6, 17}[r.IntN(2)], IPv6: six,
-			ClusterIP: plus(base, 1+r.IntN(10)),
+			ClusterIP: withLast16Bits(base, 1+r.IntN(10)),
 			Created:   time.Unix(int64(r.IntN(3)), 0)}
 		for range r.IntN([]int{2, 20, 900}[r.IntN(3)]) {
-			p.Cluster = append(p.Cluster, netip.AddrPortFrom(plus(endpoint, 1+r.IntN(3000)), uint16(80+r.IntN(2))))
+			p.Cluster = append(p.Cluster, netip.AddrPortFrom(withLast16Bits(endpoint, 1+r.IntN(3000)), uint16(80+r.IntN(2))))
 		}
 		slices.SortFunc(p.Cluster, netip.AddrPort.Compare)
 		p.Cluster = slices.Compact(p.Cluster)
@@ -122,7 +122,7 @@ func randomPorts(r *rand.Rand, i int) (out []Port) {
 			}
 			if r.IntN(2) == 0 && p.External != ExternalNone {
 				p.Sources = []netip.Prefix{netip.PrefixFrom(base, base.BitLen()-8)}
-				p.VIPs = append(p.VIPs, VIP{Addr: plus(base, 200+r.IntN(3)), Port: 443, Target: ToFirewall})
+				p.VIPs = append(p.VIPs, VIP{Addr: withLast16Bits(base, 200+r.IntN(3)), Port: 443, Target: ToFirewall})
 			}
 		}
 		out = append(out, p)
@@ -130,7 +130,8 @@ func randomPorts(r *rand.Rand, i int) (out []Port) {
 	return out
 }
 
-func plus(a netip.Addr, n int) netip.Addr {
+// withLast16Bits returns the address with its last 16 bits replaced.
+func withLast16Bits(a netip.Addr, n int) netip.Addr {
 	b := a.AsSlice()
 	binary.BigEndian.PutUint16(b[len(b)-2:], uint16(n))
 	out, _ := netip.AddrFromSlice(b)
@@ -163,7 +164,7 @@ func (t *Table) compare() error {
 	for k, have := range t.have {
 		for id, d := range have.direct {
 			total += len(d.want)
-			if err := check(read(id.family.direct.set), id.element, d.want); err != nil {
+			if err := compareEndpoints(read(id.family.direct.set), id.element, d.want); err != nil {
 				return fmt.Errorf("%v: directly: %w", k, err)
 			}
 		}
@@ -173,7 +174,7 @@ func (t *Table) compare() error {
 			}
 			in := t.chains[c.name]
 			total += len(c.endpoints)
-			if err := check(read(in.set), in.key, c.endpoints); err != nil {
+			if err := compareEndpoints(read(in.set), in.key, c.endpoints); err != nil {
 				return fmt.Errorf("%v: chain %s: %w", k, c.name, err)
 			}
 			if err := t.compareAffinity(in.affinity, c.endpoints, read); err != nil {
@@ -182,7 +183,7 @@ func (t *Table) compare() error {
 		}
 	}
 	if len(t.have) != len(t.services) {
-		return fmt.Errorf("%d Services, %d are wanted", len(t.have), len(t.services))
+		return fmt.Errorf("%d Services, want %d", len(t.have), len(t.services))
 	}
 	for _, f := range t.families {
 		for _, m := range f.maps() {
@@ -196,13 +197,13 @@ func (t *Table) compare() error {
 				// The verdict is still encoded; the chain's name is in it, and ends with a zero.
 				chain, ok := strings.CutPrefix(list[0].value, gotoPrefix)
 				if ok && !strings.Contains(read(e.set)[k], "\x00"+chain+"\x00") {
-					return fmt.Errorf("%s leads to %q, not %q", e.set.Name, read(e.set)[k], list[0].value)
+					return fmt.Errorf("%s has the verdict %q, want %q", e.set.Name, read(e.set)[k], list[0].value)
 				}
 			}
 		}
 	}
 	if total != 0 {
-		return fmt.Errorf("%d endpoints too few are in maps", total)
+		return fmt.Errorf("%d endpoints are missing in maps", total)
 	}
 	return nil
 }
@@ -220,20 +221,21 @@ func (t *Table) compareAffinity(a *clientSets, want []netip.AddrPort, read func(
 	for position, number := range numbers {
 		found[position] = good[number]
 	}
-	return check(found, func(i int) []byte { return nft.Native(uint32(i)) }, want)
+	return compareEndpoints(found, func(i int) []byte { return nft.Native(uint32(i)) }, want)
 }
 
-func check(have map[string]string, id func(int) []byte, want []netip.AddrPort) error {
-	left := map[string]bool{}
+// compareEndpoints checks that each number has one of the wanted endpoints, and none occurs twice.
+func compareEndpoints(have map[string]string, id func(int) []byte, want []netip.AddrPort) error {
+	remaining := map[string]bool{}
 	for _, a := range want {
-		left[string(nft.Key(a.Addr(), a.Port()))] = true
+		remaining[string(nft.Key(a.Addr(), a.Port()))] = true
 	}
 	for i := range want {
 		value := have[string(id(i))]
-		if !left[value] {
-			return fmt.Errorf("number %d is %x, which is wrong or there twice", i, value)
+		if !remaining[value] {
+			return fmt.Errorf("number %d is %x, which is wrong or occurs twice", i, value)
 		}
-		delete(left, value)
+		delete(remaining, value)
 	}
 	return nil
 }

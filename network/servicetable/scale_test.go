@@ -74,12 +74,12 @@ func TestScale(t *testing.T) {
 				original.Cluster[1:]...)
 			tab.Set(k, []Port{p})
 		})
-		measure("one endpoint more or less", func(i int) {
+		measure("one endpoint added or removed", func(i int) {
 			p := original
 			p.Cluster = original.Cluster[i%2:]
 			tab.Set(k, []Port{p})
 		})
-		measure("one Service more or less", func(i int) {
+		measure("one Service added or removed", func(i int) {
 			if i%2 == 0 {
 				tab.Set(k, nil)
 			} else {
