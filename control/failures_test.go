@@ -13,9 +13,9 @@ import (
 	"proa.dev/kinds/lib/gr"
 )
 
-// TestKeysThatKeepFailingAreKnown checks that Metrics.Failing returns keys that keep failing: of which controller, since when
-// and why.
-func TestKeysThatKeepFailingAreKnown(t *testing.T) {
+// TestMetricsFailing checks that Metrics.Failing returns the keys that keep failing, with their controller, the time of the
+// first failure and the latest error.
+func TestMetricsFailing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, q := NewMetrics(), newQueue()
 		detach := m.attach("job-controller", q)
@@ -44,7 +44,7 @@ func TestKeysThatKeepFailingAreKnown(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		check("job-controller x/a 0s still\n")
 		fail(a, apierrors.NewForbidden(gr.Pods, "p", errors.New("exceeded quota: q")))
-		check("") // the owner has to resolve it
+		check("") // an exceeded quota is for the owner of the object to resolve, not for an administrator
 		fail(a, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(`User "system:serviceaccount:kube-system:x" cannot create resource "pods"`)))
 		check("job-controller x/a 0s pods \"p\" is forbidden: User \"system:serviceaccount:kube-system:x\" cannot create resource \"pods\"\n")
 		q.done(a, 0, nil)

@@ -21,108 +21,113 @@ import (
 	"proa.dev/proatest"
 )
 
-// cut is a client whose connection to the server can be cut: then every request fails, and nothing it writes arrives.
-type cut struct {
+// disconnectableClient is a client whose connection to the server can be cut: then every request fails, and nothing it writes
+// arrives.
+type disconnectableClient struct {
 	client.Client
 	disconnected atomic.Bool
 }
 
 var errNoRoute = errors.New("no route")
 
-func (c *cut) Get(ctx context.Context, on schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
+func (c *disconnectableClient) Get(ctx context.Context, on schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
 	if c.disconnected.Load() {
 		return nil, errNoRoute
 	}
 	return c.Client.Get(ctx, on, namespace, name, sub)
 }
 
-func (c *cut) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
+func (c *disconnectableClient) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
 	if c.disconnected.Load() {
 		return nil, errNoRoute
 	}
 	return c.Client.Create(ctx, on, obj)
 }
 
-func (c *cut) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
+func (c *disconnectableClient) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
 	if c.disconnected.Load() {
 		return nil, errNoRoute
 	}
 	return c.Client.Update(ctx, on, obj, sub)
 }
 
-// contest runs several contenders and records who leads since when. The test fails when two lead at the same time.
-type contest struct {
+// election runs several contenders and records the current leader and since when it leads. The test fails when two lead at
+// the same time.
+type election struct {
 	*testing.T
-	mu    sync.Mutex
-	leads string
-	since time.Time
-	stop  map[string]context.CancelFunc
-	cuts  map[string]*cut
-	runs  map[string]*control.Leadership
-	wg    sync.WaitGroup
+	mu      sync.Mutex
+	current string
+	since   time.Time
+	stop    map[string]context.CancelFunc
+	clients map[string]*disconnectableClient
+	runs    map[string]*control.Leadership
+	wg      sync.WaitGroup
 }
 
-func newContest(t *testing.T) *contest {
-	return &contest{T: t, stop: map[string]context.CancelFunc{}, cuts: map[string]*cut{}, runs: map[string]*control.Leadership{}}
+func newElection(t *testing.T) *election {
+	return &election{T: t, stop: map[string]context.CancelFunc{}, clients: map[string]*disconnectableClient{},
+		runs: map[string]*control.Leadership{}}
 }
 
 // end stops all contenders and waits for them to return.
-func (c *contest) end() {
+func (c *election) end() {
 	for _, stop := range c.stop {
 		stop()
 	}
 	c.wg.Wait()
 }
 
-func (c *contest) enter(cluster *proatest.Cluster, name string) {
+// addContender starts a contender for the Lease.
+func (c *election) addContender(cluster *proatest.Cluster, name string) {
 	ctx, stop := context.WithCancel(c.Context())
-	c.stop[name], c.cuts[name], c.runs[name] = stop, &cut{Client: cluster.Client}, &control.Leadership{Lease: "test", Identity: name}
+	c.stop[name], c.clients[name] = stop, &disconnectableClient{Client: cluster.Client}
+	c.runs[name] = &control.Leadership{Lease: "test", Identity: name}
 	c.wg.Go(func() {
-		c.runs[name].Run(ctx, slog.New(slog.DiscardHandler), c.cuts[name], func(ctx context.Context) {
+		c.runs[name].Run(ctx, slog.New(slog.DiscardHandler), c.clients[name], func(ctx context.Context) {
 			c.mu.Lock()
-			if c.leads != "" {
-				c.Errorf("%s leads while %s does", name, c.leads)
+			if c.current != "" {
+				c.Errorf("%s leads while %s does", name, c.current)
 			}
-			c.leads, c.since = name, time.Now()
+			c.current, c.since = name, time.Now()
 			c.mu.Unlock()
 			<-ctx.Done()
 			c.mu.Lock()
-			c.leads = ""
+			c.current = ""
 			c.mu.Unlock()
 		})
 	})
 }
 
-func (c *contest) leader() string {
+func (c *election) leader() string {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.leads
+	return c.current
 }
 
 func TestLeadership(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
-		c := newContest(t)
-		c.enter(cluster, "a")
+		c := newElection(t)
+		c.addContender(cluster, "a")
 		if got := c.leader(); got != "a" {
 			t.Fatalf("%q leads, want a, the only contender", got)
 		}
-		c.enter(cluster, "b")
+		c.addContender(cluster, "b")
 		time.Sleep(10 * time.Minute)
 		if got := c.leader(); got != "a" {
 			t.Fatalf("%q leads, want a: it renews", got)
 		}
 
-		// a is cut off: it stops by itself, and b takes over in two seconds.
+		// The connection of a is cut: a stops by itself, and b takes over in two seconds.
 		at := time.Now()
-		c.cuts["a"].disconnected.Store(true)
+		c.clients["a"].disconnected.Store(true)
 		time.Sleep(2100 * time.Millisecond)
 		if got := c.leader(); got != "b" || c.since.Sub(at) > 2*time.Second {
 			t.Fatalf("%q leads since %v, want b in at most two seconds", got, c.since.Sub(at))
 		}
-		c.cuts["a"].disconnected.Store(false)
+		c.clients["a"].disconnected.Store(false)
 		time.Sleep(10 * time.Minute)
 		if got := c.leader(); got != "b" {
 			t.Fatalf("%q leads, want b", got)
@@ -143,39 +148,39 @@ func TestLeadership(t *testing.T) {
 // TestLeadershipAfterOutage takes the store away from all contenders for a while. The leader stops leading, which Check
 // reports, and one of them leads again soon after the outage, although nobody else changes the Lease.
 func TestLeadershipAfterOutage(t *testing.T) {
-	for _, away := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour} {
+	for _, outage := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour} {
 		for _, names := range [][]string{{"a"}, {"a", "b"}} {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
-				c := newContest(t)
+				c := newElection(t)
 				for _, name := range names {
-					c.enter(cluster, name)
+					c.addContender(cluster, name)
 					time.Sleep(time.Second)
 				}
-				for _, cut := range c.cuts {
-					cut.disconnected.Store(true)
+				for _, c := range c.clients {
+					c.disconnected.Store(true)
 				}
-				time.Sleep(away)
-				short, long := away <= time.Second, away >= 10*time.Second
+				time.Sleep(outage)
+				short, long := outage <= time.Second, outage >= 10*time.Second
 				if got := c.leader(); got != "" && long {
-					t.Errorf("%q leads without a store for %v", got, away)
+					t.Errorf("%q leads without a store for %v", got, outage)
 				}
 				for name, l := range c.runs {
 					if err := l.Check(); short && err != nil || long && err == nil {
-						t.Errorf("without a store for %v the check of %s says %v", away, name, err)
+						t.Errorf("without a store for %v the check of %s says %v", outage, name, err)
 					}
 				}
-				for _, cut := range c.cuts {
-					cut.disconnected.Store(false)
+				for _, c := range c.clients {
+					c.disconnected.Store(false)
 				}
 				time.Sleep(time.Second)
 				if got := c.leader(); got == "" {
-					t.Errorf("nobody leads a second after the store has come back, with %v, after %v", names, away)
+					t.Errorf("nobody leads a second after the store has come back, with %v, after %v", names, outage)
 				}
 				for name, l := range c.runs {
 					if err := l.Check(); err != nil {
-						t.Errorf("after %v the check of %s says %v", away, name, err)
+						t.Errorf("after %v the check of %s says %v", outage, name, err)
 					}
 				}
 				c.end()
@@ -190,9 +195,9 @@ func TestLeadershipEndsWithoutStore(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
-		c := newContest(t)
-		c.enter(cluster, "a")
-		c.cuts["a"].disconnected.Store(true)
+		c := newElection(t)
+		c.addContender(cluster, "a")
+		c.clients["a"].disconnected.Store(true)
 		time.Sleep(time.Minute)
 		at := time.Now()
 		c.end()
@@ -203,13 +208,13 @@ func TestLeadershipEndsWithoutStore(t *testing.T) {
 	})
 }
 
-// TestLeadershipHonoursTheHolder has a holder with a lease duration of 15 seconds, as upstream's controller manager has,
+// TestLeadershipRespectsLeaseDurationOfHolder has a holder with a lease duration of 15 seconds, as upstream's controller manager has,
 // which renews every ten: nobody takes over while it renews, nor before 15 seconds have passed since its last renewal.
-func TestLeadershipHonoursTheHolder(t *testing.T) {
+func TestLeadershipRespectsLeaseDurationOfHolder(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
-		c := newContest(t)
+		c := newElection(t)
 		now := metav1.NewMicroTime(time.Now())
 		o, err := cluster.Client.Create(t.Context(), gr.Leases, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "test"},
@@ -219,8 +224,8 @@ func TestLeadershipHonoursTheHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.enter(cluster, "a")
-		c.enter(cluster, "b")
+		c.addContender(cluster, "a")
+		c.addContender(cluster, "b")
 		var last time.Time
 		for range 20 {
 			time.Sleep(10 * time.Second)
@@ -251,8 +256,8 @@ func TestLeadershipHonoursTheHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if says := o.(*coordinationv1.Lease).Spec.LeaseDurationSeconds; says == nil || *says != 2 {
-			t.Errorf("the Lease says %v seconds, want the two after which others take over", says)
+		if seconds := o.(*coordinationv1.Lease).Spec.LeaseDurationSeconds; seconds == nil || *seconds != 2 {
+			t.Errorf("the Lease says %v seconds, want the two after which others take over", seconds)
 		}
 		c.end()
 		cluster.Stop()

@@ -19,24 +19,27 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// feed is a view whose events come from a channel.
-type feed struct {
+// eventView is a view whose events come from a channel.
+type eventView struct {
 	events chan client.Event
 }
 
-type cluster struct {
+// viewClient is a client whose every view is view.
+type viewClient struct {
 	client.Client
-	feed *feed
+	view *eventView
 }
 
-func (c cluster) View(context.Context, schema.GroupResource) (client.View, error) { return c.feed, nil }
+func (c viewClient) View(context.Context, schema.GroupResource) (client.View, error) {
+	return c.view, nil
+}
 
-func (f *feed) Get(string, string) (kind.Object, bool)        { return nil, false }
-func (f *feed) List(string) iter.Seq[kind.Object]             { return func(func(kind.Object) bool) {} }
-func (f *feed) By(client.Index, string) iter.Seq[kind.Object] { return f.List("") }
-func (f *feed) Reach(context.Context, int64) error            { return nil }
-func (f *feed) Unreadable(string) []string                    { return nil }
-func (f *feed) Events(ctx context.Context) iter.Seq[client.Event] {
+func (f *eventView) Get(string, string) (kind.Object, bool)        { return nil, false }
+func (f *eventView) List(string) iter.Seq[kind.Object]             { return func(func(kind.Object) bool) {} }
+func (f *eventView) By(client.Index, string) iter.Seq[kind.Object] { return f.List("") }
+func (f *eventView) Reach(context.Context, int64) error            { return nil }
+func (f *eventView) Unreadable(string) []string                    { return nil }
+func (f *eventView) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		for {
 			select {
@@ -58,11 +61,11 @@ func event(name string) client.Event {
 // start runs a controller with the given Reconcile and returns functions that send it an event and stop it.
 func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)) (send func(string), stop func()) {
 	t.Helper()
-	f := &feed{events: make(chan client.Event)}
+	f := &eventView{events: make(chan client.Event)}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := Run(ctx, slog.New(slog.DiscardHandler), cluster{feed: f}, Controller{
+		err := Run(ctx, slog.New(slog.DiscardHandler), viewClient{view: f}, Controller{
 			Name: "test", For: schema.GroupResource{Resource: "nodes"}, Workers: workers,
 			Reconcile: func(_ context.Context, _ *Cluster, k Key) (time.Duration, error) { return reconcile(k) },
 		}, NewMetrics())
@@ -73,7 +76,7 @@ func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)
 	return func(name string) { f.events <- event(name) }, func() { cancel(); wg.Wait() }
 }
 
-func TestBackoffMergeAndReturn(t *testing.T) {
+func TestBackoffMergingAndRequeueAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var at []time.Duration
@@ -94,7 +97,7 @@ func TestBackoffMergeAndReturn(t *testing.T) {
 		send("a")
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		// Three failures with doubled delays, the success, one merged repeat, one return after an hour.
+		// Three failures with doubled back-off, the success, one run for both events, and the requeue after an hour.
 		want := []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 35 * time.Millisecond, 1035 * time.Millisecond,
 			time.Hour + 1035*time.Millisecond}
 		if len(at) != len(want) {
@@ -109,18 +112,18 @@ func TestBackoffMergeAndReturn(t *testing.T) {
 	})
 }
 
-func TestOneKeyIsWorkedOnOnce(t *testing.T) {
+func TestOneWorkerPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		busy, most, keys := map[Key]bool{}, 0, map[Key]int{}
+		busy, highest, keys := map[Key]bool{}, 0, map[Key]int{}
 		send, stop := start(t, 4, func(k Key) (time.Duration, error) {
 			mu.Lock()
 			if busy[k] {
-				t.Errorf("%v is worked on twice at the same time", k)
+				t.Errorf("%v is reconciled twice at the same time", k)
 			}
 			busy[k] = true
 			keys[k]++
-			most = max(most, len(busy))
+			highest = max(highest, len(busy))
 			mu.Unlock()
 			time.Sleep(time.Second)
 			mu.Lock()
@@ -132,12 +135,12 @@ func TestOneKeyIsWorkedOnOnce(t *testing.T) {
 			for _, name := range []string{"a", "b", "c"} {
 				send(name)
 			}
-			synctest.Wait() // all three are being worked on when the repeats come
+			synctest.Wait() // all three are being reconciled when the next events come
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if most != 3 {
-			t.Errorf("%d keys at a time, want 3", most)
+		if highest != 3 {
+			t.Errorf("%d keys at a time, want 3", highest)
 		}
 		if keys[Key{Name: "a"}] != 2 {
 			t.Errorf("a ran %d times; repeats while it ran make one more", keys[Key{Name: "a"}])
@@ -146,7 +149,7 @@ func TestOneKeyIsWorkedOnOnce(t *testing.T) {
 	})
 }
 
-func TestAPanicIsAnError(t *testing.T) {
+func TestPanicIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
 		send, stop := start(t, 1, func(Key) (time.Duration, error) {
@@ -165,7 +168,7 @@ func TestAPanicIsAnError(t *testing.T) {
 	})
 }
 
-func TestRoleComesFromTheDeclaration(t *testing.T) {
+func TestRoleFollowsFromDeclaration(t *testing.T) {
 	c := Controller{For: schema.GroupResource{Group: "apps", Resource: "deployments"},
 		Triggers: []Trigger{{On: schema.GroupResource{Resource: "pods"}}}, Reads: []schema.GroupResource{Any()},
 		Writes: []Write{{On: schema.GroupResource{Resource: "pods"}, Do: "update/status"}}}
@@ -179,7 +182,7 @@ func TestRoleComesFromTheDeclaration(t *testing.T) {
 	}
 }
 
-func TestMetricsOfTheQueue(t *testing.T) {
+func TestQueueMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, q := NewMetrics(), newQueue()
 		m.attach("test", q)

@@ -21,22 +21,22 @@ func TestDecide(t *testing.T) {
 	replaced := builtIn.DeepCopy()
 	replaced.Spec.Service = manual.Spec.Service
 	for name, c := range map[string]struct {
-		have, want *apiregistrationv1.APIService
-		do         action
+		stored, desired *apiregistrationv1.APIService
+		want            action
 	}{
-		"nobody wants it":                                {nil, nil, nothing},
-		"a definition is new":                            {nil, custom, create},
-		"all is well":                                    {custom, custom, nothing},
-		"the last definition is gone":                    {custom, nil, remove},
-		"somebody has changed it":                        {edited, custom, update},
-		"an administrator serves the group elsewhere":    {manual, custom, nothing},
-		"and keeps doing so without a definition":        {manual, nil, nothing},
-		"a built-in one was deleted":                     {nil, builtIn, create},
-		"a built-in group is served by another server":   {replaced, builtIn, nothing},
-		"a built-in one of a group that is not here now": {builtIn, nil, nothing},
+		"neither stored nor desired":                   {nil, nil, nothing},
+		"a definition is new":                          {nil, custom, create},
+		"nothing to change":                            {custom, custom, nothing},
+		"the last definition is gone":                  {custom, nil, remove},
+		"a user has changed it":                        {edited, custom, update},
+		"an administrator serves the group elsewhere":  {manual, custom, nothing},
+		"served elsewhere, without a definition":       {manual, nil, nothing},
+		"a built-in one was deleted":                   {nil, builtIn, create},
+		"a built-in group is served by another server": {replaced, builtIn, nothing},
+		"a built-in one of a group that is not served": {builtIn, nil, nothing},
 	} {
-		if got := decide(c.have, c.want); got != c.do {
-			t.Errorf("%s: got %v, want %v", name, got, c.do)
+		if got := decide(c.stored, c.desired); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -23,8 +23,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestSigned runs the lines of testdata/sign.txt.
-func TestSigned(t *testing.T) {
+// TestSignedData runs the cases of testdata/sign.txt.
+func TestSignedData(t *testing.T) {
 	text, err := os.ReadFile("testdata/sign.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -34,36 +34,36 @@ func TestSigned(t *testing.T) {
 		if strings.HasPrefix(line, "#") {
 			continue
 		}
-		left, want, _ := strings.Cut(line, "->")
-		have := map[string]string{"other": "data"}
+		input, want, _ := strings.Cut(line, "->")
+		stored := map[string]string{"other": "data"}
 		var tokens []*corev1.Secret
-		for word := range strings.FieldsSeq(left) {
+		for word := range strings.FieldsSeq(input) {
 			switch id := strings.TrimRight(word, "=!"); {
 			case word == "kubeconfig":
-				have["kubeconfig"] = config
+				stored["kubeconfig"] = config
 			case strings.HasSuffix(word, "="):
-				have[signaturePrefix+id] = signature(config, id, secret)
+				stored[signaturePrefix+id] = signature(config, id, secret)
 			case strings.HasSuffix(word, "!"):
-				have[signaturePrefix+id] = "wrong"
+				stored[signaturePrefix+id] = "wrong"
 			default:
 				tokens = append(tokens, token(word, now))
 			}
 		}
-		data, again := signedData(have, slices.Values(tokens), now)
+		data, again := signedData(stored, slices.Values(tokens), now)
 		if got := describe(t, data, again); got != strings.TrimSpace(want) {
 			t.Errorf("%s: got %s", strings.TrimSpace(line), got)
 		}
 	}
 }
 
-// token returns the Secret that ID:WORD describes.
+// token returns the Secret of the bootstrap token that ID:DETAIL describes.
 func token(word string, now time.Time) *corev1.Secret {
-	id, how, _ := strings.Cut(word, ":")
+	id, detail, _ := strings.Cut(word, ":")
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: corev1.SecretTypeBootstrapToken,
 		Data: map[string][]byte{"token-id": []byte(id), "token-secret": []byte(secret), "usage-bootstrap-signing": []byte("true")},
 	}
-	switch how {
+	switch detail {
 	case "":
 	case "unusable":
 		s.Data["usage-bootstrap-signing"] = []byte("yes")
@@ -78,8 +78,8 @@ func token(word string, now time.Time) *corev1.Secret {
 	case "elsewhere":
 		s.Namespace = "default"
 	default:
-		s.Data["expiration"] = []byte(how)
-		if d, err := time.ParseDuration(how); err == nil {
+		s.Data["expiration"] = []byte(detail)
+		if d, err := time.ParseDuration(detail); err == nil {
 			s.Data["expiration"] = []byte(now.Add(d).Format(time.RFC3339))
 		}
 	}
@@ -90,7 +90,7 @@ func describe(t *testing.T, data map[string]string, again time.Duration) string 
 	t.Helper()
 	var words []string
 	for k, v := range data {
-		if id, is := strings.CutPrefix(k, signaturePrefix); is {
+		if id, found := strings.CutPrefix(k, signaturePrefix); found {
 			words = append(words, id)
 			if v != signature(config, id, secret) {
 				t.Errorf("the signature of %s is %s", id, v)

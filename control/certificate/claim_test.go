@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOldRequestIsNoRenewalOfAnotherNode checks that a request from before a Node was registered does not get a certificate
+// TestRequestOlderThanNodeIsNotRenewed checks that a request from before a Node was registered does not get a certificate
 // for that Node: the requestor may have an older certificate for the name.
-func TestOldRequestIsNoRenewalOfAnotherNode(t *testing.T) {
+func TestRequestOlderThanNodeIsNotRenewed(t *testing.T) {
 	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Name: "a", CreationTimestamp: metav1.NewTime(now.Add(d))}

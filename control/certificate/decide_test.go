@@ -27,8 +27,9 @@ import (
 	"proa.dev/kinds/lib/nodeaddress"
 )
 
-// given is a case of testdata/decide.txt. Durations are ages, except issued, which is how long the certificate is still valid.
-type given struct {
+// requestCase is a case of testdata/decide.txt. Durations are ages, except Issued, which is how long the certificate is still
+// valid.
+type requestCase struct {
 	Name, Signer, User, Age, Issued, CN string
 	O, DNS, Mail, IP, URI, Groups       []string
 	Usages                              []certificatesv1.KeyUsage
@@ -43,16 +44,16 @@ func TestDecide(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	by := authority(t, now.Add(24*time.Hour))
-	by.now = now
+	ca := authority(t, now.Add(24*time.Hour))
+	ca.now = now
 	for doc := range strings.SplitSeq(string(text), "\n---\n") {
-		g := given{CN: "system:node:a", O: []string{"system:nodes"}, Age: "0s",
+		g := requestCase{CN: "system:node:a", O: []string{"system:nodes"}, Age: "0s",
 			Usages: []certificatesv1.KeyUsage{"client auth", "digital signature"}}
 		if err := yaml.UnmarshalStrict([]byte(doc), &g); err != nil {
 			t.Fatalf("%v in:\n%s", err, doc)
 		}
 		t.Run(g.Name, func(t *testing.T) {
-			if got := decide(g.request(t, by), now).String(); got != g.Want {
+			if got := decide(g.request(t, ca), now).String(); got != g.Want {
 				t.Errorf("got  %s\nwant %s", got, g.Want)
 			}
 		})
@@ -81,9 +82,9 @@ func (p plan) String() string {
 	return strings.Join(words, " ") + "; again " + p.again.String()
 }
 
-func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSigningRequest {
+func (g *requestCase) request(t *testing.T, ca issuer) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
-	ago := func(s string) metav1.Time { return metav1.NewTime(by.now.Add(-span(t, s))) }
+	ago := func(s string) metav1.Time { return metav1.NewTime(ca.now.Add(-parseDuration(t, s))) }
 	r := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "r", CreationTimestamp: ago(g.Age)},
 		Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: g.Signer, Username: g.User, Groups: g.Groups,
@@ -113,9 +114,9 @@ func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSign
 		if err != nil {
 			t.Fatal(err)
 		}
-		by.cert = &x509.Certificate{NotAfter: by.now.Add(span(t, g.Issued)), Subject: by.cert.Subject}
-		at := by
-		at.now = by.now.Add(-time.Hour)
+		ca.cert = &x509.Certificate{NotAfter: ca.now.Add(parseDuration(t, g.Issued)), Subject: ca.cert.Subject}
+		at := ca
+		at.now = ca.now.Add(-time.Hour)
 		if r.Status.Certificate, err = sign(parsed, g.Usages, 10*time.Hour, at); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func (g *given) request(t *testing.T, by issuer) *certificatesv1.CertificateSign
 	return r
 }
 
-func span(t *testing.T, s string) time.Duration {
+func parseDuration(t *testing.T, s string) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -168,7 +169,7 @@ func authority(t *testing.T, until time.Time) issuer {
 	return issuer{cert: cert, key: key}
 }
 
-func TestOwns(t *testing.T) {
+func TestOwnsNames(t *testing.T) {
 	node := func(name string, addresses ...string) *corev1.Node {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		for _, a := range addresses {

@@ -16,8 +16,8 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// moment is the input of a case: a CronJob, its Jobs, and the time.
-type moment struct {
+// decideCase is the input of a case: a CronJob, its Jobs, and the time.
+type decideCase struct {
 	Now, Created, Last metav1.Time
 	LastSuccessful     *metav1.Time
 	Active, Gone       []string
@@ -32,7 +32,7 @@ type moment struct {
 // TestDecide runs the cases of testdata/decide.txt through the pure functions, in the order in which reconcile calls them.
 func TestDecide(t *testing.T) {
 	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
-		var m moment
+		var m decideCase
 		if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-func (m *moment) decide() string {
+func (m *decideCase) decide() string {
 	var b strings.Builder
 	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "cron", CreationTimestamp: m.Created},
 		Spec: m.Spec}
@@ -76,14 +76,14 @@ func (m *moment) decide() string {
 			}
 		}
 	}
-	tell := func(events []event) {
+	printEvents := func(events []event) {
 		for _, e := range events {
 			fmt.Fprintf(&b, "event %s %s: %s\n", e.kind, e.reason, e.message)
 		}
 	}
-	tell(updateStatus(c, jobs, deleted))
+	printEvents(updateStatus(c, jobs, deleted))
 	p := decide(c, m.Now.Time)
-	tell(p.events)
+	printEvents(p.events)
 	for _, r := range p.replace {
 		fmt.Fprintf(&b, "replace %s\n", r.Name)
 		removeActive(c, r.UID)
@@ -99,9 +99,9 @@ func (m *moment) decide() string {
 	for _, r := range c.Status.Active {
 		b.WriteString(" " + r.Name)
 	}
-	for what, at := range map[string]*metav1.Time{"last": c.Status.LastScheduleTime} {
+	for name, at := range map[string]*metav1.Time{"last": c.Status.LastScheduleTime} {
 		if at != nil {
-			fmt.Fprintf(&b, ", %s %s", what, at.UTC().Format(time.RFC3339))
+			fmt.Fprintf(&b, ", %s %s", name, at.UTC().Format(time.RFC3339))
 		}
 	}
 	if at := c.Status.LastSuccessfulTime; at != nil {

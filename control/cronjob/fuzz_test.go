@@ -15,18 +15,18 @@ func FuzzDue(f *testing.F) {
 	f.Add("0 0 31 2 *", "", int64(0), int64(1_700_000_000), int64(-1))
 	f.Add("@every 1h", "Etc/UTC", int64(1_700_000_000), int64(1_700_003_600), int64(10_000_000_000))
 	f.Add("CRON_TZ=Asia/Tokyo @daily", "", int64(1_600_000_000), int64(1_700_000_000), int64(0))
-	f.Fuzz(func(t *testing.T, schedule, zone string, born, at, late int64) {
-		const most = 4_000_000_000 // some time in 2096
-		if born < 0 || born > most || at < born || at > most || at-born > 20*365*24*3600 {
+	f.Fuzz(func(t *testing.T, schedule, zone string, created, at, deadline int64) {
+		const latest = 4_000_000_000 // in the year 2096
+		if created < 0 || created > latest || at < created || at > latest || at-created > 20*365*24*3600 {
 			return
 		}
-		c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(born, 0)},
+		c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(created, 0)},
 			Spec: batchv1.CronJobSpec{Schedule: schedule}}
 		if zone != "" {
 			c.Spec.TimeZone = &zone
 		}
-		if late >= 0 {
-			c.Spec.StartingDeadlineSeconds = &late
+		if deadline >= 0 {
+			c.Spec.StartingDeadlineSeconds = &deadline
 		}
 		s, err := parse(c)
 		if err != nil {

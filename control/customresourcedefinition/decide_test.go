@@ -100,8 +100,8 @@ func describe(c *crd) string {
 	return out
 }
 
-// TestDecideKeepsWhatItIsGiven checks that decide does not change the definitions it gets, which a view shares.
-func TestDecideKeepsWhatItIsGiven(t *testing.T) {
+// TestDecideDoesNotChangeItsInput checks that decide does not change the definitions it gets, which a view shares.
+func TestDecideDoesNotChangeItsInput(t *testing.T) {
 	s := shortDefinition{Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "toys", Kind: "Toy", ShortNames: []string{"ty"},
 		Categories: []string{"all"}}}
 	c := s.definition()
@@ -119,11 +119,11 @@ func TestDecideKeepsWhatItIsGiven(t *testing.T) {
 func TestConcernsNames(t *testing.T) {
 	s := shortDefinition{Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "toys", Kind: "Toy"}}
 	created := s.definition()
-	done := decide([]*crd{created}, metav1.NewTime(epoch))[0]
-	if !concernsNames(nil, created) || !concernsNames(done, nil) {
+	accepted := decide([]*crd{created}, metav1.NewTime(epoch))[0]
+	if !concernsNames(nil, created) || !concernsNames(accepted, nil) {
 		t.Error("a new or deleted definition does not wake its group")
 	}
-	if concernsNames(created, done) {
+	if concernsNames(created, accepted) {
 		t.Error("the first status of a definition wakes its group")
 	}
 	for what, change := range map[string]func(*crd){
@@ -136,15 +136,15 @@ func TestConcernsNames(t *testing.T) {
 		"a lost condition":      func(c *crd) { c.Status.Conditions = c.Status.Conditions[:1] },
 		"established no longer": func(c *crd) { c.Status.Conditions[1].Status = apiextensionsv1.ConditionFalse },
 	} {
-		next := done.DeepCopy()
+		next := accepted.DeepCopy()
 		change(next)
-		if !concernsNames(done, next) {
+		if !concernsNames(accepted, next) {
 			t.Errorf("%s does not wake the group", what)
 		}
 	}
-	labelled := done.DeepCopy()
+	labelled := accepted.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
-	if concernsNames(done, labelled) {
+	if concernsNames(accepted, labelled) {
 		t.Error("a label wakes the group")
 	}
 }

@@ -185,8 +185,8 @@ func (p plan) String() string {
 	return b.String()
 }
 
-// TestBurst checks that one reconcile creates a bounded number of Pods.
-func TestBurst(t *testing.T) {
+// TestCreatesAreBounded checks that one reconcile creates a bounded number of Pods.
+func TestCreatesAreBounded(t *testing.T) {
 	s := parse(t, "ds")
 	for i := range 300 {
 		s.nodes = append(s.nodes, parseNode(t, []string{fmt.Sprintf("n%03d", i)}))

@@ -81,11 +81,11 @@ func TestNewPod(t *testing.T) {
 	}
 }
 
-func TestNodeMatters(t *testing.T) {
+func TestRelevantNodeChange(t *testing.T) {
 	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}
-	beat := old.DeepCopy()
-	beat.Status.Phase = corev1.NodeRunning
-	if isRelevantNodeChange(old, beat) {
+	heartbeat := old.DeepCopy()
+	heartbeat.Status.Phase = corev1.NodeRunning
+	if isRelevantNodeChange(old, heartbeat) {
 		t.Error("a heartbeat wakes the controller")
 	}
 	label, taint := old.DeepCopy(), old.DeepCopy()

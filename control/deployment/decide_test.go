@@ -197,17 +197,17 @@ func parseSet(t *testing.T, line string, busy map[types.UID]bool) *appsv1.Replic
 
 func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p plan) string {
 	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	printf := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	hash, err := workload.Hash(&d.Spec.Template, d.Status.CollisionCount)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mask := func(s string) string { return strings.ReplaceAll(s, hash, "HASH") }
 	if r := p.rollback; r != nil {
-		say("rollback to template=%s %s", r.Spec.Template.Spec.Containers[0].Image, annotations(nil, r.Annotations))
+		printf("rollback to template=%s %s", r.Spec.Template.Spec.Containers[0].Image, annotations(nil, r.Annotations))
 	}
 	if rs := p.create; rs != nil {
-		say("create %s size=%d template=%s minready=%d %s", mask(rs.Name), *rs.Spec.Replicas, rs.Spec.Template.Spec.Containers[0].Image,
+		printf("create %s size=%d template=%s minready=%d %s", mask(rs.Name), *rs.Spec.Replicas, rs.Spec.Template.Spec.Containers[0].Image,
 			rs.Spec.MinReadySeconds, annotations(nil, rs.Annotations))
 	}
 	for _, rs := range p.update {
@@ -222,10 +222,10 @@ func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p p
 		if was.Spec.MinReadySeconds != rs.Spec.MinReadySeconds {
 			line += fmt.Sprintf(" minready=%d->%d", was.Spec.MinReadySeconds, rs.Spec.MinReadySeconds)
 		}
-		say("%s %s", line, annotations(was.Annotations, rs.Annotations))
+		printf("%s %s", line, annotations(was.Annotations, rs.Annotations))
 	}
 	for _, rs := range p.remove {
-		say("remove %s", rs.Name)
+		printf("remove %s", rs.Name)
 	}
 	if p.status != nil {
 		s := &p.status.Status
@@ -233,20 +233,20 @@ func describe(t *testing.T, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, p p
 		if s.TerminatingReplicas != nil {
 			unknown = fmt.Sprint(*s.TerminatingReplicas)
 		}
-		say("status revision=%s observed=%d replicas=%d updated=%d ready=%d available=%d unavailable=%d terminating=%s", p.status.Annotations[revisionAnnotation],
+		printf("status revision=%s observed=%d replicas=%d updated=%d ready=%d available=%d unavailable=%d terminating=%s", p.status.Annotations[revisionAnnotation],
 			s.ObservedGeneration, s.Replicas, s.UpdatedReplicas, s.ReadyReplicas, s.AvailableReplicas, s.UnavailableReplicas, unknown)
 		for _, c := range s.Conditions {
-			say("condition %s %s %s %q updated %v ago, since %v", c.Type, c.Status, c.Reason, mask(c.Message),
+			printf("condition %s %s %s %q updated %v ago, since %v", c.Type, c.Status, c.Reason, mask(c.Message),
 				now.Sub(c.LastUpdateTime.Time), now.Sub(c.LastTransitionTime.Time))
 		}
 	}
 	for _, set := range slices.Sorted(maps.Keys(p.events)) {
 		for _, e := range p.events[set] {
-			say("event %s %s %s", e.kind, e.reason, mask(e.message))
+			printf("event %s %s %s", e.kind, e.reason, mask(e.message))
 		}
 	}
 	if p.again != 0 {
-		say("again %v", p.again)
+		printf("again %v", p.again)
 	}
 	for i := range out {
 		out[i] = strings.TrimSpace(out[i])
@@ -316,7 +316,7 @@ func TestNewSet(t *testing.T) {
 	}
 }
 
-func TestFailedToMakeASet(t *testing.T) {
+func TestReplicaSetCreateError(t *testing.T) {
 	got := withCreateError(&appsv1.Deployment{}, "no", now).Status.Conditions
 	if len(got) != 1 || got[0].Type != appsv1.DeploymentProgressing || got[0].Status != corev1.ConditionFalse ||
 		got[0].Reason != "ReplicaSetCreateError" || got[0].Message != "no" {

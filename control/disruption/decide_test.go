@@ -20,12 +20,12 @@ import (
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// moment is the input of a case. A Pod is written as its name, followed by "ready", "deleting" or "of=OWNER".
-type moment struct {
+// decideCase is the input of a case. A Pod is written as its name, followed by "ready", "deleting" or "of=OWNER".
+type decideCase struct {
 	Spec       policyv1.PodDisruptionBudgetSpec
 	Disrupted  map[string]string // how long ago
 	Pods       []string
-	Owners     map[string]int32 // an owner with -1 is an error
+	Owners     map[string]int32 // replicas by owner; with -1 the lookup of the owner fails
 	Conditions []metav1.Condition
 	Generation int64
 }
@@ -33,15 +33,15 @@ type moment struct {
 // TestDecide runs the cases of testdata/decide.txt.
 func TestDecide(t *testing.T) {
 	textcase.Decide(t, "testdata/decide.txt", "--", func(t *testing.T, in string) string {
-		var m moment
+		var m decideCase
 		if err := yaml.UnmarshalStrict([]byte(in), &m); err != nil {
 			t.Fatal(err)
 		}
-		return m.look(t)
+		return m.decide(t)
 	})
 }
 
-func (m *moment) look(t *testing.T) string {
+func (m *decideCase) decide(t *testing.T) string {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Generation: m.Generation}, Spec: m.Spec}
 	b.Status = policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 7, Conditions: m.Conditions, DisruptedPods: map[string]metav1.Time{}}
 	for name, ago := range m.Disrupted {
@@ -53,7 +53,7 @@ func (m *moment) look(t *testing.T) string {
 	}
 	var pods []*corev1.Pod
 	for _, text := range m.Pods {
-		pods = append(pods, podOfWords(strings.Fields(text)))
+		pods = append(pods, parsePod(strings.Fields(text)))
 	}
 	find := func(ref *metav1.OwnerReference) (*owner, error) {
 		n, found := m.Owners[ref.Name]
@@ -93,7 +93,7 @@ func (m *moment) look(t *testing.T) string {
 	return out.String()
 }
 
-func podOfWords(words []string) *corev1.Pod {
+func parsePod(words []string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: words[0]}}
 	for _, w := range words[1:] {
 		switch of, owned := strings.CutPrefix(w, "of="); {
@@ -108,7 +108,7 @@ func podOfWords(words []string) *corev1.Pod {
 	return p
 }
 
-func TestTakeBack(t *testing.T) {
+func TestResetDisruptionTarget(t *testing.T) {
 	pod := func(change func(*corev1.Pod, *corev1.PodCondition)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Generation: 4},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{

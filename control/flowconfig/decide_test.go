@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestRevise(t *testing.T) {
+func TestUpdated(t *testing.T) {
 	text, err := os.ReadFile("testdata/revise.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -26,20 +26,20 @@ func TestRevise(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := &flowcontrolv1.FlowSchema{Spec: flowcontrolv1.FlowSchemaSpec{MatchingPrecedence: 100}}
-		have := want.DeepCopy()
-		have.Generation = generation
+		stored := want.DeepCopy()
+		stored.Generation = generation
 		if annotation != "-" {
-			have.Annotations = map[string]string{autoUpdate: annotation}
+			stored.Annotations = map[string]string{autoUpdate: annotation}
 		}
 		if spec == "other" {
-			have.Spec.MatchingPrecedence = 7
+			stored.Spec.MatchingPrecedence = 7
 		}
 		var got []string
-		if next, ok := updated(have, wanted{want, demand == "mandatory"}).(*flowcontrolv1.FlowSchema); ok {
-			if next.Spec.MatchingPrecedence != have.Spec.MatchingPrecedence {
+		if next, ok := updated(stored, wanted{want, demand == "mandatory"}).(*flowcontrolv1.FlowSchema); ok {
+			if next.Spec.MatchingPrecedence != stored.Spec.MatchingPrecedence {
 				got = append(got, "spec")
 			}
-			if now := next.Annotations[autoUpdate]; now != have.Annotations[autoUpdate] {
+			if now := next.Annotations[autoUpdate]; now != stored.Annotations[autoUpdate] {
 				got = append(got, "annotation "+now)
 			}
 		} else {
@@ -51,8 +51,8 @@ func TestRevise(t *testing.T) {
 	}
 }
 
-// TestExempt checks the exempt level, of which administrators may change a part.
-func TestExempt(t *testing.T) {
+// TestSameSpecOfExemptLevel checks the exempt level, of which administrators may change a part.
+func TestSameSpecOfExemptLevel(t *testing.T) {
 	level := func(name string, shares int32) *flowcontrolv1.PriorityLevelConfiguration {
 		return &flowcontrolv1.PriorityLevelConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestDecide runs the lines of testdata/decide.txt: the states of an object's owners, what is special about it, and the
-// wanted decision.
+// TestDecide runs the cases of testdata/decide.txt: the states of an object's owners, further facts about the object, and the
+// expected decision.
 func TestDecide(t *testing.T) {
 	text, err := os.ReadFile("testdata/decide.txt")
 	if err != nil {
@@ -24,17 +24,17 @@ func TestDecide(t *testing.T) {
 			continue
 		}
 		n++
-		left, want, _ := strings.Cut(line, "->")
+		input, want, _ := strings.Cut(line, "->")
 		o := &corev1.ConfigMap{}
-		var stand []ownerState
+		var states []ownerState
 		var f dependentFacts
 		f.hasDependents, f.dependentWaits = func() bool { return false }, func() bool { return false }
-		for word := range strings.FieldsSeq(left) {
+		for word := range strings.FieldsSeq(input) {
 			switch word {
 			case "solid", "dangling", "waiting", "unknown":
-				stand = append(stand, map[string]ownerState{"solid": ownerExists, "dangling": ownerAbsent, "waiting": ownerWaits,
+				states = append(states, map[string]ownerState{"solid": ownerExists, "dangling": ownerAbsent, "waiting": ownerWaits,
 					"unknown": ownerUnknown}[word])
-				o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{UID: types.UID(fmt.Sprint(len(stand)))})
+				o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{UID: types.UID(fmt.Sprint(len(states)))})
 			case "deleting":
 				o.DeletionTimestamp = &metav1.Time{}
 			case "foreground":
@@ -49,7 +49,7 @@ func TestDecide(t *testing.T) {
 				t.Fatalf("%q in %s", word, line)
 			}
 		}
-		v := decide(o, stand, f)
+		v := decide(o, states, f)
 		got := "nothing"
 		switch {
 		case v.unlink != nil:
@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 		if got != strings.TrimSpace(want) {
-			t.Errorf("%s: %s, want%s", left, got, want)
+			t.Errorf("%s: %s, want%s", input, got, want)
 		}
 	}
 	if n < 15 {

@@ -18,7 +18,7 @@ func TestPool(t *testing.T) {
 	var p *pool
 	var used []netip.Prefix
 	name, checks := "", 0
-	busy := func(b netip.Prefix) bool { return slices.ContainsFunc(used, b.Overlaps) }
+	isUsed := func(b netip.Prefix) bool { return slices.ContainsFunc(used, b.Overlaps) }
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0] == "#" {
@@ -28,14 +28,14 @@ func TestPool(t *testing.T) {
 		case "case":
 			name, used = strings.Join(words[1:], " "), nil
 		case "ranges":
-			p = newPool(ranges(t, words[1:]))
+			p = newPool(parseRanges(t, words[1:]))
 		case "used":
 			used = append(used, prefixes(words[1:])...)
 		case "free":
 			p.release(words[1])
 		default:
 			checks++
-			cidrs, full := p.reserve(words[0], busy)
+			cidrs, full := p.reserve(words[0], isUsed)
 			got := strings.Join(texts(cidrs), " ")
 			if full != nil {
 				got = "full"
@@ -53,7 +53,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-func ranges(t *testing.T, words []string) (out []Range) {
+func parseRanges(t *testing.T, words []string) (out []Range) {
 	for _, w := range words {
 		at := strings.LastIndex(w, "/")
 		bits, mask, given := strings.Cut(w[at:], ":")
@@ -72,7 +72,7 @@ func ranges(t *testing.T, words []string) (out []Range) {
 	return out
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseErrors(t *testing.T) {
 	for cidrs, want := range map[string]string{
 		"nonsense":                    "cluster CIDR \"nonsense\"",
 		"10.0.0.0/25":                 "cluster CIDR 10.0.0.0/25 is smaller than the /24 that a node gets",

@@ -12,27 +12,29 @@ import (
 
 func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
-		change    func(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node)
-		want      string
-		elsewhere bool
+		change     func(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node)
+		want       string
+		reschedule bool
 	}{
-		"all is well": {func(*corev1.PersistentVolumeClaim, *storagev1.StorageClass, *corev1.Node) {}, "/data/pvc-u1", false},
-		"an old word": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
+		"provisioned": {func(*corev1.PersistentVolumeClaim, *storagev1.StorageClass, *corev1.Node) {}, "/data/pvc-u1", false},
+		"the beta annotation": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			c.Annotations = map[string]string{provisionerBeta: localvolume.Provisioner, selectedNode: "a"}
 		}, "/data/pvc-u1", false},
 		"bound": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			c.Spec.VolumeName = "v"
 		}, "", false},
-		"not asked yet": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
+		"no provisioner annotation yet": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			delete(c.Annotations, provisioner)
 		}, "", false},
-		"somebody else's": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) { s.Provisioner = "x" }, "",
-			false},
+		"another provisioner": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) {
+			s.Provisioner = "x"
+		}, "", false},
 		"no node yet": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			delete(c.Annotations, selectedNode)
 		}, "", false},
-		"a plain node": {func(_ *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, n *corev1.Node) { n.Annotations = nil },
-			`node "a" keeps no volumes; its agent must be one of proa`, true},
+		"a node without proa's annotation": {func(_ *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, n *corev1.Node) {
+			n.Annotations = nil
+		}, `node "a" keeps no volumes; its agent must be one of proa`, true},
 		"immediate": {func(_ *corev1.PersistentVolumeClaim, s *storagev1.StorageClass, _ *corev1.Node) {
 			s.VolumeBindingMode = nil
 		}, "the class must have volumeBindingMode WaitForFirstConsumer, so that the node of the volume is known", false},
@@ -45,7 +47,7 @@ func TestDecide(t *testing.T) {
 		"from a snapshot": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			c.Spec.DataSource = &corev1.TypedLocalObjectReference{}
 		}, "a folder of a node cannot be made from another volume or a snapshot", false},
-		"it is being gone": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
+		"being deleted": {func(c *corev1.PersistentVolumeClaim, _ *storagev1.StorageClass, _ *corev1.Node) {
 			c.DeletionTimestamp = &metav1.Time{}
 		}, "", false},
 	} {
@@ -61,8 +63,8 @@ func TestDecide(t *testing.T) {
 			if p.volume != nil {
 				got = p.volume.Spec.Local.Path
 			}
-			if got != c.want || p.reschedule != c.elsewhere {
-				t.Errorf("got %q, elsewhere %v; want %q", got, p.reschedule, c.want)
+			if got != c.want || p.reschedule != c.reschedule {
+				t.Errorf("got %q, reschedule %v; want %q", got, p.reschedule, c.want)
 			}
 		})
 	}

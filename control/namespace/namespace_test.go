@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestConditionsSayWhatIsLeft(t *testing.T) {
+func TestConditionsListRemainingResources(t *testing.T) {
 	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	remains := []leftover{
 		{resource: schema.GroupResource{Resource: "pods"}, objects: 2, finalizers: map[string]int{"a/b": 1}},
@@ -50,16 +50,16 @@ func TestConditionsSayWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestNumbersAreNoNews(t *testing.T) {
+func TestDifferOnlyInNumbers(t *testing.T) {
 	pods := func(n, held int) []leftover {
 		return []leftover{{resource: schema.GroupResource{Resource: "pods"}, objects: n, finalizers: map[string]int{"a/b": held}}}
 	}
 	now := metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	before := describeConditions(result{remains: pods(10, 3)}, nil, now)
 	for _, c := range []struct {
-		what string
-		now  []leftover
-		want bool
+		title string
+		now   []leftover
+		want  bool
 	}{
 		{"fewer", pods(9, 3), true},
 		{"far fewer", pods(1, 1), true},
@@ -67,27 +67,27 @@ func TestNumbersAreNoNews(t *testing.T) {
 		{"none", nil, false},
 	} {
 		if got := differOnlyInNumbers(describeConditions(result{remains: c.now}, before, now), before); got != c.want {
-			t.Errorf("%s: only numbers: %v", c.what, got)
+			t.Errorf("%s: only numbers: %v", c.title, got)
 		}
 	}
 }
 
-func TestBigNamespacesAreLookedAtLessOften(t *testing.T) {
+func TestLargeNamespacesAreReconciledLessOften(t *testing.T) {
 	e := &emptier{progress: map[string]progress{}}
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	if d := e.untilNextReconcile("new", now); d != 0 {
 		t.Errorf("a new one waits %v", d)
 	}
-	for left, want := range map[int]time.Duration{0: 0, 50: time.Millisecond, 10_000: 200 * time.Millisecond, 1_000_000: time.Second} {
-		e.remember("ns", func(s *progress) { s.reconciled, s.left = now, left })
+	for remaining, want := range map[int]time.Duration{0: 0, 50: time.Millisecond, 10_000: 200 * time.Millisecond, 1_000_000: time.Second} {
+		e.remember("ns", func(s *progress) { s.reconciled, s.left = now, remaining })
 		if d := e.untilNextReconcile("ns", now); d != want {
-			t.Errorf("with %d left: %v, want %v", left, d, want)
+			t.Errorf("with %d left: %v, want %v", remaining, d, want)
 		}
 		if d := e.untilNextReconcile("ns", now.Add(want)); d != 0 {
-			t.Errorf("with %d left, after %v: %v", left, want, d)
+			t.Errorf("with %d left, after %v: %v", remaining, want, d)
 		}
 		if d := e.untilNextReconcile("ns", now.Add(-time.Hour)); d != 0 {
-			t.Errorf("with %d left, and the clock set back: %v", left, d)
+			t.Errorf("with %d left, and the clock set back: %v", remaining, d)
 		}
 	}
 	e.forget("ns")
@@ -96,8 +96,9 @@ func TestBigNamespacesAreLookedAtLessOften(t *testing.T) {
 	}
 }
 
-// TestUndiscovered checks that an API server that does not answer is reported with the message of discovery clients.
-func TestUndiscovered(t *testing.T) {
+// TestUnavailableAPIServerIsADiscoveryFailure checks that an API server that does not answer is reported with the message of
+// discovery clients.
+func TestUnavailableAPIServerIsADiscoveryFailure(t *testing.T) {
 	unknown := []schema.GroupVersion{{Group: "wardle.example.com", Version: "v1"}, {Group: "a.example.com", Version: "v2"}}
 	for _, c := range describeConditions(result{unknown: unknown}, nil, metav1.Now()) {
 		if c.Type != corev1.NamespaceDeletionDiscoveryFailure {

@@ -14,33 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cases calls check with both sides of every line of a file.
-func cases(t *testing.T, file string, least int, check func(left []string) string) {
+// checkLines runs check with the words before the "->" of each line of a file, and compares the result with the text after it.
+func checkLines(t *testing.T, file string, atLeast int, check func(input []string) string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		left, want, is := strings.Cut(line, "-> ")
-		if strings.HasPrefix(line, "#") || !is {
+		input, want, found := strings.Cut(line, "-> ")
+		if strings.HasPrefix(line, "#") || !found {
 			continue
 		}
 		n++
-		if got := check(strings.Fields(left)); got != strings.TrimSpace(want) {
-			t.Errorf("%s\ngot:  %s\nwant: %s", left, got, want)
+		if got := check(strings.Fields(input)); got != strings.TrimSpace(want) {
+			t.Errorf("%s\ngot:  %s\nwant: %s", input, got, want)
 		}
 	}
-	if n < least {
+	if n < atLeast {
 		t.Errorf("only %d cases", n)
 	}
 }
 
 func TestDecideClaim(t *testing.T) {
-	cases(t, "testdata/claim.cases", 25, func(left []string) string {
+	checkLines(t, "testdata/claim.cases", 25, func(input []string) string {
 		claim, _ := readClaim(t, []string{"1Gi", "RWO"})
 		var s claimContext
-		for _, word := range left {
+		for _, word := range input {
 			key, value, _ := strings.Cut(word, "=")
 			switch key {
 			case "class":
@@ -93,10 +93,10 @@ func TestDecideClaim(t *testing.T) {
 }
 
 func TestDecideVolume(t *testing.T) {
-	cases(t, "testdata/volume.cases", 20, func(left []string) string {
+	checkLines(t, "testdata/volume.cases", 20, func(input []string) string {
 		v := readVolume(t, []string{"v", "1Gi", "RWO", "phase="})
 		var claim *corev1.PersistentVolumeClaim
-		for _, word := range left {
+		for _, word := range input {
 			key, value, _ := strings.Cut(word, "=")
 			switch key {
 			case "for":
@@ -169,8 +169,8 @@ func showVolume(v *corev1.PersistentVolume, p volumePlan) string {
 	return text
 }
 
-// TestBindTwice checks that a binding makes every write once, and none when it is repeated.
-func TestBindTwice(t *testing.T) {
+// TestBindingIsIdempotent checks that binding writes each object once, and nothing when it is repeated.
+func TestBindingIsIdempotent(t *testing.T) {
 	claim, _ := readClaim(t, []string{"1Gi", "RWO"})
 	claim.Status.Phase = corev1.ClaimPending
 	v, changed := boundVolume(readVolume(t, []string{"v", "2Gi", "RWO,ROX"}), claim)
@@ -206,7 +206,7 @@ func TestBindTwice(t *testing.T) {
 	}
 }
 
-func TestPickDefault(t *testing.T) {
+func TestDefaultClass(t *testing.T) {
 	class := func(name, annotation string, age int64) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(1000-age, 0)),
 			Annotations: map[string]string{annotation: "true"}}}

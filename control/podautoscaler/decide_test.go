@@ -254,26 +254,26 @@ func parseReading(t *testing.T, line string) (r measurement) {
 
 func describe(p *plan) string {
 	var out []string
-	say := func(format string, args ...any) {
+	printf := func(format string, args ...any) {
 		out = append(out, strings.TrimSpace(fmt.Sprintf(format, args...)))
 	}
 	s := &p.hpa.Status
 	if p.rescale {
-		say("scale %d -> %d", p.from, p.to)
+		printf("scale %d -> %d", p.from, p.to)
 	}
-	say("status current=%d desired=%d scaled=%v", s.CurrentReplicas, s.DesiredReplicas, s.LastScaleTime != nil)
+	printf("status current=%d desired=%d scaled=%v", s.CurrentReplicas, s.DesiredReplicas, s.LastScaleTime != nil)
 	for _, m := range s.CurrentMetrics {
-		say("measured %s", describeMetric(&m))
+		printf("measured %s", describeMetric(&m))
 	}
 	for _, c := range s.Conditions {
-		say("condition %s %s %s %q", c.Type, c.Status, c.Reason, c.Message)
+		printf("condition %s %s %s %q", c.Type, c.Status, c.Reason, c.Message)
 	}
 	for _, e := range p.events {
-		say("event %s %s %s", e.kind, e.reason, e.message)
+		printf("event %s %s %s", e.kind, e.reason, e.message)
 	}
 	marks := func(what string, list []timedCount) {
 		for _, m := range list {
-			say("remembers %s %d, %v ago", what, m.n, now.Sub(m.at))
+			printf("remembers %s %d, %v ago", what, m.n, now.Sub(m.at))
 		}
 	}
 	marks("recommended", p.history.recommendations)

@@ -19,22 +19,24 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestServed runs the cases of testdata/served: who serves which APIs and what he answers, what is asked, and after "=>" the requests that
-// this makes and what comes of it.
-func TestServed(t *testing.T) {
-	textcase.Decide(t, "testdata/served/*.txt", "=>", func(t *testing.T, in string) string { return serveCase(t, strings.TrimSpace(in)) })
+// TestServedMetrics runs the cases of testdata/served: the APIs that are served, the prepared answer, a query, and after "=>"
+// the requests that are sent for it and its result.
+func TestServedMetrics(t *testing.T) {
+	textcase.Decide(t, "testdata/served/*.txt", "=>", func(t *testing.T, in string) string {
+		return runServedCase(t, strings.TrimSpace(in))
+	})
 }
 
-func serveCase(t *testing.T, in string) string {
+func runServedCase(t *testing.T, in string) string {
 	var out []string
 	versions := map[string][]string{}
-	var last *Answer
-	refused := errors.New("no answer is prepared")
+	var answer *Answer
+	sendErr := errors.New("no answer is prepared")
 	s := Sources{
 		Versions: func(group string) []string { return versions[group] },
 		Send: func(_ context.Context, r *Request) (*Answer, error) {
 			out = append(out, strings.TrimSpace("asked to "+r.Verb()+" "+r.URL().Path+" "+r.URL().RawQuery))
-			return last, refused
+			return answer, sendErr
 		},
 		Resources: func(gk schema.GroupKind) ([]schema.GroupResource, error) {
 			if gk.Kind == "Ingress" {
@@ -50,19 +52,19 @@ func serveCase(t *testing.T, in string) string {
 		case "serves":
 			versions[fields[0]] = fields[1:]
 		case "forbidden":
-			refused = errors.New("forbidden")
+			sendErr = errors.New("forbidden")
 		case "built-in":
 			s.Usage = func(context.Context, string, labels.Selector) ([]metricsv1beta1.PodMetrics, error) {
-				return []metricsv1beta1.PodMetrics{ownUsage()}, nil
+				return []metricsv1beta1.PodMetrics{builtInUsage()}, nil
 			}
 		case "answer":
 			code, err := strconv.Atoi(fields[0])
 			if err != nil {
 				t.Fatal(err)
 			}
-			last, refused = &Answer{Code: code, Text: fields[1] == "text", Body: []byte(strings.Join(fields[2:], " "))}, nil
+			answer, sendErr = &Answer{Code: code, Text: fields[1] == "text", Body: []byte(strings.Join(fields[2:], " "))}, nil
 		case "pods", "object", "external":
-			out = append(out, askCase(t, Served(s), word, fields))
+			out = append(out, query(t, Served(s), word, fields))
 		default:
 			t.Fatalf("line %q", line)
 		}
@@ -70,29 +72,29 @@ func serveCase(t *testing.T, in string) string {
 	return strings.Join(out, "\n")
 }
 
-func ownUsage() metricsv1beta1.PodMetrics {
+func builtInUsage() metricsv1beta1.PodMetrics {
 	p := metricsv1beta1.PodMetrics{Containers: []metricsv1beta1.ContainerMetrics{{Name: "c",
 		Usage: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}}}}
 	p.Name = "own"
 	return p
 }
 
-// askCase asks: "pods METRIC", "pods resource=NAME container=NAME", "object METRIC APIVERSION KIND NAME", "external
-// METRIC"; "where=SELECTOR" at the end narrows the metric.
-func askCase(t *testing.T, m Metrics, word string, f []string) string {
-	narrow := labels.Everything()
+// query runs a query: "pods METRIC", "pods resource=NAME container=NAME", "object METRIC APIVERSION KIND NAME" or "external
+// METRIC"; "where=SELECTOR" at the end selects series of the metric.
+func query(t *testing.T, m Metrics, word string, f []string) string {
+	selector := labels.Everything()
 	if text, found := strings.CutPrefix(f[len(f)-1], "where="); found {
 		s, err := labels.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		narrow, f = s, f[:len(f)-1]
+		selector, f = s, f[:len(f)-1]
 	}
 	var got string
 	var err error
 	switch word {
 	case "pods":
-		q := Query{Namespace: "ns", Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Metric: f[0], MetricSelector: narrow}
+		q := Query{Namespace: "ns", Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Metric: f[0], MetricSelector: selector}
 		if name, found := strings.CutPrefix(f[0], "resource="); found {
 			q.Metric, q.Resource = "", corev1.ResourceName(name)
 			if len(f) > 1 {
@@ -110,11 +112,11 @@ func askCase(t *testing.T, m Metrics, word string, f []string) string {
 	case "object":
 		var v int64
 		v, err = m.Object(t.Context(), "ns", autoscalingv2.CrossVersionObjectReference{APIVersion: f[1], Kind: f[2], Name: f[3]}, f[0],
-			narrow)
+			selector)
 		got = fmt.Sprint(v)
 	case "external":
 		var v []int64
-		v, err = m.External(t.Context(), "ns", f[0], narrow)
+		v, err = m.External(t.Context(), "ns", f[0], selector)
 		got = fmt.Sprint(v)
 	}
 	if err != nil {
@@ -123,8 +125,8 @@ func askCase(t *testing.T, m Metrics, word string, f []string) string {
 	return got
 }
 
-// TestLongRefusal checks that a long error message of another server is truncated.
-func TestLongRefusal(t *testing.T) {
+// TestLongErrorIsTruncated checks that a long error message of another server is truncated.
+func TestLongErrorIsTruncated(t *testing.T) {
 	m := Served(Sources{Versions: func(string) []string { return []string{"v1beta1"} },
 		Send: func(context.Context, *Request) (*Answer, error) {
 			return &Answer{Code: 404, Body: []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + strings.Repeat("ä",

@@ -13,7 +13,7 @@ import (
 
 var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pods parses Pods: "name phase", and then "evicted", "age=1h", "leaving" or "pushed".
+// pods parses Pods: "name phase", and then "evicted", "age=1h", "terminating", or "forced" for a deletion without a grace period.
 func pods(texts ...string) (out []*corev1.Pod) {
 	for _, text := range texts {
 		words := strings.Fields(text)
@@ -26,9 +26,9 @@ func pods(texts ...string) (out []*corev1.Pod) {
 				p.CreationTimestamp = metav1.NewTime(epoch.Add(-d))
 			case w == "evicted":
 				p.Status.Reason = "Evicted"
-			case w == "leaving", w == "pushed":
+			case w == "terminating", w == "forced":
 				p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(epoch)), new(int64(30))
-				if w == "pushed" {
+				if w == "forced" {
 					p.DeletionGracePeriodSeconds = new(int64(0))
 				}
 			}
@@ -51,27 +51,28 @@ func TestSurplus(t *testing.T) {
 		"x Succeeded evicted age=3h")
 	for threshold, want := range map[int]string{0: "", 6: "", 7: "", 5: "e", 4: "e old", 3: "e old x", 2: "e old x a", 1: "e old x a b"} {
 		if got := names(surplus(all, threshold)); got != want {
-			t.Errorf("%d may stay: %q go, want %q", threshold, got, want)
+			t.Errorf("threshold %d: deletes %q, want %q", threshold, got, want)
 		}
 	}
 }
 
-func TestWhoGoes(t *testing.T) {
-	all := pods("run Running", "end Failed", "going Running leaving", "hung Failed pushed", "half Failed leaving", "quick Running pushed")
+func TestTerminatingAndOrphanedPods(t *testing.T) {
+	all := pods("run Running", "end Failed", "going Running terminating", "hung Failed forced", "half Failed terminating",
+		"quick Running forced")
 	if got := names(terminating(all)); got != "going half quick" {
-		t.Errorf("leaving: %s", got)
+		t.Errorf("terminating: %s", got)
 	}
 	if got := names(orphanedPods(all)); got != "run end going half quick" {
 		t.Errorf("orphans: %s", got)
 	}
 }
 
-// TestWake checks that of the Pods without a node only those wake the controller that are to be deleted. Listing all of them
-// for each new one would cost the square of their number.
-func TestWake(t *testing.T) {
+// TestKeysOfPod checks that a Pod without a node wakes the controller only if it is to be deleted. Listing all such Pods for
+// each new one would take quadratic time.
+func TestKeysOfPod(t *testing.T) {
 	for text, want := range map[string]string{
-		"new Pending": "", "going Pending leaving": "-", "ended Failed": "-",
-		"new Pending on=a": "a", "going Running on=a leaving": "a", "ended Failed on=a": "a -",
+		"new Pending": "", "going Pending terminating": "-", "ended Failed": "-",
+		"new Pending on=a": "a", "going Running on=a terminating": "a", "ended Failed on=a": "a -",
 	} {
 		words := strings.Fields(text)
 		p := pods(text)[0]
@@ -101,7 +102,7 @@ func TestOutOfService(t *testing.T) {
 	}{
 		"ready, with the taint":        {corev1.Node{Spec: corev1.NodeSpec{Taints: taint}, Status: ready(corev1.ConditionTrue)}, false},
 		"not ready, with the taint":    {corev1.Node{Spec: corev1.NodeSpec{Taints: taint}, Status: ready(corev1.ConditionUnknown)}, true},
-		"says nothing, with the taint": {corev1.Node{Spec: corev1.NodeSpec{Taints: taint}}, true},
+		"no condition, with the taint": {corev1.Node{Spec: corev1.NodeSpec{Taints: taint}}, true},
 		"not ready, without":           {corev1.Node{Status: ready(corev1.ConditionFalse)}, false},
 	} {
 		if got := isOutOfService(&c.node); got != c.want {
@@ -110,7 +111,7 @@ func TestOutOfService(t *testing.T) {
 	}
 }
 
-func TestFailed(t *testing.T) {
+func TestWithFailedPhase(t *testing.T) {
 	if withFailedPhase(pods("a Succeeded")[0], nodeDeletedCondition(), epoch) != nil ||
 		withFailedPhase(pods("a Failed")[0], nil, epoch) != nil {
 		t.Error("a terminal Pod is changed")

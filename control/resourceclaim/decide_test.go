@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestDecideClaim runs the lines of testdata/decide.cases.
+// TestDecideClaim runs the cases of testdata/decide.cases.
 func TestDecideClaim(t *testing.T) {
 	text, err := os.ReadFile("testdata/decide.cases")
 	if err != nil {
@@ -20,19 +20,19 @@ func TestDecideClaim(t *testing.T) {
 	}
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		left, want, is := strings.Cut(line, " -> ")
-		if strings.HasPrefix(line, "#") || !is {
+		input, want, found := strings.Cut(line, " -> ")
+		if strings.HasPrefix(line, "#") || !found {
 			continue
 		}
 		n++
-		c, pods := read(t, strings.Fields(left))
+		c, pods := parseClaim(t, strings.Fields(input))
 		var owner *corev1.Pod
 		if name, _ := generatedFor(c); name != "" {
 			owner = pods[name]
 		}
-		got := show(c, decideClaim(c, func(name string) *corev1.Pod { return pods[name] }, owner))
+		got := formatPlan(c, decideClaim(c, func(name string) *corev1.Pod { return pods[name] }, owner))
 		if got != strings.TrimSpace(want) {
-			t.Errorf("%s\ngot:  %s\nwant: %s", left, got, want)
+			t.Errorf("%s\ngot:  %s\nwant: %s", input, got, want)
 		}
 	}
 	if n < 20 {
@@ -40,10 +40,10 @@ func TestDecideClaim(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, words []string) (*resourcev1.ResourceClaim, map[string]*corev1.Pod) {
+func parseClaim(t *testing.T, words []string) (*resourcev1.ResourceClaim, map[string]*corev1.Pod) {
 	c, pods := &resourcev1.ResourceClaim{}, map[string]*corev1.Pod{}
 	for i := 0; i < len(words); i++ {
-		if name, state, is := strings.Cut(words[i], "="); is {
+		if name, state, isPod := strings.Cut(words[i], "="); isPod {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: corev1.PodSpec{NodeName: "n"}}
 			switch state {
 			case "runs":
@@ -83,7 +83,7 @@ func read(t *testing.T, words []string) (*resourcev1.ResourceClaim, map[string]*
 	return c, pods
 }
 
-func show(c *resourcev1.ResourceClaim, p claimPlan) string {
+func formatPlan(c *resourcev1.ResourceClaim, p claimPlan) string {
 	var out []string
 	if p.status {
 		text := "status"
@@ -110,7 +110,7 @@ func show(c *resourcev1.ResourceClaim, p claimPlan) string {
 	return strings.Join(out, "; ")
 }
 
-func TestMissing(t *testing.T) {
+func TestMissingClaims(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
 		Spec: corev1.PodSpec{ResourceClaims: []corev1.PodResourceClaim{
 			{Name: "named", ResourceClaimName: new("there")},

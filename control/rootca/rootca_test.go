@@ -24,10 +24,10 @@ func TestDecide(t *testing.T) {
 		"more data":     func(c *corev1.ConfigMap) { c.Data["more"] = "x" },
 		"no annotation": func(c *corev1.ConfigMap) { c.Annotations = nil },
 	} {
-		have := created.DeepCopy()
-		have.Labels = map[string]string{"keep": "me"}
-		change(have)
-		got := decide(have, "ns", "PEM")
+		stored := created.DeepCopy()
+		stored.Labels = map[string]string{"keep": "me"}
+		change(stored)
+		got := decide(stored, "ns", "PEM")
 		if got == nil || len(got.Data) != 1 || got.Data["ca.crt"] != "PEM" || got.Annotations["kubernetes.io/description"] == "" ||
 			got.Labels["keep"] != "me" {
 			t.Errorf("%s: %+v", what, got)

@@ -25,12 +25,12 @@ func TestDecide(t *testing.T) {
 			continue
 		}
 		n++
-		left, want, _ := strings.Cut(line, "->")
+		input, want, _ := strings.Cut(line, "->")
 		var all []*networkingv1.ServiceCIDR
 		var addresses []*networkingv1.IPAddress
-		for word := range strings.FieldsSeq(left) {
-			name, cidrs, is := strings.Cut(word, "=")
-			if !is {
+		for word := range strings.FieldsSeq(input) {
+			name, cidrs, isRange := strings.Cut(word, "=")
+			if !isRange {
 				a := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: strings.TrimSuffix(word, "!"),
 					Labels: map[string]string{}}}
 				if a.Name == word {
@@ -63,7 +63,7 @@ func TestDecide(t *testing.T) {
 			got = "release"
 		}
 		if got != strings.TrimSpace(want) {
-			t.Errorf("%s: %s, want%s", left, got, want)
+			t.Errorf("%s: %s, want%s", input, got, want)
 		}
 	}
 	if n < 15 {

@@ -25,7 +25,7 @@ func TestHasClaim(t *testing.T) {
 	}
 }
 
-func TestOfName(t *testing.T) {
+func TestSetOfPodName(t *testing.T) {
 	for name, want := range map[string][]control.Key{
 		"web-0": {{Namespace: "ns", Name: "web"}}, "a-b-7": {{Namespace: "ns", Name: "a-b"}}, "web": nil,
 	} {
@@ -36,16 +36,16 @@ func TestOfName(t *testing.T) {
 	}
 }
 
-func TestClaimMatters(t *testing.T) {
+func TestRelevantClaimChange(t *testing.T) {
 	old := &corev1.PersistentVolumeClaim{}
-	bound, owned, going := old.DeepCopy(), old.DeepCopy(), old.DeepCopy()
+	bound, owned, terminating := old.DeepCopy(), old.DeepCopy(), old.DeepCopy()
 	bound.Status.Phase = corev1.ClaimBound
 	owned.OwnerReferences = []metav1.OwnerReference{{UID: "u"}}
-	going.DeletionTimestamp = new(metav1.NewTime(noon))
+	terminating.DeletionTimestamp = new(metav1.NewTime(noon))
 	if isRelevantClaimChange(nil, old) || isRelevantClaimChange(old, bound) {
 		t.Error("an irrelevant change wakes the controller")
 	}
-	if !isRelevantClaimChange(old, nil) || !isRelevantClaimChange(old, owned) || !isRelevantClaimChange(old, going) {
+	if !isRelevantClaimChange(old, nil) || !isRelevantClaimChange(old, owned) || !isRelevantClaimChange(old, terminating) {
 		t.Error("a relevant change does not wake the controller")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestDecide runs the lines of testdata/decide.txt.
+// TestDecide runs the cases of testdata/decide.txt.
 func TestDecide(t *testing.T) {
 	text, err := os.ReadFile("testdata/decide.txt")
 	if err != nil {
@@ -20,14 +20,14 @@ func TestDecide(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		left, want, is := strings.Cut(line, " -> ")
-		if strings.HasPrefix(line, "#") || !is {
+		input, want, found := strings.Cut(line, " -> ")
+		if strings.HasPrefix(line, "#") || !found {
 			continue
 		}
 		n++
-		s := read(t, strings.Fields(left), now)
-		if got := show(decide(s, now)); got != strings.TrimSpace(want) {
-			t.Errorf("%s\ngot:  %s\nwant: %s", left, got, want)
+		s := parseState(t, strings.Fields(input), now)
+		if got := formatPlan(decide(s, now)); got != strings.TrimSpace(want) {
+			t.Errorf("%s\ngot:  %s\nwant: %s", input, got, want)
 		}
 	}
 	if n < 30 {
@@ -35,23 +35,23 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func unique(v string) corev1.UniqueVolumeName { return uniqueName("d", v) }
+func uniqueNameOf(v string) corev1.UniqueVolumeName { return uniqueName("d", v) }
 
-func read(t *testing.T, words []string, now time.Time) nodeState {
+func parseState(t *testing.T, words []string, now time.Time) nodeState {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{managedAnnotation: "true"}},
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 	s := nodeState{name: "a", node: node, attachments: map[corev1.UniqueVolumeName]*storagev1.VolumeAttachment{},
 		unusedSince: map[corev1.UniqueVolumeName]time.Time{}}
-	away := false
+	deleted := false
 	for i := 0; i < len(words); i++ {
 		next := func() string { i++; return words[i] }
 		switch words[i] {
 		case "wants":
 			v, other, _ := strings.Cut(next(), "@")
 			name := strings.TrimSuffix(v, "+")
-			w := wantedVolume{name: unique(name), volume: name, driver: "d", handle: name, shared: name != v,
+			w := wantedVolume{name: uniqueNameOf(name), volume: name, driver: "d", handle: name, shared: name != v,
 				pods: []*corev1.Pod{pod("default/p")}}
 			if other != "" {
 				w.otherNodes = []string{other}
@@ -72,35 +72,35 @@ func read(t *testing.T, words []string, now time.Time) nodeState {
 			case "-":
 				a.DeletionTimestamp = new(metav1.NewTime(now))
 			}
-			s.attachments[unique(name)] = a
-		case "told":
-			node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: unique(next())})
+			s.attachments[uniqueNameOf(name)] = a
+		case "reported":
+			node.Status.VolumesAttached = append(node.Status.VolumesAttached, corev1.AttachedVolume{Name: uniqueNameOf(next())})
 		case "mounted":
-			s.inUse = append(s.inUse, unique(next()))
+			s.inUse = append(s.inUse, uniqueNameOf(next()))
 		case "idle":
 			v := next()
 			d, err := time.ParseDuration(next())
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.unusedSince[unique(v)] = now.Add(-d)
-		case "sick":
+			s.unusedSince[uniqueNameOf(v)] = now.Add(-d)
+		case "notready":
 			node.Status.Conditions[0].Status = corev1.ConditionUnknown
 		case "taint":
 			node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService}}
 		case "unmanaged":
 			node.Annotations = nil
-		case "away":
-			away = true
-		case "unsure":
+		case "deleted":
+			deleted = true
+		case "mountsunknown":
 			s.inUseUnknown = true
-		case "gentle":
+		case "noforce":
 			s.noForcedDetach = true
 		default:
-			t.Fatalf("what is %s?", words[i])
+			t.Fatalf("unknown word %s", words[i])
 		}
 	}
-	if away {
+	if deleted {
 		s.node = nil
 	}
 	return s
@@ -111,7 +111,7 @@ func pod(name string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-func show(p plan) string {
+func formatPlan(p plan) string {
 	var out []string
 	short := func(n corev1.UniqueVolumeName) string { return strings.TrimPrefix(string(n), volumeNamePrefix+"d^") }
 	if p.report != nil {
@@ -125,7 +125,7 @@ func show(p plan) string {
 		out = append(out, text)
 	}
 	for _, v := range p.checkUnmounted {
-		out = append(out, "careful "+short(v))
+		out = append(out, "checkunmounted "+short(v))
 	}
 	for _, a := range p.detach {
 		out = append(out, "detach "+a.Name)
@@ -134,7 +134,7 @@ func show(p plan) string {
 		out = append(out, "attach "+*a.Spec.Source.PersistentVolumeName)
 	}
 	for _, s := range p.events {
-		out = append(out, strings.TrimSpace("say "+s.reason+" "+s.text))
+		out = append(out, strings.TrimSpace("event "+s.reason+" "+s.text))
 	}
 	if p.again > 0 {
 		out = append(out, "again "+p.again.String())

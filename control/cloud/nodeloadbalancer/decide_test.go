@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestRandomScenes decides about random Services that want the same ports, and checks what must hold in every case: no port
-// of an address is given twice, a Service gets all of its ports or none, no Service gets a reserved port, and one that gets
-// nothing wanted a port that is taken.
-func TestRandomScenes(t *testing.T) {
+// TestRandomServicesShareNoPort decides about random Services that want the same ports, and checks what must hold in every
+// case: no port of an address is assigned twice, a Service gets all of its ports or none, no Service gets a reserved port, and
+// a Service that gets none wants a port that is taken.
+func TestRandomServicesShareNoPort(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range 500 {
 		all, nodes := randomServices(r), randomNodes(r)
-		given := map[string]string{} // by address and port: to whom
+		assigned := map[string]string{} // the Service of each address and port
 		got := map[string]outcome{}
 		for _, svc := range all {
 			s := world{service: svc, nodes: nodes, claimants: nodes, others: all, reserved: []Port{{corev1.ProtocolTCP, 83, "the test"}},
@@ -34,25 +34,25 @@ func TestRandomScenes(t *testing.T) {
 				}
 				for _, p := range in.Ports {
 					at := fmt.Sprintf("%s %d/%s", in.IP, p.Port, p.Protocol)
-					if other := given[at]; other != "" {
-						t.Fatalf("%s is given to %s and to %s", at, other, svc.Name)
+					if other := assigned[at]; other != "" {
+						t.Fatalf("%s is assigned to %s and to %s", at, other, svc.Name)
 					}
-					if given[at] = svc.Name; p.Port == 83 && p.Protocol == corev1.ProtocolTCP {
-						t.Fatalf("%s has a port of the system", svc.Name)
+					if assigned[at] = svc.Name; p.Port == 83 && p.Protocol == corev1.ProtocolTCP {
+						t.Fatalf("%s has a reserved port", svc.Name)
 					}
 				}
 			}
 		}
 		for _, svc := range all {
-			if out := got[svc.Name]; out.pending != "" && !explained(svc, all, got) {
+			if out := got[svc.Name]; out.pending != "" && !hasPortConflict(svc, all, got) {
 				t.Fatalf("%s gets nothing (%s), but nobody has what it wants", svc.Name, out.pending)
 			}
 		}
 	}
 }
 
-// explained reports whether a Service wants a port that is reserved, a node port, or given to an older Service.
-func explained(svc *corev1.Service, all []*corev1.Service, got map[string]outcome) bool {
+// hasPortConflict reports whether a Service wants a port that is reserved, a node port, or assigned to an older Service.
+func hasPortConflict(svc *corev1.Service, all []*corev1.Service, got map[string]outcome) bool {
 	for _, p := range svc.Spec.Ports {
 		if p.Port == 83 && protocol(p.Protocol) == corev1.ProtocolTCP {
 			return true

@@ -173,7 +173,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func TestMatters(t *testing.T) {
+func TestWakesOwners(t *testing.T) {
 	owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}}
 	owned := New(owner, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), "r", nil, nil)
 	orphan := &appsv1.ControllerRevision{}

@@ -98,7 +98,7 @@ func pod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func TestMoved(t *testing.T) {
+func TestChangesEndpoint(t *testing.T) {
 	for what, c := range map[string]struct {
 		change func(*corev1.Pod)
 		want   bool

@@ -174,7 +174,7 @@ func parseClaimed(t *testing.T, line string) *corev1.Pod {
 	return p
 }
 
-func TestAdoptAndReleaseChangeOnlyTheirOwn(t *testing.T) {
+func TestAdoptAndReleaseKeepOtherOwners(t *testing.T) {
 	owner := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "ns", UID: "me"}}
 	cl := &Claimant[*corev1.Pod]{Owner: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Finalizers: []string{"track"}}
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "X", Name: "x", UID: "x"}
@@ -261,7 +261,7 @@ func TestAvailability(t *testing.T) {
 	}
 }
 
-func TestStates(t *testing.T) {
+func TestPodStates(t *testing.T) {
 	for _, c := range []struct {
 		phase                         corev1.PodPhase
 		deleting                      bool
@@ -313,7 +313,7 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-func TestMatters(t *testing.T) {
+func TestWakesOwners(t *testing.T) {
 	owned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "x", Controller: new(true)}}}}
 	orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}
 	relabelled := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "c"}}}
@@ -323,8 +323,8 @@ func TestMatters(t *testing.T) {
 		want     bool
 	}{
 		{"a new orphan", nil, orphan, true},
-		{"an orphan gone", orphan, nil, false},
-		{"an owned one gone", owned, nil, true},
+		{"an orphan deleted", orphan, nil, false},
+		{"an owned one deleted", owned, nil, true},
 		{"an orphan's status", orphan, orphan, false},
 		{"an orphan's labels", orphan, relabelled, true},
 		{"an owned one's status", owned, owned, true},
