@@ -56,7 +56,7 @@ func TestManyMessagesAreCombined(t *testing.T) {
 	}
 }
 
-func TestFloodAboutOneObjectIsStopped(t *testing.T) {
+func TestEventFloodOfOneObjectIsLimited(t *testing.T) {
 	s, now := newAggregator(), time.Unix(1000, 0)
 	passed := 0
 	for range 100 {

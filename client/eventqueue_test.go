@@ -42,7 +42,7 @@ func TestDroppedEvents(t *testing.T) {
 	}
 }
 
-func TestAnEventLargerThanTheRoomIsKept(t *testing.T) {
+func TestEventLargerThanQueueIsKept(t *testing.T) {
 	w := newEventQueue(1)
 	w.add(newEvent("a", "x", "long", time.Unix(1, 0)))
 	if w.next(t.Context()) == nil {

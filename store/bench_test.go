@@ -22,7 +22,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkCommitParallel lets many writers share the syncs of the log.
+// BenchmarkCommitParallel measures commits of many writers, which share the syncs of the log.
 func BenchmarkCommitParallel(b *testing.B) {
 	e := embed(b, b.TempDir())
 	value := make([]byte, 1024)
@@ -41,9 +41,9 @@ func BenchmarkCommitParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkCommitExternal is the same write through a socket.
+// BenchmarkCommitExternal measures commits to an etcd that is reached through a socket.
 func BenchmarkCommitExternal(b *testing.B) {
-	e := connect(b, serve(b).addr)
+	e := connectTo(b, serveEtcd(b).addr)
 	value := make([]byte, 1024)
 	rev := int64(0)
 	b.ReportAllocs()
@@ -55,7 +55,7 @@ func BenchmarkCommitExternal(b *testing.B) {
 	}
 }
 
-// BenchmarkWatch measures from a commit until its watcher has the change.
+// BenchmarkWatch measures the time from a commit until a watcher has received the change.
 func BenchmarkWatch(b *testing.B) {
 	for _, watchers := range []int{1, 60} {
 		b.Run(fmt.Sprint("watches=", watchers), func(b *testing.B) {

@@ -49,7 +49,7 @@ func TestCompactionRounds(t *testing.T) {
 	if !isCompacted(t, e, first) || isCompacted(t, e, second) {
 		t.Error("the second round does not compact what the first has seen, or more")
 	}
-	// In an idle store the last state is compacted, too, for which the store writes once; then it is left alone.
+	// In an idle store the last state is compacted, too, for which the store writes once. After that it writes no more.
 	at := r.rev
 	r = e.compactRound(t.Context(), r)
 	if !isCompacted(t, e, at) {
@@ -64,10 +64,10 @@ func TestCompactionRounds(t *testing.T) {
 	}
 }
 
-// refusing is a member whose disk is full.
-type refusing struct{ member }
+// fullMember is a member whose disk is full.
+type fullMember struct{ member }
 
-func (refusing) txn(context.Context, *pb.TxnRequest, bool) (*pb.TxnResponse, error) {
+func (fullMember) txn(context.Context, *pb.TxnRequest, bool) (*pb.TxnResponse, error) {
 	return nil, etcderrors.ErrNoSpace
 }
 
@@ -77,7 +77,7 @@ func TestCompactionOfAFullStore(t *testing.T) {
 	first := history(t, e, "/a/x", 3)
 	r := e.compactRound(t.Context(), round{})
 	last := r.rev
-	e.member = refusing{e.member}
+	e.member = fullMember{e.member}
 	r = e.compactRound(t.Context(), r)
 	if !isCompacted(t, e, first) || isCompacted(t, e, last) {
 		t.Error("the past is kept, or the present is not")
@@ -89,8 +89,8 @@ func TestCompactionOfAFullStore(t *testing.T) {
 
 // TestSharedCompaction lets two servers compact one etcd.
 func TestSharedCompaction(t *testing.T) {
-	o := serve(t)
-	a, b := connect(t, o.addr), connect(t, o.addr)
+	o := serveEtcd(t)
+	a, b := connectTo(t, o.addr), connectTo(t, o.addr)
 	first := history(t, a, "/a/x", 3)
 	ra := a.compactRound(t.Context(), round{})
 	rb := b.compactRound(t.Context(), round{})
@@ -114,7 +114,7 @@ func TestSharedCompaction(t *testing.T) {
 	}
 }
 
-// TestRunCompaction runs the loop and waits for its effect.
+// TestRunCompaction runs the compaction loop and waits until a revision is compacted.
 func TestRunCompaction(t *testing.T) {
 	e := embed(t, t.TempDir())
 	first := history(t, e, "/a/x", 2)
@@ -162,7 +162,7 @@ func TestCompactionOfOneWrite(t *testing.T) {
 	}
 }
 
-// TestCompactionFails lets each operation of a round fail once; the next round makes up for it.
+// TestCompactionFails makes each operation of a compaction round fail once; the next round must still compact.
 func TestCompactionFails(t *testing.T) {
 	for _, failing := range []string{"commit", "compact"} {
 		t.Run(failing, func(t *testing.T) {

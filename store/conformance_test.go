@@ -18,12 +18,12 @@ func TestEmbedded(t *testing.T) {
 
 func TestExternal(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store {
-		return connect(t, serve(t).addr)
+		return connectTo(t, serveEtcd(t).addr)
 	})
 }
 
-// outside is an etcd that is reached through a socket.
-type outside struct {
+// externalEtcd is an etcd that is reached through a socket.
+type externalEtcd struct {
 	t    testing.TB
 	etcd *etcdserver.EtcdServer
 	grpc *grpc.Server
@@ -31,19 +31,19 @@ type outside struct {
 	done chan error
 }
 
-// serve starts a member in this process and lets it listen.
-func serve(t testing.TB) *outside {
+// serveEtcd starts etcd's server in this process and serves its API on a socket.
+func serveEtcd(t testing.TB) *externalEtcd {
 	t.Helper()
-	o := &outside{t: t, etcd: etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount), addr: "127.0.0.1:0"}
+	o := &externalEtcd{t: t, etcd: etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount), addr: "127.0.0.1:0"}
 	o.listen()
 	t.Cleanup(func() {
-		o.hangUp()
+		o.closeConnections()
 		o.etcd.HardStop()
 	})
 	return o
 }
 
-func (o *outside) listen() {
+func (o *externalEtcd) listen() {
 	o.t.Helper()
 	lis, err := net.Listen("tcp", o.addr)
 	if err != nil {
@@ -55,13 +55,13 @@ func (o *outside) listen() {
 	go func() { o.done <- o.grpc.Serve(lis) }()
 }
 
-// hangUp breaks all connections and refuses new ones.
-func (o *outside) hangUp() {
+// closeConnections closes all connections and the listener, so that new ones are refused.
+func (o *externalEtcd) closeConnections() {
 	o.grpc.Stop()
 	<-o.done
 }
 
-func connect(t testing.TB, addr string) *Etcd {
+func connectTo(t testing.TB, addr string) *Etcd {
 	t.Helper()
 	e, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + addr}})
 	if err != nil {

@@ -15,25 +15,25 @@ import (
 	"proa.dev/kv"
 )
 
-// crashDir names, in the environment of a child, the data it shall write to until it is killed.
+// crashDir is the environment variable with the data folder that a child process writes to until it is killed.
 const crashDir = "PROA_STORE_CRASH_DIR"
 
-// lostEnv makes a child process have a fatal error of etcd.
-const lostEnv = "PROA_STORE_LOST"
+// fatalEnv is the environment variable that makes a child process log a fatal error of etcd.
+const fatalEnv = "PROA_STORE_LOST"
 
-// TestMain runs the child processes of TestKill and TestLostEndsProcess.
+// TestMain runs the child processes of TestKilledProcessKeepsAcknowledgedWrites and TestFatalErrorEndsProcess.
 func TestMain(m *testing.M) {
-	if os.Getenv(lostEnv) != "" {
-		os.Exit(goesOn())
+	if os.Getenv(fatalEnv) != "" {
+		os.Exit(logFatalAndRecover())
 	}
 	if dir := os.Getenv(crashDir); dir != "" {
-		os.Exit(victim(dir))
+		os.Exit(writeUntilKilled(dir))
 	}
 	os.Exit(m.Run())
 }
 
-// goesOn logs a fatal error in a goroutine that recovers from panics, as an HTTP server does.
-func goesOn() int {
+// logFatalAndRecover logs a fatal error in a goroutine that recovers from panics, as an HTTP server does.
+func logFatalAndRecover() int {
 	f := &fatal{}
 	f.started.Store(true)
 	defer func() { _ = recover() }()
@@ -41,14 +41,14 @@ func goesOn() int {
 	return 0
 }
 
-// TestLostEndsProcess checks that a fatal error of etcd ends the process, even if the caller recovers from panics.
-func TestLostEndsProcess(t *testing.T) {
-	self, err := os.Executable()
+// TestFatalErrorEndsProcess checks that a fatal error of etcd ends the process, even if the caller recovers from panics.
+func TestFatalErrorEndsProcess(t *testing.T) {
+	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), lostEnv+"=1")
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), fatalEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "the store cannot go on") ||
 		!strings.Contains(string(out), "the database is gone") {
@@ -56,8 +56,8 @@ func TestLostEndsProcess(t *testing.T) {
 	}
 }
 
-// victim writes from several goroutines and prints each write after it was acknowledged.
-func victim(dir string) int {
+// writeUntilKilled writes from several goroutines and prints each write after it was acknowledged.
+func writeUntilKilled(dir string) int {
 	ctx := context.Background()
 	e, err := Embed(ctx, Config{Dir: dir})
 	if err != nil {
@@ -80,7 +80,7 @@ func victim(dir string) int {
 					fmt.Println("error", err)
 					return
 				}
-				// A line is written by one call, so the pipe does not split it.
+				// Each line is written with one call, so that the pipe does not split it.
 				fmt.Printf("ack %s %d\n", key, at)
 			}
 		})
@@ -89,17 +89,18 @@ func victim(dir string) int {
 	return 1
 }
 
-// TestKill kills a writing process and checks that all acknowledged writes are there, and that revisions never go back.
-func TestKill(t *testing.T) {
+// TestKilledProcessKeepsAcknowledgedWrites kills a writing process and checks that all acknowledged writes are there, and
+// that revisions never decrease.
+func TestKilledProcessKeepsAcknowledgedWrites(t *testing.T) {
 	dir := t.TempDir()
 	acks := map[string]int64{}
-	high := int64(0)
+	lastRev := int64(0)
 	for round := range 3 {
-		high = killOne(t, dir, 100*(round+1), acks, high)
+		lastRev = runAndKill(t, dir, 100*(round+1), acks, lastRev)
 	}
 	e := embed(t, dir)
-	if rev, err := e.Revision(t.Context()); err != nil || rev < high {
-		t.Fatalf("the store is at %d after an acknowledgement at %d (%v)", rev, high, err)
+	if rev, err := e.Revision(t.Context()); err != nil || rev < lastRev {
+		t.Fatalf("the store is at %d after an acknowledgement at %d (%v)", rev, lastRev, err)
 	}
 	for key, rev := range acks {
 		for _, k := range []string{key, key + "/twin"} {
@@ -112,8 +113,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d acknowledged transactions checked", len(acks))
 }
 
-// killOne runs a victim, kills it after some acknowledged writes, and returns the highest revision that it printed.
-func killOne(t *testing.T, dir string, after int, acks map[string]int64, high int64) int64 {
+// runAndKill runs a child process, kills it after some acknowledged writes, and returns the highest revision that it printed.
+func runAndKill(t *testing.T, dir string, after int, acks map[string]int64, lastRev int64) int64 {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), crashDir+"="+dir)
@@ -128,12 +129,12 @@ func killOne(t *testing.T, dir string, after int, acks map[string]int64, high in
 	for n := 0; lines.Scan(); n++ {
 		switch f := strings.Fields(lines.Text()); {
 		case len(f) == 2 && f[0] == "start":
-			if rev := number(t, f[1]); rev < high {
-				t.Errorf("the store came back at %d after an acknowledgement at %d", rev, high)
+			if rev := parseNumber(t, f[1]); rev < lastRev {
+				t.Errorf("the store came back at %d after an acknowledgement at %d", rev, lastRev)
 			}
 		case len(f) == 3 && f[0] == "ack":
-			acks[f[1]] = number(t, f[2])
-			high = max(high, acks[f[1]])
+			acks[f[1]] = parseNumber(t, f[2])
+			lastRev = max(lastRev, acks[f[1]])
 		default:
 			t.Errorf("the victim says %q", lines.Text())
 		}
@@ -146,10 +147,10 @@ func killOne(t *testing.T, dir string, after int, acks map[string]int64, high in
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != -1 {
 		t.Errorf("the victim was not killed: %v", err)
 	}
-	return high
+	return lastRev
 }
 
-func number(t *testing.T, s string) int64 {
+func parseNumber(t *testing.T, s string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

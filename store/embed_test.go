@@ -67,7 +67,7 @@ func TestDataInUse(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// An etcd that was started by other means holds the database and not our lock.
+	// An etcd that was not started by this package locks the database, but not our lock file.
 	db, err := bolt.Open(datadir.ToBackendFileName(dir), 0o600, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestUnusableData(t *testing.T) {
 	if _, err := Embed(t.Context(), Config{Dir: file}); err == nil {
 		t.Error("a file is accepted as folder")
 	}
-	for name, spoil := range map[string]string{
+	for name, damage := range map[string]string{
 		"database": "member/snap/db",
 		"log":      "member/wal/0000000000000000-0000000000000000.wal",
 	} {
@@ -102,7 +102,7 @@ func TestUnusableData(t *testing.T) {
 				t.Fatal(err)
 			}
 			garbage := bytes.Repeat([]byte("garbage "), 64<<10)
-			if err := os.WriteFile(filepath.Join(dir, spoil), garbage, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, damage), garbage, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			_, err := Embed(t.Context(), Config{Dir: dir})
@@ -124,8 +124,8 @@ func TestStartIsCanceled(t *testing.T) {
 	embed(t, dir)
 }
 
-// TestKilledBeforeBirth starts on the data of a member that was killed before its log had an entry.
-func TestKilledBeforeBirth(t *testing.T) {
+// TestKilledBeforeFirstLogEntry opens the data of a member that was killed before its log had an entry.
+func TestKilledBeforeFirstLogEntry(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(datadir.ToMemberDir(dir), 0o700); err != nil {
 		t.Fatal(err)
@@ -143,13 +143,13 @@ func TestKilledBeforeBirth(t *testing.T) {
 }
 
 func TestHook(t *testing.T) {
-	boom := errors.New("boom")
-	var fail bool
+	hookErr := errors.New("boom")
+	var failOp bool
 	var calls []string
 	e, err := Embed(t.Context(), Config{Dir: t.TempDir(), Hook: func(op, key string) error {
 		calls = append(calls, op+" "+key)
-		if fail {
-			return boom
+		if failOp {
+			return hookErr
 		}
 		return nil
 	}})
@@ -157,15 +157,15 @@ func TestHook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	for _, fail = range []bool{false, true} {
+	for _, failOp = range []bool{false, true} {
 		_, err1 := e.Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1"), Rev: 0})
 		_, _, err2 := e.Get(t.Context(), "/a/x")
 		_, err3 := e.List(t.Context(), kv.Range{Prefix: "/a/"})
 		_, err4 := e.Fresh(t.Context(), "/a/")
 		err5 := e.Progress(t.Context())
 		for _, err := range []error{err1, err2, err3, err4, err5} {
-			if fail != (errors.Is(err, boom) && errors.Is(err, kv.ErrUnavailable)) {
-				t.Errorf("with the hook failing %v: %v", fail, err)
+			if failOp != (errors.Is(err, hookErr) && errors.Is(err, kv.ErrUnavailable)) {
+				t.Errorf("with the hook failing %v: %v", failOp, err)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestHook(t *testing.T) {
 }
 
 func TestSnapshot(t *testing.T) {
-	for name, e := range map[string]*Etcd{"embedded": embed(t, t.TempDir()), "external": connect(t, serve(t).addr)} {
+	for name, e := range map[string]*Etcd{"embedded": embed(t, t.TempDir()), "external": connectTo(t, serveEtcd(t).addr)} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := e.Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1")}); err != nil {
 				t.Fatal(err)
@@ -214,9 +214,9 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestOrdinaryEtcd lets the etcd that PROA_ETCD names serve data that was written here, and the other way
-// around.
-func TestOrdinaryEtcd(t *testing.T) {
+// TestDataIsReadableByEtcd starts the etcd program that PROA_ETCD names on data that was written here, and then reads here
+// what that etcd has written.
+func TestDataIsReadableByEtcd(t *testing.T) {
 	program := os.Getenv("PROA_ETCD")
 	if program == "" {
 		t.Skip("PROA_ETCD names no etcd")
@@ -239,7 +239,7 @@ func TestOrdinaryEtcd(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	out := connect(t, addr)
+	out := connectTo(t, addr)
 	if p, _, err := out.Get(t.Context(), "/a/x"); err != nil || p.Rev != rev {
 		t.Errorf("etcd has %+v, %v", p, err)
 	}

@@ -48,8 +48,8 @@ func TestLeaseReuse(t *testing.T) {
 	if id, err := l.take(t.Context(), 3600, start.Add(61*time.Second), grant); err != nil || id != 7 {
 		t.Errorf("after a lease was lost: %d, %v", id, err)
 	}
-	boom := errors.New("boom")
-	if _, err := l.take(t.Context(), 1, start, func(int64) (int64, error) { return 0, boom }); !errors.Is(err, boom) {
+	grantErr := errors.New("boom")
+	if _, err := l.take(t.Context(), 1, start, func(int64) (int64, error) { return 0, grantErr }); !errors.Is(err, grantErr) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -76,7 +76,7 @@ func TestLeaseWaits(t *testing.T) {
 	})
 }
 
-// TestFewLeases writes many keys that expire, at once, and counts the leases.
+// TestFewLeases checks that many keys with a TTL that are written concurrently share a few leases.
 func TestFewLeases(t *testing.T) {
 	e := embed(t, t.TempDir())
 	const writers, each = 10, 120
@@ -110,7 +110,7 @@ func key(parts ...int) string {
 	return k
 }
 
-// TestLostLease revokes a lease that the store is about to reuse.
+// TestLostLease checks that a write succeeds if the lease that the store would reuse has been revoked.
 func TestLostLease(t *testing.T) {
 	e := embed(t, t.TempDir())
 	write := func(key string) {

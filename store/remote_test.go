@@ -27,7 +27,7 @@ import (
 	"proa.dev/test/ports"
 )
 
-func TestDialNobody(t *testing.T) {
+func TestDialWithoutServer(t *testing.T) {
 	if _, err := Dial(t.Context(), Config{}); err == nil {
 		t.Error("no endpoint is accepted")
 	}
@@ -40,7 +40,7 @@ func TestDialNobody(t *testing.T) {
 	}
 }
 
-// TestTLS connects with and without a certificate that the server trusts.
+// TestTLS connects with and without a client certificate that the server trusts.
 func TestTLS(t *testing.T) {
 	etcd := etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount)
 	defer etcd.HardStop()
@@ -123,15 +123,15 @@ func certificate(t *testing.T) (ca, cert, keyFile string) {
 	return cert, cert, write("key", "PRIVATE KEY", keyDER)
 }
 
-// TestUnreachable takes the server away: operations fail in time with the right error, and work again after.
-func TestUnreachable(t *testing.T) {
-	o := serve(t)
+// TestUnreachableServer checks that operations fail with ErrUnavailable while the server is gone, and work again afterwards.
+func TestUnreachableServer(t *testing.T) {
+	o := serveEtcd(t)
 	e, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + o.addr}, Timeout: 300 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	o.hangUp()
+	o.closeConnections()
 	_, err1 := e.Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1")})
 	_, _, err2 := e.Get(t.Context(), "/a/x")
 	_, err3 := e.Fresh(t.Context(), "/a/")
@@ -153,10 +153,10 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestListInChunks lists more than etcd is asked for at once.
+// TestListInChunks lists more keys than one request to etcd returns.
 func TestListInChunks(t *testing.T) {
-	o := serve(t)
-	e := connect(t, o.addr)
+	o := serveEtcd(t)
+	e := connectTo(t, o.addr)
 	const n = chunk + 50
 	for i := 0; i < n; i += maxTxnOps {
 		var writes []kv.Write
@@ -180,9 +180,9 @@ func TestListInChunks(t *testing.T) {
 	}
 }
 
-// TestRounds lets many callers request the revision at once. None may get the response to a request that was sent
-// before its call.
-func TestRounds(t *testing.T) {
+// TestRevisionRequestsAreShared requests the revision from many goroutines. No caller may get the response to a request that
+// was sent before its call.
+func TestRevisionRequestsAreShared(t *testing.T) {
 	var now, asked atomic.Int64
 	r := &revisionReader{timeout: time.Minute, read: func(context.Context) (int64, error) {
 		asked.Add(1)
@@ -201,7 +201,7 @@ func TestRounds(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d questions for %d callers", asked.Load(), now.Load())
+	t.Logf("%d requests for %d calls", asked.Load(), now.Load())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	block := make(chan struct{})

@@ -11,44 +11,44 @@ import (
 	"google.golang.org/grpc"
 )
 
-// halfFrozen is an etcd whose first member accepts watches but never responds, while the next one does.
-type halfFrozen struct{ opened atomic.Int64 }
+// frozenFirstMember is a watch client whose first watch gets no response, while the next ones do.
+type frozenFirstMember struct{ opened atomic.Int64 }
 
-func (h *halfFrozen) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
-	s := &fakeStream{ctx: ctx, answers: make(chan *pb.WatchResponse, 2)}
+func (h *frozenFirstMember) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	s := &fakeWatchStream{ctx: ctx, responses: make(chan *pb.WatchResponse, 2)}
 	if h.opened.Add(1) > 1 {
-		s.answers <- &pb.WatchResponse{Created: true}
-		s.answers <- &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: 5}}
+		s.responses <- &pb.WatchResponse{Created: true}
+		s.responses <- &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: 5}}
 	}
 	return s, nil
 }
 
-type fakeStream struct {
+type fakeWatchStream struct {
 	grpc.ClientStream
-	ctx     context.Context
-	answers chan *pb.WatchResponse
+	ctx       context.Context
+	responses chan *pb.WatchResponse
 }
 
-func (s *fakeStream) Send(*pb.WatchRequest) error { return nil }
+func (s *fakeWatchStream) Send(*pb.WatchRequest) error { return nil }
 
-func (s *fakeStream) Recv() (*pb.WatchResponse, error) {
+func (s *fakeWatchStream) Recv() (*pb.WatchResponse, error) {
 	select {
-	case r := <-s.answers:
+	case r := <-s.responses:
 		return r, nil
 	case <-s.ctx.Done():
 		return nil, s.ctx.Err()
 	}
 }
 
-// TestSilentWatch checks that a watch without response to a progress request is opened again at another member.
-func TestSilentWatch(t *testing.T) {
+// TestUnresponsiveWatchIsReopened checks that a watch without response to a progress request is opened again at another member.
+func TestUnresponsiveWatchIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		etcd := &halfFrozen{}
+		etcd := &frozenFirstMember{}
 		e := newEtcd(&remote{watch: etcd}, Config{}.withDefaults())
 		e.wanted.Store(5)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
-		began, rev := time.Now(), int64(0)
+		start, rev := time.Now(), int64(0)
 		for b, err := range e.Watch(ctx, "/a/", 1) {
 			if err != nil {
 				t.Fatal(err)
@@ -56,7 +56,7 @@ func TestSilentWatch(t *testing.T) {
 			rev = b.Rev
 			break
 		}
-		if took := time.Since(began); rev != 5 || took > 2*minSilence {
+		if took := time.Since(start); rev != 5 || took > 2*minSilence {
 			t.Errorf("the watch is at %d after %v, want 5 soon after %v", rev, took, minSilence)
 		}
 	})

@@ -15,11 +15,11 @@ import (
 	"proa.dev/kv"
 )
 
-// TestReconnect breaks the connection over and over. The watch must not notice, and no acknowledged write
-// may be missing.
+// TestReconnect closes the connections again and again. The watch must go on without an error, and deliver every
+// acknowledged write.
 func TestReconnect(t *testing.T) {
-	o := serve(t)
-	e := connect(t, o.addr)
+	o := serveEtcd(t)
+	e := connectTo(t, o.addr)
 	start, err := e.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestReconnect(t *testing.T) {
 		for i := range each {
 			// Half of the writes happen while the watch has no connection.
 			if i == each/2 {
-				o.hangUp()
+				o.closeConnections()
 			}
 			k := fmt.Sprintf("/a/%d-%02d", r, i)
 			put(t, o.etcd, k)
@@ -67,11 +67,11 @@ func TestReconnect(t *testing.T) {
 	wg.Wait()
 }
 
-// TestReconnectWhileAsked breaks the connection of a watch while progress is requested all the time, as it is while
-// clients list. The requests must not postpone the next attempt to connect.
-func TestReconnectWhileAsked(t *testing.T) {
-	o := serve(t)
-	e := connect(t, o.addr)
+// TestReconnectDuringProgressRequests closes the connection of a watch while progress is requested all the time, as it is
+// while clients list. The requests must not postpone the next attempt to connect.
+func TestReconnectDuringProgressRequests(t *testing.T) {
+	o := serveEtcd(t)
+	e := connectTo(t, o.addr)
 	start, err := e.Revision(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestReconnectWhileAsked(t *testing.T) {
 			e.wakeWatches()
 		}
 	})
-	o.hangUp()
+	o.closeConnections()
 	put(t, o.etcd, "/a/meanwhile")
 	o.listen()
 	select {
@@ -115,7 +115,7 @@ func TestReconnectWhileAsked(t *testing.T) {
 	asking.Wait()
 }
 
-// put writes past the connection.
+// put writes to the etcd server directly, not through its socket.
 func put(t *testing.T, etcd *etcdserver.EtcdServer, key string) {
 	t.Helper()
 	if _, err := etcd.Txn(t.Context(), transaction([]kv.Write{{Key: key, Value: []byte("1")}}, nil)); err != nil {
@@ -123,11 +123,11 @@ func put(t *testing.T, etcd *etcdserver.EtcdServer, key string) {
 	}
 }
 
-// TestWatchEndsWithStore closes the store under watches.
+// TestWatchEndsWithStore checks that watches end when the store is closed.
 func TestWatchEndsWithStore(t *testing.T) {
 	for name, open := range map[string]func() *Etcd{
 		"embedded": func() *Etcd { return embed(t, t.TempDir()) },
-		"external": func() *Etcd { return connect(t, serve(t).addr) },
+		"external": func() *Etcd { return connectTo(t, serveEtcd(t).addr) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open()

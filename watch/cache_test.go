@@ -24,15 +24,15 @@ import (
 	"proa.dev/watch"
 )
 
-// world is a test with a store and its objects.
-type world struct {
+// cacheTest is a test with a store of ConfigMaps.
+type cacheTest struct {
 	*testing.T
 	store *store.Etcd
 	codec *codec.Codec
 	def   *kind.Def
 }
 
-func newWorld(t *testing.T) *world {
+func newCacheTest(t *testing.T) *cacheTest {
 	t.Helper()
 	s, err := store.Embed(t.Context(), store.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -43,11 +43,11 @@ func newWorld(t *testing.T) *world {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return &world{T: t, store: s, codec: codec.New(scheme), def: core.ConfigMaps()}
+	return &cacheTest{T: t, store: s, codec: codec.New(scheme), def: core.ConfigMaps()}
 }
 
 // cache starts a cache and stops it when the test ends.
-func (w *world) cache() *watch.Cache {
+func (w *cacheTest) cache() *watch.Cache {
 	c := watch.New(watch.Config{
 		Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
 		Decode: func(p kv.Pair) (kind.Object, error) { return w.codec.Load(w.def, p) },
@@ -64,7 +64,7 @@ func (w *world) cache() *watch.Cache {
 }
 
 // put creates or changes a ConfigMap; labels are "k=v".
-func (w *world) put(name string, rev int64, labels ...string) int64 {
+func (w *cacheTest) put(name string, rev int64, labels ...string) int64 {
 	w.Helper()
 	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
@@ -86,7 +86,7 @@ func (w *world) put(name string, rev int64, labels ...string) int64 {
 	return at
 }
 
-func (w *world) remove(name string, rev int64) int64 {
+func (w *cacheTest) remove(name string, rev int64) int64 {
 	w.Helper()
 	at, err := w.store.Commit(w.Context(), kv.Write{Key: w.def.Key("ns", name), Rev: rev})
 	if err != nil {
@@ -95,8 +95,8 @@ func (w *world) remove(name string, rev int64) int64 {
 	return at
 }
 
-// read takes n events as texts "TYPE name@revision".
-func (w *world) read(x *watch.Watcher, n int) []string {
+// readEvents reads n events and returns them as texts "TYPE name@revision".
+func (w *cacheTest) readEvents(x *watch.Watcher, n int) []string {
 	w.Helper()
 	var got []string
 	ctx, stop := context.WithTimeout(w.Context(), 20*time.Second)
@@ -114,7 +114,7 @@ func (w *world) read(x *watch.Watcher, n int) []string {
 	return got
 }
 
-func (w *world) same(got, want []string) {
+func (w *cacheTest) expectEqual(got, want []string) {
 	w.Helper()
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		w.Errorf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -126,7 +126,7 @@ func text(eventType, name string, rev int64) string {
 }
 
 func TestReadsSeeAcknowledgedWrites(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
 	for i := range 50 {
 		name := fmt.Sprintf("a%02d", i)
@@ -145,8 +145,8 @@ func TestReadsSeeAcknowledgedWrites(t *testing.T) {
 	}
 }
 
-func TestSelectionsSeeObjectsComeAndGo(t *testing.T) {
-	w := newWorld(t)
+func TestSelectedObjectsAppearAndDisappear(t *testing.T) {
+	w := newCacheTest(t)
 	c := w.cache()
 	red := watch.Selection{Prefix: w.def.Prefix(), Keep: func(o kind.Object) bool { return o.GetLabels()["c"] == "red" }}
 	x, state, _, err := c.Watch(t.Context(), red, watch.Start{State: true})
@@ -160,16 +160,17 @@ func TestSelectionsSeeObjectsComeAndGo(t *testing.T) {
 	e := w.put("a", d, "c=blue")
 	f := w.put("a", e, "c=red")
 	g := w.remove("a", f)
-	w.same(w.read(x, 5), []string{text("ADDED", "a", b), text("MODIFIED", "a", d), text("DELETED", "a", e), text("ADDED", "a", f),
+	w.expectEqual(w.readEvents(x, 5), []string{text("ADDED", "a", b), text("MODIFIED", "a", d), text("DELETED", "a", e), text("ADDED", "a",
+		f),
 		text("DELETED", "a", g)})
 }
 
-// TestSelectionsByChange tests that a watcher does not get the changes that Selection.When refuses, whether it starts
-// at the present or in the past.
+// TestSelectionsByChange checks that a watcher does not get the changes that Selection.When refuses, whether it starts
+// at the current revision or at a past one.
 func TestSelectionsByChange(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
-	said := func(o kind.Object) string {
+	version := func(o kind.Object) string {
 		if o == nil {
 			return "-"
 		}
@@ -180,7 +181,7 @@ func TestSelectionsByChange(t *testing.T) {
 	sel := watch.Selection{Prefix: w.def.Prefix(), When: func(old, now kind.Object) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		asked[said(old)+" "+said(now)] = true
+		asked[version(old)+" "+version(now)] = true
 		return now == nil || now.GetLabels()["c"] == "red"
 	}}
 	start := c.Rev()
@@ -194,11 +195,11 @@ func TestSelectionsByChange(t *testing.T) {
 	d := w.put("a", b)
 	e := w.remove("a", d)
 	want := []string{text("MODIFIED", "a", b), text("DELETED", "a", e)}
-	w.same(w.read(x, 2), want)
+	w.expectEqual(w.readEvents(x, 2), want)
 	mu.Lock()
 	for _, change := range []string{fmt.Sprint("- ", a), fmt.Sprint(a, " ", b), fmt.Sprint(b, " ", d), fmt.Sprint(d, " -")} {
 		if !asked[change] {
-			t.Errorf("nobody asked about %s, but about %v", change, asked)
+			t.Errorf("When was not called for %s, but for %v", change, asked)
 		}
 	}
 	mu.Unlock()
@@ -207,11 +208,11 @@ func TestSelectionsByChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer late.Close()
-	w.same(w.read(late, 2), want)
+	w.expectEqual(w.readEvents(late, 2), want)
 }
 
-func TestIndexedWatchersSeeBothEndsOfAMove(t *testing.T) {
-	w := newWorld(t)
+func TestIndexedWatchersSeeOldAndNewValue(t *testing.T) {
+	w := newCacheTest(t)
 	c := w.cache()
 	on := func(node string) *watch.Watcher {
 		sel := watch.Selection{Prefix: w.def.Prefix(), Index: node, Keep: func(o kind.Object) bool { return o.GetLabels()["node"] == node }}
@@ -226,14 +227,14 @@ func TestIndexedWatchersSeeBothEndsOfAMove(t *testing.T) {
 	a := w.put("p", 0, "node=m")
 	b := w.put("p", a, "node=n")
 	d := w.remove("p", b)
-	w.same(w.read(m, 2), []string{text("ADDED", "p", a), text("DELETED", "p", b)})
-	w.same(w.read(n, 2), []string{text("ADDED", "p", b), text("DELETED", "p", d)})
+	w.expectEqual(w.readEvents(m, 2), []string{text("ADDED", "p", a), text("DELETED", "p", b)})
+	w.expectEqual(w.readEvents(n, 2), []string{text("ADDED", "p", b), text("DELETED", "p", d)})
 }
 
-// TestWatchFromThePast tests that a watch from any past revision gets exactly the events after it, in order, even if
+// TestWatchFromPastRevision tests that a watch from any past revision gets exactly the events after it, in order, even if
 // the history of the cache does not reach back that far, as after a restart.
-func TestWatchFromThePast(t *testing.T) {
-	w := newWorld(t)
+func TestWatchFromPastRevision(t *testing.T) {
+	w := newCacheTest(t)
 	early := w.cache()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	revs := map[string]int64{}
@@ -257,7 +258,7 @@ func TestWatchFromThePast(t *testing.T) {
 		}
 		at = append(at, revs[name])
 	}
-	for _, c := range []*watch.Cache{early, w.cache()} { // the second one was loaded after it all
+	for _, c := range []*watch.Cache{early, w.cache()} { // the second one is loaded after all changes
 		if err := c.WaitUntilFresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -266,14 +267,14 @@ func TestWatchFromThePast(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.same(w.read(x, len(log)-from-1), log[from+1:])
+			w.expectEqual(w.readEvents(x, len(log)-from-1), log[from+1:])
 			x.Close()
 		}
 	}
 }
 
-func TestCompactedPastIsTooOld(t *testing.T) {
-	w := newWorld(t)
+func TestCompactedRevisionIsTooOld(t *testing.T) {
+	w := newCacheTest(t)
 	first := w.put("a", 0)
 	second := w.put("a", first)
 	third := w.put("a", second)
@@ -287,8 +288,8 @@ func TestCompactedPastIsTooOld(t *testing.T) {
 	}
 }
 
-func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
-	w := newWorld(t)
+func TestSlowWatcherIsEndedWithoutHarmToOthers(t *testing.T) {
+	w := newCacheTest(t)
 	c := w.cache()
 	all := watch.Selection{Prefix: w.def.Prefix()}
 	slow, _, _, err := c.Watch(t.Context(), all, watch.Start{State: true})
@@ -296,11 +297,11 @@ func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer slow.Close()
-	quick, _, _, err := c.Watch(t.Context(), all, watch.Start{State: true})
+	fast, _, _, err := c.Watch(t.Context(), all, watch.Start{State: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer quick.Close()
+	defer fast.Close()
 	const writes = 9000 // more than a queue holds
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -326,7 +327,7 @@ func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
 			}
 		}
 	})
-	if got := w.read(quick, writes); len(got) != writes {
+	if got := w.readEvents(fast, writes); len(got) != writes {
 		t.Errorf("the quick watcher got %d of %d", len(got), writes)
 	}
 	wg.Wait()
@@ -342,7 +343,7 @@ func TestSlowWatcherIsEndedAndHurtsNobody(t *testing.T) {
 }
 
 func TestBookmarkIsNeverAheadOfAnEvent(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
 	x, _, _, err := c.Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, watch.Start{State: true})
 	if err != nil {
@@ -352,23 +353,23 @@ func TestBookmarkIsNeverAheadOfAnEvent(t *testing.T) {
 	var last int64
 	for range 100 {
 		rev := w.put("n"+strconv.FormatInt(last, 10), 0)
-		if at, caught := x.DeliveredUpTo(); caught && at >= rev {
+		if at, caughtUp := x.DeliveredUpTo(); caughtUp && at >= rev {
 			// The event must have been returned before, but was not.
 			t.Fatalf("a bookmark at %d before the event at %d", at, rev)
 		}
-		w.read(x, 1)
+		w.readEvents(x, 1)
 		last = rev
 	}
 	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if at, caught := x.DeliveredUpTo(); !caught || at < last {
-		t.Errorf("caught up at %d (%v), last event at %d", at, caught, last)
+	if at, caughtUp := x.DeliveredUpTo(); !caughtUp || at < last {
+		t.Errorf("caught up at %d (%v), last event at %d", at, caughtUp, last)
 	}
 }
 
-func TestWaitForTheFuture(t *testing.T) {
-	w := newWorld(t)
+func TestWaitForRevision(t *testing.T) {
+	w := newCacheTest(t)
 	c := w.cache()
 	// A write with another prefix raises the revision of the store; progress brings the cache to it.
 	rev, err := w.store.Commit(t.Context(), kv.Write{Key: "/registry/other/x", Value: []byte("1")})

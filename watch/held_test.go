@@ -17,13 +17,14 @@ import (
 	"proa.dev/watch"
 )
 
-// encoded is a world whose cache keeps ConfigMaps encoded, with outlines without data, and counts how often it decodes.
-type encoded struct {
-	*world
+// encodedCacheTest is a test whose cache keeps ConfigMaps encoded, with outlines without data, and counts how often it
+// decodes an object.
+type encodedCacheTest struct {
+	*cacheTest
 	decoded atomic.Int64
 }
 
-func (w *encoded) cache() *watch.Cache {
+func (w *encodedCacheTest) cache() *watch.Cache {
 	c := watch.New(watch.Config{
 		Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
 		Decode: func(p kv.Pair) (kind.Object, error) {
@@ -46,7 +47,7 @@ func (w *encoded) cache() *watch.Cache {
 	return c
 }
 
-func (w *encoded) write(name, data string, rev int64) int64 {
+func (w *encodedCacheTest) write(name, data string, rev int64) int64 {
 	w.Helper()
 	o := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
@@ -64,20 +65,20 @@ func (w *encoded) write(name, data string, rev int64) int64 {
 	return at
 }
 
-// forget runs the garbage collector, so that weak pointers are cleared.
-func forget() {
+// collectGarbage runs the garbage collector, so that weak pointers are cleared.
+func collectGarbage() {
 	runtime.GC()
 	runtime.GC()
 }
 
-// TestHeldEncoded checks that a cache with outlines keeps no decoded objects. Lists, selections and indexes use
+// TestCacheKeepsObjectsEncoded checks that a cache with outlines keeps no decoded objects. Lists, selections and indexes use
 // outlines and decode nothing; reading an object returns it as it was stored, with its revision.
-func TestHeldEncoded(t *testing.T) {
-	w := &encoded{world: newWorld(t)}
+func TestCacheKeepsObjectsEncoded(t *testing.T) {
+	w := &encodedCacheTest{cacheTest: newCacheTest(t)}
 	at := w.write("a", "one", 0)
 	w.write("b", "two", 0)
 	c := w.cache()
-	forget()
+	collectGarbage()
 	loaded := w.decoded.Load()
 
 	list, _ := c.List(w.def.Prefix(), func(o kind.Object) bool { return o.GetLabels()["is"] == "one" })
@@ -101,10 +102,10 @@ func TestHeldEncoded(t *testing.T) {
 	}
 }
 
-// TestEventsOfHeldEncoded checks that watchers get whole objects, including the last state of a deleted object or one
+// TestEventsOfEncodedObjects checks that watchers get whole objects, including the last state of a deleted object or one
 // that leaves a selection, and past states. Selections see outlines.
-func TestEventsOfHeldEncoded(t *testing.T) {
-	w := &encoded{world: newWorld(t)}
+func TestEventsOfEncodedObjects(t *testing.T) {
+	w := &encodedCacheTest{cacheTest: newCacheTest(t)}
 	c := w.cache()
 	before := c.Rev()
 	sel := watch.Selection{
@@ -126,27 +127,27 @@ func TestEventsOfHeldEncoded(t *testing.T) {
 	end := w.remove("a", back)
 	want := []string{text("ADDED", "a", one) + " one", text("MODIFIED", "a", two) + " two", text("DELETED", "a", out) + " two",
 		text("ADDED", "a", back) + " back", text("DELETED", "a", end) + " back"}
-	w.same(w.contents(x, len(want)), want)
+	w.expectEqual(w.readEventData(x, len(want)), want)
 
-	forget()
+	collectGarbage()
 	past, _, _, err := c.Watch(t.Context(), sel, watch.Start{After: before})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer past.Close()
-	w.same(w.contents(past, len(want)), want)
+	w.expectEqual(w.readEventData(past, len(want)), want)
 
-	after := w.cache() // which has not seen the changes: they come from the store
+	after := w.cache() // it has not seen the changes, so they are read from the store
 	stored, _, _, err := after.Watch(t.Context(), sel, watch.Start{After: before})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stored.Close()
-	w.same(w.contents(stored, len(want)), want)
+	w.expectEqual(w.readEventData(stored, len(want)), want)
 }
 
-// contents returns the next events with the data of their objects.
-func (w *encoded) contents(x *watch.Watcher, n int) (got []string) {
+// readEventData returns the next events with the data of their objects.
+func (w *encodedCacheTest) readEventData(x *watch.Watcher, n int) (got []string) {
 	w.Helper()
 	for len(got) < n {
 		items, err := x.Next(w.Context(), nil, nil)
@@ -163,7 +164,7 @@ func (w *encoded) contents(x *watch.Watcher, n int) (got []string) {
 
 // TestOfferIsNotKept checks that an offered object is shared with the watchers of the change, and not kept longer.
 func TestOfferIsNotKept(t *testing.T) {
-	w := &encoded{world: newWorld(t)}
+	w := &encodedCacheTest{cacheTest: newCacheTest(t)}
 	c := w.cache()
 	o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
@@ -180,11 +181,11 @@ func TestOfferIsNotKept(t *testing.T) {
 	if err := c.WaitFor(t.Context(), at); err != nil {
 		t.Fatal(err)
 	}
-	if mine, ok := offer.At(at); !ok || mine != kind.Object(o) {
-		t.Errorf("the writer gets %v", mine)
+	if offered, ok := offer.At(at); !ok || offered != kind.Object(o) {
+		t.Errorf("the writer gets %v", offered)
 	}
 	e, _ := c.Get(w.def.Key("ns", "a"))
-	forget()
+	collectGarbage()
 	if again, ok := e.Object().(*corev1.ConfigMap); !ok || again == o || again.Data["data"] != "offered" {
 		t.Errorf("after a collection the cache has %v, the very object of the writer: %v", again, again == o)
 	}

@@ -13,8 +13,8 @@ import (
 	"proa.dev/watch"
 )
 
-// value returns a ConfigMap with a word in it, encoded and decoded.
-func (w *world) value(name, word string) ([]byte, kind.Object) {
+// value returns a ConfigMap with this word as data, encoded and decoded.
+func (w *cacheTest) value(name, word string) ([]byte, kind.Object) {
 	w.Helper()
 	o := &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
@@ -32,7 +32,7 @@ func (w *world) value(name, word string) ([]byte, kind.Object) {
 }
 
 // commit stores a value and waits until the cache has it.
-func (w *world) commit(c *watch.Cache, name string, value []byte, rev int64) (int64, kind.Object) {
+func (w *cacheTest) commit(c *watch.Cache, name string, value []byte, rev int64) (int64, kind.Object) {
 	w.Helper()
 	key := w.def.Key("ns", name)
 	at, err := w.store.Commit(w.Context(), kv.Write{Key: key, Value: value, Rev: rev})
@@ -49,11 +49,11 @@ func (w *world) commit(c *watch.Cache, name string, value []byte, rev int64) (in
 	return at, e.Object()
 }
 
-func word(o kind.Object) string { return o.(*corev1.ConfigMap).Data["word"] }
+func dataOf(o kind.Object) string { return o.(*corev1.ConfigMap).Data["word"] }
 
-// TestOfferIsTaken checks that the cache uses an offered object if and only if the watch delivers its bytes.
-func TestOfferIsTaken(t *testing.T) {
-	w := newWorld(t)
+// TestOfferIsUsed checks that the cache uses an offered object if and only if the watch delivers its bytes.
+func TestOfferIsUsed(t *testing.T) {
+	w := newCacheTest(t)
 	c := w.cache()
 	key := w.def.Key("ns", "a")
 
@@ -63,31 +63,31 @@ func TestOfferIsTaken(t *testing.T) {
 	if got != obj {
 		t.Error("the cache has decoded what was offered")
 	}
-	if mine, ok := offer.At(first); !ok || mine != obj {
-		t.Errorf("the writer got %v, %v", mine, ok)
+	if offered, ok := offer.At(first); !ok || offered != obj {
+		t.Errorf("the writer got %v, %v", offered, ok)
 	}
 
 	// Another client writes other bytes first: they are decoded, and the offer stays open.
-	ours, late := w.value("a", "ours")
-	offer = watch.NewOffer(c, key, ours, late)
-	theirs, _ := w.value("a", "theirs")
-	second, got := w.commit(c, "a", theirs, first)
-	if word(got) != "theirs" {
-		t.Errorf("the cache took %q for another's write", word(got))
+	offeredBytes, offeredObject := w.value("a", "ours")
+	offer = watch.NewOffer(c, key, offeredBytes, offeredObject)
+	otherBytes, _ := w.value("a", "theirs")
+	second, got := w.commit(c, "a", otherBytes, first)
+	if dataOf(got) != "theirs" {
+		t.Errorf("the cache took %q for another's write", dataOf(got))
 	}
-	third, got := w.commit(c, "a", ours, second)
-	if got != late {
+	third, got := w.commit(c, "a", offeredBytes, second)
+	if got != offeredObject {
 		t.Error("the offer was lost to a write of other bytes")
 	}
-	if mine, ok := offer.At(third); !ok || mine.GetResourceVersion() != strconv.FormatInt(third, 10) {
-		t.Errorf("the writer got %v, %v", mine, ok)
+	if offered, ok := offer.At(third); !ok || offered.GetResourceVersion() != strconv.FormatInt(third, 10) {
+		t.Errorf("the writer got %v, %v", offered, ok)
 	}
 }
 
 // TestOfferAtAnotherRevision checks that the same bytes written by another client use up the offer, and that At then
 // returns false.
 func TestOfferAtAnotherRevision(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
 	b, obj := w.value("a", "same")
 	offer := watch.NewOffer(c, w.def.Key("ns", "a"), b, obj)
@@ -109,7 +109,7 @@ func TestOfferAtAnotherRevision(t *testing.T) {
 
 // TestOfferWithdrawn checks that a withdrawn offer is not used, even for the same bytes.
 func TestOfferWithdrawn(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
 	b, obj := w.value("a", "x")
 	watch.NewOffer(c, w.def.Key("ns", "a"), b, obj).Withdraw()
@@ -117,16 +117,16 @@ func TestOfferWithdrawn(t *testing.T) {
 		t.Error("an offer that was withdrawn was taken")
 	}
 	// An offer without cache just has an object.
-	alone := watch.NewOffer(nil, "k", b, obj)
-	if mine, ok := alone.At(7); !ok || mine.GetResourceVersion() != "7" {
-		t.Errorf("got %v, %v", mine, ok)
+	withoutCache := watch.NewOffer(nil, "k", b, obj)
+	if offered, ok := withoutCache.At(7); !ok || offered.GetResourceVersion() != "7" {
+		t.Errorf("got %v, %v", offered, ok)
 	}
-	alone.Withdraw()
+	withoutCache.Withdraw()
 }
 
 // TestOffersAreBounded checks that the number of open offers is bounded, and that the cache works without further ones.
 func TestOffersAreBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newCacheTest(t)
 	c := w.cache()
 	b, obj := w.value("a", "x")
 	for i := range 5000 {
@@ -135,7 +135,7 @@ func TestOffersAreBounded(t *testing.T) {
 	if n := watch.Offers(c); n > 1024 {
 		t.Errorf("%d offers are kept", n)
 	}
-	if _, got := w.commit(c, "a", b, 0); word(got) != "x" {
-		t.Errorf("got %q", word(got))
+	if _, got := w.commit(c, "a", b, 0); dataOf(got) != "x" {
+		t.Errorf("got %q", dataOf(got))
 	}
 }

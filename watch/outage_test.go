@@ -14,14 +14,14 @@ import (
 	"proa.dev/watch"
 )
 
-// breaking is a store whose first watch can be made to fail.
-type breaking struct {
+// failingSource is a store whose first watch fails with the error that is sent to fault.
+type failingSource struct {
 	watch.Source
 	once  sync.Once
 	fault chan error
 }
 
-func (b *breaking) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+func (b *failingSource) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	first := false
 	b.once.Do(func() { first = true })
 	if !first {
@@ -36,12 +36,12 @@ func (b *breaking) Watch(ctx context.Context, prefix string, after int64) iter.S
 	}
 }
 
-// TestQuietCacheAfterFault checks that a cache serves reads after its watch was reopened, even if none of its objects
+// TestIdleCacheAfterWatchFailure checks that a cache serves reads after its watch was reopened, even if none of its objects
 // changes.
-func TestQuietCacheAfterFault(t *testing.T) {
+func TestIdleCacheAfterWatchFailure(t *testing.T) {
 	for _, fault := range []error{errors.New("permission denied"), kv.ErrCompacted} {
-		w := newWorld(t)
-		b := &breaking{Source: w.store, fault: make(chan error)}
+		w := newCacheTest(t)
+		b := &failingSource{Source: w.store, fault: make(chan error)}
 		c := watch.New(watch.Config{
 			Prefix: w.def.Prefix(), Source: b, Log: slog.New(slog.DiscardHandler),
 			Decode: func(p kv.Pair) (kind.Object, error) { return w.codec.Load(w.def, p) },

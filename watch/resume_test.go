@@ -24,25 +24,25 @@ import (
 	"proa.dev/watch"
 )
 
-// lagging is a store whose first watch, that of the cache, can be stopped, so that the store is ahead of the cache.
-// Other watches are not stopped.
-type lagging struct {
+// laggingStore is a store whose first watch, that of the cache, can be paused, so that the cache lags behind the store.
+// Other watches are not paused.
+type laggingStore struct {
 	*memory.Store
-	held    chan struct{} // has room for one; full while the watch of the cache is held
+	paused  chan struct{} // has a capacity of one; full while the watch of the cache is paused
 	watches atomic.Int64
-	// reading, if not nil, is called with each batch of a watch other than that of the cache.
-	reading func()
+	// onPastBatch, if not nil, is called for each batch of a watch other than that of the cache.
+	onPastBatch func()
 }
 
-func (s *lagging) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+func (s *laggingStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	first := s.watches.Add(1) == 1
 	return func(yield func(kv.Batch, error) bool) {
 		for b, err := range s.Store.Watch(ctx, prefix, after) {
 			if first {
-				s.held <- struct{}{}
-				<-s.held
-			} else if s.reading != nil {
-				s.reading()
+				s.paused <- struct{}{}
+				<-s.paused
+			} else if s.onPastBatch != nil {
+				s.onPastBatch()
 			}
 			if !yield(b, err) {
 				return
@@ -51,10 +51,10 @@ func (s *lagging) Watch(ctx context.Context, prefix string, after int64) iter.Se
 	}
 }
 
-// behind is a cache that can be made to fall behind its store, in a synctest bubble.
-type behind struct {
+// laggingCacheTest is a test with a cache that can be made to lag behind its store, in a synctest bubble.
+type laggingCacheTest struct {
 	*testing.T
-	store *lagging
+	store *laggingStore
 	cache *watch.Cache
 	codec *codec.Codec
 	def   *kind.Def
@@ -62,20 +62,21 @@ type behind struct {
 	stop  func()
 }
 
-func newBehind(t *testing.T) *behind {
+func newLaggingCacheTest(t *testing.T) *laggingCacheTest {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	b := &behind{T: t, store: &lagging{Store: memory.New(memory.Config{}), held: make(chan struct{}, 1)}, codec: codec.New(scheme),
-		def: core.ConfigMaps(), revs: map[string]int64{}}
+	b := &laggingCacheTest{T: t, store: &laggingStore{Store: memory.New(memory.Config{}), paused: make(chan struct{}, 1)},
+		codec: codec.New(scheme),
+		def:   core.ConfigMaps(), revs: map[string]int64{}}
 	t.Cleanup(func() { _ = b.store.Close() })
 	return b
 }
 
 // run starts the cache.
-func (b *behind) run() {
+func (b *laggingCacheTest) run() {
 	b.Helper()
 	b.cache = watch.New(watch.Config{
 		Prefix: b.def.Prefix(), Source: b.store, Log: slog.New(slog.DiscardHandler),
@@ -93,7 +94,7 @@ func (b *behind) run() {
 }
 
 // put writes ConfigMaps in one transaction and returns its revision.
-func (b *behind) put(data string, names ...string) int64 {
+func (b *laggingCacheTest) put(data string, names ...string) int64 {
 	b.Helper()
 	var writes []kv.Write
 	for _, name := range names {
@@ -117,7 +118,7 @@ func (b *behind) put(data string, names ...string) int64 {
 }
 
 // watch starts a watch after a revision.
-func (b *behind) watch(after int64) *watch.Watcher {
+func (b *laggingCacheTest) watch(after int64) *watch.Watcher {
 	b.Helper()
 	w, _, _, err := b.cache.Watch(b.Context(), watch.Selection{Prefix: b.def.Prefix()}, watch.Start{After: after})
 	if err != nil {
@@ -127,8 +128,8 @@ func (b *behind) watch(after int64) *watch.Watcher {
 	return w
 }
 
-// waiting returns all queued events of a watcher, as texts "TYPE name@revision".
-func (b *behind) waiting(w *watch.Watcher) string {
+// queuedEvents returns all queued events of a watcher, as texts "TYPE name@revision".
+func (b *laggingCacheTest) queuedEvents(w *watch.Watcher) string {
 	b.Helper()
 	synctest.Wait()
 	ctx, stop := context.WithCancel(b.Context())
@@ -145,9 +146,9 @@ func (b *behind) waiting(w *watch.Watcher) string {
 	}
 }
 
-func (b *behind) expect(w *watch.Watcher, want string) {
+func (b *laggingCacheTest) expect(w *watch.Watcher, want string) {
 	b.Helper()
-	if got := b.waiting(w); got != want {
+	if got := b.queuedEvents(w); got != want {
 		b.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -157,11 +158,11 @@ func (b *behind) expect(w *watch.Watcher, want string) {
 // not reached yet.
 func TestResumedWatchRepeatsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBehind(t)
+		b := newLaggingCacheTest(t)
 		first := b.put("1", "a")
 		second := b.put("2", "a")
 		b.run() // its history begins after the second write
-		b.store.held <- struct{}{}
+		b.store.paused <- struct{}{}
 		third, fourth := b.put("3", "a"), b.put("4", "b", "c")
 		past, ahead, middle := b.watch(first), b.watch(fourth), b.watch(third)
 		before := fmt.Sprintf("MODIFIED a@%d MODIFIED a@%d ADDED b@%d ADDED c@%d", second, third, fourth, fourth)
@@ -172,7 +173,7 @@ func TestResumedWatchRepeatsNothing(t *testing.T) {
 				t.Errorf("a bookmark of the watch %s would have %d (%v), want %d", name, at, caught, fourth)
 			}
 		}
-		<-b.store.held // the cache gets there, too
+		<-b.store.paused // the cache reaches that revision, too
 		b.expect(past, "")
 		b.expect(ahead, "")
 		b.expect(middle, fmt.Sprintf("ADDED b@%d ADDED c@%d", fourth, fourth))
@@ -187,18 +188,18 @@ func TestResumedWatchRepeatsNothing(t *testing.T) {
 // that the history of the cache starts after what it has read. It continues to read, and does not fail with TooOld.
 func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBehind(t)
+		b := newLaggingCacheTest(t)
 		first := b.put("1", "a")
 		want := []string{fmt.Sprintf("MODIFIED a@%d", b.put("2", "a"))}
 		b.run()
-		large := strings.Repeat("x", 10<<10) // of large objects the history keeps few
+		large := strings.Repeat("x", 10<<10) // the history keeps only few events of large objects
 		once := sync.OnceFunc(func() {
 			for range 600 {
 				want = append(want, fmt.Sprintf("MODIFIED a@%d", b.put(large, "a")))
 			}
 			synctest.Wait()
 		})
-		b.store.reading = once
+		b.store.onPastBatch = once
 		b.expect(b.watch(first), strings.Join(want, " "))
 	})
 }
@@ -207,7 +208,7 @@ func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
 // last revision, so that it can be resumed after that revision.
 func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBehind(t)
+		b := newLaggingCacheTest(t)
 		start := b.put("1", "a")
 		var slow *watch.Watcher
 		var got []watch.Item
@@ -226,7 +227,7 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 		defer w.Close()
 		slow = w
 		both := b.put("2", "b", "c")
-		for range 9000 { // more than may wait
+		for range 9000 { // more than the queue of a watcher holds
 			b.put("3", "a")
 		}
 		if len(got) != 1 || got[0].Event.Rev != both {
@@ -240,7 +241,7 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 // cache stops, not TooOld.
 func TestStoppedCacheEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBehind(t)
+		b := newLaggingCacheTest(t)
 		start := b.put("1", "a")
 		b.run()
 		early := b.watch(start)

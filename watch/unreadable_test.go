@@ -15,10 +15,10 @@ import (
 	"proa.dev/watch"
 )
 
-// TestUndecodableObjectIsNotGone checks that watchers get no event for an object that can no longer be decoded, and get
+// TestUndecodableObjectIsNotReportedDeleted checks that watchers get no event for an object that can no longer be decoded, and get
 // its next readable state or its deletion, also if they are resumed at a past revision.
-func TestUndecodableObjectIsNotGone(t *testing.T) {
-	w := newWorld(t)
+func TestUndecodableObjectIsNotReportedDeleted(t *testing.T) {
+	w := newCacheTest(t)
 	first := w.put("a", 0)
 	rev := w.put("b", 0)
 	c := w.cache()
@@ -59,7 +59,7 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 		t.Error("what is written again or deleted still counts as unreadable")
 	}
 	want := "MODIFIED a DELETED b"
-	if got := told(t, live, 2); got != want {
+	if got := nextEvents(t, live, 2); got != want {
 		t.Errorf("a watcher is told %q, want %q", got, want)
 	}
 	// A cache that was started later reads past changes from the store.
@@ -68,7 +68,7 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer past.Close()
-	if got := told(t, past, 2); got != want {
+	if got := nextEvents(t, past, 2); got != want {
 		t.Errorf("a watcher of the past is told %q, want %q", got, want)
 	}
 	// If the last readable state is not known, the watcher has to start again.
@@ -77,10 +77,10 @@ func TestUndecodableObjectIsNotGone(t *testing.T) {
 	}
 }
 
-// TestEndOfUndecodableObjectIsNotLost checks that clients that have seen an object on another server or before a
+// TestDeletionOfUndecodableObjectIsDelivered checks that clients that have seen an object on another server or before a
 // restart learn of its deletion from a cache that could never decode it.
-func TestEndOfUndecodableObjectIsNotLost(t *testing.T) {
-	w := newWorld(t)
+func TestDeletionOfUndecodableObjectIsDelivered(t *testing.T) {
+	w := newCacheTest(t)
 	rev := w.put("a", 0)
 	c := watch.New(watch.Config{
 		Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
@@ -112,8 +112,8 @@ func TestEndOfUndecodableObjectIsNotLost(t *testing.T) {
 	}
 }
 
-// told returns the next n events of a watcher, or fewer after a timeout.
-func told(t *testing.T, w *watch.Watcher, n int) string {
+// nextEvents returns the next n events of a watcher as text, or fewer after a timeout.
+func nextEvents(t *testing.T, w *watch.Watcher, n int) string {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
@@ -131,9 +131,9 @@ func told(t *testing.T, w *watch.Watcher, n int) string {
 	return strings.Join(out, " ")
 }
 
-// TestRereadFindsWhatCanBeDecodedNow checks that Reread finds an object that can be decrypted with a new key.
-func TestRereadFindsWhatCanBeDecodedNow(t *testing.T) {
-	w := newWorld(t)
+// TestRereadFindsNewlyDecodableObjects checks that Reread finds an object that can be decrypted with a new key.
+func TestRereadFindsNewlyDecodableObjects(t *testing.T) {
+	w := newCacheTest(t)
 	w.put("a", 0)
 	var locked atomic.Bool
 	locked.Store(true)

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// TestForwarder holds that requests of another client go to the server of the kubeconfig as its user, whoever the client says it is.
+// TestForwarder checks that requests are forwarded to the server of the kubeconfig with the credentials of its user, whatever
+// credentials and impersonation headers the client sends.
 func TestForwarder(t *testing.T) {
 	var got *http.Request
 	var body string

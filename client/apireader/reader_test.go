@@ -21,15 +21,16 @@ import (
 const discovery = `{"items":[{"metadata":{"name":"%s"},"versions":[{"version":"v1","resources":[
  {"resource":"%s","scope":"Namespaced","singularResource":"%s","responseKind":{"kind":"%s"},"shortNames":["%s"],"verbs":["get","list"]}]}]}]}`
 
-// serve starts an API server of two resources. It notes the paths and the Authorization headers that it got.
-func serve(t *testing.T) (server *httptest.Server, asked *[]string) {
-	asked = &[]string{}
+// serveAPI starts an API server of two resources. It records the Authorization header, the impersonated user and the URL
+// of each request.
+func serveAPI(t *testing.T) (server *httptest.Server, requests *[]string) {
+	requests = &[]string{}
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as := ""
 		if user := r.Header.Get("Impersonate-User"); user != "" {
 			as = fmt.Sprintf(" as %s in %s", user, r.Header.Values("Impersonate-Group"))
 		}
-		*asked = append(*asked, strings.TrimSpace(r.Header.Get("Authorization")+as+" "+r.URL.String()))
+		*requests = append(*requests, strings.TrimSpace(r.Header.Get("Authorization")+as+" "+r.URL.String()))
 		switch r.URL.Path {
 		case "/api":
 			fmt.Fprintf(w, discovery, "", "pods", "pod", "Pod", "po")
@@ -47,7 +48,7 @@ func serve(t *testing.T) (server *httptest.Server, asked *[]string) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	return server, asked
+	return server, requests
 }
 
 func load(t *testing.T, server, user string) (*apireader.Reader, error) {
@@ -70,8 +71,8 @@ users: [{name: u, user: %s}]`, server, user)
 			}})
 }
 
-func TestReads(t *testing.T) {
-	server, asked := serve(t)
+func TestGetAndList(t *testing.T) {
+	server, requests := serveAPI(t)
 	r, err := load(t, server.URL, "{token: secret}")
 	if err != nil {
 		t.Fatal(err)
@@ -98,21 +99,21 @@ func TestReads(t *testing.T) {
 		t.Error("a redirect was followed")
 	}
 	want := "Bearer secret /api|Bearer secret /apis|Bearer secret /api/v1/namespaces/default/pods/web|Bearer secret /api/v1/pods?fieldSelector=spec.nodeName%3Da+b"
-	if got := strings.Join((*asked)[:4], "|"); got != want {
+	if got := strings.Join((*requests)[:4], "|"); got != want {
 		t.Errorf("asked\n%s, want\n%s", got, want)
 	}
 }
 
-func TestWordsOfUsers(t *testing.T) {
-	server, _ := serve(t)
+func TestResolveResourceArguments(t *testing.T) {
+	server, _ := serveAPI(t)
 	r, err := load(t, server.URL, "{}")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for word, kind := range map[string]string{"po": "Pod", "pods": "Pod", "Pod": "Pod", "deploy": "Deployment",
+	for arg, kind := range map[string]string{"po": "Pod", "pods": "Pod", "Pod": "Pod", "deploy": "Deployment",
 		"deployment.apps": "Deployment"} {
-		if got, err := r.Resolve(t.Context(), word); err != nil || got.Kind != kind {
-			t.Errorf("%s is %v, %v; want %s", word, got, err, kind)
+		if got, err := r.Resolve(t.Context(), arg); err != nil || got.Kind != kind {
+			t.Errorf("%s is %v, %v; want %s", arg, got, err, kind)
 		}
 	}
 	if _, err := r.Resolve(t.Context(), "deploy.example.com"); err == nil {
@@ -120,18 +121,18 @@ func TestWordsOfUsers(t *testing.T) {
 	}
 }
 
-func TestLogins(t *testing.T) {
-	server, asked := serve(t)
+func TestCredentials(t *testing.T) {
+	server, requests := serveAPI(t)
 	for user, want := range map[string]string{
 		"{username: jane, password: x}": "Basic amFuZTp4 /api", "{exec: {command: login}}": "Bearer from-plugin /api", "{}": "/api",
 	} {
-		*asked = nil
+		*requests = nil
 		r, err := load(t, server.URL, user)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Resources(t.Context()); err != nil || (*asked)[0] != want {
-			t.Errorf("%s: asked %q (%v), want %q", user, *asked, err, want)
+		if _, err := r.Resources(t.Context()); err != nil || (*requests)[0] != want {
+			t.Errorf("%s: asked %q (%v), want %q", user, *requests, err, want)
 		}
 	}
 	for _, user := range []string{"{exec: {command: other}}", "{tokenFile: missing}",
@@ -142,7 +143,7 @@ func TestLogins(t *testing.T) {
 	}
 }
 
-func TestKubeconfigsThatNameNothing(t *testing.T) {
+func TestIncompleteKubeconfigs(t *testing.T) {
 	for text, want := range map[string]string{
 		"{}":                  "no current context",
 		"current-context: x":  `no context "x"`,
@@ -163,9 +164,10 @@ func TestKubeconfigsThatNameNothing(t *testing.T) {
 	}
 }
 
-// TestPathsBelongToTheirFile holds that a relative path is looked up beside the kubeconfig that has it, not beside the first.
-func TestPathsBelongToTheirFile(t *testing.T) {
-	server, asked := serve(t)
+// TestRelativePathsOfKubeconfigs checks that a relative path is resolved from the folder of the kubeconfig that contains it,
+// not from that of the first kubeconfig.
+func TestRelativePathsOfKubeconfigs(t *testing.T) {
+	server, requests := serveAPI(t)
 	first, second := t.TempDir(), t.TempDir()
 	write := func(folder, name, text string) string {
 		file := filepath.Join(folder, name)
@@ -186,8 +188,8 @@ contexts: [{name: v, context: {cluster: k, user: v}}]`, server.URL)),
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Resources(t.Context()); err != nil || (*asked)[0] != "Bearer right as jane in [a b] /api" {
-		t.Errorf("asked %q, %v", *asked, err)
+	if _, err := r.Resources(t.Context()); err != nil || (*requests)[0] != "Bearer right as jane in [a b] /api" {
+		t.Errorf("asked %q, %v", *requests, err)
 	}
 	ran := ""
 	_, err = apireader.Load(t.Context(), apireader.Options{Files: files, Context: "v",
@@ -203,11 +205,11 @@ contexts: [{name: v, context: {cluster: k, user: v}}]`, server.URL)),
 	}
 }
 
-// TestReload holds that a reader that is made again has new credentials, but the same context and server, whatever the kubeconfig names
-// as current now.
+// TestReload checks that a reloaded reader has new credentials, but the same context and server, even if the kubeconfig has
+// another current context now.
 func TestReload(t *testing.T) {
-	dev, asked := serve(t)
-	prod, askedProd := serve(t)
+	dev, requests := serveAPI(t)
+	prod, prodRequests := serveAPI(t)
 	file := filepath.Join(t.TempDir(), "config")
 	write := func(current, cluster, token string) {
 		text := fmt.Sprintf(`current-context: %s
@@ -224,13 +226,13 @@ users: [{name: u, user: {token: %s}}, {name: v, user: {exec: {command: login}}}]
 		t.Fatal(err)
 	}
 	write("prod", "dev", "new")
-	for range 2 { // what was made again can be made again too
+	for range 2 { // a reloaded reader can be reloaded again
 		if r, err = r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := r.Resources(t.Context()); err != nil || len(*askedProd) > 0 || !strings.HasPrefix((*asked)[0], "Bearer new ") {
-		t.Errorf("asked %q and %q, %v", *asked, *askedProd, err)
+	if _, err := r.Resources(t.Context()); err != nil || len(*prodRequests) > 0 || !strings.HasPrefix((*requests)[0], "Bearer new ") {
+		t.Errorf("asked %q and %q, %v", *requests, *prodRequests, err)
 	}
 	write("dev", "prod", "new")
 	if _, err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "another server") {
@@ -238,8 +240,8 @@ users: [{name: u, user: {token: %s}}, {name: v, user: {exec: {command: login}}}]
 	}
 }
 
-// TestErrorsHaveNoPasswords holds that neither the password of a server's URL nor that of a proxy gets into an error.
-func TestErrorsHaveNoPasswords(t *testing.T) {
+// TestErrorsContainNoPasswords checks that errors contain neither the password of a server's URL nor that of a proxy.
+func TestErrorsContainNoPasswords(t *testing.T) {
 	for _, cluster := range []string{
 		"{server: 'http://jane:hidden@127.0.0.1:1'}", "{server: 'http://jane:hidden@127.0.0.1:x'}",
 		"{server: 'http://127.0.0.1:1', proxy-url: 'http://jane:hidden@x:y'}",
@@ -260,9 +262,9 @@ func TestErrorsHaveNoPasswords(t *testing.T) {
 	}
 }
 
-// TestAnswersThatDoNotFit has servers that are too old, and one whose refusal does not end.
-func TestAnswersThatDoNotFit(t *testing.T) {
-	for want, answer := range map[string]http.HandlerFunc{
+// TestUnusableResponses checks the errors for servers that are too old, and for one whose error body does not end.
+func TestUnusableResponses(t *testing.T) {
+	for want, respond := range map[string]http.HandlerFunc{
 		"too old": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
 		},
@@ -273,7 +275,7 @@ func TestAnswersThatDoNotFit(t *testing.T) {
 			}
 		},
 	} {
-		server := httptest.NewServer(answer)
+		server := httptest.NewServer(respond)
 		r, err := load(t, server.URL, "{token: secret}")
 		if err == nil {
 			_, err = r.Resources(t.Context())

@@ -191,7 +191,7 @@ func (s *suite) subresources() {
 	}
 	p.ResourceVersion = ""
 	p.Status.Phase = corev1.PodRunning
-	p.Spec.Containers[0].Image = "another" // which a status does not change
+	p.Spec.Containers[0].Image = "another" // an update of the status does not change it
 	o, err := s.c.Update(ctx, gr.Pods, p, "status")
 	if err != nil {
 		s.Fatal(err)

@@ -28,7 +28,7 @@ import (
 	"proa.dev/proatest"
 )
 
-func trust(t *testing.T, c *proatest.Cluster) *tls.Config {
+func tlsConfigOf(t *testing.T, c *proatest.Cluster) *tls.Config {
 	t.Helper()
 	cert, err := tls.X509KeyPair(c.Config.CertData, c.Config.KeyData)
 	if err != nil {
@@ -50,39 +50,39 @@ func dial(t *testing.T, c remote.Config) *remote.Client {
 	return r
 }
 
-func TestPromises(t *testing.T) {
+func TestConformance(t *testing.T) {
 	t.Run("in the process", func(t *testing.T) { clienttest.Run(t, proatest.Start(t, proatest.Memory()).Client) })
 	t.Run("over HTTPS", func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory())
-		clienttest.Run(t, dial(t, remote.Config{URL: c.Config.Host, TLS: trust(t, c)}))
+		clienttest.Run(t, dial(t, remote.Config{URL: c.Config.Host, TLS: tlsConfigOf(t, c)}))
 	})
 }
 
-// between is a server between the client and the cluster that a test may break.
-type between struct {
+// breakableProxy is a reverse proxy between a client and a cluster, which can refuse watches and close connections.
+type breakableProxy struct {
 	*httptest.Server
-	refuse  atomic.Int64 // so many watches are refused with 410
-	watches atomic.Int64
-	all     atomic.Int64
-	from    sync.Map // the addresses of connections
+	refuseWatches atomic.Int64 // so many watches are refused with 410
+	watches       atomic.Int64
+	requests      atomic.Int64
+	addresses     sync.Map // the addresses of connections
 }
 
-func newBetween(t *testing.T, c *proatest.Cluster) *between {
+func newBreakableProxy(t *testing.T, c *proatest.Cluster) *breakableProxy {
 	t.Helper()
 	to, err := url.Parse(c.Config.Host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &between{}
-	p := &httputil.ReverseProxy{Transport: &http.Transport{TLSClientConfig: trust(t, c)}, FlushInterval: -1,
+	b := &breakableProxy{}
+	p := &httputil.ReverseProxy{Transport: &http.Transport{TLSClientConfig: tlsConfigOf(t, c)}, FlushInterval: -1,
 		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b.all.Add(1)
-		b.from.Store(r.RemoteAddr, true)
+		b.requests.Add(1)
+		b.addresses.Store(r.RemoteAddr, true)
 		if r.URL.Query().Get("watch") == "true" {
 			b.watches.Add(1)
-			if b.refuse.Add(-1) >= 0 {
+			if b.refuseWatches.Add(-1) >= 0 {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusGone)
 				fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old"}`)
@@ -97,7 +97,7 @@ func newBetween(t *testing.T, c *proatest.Cluster) *between {
 	return b
 }
 
-func (b *between) client(t *testing.T) *remote.Client {
+func (b *breakableProxy) client(t *testing.T) *remote.Client {
 	t.Helper()
 	return dial(t, remote.Config{URL: b.URL,
 		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: b.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}})
@@ -107,10 +107,10 @@ func configMap(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"v": value}}
 }
 
-// told collects what is heard, until a word.
-func told(t *testing.T, v client.View) (words chan string) {
+// collectEvents returns a channel with the events of a view as text: "name=value", "-name" for a deletion, or "gap".
+func collectEvents(t *testing.T, v client.View) (events chan string) {
 	t.Helper()
-	words = make(chan string, 100)
+	events = make(chan string, 100)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	t.Cleanup(func() { stop(); <-done })
@@ -119,59 +119,59 @@ func told(t *testing.T, v client.View) (words chan string) {
 		for ev := range v.Events(ctx) {
 			switch {
 			case ev.Gap:
-				words <- "gap"
+				events <- "gap"
 			case ev.Deleted:
-				words <- "-" + ev.Object.GetName()
+				events <- "-" + ev.Object.GetName()
 			default:
-				words <- ev.Object.GetName() + "=" + ev.Object.(*corev1.ConfigMap).Data["v"]
+				events <- ev.Object.GetName() + "=" + ev.Object.(*corev1.ConfigMap).Data["v"]
 			}
 		}
 	}()
-	return words
+	return events
 }
 
-func expect(t *testing.T, words chan string, want ...string) {
+func expect(t *testing.T, events chan string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		select {
-		case got := <-words:
+		case got := <-events:
 			if got != w {
-				t.Fatalf("heard %s, want %s", got, w)
+				t.Fatalf("got %s, want %s", got, w)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("%s was never heard", w)
+			t.Fatalf("%s did not arrive", w)
 		}
 	}
 }
 
-func TestAWatchGoesOnWhereItWasCut(t *testing.T) {
+func TestWatchResumesAfterConnectionLoss(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	b := newBetween(t, c)
+	b := newBreakableProxy(t, c)
 	v, err := b.client(t).Part(t.Context(), gr.ConfigMaps, client.Scope{Namespace: "default", Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := told(t, v)
+	events := collectEvents(t, v)
 	if _, err := c.Client.Create(t.Context(), gr.ConfigMaps, configMap("a", "0")); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, words, "a=0")
+	expect(t, events, "a=0")
 	for i := 1; i <= 3; i++ {
 		before := b.watches.Load()
 		b.CloseClientConnections()
 		if _, err := c.Client.Update(t.Context(), gr.ConfigMaps, configMap("a", fmt.Sprint(i)), ""); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, words, fmt.Sprint("a=", i)) // and no gap
+		expect(t, events, fmt.Sprint("a=", i)) // and no gap
 		if b.watches.Load() == before {
 			t.Error("the watch was not cut")
 		}
 	}
 }
 
-func TestAWatchThatIsTooOldLeavesAGap(t *testing.T) {
+func TestWatchThatIsTooOldReportsGap(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	b := newBetween(t, c)
+	b := newBreakableProxy(t, c)
 	for _, name := range []string{"a", "b"} {
 		if _, err := c.Client.Create(t.Context(), gr.ConfigMaps, configMap(name, "0")); err != nil {
 			t.Fatal(err)
@@ -182,15 +182,15 @@ func TestAWatchThatIsTooOldLeavesAGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := told(t, v)
-	expect(t, words, "a=0")
+	events := collectEvents(t, v)
+	expect(t, events, "a=0")
 	if err := v.Reach(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
-	b.refuse.Store(1)
+	b.refuseWatches.Store(1)
 	b.CloseClientConnections()
-	expect(t, words, "gap", "a=0")
-	b.refuse.Store(1)
+	expect(t, events, "gap", "a=0")
+	b.refuseWatches.Store(1)
 	b.CloseClientConnections()
 	if err := c.Client.Delete(t.Context(), gr.ConfigMaps, "default", "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -199,13 +199,13 @@ func TestAWatchThatIsTooOldLeavesAGap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for last := ""; last != "a=1"; {
-		last = <-words
+		last = <-events
 	}
 }
 
-func TestOneConnection(t *testing.T) {
+func TestRequestsShareOneConnection(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	b := newBetween(t, c)
+	b := newBreakableProxy(t, c)
 	r := b.client(t)
 	for _, of := range []string{"configmaps", "secrets", "services"} {
 		if _, err := r.Part(t.Context(), gr.ConfigMaps.WithVersion("v1").GroupVersion().WithResource(of).GroupResource(),
@@ -219,13 +219,13 @@ func TestOneConnection(t *testing.T) {
 		}
 	}
 	conns := 0
-	b.from.Range(func(_, _ any) bool { conns++; return true })
+	b.addresses.Range(func(_, _ any) bool { conns++; return true })
 	if conns != 1 {
-		t.Errorf("%d requests took %d connections", b.all.Load(), conns)
+		t.Errorf("%d requests took %d connections", b.requests.Load(), conns)
 	}
 }
 
-func TestWhoAsks(t *testing.T) {
+func TestClientIdentity(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "somebody"}}
 	if _, err := c.Client.Create(t.Context(), gr.ServiceAccounts, account); err != nil {
@@ -235,22 +235,22 @@ func TestWhoAsks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := trust(t, c)
-	plain.Certificates = nil
+	withoutCert := tlsConfigOf(t, c)
+	withoutCert.Certificates = nil
 	token := out.(*authenticationv1.TokenRequest).Status.Token
-	r := dial(t, remote.Config{URL: c.Config.Host, TLS: plain, Token: func() (string, error) { return token, nil }})
+	r := dial(t, remote.Config{URL: c.Config.Host, TLS: withoutCert, Token: func() (string, error) { return token, nil }})
 	if _, err := r.Get(t.Context(), gr.Secrets, "default", "x", ""); !apierrors.IsForbidden(err) ||
 		!strings.Contains(err.Error(), "system:serviceaccount:default:somebody") {
-		t.Errorf("somebody who may not: %v", err)
+		t.Errorf("a get without permission: %v", err)
 	}
 	if _, err := r.View(t.Context(), gr.Secrets); !apierrors.IsForbidden(err) {
-		t.Errorf("a view of somebody who may not: %v", err)
+		t.Errorf("a view without permission: %v", err)
 	}
-	nobody := dial(t, remote.Config{URL: c.Config.Host, TLS: plain})
-	if _, err := nobody.Get(t.Context(), gr.Secrets, "default", "x", ""); !apierrors.IsUnauthorized(err) {
-		t.Errorf("nobody: %v", err)
+	anonymous := dial(t, remote.Config{URL: c.Config.Host, TLS: withoutCert})
+	if _, err := anonymous.Get(t.Context(), gr.Secrets, "default", "x", ""); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a get without credentials: %v", err)
 	}
 	if _, err := remote.New(t.Context(), remote.Config{URL: "nowhere"}); err == nil {
-		t.Error("an address that is none was taken")
+		t.Error("an invalid address was accepted")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"proa.dev/kinds/lib/codec"
 )
 
-// FuzzAnswers decodes arbitrary bytes as lists and as watch streams of a server: each is decoded or is an error.
-func FuzzAnswers(f *testing.F) {
+// FuzzResponses decodes arbitrary bytes as lists and as watch streams of a server: each is decoded or is an error.
+func FuzzResponses(f *testing.F) {
 	c, err := New(f.Context(), Config{URL: "https://127.0.0.1:1", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
@@ -26,7 +26,7 @@ func FuzzAnswers(f *testing.F) {
 	one := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "7"}}
 	one.SetGroupVersionKind(def.GroupVersionKind)
 	for _, m := range []codec.Media{codec.JSON, codec.Proto} {
-		f.Add(byte(m), frame(f, c, m, one))
+		f.Add(byte(m), encodeEvent(f, c, m, one))
 	}
 	list := corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.ConfigMap{*one}}
 	raw, err := list.Marshal()
@@ -65,8 +65,8 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// frame is an event as a server writes it.
-func frame(f *testing.F, c *Client, m codec.Media, o kind.Object) []byte {
+// encodeEvent returns a watch event as a server writes it.
+func encodeEvent(f *testing.F, c *Client, m codec.Media, o kind.Object) []byte {
 	f.Helper()
 	raw, err := c.encode(o, m)
 	if err != nil {

@@ -44,27 +44,27 @@ func embed(t *testing.T) *store.Etcd {
 	return s
 }
 
-// whole is an encrypted store with the additional methods that storetest needs.
-type whole struct {
+// testStore is an encrypted store with the additional methods that storetest needs.
+type testStore struct {
 	*encryption.EncryptedStore
 	inner *store.Etcd
 }
 
-func (w whole) Compact(ctx context.Context, rev int64) error { return w.inner.Compact(ctx, rev) }
+func (w testStore) Compact(ctx context.Context, rev int64) error { return w.inner.Compact(ctx, rev) }
 
-// TestSealedIsAStore runs the conformance test of stores on an encrypted store.
-func TestSealedIsAStore(t *testing.T) {
+// TestConformance runs the conformance test of stores on an encrypted store.
+func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Store {
 		inner := embed(t)
 		s, err := encryption.New(inner, rule(t, []string{"/"}, key("k", 1)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return whole{s, inner}
+		return testStore{s, inner}
 	})
 }
 
-func TestOnlyChosenKeysAreSealed(t *testing.T) {
+func TestOnlyMatchingKeysAreEncrypted(t *testing.T) {
 	inner := embed(t)
 	s, err := encryption.New(inner, rule(t, []string{"/registry/secrets/"}, key("one", 1)))
 	if err != nil {
@@ -93,7 +93,7 @@ func TestOnlyChosenKeysAreSealed(t *testing.T) {
 	}
 }
 
-func TestKeysAndForgeries(t *testing.T) {
+func TestKeyRotationAndForgedValues(t *testing.T) {
 	inner := embed(t)
 	prefixes := []string{"/registry/secrets/"}
 	old, err := encryption.New(inner, rule(t, prefixes, key("old", 1)))
@@ -114,11 +114,11 @@ func TestKeysAndForgeries(t *testing.T) {
 	if p, _, err := both.Get(t.Context(), k); err != nil || string(p.Value) != "v" || !p.Stale {
 		t.Errorf("the old key still reads: %q, stale %t, %v", p.Value, p.Stale, err)
 	}
-	lone, err := encryption.New(inner, rule(t, prefixes, key("new", 2)))
+	singleKey, err := encryption.New(inner, rule(t, prefixes, key("new", 2)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, _, err := lone.Get(t.Context(), k); err != nil || p.Err == nil || !strings.Contains(p.Err.Error(), `"old"`) {
+	if p, _, err := singleKey.Get(t.Context(), k); err != nil || p.Err == nil || !strings.Contains(p.Err.Error(), `"old"`) {
 		t.Errorf("without the key: %v", err)
 	}
 	// A value moved to another key, or changed, is refused.
@@ -146,9 +146,9 @@ func TestKeysAndForgeries(t *testing.T) {
 	}
 	for _, bad := range []encryption.Key{{Name: "a:b", Secret: make([]byte, 32)}, {Name: "", Secret: make([]byte, 32)},
 		{Name: "x", Secret: make([]byte, 5)}} {
-		for way, newProvider := range ways() {
+		for providerName, newProvider := range newProviders() {
 			if _, err := newProvider(bad); err == nil {
-				t.Errorf("%s took key %+v", way, bad)
+				t.Errorf("%s took key %+v", providerName, bad)
 			}
 		}
 	}
@@ -161,13 +161,13 @@ func TestKeysAndForgeries(t *testing.T) {
 	}
 }
 
-func ways() map[string]func(encryption.Key) (encryption.Provider, error) {
+func newProviders() map[string]func(encryption.Key) (encryption.Provider, error) {
 	return map[string]func(encryption.Key) (encryption.Provider, error){"aesgcm": encryption.AESGCM, "aescbc": encryption.AESCBC,
 		"secretbox": encryption.Secretbox}
 }
 
-// TestWays encrypts values of many lengths with every provider, and changes from each provider to each other.
-func TestWays(t *testing.T) {
+// TestEveryProvider encrypts values of many lengths with every provider, and changes from each provider to each other.
+func TestEveryProvider(t *testing.T) {
 	inner := embed(t)
 	s, err := encryption.New(inner)
 	if err != nil {
@@ -182,8 +182,8 @@ func TestWays(t *testing.T) {
 	}
 	rev := int64(0)
 	var all []encryption.Provider
-	for way, newProvider := range ways() {
-		p, err := newProvider(key(way, 3))
+	for providerName, newProvider := range newProviders() {
+		p, err := newProvider(key(providerName, 3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,17 +196,17 @@ func TestWays(t *testing.T) {
 			}
 			got, _, err := s.Get(t.Context(), k)
 			if err != nil || !bytes.Equal(got.Value, value) || got.Stale {
-				t.Fatalf("%s of %d bytes: %q, stale %t, %v", way, n, got.Value, got.Stale, err)
+				t.Fatalf("%s of %d bytes: %q, stale %t, %v", providerName, n, got.Value, got.Stale, err)
 			}
 			raw, _, err := inner.Get(t.Context(), k)
-			if err != nil || !bytes.HasPrefix(raw.Value, []byte("k8s:enc:"+way+":v1:"+way+":")) {
-				t.Fatalf("%s is stored as %q, %v", way, raw.Value, err)
+			if err != nil || !bytes.HasPrefix(raw.Value, []byte("k8s:enc:"+providerName+":v1:"+providerName+":")) {
+				t.Fatalf("%s is stored as %q, %v", providerName, raw.Value, err)
 			}
 			// Values of the former provider can still be read, and are stale.
 			for _, first := range append(slices.Clone(all[:len(all)-1]), encryption.Plain()) {
 				set(first, p)
 				if got, _, err := s.Get(t.Context(), k); err != nil || !bytes.Equal(got.Value, value) || !got.Stale {
-					t.Fatalf("%s after a change: %q, stale %t, %v", way, got.Value, got.Stale, err)
+					t.Fatalf("%s after a change: %q, stale %t, %v", providerName, got.Value, got.Stale, err)
 				}
 			}
 		}
@@ -221,7 +221,7 @@ func TestWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, _, err := s.Get(t.Context(), k); err != nil || p.Err == nil {
-			t.Errorf("%s read a value that was cut", way)
+			t.Errorf("%s read a value that was cut", providerName)
 		}
 	}
 	// Without encryption a value is stored as it is.

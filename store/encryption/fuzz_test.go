@@ -11,8 +11,8 @@ import (
 // its own key.
 func FuzzOpen(f *testing.F) {
 	var providers []Provider
-	for _, way := range []func(Key) (Provider, error){AESGCM, AESCBC, Secretbox} {
-		p, err := way(Key{Name: "k", Secret: bytes.Repeat([]byte{7}, 32)})
+	for _, providerName := range []func(Key) (Provider, error){AESGCM, AESCBC, Secretbox} {
+		p, err := providerName(Key{Name: "k", Secret: bytes.Repeat([]byte{7}, 32)})
 		if err != nil {
 			f.Fatal(err)
 		}

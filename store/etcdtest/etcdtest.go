@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 )
 
-const patience = 10 * time.Second
+const waitLimit = 10 * time.Second
 
 // Start starts a member on the data in dir and returns when it has elected itself leader. It makes a snapshot after
 // every snapshotEvery writes. The caller stops it with HardStop.
@@ -49,7 +49,7 @@ func start(dir string, snapshotEvery uint64) (*etcdserver.EtcdServer, error) {
 		return server, nil
 	case <-server.StopNotify():
 		return nil, errors.New("etcd stopped before it was ready")
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		server.HardStop()
 		return nil, errors.New("etcd does not elect itself")
 	}

@@ -17,17 +17,17 @@ import (
 	"proa.dev/store/kms/kmstest"
 )
 
-// plugin returns the client of a service that has made its first seed.
-func plugin(t *testing.T, s *kmstest.Service) *Plugin {
+// readyPlugin returns a plugin client that has already made its first seed.
+func readyPlugin(t *testing.T, s *kmstest.Service) *Plugin {
 	t.Helper()
-	p := unprobed(t, s)
+	p := newPlugin(t, s)
 	if err := p.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func unprobed(t *testing.T, s *kmstest.Service) *Plugin {
+func newPlugin(t *testing.T, s *kmstest.Service) *Plugin {
 	t.Helper()
 	p, err := New(Config{Name: "vault", Endpoint: "unix://" + s.Path, Timeout: 5 * time.Second})
 	if err != nil {
@@ -50,7 +50,7 @@ func open(t *testing.T, p *Plugin, sealed []byte) (string, bool) {
 
 func TestSeal(t *testing.T) {
 	s := kmstest.Start(t)
-	p := plugin(t, s)
+	p := readyPlugin(t, s)
 	sealed, err := p.Seal(t.Context(), key, []byte("swordfish"))
 	if err != nil || bytes.Contains(sealed, []byte("swordfish")) {
 		t.Fatalf("got %q, %v", sealed, err)
@@ -66,7 +66,7 @@ func TestSeal(t *testing.T) {
 		t.Errorf("the plugin was asked %d times for what is known", s.Decrypts())
 	}
 	// Another server, or this one after a restart, decrypts each seed once.
-	other := plugin(t, s)
+	other := readyPlugin(t, s)
 	for _, v := range [][]byte{sealed, again, sealed} {
 		if got, stale := open(t, other, v); got != "swordfish" || stale {
 			t.Errorf("got %q, stale %t", got, stale)
@@ -89,7 +89,7 @@ func TestSeal(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	s := kmstest.Start(t)
-	p := plugin(t, s)
+	p := readyPlugin(t, s)
 	old, err := p.Seal(t.Context(), key, []byte("v"))
 	if err != nil {
 		t.Fatal(err)
@@ -118,10 +118,11 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestAway stops a plugin: values with known seeds can still be read, and values can still be written for some time.
-func TestAway(t *testing.T) {
+// TestPluginUnavailable stops the service: values with known seeds can still be read, and values can still be written for
+// some time.
+func TestPluginUnavailable(t *testing.T) {
 	s := kmstest.Start(t)
-	p, other := plugin(t, s), unprobed(t, s)
+	p, other := readyPlugin(t, s), newPlugin(t, s)
 	sealed, err := p.Seal(t.Context(), key, []byte("v"))
 	if err != nil {
 		t.Fatal(err)
@@ -163,29 +164,29 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestBadPlugins tests that invalid responses of a plugin are refused.
-func TestBadPlugins(t *testing.T) {
+// TestInvalidPluginResponses checks that invalid responses of a plugin are refused.
+func TestInvalidPluginResponses(t *testing.T) {
 	for name, c := range map[string]struct {
-		status func(*kmsapi.StatusResponse)
-		answer func(*kmsapi.EncryptResponse)
-		want   string
+		status   func(*kmsapi.StatusResponse)
+		response func(*kmsapi.EncryptResponse)
+		want     string
 	}{
 		"ill":             {status: func(r *kmsapi.StatusResponse) { r.Healthz = "the vault is sealed" }, want: "the vault is sealed"},
 		"old":             {status: func(r *kmsapi.StatusResponse) { r.Version = "v1beta1" }, want: `version "v1beta1"`},
 		"nameless":        {status: func(r *kmsapi.StatusResponse) { r.KeyId = "" }, want: "has 0 bytes"},
 		"verbose":         {status: func(r *kmsapi.StatusResponse) { r.KeyId = strings.Repeat("x", 1025) }, want: "has 1025 bytes"},
-		"another key":     {answer: func(r *kmsapi.EncryptResponse) { r.KeyId = "other" }, want: "another key than its status"},
-		"no ciphertext":   {answer: func(r *kmsapi.EncryptResponse) { r.Ciphertext = nil }, want: "has 0 bytes"},
-		"long ciphertext": {answer: func(r *kmsapi.EncryptResponse) { r.Ciphertext = make([]byte, 1025) }, want: "has 1025 bytes"},
-		"bad annotation":  {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x": nil} }, want: "annotations"},
-		"annotations": {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 33<<10)} },
+		"another key":     {response: func(r *kmsapi.EncryptResponse) { r.KeyId = "other" }, want: "another key than its status"},
+		"no ciphertext":   {response: func(r *kmsapi.EncryptResponse) { r.Ciphertext = nil }, want: "has 0 bytes"},
+		"long ciphertext": {response: func(r *kmsapi.EncryptResponse) { r.Ciphertext = make([]byte, 1025) }, want: "has 1025 bytes"},
+		"bad annotation":  {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x": nil} }, want: "annotations"},
+		"annotations": {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 33<<10)} },
 			want: "the annotations have"},
-		"huge answer": {answer: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} },
+		"huge answer": {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} },
 			want: "received message larger"},
 	} {
 		s := kmstest.Start(t)
-		s.Lie(c.status, c.answer)
-		p := unprobed(t, s)
+		s.Lie(c.status, c.response)
+		p := newPlugin(t, s)
 		if err := p.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}
@@ -194,7 +195,7 @@ func TestBadPlugins(t *testing.T) {
 		}
 	}
 	s := kmstest.Start(t)
-	p := plugin(t, s)
+	p := readyPlugin(t, s)
 	s.Lie(func(r *kmsapi.StatusResponse) { r.Version = "v2beta1" }, nil)
 	if err := p.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), `and "v2" before`) {
 		t.Errorf("got %v", err)
@@ -206,11 +207,11 @@ func TestBadPlugins(t *testing.T) {
 	}
 }
 
-// TestUpstream tests that upstream's library can read our values, and that we can read its values, with seeds and with
-// keys.
-func TestUpstream(t *testing.T) {
+// TestCompatibleWithUpstream checks that upstream's library can read our values, and that we can read its values, with seeds
+// and with keys.
+func TestCompatibleWithUpstream(t *testing.T) {
 	s := kmstest.Start(t)
-	ours := plugin(t, s)
+	ours := readyPlugin(t, s)
 	remote, err := kmsv2.NewGRPCService(t.Context(), "unix://"+s.Path, "vault", 5*time.Second)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func BenchmarkCommit(b *testing.B) {
 			rev := int64(0)
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
-				if n%10_000 == 9_999 { // as a store in use does, so that not the growth of memory is measured
+				if n%10_000 == 9_999 { // as a server does, so that the growth of memory is not measured
 					if err := s.Compact(b.Context(), rev); err != nil {
 						b.Fatal(err)
 					}
@@ -46,7 +46,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkWatch measures from a commit until its watcher has the change.
+// BenchmarkWatch measures the time from a commit until a watcher has received the change.
 func BenchmarkWatch(b *testing.B) {
 	for _, watchers := range []int{1, 60} {
 		b.Run(fmt.Sprint("watches=", watchers), func(b *testing.B) {

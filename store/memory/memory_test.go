@@ -39,18 +39,18 @@ func TestConformance(t *testing.T) {
 }
 
 func TestHook(t *testing.T) {
-	boom := errors.New("boom")
-	var fail bool
+	hookErr := errors.New("boom")
+	var failOp bool
 	var calls []string
 	s := New(Config{Hook: func(op, key string) error {
 		calls = append(calls, op+" "+key)
-		if fail {
-			return boom
+		if failOp {
+			return hookErr
 		}
 		return nil
 	}})
 	defer closeStore(t, s)
-	for _, fail = range []bool{false, true} {
+	for _, failOp = range []bool{false, true} {
 		_, err1 := s.Commit(t.Context(), kv.Write{Key: "/a/x", Value: []byte("1"), Rev: 0})
 		_, _, err2 := s.Get(t.Context(), "/a/x")
 		_, err3 := s.List(t.Context(), kv.Range{Prefix: "/a/"})
@@ -65,8 +65,8 @@ func TestHook(t *testing.T) {
 		_, err9 := s.Size(t.Context())
 		_, err10 := s.Commit(t.Context())
 		for i, err := range []error{err1, err2, err3, err4, err5, err6, err7, err8, err9, err10} {
-			if failed := errors.Is(err, boom) && errors.Is(err, kv.ErrUnavailable); failed != fail || !fail && err != nil {
-				t.Errorf("operation %d with the hook failing %v: %v", i+1, fail, err)
+			if failed := errors.Is(err, hookErr) && errors.Is(err, kv.ErrUnavailable); failed != failOp || !failOp && err != nil {
+				t.Errorf("operation %d with the hook failing %v: %v", i+1, failOp, err)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func TestCommitRefuses(t *testing.T) {
 		"commit /a: /a is written twice":                                             {put, put},
 		"commit /b: /a is written twice":                                             {{Key: "/b", Rev: rev}, del, put},
 		"commit /c: /c cannot live for 9000000001 seconds, at most 9000000000":       {{Key: "/c", Value: []byte("1"), TTL: maxTTL + 1}},
-		"commit /a: the request is too large for the store: 129 writes, at most 128": make129(put),
+		"commit /a: the request is too large for the store: 129 writes, at most 128": fillTo129(put),
 	} {
 		got, err := s.Commit(t.Context(), writes...)
 		if err == nil || err.Error() != want {
@@ -145,14 +145,14 @@ func TestCommitRefuses(t *testing.T) {
 	if now := commit(t, s); now != rev {
 		t.Fatalf("refused transactions moved the store from %d to %d", rev, now)
 	}
-	// To check a key that is written, and to delete one twice, is allowed.
+	// It is allowed to check a key that is also written, and to delete a key twice.
 	next := commit(t, s, kv.Write{Key: "/a", Rev: rev, Keep: true}, put, kv.Write{Key: "/b", Rev: rev}, kv.Write{Key: "/b", Rev: rev})
 	if next != rev+1 || len(s.log) != 4 {
 		t.Errorf("at %d with %d changes", next, len(s.log))
 	}
 }
 
-func make129(first kv.Write) []kv.Write {
+func fillTo129(first kv.Write) []kv.Write {
 	writes := []kv.Write{first}
 	for i := range maxWrites {
 		writes = append(writes, kv.Write{Key: fmt.Sprint("/n/", i), Value: []byte("1")})

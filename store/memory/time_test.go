@@ -14,8 +14,8 @@ import (
 	"proa.dev/kv"
 )
 
-// story runs a watch and records its batches with the time since the start.
-func story(t *testing.T, s *Store, prefix string, after int64) (lines func() []string) {
+// recordWatch runs a watch and records its batches as lines with the time since the start.
+func recordWatch(t *testing.T, s *Store, prefix string, after int64) (lines func() []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	start := time.Now()
@@ -27,15 +27,15 @@ func story(t *testing.T, s *Store, prefix string, after int64) (lines func() []s
 				t.Error(err)
 				return
 			}
-			var words []string
+			var recorded []string
 			for _, c := range b.Changes {
 				verb := "+"
 				if c.Delete {
 					verb = "-"
 				}
-				words = append(words, fmt.Sprintf("%s%s@%d(%d)", verb, c.Key, c.Rev, c.Prev.Rev))
+				recorded = append(recorded, fmt.Sprintf("%s%s@%d(%d)", verb, c.Key, c.Rev, c.Prev.Rev))
 			}
-			out = append(out, fmt.Sprintf("%v rev %d: %s", time.Since(start), b.Rev, strings.Join(words, " ")))
+			out = append(out, fmt.Sprintf("%v rev %d: %s", time.Since(start), b.Rev, strings.Join(recorded, " ")))
 		}
 	})
 	return func() []string {
@@ -45,13 +45,13 @@ func story(t *testing.T, s *Store, prefix string, after int64) (lines func() []s
 	}
 }
 
-// TestVirtualHours lets keys expire over hours while a watch waits, and checks that each expiry is delivered at its
+// TestKeysExpireInVirtualTime lets keys expire over hours of virtual time, and checks that a watch gets each expiry at its
 // exact time.
-func TestVirtualHours(t *testing.T) {
+func TestKeysExpireInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		defer closeStore(t, s)
-		lines := story(t, s, "/a/", 1)
+		lines := recordWatch(t, s, "/a/", 1)
 		synctest.Wait()
 
 		short := commit(t, s, kv.Write{Key: "/a/hour", Value: []byte("1"), TTL: 3600},
@@ -98,7 +98,7 @@ func TestExpireTogether(t *testing.T) {
 		for _, k := range []string{"/a/c", "/a/a", "/a/b"} {
 			commit(t, s, kv.Write{Key: k, Value: []byte("1"), TTL: 10})
 		}
-		lines := story(t, s, "/", 4)
+		lines := recordWatch(t, s, "/", 4)
 		time.Sleep(10*time.Second + 1)
 		want := []string{"10s rev 5: -/a/a@5(3) -/a/b@5(4) -/a/c@5(2)"}
 		if got := lines(); !reflect.DeepEqual(got, want) {
@@ -110,8 +110,8 @@ func TestExpireTogether(t *testing.T) {
 	})
 }
 
-// TestCloseStopsTime closes a store before and at the time at which keys expire.
-func TestCloseStopsTime(t *testing.T) {
+// TestCloseWithExpiringKeys closes a store before and at the time at which keys expire.
+func TestCloseWithExpiringKeys(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(Config{})
@@ -168,14 +168,14 @@ func TestRunCompaction(t *testing.T) {
 	})
 }
 
-// TestWatchOfTheFuture starts a watch ahead of the store, which delivers nothing until the store has reached the
+// TestWatchAtFutureRevision starts a watch ahead of the store, which delivers nothing until the store has reached the
 // revision.
-func TestWatchOfTheFuture(t *testing.T) {
+func TestWatchAtFutureRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{})
 		defer closeStore(t, s)
 		rev := commit(t, s, kv.Write{Key: "/a", Value: []byte("0")})
-		lines := story(t, s, "/", rev+2)
+		lines := recordWatch(t, s, "/", rev+2)
 		for range 3 {
 			time.Sleep(time.Second)
 			rev = commit(t, s, kv.Write{Key: "/a", Value: []byte("1"), Rev: rev})

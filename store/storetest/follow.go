@@ -8,30 +8,30 @@ import (
 	"proa.dev/kv"
 )
 
-// follower reads from a watch. It also checks that revisions never go back, and that no revision is split over two batches.
+// follower reads from a watch. It also checks that revisions never decrease, and that no revision is split over two batches.
 type follower struct {
 	b      *bench
 	cancel context.CancelFunc
-	in     chan arrival
+	in     chan received
 	done   chan struct{}
 	queue  []kv.Change
 	rev    int64
 }
 
-type arrival struct {
+type received struct {
 	batch kv.Batch
 	err   error
 }
 
-// follow starts a watch, which is read by a goroutine of its own.
+// follow starts a watch and a goroutine that reads it.
 func (b *bench) follow(prefix string, after int64) *follower {
 	ctx, cancel := context.WithCancel(b.ctx)
-	f := &follower{b: b, cancel: cancel, in: make(chan arrival, 1<<16), done: make(chan struct{}), rev: after}
+	f := &follower{b: b, cancel: cancel, in: make(chan received, 1<<16), done: make(chan struct{}), rev: after}
 	go func() {
 		defer close(f.done)
 		defer close(f.in)
 		for batch, err := range b.s.Watch(ctx, prefix, after) {
-			f.in <- arrival{batch, err}
+			f.in <- received{batch, err}
 		}
 	}()
 	b.Cleanup(f.stop)
@@ -92,7 +92,7 @@ func (f *follower) next() kv.Change {
 	return c
 }
 
-// want waits for changes and compares them.
+// want waits for as many changes and compares them.
 func (f *follower) want(changes ...kv.Change) {
 	f.b.Helper()
 	for _, want := range changes {

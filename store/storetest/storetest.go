@@ -22,8 +22,8 @@ type Store interface {
 	Compact(ctx context.Context, rev int64) error
 }
 
-// patience bounds the wait for something that must happen. No test waits for it when all is well.
-const patience = 2 * time.Minute
+// waitLimit is how long a test waits for something that must happen, before it fails.
+const waitLimit = 2 * time.Minute
 
 // Run runs the suite. open returns an empty store and closes it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) Store) {
@@ -74,7 +74,7 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			s := open(t)
 			c.test(&bench{TB: t, ctx: ctx, s: s})
@@ -99,19 +99,19 @@ func (b *bench) commit(writes ...kv.Write) int64 {
 	return rev
 }
 
-// put writes a key that is at rev.
+// put writes a key whose current revision is rev.
 func (b *bench) put(key, value string, rev int64) int64 {
 	b.Helper()
 	return b.commit(kv.Write{Key: key, Value: []byte(value), Rev: rev})
 }
 
-// remove deletes a key that is at rev.
+// remove deletes a key whose current revision is rev.
 func (b *bench) remove(key string, rev int64) int64 {
 	b.Helper()
 	return b.commit(kv.Write{Key: key, Rev: rev})
 }
 
-// conflict makes the writes, which must fail for key, and returns what is there.
+// conflict makes the writes, which must fail with a conflict for key, and returns the current pair of that key.
 func (b *bench) conflict(key string, writes ...kv.Write) kv.Pair {
 	b.Helper()
 	rev, err := b.s.Commit(b.ctx, writes...)

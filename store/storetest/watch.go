@@ -102,7 +102,7 @@ func watchTransaction(b *bench) {
 	b.follow("/a/", start).want(want...)
 }
 
-// watchLarge has a transaction and a history that do not fit into one message of etcd.
+// watchLarge watches a transaction and a history that do not fit into one message of etcd.
 func watchLarge(b *bench) {
 	start := b.commit()
 	f := b.follow("/a/", start)

@@ -21,22 +21,22 @@ import (
 // Service is a key management service. It keeps AES keys by their names.
 type Service struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
-	// Path is that of its socket.
+	// Path is the path of the service's socket.
 	Path   string
 	server *grpc.Server
 
 	mu       sync.Mutex // guards what follows
 	keys     map[string]cipher.AEAD
-	now      string // the name of the key that encrypts
+	now      string // the name of the key that Encrypt uses
 	status   *kmsapi.StatusResponse
 	decrypts int
 	answer   func(*kmsapi.EncryptResponse)
 }
 
-// Start starts a service for the time of a test.
+// Start starts a service, which is stopped when the test ends.
 func Start(t testing.TB) *Service {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // the folder of the test may have a name too long for a socket
+	dir, err := os.MkdirTemp("", "kms") // the path of t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func (s *Service) Encrypt(_ context.Context, q *kmsapi.EncryptRequest) (*kmsapi.
 	return a, nil
 }
 
-// Decrypt decrypts with the key that is named.
+// Decrypt decrypts with the key that the request names.
 func (s *Service) Decrypt(_ context.Context, q *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

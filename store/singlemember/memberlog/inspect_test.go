@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestMark parses valid and invalid acknowledgment files.
-func TestMark(t *testing.T) {
+// TestParseAcknowledgment parses valid and invalid acknowledgment files.
+func TestParseAcknowledgment(t *testing.T) {
 	m := Acknowledgment{Boot: BootID(), Node: 1 << 63, Cluster: 2, Term: 3, Index: 1 << 60, File: 5}
 	text := string(m.Append(nil))
 	if got, err := ParseAcknowledgment(text + strings.Repeat("\x00", 20)); err != nil || got != m {
@@ -71,8 +71,8 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// TestNotUnfinished checks which bytes after the last record are recognized as an unfinished write.
-func TestNotUnfinished(t *testing.T) {
+// TestUnfinishedWrites checks which bytes after the last record are recognized as an unfinished write.
+func TestUnfinishedWrites(t *testing.T) {
 	record := func(size int) []byte {
 		return append(binary.LittleEndian.AppendUint64(nil, uint64(size)), bytes.Repeat([]byte("x"), size)...)
 	}

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestWriteAhead prewrites a file step by step, and checks that its content does not change.
-func TestWriteAhead(t *testing.T) {
+// TestPrewrite prewrites a file step by step, and checks that its content does not change.
+func TestPrewrite(t *testing.T) {
 	const size = 8*aheadBy + 5000
 	begin := strings.Repeat("x", 6000)
-	name, a := reserved(t, size, map[int64]string{0: begin})
-	if n := unwritten(t, name); n < size-2*8192 {
+	name, a := preallocatedFile(t, size, map[int64]string{0: begin})
+	if n := countUnwritten(t, name); n < size-2*8192 {
 		t.Skipf("the file system says that only %d bytes of %d were never written", n, size)
 	}
-	last := unwritten(t, name)
+	last := countUnwritten(t, name)
 	for step := int64(1); step <= 10; step++ {
 		if err := a.write(); err != nil {
 			t.Fatal(err)
 		}
-		if n := unwritten(t, name); n > max(0, last-aheadBy) || n == 0 && step < 6 {
+		if n := countUnwritten(t, name); n > max(0, last-aheadBy) || n == 0 && step < 6 {
 			t.Errorf("after %d steps %d bytes were never written, before %d", step, n, last)
 		} else {
 			last = n
@@ -36,14 +36,14 @@ func TestWriteAhead(t *testing.T) {
 	}
 }
 
-// TestWriteAheadOfSomething checks that prewriting does not change existing content.
-func TestWriteAheadOfSomething(t *testing.T) {
+// TestPrewriteKeepsContent checks that prewriting does not change existing content.
+func TestPrewriteKeepsContent(t *testing.T) {
 	const size = 4 * aheadBy
 	what := map[int64]string{}
 	for _, at := range []int64{0, 8192, 20000, aheadBy - 1, aheadBy + 8191, 3*aheadBy - 3, size - 2} {
 		what[at] = "yy"
 	}
-	name, a := reserved(t, size, what)
+	name, a := preallocatedFile(t, size, what)
 	a.at = 0
 	for range 5 {
 		if err := a.write(); err != nil {
@@ -61,8 +61,8 @@ func TestWriteAheadOfSomething(t *testing.T) {
 	}
 }
 
-// reserved returns a preallocated file with some content, as etcd makes it, and a prewriter for it.
-func reserved(t *testing.T, size int64, what map[int64]string) (string, *prewriter) {
+// preallocatedFile returns a preallocated file with some content, as etcd makes it, and a prewriter for it.
+func preallocatedFile(t *testing.T, size int64, what map[int64]string) (string, *prewriter) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(name)
@@ -92,9 +92,9 @@ func reserved(t *testing.T, size int64, what map[int64]string) (string, *prewrit
 	return name, a
 }
 
-// unwritten returns the number of preallocated bytes of a file that were never written. Bytes that were read count as
+// countUnwritten returns the number of preallocated bytes of a file that were never written. Bytes that were read count as
 // written.
-func unwritten(t *testing.T, name string) (n int64) {
+func countUnwritten(t *testing.T, name string) (n int64) {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
