@@ -162,7 +162,7 @@ func formatDecision(w wanted) string {
 	for _, p := range w.ports {
 		fmt.Fprintf(&out, "%s %s", p.Name, map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}[p.Protocol])
 		if p.Affinity > 0 {
-			fmt.Fprintf(&out, " stays %v", p.Affinity)
+			fmt.Fprintf(&out, " affinity %v", p.Affinity)
 		}
 		fmt.Fprintln(&out)
 		for _, v := range p.VIPs {
