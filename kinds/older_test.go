@@ -26,9 +26,9 @@ import (
 	"proa.dev/kv"
 )
 
-// published returns the fully populated objects that are published with the API types, as servers of a release of
+// publishedObjects returns the fully populated objects that are published with the API types, as servers of a release of
 // Kubernetes stored them.
-func published(t *testing.T, release, media string) map[schema.GroupVersionKind][]byte {
+func publishedObjects(t *testing.T, release, media string) map[schema.GroupVersionKind][]byte {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
 	if err != nil {
@@ -63,9 +63,9 @@ func newCodec(t *testing.T) *codec.Codec {
 	return codec.New(s)
 }
 
-// fields counts the values that are set in an object, by name, so that a field that a conversion drops or moves is
-// noticed.
-func fields(t *testing.T, obj runtime.Object) string {
+// fieldLines returns the values that are set in an object with their paths, one a line, so that a field that a conversion
+// drops or moves is noticed.
+func fieldLines(t *testing.T, obj runtime.Object) string {
 	t.Helper()
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -73,22 +73,22 @@ func fields(t *testing.T, obj runtime.Object) string {
 	}
 	delete(m, "apiVersion")
 	var lines []string
-	var walk func(path string, v any)
-	walk = func(path string, v any) {
+	var visit func(path string, v any)
+	visit = func(path string, v any) {
 		switch v := v.(type) {
 		case map[string]any:
 			for k, x := range v {
-				walk(path+"."+k, x)
+				visit(path+"."+k, x)
 			}
 		case []any:
 			for i, x := range v {
-				walk(fmt.Sprint(path, "[", i, "]"), x)
+				visit(fmt.Sprint(path, "[", i, "]"), x)
 			}
 		default:
 			lines = append(lines, fmt.Sprint(path, "=", v))
 		}
 	}
-	walk("", m)
+	visit("", m)
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
@@ -96,14 +96,14 @@ func fields(t *testing.T, obj runtime.Object) string {
 // toV1 maps names of fields in v1beta1 to those in v1, for the kinds whose versions differ.
 var toV1 = strings.NewReplacer(".basic.", ".")
 
-// TestStoredVersionsOfUpstream holds that an object that Kubernetes 1.35 to 1.37 stored in an older version, as JSON
+// TestStoredVersionsOfUpstream checks that an object that Kubernetes 1.35 to 1.37 stored in an older version, as JSON
 // or protobuf, is read with all its fields.
 func TestStoredVersionsOfUpstream(t *testing.T) {
 	c := newCodec(t)
 	read := 0
 	for _, release := range []string{"v1.35.0", "v1.36.0", "HEAD"} {
 		for _, media := range []string{"json", "pb"} {
-			examples := published(t, release, media)
+			examples := publishedObjects(t, release, media)
 			for _, d := range kinds.WithGangs(kinds.All()) {
 				for _, o := range d.Older {
 					gvk := schema.GroupVersionKind{Group: d.Group, Version: o.Version, Kind: d.Kind}
@@ -125,7 +125,7 @@ func TestStoredVersionsOfUpstream(t *testing.T) {
 						t.Fatal(err)
 					}
 					was.(metav1.Object).SetResourceVersion("7")
-					compareFields(t, gvk.String()+" of "+release, fields(t, was), fields(t, got))
+					compareFields(t, gvk.String()+" of "+release, fieldLines(t, was), fieldLines(t, got))
 				}
 			}
 		}
@@ -152,7 +152,7 @@ func compareFields(t *testing.T, what, was, is string) {
 	}
 }
 
-// TestStoredDefinition holds that a definition in v1beta1, as every kube-apiserver stores it, is read with the
+// TestStoredDefinition checks that a definition in v1beta1, as every kube-apiserver stores it, is read with the
 // properties that its versions share.
 func TestStoredDefinition(t *testing.T) {
 	c := newCodec(t)
@@ -216,8 +216,8 @@ func defOf(t *testing.T, plural string) *kind.Def {
 	return nil
 }
 
-// upstreamStores returns the versions that default_storage_factory_builder.go and apiextensions.go of Kubernetes 1.35, 1.36 and 1.37 name,
-// whatever else they know.
+// upstreamStores returns the storage versions that default_storage_factory_builder.go and apiextensions.go of Kubernetes 1.35,
+// 1.36 and 1.37 name.
 func upstreamStores() map[string][]string {
 	return map[string][]string{
 		"mutatingadmissionpolicies": {"v1beta1"}, "mutatingadmissionpolicybindings": {"v1beta1"},
@@ -253,7 +253,7 @@ func notStoredKinds() []string {
 	}
 }
 
-// TestOlderVersionsAreListed holds that a descriptor lists every version of k8s.io/api in which Kubernetes may have
+// TestOlderVersionsAreListed checks that a descriptor lists every version of k8s.io/api in which Kubernetes may have
 // stored its kind.
 func TestOlderVersionsAreListed(t *testing.T) {
 	never, kindsNever := notStored(), notStoredKinds()
@@ -278,7 +278,7 @@ func TestOlderVersionsAreListed(t *testing.T) {
 				continue
 			}
 			if obj, err := scheme.Scheme.New(gv.WithKind(d.Kind)); err == nil && slices.Contains(kindsNever, d.Kind) &&
-				workingSince(d) <= 31 {
+				introducedIn(d) <= 31 {
 				if _, err := meta.Accessor(obj); err == nil {
 					continue
 				}
@@ -288,9 +288,9 @@ func TestOlderVersionsAreListed(t *testing.T) {
 	}
 }
 
-// workingSince returns the minor release of Kubernetes that introduced the version that the server works with; 0 if the type does not say,
-// which means that it is old.
-func workingSince(d *kind.Def) int {
+// introducedIn returns the minor release of Kubernetes that introduced the version that the server works with, or 0 for old
+// types, which do not have that information.
+func introducedIn(d *kind.Def) int {
 	if o, ok := d.New().(interface{ APILifecycleIntroduced() (major, minor int) }); ok {
 		_, minor := o.APILifecycleIntroduced()
 		return minor
@@ -298,7 +298,7 @@ func workingSince(d *kind.Def) int {
 	return 0
 }
 
-// TestStoredForUpstream holds that objects are written in the storage version of Kubernetes, and are read back whole.
+// TestStoredForUpstream checks that objects are written in the storage version of Kubernetes, and are read back whole.
 func TestStoredForUpstream(t *testing.T) {
 	c := newCodec(t)
 	for _, d := range kinds.WithGangs(kinds.All()) {
@@ -326,7 +326,7 @@ func TestStoredForUpstream(t *testing.T) {
 	}
 }
 
-// TestStoredUnderAnotherKind holds that JSON of another kind or of an unknown version is an error, not an empty
+// TestStoredUnderAnotherKind checks that JSON of another kind or of an unknown version is an error, not an empty
 // object.
 func TestStoredUnderAnotherKind(t *testing.T) {
 	c, d := newCodec(t), defOf(t, "configmaps")

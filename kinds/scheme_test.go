@@ -2,7 +2,7 @@ package kinds
 
 import "testing"
 
-// TestSchemeKnowsEveryKind holds that the scheme has every served kind, with the Go type of its descriptor.
+// TestSchemeKnowsEveryKind checks that the scheme has every served kind, with the Go type of its descriptor.
 func TestSchemeKnowsEveryKind(t *testing.T) {
 	s, err := Scheme()
 	if err != nil {

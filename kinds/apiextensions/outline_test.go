@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOutline holds that an outline lacks the large parts and nothing else, and that the definition is not changed.
+// TestOutline checks that an outline lacks the large parts and nothing else, and that the definition is not changed.
 func TestOutline(t *testing.T) {
 	c := &crd{
 		ObjectMeta: metav1.ObjectMeta{

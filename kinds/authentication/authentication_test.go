@@ -10,24 +10,25 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-type door struct{ kind.Server }
+// fakeServer is a server that knows the user bob and the token "good".
+type fakeServer struct{ kind.Server }
 
-func (door) User() user.Info {
+func (fakeServer) User() user.Info {
 	return &user.DefaultInfo{Name: "bob", UID: "u", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 }
 
-func (door) ReviewToken(_ context.Context, s authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
+func (fakeServer) ReviewToken(_ context.Context, s authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus {
 	return authenticationv1.TokenReviewStatus{Authenticated: s.Token == "good"}
 }
 
 func TestTokenReview(t *testing.T) {
 	d := TokenReviews()
-	if err := d.Answer(t.Context(), door{}, &authenticationv1.TokenReview{}); err == nil ||
+	if err := d.Answer(t.Context(), fakeServer{}, &authenticationv1.TokenReview{}); err == nil ||
 		err.Error() != "token is required for TokenReview in authentication" {
 		t.Errorf("got %v", err)
 	}
 	r := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "good"}}
-	if err := d.Answer(t.Context(), door{}, r); err != nil || !r.Status.Authenticated {
+	if err := d.Answer(t.Context(), fakeServer{}, r); err != nil || !r.Status.Authenticated {
 		t.Errorf("got %v, %+v", err, r.Status)
 	}
 }
@@ -35,7 +36,7 @@ func TestTokenReview(t *testing.T) {
 func TestSelfSubjectReview(t *testing.T) {
 	r := &authenticationv1.SelfSubjectReview{}
 	r.Name = "dropped"
-	if err := SelfSubjectReviews().Answer(t.Context(), door{}, r); err != nil {
+	if err := SelfSubjectReviews().Answer(t.Context(), fakeServer{}, r); err != nil {
 		t.Fatal(err)
 	}
 	u := r.Status.UserInfo

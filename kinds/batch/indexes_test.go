@@ -32,7 +32,7 @@ func FuzzParseSchedule(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, schedule string) { _ = parseSchedule(schedule) })
 }
 
-func TestZonesAreThere(t *testing.T) {
+func TestTimeZonesAreAvailable(t *testing.T) {
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"} {
 		if errs := validateTimeZone(zone, nil); len(errs) > 0 {
 			t.Errorf("%s: %v", zone, errs)

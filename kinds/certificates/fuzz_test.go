@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzPEM holds that data which is no PEM of the wanted kind is refused.
+// FuzzPEM checks that data which is no PEM of the wanted kind is refused.
 func FuzzPEM(f *testing.F) {
 	f.Add("CERTIFICATE REQUEST", []byte{0x30, 0})
 	f.Add("CERTIFICATE", []byte{0x30, 0x82, 1, 1})

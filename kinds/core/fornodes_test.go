@@ -71,9 +71,9 @@ func paths(at string, v any) (out []string) {
 	return out
 }
 
-// TestNodesSeeOnlyWhatTheyNeed lists the fields that a node sees of objects of other nodes, of all the fields that
-// there are: fields that a later version of the API adds are not visible.
-func TestNodesSeeOnlyWhatTheyNeed(t *testing.T) {
+// TestFieldsVisibleToOtherNodes fills every field of an object, and compares those that are visible to other nodes with a list:
+// fields that a later version of the API adds must not be visible.
+func TestFieldsVisibleToOtherNodes(t *testing.T) {
 	meta := []string{".apiVersion", ".kind", ".metadata.creationTimestamp", ".metadata.deletionGracePeriodSeconds",
 		".metadata.deletionTimestamp", ".metadata.labels.x",
 		".metadata.name", ".metadata.namespace", ".metadata.resourceVersion", ".metadata.uid"}
@@ -94,9 +94,9 @@ func TestNodesSeeOnlyWhatTheyNeed(t *testing.T) {
 	} {
 		o := tt.def.New()
 		fill(reflect.ValueOf(o).Elem(), 12)
-		notes := o.GetAnnotations()
-		if notes[corev1.MirrorPodAnnotationKey] = "x"; len(notes) != 2 {
-			t.Fatalf("%v", notes)
+		annotations := o.GetAnnotations()
+		if annotations[corev1.MirrorPodAnnotationKey] = "x"; len(annotations) != 2 {
+			t.Fatalf("%v", annotations)
 		}
 		before := o.DeepCopyObject()
 		text, err := json.Marshal(tt.def.ForNodes.Show(o))

@@ -18,7 +18,7 @@ func TestPodScripts(t *testing.T) {
 	kindtest.Run(t, []*kind.Def{podkind.Pods(), PodTemplates(), ReplicationControllers()}, "testdata/pods")
 }
 
-// FuzzPod holds that no pod that a client sends, as a first or a second version, makes the server panic.
+// FuzzPod checks that no pod that a client sends, as a first or a second version, makes the server panic.
 func FuzzPod(f *testing.F) {
 	files, err := filepath.Glob("testdata/pods/*.txt")
 	if err != nil {

@@ -41,7 +41,7 @@ type Reviewer interface {
 }
 
 // Txn is the transaction with which a write will be committed.
-type Txn interface { //nolint:interfacebloat // a Door that can write
+type Txn interface { //nolint:interfacebloat // a Server that can write
 	Server
 	// Claim claims a key for an owner in the same transaction. If another owner has it, the write fails with the
 	// error taken; when taken is nil, Begin runs again instead, to choose another key.

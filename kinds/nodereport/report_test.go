@@ -10,7 +10,7 @@ import (
 	"proa.dev/hop"
 )
 
-func TestTextsOfRecordsHaveNoCredentials(t *testing.T) {
+func TestTextRemovesCredentials(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"plain", "plain"},
 		{`Get "https://u:secret@reg.example/v2/": EOF`, `Get "https://reg.example/v2/": EOF`},
@@ -34,7 +34,7 @@ func TestTextsOfRecordsHaveNoCredentials(t *testing.T) {
 	}
 }
 
-func TestAPasswordAtTheLimitIsNotShown(t *testing.T) {
+func TestPasswordAtLengthLimitIsRemoved(t *testing.T) {
 	for n := 3900; n < 4200; n++ {
 		if got := Text(strings.Repeat("-", n) + " https://u:sss@reg/"); strings.Contains(got, "s@") || strings.Contains(got, ":s") {
 			t.Fatalf("%d: %q", n, got)
@@ -62,7 +62,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-func TestARecordIsCutForAReport(t *testing.T) {
+func TestRecordIsTruncated(t *testing.T) {
 	r := hop.Record{UID: "u", Rev: 7, Verb: hop.Pull, Resource: "pods", Namespace: "n", Name: "p", Start: time.Unix(1, 2), Open: true,
 		Error: strings.Repeat("e", 1000), Steps: make([]hop.Step, 40)}
 	r.Took[hop.Node], r.Wait[hop.Node] = 3, 2
@@ -75,7 +75,7 @@ func TestARecordIsCutForAReport(t *testing.T) {
 	}
 }
 
-func TestAReportIsCopied(t *testing.T) {
+func TestDeepCopy(t *testing.T) {
 	r := &NodeReport{Records: []Record{{Steps: []Step{{Name: "a"}}}}}
 	r.DeepCopyObject().(*NodeReport).Records[0].Steps[0].Name = "b"
 	if r.Records[0].Steps[0].Name != "a" {

@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-func TestBootstrapClassesAreValidAndStay(t *testing.T) {
+func TestBootstrapClassesCannotBeDeleted(t *testing.T) {
 	d := PriorityClasses()
 	for _, p := range BootstrapClasses() {
 		d.Default(p)

@@ -10,7 +10,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestListMarksDefaultClass holds that the newest of the default classes is marked in a list.
+// TestListMarksDefaultClass checks that the newest of the default classes is marked in a list.
 func TestListMarksDefaultClass(t *testing.T) {
 	class := func(name string, age time.Duration, standard string) *storagev1.StorageClass {
 		return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{

@@ -11,7 +11,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestChosenOptions holds that a request into which options are written has these options.
+// TestChosenOptions checks that a request into which options are written has these options.
 func TestChosenOptions(t *testing.T) {
 	for _, test := range []struct {
 		body *kind.Body

@@ -17,7 +17,7 @@ import (
 	"proa.dev/kinds/kind/kindtest"
 )
 
-func TestNodeClaimsItsPodCIDRs(t *testing.T) {
+func TestPodCIDRsAreClaimed(t *testing.T) {
 	node := func(cidrs string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: strings.Fields(cidrs)}}
 	}
@@ -57,10 +57,10 @@ func TestNodeClaimsItsPodCIDRs(t *testing.T) {
 	}
 }
 
-// TestNodeNetworkIsOfTheAllocator holds that nodes are refused networks which the allocator never gives: outside the
-// ranges of the cluster, of another size, of Services, or overlapping that of another node. Other nodes would install
-// routes to them.
-func TestNodeNetworkIsOfTheAllocator(t *testing.T) {
+// TestPodCIDRMustBeAllocatable checks that a Node with a Pod network that the allocator never assigns is rejected: one outside
+// the ranges of the cluster, of another size, of Services, or overlapping that of another node. Other nodes would install
+// routes to it.
+func TestPodCIDRMustBeAllocatable(t *testing.T) {
 	hooks := Hooks{PodRanges: []PodRange{{netip.MustParsePrefix("10.244.0.0/16"), 24}, {netip.MustParsePrefix("fd00::/56"), 64}}}
 	const notAllocated = "must be a network that the server allocates: a /24 of 10.244.0.0/16 or a /64 of fd00::/56; leave it out to be given one, " +
 		"or start the server with --allocate-node-cidrs=false to allocate by yourself"
@@ -83,15 +83,15 @@ func TestNodeNetworkIsOfTheAllocator(t *testing.T) {
 			c.Objects["nodes//old"] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "old"},
 				Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.16.0/20"}}}
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: strings.Fields(test.cidrs)}}
-			checkRefusal(t, Nodes(hooks).Begin(t.Context(), c, n, nil), test.field, test.why)
-			checkRefusal(t, Nodes(hooks).Begin(t.Context(), c, n, &corev1.Node{ObjectMeta: n.ObjectMeta}), test.field, test.why)
+			checkInvalid(t, Nodes(hooks).Begin(t.Context(), c, n, nil), test.field, test.why)
+			checkInvalid(t, Nodes(hooks).Begin(t.Context(), c, n, &corev1.Node{ObjectMeta: n.ObjectMeta}), test.field, test.why)
 		})
 	}
 }
 
-// TestNodeNetworksNeverOverlap holds that administrators who allocate by themselves may use any network that does not
-// overlap that of another node.
-func TestNodeNetworksNeverOverlap(t *testing.T) {
+// TestPodCIDRsMustNotOverlap checks that without the allocator administrators may use any network that overlaps neither that
+// of another node nor that of Services.
+func TestPodCIDRsMustNotOverlap(t *testing.T) {
 	for cidr, why := range map[string]string{
 		"203.0.113.0/26": "", "10.7.0.0/16": "", "fd00:7::/48": "",
 		"10.8.0.0/15":    `overlaps 10.8.1.0/24, the network of node "other"`,
@@ -100,7 +100,7 @@ func TestNodeNetworksNeverOverlap(t *testing.T) {
 		"10.96.128.0/24": "overlaps 10.96.0.0/16, which is for the cluster IPs of Services",
 	} {
 		c := kindtest.NewCluster("10.96.0.0/16")
-		for _, name := range []string{"other", "a"} { // the node itself is not in its own way
+		for _, name := range []string{"other", "a"} { // the former network of the node itself is no conflict
 			cidrs := map[string][]string{"other": {"10.8.1.0/24", "fd00:8:0:1::/64"}, "a": {"10.7.1.0/24"}}[name]
 			c.Objects["nodes//"+name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: cidrs}}
 		}
@@ -109,12 +109,12 @@ func TestNodeNetworksNeverOverlap(t *testing.T) {
 		if why != "" {
 			at = "spec.podCIDRs[0]"
 		}
-		checkRefusal(t, Nodes(Hooks{}).Begin(t.Context(), c, n, nil), at, why)
+		checkInvalid(t, Nodes(Hooks{}).Begin(t.Context(), c, n, nil), at, why)
 	}
 }
 
-// checkRefusal checks that an error is the refusal of one field as invalid; an empty reason stands for no error.
-func checkRefusal(t *testing.T, err error, at, why string) {
+// checkInvalid checks that an error is about one invalid field; with an empty reason there must be no error.
+func checkInvalid(t *testing.T, err error, at, why string) {
 	t.Helper()
 	if why == "" {
 		if err != nil {

@@ -18,14 +18,14 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// fakeServer holds one pod and some budgets.
+// fakeServer is a server with one Pod and some PodDisruptionBudgets.
 type fakeServer struct {
 	kind.Server
-	pod     *corev1.Pod
-	budgets []*policyv1.PodDisruptionBudget
-	removed *metav1.DeleteOptions
-	fail    error // what Remove says
-	writes  int
+	pod       *corev1.Pod
+	budgets   []*policyv1.PodDisruptionBudget
+	removed   *metav1.DeleteOptions
+	removeErr error // returned by Remove
+	writes    int
 }
 
 func (d *fakeServer) Get(context.Context, schema.GroupResource, string, string) (kind.Object, error) {
@@ -64,10 +64,10 @@ func (d *fakeServer) Modify(_ context.Context, gr schema.GroupResource, _, _ str
 
 func (d *fakeServer) Remove(_ context.Context, _ schema.GroupResource, _, _ string, options *metav1.DeleteOptions) (kind.Object, error) {
 	d.removed = options
-	return d.pod, d.fail
+	return d.pod, d.removeErr
 }
 
-func running() *corev1.Pod {
+func runningPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", ResourceVersion: "5", Labels: map[string]string{"app": "x"}},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning,
@@ -86,7 +86,7 @@ func TestBind(t *testing.T) {
 		b.Name, b.Labels, b.Annotations = "p", map[string]string{"zone": "z"}, map[string]string{"a": "b"}
 		return b
 	}
-	pending := running()
+	pending := runningPod()
 	pending.Status = corev1.PodStatus{Phase: corev1.PodPending, NominatedNodeName: "other"}
 	d, err := bind(pending, good(), false)
 	c := podCondition(&d.pod.Status, corev1.PodScheduled)
@@ -115,7 +115,7 @@ func TestBind(t *testing.T) {
 		{"no node", nil, func(b *corev1.Binding) { b.Target.Name = "" }, "target.name: Required value"},
 		{"no kind of node", nil, func(b *corev1.Binding) { b.Target.Kind = "Pod" }, `target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"`},
 	} {
-		p, b := running(), good()
+		p, b := runningPod(), good()
 		if c.pod != nil {
 			c.pod(p)
 		}
@@ -144,22 +144,22 @@ func evict(t *testing.T, d *fakeServer, options *metav1.DeleteOptions, dryRun bo
 }
 
 func TestEvict(t *testing.T) {
-	d := &fakeServer{pod: running()}
+	d := &fakeServer{pod: runningPod()}
 	if err := evict(t, d, nil, false); err != nil || d.removed == nil || podCondition(&d.pod.Status, corev1.DisruptionTarget) == nil {
 		t.Errorf("without a budget: %v", err)
 	}
-	d = &fakeServer{pod: running(), budgets: []*policyv1.PodDisruptionBudget{budget(1)}}
+	d = &fakeServer{pod: runningPod(), budgets: []*policyv1.PodDisruptionBudget{budget(1)}}
 	if err := evict(t, d, nil, false); err != nil || d.removed == nil {
 		t.Errorf("with a budget: %v", err)
 	}
 	if b := d.budgets[0].Status; b.DisruptionsAllowed != 0 || b.DisruptedPods["p"].Time.IsZero() || len(b.Conditions) != 1 {
 		t.Errorf("the budget is %+v", b)
 	}
-	d = &fakeServer{pod: running(), budgets: []*policyv1.PodDisruptionBudget{budget(1)}}
+	d = &fakeServer{pod: runningPod(), budgets: []*policyv1.PodDisruptionBudget{budget(1)}}
 	if err := evict(t, d, nil, true); err != nil || d.writes != 0 || d.removed == nil || len(d.removed.DryRun) != 1 {
 		t.Errorf("a dry run: %v, %d writes, removed with %+v", err, d.writes, d.removed)
 	}
-	unready := running()
+	unready := runningPod()
 	unready.Status.Conditions = nil
 	spared := budget(0)
 	spared.Spec.UnhealthyPodEvictionPolicy = new(policyv1.AlwaysAllow)
@@ -167,17 +167,17 @@ func TestEvict(t *testing.T) {
 	if err := evict(t, d, nil, false); err != nil || *d.removed.Preconditions.ResourceVersion != "51" {
 		t.Errorf("a pod that is not ready: %v", err)
 	}
-	d.fail = apierrors.NewConflict(podResource(), "p", errors.New("changed"))
+	d.removeErr = apierrors.NewConflict(podResource(), "p", errors.New("changed"))
 	if err := evict(t, d, nil, false); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("a pod that became ready: %v", err)
 	}
-	pending := running()
+	pending := runningPod()
 	pending.Status.Phase = corev1.PodPending
 	d = &fakeServer{pod: pending, budgets: []*policyv1.PodDisruptionBudget{budget(0)}}
 	if err := evict(t, d, nil, false); err != nil || *d.removed.Preconditions.ResourceVersion != "51" {
 		t.Errorf("a pending pod: %v", err)
 	}
-	d = &fakeServer{pod: running()}
+	d = &fakeServer{pod: runningPod()}
 	if err := evict(t, d, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))}},
 		false); !apierrors.IsConflict(err) || d.removed != nil {
 		t.Errorf("another pod: %v", err)
@@ -212,7 +212,7 @@ func TestEvictRefused(t *testing.T) {
 	} {
 		b := budget(0)
 		c.budget(b)
-		d := &fakeServer{pod: running(), budgets: []*policyv1.PodDisruptionBudget{b}}
+		d := &fakeServer{pod: runningPod(), budgets: []*policyv1.PodDisruptionBudget{b}}
 		err, _ := errors.AsType[*apierrors.StatusError](evict(t, d, nil, false))
 		if err == nil || err.ErrStatus.Code != c.code || err.ErrStatus.Message != c.message || d.removed != nil {
 			t.Errorf("%s: %v", c.title, err)
@@ -223,7 +223,7 @@ func TestEvictRefused(t *testing.T) {
 			t.Errorf("%s: causes %+v", c.title, causes)
 		}
 	}
-	d := &fakeServer{pod: running(), budgets: []*policyv1.PodDisruptionBudget{budget(1), budget(1)}}
+	d := &fakeServer{pod: runningPod(), budgets: []*policyv1.PodDisruptionBudget{budget(1), budget(1)}}
 	if err := evict(t, d, nil, false); err == nil || !strings.HasPrefix(err.Error(), "This pod has more than one PodDisruptionBudget") {
 		t.Errorf("two budgets: %v", err)
 	}

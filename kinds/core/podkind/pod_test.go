@@ -96,8 +96,8 @@ func TestPodGrace(t *testing.T) {
 	}
 }
 
-// TestAllowances checks that a stored pod may keep what today's rules forbid.
-func TestAllowances(t *testing.T) {
+// TestStoredPodKeepsForbiddenFields checks that a stored Pod may keep what a new Pod must not have.
+func TestStoredPodKeepsForbiddenFields(t *testing.T) {
 	const spec = `
 tolerations: [{key: a, operator: Lt, value: "1"}]
 hostNetwork: true
@@ -133,7 +133,7 @@ volumes: [{name: pvc, persistentVolumeClaim: {claimName: x}}, {name: i, image: {
 	}
 }
 
-func TestStatesOfContainers(t *testing.T) {
+func TestContainerMayRestart(t *testing.T) {
 	ended := func(code int32) []corev1.ContainerStatus {
 		return []corev1.ContainerStatus{{Name: "c",
 			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}}}
@@ -144,11 +144,11 @@ func TestStatesOfContainers(t *testing.T) {
 			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: operator, Values: []int32{3}}}}
 	}
 	for _, c := range []struct {
-		title     string
-		policy    corev1.RestartPolicy
-		container corev1.Container
-		code      int32
-		again     bool
+		title      string
+		policy     corev1.RestartPolicy
+		container  corev1.Container
+		code       int32
+		mayRestart bool
 	}{
 		{"always", corev1.RestartPolicyAlways, corev1.Container{}, 0, true},
 		{"never", corev1.RestartPolicyNever, corev1.Container{}, 1, false},
@@ -170,8 +170,8 @@ func TestStatesOfContainers(t *testing.T) {
 			Status: corev1.PodStatus{ContainerStatuses: ended(c.code)}}
 		p := old.DeepCopy()
 		p.Status.ContainerStatuses = running
-		if again := len(validatePodStatus(p, old)) == 0; again != c.again {
-			t.Errorf("%s: comes back %v, want %v", c.title, again, c.again)
+		if mayRestart := len(validatePodStatus(p, old)) == 0; mayRestart != c.mayRestart {
+			t.Errorf("%s: may restart %v, want %v", c.title, mayRestart, c.mayRestart)
 		}
 	}
 }

@@ -11,27 +11,27 @@ import (
 )
 
 func TestVolumePhaseTime(t *testing.T) {
-	long := metav1.NewTime(time.Unix(1, 0))
-	old := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &long}}
+	earlier := metav1.NewTime(time.Unix(1, 0))
+	old := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &earlier}}
 	for _, test := range []struct {
 		name  string
 		phase corev1.PersistentVolumePhase
-		said  *metav1.Time
+		sent  *metav1.Time
 		kept  bool
 	}{
 		{"same phase", corev1.VolumePending, nil, true},
 		{"another phase", corev1.VolumeBound, nil, false},
-		{"another phase, time passed along", corev1.VolumeBound, &long, false},
+		{"another phase, time passed along", corev1.VolumeBound, &earlier, false},
 	} {
-		v := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: test.phase, LastPhaseTransitionTime: test.said}}
+		v := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: test.phase, LastPhaseTransitionTime: test.sent}}
 		PersistentVolumes().Sub("status").Prepare(v, old)
-		if at := v.Status.LastPhaseTransitionTime; at == nil || at.Equal(&long) != test.kept {
+		if at := v.Status.LastPhaseTransitionTime; at == nil || at.Equal(&earlier) != test.kept {
 			t.Errorf("%s: got %v", test.name, at)
 		}
 	}
 }
 
-func TestBoundClaims(t *testing.T) {
+func TestUpdateOfBoundClaim(t *testing.T) {
 	claim := func(size, class string) *corev1.PersistentVolumeClaim {
 		c := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u", ResourceVersion: "1",
@@ -56,7 +56,7 @@ func TestBoundClaims(t *testing.T) {
 		want     string
 	}{
 		{"grows", claim("3Gi", "-"), claim("2Gi", "-"), ""},
-		{"takes back a growth", claim("3Gi", "-"), claim("5Gi", "-"), ""},
+		{"reverts an expansion", claim("3Gi", "-"), claim("5Gi", "-"), ""},
 		{"shrinks", claim("2Gi", "-"), claim("5Gi", "-"), "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"},
 		{"changes its class", claim("2Gi", "new"), claim("2Gi", "x"), ""},
 		{"loses its class", claim("2Gi", ""), claim("2Gi", "x"), "spec.volumeAttributesClassName: Forbidden: update to empty string is forbidden when status.currentVolumeAttributesClassName is not nil"},
@@ -76,7 +76,7 @@ func TestBoundClaims(t *testing.T) {
 	}
 }
 
-func TestVolumeAffinityRenames(t *testing.T) {
+func TestEqualAffinity(t *testing.T) {
 	affinity := func(keys ...string) *corev1.VolumeNodeAffinity {
 		term := corev1.NodeSelectorTerm{}
 		for _, key := range keys {

@@ -21,8 +21,8 @@ import (
 	"proa.dev/kinds/lib/codec"
 )
 
-// dense is a body that makes the decoder allocate as much as it can for its size.
-type dense struct {
+// denseBody is a request body that makes the decoder allocate as much memory as possible for its size.
+type denseBody struct {
 	name  string
 	media codec.Media
 	gvk   schema.GroupVersionKind
@@ -31,7 +31,7 @@ type dense struct {
 }
 
 // denseBodies returns bodies of about size bytes.
-func denseBodies(size int) []dense {
+func denseBodies(size int) []denseBody {
 	maps, pods := corev1.SchemeGroupVersion.WithKind("ConfigMap"), corev1.SchemeGroupVersion.WithKind("Pod")
 	crds := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
 	many := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -48,7 +48,7 @@ func denseBodies(size int) []dense {
 		fmt.Fprintf(&keys, `"%x":"",`, i)
 	}
 	object := func(name string) string { return `{"apiVersion":"v1","kind":"` + name + `",` }
-	return []dense{
+	return []denseBody{
 		{"yaml lists of maps", codec.YAML, maps, &corev1.ConfigMap{}, text + "\n" + many("- a:\n")},
 		{"yaml lists", codec.YAML, maps, &corev1.ConfigMap{}, text + "\n" + many("-\n")},
 		{"yaml lists with line breaks of Unicode", codec.YAML, maps, &corev1.ConfigMap{}, text + "\n" + many("-\u0085")},
@@ -75,8 +75,8 @@ func denseBodies(size int) []dense {
 	}
 }
 
-// TestCostBoundsMemory decodes dense bodies, and checks that the memory which that takes at its peak is not more than Cost says. Frequent
-// garbage collections keep the heap close to what is in use.
+// TestCostBoundsMemory decodes dense bodies, and checks that the peak memory is not more than Cost returns. Frequent garbage
+// collections keep the heap close to what is in use.
 func TestCostBoundsMemory(t *testing.T) {
 	scheme, err := kinds.Scheme()
 	if err != nil {
@@ -99,22 +99,22 @@ func TestCostBoundsMemory(t *testing.T) {
 func peakOf(f func()) int64 {
 	defer debug.SetGCPercent(debug.SetGCPercent(5))
 	runtime.GC()
-	runtime.GC() // what pools keep goes with the second one
+	runtime.GC() // the second one empties sync.Pools
 	before := heapInUse()
 	var stop atomic.Bool
-	most := make(chan int64)
+	peaks := make(chan int64)
 	go func() {
 		peak := before
 		for !stop.Load() {
 			peak = max(peak, heapInUse())
-			time.Sleep(20 * time.Microsecond) // leaves the processor to f and the garbage collector
+			time.Sleep(20 * time.Microsecond) // gives the CPU to f and the garbage collector
 		}
-		most <- peak
+		peaks <- peak
 	}()
 	f()
-	last := heapInUse() // f may be over before the first reading
+	last := heapInUse() // f may have returned before the goroutine's first measurement
 	stop.Store(true)
-	return max(<-most, last) - before
+	return max(<-peaks, last) - before
 }
 
 // heapInUse returns the bytes of objects on the heap that are in use or not collected yet.
@@ -124,7 +124,7 @@ func heapInUse() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// TestCostOfOrdinaryObjects holds that objects as people send them cost little, also when they are large.
+// TestCostOfOrdinaryObjects checks that ordinary objects have a low cost, also when they are large.
 func TestCostOfOrdinaryObjects(t *testing.T) {
 	var text, crd strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n  a: |\n")
@@ -155,7 +155,7 @@ func TestCostOfOrdinaryObjects(t *testing.T) {
 	}
 }
 
-// FuzzCost holds that Cost accepts every body and is never less than its size.
+// FuzzCost checks that Cost accepts every body and is never less than its size.
 func FuzzCost(f *testing.F) {
 	for _, d := range denseBodies(64) {
 		f.Add(uint8(d.media), []byte(d.body))

@@ -35,7 +35,7 @@ func FuzzAppendUntyped(f *testing.F) {
 	})
 }
 
-func TestAppendUntypedRefusesWhatIsNoJSON(t *testing.T) {
+func TestAppendUntypedRejectsUnknownTypes(t *testing.T) {
 	if out, err := AppendUntyped(nil, map[string]any{"a": make(chan int)}); err == nil {
 		t.Errorf("a channel is %s", out)
 	}

@@ -11,7 +11,7 @@ import (
 	"proa.dev/kinds/lib/codec"
 )
 
-func TestWrongKindsAreNamedAsClientsKnowThem(t *testing.T) {
+func TestErrorForAnotherKind(t *testing.T) {
 	scheme, err := kinds.Scheme()
 	if err != nil {
 		t.Fatal(err)

@@ -13,17 +13,17 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestCheck runs the claims of testdata. Each line of a case is one: "NAME from REMOTE stored A,B allowed C,D wants
-// E,F", of which all but the name may be omitted, and after an arrow the expected result. Without "stored" the Node
-// is created, and "stored -" is one without addresses. The cluster of all cases is the one below; the node "first" is
-// in the server's process, and "first-2" is one that the server starts.
+// TestCheck runs the cases of testdata/claims.txt. Each line is a write of a Node: "NAME from REMOTE stored A,B allowed C,D
+// wants E,F", of which all but the name may be omitted, and after an arrow the expected result. Without "stored" the Node is
+// created, and "stored -" is a Node without addresses. All cases use testCluster; the node "first" is in the server's process,
+// and "first-2" is a node that the server starts.
 func TestCheck(t *testing.T) {
 	textcase.Play(t, "testdata/claims.txt", "== ", func(t *testing.T, body string) string {
 		var out strings.Builder
 		for line := range strings.Lines(body) {
 			line = strings.TrimSpace(line)
 			if claim, _, _ := strings.Cut(line, "=>"); line != "" && !strings.HasPrefix(line, "#") {
-				line = strings.TrimSpace(claim) + " => " + outcome(t, strings.TrimSpace(claim))
+				line = strings.TrimSpace(claim) + " => " + checkClaim(t, strings.TrimSpace(claim))
 			}
 			fmt.Fprintln(&out, line)
 		}
@@ -31,23 +31,23 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-func outcome(t *testing.T, line string) string {
+func checkClaim(t *testing.T, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
-	said := map[string]string{}
+	values := map[string]string{}
 	for i := 1; i+1 < len(words); i += 2 {
-		said[words[i]] = words[i+1]
+		values[words[i]] = words[i+1]
 	}
-	claim := &Claim{Node: node(words[0], said["wants"]),
+	claim := &Claim{Node: node(words[0], values["wants"]),
 		Others: slices.Values([]*corev1.Node{node("first", "192.0.2.1,first"), node("other", "192.0.2.8,other,other.example")})}
-	if text, ok := said["from"]; ok {
+	if text, ok := values["from"]; ok {
 		claim.Remote = netip.MustParseAddr(text)
 	}
-	if text, ok := said["stored"]; ok {
+	if text, ok := values["stored"]; ok {
 		claim.Stored = node(words[0], strings.Trim(text, "-"))
-		claim.Stored.Annotations = map[string]string{Annotation: said["allowed"]}
+		claim.Stored.Annotations = map[string]string{Annotation: values["allowed"]}
 	}
-	// What the node itself says about what it may have does not count.
+	// An annotation that the node itself writes must not have an effect.
 	claim.Node.Annotations = map[string]string{Annotation: "0.0.0.0/0,::/0,mine.example"}
 	if refusal := Check(testCluster(), claim); refusal != nil {
 		return refusal.Field + ": " + refusal.Error()
@@ -93,7 +93,7 @@ func testCluster() *Cluster {
 	}
 }
 
-// TestReserved holds which addresses and names the approval of serving certificates refuses.
+// TestReserved checks for which addresses and names no serving certificate is approved.
 func TestReserved(t *testing.T) {
 	for _, address := range []string{
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "Kubernetes.Default.SVC.", "kubernetes.default.svc.cluster.local",

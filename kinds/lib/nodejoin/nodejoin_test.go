@@ -6,7 +6,7 @@ import (
 	"proa.dev/kinds/lib/nodejoin"
 )
 
-// TestReservedNodeNames holds that no token joins under a name that clients know as something else.
+// TestReservedNodeNames checks that no token joins under a name that clients know as something else.
 func TestReservedNodeNames(t *testing.T) {
 	for _, name := range []string{
 		"", "A", "a_b", "a/b", "..", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
@@ -25,7 +25,7 @@ func TestReservedNodeNames(t *testing.T) {
 	}
 }
 
-// TestIsBootstrap holds that whoever has the name or a group of the bearers of bootstrap tokens counts as one.
+// TestIsBootstrap checks that whoever has the name or a group of the bearers of bootstrap tokens counts as one.
 func TestIsBootstrap(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// FuzzNamespace holds that configurations and annotations of namespaces are parsed or refused, and that pods pass the
+// FuzzNamespace checks that configurations and annotations of namespaces are parsed or refused, and that pods pass the
 // check of what they are given by them.
 func FuzzNamespace(f *testing.F) {
 	f.Add([]byte("podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}"), "region=west", `[{"key":"a","operator":"Exists"}]`, "")

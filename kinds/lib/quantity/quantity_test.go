@@ -54,11 +54,11 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestHarmful holds that texts which are no quantities, or are not meant as ones, are accepted.
-func TestHarmful(t *testing.T) {
+// TestIsHarmful checks that texts that are no quantities are accepted.
+func TestIsHarmful(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1e-300000000":            true,
-		"4e123456":                true, // which is also how a hash may begin
+		"4e123456":                true, // a hash may begin like this, too
 		strings.Repeat("7", 300):  true,
 		"1e999":                   false,
 		"f4e123456":               false,
@@ -73,7 +73,7 @@ func TestHarmful(t *testing.T) {
 
 const outOfBounds = "1e-300000000"
 
-func TestInJSON(t *testing.T) {
+func TestCheckJSON(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"spec":{"containers":[{},{"resources":{"limits":{"cpu":"` + outOfBounds +
 			`"}}}]}}`: "spec.containers[1].resources.limits.cpu: ",
@@ -90,7 +90,7 @@ func TestInJSON(t *testing.T) {
 		`{"spec":{"overhead":{"cpu": "\u00a0 ` + outOfBounds + ` "}}}`:                                     "spec.overhead.cpu: ",
 		`{"spec":{"overhead":{"cpu":   ` + outOfBounds + "\n}}}":                                           "spec.overhead.cpu: ",
 		`{"spec":{"overhead":{"cpu":"e300000000"}}}`:                                                       "spec.overhead.cpu: ",
-		// the parser says at once that it is none
+		// the parser rejects it at once
 		`{"spec":{"overhead":{"cpu":"a` + outOfBounds + `"}}}`: "",
 		`{"spec":{"overhead":{"cpu":"` + outOfBounds + `"`:     "spec.overhead.cpu: ",
 		`{"spec":{"overhead":["` + outOfBounds + `"]}}`:        "",
@@ -98,16 +98,16 @@ func TestInJSON(t *testing.T) {
 		outOfBounds:                    "",
 		`{"spec" ` + outOfBounds + `}`: "",
 	} {
-		check(t, text, quantity.CheckJSON([]byte(text), reflect.TypeFor[*corev1.Pod]()), want)
+		checkError(t, text, quantity.CheckJSON([]byte(text), reflect.TypeFor[*corev1.Pod]()), want)
 		var value map[string]any
 		if json.Unmarshal([]byte(text), &value) == nil && !strings.Contains(text, `:`+outOfBounds) &&
 			!strings.Contains(text, outOfBounds+"\n") && !strings.Contains(text, `,"cpu":"1"`) {
-			check(t, text+" as a value", quantity.CheckValue(value, reflect.TypeFor[*corev1.Pod]()), want)
+			checkError(t, text+" as a value", quantity.CheckValue(value, reflect.TypeFor[*corev1.Pod]()), want)
 		}
 	}
 }
 
-func check(t *testing.T, what string, err error, want string) {
+func checkError(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	switch {
 	case want == "" && err != nil, want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)):
@@ -115,16 +115,16 @@ func check(t *testing.T, what string, err error, want string) {
 	}
 }
 
-// message returns a field of protobuf that is a message or a text.
+// message returns a protobuf field that is a message or a string.
 func message(number byte, body string) string {
 	return string([]byte{number<<3 | 2, byte(len(body))}) + body
 }
 
-// unreadable begins the error for messages that no client writes, and that decoders read differently.
+// unreadable is the beginning of the error for messages that no client writes, and that decoders read differently.
 const unreadable = "a message with quantities out of bounds"
 
-// TestInProto holds that quantities are found in messages that the decoder accepts although no encoder writes them.
-func TestInProto(t *testing.T) {
+// TestCheckProto checks that quantities are found in messages that the decoder accepts although no encoder writes them.
+func TestCheckProto(t *testing.T) {
 	cpu := message(1, "cpu") + message(2, message(1, outOfBounds))
 	limit := func(entry string) string { return message(2, message(2, message(8, message(1, entry)))) }
 	for name, c := range map[string]struct{ pod, want string }{
@@ -136,7 +136,7 @@ func TestInProto(t *testing.T) {
 		"behind its entry": {limit(message(1, "cpu")+"\x12\x0e") + message(1, outOfBounds), unreadable},
 		"a limit": {message(2, message(2, message(8, message(1, cpu)))),
 			"spec.containers.resources.limits: "},
-		"said twice": {message(2, message(2, message(8, message(1, cpu+message(2, message(1, "1")))))),
+		"a field that occurs twice": {message(2, message(2, message(8, message(1, cpu+message(2, message(1, "1")))))),
 			"spec.containers.resources.limits: "},
 		"after unknown fields": {"\xf8\x07\x01\xf9\x0712345678" + message(2, message(2, message(8, message(1, cpu)))),
 			"spec.containers.resources.limits: "},
@@ -146,12 +146,12 @@ func TestInProto(t *testing.T) {
 		"a label": {message(1, message(11, message(1, outOfBounds)+message(2, outOfBounds))), ""},
 		"broken":  {"\x12\x7f" + outOfBounds, unreadable},
 	} {
-		check(t, name, new(quantity.Messages).CheckProto([]byte(c.pod), reflect.TypeFor[*corev1.Pod]()), c.want)
+		checkError(t, name, new(quantity.Messages).CheckProto([]byte(c.pod), reflect.TypeFor[*corev1.Pod]()), c.want)
 	}
 }
 
-// FuzzIn holds that data which passes the checks decodes into quantities within the bounds.
-func FuzzIn(f *testing.F) {
+// FuzzCheck checks that data which passes the checks decodes into quantities within the bounds.
+func FuzzCheck(f *testing.F) {
 	f.Add([]byte(`{"spec":{"containers":[{"resources":{"limits":{"cpu":"1e1000","memory":"12Ei"}}}]}}`))
 	f.Add([]byte(message(2, message(2, message(8, message(1, message(1, "cpu")+message(2, message(1, "1e1000"))))))))
 	f.Add([]byte("\xa3\x06\x08\x01\xa4\x06" + message(2,
@@ -160,17 +160,17 @@ func FuzzIn(f *testing.F) {
 		if quantity.CheckJSON(data, reflect.TypeFor[corev1.Pod]()) == nil {
 			var pod corev1.Pod
 			_ = json.Unmarshal(data, &pod)
-			bounded(t, &pod)
+			checkBounds(t, &pod)
 		}
 		if !quantity.IsSuspicious(data) || new(quantity.Messages).CheckProto(data, reflect.TypeFor[corev1.Pod]()) == nil {
 			var pod corev1.Pod
 			_ = pod.Unmarshal(data)
-			bounded(t, &pod)
+			checkBounds(t, &pod)
 		}
 	})
 }
 
-func bounded(t *testing.T, pod *corev1.Pod) {
+func checkBounds(t *testing.T, pod *corev1.Pod) {
 	lists := []corev1.ResourceList{pod.Spec.Overhead}
 	for i := range pod.Spec.Containers {
 		lists = append(lists, pod.Spec.Containers[i].Resources.Limits, pod.Spec.Containers[i].Resources.Requests)

@@ -23,7 +23,7 @@ func TestCleanPath(t *testing.T) {
 	}
 }
 
-// FuzzCleanPath holds that a clean path is clean for every parser, and that cleaning it again changes nothing.
+// FuzzCleanPath checks that a clean path is clean for every parser, and that cleaning it again changes nothing.
 func FuzzCleanPath(f *testing.F) {
 	for _, p := range []string{"pods", "//exec/a", "pods/../exec", "a/", `\exec`, "%2e%2e/exec"} {
 		f.Add(p)
