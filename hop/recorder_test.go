@@ -42,8 +42,8 @@ func TestFloodsLeaveOthersAlone(t *testing.T) {
 			return Record{UID: types.UID(fmt.Sprint("hot", i%2)), Rev: int64(i + 10), Verb: "update", Resource: "configmaps", Steps: long}
 		},
 		"writes of many objects in one namespace, by many users": func(i int) Record {
-			return Record{UID: types.UID(fmt.Sprint("many", i)), Rev: int64(i + 10), Verb: "create", Resource: "configmaps", Namespace: "crowd",
-				User: fmt.Sprint("mallory", i), Code: 201}
+			return Record{UID: types.UID(fmt.Sprint("many", i)), Rev: int64(i + 10), Verb: "create", Resource: "configmaps",
+				Namespace: "crowd", User: fmt.Sprint("mallory", i), Code: 201}
 		},
 		"work of one node": func(i int) Record {
 			return Record{UID: types.UID(fmt.Sprint("pod", i)), Rev: 1, Verb: Sandbox, Resource: "pods", User: "system:node:n1"}
