@@ -120,6 +120,13 @@ func TestAccessibility(t *testing.T) {
 	c.play("accessibility.mjs")
 }
 
+// TestLargeList looks at what ten thousand Pods cost the page.
+func TestLargeList(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("large.mjs")
+}
+
 // TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
 func TestLogsAndShell(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -295,8 +295,11 @@ function slim(m) {
 // rowOf makes a row of a Table.
 const rowOf = (r) => ({ cells: r.cells, meta: slim(r.object?.metadata || {}) });
 
-// Live is a list that stays current: it lists, watches, and lists again when the server has forgotten where it was. It calls
-// onchange at most once in a frame, with the state: loading, live, retrying, polling or refused.
+const MAX_CHANGES = 20000; // keys of changes that wait for a frame; a page that nobody looks at has none
+
+// Live is a list that stays current: it lists, watches, and lists again when the server has forgotten where it was. Its state is
+// loading, live, retrying, polling or refused. It calls onchange at most once in a frame, with itself and what has changed since: the
+// keys of items, or all of them.
 export class Live {
   constructor(path, { table = false, query = '', onchange, signal }) {
     Object.assign(this, { path, table, query, onchange, signal });
@@ -304,18 +307,20 @@ export class Live {
     this.columns = [];
     this.state = 'loading';
     this.error = null;
-    this.version = 0; // grows with every change
+    this.changes = { all: false, keys: new Set() };
     this.done = this.run();
   }
 
   changed() {
-    this.version++;
+    if (this.changes.keys.size > MAX_CHANGES) this.changes = { all: true, keys: new Set() };
     if (this.pending) return;
     this.pending = true;
-    setTimeout(() => {
+    requestAnimationFrame(() => {
       this.pending = false;
-      if (!this.signal.aborted) this.onchange(this);
-    }, this.items.size > 2000 ? 120 : 30);
+      const { changes } = this;
+      this.changes = { all: false, keys: new Set() };
+      if (!this.signal.aborted) this.onchange(this, changes);
+    });
   }
 
   setState(state, error = null) {
@@ -336,9 +341,11 @@ export class Live {
       for (const r of item.rows || []) {
         const row = rowOf(r);
         into.set(keyOf(row.meta), row);
+        this.changes.keys.add(keyOf(row.meta));
       }
     } else {
       into.set(keyOf(item.metadata || {}), item);
+      this.changes.keys.add(keyOf(item.metadata || {}));
     }
   }
 
@@ -357,6 +364,7 @@ export class Live {
       more = doc.metadata?.continue || '';
       if (first) this.changed();
     } while (more && !this.signal.aborted);
+    if (this.items !== into) this.changes = { all: true, keys: new Set() };
     this.items = into;
     this.changed();
     return rv;
@@ -378,7 +386,7 @@ export class Live {
       rv = meta?.resourceVersion || e.object?.metadata?.resourceVersion || rv;
       if (e.type === 'BOOKMARK') continue;
       if (e.object?.columnDefinitions?.length) this.columns = e.object.columnDefinitions;
-      if (e.type === 'DELETED') this.items.delete(keyOf(meta || {}));
+      if (e.type === 'DELETED') { this.items.delete(keyOf(meta || {})); this.changes.keys.add(keyOf(meta || {})); }
       else this.add(this.items, e.object);
       this.changed();
     }

@@ -5,6 +5,7 @@ import { Live, findKind, listPath } from './api.js';
 import { ofPodStatus } from './health.js';
 import { objectLink, setParams, setTitle, titleOf, parseHash } from './app.js';
 import { liveMark } from './overview.js';
+import { Rows, natural } from './rows.js';
 
 const ROW = 36;
 const SPARE = 8; // rows above and below the ones in sight
@@ -19,13 +20,13 @@ export async function show({ main, route, signal, ns }) {
   const count = h('span', { class: 'muted', role: 'status' });
   const mark = h('span', { class: 'live' });
   const search = h('input', { type: 'search', class: 'input search', placeholder: 'Search', 'aria-label': 'Search in ' + titleOf(kind), value: state.q, spellcheck: 'false',
-    oninput: () => { state.q = search.value; setParams({ q: state.q }); refilter(); } });
+    oninput: () => { state.q = search.value; schedule({ search: true }); } });
   const wide = h('button', { type: 'button', class: 'button', 'aria-pressed': String(state.wide), onclick: () => {
     state.wide = !state.wide;
     wide.setAttribute('aria-pressed', String(state.wide));
     setParams({ wide: state.wide ? '1' : '' });
     columnsKey = '';
-    refilter();
+    schedule({ sort: true });
   } }, 'More columns');
   const headRow = h('div', { class: 'grid-row grid-head', role: 'row' });
   const block = h('div', { class: 'grid-block', role: 'presentation' });
@@ -37,13 +38,28 @@ export async function show({ main, route, signal, ns }) {
 
   let columns = [];
   let columnsKey = '';
-  let rows = []; // after search and sorting
-  let pool = [];
-  let first = 0;
+  let pool = []; // the rows in the document, in their order
   let active = -1;
   let activeKey = '';
+  const meta = (r) => r.meta || { name: r.metadata?.name, namespace: r.metadata?.namespace || '', created: r.metadata?.creationTimestamp, labels: r.metadata?.labels || {} };
+  const rows = new Rows((r) => {
+    const m = meta(r);
+    return [m.namespace, m.name, ...(r.cells || []), ...Object.entries(m.labels).map(([k, v]) => k + '=' + v)].join(' ').toLowerCase();
+  });
+  const words = () => state.q.toLowerCase().split(/\s+/).filter(Boolean);
+  rows.search(words());
 
-  const live = new Live(listPath(kind, ns), { table: true, signal, onchange: () => { liveMark(mark, live); refilter(); } });
+  // What has changed since the last frame. Everything waits for the next one: however many changes come, a frame is drawn once.
+  const todo = { all: false, keys: new Set(), sort: false, search: false, frame: 0 };
+  const schedule = (what = {}) => {
+    Object.assign(todo, what);
+    if (!todo.frame) todo.frame = requestAnimationFrame(paint);
+  };
+  const live = new Live(listPath(kind, ns), { table: true, signal, onchange: (l, changes) => {
+    todo.all ||= changes.all;
+    for (const key of changes.keys) todo.keys.add(key);
+    schedule();
+  } });
   liveMark(mark, live);
 
   // chooseColumns decides which columns there are, with their widths.
@@ -54,16 +70,16 @@ export async function show({ main, route, signal, ns }) {
     const name = list.findIndex((c) => c.name.toLowerCase() === 'name');
     if (kind.namespaced && !ns) list.splice(name + 1, 0, { name: 'Namespace', get: (r) => meta(r).namespace });
     const ageColumn = list.find((c) => c.name === 'Age');
-    if (ageColumn) Object.assign(ageColumn, { get: (r) => age(meta(r).created), by: (r) => -Date.parse(meta(r).created), isAge: true });
+    if (ageColumn) Object.assign(ageColumn, { get: (r) => age(meta(r).created), by: (r) => -(Date.parse(meta(r).created) || 0), isAge: true });
     const status = list.find((c) => c.name === 'Status');
     const ready = list.find((c) => c.name === 'Ready');
     if (kind.kind === 'Pod' && status) status.state = (r) => ofPodStatus(status.get(r), status.get(r) === 'Running' ? ready?.get(r) : '');
     else if (kind.kind === 'Node' && status) status.state = (r) => (!String(status.get(r)).startsWith('Ready') ? 'bad' : String(status.get(r)).includes('Disabled') ? 'warn' : 'ok');
     else if (status) status.state = (r) => ({ Active: 'ok', Bound: 'ok', Available: 'ok', Complete: 'ok', Running: 'progress', Terminating: 'progress', Pending: 'progress', Failed: 'bad', Lost: 'bad' })[status.get(r)] || '';
-    else if (ready && /^\d+\/\d+$/.test(String(rows[0] ? ready.get(rows[0]) : ''))) ready.state = (r) => { const [a, b] = String(ready.get(r)).split('/'); return a === b ? 'ok' : 'progress'; };
+    else if (ready && /^\d+\/\d+$/.test(String(rows.shown[0] ? ready.get(rows.shown[0].row) : ''))) ready.state = (r) => { const [a, b] = String(ready.get(r)).split('/'); return a === b ? 'ok' : 'progress'; };
     const type = list.find((c) => c.name === 'Type');
     if (kind.resource === 'events' && type) type.state = (r) => (type.get(r) === 'Warning' ? 'warn' : 'ok');
-    const sample = rows.slice(0, 200);
+    const sample = rows.shown.slice(0, 200).map((e) => e.row);
     const width = (c) => Math.min(c.name === 'Name' ? 60 : 40, Math.max(c.name.length + 3, ...sample.map((r) => String(c.get(r) ?? '').length + (c.state ? 3 : 0)))) + 2;
     columns = list;
     const template = list.map((c) => { const w = width(c); return `minmax(${Math.min(w, 14)}ch, ${w}fr)`; }).join(' ');
@@ -73,129 +89,152 @@ export async function show({ main, route, signal, ns }) {
         state.sort = state.sort === c.name ? '-' + c.name : c.name;
         setParams({ sort: state.sort });
         columnsKey = '';
-        refilter();
+        schedule({ sort: true });
       } }, c.name, state.sort.replace(/^-/, '') === c.name && h('span', { class: 'sort-mark', 'aria-hidden': 'true' }, state.sort.startsWith('-') ? '▾' : '▴')))));
     grid.setAttribute('aria-colcount', String(list.length));
     pool = [];
     fill(block);
   };
   const sortOf = (c) => (state.sort === c.name ? 'ascending' : state.sort === '-' + c.name ? 'descending' : 'none');
-  const meta = (r) => r.meta || { name: r.metadata?.name, namespace: r.metadata?.namespace || '', created: r.metadata?.creationTimestamp, labels: r.metadata?.labels || {} };
-  const keyOfRow = (r) => meta(r).namespace + '/' + meta(r).name;
 
-  const refilter = () => {
-    const words = state.q.toLowerCase().split(/\s+/).filter(Boolean);
-    let list = [...live.items.values()];
-    if (words.length) {
-      list = list.filter((r) => {
-        const m = meta(r);
-        const text = [m.namespace, m.name, ...(r.cells || []), ...Object.entries(m.labels).map(([k, v]) => k + '=' + v)].join(' ').toLowerCase();
-        return words.every((w) => text.includes(w));
-      });
-    }
-    rows = list;
-    const key = live.table + live.columns.map((c) => c.name).join() + (list.length > 0);
-    if (key !== columnsKey) { columnsKey = key; chooseColumns(); }
+  const sortRows = () => {
     const by = columns.find((c) => c.name === state.sort.replace(/^-/, ''));
-    const sign = state.sort.startsWith('-') ? -1 : 1;
-    const collator = new Intl.Collator(undefined, { numeric: true });
-    const keys = new Map(list.map((r) => [r, by ? (by.by ? by.by(r) : by.get(r)) : keyOfRow(r)]));
-    list.sort((a, b) => {
-      const x = keys.get(a);
-      const y = keys.get(b);
-      const d = typeof x === 'number' && typeof y === 'number' ? x - y : collator.compare(String(x ?? ''), String(y ?? ''));
-      return sign * d || (keyOfRow(a) < keyOfRow(b) ? -1 : 1);
-    });
-    if (activeKey) active = list.findIndex((r) => keyOfRow(r) === activeKey);
-    const all = live.items.size;
-    setText(count, words.length ? `${list.length} of ${all}` : live.state === 'loading' ? `${all}…` : String(all));
-    grid.setAttribute('aria-rowcount', String(list.length + 1));
-    spacer.style.height = list.length * ROW + 'px';
-    if (live.state === 'refused') fill(note, empty(live.error.code === 403 ? 'You may not list these objects.' : 'They could not be listed.', live.error.message));
-    else if (!list.length && live.state !== 'loading') fill(note, empty(words.length ? 'Nothing matches.' : 'There are none' + (ns ? ' in the namespace ' + ns : '') + '.'));
-    else fill(note);
-    grid.classList.toggle('hidden', !list.length);
-    draw(true);
+    rows.sortBy(!by ? (r, key) => natural(key) : by.by || ((r) => natural(by.get(r))), state.sort.startsWith('-'));
   };
 
+  // paint brings the document up to date, once in a frame.
+  const paint = () => {
+    todo.frame = 0;
+    if (signal.aborted) return;
+    if (todo.search) { rows.search(words()); setParams({ q: state.q }); }
+    if (todo.all) rows.reset(live.items);
+    else if (todo.keys.size) rows.apply(todo.keys, live.items);
+    const key = live.table + live.columns.map((c) => c.name).join() + (rows.shown.length > 0);
+    if (key !== columnsKey) { columnsKey = key; chooseColumns(); todo.sort = true; }
+    if (todo.sort) sortRows();
+    Object.assign(todo, { all: false, keys: new Set(), sort: false, search: false });
+    drawHead();
+    if (activeKey && rows.shown[active]?.key !== activeKey) active = rows.shown.findIndex((e) => e.key === activeKey);
+    draw();
+  };
+
+  let headKey = '';
+  const drawHead = () => {
+    liveMark(mark, live);
+    const n = rows.shown.length;
+    const all = live.items.size;
+    const searched = state.q.trim() !== '';
+    setText(count, searched ? `${n} of ${all}` : live.state === 'loading' ? `${all}…` : String(all));
+    const now = [n, searched, live.state].join();
+    if (now === headKey) return;
+    headKey = now;
+    grid.setAttribute('aria-rowcount', String(n + 1));
+    spacer.style.height = n * ROW + 'px';
+    if (live.state === 'refused') fill(note, empty(live.error.code === 403 ? 'You may not list these objects.' : 'They could not be listed.', live.error.message));
+    else if (!n && live.state !== 'loading') fill(note, empty(searched ? 'Nothing matches.' : 'There are none' + (ns ? ' in the namespace ' + ns : '') + '.'));
+    else fill(note);
+    grid.classList.toggle('hidden', !n);
+  };
+
+  let made = 0;
   const makeRow = () => {
     const cells = columns.map((c) => {
-      const text = h('span', { class: 'cell-text' });
-      const inner = c.name === 'Name' ? h('a', { class: 'cell-text', href: '#', tabindex: '-1' }) : text;
-      return { el: h('div', { role: 'gridcell', class: 'grid-cell' }, inner), inner, state: '' };
+      const inner = c.name === 'Name' ? h('a', { class: 'cell-text', href: '#', tabindex: '-1' }) : h('span', { class: 'cell-text' });
+      return { el: h('div', { role: 'gridcell', class: 'grid-cell' }, inner), inner, state: '', text: '' };
     });
-    const el = h('div', { class: 'grid-row', role: 'row' }, cells.map((c) => c.el));
-    const row = { el, cells, index: -1 };
+    const el = h('div', { class: 'grid-row', role: 'row', id: 'row-' + made++, 'aria-selected': 'false' }, cells.map((c) => c.el));
+    const row = { el, cells, index: -1, entry: null, version: -1, active: false };
     el.addEventListener('click', (e) => { if (!e.target.closest('a')) { setActive(row.index); } });
     el.addEventListener('dblclick', () => open(row.index));
     return row;
   };
 
-  const fillRow = (row, index) => {
-    const r = rows[index];
-    row.index = index;
-    row.el.id = 'row-' + index;
-    row.el.setAttribute('aria-rowindex', String(index + 2));
-    row.el.classList.toggle('active', index === active);
-    row.el.setAttribute('aria-selected', String(index === active));
-    columns.forEach((c, i) => {
-      const cell = row.cells[i];
-      const value = c.get(r);
-      const text = value === null || value === undefined ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+  const fillCell = (c, cell, r) => {
+    const value = c.get(r);
+    const text = value === null || value === undefined ? '' : typeof value === 'object' ? JSON.stringify(value) : String(value);
+    if (text !== cell.text) {
+      cell.text = text;
       setText(cell.inner, text);
-      if (cell.inner.title !== text) cell.inner.title = text.length > 24 ? text : '';
-      if (cell.inner.tagName === 'A') {
-        const href = objectLink(kind, meta(r).namespace, meta(r).name);
-        if (cell.inner.getAttribute('href') !== href) cell.inner.setAttribute('href', href);
-      }
-      const s = c.state ? c.state(r) : '';
-      if (s !== cell.state) {
-        cell.state = s;
-        cell.el.className = 'grid-cell' + (s ? ' has-state is-' + s : '');
-        cell.el.querySelector('svg')?.remove();
-        if (s) cell.el.prepend(icon(s));
-      }
-    });
+      const title = text.length > 24 ? text : '';
+      if (cell.inner.title !== title) cell.inner.title = title;
+    }
+    if (cell.inner.tagName === 'A') {
+      const href = objectLink(kind, meta(r).namespace, meta(r).name);
+      if (cell.inner.getAttribute('href') !== href) cell.inner.setAttribute('href', href);
+    }
+    const s = c.state ? c.state(r) : '';
+    if (s === cell.state) return;
+    cell.state = s;
+    cell.el.className = 'grid-cell' + (s ? ' has-state is-' + s : '');
+    cell.el.querySelector('svg')?.remove();
+    if (s) cell.el.prepend(icon(s));
   };
 
-  const draw = (force = false) => {
+  // fillRow writes what has changed of a row; the ages grow anyway.
+  const fillRow = (row, index) => {
+    const e = rows.shown[index];
+    if (row.index !== index) { row.index = index; row.el.setAttribute('aria-rowindex', String(index + 2)); }
+    if (row.active !== (index === active)) {
+      row.active = index === active;
+      row.el.classList.toggle('active', row.active);
+      row.el.setAttribute('aria-selected', String(row.active));
+    }
+    const same = row.entry === e && row.version === e.version;
+    row.entry = e;
+    row.version = e.version;
+    columns.forEach((c, i) => { if (!same || c.isAge) fillCell(c, row.cells[i], e.row); });
+  };
+
+  // draw puts the rows in sight into the document. A row that stays in sight keeps its element, so that scrolling by a row writes one.
+  const draw = () => {
+    const all = rows.shown;
     const seen = Math.ceil(body.clientHeight / ROW) || 30;
-    const from = Math.max(0, Math.min(Math.floor(body.scrollTop / ROW) - SPARE, rows.length - seen - 2 * SPARE));
-    const n = Math.min(rows.length - from, seen + 2 * SPARE);
-    if (!force && from === first && n === pool.length) return;
-    first = from;
-    while (pool.length < n) { const row = makeRow(); pool.push(row); block.appendChild(row.el); }
-    while (pool.length > n) pool.pop().el.remove();
-    block.style.transform = `translateY(${from * ROW}px)`;
-    for (let i = 0; i < n; i++) fillRow(pool[i], from + i);
-    if (active >= from && active < from + n) grid.setAttribute('aria-activedescendant', 'row-' + active);
+    const from = Math.max(0, Math.min(Math.floor(body.scrollTop / ROW) - SPARE, all.length - seen - 2 * SPARE));
+    const wanted = all.slice(from, from + seen + 2 * SPARE);
+    const having = new Map(pool.map((r) => [r.entry, r]));
+    const stay = new Set(wanted.filter((e) => having.has(e)));
+    const free = pool.filter((r) => !stay.has(r.entry));
+    for (const r of free) r.el.remove();
+    pool = wanted.map((e) => (stay.has(e) ? having.get(e) : free.pop() || makeRow()));
+    let at = block.firstChild;
+    for (const r of pool) {
+      if (at === r.el) at = at.nextSibling;
+      else block.insertBefore(r.el, at);
+    }
+    const move = `translateY(${from * ROW}px)`;
+    if (block.style.transform !== move) block.style.transform = move;
+    pool.forEach((r, i) => fillRow(r, from + i));
+    const chosen = pool[active - from];
+    if (active >= 0 && chosen) grid.setAttribute('aria-activedescendant', chosen.el.id);
     else grid.removeAttribute('aria-activedescendant');
   };
 
   const setActive = (i) => {
-    if (!rows.length) return;
-    active = Math.max(0, Math.min(rows.length - 1, i));
-    activeKey = keyOfRow(rows[active]);
+    const all = rows.shown;
+    if (!all.length) return;
+    active = Math.max(0, Math.min(all.length - 1, i));
+    activeKey = all[active].key;
     const top = active * ROW;
-    if (top < body.scrollTop) body.scrollTop = top;
-    if (top + ROW > body.scrollTop + body.clientHeight) body.scrollTop = top + ROW - body.clientHeight;
-    draw(true);
+    const { scrollTop, clientHeight } = body;
+    if (top < scrollTop) body.scrollTop = top;
+    else if (top + ROW > scrollTop + clientHeight) body.scrollTop = top + ROW - clientHeight;
+    draw();
   };
-  const open = (i) => { if (rows[i]) location.hash = objectLink(kind, meta(rows[i]).namespace, meta(rows[i]).name); };
+  const rowMeta = (i) => meta(rows.shown[i].row);
+  const open = (i) => { if (rows.shown[i]) location.hash = objectLink(kind, rowMeta(i).namespace, rowMeta(i).name); };
 
-  let frame = 0;
-  body.addEventListener('scroll', () => { if (!frame) frame = requestAnimationFrame(() => { frame = 0; draw(); }); }, { passive: true });
-  grid.addEventListener('focus', () => { if (active < 0 && rows.length) setActive(Math.floor(body.scrollTop / ROW)); });
+  body.addEventListener('scroll', () => schedule(), { passive: true });
+  grid.addEventListener('focus', () => { if (active < 0 && rows.shown.length) setActive(Math.floor(body.scrollTop / ROW)); });
   grid.addEventListener('keydown', (e) => {
     if (e.target.closest('button')) return;
     const page = Math.max(1, Math.floor(body.clientHeight / ROW) - 1);
-    const to = { ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: rows.length - 1 }[e.key];
-    if (to !== undefined) { e.preventDefault(); setActive(to); announce(meta(rows[active] || {}).name || ''); }
+    const to = { ArrowDown: active + 1, ArrowUp: active - 1, PageDown: active + page, PageUp: active - page, Home: 0, End: rows.shown.length - 1 }[e.key];
+    if (to !== undefined) { e.preventDefault(); setActive(to); announce(rows.shown[active] ? rowMeta(active).name : ''); }
     if (e.key === 'Enter') { e.preventDefault(); open(active); }
   });
-  const resize = new ResizeObserver(() => draw(true));
+  const resize = new ResizeObserver(() => schedule());
   resize.observe(body);
-  const timer = setInterval(() => { if (!document.hidden) draw(true); }, 1000); // ages grow
+  const timer = setInterval(() => schedule(), 1000); // ages grow
   signal.addEventListener('abort', () => { clearInterval(timer); resize.disconnect(); });
 
   return {
@@ -204,7 +243,7 @@ export async function show({ main, route, signal, ns }) {
       state.sort = to.params.get('sort') || '';
       if (search.value !== state.q) search.value = state.q;
       columnsKey = '';
-      refilter();
+      schedule({ search: true, sort: true });
     },
   };
 }

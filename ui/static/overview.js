@@ -12,9 +12,27 @@ const column = (live, name) => live.columns.findIndex((c) => c.name.toLowerCase(
 
 // liveMark says whether a list is current.
 export function liveMark(el, live) {
+  const now = live.state + ' ' + (live.error?.message || '');
+  if (el.dataset.state === now) return;
+  el.dataset.state = now;
   const words = { loading: 'Loading…', live: 'Live', retrying: 'Connection lost, trying again', polling: 'Every 10 s (no right to watch)', refused: 'No access' };
   fill(el, h('span', { class: ['live-dot', 'live-' + live.state] }), words[live.state] || live.state);
   el.title = live.error ? live.error.message : '';
+}
+
+// atMostOnceA returns a function that calls f, now or when so many milliseconds have passed since the last call. What looks at everything
+// in the cluster does so seldom, however much changes.
+function atMostOnceA(pause, f, signal) {
+  let timer = 0;
+  let last = -pause;
+  return () => {
+    if (timer) return;
+    timer = setTimeout(() => {
+      timer = 0;
+      last = performance.now();
+      if (!signal.aborted) f();
+    }, Math.max(0, last + pause - performance.now()));
+  };
 }
 
 export function show({ main, signal, ns }) {
@@ -40,7 +58,7 @@ export function show({ main, signal, ns }) {
   const inNs = ns ? `/namespaces/${encodeURIComponent(ns)}` : '';
   const lists = {};
   const start = (name, path, draw, table = true) => {
-    lists[name] = new Live(path, { table, signal, onchange: (l) => { draw(l); drawMark(); } });
+    lists[name] = new Live(path, { table, signal, onchange: (l, changes) => { draw(l, changes); drawMark(); } });
   };
   const drawMark = () => {
     const states = Object.values(lists);
@@ -49,6 +67,9 @@ export function show({ main, signal, ns }) {
   };
 
   const meter = (box, total, parts, word) => {
+    const now = JSON.stringify([total, parts]);
+    if (box.dataset.now === now) return;
+    box.dataset.now = now;
     const bar = h('div', { class: 'meter', 'aria-hidden': 'true' });
     for (const [state, n] of parts) {
       if (!n) continue;
@@ -60,23 +81,30 @@ export function show({ main, signal, ns }) {
       h('ul', { class: 'legend' }, parts.filter(([, n]) => n).map(([state, n, text]) => h('li', { class: 'is-' + state }, icon(state), h('span', null, `${n} ${text || stateName(state).toLowerCase()}`)))),
       total === '0' && h('p', { class: 'tile-note' }, 'no ' + word));
   };
-  const refused = (box, l) => fill(box, h('p', { class: 'tile-note' }, 'You may not list these.'));
+  const refused = (box) => fill(box, h('p', { class: 'tile-note' }, 'You may not list these.'));
 
-  const drawPods = (l) => {
-    if (l.state === 'refused') { refused(boxes.pods, l); return; }
+  const podStates = new Map(); // of each Pod; only those that have changed are looked at
+  const podCount = {};
+  const drawPods = (l, changes) => {
+    if (l.state === 'refused') { refused(boxes.pods); return; }
     const status = column(l, 'status');
     const ready = column(l, 'ready');
-    const count = {};
-    for (const r of l.items.values()) {
+    if (changes.all) { podStates.clear(); for (const k of Object.keys(podCount)) delete podCount[k]; }
+    for (const key of changes.all ? l.items.keys() : changes.keys) {
+      const before = podStates.get(key);
+      if (before) { podCount[before]--; podStates.delete(key); }
+      const r = l.items.get(key);
+      if (!r) continue;
       r.state = ofPodStatus(r.cells[status], r.cells[status] === 'Running' ? r.cells[ready] : '');
-      count[r.state] = (count[r.state] || 0) + 1;
+      podStates.set(key, r.state);
+      podCount[r.state] = (podCount[r.state] || 0) + 1;
     }
-    meter(boxes.pods, String(l.items.size), [['ok', count.ok, 'running'], ['progress', count.progress, 'on the way'], ['warn', count.warn, 'not ready'], ['bad', count.bad, 'failing'],
-      ['idle', count.idle, 'completed'], ['unknown', count.unknown, 'unknown']], 'Pods');
-    drawTrouble();
+    meter(boxes.pods, String(l.items.size), [['ok', podCount.ok, 'running'], ['progress', podCount.progress, 'on the way'], ['warn', podCount.warn, 'not ready'], ['bad', podCount.bad, 'failing'],
+      ['idle', podCount.idle, 'completed'], ['unknown', podCount.unknown, 'unknown']], 'Pods');
+    troubleSoon();
   };
   const drawDeployments = (l) => {
-    if (l.state === 'refused') { refused(boxes.deployments, l); return; }
+    if (l.state === 'refused') { refused(boxes.deployments); return; }
     const ready = column(l, 'ready');
     let ok = 0;
     for (const r of l.items.values()) {
@@ -85,10 +113,10 @@ export function show({ main, signal, ns }) {
       if (r.ready) ok++;
     }
     meter(boxes.deployments, String(l.items.size), [['ok', ok, 'ready'], ['progress', l.items.size - ok, 'not ready']], 'Deployments');
-    drawTrouble();
+    troubleSoon();
   };
   const drawNodes = (l) => {
-    if (l.state === 'refused') { refused(boxes.nodes, l); return; }
+    if (l.state === 'refused') { refused(boxes.nodes); return; }
     const status = column(l, 'status');
     let ok = 0;
     let cordoned = 0;
@@ -99,7 +127,7 @@ export function show({ main, signal, ns }) {
       if (r.state === 'warn') cordoned++;
     }
     meter(boxes.nodes, String(l.items.size), [['ok', ok, 'ready'], ['warn', cordoned, 'cordoned'], ['bad', l.items.size - ok - cordoned, 'not ready']], 'nodes');
-    drawTrouble();
+    troubleSoon();
   };
 
   const drawTrouble = () => {
@@ -108,22 +136,27 @@ export function show({ main, signal, ns }) {
     for (const r of lists.nodes?.items.values() || []) if (r.state === 'bad') out.push({ state: 'bad', text: 'NotReady', k: { group: '', resource: 'nodes' }, m: r.meta, kind: 'Node' });
     for (const r of lists.deployments?.items.values() || []) if (r.ready === false) out.push({ state: 'progress', text: String(r.cells[column(lists.deployments, 'ready')]) + ' ready', k: DEPLOYMENT, m: r.meta, kind: 'Deployment' });
     for (const r of lists.pods?.items.values() || []) {
+      if (r.state === 'ok' || r.state === 'idle') continue;
       if (r.state === 'bad' || r.state === 'warn' || (r.state === 'progress' && Date.now() - Date.parse(r.meta.created) > 30000)) out.push({ state: r.state, text: String(r.cells[status]), k: POD, m: r.meta, kind: 'Pod' });
     }
     const order = { bad: 0, warn: 1, progress: 2 };
-    out.sort((a, b) => order[a.state] - order[b.state] || Date.parse(b.m.created) - Date.parse(a.m.created));
+    for (const x of out) x.at = Date.parse(x.m.created);
+    out.sort((a, b) => order[a.state] - order[b.state] || b.at - a.at);
     if (!out.length) { fill(trouble, empty('Everything is as it should be.')); return; }
+    const focus = trouble.contains(document.activeElement) ? document.activeElement.getAttribute('href') : '';
     fill(trouble, h('ul', { class: 'rows' }, out.slice(0, 12).map((x) => h('li', null,
       h('a', { class: 'row-link', href: objectLink(x.k, x.m.namespace, x.m.name, { tab: 'why' }) },
         badge(x.state, x.text), h('span', { class: 'row-main' }, h('span', { class: 'strong' }, x.kind + ' ' + x.m.name), h('span', { class: 'muted' }, x.m.namespace)),
         h('span', { class: 'muted' }, age(x.m.created)))))),
     out.length > 12 && h('p', { class: 'hint' }, `and ${out.length - 12} more`));
+    if (focus) [...trouble.querySelectorAll('a')].find((a) => a.getAttribute('href') === focus)?.focus();
   };
 
   const drawEvents = (l) => {
     if (l.state === 'refused') { fill(events, empty('You may not list Events here.')); return; }
     const time = (e) => e.series?.lastObservedTime || e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp;
-    const list = [...l.items.values()].sort((a, b) => Date.parse(time(b)) - Date.parse(time(a))).slice(0, 14);
+    for (const e of l.items.values()) e.at ??= Date.parse(time(e));
+    const list = [...l.items.values()].sort((a, b) => b.at - a.at).slice(0, 14);
     if (!list.length && l.state !== 'loading') { fill(events, empty('No Events in the last hour.')); return; }
     fill(events, h('ul', { class: 'rows' }, list.map((e) => {
       const o = e.involvedObject || {};
@@ -133,10 +166,12 @@ export function show({ main, signal, ns }) {
     })));
   };
 
+  const troubleSoon = atMostOnceA(1000, drawTrouble, signal);
+  const eventsSoon = atMostOnceA(1000, () => drawEvents(lists.events), signal);
   start('pods', `/api/v1${inNs}/pods`, drawPods);
   start('deployments', `/apis/apps/v1${inNs}/deployments`, drawDeployments);
   start('nodes', '/api/v1/nodes', drawNodes);
-  start('events', `/api/v1${inNs}/events`, drawEvents, false);
+  start('events', `/api/v1${inNs}/events`, eventsSoon, false);
 
   const askStuck = async () => {
     try {
@@ -152,6 +187,6 @@ export function show({ main, signal, ns }) {
     }
   };
   askStuck();
-  const timer = setInterval(() => { if (!document.hidden) { askStuck(); drawTrouble(); if (lists.events) drawEvents(lists.events); } }, 5000);
+  const timer = setInterval(() => { if (!document.hidden) { askStuck(); drawTrouble(); eventsSoon(); } }, 5000);
   signal.addEventListener('abort', () => clearInterval(timer));
 }
