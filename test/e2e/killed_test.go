@@ -45,12 +45,13 @@ func TestNodeKilled(t *testing.T) {
 	last := fmt.Sprintf("batch%d", rounds-1)
 	k.ready(last, 2)
 	k.ready("stable", 3)
+	k.until("something runs that no Pod wants", func() bool { return k.running() == 5 })
+	k.startedOnce()
+	k.release()
 	k.until("the deleted Pods are still there", func() bool { return len(k.pods("")) == 5 })
 	if after := k.containers("stable"); after != before {
 		t.Errorf("containers that ran did not keep running:\n%s\nbefore, now\n%s", before, after)
 	}
-	k.startedOnce()
-	k.until("something runs that no Pod wants", func() bool { return k.running() == 5 })
 	for _, dir := range []string{"node/pods", "node/logs/pods"} {
 		k.until("folders of Pods that are gone are left in "+dir, func() bool {
 			left, err := os.ReadDir(filepath.Join(m.data(), dir))
@@ -66,6 +67,9 @@ type killTest struct {
 	rand   *rand.Rand
 }
 
+// keep is the finalizer that keeps deleted Pods, so that their restarts can be read in the end.
+const keep = "proa.test/keep"
+
 // create makes Pods that count how often they are started.
 func (k killTest) create(app string, n int) {
 	k.t.Helper()
@@ -74,13 +78,13 @@ func (k killTest) create(app string, n int) {
 		fmt.Fprintf(&all, `---
 apiVersion: v1
 kind: Pod
-metadata: {name: %[1]s-%[2]d, labels: {app: %[1]s}}
+metadata: {name: %[1]s-%[2]d, labels: {app: %[1]s}, finalizers: [%[4]s]}
 spec:
   terminationGracePeriodSeconds: 2
   volumes: [{name: counts, hostPath: {path: %[3]s}}, {name: config, configMap: {name: kube-root-ca.crt}}]
   containers:
   - {name: c, image: "proa.test/tool:1", args: [flaky, "-file=/counts/%[1]s-%[2]d", "-fail=0"], volumeMounts: [{name: counts, mountPath: /counts}, {name: config, mountPath: /config}]}
-`, app, i, k.counts)
+`, app, i, k.counts, keep)
 	}
 	file := filepath.Join(k.dir, app+".yaml")
 	k.must(os.WriteFile(file, []byte(all.String()), 0o600))
@@ -90,6 +94,14 @@ spec:
 func (k killTest) delete(app string) {
 	k.t.Helper()
 	k.kubectl("delete", "pod", "-l", "app="+app, "--wait=false")
+}
+
+// release removes the finalizer of all Pods.
+func (k killTest) release() {
+	k.t.Helper()
+	for _, p := range k.pods("") {
+		k.kubectl("patch", "pod", p.Metadata.Name, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	}
 }
 
 func (k killTest) kubectl(args ...string) string {
@@ -211,7 +223,7 @@ func state(pid int) string {
 	return ""
 }
 
-// startedOnce checks that each Pod that ever ran was started once, but for restarts that its status owns up to. A container
+// startedOnce checks that each Pod that ever ran was started once, but for the restarts that its status shows. A container
 // that was made and could not be started, because the runtime was killed, counts as one of these too.
 func (k killTest) startedOnce() {
 	k.t.Helper()
