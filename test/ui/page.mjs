@@ -18,8 +18,6 @@ await step('log in with the code', async () => {
   await logIn();
   await page.getByText('Live', { exact: true }).waitFor();
   assert.ok(!page.url().includes(process.env.UI_CODE));
-  const paint = await page.evaluate(() => Math.round(performance.getEntriesByName('first-contentful-paint')[0]?.startTime));
-  console.log(`first paint after ${paint} ms`);
 });
 
 await step('the file that the command opens logs a browser in', async () => {

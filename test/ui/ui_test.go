@@ -127,6 +127,13 @@ func TestLargeList(t *testing.T) {
 	c.play("large.mjs")
 }
 
+// TestFirstPaint looks at what the page needs before it is painted.
+func TestFirstPaint(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("firstpaint.mjs")
+}
+
 // TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
 func TestLogsAndShell(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -58,6 +58,12 @@ export async function sendJSON(method, path, value, o) {
 
 // --- logging in ---
 
+// hasKey says that this tab has been logged in before, and uses its key from now on. Whether it is still good, resume says.
+export function hasKey() {
+  if (via === 'proxy') credentials.key ||= sessionStorage.getItem('proa.key') || '';
+  return credentials.key !== '';
+}
+
 // resume logs this tab in again after it was reloaded.
 export async function resume(key = sessionStorage.getItem('proa.key')) {
   if (via !== 'proxy' || !key || entered) return false;
@@ -83,6 +89,7 @@ function forget() {
   entered = false;
   credentials.key = credentials.token = '';
   session.user = '';
+  kindsPromise = null; // another viewer may see others
   sessionStorage.removeItem('proa.key');
 }
 

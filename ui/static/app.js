@@ -293,6 +293,7 @@ export function setTitle(text) {
 function showLogin(reason = '') {
   current?.abort.abort();
   current = null;
+  kinds = [];
   frame.abort?.abort();
   document.body.classList.add('logged-out');
   fill($('tools'));
@@ -335,6 +336,7 @@ function showLogin(reason = '') {
 async function start() {
   document.body.classList.remove('logged-out');
   setText($('cluster'), session());
+  drawNav();
   drawTools();
   show();
   api.whoAmI().then(() => setText($('cluster'), session())).catch(() => {});
@@ -363,9 +365,15 @@ setInterval(async () => {
   if (fresh && fresh.map(idOf).join() !== kinds.map(idOf).join()) { kinds = fresh; drawNav(); }
 }, 30000);
 
-if (await api.resume()) {
-  start();
-} else {
+// A tab that has a key draws the page at once, and asks at the same time whether the key is still good. Nothing waits here: views import
+// this module, and would wait with it.
+const logInAnew = () => {
   showLogin();
   api.resumeFromOtherTab().then((yes) => { if (yes) start(); });
+};
+if (api.hasKey()) {
+  start();
+  api.resume().then((yes) => { if (yes) setText($('cluster'), session()); else logInAnew(); });
+} else {
+  logInAnew();
 }

@@ -1,0 +1,76 @@
+// What the page needs before it is painted: three small files, no script of its own that has run, and no answer of the API.
+
+import assert from 'node:assert/strict';
+import { base, browser, end, logIn, page, step } from './browser.mjs';
+
+const LIMIT = 12 << 10; // bytes that are sent before the first paint
+const painted = (p) => p.waitForFunction(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime);
+const nameOf = (url) => new URL(url).pathname.replace('/dashboard/', '') || 'index.html';
+
+// hold stops the requests of a page that match, and returns their names and a function that lets them go on.
+async function hold(p, matches) {
+  const held = [];
+  const waiting = [];
+  await p.route((url) => matches(url), (route) => { held.push(nameOf(route.request().url())); waiting.push(route); });
+  return { held, release: async () => { await p.unroute((url) => matches(url)); await p.unrouteAll(); await Promise.all(waiting.map((r) => r.continue().catch(() => {}))); } };
+}
+
+await step('the first paint needs a document, a style and the theme', async () => {
+  const other = await browser.newContext();
+  const p = await other.newPage();
+  const { held, release } = await hold(p, (url) => !['/dashboard/', '/dashboard/style.css', '/dashboard/theme.js'].includes(url.pathname));
+  const asked = [];
+  p.on('requestfinished', (r) => asked.push(r));
+  await p.goto(base, { waitUntil: 'commit' });
+  await painted(p);
+  assert.ok(await p.getByRole('link', { name: 'proa' }).isVisible());
+  assert.ok(held.includes('app.js'), 'the scripts are asked for meanwhile: ' + held);
+  assert.ok(!held.some((name) => name.startsWith('/api')), 'no answer of the API is waited for: ' + held);
+  assert.deepEqual(asked.map((r) => nameOf(r.url())).sort(), ['index.html', 'style.css', 'theme.js']);
+  let bytes = 0;
+  for (const r of asked) { const s = await r.sizes(); bytes += s.responseBodySize + s.responseHeadersSize; }
+  console.log(`${asked.length} files, ${bytes} bytes before the first paint`);
+  assert.ok(bytes < LIMIT, `${bytes} bytes`);
+  await release();
+  await p.locator('#secret').waitFor();
+  await other.close();
+});
+
+await step('log in', logIn);
+
+await step('a page that is opened again is drawn before anything is answered', async () => {
+  const isData = (url) => !/^\/dashboard\/([a-z]+\.(js|css|svg))?$/.test(url.pathname);
+  const { held, release } = await hold(page, isData);
+  await page.reload({ waitUntil: 'commit' });
+  await painted(page);
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await page.locator('.tile').filter({ hasText: 'Deployments' }).waitFor();
+  await page.getByRole('navigation').getByRole('link', { name: 'Stuck' }).waitFor();
+  assert.ok(held.includes('session') && held.includes('/api/v1/pods'), 'data is asked for at once, not one after the other: ' + held);
+  await release();
+  await page.locator('.tile').filter({ hasText: 'Nodes' }).getByText('3 ready').waitFor();
+  await page.getByText('Live', { exact: true }).waitFor();
+});
+
+await step('a key that is not good any more leads to the form', async () => {
+  await page.evaluate(() => sessionStorage.setItem('proa.key', 'x'.repeat(52)));
+  await page.reload();
+  await page.locator('#secret').waitFor();
+  assert.equal(await page.evaluate(() => sessionStorage.getItem('proa.key')), null);
+});
+
+// The time depends on the machine and what else it does, so it is printed and not compared.
+await step('how long it takes', async () => {
+  const times = [];
+  for (let i = 0; i < 20; i++) {
+    const other = await browser.newContext(); // nothing is in its cache
+    const p = await other.newPage();
+    await p.goto(base);
+    times.push(await (await painted(p)).jsonValue());
+    await other.close();
+  }
+  times.sort((a, b) => a - b);
+  console.log(`first paint of 20 loads: shortest ${Math.round(times[0])} ms, median ${Math.round(times[10])} ms, longest ${Math.round(times[19])} ms`);
+});
+
+await end();
