@@ -37,7 +37,7 @@ import (
 type room struct {
 	*testing.T
 	client.Client
-	nodetest.Room
+	nodetest.Runtime
 	config node.Config
 	agent  *node.Agent
 	leave  func()
@@ -46,7 +46,7 @@ type room struct {
 // newRoom starts them, with what a test changes of the node.
 func newRoom(t *testing.T, change func(*node.Config)) *room {
 	t.Helper()
-	rt := nodetest.Runtime(t)
+	rt := nodetest.StartRuntime(t)
 	tool, err := images.Archives(t.Context(), "tool")
 	if err != nil {
 		t.Skipf("the image of the test cannot be built here: %v", err)
@@ -56,7 +56,7 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 	cluster := proatest.Start(t, proatest.Memory(),
 		func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
 	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
-	r := &room{T: t, Client: cluster.Client, Room: rt, config: node.Config{
+	r := &room{T: t, Client: cluster.Client, Runtime: rt, config: node.Config{
 		Config: nodestatus.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
 		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
 		Issue: nodestatus.RequestCertificates(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),

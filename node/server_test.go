@@ -60,7 +60,7 @@ func TestDoor(t *testing.T) {
 // TestNetworkNotReady removes the network of Pods: a Pod waits, and its Events say why; a Pod with the host's network starts.
 func TestNetworkNotReady(t *testing.T) {
 	r := newRoom(t, nil)
-	conf := filepath.Join(r.Dir, "net", "10-still.conflist")
+	conf := filepath.Join(r.Dir, "net", "10-testnet.conflist")
 	text, err := os.ReadFile(conf)
 	if err != nil {
 		t.Fatal(err)

@@ -12,26 +12,26 @@ import (
 	"proa.dev/node/nodetest"
 )
 
-// situation is the input of a case.
-type situation struct {
+// testInput is the input of a case of testdata/admit.txt.
+type testInput struct {
 	Node     corev1.Node
 	Pod      corev1.Pod
 	Others   []corev1.Pod
 	Pressure []corev1.NodeConditionType
 	Unsafe   []string
 	Stopping bool
-	Enforces bool // AppArmor
-	Resizes  bool
+	Enforces bool // whether the node has AppArmor
+	Resizes  bool // whether the Pod is resized, not admitted
 }
 
 func TestAdmit(t *testing.T) {
 	nodetest.Cases(t, "testdata/admit.txt", func(t *testing.T, input string) string {
-		var s situation
-		usual := "Node: {metadata: {name: n, labels: {zone: a}}, status: {allocatable: {cpu: 100m, memory: 1Gi, pods: 4, ephemeral-storage: 1Gi, example.com/gpu: 1}}}\n"
+		var s testInput
+		defaultNode := "Node: {metadata: {name: n, labels: {zone: a}}, status: {allocatable: {cpu: 100m, memory: 1Gi, pods: 4, ephemeral-storage: 1Gi, example.com/gpu: 1}}}\n"
 		if strings.Contains(input, "Node:") {
-			usual = ""
+			defaultNode = ""
 		}
-		if err := yaml.UnmarshalStrict([]byte(usual+input), &s); err != nil {
+		if err := yaml.UnmarshalStrict([]byte(defaultNode+input), &s); err != nil {
 			t.Fatal(err)
 		}
 		n := Node{Node: &s.Node, Pressure: s.Pressure, Stopping: s.Stopping}
@@ -51,14 +51,14 @@ func TestAdmit(t *testing.T) {
 			others = append(others, &s.Others[i])
 		}
 		if s.Resizes {
-			if no := Resize(&s.Pod, others, n); no != nil {
-				return no.Reason + ": " + no.Message
+			if rejection := Resize(&s.Pod, others, n); rejection != nil {
+				return rejection.Reason + ": " + rejection.Message
 			}
 			return "yes"
 		}
-		victims, no := Admit(&s.Pod, others, n)
-		if no != nil {
-			return no.Reason + ": " + no.Message
+		victims, rejection := Admit(&s.Pod, others, n)
+		if rejection != nil {
+			return rejection.Reason + ": " + rejection.Message
 		}
 		out := "yes"
 		for _, v := range victims {
@@ -81,6 +81,6 @@ func TestSysctls(t *testing.T) {
 	p := &corev1.Pod{
 		Spec: corev1.PodSpec{SecurityContext: &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net.ipv4.tcp_rmem"}}}}}
 	if err := old.check(p); err == nil {
-		t.Error("an old kernel has tcp_rmem for each Pod")
+		t.Error("tcp_rmem is a safe sysctl on a kernel that is too old")
 	}
 }

@@ -39,7 +39,8 @@ func wantLines(t *testing.T, text string, lines ...string) {
 	}
 }
 
-func TestNamesDashboardsKnow(t *testing.T) {
+// TestMetricNames checks the names and labels of the kubelet's metrics, which dashboards use.
+func TestMetricNames(t *testing.T) {
 	m := New()
 	m.RuntimeOperation("start_container", 20*time.Millisecond, nil)
 	m.RuntimeOperation("start_container", 20*time.Millisecond, errors.New("no"))
@@ -70,7 +71,8 @@ func TestNamesDashboardsKnow(t *testing.T) {
 	)
 }
 
-func TestNilCountsNothing(t *testing.T) {
+// TestNilMetrics checks that all methods can be called on a nil *Metrics.
+func TestNilMetrics(t *testing.T) {
 	var m *Metrics
 	m.RuntimeOperation("version", 0, nil)
 	m.StartPod()
@@ -95,7 +97,7 @@ func TestNilCountsNothing(t *testing.T) {
 	}
 }
 
-// TestNativeHistogram: a scrape that asks for protobuf gets native buckets beside the classic ones.
+// TestNativeHistogram checks that a scrape that accepts protobuf gets native buckets beside the classic ones.
 func TestNativeHistogram(t *testing.T) {
 	m := New()
 	m.PodRuns(3 * time.Second)
@@ -119,7 +121,7 @@ func TestNativeHistogram(t *testing.T) {
 	}
 }
 
-func TestPodStart(t *testing.T) {
+func TestPodStartDuration(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	pod := func(uid types.UID, started bool) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid, CreationTimestamp: metav1.NewTime(t0)}}
@@ -162,11 +164,11 @@ func TestPodStart(t *testing.T) {
 		m.ForgetPod(uid)
 	}
 	if len(m.starts) != 0 {
-		t.Errorf("%d Pods are remembered", len(m.starts))
+		t.Errorf("%d Pods are left", len(m.starts))
 	}
 }
 
-func TestRequests(t *testing.T) {
+func TestInstrumentCountsRequests(t *testing.T) {
 	m := New()
 	h := m.Instrument(http.NotFoundHandler(), []string{"metrics/cadvisor", "exec"})
 	for _, path := range []string{"/metrics/cadvisor", "/exec/ns/p/c", "/anything/" + strings.Repeat("x", 10)} {

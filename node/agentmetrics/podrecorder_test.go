@@ -22,17 +22,17 @@ func TestStatusesAreCountedOnce(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p", Namespace: "ns"}}
 		w := m.NewPodRecorder(time.Now())
 		time.Sleep(3 * time.Second)
-		runs := &corev1.PodStatus{Phase: corev1.PodRunning}
-		runs.InitContainerStatuses = []corev1.ContainerStatus{terminated("i", "x", 0, "Completed")}
-		w.Status(p, &fact.Pod{}, runs)
-		w.Status(p, &fact.Pod{}, runs) // nothing shows the first write yet, as of a static Pod
+		runningStatus := &corev1.PodStatus{Phase: corev1.PodRunning}
+		runningStatus.InitContainerStatuses = []corev1.ContainerStatus{terminated("i", "x", 0, "Completed")}
+		w.Status(p, &fact.Pod{}, runningStatus)
+		w.Status(p, &fact.Pod{}, runningStatus) // the Pod does not show the first write yet, as is usual for a static Pod
 		p = p.DeepCopy()
-		p.Status = *runs
-		ended := runs.DeepCopy()
-		ended.ContainerStatuses = []corev1.ContainerStatus{terminated("c", "y", 137, "OOMKilled")}
-		w.Status(p, &fact.Pod{}, ended)
-		p.Status = *ended
-		w.Status(p, &fact.Pod{}, ended)
+		p.Status = *runningStatus
+		endedStatus := runningStatus.DeepCopy()
+		endedStatus.ContainerStatuses = []corev1.ContainerStatus{terminated("c", "y", 137, "OOMKilled")}
+		w.Status(p, &fact.Pod{}, endedStatus)
+		p.Status = *endedStatus
+		w.Status(p, &fact.Pod{}, endedStatus)
 		old := m.NewPodRecorder(time.Now())
 		ran := &fact.Pod{Containers: []fact.Container{{Started: time.Now().Add(-time.Hour)}}}
 		old.Status(&corev1.Pod{}, ran, &corev1.PodStatus{Phase: corev1.PodRunning})
@@ -44,14 +44,14 @@ func TestStatusesAreCountedOnce(t *testing.T) {
 	})
 }
 
-func TestSyncsIncludeTheirWork(t *testing.T) {
+func TestSyncDurationIncludesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New()
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", Generation: 1}}
 		w := m.NewPodRecorder(time.Now())
 		sync := func(p *corev1.Pod, took time.Duration, isEnding bool) {
 			w.BeginSync(p, isEnding)
-			w.EndSync(true) // the work is under way
+			w.EndSync(true) // the work is still running
 			time.Sleep(took)
 			w.BeginSync(p, isEnding)
 			w.EndSync(false)

@@ -53,7 +53,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func TestShares(t *testing.T) {
+func TestSharesAndQuota(t *testing.T) {
 	for _, c := range []struct {
 		milli  int64
 		shares uint64
@@ -64,10 +64,10 @@ func TestShares(t *testing.T) {
 		}
 	}
 	if got := Quota(5, 100000); got != 1000 {
-		t.Errorf("a quota of 5m is %d, want the least that the kernel takes", got)
+		t.Errorf("a quota of 5m is %d, want the minimum of the kernel", got)
 	}
 	if got := MilliCPU(Shares(250)); got != 250 {
-		t.Errorf("shares of 250m stand for %dm", got)
+		t.Errorf("shares of 250m are converted back to %dm", got)
 	}
 }
 
@@ -80,7 +80,7 @@ const legacyMounts = `25 1 0:23 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
 31 25 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
 `
 
-func TestMounts(t *testing.T) {
+func TestParseMounts(t *testing.T) {
 	h, err := parseMounts(strings.NewReader(legacyMounts))
 	if err != nil {
 		t.Fatal(err)
@@ -98,12 +98,12 @@ func TestMounts(t *testing.T) {
 	if err != nil || h.Version != 2 || h.Unified != "/sys/fs/my cgroup" {
 		t.Errorf("got %+v, %v", h, err)
 	}
-	if _, err := parseMounts(strings.NewReader("rubbish\n\n")); err == nil {
-		t.Error("a machine without groups is none to work on")
+	if _, err := parseMounts(strings.NewReader("invalid\n\n")); err == nil {
+		t.Error("a machine without cgroups is accepted")
 	}
 }
 
-func FuzzMounts(f *testing.F) {
+func FuzzParseMounts(f *testing.F) {
 	f.Add(legacyMounts)
 	f.Fuzz(func(t *testing.T, text string) {
 		if h, err := parseMounts(strings.NewReader(text)); err == nil && h.Version == 0 {
@@ -112,7 +112,7 @@ func FuzzMounts(f *testing.F) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestCgroupNames(t *testing.T) {
 	for _, d := range []Driver{Cgroupfs, Systemd} {
 		n := name{"proa1", "kubepods", "burstable", "pod12-34"}
 		if uid, ok := uidOf(d, filepath.Base(n.path(d))); !ok || uid != "12-34" {
@@ -121,23 +121,23 @@ func TestNames(t *testing.T) {
 	}
 	for _, dir := range []string{"burstable", "cgroup.procs", "kubepods-burstable.slice", "pod"} {
 		if uid, ok := uidOf(Cgroupfs, dir); ok {
-			t.Errorf("%s is the group of Pod %q", dir, uid)
+			t.Errorf("%s is taken for the cgroup of Pod %q", dir, uid)
 		}
 	}
 	if RootFor("/var/lib/proa") == RootFor("/var/lib/proa2") || RootFor("/a/") != RootFor("/a") {
-		t.Error("a root follows from the data folder")
+		t.Error("the root does not follow from the data folder")
 	}
 	for _, uid := range []types.UID{"", "a/b", "../x", "a_b"} {
 		p := &corev1.Pod{}
 		p.UID = uid
 		if got := New(Config{}).Parent(p); got != "" {
-			t.Errorf("the UID %q names the group %s", uid, got)
+			t.Errorf("the UID %q has the cgroup %s", uid, got)
 		}
 	}
 }
 
-// fake is a folder that looks like the kernel's, without a kernel behind it.
-func fake(t *testing.T, version int) *Tree {
+// fakeTree returns a Tree whose files are in an ordinary folder.
+func fakeTree(t *testing.T, version int) *Tree {
 	dir := t.TempDir()
 	h := Host{Version: version, Unified: dir, Mounts: map[string]string{}, Pages: []string{"2MB"}}
 	for _, c := range []string{"cpu", "cpuacct", "memory", "pids", "cpuset"} {
@@ -151,7 +151,8 @@ func fake(t *testing.T, version int) *Tree {
 	return t1
 }
 
-func value(t *testing.T, tr *Tree, controller, group, file string) string {
+// readCgroupFile returns the content of a file of a cgroup, or nothing if there is none.
+func readCgroupFile(t *testing.T, tr *Tree, controller, group, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(tr.Host.dir(controller, group), file))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,48 +164,48 @@ func value(t *testing.T, tr *Tree, controller, group, file string) string {
 func TestTree(t *testing.T) {
 	for version, file := range map[int]string{1: "cpu.shares", 2: "cpu.weight"} {
 		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
-			tr := fake(t, version)
+			tr := fakeTree(t, version)
 			allocatable := corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi"),
 				PIDs: resource.MustParse("1000")}
 			if err := tr.Start(allocatable); err != nil {
 				t.Fatal(err)
 			}
-			if got := value(t, tr, "pids", "/proa0/kubepods", "pids.max"); got != "1000" {
+			if got := readCgroupFile(t, tr, "pids", "/proa0/kubepods", "pids.max"); got != "1000" {
 				t.Errorf("all Pods may have %q processes", got)
 			}
-			tier := func() string { return value(t, tr, "cpu", "/proa0/kubepods/burstable", file) }
-			empty := tier()
+			classShares := func() string { return readCgroupFile(t, tr, "cpu", "/proa0/kubepods/burstable", file) }
+			empty := classShares()
 			p := readPod(t, "containers: [{name: a, resources: {requests: {cpu: 500m}}}]")
 			parent, err := tr.Ensure(p)
 			if err != nil || parent != "/proa0/kubepods/burstable/pod1234-abcd" {
 				t.Fatalf("got %q, %v", parent, err)
 			}
-			one := tier()
-			if one == empty {
-				t.Error("the tier does not get what its Pod asks for")
+			withPod := classShares()
+			if withPod == empty {
+				t.Error("the shares of the QoS class do not include the requests of its Pod")
 			}
-			// An agent that starts again finds the Pod, and its tier keeps what it had.
+			// After a restart the agent finds the Pod, and the QoS class keeps its shares.
 			next := New(tr.Config)
 			next.writeFile = tr.writeFile
 			if err := next.Start(allocatable); err != nil {
 				t.Fatal(err)
 			}
-			if got := tier(); got != one {
-				t.Errorf("after a restart the tier has %s, before it had %s", got, one)
+			if got := classShares(); got != withPod {
+				t.Errorf("after a restart the QoS class has %s, before it had %s", got, withPod)
 			}
-			if left, err := next.PodUIDs(); err != nil || !slices.Equal(left, []types.UID{"1234-abcd"}) {
-				t.Errorf("left are %v, %v", left, err)
+			if uids, err := next.PodUIDs(); err != nil || !slices.Equal(uids, []types.UID{"1234-abcd"}) {
+				t.Errorf("Pods with cgroups: %v, %v", uids, err)
 			}
 			p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1")
-			if err := next.Update(p); err != nil || tier() == one {
-				t.Errorf("a Pod that grew did not change its tier: %v", err)
+			if err := next.Update(p); err != nil || classShares() == withPod {
+				t.Errorf("larger requests of a Pod did not change its QoS class: %v", err)
 			}
 		})
 	}
 }
 
 func TestUnifiedControllers(t *testing.T) {
-	tr := fake(t, 2)
+	tr := fakeTree(t, 2)
 	tr.writeFile = func(path, value string) error {
 		if strings.HasSuffix(path, "cgroup.subtree_control") && value == "+memory" {
 			return os.ErrPermission
@@ -216,7 +217,7 @@ func TestUnifiedControllers(t *testing.T) {
 	}
 }
 
-func TestStatsOfTexts(t *testing.T) {
+func TestStats(t *testing.T) {
 	for version, files := range map[int]map[string]string{
 		1: {
 			"cpuacct/g/cpuacct.usage": "5000\n", "cpu/g/cpu.stat": "nr_periods 4\nnr_throttled 2\nthrottled_time 77\n",
@@ -234,7 +235,7 @@ func TestStatsOfTexts(t *testing.T) {
 			"g/memory.pressure": "some avg10=1.50 avg60=0.00 avg300=0.00 total=99\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n",
 		},
 	} {
-		tr := fake(t, version)
+		tr := fakeTree(t, version)
 		base := filepath.Dir(tr.Host.dir("cpu", ""))
 		if version == 2 {
 			base = tr.Host.Unified
@@ -261,15 +262,15 @@ func TestStatsOfTexts(t *testing.T) {
 			t.Errorf("v2: got %+v", u)
 		}
 		if _, err := tr.Host.Stats("/none"); err == nil {
-			t.Errorf("v%d: a group that is not there uses something", version)
+			t.Errorf("v%d: a cgroup that does not exist has stats", version)
 		}
 	}
 }
 
-// TestKernel makes real groups, puts a process into one, and takes everything away.
-func TestKernel(t *testing.T) {
+// TestRealCgroups creates cgroups in the kernel, moves a process into one, and removes them.
+func TestRealCgroups(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("groups can only be made as root")
+		t.Skip("cgroups can only be created as root")
 	}
 	h, err := FindHost()
 	if err != nil {
@@ -287,7 +288,7 @@ func TestKernel(t *testing.T) {
 		}
 	})
 	if err := tr.Start(corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("512Mi")}); err != nil {
-		t.Skipf("this machine does not let us make groups: %v", err)
+		t.Skipf("this machine does not allow new cgroups: %v", err)
 	}
 	p := readPod(t, "containers: [{name: a, resources: {requests: {cpu: 100m}, limits: {cpu: 200m, memory: 64Mi}}}]")
 	parent, err := tr.Ensure(p)
@@ -320,15 +321,15 @@ func TestKernel(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the process ended by itself")
 	}
-	if left, err := tr.PodUIDs(); err != nil || len(left) != 0 {
-		t.Errorf("left are %v, %v", left, err)
+	if uids, err := tr.PodUIDs(); err != nil || len(uids) != 0 {
+		t.Errorf("Pods with cgroups: %v, %v", uids, err)
 	}
 	if err := tr.Remove(p.UID); err != nil {
-		t.Errorf("a second time: %v", err)
+		t.Errorf("removed a second time: %v", err)
 	}
 }
 
-// TestKillUnified lets version 2 kill a whole group at once, which hosts of version 1 can do too where they mount it beside.
+// TestKillUnified kills all processes of a cgroup v2 at once. Hosts with version 1 may have version 2 mounted too.
 func TestKillUnified(t *testing.T) {
 	h, err := FindHost()
 	if err != nil || h.Unified == "" || os.Getuid() != 0 {
@@ -337,7 +338,7 @@ func TestKillUnified(t *testing.T) {
 	dir := filepath.Join(h.Unified, RootFor(t.TempDir()))
 	inner := filepath.Join(dir, "a", "b")
 	if err := os.MkdirAll(inner, 0o755); err != nil {
-		t.Skipf("this machine does not let us make groups: %v", err)
+		t.Skipf("this machine does not allow new cgroups: %v", err)
 	}
 	sleep := exec.Command("sleep", "1000")
 	if err := sleep.Start(); err != nil {
@@ -359,7 +360,7 @@ func TestKillUnified(t *testing.T) {
 func BenchmarkEnsure(b *testing.B) {
 	h, err := FindHost()
 	if err != nil || os.Getuid() != 0 {
-		b.Skip("groups can only be made as root")
+		b.Skip("cgroups can only be created as root")
 	}
 	tr := New(Config{Host: h, Root: RootFor(b.TempDir()), Log: slog.New(slog.DiscardHandler)})
 	if err := tr.Start(nil); err != nil {

@@ -11,21 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// heard is systemd without a system: it notes what it is asked for.
-type heard struct{ said []string }
+// recordingUnits records the calls that would go to systemd.
+type recordingUnits struct{ calls []string }
 
-func (h *heard) Slice(unit string, properties []string) error {
-	h.said = append(h.said, "slice "+unit+" "+strings.Join(properties, " "))
+func (h *recordingUnits) Slice(unit string, properties []string) error {
+	h.calls = append(h.calls, "slice "+unit+" "+strings.Join(properties, " "))
 	return nil
 }
 
-func (h *heard) Stop(unit string) error {
-	h.said = append(h.said, "stop "+unit)
+func (h *recordingUnits) Stop(unit string) error {
+	h.calls = append(h.calls, "stop "+unit)
 	return nil
 }
 
 func TestSystemd(t *testing.T) {
-	tr, h := fake(t, 2), &heard{}
+	tr, h := fakeTree(t, 2), &recordingUnits{}
 	tr.Driver, tr.Units = Systemd, h
 	if err := tr.Start(corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}); err != nil {
 		t.Fatal(err)
@@ -38,10 +38,10 @@ func TestSystemd(t *testing.T) {
 	if want := "/proa0.slice/proa0-kubepods.slice/proa0-kubepods-burstable.slice/proa0-kubepods-burstable-pod1234_abcd.slice"; parent != want {
 		t.Errorf("the group is %s, want %s", parent, want)
 	}
-	if left, err := tr.PodUIDs(); err != nil || fmt.Sprint(left) != "[1234-abcd]" {
-		t.Errorf("left are %v, %v", left, err)
+	if uids, err := tr.PodUIDs(); err != nil || fmt.Sprint(uids) != "[1234-abcd]" {
+		t.Errorf("Pods with cgroups: %v, %v", uids, err)
 	}
-	// There is no kernel that removes the files with the folder.
+	// Remove the files of the folder, as the kernel would.
 	files, err := filepath.Glob(filepath.Join(tr.Host.Unified, parent, "*"))
 	if err != nil {
 		t.Fatal(err)
@@ -59,18 +59,18 @@ func TestSystemd(t *testing.T) {
 		"slice proa0-kubepods-besteffort.slice CPUWeight=1", "slice proa0-kubepods-burstable.slice CPUWeight=20",
 		"slice proa0-kubepods-burstable-pod1234_abcd.slice CPUWeight=20 CPUQuota=50% MemoryMax=67108864", "stop proa0-kubepods-burstable-pod1234_abcd.slice",
 	} {
-		if !strings.Contains(strings.Join(h.said, "\n")+"\n", want) {
-			t.Errorf("systemd did not hear %q but\n%s", want, strings.Join(h.said, "\n"))
+		if !strings.Contains(strings.Join(h.calls, "\n")+"\n", want) {
+			t.Errorf("systemd was not called with %q but with\n%s", want, strings.Join(h.calls, "\n"))
 		}
 	}
 }
 
 func TestReserve(t *testing.T) {
 	for _, version := range []int{1, 2} {
-		tr := fake(t, version)
+		tr := fakeTree(t, version)
 		list := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
 		if err := tr.Reserve("/system", list, All); err == nil {
-			t.Error("a group that is not there is limited")
+			t.Error("a cgroup that does not exist is limited")
 		}
 		for _, c := range []string{"cpu", "memory", "pids"} {
 			if err := os.MkdirAll(tr.Host.dir(c, "/system"), 0o755); err != nil {
@@ -81,14 +81,14 @@ func TestReserve(t *testing.T) {
 			t.Fatal(err)
 		}
 		file := map[int]string{1: "memory.limit_in_bytes", 2: "memory.min"}[version]
-		if got := value(t, tr, "memory", "/system", file); got != "1073741824" {
+		if got := readCgroupFile(t, tr, "memory", "/system", file); got != "1073741824" {
 			t.Errorf("v%d: %s is %q", version, file, got)
 		}
 	}
 }
 
 func TestReserveCompressible(t *testing.T) {
-	tr := fake(t, 1)
+	tr := fakeTree(t, 1)
 	for _, c := range []string{"cpu", "memory", "pids"} {
 		if err := os.MkdirAll(tr.Host.dir(c, "/system"), 0o755); err != nil {
 			t.Fatal(err)
@@ -98,10 +98,10 @@ func TestReserveCompressible(t *testing.T) {
 		Compressible); err != nil {
 		t.Fatal(err)
 	}
-	if got := value(t, tr, "memory", "/system", "memory.limit_in_bytes"); got != "" {
-		t.Errorf("the memory of a group that is not ours is now limited to %s", got)
+	if got := readCgroupFile(t, tr, "memory", "/system", "memory.limit_in_bytes"); got != "" {
+		t.Errorf("the memory of the cgroup is limited to %s", got)
 	}
-	if got := value(t, tr, "cpu", "/system", "cpu.shares"); got != "1024" {
+	if got := readCgroupFile(t, tr, "cpu", "/system", "cpu.shares"); got != "1024" {
 		t.Errorf("there are %s shares", got)
 	}
 }

@@ -11,7 +11,7 @@ func TestReadWrite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	var got map[string]int
 	if found, err := Read(file, &got); found || err != nil {
-		t.Fatalf("a state that is not there: %v, %v", found, err)
+		t.Fatalf("a file that does not exist: %v, %v", found, err)
 	}
 	if err := Write(file, map[string]int{"a": 1}); err != nil {
 		t.Fatal(err)
@@ -19,20 +19,20 @@ func TestReadWrite(t *testing.T) {
 	if found, err := Read(file, &got); !found || err != nil || got["a"] != 1 {
 		t.Fatalf("read %v, %v, %v", got, found, err)
 	}
-	for _, rubbish := range []string{`{"data":{"a":2},"checksum":1}`, `{"data":`, ``} {
-		if err := os.WriteFile(file, []byte(rubbish), 0o600); err != nil {
+	for _, damaged := range []string{`{"data":{"a":2},"checksum":1}`, `{"data":`, ``} {
+		if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := Read(file, &got); !found || err == nil {
-			t.Errorf("%q is read: %v, %v", rubbish, found, err)
+			t.Errorf("%q is read: %v, %v", damaged, found, err)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".state-*")); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
+	if temporary, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".state-*")); len(temporary) > 0 {
+		t.Errorf("temporary files are left: %q", temporary)
 	}
 }
 
-// FuzzRead reads files that anything may have become of: what is read can be written, and reads the same.
+// FuzzRead reads arbitrary files: a value that is read without an error can be written, and is read again.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"data":{"a":2},"checksum":1}`))
 	f.Add([]byte(`{"data":{"a":1},"checksum":17146228441424480612}`))
@@ -45,7 +45,7 @@ func FuzzRead(f *testing.F) {
 		var got, again map[string]any
 		found, err := Read(file, &got)
 		if !found {
-			t.Fatal("a file that is there is not found")
+			t.Fatal("an existing file is not found")
 		}
 		if err != nil {
 			return

@@ -34,48 +34,48 @@ import (
 
 var _ pod.Maker = (*Maker)(nil)
 
-// world is a node with some objects of its cluster.
-type world struct {
+// fakeCluster holds the objects that a Maker reads, and records its Events.
+type fakeCluster struct {
 	maps     map[string]*corev1.ConfigMap
 	secrets  map[string]*corev1.Secret
 	classes  map[string]string
 	services []*corev1.Service
-	told     []string
+	events   []string
 }
 
-func (w *world) ConfigMap(_ context.Context, _ *corev1.Pod, name string) (*corev1.ConfigMap, error) {
+func (w *fakeCluster) ConfigMap(_ context.Context, _ *corev1.Pod, name string) (*corev1.ConfigMap, error) {
 	if o, ok := w.maps[name]; ok {
 		return o, nil
 	}
 	return nil, apierrors.NewNotFound(gr.ConfigMaps, name)
 }
 
-func (w *world) Secret(_ context.Context, _ *corev1.Pod, name string) (*corev1.Secret, error) {
+func (w *fakeCluster) Secret(_ context.Context, _ *corev1.Pod, name string) (*corev1.Secret, error) {
 	if o, ok := w.secrets[name]; ok {
 		return o, nil
 	}
 	return nil, apierrors.NewNotFound(gr.Secrets, name)
 }
 
-func (w *world) Get(_ context.Context, on schema.GroupResource, _, name, _ string) (kind.Object, error) {
+func (w *fakeCluster) Get(_ context.Context, on schema.GroupResource, _, name, _ string) (kind.Object, error) {
 	if handler, ok := w.classes[name]; ok {
 		return &nodev1.RuntimeClass{Handler: handler}, nil
 	}
 	return nil, apierrors.NewNotFound(on, name)
 }
 
-func (w *world) Event(_ event.Subject, _, reason, format string, args ...any) {
-	w.told = append(w.told, reason+": "+fmt.Sprintf(format, args...))
+func (w *fakeCluster) Event(_ event.Subject, _, reason, format string, args ...any) {
+	w.events = append(w.events, reason+": "+fmt.Sprintf(format, args...))
 }
 
-// services is a view that lists and gets.
-type services struct {
+// serviceView is a view of the Services of a fakeCluster.
+type serviceView struct {
 	client.View
-	of *world
+	cluster *fakeCluster
 }
 
-func (s services) Get(namespace, name string) (kind.Object, bool) {
-	for _, o := range s.of.services {
+func (s serviceView) Get(namespace, name string) (kind.Object, bool) {
+	for _, o := range s.cluster.services {
 		if o.Namespace == namespace && o.Name == name {
 			return o, true
 		}
@@ -83,9 +83,9 @@ func (s services) Get(namespace, name string) (kind.Object, bool) {
 	return nil, false
 }
 
-func (s services) List(namespace string) iter.Seq[kind.Object] {
+func (s serviceView) List(namespace string) iter.Seq[kind.Object] {
 	return func(yield func(kind.Object) bool) {
-		for _, o := range s.of.services {
+		for _, o := range s.cluster.services {
 			if o.Namespace == namespace && !yield(o) {
 				return
 			}
@@ -93,13 +93,13 @@ func (s services) List(namespace string) iter.Seq[kind.Object] {
 	}
 }
 
-func newWorld() *world {
+func newFakeCluster() *fakeCluster {
 	service := func(namespace, name, ip string, ports ...corev1.ServicePort) *corev1.Service {
 		s := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: ports}}
 		s.Namespace, s.Name = namespace, name
 		return s
 	}
-	return &world{
+	return &fakeCluster{
 		maps: map[string]*corev1.ConfigMap{"settings": {Data: map[string]string{"color": "blue", "size": "7", "with.dot": "x"}}},
 		secrets: map[string]*corev1.Secret{
 			"pass": {Data: map[string][]byte{"word": []byte("s3cret"), "raw": {0xff, 'x'}}},
@@ -114,10 +114,10 @@ func newWorld() *world {
 	}
 }
 
-func newMaker(t testing.TB, w *world, version int) *Maker {
+func newMaker(t testing.TB, w *fakeCluster, version int) *Maker {
 	t.Helper()
 	m, err := New(Config{
-		Data: t.TempDir(), Refs: w, Cluster: w, Services: services{of: w}, Events: w,
+		Data: t.TempDir(), Refs: w, Cluster: w, Services: serviceView{cluster: w}, Events: w,
 		Parent: cgroup.New(cgroup.Config{Root: "proa0"}).Parent,
 		NodeIPs: func() []netip.Addr {
 			return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
@@ -153,7 +153,7 @@ var podIPs = []netip.Addr{netip.MustParseAddr("2001:db8::5"), netip.MustParseAdd
 // TestEnv shows the environment of the first container of a Pod.
 func TestEnv(t *testing.T) {
 	nodetest.Cases(t, "testdata/env.txt", func(t *testing.T, input string) string {
-		w := newWorld()
+		w := newFakeCluster()
 		m, p := newMaker(t, w, 1), readPod(t, input)
 		p.Spec.NodeName = "n1"
 		dir := filepath.Join(m.PodDir(p.UID), "volumes", "kubernetes.io~empty-dir", "out")
@@ -180,7 +180,7 @@ func TestEnv(t *testing.T) {
 // TestSandbox shows the sandbox of a Pod.
 func TestSandbox(t *testing.T) {
 	nodetest.Cases(t, "testdata/sandbox.txt", func(t *testing.T, input string) string {
-		w := newWorld()
+		w := newFakeCluster()
 		m, p := newMaker(t, w, 1), readPod(t, input)
 		conf := filepath.Join(m.Data, "resolv.conf")
 		if err := os.WriteFile(conf, []byte("nameserver 9.9.9.9\nsearch example.com. cluster.local\noptions edns0 ndots:1\n"), 0o600); err != nil {
@@ -207,16 +207,16 @@ func TestSandbox(t *testing.T) {
 		fmt.Fprintf(&out, "labels %v\n", c.Labels)
 		l := c.Linux
 		fmt.Fprintf(&out, "parent %s sysctls %v\n", l.CgroupParent, l.Sysctls)
-		fmt.Fprintf(&out, "security %s\n", flat(l.SecurityContext))
-		fmt.Fprintf(&out, "resources %s overhead %s\n", flat(l.Resources), flat(l.Overhead))
-		for _, told := range w.told {
-			fmt.Fprintln(&out, "told", told)
+		fmt.Fprintf(&out, "security %s\n", oneLine(l.SecurityContext))
+		fmt.Fprintf(&out, "resources %s overhead %s\n", oneLine(l.Resources), oneLine(l.Overhead))
+		for _, recorded := range w.events {
+			fmt.Fprintln(&out, "event", recorded)
 		}
 		return out.String()
 	})
 }
 
-// TestContainer shows what the runtime is told about the first container of a Pod, or the first init container.
+// TestContainer shows the runtime's configuration of the first container of a Pod, or of its first init container.
 func TestContainer(t *testing.T) {
 	nodetest.Cases(t, "testdata/container.txt", func(t *testing.T, input string) string {
 		p := readPod(t, input)
@@ -232,7 +232,7 @@ func TestContainer(t *testing.T) {
 		if p.Annotations["cgroup"] == "2" {
 			version = 2
 		}
-		w := newWorld()
+		w := newFakeCluster()
 		m := newMaker(t, w, version)
 		c := &p.Spec.Containers[0]
 		if len(p.Spec.InitContainers) > 0 {
@@ -244,12 +244,12 @@ func TestContainer(t *testing.T) {
 		got, err := m.Container(t.Context(), p, c, r)
 		if err != nil {
 			if _, ok := errors.AsType[*fact.Waiting](err); !ok {
-				t.Errorf("%v is not shown as a reason for waiting", err)
+				t.Errorf("%v does not become the reason of the waiting state", err)
 			}
 			return "error: " + err.Error()
 		}
 		var out strings.Builder
-		fmt.Fprintf(&out, "%q %q in %q image %s log %s signal %s\n", got.Command, got.Args, got.WorkingDir, flat(got.Image), got.LogPath,
+		fmt.Fprintf(&out, "%q %q in %q image %s log %s signal %s\n", got.Command, got.Args, got.WorkingDir, oneLine(got.Image), got.LogPath,
 			cri.SignalName(got.StopSignal))
 		for _, k := range slices.Sorted(maps.Keys(got.Annotations)) {
 			fmt.Fprintf(&out, "%s=%s\n", k, got.Annotations[k])
@@ -259,26 +259,26 @@ func TestContainer(t *testing.T) {
 			if strings.Contains(mount.HostPath, "/containers/") {
 				mount.HostPath = filepath.Dir(mount.HostPath)
 			}
-			fmt.Fprintf(&out, "mount %s\n", flat(mount))
+			fmt.Fprintf(&out, "mount %s\n", oneLine(mount))
 		}
 		s := got.Linux.SecurityContext
-		fmt.Fprintf(&out, "namespaces %s\n", flat(s.NamespaceOptions))
+		fmt.Fprintf(&out, "namespaces %s\n", oneLine(s.NamespaceOptions))
 		s.NamespaceOptions = nil
-		fmt.Fprintf(&out, "security %s\n", strings.ReplaceAll(flat(s), m.Data, "DATA"))
+		fmt.Fprintf(&out, "security %s\n", strings.ReplaceAll(oneLine(s), m.Data, "DATA"))
 		unified := got.Linux.Resources.Unified
 		got.Linux.Resources.Unified = nil
-		fmt.Fprintf(&out, "resources %s unified %v\n", flat(got.Linux.Resources), unified)
+		fmt.Fprintf(&out, "resources %s unified %v\n", oneLine(got.Linux.Resources), unified)
 		return out.String()
 	})
 }
 
-// flat formats a message on one line. The library puts blanks at random.
-func flat(m interface{ String() string }) string {
+// oneLine formats a message on one line. The protobuf library adds blanks at random.
+func oneLine(m interface{ String() string }) string {
 	return strings.Join(strings.Fields(m.String()), " ")
 }
 
-func TestHosts(t *testing.T) {
-	m := newMaker(t, newWorld(), 1)
+func TestHostsFile(t *testing.T) {
+	m := newMaker(t, newFakeCluster(), 1)
 	p := readPod(t, "spec: {subdomain: sub, hostAliases: [{ip: 1.2.3.4, hostnames: [a, b]}], containers: [{name: a}]}")
 	mount, err := m.hosts(p, &p.Spec.Containers[0], podIPs)
 	if err != nil {
@@ -310,8 +310,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-func TestUsers(t *testing.T) {
-	m := newMaker(t, newWorld(), 1)
+func TestUserNamespaces(t *testing.T) {
+	m := newMaker(t, newFakeCluster(), 1)
 	m.Users.First, m.Users.Count = 65536, 3*65536
 	get := func(uid string) (uint32, error) {
 		p := readPod(t, "spec: {hostUsers: false}")
@@ -334,9 +334,9 @@ func TestUsers(t *testing.T) {
 		seen[ids] = true
 	}
 	if _, err := get("d"); err == nil {
-		t.Error("there were ids for a fourth")
+		t.Error("a fourth Pod got ids")
 	}
-	// Another agent over the same folder knows them; a folder that is gone gives its ids back.
+	// After a restart Pods keep their ids; the ids of a removed folder are free.
 	next, err := New(m.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -350,13 +350,13 @@ func TestUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ids, err := get("d"); err != nil || ids != before {
-		t.Errorf("d gets %d, %v; want those that were b's, %d", ids, err, before)
+		t.Errorf("d gets %d, %v; want the former ids of b, %d", ids, err, before)
 	}
 	if err := os.WriteFile(filepath.Join(m.PodDir("d"), "userns"), []byte(`{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if ids, err := get("d"); err == nil {
-		t.Errorf("a file that gives the machine's own ids is believed: %d", ids)
+		t.Errorf("a file with ids of the host is accepted: %d", ids)
 	}
 	m.Users.Able = func(string) bool { return false }
 	if _, err := get("e"); err == nil || err.Error() != "can't set `spec.hostUsers: false`, runtime does not support user namespaces" {
@@ -374,7 +374,7 @@ func TestParseUsers(t *testing.T) {
 		}
 	}
 	if _, _, _, err := ParseUsers("kubelet:1:2\n", "kubelet:1:3\n", "kubelet"); err == nil {
-		t.Error("ranges that differ are taken")
+		t.Error("different ranges of users and groups are accepted")
 	}
 }
 
@@ -391,7 +391,7 @@ func FuzzEnvFile(f *testing.F) {
 	f.Add("A='x'\n#\nB= 'y'\nC='1\n2' # end\n", "C")
 	f.Fuzz(func(t *testing.T, text, key string) {
 		if value, found, err := envFile(text, key); err != nil && (found || value != "") {
-			t.Errorf("an error and a value: %q, %v", value, err)
+			t.Errorf("both an error and a value: %q, %v", value, err)
 		}
 	})
 }
@@ -414,7 +414,7 @@ func TestEnvFile(t *testing.T) {
 	}
 }
 
-func TestTermination(t *testing.T) {
+func TestReadTerminationMessage(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -447,7 +447,7 @@ func TestTermination(t *testing.T) {
 	}
 	if got := ReadTerminationMessage(empty, fallback,
 		write("wide", "2026-01-01T00:00:00.000000000Z stderr F "+strings.Repeat("y", 3000)+"\n"), 2); len(got) != 2048 {
-		t.Errorf("of a long line %d bytes are left", len(got))
+		t.Errorf("a long line is cut to %d bytes", len(got))
 	}
 	link := filepath.Join(dir, "link")
 	if err := os.Symlink("/etc/passwd", link); err != nil {
@@ -465,7 +465,7 @@ func TestTermination(t *testing.T) {
 	}
 }
 
-func TestShorten(t *testing.T) {
+func TestTruncateMessages(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 12)}}
 	st := &corev1.PodStatus{ContainerStatuses: make([]corev1.ContainerStatus, 1)}
 	st.ContainerStatuses[0].State.Terminated = &corev1.ContainerStateTerminated{Message: strings.Repeat("ä", 1000)}

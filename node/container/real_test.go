@@ -22,17 +22,17 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// TestMain lets the program of this test be the program of its containers.
+// TestMain makes the test program the entrypoint of the containers that the tests run.
 func TestMain(m *testing.M) {
 	if os.Args[0] == "/self" {
-		inside(os.Args[1:])
+		runInContainer(os.Args[1:])
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// inside shows what a container sees.
-func inside(args []string) {
+// runInContainer runs the commands of its arguments inside a container, and prints the results.
+func runInContainer(args []string) {
 	for _, word := range args {
 		verb, rest, _ := strings.Cut(word, "=")
 		switch verb {
@@ -67,8 +67,8 @@ func inside(args []string) {
 	}
 }
 
-// archive packs this program as an image; user is who it runs as.
-func archive(t *testing.T, user string) string {
+// buildImage packs the test program into an image archive whose process runs as a user.
+func buildImage(t *testing.T, user string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -106,9 +106,9 @@ func archive(t *testing.T, user string) string {
 	return path
 }
 
-// stage is a Pod on a real runtime.
-type stage struct {
-	nodetest.Room
+// testPod is a Pod with a sandbox on a real runtime.
+type testPod struct {
+	nodetest.Runtime
 	maker *Maker
 	tree  *cgroup.Tree
 	pod   *corev1.Pod
@@ -116,18 +116,18 @@ type stage struct {
 	conf  *cri.PodSandboxConfig
 }
 
-func newStage(t *testing.T, room nodetest.Room, p *corev1.Pod) *stage {
+func startTestPod(t *testing.T, rt nodetest.Runtime, p *corev1.Pod) *testPod {
 	t.Helper()
 	host, err := cgroup.FindHost()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld()
-	s := &stage{Room: room, pod: p,
-		tree: cgroup.New(cgroup.Config{Host: host, Root: room.Groups, Log: slog.New(slog.DiscardHandler),
+	w := newFakeCluster()
+	s := &testPod{Runtime: rt, pod: p,
+		tree: cgroup.New(cgroup.Config{Host: host, Root: rt.CgroupRoot, Log: slog.New(slog.DiscardHandler),
 			Policy: cgroup.Policy{PodPids: 100}})}
 	m := newMaker(t, w, 1)
-	m.Data, m.Parent, m.Limits.Host = filepath.Join(room.Dir, "data"), s.tree.Parent, host
+	m.Data, m.Parent, m.Limits.Host = filepath.Join(rt.Dir, "data"), s.tree.Parent, host
 	s.maker = m
 	if err := s.tree.Start(nil); err != nil {
 		t.Fatal(err)
@@ -156,8 +156,8 @@ func newStage(t *testing.T, room nodetest.Room, p *corev1.Pod) *stage {
 	return s
 }
 
-// start starts a container as a node does.
-func (s *stage) start(t *testing.T, c *corev1.Container) string {
+// startContainer starts a container as the agent does.
+func (s *testPod) startContainer(t *testing.T, c *corev1.Container) string {
 	t.Helper()
 	image, err := s.Images.ImageStatus(t.Context(), &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: c.Image}})
 	if err != nil || image.Image == nil {
@@ -184,8 +184,8 @@ func (s *stage) start(t *testing.T, c *corev1.Container) string {
 	return made.ContainerId
 }
 
-// wait waits for the end of a container and returns its status and what it said.
-func (s *stage) wait(t *testing.T, id string) (*cri.ContainerStatus, string) {
+// waitForExit waits for the end of a container, and returns its status and output.
+func (s *testPod) waitForExit(t *testing.T, id string) (*cri.ContainerStatus, string) {
 	t.Helper()
 	for t.Context().Err() == nil {
 		answer, err := s.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
@@ -210,12 +210,12 @@ func (s *stage) wait(t *testing.T, id string) (*cri.ContainerStatus, string) {
 	return nil, ""
 }
 
-// TestReal runs containers on a real runtime, and inspects them from inside.
-func TestReal(t *testing.T) {
-	packed := archive(t, "nobody")
-	room := nodetest.Runtime(t)
-	room.Load(t, packed)
-	usual := func(name string, args ...string) *corev1.Container {
+// TestOnRealRuntime runs containers on a real runtime, and inspects them from inside.
+func TestOnRealRuntime(t *testing.T) {
+	image := buildImage(t, "nobody")
+	rt := nodetest.StartRuntime(t)
+	rt.Load(t, image)
+	newContainer := func(name string, args ...string) *corev1.Container {
 		return &corev1.Container{Name: name, Image: "test.local/self:1", Args: args, TerminationMessagePath: "/dev/termination-log",
 			TerminationMessagePolicy: corev1.TerminationMessageReadFile}
 	}
@@ -228,48 +228,48 @@ func TestReal(t *testing.T) {
 		}
 	}
 	t.Run("names", func(t *testing.T) {
-		s := newStage(t, room, readPod(t, `
+		s := startTestPod(t, rt, readPod(t, `
 metadata: {uid: names}
 spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{ip: 1.2.3.4, hostnames: [other]}], dnsConfig: {options: [{name: ndots, value: "2"}]}, containers: [{name: a}]}`))
-		c := usual("a", "host", "cat=/etc/hosts", "cat=/etc/resolv.conf", "env=COLOR", "env=KUBERNETES_SERVICE_HOST",
+		c := newContainer("a", "host", "cat=/etc/hosts", "cat=/etc/resolv.conf", "env=COLOR", "env=KUBERNETES_SERVICE_HOST",
 			"write=/dev/termination-log", "fail")
 		c.Env = []corev1.EnvVar{{Name: "COLOR",
 			ValueFrom: &corev1.EnvVarSource{
 				ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "settings"},
 					Key: "color"}}}}
-		st, said := s.wait(t, s.start(t, c))
-		expect(t, said, "host front.sub.shop.svc.cluster.local", "10.0.0.5\tfront.sub.shop.svc.cluster.local\tfront", "1.2.3.4\tother",
+		st, output := s.waitForExit(t, s.startContainer(t, c))
+		expect(t, output, "host front.sub.shop.svc.cluster.local", "10.0.0.5\tfront.sub.shop.svc.cluster.local\tfront", "1.2.3.4\tother",
 			"nameserver 10.96.0.10", "search shop.svc.cluster.local", "options ndots:2", "COLOR=blue", "KUBERNETES_SERVICE_HOST=10.96.0.1")
 		if got := TerminationMessage(st); st.ExitCode != 3 || got != "the end" {
 			t.Errorf("it ended with %d and %q", st.ExitCode, got)
 		}
-		c = usual("b", "fail")
+		c = newContainer("b", "fail")
 		c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
-		if st, _ := s.wait(t, s.start(t, c)); TerminationMessage(st) != "bye\n" {
-			t.Errorf("the last words are %q", TerminationMessage(st))
+		if st, _ := s.waitForExit(t, s.startContainer(t, c)); TerminationMessage(st) != "bye\n" {
+			t.Errorf("the termination message is %q", TerminationMessage(st))
 		}
 	})
 	t.Run("identity", func(t *testing.T) {
-		s := newStage(t, room, readPod(t, "metadata: {uid: identity}\nspec: {securityContext: {fsGroup: 9, seccompProfile: {type: RuntimeDefault}}, containers: [{name: a}, {name: b, securityContext: {privileged: true}}]}"))
-		c := usual("a", "status", "write=/tmp/x", "write=/proc/sys/kernel/hostname", "cat=/proc/kcore")
+		s := startTestPod(t, rt, readPod(t, "metadata: {uid: identity}\nspec: {securityContext: {fsGroup: 9, seccompProfile: {type: RuntimeDefault}}, containers: [{name: a}, {name: b, securityContext: {privileged: true}}]}"))
+		c := newContainer("a", "status", "write=/tmp/x", "write=/proc/sys/kernel/hostname", "cat=/proc/kcore")
 		c.SecurityContext = &corev1.SecurityContext{
 			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, AllowPrivilegeEscalation: new(false),
 			ReadOnlyRootFilesystem: new(true), RunAsGroup: new(int64(5)),
 		}
-		_, said := s.wait(t, s.start(t, c))
-		expect(t, said, "Uid: 65534 65534", "Gid: 5 5", "CapEff: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2",
+		_, output := s.waitForExit(t, s.startContainer(t, c))
+		expect(t, output, "Uid: 65534 65534", "Gid: 5 5", "CapEff: 0000000000000000", "NoNewPrivs: 1", "Seccomp: 2",
 			"write /tmp/x open /tmp/x: read-only file system")
-		if !strings.Contains(said, "9") || !strings.Contains(said, "77") {
-			t.Errorf("groups are missing:\n%s", said)
+		if !strings.Contains(output, "9") || !strings.Contains(output, "77") {
+			t.Errorf("groups are missing:\n%s", output)
 		}
-		c = usual("b", "status")
+		c = newContainer("b", "status")
 		c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(0)), Privileged: new(true),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}
-		_, said = s.wait(t, s.start(t, c))
-		expect(t, said, "Uid: 0 0", "NoNewPrivs: 0", "Seccomp: 0")
+		_, output = s.waitForExit(t, s.startContainer(t, c))
+		expect(t, output, "Uid: 0 0", "NoNewPrivs: 0", "Seccomp: 0")
 	})
 	t.Run("profile", func(t *testing.T) {
-		s := newStage(t, room, readPod(t, "metadata: {uid: profile}\nspec: {containers: [{name: a}]}"))
+		s := startTestPod(t, rt, readPod(t, "metadata: {uid: profile}\nspec: {containers: [{name: a}]}"))
 		dir := filepath.Join(s.maker.Data, "seccomp")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -278,38 +278,38 @@ spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{
 		if err := os.WriteFile(filepath.Join(dir, "mine.json"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c := usual("a", "status")
+		c := newContainer("a", "status")
 		c.SecurityContext = &corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost,
 			LocalhostProfile: new("mine.json")}}
-		_, said := s.wait(t, s.start(t, c))
-		expect(t, said, "Seccomp: 2")
+		_, output := s.waitForExit(t, s.startContainer(t, c))
+		expect(t, output, "Seccomp: 2")
 	})
 	t.Run("users", func(t *testing.T) {
-		s := newStage(t, room, readPod(t, "metadata: {uid: users}\nspec: {hostUsers: false, containers: [{name: a}]}"))
-		c := usual("a", "cat=/proc/self/uid_map", "write=/dev/termination-log", "fail")
+		s := startTestPod(t, rt, readPod(t, "metadata: {uid: users}\nspec: {hostUsers: false, containers: [{name: a}]}"))
+		c := newContainer("a", "cat=/proc/self/uid_map", "write=/dev/termination-log", "fail")
 		c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64(0))}
-		st, said := s.wait(t, s.start(t, c))
-		expect(t, strings.Join(strings.Fields(said), " "), "0 65536 65536")
+		st, output := s.waitForExit(t, s.startContainer(t, c))
+		expect(t, strings.Join(strings.Fields(output), " "), "0 65536 65536")
 		if TerminationMessage(st) != "the end" {
-			t.Errorf("the last words are %q", TerminationMessage(st))
+			t.Errorf("the termination message is %q", TerminationMessage(st))
 		}
 	})
 	t.Run("resources", func(t *testing.T) {
 		p := readPod(t, "metadata: {uid: resources}\nspec: {containers: [{name: a, resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}]}")
-		s := newStage(t, room, p)
-		c := usual("a", "sleep")
+		s := startTestPod(t, rt, p)
+		c := newContainer("a", "sleep")
 		c.Resources = p.Spec.Containers[0].Resources
-		id := s.start(t, c)
+		id := s.startContainer(t, c)
 		parent := s.tree.Parent(p)
-		whole, err := s.tree.Host.Stats(parent)
-		if err != nil || whole.Memory.Limit != 64<<20 || whole.Pids.Limit != 100 || whole.Pids.Current == 0 {
-			t.Errorf("the Pod has %+v, %v", whole, err)
+		podStats, err := s.tree.Host.Stats(parent)
+		if err != nil || podStats.Memory.Limit != 64<<20 || podStats.Pids.Limit != 100 || podStats.Pids.Current == 0 {
+			t.Errorf("the Pod has %+v, %v", podStats, err)
 		}
-		one, err := s.tree.Host.Stats(parent + "/" + id)
-		if err != nil || one.Memory.Limit != 64<<20 || one.Memory.WorkingSet == 0 || one.CPU.Total == 0 {
-			t.Errorf("the container has %+v, %v", one, err)
+		containerStats, err := s.tree.Host.Stats(parent + "/" + id)
+		if err != nil || containerStats.Memory.Limit != 64<<20 || containerStats.Memory.WorkingSet == 0 || containerStats.CPU.Total == 0 {
+			t.Errorf("the container has %+v, %v", containerStats, err)
 		}
-		// More of it, while it runs: the Pod first, then the container.
+		// A resize while it runs: the Pod first, then the container.
 		c.Resources.Limits["memory"] = resource.MustParse("128Mi")
 		p.Spec.Containers[0].Resources = c.Resources
 		if err := s.tree.Update(p); err != nil {
@@ -319,14 +319,14 @@ spec: {hostname: front, subdomain: sub, setHostnameAsFQDN: true, hostAliases: [{
 			&cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: s.maker.Resources(p, c)}); err != nil {
 			t.Fatal(err)
 		}
-		if one, err = s.tree.Host.Stats(parent + "/" + id); err != nil || one.Memory.Limit != 128<<20 {
-			t.Errorf("the container has %+v, %v", one.Memory, err)
+		if containerStats, err = s.tree.Host.Stats(parent + "/" + id); err != nil || containerStats.Memory.Limit != 128<<20 {
+			t.Errorf("the container has %+v, %v", containerStats.Memory, err)
 		}
-		// A group that is removed takes what runs in it along.
+		// Removing the cgroup kills its processes.
 		if err := s.tree.Remove(p.UID); err != nil {
 			t.Fatal(err)
 		}
-		if st, _ := s.wait(t, id); st.ExitCode != 137 {
+		if st, _ := s.waitForExit(t, id); st.ExitCode != 137 {
 			t.Errorf("it ended with %d", st.ExitCode)
 		}
 	})

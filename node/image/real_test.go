@@ -18,7 +18,7 @@ import (
 )
 
 // serve starts a registry with one small image a name, which the runtime reaches under a host's name.
-func serve(t *testing.T, room nodetest.Room, host string, auth registry.Auth, names ...string) *registry.Registry {
+func serve(t *testing.T, rt nodetest.Runtime, host string, auth registry.Auth, names ...string) *registry.Registry {
 	t.Helper()
 	var images []oci.Image
 	for _, name := range names {
@@ -42,7 +42,7 @@ func serve(t *testing.T, room nodetest.Room, host string, auth registry.Auth, na
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Mirror(filepath.Join(room.Dir, "certs.d"), host); err != nil {
+	if err := r.Mirror(filepath.Join(rt.Dir, "certs.d"), host); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -50,11 +50,11 @@ func serve(t *testing.T, room nodetest.Room, host string, auth registry.Auth, na
 
 // TestReal pulls with a real runtime from real registries.
 func TestReal(t *testing.T) {
-	room := nodetest.Runtime(t)
-	open := serve(t, room, "open.test", registry.Anonymous, "one", "two")
-	closed := serve(t, room, "closed.test", registry.Token, "mine")
+	rt := nodetest.StartRuntime(t)
+	open := serve(t, rt, "open.test", registry.Anonymous, "one", "two")
+	closed := serve(t, rt, "closed.test", registry.Token, "mine")
 	s := newShop()
-	m, err := New(Config{Service: OfCRI(room.Client), Secrets: registrySecret{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
+	m, err := New(Config{Service: OfCRI(rt.Client), Secrets: registrySecret{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +113,12 @@ func TestReal(t *testing.T) {
 	if open.Pulled("two").Blobs == before {
 		t.Error("nothing was fetched")
 	}
-	collect(t, m, room, id)
+	collect(t, m, rt, id)
 }
 
 // collect removes what nobody uses; the image of sandboxes stays.
-func collect(t *testing.T, m *Images, room nodetest.Room, gone string) {
-	c, err := NewCollector(OfCRI(room.Client), m, GCSettings{High: 100, Low: 80, Min: 0}, nil, quiet)
+func collect(t *testing.T, m *Images, rt nodetest.Runtime, gone string) {
+	c, err := NewCollector(OfCRI(rt.Client), m, GCSettings{High: 100, Low: 80, Min: 0}, nil, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

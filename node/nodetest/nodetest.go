@@ -11,7 +11,7 @@ import (
 
 // Cases runs every case of the files that match a pattern. A case is a line "=== title", the input, a line "---" and
 // the output. If PROA_UPDATE is set, the outputs are written instead of compared; read them before you commit them.
-func Cases(t *testing.T, pattern string, play func(t *testing.T, input string) string) {
+func Cases(t *testing.T, pattern string, run func(t *testing.T, input string) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -34,7 +34,7 @@ func Cases(t *testing.T, pattern string, play func(t *testing.T, input string) s
 				defer func() {
 					out.WriteString("=== " + title + "\n" + strings.TrimRight(input, "\n") + "\n---\n" + got + "\n\n")
 				}()
-				got = strings.TrimSpace(play(t, input))
+				got = strings.TrimSpace(run(t, input))
 				if os.Getenv("PROA_UPDATE") == "" && got != strings.TrimSpace(want) {
 					t.Errorf("got:\n%s\n\nwant:\n%s", got, strings.TrimSpace(want))
 				}

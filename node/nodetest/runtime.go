@@ -12,15 +12,15 @@ import (
 	"proa.dev/node/runtime"
 )
 
-// Room is a container runtime for one test, which is purged at its end.
-type Room struct {
+// Runtime is a container runtime for one test, which is purged at its end.
+type Runtime struct {
 	*cri.Client
 	// Dir is a folder for the rest of the test; the runtime looks for registries in its folder certs.d.
 	Dir string
 	// Socket is the CRI socket of the runtime.
 	Socket string
-	// Groups is the cgroup above all cgroups of the test.
-	Groups string
+	// CgroupRoot is the cgroup above all cgroups of the test.
+	CgroupRoot string
 }
 
 // plugin is a CNI plugin for a network with one address and no routes. The loopback interface is up, as in every Pod.
@@ -31,8 +31,8 @@ ADD) echo '{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"'$CNI_N
 esac
 `
 
-// Runtime starts a runtime, or skips the test if that is not possible here.
-func Runtime(t *testing.T) Room {
+// StartRuntime starts a runtime, or skips the test if that is not possible here.
+func StartRuntime(t *testing.T) Runtime {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
@@ -46,10 +46,10 @@ func Runtime(t *testing.T) Room {
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			t.Skipf("%v; make build puts it there", err)
+			t.Skipf("%v; run make build", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "node-") //nolint:usetesting // sockets want a short path
+	dir, err := os.MkdirTemp("", "node-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,11 +58,11 @@ func Runtime(t *testing.T) Room {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	write(t, filepath.Join(dir, "bin", "still"), plugin, 0o755)
-	write(t, filepath.Join(dir, "net", "10-still.conflist"), `{"cniVersion":"1.0.0","name":"still","plugins":[{"type":"still"}]}`, 0o644)
-	room := Room{Dir: dir, Groups: "proatest" + strings.TrimPrefix(filepath.Base(dir), "node-")}
+	write(t, filepath.Join(dir, "bin", "testnet"), plugin, 0o755)
+	write(t, filepath.Join(dir, "net", "10-testnet.conflist"), `{"cniVersion":"1.0.0","name":"testnet","plugins":[{"type":"testnet"}]}`, 0o644)
+	rt := Runtime{Dir: dir, CgroupRoot: "proatest" + strings.TrimPrefix(filepath.Base(dir), "node-")}
 	c := runtime.Config{
-		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: "/" + room.Groups,
+		DataDir: filepath.Join(dir, "rt"), BinDir: bin, CgroupRoot: "/" + rt.CgroupRoot,
 		CNIBinDirs: []string{filepath.Join(dir, "bin")}, CNIConfDir: filepath.Join(dir, "net"),
 		RegistryDirs: []string{filepath.Join(dir, "certs.d")},
 	}
@@ -79,16 +79,16 @@ func Runtime(t *testing.T) Room {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.Detach)
-	room.Socket = r.Socket()
-	if room.Client, err = cri.Dial(room.Socket); err != nil {
+	rt.Socket = r.Socket()
+	if rt.Client, err = cri.Dial(rt.Socket); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = room.Close() })
-	return room
+	t.Cleanup(func() { _ = rt.Close() })
+	return rt
 }
 
 // Load imports an image archive into the runtime.
-func (r Room) Load(t *testing.T, archive string) {
+func (r Runtime) Load(t *testing.T, archive string) {
 	t.Helper()
 	f, err := os.Open(archive)
 	if err != nil {
