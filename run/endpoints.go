@@ -34,7 +34,7 @@ var errStarting = errors.New("the server is still starting")
 
 // endpoints returns the handler of the paths that are not resources.
 func (s *Server) endpoints(auth access.Authenticator, counts http.Handler) http.Handler {
-	described := openapi.Options{Resources: openapisource.Resources(s.builtIn, trace.Group), Groups: s.describedGroups, Version: "1.37"}
+	described := openapi.Options{Resources: openapisource.Resources(s.builtIn, trace.Group), Groups: s.describedGroups(), Version: "1.37"}
 	docs := openapi.New(described).Handler(s.log)
 	health := apimetrics.NewHealth()
 	e := &healthz.Endpoints{

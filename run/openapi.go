@@ -2,12 +2,12 @@ package run
 
 import (
 	"proa.dev/run/openapisource"
-	"proa.dev/server/crdopenapi"
 	"proa.dev/server/openapi"
 )
 
-// describedGroups returns the groups that OpenAPI shows beside the built-in ones: custom resources, and those of
+// describedGroups returns the groups that OpenAPI shows beside the built-in ones: traces, custom resources, and those of
 // aggregated servers.
-func (s *Server) describedGroups() []openapi.Group {
-	return append(crdopenapi.Groups(openapisource.Definitions(s.state)), s.remoteDescriptions()...)
+func (s *Server) describedGroups() func() []openapi.Group {
+	groups := openapisource.Groups(s.state, s.builtIn)
+	return func() []openapi.Group { return append(groups(), s.remoteDescriptions()...) }
 }

@@ -9,10 +9,11 @@ import (
 	"proa.dev/server/customresource"
 	"proa.dev/server/openapi"
 	"proa.dev/server/state"
+	"proa.dev/server/traceopenapi"
 )
 
 // Resources describes resources by their descriptors. Those of the group without are left out: the published documents know no
-// schema of it.
+// schema of it, see Groups.
 func Resources(defs []*kind.Def, without string) []openapi.Resource {
 	out := make([]openapi.Resource, 0, len(defs))
 	for _, d := range defs {
@@ -34,6 +35,23 @@ func Resources(defs []*kind.Def, without string) []openapi.Resource {
 		out = append(out, r)
 	}
 	return out
+}
+
+// Groups returns a function that returns the groups whose schemas are not among the published ones: those of the custom resources that
+// are served now, and the group of traces with those of the descriptors that are its own.
+func Groups(s *state.State, defs []*kind.Def) func() []openapi.Group {
+	own := traceopenapi.Group(defs)
+	return func() []openapi.Group {
+		out := crdopenapi.Groups(Definitions(s))
+		for i, g := range out {
+			if g.Group == own.Group && g.Version == own.Version { // somebody has defined resources in the group of traces
+				out[i].Tag = own.Tag + " " + g.Tag
+				out[i].Custom = func() []openapi.Custom { return append(own.Custom(), g.Custom()...) }
+				return out
+			}
+		}
+		return append(out, own)
+	}
 }
 
 // Definitions returns the served CustomResourceDefinitions from the cache, without waiting for the newest change: it is

@@ -102,6 +102,9 @@ func (b *builder) customRoutes(c customKind) ([]route, error) {
 	}
 	out := make([]route, 0, len(steps))
 	for _, s := range steps {
+		if c.Verbs != nil && !hasVerb(c.Verbs, s.discoveryVerb()) {
+			continue
+		}
 		r, err := b.customRoute(s)
 		if err != nil {
 			return nil, err
@@ -172,6 +175,19 @@ func (b *builder) customRoute(s customOperation) (route, error) {
 	r.params = append(r.params, options...)
 	sortParams(r.params)
 	return r, err
+}
+
+// discoveryVerb returns the verb of an operation as discovery names it.
+func (s customOperation) discoveryVerb() string {
+	switch {
+	case s.action != "":
+		return s.action
+	case s.verb == "read":
+		return "get"
+	case s.verb == "replace":
+		return "update"
+	}
+	return s.verb
 }
 
 // describe returns the description of an operation.

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// customOf returns a custom resource whose kind has one field.
-func customOf(group, version, kind string) Custom {
+// newCustom returns a custom resource whose kind has one field.
+func newCustom(group, version, kind string) Custom {
 	return Custom{
 		Group: group, Version: version, Kind: kind, ListKind: kind + "List", Plural: strings.ToLower(kind) + "s", Namespaced: true,
 		Status: true, Scale: true,
@@ -25,7 +25,7 @@ func customOf(group, version, kind string) Custom {
 	}
 }
 
-func groupOf(tag string, customs ...Custom) Group {
+func newGroup(tag string, customs ...Custom) Group {
 	return Group{Group: customs[0].Group, Version: customs[0].Version, Tag: tag, Custom: func() []Custom { return slices.Clone(customs) }}
 }
 
@@ -51,17 +51,17 @@ func parse(t *testing.T, raw []byte) (p parsed) {
 func TestCustomGroups(t *testing.T) {
 	other := Group{Group: "other.example.com", Version: "v1beta1", Tag: "a",
 		Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
-	groups := []Group{groupOf("1", customOf("stable.example.com", "v1", "CronTab")), other}
+	groups := []Group{newGroup("1", newCustom("stable.example.com", "v1", "CronTab")), other}
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return groups }})
 	h := handler(s)
 
-	before := index(t, h)
+	before := groupVersionURLs(t, h)
 	if _, ok := before["apis/stable.example.com"]; ok {
 		t.Error("a group of custom resources alone has no document of its own")
 	}
 	url := before["apis/stable.example.com/v1"]
-	first := ask(t, h, url)
-	v3 := parse(t, content(t, first))
+	first := get(t, h, url)
+	v3 := parse(t, readBody(t, first))
 	for _, want := range []string{"com.example.stable.v1.CronTab", "com.example.stable.v1.CronTabList", "io.k8s.api.autoscaling.v1.Scale",
 		metaV1 + "OwnerReference"} {
 		if v3.Components.Schemas[want] == nil {
@@ -71,21 +71,21 @@ func TestCustomGroups(t *testing.T) {
 	if v3.Paths["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}/scale"]["patch"] == nil || len(v3.Paths) != 5 {
 		t.Errorf("v3 has the paths %v", v3.Paths)
 	}
-	v2 := parse(t, content(t, ask(t, h, "/openapi/v2")))
+	v2 := parse(t, readBody(t, get(t, h, "/openapi/v2")))
 	if raw := v2.Definitions["com.example.stable.v1.CronTab"]; !bytes.Contains(raw, []byte("version 2")) ||
 		!bytes.Contains(raw, []byte(`"#/definitions/`)) {
 		t.Errorf("v2 has the schema %s", raw)
 	}
-	if raw := content(t, ask(t, h, "/openapi/v3/apis/other.example.com/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
+	if raw := readBody(t, get(t, h, "/openapi/v3/apis/other.example.com/v1beta1")); string(raw) != `{"openapi":"3.0.0"}` {
 		t.Errorf("another server's document: %s", raw)
 	}
-	oldV2 := ask(t, h, "/openapi/v2").Header.Get("Etag")
-	if r := ask(t, h, url, "If-None-Match", first.Header.Get("Etag")); r.StatusCode != http.StatusNotModified {
+	oldV2 := get(t, h, "/openapi/v2").Header.Get("Etag")
+	if r := get(t, h, url, "If-None-Match", first.Header.Get("Etag")); r.StatusCode != http.StatusNotModified {
 		t.Errorf("a known tag: %d", r.StatusCode)
 	}
 
-	groups[0] = groupOf("2", customOf("stable.example.com", "v1", "CronTab"), customOf("stable.example.com", "v1", "Backup"))
-	after := index(t, h)
+	groups[0] = newGroup("2", newCustom("stable.example.com", "v1", "CronTab"), newCustom("stable.example.com", "v1", "Backup"))
+	after := groupVersionURLs(t, h)
 	for name, was := range before {
 		if changed := after[name] != was; changed != (name == "apis/stable.example.com/v1") {
 			t.Errorf("%s: was %s, is %s", name, was, after[name])
@@ -96,41 +96,41 @@ func TestCustomGroups(t *testing.T) {
 			t.Errorf("the old document %s is still kept", key)
 		}
 	}
-	if r := ask(t, h, url); r.StatusCode != http.StatusMovedPermanently || r.Header.Get("Location") != after["apis/stable.example.com/v1"] {
+	if r := get(t, h, url); r.StatusCode != http.StatusMovedPermanently || r.Header.Get("Location") != after["apis/stable.example.com/v1"] {
 		t.Errorf("an old hash: %d %s", r.StatusCode, r.Header.Get("Location"))
 	}
-	if r := ask(t, h, "/openapi/v3/apis/stable.example.com/v1", "If-None-Match", first.Header.Get("Etag")); r.StatusCode != 200 {
+	if r := get(t, h, "/openapi/v3/apis/stable.example.com/v1", "If-None-Match", first.Header.Get("Etag")); r.StatusCode != 200 {
 		t.Errorf("an old tag: %d", r.StatusCode)
 	}
-	r := ask(t, h, "/openapi/v2", "If-None-Match", oldV2)
-	if r.StatusCode != 200 || !bytes.Contains(content(t, r), []byte("com.example.stable.v1.Backup")) {
+	r := get(t, h, "/openapi/v2", "If-None-Match", oldV2)
+	if r.StatusCode != 200 || !bytes.Contains(readBody(t, r), []byte("com.example.stable.v1.Backup")) {
 		t.Errorf("v2 does not show the change: %d", r.StatusCode)
 	}
 
 	groups = groups[1:]
-	if _, ok := index(t, h)["apis/stable.example.com/v1"]; ok {
+	if _, ok := groupVersionURLs(t, h)["apis/stable.example.com/v1"]; ok {
 		t.Error("the group is still in the index")
 	}
-	if r := ask(t, h, "/openapi/v3/apis/stable.example.com/v1"); r.StatusCode != http.StatusNotFound {
+	if r := get(t, h, "/openapi/v3/apis/stable.example.com/v1"); r.StatusCode != http.StatusNotFound {
 		t.Errorf("a group that is gone: %d", r.StatusCode)
 	}
 }
 
-func TestSchemasAreMadeWhenAsked(t *testing.T) {
+func TestSchemasAreBuiltOnDemand(t *testing.T) {
 	made := 0
-	g := groupOf("1", customOf("example.com", "v1", "CronTab"))
+	g := newGroup("1", newCustom("example.com", "v1", "CronTab"))
 	custom := g.Custom
 	g.Custom = func() []Custom { made++; return custom() }
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{g} }})
 	h := handler(s)
-	index(t, h)
-	ask(t, h, "/openapi/v3/api/v1")
-	ask(t, h, "/openapi/v3/apis/example.com/v1", "If-None-Match", mustTag(t, s, "apis/example.com/v1"))
+	groupVersionURLs(t, h)
+	get(t, h, "/openapi/v3/api/v1")
+	get(t, h, "/openapi/v3/apis/example.com/v1", "If-None-Match", mustTag(t, s, "apis/example.com/v1"))
 	if made != 0 {
 		t.Errorf("custom resources were described %d times for documents that show none", made)
 	}
-	ask(t, h, "/openapi/v3/apis/example.com/v1")
-	ask(t, h, "/openapi/v3/apis/example.com/v1")
+	get(t, h, "/openapi/v3/apis/example.com/v1")
+	get(t, h, "/openapi/v3/apis/example.com/v1")
 	if made != 1 {
 		t.Errorf("custom resources were described %d times for one document", made)
 	}
@@ -149,15 +149,15 @@ func mustTag(t *testing.T, s *Service, name string) string {
 // except one that has the name of a built-in resource.
 func TestCustomBesideBuiltIn(t *testing.T) {
 	jobs := Resource{Group: "batch.k8s.io", Version: "v1", Kind: "Job", Plural: "jobs", Verbs: []string{"delete"}}
-	custom := customOf("batch.k8s.io", "v1", "Extra")
-	same := customOf("batch.k8s.io", "v1", "Other")
+	custom := newCustom("batch.k8s.io", "v1", "Extra")
+	same := newCustom("batch.k8s.io", "v1", "Other")
 	same.Plural = "jobs"
-	groups := []Group{groupOf("1", custom, same)}
+	groups := []Group{newGroup("1", custom, same)}
 	s := New(Options{Resources: []Resource{jobs}, Groups: func() []Group { return groups }})
 	h := handler(s)
-	url := index(t, h)["apis/batch.k8s.io/v1"]
-	v3 := parse(t, content(t, ask(t, h, url)))
-	v2 := parse(t, content(t, ask(t, h, "/openapi/v2")))
+	url := groupVersionURLs(t, h)["apis/batch.k8s.io/v1"]
+	v3 := parse(t, readBody(t, get(t, h, url)))
+	v2 := parse(t, readBody(t, get(t, h, "/openapi/v2")))
 	if v3.Info.Title != "Kubernetes" {
 		t.Errorf("the document is called %q", v3.Info.Title)
 	}
@@ -171,24 +171,24 @@ func TestCustomBesideBuiltIn(t *testing.T) {
 			t.Error("a custom resource has the name of a built-in one")
 		}
 	}
-	groups = []Group{groupOf("2", custom)}
-	if index(t, h)["apis/batch.k8s.io/v1"] == url {
+	groups = []Group{newGroup("2", custom)}
+	if groupVersionURLs(t, h)["apis/batch.k8s.io/v1"] == url {
 		t.Error("the hash does not show the change")
 	}
 }
 
-// TestOtherServerInsteadOfBuiltIn checks that the document of an aggregated server replaces that of this server.
-func TestOtherServerInsteadOfBuiltIn(t *testing.T) {
+// TestAggregatedServerReplacesBuiltIn checks that the document of an aggregated server replaces that of this server.
+func TestAggregatedServerReplacesBuiltIn(t *testing.T) {
 	jobs := Resource{Group: "batch.k8s.io", Version: "v1", Kind: "Job", Plural: "jobs", Verbs: []string{"delete"}}
 	remote := Group{Group: "batch.k8s.io", Version: "v1", Tag: "a",
 		Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil }}
-	for _, groups := range [][]Group{{remote, groupOf("1", customOf("batch.k8s.io", "v1", "Extra"))},
-		{groupOf("1", customOf("batch.k8s.io", "v1", "Extra")), remote}} {
+	for _, groups := range [][]Group{{remote, newGroup("1", newCustom("batch.k8s.io", "v1", "Extra"))},
+		{newGroup("1", newCustom("batch.k8s.io", "v1", "Extra")), remote}} {
 		h := handler(New(Options{Resources: []Resource{configMaps, jobs}, Groups: func() []Group { return groups }}))
-		if raw := content(t, ask(t, h, index(t, h)["apis/batch.k8s.io/v1"])); string(raw) != `{"openapi":"3.0.0"}` {
+		if raw := readBody(t, get(t, h, groupVersionURLs(t, h)["apis/batch.k8s.io/v1"])); string(raw) != `{"openapi":"3.0.0"}` {
 			t.Errorf("v3 is %.100s", raw)
 		}
-		v2 := parse(t, content(t, ask(t, h, "/openapi/v2")))
+		v2 := parse(t, readBody(t, get(t, h, "/openapi/v2")))
 		for path := range v2.Paths {
 			if strings.HasPrefix(path, "/apis/batch.k8s.io/v1/") {
 				t.Errorf("v2 has the path %s", path)
@@ -197,14 +197,14 @@ func TestOtherServerInsteadOfBuiltIn(t *testing.T) {
 	}
 }
 
-// TestCustomNamedAsBuiltIn checks that custom kinds whose schemas would be named like built-in types do not replace
+// TestCustomKindNamedLikeBuiltIn checks that custom kinds whose schemas would be named like built-in types do not replace
 // them.
-func TestCustomNamedAsBuiltIn(t *testing.T) {
-	evil := customOf("meta.apis.pkg.apimachinery.k8s.io", "v1", "ObjectMeta")
-	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{groupOf("1", evil)} }})
+func TestCustomKindNamedLikeBuiltIn(t *testing.T) {
+	evil := newCustom("meta.apis.pkg.apimachinery.k8s.io", "v1", "ObjectMeta")
+	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{newGroup("1", evil)} }})
 	h := handler(s)
-	v3 := parse(t, content(t, ask(t, h, "/openapi/v3/apis/meta.apis.pkg.apimachinery.k8s.io/v1")))
-	v2 := parse(t, content(t, ask(t, h, "/openapi/v2")))
+	v3 := parse(t, readBody(t, get(t, h, "/openapi/v3/apis/meta.apis.pkg.apimachinery.k8s.io/v1")))
+	v2 := parse(t, readBody(t, get(t, h, "/openapi/v2")))
 	for _, schemas := range []map[string]json.RawMessage{v3.Components.Schemas, v2.Definitions} {
 		if raw := schemas[metaV1+"ObjectMeta"]; !bytes.Contains(raw, []byte("managedFields")) {
 			t.Errorf("ObjectMeta is %s", raw)
@@ -215,15 +215,38 @@ func TestCustomNamedAsBuiltIn(t *testing.T) {
 	}
 }
 
-// TestReferencesInTexts checks that a description which looks like a reference is not taken for one.
-func TestReferencesInTexts(t *testing.T) {
-	c := customOf("example.com", "v1", "CronTab")
+// TestVerbsOfADescribedKind checks that a kind with a list of verbs has operations for these verbs only.
+func TestVerbsOfADescribedKind(t *testing.T) {
+	c := newCustom("example.com", "v1", "CronTab")
+	c.Verbs = []string{"get", "list"}
+	h := handler(New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{newGroup("1", c)} }}))
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(readBody(t, get(t, h, "/openapi/v3/apis/example.com/v1")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if len(doc.Paths) == 0 {
+		t.Error("it has no paths")
+	}
+	for path, operations := range doc.Paths {
+		for method := range operations {
+			if method != "get" && method != "parameters" {
+				t.Errorf("%s has %s", path, method)
+			}
+		}
+	}
+}
+
+// TestReferencesInDescriptions checks that a description which looks like a reference is not taken for one.
+func TestReferencesInDescriptions(t *testing.T) {
+	c := newCustom("example.com", "v1", "CronTab")
 	c.Schema = func(Dialect) json.RawMessage {
 		return json.RawMessage(`{"type":"object","description":"see \"#/components/schemas/none.v1.None\" and <b>"}`)
 	}
-	h := handler(New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{groupOf("1", c)} }}))
+	h := handler(New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{newGroup("1", c)} }}))
 	for _, path := range []string{"/openapi/v2", "/openapi/v3/apis/example.com/v1"} {
-		if r := ask(t, h, path); r.StatusCode != 200 || !json.Valid(content(t, r)) {
+		if r := get(t, h, path); r.StatusCode != 200 || !json.Valid(readBody(t, r)) {
 			t.Errorf("%s: %d", path, r.StatusCode)
 		}
 	}
@@ -231,15 +254,15 @@ func TestReferencesInTexts(t *testing.T) {
 
 func TestCustomProtobuf(t *testing.T) {
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group {
-		return []Group{groupOf("1", customOf("example.com", "v1", "CronTab")), groupOf("1", customOf("example.com", "v2", "CronTab"))}
+		return []Group{newGroup("1", newCustom("example.com", "v1", "CronTab")), newGroup("1", newCustom("example.com", "v2", "CronTab"))}
 	}})
 	compareV2(t, s)
 }
 
 func TestHead(t *testing.T) {
 	h := handler(New(Options{Resources: []Resource{configMaps}}))
-	whole := ask(t, h, "/openapi/v3/api/v1")
-	n := len(content(t, whole))
+	whole := get(t, h, "/openapi/v3/api/v1")
+	n := len(readBody(t, whole))
 	if whole.ContentLength != int64(n) {
 		t.Errorf("the answer has %d bytes and says %d", n, whole.ContentLength)
 	}

@@ -40,12 +40,14 @@ func (d Dialect) Reference(name string) string {
 	return refPrefix + name
 }
 
-// Custom describes a custom resource in one version. All custom resources have the same verbs.
+// Custom describes a custom resource in one version, or another resource of which no schema is published.
 type Custom struct {
 	Group, Version, Kind, ListKind, Plural string
 
 	Namespaced    bool
 	Status, Scale bool // the subresources that it has
+	// Verbs are the verbs of discovery; nil for those of custom resources, which are the same for all.
+	Verbs []string
 	// Schema returns the schema of its objects, and List that of its lists, which refers to the schema of the objects
 	// by its name. Both may refer to ObjectMeta and ListMeta of meta/v1 and to nothing else. They are called when a
 	// document is built, and their results are not kept.
