@@ -69,12 +69,9 @@ func (g *gathering) chooseRoot(object Ref) bool {
 	if best < 0 {
 		return false
 	}
-	g.root = best
-	for _, i := range own { // by start
-		if g.Index.root(i, memo) == best {
-			g.first = i
-			break
-		}
+	g.root, g.first = best, best
+	if !slices.Contains(own, best) {
+		g.first = own[slices.IndexFunc(own, func(i int) bool { return g.Index.root(i, memo) == best })] // the first one by start
 	}
 	return true
 }

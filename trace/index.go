@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ type version struct {
 
 // Index finds records by their object and by their cause. It reads the records that it was made of and never changes them.
 type Index struct {
-	records  []*hop.Record // by start
+	records  []*hop.Record // by start, and by revision
 	writes   map[version]int
 	ofUID    map[types.UID][]int
 	ofName   map[Ref][]int // the writes, also refused ones, which have no UID
@@ -43,7 +44,7 @@ func NewIndex(records []hop.Record) *Index {
 			x.records[at] = r // the newer state of the same work
 		}
 	}
-	slices.SortStableFunc(x.records, func(a, b *hop.Record) int { return a.Start.Compare(b.Start) })
+	slices.SortStableFunc(x.records, func(a, b *hop.Record) int { return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Rev, b.Rev)) })
 	for i, r := range x.records {
 		if r.UID != "" {
 			x.ofUID[r.UID] = append(x.ofUID[r.UID], i)
