@@ -71,7 +71,7 @@ await step('log in, and have something to look at', async () => {
     spec: { replicas: 2, selector: { matchLabels: { app: 'web' } }, template: { metadata: { labels: { app: 'web' } }, spec: { containers: [{ name: 'c', image: 'nginx' }] } } } });
   await api('POST', '/api/v1/namespaces/default/pods', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'lost', annotations: { note: 'one' } },
     spec: { nodeSelector: { disk: 'ssd' }, containers: [{ name: 'c', image: 'nginx' }] } });
-  await page.route(TRACE, (r) => r.fulfill({ body: fixture('trace.json'), contentType: 'application/json' }));
+  await page.route(TRACE, (r) => r.fulfill({ body: JSON.stringify({ ...JSON.parse(fixture('trace.json')), unseen: ['server two'] }), contentType: 'application/json' }));
   await page.routeWebSocket(/\/log\?/, (ws) => { ws.send(JSON.stringify({ code: 200 })); ws.send(Buffer.from('line one\nline two\n')); });
   await page.routeWebSocket(/\/exec\?/, (ws) => {
     const colours = [...Array(16).keys()].map((n) => `\u001b[${n < 8 ? 30 + n : 82 + n}mcolour ${n}\u001b[0m \u001b[${n < 8 ? 40 + n : 92 + n}mbehind\u001b[0m \u001b[2mdim\u001b[0m`);

@@ -148,11 +148,11 @@ await step('a name in the address is text too', async () => {
 });
 
 await step('logs follow; colours are removed, other sequences shown, markup is text', async () => {
+  let log = null;
   await page.routeWebSocket(/\/log\?/, (ws) => {
+    log = ws;
     ws.send(JSON.stringify({ code: 200 }));
     ws.send(Buffer.from('first \u001b[32mgreen\u001b[0m\n<script>window.pwned=1</script>\n\u001b]0;title\u0007second\n'));
-    const timer = setInterval(() => ws.send(Buffer.from(`line ${Date.now()}\n`)), 50);
-    ws.onClose(() => clearInterval(timer));
   });
   const pods = await page.evaluate(async () => (await import('/dashboard/api.js')).getJSON('/api/v1/namespaces/default/pods?labelSelector=app%3Dweb'));
   await go(`#/object/core/pods/default/${pods.items[0].metadata.name}?tab=logs`);
@@ -160,8 +160,10 @@ await step('logs follow; colours are removed, other sequences shown, markup is t
   const shown = await page.getByRole('log').textContent();
   assert.ok(shown.includes('<script>window.pwned=1</script>') && shown.includes('\u241b]0;title'));
   assert.equal(await page.evaluate(() => window.pwned), undefined);
-  const count = await page.locator('.log-line').count();
-  await page.waitForFunction((n) => document.querySelectorAll('.log-line').length > n, count);
+  for (const line of ['third', 'fourth']) {
+    log.send(Buffer.from(line + '\n'));
+    await page.getByRole('log').getByText(line, { exact: true }).waitFor();
+  }
 });
 
 await step('a trace that is still open, with hidden spans', async () => {
@@ -179,6 +181,24 @@ await step('a trace that is still open, with hidden spans', async () => {
   await page.getByRole('heading', { name: 'One transaction in the store' }).waitFor();
   await page.locator('.station.now').getByText('commit').waitFor();
   await page.unroute('**/apis/trace.proa.dev/v1/namespaces/default/traces/*');
+});
+
+await step('a trace says what it could not see', async () => {
+  const trace = { ...JSON.parse(fixture('trace.json')), unseen: ['server two <b>bold</b>: no answer in 2s'], hidden: 2, dropped: 7, later: 3 };
+  await page.route(/\/(wire)?traces\/deployments/, (r) => r.fulfill({ body: JSON.stringify(trace), contentType: 'application/json' }));
+  await go('#/overview');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await go('#/object/apps/deployments/default/web?tab=trace');
+  const note = page.getByRole('note');
+  await note.getByText('Not seen: the records of server two <b>bold</b>: no answer in 2s').waitFor();
+  await note.getByText('Not complete').waitFor();
+  await text('2 spans are about objects that you may not see');
+  await text('The server has left 7 spans out.');
+  await text('3 later records');
+  await go('#/learn?of=default/deployments.apps:web');
+  await page.getByRole('heading', { name: /kubectl apply/ }).waitFor();
+  await note.getByText('Not seen: the records of server two').waitFor();
+  await page.unroute(/\/(wire)?traces\/deployments/);
 });
 
 await step('themes', async () => {

@@ -4,7 +4,7 @@ import { h, fill, icon, nanos, announce, reducedMotion, setText } from './dom.js
 import { getJSON, TRACES } from './api.js';
 import { hops } from './hops.js';
 import { setParams } from './app.js';
-import { wireView } from './trace.js';
+import { unseenView, wireView } from './trace.js';
 
 export function show({ main, route, signal }) {
   const state = { of: route.params.get('of') || '', at: Number(route.params.get('hop')) || 0, playing: false };
@@ -12,6 +12,7 @@ export function show({ main, route, signal }) {
   const dot = h('span', { class: 'station-dot', 'aria-hidden': 'true' });
   const clock = h('span', { class: 'play-clock', role: 'timer' });
   const sentence = h('p', { class: 'trace-sentence' });
+  const unseen = h('div');
   const article = h('div', { class: 'hop-cards' });
   const picker = h('select', { class: 'select', 'aria-label': 'Trace to play', onchange: () => { state.of = picker.value; setParams({ of: state.of }); load(); } });
   const playButton = h('button', { type: 'button', class: 'button primary', onclick: () => (state.playing ? stop() : play()) });
@@ -20,7 +21,7 @@ export function show({ main, route, signal }) {
   fill(main,
     h('div', { class: 'head' }, h('h1', null, 'From “kubectl apply” to traffic')),
     h('p', { class: 'lead' }, 'One write passes twelve hops before a Pod serves. Read them in order, or play a real trace and see where the time goes.'),
-    h('div', { class: 'toolbar' }, picker, playButton, previous, next, clock), sentence,
+    h('div', { class: 'toolbar' }, picker, playButton, previous, next, clock), sentence, unseen,
     h('div', { class: 'learn' }, h('div', { class: 'track' }, stations, dot), article));
 
   const cards = [];
@@ -114,6 +115,7 @@ export function show({ main, route, signal }) {
       if (hop) steps.push([hop, s.took, s.name + (s.wait ? ' (waiting)' : '')]);
     }
     if (trace && !steps.length) sums.forEach((s, n) => { if (s.n) steps.push([n, s.took / s.n, hops[n].name]); });
+    fill(unseen, trace && unseenView(trace));
     setText(sentence, trace ? trace.summary || '' : state.of ? sentence.textContent : '');
     hops.forEach((hop, n) => {
       if (!hop) return;

@@ -146,6 +146,7 @@ export class Waterfall {
     const open = this.spans.filter((s) => s.open).length;
     fill(this.summary,
       h('p', { class: 'trace-sentence' }, t.summary || `${nanos(total)} in ${this.spans.length} spans`),
+      unseenView(t),
       t.stuck && h('p', { class: 'row' }, badge('bad', 'Stuck'), this.byId.has(t.stuckSpan) ? h('button', { type: 'button', class: 'link', onclick: () => this.select(t.stuckSpan, true) }, t.stuck) : t.stuck),
       h('p', { class: 'hint' }, [t.command && ['by ', h('code', null, t.command)], t.user && [t.command ? ' as ' : 'by ', t.user], ' at ', when(t.start), open > 0 && ` · ${open} still open`].filter(Boolean)));
     const shares = t.critical || [];
@@ -161,7 +162,6 @@ export class Waterfall {
         h('span', { class: ['swatch', 'hop-' + (this.byId.get(s.span)?.hop || 0), s.wait && 'is-wait'] }), `${s.name} ${nanos(s.took)}${s.wait ? ' waiting' : ''}`))))]);
     const notes = [];
     if (t.hidden) notes.push(`${t.hidden} spans are about objects that you may not see; only their hop and times are shown.`);
-    if (t.unseen?.length) notes.push('These servers did not answer, so their part is missing: ' + t.unseen.join(', ') + '.');
     if (t.later) notes.push(`${t.later} later records are about what happened after the object was ready.`);
     if (t.dropped) notes.push(`The server has left ${t.dropped} spans out.`);
     if (this.cut > 0) notes.push(`The page shows the first ${MAX} spans; ${this.cut} are not shown.`);
@@ -476,6 +476,13 @@ const moreOf = (s) => {
   const o = s.object || {};
   return [o.name && s.level === 0 ? `${o.resource}/${o.name}` : '', s.actor && s.level === 0 ? s.actor : ''].filter(Boolean).join(' · ');
 };
+
+// unseenView says what a trace does not have because some servers did not answer: spans that are missing are not spans that did not happen.
+export function unseenView(t) {
+  if (!t.unseen?.length) return null;
+  return h('div', { class: 'unseen', role: 'note' }, badge('warn', 'Not complete'),
+    h('ul', { class: 'plain' }, t.unseen.slice(0, 20).map((u) => h('li', null, 'Not seen: the records of ' + u)), t.unseen.length > 20 && h('li', null, `and ${t.unseen.length - 20} more`)));
+}
 
 // wireView shows the bytes of a request and of its answer.
 export function wireView(wire) {
