@@ -14,6 +14,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/podqueue"
+	"proa.dev/schedule/waitrecord"
 )
 
 func benchNode(i int) *corev1.Node {
@@ -89,7 +90,7 @@ func BenchmarkSchedule(b *testing.B) {
 	for _, nodes := range benchSizes {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
 			state, profile, prepared, recent := benchState(nodes), benchProfile(b), newPreparedPods(), NewRecent()
-			s := &scheduler{record: hop.NewRecorder(4096).Add}
+			s := &scheduler{records: waitrecord.New(hop.NewRecorder(4096).Add)}
 			capacity := nodes * 100
 			b.ReportAllocs()
 			at, used := 0, processor()

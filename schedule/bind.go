@@ -60,6 +60,7 @@ func (s *scheduler) bind(ctx context.Context, t *attempt, waits []permitWait, sl
 	}
 	for _, w := range waits {
 		begin := time.Now()
+		s.recordWait(t, "permit", w.plugin)
 		r := waitForPermission(ctx, w)
 		s.recordStep(t, hop.Step{Name: "permit", Detail: w.plugin, Wait: time.Since(begin), Failed: r != nil}, begin)
 		if r != nil {
@@ -170,6 +171,7 @@ func (s *scheduler) runPreBind(ctx context.Context, t *attempt) error {
 			continue
 		}
 		begin := time.Now()
+		s.recordWait(t, "prebind", p.Name)
 		err := p.PreBind(ctx, t.decision.Node)
 		s.recordStep(t, hop.Step{Name: "prebind", Detail: p.Name, Wait: time.Since(begin), Failed: err != nil}, begin)
 		if err != nil {

@@ -89,6 +89,12 @@ type stage struct {
 func (s *stage) keep(rec hop.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for i := range s.records {
+		if have := &s.records[i]; have.Open && have.UID == rec.UID && have.Rev == rec.Rev && have.Start.Equal(rec.Start) {
+			*have = rec
+			return
+		}
+	}
 	s.records = append(s.records, rec)
 }
 
@@ -445,13 +451,19 @@ func (s *stage) recordsOf(name string) string {
 			continue
 		}
 		cause := "by this state of the Pod"
-		if rec.CauseUID != rec.UID || rec.CauseRev > rec.Rev || rec.CauseRev == 0 {
+		switch {
+		case rec.CauseUID != rec.UID || rec.CauseRev == 0:
 			cause = fmt.Sprintf("by %s at %d", rec.CauseUID, rec.CauseRev)
-		} else if rec.CauseRev < rec.Rev {
+		case rec.CauseRev < rec.Rev:
 			cause = "by an earlier state of the Pod"
+		case rec.CauseRev > rec.Rev:
+			cause = "by a later state of the Pod than when it began to wait"
 		}
 		fmt.Fprintf(&out, "%s of %s %s/%s as %s, %s: %v, waited %v %s\n", rec.Verb, rec.Resource, rec.Namespace, rec.Name, rec.User, cause,
 			rec.Took[hop.Schedule], rec.Wait[hop.Schedule], rec.Error)
+		if rec.Open {
+			out.WriteString("  open\n")
+		}
 		for _, step := range rec.Steps {
 			fmt.Fprintf(&out, "  %s at %v: %v, waited %v, %q", step.Name, step.After, step.Took, step.Wait, step.Detail)
 			if step.Failed {

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/schedule/podqueue"
 )
 
 // causedBy returns a context whose writes are recorded as caused by the state of the Pod that the scheduler has seen.
@@ -31,7 +33,7 @@ func revisionOf(resourceVersion string) int64 {
 
 // recordStep adds a step to the record of an attempt. It began at begin and ends now.
 func (s *scheduler) recordStep(t *attempt, step hop.Step, begin time.Time) {
-	if s.record == nil {
+	if s.records == nil {
 		return
 	}
 	step.Hop, step.After, step.Took = hop.Schedule, begin.Sub(t.queuedAt), time.Since(begin)
@@ -40,7 +42,7 @@ func (s *scheduler) recordStep(t *attempt, step hop.Step, begin time.Time) {
 
 // recordSearch adds the steps until the decision: the time in the queue, the filtering and the scoring of nodes.
 func (s *scheduler) recordSearch(t *attempt) {
-	if s.record == nil {
+	if s.records == nil {
 		return
 	}
 	d := t.decision
@@ -67,6 +69,14 @@ func queueDetail(t *attempt) string {
 	return "attempt " + strconv.Itoa(t.Attempts) + ", after " + t.EnqueuedBy
 }
 
+// gateDetail says which plugin keeps a Pod from being tried; empty for none.
+func gateDetail(e *podqueue.Entry) string {
+	if e == nil || e.GatedBy() == "" {
+		return ""
+	}
+	return "not tried before " + e.GatedBy() + " allows it"
+}
+
 // filterDetail says how many nodes were found suitable.
 func filterDetail(feasible, examined, total int) string {
 	text := strconv.Itoa(feasible) + " of " + strconv.Itoa(examined) + " nodes"
@@ -78,18 +88,31 @@ func filterDetail(feasible, examined, total int) string {
 
 // recordAttempt records an attempt that has ended. The message says why it has failed; it is empty when the Pod is bound.
 func (s *scheduler) recordAttempt(t *attempt, message string) {
-	if s.record == nil {
+	if s.records != nil {
+		s.records.End(t.record(t.steps, message))
+	}
+}
+
+// recordWait records that an attempt waits for a plugin before its Pod can be bound.
+func (s *scheduler) recordWait(t *attempt, step, plugin string) {
+	if s.records == nil {
 		return
 	}
+	waits := hop.Step{Hop: hop.Schedule, Name: step, Detail: plugin, After: time.Since(t.queuedAt), Took: 1, Wait: 1}
+	s.records.Waits(t.record(append(slices.Clone(t.steps), waits), ""))
+}
+
+// record returns the record of an attempt until now.
+func (t *attempt) record(steps []hop.Step, message string) hop.Record {
 	pod := t.info.Pod
 	rec := hop.Record{
 		UID: pod.UID, Rev: revisionOf(pod.ResourceVersion), Verb: hop.ScheduleAttempt, Resource: "pods",
 		Namespace: pod.Namespace, Name: pod.Name, User: "system:kube-scheduler",
-		Start: t.queuedAt, Steps: t.steps, CauseUID: pod.UID, CauseRev: revisionOf(t.queuedRevision), Error: truncateMessage(message),
+		Start: t.queuedAt, Steps: steps, CauseUID: pod.UID, CauseRev: revisionOf(t.queuedRevision), Error: truncateMessage(message),
 	}
 	rec.Took[hop.Schedule] = time.Since(t.queuedAt)
-	for i := range t.steps {
-		rec.Wait[hop.Schedule] += t.steps[i].Wait
+	for i := range steps {
+		rec.Wait[hop.Schedule] += steps[i].Wait
 	}
-	s.record(rec)
+	return rec
 }

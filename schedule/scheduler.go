@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
-	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/schedule/eventseries"
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/podqueue"
+	"proa.dev/schedule/waitrecord"
 )
 
 // Run schedules Pods until ctx ends.
@@ -60,7 +60,7 @@ type scheduler struct {
 	events      *eventseries.Recorder
 	recent      *Recent
 	metrics     *Metrics
-	record      func(hop.Record) // may be nil
+	records     *waitrecord.Recorder // nil if nothing is recorded
 }
 
 // views has the views of the resources that the scheduler reads. It implements framework.Cluster.
@@ -89,7 +89,7 @@ func newScheduler(ctx context.Context, log *slog.Logger, c client.Client, config
 		log: log, writer: c, views: views{}, profiles: map[string]*framework.Profile{}, assumed: map[types.UID]*framework.PodInfo{},
 		wake: wait.NewSignal(), binds: make(chan struct{}, bindsInFlight), idleBinders: make(chan binding),
 		writes:   make(chan struct{}, bindsInFlight),
-		prepared: newPreparedPods(), recent: config.Recent, metrics: config.Metrics, record: config.Record,
+		prepared: newPreparedPods(), recent: config.Recent, metrics: config.Metrics, records: waitrecord.New(config.Record),
 		searchStart: rand.IntN(1 << 20),
 	}
 	if s.recent == nil {
@@ -163,6 +163,7 @@ func (s *scheduler) activate(pods ...types.UID) {
 func (s *scheduler) run(ctx context.Context) {
 	s.load()
 	s.work.Go(func() { s.events.Run(ctx) })
+	s.work.Go(func() { s.records.Run(ctx) })
 	s.work.Go(func() { s.watch(ctx, gr.Nodes, s.onNode) })
 	s.work.Go(func() { s.watch(ctx, gr.Pods, s.onPod) })
 	for _, r := range s.reads {

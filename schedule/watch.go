@@ -123,6 +123,7 @@ func (s *scheduler) forgetPod(pod *corev1.Pod) {
 	now := time.Now()
 	uid := pod.UID
 	s.queue.Remove(uid)
+	s.records.Forget(uid, "the Pod was deleted, or has ended")
 	nominee := s.nominated.nodeOf(uid)
 	s.nominated.set(s.state, &framework.PodInfo{Pod: pod}, "")
 	if p := s.assumed[uid]; p != nil && pod.Spec.NodeName == "" {
@@ -153,6 +154,9 @@ func (s *scheduler) addBoundPod(pod *corev1.Pod) {
 	p := s.state.UpdatedPodInfo(pod)
 	s.state.AddPod(p, pod.Spec.NodeName)
 	if before == nil || s.assumed[pod.UID] != nil {
+		if before == nil {
+			s.records.Forget(pod.UID, "somebody else has bound the Pod")
+		}
 		s.queue.Remove(pod.UID)
 		delete(s.assumed, pod.UID)
 		s.nominated.set(s.state, p, "")
@@ -177,7 +181,10 @@ func (s *scheduler) enqueuePod(was, pod *corev1.Pod) {
 		return
 	}
 	p := framework.NewPodInfo(pod)
-	s.queue.Add(p, now)
+	isNew := s.queue.Get(pod.UID) == nil
+	if s.queue.Add(p, now); isNew {
+		s.records.Queued(pod, now, gateDetail(s.queue.Get(pod.UID)))
+	}
 	if was == nil && s.queue.IsInterested(framework.UnscheduledPod, framework.Add) {
 		s.queue.HandleEvent(podqueue.ClusterEvent{On: framework.UnscheduledPod, Do: framework.Add, New: pod, Except: pod.UID}, now)
 	}

@@ -19,7 +19,7 @@ var epoch = time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
 // TestBuild reads records and shows their traces. Lines before "---" are
 //
 //	now DURATION
-//	UID@REVISION VERB RESOURCE[/SUB] NAMESPACE/NAME USER START [cause=UID@REV] [HOP=TOOK[/WAIT]] [step=HOP:NAME:AFTER:TOOK] …
+//	UID@REVISION VERB RESOURCE[/SUB] NAMESPACE/NAME USER START [cause=UID@REV] [HOP=TOOK[/WAIT]] [step=HOP:NAME:AFTER:TOOK[/WAIT]] …
 //	trace RESOURCE NAMESPACE/NAME
 //	hide RESOURCE                (of the traces that follow)
 //	recent
@@ -142,7 +142,11 @@ func parseRecord(t *testing.T, words []string) hop.Record {
 			r.Origin = &hop.Origin{Command: text, Session: "session"}
 		case "step":
 			parts := strings.Split(text, ":")
-			s := hop.Step{Hop: hopNamed(t, parts[0]), Name: parts[1], After: duration(t, parts[2]), Took: duration(t, parts[3])}
+			took, wait, waits := strings.Cut(parts[3], "/")
+			s := hop.Step{Hop: hopNamed(t, parts[0]), Name: parts[1], After: duration(t, parts[2]), Took: duration(t, took)}
+			if waits {
+				s.Wait = duration(t, wait)
+			}
 			s.Failed = len(parts) > 4
 			r.Steps = append(r.Steps, s)
 		default:

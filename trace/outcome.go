@@ -177,6 +177,11 @@ func place(it *item) string {
 	if image, isPull := strings.CutPrefix(what, "pull "); isPull {
 		what = "pull of " + image
 	}
+	if n := len(it.Steps); n > 0 && it.Open && it.Verb == hop.ScheduleAttempt {
+		if what += ", " + it.Steps[n-1].Name; it.Steps[n-1].Detail != "" {
+			what += ": " + it.Steps[n-1].Detail
+		}
+	}
 	object := it.Resource + "/" + it.Name
 	if h == 0 {
 		return what + " (" + object + ")"

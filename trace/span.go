@@ -44,7 +44,7 @@ func hopsOf(it *item) []hopPart {
 		took, wait := max(it.Took[h], 0), max(it.Wait[h], 0)
 		if more := it.end.Sub(at) - took; it.Open && h == lastHop(it.Record) && more > 0 { // it goes on
 			took += more
-			if it.Error != "" { // after a failure it waits for the next try
+			if isWaiting(it.Record) {
 				wait += more
 			}
 		}
@@ -55,6 +55,15 @@ func hopsOf(it *item) []hopPart {
 		at = at.Add(took)
 	}
 	return out
+}
+
+// isWaiting tells whether open work waits at present: after a failure for the next try, or in a last step that is nothing but waiting.
+func isWaiting(r *hop.Record) bool {
+	if r.Error != "" || len(r.Steps) == 0 {
+		return r.Error != ""
+	}
+	last := &r.Steps[len(r.Steps)-1]
+	return last.Wait > 0 && last.Wait >= last.Took
 }
 
 // lastHop returns the last hop at which a record has spent time; 0 for none.
@@ -145,14 +154,20 @@ func spanOfStep(it *item, s hop.Step, n int, parent string) Span {
 	if start.After(it.end) {
 		start = it.end
 	}
-	took := min(max(s.Took, 0), it.end.Sub(start))
+	took, wait := min(max(s.Took, 0), it.end.Sub(start)), max(s.Wait, 0)
+	if it.Open && n == len(it.Steps)-1 && !s.Failed { // it goes on
+		took = it.end.Sub(start)
+		if isWaiting(it.Record) {
+			wait = took
+		}
+	}
 	h := s.Hop
 	if h > hop.Network {
 		h = 0
 	}
 	span := Span{
 		ID: hashID(it.id, "step", fmt.Sprint(n)), Parent: parent, Hop: int(h), Name: s.Name, Actor: it.User, Object: refOf(it.Record),
-		Process: it.Process, Start: start, Wait: min(max(s.Wait, 0), took), Took: took, Critical: it.isCritical, Detail: s.Detail,
+		Process: it.Process, Start: start, Wait: min(wait, took), Took: took, Critical: it.isCritical, Detail: s.Detail,
 	}
 	if h != 0 {
 		span.HopName = h.String()

@@ -264,6 +264,9 @@ func (q *Queue) park(e *Entry, why string) {
 	}
 }
 
+// GatedBy returns the PreEnqueue plugin that keeps the Pod from being tried; empty for none.
+func (e *Entry) GatedBy() string { return e.gatedBy }
+
 func (e *Entry) rejectors() sets.Set[string] {
 	if len(e.pendingPlugins) == 0 {
 		return e.rejectedBy
