@@ -21,29 +21,29 @@ import (
 	memorystore "proa.dev/store/memory"
 )
 
-// frozenStore is a store that does not answer while it is frozen.
-type frozenStore struct {
+// unresponsiveStore is a store whose Fresh blocks while unresponsive is set.
+type unresponsiveStore struct {
 	*memorystore.Store
-	frozen atomic.Bool
+	unresponsive atomic.Bool
 }
 
-func (f *frozenStore) Fresh(ctx context.Context, prefix string) (int64, error) {
-	if f.frozen.Load() {
+func (f *unresponsiveStore) Fresh(ctx context.Context, prefix string) (int64, error) {
+	if f.unresponsive.Load() {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	}
 	return f.Store.Fresh(ctx, prefix)
 }
 
-// TestTokensWhileStoreIsFrozen: while the store does not answer, a token that was valid stays valid, and for one that
+// TestTokensWhileStoreIsUnresponsive checks that while the store does not answer, a token that was valid stays valid, and for one that
 // was never seen the answer is 503, not 401, and comes soon.
-func TestTokensWhileStoreIsFrozen(t *testing.T) {
+func TestTokensWhileStoreIsUnresponsive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme, err := kinds.Scheme()
 		if err != nil {
 			t.Fatal(err)
 		}
-		store, def := &frozenStore{Store: memorystore.New(memorystore.Config{})}, core.ServiceAccounts()
+		store, def := &unresponsiveStore{Store: memorystore.New(memorystore.Config{})}, core.ServiceAccounts()
 		s := state.New(t.Context(), codec.New(scheme), store, []*kind.Def{def}, slog.New(slog.DiscardHandler))
 		defer s.Close()
 		value, err := s.Codec.Store(def, &corev1.ServiceAccount{
@@ -61,15 +61,15 @@ func TestTokensWhileStoreIsFrozen(t *testing.T) {
 			!apierrors.IsUnauthorized(authenticationError(err)) {
 			t.Errorf("an account that does not exist: %v", err)
 		}
-		store.frozen.Store(true)
-		began := time.Now()
+		store.unresponsive.Store(true)
+		start := time.Now()
 		if _, err := accounts.ServiceAccount(t.Context(), "ns", "known"); err != nil {
 			t.Errorf("an account that is known: %v", err)
 		}
 		if _, err := accounts.ServiceAccount(t.Context(), "ns", "unknown"); !apierrors.IsServiceUnavailable(authenticationError(err)) {
 			t.Errorf("an account that is not known: %v", err)
 		}
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(start); took > time.Second {
 			t.Errorf("the answers took %v", took)
 		}
 	})

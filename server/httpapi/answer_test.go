@@ -35,22 +35,22 @@ const (
 	stallCheck     = time.Second
 )
 
-// TestListsAreSentInPieces: no list is held in memory as a whole, in whichever format. A short one has a
+// TestListsAreSentInPieces checks that no list is held in memory as a whole, in whichever format. A short one has a
 // Content-Length.
 func TestListsAreSentInPieces(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.fill(80, 50<<10)
+	r.createConfigMaps(80, 50<<10)
 	for name, headers := range map[string][]string{
 		"json": nil, "pretty": {"User-Agent: curl/8"}, "gzip": {"Accept-Encoding: gzip"},
 		"yaml":  {"Accept: application/yaml"},
 		"proto": {"Accept: application/vnd.kubernetes.protobuf"},
 		"table": {"Accept: application/json;as=Table;v=v1;g=meta.k8s.io"},
 	} {
-		path := mapsPath
+		path := configMapsPath
 		if name == "table" {
 			path += "?includeObject=Object"
 		}
-		w := newSocket(-1)
+		w := newStallingWriter(-1)
 		if r.send(w, "alice", "GET", path, nil, headers...) || w.code != http.StatusOK {
 			t.Errorf("%s: %d %.300s", name, w.code, w.got.String())
 		}
@@ -68,16 +68,17 @@ func TestListsAreSentInPieces(t *testing.T) {
 		if len(text) < 80*50<<10 || bytes.Count(text, []byte("m0079")) == 0 {
 			t.Errorf("%s: %d bytes are not the whole list", name, len(text))
 		}
-		if w.largest > responsewriter.PieceSize {
-			t.Errorf("%s: %d bytes were written at once", name, w.largest)
+		if w.largestWrite > responsewriter.PieceSize {
+			t.Errorf("%s: %d bytes were written at once", name, w.largestWrite)
 		}
 		if name == "json" && !json.Valid(text) {
 			t.Errorf("%s is not sound", name)
 		}
 	}
-	for path, length := range map[string]bool{mapsPath + "?limit=1": true, mapsPath + "?limit=2": true, mapsPath + "/m0000": true,
-		mapsPath: false} {
-		w := newSocket(-1)
+	for path, length := range map[string]bool{configMapsPath + "?limit=1": true, configMapsPath + "?limit=2": true,
+		configMapsPath + "/m0000": true,
+		configMapsPath:            false} {
+		w := newStallingWriter(-1)
 		r.send(w, "alice", "GET", path, nil)
 		if got := w.header.Get("Content-Length"); (got == fmt.Sprint(w.got.Len())) != length || !length && got != "" {
 			t.Errorf("%s: %d bytes, Content-Length %q", path, w.got.Len(), got)
@@ -85,27 +86,27 @@ func TestListsAreSentInPieces(t *testing.T) {
 	}
 }
 
-// TestListsNobodyReadsAreBounded: a user whose clients read nothing holds one piece for each of a bounded number of
+// TestUnreadListsAreBounded checks that a user whose clients read nothing holds one piece for each of a bounded number of
 // lists, however long these are, also when they are exempt from seats. Further requests of the user are refused; those
 // of others are served.
-func TestListsNobodyReadsAreBounded(t *testing.T) {
+func TestUnreadListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(40, 50<<10)
+		r.createConfigMaps(40, 50<<10)
 		r.memory.answers = memorybudget.New(4 * 20 * responsewriter.PieceSize)
-		r.send(newSocket(-1), "warm", "GET", mapsPath, nil)
+		r.send(newStallingWriter(-1), "warm", "GET", configMapsPath, nil)
 		var wg sync.WaitGroup
-		var sockets []*socket
+		var sockets []*stallingWriter
 		for range 10000 {
-			w := newSocket(0)
+			w := newStallingWriter(0)
 			sockets = append(sockets, w)
-			wg.Go(func() { r.send(w, "root system:masters", "GET", mapsPath, nil) })
+			wg.Go(func() { r.send(w, "root system:masters", "GET", configMapsPath, nil) })
 		}
 		synctest.Wait()
 		sending, busy := 0, 0
 		for _, w := range sockets {
 			w.mu.Lock()
-			if w.largest >= responsewriter.PieceSize {
+			if w.largestWrite >= responsewriter.PieceSize {
 				sending++
 			}
 			if w.code == http.StatusTooManyRequests {
@@ -116,18 +117,19 @@ func TestListsNobodyReadsAreBounded(t *testing.T) {
 			}
 			w.mu.Unlock()
 		}
-		// Of the others a thousand wait. Of those who are refused, not all are told so: nobody reads it.
+		// A thousand of the other requests wait. Those that are refused may not get their response out, because the
+		// clients read nothing.
 		most := 20 * responsewriter.PieceSize / responsewriter.MinRequestMemory
 		if sending > 20 || sending == 0 || busy > most || busy == 0 {
 			t.Errorf("%d lists are being sent, %d were refused", sending, busy)
 		}
-		if w := newSocket(-1); r.send(w, "alice", "GET", mapsPath, nil) || w.code != http.StatusOK {
+		if w := newStallingWriter(-1); r.send(w, "alice", "GET", configMapsPath, nil) || w.code != http.StatusOK {
 			t.Errorf("somebody else: %d", w.code)
 		}
-		wg.Wait() // all are cut off in the end
+		wg.Wait() // all are disconnected in the end
 		for _, w := range sockets {
-			if w.largest >= responsewriter.PieceSize && !w.isCut {
-				t.Error("an answer nobody read was not cut off")
+			if w.largestWrite >= responsewriter.PieceSize && !w.isDisconnected {
+				t.Error("an unread response was not aborted")
 			}
 		}
 		if now, peak := r.memory.answers.Held(); now != 0 || peak > 2*20*responsewriter.PieceSize+responsewriter.PieceSize {
@@ -136,25 +138,26 @@ func TestListsNobodyReadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSmallAnswersNobodyReadsHoldNoSeat: clients that read nothing of a small answer, of a resource or another path,
+// TestUnreadSmallResponsesHoldNoSeat checks that clients that read nothing of a small answer, of a resource or another path,
 // keep no seat.
-func TestSmallAnswersNobodyReadsHoldNoSeat(t *testing.T) {
-	for name, path := range map[string]string{"path": "/version", "discovery": "/api", "object": mapsPath + "/m0000",
-		"list": mapsPath + "?limit=1", "watch": mapsPath + "?watch=1", "none": mapsPath + "/none"} {
+func TestUnreadSmallResponsesHoldNoSeat(t *testing.T) {
+	for name, path := range map[string]string{"path": "/version", "discovery": "/api", "object": configMapsPath + "/m0000",
+		"list": configMapsPath + "?limit=1", "watch": configMapsPath + "?watch=1", "none": configMapsPath + "/none"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMemoryRig(t, 10)
-				r.fill(2, 100)
+				r.createConfigMaps(2, 100)
 				var wg sync.WaitGroup
-				var sockets []*socket
+				var sockets []*stallingWriter
 				for range 500 { // two connections of 250 streams
-					w := newSocket(0)
+					w := newStallingWriter(0)
 					sockets = append(sockets, w)
-					wg.Go(func() { r.send(w, "stranger", "GET", path, nil) })
+					wg.Go(func() { r.send(w, "anybody", "GET", path, nil) })
 				}
 				synctest.Wait()
-				start, w := time.Now(), newSocket(-1)
-				if r.send(w, "alice", "GET", path[:min(len(path), len(mapsPath))], nil); w.code != http.StatusOK || time.Since(start) != 0 {
+				start, w := time.Now(), newStallingWriter(-1)
+				if r.send(w, "alice", "GET", path[:min(len(path), len(configMapsPath))],
+					nil); w.code != http.StatusOK || time.Since(start) != 0 {
 					t.Errorf("%d after %v", w.code, time.Since(start))
 				}
 				for _, w := range sockets {
@@ -166,24 +169,24 @@ func TestSmallAnswersNobodyReadsHoldNoSeat(t *testing.T) {
 	}
 }
 
-// TestLongListsNobodyReadsGiveTheirSeatUp: a long list keeps its seat while it is sent, so there are no more of them
+// TestUnreadLongListsReleaseTheirSeat checks that a long list keeps its seat while it is sent, so there are no more of them
 // than seats, and some seats are left to other users. When requests of the same user wait for a seat, a client that
 // reads nothing is cut off.
-func TestLongListsNobodyReadsGiveTheirSeatUp(t *testing.T) {
+func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(20, 50<<10)
+		r.createConfigMaps(20, 50<<10)
 		var wg sync.WaitGroup
-		var sockets []*socket
+		var sockets []*stallingWriter
 		for range 200 {
-			w := newSocket(0)
+			w := newStallingWriter(0)
 			sockets = append(sockets, w)
-			wg.Go(func() { r.send(w, "stranger", "GET", mapsPath, nil) })
+			wg.Go(func() { r.send(w, "anybody", "GET", configMapsPath, nil) })
 		}
 		synctest.Wait()
 		begun := func() (n int) {
 			for _, w := range sockets {
-				if w.began() {
+				if w.hasStarted() {
 					n++
 				}
 			}
@@ -193,8 +196,8 @@ func TestLongListsNobodyReadsGiveTheirSeatUp(t *testing.T) {
 		if sending == 0 || sending > 100 {
 			t.Errorf("%d lists are being sent with 100 seats", sending)
 		}
-		start, w := time.Now(), newSocket(-1)
-		if r.send(w, "alice", "GET", mapsPath, nil); w.code != http.StatusOK || time.Since(start) != 0 {
+		start, w := time.Now(), newStallingWriter(-1)
+		if r.send(w, "alice", "GET", configMapsPath, nil); w.code != http.StatusOK || time.Since(start) != 0 {
 			t.Errorf("%d after %v", w.code, time.Since(start))
 		}
 		time.Sleep(contestedStall + 2*stallCheck)
@@ -202,51 +205,51 @@ func TestLongListsNobodyReadsGiveTheirSeatUp(t *testing.T) {
 		if now := begun(); now <= sending {
 			t.Errorf("%d lists were being sent, and no other one after that", sending)
 		}
-		for _, w := range sockets { // also refusals are not read
+		for _, w := range sockets { // the refused clients do not read their response either
 			_ = w.SetWriteDeadline(time.Unix(1, 0))
 		}
 		wg.Wait()
 	})
 }
 
-// TestSlowClientsAreNotCutOff: a client that reads its list slowly gets all of it while nobody waits.
-func TestSlowClientsAreNotCutOff(t *testing.T) {
+// TestSlowClientsAreNotDisconnected checks that a client that reads its list slowly gets all of it while nobody waits.
+func TestSlowClientsAreNotDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(20, 50<<10)
-		w := &slowSocket{socket: newSocket(-1)}
-		if r.send(w, "alice", "GET", mapsPath, nil) || w.code != http.StatusOK || !json.Valid(w.got.Bytes()) {
+		r.createConfigMaps(20, 50<<10)
+		w := &slowWriter{stallingWriter: newStallingWriter(-1)}
+		if r.send(w, "alice", "GET", configMapsPath, nil) || w.code != http.StatusOK || !json.Valid(w.got.Bytes()) {
 			t.Errorf("%d, %d bytes", w.code, w.got.Len())
 		}
 	})
 }
 
-// slowSocket is a client that reads a piece in twenty seconds.
-type slowSocket struct{ *socket }
+// slowWriter is the response writer of a client that takes twenty seconds to read a piece.
+type slowWriter struct{ *stallingWriter }
 
-func (s *slowSocket) Write(p []byte) (int, error) {
+func (s *slowWriter) Write(p []byte) (int, error) {
 	time.Sleep(20 * time.Second)
-	return s.socket.Write(p)
+	return s.stallingWriter.Write(p)
 }
 
-// TestSlowServersCutNobodyOff: when the server is so busy that sending a piece takes long, clients that read everything
+// TestSlowServerDisconnectsNoClient checks that when the server is so busy that sending a piece takes long, clients that read everything
 // they are sent are not cut off, although others wait for seats.
-func TestSlowServersCutNobodyOff(t *testing.T) {
+func TestSlowServerDisconnectsNoClient(t *testing.T) {
 	for _, stalled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newMemoryRig(t, 100)
-			r.fill(5, 50<<10)
+			r.createConfigMaps(5, 50<<10)
 			var wg sync.WaitGroup
-			var sockets []*busySocket
+			var sockets []*busyServerWriter
 			for range 200 {
-				w := &busySocket{slowSocket: &slowSocket{socket: newSocket(-1)}, stalled: stalled}
+				w := &busyServerWriter{slowWriter: &slowWriter{stallingWriter: newStallingWriter(-1)}, stalledByClient: stalled}
 				sockets = append(sockets, w)
-				wg.Go(func() { r.send(w, "alice", "GET", mapsPath, nil) })
+				wg.Go(func() { r.send(w, "alice", "GET", configMapsPath, nil) })
 			}
 			wg.Wait()
 			whole, cut := 0, 0
 			for _, w := range sockets {
-				if w.isCut {
+				if w.isDisconnected {
 					cut++
 				} else if w.code == http.StatusOK && json.Valid(w.got.Bytes()) {
 					whole++
@@ -259,35 +262,35 @@ func TestSlowServersCutNobodyOff(t *testing.T) {
 	}
 }
 
-// busySocket takes twenty seconds for a piece, and tells whether the client is the reason.
-type busySocket struct {
-	*slowSocket
-	stalled bool
+// busyServerWriter is a response writer that takes twenty seconds for a piece, and reports whether the client is the reason.
+type busyServerWriter struct {
+	*slowWriter
+	stalledByClient bool
 }
 
-func (s *busySocket) StalledByClient() bool { return s.stalled }
+func (s *busyServerWriter) StalledByClient() bool { return s.stalledByClient }
 
-// TestWatchesBeginInPieces: the present objects with which a watch begins are sent in pieces that the client must take
+// TestInitialEventsAreSentInPieces checks that the present objects with which a watch begins are sent in pieces that the client must take
 // in time. After that the client may take its time.
-func TestWatchesBeginInPieces(t *testing.T) {
+func TestInitialEventsAreSentInPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(100, 50<<10)
-		const path = mapsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=600"
-		deaf := newSocket(0)
+		r.createConfigMaps(100, 50<<10)
+		const path = configMapsPath + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=600"
+		unread := newStallingWriter(0)
 		start := time.Now()
-		used := allocated(func() { r.send(deaf, "stranger", "GET", path, nil) })
+		used := allocatedBytes(func() { r.send(unread, "anybody", "GET", path, nil) })
 		if time.Since(start) < maximumStall || time.Since(start) > maximumStall+2*stallCheck {
-			t.Errorf("a watch whose beginning nobody read ended after %v", time.Since(start))
+			t.Errorf("a watch whose initial events were not read ended after %v", time.Since(start))
 		}
-		if used > 12<<20 { // for the first piece of it
-			t.Errorf("%d bytes were allocated for a state of 5 MB that nobody read", used)
+		if used > 12<<20 { // for the first piece of the state
+			t.Errorf("%d bytes were allocated for a state of 5 MB that was not read", used)
 		}
-		if deaf.largest > responsewriter.PieceSize {
-			t.Errorf("%d bytes were written at once", deaf.largest)
+		if unread.largestWrite > responsewriter.PieceSize {
+			t.Errorf("%d bytes were written at once", unread.largestWrite)
 		}
 		var wg sync.WaitGroup
-		w := newSocket(-1)
+		w := newStallingWriter(-1)
 		wg.Go(func() { r.send(w, "alice", "GET", path, nil) })
 		synctest.Wait()
 		w.mu.Lock()
@@ -295,14 +298,14 @@ func TestWatchesBeginInPieces(t *testing.T) {
 			!bytes.Contains(w.got.Bytes(), []byte("initial-events-end")) {
 			t.Errorf("%d events of 100, and the bookmark", events)
 		}
-		w.window = w.got.Len() // and now it takes no more
+		w.limit = w.got.Len() // and now it reads no more
 		w.mu.Unlock()
 		if now, _ := r.memory.answers.Held(); now != 0 {
 			t.Errorf("an open watch holds %d", now)
 		}
-		r.create(mapsOf(), configMap("more"))
+		r.create(configMapsResource(), configMap("more"))
 		time.Sleep(2 * maximumStall)
-		if w.isCut {
+		if w.isDisconnected {
 			t.Error("a quiet client of a watch was cut off")
 		}
 		_ = w.SetWriteDeadline(time.Unix(1, 0))
@@ -310,17 +313,17 @@ func TestWatchesBeginInPieces(t *testing.T) {
 	})
 }
 
-// unsound is a ConfigMap that cannot be encoded.
-type unsound struct{ *corev1.ConfigMap }
+// unencodable is a ConfigMap whose encoding fails.
+type unencodable struct{ *corev1.ConfigMap }
 
-func (unsound) MarshalJSON() ([]byte, error) { return nil, errors.New("it cannot be encoded") }
+func (unencodable) MarshalJSON() ([]byte, error) { return nil, errors.New("it cannot be encoded") }
 
-// TestListsThatFailAreAborted: an item that cannot be encoded is answered with a Status when nothing was sent yet;
+// TestListsThatFailAreAborted checks that an item that cannot be encoded is answered with a Status when nothing was sent yet;
 // later the answer is aborted, so that no client takes it for complete.
 func TestListsThatFailAreAborted(t *testing.T) {
 	h := New(Config{Server: newRig(t).Server})
 	s := h.Server
-	def := s.State.Def(mapsOf())
+	def := s.State.Def(configMapsResource())
 	for _, headers := range []string{"", "gzip"} {
 		for before, want := range map[int]bool{1: false, 10: true} {
 			l := &collection.List{}
@@ -329,9 +332,9 @@ func TestListsThatFailAreAborted(t *testing.T) {
 				m.Data["a"] = strings.Repeat("x", 50<<10)
 				l.Items = append(l.Items, watch.NewEntry("", m, 0))
 			}
-			l.Items = append(l.Items, watch.NewEntry("", unsound{configMap("y")}, 0))
-			w := newSocket(-1)
-			req := httptest.NewRequestWithContext(t.Context(), "GET", mapsPath, nil)
+			l.Items = append(l.Items, watch.NewEntry("", unencodable{configMap("y")}, 0))
+			w := newStallingWriter(-1)
+			req := httptest.NewRequestWithContext(t.Context(), "GET", configMapsPath, nil)
 			req.Header.Set("Accept-Encoding", headers)
 			aborted := func() (aborted bool) {
 				defer func() { aborted = recover() != nil }()
@@ -346,16 +349,16 @@ func TestListsThatFailAreAborted(t *testing.T) {
 	}
 }
 
-// TestPastIsCounted: objects that are read from the store for one list count as memory of its user.
-func TestPastIsCounted(t *testing.T) {
+// TestPastObjectsCountAsMemory checks that objects that are read from the store for one list count as memory of its user.
+func TestPastObjectsCountAsMemory(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.fill(40, 50<<10)
-	cache := r.State.Cache(r.State.Def(mapsOf()))
+	r.createConfigMaps(40, 50<<10)
+	cache := r.State.Cache(r.State.Def(configMapsResource()))
 	if err := cache.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	path := fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", mapsPath, cache.Rev())
-	w := newSocket(-1)
+	path := fmt.Sprintf("%s?resourceVersion=%d&resourceVersionMatch=Exact", configMapsPath, cache.Rev())
+	w := newStallingWriter(-1)
 	if r.send(w, "alice", "GET", path, nil); w.code != http.StatusOK || !json.Valid(w.got.Bytes()) {
 		t.Fatalf("%d %.200s", w.code, w.got.String())
 	}
@@ -364,7 +367,7 @@ func TestPastIsCounted(t *testing.T) {
 	}
 	r.memory.answers = memorybudget.New(8 << 20)
 	held, _ := r.memory.answers.Force("alice", responsewriter.PieceSize)
-	w = newSocket(-1)
+	w = newStallingWriter(-1)
 	var last Observation
 	r.Observe = func(o Observation) { last = o }
 	if r.send(w, "alice", "GET", path, nil); w.code != http.StatusTooManyRequests || !last.Terminated {
@@ -373,11 +376,11 @@ func TestPastIsCounted(t *testing.T) {
 	held.Release()
 }
 
-// TestDiscoveryIsCounted: the aggregated discovery document is made for each request and counts as memory of its user.
-func TestDiscoveryIsCounted(t *testing.T) {
+// TestDiscoveryCountsAsMemory checks that the aggregated discovery document is made for each request and counts as memory of its user.
+func TestDiscoveryCountsAsMemory(t *testing.T) {
 	r := newMemoryRig(t, 100)
 	const all = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	w := newSocket(-1)
+	w := newStallingWriter(-1)
 	if r.send(w, "alice", "GET", "/apis", nil, all); w.code != http.StatusOK {
 		t.Fatalf("%d %.200s", w.code, w.got.String())
 	}
@@ -387,25 +390,26 @@ func TestDiscoveryIsCounted(t *testing.T) {
 	r.memory.answers = memorybudget.New(4 * 2 * responsewriter.PieceSize)
 	held, _ := r.memory.answers.Force("alice", responsewriter.PieceSize)
 	defer held.Release()
-	w = newSocket(-1)
+	w = newStallingWriter(-1)
 	if r.send(w, "alice", "GET", "/apis", nil, all); w.code != http.StatusTooManyRequests || w.header.Get("Etag") != "" {
 		t.Errorf("beyond its share: %d %v", w.code, w.header)
 	}
 }
 
-// TestTimeoutsAreReadFirst: an invalid timeout of a request that is not long-running is refused before the client is
-// authenticated, as upstream does.
-func TestTimeoutsAreReadFirst(t *testing.T) {
+// TestInvalidTimeoutIsRefusedBeforeAuthentication checks that an invalid timeout of a request that is not long-running is refused
+// before the client is authenticated, as upstream does.
+func TestInvalidTimeoutIsRefusedBeforeAuthentication(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	const message = `invalid timeout specified in the request URL - time: invalid duration \"invalid\"`
 	for path, want := range map[string]int{
 		"/?timeout=invalid": 400, "/version?timeout=invalid": 400, "/healthz?timeout=invalid": 400, "/api?timeout=invalid": 400,
-		"/none?timeout=invalid":       400,
-		mapsPath + "?timeout=invalid": 400, mapsPath + "/x?timeout=invalid": 400, "/apis/none.example.com/v1/things?timeout=invalid": 400,
+		"/none?timeout=invalid":             400,
+		configMapsPath + "?timeout=invalid": 400, configMapsPath + "/x?timeout=invalid": 400,
+		"/apis/none.example.com/v1/things?timeout=invalid": 400,
 		"/?timeout=1s": 200, "/?timeout=": 200, "/?timeout=0s": 200, "/?timeout=-1s": 200, "/?timeout=9999h": 200,
-		mapsPath + "/x?timeout=0s": 200, mapsPath + "/x?timeout=-1s": 200, mapsPath + "?timeout=9999h": 200,
-		mapsPath + "?watch=1&timeoutSeconds=1&timeout=invalid": 200,
+		configMapsPath + "/x?timeout=0s": 200, configMapsPath + "/x?timeout=-1s": 200, configMapsPath + "?timeout=9999h": 200,
+		configMapsPath + "?watch=1&timeoutSeconds=1&timeout=invalid": 200,
 	} {
 		for _, who := range []string{"alice", ""} {
 			w := httptest.NewRecorder()
@@ -421,39 +425,39 @@ func TestTimeoutsAreReadFirst(t *testing.T) {
 	}
 }
 
-// TestWebSocketsThatFailLeaveNothing: a watch whose WebSocket handshake fails is closed and does not count as open.
-func TestWebSocketsThatFailLeaveNothing(t *testing.T) {
+// TestFailedWebSocketHandshakeClosesWatch checks that a watch whose WebSocket handshake fails is closed and does not count as open.
+func TestFailedWebSocketHandshakeClosesWatch(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	for range 3 {
-		r.send(newSocket(-1), "eve", "GET", mapsPath+"?watch=1", nil, "Upgrade: websocket", "Connection: Upgrade")
+		r.send(newStallingWriter(-1), "eve", "GET", configMapsPath+"?watch=1", nil, "Upgrade: websocket", "Connection: Upgrade")
 	}
 	if open := r.OpenWatches(); open != 0 {
 		t.Errorf("%d watches are open", open)
 	}
 }
 
-// TestWritesThatAreDoneAreNotRefused: when there is no memory for a large answer, a client is asked to try again only
+// TestCompletedWritesAreNotRefused checks that when there is no memory for a large answer, a client is asked to try again only
 // if nothing was written. A write that is done is answered, or its connection ends.
-func TestWritesThatAreDoneAreNotRefused(t *testing.T) {
+func TestCompletedWritesAreNotRefused(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.fill(1, 200<<10)
+	r.createConfigMaps(1, 200<<10)
 	r.memory.answers = memorybudget.New(4 * 256 << 10)
 	held, _ := r.memory.answers.Force("alice", 128<<10)
-	w := newSocket(-1)
-	if r.send(w, "alice", "GET", mapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
+	w := newStallingWriter(-1)
+	if r.send(w, "alice", "GET", configMapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
 		t.Errorf("an object is read: %d", w.code)
 	}
 	body := func(size int) io.Reader {
 		return strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"large"},"data":{"a":"%s"}}`, strings.Repeat("x", size)))
 	}
-	w = newSocket(-1)
-	if r.send(w, "alice", "POST", mapsPath, body(200<<10), "Content-Type: application/json"); w.code != http.StatusCreated ||
+	w = newStallingWriter(-1)
+	if r.send(w, "alice", "POST", configMapsPath, body(200<<10), "Content-Type: application/json"); w.code != http.StatusCreated ||
 		!json.Valid(w.got.Bytes()) {
 		t.Errorf("an object is created: %d %.200s", w.code, w.got.String())
 	}
-	w = newSocket(-1)
-	aborted := r.send(w, "alice", "PUT", mapsPath+"/large", body(400<<10), "Content-Type: application/json")
+	w = newStallingWriter(-1)
+	aborted := r.send(w, "alice", "PUT", configMapsPath+"/large", body(400<<10), "Content-Type: application/json")
 	if !aborted || w.code != 0 {
 		t.Errorf("an object is written, and there is no memory at all: aborted %v, %d", aborted, w.code)
 	}
@@ -463,12 +467,12 @@ func TestWritesThatAreDoneAreNotRefused(t *testing.T) {
 	}
 }
 
-// TestExemptRequestsDoNotWaitForMemory: administrators and health probes are answered while other users hold all memory
+// TestExemptRequestsDoNotWaitForMemory checks that administrators and health probes are answered while other users hold all memory
 // and very many requests wait for it.
 func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(1, 100)
+		r.createConfigMaps(1, 100)
 		r.memory.answers = memorybudget.New(32 * responsewriter.PieceSize)
 		ctx, stop := context.WithCancel(t.Context())
 		for i := range 4 {
@@ -478,18 +482,19 @@ func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
 		for i := range 100 {
 			go func() { _, _ = r.memory.answers.Take(ctx, fmt.Sprint("waiter", i), responsewriter.PieceSize) }()
 		}
-		lease, _ := r.memory.answers.Force("anybody", 16*responsewriter.PieceSize) // refusals that strangers do not read
+		lease, _ := r.memory.answers.Force("anybody",
+			16*responsewriter.PieceSize) // error responses that unauthenticated clients do not read
 		defer lease.Release()
 		synctest.Wait()
-		for who, path := range map[string]string{"anybody": "/healthz", "root system:masters": mapsPath + "/m0000",
-			"root2 system:masters": mapsPath} {
-			start, w := time.Now(), newSocket(-1)
+		for who, path := range map[string]string{"anybody": "/healthz", "root system:masters": configMapsPath + "/m0000",
+			"root2 system:masters": configMapsPath} {
+			start, w := time.Now(), newStallingWriter(-1)
 			if r.send(w, who, "GET", path, nil); w.code > http.StatusOK || w.got.Len() == 0 || time.Since(start) != 0 {
 				t.Errorf("%s %s: %d after %v", who, path, w.code, time.Since(start))
 			}
 		}
-		w := newSocket(-1)
-		if r.send(w, "bob", "GET", mapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
+		w := newStallingWriter(-1)
+		if r.send(w, "bob", "GET", configMapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
 			t.Errorf("somebody who is not exempt: %d", w.code)
 		}
 		stop()
@@ -497,31 +502,32 @@ func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreCounted: every error that a client does not read counts as memory of its user, wherever the request
+// TestErrorResponsesCountAsMemory checks that every error that a client does not read counts as memory of its user, wherever the request
 // was refused, and their number is bounded.
-func TestRefusalsAreCounted(t *testing.T) {
-	for name, ask := range map[string][]string{
-		"a stranger": {"", mapsPath}, "timeout": {"eve", "/?timeout=invalid"}, "impersonation": {"eve", mapsPath, "Impersonate-Group: g"},
-		"a stream":            {"eve", "/api/v1/namespaces/ns/pods/none/log"},
-		"a stream of nothing": {"eve", "/api/v1/namespaces/ns/nothing/none/log"},
-		"a stranger's stream": {"", "/api/v1/namespaces/ns/pods/none/log"}, "an object": {"eve", mapsPath + "/none"},
+func TestErrorResponsesCountAsMemory(t *testing.T) {
+	for name, send := range map[string][]string{
+		"no credentials": {"", configMapsPath}, "timeout": {"eve", "/?timeout=invalid"}, "impersonation": {"eve", configMapsPath,
+			"Impersonate-Group: g"},
+		"a stream":                     {"eve", "/api/v1/namespaces/ns/pods/none/log"},
+		"a stream of nothing":          {"eve", "/api/v1/namespaces/ns/nothing/none/log"},
+		"a stream without credentials": {"", "/api/v1/namespaces/ns/pods/none/log"}, "an object": {"eve", configMapsPath + "/none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMemoryRig(t, 100)
-				r.fill(1, 1)
+				r.createConfigMaps(1, 1)
 				r.memory.answers = memorybudget.New(4 * 20 * responsewriter.PieceSize)
 				var wg sync.WaitGroup
-				var sockets []*socket
+				var sockets []*stallingWriter
 				for range 10000 {
-					w := newSocket(0)
+					w := newStallingWriter(0)
 					sockets = append(sockets, w)
-					wg.Go(func() { r.send(w, ask[0], "GET", ask[1], nil, ask[2:]...) })
+					wg.Go(func() { r.send(w, send[0], "GET", send[1], nil, send[2:]...) })
 					synctest.Wait()
 				}
 				sent := 0
 				for _, w := range sockets {
-					if w.began() {
+					if w.hasStarted() {
 						sent++
 					}
 				}
@@ -541,16 +547,16 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// TestLargeRefusalsAreCounted: an error that quotes a large part of its request counts with its size.
-func TestLargeRefusalsAreCounted(t *testing.T) {
+// TestLargeErrorResponsesCountAsMemory checks that an error that quotes a large part of its request counts with its size.
+func TestLargeErrorResponsesCountAsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		w := newSocket(0)
+		w := newStallingWriter(0)
 		var wg sync.WaitGroup
-		wg.Go(func() { r.send(w, "eve", "GET", mapsPath+"?labelSelector="+strings.Repeat("a", 500_000), nil) })
+		wg.Go(func() { r.send(w, "eve", "GET", configMapsPath+"?labelSelector="+strings.Repeat("a", 500_000), nil) })
 		synctest.Wait()
 		if now, _ := r.memory.answers.Held(); now < 500_000 {
-			t.Errorf("%d are held for %d bytes", now, w.largest)
+			t.Errorf("%d are held for %d bytes", now, w.largestWrite)
 		}
 		_ = w.SetWriteDeadline(time.Unix(1, 0))
 		wg.Wait()

@@ -16,9 +16,9 @@ import (
 	"proa.dev/server/mutate"
 )
 
-// TestNodeHasTheAddressItComesFrom: a Node that a node sends is checked against the address of the connection, not
+// TestNodeAddressIsCheckedAgainstConnection checks that a Node that a node sends is checked against the address of the connection, not
 // against headers.
-func TestNodeHasTheAddressItComesFrom(t *testing.T) {
+func TestNodeAddressIsCheckedAgainstConnection(t *testing.T) {
 	for _, tt := range []struct {
 		remote, claims string
 		code           int
@@ -30,7 +30,7 @@ func TestNodeHasTheAddressItComesFrom(t *testing.T) {
 		{"@", "203.0.113.80", http.StatusForbidden},               // a peer without an address is not this process
 		{"192.0.2.7:40000", "10.96.0.1", http.StatusForbidden},
 	} {
-		r := guarded(t)
+		r := newRigWithAdmission(t)
 		plugins, err := mutate.Plugins(nil, func() nodeaddress.Cluster {
 			return nodeaddress.Cluster{Machine: func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("203.0.113.80")} }}
 		})

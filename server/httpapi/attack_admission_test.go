@@ -20,15 +20,15 @@ import (
 	"proa.dev/server/mutate"
 )
 
-// guarded returns a rig with the plugins of hops 4 and 6 that are on by default.
-func guarded(t *testing.T) *rig {
+// newRigWithAdmission returns a rig with the mutating and validating admission plugins that are on by default.
+func newRigWithAdmission(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t)
 	plugins, err := mutate.Plugins(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Mutate, r.Check = slices.DeleteFunc(plugins, func(p server.Plugin) bool { return p.DisabledByDefault }), checks(t)
+	r.Mutate, r.Check = slices.DeleteFunc(plugins, func(p server.Plugin) bool { return p.DisabledByDefault }), validatingPlugins(t)
 	return r
 }
 
@@ -41,10 +41,12 @@ func nodeUser(name string) user.Info {
 	return &user.DefaultInfo{Name: "system:node:" + name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
 }
 
-func nodes() runtimeschema.GroupResource { return runtimeschema.GroupResource{Resource: "nodes"} }
+func nodesResource() runtimeschema.GroupResource {
+	return runtimeschema.GroupResource{Resource: "nodes"}
+}
 
-// read decodes an object from YAML.
-func read[T any](t *testing.T, text string) *T {
+// decodeYAML decodes an object from YAML.
+func decodeYAML[T any](t *testing.T, text string) *T {
 	t.Helper()
 	obj := new(T)
 	if err := yaml.UnmarshalStrict([]byte(text), obj); err != nil {
@@ -53,11 +55,12 @@ func read[T any](t *testing.T, text string) *T {
 	return obj
 }
 
-// TestPluginsSeeWhatIsStored: the old object that a plugin sees is the stored one, whatever the client sends, and after
+// TestPluginsSeeStoredObject checks that the old object that a plugin sees is the stored one, whatever the client sends, and after
 // a conflict the one that the other writer has stored.
-func TestPluginsSeeWhatIsStored(t *testing.T) {
+func TestPluginsSeeStoredObject(t *testing.T) {
 	r := newRig(t)
-	stored := r.create(nodes(), read[corev1.Node](t, `{metadata: {name: n1, labels: {role: db}}, spec: {taints: [{key: k, effect: NoSchedule}]}}`)).(*corev1.Node)
+	stored := r.create(nodesResource(), decodeYAML[corev1.Node](t,
+		`{metadata: {name: n1, labels: {role: db}}, spec: {taints: [{key: k, effect: NoSchedule}]}}`)).(*corev1.Node)
 	var seen []*corev1.Node
 	race := 0
 	r.Check = []server.Plugin{{Name: "Spy", Admit: func(_ context.Context, a *kind.Admission) error {
@@ -65,7 +68,7 @@ func TestPluginsSeeWhatIsStored(t *testing.T) {
 			seen = append(seen, old.DeepCopy())
 			if race > 0 { // another writer is faster
 				race--
-				_, err := a.Server.Modify(t.Context(), nodes(), "", "n1", false, func(o kind.Object) error {
+				_, err := a.Server.Modify(t.Context(), nodesResource(), "", "n1", false, func(o kind.Object) error {
 					o.SetLabels(map[string]string{"role": fmt.Sprintf("winner%d", race)})
 					return nil
 				})
@@ -98,7 +101,7 @@ func TestPluginsSeeWhatIsStored(t *testing.T) {
 				t.Fatal(err)
 			}
 			seen, race = nil, c.race
-			if _, err := r.ask(c.verb, "nodes", "", "n1", c.change); err != nil {
+			if _, err := r.request(c.verb, "nodes", "", "n1", c.change); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -121,20 +124,21 @@ func (r *rig) Modify(t *testing.T, labels map[string]string) (kind.Object, error
 	plugins := r.Check
 	r.Check = nil
 	defer func() { r.Check = plugins }()
-	o, err := r.Client(r.who).Get(t.Context(), nodes(), "", "n1", "")
+	o, err := r.Client(r.who).Get(t.Context(), nodesResource(), "", "n1", "")
 	if err != nil {
 		return nil, err
 	}
 	o.SetLabels(labels)
 	o.(*corev1.Node).Spec.Taints = []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}}
-	return r.Client(r.who).Update(t.Context(), nodes(), o, "")
+	return r.Client(r.who).Update(t.Context(), nodesResource(), o, "")
 }
 
-// TestNoContainerIsOverlooked: a setting that is not allowed is refused in each kind of container.
-func TestNoContainerIsOverlooked(t *testing.T) {
-	r := guarded(t)
-	r.create(runtimeschema.GroupResource{Resource: "namespaces"}, read[corev1.Namespace](t, `{metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}`))
-	r.create(runtimeschema.GroupResource{Resource: "serviceaccounts"}, read[corev1.ServiceAccount](t,
+// TestEveryKindOfContainerIsChecked checks that a setting that is not allowed is refused in each kind of container.
+func TestEveryKindOfContainerIsChecked(t *testing.T) {
+	r := newRigWithAdmission(t)
+	r.create(runtimeschema.GroupResource{Resource: "namespaces"}, decodeYAML[corev1.Namespace](t,
+		`{metadata: {name: ns, labels: {pod-security.kubernetes.io/enforce: baseline}}}`))
+	r.create(runtimeschema.GroupResource{Resource: "serviceaccounts"}, decodeYAML[corev1.ServiceAccount](t,
 		`{metadata: {namespace: ns, name: tight, annotations: {kubernetes.io/enforce-mountable-secrets: "true"}}, secrets: [{name: mine}]}`))
 	pods := runtimeschema.GroupResource{Resource: "pods"}
 	head := `metadata: {namespace: ns, name: p}, spec: {serviceAccountName: tight, automountServiceAccountToken: false, `
@@ -150,19 +154,19 @@ func TestNoContainerIsOverlooked(t *testing.T) {
 		"a secret for pulling":       plain + `, imagePullSecrets: [{name: other}]`,
 		"a sysctl that is dangerous": plain + `, securityContext: {sysctls: [{name: kernel.msgmax, value: "1"}]}`,
 	} {
-		if _, err := r.Client(r.who).Create(t.Context(), pods, read[corev1.Pod](t, "{"+head+spec+"}}")); !apierrors.IsForbidden(err) {
+		if _, err := r.Client(r.who).Create(t.Context(), pods, decodeYAML[corev1.Pod](t, "{"+head+spec+"}}")); !apierrors.IsForbidden(err) {
 			t.Errorf("%s: got %v", title, err)
 		}
 	}
-	r.create(pods, read[corev1.Pod](t, "{"+head+plain+"}}"))
-	// Some of these are refused without being called forbidden, as everywhere; what counts is that they are not there.
+	r.create(pods, decodeYAML[corev1.Pod](t, "{"+head+plain+"}}"))
+	// Some of these are refused with another error than Forbidden. What matters is that they are not stored.
 	for title, ephemeral := range map[string]string{
 		"privileged later":      `{name: e, image: i, securityContext: {privileged: true}}`,
 		"a secret later":        `{name: e, image: i, env: [{name: E, valueFrom: {secretKeyRef: {name: other, key: k}}}]}`,
 		"all of a secret later": `{name: e, image: i, envFrom: [{secretRef: {name: other}}]}`,
 		"capabilities later":    `{name: e, image: i, securityContext: {capabilities: {add: [SYS_ADMIN]}}}`,
 	} {
-		_, err := r.ask("patch", "pods", "ns", "p", func(q *server.Request) {
+		_, err := r.request("patch", "pods", "ns", "p", func(q *server.Request) {
 			body, err := yaml.YAMLToJSON([]byte(`{spec: {ephemeralContainers: [` + ephemeral + `]}}`))
 			if err != nil {
 				t.Fatal(err)
@@ -176,7 +180,7 @@ func TestNoContainerIsOverlooked(t *testing.T) {
 	if o, err := r.State.Get(t.Context(), pods, "ns", "p"); err != nil || len(o.(*corev1.Pod).Spec.EphemeralContainers) > 0 {
 		t.Errorf("got %v, %v", o, err)
 	}
-	if _, err := r.ask("patch", "pods", "ns", "p", func(q *server.Request) {
+	if _, err := r.request("patch", "pods", "ns", "p", func(q *server.Request) {
 		q.Sub, q.Patch = q.Def.Sub("ephemeralcontainers"), types.StrategicMergePatchType
 		q.Body = []byte(`{"spec":{"ephemeralContainers":[{"name":"e","image":"i"}]}}`)
 	}); err != nil {
@@ -184,14 +188,15 @@ func TestNoContainerIsOverlooked(t *testing.T) {
 	}
 }
 
-// TestNodesKeepToThemselves: a node that has been taken over cannot reach beyond its own objects.
-func TestNodesKeepToThemselves(t *testing.T) {
-	r := guarded(t)
-	own := r.create(nodes(), read[corev1.Node](t, `{metadata: {name: n1, labels: {node-restriction.kubernetes.io/team: blue}}, spec: {taints: [{key: k, effect: NoSchedule}]}}`))
-	r.create(nodes(), read[corev1.Node](t, `{metadata: {name: n2}}`))
-	r.create(runtimeschema.GroupResource{Resource: "namespaces"}, read[corev1.Namespace](t, `{metadata: {name: ns}}`))
+// TestNodesAreLimitedToTheirObjects checks that a node that has been taken over cannot reach beyond its own objects.
+func TestNodesAreLimitedToTheirObjects(t *testing.T) {
+	r := newRigWithAdmission(t)
+	own := r.create(nodesResource(), decodeYAML[corev1.Node](t,
+		`{metadata: {name: n1, labels: {node-restriction.kubernetes.io/team: blue}}, spec: {taints: [{key: k, effect: NoSchedule}]}}`))
+	r.create(nodesResource(), decodeYAML[corev1.Node](t, `{metadata: {name: n2}}`))
+	r.create(runtimeschema.GroupResource{Resource: "namespaces"}, decodeYAML[corev1.Namespace](t, `{metadata: {name: ns}}`))
 	r.create(runtimeschema.GroupResource{Resource: "serviceaccounts"},
-		read[corev1.ServiceAccount](t, `{metadata: {namespace: ns, name: default}}`))
+		decodeYAML[corev1.ServiceAccount](t, `{metadata: {namespace: ns, name: default}}`))
 	n := r.as(nodeUser("n1"))
 	for title, c := range map[string]struct{ node, sub, patch string }{
 		"an owner that is gone":      {"n1", "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"x"}]}}`},
@@ -207,7 +212,7 @@ func TestNodesKeepToThemselves(t *testing.T) {
 		"another node":               {"n2", "", `{"metadata":{"labels":{"a":"b"}}}`},
 		"another node by its status": {"n2", "status", `{"status":{"conditions":[]}}`},
 	} {
-		_, err := n.ask("patch", "nodes", "", c.node, func(q *server.Request) {
+		_, err := n.request("patch", "nodes", "", c.node, func(q *server.Request) {
 			q.Patch, q.Body = types.MergePatchType, []byte(c.patch)
 			if c.sub != "" {
 				q.Sub = q.Def.Sub(c.sub)
@@ -217,13 +222,14 @@ func TestNodesKeepToThemselves(t *testing.T) {
 			t.Errorf("%s: got %v", title, err)
 		}
 	}
-	if _, err := n.ask("patch", "nodes", "", "n1", func(q *server.Request) {
+	if _, err := n.request("patch", "nodes", "", "n1", func(q *server.Request) {
 		q.Patch, q.Body = types.MergePatchType, []byte(`{"metadata":{"labels":{"topology.kubernetes.io/zone":"a","mine":"x"}}}`)
 	}); err != nil {
 		t.Errorf("what it may say of itself: %v", err)
 	}
 	mirror := func(meta, spec string) *corev1.Pod {
-		p := read[corev1.Pod](t, `{metadata: {namespace: ns, name: p, annotations: {kubernetes.io/config.mirror: h}`+meta+`}, spec: {nodeName: n1, containers: [{name: c, image: i}]`+spec+`}}`)
+		p := decodeYAML[corev1.Pod](t,
+			`{metadata: {namespace: ns, name: p, annotations: {kubernetes.io/config.mirror: h}`+meta+`}, spec: {nodeName: n1, containers: [{name: c, image: i}]`+spec+`}}`)
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: own.GetUID(), Controller: new(true)}}
 		return p
 	}
@@ -244,11 +250,12 @@ func TestNodesKeepToThemselves(t *testing.T) {
 			t.Errorf("a pod with %s: got %v", title, err)
 		}
 	}
-	r.create(pods, read[corev1.Pod](t, `{metadata: {namespace: ns, name: elsewhere}, spec: {nodeName: n2, containers: [{name: c, image: i}]}}`))
-	if _, err := n.ask("delete", "pods", "ns", "elsewhere", nil); !apierrors.IsForbidden(err) {
+	r.create(pods, decodeYAML[corev1.Pod](t,
+		`{metadata: {namespace: ns, name: elsewhere}, spec: {nodeName: n2, containers: [{name: c, image: i}]}}`))
+	if _, err := n.request("delete", "pods", "ns", "elsewhere", nil); !apierrors.IsForbidden(err) {
 		t.Errorf("deleting the pod of another: got %v", err)
 	}
-	if _, err := n.ask("patch", "pods", "ns", "elsewhere", func(q *server.Request) {
+	if _, err := n.request("patch", "pods", "ns", "elsewhere", func(q *server.Request) {
 		q.Sub, q.Patch, q.Body = q.Def.Sub("status"), types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`)
 	}); !apierrors.IsForbidden(err) {
 		t.Errorf("the status of the pod of another: got %v", err)

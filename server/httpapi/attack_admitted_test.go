@@ -20,16 +20,16 @@ import (
 	"proa.dev/proatest"
 )
 
-// decider is an admission webhook whose answer a test decides.
-type decider struct {
+// testWebhook is an admission webhook whose response is set by the test.
+type testWebhook struct {
 	*httptest.Server
 	mu     sync.Mutex
 	answer func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) (raw string)
-	asked  int
+	calls  int
 }
 
-func newDecider(t *testing.T) *decider {
-	d := &decider{}
+func newTestWebhook(t *testing.T) *testWebhook {
+	d := &testWebhook{}
 	d.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		var review admissionv1.AdmissionReview
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
@@ -39,7 +39,7 @@ func newDecider(t *testing.T) *decider {
 		a := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.asked++
+		d.calls++
 		if raw := d.answer(review.Request, a); raw != "" {
 			http.Error(w, raw, http.StatusInternalServerError)
 			return
@@ -51,31 +51,32 @@ func newDecider(t *testing.T) *decider {
 	return d
 }
 
-// set changes the answer.
-func (d *decider) set(f func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string) {
+// setResponse sets the function that fills in responses, and resets the number of calls. If the function returns a text, that
+// is sent with the code 500 instead.
+func (d *testWebhook) setResponse(f func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.answer, d.asked = f, 0
+	d.answer, d.calls = f, 0
 }
 
-// patches answers with a JSON patch.
-func (d *decider) patches(text string) {
-	d.set(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+// respondWithPatch makes the webhook respond with a JSON patch.
+func (d *testWebhook) respondWithPatch(text string) {
+	d.setResponse(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
 		a.Patch, a.PatchType = []byte(text), new(admissionv1.PatchTypeJSONPatch)
 		return ""
 	})
 }
 
-// configure lets the decider decide about widgets, and waits until it is asked.
-func (d *decider) configure(w *web, sort string) {
+// configure registers the webhook for widgets, and waits until it is called.
+func (d *testWebhook) configure(w *httpClient, sort string) {
 	w.Helper()
-	d.set(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+	d.setResponse(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
 		a.Allowed = false
 		return ""
 	})
 	w.must(201, "POST", "/apis/admissionregistration.k8s.io/v1/"+strings.ToLower(sort)+"webhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1",
 "kind":"%sWebhookConfiguration","metadata":{"name":"decider"},"webhooks":[{"name":"decider.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
-"clientConfig":{"url":%q,"caBundle":%q},"rules":[{"operations":["*"],"apiGroups":["attack.example.com"],"apiVersions":["*"],"resources":["*/*"]}]}]}`, sort, d.URL, pemOf(d.Server)))
+"clientConfig":{"url":%q,"caBundle":%q},"rules":[{"operations":["*"],"apiGroups":["attack.example.com"],"apiVersions":["*"],"resources":["*/*"]}]}]}`, sort, d.URL, caBundleOf(d.Server)))
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if code, _ := w.do("POST", widgets+"?dryRun=All", widget("probe", "")); code == http.StatusBadRequest {
 			return
@@ -92,8 +93,8 @@ func widget(name, spec string) string {
 	return `{"apiVersion":"attack.example.com/v1","kind":"Widget","metadata":{"name":"` + name + `"},"spec":{"text":"0123456789"` + spec + `}}`
 }
 
-// doubling returns a patch that copies an object into itself again and again: 60 operations would make exabytes. format
-// is how one operation is written.
+// doubling returns a JSON patch that copies an object into itself again and again: 60 operations would make exabytes.
+// format is the text of one operation.
 func doubling(format string) string {
 	var ops []string
 	for i := range 60 {
@@ -102,14 +103,14 @@ func doubling(format string) string {
 	return "[" + strings.Join(ops, ",") + "]"
 }
 
-// TestMutationsAreBounded: a webhook or policy cannot make an object arbitrarily large, or another object of it.
+// TestMutationsAreBounded checks that a webhook or policy cannot make an object arbitrarily large, or another object of it.
 func TestMutationsAreBounded(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "mutations"}
 	s.define("widgets", "Widget", "Namespaced", looseSchema)
-	d := newDecider(t)
+	d := newTestWebhook(t)
 	d.configure(w, "Mutating")
-	d.patches(`[]`)
+	d.respondWithPatch(`[]`)
 	w.must(201, "POST", widgets, widget("stored", ""))
 	uid := show(w.must(200, "GET", widgets+"/stored", ""), "metadata.uid")
 	for _, test := range []struct{ what, patch, want string }{
@@ -125,18 +126,18 @@ func TestMutationsAreBounded(t *testing.T) {
 		{"has no metadata", `[{"op":"remove","path":"/metadata"}]`, "name"},
 		{"is no object", `[{"op":"replace","path":"","value":[1]}]`, ""},
 	} {
-		d.patches(test.patch)
+		d.respondWithPatch(test.patch)
 		code, text := w.do("PATCH", widgets+"/stored", `{"spec":{"n":1}}`, "Content-Type: application/merge-patch+json")
 		if code < 400 || !strings.Contains(text, test.want) {
 			t.Errorf("a patch that %s: %d %.300s, want %s", test.what, code, text, test.want)
 		}
 	}
-	d.patches(`[{"op":"replace","path":"/metadata/creationTimestamp","value":"2020-01-01T00:00:00Z"}]`)
+	d.respondWithPatch(`[{"op":"replace","path":"/metadata/creationTimestamp","value":"2020-01-01T00:00:00Z"}]`)
 	got := w.must(200, "PATCH", widgets+"/stored", `{"spec":{"n":2}}`, "Content-Type: application/merge-patch+json")
 	if show(got, "metadata.uid") != uid || strings.Contains(show(got, "metadata.creationTimestamp"), "2020") {
 		t.Errorf("the metadata is %s", show(got, "metadata"))
 	}
-	d.patches(`[]`)
+	d.respondWithPatch(`[]`)
 	// The same by an expression.
 	policy, err := json.Marshal(doubling(`JSONPatch{op: "copy", from: "/spec", path: "/spec/more%d"}`))
 	if err != nil {
@@ -158,31 +159,32 @@ func TestMutationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWebhooksSeeWhatIsStored: the old custom object that a webhook sees is the stored one, for an update, a patch, an
+// TestWebhooksSeeStoredObject checks that the old custom object that a webhook sees is the stored one, for an update, a patch, an
 // apply, the status and a deletion.
-func TestWebhooksSeeWhatIsStored(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+func TestWebhooksSeeStoredObject(t *testing.T) {
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "old"}
-	s.ask("", "POST "+definitionsPath, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.attack.example.com"},"spec":{
+	s.send("", "POST "+definitionsPath,
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.attack.example.com"},"spec":{
 "group":"attack.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,
 "subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`, "201")
-	s.ask("", "GET "+definitionsPath+"/widgets.attack.example.com", "", "established")
-	d := newDecider(t)
+	s.send("", "GET "+definitionsPath+"/widgets.attack.example.com", "", "established")
+	d := newTestWebhook(t)
 	d.configure(w, "Validating")
 	var old string
-	d.set(func(q *admissionv1.AdmissionRequest, _ *admissionv1.AdmissionResponse) string {
+	d.setResponse(func(q *admissionv1.AdmissionRequest, _ *admissionv1.AdmissionResponse) string {
 		old = string(q.Operation) + " " + q.SubResource + " " + string(q.OldObject.Raw)
 		return ""
 	})
-	lie := `{"apiVersion":"attack.example.com/v1","kind":"Widget","metadata":{"name":"w","labels":{"role":"forged"}},"spec":{"role":"forged"},"oldObject":{"spec":{"role":"forged"}}}`
+	forged := `{"apiVersion":"attack.example.com/v1","kind":"Widget","metadata":{"name":"w","labels":{"role":"forged"}},"spec":{"role":"forged"},"oldObject":{"spec":{"role":"forged"}}}`
 	stored := w.must(201, "POST", widgets, `{"apiVersion":"attack.example.com/v1","kind":"Widget","metadata":{"name":"w","labels":{"role":"stored"}},"spec":{"role":"stored"}}`)
 	version := show(stored, "metadata.resourceVersion")
 	for _, test := range []struct{ method, path, body, contentType, want string }{
-		{"PUT", "?dryRun=All", strings.Replace(lie, `"name":"w"`, `"name":"w","resourceVersion":`+version, 1), "application/json",
+		{"PUT", "?dryRun=All", strings.Replace(forged, `"name":"w"`, `"name":"w","resourceVersion":`+version, 1), "application/json",
 			"UPDATE  "},
 		{"PATCH", "?dryRun=All", `{"metadata":{"labels":{"role":"forged"}},"spec":{"role":"forged"}}`, "application/merge-patch+json",
 			"UPDATE  "},
-		{"PATCH", "?dryRun=All&fieldManager=f&force=true", lie, "application/apply-patch+yaml", "UPDATE  "},
+		{"PATCH", "?dryRun=All&fieldManager=f&force=true", forged, "application/apply-patch+yaml", "UPDATE  "},
 		{"PATCH", "/status?dryRun=All", `{"status":{"role":"forged"},"spec":{"role":"forged"}}`, "application/merge-patch+json",
 			"UPDATE status "},
 		{"DELETE", "?dryRun=All", "", "application/json", "DELETE  "},
@@ -198,13 +200,13 @@ func TestWebhooksSeeWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestNodesHaveNoExtensions: nodes can neither read nor write custom objects, webhook configurations and the like.
-func TestNodesHaveNoExtensions(t *testing.T) {
+// TestNodesCannotUseExtensions checks that nodes can neither read nor write custom objects, webhook configurations and the like.
+func TestNodesCannotUseExtensions(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	(&customScript{w: w, file: "nodes"}).define("widgets", "Widget", "Namespaced", looseSchema)
 	w.must(201, "POST", widgets, widget("stored", ""))
-	node := newWeb(t, c, as("system:node:n1", "system:nodes", "system:authenticated"))
+	node := newHTTPClient(t, c, impersonate("system:node:n1", "system:nodes", "system:authenticated"))
 	for _, path := range []string{
 		widgets, definitionsPath, "/apis/apiregistration.k8s.io/v1/apiservices", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 		"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
@@ -219,15 +221,15 @@ func TestNodesHaveNoExtensions(t *testing.T) {
 	}
 }
 
-// TestDefinitionsGoWithoutWebhooks: when the objects of a deleted definition are deleted, webhooks and policies are not
+// TestDeletedDefinitionsCallNoWebhooks checks that when the objects of a deleted definition are deleted, webhooks and policies are not
 // called. For all other deletions they are.
-func TestDefinitionsGoWithoutWebhooks(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+func TestDeletedDefinitionsCallNoWebhooks(t *testing.T) {
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "cleanup"}
 	s.define("widgets", "Widget", "Namespaced", looseSchema)
-	d := newDecider(t)
+	d := newTestWebhook(t)
 	d.configure(w, "Validating")
-	d.set(func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+	d.setResponse(func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
 		a.Allowed = q.Operation != admissionv1.Delete
 		return ""
 	})
@@ -243,14 +245,14 @@ func TestDefinitionsGoWithoutWebhooks(t *testing.T) {
 		t.Errorf("a user deletes: %d %s", code, text)
 	}
 	w.must(200, "DELETE", definitionsPath+"/widgets.attack.example.com", "")
-	s.ask("", "GET "+widgets+"/free", "", "until code = 404")
-	// The other one waits for its finalizer, and nobody else may delete it meanwhile.
-	s.ask("", "GET "+widgets+"/held", "", "until metadata.deletionGracePeriodSeconds = 0")
+	s.send("", "GET "+widgets+"/free", "", "until code = 404")
+	// The other object waits for its finalizer, and no user may delete it meanwhile.
+	s.send("", "GET "+widgets+"/held", "", "until metadata.deletionGracePeriodSeconds = 0")
 	w.must(200, "PATCH", widgets+"/held", `{"metadata":{"finalizers":null}}`, "Content-Type: application/merge-patch+json")
-	s.ask("", "GET "+definitionsPath+"/widgets.attack.example.com", "", "until code = 404")
+	s.send("", "GET "+definitionsPath+"/widgets.attack.example.com", "", "until code = 404")
 }
 
-// syncBuffer collects a log.
+// syncBuffer is a buffer for a log, safe for concurrent use.
 type syncBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -262,14 +264,14 @@ func (b *syncBuffer) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// asked returns the UID of a review.
-func asked(review []byte) string {
+// uidOfReview returns the UID of the request in a review.
+func uidOfReview(review []byte) string {
 	var r struct{ Request struct{ UID string } }
 	_ = json.Unmarshal(review, &r)
 	return r.Request.UID
 }
 
-// TestExtensionsLogNoSecrets: even at the debug level, the log has neither custom objects, nor what webhooks answer
+// TestExtensionsLogNoSecrets checks that even at the debug level, the log has neither custom objects, nor what webhooks answer
 // about them, nor credentials of clients.
 func TestExtensionsLogNoSecrets(t *testing.T) {
 	const secret = "s3cr3t-value"
@@ -280,51 +282,52 @@ func TestExtensionsLogNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	var reason atomic.Value
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		if reason, _ := reason.Load().(string); reason != "" {
-			_, _ = fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{%s}}`, strings.ReplaceAll(reason, "UID", asked(body)))
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{%s}}`,
+				strings.ReplaceAll(reason, "UID", uidOfReview(body)))
 			return
 		}
 		http.Error(w, string(body)+secret, http.StatusInternalServerError)
 	}))
 	t.Cleanup(hook.Close)
 	s := &customScript{w: w, file: "log"}
-	s.ask("", "POST "+definitionsPath, fmt.Sprintf(convertedThings, hook.URL, pemOf(hook)), "201")
-	s.ask("", "GET "+definitionsPath+"/things.convert.example.com", "", "established")
+	s.send("", "POST "+definitionsPath, fmt.Sprintf(convertedThings, hook.URL, caBundleOf(hook)), "201")
+	s.send("", "GET "+definitionsPath+"/things.convert.example.com", "", "established")
 	s.define("widgets", "Widget", "Namespaced", looseSchema)
 	const v1, v2 = "/apis/convert.example.com/v1/namespaces/default/things", "/apis/convert.example.com/v2/namespaces/default/things"
 	w.must(201, "POST", v1, `{"apiVersion":"convert.example.com/v1","kind":"Thing","metadata":{"name":"a","annotations":{"a":"`+secret+`"}},"spec":{"size":3}}`)
 	w.status(500, "GET", v2+"/a", "")
 	w.status(500, "GET", v2, "")
-	for _, said := range []string{
+	for _, answer := range []string{
 		`"uid":"UID","result":{"status":"Failure","message":"` + secret + `"}`, `"uid":"UID","result":{"status":"` + secret + `"}`,
 		`"uid":"` + secret + `"`,
 		`"uid":"UID","result":{"status":"Success"},"convertedObjects":[{"apiVersion":"` + secret + `","kind":"` + secret + `","metadata":{"name":"` + secret + `"}}]`,
 		`"uid":"UID","result":{"status":"Success"},"convertedObjects":["` + secret + `"]`,
 	} {
-		reason.Store(said)
+		reason.Store(answer)
 		w.status(500, "GET", v2+"/a", "")
 		w.status(500, "GET", v2, "")
 	}
-	d := newDecider(t)
+	d := newTestWebhook(t)
 	d.configure(w, "Mutating")
-	d.set(func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse) string { return secret })
+	d.setResponse(func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResponse) string { return secret })
 	w.status(500, "POST", widgets, widget("x", `,"password":"`+secret+`"`))
-	d.set(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+	d.setResponse(func(_ *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
 		a.UID = secret
 		return ""
 	})
 	w.status(500, "POST", widgets, widget("x", `,"password":"`+secret+`"`))
-	d.patches(`[{"op":"replace","path":"/spec/nothing/here","value":"` + secret + `"}]`)
+	d.respondWithPatch(`[{"op":"replace","path":"/spec/nothing/here","value":"` + secret + `"}]`)
 	w.status(500, "POST", widgets, widget("x", `,"password":"`+secret+`"`))
-	stranger := newWeb(t, c, func(r *rest.Config) {
+	unauthenticated := newHTTPClient(t, c, func(r *rest.Config) {
 		r.TLSClientConfig.CertData, r.TLSClientConfig.KeyData, r.TLSClientConfig.CertFile, r.TLSClientConfig.KeyFile = nil, nil, "", ""
 		r.BearerToken = secret
 	})
-	stranger.status(401, "GET", widgets, "")
+	unauthenticated.status(401, "GET", widgets, "")
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	if at := strings.Index(log.String(), secret); at >= 0 {

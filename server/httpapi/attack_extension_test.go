@@ -23,19 +23,20 @@ const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions
 // define creates a definition of one version and waits until it is established.
 func (s *customScript) define(plural, kind, scope, schema string) {
 	s.w.Helper()
-	s.ask("", "POST "+definitionsPath, fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.attack.example.com"},"spec":{
+	s.send("", "POST "+definitionsPath,
+		fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.attack.example.com"},"spec":{
 "group":"attack.example.com","scope":%[3]q,"names":{"plural":%[1]q,"kind":%[2]q},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":%[4]s}}]}}`,
-		plural, kind, scope, schema), "201")
-	s.ask("", "GET "+definitionsPath+"/"+plural+".attack.example.com", "", "established")
+			plural, kind, scope, schema), "201")
+	s.send("", "GET "+definitionsPath+"/"+plural+".attack.example.com", "", "established")
 }
 
 const looseSchema = `{"type":"object","properties":{"spec":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}`
 
-// TestCustomPathsStayInTheirResource: a user who may read one custom resource in one namespace can read no other one,
+// TestCustomPathsStayInTheirResource checks that a user who may read one custom resource in one namespace can read no other one,
 // however the path is written, and no name leads to another place in the store.
 func TestCustomPathsStayInTheirResource(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	s := &customScript{w: w, file: "paths"}
 	s.define("secrets", "Hidden", "Cluster", looseSchema)
 	s.define("sec", "Sec", "Namespaced", looseSchema)
@@ -46,7 +47,7 @@ func TestCustomPathsStayInTheirResource(t *testing.T) {
 	w.must(201, "POST", base+"namespaces/default/sec", `{"apiVersion":"attack.example.com/v1","kind":"Sec","metadata":{"name":"mine"}}`)
 	w.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"sec"},"rules":[{"apiGroups":["attack.example.com"],"resources":["sec"],"verbs":["*"]}]}`)
 	w.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", `{"metadata":{"name":"sec"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"sec"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"eve"}]}`)
-	eve := newWeb(t, c, as("eve"))
+	eve := newHTTPClient(t, c, impersonate("eve"))
 	eve.must(200, "GET", base+"namespaces/default/sec", "")
 	for _, path := range []string{
 		"secrets", "secrets/top", "namespaces/default/secrets", "namespaces/default/secrets/top",
@@ -60,8 +61,8 @@ func TestCustomPathsStayInTheirResource(t *testing.T) {
 			t.Errorf("GET %s: %d %.200s", path, code, text)
 		}
 	}
-	// The administrator, whom no role stops, does not find a resource of the cluster in a namespace, nor one of a
-	// namespace without it.
+	// Even an administrator does not find a cluster-scoped resource below a namespace, nor a namespaced object without
+	// its namespace.
 	w.status(404, "GET", base+"namespaces/default/secrets/top", "")
 	w.status(404, "GET", base+"sec/mine", "")
 	for _, name := range []string{"../secretss/kube-system/far", "a/b", "..", "a%2fb", "a\\u0000b", "A"} {
@@ -70,9 +71,9 @@ func TestCustomPathsStayInTheirResource(t *testing.T) {
 	w.status(400, "POST", base+"namespaces/default/sec", `{"apiVersion":"attack.example.com/v1","kind":"Sec","metadata":{"name":"x","namespace":"kube-system"}}`)
 }
 
-// TestCustomObjectsThatAreWrong: errors about invalid custom objects have the texts of upstream.
-func TestCustomObjectsThatAreWrong(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+// TestInvalidCustomObjects checks that errors about invalid custom objects have the texts of upstream.
+func TestInvalidCustomObjects(t *testing.T) {
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "wrong"}
 	s.define("things", "Thing", "Namespaced", `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"more":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}}}`)
 	const things = "/apis/attack.example.com/v1/namespaces/default/things"
@@ -111,14 +112,14 @@ func TestCustomObjectsThatAreWrong(t *testing.T) {
 	}
 }
 
-// liar is a conversion webhook that answers wrongly if it has a lie.
-type liar struct {
+// faultyConverter is a conversion webhook whose responses can be replaced by respond.
+type faultyConverter struct {
 	*httptest.Server
-	lie atomic.Pointer[func(w http.ResponseWriter, u *unstructured.Unstructured, review *apiextensionsv1.ConversionReview) (done bool)]
+	respond atomic.Pointer[func(w http.ResponseWriter, u *unstructured.Unstructured, review *apiextensionsv1.ConversionReview) (done bool)]
 }
 
-func newLiar(t *testing.T) *liar {
-	l := &liar{}
+func newFaultyConverter(t *testing.T) *faultyConverter {
+	l := &faultyConverter{}
 	l.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		var review apiextensionsv1.ConversionReview
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
@@ -133,7 +134,7 @@ func newLiar(t *testing.T) *liar {
 		}
 		u.SetAPIVersion(review.Request.DesiredAPIVersion)
 		review.Response.ConvertedObjects = []runtime.RawExtension{{Object: u}}
-		if lie := l.lie.Load(); lie != nil && (*lie)(w, u, &review) {
+		if respond := l.respond.Load(); respond != nil && (*respond)(w, u, &review) {
 			return
 		}
 		review.Request = nil
@@ -143,10 +144,10 @@ func newLiar(t *testing.T) *liar {
 	return l
 }
 
-// TestConversionWebhooksThatLie: a conversion webhook cannot change the identity of an object or redirect the server,
+// TestFaultyConversionWebhooks checks that a conversion webhook cannot change the identity of an object or redirect the server,
 // and its answers are bounded. A wrong answer is an error for clients of the other version only.
-func TestConversionWebhooksThatLie(t *testing.T) {
-	hook := newLiar(t)
+func TestFaultyConversionWebhooks(t *testing.T) {
+	hook := newFaultyConverter(t)
 	var followed atomic.Int32
 	victim := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		followed.Add(1)
@@ -154,14 +155,14 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 			_ = io.WriteString(w, "inside")
 	}))
 	t.Cleanup(victim.Close)
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "lies"}
-	s.ask("", "POST "+definitionsPath, fmt.Sprintf(convertedThings, hook.URL, pemOf(hook.Server)), "201")
-	s.ask("", "GET "+definitionsPath+"/things.convert.example.com", "", "established")
+	s.send("", "POST "+definitionsPath, fmt.Sprintf(convertedThings, hook.URL, caBundleOf(hook.Server)), "201")
+	s.send("", "GET "+definitionsPath+"/things.convert.example.com", "", "established")
 	const v1, v2 = "/apis/convert.example.com/v1/namespaces/default/things", "/apis/convert.example.com/v2/namespaces/default/things"
 	w.must(201, "POST", v1, `{"apiVersion":"convert.example.com/v1","kind":"Thing","metadata":{"name":"a","labels":{"x":"y"},"finalizers":["example.com/kept"]},"spec":{"size":3}}`)
-	type lie = func(w http.ResponseWriter, u *unstructured.Unstructured, review *apiextensionsv1.ConversionReview) bool
-	edit := func(f func(u *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse)) lie {
+	type respond = func(w http.ResponseWriter, u *unstructured.Unstructured, review *apiextensionsv1.ConversionReview) bool
+	edit := func(f func(u *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse)) respond {
 		return func(_ http.ResponseWriter, u *unstructured.Unstructured, review *apiextensionsv1.ConversionReview) bool {
 			f(u, review.Response)
 			return false
@@ -169,9 +170,9 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 	}
 	const failed = "conversion webhook for convert.example.com/v1, Kind=Thing "
 	for _, test := range []struct {
-		what string
-		lie  lie
-		want string
+		what    string
+		respond respond
+		want    string
 	}{
 		{"the answer to another question",
 			edit(func(_ *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse) { r.UID = "other" }),
@@ -223,7 +224,7 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 			return true
 		}, failed + "failed: "},
 	} {
-		hook.lie.Store(&test.lie)
+		hook.respond.Store(&test.respond)
 		st := w.status(500, "GET", v2+"/a", "")
 		if !strings.Contains(st.Message, test.want) || len(st.Message) > 8<<10 || strings.Contains(st.Message, "inside") {
 			t.Errorf("%s: %.600s, want %s", test.what, st.Message, test.want)
@@ -235,14 +236,14 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 	if followed.Load() > 0 {
 		t.Error("a redirect was followed")
 	}
-	steal := edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) {
+	redirect := edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) {
 		u.SetFinalizers(nil)
 		u.SetResourceVersion("1")
 		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "1"}})
 		u.SetDeletionTimestamp(&metav1.Time{})
 		u.SetLabels(map[string]string{"new": "label"})
 	})
-	hook.lie.Store(&steal)
+	hook.respond.Store(&redirect)
 	got := w.must(200, "GET", v2+"/a", "")
 	if show(got, "metadata.finalizers") != `["example.com/kept"]` || show(got, "metadata.ownerReferences") != "nothing" ||
 		show(got, "metadata.deletionTimestamp") != "nothing" ||
@@ -251,19 +252,19 @@ func TestConversionWebhooksThatLie(t *testing.T) {
 	}
 }
 
-// TestDefinitionsFetchNothing: the server does not fetch remote references in the schema of a definition.
-func TestDefinitionsFetchNothing(t *testing.T) {
-	var asked atomic.Int32
-	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
-	t.Cleanup(victim.Close)
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+// TestSchemaReferencesAreNotFetched checks that the server does not fetch remote references in the schema of a definition.
+func TestSchemaReferencesAreNotFetched(t *testing.T) {
+	var fetched atomic.Int32
+	remote := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { fetched.Add(1) }))
+	t.Cleanup(remote.Close)
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	st := w.status(422, "POST", definitionsPath, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"refs.attack.example.com"},"spec":{
 "group":"attack.example.com","scope":"Namespaced","names":{"plural":"refs","kind":"Ref"},"versions":[{"name":"v1","served":true,"storage":true,
-"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"$ref":"`+victim.URL+`/schema"}}}}}]}}`)
+"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"$ref":"`+remote.URL+`/schema"}}}}}]}}`)
 	if !strings.Contains(st.Message, "$ref is not supported") {
 		t.Error(st.Message)
 	}
-	if asked.Load() > 0 {
+	if fetched.Load() > 0 {
 		t.Error("the server has asked for the schema")
 	}
 }

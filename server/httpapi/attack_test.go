@@ -16,11 +16,11 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestHostileInput: what clients send is bounded. Each case has brought another server down.
+// TestHostileInput checks that the input of clients is bounded. Each case is known to have crashed another server.
 func TestHostileInput(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	yaml := "Content-Type: application/yaml"
 	configMap := func(fields string) string {
@@ -118,21 +118,21 @@ func TestHostileInput(t *testing.T) {
 	})
 }
 
-// TestNarrowRights: a user with few rights reads no more than these allow, by whichever request.
-func TestNarrowRights(t *testing.T) {
+// TestLimitedPermissions checks that a user with few rights reads no more than these allow, by whichever request.
+func TestLimitedPermissions(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	w.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["configmaps"],"resourceNames":["mine"],"verbs":["get","list","watch"]}]}`)
 	w.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", `{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"one"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"eve"}]}`)
-	eve := newWeb(t, c, as("eve"))
+	eve := newHTTPClient(t, c, impersonate("eve"))
 	const maps = "/api/v1/namespaces/default/configmaps"
 	st := eve.status(403, "GET", maps, "")
 	if want := `configmaps is forbidden: User "eve" cannot list resource "configmaps" in API group "" in the namespace "default"`; st.Message != want {
 		t.Errorf("message %q, want %q", st.Message, want)
 	}
 	eve.must(200, "GET", maps+"?fieldSelector=metadata.name=mine", "")
-	eve.status(404, "GET", maps+"/mine", "") // which is not there yet
+	eve.status(404, "GET", maps+"/mine", "") // which does not exist yet
 	eve.status(403, "GET", maps+"/other", "")
 	eve.status(403, "GET", maps+"?watch=1", "")
 	eve.status(403, "GET", maps+"?fieldSelector=metadata.name=other", "")
@@ -151,12 +151,12 @@ func TestNarrowRights(t *testing.T) {
 	eve.status(403, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles", `{"metadata":{"name":"two"}}`)
 }
 
-// TestUnauthenticatedClients: a wrong credential is refused; without one, only health, version and the files of the dashboard are
-// served.
+// TestUnauthenticatedClients checks that a wrong credential is refused; without one, only health, version and the files of the
+// dashboard are served.
 func TestUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	bare := newWeb(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	bare := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200, "/api": 401,
 		"/api/v1/namespaces": 401,
 		"/metrics":           401, "/openapi/v2": 401, "/debug/pprof/": 401, "/": 401,
@@ -172,21 +172,21 @@ func TestUnauthenticatedClients(t *testing.T) {
 	bare.status(401, "GET", "/api/v1/namespaces", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 }
 
-// apart gives a client connections of its own; otherwise clients with the same credentials share them.
-func apart(c *rest.Config) { c.Dial = (&net.Dialer{}).DialContext }
+// useOwnConnections makes a client not share connections with other clients that have the same credentials.
+func useOwnConnections(c *rest.Config) { c.Dial = (&net.Dialer{}).DialContext }
 
-// TestFlood: the many requests of one user are refused with 429 and do not keep other users out.
-func TestFlood(t *testing.T) {
+// TestRequestFlood checks that the many requests of one user are refused with 429 and do not keep other users out.
+func TestRequestFlood(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	admin := newWeb(t, c)
+	admin := newHTTPClient(t, c)
 	admin.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"flood"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"flood"}]}`)
-	// Eight connections that are there, each as full as the server lets it be: a client with more to ask begins a
-	// connection for every request, and on a slow machine the server rightly gives up on some of two thousand
-	// greetings.
-	var floods []*web
+	// There are eight connections, each with as many requests as the server allows. With more requests, a client would
+	// open a connection for every further one, and on a slow machine the server would rightly give up on some of two
+	// thousand TLS handshakes.
+	var floods []*httpClient
 	for range 8 {
-		flood := newWeb(t, c, as("flood"), apart)
+		flood := newHTTPClient(t, c, impersonate("flood"), useOwnConnections)
 		flood.must(200, "GET", "/api/v1/namespaces/default", "")
 		floods = append(floods, flood)
 	}
@@ -216,7 +216,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestSilentConnections: a connection on which the client sends nothing is closed.
+// TestSilentConnections checks that a connection on which the client sends nothing is closed.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
@@ -242,12 +242,12 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
-// TestMetricsAreBounded: requests for resources that do not exist add nothing to the metrics.
+// TestMetricsAreBounded checks that requests for resources that do not exist add nothing to the metrics.
 func TestMetricsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	admin := newWeb(t, c)
-	bare := newWeb(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	admin := newHTTPClient(t, c)
+	bare := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	for i := range 20 {
 		bare.do("GET", fmt.Sprintf("/apis/g%d.example.com/v%d/r%d/n/s%d", i, i, i, i), "")
 		bare.do(fmt.Sprintf("M%d", i), "/api/v1/pods", "")
@@ -256,7 +256,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	_, text := admin.do("GET", "/metrics", "")
 	for _, bad := range []string{"example.com", `"r7"`, `verb="M`, "sub7"} {
 		if strings.Contains(text, bad) {
-			t.Errorf("the metrics name %s, which only a client said", bad)
+			t.Errorf("the metrics name %s, which only a client has sent", bad)
 		}
 	}
 	if !strings.Contains(text, `apiserver_request_total{code="401"`) {

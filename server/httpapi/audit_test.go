@@ -17,9 +17,9 @@ import (
 	"proa.dev/run"
 )
 
-// audited starts a cluster with an audit log. events stops it and returns the events of one user agent, with masks for
-// what differs from run to run.
-func audited(t *testing.T, policy string) (c *proatest.Cluster, events func(agent string) []string) {
+// startWithAuditLog starts a cluster with an audit log. The returned function stops it and returns the events of one user
+// agent, with placeholders for values that differ from run to run.
+func startWithAuditLog(t *testing.T, policy string) (c *proatest.Cluster, events func(agent string) []string) {
 	t.Helper()
 	dir := t.TempDir()
 	path, rules := filepath.Join(dir, "audit.log"), ""
@@ -53,7 +53,7 @@ func audited(t *testing.T, policy string) (c *proatest.Cluster, events func(agen
 				found = append(found, event{e.Received, mask(lines.Text())})
 			}
 		}
-		// The end of a request may be written after the beginning of the next.
+		// The ResponseComplete event of a request may be written after the first event of the next one.
 		slices.SortStableFunc(found, func(a, b event) int { return strings.Compare(a.at, b.at) })
 		var out []string
 		for _, e := range found {
@@ -81,8 +81,8 @@ func mask(line string) string {
 	return line
 }
 
-// expectEvents compares events with what is wanted: each line of want is an event's stage and a text that it contains,
-// or with a leading exclamation mark does not contain.
+// expectEvents compares events with want, of which each line has the stage of an event and a text that it must contain, or
+// must not contain if an exclamation mark precedes it.
 func expectEvents(t *testing.T, got []string, want string) {
 	t.Helper()
 	i := -1
@@ -105,11 +105,12 @@ func expectEvents(t *testing.T, got []string, want string) {
 }
 
 func TestAuditEvents(t *testing.T) {
-	c, events := audited(t, "")
-	w := newWeb(t, c)
+	c, events := startWithAuditLog(t, "")
+	w := newHTTPClient(t, c)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	const agent = "User-Agent: tester/1"
-	_, _, head := w.full("POST", maps+"?fieldManager=x", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"hidden"}}`, agent)
+	_, _, head := w.doWithHeader("POST", maps+"?fieldManager=x",
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"hidden"}}`, agent)
 	if head.Get("Audit-Id") == "" {
 		t.Error("the answer has no Audit-Id")
 	}
@@ -120,7 +121,7 @@ func TestAuditEvents(t *testing.T) {
 	w.must(200, "DELETE", maps+"/a", "", agent)
 	w.do("GET", "/readyz?verbose", "", agent)
 	w.must(200, "GET", "/version", "", agent)
-	anonymous := newWeb(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	anonymous := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	anonymous.do("GET", maps, "", agent, "Authorization: Bearer wrong")
 	got := events("tester/1")
 	const ref = `"objectRef":{"resource":"configmaps","namespace":"default","name":"a","apiVersion":"v1"}`
@@ -183,7 +184,7 @@ func TestAuditEvents(t *testing.T) {
 }
 
 func TestAuditBodies(t *testing.T) {
-	c, events := audited(t, `
+	c, events := startWithAuditLog(t, `
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -199,7 +200,7 @@ rules:
   omitStages: [Panic]
 - level: Metadata
 `)
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	const agent = "User-Agent: tester/2"
 	const ns = "/api/v1/namespaces/default/"
 	w.must(201, "POST", ns+"serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"s"}}`, agent)
@@ -268,11 +269,12 @@ rules:
 	}
 }
 
-// TestAuditOfListsInPieces: a list that is sent in pieces is logged as a whole, in whichever format it was sent, or
+// TestAuditOfStreamedLists checks that a list that is sent in pieces is logged as a whole, in whichever format it was sent, or
 // said to be too large.
-func TestAuditOfListsInPieces(t *testing.T) {
-	c, events := audited(t, "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: RequestResponse}]}")
-	w := newWeb(t, c)
+func TestAuditOfStreamedLists(t *testing.T) {
+	c, events := startWithAuditLog(t,
+		"{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: RequestResponse}]}")
+	w := newHTTPClient(t, c)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	const agent = "User-Agent: tester/1"
 	text := strings.Repeat("x", 100_000)

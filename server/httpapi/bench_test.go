@@ -16,7 +16,7 @@ import (
 	"proa.dev/hop"
 )
 
-// BenchmarkCreate is one write after the other through the pipeline, without HTTP. It reports where the time goes.
+// BenchmarkCreate measures creates, one after the other, through the pipeline without HTTP. It reports the time of each hop.
 func BenchmarkCreate(b *testing.B) {
 	r := newRig(b)
 	r.Recorder = hop.NewRecorder(1 << 16)
@@ -24,7 +24,7 @@ func BenchmarkCreate(b *testing.B) {
 	var sum [hop.Count + 1]time.Duration
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
-		out, err := c.Create(b.Context(), mapsOf(), configMap(fmt.Sprint("c", n)))
+		out, err := c.Create(b.Context(), configMapsResource(), configMap(fmt.Sprint("c", n)))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -42,8 +42,8 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkRecorder is one create after the other through the handler of HTTP, without a network and a disk, with the recorder and
-// without it.
+// BenchmarkRecorder measures creates, one after the other, through the HTTP handler without network and disk, with the
+// recorder and without it.
 func BenchmarkRecorder(b *testing.B) {
 	for name, records := range map[string]int{"off": 0, "on": 8192} {
 		b.Run(name, func(b *testing.B) {
@@ -53,7 +53,8 @@ func BenchmarkRecorder(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				w := httptest.NewRecorder()
-				r.send(w, "bench", "POST", mapsPath, strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"a":%q}}`, n, data)),
+				r.send(w, "bench", "POST", configMapsPath, strings.NewReader(fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"a":%q}}`, n,
+					data)),
 					"Content-Type: application/json", "User-Agent: kubectl/v1.37.0 (linux/amd64) kubernetes/0123456")
 				if w.Code != http.StatusCreated {
 					b.Fatal(w.Body)
@@ -63,20 +64,20 @@ func BenchmarkRecorder(b *testing.B) {
 	}
 }
 
-// BenchmarkGet is one fresh read after the other.
+// BenchmarkGet measures consistent reads, one after the other.
 func BenchmarkGet(b *testing.B) {
 	r := newRig(b)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.ask("get", "configmaps", "ns", "x", nil); err != nil {
+		if _, err := r.request("get", "configmaps", "ns", "x", nil); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// BenchmarkBind is one Pod after the other that is given its node, as the scheduler does it: in the same process, with
-// the cache that everybody reads.
+// BenchmarkBind measures bindings of Pods, one after the other, as the scheduler writes them: in the same process, with the
+// shared cache.
 func BenchmarkBind(b *testing.B) {
 	r := newRig(b)
 	c := r.Client(r.who)

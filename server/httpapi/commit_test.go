@@ -10,13 +10,13 @@ import (
 	"proa.dev/server"
 )
 
-// TestWritesInVain: an update that changes nothing writes nothing, unless the object would be stored differently now.
-func TestWritesInVain(t *testing.T) {
+// TestUpdatesWithoutChange checks that an update that changes nothing writes nothing, unless the object would be stored differently now.
+func TestUpdatesWithoutChange(t *testing.T) {
 	r := newRig(t)
-	made := r.create(mapsOf(), configMap("x"))
+	made := r.create(configMapsResource(), configMap("x"))
 	update := func(o kind.Object) string {
 		t.Helper()
-		out, err := r.Client(r.who).Update(t.Context(), mapsOf(), o.DeepCopyObject().(kind.Object), "")
+		out, err := r.Client(r.who).Update(t.Context(), configMapsResource(), o.DeepCopyObject().(kind.Object), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestWritesInVain(t *testing.T) {
 	}
 
 	// The same object, but stored as JSON.
-	def := r.State.Def(mapsOf())
+	def := r.State.Def(configMapsResource())
 	key := def.Key("ns", "x")
 	was, _, err := r.store.Get(t.Context(), key)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestWritesInVain(t *testing.T) {
 	if _, err := r.store.Commit(t.Context(), kv.Write{Key: key, Value: text.Bytes(), Rev: was.Rev}); err != nil {
 		t.Fatal(err)
 	}
-	found, err := r.Client(r.who).Get(t.Context(), mapsOf(), "ns", "x", "")
+	found, err := r.Client(r.who).Get(t.Context(), configMapsResource(), "ns", "x", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +60,10 @@ func TestWritesInVain(t *testing.T) {
 	}
 }
 
-// TestSharedWithTheCache: the pipeline answers with the object of the cache, and a caller in this process gets a copy.
-func TestSharedWithTheCache(t *testing.T) {
+// TestResponsesShareCachedObjects checks that the pipeline answers with the object of the cache, and a caller in this process gets a copy.
+func TestResponsesShareCachedObjects(t *testing.T) {
 	r := newRig(t)
-	cache := r.State.Cache(r.State.Def(mapsOf()))
+	cache := r.State.Cache(r.State.Def(configMapsResource()))
 	cached := func() kind.Object {
 		t.Helper()
 		if err := cache.WaitUntilFresh(t.Context()); err != nil {
@@ -86,16 +86,16 @@ func TestSharedWithTheCache(t *testing.T) {
 	if err := cache.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	made := r.create(mapsOf(), configMap("x"))
+	made := r.create(configMapsResource(), configMap("x"))
 	untouched("a create", made)
 	made.SetLabels(nil)
 	made.SetAnnotations(map[string]string{"a": "b"})
-	changed, err := r.Client(r.who).Update(t.Context(), mapsOf(), made, "")
+	changed, err := r.Client(r.who).Update(t.Context(), configMapsResource(), made, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	untouched("an update", changed)
-	res, err := r.ask("update", "configmaps", "ns", "x", func(q *server.Request) { q.Object = configMap("x") })
+	res, err := r.request("update", "configmaps", "ns", "x", func(q *server.Request) { q.Object = configMap("x") })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,32 +45,32 @@ func (basicAuthenticator) Issue(context.Context, *corev1.ServiceAccount, *authen
 	return nil
 }
 
-// readers allows the user "reader" to read, and other users everything.
-type readers struct{ allowAll }
+// readOnlyReader is an authorizer that allows the user "reader" only to read, and other users everything.
+type readOnlyReader struct{ allowAll }
 
-func (readers) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+func (readOnlyReader) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
 	if a.User.GetName() == "reader" && a.Verb != "get" {
 		return authz.NoOpinion, "readers read", nil
 	}
 	return authz.Allow, "", nil
 }
 
-// near connects to one server for all Pods.
-type near struct {
+// fixedPodTransport connects to the same server for all Pods.
+type fixedPodTransport struct {
 	*nodeconnection.Agents
 	pods *http.Transport
 }
 
-func (n near) Pods(string) *http.Transport { return n.pods }
+func (n fixedPodTransport) Pods(string) *http.Transport { return n.pods }
 
-// agent is the agent of a node, which answers with the request that it got.
-func agent(w http.ResponseWriter, r *http.Request) {
+// serveAgent is the HTTP handler of a node's agent, which responds with the request that it got.
+func serveAgent(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "" {
 		http.Error(w, "the credentials of a client came through", http.StatusTeapot)
 		return
 	}
 	switch {
-	case strings.HasSuffix(r.URL.Path, "/elsewhere"): // attacks: an agent that sends the API server somewhere
+	case strings.HasSuffix(r.URL.Path, "/elsewhere"): // attacks: an agent that redirects the API server
 		http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
 	case strings.HasSuffix(r.URL.Path, "/refuses"):
 		http.Error(w, "no", http.StatusForbidden)
@@ -88,8 +88,8 @@ func agent(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page is the HTTP handler of a Pod.
-func page(w http.ResponseWriter, r *http.Request) {
+// servePod is the HTTP handler of a Pod.
+func servePod(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/away":
 		http.Redirect(w, r, "/there", http.StatusFound)
@@ -102,11 +102,11 @@ func page(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func newStreams(t *testing.T, plugins ...server.Plugin) *httptest.Server {
+func newStreamServer(t *testing.T, plugins ...server.Plugin) *httptest.Server {
 	t.Helper()
 	r := newRig(t)
 	r.Mutate = append(r.Mutate, plugins...)
-	pods := httptest.NewServer(http.HandlerFunc(page))
+	pods := httptest.NewServer(http.HandlerFunc(servePod))
 	t.Cleanup(pods.Close)
 	direct := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -114,12 +114,13 @@ func newStreams(t *testing.T, plugins ...server.Plugin) *httptest.Server {
 	}}
 	ways := nodeconnection.New(nodeconnection.Config{Log: slog.New(slog.DiscardHandler),
 		Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }, CAs: x509.NewCertPool})
-	leave, err := ways.Join("n", http.HandlerFunc(agent))
+	leave, err := ways.Join("n", http.HandlerFunc(serveAgent))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(leave)
-	r.Nodes, r.Handler.Authn, r.Authz, r.Paths = near{ways, direct}, basicAuthenticator{}, readers{}, http.NotFoundHandler()
+	r.Nodes, r.Handler.Authn, r.Authz, r.Paths = fixedPodTransport{ways, direct}, basicAuthenticator{}, readOnlyReader{},
+		http.NotFoundHandler()
 	for n, address := range map[string]string{"n": "10.1.1.1", "away": "10.1.1.1", "liar": "127.0.0.1", "local": "169.254.169.254"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}}}
@@ -148,7 +149,7 @@ func newStreams(t *testing.T, plugins ...server.Plugin) *httptest.Server {
 }
 
 func TestStreamsOverHTTP(t *testing.T) {
-	h := newStreams(t)
+	h := newStreamServer(t)
 	plain := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	for _, test := range []struct{ who, request, body, want string }{
 		{"a", "GET /pods/p/log?container=c&tailLines=1", "", "200 GET /containerLogs/ns/p/c?tailLines=1"},
@@ -183,7 +184,7 @@ func TestStreamsOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth(test.who, "")
-		if got := answerOf(t, plain, req); got != test.want {
+		if got := responseText(t, plain, req); got != test.want {
 			t.Errorf("%s %s:\n got %s\nwant %s", test.who, test.request, got, test.want)
 		}
 	}
@@ -202,14 +203,14 @@ func TestStreamsOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth("a", "")
-		if got := answerOf(t, plain, req); got != want {
+		if got := responseText(t, plain, req); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", path, got, want)
 		}
 	}
 }
 
-// answerOf returns "code text", the message of a Status, or "code location".
-func answerOf(t *testing.T, c *http.Client, req *http.Request) string {
+// responseText returns a response as "code text", "code location", or the message of a Status.
+func responseText(t *testing.T, c *http.Client, req *http.Request) string {
 	t.Helper()
 	resp, err := c.Do(req)
 	if err != nil {
@@ -238,20 +239,20 @@ func answerOf(t *testing.T, c *http.Client, req *http.Request) string {
 }
 
 func TestStreamsAreUpgraded(t *testing.T) {
-	h := newStreams(t)
+	h := newStreamServer(t)
 	for path, want := range map[string]string{
 		"/pods/p/exec?container=c&command=ls&stdout=true": "/exec/ns/p/c?command=ls&output=1 hello",
 		"/pods/p/attach?container=c&stdin=1":              "/attach/ns/p/c?input=1 hello",
 		"/pods/p/portforward?ports=80":                    "/portForward/ns/p?port=80 hello",
 	} {
-		if got := greet(t, h, path); got != want {
+		if got := openStream(t, h, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }
 
-// greet opens a stream, sends a greeting and returns what arrives until that comes back.
-func greet(t *testing.T, h *httptest.Server, path string) string {
+// openStream opens a stream, sends a text, and returns everything that is received until the text comes back.
+func openStream(t *testing.T, h *httptest.Server, path string) string {
 	t.Helper()
 	c, err := websocket.NewConfig("ws"+strings.TrimPrefix(h.URL, "http")+"/api/v1/namespaces/ns"+path, h.URL)
 	if err != nil {
@@ -275,9 +276,9 @@ func greet(t *testing.T, h *httptest.Server, path string) string {
 	return string(got)
 }
 
-// TestOptionsOfStreams: a plugin of hop 4 can replace the options of a connection.
+// TestOptionsOfStreams checks that a plugin of hop 4 can replace the options of a connection.
 func TestOptionsOfStreams(t *testing.T) {
-	h := newStreams(t, server.Plugin{Name: "changes", Admit: func(_ context.Context, a *kind.Admission) error {
+	h := newStreamServer(t, server.Plugin{Name: "changes", Admit: func(_ context.Context, a *kind.Admission) error {
 		switch o := a.Connect.(type) {
 		case *corev1.PodExecOptions:
 			a.Connect = &corev1.PodExecOptions{Stdout: true, TTY: true, Container: "c", Command: append([]string{"audited"}, o.Command...)}
@@ -297,7 +298,7 @@ func TestOptionsOfStreams(t *testing.T) {
 		"/pods/p/attach?container=waits&stdin=1&stderr=1":    "/attach/ns/p/c?error=1&output=1 hello",
 		"/pods/p/portforward?ports=80":                       "/portForward/ns/p?port=80%2C81 hello",
 	} {
-		if got := greet(t, h, path); got != want {
+		if got := openStream(t, h, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
@@ -312,16 +313,16 @@ func TestOptionsOfStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth(test.who, "")
-		if got := answerOf(t, http.DefaultClient, req); got != test.want {
+		if got := responseText(t, http.DefaultClient, req); got != test.want {
 			t.Errorf("%s %s:\n got %s\nwant %s", test.who, test.path, got, test.want)
 		}
 	}
 }
 
-// TestReadersOfNodesRunNothing: the right to get nodes/proxy is not enough for a GET that becomes a stream which runs
+// TestGetNodesProxyRunsNoCommands checks that the right to get nodes/proxy is not enough for a GET that becomes a stream which runs
 // commands.
-func TestReadersOfNodesRunNothing(t *testing.T) {
-	h := newStreams(t)
+func TestGetNodesProxyRunsNoCommands(t *testing.T) {
+	h := newStreamServer(t)
 	const refused = `403 nodes "n" is forbidden: User "reader" cannot create resource "nodes/proxy" in API group "" at the cluster scope: readers read`
 	for path, want := range map[string]string{
 		"pods": "200 GET /pods?", "exec/ns/p/c?command=id&output=1": refused,
@@ -332,16 +333,16 @@ func TestReadersOfNodesRunNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		req.SetBasicAuth("reader", "")
-		if got := answerOf(t, http.DefaultClient, req); got != want {
+		if got := responseText(t, http.DefaultClient, req); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
 }
 
-// TestUpgradesThatAreRefused: when the agent does not upgrade a connection, nothing that the client sends on it may
-// reach the agent, where it would count as sent by the API server.
-func TestUpgradesThatAreRefused(t *testing.T) {
-	h := newStreams(t)
+// TestRefusedUpgrades checks that when the agent does not upgrade a connection, nothing that the client sends on it reaches
+// the agent, which would take it for a request of the API server.
+func TestRefusedUpgrades(t *testing.T) {
+	h := newStreamServer(t)
 	for container, want := range map[string]string{"refuses": "HTTP/1.1 403 Forbidden", "elsewhere": "HTTP/1.1 500 Internal Server Error"} {
 		conn, err := net.Dial("tcp", h.Listener.Addr().String())
 		if err != nil {
@@ -362,10 +363,10 @@ func TestUpgradesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestPathsOfNodesAreCleanedBeforeTheyAreJudged: "get nodes/proxy" opens no stream into a container, however the path
-// is written. Each form is sent as it stands, as a GET that becomes a stream would be.
-func TestPathsOfNodesAreCleanedBeforeTheyAreJudged(t *testing.T) {
-	h := newStreams(t)
+// TestNodeProxyPathsAreCleanedBeforeAuthorization checks that the permission "get nodes/proxy" opens no stream into a
+// container, however the path is written. Each path is sent unchanged.
+func TestNodeProxyPathsAreCleanedBeforeAuthorization(t *testing.T) {
+	h := newStreamServer(t)
 	for _, form := range []string{
 		"%s", "/%s", "//%s", "%%2f%s", "./%s", "%%2e/%s", "pods/../%s", "pods/%%2e%%2e/%s", "pods/.%%2E/%s", "pods%%2f..%%2f%s",
 		"pods%%2F%%2e%%2e%%2F%s",
@@ -376,30 +377,30 @@ func TestPathsOfNodesAreCleanedBeforeTheyAreJudged(t *testing.T) {
 		for _, to := range []string{"exec/ns/p/c?command=id", "attach/ns/p/c?input=1", "portForward/ns/p?port=80", "run/ns/p/c?cmd=id",
 			"cri/exec/token"} {
 			path := fmt.Sprintf(form, to)
-			got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
+			got := sendRawPath(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
 			if !strings.HasPrefix(got, "HTTP/1.1 403 ") && !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 				t.Errorf("%s: %s", path, got)
 			}
 		}
 	}
-	// What is written in another way than the agent's paths is no stream for the agent either.
+	// Paths that the agent would not serve as a stream either are allowed.
 	for _, path := range []string{"EXEC/ns/p/c", "Exec/ns/p/c", "exec./ns/p/c", "exec;x/ns/p/c", "exec%20/ns/p/c",
 		"pods/%252e%252e/exec/ns/p/c"} {
-		got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
+		got := sendRawPath(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy/"+path)
 		want := "GET /" + strings.ReplaceAll(strings.ReplaceAll(path, "%20", " "), "%25", "%") + "?"
 		if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	if got := sendAsItStands(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy//stats//summary"); !strings.Contains(got,
+	if got := sendRawPath(t, h.Listener.Addr().String(), "/api/v1/nodes/n/proxy//stats//summary"); !strings.Contains(got,
 		"GET /stats/summary?") {
 		t.Error(got)
 	}
 }
 
-// sendAsItStands asks for a path as the user "reader", without anything that cleans or encodes the path, and returns
-// the whole answer.
-func sendAsItStands(t *testing.T, address, path string) string {
+// sendRawPath sends a request for a path as the user "reader", without cleaning or encoding the path, and returns the whole
+// response.
+func sendRawPath(t *testing.T, address, path string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -416,57 +417,58 @@ func sendAsItStands(t *testing.T, address, path string) string {
 	return string(answer)
 }
 
-// TestPathsThatAreNoResources: whoever may read "/openapi/*" reads nothing else by it. Permission is asked for the path
-// as it stands, and the router sends a client with a path that is not clean to the clean one, which is asked for anew.
-func TestPathsThatAreNoResources(t *testing.T) {
+// TestNonResourcePathsAreAuthorizedAsSent checks that a user who may read "/openapi/*" can read nothing else with it. The
+// path is authorized as it was sent, and a client with a path that is not clean is redirected to the clean one, which is
+// authorized again.
+func TestNonResourcePathsAreAuthorizedAsSent(t *testing.T) {
 	r := newRig(t)
-	r.Handler.Authn, r.Authz = basicAuthenticator{}, onlyOpenAPI{}
+	r.Handler.Authn, r.Authz = basicAuthenticator{}, allowOpenAPI{}
 	page := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, "served "+req.URL.Path) })
 	r.Paths = (&healthz.Endpoints{Others: map[string]http.Handler{"/metrics": page, "/openapi/v3/": page}}).Handler()
 	h := httptest.NewServer(r.Handler)
 	t.Cleanup(h.Close)
-	if got := sendAsItStands(t, h.Listener.Addr().String(), "/openapi/v3/x"); !strings.Contains(got, "served /openapi/v3/x") {
+	if got := sendRawPath(t, h.Listener.Addr().String(), "/openapi/v3/x"); !strings.Contains(got, "served /openapi/v3/x") {
 		t.Error(got)
 	}
 	for _, path := range []string{
 		"/metrics", "/openapi/../metrics", "/openapi/v3/../../metrics", "/openapi/%2e%2e/metrics", "/openapi/..%2fmetrics",
 		"/openapi%2f..%2fmetrics", "/openapi//../metrics", "/openapi/./../metrics", `/openapi/..\metrics`, "/openapi/..;/metrics",
 	} {
-		if got := sendAsItStands(t, h.Listener.Addr().String(), path); strings.Contains(got, "served /metrics") {
+		if got := sendRawPath(t, h.Listener.Addr().String(), path); strings.Contains(got, "served /metrics") {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
 }
 
-// onlyOpenAPI lets everybody read what begins with /openapi/.
-type onlyOpenAPI struct{ allowAll }
+// allowOpenAPI is an authorizer that allows everybody to read paths that begin with /openapi/, and nothing else.
+type allowOpenAPI struct{ allowAll }
 
-func (onlyOpenAPI) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+func (allowOpenAPI) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
 	if strings.HasPrefix(a.Path, "/openapi/") {
 		return authz.Allow, "", nil
 	}
 	return authz.NoOpinion, "", nil
 }
 
-// pausing is a response writer that records whether it was told that the client may pause.
-type pausing struct {
+// pauseRecorder is a response writer that records whether Lasting was called, after which the client may pause.
+type pauseRecorder struct {
 	*httptest.ResponseRecorder
-	lasting bool
+	mayPause bool
 }
 
-func (p *pausing) Lasting() { p.lasting = true }
+func (p *pauseRecorder) Lasting() { p.mayPause = true }
 
-// TestLogsMayPause: the HTTP/2 server is told that the client of a log may pause, and not so of errors and lists.
-func TestLogsMayPause(t *testing.T) {
-	handler := newStreams(t).Config.Handler
+// TestLogClientsMayPause checks that Lasting is called for a log, whose client may pause, but not for errors and lists.
+func TestLogClientsMayPause(t *testing.T) {
+	handler := newStreamServer(t).Config.Handler
 	for path, want := range map[string]bool{
 		"/api/v1/namespaces/ns/pods/p/log?container=c": true, "/api/v1/namespaces/ns/pods/none/log": false,
 		"/api/v1/namespaces/ns/pods": false, "/api/v1/namespaces/ns/pods/p": false,
 	} {
-		w := &pausing{ResponseRecorder: httptest.NewRecorder()}
+		w := &pauseRecorder{ResponseRecorder: httptest.NewRecorder()}
 		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		if w.lasting != want {
-			t.Errorf("%s: %v, %d %.200s", path, w.lasting, w.Code, w.Body)
+		if w.mayPause != want {
+			t.Errorf("%s: %v, %d %.200s", path, w.mayPause, w.Code, w.Body)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (r *rig) define(d *apiextensionsv1.CustomResourceDefinition) runtimeschema.
 	if err := r.State.Cache(r.State.Def(on)).WaitUntilFresh(r.Context()); err != nil {
 		r.Fatal(err)
 	}
-	r.State.Defs() // which takes the new definition over
+	r.State.Defs() // Defs makes the new definition effective
 	return runtimeschema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
 }
 
@@ -78,7 +78,7 @@ func thing(group, name string) *unstructured.Unstructured {
 	}}
 }
 
-// BenchmarkCreateCustom is one write of a custom object with five rules after the other, from its JSON text on.
+// BenchmarkCreateCustom measures creates of custom objects with five validation rules, starting with their JSON text.
 func BenchmarkCreateCustom(b *testing.B) {
 	r := newRig(b)
 	on := r.define(things("example.com"))
@@ -88,13 +88,16 @@ func BenchmarkCreateCustom(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := r.ask("create", on.String(), "ns", "", func(q *server.Request) { q.Body, q.Media = text, codec.JSON }); err != nil {
+		if _, err := r.request("create", on.String(), "ns", "", func(q *server.Request) {
+			q.Body, q.Media = text,
+				codec.JSON
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// BenchmarkListCustom writes a list of a thousand custom objects as JSON.
+// BenchmarkListCustom measures encoding a list of a thousand custom objects as JSON.
 func BenchmarkListCustom(b *testing.B) {
 	r := newRig(b)
 	on := r.define(things("example.com"))
@@ -104,7 +107,7 @@ func BenchmarkListCustom(b *testing.B) {
 	var buf bytes.Buffer
 	b.ReportAllocs()
 	for b.Loop() {
-		res, err := r.ask("list", on.String(), "", "", nil)
+		res, err := r.request("list", on.String(), "", "", nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -117,9 +120,9 @@ func BenchmarkListCustom(b *testing.B) {
 	b.ReportMetric(float64(buf.Len()), "B")
 }
 
-// TestNodeOfIsNotSaidByCustomObjects: a custom object whose resource has the name of a built-in one gives a node no
+// TestCustomObjectsGiveNodesNoRights checks that a custom object whose resource has the name of a built-in one gives a node no
 // rights.
-func TestNodeOfIsNotSaidByCustomObjects(t *testing.T) {
+func TestCustomObjectsGiveNodesNoRights(t *testing.T) {
 	r := newRig(t)
 	d := things("example.com")
 	d.Name = "certificatesigningrequests.example.com"

@@ -40,24 +40,24 @@ func TestCustomResources(t *testing.T) {
 		t.Fatalf("no scripts: %v", err)
 	}
 	c := proatest.Start(t, proatest.Memory())
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			(&customScript{w: &web{t, w.Client, w.base}, file: file}).play(string(text))
+			(&customScript{w: &httpClient{t, w.Client, w.base}, file: file}).run(string(text))
 		})
 	}
 }
 
 type customScript struct {
-	w    *web
+	w    *httpClient
 	file string
 }
 
-func (s *customScript) play(text string) {
+func (s *customScript) run(text string) {
 	s.w.Helper()
 	var head, body string
 	var answer map[string]any
@@ -68,7 +68,7 @@ func (s *customScript) play(text string) {
 		case isRequest(line):
 			head, body, answer = line, "", nil
 		case strings.HasPrefix(line, "-> "):
-			answer = s.ask(at, head, body, strings.TrimPrefix(line, "-> "))
+			answer = s.send(at, head, body, strings.TrimPrefix(line, "-> "))
 		case answer == nil:
 			body += line + "\n"
 		case strings.TrimSpace(line) == "":
@@ -90,8 +90,8 @@ func isRequest(line string) bool {
 	return false
 }
 
-// ask sends a request and checks the code of the answer.
-func (s *customScript) ask(at, head, body, want string) map[string]any {
+// send sends a request and checks the code of the response.
+func (s *customScript) send(at, head, body, want string) map[string]any {
 	s.w.Helper()
 	words := strings.Fields(head)
 	var headers []string
@@ -110,7 +110,7 @@ func (s *customScript) ask(at, head, body, want string) map[string]any {
 	condition, until := strings.CutPrefix(want, "until ")
 	path, value, _ := strings.Cut(condition, " = ")
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		code, text, h := s.w.full(words[0], words[1], body, headers...)
+		code, text, h := s.w.doWithHeader(words[0], words[1], body, headers...)
 		out := map[string]any{}
 		if err := json.Unmarshal([]byte(text), &out); err != nil {
 			out["text"], out["code"] = text, code
@@ -132,7 +132,7 @@ func (s *customScript) ask(at, head, body, want string) map[string]any {
 	}
 }
 
-// show is the JSON of what is at a path: names of fields and numbers of items.
+// show returns the value at a path of a document as JSON. A path has names of fields and numbers of items.
 func show(doc any, path string) string {
 	for name := range strings.SplitSeq(path, ".") {
 		switch d := doc.(type) {
@@ -158,8 +158,8 @@ func show(doc any, path string) string {
 	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(text))
 }
 
-// converter is a webhook that converts between versions of things: v1 has a size, v2 the same as a text in spec.amount.
-func converter(t *testing.T, down *atomic.Bool) *httptest.Server {
+// newConverter starts a conversion webhook for things: v1 has spec.size, v2 has the same number as a text in spec.amount.
+func newConverter(t *testing.T, down *atomic.Bool) *httptest.Server {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		var review apiextensionsv1.ConversionReview
 		if err := json.NewDecoder(req.Body).Decode(&review); err != nil || down.Load() {
@@ -197,16 +197,16 @@ const convertedThings = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomR
 {"name":"v2","served":true,"storage":false,"selectableFields":[{"jsonPath":".spec.amount"}],
 "schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"amount":{"type":"string"}}}}}}}]}}`
 
-// TestConversionWebhook: objects are read and written in every version. While the webhook is away the stored version
+// TestConversionWebhook checks that objects are read and written in every version. While the webhook is away the stored version
 // stays readable, lists of others fail as a whole, and all is well when it is back.
 func TestConversionWebhook(t *testing.T) {
 	var down atomic.Bool
-	hook := converter(t, &down)
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	hook := newConverter(t, &down)
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "conversion"}
-	body := fmt.Sprintf(convertedThings, hook.URL, pemOf(hook))
-	s.ask("", "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", body, "201")
-	s.ask("", "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.convert.example.com", "", "established")
+	body := fmt.Sprintf(convertedThings, hook.URL, caBundleOf(hook))
+	s.send("", "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions", body, "201")
+	s.send("", "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.convert.example.com", "", "established")
 	const v1, v2 = "/apis/convert.example.com/v1/namespaces/default/things", "/apis/convert.example.com/v2/namespaces/default/things"
 	w.must(201, "POST", v1, `{"apiVersion":"convert.example.com/v1","kind":"Thing","metadata":{"name":"a"},"spec":{"size":3}}`)
 	w.must(201, "POST", v2, `{"apiVersion":"convert.example.com/v2","kind":"Thing","metadata":{"name":"b"},"spec":{"amount":"5"}}`)
@@ -244,8 +244,8 @@ func TestConversionWebhook(t *testing.T) {
 	}
 }
 
-// pemOf is the certificate of a server, as a field of bytes has it.
-func pemOf(s *httptest.Server) string {
+// caBundleOf returns the certificate of a server in the form of the field caBundle: base64 of PEM.
+func caBundleOf(s *httptest.Server) string {
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return base64.StdEncoding.EncodeToString(block)
 }

@@ -17,7 +17,8 @@ func TestDeliveriesToWatchesAreRecorded(t *testing.T) {
 		r := newMemoryRig(t, 10)
 		post := func(name string) {
 			w := httptest.NewRecorder()
-			r.send(w, "alice", "POST", mapsPath, strings.NewReader(`{"metadata":{"name":"`+name+`"}}`), "Content-Type: application/json")
+			r.send(w, "alice", "POST", configMapsPath, strings.NewReader(`{"metadata":{"name":"`+name+`"}}`),
+				"Content-Type: application/json")
 			if w.Code != 201 {
 				t.Fatalf("%d %s", w.Code, w.Body)
 			}
@@ -27,7 +28,7 @@ func TestDeliveriesToWatchesAreRecorded(t *testing.T) {
 		w := httptest.NewRecorder()
 		go func() {
 			defer close(done)
-			r.send(w, "bob", "GET", mapsPath+"?watch=true&timeoutSeconds=10", nil)
+			r.send(w, "bob", "GET", configMapsPath+"?watch=true&timeoutSeconds=10", nil)
 		}()
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -16,21 +16,21 @@ import (
 	"proa.dev/run"
 )
 
-var errAway = errors.New("the store was taken away by a test")
+var errStoreUnavailable = errors.New("the store was taken away by a test")
 
-// TestStoreAway: while the store does not answer, every request that needs it is answered with a 503 that says so; when
+// TestStoreUnavailable checks that while the store does not answer, every request that needs it is answered with a 503 that says so; when
 // it is back, everything works again.
-func TestStoreAway(t *testing.T) {
-	var away atomic.Bool
+func TestStoreUnavailable(t *testing.T) {
+	var unavailable atomic.Bool
 	c := proatest.Start(t, func(c *run.Config) {
 		c.StoreHook = func(_, _ string) error {
-			if away.Load() {
-				return errAway
+			if unavailable.Load() {
+				return errStoreUnavailable
 			}
 			return nil
 		}
 	})
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	const maps = "/api/v1/namespaces/default/configmaps"
 	body := func(name, value string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k":%q}}`, name, value)
@@ -45,7 +45,7 @@ func TestStoreAway(t *testing.T) {
 	}
 
 	for _, who := range []string{"", "carol"} {
-		away.Store(true)
+		unavailable.Store(true)
 		var headers []string
 		if who != "" {
 			headers = append(headers, "Impersonate-User: "+who)
@@ -61,7 +61,7 @@ func TestStoreAway(t *testing.T) {
 			{"DELETE", maps + "/a", "", ""},
 			{"DELETE", maps, "", ""},
 			{"GET", maps + "?watch=1&timeoutSeconds=5", "", ""},
-			{"GET", "/apis/apps/v1/deployments?timeout=300ms", "", ""}, // nobody asked for them before, so no cache has them
+			{"GET", "/apis/apps/v1/deployments?timeout=300ms", "", ""}, // they were not requested before, so there is no cache of them
 			{"POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`, ""},
 			{"POST", "/api/v1/namespaces/default/services", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":1}]}}`, ""},
 		} {
@@ -71,15 +71,15 @@ func TestStoreAway(t *testing.T) {
 			}
 			expectUnavailable(w, r.method, r.path, r.body, h)
 		}
-		w.must(200, "GET", maps+"/a?resourceVersion=0", "", headers...) // any state will do, and there is one
+		w.must(200, "GET", maps+"/a?resourceVersion=0", "", headers...) // any state is allowed, and the cache has one
 		if code, text := w.do("GET", "/readyz", ""); code != 500 || !strings.Contains(text, "[-]etcd failed") {
 			t.Errorf("/readyz says %d %s", code, text)
 		}
-		away.Store(false)
+		unavailable.Store(false)
 		if code, text := w.do("GET", "/readyz", ""); code != 200 {
 			t.Errorf("/readyz says %d %s although the store is back", code, text)
 		}
-		if got := at(w.must(200, "GET", maps+"/a", "", headers...), "data", "k"); got != "1" {
+		if got := fieldAt(w.must(200, "GET", maps+"/a", "", headers...), "data", "k"); got != "1" {
 			t.Errorf("a refused write happened: %v", got)
 		}
 		w.must(404, "GET", maps+"/b", "", headers...)
@@ -91,10 +91,10 @@ func TestStoreAway(t *testing.T) {
 	w.must(200, "DELETE", maps+"/a", "")
 }
 
-// TestStoreFull refuses writes without leaving open whether they happened, and answers reads.
+// TestStoreFull checks that a full store refuses writes with an error that says that they did not happen, and serves reads.
 func TestStoreFull(t *testing.T) {
 	var full atomic.Bool
-	w := newWeb(t, proatest.Start(t, func(c *run.Config) {
+	w := newHTTPClient(t, proatest.Start(t, func(c *run.Config) {
 		c.StoreHook = func(op, _ string) error {
 			if full.Load() && op == "commit" {
 				return kv.ErrFull
@@ -114,10 +114,10 @@ func TestStoreFull(t *testing.T) {
 	w.must(201, "POST", maps, body)
 }
 
-// expectUnavailable expects the 503 of a server whose store does not answer.
-func expectUnavailable(w *web, method, path, body string, headers []string) {
+// expectUnavailable checks that a request gets the 503 of a server whose store does not answer.
+func expectUnavailable(w *httpClient, method, path, body string, headers []string) {
 	w.Helper()
-	code, text, head := w.full(method, path, body, headers...)
+	code, text, head := w.doWithHeader(method, path, body, headers...)
 	if code != http.StatusServiceUnavailable || head.Get("Retry-After") != "" ||
 		!strings.Contains(text, `"reason":"`+string(metav1.StatusReasonServiceUnavailable)+`"`) ||
 		!strings.Contains(text, "the store is not available") {
@@ -125,8 +125,8 @@ func expectUnavailable(w *web, method, path, body string, headers []string) {
 	}
 }
 
-// openWatch opens a watch and yields its events as text. It ends with the test.
-func openWatch(t *testing.T, w *web, path string) <-chan string {
+// openWatch opens a watch and returns a channel with its events as text. The watch ends with the test.
+func openWatch(t *testing.T, w *httpClient, path string) <-chan string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.base+path, http.NoBody)
 	if err != nil {
@@ -151,9 +151,9 @@ func openWatch(t *testing.T, w *web, path string) <-chan string {
 	return events
 }
 
-// TestHealthIsCounted: /metrics/slis has the results of the checks that the health endpoints have made.
-func TestHealthIsCounted(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+// TestHealthCheckMetrics checks that /metrics/slis has the results of the checks that the health endpoints have made.
+func TestHealthCheckMetrics(t *testing.T) {
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	w.do("GET", "/readyz", "")
 	w.do("GET", "/livez/ping", "")
 	code, text := w.do("GET", "/metrics/slis", "")

@@ -66,7 +66,7 @@ func FuzzSelectors(f *testing.F) {
 	})
 }
 
-// FuzzDeleteOptions: the options of a deletion are either refused or can be acted on.
+// FuzzDeleteOptions checks that the options of a deletion are either refused or can be acted on.
 func FuzzDeleteOptions(f *testing.F) {
 	f.Add("application/json", []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Orphan","dryRun":["All"]}`), "")
 	f.Add("application/yaml", []byte("preconditions: {uid: x, resourceVersion: '1'}"), "")
@@ -74,7 +74,7 @@ func FuzzDeleteOptions(f *testing.F) {
 	f.Add("", []byte(nil), "gracePeriodSeconds=5&dryRun=All&propagationPolicy=Foreground")
 	h, pods := podHandler(f)
 	f.Fuzz(func(t *testing.T, contentType string, body []byte, query string) {
-		q, _ := url.ParseQuery(query) // what can be read of it
+		q, _ := url.ParseQuery(query) // only the part that could be decoded
 		r := &server.Request{Verb: "delete", Def: pods, Body: body}
 		if h.readDeleteOptions(r, q, contentType) != nil {
 			return

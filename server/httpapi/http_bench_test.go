@@ -17,11 +17,11 @@ import (
 	"proa.dev/proatest"
 )
 
-// BenchmarkHTTPCreate is 32 clients that create ConfigMaps of a KiB over HTTP/2, in protobuf, in memory: what a create
-// costs besides the disk, client included.
+// BenchmarkHTTPCreate measures 32 clients that create ConfigMaps of 1 KiB over HTTP/2 as protobuf, with a store in memory:
+// the cost of a create without the disk, including the client.
 func BenchmarkHTTPCreate(b *testing.B) {
 	c := proatest.Start(b, proatest.Memory())
-	web := newWeb(b, c)
+	web := newHTTPClient(b, c)
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		b.Fatal(err)

@@ -15,15 +15,15 @@ import (
 	"proa.dev/proatest"
 )
 
-// web talks plain HTTP to a cluster, as a client that does not follow the rules.
-type web struct {
+// httpClient sends HTTP requests to a cluster that a client library would not send.
+type httpClient struct {
 	testing.TB
 	*http.Client
 	base string
 }
 
-// TestMain lets clients wait for a slow machine: by themselves they give a connection up on which nothing came for a
-// while.
+// TestMain makes HTTP/2 clients wait longer on slow machines: by default they give up a connection on which nothing was
+// received for a while.
 func TestMain(m *testing.M) {
 	if err := os.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "0"); err != nil {
 		panic(err)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func newWeb(t testing.TB, c *proatest.Cluster, change ...func(*rest.Config)) *web {
+func newHTTPClient(t testing.TB, c *proatest.Cluster, change ...func(*rest.Config)) *httpClient {
 	t.Helper()
 	config := rest.CopyConfig(c.Config)
 	for _, f := range change {
@@ -41,22 +41,22 @@ func newWeb(t testing.TB, c *proatest.Cluster, change ...func(*rest.Config)) *we
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &web{t, h, config.Host}
+	return &httpClient{t, h, config.Host}
 }
 
-// as makes the config of another user by impersonation.
-func as(user string, groups ...string) func(*rest.Config) {
+// impersonate returns a function that changes a configuration to impersonate a user.
+func impersonate(user string, groups ...string) func(*rest.Config) {
 	return func(c *rest.Config) { c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups} }
 }
 
 // do sends a request; headers are "Name: value".
-func (w *web) do(method, path, body string, headers ...string) (int, string) {
+func (w *httpClient) do(method, path, body string, headers ...string) (int, string) {
 	w.Helper()
-	code, text, _ := w.full(method, path, body, headers...)
+	code, text, _ := w.doWithHeader(method, path, body, headers...)
 	return code, text
 }
 
-func (w *web) full(method, path, body string, headers ...string) (int, string, http.Header) {
+func (w *httpClient) doWithHeader(method, path, body string, headers ...string) (int, string, http.Header) {
 	w.Helper()
 	req, err := http.NewRequestWithContext(w.Context(), method, w.base+path, strings.NewReader(body))
 	if err != nil {
@@ -81,8 +81,8 @@ func (w *web) full(method, path, body string, headers ...string) (int, string, h
 	return res.StatusCode, string(b), res.Header
 }
 
-// must expects a code and returns the body as a map.
-func (w *web) must(want int, method, path, body string, headers ...string) map[string]any {
+// must checks the code of the response and returns its body as a map.
+func (w *httpClient) must(want int, method, path, body string, headers ...string) map[string]any {
 	w.Helper()
 	code, text := w.do(method, path, body, headers...)
 	if code != want {
@@ -95,8 +95,8 @@ func (w *web) must(want int, method, path, body string, headers ...string) map[s
 	return m
 }
 
-// status expects a failure and returns it.
-func (w *web) status(want int, method, path, body string, headers ...string) *metav1.Status {
+// status checks that a request fails with a code, and returns the Status.
+func (w *httpClient) status(want int, method, path, body string, headers ...string) *metav1.Status {
 	w.Helper()
 	code, text := w.do(method, path, body, headers...)
 	st := &metav1.Status{}
@@ -106,8 +106,8 @@ func (w *web) status(want int, method, path, body string, headers ...string) *me
 	return st
 }
 
-// at reads a path of keys in a decoded document.
-func at(m any, keys ...string) any {
+// fieldAt returns the value at a path of keys in a decoded document.
+func fieldAt(m any, keys ...string) any {
 	for _, k := range keys {
 		x, ok := m.(map[string]any)
 		if !ok {

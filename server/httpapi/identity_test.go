@@ -9,16 +9,16 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestIdentityIsAssignedAfterMutation: a mutating webhook sees a new object without UID and creation time, whatever the
+// TestIdentityIsAssignedAfterMutation checks that a mutating webhook sees a new object without UID and creation time, whatever the
 // client sends, and cannot set them.
 func TestIdentityIsAssignedAfterMutation(t *testing.T) {
-	w := newWeb(t, proatest.Start(t, proatest.Memory()))
+	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "born"}
 	s.define("widgets", "Widget", "Namespaced", looseSchema)
-	d := newDecider(t)
+	d := newTestWebhook(t)
 	d.configure(w, "Mutating")
 	seen := ""
-	d.set(func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
+	d.setResponse(func(q *admissionv1.AdmissionRequest, a *admissionv1.AdmissionResponse) string {
 		seen = string(q.Object.Raw)
 		a.Patch, a.PatchType = []byte(`[{"op":"add","path":"/metadata/uid","value":"mine"}]`), new(admissionv1.PatchTypeJSONPatch)
 		return ""

@@ -11,16 +11,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestListAtResourceVersion goes through the table of what resourceVersion, resourceVersionMatch, limit and continue
-// mean for a list, as https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list has it.
-// The state "old" is that of the resource version that is asked for, "new" is the present one, and a number is a
-// refusal.
+// TestListAtResourceVersion checks every combination of resourceVersion, resourceVersionMatch, limit and continue of a list
+// in the table of https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list. The result "old"
+// is the state at the requested resource version, "new" the current one, and a number the code of an error.
 func TestListAtResourceVersion(t *testing.T) {
 	r := newMemoryRig(t, 100)
 	list := func(query string) (text string, l corev1.ConfigMapList) {
 		t.Helper()
-		w := newSocket(-1)
-		r.send(w, "alice", http.MethodGet, mapsPath+"?"+query, nil)
+		w := newStallingWriter(-1)
+		r.send(w, "alice", http.MethodGet, configMapsPath+"?"+query, nil)
 		if w.code != http.StatusOK {
 			return strconv.Itoa(w.code), l
 		}
@@ -36,7 +35,7 @@ func TestListAtResourceVersion(t *testing.T) {
 		t.Helper()
 		m := configMap(name)
 		m.Data = map[string]string{"v": value}
-		r.create(mapsOf(), m)
+		r.create(configMapsResource(), m)
 	}
 	put("a", "1")
 	put("b", "1")
@@ -56,7 +55,7 @@ func TestListAtResourceVersion(t *testing.T) {
 		{"resourceVersion=0", all, current},
 		{at, all, current}, // not older than
 		{"limit=2", newFirst, current},
-		{"limit=2&resourceVersion=0", all, current}, // any, which is given whole
+		{"limit=2&resourceVersion=0", all, current}, // any state, as a whole list
 		{"limit=2&" + at, oldFirst, old},            // exactly
 		{"limit=9&" + at, "a=1 b=1 d=1 ", old},
 		{"limit=9&continue=" + token, oldRest, old},
@@ -79,10 +78,10 @@ func TestListAtResourceVersion(t *testing.T) {
 		{"limit=2&resourceVersionMatch=NotOlderThan&resourceVersion=0", all, current},
 		{"limit=2&resourceVersionMatch=NotOlderThan&" + at, newFirst, current},
 		{"limit=2&resourceVersionMatch=NotOlderThan&" + at + "&continue=" + token, "422", ""},
-		// By name, where a list has one object.
+		// Lists with a name, which have at most one object.
 		{"limit=2&" + at + "&fieldSelector=metadata.name%3Da0", "", old},
 		{at + "&fieldSelector=metadata.name%3Da0", "a0=2 ", current},
-		// What is not a resource version.
+		// Invalid resource versions.
 		{"limit=2&resourceVersion=x", "400", ""},
 		{"resourceVersion=x", "400", ""},
 	} {
@@ -91,7 +90,7 @@ func TestListAtResourceVersion(t *testing.T) {
 			t.Errorf("?%s\ngot  %s at %s\nwant %s at %s", c.query, got, l.ResourceVersion, c.want, c.version)
 		}
 	}
-	// The pages of an old state are all of that state, and say how much remains.
+	// All pages of an old state are of that state, and have the number of remaining items.
 	_, l = list("limit=1&" + at)
 	if l.RemainingItemCount == nil || *l.RemainingItemCount != 2 {
 		t.Errorf("of an old state %v remain, want 2", l.RemainingItemCount)

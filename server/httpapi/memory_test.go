@@ -66,80 +66,80 @@ func newMemoryRig(t testing.TB, seats int) *rig {
 	return &rig{TB: t, Server: s, Handler: h, who: &user.DefaultInfo{Name: "tester"}}
 }
 
-// fill creates n ConfigMaps of a size.
-func (r *rig) fill(n, size int) {
+// createConfigMaps creates n ConfigMaps of a size.
+func (r *rig) createConfigMaps(n, size int) {
 	r.Helper()
 	text := strings.Repeat("x", size)
 	for i := range n {
 		m := configMap(fmt.Sprintf("m%04d", i))
 		m.Data["a"] = text
-		r.create(mapsOf(), m)
+		r.create(configMapsResource(), m)
 	}
 }
 
-// socket is the connection of a client that reads so many bytes, and then none until it is cut off.
-type socket struct {
+// stallingWriter is the response writer of a client that reads up to limit bytes, and then nothing until it is disconnected.
+type stallingWriter struct {
 	header http.Header
-	window int // how much it takes; -1 for all
+	limit  int // how much it takes; -1 for all
 
-	mu      sync.Mutex // guards what follows
-	code    int
-	got     bytes.Buffer
-	largest int // write
-	cut     chan struct{}
-	isCut   bool
+	mu             sync.Mutex // guards what follows
+	code           int
+	got            bytes.Buffer
+	largestWrite   int // write
+	disconnected   chan struct{}
+	isDisconnected bool
 }
 
-func newSocket(window int) *socket {
-	return &socket{header: http.Header{}, window: window, cut: make(chan struct{})}
+func newStallingWriter(window int) *stallingWriter {
+	return &stallingWriter{header: http.Header{}, limit: window, disconnected: make(chan struct{})}
 }
 
-func (s *socket) Header() http.Header { return s.header }
+func (s *stallingWriter) Header() http.Header { return s.header }
 
-func (s *socket) WriteHeader(code int) {
+func (s *stallingWriter) WriteHeader(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.code = code
 }
 
-func (s *socket) Write(p []byte) (int, error) {
+func (s *stallingWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
-	s.largest = max(s.largest, len(p))
-	if s.isCut {
+	s.largestWrite = max(s.largestWrite, len(p))
+	if s.isDisconnected {
 		s.mu.Unlock()
 		return 0, os.ErrDeadlineExceeded
 	}
-	if s.window < 0 || s.got.Len()+len(p) <= s.window {
+	if s.limit < 0 || s.got.Len()+len(p) <= s.limit {
 		defer s.mu.Unlock()
 		return s.got.Write(p)
 	}
 	s.mu.Unlock()
-	<-s.cut
+	<-s.disconnected
 	return 0, os.ErrDeadlineExceeded
 }
 
-func (s *socket) Flush() {}
+func (s *stallingWriter) Flush() {}
 
-func (s *socket) SetWriteDeadline(at time.Time) error {
+func (s *stallingWriter) SetWriteDeadline(at time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isCut && !at.IsZero() && at.Before(time.Now()) {
-		s.isCut = true
-		close(s.cut)
+	if !s.isDisconnected && !at.IsZero() && at.Before(time.Now()) {
+		s.isDisconnected = true
+		close(s.disconnected)
 	}
 	return nil
 }
 
-func (s *socket) SetReadDeadline(time.Time) error { return nil }
+func (s *stallingWriter) SetReadDeadline(time.Time) error { return nil }
 
-// began says that a part of the answer was written, or that a write waits.
-func (s *socket) began() bool {
+// hasStarted reports whether a part of the response was written, or a write waits.
+func (s *stallingWriter) hasStarted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.largest > 0
+	return s.largestWrite > 0
 }
 
-// send serves one request; the result says whether the answer was aborted.
+// send serves one request, and reports whether the response was aborted.
 func (r *rig) send(w http.ResponseWriter, who, method, path string, body io.Reader, headers ...string) (aborted bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -159,8 +159,8 @@ func (r *rig) send(w http.ResponseWriter, who, method, path string, body io.Read
 	return false
 }
 
-// allocated returns how many bytes f allocates.
-func allocated(f func()) int64 {
+// allocatedBytes returns how many bytes f allocates.
+func allocatedBytes(f func()) int64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
@@ -168,22 +168,22 @@ func allocated(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-const mapsPath = "/api/v1/namespaces/ns/configmaps"
+const configMapsPath = "/api/v1/namespaces/ns/configmaps"
 
-// TestYAMLThatCostsTooMuchIsRefused: bodies that would take much more memory than their size are refused before they
+// TestExpensiveYAMLIsRefused checks that bodies that would take much more memory than their size are refused before they
 // are decoded. Each of these is at most 3 MB and took 600 MB or more.
-func TestYAMLThatCostsTooMuchIsRefused(t *testing.T) {
+func TestExpensiveYAMLIsRefused(t *testing.T) {
 	r := newMemoryRig(t, 100)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	yaml := strings.Repeat("- a:\n", maxBody/5)
 	containers := `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[` + strings.Repeat("{},", maxBody/3-50) + `{}]}}`
 	proto := "k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod" + "\x12\xc5\x8c\xad\x01\x12\xc0\x8c\xad\x01" + strings.Repeat("\x12\x00", 2836032/2)
 	for name, v := range map[string][4]string{
-		"create":            {"POST", mapsPath, "application/yaml", yaml},
-		"update":            {"PUT", mapsPath + "/x", "application/yaml", yaml},
-		"apply":             {"PATCH", mapsPath + "/x?fieldManager=m", "application/apply-patch+yaml", yaml},
-		"delete":            {"DELETE", mapsPath + "/x", "application/yaml", yaml},
-		"delete collection": {"DELETE", mapsPath, "application/yaml", yaml},
+		"create":            {"POST", configMapsPath, "application/yaml", yaml},
+		"update":            {"PUT", configMapsPath + "/x", "application/yaml", yaml},
+		"apply":             {"PATCH", configMapsPath + "/x?fieldManager=m", "application/apply-patch+yaml", yaml},
+		"delete":            {"DELETE", configMapsPath + "/x", "application/yaml", yaml},
+		"delete collection": {"DELETE", configMapsPath, "application/yaml", yaml},
 		"json":              {"POST", "/api/v1/namespaces/ns/pods", "application/json", containers},
 		"json as yaml":      {"POST", "/api/v1/namespaces/ns/pods", "application/yaml", containers},
 		"merge patch":       {"PATCH", "/api/v1/namespaces/ns/pods/x", "application/merge-patch+json", containers},
@@ -191,7 +191,7 @@ func TestYAMLThatCostsTooMuchIsRefused(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		body := strings.NewReader(v[3])
-		used := allocated(func() { r.send(w, "eve", v[0], v[1], body, "Content-Type: "+v[2]) })
+		used := allocatedBytes(func() { r.send(w, "eve", v[0], v[1], body, "Content-Type: "+v[2]) })
 		if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "decoding the body would take") {
 			t.Errorf("%s: %d %.300s", name, w.Code, w.Body)
 		}
@@ -201,8 +201,8 @@ func TestYAMLThatCostsTooMuchIsRefused(t *testing.T) {
 	}
 }
 
-// TestLargeOrdinaryYAMLIsTaken: a large body of ordinary objects is accepted, as JSON and as YAML.
-func TestLargeOrdinaryYAMLIsTaken(t *testing.T) {
+// TestLargeOrdinaryYAMLIsAccepted checks that a large body of ordinary objects is accepted, as JSON and as YAML.
+func TestLargeOrdinaryYAMLIsAccepted(t *testing.T) {
 	r := newMemoryRig(t, 100)
 	var text, crd strings.Builder
 	text.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: text}\ndata:\n  a: |\n")
@@ -216,7 +216,7 @@ func TestLargeOrdinaryYAMLIsTaken(t *testing.T) {
 	}
 	const yaml = "Content-Type: application/yaml"
 	for name, v := range map[string][2]string{
-		"ConfigMap": {mapsPath, text.String()}, "CRD": {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd.String()},
+		"ConfigMap": {configMapsPath, text.String()}, "CRD": {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd.String()},
 	} {
 		w := httptest.NewRecorder()
 		if r.send(w, "alice", "POST", v[0], strings.NewReader(v[1]), yaml); w.Code != http.StatusCreated {
@@ -224,25 +224,25 @@ func TestLargeOrdinaryYAMLIsTaken(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	if r.send(w, "alice", "PATCH", mapsPath+"/text?fieldManager=m&force=1", strings.NewReader(text.String()),
+	if r.send(w, "alice", "PATCH", configMapsPath+"/text?fieldManager=m&force=1", strings.NewReader(text.String()),
 		"Content-Type: application/apply-patch+yaml"); w.Code != http.StatusOK {
 		t.Errorf("applied: %d %.300s", w.Code, w.Body)
 	}
 }
 
-// TestDecodingOfOneUserIsBounded: expensive bodies of one user are decoded one after the other, those of other users
+// TestDecodingOfOneUserIsBounded checks that expensive bodies of one user are decoded one after the other, those of other users
 // meanwhile.
 func TestDecodingOfOneUserIsBounded(t *testing.T) {
 	r := newMemoryRig(t, 100)
 	body := "apiVersion: v1\nkind: ConfigMap\nx:\n" + strings.Repeat("- a:\n", 20000)
 	cost := codec.Cost(codec.YAML, []byte(body))
-	r.memory.decoding = memorybudget.New(5 * cost) // of which one user may hold a quarter: one body
+	r.memory.decoding = memorybudget.New(5 * cost) // one user may hold a quarter of it: one body
 	var wg sync.WaitGroup
 	for i := range 12 {
 		wg.Go(func() {
 			w := httptest.NewRecorder()
-			r.send(w, fmt.Sprint("user", i%3), "POST", mapsPath, strings.NewReader(body), "Content-Type: application/yaml")
-			if w.Code != http.StatusUnprocessableEntity { // it has no name
+			r.send(w, fmt.Sprint("user", i%3), "POST", configMapsPath, strings.NewReader(body), "Content-Type: application/yaml")
+			if w.Code != http.StatusUnprocessableEntity { // the object has no name
 				t.Errorf("%d %.300s", w.Code, w.Body)
 			}
 		})
@@ -257,9 +257,9 @@ func TestDecodingOfOneUserIsBounded(t *testing.T) {
 	}
 }
 
-// TestBodiesThatDoNotComeAreBounded: a client that announces large bodies and does not send them holds a bounded amount
+// TestUnsentBodiesAreBounded checks that a client that announces large bodies and does not send them holds a bounded amount
 // of memory; its further requests are refused, those of others served.
-func TestBodiesThatDoNotComeAreBounded(t *testing.T) {
+func TestUnsentBodiesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
 		r.memory.bodies = memorybudget.New(40 * maxBody)
@@ -271,7 +271,7 @@ func TestBodiesThatDoNotComeAreBounded(t *testing.T) {
 			context.AfterFunc(ctx, func() { _ = writer.Close() })
 			wg.Go(func() {
 				w := httptest.NewRecorder()
-				r.send(w, "eve", "POST", mapsPath, pipe)
+				r.send(w, "eve", "POST", configMapsPath, pipe)
 				codes <- w.Code
 			})
 		}
@@ -285,7 +285,7 @@ func TestBodiesThatDoNotComeAreBounded(t *testing.T) {
 			}
 		}
 		w := httptest.NewRecorder()
-		if r.send(w, "alice", "POST", mapsPath,
+		if r.send(w, "alice", "POST", configMapsPath,
 			strings.NewReader(`{"metadata":{"name":"x"}}`+strings.Repeat(" ", 100000))); w.Code != http.StatusCreated {
 			t.Errorf("somebody else: %d %s", w.Code, w.Body)
 		}

@@ -16,26 +16,26 @@ import (
 	"proa.dev/server/state"
 )
 
-// countingStore records how many pairs were read at once, at most.
+// countingStore is a store that records the largest page that was read from it.
 type countingStore struct {
 	state.Store
-	most int
+	largestPage int
 }
 
 func (s *countingStore) List(ctx context.Context, r kv.Range) (kv.Page, error) {
 	page, err := s.Store.List(ctx, r)
-	s.most = max(s.most, len(page.Pairs))
+	s.largestPage = max(s.largestPage, len(page.Pairs))
 	return page, err
 }
 
-// TestPastIsReadInParts: with any limit, a bounded number of objects is read from the store before their memory is
+// TestPastObjectsAreReadInParts checks that with any limit, a bounded number of objects is read from the store before their memory is
 // counted. A page may be shorter than its limit, never longer, and all pages together are the collection.
-func TestPastIsReadInParts(t *testing.T) {
-	const part, cost = 100, 6 // how many objects are read at a time, and what each byte of them counts for
+func TestPastObjectsAreReadInParts(t *testing.T) {
+	const part, cost = 100, 6 // how many objects are read at a time, and how many bytes of memory each of their bytes counts for
 	r := newMemoryRig(t, 100)
 	const all = 250
-	r.fill(all, 4<<10)
-	cache := r.State.Cache(r.State.Def(mapsOf()))
+	r.createConfigMaps(all, 4<<10)
+	cache := r.State.Cache(r.State.Def(configMapsResource()))
 	if err := cache.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func TestPastIsReadInParts(t *testing.T) {
 	r.State.Store = counted
 	get := func(query string) (l corev1.ConfigMapList, code int) {
 		t.Helper()
-		w := newSocket(-1)
-		r.send(w, "alice", "GET", mapsPath+"?"+query, nil)
+		w := newStallingWriter(-1)
+		r.send(w, "alice", "GET", configMapsPath+"?"+query, nil)
 		if w.code == http.StatusOK {
 			if err := json.Unmarshal(w.got.Bytes(), &l); err != nil {
 				t.Fatal(err)
@@ -82,10 +82,10 @@ func TestPastIsReadInParts(t *testing.T) {
 	if n := pages("&fieldSelector="+url.QueryEscape("metadata.name!=m0005,metadata.name!=m0123"), 7); n != all-2 {
 		t.Errorf("pages of a selection have %d items", n)
 	}
-	if counted.most > part {
-		t.Errorf("%d objects were read at once", counted.most)
+	if counted.largestPage > part {
+		t.Errorf("%d objects were read at once", counted.largestPage)
 	}
-	// A user for whom the whole page is too much gets a part of it.
+	// A user who may not hold the whole page in memory gets a part of it.
 	r.memory.answers = memorybudget.New(4 * (2*responsewriter.PieceSize + cost*part*5<<10))
 	held, _ := r.memory.answers.Force("alice", responsewriter.PieceSize)
 	if l, code := get(exact + "&limit=240"); code != http.StatusOK || len(l.Items) != part || l.Continue == "" {

@@ -12,12 +12,12 @@ import (
 	"proa.dev/run"
 )
 
-// TestFlowsOfRequests looks at the headers that say how a request was classified.
-func TestFlowsOfRequests(t *testing.T) {
+// TestRequestClassification checks the response headers with the FlowSchema and PriorityLevelConfiguration of a request.
+func TestRequestClassification(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	where := func(w *web, method, path, body string) string {
+	where := func(w *httpClient, method, path, body string) string {
 		t.Helper()
-		_, _, h := w.full(method, path, body)
+		_, _, h := w.doWithHeader(method, path, body)
 		schema, level := "none", "none"
 		if uid := h.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID); uid != "" {
 			schema = nameOf(t, c, uid)
@@ -27,20 +27,22 @@ func TestFlowsOfRequests(t *testing.T) {
 		}
 		return schema + " " + level
 	}
-	admin, alice := newWeb(t, c), newWeb(t, c, as("alice"))
+	admin, alice := newHTTPClient(t, c), newHTTPClient(t, c, impersonate("alice"))
 	for _, test := range []struct {
-		who          *web
+		who          *httpClient
 		method, path string
 		want         string
 	}{
 		{admin, http.MethodGet, "/api/v1/namespaces/default", "exempt exempt"},
 		{admin, http.MethodGet, "/api/v1/namespaces/default/pods/none", "exempt exempt"},
-		{alice, http.MethodGet, "/api/v1/namespaces/default/pods", "global-default global-default"}, // refused, and classified
+		{alice, http.MethodGet, "/api/v1/namespaces/default/pods", "global-default global-default"},
+		// requests that are refused are classified, too
 		{alice, http.MethodGet, "/readyz", "probes exempt"},
 		{alice, http.MethodGet, "/version", "global-default global-default"},
 		{alice, http.MethodGet, "/apis", "global-default global-default"},
-		{newWeb(t, c, as("system:node:a", "system:nodes")), http.MethodGet, "/api/v1/nodes/a", "system-node-high node-high"},
-		{newWeb(t, c, as("system:serviceaccount:ns:x")), http.MethodGet, "/api/v1/pods", "service-accounts workload-low"},
+		{newHTTPClient(t, c, impersonate("system:node:a", "system:nodes")), http.MethodGet, "/api/v1/nodes/a",
+			"system-node-high node-high"},
+		{newHTTPClient(t, c, impersonate("system:serviceaccount:ns:x")), http.MethodGet, "/api/v1/pods", "service-accounts workload-low"},
 		{alice, http.MethodGet, "/api/v1/namespaces/default/pods/x/log", "none none"},
 	} {
 		if got := where(test.who, test.method, test.path, ""); got != test.want {
@@ -48,12 +50,12 @@ func TestFlowsOfRequests(t *testing.T) {
 		}
 	}
 
-	// A new schema counts as soon as it is there.
+	// A new FlowSchema is used as soon as it exists.
 	schema := `{"apiVersion":"flowcontrol.apiserver.k8s.io/v1","kind":"FlowSchema","metadata":{"name":"mine"},"spec":{"matchingPrecedence":100,
 		"priorityLevelConfiguration":{"name":"workload-low"},"rules":[{"subjects":[{"kind":"User","user":{"name":"alice"}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`
 	admin.must(http.StatusCreated, http.MethodPost, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas", schema)
-	admin.must(http.StatusOK, http.MethodGet, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/mine", "") // by now it is in the cache
+	admin.must(http.StatusOK, http.MethodGet, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/mine", "") // the cache has it by now
 	if got := where(alice, http.MethodGet, "/api/v1/namespaces/default/pods", ""); got != "mine workload-low" {
 		t.Errorf("with a schema of its own it is in %s", got)
 	}
@@ -69,7 +71,7 @@ func TestFlowsOfRequests(t *testing.T) {
 	}
 }
 
-// nameOf finds the schema or level with a UID.
+// nameOf returns the name of the FlowSchema or PriorityLevelConfiguration with a UID.
 func nameOf(t *testing.T, c *proatest.Cluster, uid string) string {
 	t.Helper()
 	for _, on := range []string{"flowschemas", "prioritylevelconfigurations"} {
@@ -91,12 +93,12 @@ func nameOf(t *testing.T, c *proatest.Cluster, uid string) string {
 	return uid
 }
 
-// TestFeaturesThatAreOff switches off what can be.
-func TestFeaturesThatAreOff(t *testing.T) {
+// TestDisabledFeatures checks that features that are switched off are not served.
+func TestDisabledFeatures(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.Features = map[string]bool{"AllBeta": false}
 	})
-	admin := newWeb(t, c)
+	admin := newHTTPClient(t, c)
 	st := admin.status(http.StatusUnprocessableEntity, http.MethodGet, "/api/v1/pods?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "")
 	if !strings.Contains(st.Message, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled") {
 		t.Errorf("got %s", st.Message)
@@ -105,7 +107,7 @@ func TestFeaturesThatAreOff(t *testing.T) {
 		admin.must(http.StatusCreated, http.MethodPost, "/api/v1/namespaces/default/configmaps",
 			`{"metadata":{"generateName":"x"},"data":{"a":"`+strings.Repeat("long ", 1000)+`"}}`)
 	}
-	_, _, h := admin.full(http.MethodGet, "/api/v1/configmaps", "", "Accept-Encoding: gzip")
+	_, _, h := admin.doWithHeader(http.MethodGet, "/api/v1/configmaps", "", "Accept-Encoding: gzip")
 	if got := h.Get("Content-Encoding"); got != "" {
 		t.Errorf("the answer is encoded as %s", got)
 	}

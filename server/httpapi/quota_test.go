@@ -27,8 +27,8 @@ import (
 	"proa.dev/server/validate"
 )
 
-// second returns another server of the same cluster, with caches and locks of its own.
-func (r *rig) second() *rig {
+// secondServer returns another server with the same store, but with its own caches and locks.
+func (r *rig) secondServer() *rig {
 	r.Helper()
 	scheme, err := kinds.Scheme()
 	if err != nil {
@@ -44,8 +44,8 @@ func (r *rig) second() *rig {
 	return &rig{TB: r.TB, Server: s, Handler: New(Config{Server: s}), store: r.store, who: r.who}
 }
 
-// checks returns the plugins of hop 6 that are on by default.
-func checks(t *testing.T) []server.Plugin {
+// validatingPlugins returns the validating admission plugins that are on by default.
+func validatingPlugins(t *testing.T) []server.Plugin {
 	t.Helper()
 	plugins, err := validate.Plugins(nil)
 	if err != nil {
@@ -58,25 +58,25 @@ func checks(t *testing.T) []server.Plugin {
 func (r *rig) quota(name string, hard corev1.ResourceList) {
 	r.Helper()
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
-	q = r.create(quotasOf(), q).DeepCopyObject().(*corev1.ResourceQuota)
+	q = r.create(quotasResource(), q).DeepCopyObject().(*corev1.ResourceQuota)
 	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{}}
 	for name := range hard {
 		q.Status.Used[name] = resource.MustParse("0")
 	}
-	if _, err := r.ask("update", "resourcequotas", "ns", name, func(q2 *server.Request) {
+	if _, err := r.request("update", "resourcequotas", "ns", name, func(q2 *server.Request) {
 		q2.Object, q2.Sub = q, q2.Def.Sub("status")
 	}); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func quotasOf() runtimeschema.GroupResource {
+func quotasResource() runtimeschema.GroupResource {
 	return runtimeschema.GroupResource{Resource: "resourcequotas"}
 }
 
 func (r *rig) used(name string, of corev1.ResourceName) int64 {
 	r.Helper()
-	o, err := r.State.Get(r.Context(), quotasOf(), "ns", name)
+	o, err := r.State.Get(r.Context(), quotasResource(), "ns", name)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func (r *rig) used(name string, of corev1.ResourceName) int64 {
 	return q.Value()
 }
 
-func limited(pairs ...string) corev1.ResourceList {
+func resourceList(pairs ...string) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for _, p := range pairs {
 		name, q, _ := strings.Cut(p, "=")
@@ -93,26 +93,26 @@ func limited(pairs ...string) corev1.ResourceList {
 	return list
 }
 
-// TestQuotaHoldsUnderLoad lets fifty clients of three servers create more than two quotas allow. Exactly as much as the
-// tighter one allows must be there, both must say so, and neither may ever have said more.
+// TestQuotaHoldsUnderLoad makes fifty clients of three servers create more objects than two quotas allow. Exactly as many as
+// the stricter quota allows must be created, the status of both must say so, and neither status may ever have said more.
 func TestQuotaHoldsUnderLoad(t *testing.T) {
 	r := newRig(t)
-	r.Check = checks(t)
+	r.Check = validatingPlugins(t)
 	const hard, clients, each = 40, 50, 3
-	r.quota("tight", limited("count/configmaps=40"))
-	r.quota("wide", limited("configmaps=1000"))
+	r.quota("tight", resourceList("count/configmaps=40"))
+	r.quota("wide", resourceList("configmaps=1000"))
 	begin, err := r.store.Fresh(t.Context(), "/registry/resourcequotas/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	servers := []*rig{r, r.second(), r.second()}
+	servers := []*rig{r, r.secondServer(), r.secondServer()}
 	var made, refused atomic.Int64
 	var wg sync.WaitGroup
 	for i := range clients {
 		wg.Go(func() {
 			for j := range each {
 				s := servers[(i+j)%len(servers)]
-				_, err := s.Client(s.who).Create(t.Context(), mapsOf(), configMap(fmt.Sprintf("m%d-%d", i, j)))
+				_, err := s.Client(s.who).Create(t.Context(), configMapsResource(), configMap(fmt.Sprintf("m%d-%d", i, j)))
 				switch {
 				case err == nil:
 					made.Add(1)
@@ -128,7 +128,7 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 	if made.Load() != hard || refused.Load() != clients*each-hard {
 		t.Errorf("%d made and %d refused, want %d and %d", made.Load(), refused.Load(), hard, clients*each-hard)
 	}
-	all, err := r.State.List(t.Context(), mapsOf(), "ns")
+	all, err := r.State.List(t.Context(), configMapsResource(), "ns")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,13 +139,13 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 	if tight, wide := r.used("tight", "count/configmaps"), r.used("wide", "configmaps"); n != hard || tight != hard || wide != hard {
 		t.Errorf("%d objects, %d and %d used; want %d", n, tight, wide, hard)
 	}
-	r.neverMore(begin, hard)
+	r.expectGradualUse(begin, hard)
 }
 
-// neverMore goes through what the quotas said since a revision: each step is one more, up to most.
-func (r *rig) neverMore(since, most int64) {
+// expectGradualUse checks all statuses of the quotas since a revision: each adds one, up to the limit.
+func (r *rig) expectGradualUse(since, limit int64) {
 	r.Helper()
-	def := r.State.Def(quotasOf())
+	def := r.State.Def(quotasResource())
 	now, err := r.store.Fresh(r.Context(), def.Prefix())
 	if err != nil {
 		r.Fatal(err)
@@ -161,7 +161,7 @@ func (r *rig) neverMore(since, most int64) {
 				r.Fatal(err)
 			}
 			for _, q := range o.(*corev1.ResourceQuota).Status.Used {
-				if q.Value() != last[o.GetName()]+1 || q.Value() > most {
+				if q.Value() != last[o.GetName()]+1 || q.Value() > limit {
 					r.Errorf("quota %s went from %d to %d", o.GetName(), last[o.GetName()], q.Value())
 				}
 				last[o.GetName()] = q.Value()
@@ -173,53 +173,53 @@ func (r *rig) neverMore(since, most int64) {
 	}
 }
 
-// TestQuotaIsSpentOnce does what must not spend anything, or not twice.
-func TestQuotaIsSpentOnce(t *testing.T) {
+// TestQuotaIsChargedOnce checks that requests that fail or change nothing are not charged to a quota, and none twice.
+func TestQuotaIsChargedOnce(t *testing.T) {
 	r := newRig(t)
-	r.Check = checks(t)
-	r.quota("q", limited("configmaps=10", "requests.storage=10Gi"))
+	r.Check = validatingPlugins(t)
+	r.quota("q", resourceList("configmaps=10", "requests.storage=10Gi"))
 	spent := func(title string, want int64) {
 		t.Helper()
 		if got := r.used("q", "configmaps"); got != want {
 			t.Errorf("%s: %d used, want %d", title, got, want)
 		}
 	}
-	if _, err := r.ask("create", "configmaps", "ns", "",
+	if _, err := r.request("create", "configmaps", "ns", "",
 		func(q *server.Request) { q.Object = configMap("dry"); q.Options.DryRun = true }); err != nil {
 		t.Fatal(err)
 	}
 	spent("a dry run", 0)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	spent("a create", 1)
-	if _, err := r.Client(r.who).Create(t.Context(), mapsOf(), configMap("x")); !apierrors.IsAlreadyExists(err) {
+	if _, err := r.Client(r.who).Create(t.Context(), configMapsResource(), configMap("x")); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("the same name again: %v", err)
 	}
 	spent("a create of what is there", 1)
-	if _, err := r.ask("patch", "configmaps", "ns", "x", func(q *server.Request) {
+	if _, err := r.request("patch", "configmaps", "ns", "x", func(q *server.Request) {
 		q.Patch, q.Body = types.MergePatchType, []byte(`{"data":{"k":"v"}}`)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	spent("a patch", 1)
-	if _, err := r.ask("patch", "configmaps", "ns", "y", func(q *server.Request) {
+	if _, err := r.request("patch", "configmaps", "ns", "y", func(q *server.Request) {
 		q.Patch, q.Body = types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"y"}}`)
 		q.Options.Manager = "m"
 	}); err != nil {
 		t.Fatal(err)
 	}
 	spent("an apply that creates", 2)
-	if _, err := r.ask("delete", "configmaps", "ns", "x", nil); err != nil {
+	if _, err := r.request("delete", "configmaps", "ns", "x", nil); err != nil {
 		t.Fatal(err)
 	}
 	spent("a deletion, which the controller will see", 2)
 	bad := configMap("Not A Name")
-	if _, err := r.Client(r.who).Create(t.Context(), mapsOf(), bad); !apierrors.IsInvalid(err) {
+	if _, err := r.Client(r.who).Create(t.Context(), configMapsResource(), bad); !apierrors.IsInvalid(err) {
 		t.Errorf("a bad name: %v", err)
 	}
 	spent("a create that is refused", 2)
 }
 
-// TestQuotaGrowthUnderLoad lets many clients grow claims at the same time: growth is spent, not size.
+// TestQuotaGrowthUnderLoad makes many clients enlarge claims at the same time: the growth is charged, not the whole size.
 func TestQuotaGrowthUnderLoad(t *testing.T) {
 	r := newRig(t)
 	claims := runtimeschema.GroupResource{Resource: "persistentvolumeclaims"}
@@ -227,27 +227,27 @@ func TestQuotaGrowthUnderLoad(t *testing.T) {
 	for i := range n {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("c%d", i)}}
 		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
-		claim.Spec.Resources.Requests = limited("storage=1")
+		claim.Spec.Resources.Requests = resourceList("storage=1")
 		claim.Spec.StorageClassName = new("grows")
 		claim.Spec.VolumeName = "v"
 		claim = r.create(claims, claim).DeepCopyObject().(*corev1.PersistentVolumeClaim)
 		claim.Status.Phase = corev1.ClaimBound
-		if _, err := r.ask("update", "persistentvolumeclaims", "ns", claim.Name,
+		if _, err := r.request("update", "persistentvolumeclaims", "ns", claim.Name,
 			func(q *server.Request) { q.Object, q.Sub = claim, q.Def.Sub("status") }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, p := range checks(t) {
+	for _, p := range validatingPlugins(t) {
 		if p.Name == "ResourceQuota" {
 			r.Check = append(r.Check, p)
 		}
 	}
-	r.quota("q", limited("requests.storage=20"))
+	r.quota("q", resourceList("requests.storage=20"))
 	var grown atomic.Int64
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			_, err := r.ask("patch", "persistentvolumeclaims", "ns", fmt.Sprintf("c%d", i), func(q *server.Request) {
+			_, err := r.request("patch", "persistentvolumeclaims", "ns", fmt.Sprintf("c%d", i), func(q *server.Request) {
 				q.Patch, q.Body = types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"4"}}}}`)
 			})
 			if err == nil {
@@ -263,14 +263,15 @@ func TestQuotaGrowthUnderLoad(t *testing.T) {
 	}
 }
 
-// TestQuotaNamesWhatItRefuses shows that a refusal has the whole of a generated name: hop 6 sees what would be stored.
-func TestQuotaNamesWhatItRefuses(t *testing.T) {
+// TestQuotaErrorHasGeneratedName checks that the error for an object with generateName has the whole generated name, because
+// validating plugins see the object as it would be stored.
+func TestQuotaErrorHasGeneratedName(t *testing.T) {
 	r := newRig(t)
-	r.Check = checks(t)
-	r.quota("none", limited("configmaps=0"))
+	r.Check = validatingPlugins(t)
+	r.quota("none", resourceList("configmaps=0"))
 	m := configMap("")
 	m.SetGenerateName("made-")
-	_, err := r.Client(r.who).Create(t.Context(), mapsOf(), m)
+	_, err := r.Client(r.who).Create(t.Context(), configMapsResource(), m)
 	if err == nil || !regexp.MustCompile(`^configmaps "made-[a-z0-9]{5}" is forbidden: exceeded quota: none`).MatchString(err.Error()) {
 		t.Errorf("create: %v", err)
 	}

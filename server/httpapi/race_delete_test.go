@@ -13,13 +13,13 @@ import (
 	"proa.dev/server"
 )
 
-// TestDeletionWhileOthersFinishIt: a client that deletes a Pod is told that it is deleted, not that there is none, when
+// TestDeletionFinishedByAnotherClient checks that a client that deletes a Pod is told that it is deleted, not that there is none, when
 // a watcher finishes the deletion first.
-func TestDeletionWhileOthersFinishIt(t *testing.T) {
+func TestDeletionFinishedByAnotherClient(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Resource: "pods"}
 	remove := func(name string) error {
-		_, err := r.ask("delete", gr.Resource, "ns", name, func(q *server.Request) {
+		_, err := r.request("delete", gr.Resource, "ns", name, func(q *server.Request) {
 			q.Options.Delete = &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
 		})
 		return err

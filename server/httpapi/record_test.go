@@ -68,7 +68,7 @@ func describe(r *hop.Record) string {
 	return strings.Join(out, " ")
 }
 
-// TestWritesAreRecorded: each write has a record that says who sent it and, if it was refused, which hop refused it and
+// TestWritesAreRecorded checks that each write has a record that says who sent it and, if it was refused, which hop refused it and
 // why. Reads, dry runs, reviews and writes that change nothing have none.
 func TestWritesAreRecorded(t *testing.T) {
 	const maps, m = "/api/v1/namespaces/ns/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s","labels":{%s}}%s}`
@@ -142,12 +142,13 @@ func TestWritesAreRecorded(t *testing.T) {
 	})
 }
 
-// TestOriginOfWrites: a record says which client sent a write, printable and bounded, and when it arrived.
+// TestOriginOfWrites checks that a record says which client sent a write, printable and bounded, and when it arrived.
 func TestOriginOfWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRecordRig(t)
 		start := time.Now()
-		r.send(httptest.NewRecorder(), "alice", "POST", mapsPath, strings.NewReader(`{"metadata":{"name":"a"}}`), "Content-Type: application/json",
+		r.send(httptest.NewRecorder(), "alice", "POST", configMapsPath, strings.NewReader(`{"metadata":{"name":"a"}}`),
+			"Content-Type: application/json",
 			"User-Agent: kubectl/v1.37 \x1b[31m", "Audit-Id: audit-1", "Kubectl-Session: s-1", "Kubectl-Command: "+strings.Repeat("kubectl apply ", 100))
 		recs := r.Recorder.Select(func(rec *hop.Record) bool { return rec.Name == "a" })
 		if len(recs) != 1 || recs[0].Origin == nil {
@@ -161,7 +162,7 @@ func TestOriginOfWrites(t *testing.T) {
 		if !recs[0].Start.Equal(start) {
 			t.Errorf("it began at %v", recs[0].Start)
 		}
-		r.create(mapsOf(), configMap("b"))
+		r.create(configMapsResource(), configMap("b"))
 		if recs := r.Recorder.Select(func(rec *hop.Record) bool { return rec.Name == "b" }); len(recs) != 1 || recs[0].Origin != nil {
 			t.Errorf("a caller in this process: %+v", recs)
 		}
@@ -169,11 +170,11 @@ func TestOriginOfWrites(t *testing.T) {
 	})
 }
 
-// TestWaitingIsRecorded: the time that a write waits for its seat, and that a client takes to send the body, is waiting.
+// TestWaitingIsRecorded checks that the time that a write waits for its seat, and that a client takes to send the body, is waiting.
 func TestWaitingIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 1)
-		r.create(mapsOf(), configMap("warm")) // what is loaded on first use takes a seat, too
+		r.create(configMapsResource(), configMap("warm")) // what is loaded on first use takes a seat, too
 		block := make(chan struct{})
 		r.Check = []server.Plugin{{Name: "Block", Admit: func(_ context.Context, a *server.Admission) error {
 			if a.Name == "first" {
@@ -186,7 +187,7 @@ func TestWaitingIsRecorded(t *testing.T) {
 			if body {
 				read.delay = 3 * time.Second
 			}
-			r.send(httptest.NewRecorder(), "alice", "POST", mapsPath, read, "Content-Type: application/json")
+			r.send(httptest.NewRecorder(), "alice", "POST", configMapsPath, read, "Content-Type: application/json")
 		}
 		go send("first", false)
 		synctest.Wait()
@@ -224,7 +225,7 @@ func (s *slowReader) Read(p []byte) (int, error) {
 	return s.Reader.Read(p)
 }
 
-// TestBodiesAreKept: beside the record of a committed write are the bodies of the request and the answer, unless it is of a
+// TestBodiesAreKept checks that beside the record of a committed write are the bodies of the request and the answer, unless it is of a
 // kind that holds secrets, was refused, changed nothing, or bodies are switched off.
 func TestBodiesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +240,7 @@ func TestBodiesAreKept(t *testing.T) {
 			return recs[0].Wire
 		}
 		body := `{"metadata":{"name":"a"},"data":{"key":"` + strings.Repeat("v", hop.MaxBody) + `"}}`
-		w := post(mapsPath, body)
+		w := post(configMapsPath, body)
 		if w == nil || string(w.Request) != body[:hop.MaxBody] || w.RequestSize != len(body) || w.RequestType != "application/json" ||
 			w.ResponseType != "application/json" || !strings.HasPrefix(string(w.Response), `{"kind":"ConfigMap"`) ||
 			len(w.Response) != hop.MaxBody {
@@ -247,7 +248,7 @@ func TestBodiesAreKept(t *testing.T) {
 		}
 		for what, w := range map[string]*hop.Wire{
 			"a Secret":        post("/api/v1/namespaces/ns/secrets", `{"metadata":{"name":"s"}}`),
-			"a refused write": post(mapsPath, `{"metadata":{"name":"b","labels":{"refuse":"Mutate"}}}`),
+			"a refused write": post(configMapsPath, `{"metadata":{"name":"b","labels":{"refuse":"Mutate"}}}`),
 		} {
 			if w != nil {
 				t.Errorf("%s: %s and %s are kept", what, w.Request, w.Response)
@@ -255,7 +256,7 @@ func TestBodiesAreKept(t *testing.T) {
 		}
 		r.Recorder = hop.NewRecorder(10)
 		send := func() {
-			r.send(httptest.NewRecorder(), "alice", "PATCH", mapsPath+"/a", strings.NewReader(`{"data":{"other":"x"}}`),
+			r.send(httptest.NewRecorder(), "alice", "PATCH", configMapsPath+"/a", strings.NewReader(`{"data":{"other":"x"}}`),
 				"Content-Type: application/merge-patch+json", "Kubectl-Command: kubectl patch")
 		}
 		send()
@@ -265,14 +266,14 @@ func TestBodiesAreKept(t *testing.T) {
 			t.Error("a patch that changes nothing has left its bodies")
 		}
 		r.NoBodies = true
-		if w := post(mapsPath, `{"metadata":{"name":"c"}}`); w != nil {
+		if w := post(configMapsPath, `{"metadata":{"name":"c"}}`); w != nil {
 			t.Error("bodies are kept although they are switched off")
 		}
 		synctest.Wait()
 	})
 }
 
-// TestActionsAreRecorded: a binding is recorded as what the scheduler asked for, with all of its hops; each deletion of a
+// TestActionsAreRecorded checks that a binding is recorded as what the scheduler asked for, with all of its hops; each deletion of a
 // collection has a record of its own.
 func TestActionsAreRecorded(t *testing.T) {
 	r := newRecordRig(t)
@@ -294,10 +295,10 @@ func TestActionsAreRecorded(t *testing.T) {
 		}
 	}
 	for i := range 20 {
-		r.create(mapsOf(), configMap(fmt.Sprint("m", i)))
+		r.create(configMapsResource(), configMap(fmt.Sprint("m", i)))
 	}
 	r.Recorder = hop.NewRecorder(100)
-	if err := r.Client(r.who).DeleteAll(t.Context(), mapsOf(), "ns", nil, metav1.DeleteOptions{}); err != nil {
+	if err := r.Client(r.who).DeleteAll(t.Context(), configMapsResource(), "ns", nil, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	deleted := r.Recorder.Select(func(rec *hop.Record) bool { return rec.Verb == "delete" && rec.Rev != 0 && rec.Refused == 0 })
@@ -306,26 +307,27 @@ func TestActionsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestRecorderOff: without a recorder requests are served as with one.
+// TestRecorderOff checks that without a recorder requests are served as with one.
 func TestRecorderOff(t *testing.T) {
 	r := newRecordRig(t)
 	r.Recorder = nil
 	w := httptest.NewRecorder()
-	r.send(w, "alice", "POST", mapsPath, strings.NewReader(`{"metadata":{"name":"a"}}`), "Content-Type: application/json")
+	r.send(w, "alice", "POST", configMapsPath, strings.NewReader(`{"metadata":{"name":"a"}}`), "Content-Type: application/json")
 	if w.Code != 201 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = httptest.NewRecorder()
-	r.send(w, "", "POST", mapsPath, strings.NewReader(`{}`), "Content-Type: application/json")
+	r.send(w, "", "POST", configMapsPath, strings.NewReader(`{}`), "Content-Type: application/json")
 	if w.Code != 401 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = httptest.NewRecorder()
-	r.send(w, "alice", "POST", mapsPath, strings.NewReader(`{"metadata":{"name":"b","labels":{"refuse":"Mutate"}}}`), "Content-Type: application/json")
+	r.send(w, "alice", "POST", configMapsPath, strings.NewReader(`{"metadata":{"name":"b","labels":{"refuse":"Mutate"}}}`),
+		"Content-Type: application/json")
 	if w.Code != 403 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if _, err := r.Client(r.who).Create(t.Context(), mapsOf(), configMap("a")); err == nil || errors.Is(err, context.Canceled) {
+	if _, err := r.Client(r.who).Create(t.Context(), configMapsResource(), configMap("a")); err == nil || errors.Is(err, context.Canceled) {
 		t.Error("a name is taken twice")
 	}
 }

@@ -29,44 +29,45 @@ func (s fullStore) Commit(ctx context.Context, writes ...kv.Write) (int64, error
 	return s.Store.Commit(ctx, writes...)
 }
 
-// TestFullDiskTakesDeletions: on a disk that is nearly full, objects can be deleted, also where that takes several
+// TestFullDiskAcceptsDeletions checks that on a disk that is nearly full, objects can be deleted, also where that takes several
 // writes, and the server itself can start. All other writes are refused.
-func TestFullDiskTakesDeletions(t *testing.T) {
+func TestFullDiskAcceptsDeletions(t *testing.T) {
 	r := newRig(t)
-	r.create(mapsOf(), configMap("plain"))
+	r.create(configMapsResource(), configMap("plain"))
 	kept := configMap("finalizer")
 	kept.Finalizers = []string{"example.org/wait"}
-	r.create(mapsOf(), kept)
+	r.create(configMapsResource(), kept)
 	r.State.Store = fullStore{r.State.Store}
 	c := r.Client(r.who)
-	if _, err := c.Create(t.Context(), mapsOf(), configMap("more")); err == nil || !strings.Contains(err.Error(), "the write is refused") {
+	if _, err := c.Create(t.Context(), configMapsResource(), configMap("more")); err == nil || !strings.Contains(err.Error(),
+		"the write is refused") {
 		t.Errorf("create: %v", err)
 	}
 	for _, name := range []string{"plain", "finalizer"} {
-		if err := c.Delete(t.Context(), mapsOf(), "ns", name, metav1.DeleteOptions{}); err != nil {
+		if err := c.Delete(t.Context(), configMapsResource(), "ns", name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete %s: %v", name, err)
 		}
 	}
-	marked, err := c.Get(t.Context(), mapsOf(), "ns", "finalizer", "")
+	marked, err := c.Get(t.Context(), configMapsResource(), "ns", "finalizer", "")
 	if err != nil || marked.GetDeletionTimestamp() == nil {
 		t.Fatalf("what has a finalizer is %v, %v", marked, err)
 	}
 	done := marked.DeepCopyObject().(kind.Object)
 	done.SetFinalizers(nil)
-	if _, err := c.Update(t.Context(), mapsOf(), done, ""); err != nil {
+	if _, err := c.Update(t.Context(), configMapsResource(), done, ""); err != nil {
 		t.Errorf("remove the finalizer: %v", err)
 	}
-	if o, err := c.Get(t.Context(), mapsOf(), "ns", "finalizer", ""); err == nil {
+	if o, err := c.Get(t.Context(), configMapsResource(), "ns", "finalizer", ""); err == nil {
 		t.Errorf("it is still there: %v", o)
 	}
 	own := r.Client(&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}})
-	if _, err := own.Create(t.Context(), mapsOf(), configMap("start")); err != nil {
+	if _, err := own.Create(t.Context(), configMapsResource(), configMap("start")); err != nil {
 		t.Errorf("the server itself: %v", err)
 	}
 }
 
-// TestHealthSaysWhyToAdministrators: the health endpoints say why a check fails to administrators only.
-func TestHealthSaysWhyToAdministrators(t *testing.T) {
+// TestHealthDetailsOnlyForAdministrators checks that the health endpoints say why a check fails to administrators only.
+func TestHealthDetailsOnlyForAdministrators(t *testing.T) {
 	r := newRig(t)
 	r.Paths = (&healthz.Endpoints{Checks: []healthz.Check{{Name: "storage-space",
 		Probe: func(context.Context) error { return errors.New("the disk\nis full") }}}}).Handler()

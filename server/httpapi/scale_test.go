@@ -20,7 +20,7 @@ const scaledSpec = `"spec":{"serviceName":"x","selector":%s,"template":{"metadat
 // apply applies a configuration to an object or a subresource of it.
 func (r *rig) apply(gr runtimeschema.GroupResource, sub, manager, body string, force bool) (kind.Object, error) {
 	r.Helper()
-	res, err := r.ask("patch", gr.String(), "ns", "x", func(q *server.Request) {
+	res, err := r.request("patch", gr.String(), "ns", "x", func(q *server.Request) {
 		if sub != "" {
 			q.Sub = q.Def.Sub(sub)
 		}
@@ -32,7 +32,7 @@ func (r *rig) apply(gr runtimeschema.GroupResource, sub, manager, body string, f
 	return res.Object.(kind.Object), nil
 }
 
-// owners are the managers that own the replicas of an object.
+// owners returns the field managers that own the replicas of an object.
 func owners(o kind.Object) string {
 	var out []string
 	for _, e := range o.GetManagedFields() {
@@ -43,9 +43,9 @@ func owners(o kind.Object) string {
 	return strings.Join(out, ", ")
 }
 
-// TestApplyToScaleThatNobodyOwns: replicas that nobody owns belong to "before-first-apply". Applying another number to
-// the scale is a conflict, the same number makes the manager an owner beside, and force takes them over.
-func TestApplyToScaleThatNobodyOwns(t *testing.T) {
+// TestApplyToUnownedScale checks that replicas without an owner belong to "before-first-apply". Applying another number to
+// the scale is a conflict, the same number makes the manager a further owner, and force makes it the only one.
+func TestApplyToUnownedScale(t *testing.T) {
 	r := newRig(t)
 	for _, c := range []struct{ group, version, resource, kind, selector string }{
 		{"", "v1", "replicationcontrollers", "ReplicationController", `{"a":"b"}`},
@@ -113,9 +113,9 @@ func TestApplyToScaleThatNobodyOwns(t *testing.T) {
 	}
 }
 
-// TestApplyToWhatNobodyOwns: of an object without managedFields everything belongs to "before-first-apply", also its
+// TestApplyToUnownedObject checks that of an object without managedFields everything belongs to "before-first-apply", also its
 // status.
-func TestApplyToWhatNobodyOwns(t *testing.T) {
+func TestApplyToUnownedObject(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Resource: "replicationcontrollers"}
 	base := `{"apiVersion":"v1","kind":"ReplicationController","metadata":{"name":"x"},`
@@ -126,13 +126,13 @@ func TestApplyToWhatNobodyOwns(t *testing.T) {
 	}
 	status := o.DeepCopyObject().(*corev1.ReplicationController)
 	status.Status.Replicas = 2
-	res, err := r.ask("update", gr.String(), "ns", "x", func(q *server.Request) { q.Sub, q.Object = q.Def.Sub("status"), status })
+	res, err := r.request("update", gr.String(), "ns", "x", func(q *server.Request) { q.Sub, q.Object = q.Def.Sub("status"), status })
 	if err != nil {
 		t.Fatal(err)
 	}
 	o = res.Object.DeepCopyObject().(kind.Object)
-	o.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // which resets them
-	if _, err := r.ask("update", gr.String(), "ns", "x", func(q *server.Request) { q.Object = o }); err != nil {
+	o.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // one empty entry removes all managed fields
+	if _, err := r.request("update", gr.String(), "ns", "x", func(q *server.Request) { q.Object = o }); err != nil {
 		t.Fatal(err)
 	}
 	stored, err := r.State.Get(t.Context(), gr, "ns", "x")

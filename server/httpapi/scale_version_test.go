@@ -9,18 +9,19 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestScaleOfAnotherVersion: a scale that only a version has in which objects are not stored is found by controllers,
+// TestScaleOfAnotherVersion checks that a scale that only a version has in which objects are not stored is found by controllers,
 // which do not name versions.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	s := &customScript{w: w, file: "scale"}
-	s.ask("", "POST "+definitionsPath, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"fleets.attack.example.com"},"spec":{
+	s.send("", "POST "+definitionsPath,
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"fleets.attack.example.com"},"spec":{
 "group":"attack.example.com","scope":"Namespaced","names":{"plural":"fleets","kind":"Fleet"},"versions":[
 {"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"replicas":{"type":"integer"}}}}}}},
 {"name":"v2","served":true,"storage":false,"subresources":{"scale":{"specReplicasPath":".spec.replicas","statusReplicasPath":".status.replicas"}},
 "schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"replicas":{"type":"integer"}}},"status":{"type":"object","properties":{"replicas":{"type":"integer"}}}}}}}]}}`, "201")
-	s.ask("", "GET "+definitionsPath+"/fleets.attack.example.com", "", "established")
+	s.send("", "GET "+definitionsPath+"/fleets.attack.example.com", "", "established")
 	w.must(201, "POST", "/apis/attack.example.com/v1/namespaces/default/fleets", `{"apiVersion":"attack.example.com/v1","kind":"Fleet","metadata":{"name":"f"},"spec":{"replicas":3}}`)
 	fleets := schema.GroupResource{Group: "attack.example.com", Resource: "fleets"}
 	o, err := c.Client.Get(t.Context(), fleets, "default", "f", "scale")

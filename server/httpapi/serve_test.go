@@ -54,7 +54,7 @@ type rig struct {
 	*server.Server
 	*Handler
 	store   *store.Etcd
-	follows bool // the State follows definitions
+	follows bool // the State watches CustomResourceDefinitions
 	who     user.Info
 }
 
@@ -84,7 +84,7 @@ func newRig(t testing.TB) *rig {
 	return r
 }
 
-// Client is a caller in the same process.
+// Client returns a client in the same process.
 func (r *rig) Client(who user.Info) client.Client { return localclient.New(r.Server, who) }
 
 func (r *rig) create(gr runtimeschema.GroupResource, o kind.Object) kind.Object {
@@ -96,8 +96,8 @@ func (r *rig) create(gr runtimeschema.GroupResource, o kind.Object) kind.Object 
 	return out
 }
 
-// ask takes one request through the pipeline.
-func (r *rig) ask(verb, resource, namespace, name string, change func(*server.Request)) (*server.Response, error) {
+// request sends one request through the pipeline, without HTTP.
+func (r *rig) request(verb, resource, namespace, name string, change func(*server.Request)) (*server.Response, error) {
 	r.Helper()
 	def := r.State.Def(runtimeschema.ParseGroupResource(resource))
 	q := &server.Request{Verb: verb, Def: def, Namespace: namespace, Name: name, User: r.who, Agent: "test"}
@@ -112,11 +112,13 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"a": "b"}}
 }
 
-func mapsOf() runtimeschema.GroupResource { return runtimeschema.GroupResource{Resource: "configmaps"} }
+func configMapsResource() runtimeschema.GroupResource {
+	return runtimeschema.GroupResource{Resource: "configmaps"}
+}
 
 func TestEveryWriteIsRecorded(t *testing.T) {
 	r := newRig(t)
-	out := r.create(mapsOf(), configMap("x"))
+	out := r.create(configMapsResource(), configMap("x"))
 	recs := r.Recorder.Of(out.GetUID())
 	if len(recs) != 1 {
 		t.Fatalf("%d records of one write", len(recs))
@@ -131,28 +133,28 @@ func TestEveryWriteIsRecorded(t *testing.T) {
 			t.Errorf("hop %s took no time", h)
 		}
 	}
-	if _, err := r.ask("create", "configmaps", "ns", "",
+	if _, err := r.request("create", "configmaps", "ns", "",
 		func(q *server.Request) { q.Object = configMap("dry"); q.Options.DryRun = true }); err != nil {
 		t.Fatal(err)
 	}
-	if n := r.Recorder.Len(); n != 2 { // with the range of the services
+	if n := r.Recorder.Len(); n != 2 { // including the IP range of Services
 		t.Errorf("%d records: a dry run is not a write", n)
 	}
 }
 
 func TestConcurrentPatchesLoseNothing(t *testing.T) {
 	r := newRig(t)
-	r.create(mapsOf(), configMap("x"))
+	r.create(configMapsResource(), configMap("x"))
 	const n = 40
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
 			for {
-				_, err := r.ask("patch", "configmaps", "ns", "x", func(q *server.Request) {
+				_, err := r.request("patch", "configmaps", "ns", "x", func(q *server.Request) {
 					q.Patch = types.MergePatchType
 					q.Body = fmt.Appendf(nil, `{"data":{"k%d":"v"}}`, i)
 				})
-				if apierrors.IsConflict(err) { // as a client would
+				if apierrors.IsConflict(err) { // as a client would do
 					continue
 				}
 				if err != nil {
@@ -163,7 +165,7 @@ func TestConcurrentPatchesLoseNothing(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	o, err := r.State.Get(t.Context(), mapsOf(), "ns", "x")
+	o, err := r.State.Get(t.Context(), configMapsResource(), "ns", "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,24 +176,24 @@ func TestConcurrentPatchesLoseNothing(t *testing.T) {
 
 func TestStaleUpdateIsRefused(t *testing.T) {
 	r := newRig(t)
-	first := r.create(mapsOf(), configMap("x")).(*corev1.ConfigMap)
+	first := r.create(configMapsResource(), configMap("x")).(*corev1.ConfigMap)
 	second := first.DeepCopy()
 	second.Data["a"] = "c"
-	if _, err := r.Client(r.who).Update(t.Context(), mapsOf(), second, ""); err != nil {
+	if _, err := r.Client(r.who).Update(t.Context(), configMapsResource(), second, ""); err != nil {
 		t.Fatal(err)
 	}
 	first.Data["a"] = "d"
-	_, err := r.Client(r.who).Update(t.Context(), mapsOf(), first, "")
+	_, err := r.Client(r.who).Update(t.Context(), configMapsResource(), first, "")
 	const want = `Operation cannot be fulfilled on configmaps "x": the object has been modified; please apply your changes to the latest version and try again`
 	if !apierrors.IsConflict(err) || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAnUpdateThatChangesNothingWritesNothing(t *testing.T) {
+func TestUpdateWithoutChangeWritesNothing(t *testing.T) {
 	r := newRig(t)
-	was := r.create(mapsOf(), configMap("x")).(*corev1.ConfigMap)
-	now, err := r.Client(r.who).Update(t.Context(), mapsOf(), was.DeepCopy(), "")
+	was := r.create(configMapsResource(), configMap("x")).(*corev1.ConfigMap)
+	now, err := r.Client(r.who).Update(t.Context(), configMapsResource(), was.DeepCopy(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +211,7 @@ func service(name string, nodePort int32) *corev1.Service {
 	return s
 }
 
-// TestClaims: addresses and ports are claimed in the transaction of their Service, or the Service is not created.
+// TestClaims checks that addresses and ports are claimed in the transaction of their Service, or the Service is not created.
 func TestClaims(t *testing.T) {
 	r := newRig(t)
 	services := runtimeschema.GroupResource{Resource: "services"}
@@ -280,48 +282,49 @@ func TestDeletion(t *testing.T) {
 	c := r.Client(r.who)
 	held := configMap("held")
 	held.Finalizers = []string{"example.com/wait"}
-	was := r.create(mapsOf(), held)
+	was := r.create(configMapsResource(), held)
 	wrong := types.UID("other")
-	if err := c.Delete(t.Context(), mapsOf(), "ns", "held",
+	if err := c.Delete(t.Context(), configMapsResource(), "ns", "held",
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}}); !apierrors.IsConflict(err) {
 		t.Errorf("a wrong UID: %v", err)
 	}
-	if err := c.Delete(t.Context(), mapsOf(), "ns", "held", metav1.DeleteOptions{}); err != nil {
+	if err := c.Delete(t.Context(), configMapsResource(), "ns", "held", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	o, err := r.State.Get(t.Context(), mapsOf(), "ns", "held")
+	o, err := r.State.Get(t.Context(), configMapsResource(), "ns", "held")
 	if err != nil || o.GetDeletionTimestamp() == nil {
 		t.Fatalf("want it held and marked: %v, %v", o, err)
 	}
 	next := o.DeepCopyObject().(kind.Object)
 	next.SetFinalizers(nil)
-	if _, err := c.Update(t.Context(), mapsOf(), next, ""); err != nil {
+	if _, err := c.Update(t.Context(), configMapsResource(), next, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.State.Get(t.Context(), mapsOf(), "ns", "held"); !apierrors.IsNotFound(err) {
+	if _, err := r.State.Get(t.Context(), configMapsResource(), "ns", "held"); !apierrors.IsNotFound(err) {
 		t.Errorf("the last finalizer is gone and the object is not: %v", err)
 	}
 	if was.GetUID() == "" {
 		t.Error("no UID")
 	}
-	r.create(mapsOf(), configMap("front"))
+	r.create(configMapsResource(), configMap("front"))
 	foreground := metav1.DeletePropagationForeground
-	if err := c.Delete(t.Context(), mapsOf(), "ns", "front", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+	if err := c.Delete(t.Context(), configMapsResource(), "ns", "front", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 		t.Fatal(err)
 	}
-	if o, err := r.State.Get(t.Context(), mapsOf(), "ns", "front"); err != nil || o.GetFinalizers()[0] != metav1.FinalizerDeleteDependents {
+	if o, err := r.State.Get(t.Context(), configMapsResource(), "ns",
+		"front"); err != nil || o.GetFinalizers()[0] != metav1.FinalizerDeleteDependents {
 		t.Errorf("foreground: %v, %v", o, err)
 	}
 }
 
-// TestPages: all pages of a list are of one revision; when that is compacted, the client gets a token for the rest.
+// TestPages checks that all pages of a list are of one revision; when that is compacted, the client gets a token for the rest.
 func TestPages(t *testing.T) {
 	r := newRig(t)
 	for i := range 10 {
-		r.create(mapsOf(), configMap(fmt.Sprintf("c%d", i)))
+		r.create(configMapsResource(), configMap(fmt.Sprintf("c%d", i)))
 	}
 	page := func(token string) (*collection.List, error) {
-		res, err := r.ask("list", "configmaps", "ns", "",
+		res, err := r.request("list", "configmaps", "ns", "",
 			func(q *server.Request) { q.Options.List.Limit, q.Options.List.Continue = 4, token })
 		if err != nil {
 			return nil, err
@@ -332,10 +335,10 @@ func TestPages(t *testing.T) {
 	if err != nil || len(first.Items) != 4 || *first.Meta.RemainingItemCount != 6 {
 		t.Fatalf("first page %+v, %v", first, err)
 	}
-	if err := r.Client(r.who).Delete(t.Context(), mapsOf(), "ns", "c5", metav1.DeleteOptions{}); err != nil {
+	if err := r.Client(r.who).Delete(t.Context(), configMapsResource(), "ns", "c5", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r.create(mapsOf(), configMap("c55"))
+	r.create(configMapsResource(), configMap("c55"))
 	second, err := page(first.Meta.Continue)
 	if err != nil || len(second.Items) != 4 || second.Meta.ResourceVersion != first.Meta.ResourceVersion ||
 		second.Items[1].Object().GetName() != "c5" {
@@ -364,7 +367,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	r.Watches = 2
 	var open []*server.Stream
 	for i := range 3 {
-		res, err := r.ask("watch", "configmaps", "ns", "", nil)
+		res, err := r.request("watch", "configmaps", "ns", "", nil)
 		if i == 2 {
 			if !apierrors.IsTooManyRequests(err) {
 				t.Fatalf("a third watch: %v", err)
@@ -381,7 +384,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	events := &eventWriter{Stream: open[0],
 		encoder: &encode.Encoder{Codec: r.State.Codec, Def: open[0].Def, Format: encode.Format{Media: codec.JSON}}}
 	events.run(ctx, watchSink{&responsewriter.Writer{ResponseWriter: httptest.NewRecorder()}})
-	res, err := r.ask("watch", "configmaps", "ns", "", nil)
+	res, err := r.request("watch", "configmaps", "ns", "", nil)
 	if err != nil {
 		t.Fatalf("after one has ended: %v", err)
 	}

@@ -17,13 +17,13 @@ type fixedUser struct{ who user.Info }
 
 func (k fixedUser) Request(*http.Request) (user.Info, error) { return k.who, nil }
 
-// TestStrictAudit: with a strict audit log, a request that cannot be audited is refused and changes nothing.
+// TestStrictAudit checks that with a strict audit log, a request that cannot be audited is refused and changes nothing.
 func TestStrictAudit(t *testing.T) {
 	r := newRig(t)
-	deaf := true
+	auditFails := true
 	log, err := audit.Open(audit.Config{Hook: &audit.Hook{Strict: true, Retry: 1, Post: func([]byte) error {
-		if deaf {
-			return errors.New("nobody listens")
+		if auditFails {
+			return errors.New("the audit log cannot be written")
 		}
 		return nil
 	}}})
@@ -40,14 +40,14 @@ func TestStrictAudit(t *testing.T) {
 	if w := get(); w.Code != http.StatusInternalServerError || w.Body.String() != want {
 		t.Errorf("got %d %s, want %s", w.Code, w.Body, want)
 	}
-	if _, err := r.Client(r.who).Create(t.Context(), mapsOf(), configMap("untold")); !apierrors.IsInternalError(err) {
-		t.Errorf("a write that was not told: %v", err)
+	if _, err := r.Client(r.who).Create(t.Context(), configMapsResource(), configMap("untold")); !apierrors.IsInternalError(err) {
+		t.Errorf("a write that could not be audited: %v", err)
 	}
-	deaf = false
+	auditFails = false
 	if w := get(); w.Code != http.StatusOK {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	if _, err := r.Client(r.who).Get(t.Context(), mapsOf(), "ns", "untold", ""); !apierrors.IsNotFound(err) {
+	if _, err := r.Client(r.who).Get(t.Context(), configMapsResource(), "ns", "untold", ""); !apierrors.IsNotFound(err) {
 		t.Errorf("it was written nevertheless: %v", err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-func TestTraceParentIsTrustedOnlyFromSome(t *testing.T) {
+func TestTraceParentNeedsTrustedUser(t *testing.T) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, c := range []struct {
 		name   string
@@ -22,7 +22,7 @@ func TestTraceParentIsTrustedOnlyFromSome(t *testing.T) {
 		{"a node", []string{"system:nodes", "system:authenticated"}, []string{good}, ""},
 		{"a service account", []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}, []string{good}, ""},
 		{"a similar group", []string{"system:masters2", "masters", "SYSTEM:MASTERS"}, []string{good}, ""},
-		{"nobody", []string{"system:unauthenticated"}, []string{good}, ""},
+		{"an anonymous user", []string{"system:unauthenticated"}, []string{good}, ""},
 		{"an administrator with none", []string{"system:masters"}, nil, ""},
 		{"an administrator with two", []string{"system:masters"}, []string{good, good}, ""},
 		{"an administrator with a wrong one", []string{"system:masters"}, []string{good + "x"}, ""},

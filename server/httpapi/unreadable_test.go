@@ -22,8 +22,8 @@ import (
 
 const brokenKey = "/registry/secrets/ns/broken"
 
-// breakSecret stores a good Secret, and one that cannot be decrypted directly in the store.
-func breakSecret(t *testing.T, r *rig) {
+// storeUndecryptableSecret creates a Secret, and writes one that cannot be decrypted directly to the store.
+func storeUndecryptableSecret(t *testing.T, r *rig) {
 	t.Helper()
 	r.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "good"}})
 	if _, err := r.store.Commit(t.Context(), kv.Write{Key: brokenKey, Value: []byte("k8s:enc:aesgcm:v1:lost:xxxx")}); err != nil {
@@ -39,11 +39,11 @@ func names(l *collection.List) (out []string) {
 	return out
 }
 
-// TestUndecodableObjectIsAnErrorThatNamesItsKey: an object that cannot be decoded is an error for every verb, and never
+// TestUndecodableObjectErrorNamesKey checks that an object that cannot be decoded is an error for every verb, and never
 // taken for one that does not exist.
-func TestUndecodableObjectIsAnErrorThatNamesItsKey(t *testing.T) {
+func TestUndecodableObjectErrorNamesKey(t *testing.T) {
 	r := newRig(t)
-	breakSecret(t, r)
+	storeUndecryptableSecret(t, r)
 	corrupt := func(what string, err error) {
 		t.Helper()
 		st := apistatus.Of(err)
@@ -52,28 +52,28 @@ func TestUndecodableObjectIsAnErrorThatNamesItsKey(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	_, err := r.ask("get", "secrets", "ns", "broken", nil)
+	_, err := r.request("get", "secrets", "ns", "broken", nil)
 	corrupt("get", err)
-	_, err = r.ask("list", "secrets", "ns", "", func(q *server.Request) {
+	_, err = r.request("list", "secrets", "ns", "", func(q *server.Request) {
 		q.Options.List.Fields = fields.OneTermEqualSelector("metadata.name", "broken")
 	})
 	corrupt("list by name", err)
-	_, err = r.ask("watch", "secrets", "ns", "", func(q *server.Request) {
+	_, err = r.request("watch", "secrets", "ns", "", func(q *server.Request) {
 		q.Options.List.Fields = fields.OneTermEqualSelector("metadata.name", "broken")
 	})
 	corrupt("watch by name", err)
-	_, err = r.ask("update", "secrets", "ns", "broken", func(q *server.Request) {
+	_, err = r.request("update", "secrets", "ns", "broken", func(q *server.Request) {
 		q.Object = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "broken"}}
 	})
 	corrupt("update", err)
-	_, err = r.ask("patch", "secrets", "ns", "broken",
+	_, err = r.request("patch", "secrets", "ns", "broken",
 		func(q *server.Request) { q.Patch, q.Body = types.MergePatchType, []byte(`{"data":{}}`) })
 	corrupt("patch", err)
-	_, err = r.ask("delete", "secrets", "ns", "broken", nil)
+	_, err = r.request("delete", "secrets", "ns", "broken", nil)
 	corrupt("delete", err)
 	_, err = r.State.List(t.Context(), gr.Secrets, "ns")
 	corrupt("a rule that is read by a plugin", err)
-	_, err = r.ask("create", "secrets", "ns", "", func(q *server.Request) {
+	_, err = r.request("create", "secrets", "ns", "", func(q *server.Request) {
 		q.Object = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "broken"}}
 	})
 	if !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), "cannot be decoded: StorageError: corrupt object") {
@@ -81,12 +81,12 @@ func TestUndecodableObjectIsAnErrorThatNamesItsKey(t *testing.T) {
 	}
 }
 
-// TestOneUndecodableObjectLeavesTheOthers: lists and watches show all other objects with a warning, deleting the
+// TestUndecodableObjectDoesNotHideOthers checks that lists and watches show all other objects with a warning, deleting the
 // collection deletes all others, and the objects that cannot be decoded are counted.
-func TestOneUndecodableObjectLeavesTheOthers(t *testing.T) {
+func TestUndecodableObjectDoesNotHideOthers(t *testing.T) {
 	r := newRig(t)
-	breakSecret(t, r)
-	var said []string
+	storeUndecryptableSecret(t, r)
+	var warnings []string
 	for name, change := range map[string]func(*server.Request){
 		"list": func(*server.Request) {}, "list in pages": func(q *server.Request) { q.Options.List.Limit = 1 },
 		"list of the past": func(q *server.Request) {
@@ -97,17 +97,17 @@ func TestOneUndecodableObjectLeavesTheOthers(t *testing.T) {
 		},
 	} {
 		var q *server.Request
-		res, err := r.ask("list", "secrets", "ns", "", func(x *server.Request) { q = x; change(x) })
+		res, err := r.request("list", "secrets", "ns", "", func(x *server.Request) { q = x; change(x) })
 		if err != nil || strings.Join(names(res.List), " ") != "good" {
 			t.Errorf("%s: %+v, %v", name, res, err)
 			continue
 		}
-		if said = q.Warnings; len(said) != 1 || !strings.Contains(said[0], brokenKey) {
-			t.Errorf("%s: the warnings are %q", name, said)
+		if warnings = q.Warnings; len(warnings) != 1 || !strings.Contains(warnings[0], brokenKey) {
+			t.Errorf("%s: the warnings are %q", name, warnings)
 		}
 	}
 	var q *server.Request
-	res, err := r.ask("watch", "secrets", "ns", "", func(x *server.Request) { q = x })
+	res, err := r.request("watch", "secrets", "ns", "", func(x *server.Request) { q = x })
 	if err != nil || len(res.Watch.State) != 1 || len(q.Warnings) != 1 {
 		t.Errorf("watch: %+v, %q, %v", res, q.Warnings, err)
 	} else {
@@ -117,38 +117,38 @@ func TestOneUndecodableObjectLeavesTheOthers(t *testing.T) {
 	if n := r.State.Unreadable(); n["secrets"] != 1 || len(n) != 1 {
 		t.Errorf("the numbers are %v", n)
 	}
-	if _, err := r.ask("deletecollection", "secrets", "ns", "", nil); err == nil || !strings.Contains(err.Error(), brokenKey) {
+	if _, err := r.request("deletecollection", "secrets", "ns", "", nil); err == nil || !strings.Contains(err.Error(), brokenKey) {
 		t.Errorf("delete all: %v", err)
 	}
-	if _, err := r.ask("get", "secrets", "ns", "good", nil); !apierrors.IsNotFound(err) {
+	if _, err := r.request("get", "secrets", "ns", "good", nil); !apierrors.IsNotFound(err) {
 		t.Errorf("the other was not deleted: %v", err)
 	}
 }
 
-// safeOnly allows everything but deleting objects that cannot be decoded.
-type safeOnly struct{ allowAll }
+// denyUnsafeDelete is an authorizer that allows everything but deleting objects that cannot be decoded.
+type denyUnsafeDelete struct{ allowAll }
 
-func (safeOnly) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
+func (denyUnsafeDelete) Authorize(_ context.Context, a authz.Attributes) (authz.Decision, string, error) {
 	if a.Verb == "unsafe-delete-ignore-read-errors" {
 		return authz.NoOpinion, "", nil
 	}
 	return authz.Allow, "", nil
 }
 
-// TestUndecodableObjectIsDeleted: an object that cannot be decoded can be deleted with the right and the option for it;
+// TestUndecodableObjectIsDeleted checks that an object that cannot be decoded can be deleted with the right and the option for it;
 // one that can be decoded cannot be deleted so.
 func TestUndecodableObjectIsDeleted(t *testing.T) {
 	r := newRig(t)
-	breakSecret(t, r)
+	storeUndecryptableSecret(t, r)
 	unsafely := func(name string, dry bool) error {
-		_, err := r.ask("delete", "secrets", "ns", name, func(q *server.Request) {
+		_, err := r.request("delete", "secrets", "ns", name, func(q *server.Request) {
 			q.Options.Delete = &metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
 			q.Options.DryRun = dry
 		})
 		return err
 	}
 	all := r.Authz
-	r.Authz = safeOnly{}
+	r.Authz = denyUnsafeDelete{}
 	if err := unsafely("broken", false); !apierrors.IsForbidden(err) ||
 		!strings.Contains(err.Error(), `not permitted to do "unsafe-delete-ignore-read-errors"`) {
 		t.Errorf("without the right to: %v", err)
@@ -160,7 +160,7 @@ func TestUndecodableObjectIsDeleted(t *testing.T) {
 	if err := unsafely("none", false); !apierrors.IsNotFound(err) {
 		t.Errorf("of none: %v", err)
 	}
-	if _, err := r.ask("deletecollection", "secrets", "ns", "", func(q *server.Request) {
+	if _, err := r.request("deletecollection", "secrets", "ns", "", func(q *server.Request) {
 		q.Options.Delete = &metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}
 	}); !apierrors.IsInvalid(err) {
 		t.Errorf("of a collection: %v", err)
@@ -168,13 +168,13 @@ func TestUndecodableObjectIsDeleted(t *testing.T) {
 	if err := unsafely("broken", true); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
-	if _, err := r.ask("get", "secrets", "ns", "broken", nil); !apierrors.IsInternalError(err) {
+	if _, err := r.request("get", "secrets", "ns", "broken", nil); !apierrors.IsInternalError(err) {
 		t.Errorf("after a dry run: %v", err)
 	}
 	if err := unsafely("broken", false); err != nil {
 		t.Error(err)
 	}
-	if _, err := r.ask("get", "secrets", "ns", "broken", nil); !apierrors.IsNotFound(err) {
+	if _, err := r.request("get", "secrets", "ns", "broken", nil); !apierrors.IsNotFound(err) {
 		t.Errorf("afterwards: %v", err)
 	}
 	if n := r.State.Unreadable(); len(n) != 0 {

@@ -7,14 +7,14 @@ import (
 	"proa.dev/kv"
 )
 
-// TestLaggingViewRepeatsNothing: a reader of a view that lags so far that its watch is ended still gets every event
+// TestLaggingViewRepeatsNoEvent checks that a reader of a view that lags so far that its watch is ended still gets every event
 // once and in order.
-func TestLaggingViewRepeatsNothing(t *testing.T) {
+func TestLaggingViewRepeatsNoEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(1, 10)
-		def := r.State.Def(mapsOf())
-		view, err := r.Client(r.who).View(t.Context(), mapsOf())
+		r.createConfigMaps(1, 10)
+		def := r.State.Def(configMapsResource())
+		view, err := r.Client(r.who).View(t.Context(), configMapsResource())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestLaggingViewRepeatsNothing(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		const lag = 9000 // more than may wait for a watcher
+		const lag = 9000 // more than the queue of a watcher holds
 		last, events := int64(0), 0
 		for ev := range view.Events(t.Context()) {
 			if ev.Gap || ev.Rev <= last {
@@ -55,12 +55,12 @@ func TestLaggingViewRepeatsNothing(t *testing.T) {
 	})
 }
 
-// TestViewEndsWithServer: when the server stops, the events of a view end without a gap.
+// TestViewEndsWithServer checks that when the server stops, the events of a view end without a gap.
 func TestViewEndsWithServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(1, 10)
-		view, err := r.Client(r.who).View(t.Context(), mapsOf())
+		r.createConfigMaps(1, 10)
+		view, err := r.Client(r.who).View(t.Context(), configMapsResource())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,14 +77,14 @@ func TestViewEndsWithServer(t *testing.T) {
 	})
 }
 
-// TestEventsBeginAtTheCall: what is deleted after Events was called and before its events are read is yielded as deleted. A controller
-// that has looked at one view while it was about to read another would otherwise never learn of the deletion.
-func TestEventsBeginAtTheCall(t *testing.T) {
+// TestEventsStartAtCall checks that an object that is deleted after Events was called, but before its events are read, is
+// reported as deleted. Otherwise a controller that reads one view while it starts to follow another would miss the deletion.
+func TestEventsStartAtCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		r.fill(1, 1)
-		def := r.State.Def(mapsOf())
-		view, err := r.Client(r.who).View(t.Context(), mapsOf())
+		r.createConfigMaps(1, 1)
+		def := r.State.Def(configMapsResource())
+		view, err := r.Client(r.who).View(t.Context(), configMapsResource())
 		if err != nil {
 			t.Fatal(err)
 		}

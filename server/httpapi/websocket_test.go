@@ -15,7 +15,7 @@ import (
 // TestWatchByWebSocket follows a watch as a browser would.
 func TestWatchByWebSocket(t *testing.T) {
 	c := proatest.Start(t)
-	w := newWeb(t, c)
+	w := newHTTPClient(t, c)
 	w.must(201, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)
 	config, err := websocket.NewConfig(strings.Replace(c.Config.Host, "https", "wss", 1)+
 		"/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3Da", "https://example.com")
@@ -41,7 +41,7 @@ func TestWatchByWebSocket(t *testing.T) {
 			Type   string         `json:"type"`
 			Object map[string]any `json:"object"`
 		}
-		if err := json.Unmarshal(text, &e); err != nil || e.Type != want || at(e.Object, "metadata", "name") != "a" {
+		if err := json.Unmarshal(text, &e); err != nil || e.Type != want || fieldAt(e.Object, "metadata", "name") != "a" {
 			t.Fatalf("got %s (%v), want %s", text, err, want)
 		}
 		if want == "ADDED" {

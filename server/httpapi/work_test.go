@@ -11,27 +11,27 @@ import (
 	"proa.dev/server/fairqueue"
 )
 
-// TestRequestsComputeInTurns: requests of a user wait for other requests of the same user that take processor time, and
-// for no others.
-func TestRequestsComputeInTurns(t *testing.T) {
+// TestRequestsOfOneUserShareProcessorTime checks that requests of a user wait for other requests of the same user that take
+// processor time, and for no others.
+func TestRequestsOfOneUserShareProcessorTime(t *testing.T) {
 	for name, v := range map[string]struct{ method, path, media, body string }{
-		"list":   {"GET", mapsPath, "", ""},
-		"watch":  {"GET", mapsPath + "?watch=1&timeoutSeconds=1", "", ""},
-		"create": {"POST", mapsPath, "application/json", `{"metadata":{"name":"NAME"}}`},
-		"apply": {"PATCH", mapsPath + "/m0000?fieldManager=NAME", "application/apply-patch+yaml",
+		"list":   {"GET", configMapsPath, "", ""},
+		"watch":  {"GET", configMapsPath + "?watch=1&timeoutSeconds=1", "", ""},
+		"create": {"POST", configMapsPath, "application/json", `{"metadata":{"name":"NAME"}}`},
+		"apply": {"PATCH", configMapsPath + "/m0000?fieldManager=NAME", "application/apply-patch+yaml",
 			`{"apiVersion":"v1","kind":"ConfigMap","data":{"NAME":"x"}}`},
-		"update":     {"PUT", mapsPath + "/m0001", "application/json", `{"metadata":{"name":"m0001"},"data":{"a":"NAME"}}`},
-		"compressed": {"GET", mapsPath, "", ""},
-		"page":       {"GET", mapsPath + "?limit=3", "", ""},
+		"update":     {"PUT", configMapsPath + "/m0001", "application/json", `{"metadata":{"name":"m0001"},"data":{"a":"NAME"}}`},
+		"compressed": {"GET", configMapsPath, "", ""},
+		"page":       {"GET", configMapsPath + "?limit=3", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMemoryRig(t, 100)
 				r.processors = fairqueue.NewProcessors(2)
-				r.fill(20, 50<<10)
+				r.createConfigMaps(20, 50<<10)
 				var wg sync.WaitGroup
-				send := func(who string) *socket {
-					w := newSocket(-1)
+				send := func(who string) *stallingWriter {
+					w := newStallingWriter(-1)
 					user, _, _ := strings.Cut(who, " ")
 					fill := strings.NewReplacer("NAME", user)
 					headers := []string{"Content-Type: " + v.media}
@@ -50,10 +50,10 @@ func TestRequestsComputeInTurns(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if w := send("loud"); w.began() {
+				if w := send("loud"); w.hasStarted() {
 					t.Errorf("the request of a user who computes did not wait: %d, %.200s", w.code, w.got.String())
 				}
-				if w := send("quiet"); w.code != http.StatusOK && w.code != http.StatusCreated || !w.began() {
+				if w := send("quiet"); w.code != http.StatusOK && w.code != http.StatusCreated || !w.hasStarted() {
 					t.Errorf("the request of another user waits, or has failed: %d, %.200s", w.code, w.got.String())
 				}
 				if w := send("boss system:masters"); w.code == 0 {
@@ -68,25 +68,25 @@ func TestRequestsComputeInTurns(t *testing.T) {
 	}
 }
 
-// TestSendingIsNotComputing: a client that does not read its list takes no processor time from other requests of its
+// TestUnreadListTakesNoProcessorTime checks that a client that does not read its list takes no processor time from other requests of its
 // user.
-func TestSendingIsNotComputing(t *testing.T) {
+func TestUnreadListTakesNoProcessorTime(t *testing.T) {
 	for _, encoding := range []string{"identity", "gzip"} {
 		t.Run(encoding, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newMemoryRig(t, 100)
 				r.processors = fairqueue.NewProcessors(1)
-				r.fill(20, 50<<10)
+				r.createConfigMaps(20, 50<<10)
 				var wg sync.WaitGroup
-				var stuck []*socket
-				for _, path := range []string{mapsPath, mapsPath, mapsPath + "?watch=1", mapsPath + "?watch=1"} {
-					w := newSocket(0)
+				var stuck []*stallingWriter
+				for _, path := range []string{configMapsPath, configMapsPath, configMapsPath + "?watch=1", configMapsPath + "?watch=1"} {
+					w := newStallingWriter(0)
 					stuck = append(stuck, w)
 					wg.Go(func() { r.send(w, "loud", "GET", path, nil, "Accept-Encoding: "+encoding) })
 				}
 				synctest.Wait()
-				start, w := time.Now(), newSocket(-1)
-				if r.send(w, "loud", "GET", mapsPath, nil, "Accept-Encoding: "+encoding); w.code != http.StatusOK ||
+				start, w := time.Now(), newStallingWriter(-1)
+				if r.send(w, "loud", "GET", configMapsPath, nil, "Accept-Encoding: "+encoding); w.code != http.StatusOK ||
 					time.Since(start) != 0 {
 					t.Errorf("%d after %s", w.code, time.Since(start))
 				}

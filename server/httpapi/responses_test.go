@@ -38,10 +38,10 @@ func podTemplate() corev1.PodTemplateSpec {
 	}
 }
 
-func TestDryRunsAnswerWhatWouldBeStored(t *testing.T) {
+func TestDryRunReturnsObjectToBeStored(t *testing.T) {
 	r := newRig(t)
 	node := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{}}}
-	res, err := r.ask("create", "csinodes.storage.k8s.io", "", "", func(q *server.Request) { q.Object, q.Options.DryRun = node, true })
+	res, err := r.request("create", "csinodes.storage.k8s.io", "", "", func(q *server.Request) { q.Object, q.Options.DryRun = node, true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestScalesAreApplied(t *testing.T) {
 	template := podTemplate()
 	r.create(gr, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"},
 		Spec: corev1.ReplicationControllerSpec{Template: &template}})
-	_, err := r.ask("patch", gr.Resource, "ns", "x", func(q *server.Request) {
+	_, err := r.request("patch", gr.Resource, "ns", "x", func(q *server.Request) {
 		q.Sub, q.Patch, q.Options.Manager = q.Def.Sub("scale"), types.ApplyPatchType, "scaler"
 		q.Body = []byte(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"x"},"spec":{"replicas":3}}`)
 		q.Options.Force = true
@@ -80,29 +80,29 @@ func TestScalesAreApplied(t *testing.T) {
 	}
 }
 
-func TestDeletedCollectionsAreShownAsTheyWere(t *testing.T) {
+func TestDeleteCollectionReturnsObjects(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Group: "batch", Resource: "jobs"}
 	template := podTemplate()
 	template.Spec.RestartPolicy = corev1.RestartPolicyNever
 	r.create(gr, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: batchv1.JobSpec{Template: template}})
-	res, err := r.ask("deletecollection", gr.String(), "ns", "", nil)
+	res, err := r.request("deletecollection", gr.String(), "ns", "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := len(res.List.Items); n != 1 || res.List.Items[0].Object().GetDeletionTimestamp() != nil {
 		t.Errorf("%d items, the first %+v", n, res.List.Items)
 	}
-	// Orphaning is the default of jobs, so the object is still there.
+	// Orphaning is the default for Jobs, so the object still exists.
 	o, err := r.State.Get(t.Context(), gr, "ns", "x")
 	if err != nil || o.GetDeletionTimestamp() == nil {
 		t.Errorf("the deletion did not begin: %v", err)
 	}
 }
 
-func TestOwnersOfWhatIsNotSent(t *testing.T) {
+func TestManagedFieldsOfServerSetFields(t *testing.T) {
 	r := newRig(t)
-	res, err := r.ask("create", "subjectaccessreviews.authorization.k8s.io", "", "", func(q *server.Request) {
+	res, err := r.request("create", "subjectaccessreviews.authorization.k8s.io", "", "", func(q *server.Request) {
 		q.Object = &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: "u", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"},
 		}}
@@ -125,21 +125,21 @@ func TestOwnersOfWhatIsNotSent(t *testing.T) {
 	}
 }
 
-func TestUpdatesWithoutRevisionNameTheResource(t *testing.T) {
+func TestUpdateWithoutResourceVersionNamesResource(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}}
 	r.create(gr, lease.DeepCopy())
-	_, err := r.ask("update", gr.String(), "ns", "x", func(q *server.Request) { q.Object = lease })
+	_, err := r.request("update", gr.String(), "ns", "x", func(q *server.Request) { q.Object = lease })
 	var st apierrors.APIStatus
 	if !errors.As(err, &st) || st.Status().Details == nil || st.Status().Details.Kind != "leases" {
 		t.Errorf("refused with %v", err)
 	}
 }
 
-// TestPodsThatGoAtOnceAreMarked: a Pod that is deleted without a grace period first gets a deletion timestamp, so that
-// watchers see it in the last state of the Pod.
-func TestPodsThatGoAtOnceAreMarked(t *testing.T) {
+// TestImmediatelyDeletedPodsGetDeletionTimestamp checks that a Pod that is deleted without a grace period first gets a deletion
+// timestamp, so that watchers see it in the last state of the Pod.
+func TestImmediatelyDeletedPodsGetDeletionTimestamp(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Resource: "pods"}
 	made := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: podTemplate().Spec})
@@ -148,7 +148,7 @@ func TestPodsThatGoAtOnceAreMarked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		_, err := r.ask("delete", gr.Resource, "ns", "x", func(q *server.Request) {
+		_, err := r.request("delete", gr.Resource, "ns", "x", func(q *server.Request) {
 			q.Options.Delete, q.Options.DryRun = &metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, dry
 		})
 		if err != nil {
@@ -175,7 +175,7 @@ func TestPodsThatGoAtOnceAreMarked(t *testing.T) {
 	}
 }
 
-func TestAllocatedAddressesAreOwned(t *testing.T) {
+func TestAllocatedAddressesHaveManagedFields(t *testing.T) {
 	r := newRig(t)
 	s := r.create(runtimeschema.GroupResource{Resource: "services"}, service("x", 0)).(*corev1.Service)
 	o, err := r.State.Get(t.Context(), runtimeschema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}, "",
@@ -189,7 +189,7 @@ func TestAllocatedAddressesAreOwned(t *testing.T) {
 	}
 }
 
-func TestTheRootListsGroups(t *testing.T) {
+func TestRootPathListsGroups(t *testing.T) {
 	r := newRig(t)
 	answer := httptest.NewRecorder()
 	(&healthz.Endpoints{State: r.State}).Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
@@ -200,7 +200,7 @@ func TestTheRootListsGroups(t *testing.T) {
 	}
 }
 
-func TestPathsOfGroupsThatAreNotServed(t *testing.T) {
+func TestPathsOfUnservedGroups(t *testing.T) {
 	r := newRig(t)
 	r.Paths = (&healthz.Endpoints{}).Handler()
 	for path, want := range map[string]string{
@@ -221,8 +221,8 @@ func TestPathsOfGroupsThatAreNotServed(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreSetTwiceAreWarnedOf: there is a Warning header for each duplicate key that the YAML reader finds.
-func TestKeysThatAreSetTwiceAreWarnedOf(t *testing.T) {
+// TestDuplicateYAMLKeysCauseWarnings checks that there is a Warning header for each duplicate key that the YAML reader finds.
+func TestDuplicateYAMLKeysCauseWarnings(t *testing.T) {
 	r := newRig(t)
 	r.Handler.Authn = fixedUser{who: r.who}
 	body := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: twice}\ndata:\n  a: b\n  a: c\n  d: e\n  d: f\n"
@@ -240,7 +240,7 @@ func TestKeysThatAreSetTwiceAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestWarningHeadersAreBounded: however many warnings a request has, their headers have at most 4 KiB, and a short one
+// TestWarningHeadersAreBounded checks that however many warnings a request has, their headers have at most 4 KiB, and a short one
 // after a long one is still sent.
 func TestWarningHeadersAreBounded(t *testing.T) {
 	q := &server.Request{}
@@ -264,19 +264,20 @@ func TestWarningHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestWatchesHaveNoPages: a watch cannot have a continue token.
-func TestWatchesHaveNoPages(t *testing.T) {
+// TestWatchRefusesContinueToken checks that a watch cannot have a continue token.
+func TestWatchRefusesContinueToken(t *testing.T) {
 	r := newRig(t)
 	r.Handler.Authn = fixedUser{who: r.who}
 	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/api/v1/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&continue=abc", nil))
+	r.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET",
+		"/api/v1/namespaces/ns/configmaps?watch=1&timeoutSeconds=1&continue=abc", nil))
 	if want := "resourceVersionMatch is forbidden when continue is provided"; w.Code != http.StatusUnprocessableEntity ||
 		!strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 	}
 }
 
-// TestWatchesOfOneObject: a watch with a name in its path selects that object, and refuses a field selector for another
+// TestWatchesOfOneObject checks that a watch with a name in its path selects that object, and refuses a field selector for another
 // one.
 func TestWatchesOfOneObject(t *testing.T) {
 	_, pods := podHandler(t)
@@ -302,8 +303,8 @@ func TestWatchesOfOneObject(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreOnlyRead: discovery and version answer other methods than GET with 405.
-func TestDocumentsAreOnlyRead(t *testing.T) {
+// TestDiscoveryAllowsOnlyGET checks that discovery and version answer other methods than GET with 405.
+func TestDiscoveryAllowsOnlyGET(t *testing.T) {
 	r := newRig(t)
 	r.Handler.Authn = fixedUser{who: r.who}
 	for _, path := range []string{"/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1", "/version"} {
