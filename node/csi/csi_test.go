@@ -30,18 +30,18 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// world is a cluster with one node that storage drivers can register with.
-type world struct {
-	*clustertest.World
-	t       *testing.T
-	dir     string
-	refs    *objects.Refs
-	stop    func()
-	drivers *csi.Drivers
+// testCluster is a cluster with one node, and the parts of its agent that CSI drivers register with.
+type testCluster struct {
+	*clustertest.TestCluster
+	t         *testing.T
+	dir       string
+	refs      *objects.Refs
+	stopAgent func()
+	drivers   *csi.Drivers
 	*volume.Volumes
 }
 
-func start(t *testing.T) *world {
+func startCluster(t *testing.T) *testCluster {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")
@@ -50,13 +50,13 @@ func start(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: dir, World: clustertest.Start(t, &corev1.Node{
+	w := &testCluster{t: t, dir: dir, TestCluster: clustertest.Start(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1",
 			Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}},
 	})}
-	w.begin()
+	w.startAgent()
 	t.Cleanup(func() {
-		w.stop()
+		w.stopAgent()
 		if err := mounts.UnmountAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -67,8 +67,8 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// begin starts an agent without any state in memory.
-func (w *world) begin() {
+// startAgent starts an agent without any state in memory.
+func (w *testCluster) startAgent() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
 	w.refs = objects.New(w.Agent, log)
 	w.drivers = csi.New(csi.Config{Dir: w.dir, Node: "n1", Client: w.Agent, Refs: w.refs, Events: w, Log: log})
@@ -87,11 +87,11 @@ func (w *world) begin() {
 	})
 	v := w.Volumes
 	all.Go(func() { v.Run(ctx) })
-	w.stop = sync.OnceFunc(func() { stop(); all.Wait(); w.refs.Close(); w.drivers.Close() })
+	w.stopAgent = sync.OnceFunc(func() { stop(); all.Wait(); w.refs.Close(); w.drivers.Close() })
 }
 
-// driver lets a driver register, and waits until the CSINode names it.
-func (w *world) driver(f *fake, o *storagev1.CSIDriverSpec) (stop func()) {
+// registerDriver registers a driver, and waits until the CSINode names it.
+func (w *testCluster) registerDriver(f *fakeDriver, o *storagev1.CSIDriverSpec) (stop func()) {
 	w.Helper()
 	if o != nil {
 		w.Create(gr.CSIDrivers, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: *o})
@@ -103,8 +103,8 @@ func (w *world) driver(f *fake, o *storagev1.CSIDriverSpec) (stop func()) {
 	return stop
 }
 
-// registered are the drivers that the CSINode names.
-func (w *world) registered() (out []string) {
+// registered returns the drivers that the CSINode names.
+func (w *testCluster) registered() (out []string) {
 	o, err := w.Cluster.Client.Get(w.Context(), gr.CSINodes, "", "n1", "")
 	if err != nil {
 		return nil
@@ -115,22 +115,22 @@ func (w *world) registered() (out []string) {
 	return out
 }
 
-func (w *world) mount(p *corev1.Pod) {
+func (w *testCluster) mount(p *corev1.Pod) {
 	w.Helper()
 	if err := w.Mount(w.Context(), p); err != nil {
 		w.Fatal(err, w.Events())
 	}
 }
 
-func (w *world) unmount(p *corev1.Pod) {
+func (w *testCluster) unmount(p *corev1.Pod) {
 	w.Helper()
 	if err := w.Unmount(w.Context(), p.UID); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// volume makes a volume of a driver, and a claim that is bound to it.
-func (w *world) volume(name string, pv corev1.PersistentVolumeSpec) {
+// createVolume creates a PersistentVolume, and a claim that is bound to it.
+func (w *testCluster) createVolume(name string, pv corev1.PersistentVolumeSpec) {
 	w.Helper()
 	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 	pv.Capacity, pv.ClaimRef, pv.StorageClassName = size, &corev1.ObjectReference{Namespace: "default", Name: name}, "by-hand"
@@ -148,7 +148,7 @@ func (w *world) volume(name string, pv corev1.PersistentVolumeSpec) {
 	w.Until("the claim to be bound", func() bool { return w.claim(name).Status.Phase == corev1.ClaimBound })
 }
 
-func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
+func (w *testCluster) claim(name string) *corev1.PersistentVolumeClaim {
 	w.Helper()
 	o, err := w.Cluster.Client.Get(w.Context(), gr.PersistentVolumeClaims, "default", name, "")
 	if err != nil {
@@ -157,7 +157,7 @@ func (w *world) claim(name string) *corev1.PersistentVolumeClaim {
 	return o.(*corev1.PersistentVolumeClaim)
 }
 
-func (w *world) want(f *fake, calls ...string) {
+func (w *testCluster) wantCalls(f *fakeDriver, calls ...string) {
 	w.Helper()
 	if got := f.take(); !slices.Equal(got, calls) {
 		w.Errorf("the driver was called\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(calls, "\n"))
@@ -165,21 +165,21 @@ func (w *world) want(f *fake, calls ...string) {
 }
 
 const (
-	stages  = spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
-	expands = spec.NodeServiceCapability_RPC_EXPAND_VOLUME
-	gives   = spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
+	canStage      = spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
+	canExpand     = spec.NodeServiceCapability_RPC_EXPAND_VOLUME
+	canMountGroup = spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
 )
 
 func TestRegistration(t *testing.T) {
-	w := start(t)
+	w := startCluster(t)
 	if err := w.drivers.CreateCSINode(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.registered(); len(got) != 0 {
 		t.Errorf("the CSINode names %v", got)
 	}
-	f := &fake{name: "a.example.com"}
-	stop := w.driver(f, nil)
+	f := &fakeDriver{name: "a.example.com"}
+	stop := w.registerDriver(f, nil)
 	o, err := w.Cluster.Client.Get(t.Context(), gr.CSINodes, "", "n1", "")
 	if err != nil {
 		t.Fatal(err)
@@ -205,37 +205,38 @@ func TestRegistration(t *testing.T) {
 		return func() bool {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			return slices.Equal(f.told, slices.Repeat([]string{"true "}, n))
+			return slices.Equal(f.registrations, slices.Repeat([]string{"true "}, n))
 		}
 	}
-	w.Until("the driver to be told", times(1))
-	// The agent goes and comes back: the driver stays.
-	w.stop()
+	w.Until("the driver to be notified", times(1))
+	// The agent restarts: the driver stays registered.
+	w.stopAgent()
 	if got := w.registered(); !slices.Equal(got, []string{"a.example.com"}) {
 		t.Errorf("without the agent the CSINode names %v", got)
 	}
-	w.begin()
-	w.Until("the driver to be told again", times(2))
+	w.startAgent()
+	w.Until("the driver to be notified again", times(2))
 	stop()
-	w.Until("the driver to be forgotten", func() bool { return len(w.registered()) == 0 })
-	w.Until("the Node to forget it", func() bool { return node().Annotations["csi.volume.kubernetes.io/nodeid"] == "" })
-	old := &fake{name: "old.example.com", versions: []string{"0.3.0"}, store: filepath.Join(w.dir, "store-old")}
+	w.Until("the driver to be removed from the CSINode", func() bool { return len(w.registered()) == 0 })
+	w.Until("the driver to be removed from the Node", func() bool { return node().Annotations["csi.volume.kubernetes.io/nodeid"] == "" })
+	old := &fakeDriver{name: "old.example.com", versions: []string{"0.3.0"}, store: filepath.Join(w.dir, "store-old")}
 	defer old.serve(t, filepath.Join(w.dir, "plugins_registry"))()
 	w.Until("the refusal", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()
-		return len(old.told) > 0 && strings.HasPrefix(old.told[0], "false validation failed for CSI Driver old.example.com")
+		return len(old.registrations) > 0 &&
+			strings.HasPrefix(old.registrations[0], "false validation failed for CSI Driver old.example.com")
 	})
 }
 
 func TestPersistentVolume(t *testing.T) {
-	w := start(t)
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
-	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false), PodInfoOnMount: new(true),
+	w := startCluster(t)
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage}}
+	w.registerDriver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false), PodInfoOnMount: new(true),
 		FSGroupPolicy: new(storagev1.FileFSGroupPolicy)})
 	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
-		StringData: map[string]string{"key": "hush"}})
-	w.volume("vol", corev1.PersistentVolumeSpec{MountOptions: nil,
+		StringData: map[string]string{"key": "secret-value"}})
+	w.createVolume("vol", corev1.PersistentVolumeSpec{MountOptions: nil,
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			Driver: f.name, VolumeHandle: "h1", FSType: "ext4", VolumeAttributes: map[string]string{"k": "v"},
 			NodeStageSecretRef: &corev1.SecretReference{Namespace: "default", Name: "s"},
@@ -243,57 +244,57 @@ func TestPersistentVolume(t *testing.T) {
 	const podSpec = `{securityContext: {fsGroup: 42}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`
 	a, b := w.Pod("a", podSpec), w.Pod("b", podSpec)
 	w.mount(a)
-	w.want(f, "stage h1 SINGLE_NODE_WRITER ext4 [key=hush] {k=v}",
+	w.wantCalls(f, "stage h1 SINGLE_NODE_WRITER ext4 [key=secret-value] {k=v}",
 		fmt.Sprintf("publish h1 ro=false group= [] {csi.storage.k8s.io/ephemeral=false,csi.storage.k8s.io/pod.name=a,csi.storage.k8s.io/pod.namespace=default,csi.storage.k8s.io/pod.uid=%s,csi.storage.k8s.io/serviceAccount.name=default,k=v}", a.UID))
 	w.mount(a)
-	w.want(f) // it is there
+	w.wantCalls(f) // it is mounted already
 	binds, _, err := w.Binds(t.Context(), a, &a.Spec.Containers[0], nil)
 	if err != nil || binds[0].HostPath != filepath.Join(w.dir, "pods", string(a.UID), "volumes/kubernetes.io~csi/vol/mount") {
 		t.Errorf("%v, %v", binds, err)
 	}
 	if info, err := os.Stat(filepath.Join(f.store, "h1")); err != nil || info.Mode()&fs.ModeSetgid == 0 {
-		t.Errorf("the volume was not given to the group: %v, %v", info, err)
+		t.Errorf("the volume does not belong to the fsGroup: %v, %v", info, err)
 	}
 	w.mount(b)
 	if got := f.take(); len(got) != 2 || !strings.HasPrefix(got[0], "stage h1") {
 		t.Errorf("got %q", got)
 	}
 	w.unmount(a)
-	w.want(f, "unpublish h1")
+	w.wantCalls(f, "unpublish h1")
 	// An agent without state in memory unmounts the rest.
-	w.stop()
-	w.begin()
-	w.Until("the driver to be back", func() bool { return w.Unmount(t.Context(), b.UID) == nil })
-	w.want(f, "unpublish h1", "unstage h1")
-	if left, err := filepath.Glob(filepath.Join(w.dir, "plugins/kubernetes.io/csi", f.name, "*")); err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	w.stopAgent()
+	w.startAgent()
+	w.Until("the driver to be registered again", func() bool { return w.Unmount(t.Context(), b.UID) == nil })
+	w.wantCalls(f, "unpublish h1", "unstage h1")
+	if remaining, err := filepath.Glob(filepath.Join(w.dir, "plugins/kubernetes.io/csi", f.name, "*")); err != nil || len(remaining) > 0 {
+		t.Errorf("remaining: %v, %v", remaining, err)
 	}
 	if got := w.InUse(); len(got) != 0 {
 		t.Errorf("in use: %v", got)
 	}
 }
 
-func TestFailures(t *testing.T) {
-	w := start(t)
-	w.volume("vol",
+func TestFailuresOfADriver(t *testing.T) {
+	w := startCluster(t)
+	w.createVolume("vol",
 		corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "a.example.com",
 				VolumeHandle: "h1"}}})
 	p := w.Pod("a", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	done := make(chan error, 1)
 	go func() { done <- w.Mount(t.Context(), p) }()
-	w.Until("the missing driver", func() bool {
+	w.Until("the Event about the missing driver", func() bool {
 		return w.Recorded(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: driver name a.example.com not found in the list of registered CSI drivers`)
 	})
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage}}
 	f.setFail("stage", status.Error(codes.Internal, "no power"))
-	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
+	w.registerDriver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
 	w.Wake(p.UID)
-	w.Until("the failure of the driver", func() bool {
+	w.Until("the Event about a failed stage", func() bool {
 		return w.Recorded(`Warning FailedMount MountVolume.MountDevice failed for volume "vol" : rpc error: code = Internal desc = no power`)
 	})
 	f.setFail("publish", status.Error(codes.Internal, "no room"))
-	w.Until("the other failure of the driver", func() bool {
+	w.Until("the Event about a failed publish", func() bool {
 		return w.Recorded(`Warning FailedMount MountVolume.SetUp failed for volume "vol" : rpc error: code = Internal desc = no room`)
 	})
 	f.setFail("", nil)
@@ -302,28 +303,28 @@ func TestFailures(t *testing.T) {
 	}
 	f.setFail("unpublish", status.Error(codes.Unavailable, "busy"))
 	if err := w.Unmount(t.Context(), p.UID); err == nil {
-		t.Error("the Pod's volumes were taken away without the driver")
+		t.Error("the volumes were unmounted although the driver failed")
 	}
 	if is, err := mounts.IsMountPoint(filepath.Join(w.dir, "pods", string(p.UID), "volumes/kubernetes.io~csi/vol/mount")); err != nil ||
 		!is {
-		t.Errorf("what the driver keeps is not mounted any more: %v", err)
+		t.Errorf("the volume is not mounted any more although the driver failed: %v", err)
 	}
 	f.setFail("unstage", status.Error(codes.Unavailable, "busy"))
 	if err := w.Unmount(t.Context(), p.UID); err == nil {
-		t.Error("the Pod's volumes were taken away without the driver")
+		t.Error("the volumes were unmounted although the driver failed")
 	}
 	f.setFail("", nil)
 	w.unmount(p)
-	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+	if remaining, err := w.PodUIDs(t.Context()); err != nil || len(remaining) != 0 {
+		t.Errorf("remaining: %v, %v", remaining, err)
 	}
 }
 
-// TestInline covers an inline volume, of a driver that applies the fsGroup itself and wants tokens.
-func TestInline(t *testing.T) {
-	w := start(t)
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages, gives}}
-	w.driver(f, &storagev1.CSIDriverSpec{
+// TestInlineVolume covers an inline volume, of a driver that applies the fsGroup itself and wants tokens.
+func TestInlineVolume(t *testing.T) {
+	w := startCluster(t)
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage, canMountGroup}}
+	w.registerDriver(f, &storagev1.CSIDriverSpec{
 		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
 		TokenRequests:        []storagev1.TokenRequest{{Audience: "vault"}}, RequiresRepublish: new(true),
 	})
@@ -337,7 +338,7 @@ func TestInline(t *testing.T) {
 	if got := f.take(); len(got) != 1 || !strings.HasPrefix(got[0], "unpublish csi-") {
 		t.Errorf("got %q", got)
 	}
-	w.volume("vol",
+	w.createVolume("vol",
 		corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name,
 				VolumeHandle: "h1"}}})
@@ -346,12 +347,12 @@ func TestInline(t *testing.T) {
 		func(ctx context.Context) error { return w.Mount(ctx, p) })
 }
 
-// TestAttached holds that a volume is mounted after it was attached, and reported as in use.
-func TestAttached(t *testing.T) {
-	w := start(t)
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages, expands}}
-	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(true)})
-	w.volume("vol",
+// TestAttachedVolume checks that a volume is mounted after it was attached, and reported as in use.
+func TestAttachedVolume(t *testing.T) {
+	w := startCluster(t)
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage, canExpand}}
+	w.registerDriver(f, &storagev1.CSIDriverSpec{AttachRequired: new(true)})
+	w.createVolume("vol",
 		corev1.PersistentVolumeSpec{
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name,
 				VolumeHandle: "h1"}}})
@@ -362,7 +363,8 @@ func TestAttached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Until("the volume to be attached", func() bool { // the cluster's own loop makes the attachment; this is its driver's part
+	// The controller creates the VolumeAttachment; the test sets its status as the driver would.
+	w.Until("the volume to be attached", func() bool {
 		for o := range attachments.List("") {
 			a := o.(*storagev1.VolumeAttachment).DeepCopy()
 			a.Status.Attached, a.Status.AttachmentMetadata = true, map[string]string{"slot": "3"}
@@ -381,14 +383,14 @@ func TestAttached(t *testing.T) {
 	if got := w.InUse(); !slices.Equal(got, want) {
 		t.Errorf("in use: %v", got)
 	}
-	w.stop()
-	w.begin() // also for one that knows nothing
+	w.stopAgent()
+	w.startAgent() // also without state in memory
 	if got := w.InUse(); !slices.Equal(got, want) {
 		t.Errorf("in use after a restart: %v", got)
 	}
-	w.Until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
-	w.want(f)
-	// The volume has grown.
+	w.Until("the driver to be registered again", func() bool { return w.Mount(t.Context(), p) == nil })
+	w.wantCalls(f)
+	// The volume was expanded.
 	o, err := w.Cluster.Client.Get(t.Context(), gr.PersistentVolumes, "", "vol", "")
 	if err != nil {
 		t.Fatal(err)
@@ -398,26 +400,26 @@ func TestAttached(t *testing.T) {
 	if _, err := w.Cluster.Client.Update(t.Context(), gr.PersistentVolumes, pv, ""); err != nil {
 		t.Fatal(err)
 	}
-	w.stop()
-	w.begin()
-	w.Until("the driver to be back", func() bool { return w.Mount(t.Context(), p) == nil })
-	w.want(f, "expand h1 2147483648")
-	w.Until("the claim to know", func() bool { q := w.claim("vol").Status.Capacity["storage"]; return q.String() == "2Gi" })
+	w.stopAgent()
+	w.startAgent()
+	w.Until("the driver to be registered again", func() bool { return w.Mount(t.Context(), p) == nil })
+	w.wantCalls(f, "expand h1 2147483648")
+	w.Until("the capacity of the claim", func() bool { q := w.claim("vol").Status.Capacity["storage"]; return q.String() == "2Gi" })
 	w.unmount(p)
 	if got := w.InUse(); len(got) != 0 {
 		t.Errorf("in use: %v", got)
 	}
 }
 
-func TestBlock(t *testing.T) {
-	w := start(t)
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
-	w.driver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
-	w.volume("vol", corev1.PersistentVolumeSpec{VolumeMode: new(corev1.PersistentVolumeBlock),
+func TestBlockVolume(t *testing.T) {
+	w := startCluster(t)
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage}}
+	w.registerDriver(f, &storagev1.CSIDriverSpec{AttachRequired: new(false)})
+	w.createVolume("vol", corev1.PersistentVolumeSpec{VolumeMode: new(corev1.PersistentVolumeBlock),
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: f.name, VolumeHandle: "h1"}}})
 	p := w.Pod("a", `{containers: [{name: c, volumeDevices: [{name: d, devicePath: /dev/x}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
-	w.want(f, "stage h1 SINGLE_NODE_WRITER  [] {}", "publish h1 ro=false group= [] {}")
+	w.wantCalls(f, "stage h1 SINGLE_NODE_WRITER  [] {}", "publish h1 ro=false group= [] {}")
 	_, devices, err := w.Binds(t.Context(), p, &p.Spec.Containers[0], nil)
 	if err != nil || len(devices) != 1 ||
 		devices[0].HostPath != filepath.Join(w.dir, "pods", string(p.UID), "volumeDevices/kubernetes.io~csi/vol") ||
@@ -429,7 +431,7 @@ func TestBlock(t *testing.T) {
 		t.Errorf("the device is %s, %v", to, err)
 	}
 	w.unmount(p)
-	w.want(f, "unpublish h1", "unstage h1")
+	w.wantCalls(f, "unpublish h1", "unstage h1")
 	if _, err := os.Lstat(filepath.Join(w.dir, "plugins/kubernetes.io/csi/volumeDevices/publish/vol")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %v", err)
 	}
@@ -440,10 +442,10 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// TestSweep holds that volumes that a killed agent has left staged are unstaged.
-func TestSweep(t *testing.T) {
-	w := start(t)
-	f := &fake{name: "a.example.com", can: []spec.NodeServiceCapability_RPC_Type{stages}}
+// TestVolumesLeftStagedAreUnstaged checks that volumes that a killed agent has left staged are unstaged.
+func TestVolumesLeftStagedAreUnstaged(t *testing.T) {
+	w := startCluster(t)
+	f := &fakeDriver{name: "a.example.com", capabilities: []spec.NodeServiceCapability_RPC_Type{canStage}}
 	left := filepath.Join(w.dir, "plugins/kubernetes.io/csi/a.example.com/0123")
 	if err := os.MkdirAll(left+"/globalmount", 0o750); err != nil {
 		t.Fatal(err)
@@ -452,7 +454,7 @@ func TestSweep(t *testing.T) {
 		fmt.Appendf(nil, `{"driverName":"a.example.com","volumeHandle":"h9","stage":%q}`, left+"/globalmount"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.driver(f, nil)
-	w.Until("the rest to be taken away", func() bool { _, err := os.Lstat(left); return errors.Is(err, fs.ErrNotExist) })
-	w.want(f, "unstage h9")
+	w.registerDriver(f, nil)
+	w.Until("the staging folder to be removed", func() bool { _, err := os.Lstat(left); return errors.Is(err, fs.ErrNotExist) })
+	w.wantCalls(f, "unstage h9")
 }

@@ -22,21 +22,21 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// fake is a CSI driver whose volumes are folders.
-type fake struct {
+// fakeDriver is a CSI driver whose volumes are folders. It records its calls.
+type fakeDriver struct {
 	spec.UnimplementedNodeServer
-	name, store string
-	can         []spec.NodeServiceCapability_RPC_Type
-	versions    []string
+	name, store  string
+	capabilities []spec.NodeServiceCapability_RPC_Type
+	versions     []string
 
-	mu    sync.Mutex
-	calls []string
-	fail  map[string]error // by the name of the call
-	told  []string         // what it was told about its registration
+	mu            sync.Mutex
+	calls         []string
+	fail          map[string]error // by the name of the call
+	registrations []string         // the results of its registrations
 }
 
-// serve lets the driver serve, and register in a folder. It stops with the test, or by the function returned.
-func (f *fake) serve(t *testing.T, registry string) (stop func()) {
+// serve serves the driver, and its registration socket in a folder. It stops at the end of the test, or by the returned function.
+func (f *fakeDriver) serve(t *testing.T, registry string) (stop func()) {
 	t.Helper()
 	listen := func(socket string) net.Listener {
 		if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
@@ -49,23 +49,23 @@ func (f *fake) serve(t *testing.T, registry string) (stop func()) {
 		return l
 	}
 	endpoint := filepath.Join(f.store, "csi.sock")
-	driver, door := grpc.NewServer(), grpc.NewServer()
+	driver, registrationServer := grpc.NewServer(), grpc.NewServer()
 	spec.RegisterNodeServer(driver, f)
-	registration.RegisterRegistrationServer(door, &registrar{f: f, endpoint: endpoint})
+	registration.RegisterRegistrationServer(registrationServer, &registrar{f: f, endpoint: endpoint})
 	var all sync.WaitGroup
 	l := listen(endpoint)
 	all.Go(func() { _ = driver.Serve(l) })
 	r := listen(filepath.Join(registry, f.name+"-reg.sock"))
-	all.Go(func() { _ = door.Serve(r) })
-	stop = sync.OnceFunc(func() { door.Stop(); driver.Stop(); all.Wait() })
+	all.Go(func() { _ = registrationServer.Serve(r) })
+	stop = sync.OnceFunc(func() { registrationServer.Stop(); driver.Stop(); all.Wait() })
 	t.Cleanup(stop)
 	return stop
 }
 
-// registrar is what drivers have beside them to register.
+// registrar answers at the registration socket, as the node-driver-registrar does.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
-	f        *fake
+	f        *fakeDriver
 	endpoint string
 }
 
@@ -78,19 +78,20 @@ func (r *registrar) NotifyRegistrationStatus(_ context.Context,
 	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	r.f.mu.Lock()
 	defer r.f.mu.Unlock()
-	r.f.told = append(r.f.told, fmt.Sprint(s.PluginRegistered, " ", s.Error))
+	r.f.registrations = append(r.f.registrations, fmt.Sprint(s.PluginRegistered, " ", s.Error))
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-// call records a call, and fails if the test wants that.
-func (f *fake) call(name, format string, args ...any) error {
+// call records a call, and returns the error that the test has set for it.
+func (f *fakeDriver) call(name, format string, args ...any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, strings.TrimSpace(name+" "+fmt.Sprintf(format, args...)))
 	return f.fail[name]
 }
 
-func (f *fake) take() []string {
+// take returns the calls since the last take.
+func (f *fakeDriver) take() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := f.calls
@@ -98,29 +99,29 @@ func (f *fake) take() []string {
 	return out
 }
 
-func (f *fake) setFail(name string, err error) {
+func (f *fakeDriver) setFail(name string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = map[string]error{name: err}
 }
 
-func (f *fake) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
+func (f *fakeDriver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	return &spec.NodeGetInfoResponse{
 		NodeId: "id-of-n1", MaxVolumesPerNode: 7,
 		AccessibleTopology: &spec.Topology{Segments: map[string]string{"topology." + f.name + "/rack": "r1"}},
 	}, nil
 }
 
-func (f *fake) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
+func (f *fakeDriver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesRequest) (*spec.NodeGetCapabilitiesResponse, error) {
 	out := &spec.NodeGetCapabilitiesResponse{}
-	for _, c := range f.can {
+	for _, c := range f.capabilities {
 		out.Capabilities = append(out.Capabilities,
 			&spec.NodeServiceCapability{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: c}}})
 	}
 	return out, nil
 }
 
-func words(m map[string]string) string {
+func formatMap(m map[string]string) string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, k+"="+m[k])
@@ -128,9 +129,10 @@ func words(m map[string]string) string {
 	return strings.Join(out, ",")
 }
 
-func (f *fake) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
+func (f *fakeDriver) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if err := f.call("stage", "%s %s %s [%s] {%s} %s", r.VolumeId, r.VolumeCapability.AccessMode.Mode,
-		r.VolumeCapability.GetMount().GetFsType(), words(r.Secrets), words(r.VolumeContext), words(r.PublishContext)); err != nil {
+		r.VolumeCapability.GetMount().GetFsType(), formatMap(r.Secrets), formatMap(r.VolumeContext),
+		formatMap(r.PublishContext)); err != nil {
 		return nil, err
 	}
 	if r.VolumeCapability.GetBlock() != nil {
@@ -139,9 +141,9 @@ func (f *fake) NodeStageVolume(_ context.Context, r *spec.NodeStageVolumeRequest
 	return &spec.NodeStageVolumeResponse{}, f.bind(filepath.Join(f.store, r.VolumeId), r.StagingTargetPath)
 }
 
-func (f *fake) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
+func (f *fakeDriver) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	if err := f.call("publish", "%s ro=%v group=%s [%s] {%s}", r.VolumeId, r.Readonly, r.VolumeCapability.GetMount().GetVolumeMountGroup(),
-		words(r.Secrets), words(r.VolumeContext)); err != nil {
+		formatMap(r.Secrets), formatMap(r.VolumeContext)); err != nil {
 		return nil, err
 	}
 	if r.VolumeCapability.GetBlock() != nil {
@@ -154,7 +156,7 @@ func (f *fake) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeReq
 	return &spec.NodePublishVolumeResponse{}, f.bind(from, r.TargetPath)
 }
 
-func (f *fake) bind(from, to string) error {
+func (f *fakeDriver) bind(from, to string) error {
 	is, err := mounts.IsMountPoint(to)
 	if is || err != nil {
 		return err
@@ -165,21 +167,21 @@ func (f *fake) bind(from, to string) error {
 	return mounts.Bind(from, to, mounts.ReadWrite)
 }
 
-func (f *fake) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
+func (f *fakeDriver) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	if err := f.call("unpublish", "%s", r.VolumeId); err != nil {
 		return nil, err
 	}
 	return &spec.NodeUnpublishVolumeResponse{}, errors.Join(mounts.UnmountAll(r.TargetPath), mounts.Remove(r.TargetPath))
 }
 
-func (f *fake) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
+func (f *fakeDriver) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	if err := f.call("unstage", "%s", r.VolumeId); err != nil {
 		return nil, err
 	}
 	return &spec.NodeUnstageVolumeResponse{}, mounts.UnmountAll(r.StagingTargetPath)
 }
 
-func (f *fake) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
+func (f *fakeDriver) NodeExpandVolume(_ context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if r.VolumePath == "" {
 		return nil, status.Error(codes.InvalidArgument, "no path")
 	}

@@ -12,22 +12,22 @@ import (
 	"google.golang.org/grpc"
 )
 
-// counting is a driver that counts how often it is asked to unstage.
-type counting struct {
+// countingClient counts calls of NodeUnstageVolume.
+type countingClient struct {
 	spec.NodeClient
 	unstaged atomic.Int32
 }
 
-func (c *counting) NodeUnstageVolume(context.Context, *spec.NodeUnstageVolumeRequest, ...grpc.CallOption) (*spec.NodeUnstageVolumeResponse,
-	error) {
+func (c *countingClient) NodeUnstageVolume(context.Context, *spec.NodeUnstageVolumeRequest,
+	...grpc.CallOption) (*spec.NodeUnstageVolumeResponse, error) {
 	c.unstaged.Add(1)
 	return &spec.NodeUnstageVolumeResponse{}, nil
 }
 
-// TestSweepLooksAgain holds that a volume that is unpublished from its last Pod while the sweep waits for its lock is unstaged
+// TestUnstageIfUnusedChecksAgain checks that a volume that is unstaged while unstageIfUnused waits for its lock is unstaged
 // only once.
-func TestSweepLooksAgain(t *testing.T) {
-	for _, gone := range []bool{true, false} {
+func TestUnstageIfUnusedChecksAgain(t *testing.T) {
+	for _, removed := range []bool{true, false} {
 		func() {
 			d := New(Config{Dir: t.TempDir()})
 			dir := filepath.Join(d.Dir, "plugins", "kubernetes.io", "csi", "a.example.com", "1")
@@ -38,20 +38,20 @@ func TestSweepLooksAgain(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, dataFile), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			note, _, err := load(dir)
+			data, _, err := load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := &counting{}
-			release := d.locks.Lock(note.key())
+			client := &countingClient{}
+			release := d.locks.Lock(data.key())
 			done := make(chan error, 1)
 			go func() {
 				done <- d.unstageIfUnused(t.Context(), &driver{name: "a.example.com", NodeClient: client}, dir)
 			}()
-			for d.locks.Users(note.key()) < 2 { // until the sweep waits
+			for d.locks.Users(data.key()) < 2 { // until unstageIfUnused waits
 				runtime.Gosched()
 			}
-			if gone {
+			if removed {
 				if err := erase(dir); err != nil {
 					t.Fatal(err)
 				}
@@ -60,8 +60,8 @@ func TestSweepLooksAgain(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			if n := client.unstaged.Load(); (n == 0) != gone {
-				t.Errorf("taken away: %t, unstaged %d times", gone, n)
+			if n := client.unstaged.Load(); (n == 0) != removed {
+				t.Errorf("removed: %t, unstaged %d times", removed, n)
 			}
 		}()
 	}

@@ -25,12 +25,12 @@ import (
 	"proa.dev/node/topology"
 )
 
-// vendor is a device plugin.
-type vendor struct {
+// fakePlugin is a device plugin that records its calls.
+type fakePlugin struct {
 	plugins.UnimplementedDevicePluginServer
 	resource, socket string
 	options          *plugins.DevicePluginOptions
-	prefers          []string
+	preferred        []string
 	list             chan []*plugins.Device
 	server           *grpc.Server
 
@@ -38,17 +38,17 @@ type vendor struct {
 	log []string
 }
 
-func (v *vendor) note(format string, args ...any) {
+func (v *fakePlugin) record(format string, args ...any) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.log = append(v.log, fmt.Sprintf(format, args...))
 }
 
-func (v *vendor) GetDevicePluginOptions(context.Context, *plugins.Empty) (*plugins.DevicePluginOptions, error) {
+func (v *fakePlugin) GetDevicePluginOptions(context.Context, *plugins.Empty) (*plugins.DevicePluginOptions, error) {
 	return v.options, nil
 }
 
-func (v *vendor) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plugins.ListAndWatchResponse]) error {
+func (v *fakePlugin) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plugins.ListAndWatchResponse]) error {
 	for {
 		select {
 		case <-s.Context().Done():
@@ -61,16 +61,16 @@ func (v *vendor) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plu
 	}
 }
 
-func (v *vendor) GetPreferredAllocation(_ context.Context, r *plugins.PreferredAllocationRequest) (*plugins.PreferredAllocationResponse,
+func (v *fakePlugin) GetPreferredAllocation(_ context.Context, r *plugins.PreferredAllocationRequest) (*plugins.PreferredAllocationResponse,
 	error) {
-	v.note("prefer %d", r.ContainerRequests[0].AllocationSize)
+	v.record("prefer %d", r.ContainerRequests[0].AllocationSize)
 	return &plugins.PreferredAllocationResponse{
-		ContainerResponses: []*plugins.ContainerPreferredAllocationResponse{{DeviceIDs: v.prefers}}}, nil
+		ContainerResponses: []*plugins.ContainerPreferredAllocationResponse{{DeviceIDs: v.preferred}}}, nil
 }
 
-func (v *vendor) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins.AllocateResponse, error) {
+func (v *fakePlugin) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins.AllocateResponse, error) {
 	ids := r.ContainerRequests[0].DevicesIds
-	v.note("allocate %v", ids)
+	v.record("allocate %v", ids)
 	if slices.Contains(ids, "broken") {
 		return nil, fmt.Errorf("it is broken")
 	}
@@ -82,12 +82,12 @@ func (v *vendor) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugi
 	}}}, nil
 }
 
-func (v *vendor) PreStartContainer(_ context.Context, r *plugins.PreStartContainerRequest) (*plugins.PreStartContainerResponse, error) {
-	v.note("start %v", r.DevicesIds)
+func (v *fakePlugin) PreStartContainer(_ context.Context, r *plugins.PreStartContainerRequest) (*plugins.PreStartContainerResponse, error) {
+	v.record("start %v", r.DevicesIds)
 	return &plugins.PreStartContainerResponse{}, nil
 }
 
-func (v *vendor) take() string {
+func (v *fakePlugin) take() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := strings.Join(v.log, "; ")
@@ -95,8 +95,8 @@ func (v *vendor) take() string {
 	return out
 }
 
-// open serves the plugin and registers it.
-func (v *vendor) open(t *testing.T, dir string) error {
+// serveAndRegister serves the plugin and registers it.
+func (v *fakePlugin) serveAndRegister(t *testing.T, dir string) error {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(dir, v.socket))
 	if err != nil {
@@ -122,7 +122,7 @@ func register(t *testing.T, dir string, r *plugins.RegisterRequest) error {
 	return err
 }
 
-func dev(id string, nodes ...int64) *plugins.Device {
+func device(id string, nodes ...int64) *plugins.Device {
 	d := &plugins.Device{ID: id, Health: plugins.Healthy}
 	for _, n := range nodes {
 		if d.Topology == nil {
@@ -133,8 +133,8 @@ func dev(id string, nodes ...int64) *plugins.Device {
 	return d
 }
 
-// guest is a Pod whose containers want so many devices; init containers come before a bar.
-func guest(uid, text string) *corev1.Pod {
+// podWithDevices returns a Pod whose containers request devices, such as "x=1 y=2". Init containers come before a bar.
+func podWithDevices(uid, text string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid, Namespace: "n"}}
 	before, after, found := strings.Cut(text, "|")
 	if !found {
@@ -152,7 +152,7 @@ func guest(uid, text string) *corev1.Pod {
 	return p
 }
 
-func start(t *testing.T, dir string) (*Manager, func()) {
+func startManager(t *testing.T, dir string) (*Manager, func()) {
 	t.Helper()
 	m, err := New(Config{Dir: dir, Nodes: []int{0, 1}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -162,7 +162,7 @@ func start(t *testing.T, dir string) (*Manager, func()) {
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
 	// Plugins register once the socket is open; their sockets from before are removed.
-	eventually(t, "the door is open", func() bool { _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); return err == nil })
+	eventually(t, "the socket for registrations", func() bool { _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); return err == nil })
 	return m, func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -179,18 +179,18 @@ func eventually(t *testing.T, what string, is func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("it never was so: %s", what)
+	t.Fatalf("not within 10 s: %s", what)
 }
 
-func counted(m *Manager) string {
+func deviceCounts(m *Manager) string {
 	capacity, allocatable, gone, _ := m.Counts()
 	a, b := capacity["example.com/gpu"], allocatable["example.com/gpu"]
 	return fmt.Sprintf("%s/%s %v", b.String(), a.String(), gone)
 }
 
-func folder(t *testing.T) string {
+func shortTempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dev") //nolint:usetesting // a socket's name may not be long
+	dir, err := os.MkdirTemp("", "dev") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,22 +198,22 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// TestPlugin covers the life of a plugin, over real sockets.
-func TestPlugin(t *testing.T) {
-	dir := folder(t)
-	m, stop := start(t, dir)
+// TestDevicePlugin covers the lifecycle of a plugin, over real sockets.
+func TestDevicePlugin(t *testing.T) {
+	dir := shortTempDir(t)
+	m, stop := startManager(t, dir)
 	if _, _, _, fresh := m.Counts(); !fresh {
-		t.Error("something is remembered")
+		t.Error("a new manager has state")
 	}
-	v := &vendor{resource: "example.com/gpu", socket: "gpu.sock", list: make(chan []*plugins.Device, 8),
-		options: &plugins.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}, prefers: []string{"c"}}
-	if err := v.open(t, dir); err != nil {
+	v := &fakePlugin{resource: "example.com/gpu", socket: "gpu.sock", list: make(chan []*plugins.Device, 8),
+		options: &plugins.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}, preferred: []string{"c"}}
+	if err := v.serveAndRegister(t, dir); err != nil {
 		t.Fatal(err)
 	}
-	v.list <- []*plugins.Device{dev("a", 0), dev("b", 0), dev("c", 1), {ID: "sick", Health: plugins.Unhealthy}}
-	eventually(t, "four devices", func() bool { return counted(m) == "3/4 []" })
+	v.list <- []*plugins.Device{device("a", 0), device("b", 0), device("c", 1), {ID: "unhealthy", Health: plugins.Unhealthy}}
+	eventually(t, "four devices", func() bool { return deviceCounts(m) == "3/4 []" })
 
-	p := guest("p", "x=1")
+	p := podWithDevices("p", "x=1")
 	if h := m.Hints(p, &p.Spec.Containers[0])["example.com/gpu"]; fmt.Sprint(h) != "[{0 true} {1 true} {0-1 false}]" {
 		t.Errorf("hints %v", h)
 	}
@@ -221,7 +221,7 @@ func TestPlugin(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := v.take(); got != "prefer 1; allocate [a]" {
-		t.Error(got) // the preference is of another node
+		t.Error(got) // the preferred device is on another NUMA node
 	}
 	g, err := m.Grant(t.Context(), p, &p.Spec.Containers[0])
 	if err != nil || g.Env["GPU"] != "a" || g.Mounts[0].HostPath != "/lib/gpu" || g.Devices[0].Permissions != "rw" ||
@@ -231,11 +231,11 @@ func TestPlugin(t *testing.T) {
 	if got := v.take(); got != "start [a]" {
 		t.Error(got)
 	}
-	q := guest("q", "x=1")
+	q := podWithDevices("q", "x=1")
 	if err := m.Allocate(t.Context(), q, &q.Spec.Containers[0], topology.Hint{}); err != nil || v.take() != "prefer 1; allocate [c]" {
 		t.Error(err)
 	}
-	big := guest("r", "x=2")
+	big := podWithDevices("r", "x=2")
 	if err := m.Allocate(t.Context(), big, &big.Spec.Containers[0], topology.Hint{}); err == nil || err.Error() != "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1" {
 		t.Error(err)
 	}
@@ -273,11 +273,11 @@ func TestPlugin(t *testing.T) {
 		t.Error(err)
 	}
 
-	// After the agent was killed, allocations are restored, and nothing is allocated twice.
+	// After a restart of the agent allocations are restored, and no device is allocated twice.
 	stop()
-	m, stop = start(t, dir)
+	m, stop = startManager(t, dir)
 	defer stop()
-	if got := counted(m); got != "0/0 []" {
+	if got := deviceCounts(m); got != "0/0 []" {
 		t.Errorf("before the plugin is back: %s", got)
 	}
 	if err := m.Allocate(t.Context(), p, &p.Spec.Containers[0], topology.Hint{}); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gpu" {
@@ -286,11 +286,11 @@ func TestPlugin(t *testing.T) {
 	eventually(t, "the socket is removed", func() bool { _, err := os.Stat(filepath.Join(dir, v.socket)); return err != nil })
 	v.server.Stop()
 	v.take()
-	if err := v.open(t, dir); err != nil {
+	if err := v.serveAndRegister(t, dir); err != nil {
 		t.Fatal(err)
 	}
-	v.list <- []*plugins.Device{dev("a", 0), dev("b", 0), dev("c", 1)}
-	eventually(t, "three devices", func() bool { return counted(m) == "3/3 []" })
+	v.list <- []*plugins.Device{device("a", 0), device("b", 0), device("c", 1)}
+	eventually(t, "three devices", func() bool { return deviceCounts(m) == "3/3 []" })
 	if g, err := m.Grant(t.Context(), p, &p.Spec.Containers[0]); err != nil || g.Env["GPU"] != "a" || v.take() != "start [a]" {
 		t.Errorf("%+v %v", g, err)
 	}
@@ -298,14 +298,16 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("%v", st)
 	}
 	// A device becomes unhealthy, and the plugin disappears.
-	v.list <- []*plugins.Device{{ID: "a", Health: plugins.Unhealthy}, dev("b", 0), dev("c", 1)}
-	eventually(t, "a sick device", func() bool { return m.Status("p", "x")[0].Resources[0].Health == corev1.ResourceHealthStatusUnhealthy })
+	v.list <- []*plugins.Device{{ID: "a", Health: plugins.Unhealthy}, device("b", 0), device("c", 1)}
+	eventually(t, "an unhealthy device", func() bool {
+		return m.Status("p", "x")[0].Resources[0].Health == corev1.ResourceHealthStatusUnhealthy
+	})
 	if err := m.Allocate(t.Context(), p, &p.Spec.Containers[0], topology.Hint{}); err == nil ||
 		!strings.HasPrefix(err.Error(), "previously allocated devices are no longer healthy") {
 		t.Error(err)
 	}
 	v.server.Stop()
-	eventually(t, "no device can be given", func() bool { return counted(m) == "0/3 []" })
+	eventually(t, "no device is allocatable", func() bool { return deviceCounts(m) == "0/3 []" })
 	if held := m.Held(); held.Name("example.com/gpu", apiresource.DecimalSI).Value() != 2 {
 		t.Errorf("%v", held)
 	}
@@ -314,9 +316,9 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-func TestWhoMayRegister(t *testing.T) {
-	dir := folder(t)
-	_, stop := start(t, dir)
+func TestInvalidRegistrations(t *testing.T) {
+	dir := shortTempDir(t)
+	_, stop := startManager(t, dir)
 	defer stop()
 	for _, x := range []struct {
 		r    *plugins.RegisterRequest
@@ -333,10 +335,10 @@ func TestWhoMayRegister(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	t.Run("init containers give theirs on", func(t *testing.T) {
+	t.Run("containers reuse devices of init containers", func(t *testing.T) {
 		m := &Manager{table: newTable()}
 		m.table.update("example.com/gpu", []Device{{ID: "a", Healthy: true}, {ID: "b", Healthy: true}, {ID: "c", Healthy: true}})
-		p := guest("p", "i=2 | x=1 y=1 z=1")
+		p := podWithDevices("p", "i=2 | x=1 y=1 z=1")
 		m.table.set("p", "i", "example.com/gpu", allocation{IDs: []string{"a", "b"}})
 		var got []string
 		for i := range p.Spec.Containers {
@@ -362,7 +364,7 @@ func TestTable(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("gone for good", func(t *testing.T) {
+	t.Run("plugin does not return", func(t *testing.T) {
 		x := newTable()
 		now := time.Unix(0, 0)
 		x.update("r", []Device{{ID: "a", Healthy: true}})
@@ -374,7 +376,7 @@ func TestTable(t *testing.T) {
 			t.Error(c, gone)
 		}
 	})
-	t.Run("who is told of a sick device", func(t *testing.T) {
+	t.Run("Pods affected by an unhealthy device", func(t *testing.T) {
 		x := newTable()
 		x.update("r", []Device{{ID: "a", Healthy: true}, {ID: "b", Healthy: true}})
 		x.set("p", "c", "r", allocation{IDs: []string{"a"}})
@@ -388,7 +390,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-func TestRubbishOnDisk(t *testing.T) {
+func TestDamagedCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, checkpoint), []byte(`{"data":{},"checksum":1}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -28,14 +28,14 @@ import (
 	"proa.dev/node/pluginregistration"
 )
 
-// vendor is a DRA driver.
-type vendor struct {
+// fakeDriver is a DRA driver that records its calls.
+type fakeDriver struct {
 	drivers.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
-	name     string
-	versions []string
-	endpoint string
-	told     chan string
+	name          string
+	versions      []string
+	endpoint      string
+	registrations chan string
 
 	mu     sync.Mutex
 	log    []string
@@ -43,7 +43,7 @@ type vendor struct {
 	skip   bool
 }
 
-func (v *vendor) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
+func (v *fakeDriver) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
 	error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,7 +62,7 @@ func (v *vendor) NodePrepareResources(_ context.Context, r *drivers.NodePrepareR
 	return out, nil
 }
 
-func (v *vendor) NodeUnprepareResources(_ context.Context,
+func (v *fakeDriver) NodeUnprepareResources(_ context.Context,
 	r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -74,23 +74,23 @@ func (v *vendor) NodeUnprepareResources(_ context.Context,
 	return out, nil
 }
 
-func (v *vendor) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+func (v *fakeDriver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: v.name, Endpoint: v.endpoint, SupportedVersions: v.versions}, nil
 }
 
-func (v *vendor) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse,
-	error) {
-	v.told <- s.Error
+func (v *fakeDriver) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	v.registrations <- s.Error
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func (v *vendor) set(refuse string, skip bool) {
+func (v *fakeDriver) set(refuse string, skip bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.refuse, v.skip = refuse, skip
 }
 
-func (v *vendor) take() string {
+func (v *fakeDriver) take() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	out := strings.Join(v.log, ", ")
@@ -98,11 +98,11 @@ func (v *vendor) take() string {
 	return out
 }
 
-// open serves the driver, and lets it be found.
-func (v *vendor) open(t *testing.T, registry string) (stop func()) {
+// serve serves the driver and its registration socket.
+func (v *fakeDriver) serve(t *testing.T, registry string) (stop func()) {
 	t.Helper()
 	v.endpoint = filepath.Join(registry, v.name+"-dra.sock.d")
-	v.told = make(chan string, 8)
+	v.registrations = make(chan string, 8)
 	serve := func(path string, add func(*grpc.Server)) *grpc.Server {
 		l, err := net.Listen("unix", path)
 		if err != nil {
@@ -126,17 +126,17 @@ func (v *vendor) open(t *testing.T, registry string) (stop func()) {
 	}
 }
 
-// shelf has claims.
-type shelf map[string]*resourcev1.ResourceClaim
+// fakeClient returns ResourceClaims by namespace and name.
+type fakeClient map[string]*resourcev1.ResourceClaim
 
-func (s shelf) Get(_ context.Context, gr schema.GroupResource, namespace, name, _ string) (kind.Object, error) {
+func (s fakeClient) Get(_ context.Context, gr schema.GroupResource, namespace, name, _ string) (kind.Object, error) {
 	if c := s[namespace+"/"+name]; c != nil {
 		return c, nil
 	}
 	return nil, apierrors.NewNotFound(gr, name)
 }
 
-func (shelf) DeleteAll(context.Context, schema.GroupResource, string, fields.Set, metav1.DeleteOptions) error {
+func (fakeClient) DeleteAll(context.Context, schema.GroupResource, string, fields.Set, metav1.DeleteOptions) error {
 	return nil
 }
 
@@ -153,8 +153,8 @@ func claim(name string, driver string, pods ...string) *resourcev1.ResourceClaim
 	return c
 }
 
-// guest is a Pod with claims, all of which its container uses.
-func guest(name string, claims ...string) *corev1.Pod {
+// podWithClaims returns a Pod with claims, all of which its container uses.
+func podWithClaims(name string, claims ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name)}}
 	c := corev1.Container{Name: "c"}
 	for _, x := range claims {
@@ -165,7 +165,7 @@ func guest(name string, claims ...string) *corev1.Pod {
 	return p
 }
 
-func manager(t *testing.T, dir string, s shelf) *Manager {
+func newManager(t *testing.T, dir string, s fakeClient) *Manager {
 	t.Helper()
 	m, err := New(Config{Dir: dir, Cluster: s, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -174,8 +174,8 @@ func manager(t *testing.T, dir string, s shelf) *Manager {
 	return m
 }
 
-// registry lets drivers be found by a manager.
-func registry(t *testing.T, dir string, m *Manager) (stop func()) {
+// startRegistry runs the plugin registration for a manager.
+func startRegistry(t *testing.T, dir string, m *Manager) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -190,9 +190,9 @@ func registry(t *testing.T, dir string, m *Manager) (stop func()) {
 	}
 }
 
-func folder(t *testing.T) string {
+func shortTempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dra") //nolint:usetesting // a socket's name may not be long
+	dir, err := os.MkdirTemp("", "dra") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,35 +200,35 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-func registered(t *testing.T, v *vendor) string {
+func awaitRegistration(t *testing.T, v *fakeDriver) string {
 	t.Helper()
 	select {
-	case s := <-v.told:
+	case s := <-v.registrations:
 		return s
 	case <-time.After(30 * time.Second):
-		t.Fatal("the driver was not told")
+		t.Fatal("the driver was not notified of its registration")
 		return ""
 	}
 }
 
-// TestClaims covers the life of claims, with a driver over real sockets.
-func TestClaims(t *testing.T) {
-	state, sockets := t.TempDir(), folder(t)
-	s := shelf{"n/shared": claim("shared", "gpu", "p", "q"), "n/own": claim("own", "gpu", "p"), "n/foreign": claim("foreign", "gpu", "x"),
+// TestPrepareClaims covers the lifecycle of claims, with a driver over real sockets.
+func TestPrepareClaims(t *testing.T) {
+	state, sockets := t.TempDir(), shortTempDir(t)
+	s := fakeClient{"n/shared": claim("shared", "gpu", "p", "q"), "n/own": claim("own", "gpu", "p"), "n/foreign": claim("foreign", "gpu", "x"),
 		"n/unallocated": claim("unallocated", "gpu", "p")}
 	s["n/unallocated"].Status.Allocation = nil
-	m := manager(t, state, s)
-	p, q := guest("p", "shared", "own"), guest("q", "shared")
+	m := newManager(t, state, s)
+	p, q := podWithClaims("p", "shared", "own"), podWithClaims("q", "shared")
 	if err := m.Prepare(t.Context(), p); err == nil || err.Error() != "prepare dynamic resources: DRA driver gpu is not registered" {
 		t.Error(err)
 	}
 	if m.Uses("p") {
-		t.Error("a claim that was not prepared is remembered")
+		t.Error("a claim that was not prepared is recorded")
 	}
-	stop := registry(t, sockets, m)
-	v := &vendor{name: "gpu", versions: []string{"v1.DRAPlugin"}}
-	v.open(t, sockets)
-	if got := registered(t, v); got != "" {
+	stop := startRegistry(t, sockets, m)
+	v := &fakeDriver{name: "gpu", versions: []string{"v1.DRAPlugin"}}
+	v.serve(t, sockets)
+	if got := awaitRegistration(t, v); got != "" {
 		t.Fatal(got)
 	}
 	for _, x := range [][2]string{
@@ -236,12 +236,12 @@ func TestClaims(t *testing.T) {
 		{"foreign", "prepare dynamic resources: pod p (p) is not allowed to use ResourceClaim foreign (uid-foreign)"},
 		{"unallocated", "prepare dynamic resources: ResourceClaim unallocated: not allocated"},
 	} {
-		if err := m.Prepare(t.Context(), guest("p", x[0])); err == nil || err.Error() != x[1] {
+		if err := m.Prepare(t.Context(), podWithClaims("p", x[0])); err == nil || err.Error() != x[1] {
 			t.Errorf("got %v\nwant %s", err, x[1])
 		}
 	}
-	v.set("no power", false)
-	if err := m.Prepare(t.Context(), q); err == nil || err.Error() != "prepare dynamic resources: NodePrepareResources failed for ResourceClaim shared: no power" {
+	v.set("device failed", false)
+	if err := m.Prepare(t.Context(), q); err == nil || err.Error() != "prepare dynamic resources: NodePrepareResources failed for ResourceClaim shared: device failed" {
 		t.Error(err)
 	}
 	v.set("", true)
@@ -253,7 +253,7 @@ func TestClaims(t *testing.T) {
 	}
 	v.set("", false)
 	v.take()
-	for range 2 { // again and again
+	for range 2 { // the second time nothing is prepared
 		for _, x := range []*corev1.Pod{q, p} {
 			if err := m.Prepare(t.Context(), x); err != nil {
 				t.Fatal(err)
@@ -276,11 +276,11 @@ func TestClaims(t *testing.T) {
 		t.Error(r)
 	}
 
-	// After the agent was killed, prepared claims are restored.
+	// After a restart of the agent prepared claims are restored.
 	stop()
-	m = manager(t, state, s)
-	defer registry(t, sockets, m)()
-	if got := registered(t, v); got != "" {
+	m = newManager(t, state, s)
+	defer startRegistry(t, sockets, m)()
+	if got := awaitRegistration(t, v); got != "" {
 		t.Fatal(got)
 	}
 	if ids, err := m.CDI(q, &q.Spec.Containers[0]); err != nil || len(ids) != 2 {
@@ -295,7 +295,7 @@ func TestClaims(t *testing.T) {
 		t.Error(err)
 	}
 	if !m.Uses("p") {
-		t.Error("a claim that could not be put away is forgotten")
+		t.Error("a claim that could not be unprepared is no longer recorded")
 	}
 	v.set("", false)
 	v.take()
@@ -304,17 +304,17 @@ func TestClaims(t *testing.T) {
 		t.Error(err)
 	}
 	if m.Uses("p") {
-		t.Error("something is left")
+		t.Error("a claim is left")
 	}
 }
 
-func TestOldDrivers(t *testing.T) {
-	sockets := folder(t)
-	m := manager(t, t.TempDir(), shelf{"n/a": claim("a", "old", "p")})
-	defer registry(t, sockets, m)()
-	none := &vendor{name: "none", versions: []string{"v1alpha9.Node"}}
-	none.open(t, sockets)
-	if got := registered(t, none); !strings.Contains(got, `none of services supported by the plugin (["v1alpha9.Node"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])`) {
+func TestDriverVersions(t *testing.T) {
+	sockets := shortTempDir(t)
+	m := newManager(t, t.TempDir(), fakeClient{"n/a": claim("a", "old", "p")})
+	defer startRegistry(t, sockets, m)()
+	unsupported := &fakeDriver{name: "none", versions: []string{"v1alpha9.Node"}}
+	unsupported.serve(t, sockets)
+	if got := awaitRegistration(t, unsupported); !strings.Contains(got, `none of services supported by the plugin (["v1alpha9.Node"]) are supported by the kubelet (["v1.DRAPlugin" "v1beta1.DRAPlugin"])`) {
 		t.Error(got)
 	}
 	// The older protocol has the same messages under another name.
@@ -324,14 +324,14 @@ func TestOldDrivers(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	beta.RegisterDRAPluginServer(server, elder{})
+	beta.RegisterDRAPluginServer(server, betaDriver{})
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
 	if err := m.Register(t.Context(),
 		pluginregistration.Info{Name: "old", Endpoint: path + ".d", Versions: []string{beta.DRAPluginService}}); err != nil {
 		t.Fatal(err)
 	}
-	p := guest("p", "a")
+	p := podWithClaims("p", "a")
 	if err := m.Prepare(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -344,21 +344,22 @@ func TestOldDrivers(t *testing.T) {
 	}
 }
 
-type elder struct {
+// betaDriver is a driver with the v1beta1 API.
+type betaDriver struct {
 	beta.UnimplementedDRAPluginServer
 }
 
-func (elder) NodePrepareResources(_ context.Context, r *beta.NodePrepareResourcesRequest) (*beta.NodePrepareResourcesResponse, error) {
+func (betaDriver) NodePrepareResources(_ context.Context, r *beta.NodePrepareResourcesRequest) (*beta.NodePrepareResourcesResponse, error) {
 	return &beta.NodePrepareResourcesResponse{Claims: map[string]*beta.NodePrepareResourceResponse{
 		r.Claims[0].Uid: {Devices: []*beta.Device{{PoolName: "p", DeviceName: "d", CdiDeviceIds: []string{"example.com/old=1"}}}},
 	}}, nil
 }
 
-func TestTemplates(t *testing.T) {
-	p := guest("p")
+func TestClaimTemplates(t *testing.T) {
+	p := podWithClaims("p")
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "t", ResourceClaimTemplateName: new("tmpl")}}
-	s := shelf{"n/p-t": claim("p-t", "gpu", "p")}
-	m := manager(t, t.TempDir(), s)
+	s := fakeClient{"n/p-t": claim("p-t", "gpu", "p")}
+	m := newManager(t, t.TempDir(), s)
 	if err := m.Prepare(t.Context(), p); err == nil ||
 		err.Error() != `prepare dynamic resources: pod "n/p": ResourceClaim not created yet` {
 		t.Error(err)
@@ -367,7 +368,7 @@ func TestTemplates(t *testing.T) {
 	if err := m.Prepare(t.Context(), p); err == nil || err.Error() != "prepare dynamic resources: ResourceClaim n/p-t was not created for Pod n/p (Pod is not owner)" {
 		t.Error(err)
 	}
-	p.Status.ResourceClaimStatuses[0].ResourceClaimName = nil // the template makes none
+	p.Status.ResourceClaimStatuses[0].ResourceClaimName = nil // no claim is created from the template
 	if err := m.Prepare(t.Context(), p); err != nil {
 		t.Error(err)
 	}
@@ -376,15 +377,15 @@ func TestTemplates(t *testing.T) {
 		c.Status.Allocation.Devices.Results[i].SkipNodeOperations = []resourcev1.SkipNodeOperation{resourcev1.SkipNodeOperationAll}
 	}
 	s["n/c"] = c
-	if err := m.Prepare(t.Context(), guest("p", "c")); err != nil {
-		t.Errorf("a driver that need not be asked is asked: %v", err)
+	if err := m.Prepare(t.Context(), podWithClaims("p", "c")); err != nil {
+		t.Errorf("a driver is called although node operations are skipped: %v", err)
 	}
 	if err := m.Unprepare(t.Context(), "p"); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestRubbishOnDisk(t *testing.T) {
+func TestDamagedCheckpoint(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, checkpoint), []byte(`{"Data":{},"Checksum":1}`), 0o600); err != nil {
 		t.Fatal(err)

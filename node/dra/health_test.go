@@ -21,8 +21,8 @@ import (
 	"proa.dev/node/pluginregistration"
 )
 
-// said is a report such as "d0 HEALTHY".
-func said(text string) *reports.DeviceHealth {
+// healthReport returns a report from a text such as "d0 HEALTHY MESSAGE".
+func healthReport(text string) *reports.DeviceHealth {
 	words := strings.Fields(text)
 	return &reports.DeviceHealth{
 		Device:          &reports.DeviceIdentifier{PoolName: "pool", DeviceName: words[0]},
@@ -31,10 +31,10 @@ func said(text string) *reports.DeviceHealth {
 	}
 }
 
-// having is a manager with the claim c of the Pod p, whose devices are d0 and d1 of the driver gpu.
-func having(t *testing.T, told func([]types.UID)) *Manager {
+// managerWithClaim returns a manager with the claim c of the Pod p, whose devices are d0 and d1 of the driver gpu.
+func managerWithClaim(t *testing.T, healthChanged func([]types.UID)) *Manager {
 	t.Helper()
-	m, err := New(Config{Dir: t.TempDir(), HealthChanged: told, Log: slog.New(slog.DiscardHandler)})
+	m, err := New(Config{Dir: t.TempDir(), HealthChanged: healthChanged, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,8 @@ func having(t *testing.T, told func([]types.UID)) *Manager {
 	return m
 }
 
-func shown(m *Manager, request string) string {
+// deviceStatus returns the health that the status of the Pod shows for a request of the claim.
+func deviceStatus(m *Manager, request string) string {
 	p := &corev1.Pod{}
 	p.Namespace, p.Name, p.UID = "n", "p", "p"
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "mine", ResourceClaimName: new("c")}}
@@ -63,60 +64,60 @@ func shown(m *Manager, request string) string {
 	return strings.Join(out, ", ")
 }
 
-func TestReports(t *testing.T) {
+func TestHealthReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told atomic.Int32
-		m := having(t, func(all []types.UID) {
+		var notified atomic.Int32
+		m := managerWithClaim(t, func(all []types.UID) {
 			if len(all) == 1 && all[0] == "p" {
-				told.Add(1)
+				notified.Add(1)
 			}
 		})
 		want := func(request, text string, times int32) {
 			t.Helper()
 			synctest.Wait()
-			if got := shown(m, request); got != text || told.Load() != times {
-				t.Errorf("got %q after %d tellings, want %q after %d", got, told.Load(), text, times)
+			if got := deviceStatus(m, request); got != text || notified.Load() != times {
+				t.Errorf("got %q after %d notifications, want %q after %d", got, notified.Load(), text, times)
 			}
 		}
-		say := func(all ...string) {
+		report := func(all ...string) {
 			var list []*reports.DeviceHealth
 			for _, x := range all {
-				list = append(list, said(x))
+				list = append(list, healthReport(x))
 			}
 			if err := m.recordHealth("gpu", list, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want("", "claim:mine example.com/gpu=0 Unknown, claim:mine gpu/pool/d1 Unknown", 0)
-		say("d0 HEALTHY", "d1 UNHEALTHY too hot")
+		report("d0 HEALTHY", "d1 UNHEALTHY too hot")
 		want("", "claim:mine example.com/gpu=0 Healthy, claim:mine gpu/pool/d1 Unhealthy (too hot)", 1)
 		want("small", "claim:mine/small gpu/pool/d1 Unhealthy (too hot)", 1)
-		say("d0 HEALTHY", "else HEALTHY") // nothing new for the Pod
+		report("d0 HEALTHY", "else HEALTHY") // no change for the Pod
 		want("big", "claim:mine/big example.com/gpu=0 Healthy", 1)
 		time.Sleep(20 * time.Second)
-		say("d0 HEALTHY " + strings.Repeat("x", 2000))
+		report("d0 HEALTHY " + strings.Repeat("x", 2000))
 		want("big", "claim:mine/big example.com/gpu=0 Healthy ("+strings.Repeat("x", 1021)+"...)", 2)
-		time.Sleep(11 * time.Second) // d1 was not heard of for more than 30 s
+		time.Sleep(11 * time.Second) // the last report on d1 is more than 30 s old
 		want("small", "claim:mine/small gpu/pool/d1 Unknown", 3)
 		m.dropReports("gpu")
 		want("", "claim:mine example.com/gpu=0 Unknown, claim:mine gpu/pool/d1 Unknown", 4)
 	})
 }
 
-// reporter is a driver that reports on its devices.
-type reporter struct {
+// healthReporter is a driver that reports the health of its devices.
+type healthReporter struct {
 	drivers.UnimplementedDRAPluginServer
 	reports.UnimplementedDRAResourceHealthServer
-	says chan *reports.DeviceHealth
+	queue chan *reports.DeviceHealth
 }
 
-func (r *reporter) NodeWatchResources(_ *reports.NodeWatchResourcesRequest,
+func (r *healthReporter) NodeWatchResources(_ *reports.NodeWatchResourcesRequest,
 	s grpc.ServerStreamingServer[reports.NodeWatchResourcesResponse]) error {
 	for {
 		select {
 		case <-s.Context().Done():
 			return nil
-		case d := <-r.says:
+		case d := <-r.queue:
 			if err := s.Send(&reports.NodeWatchResourcesResponse{Devices: []*reports.DeviceHealth{d}}); err != nil {
 				return err
 			}
@@ -124,8 +125,8 @@ func (r *reporter) NodeWatchResources(_ *reports.NodeWatchResourcesRequest,
 	}
 }
 
-// TestReportsOfADriver hears them over a real socket.
-func TestReportsOfADriver(t *testing.T) {
+// TestHealthReportsOverSocket receives health reports of a driver over a real socket.
+func TestHealthReportsOverSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "dra") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -136,25 +137,25 @@ func TestReportsOfADriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reporter{says: make(chan *reports.DeviceHealth)}
+	r := &healthReporter{queue: make(chan *reports.DeviceHealth)}
 	s := grpc.NewServer()
 	drivers.RegisterDRAPluginServer(s, r)
 	reports.RegisterDRAResourceHealthServer(s, r)
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(s.Stop)
-	told := make(chan []types.UID, 8)
-	m := having(t, func(all []types.UID) { told <- all })
+	changed := make(chan []types.UID, 8)
+	m := managerWithClaim(t, func(all []types.UID) { changed <- all })
 	if err := m.Register(t.Context(),
 		pluginregistration.Info{Name: "gpu", Endpoint: socket,
 			Versions: []string{drivers.DRAPluginService, reports.DRAResourceHealthService}}); err != nil {
 		t.Fatal(err)
 	}
-	r.says <- said("d0 UNHEALTHY")
-	if all := <-told; len(all) != 1 || shown(m, "big") != "claim:mine/big example.com/gpu=0 Unhealthy" {
-		t.Errorf("%v %s", all, shown(m, "big"))
+	r.queue <- healthReport("d0 UNHEALTHY")
+	if all := <-changed; len(all) != 1 || deviceStatus(m, "big") != "claim:mine/big example.com/gpu=0 Unhealthy" {
+		t.Errorf("%v %s", all, deviceStatus(m, "big"))
 	}
 	m.Deregister(t.Context(), "gpu")
-	if all := <-told; len(all) != 1 || shown(m, "big") != "claim:mine/big example.com/gpu=0 Unknown" {
-		t.Errorf("%v %s", all, shown(m, "big"))
+	if all := <-changed; len(all) != 1 || deviceStatus(m, "big") != "claim:mine/big example.com/gpu=0 Unknown" {
+		t.Errorf("%v %s", all, deviceStatus(m, "big"))
 	}
 }

@@ -18,27 +18,27 @@ import (
 	"proa.dev/node/pluginregistration"
 )
 
-// wiped says which slices were deleted, and when; it fails as often as it is told.
-type wiped struct {
-	shelf
-	begin time.Time
-	fail  int
-	log   chan string
+// deletionRecorder records which slices were deleted and when. The first calls fail.
+type deletionRecorder struct {
+	fakeClient
+	start     time.Time
+	fail      int
+	deletions chan string
 }
 
-func (w *wiped) DeleteAll(_ context.Context, gr schema.GroupResource, _ string, only fields.Set, _ metav1.DeleteOptions) error {
+func (w *deletionRecorder) DeleteAll(_ context.Context, gr schema.GroupResource, _ string, only fields.Set, _ metav1.DeleteOptions) error {
 	if w.fail > 0 {
 		w.fail--
 		return errors.New("no server")
 	}
-	w.log <- time.Since(w.begin).String() + " " + gr.Resource + " " + only.String()
+	w.deletions <- time.Since(w.start).String() + " " + gr.Resource + " " + only.String()
 	return nil
 }
 
-// TestWipe lets drivers register and disappear in virtual time; other tests do that over real sockets.
-func TestWipe(t *testing.T) {
+// TestSlicesOfMissingDriversAreDeleted registers and removes drivers in virtual time; other tests do that over real sockets.
+func TestSlicesOfMissingDriversAreDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &wiped{begin: time.Now(), fail: 2, log: make(chan string, 10)}
+		w := &deletionRecorder{start: time.Now(), fail: 2, deletions: make(chan string, 10)}
 		m, err := New(Config{Dir: t.TempDir(), Node: "a", Cluster: w, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -56,14 +56,14 @@ func TestWipe(t *testing.T) {
 			synctest.Wait()
 			got := ""
 			select {
-			case got = <-w.log:
+			case got = <-w.deletions:
 			default:
 			}
 			if got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		// An agent that starts has no driver; the server is away for two attempts.
+		// At its start an agent has no driver; the first two attempts fail.
 		expect(3*time.Second, "3s resourceslices spec.nodeName=a")
 		set("gpu", &driver{reachable: true})
 		expect(time.Minute, "")
@@ -77,7 +77,7 @@ func TestWipe(t *testing.T) {
 		expect(30*time.Second, "3m2s resourceslices spec.driver=gpu,spec.nodeName=a")
 		set("nic", &driver{reachable: true})
 		expect(time.Hour, "")
-		// It comes back and goes again.
+		// It returns and disappears again.
 		set("gpu", &driver{reachable: true})
 		synctest.Wait()
 		set("gpu")
@@ -85,9 +85,9 @@ func TestWipe(t *testing.T) {
 	})
 }
 
-// TestReachable looks at a driver that dies without taking its socket away.
+// TestReachable checks a driver that dies without removing its socket.
 func TestReachable(t *testing.T) {
-	path := filepath.Join(folder(t), "gpu")
+	path := filepath.Join(shortTempDir(t), "gpu")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestReachable(t *testing.T) {
 	server := grpc.NewServer()
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	m := manager(t, t.TempDir(), shelf{})
+	m := newManager(t, t.TempDir(), fakeClient{})
 	if err := m.Register(t.Context(),
 		pluginregistration.Info{Name: "gpu", Endpoint: path, Versions: []string{"v1.DRAPlugin"}}); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestReachable(t *testing.T) {
 			select {
 			case <-m.driversChanged:
 			case <-time.After(30 * time.Second):
-				t.Fatalf("that the driver can be reached never was %v", want)
+				t.Fatalf("the driver's reachability never became %v", want)
 			}
 		}
 		server.Stop()

@@ -29,7 +29,7 @@ import (
 
 // world is a cluster with one node, and the volumes of that node.
 type world struct {
-	*clustertest.World
+	*clustertest.TestCluster
 	dir     string
 	refs    *objects.Refs
 	kill    func()
@@ -44,7 +44,7 @@ func start(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}}
-	w := &world{World: clustertest.Start(t, node), dir: dir, metrics: agentmetrics.New()}
+	w := &world{TestCluster: clustertest.Start(t, node), dir: dir, metrics: agentmetrics.New()}
 	w.restart()
 	t.Cleanup(func() {
 		w.refs.Close()
