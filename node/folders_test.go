@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFolders holds that a user who may enter the data folder of a node can read nothing in it.
+// TestFolders checks the permissions of the data folder: other users may enter it, and can read nothing in it.
 func TestFolders(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "node")
 	if err := os.MkdirAll(filepath.Join(dir, "pods"), 0o755); err != nil {

@@ -22,22 +22,23 @@ import (
 	"proa.dev/node/podstate"
 )
 
-func TestLook(t *testing.T) {
+func TestCheckThresholds(t *testing.T) {
 	text, err := os.ReadFile("testdata/look.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range strings.Split(string(text), "\ncase: ")[1:] {
 		name, body, _ := strings.Cut(part, "\n")
-		t.Run(name, func(t *testing.T) { play(t, body) })
+		t.Run(name, func(t *testing.T) { runCase(t, body) })
 	}
 }
 
-func play(t *testing.T, body string) {
+// runCase runs one case of testdata/look.txt: settings, and then measurements with the expected findings.
+func runCase(t *testing.T, body string) {
 	s := Settings{Hard: map[string]string{}, Soft: map[string]string{}, SoftGrace: map[string]string{}, MinimumReclaim: map[string]string{}}
 	var state State
 	var thresholds []Threshold
-	begin := time.Unix(1000, 0)
+	start := time.Unix(1000, 0)
 	var measured time.Time
 	for line := range strings.Lines(body) {
 		words := strings.Fields(line)
@@ -69,7 +70,7 @@ func play(t *testing.T, body string) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(line, " same ") {
-			measured = begin.Add(after)
+			measured = start.Add(after)
 		}
 		now := map[Signal]reading{}
 		at := slices.Index(words, "->")
@@ -81,7 +82,7 @@ func play(t *testing.T, body string) {
 			}
 		}
 		var f Findings
-		state, f = checkThresholds(state, thresholds, now, begin.Add(after), 5*time.Minute)
+		state, f = checkThresholds(state, thresholds, now, start.Add(after), 5*time.Minute)
 		if got, want := f.String(), strings.Join(words[at+1:], " "); got != want {
 			t.Errorf("%s: got %q, want %q", words[0], got, want)
 		}
@@ -185,7 +186,7 @@ func TestContainerFs(t *testing.T) {
 	}
 }
 
-func guest(name string, priority int32, memory string) *corev1.Pod {
+func newPod(name string, priority int32, memory string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name)}, Spec: corev1.PodSpec{
 		Priority: &priority, Containers: []corev1.Container{{Name: "c"}}, TerminationGracePeriodSeconds: new(int64(30)),
 		Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
@@ -196,8 +197,8 @@ func guest(name string, priority int32, memory string) *corev1.Pod {
 	return p
 }
 
-// uses makes the statistics of a Pod: memory, processes, and bytes in its layer, logs and volume.
-func uses(name, memory string, processes, root, logs, volume uint64) statsv1.PodStats {
+// podStats returns the statistics of a Pod: memory, processes, and bytes in its root file system, logs and volume.
+func podStats(name, memory string, processes, root, logs, volume uint64) statsv1.PodStats {
 	q := resource.MustParse(memory)
 	fs := func(n uint64) *statsv1.FsStats { return &statsv1.FsStats{UsedBytes: &n, InodesUsed: &n} }
 	return statsv1.PodStats{
@@ -209,14 +210,14 @@ func uses(name, memory string, processes, root, logs, volume uint64) statsv1.Pod
 	}
 }
 
-func TestRank(t *testing.T) {
+func TestRankPods(t *testing.T) {
 	pods := []*corev1.Pod{
-		guest("within", 0, "2Gi"), guest("little", 0, "900Mi"), guest("much", 0, "100Mi"), guest("important", 100, ""),
-		guest("unknown", 100, "1Gi"), guest("lowly", -5, "999Mi"),
+		newPod("within", 0, "2Gi"), newPod("little", 0, "900Mi"), newPod("much", 0, "100Mi"), newPod("important", 100, ""),
+		newPod("unknown", 100, "1Gi"), newPod("lowly", -5, "999Mi"),
 	}
 	use := usagesOf(&statsv1.Summary{Pods: []statsv1.PodStats{
-		uses("within", "1Gi", 50, 1, 1, 100), uses("little", "1Gi", 1, 50, 0, 0), uses("much", "1Gi", 5, 2, 2, 2),
-		uses("important", "4Gi", 100, 0, 90, 0), uses("lowly", "1000Mi", 2, 3, 3, 3),
+		podStats("within", "1Gi", 50, 1, 1, 100), podStats("little", "1Gi", 1, 50, 0, 0), podStats("much", "1Gi", 5, 2, 2, 2),
+		podStats("important", "4Gi", 100, 0, 90, 0), podStats("lowly", "1000Mi", 2, 3, 3, 3),
 	}})
 	for _, x := range []struct {
 		signal Signal
@@ -241,8 +242,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-func TestBeyond(t *testing.T) {
-	limited := guest("a", 0, "")
+func TestExceededLimit(t *testing.T) {
+	limited := newPod("a", 0, "")
 	limited.Spec.Volumes[0].EmptyDir.SizeLimit = new(resource.MustParse("10"))
 	limited.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100")}
 	two := limited.DeepCopy()
@@ -259,9 +260,9 @@ func TestBeyond(t *testing.T) {
 		{limited, 90, 5, 6, Layout{}, `Pod ephemeral local storage usage exceeds the total limit of containers 100. `},
 		{two, 90, 11, 0, Layout{}, `Container c exceeded its local ephemeral storage limit "100". `},
 		{two, 90, 11, 0, Layout{Images: true}, ``},
-		{guest("b", 0, ""), 1 << 40, 1 << 40, 1 << 40, Layout{}, ""},
+		{newPod("b", 0, ""), 1 << 40, 1 << 40, 1 << 40, Layout{}, ""},
 	} {
-		u := uses("a", "1", 1, x.root, x.logs, x.volume)
+		u := podStats("a", "1", 1, x.root, x.logs, x.volume)
 		if got, _ := exceededLimit(x.pod, &u, x.layout); got != x.want {
 			t.Errorf("%d %d %d: got %q, want %q", x.root, x.logs, x.volume, got, x.want)
 		}
@@ -286,7 +287,7 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
-func TestKilled(t *testing.T) {
+func TestOOMMessage(t *testing.T) {
 	for record, want := range map[string]string{
 		"6,1,2,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/a,task=stress,pid=77,uid=0\n SUBSYSTEM=x":  "System OOM encountered, victim process: stress, pid: 77",
 		"6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=/kubepods/x,task_memcg=/kubepods/x,task=a,pid=7,uid=0": "",
@@ -299,29 +300,29 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// stage is a fake node that runs out of memory.
-type stage struct {
+// fakeNode is a node with settable resources. It records what the manager does.
+type fakeNode struct {
 	mu        sync.Mutex // guards the rest
 	log       []string
 	available uint64
 	pods      []*corev1.Pod
 	stats     []statsv1.PodStats
-	freed     uint64 // what removing images frees on the disk
+	freed     uint64 // bytes of the disk that deleting images frees
 	disk      uint64
 }
 
-func (s *stage) Event(about event.Subject, kind, reason, format string, args ...any) {
-	s.note("%s %s %s: %s", about.Pod.Name, kind, reason, fmt.Sprintf(format, args...))
+func (s *fakeNode) Event(about event.Subject, kind, reason, format string, args ...any) {
+	s.record("%s %s %s: %s", about.Pod.Name, kind, reason, fmt.Sprintf(format, args...))
 }
 
-func (s *stage) note(format string, args ...any) {
+func (s *fakeNode) record(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, fmt.Sprintf(format, args...))
 }
 
-// set changes the node, and returns what happened before.
-func (s *stage) set(change func()) []string {
+// set changes the node, and returns the records since the last call.
+func (s *fakeNode) set(change func()) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.log
@@ -330,7 +331,7 @@ func (s *stage) set(change func()) []string {
 	return out
 }
 
-func (s *stage) look(context.Context) (*statsv1.Summary, error) {
+func (s *fakeNode) measure(context.Context) (*statsv1.Summary, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := metav1.Now()
@@ -340,42 +341,42 @@ func (s *stage) look(context.Context) (*statsv1.Summary, error) {
 	}}, nil
 }
 
-func (s *stage) manager(t *testing.T, set Settings) *Manager {
+func (s *fakeNode) newManager(t *testing.T, set Settings) *Manager {
 	t.Helper()
 	all, err := Parse(set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return New(Config{
-		Thresholds: all, MaxGrace: 20, Measure: s.look, Layout: func(context.Context) (Layout, error) { return Layout{}, nil },
+		Thresholds: all, MaxGrace: 20, Measure: s.measure, Layout: func(context.Context) (Layout, error) { return Layout{}, nil },
 		Pods:     func() []*corev1.Pod { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.pods) },
 		HasEnded: func(types.UID) bool { return true }, Events: s, Log: slog.New(slog.DiscardHandler),
 		Evict: func(uid types.UID, v *podstate.Termination) {
-			s.note("evict %s: %s %q %s %d", uid, v.Reason, v.Message, v.DisruptionReason, *v.Grace)
+			s.record("evict %s: %s %q %s %d", uid, v.Reason, v.Message, v.DisruptionReason, *v.Grace)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.pods = slices.DeleteFunc(s.pods, func(p *corev1.Pod) bool { return p.UID == uid })
 		},
 		FreeImages: func(context.Context) error {
-			s.note("free images")
+			s.record("free images")
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.disk += s.freed
 			return nil
 		},
-		RecordNodeEvent: func(kind, reason, text string) { s.note("%s %s: %s", kind, reason, text) },
-		Changed:         func() { s.note("conditions") },
+		RecordNodeEvent: func(kind, reason, text string) { s.record("%s %s: %s", kind, reason, text) },
+		Changed:         func() { s.record("conditions") },
 	})
 }
 
 func TestManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{available: 50 << 20, disk: 50 << 30}
-		static := guest("static", -10, "")
+		s := &fakeNode{available: 50 << 20, disk: 50 << 30}
+		static := newPod("static", -10, "")
 		static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
-		s.pods = []*corev1.Pod{guest("small", 0, "500Mi"), static, guest("big", 0, "100Mi")}
-		s.stats = []statsv1.PodStats{uses("small", "10Mi", 1, 0, 0, 0), uses("big", "900Mi", 1, 0, 0, 0), uses("static", "1Gi", 1, 0, 0, 0)}
-		m := s.manager(t, Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}})
+		s.pods = []*corev1.Pod{newPod("small", 0, "500Mi"), static, newPod("big", 0, "100Mi")}
+		s.stats = []statsv1.PodStats{podStats("small", "10Mi", 1, 0, 0, 0), podStats("big", "900Mi", 1, 0, 0, 0), podStats("static", "1Gi", 1, 0, 0, 0)}
+		m := s.newManager(t, Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { m.Run(ctx); close(done) }()
@@ -397,7 +398,7 @@ func TestManager(t *testing.T) {
 
 		// Images are deleted before Pods are evicted.
 		if more := s.set(func() { s.disk, s.freed = 5<<30, 20<<30 }); len(more) > 0 {
-			t.Errorf("after there was memory again: %v", more)
+			t.Errorf("although there is enough memory: %v", more)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -410,14 +411,14 @@ func TestManager(t *testing.T) {
 }
 
 func TestSoftGraceIsBounded(t *testing.T) {
-	s := &stage{available: 50 << 20, disk: 50 << 30, pods: []*corev1.Pod{guest("a", 0, "")}}
-	m := s.manager(t, Settings{Soft: map[string]string{"memory.available": "100Mi"},
+	s := &fakeNode{available: 50 << 20, disk: 50 << 30, pods: []*corev1.Pod{newPod("a", 0, "")}}
+	m := s.newManager(t, Settings{Soft: map[string]string{"memory.available": "100Mi"},
 		SoftGrace: map[string]string{"memory.available": "1ns"}})
 	if _, err := m.checkOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := m.checkOnce(t.Context()); err != nil || len(gone) != 1 {
-		t.Fatal(gone, err)
+	if evicted, err := m.checkOnce(t.Context()); err != nil || len(evicted) != 1 {
+		t.Fatal(evicted, err)
 	}
 	if last := s.log[len(s.log)-1]; !strings.HasSuffix(last, "TerminationByKubelet 20") {
 		t.Error(last)

@@ -8,9 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestAnnotationsMakeNoPodOfTheAPIStatic: whoever may create Pods may annotate them, and gets nothing by it.
+// TestAnnotationsMakeNoPodOfTheAPIStatic checks that annotations do not make a Pod of the API static or critical, because
+// users who may create Pods may set them.
 func TestAnnotationsMakeNoPodOfTheAPIStatic(t *testing.T) {
-	created := metav1.NewTime(time.Unix(1, 0)) // as the API server sets it
+	created := metav1.NewTime(time.Unix(1, 0)) // the API server sets it for every Pod
 	for _, test := range []struct {
 		annotation, value string
 		created           metav1.Time

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// FuzzProviders holds that configurations of credential provider plugins are parsed or rejected.
+// FuzzProviders checks that configurations of credential provider plugins are parsed or rejected.
 func FuzzProviders(f *testing.F) {
 	f.Add([]byte(`apiVersion: kubelet.config.k8s.io/v1
 kind: CredentialProviderConfig
@@ -30,7 +30,7 @@ providers:
 	})
 }
 
-// FuzzLogins holds that the logins of a Secret or a file are parsed or rejected, and that the error does not contain them.
+// FuzzLogins checks that arbitrary logins of a Secret or a file are parsed or rejected.
 func FuzzLogins(f *testing.F) {
 	f.Add([]byte(`{"auths":{"https://reg.example/v2/":{"auth":"YTpi"},"*.example:5000":{"username":"a","password":"b"}}}`), "reg.example/x")
 	f.Add([]byte(`{"reg.example":{"auth":"YTpi=="},"%zz":{}}`), "docker.io/library/x")
@@ -40,7 +40,7 @@ func FuzzLogins(f *testing.F) {
 		_ = k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: text}})
 		_ = k.addSecret(&corev1.Secret{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: text}})
 		if len(k.find(repository)) > 0 && len(k.logins) == 0 {
-			t.Error("a login from nowhere")
+			t.Error("a login was found in an empty index")
 		}
 	})
 }

@@ -33,9 +33,9 @@ import (
 
 var _ pod.Images = (*Images)(nil)
 
-var quiet = slog.New(slog.DiscardHandler)
+var discardLog = slog.New(slog.DiscardHandler)
 
-func TestNames(t *testing.T) {
+func TestParseName(t *testing.T) {
 	nodetest.Cases(t, "testdata/names.txt", func(t *testing.T, input string) string {
 		text := strings.TrimSpace(input)
 		n, err := ParseName(text)
@@ -46,7 +46,7 @@ func TestNames(t *testing.T) {
 	})
 }
 
-func FuzzName(f *testing.F) {
+func FuzzParseName(f *testing.F) {
 	f.Add("quay.io/a/b:1@sha256:" + strings.Repeat("a", 64))
 	f.Fuzz(func(t *testing.T, text string) {
 		n, err := ParseName(text)
@@ -79,7 +79,7 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-func TestKeyring(t *testing.T) {
+func TestLoginIndex(t *testing.T) {
 	auth := base64.StdEncoding.EncodeToString([]byte("bob:a:b"))
 	json := `{"auths": {"https://index.docker.io/v1/": {"auth": "` + auth + `"}, "quay.io/org": {"username": "narrow", "password": "x"}, "quay.io": {"username": "wide", "password": "x"}}}`
 	k := &loginIndex{}
@@ -112,44 +112,44 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// shop is a runtime and a registry in one, and what a Pod is told.
-type shop struct {
-	mu     sync.Mutex // guards here and pulls
-	here   map[string]*cri.Image
-	used   []string
-	pulls  int
-	slow   time.Duration
-	most   int // pulls at a time
-	flying int
-	told   []string
-	size   uint64
-	free   uint64
+// fakeRuntime is a container runtime with a registry. It also serves Secrets and records Events.
+type fakeRuntime struct {
+	mu          sync.Mutex // guards images, pulls and events
+	images      map[string]*cri.Image
+	used        []string
+	pulls       int
+	pullTime    time.Duration
+	maxPulls    int // the largest number of concurrent pulls
+	activePulls int
+	events      []string
+	size        uint64
+	free        uint64
 }
 
-func newShop() *shop {
-	return &shop{size: 1000, free: 500, here: map[string]*cri.Image{
+func newFakeRuntime() *fakeRuntime {
+	return &fakeRuntime{size: 1000, free: 500, images: map[string]*cri.Image{
 		"here:1": {Id: "id-here"}, "here:latest": {Id: "id-here"}, "private:1": {Id: "id-private"}, "free:1": {Id: "id-free"},
 	}}
 }
 
-func (s *shop) Status(_ context.Context, spec *cri.ImageSpec) (*cri.Image, error) {
+func (s *fakeRuntime) Status(_ context.Context, spec *cri.ImageSpec) (*cri.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if spec.Image == "broken:1" {
-		return nil, errors.New("the runtime is ill")
+		return nil, errors.New("the runtime fails")
 	}
-	return s.here[spec.Image], nil
+	return s.images[spec.Image], nil
 }
 
-func (s *shop) Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
+func (s *fakeRuntime) Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConfig, _ *cri.PodSandboxConfig) (string, error) {
 	s.mu.Lock()
 	s.pulls++
-	s.flying++
-	s.most = max(s.most, s.flying)
+	s.activePulls++
+	s.maxPulls = max(s.maxPulls, s.activePulls)
 	s.mu.Unlock()
-	defer func() { s.mu.Lock(); s.flying--; s.mu.Unlock() }()
+	defer func() { s.mu.Lock(); s.activePulls--; s.mu.Unlock() }()
 	select {
-	case <-time.After(s.slow):
+	case <-time.After(s.pullTime):
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
@@ -169,43 +169,45 @@ func (s *shop) Pull(ctx context.Context, spec *cri.ImageSpec, auth *cri.AuthConf
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.here[spec.Image] = &cri.Image{Id: "id-" + name, Size: 42}
+	s.images[spec.Image] = &cri.Image{Id: "id-" + name, Size: 42}
 	return "id-" + name, nil
 }
 
-func (s *shop) List(context.Context) (out []*cri.Image, err error) {
+func (s *fakeRuntime) List(context.Context) (out []*cri.Image, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, i := range s.here {
+	for name, i := range s.images {
 		out = append(out, &cri.Image{Id: i.Id, Size: i.Size, RepoTags: []string{name}, Pinned: i.Pinned})
 	}
 	slices.SortFunc(out, func(a, b *cri.Image) int { return strings.Compare(a.Id, b.Id) })
 	return out, nil
 }
 
-func (s *shop) Remove(_ context.Context, id string) error {
+func (s *fakeRuntime) Remove(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, i := range s.here {
+	for name, i := range s.images {
 		if i.Id == id {
-			delete(s.here, name)
+			delete(s.images, name)
 			s.free += i.Size
 		}
 	}
 	return nil
 }
 
-// underWay is how many pulls there are.
-func (s *shop) underWay() int {
+// pullsInProgress returns the number of running pulls.
+func (s *fakeRuntime) pullsInProgress() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.flying
+	return s.activePulls
 }
 
-func (s *shop) InUse(context.Context) ([]string, error)                  { return s.used, nil }
-func (s *shop) DiskSpace(context.Context) (size, free uint64, err error) { return s.size, s.free, nil }
+func (s *fakeRuntime) InUse(context.Context) ([]string, error) { return s.used, nil }
+func (s *fakeRuntime) DiskSpace(context.Context) (size, free uint64, err error) {
+	return s.size, s.free, nil
+}
 
-func (s *shop) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
+func (s *fakeRuntime) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Secret, error) {
 	password := map[string]string{"bob": "right", "twin": "right", "wrong": "wrong"}[name]
 	if password == "" {
 		return nil, apierrors.NewNotFound(gr.Secrets, name)
@@ -216,15 +218,15 @@ func (s *shop) Secret(_ context.Context, p *corev1.Pod, name string) (*corev1.Se
 	return o, nil
 }
 
-func (s *shop) Event(about event.Subject, eventType, reason, format string, args ...any) {
+func (s *fakeRuntime) Event(about event.Subject, eventType, reason, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, fmt.Sprintf("%s %s %s: %s", eventType, about.Container, reason, fmt.Sprintf(format, args...)))
+	s.events = append(s.events, fmt.Sprintf("%s %s %s: %s", eventType, about.Container, reason, fmt.Sprintf(format, args...)))
 }
 
-func newImages(t testing.TB, s *shop) *Images {
+func newImages(t testing.TB, s *fakeRuntime) *Images {
 	t.Helper()
-	m, err := New(Config{Service: s, Secrets: s, Events: s, Dir: t.TempDir(), Log: quiet})
+	m, err := New(Config{Service: s, Secrets: s, Events: s, Dir: t.TempDir(), Log: discardLog})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,12 +242,12 @@ func newPod() *corev1.Pod {
 func TestEnsure(t *testing.T) {
 	nodetest.Cases(t, "testdata/ensure.txt", func(t *testing.T, input string) (out string) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newShop()
+			s := newFakeRuntime()
 			m, p := newImages(t, s), newPod()
 			m.records.pulled("private:1", "id-private",
 				&login{Username: "bob", Password: "right", from: owner{Secret: true, UID: "uid-u-1", Namespace: "shop", Name: "bob"}},
-				quiet)
-			m.records.pulled("free:1", "id-free", nil, quiet)
+				discardLog)
+			m.records.pulled("free:1", "id-free", nil, discardLog)
 			for line := range strings.Lines(strings.TrimSpace(input)) {
 				w := strings.Fields(line)
 				out += "> " + strings.TrimSpace(line) + "\n"
@@ -263,10 +265,10 @@ func TestEnsure(t *testing.T) {
 				default:
 					image, err := m.Ensure(t.Context(), p,
 						&corev1.Container{Name: "c", Image: w[1], ImagePullPolicy: corev1.PullPolicy(strings.Trim(w[0], `"`))}, nil)
-					for _, told := range s.told {
-						out += "  " + told + "\n"
+					for _, recorded := range s.events {
+						out += "  " + recorded + "\n"
 					}
-					s.told = nil
+					s.events = nil
 					if err != nil {
 						out += fmt.Sprintf("  error %v\n", err)
 					} else {
@@ -279,11 +281,11 @@ func TestEnsure(t *testing.T) {
 	})
 }
 
-// TestTogether has many Pods that want the same image at the same time.
-func TestTogether(t *testing.T) {
+// TestConcurrentPulls has many Pods with the same image, and then more images than may be pulled at a time.
+func TestConcurrentPulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop()
-		s.slow = time.Second
+		s := newFakeRuntime()
+		s.pullTime = time.Second
 		m := newImages(t, s)
 		var wg sync.WaitGroup
 		for range 10 {
@@ -306,17 +308,17 @@ func TestTogether(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if s.most != 3 {
-			t.Errorf("%d pulls were under way at a time, 3 may be", s.most)
+		if s.maxPulls != 3 {
+			t.Errorf("%d pulls ran at a time, want 3", s.maxPulls)
 		}
 	})
 }
 
-// TestPullsAreRecorded has an image that is pulled after another one, and then one that is present.
+// TestPullsAreRecorded traces an image that is pulled after another one, and then one that is present.
 func TestPullsAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop()
-		s.slow = time.Second
+		s := newFakeRuntime()
+		s.pullTime = time.Second
 		m := newImages(t, s)
 		records := hop.NewRecorder(10)
 		trace := podtrace.New("n", records.Update)
@@ -347,11 +349,11 @@ func TestPullsAreRecorded(t *testing.T) {
 	})
 }
 
-// TestGivingUp has one of two Pods go while their image is pulled, and then the other.
-func TestGivingUp(t *testing.T) {
+// TestPullIsCancelledWithItsLastPod cancels one of two Pods while their image is pulled, and then the other.
+func TestPullIsCancelledWithItsLastPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop()
-		s.slow = time.Minute
+		s := newFakeRuntime()
+		s.pullTime = time.Minute
 		m := newImages(t, s)
 		short, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
@@ -366,13 +368,13 @@ func TestGivingUp(t *testing.T) {
 			})
 		}
 		time.Sleep(1500 * time.Millisecond)
-		if s.underWay() != 1 {
-			t.Error("the pull ended although somebody waits for it")
+		if s.pullsInProgress() != 1 {
+			t.Error("the pull ended although a Pod waits for it")
 		}
 		wg.Wait()
 		synctest.Wait()
-		if s.underWay() != 0 {
-			t.Error("the pull goes on although nobody waits for it")
+		if s.pullsInProgress() != 0 {
+			t.Error("the pull continues although no Pod waits for it")
 		}
 		if files, _ := os.ReadDir(m.records.pulling); len(files) != 0 {
 			t.Errorf("%v is left", files)
@@ -380,14 +382,14 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestKilled has an agent killed while it pulls: the image that is there then belongs to nobody in particular.
-func TestKilled(t *testing.T) {
-	s := newShop()
+// TestAgentKilledDuringPull has an agent killed during a pull: the image counts as pulled, and Pods need a login to use it.
+func TestAgentKilledDuringPull(t *testing.T) {
+	s := newFakeRuntime()
 	m := newImages(t, s)
 	if err := m.records.intend("docker.io/library/secret:1"); err != nil {
 		t.Fatal(err)
 	}
-	s.here["docker.io/library/secret:1"] = &cri.Image{Id: "id-secret"}
+	s.images["docker.io/library/secret:1"] = &cri.Image{Id: "id-secret"}
 	next, err := New(m.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -396,13 +398,13 @@ func TestKilled(t *testing.T) {
 		t.Errorf("an image that was being pulled counts as preloaded: %v", err)
 	}
 	list, _ := s.List(t.Context())
-	next.records.recover(list, quiet)
+	next.records.recover(list, discardLog)
 	if files, _ := os.ReadDir(next.records.pulling); len(files) != 0 {
 		t.Errorf("%v is left", files)
 	}
 	ok, err := next.mayUse("docker.io/library/secret:1", "id-secret", func() (podLogins, error) { return podLogins{}, nil })
 	if ok || err != nil {
-		t.Errorf("anybody may use it: %v", err)
+		t.Errorf("a Pod without a login may use it: %v", err)
 	}
 	next.records.prune(nil, time.Now().Add(time.Hour))
 	if files, _ := os.ReadDir(next.records.done); len(files) != 0 {
@@ -426,24 +428,24 @@ func TestVerify(t *testing.T) {
 		}
 	}
 	if Verify("x").check(nil) == nil {
-		t.Error("any word is a policy")
+		t.Error("an unknown policy is accepted")
 	}
 }
 
-func TestCollect(t *testing.T) {
+func TestCollectGarbage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shop{size: 1000, free: 500, here: map[string]*cri.Image{
+		s := &fakeRuntime{size: 1000, free: 500, images: map[string]*cri.Image{
 			"used": {Id: "used", Size: 100}, "pinned": {Id: "pinned", Size: 100, Pinned: true}, "a": {Id: "a", Size: 50},
 			"b": {Id: "b", Size: 60}, "mounted": {Id: "mounted", Size: 1},
 		}}
 		s.used = []string{"used", "", "mounted", "b"}
-		var notes []string
+		var events []string
 		c, err := NewCollector(s, newImages(t, s), GCSettings{High: 85, Low: 80, Min: 2 * time.Minute, Max: time.Hour},
-			func(_, reason, message string) { notes = append(notes, reason+": "+message) }, quiet)
+			func(_, reason, message string) { events = append(events, reason+": "+message) }, discardLog)
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := func() string {
+		remaining := func() string {
 			list, _ := s.List(t.Context())
 			var out []string
 			for _, i := range list {
@@ -454,52 +456,52 @@ func TestCollect(t *testing.T) {
 		step := func(want string) {
 			t.Helper()
 			err := c.Collect(t.Context())
-			if got := left(); got != want {
-				t.Errorf("left are %s, want %s; %v %v", got, want, err, notes)
+			if got := remaining(); got != want {
+				t.Errorf("remaining: %s, want %s; %v %v", got, want, err, events)
 			}
 		}
 		step("a b mounted pinned used")
 		s.free = 100 // 90 percent full
 		step("a b mounted pinned used")
-		if len(notes) != 1 || !strings.HasPrefix(notes[0], "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (90% of 1000 B used)") {
-			t.Errorf("told: %v", notes)
+		if len(events) != 1 || !strings.HasPrefix(events[0], "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (90% of 1000 B used)") {
+			t.Errorf("events: %v", events)
 		}
 		time.Sleep(3 * time.Minute)
-		s.used = s.used[:3] // b was used a while ago, a never
+		s.used = s.used[:3] // b is not used any more, a never was
 		s.free = 160
 		step("a b mounted pinned used") // 84 percent
 		s.free = 150
 		step("b mounted pinned used")
 		s.free = 500
 		time.Sleep(2 * time.Hour)
-		step("mounted pinned used") // b was not used for too long
-		if err := c.DeleteUnused(t.Context()); err != nil || left() != "mounted pinned used" {
-			t.Errorf("left are %s: %v", left(), err)
+		step("mounted pinned used") // b was unused for longer than the maximum age
+		if err := c.DeleteUnused(t.Context()); err != nil || remaining() != "mounted pinned used" {
+			t.Errorf("remaining: %s: %v", remaining(), err)
 		}
 	})
-	if _, err := NewCollector(nil, nil, GCSettings{High: 80, Low: 85}, nil, quiet); err == nil {
-		t.Error("low is above high")
+	if _, err := NewCollector(nil, nil, GCSettings{High: 80, Low: 85}, nil, discardLog); err == nil {
+		t.Error("a low threshold above the high one is accepted")
 	}
 }
 
-// account gives out tokens and the service account itself.
-type account struct{ notes map[string]string }
+// fakeAccounts issues tokens for service accounts, and returns the accounts.
+type fakeAccounts struct{ annotations map[string]string }
 
-func (a account) Token(_ context.Context, _, name string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time,
+func (a fakeAccounts) Token(_ context.Context, _, name string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, time.Time,
 	error) {
 	r.Status.Token = "token-of-" + name + "-for-" + r.Spec.Audiences[0]
 	return r, time.Time{}, nil
 }
 
-func (a account) Get(_ context.Context, _ schema.GroupResource, namespace, name, _ string) (kind.Object, error) {
+func (a fakeAccounts) Get(_ context.Context, _ schema.GroupResource, namespace, name, _ string) (kind.Object, error) {
 	o := &corev1.ServiceAccount{}
-	o.Namespace, o.Name, o.UID, o.Annotations = namespace, name, "sa-1", a.notes
+	o.Namespace, o.Name, o.UID, o.Annotations = namespace, name, "sa-1", a.annotations
 	return o, nil
 }
 
-func TestPlugins(t *testing.T) {
+func TestCredentialProviderPlugins(t *testing.T) {
 	if _, err := os.Stat("/bin/sh"); err != nil {
-		t.Skip("there is no shell to write a plugin in")
+		t.Skip("there is no shell to run plugins")
 	}
 	dir := t.TempDir()
 	plugin := `#!/bin/sh
@@ -535,16 +537,16 @@ providers:
   matchImages: ["reg.example"]
   defaultCacheDuration: 1m
 `
-	load := func(text string, a account) *Plugins {
+	load := func(text string, a fakeAccounts) *Plugins {
 		t.Helper()
-		ps, err := LoadPlugins(PluginConfig{File: write("config.yaml", text), Bin: dir, Accounts: a, Cluster: a, Log: quiet})
+		ps, err := LoadPlugins(PluginConfig{File: write("config.yaml", text), Bin: dir, Accounts: a, Cluster: a, Log: discardLog})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ps
 	}
 	runs := func() int { text, _ := os.ReadFile(count); return strings.Count(string(text), "run") }
-	ps := load(config, account{})
+	ps := load(config, fakeAccounts{})
 	for range 2 {
 		got := ps.find(t.Context(), newPod(), "reg.example/app")
 		if len(got) != 1 || got[0].Username != "node" || got[0].from != (owner{}) {
@@ -558,14 +560,14 @@ providers:
 	}
 	withToken := strings.Replace(config, "  env:", "  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: ServiceAccount, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [role]}\n  env:", 1)
 	p := newPod()
-	if got := load(withToken, account{}).find(t.Context(), p, "reg.example/app"); len(got) != 0 {
+	if got := load(withToken, fakeAccounts{}).find(t.Context(), p, "reg.example/app"); len(got) != 0 {
 		t.Errorf("a Pod without a service account gets %+v", got)
 	}
 	p.Spec.ServiceAccountName = "robot"
-	if got := load(withToken, account{}).find(t.Context(), p, "reg.example/app"); len(got) != 0 {
-		t.Errorf("an account that does not take part gets %+v", got)
+	if got := load(withToken, fakeAccounts{}).find(t.Context(), p, "reg.example/app"); len(got) != 0 {
+		t.Errorf("an account without the required annotation gets %+v", got)
 	}
-	got := load(withToken, account{notes: map[string]string{"role": "r"}}).find(t.Context(), p, "reg.example/app")
+	got := load(withToken, fakeAccounts{annotations: map[string]string{"role": "r"}}).find(t.Context(), p, "reg.example/app")
 	if len(got) != 1 || got[0].Username != "robot" || !got[0].from.Account || got[0].from.UID != "sa-1" {
 		t.Errorf("got %+v", got)
 	}
@@ -575,8 +577,8 @@ providers:
 		strings.Replace(config, "name: broken", "name: absent", 1), strings.Replace(config, `["reg.example"]`, "[]", 1),
 		strings.Replace(config, "k8s.io/v1\n  match", "k8s.io/v7\n  match", 1),
 	} {
-		if _, err := LoadPlugins(PluginConfig{File: write("bad.yaml", bad), Bin: dir, Log: quiet}); err == nil {
-			t.Errorf("this is taken:\n%s", bad)
+		if _, err := LoadPlugins(PluginConfig{File: write("bad.yaml", bad), Bin: dir, Log: discardLog}); err == nil {
+			t.Errorf("this is accepted:\n%s", bad)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"proa.dev/test/registry"
 )
 
-// serve starts a registry with one small image a name, which the runtime reaches under a host's name.
-func serve(t *testing.T, rt nodetest.Runtime, host string, auth registry.Auth, names ...string) *registry.Registry {
+// startRegistry starts a registry with a small image for each name, which the runtime reaches under a host name.
+func startRegistry(t *testing.T, rt nodetest.Runtime, host string, auth registry.Auth, names ...string) *registry.Registry {
 	t.Helper()
 	var images []oci.Image
 	for _, name := range names {
@@ -48,13 +48,13 @@ func serve(t *testing.T, rt nodetest.Runtime, host string, auth registry.Auth, n
 	return r
 }
 
-// TestReal pulls with a real runtime from real registries.
-func TestReal(t *testing.T) {
+// TestOnRealRuntime pulls images from registries with a real runtime.
+func TestOnRealRuntime(t *testing.T) {
 	rt := nodetest.StartRuntime(t)
-	open := serve(t, rt, "open.test", registry.Anonymous, "one", "two")
-	closed := serve(t, rt, "closed.test", registry.Token, "mine")
-	s := newShop()
-	m, err := New(Config{Service: OfCRI(rt.Client), Secrets: registrySecret{closed}, Events: s, Dir: t.TempDir(), Log: quiet})
+	open := startRegistry(t, rt, "open.test", registry.Anonymous, "one", "two")
+	closed := startRegistry(t, rt, "closed.test", registry.Token, "mine")
+	s := newFakeRuntime()
+	m, err := New(Config{Service: OfCRI(rt.Client), Secrets: registrySecret{closed}, Events: s, Dir: t.TempDir(), Log: discardLog})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestReal(t *testing.T) {
 		for _, name := range secrets {
 			p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 		}
-		s.told = nil
+		s.events = nil
 		got, err := m.Ensure(t.Context(), p, &corev1.Container{Name: "c", Image: image, ImagePullPolicy: policy}, nil)
 		if why, ok := errors.AsType[*fact.Waiting](err); ok {
 			return "", why.Reason + ": " + why.Message
@@ -75,50 +75,50 @@ func TestReal(t *testing.T) {
 		if got.GetUid().GetValue() != 1000 {
 			t.Errorf("%s runs as %v", image, got.GetUid())
 		}
-		return got.Id, strings.Join(s.told, "\n")
+		return got.Id, strings.Join(s.events, "\n")
 	}
-	id, said := ensure("open.test/one:1", corev1.PullIfNotPresent, "a")
-	if id == "" || !strings.Contains(said, `Successfully pulled image "open.test/one:1" in `) || strings.Contains(said, "size: 0 bytes") {
-		t.Errorf("got %q: %s", id, said)
+	id, events := ensure("open.test/one:1", corev1.PullIfNotPresent, "a")
+	if id == "" || !strings.Contains(events, `Successfully pulled image "open.test/one:1" in `) || strings.Contains(events, "size: 0 bytes") {
+		t.Errorf("got %q: %s", id, events)
 	}
-	if again, said := ensure("open.test/one:1", corev1.PullIfNotPresent, "b"); again != id ||
-		!strings.Contains(said, "already present on machine and can be accessed by the pod") {
-		t.Errorf("got %q: %s", again, said)
+	if again, events := ensure("open.test/one:1", corev1.PullIfNotPresent, "b"); again != id ||
+		!strings.Contains(events, "already present on machine and can be accessed by the pod") {
+		t.Errorf("got %q: %s", again, events)
 	}
-	if _, said := ensure("open.test/none:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(said, "ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image \"open.test/none:1\"") {
-		t.Errorf("got %s", said)
+	if _, events := ensure("open.test/none:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(events, "ErrImagePull: rpc error: code = NotFound desc = failed to pull and unpack image \"open.test/none:1\"") {
+		t.Errorf("got %s", events)
 	}
-	if _, said := ensure("open.test/none:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(said, `ImagePullBackOff: Back-off pulling image "open.test/none:1": ErrImagePull: rpc error`) {
-		t.Errorf("got %s", said)
+	if _, events := ensure("open.test/none:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(events, `ImagePullBackOff: Back-off pulling image "open.test/none:1": ErrImagePull: rpc error`) {
+		t.Errorf("got %s", events)
 	}
-	if _, said := ensure("closed.test/mine:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(said, "ErrImagePull: ") {
-		t.Errorf("got %s", said)
+	if _, events := ensure("closed.test/mine:1", corev1.PullIfNotPresent, "a"); !strings.HasPrefix(events, "ErrImagePull: ") {
+		t.Errorf("got %s", events)
 	}
 	m.backoff = newBackoff()
-	private, said := ensure("closed.test/mine:1", corev1.PullIfNotPresent, "a", "right")
-	if private == "" {
-		t.Fatal(said)
+	privateID, events := ensure("closed.test/mine:1", corev1.PullIfNotPresent, "a", "right")
+	if privateID == "" {
+		t.Fatal(events)
 	}
-	// It is here now, and others still need a login.
-	if got, said := ensure("closed.test/mine:1", corev1.PullNever, "b"); got != "" {
-		t.Errorf("somebody without a login gets it: %s", said)
+	// The image is present now, and other Pods still need a login.
+	if got, events := ensure("closed.test/mine:1", corev1.PullNever, "b"); got != "" {
+		t.Errorf("a Pod without a login may use it: %s", events)
 	}
-	if got, said := ensure("closed.test/mine:1", corev1.PullNever, "b", "right"); got != private {
-		t.Errorf("somebody with a login does not get it: %s", said)
+	if got, events := ensure("closed.test/mine:1", corev1.PullNever, "b", "right"); got != privateID {
+		t.Errorf("a Pod with a login may not use it: %s", events)
 	}
 	before := open.Pulled("two").Blobs
-	if _, said := ensure("open.test/two:1", corev1.PullAlways, "a"); !strings.Contains(said, "Pulled") {
-		t.Error(said)
+	if _, events := ensure("open.test/two:1", corev1.PullAlways, "a"); !strings.Contains(events, "Pulled") {
+		t.Error(events)
 	}
 	if open.Pulled("two").Blobs == before {
-		t.Error("nothing was fetched")
+		t.Error("no blob was fetched")
 	}
-	collect(t, m, rt, id)
+	testCollect(t, m, rt, id)
 }
 
-// collect removes what nobody uses; the image of sandboxes stays.
-func collect(t *testing.T, m *Images, rt nodetest.Runtime, gone string) {
-	c, err := NewCollector(OfCRI(rt.Client), m, GCSettings{High: 100, Low: 80, Min: 0}, nil, quiet)
+// testCollect checks that unused images are removed, and that the image of sandboxes is kept.
+func testCollect(t *testing.T, m *Images, rt nodetest.Runtime, unused string) {
+	c, err := NewCollector(OfCRI(rt.Client), m, GCSettings{High: 100, Low: 80, Min: 0}, nil, discardLog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func collect(t *testing.T, m *Images, rt nodetest.Runtime, gone string) {
 	}
 	list, err := c.store.List(t.Context())
 	if err != nil || len(list) != 1 || !list[0].Pinned {
-		t.Errorf("left are %v, %v; %s should be gone", list, err, gone)
+		t.Errorf("remaining: %v, %v; %s should be removed", list, err, unused)
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRecordsSurviveTheirWriter: whoever reads them next may be another process.
-func TestRecordsSurviveTheirWriter(t *testing.T) {
+// TestRecordsAreRead checks that records are read by another Records for the same folder, as by another process.
+func TestRecordsAreRead(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := RecordsIn(dir).Add("pod", "a", "b"); err != nil {
 		t.Fatal(err)
@@ -36,8 +36,8 @@ func TestRecordsSurviveTheirWriter(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordSaysThatAllWereInterrupted: what cannot be read is no reason to call anything successful.
-func TestADamagedRecordSaysThatAllWereInterrupted(t *testing.T) {
+// TestDamagedRecordCountsAllAsInterrupted checks that no container counts as successful because its record cannot be read.
+func TestDamagedRecordCountsAllAsInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := RecordsIn(dir).Add("pod", "a"); err != nil {
 		t.Fatal(err)

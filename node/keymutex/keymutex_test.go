@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestLock holds that one caller at a time has a key, whichever other keys it locks, and that unused keys are dropped.
+// TestLock checks that one caller at a time holds a key, whatever other keys it locks, and that unused keys are removed.
 func TestLock(t *testing.T) {
 	var m Mutex
 	var wg sync.WaitGroup
@@ -22,6 +22,6 @@ func TestLock(t *testing.T) {
 	}
 	wg.Wait()
 	if n != 100 || len(m.held) != 0 {
-		t.Errorf("%d of 100 callers had the lock, and %d keys are left", n, len(m.held))
+		t.Errorf("%d of 100 callers held the lock, and %d keys are left", n, len(m.held))
 	}
 }

@@ -40,10 +40,10 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// host is a fake runtime whose containers are the machine itself: commands run where the test runs.
-type host struct{ url, dir string }
+// localRuntime is a fake runtime that runs commands of containers directly on the machine.
+type localRuntime struct{ url, dir string }
 
-func (h *host) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
+func (h *localRuntime) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
 	v := url.Values{"command": q.Cmd}
 	for name, on := range map[string]bool{"input": q.Stdin, "output": q.Stdout, "error": q.Stderr, "tty": q.Tty} {
 		if on {
@@ -53,22 +53,24 @@ func (h *host) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
 	return h.url + "/?" + v.Encode(), nil
 }
 
-func (h *host) AttachURL(ctx context.Context, q *cri.AttachRequest) (string, error) {
+func (h *localRuntime) AttachURL(ctx context.Context, q *cri.AttachRequest) (string, error) {
 	return h.ExecURL(ctx, &cri.ExecRequest{Cmd: []string{"echo", "attached"}, Stdin: q.Stdin, Stdout: q.Stdout, Stderr: q.Stderr,
 		Tty: q.Tty})
 }
 
-func (h *host) LogPath(context.Context, string) (string, error) { return "", errors.New("none") }
+func (h *localRuntime) LogPath(context.Context, string) (string, error) {
+	return "", errors.New("none")
+}
 
-func (h *host) NetworkNamespace(context.Context, string) (string, error) {
+func (h *localRuntime) NetworkNamespace(context.Context, string) (string, error) {
 	return "/proc/self/ns/net", nil
 }
 
-func (h *host) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
+func (h *localRuntime) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
 	return nil, 0, nil
 }
 
-func (h *host) ExecInContainer(ctx context.Context, _, _, _ string, cmd []string, in io.Reader, out, errs io.WriteCloser, _ bool,
+func (h *localRuntime) ExecInContainer(ctx context.Context, _, _, _ string, cmd []string, in io.Reader, out, errs io.WriteCloser, _ bool,
 	_ <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	c := exec.CommandContext(ctx, cmd[0], cmd[1:]...)
 	c.Dir = h.dir
@@ -83,33 +85,34 @@ func (h *host) ExecInContainer(ctx context.Context, _, _, _ string, cmd []string
 	return err
 }
 
-func (h *host) Layers(context.Context) (map[string]stats.Size, error) { return nil, nil }
+func (h *localRuntime) Layers(context.Context) (map[string]stats.Size, error) { return nil, nil }
 
-func (h *host) Filesystems(context.Context) (images, containers stats.Disk, err error) {
+func (h *localRuntime) Filesystems(context.Context) (images, containers stats.Disk, err error) {
 	return stats.Disk{Path: h.dir}, stats.Disk{Path: h.dir}, nil
 }
 
-// busy reports a CPU usage of one half, and 64 MiB of memory.
-type busy struct{ since time.Time }
+// fakeStats reports the usage of half a CPU and 64 MiB of memory.
+type fakeStats struct{ since time.Time }
 
-func (busy) Parent(*corev1.Pod) string { return "/p" }
+func (fakeStats) Parent(*corev1.Pod) string { return "/p" }
 
-func (b busy) Stats(string) (cgroup.Usage, error) {
+func (b fakeStats) Stats(string) (cgroup.Usage, error) {
 	now := time.Now()
 	return cgroup.Usage{Time: now, CPU: cgroup.CPUUsage{Total: uint64(now.Sub(b.since) / 2)},
 		Memory: cgroup.MemoryUsage{WorkingSet: 64 << 20}}, nil
 }
 
-type one []pod.Local
+// onePod lists the Pods of the node.
+type onePod []pod.Local
 
-func (o one) Pods() []pod.Local { return o }
+func (o onePod) Pods() []pod.Local { return o }
 
-// machine starts a cluster with a node whose only Pod is the machine itself.
-func machine(t *testing.T) *proatest.Cluster {
+// startCluster starts a cluster with a node that has one Pod, whose commands run on the machine.
+func startCluster(t *testing.T) *proatest.Cluster {
 	t.Helper()
 	c := proatest.Start(t, proatest.Memory())
-	h := &host{dir: t.TempDir()}
-	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := &localRuntime{dir: t.TempDir()}
+	execServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o, err := remotecommand.NewOptions(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -118,8 +121,8 @@ func machine(t *testing.T) *proatest.Cluster {
 		remotecommand.ServeExec(w, r, h, "", "", "", r.URL.Query()["command"], o, time.Minute, time.Minute,
 			[]string{remotecommand.StreamProtocolV4Name})
 	}))
-	t.Cleanup(back.Close)
-	h.url = back.URL
+	t.Cleanup(execServer.Close)
+	h.url = execServer.URL
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.1.1.1"}},
 		Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
@@ -133,7 +136,7 @@ func machine(t *testing.T) *proatest.Cluster {
 			NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}, AutomountServiceAccountToken: new(false),
 		}}
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
-	_, _ = c.Client.Create(t.Context(), gr.ServiceAccounts, sa) // a loop may have made it
+	_, _ = c.Client.Create(t.Context(), gr.ServiceAccounts, sa) // the controller may have created it
 	o, err := c.Client.Create(t.Context(), gr.Pods, p)
 	if err != nil {
 		t.Fatal(err)
@@ -152,18 +155,18 @@ func machine(t *testing.T) *proatest.Cluster {
 	if err := os.WriteFile(log, []byte("2026-01-01T00:00:00Z stdout F first\n2026-01-01T00:00:01Z stderr F second\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pods := one{{Pod: p, Facts: &fact.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name,
+	pods := onePod{{Pod: p, Facts: &fact.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name,
 		Sandboxes:  []fact.Sandbox{{ID: "b", Ready: true}},
 		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Now(), LogPath: log}}}}}
-	counts := busy{time.Now()}
-	numbers := stats.New(stats.Config{Node: "n", Pods: pods, Groups: counts, Counters: counts, Runtime: h, Dir: h.dir})
-	who := &user.DefaultInfo{Name: "system:node:n", Groups: []string{user.NodesGroup, user.AllAuthenticated}}
-	door := kubeletapi.New(kubeletapi.Config{
-		Node: "n", Pods: pods, Runtime: h, Client: c.Server.Client(who), Handlers: numbers.Handlers(nil, nil),
+	usage := fakeStats{time.Now()}
+	statsServer := stats.New(stats.Config{Node: "n", Pods: pods, Groups: usage, Counters: usage, Runtime: h, Dir: h.dir})
+	nodeUser := &user.DefaultInfo{Name: "system:node:n", Groups: []string{user.NodesGroup, user.AllAuthenticated}}
+	server := kubeletapi.New(kubeletapi.Config{
+		Node: "n", Pods: pods, Runtime: h, Client: c.Server.Client(nodeUser), Handlers: statsServer.Handlers(nil, nil),
 		Log: slog.New(slog.DiscardHandler),
 	})
 	name, groups := run.AgentCaller()
-	leave, err := c.Server.JoinAgent("n", door.InProcess(kubeletapi.Identity{Username: name, Groups: groups}))
+	leave, err := c.Server.JoinAgent("n", server.InProcess(kubeletapi.Identity{Username: name, Groups: groups}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +174,9 @@ func machine(t *testing.T) *proatest.Cluster {
 	return c
 }
 
-// kubectls are the kubectls to test with. To build them takes minutes, so that it is done only where PROA_BUILD is set,
-// as make e2e does, which runs this test also.
-func kubectls(t *testing.T) map[string]string {
+// kubectlBinaries returns the kubectls to test with. Building them takes minutes, so it is done only if PROA_BUILD is set,
+// as by make e2e, which runs this test too.
+func kubectlBinaries(t *testing.T) map[string]string {
 	t.Helper()
 	if os.Getenv("PROA_BUILD") == "" {
 		bins, err := upstream.Find("kubectl", "kubectl-old")
@@ -194,8 +197,8 @@ func kubectls(t *testing.T) map[string]string {
 
 // TestKubectl runs exec, attach, logs, port-forward and top with a new and an old kubectl, over WebSockets and over SPDY.
 func TestKubectl(t *testing.T) {
-	bins := kubectls(t)
-	c := machine(t)
+	bins := kubectlBinaries(t)
+	c := startCluster(t)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "the page") }))
 	defer page.Close()
 	_, port, err := net.SplitHostPort(page.Listener.Addr().String())
@@ -256,18 +259,17 @@ type kubectl struct {
 	in  string
 }
 
-// run returns what kubectl prints. One before 1.34 reads from its WebSocket
-// before it has made the streams, and drops what comes in that moment: it says
-// so, and is then ended and asked again: what it has dropped it would wait
-// for until its minute is over, which made five minutes of five of them.
+// run returns the output of kubectl. A kubectl before 1.34 reads from its WebSocket before it has created the streams,
+// and drops data that arrives in that moment. It prints a message then, and would wait for the data until its timeout of
+// a minute. It is killed and started again instead.
 func (k *kubectl) run(args ...string) string {
 	k.t.Helper()
-	out := k.once(args...)
+	out := k.runOnce(args...)
 	for range 20 {
 		if !strings.Contains(out, dropped) {
 			break
 		}
-		out = k.once(args...)
+		out = k.runOnce(args...)
 	}
 	return out
 }
@@ -275,31 +277,31 @@ func (k *kubectl) run(args ...string) string {
 // dropped is the message of a kubectl that has dropped data.
 const dropped = "Unknown stream id "
 
-// output collects the output of a kubectl, and kills it when it reports that it has dropped data.
-type output struct {
-	said bytes.Buffer // not embedded: what is copied must come by Write
-	end  func()
+// killingOutput collects the output of a kubectl, and kills it when it reports that it has dropped data.
+type killingOutput struct {
+	text bytes.Buffer // not embedded, so that io.Copy uses Write
+	kill func()
 }
 
-func (o *output) String() string { return o.said.String() }
+func (o *killingOutput) String() string { return o.text.String() }
 
-func (o *output) Write(p []byte) (int, error) {
-	n, err := o.said.Write(p)
-	if bytes.Contains(o.said.Bytes(), []byte(dropped)) {
-		o.end()
+func (o *killingOutput) Write(p []byte) (int, error) {
+	n, err := o.text.Write(p)
+	if bytes.Contains(o.text.Bytes(), []byte(dropped)) {
+		o.kill()
 	}
 	return n, err
 }
 
-func (k *kubectl) once(args ...string) string {
+func (k *kubectl) runOnce(args ...string) string {
 	k.t.Helper()
 	ctx, stop := context.WithTimeout(k.t.Context(), time.Minute)
 	defer stop()
 	cmd := exec.CommandContext(ctx, k.bin, args...)
 	cmd.Env, cmd.Stdin = k.env, strings.NewReader(k.in)
-	out := &output{end: stop}
+	out := &killingOutput{kill: stop}
 	cmd.Stdout, cmd.Stderr = out, out
-	_ = cmd.Run() // what it says is compared
+	_ = cmd.Run() // the output is compared
 	return out.String()
 }
 
@@ -328,12 +330,12 @@ func (k *kubectl) forward(name, port string) {
 	first := make([]byte, 200)
 	n, err := out.Read(first)
 	if err != nil {
-		k.t.Errorf("port-forward says nothing: %v", err)
+		k.t.Errorf("no output of port-forward: %v", err)
 		return
 	}
 	m := regexp.MustCompile(`127.0.0.1:(\d+)`).FindSubmatch(first[:n])
 	if m == nil {
-		k.t.Errorf("port-forward says %q", first[:n])
+		k.t.Errorf("port-forward prints %q", first[:n])
 		return
 	}
 	local, _ := strconv.Atoi(string(m[1]))
@@ -358,16 +360,16 @@ func (k *kubectl) forward(name, port string) {
 	}
 }
 
-// TestAKubectlThatWaitsForWhatItDroppedIsEnded is a regression test: TestKubectl once took 314 seconds instead of 6.
-func TestAKubectlThatWaitsForWhatItDroppedIsEnded(t *testing.T) {
+// TestKubectlThatDroppedDataIsKilled checks that run does not wait for a kubectl that has dropped data.
+func TestKubectlThatDroppedDataIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	text := "#!/bin/sh\nif [ -e " + dir + "/again ]; then echo done; exit; fi\ntouch " + dir +
 		"/again\necho 'Unknown stream id 1'\nexec sleep 60\n"
 	if err := program.Write(filepath.Join(dir, "kubectl"), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
-	if out := (&kubectl{t: t, bin: filepath.Join(dir, "kubectl")}).run("exec"); out != "done\n" || time.Since(begin) > 50*time.Second {
-		t.Errorf("it said %q after %s", out, time.Since(begin))
+	start := time.Now()
+	if out := (&kubectl{t: t, bin: filepath.Join(dir, "kubectl")}).run("exec"); out != "done\n" || time.Since(start) > 50*time.Second {
+		t.Errorf("the output is %q after %s", out, time.Since(start))
 	}
 }

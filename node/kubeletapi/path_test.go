@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// TestPathsAreCleanBeforeTheyAreJudged holds that permission and handler are looked up by the same path: a path that could be
+// TestPathsAreCleanBeforeTheyAreJudged checks that permission and handler are looked up by the same path: a path that could be
 // understood in two ways is rejected before authorization.
 func TestPathsAreCleanBeforeTheyAreJudged(t *testing.T) {
-	r := newRig(t)
-	// A narrow permission, how its own path climbs out of itself, and the method.
+	r := newTestServer(t)
+	// A user with one permission, the path that it allows, and the method.
 	for _, test := range []struct{ who, below, method string }{
 		{"get:pods", "/pods", "GET"}, {"get:healthz", "/healthz", "GET"}, {"get:configz", "/configz", "GET"},
 		{"get:stats", "/stats", "GET"},
@@ -30,7 +30,7 @@ func TestPathsAreCleanBeforeTheyAreJudged(t *testing.T) {
 			for _, to := range []string{"exec/ns/p/c?command=id&output=1", "attach/ns/p/c?output=1", "portForward/ns/p?port=80",
 				"run/ns/p/c?cmd=ls", "containerLogs/ns/p/c", "configz"} {
 				path := fmt.Sprintf(form, test.below, to)
-				if got := sendAsItStands(t, r, test.who, test.method, path); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+				if got := sendRaw(t, r, test.who, test.method, path); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 					t.Errorf("%s %s %s: %s", test.who, test.method, path, got)
 				}
 			}
@@ -39,12 +39,12 @@ func TestPathsAreCleanBeforeTheyAreJudged(t *testing.T) {
 	for path, want := range map[string]string{
 		"//exec/ns/p/c": "400", "/%2fexec/ns/p/c": "400", "/%2e/exec/ns/p/c": "400", "/./exec/ns/p/c": "400", "/exec%2fns%2fp%2fc": "400",
 		"/pods/":         "404",
-		"/%65xec/ns/p/c": "403", "/exec/ns/p/c/": "403", "/exec": "403", // all the same path: judged as what it is
+		"/%65xec/ns/p/c": "403", "/exec/ns/p/c/": "403", "/exec": "403", // all are the same path, which needs another permission
 		"/EXEC/ns/p/c": "404", "/Exec/ns/p/c": "404", "/exec./ns/p/c": "404", "/exec;x/ns/p/c": "404", "/exec%20/ns/p/c": "404",
 		"/pods/%252e%252e/exec/ns/p/c": "404",
 		"/healthz":                     "200", "/%68ealthz": "200",
 	} {
-		if got := sendAsItStands(t, r, "get:proxy", http.MethodGet, path); !strings.HasPrefix(got, "HTTP/1.1 "+want+" ") &&
+		if got := sendRaw(t, r, "get:proxy", http.MethodGet, path); !strings.HasPrefix(got, "HTTP/1.1 "+want+" ") &&
 			!strings.HasPrefix(got, "HTTP/1.1 "+want+"\r") {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
@@ -54,8 +54,8 @@ func TestPathsAreCleanBeforeTheyAreJudged(t *testing.T) {
 	}
 }
 
-// sendAsItStands sends a path without anything that cleans or encodes it, as a bearer, and returns the whole answer.
-func sendAsItStands(t *testing.T, r *rig, who, method, path string) string {
+// sendRaw sends a request whose path is neither cleaned nor encoded, with a bearer token, and returns the raw response.
+func sendRaw(t *testing.T, r *testServer, who, method, path string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.Listener.Addr().String())
 	if err != nil {
@@ -67,21 +67,21 @@ func sendAsItStands(t *testing.T, r *rig, who, method, path string) string {
 			"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := io.ReadAll(conn)
+	response, err := io.ReadAll(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(answer)
+	return string(response)
 }
 
-// TestTheAgentLogsNoToken holds that the agent logs no credential of a client, even at the debug level.
-func TestTheAgentLogsNoToken(t *testing.T) {
-	r := newRig(t)
+// TestTokensAreNotLogged checks that the agent logs no credential of a client, even at the debug level.
+func TestTokensAreNotLogged(t *testing.T) {
+	r := newTestServer(t)
 	var log bytes.Buffer
-	r.door.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.Level(-100)}))
-	r.Server.Config.ErrorLog = slog.NewLogLogger(r.door.Log.Handler(), slog.LevelDebug)
-	for _, head := range []string{"Bearer forged", "Bearer mark" + strings.Repeat("x", maxToken), "Basic mark", "mark", "Bearer mark"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/healthz?access_token=mark", http.NoBody)
+	r.server.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.Level(-100)}))
+	r.Server.Config.ErrorLog = slog.NewLogLogger(r.server.Log.Handler(), slog.LevelDebug)
+	for _, head := range []string{"Bearer forged", "Bearer secret" + strings.Repeat("x", maxToken), "Basic secret", "secret", "Bearer secret"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/healthz?access_token=secret", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestTheAgentLogsNoToken(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}
-	if log.Len() == 0 || strings.Contains(log.String(), "mark") {
+	if log.Len() == 0 || strings.Contains(log.String(), "secret") {
 		t.Error(log.String())
 	}
 }

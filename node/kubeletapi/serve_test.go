@@ -37,14 +37,15 @@ import (
 	"proa.dev/node/pod"
 )
 
-// judge answers reviews: the token is the name of the user, and the name says what the user may do.
-type judge struct {
+// fakeReviewer answers TokenReviews and SubjectAccessReviews: the token is the name of the user, and the name is the
+// permission VERB:SUBRESOURCE of the user.
+type fakeReviewer struct {
 	client.Writer
-	asked int
+	reviews int
 }
 
-func (j *judge) Create(_ context.Context, _ schema.GroupResource, obj kind.Object) (kind.Object, error) {
-	j.asked++
+func (j *fakeReviewer) Create(_ context.Context, _ schema.GroupResource, obj kind.Object) (kind.Object, error) {
+	j.reviews++
 	switch o := obj.(type) {
 	case *authenticationv1.TokenReview:
 		if o.Spec.Token == "forged" {
@@ -58,50 +59,50 @@ func (j *judge) Create(_ context.Context, _ schema.GroupResource, obj kind.Objec
 		o.Status.Allowed = a.Resource == "nodes" && a.Name == "n" && (o.Spec.User == "all" || o.Spec.User == a.Verb+":"+a.Subresource)
 		return o, nil
 	}
-	return nil, errors.New("that is no review")
+	return nil, errors.New("not a review")
 }
 
-// engine is a fake streaming server of a runtime: a command writes its arguments, then its input, and exits with code 3.
-type engine struct {
+// fakeRuntime is a fake streaming server of a runtime: a command writes its arguments, then its input, and exits with code 3.
+type fakeRuntime struct {
 	url  string
 	dir  string
 	last *cri.ExecRequest
 }
 
-func (r *engine) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
+func (r *fakeRuntime) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
 	r.last = q
-	return r.url + "/exec?" + url.Values{"command": q.Cmd, "input": flag(q.Stdin), "output": flag(q.Stdout), "error": flag(q.Stderr),
-		"tty": flag(q.Tty)}.Encode(), nil
+	return r.url + "/exec?" + url.Values{"command": q.Cmd, "input": queryFlag(q.Stdin), "output": queryFlag(q.Stdout), "error": queryFlag(q.Stderr),
+		"tty": queryFlag(q.Tty)}.Encode(), nil
 }
 
-func flag(on bool) []string {
+func queryFlag(on bool) []string {
 	if on {
 		return []string{"1"}
 	}
 	return nil
 }
 
-func (r *engine) AttachURL(ctx context.Context, q *cri.AttachRequest) (string, error) {
+func (r *fakeRuntime) AttachURL(ctx context.Context, q *cri.AttachRequest) (string, error) {
 	return r.ExecURL(ctx, &cri.ExecRequest{Stdin: q.Stdin, Stdout: q.Stdout, Stderr: q.Stderr, Tty: q.Tty, Cmd: []string{"attached"}})
 }
 
-func (r *engine) LogPath(_ context.Context, id string) (string, error) {
+func (r *fakeRuntime) LogPath(_ context.Context, id string) (string, error) {
 	return filepath.Join(r.dir, id+".log"), nil
 }
 
-func (r *engine) NetworkNamespace(context.Context, string) (string, error) {
+func (r *fakeRuntime) NetworkNamespace(context.Context, string) (string, error) {
 	return "/proc/self/ns/net", nil
 }
 
-func (r *engine) ExecSync(_ context.Context, id string, command []string, _ time.Duration) ([]byte, int, error) {
+func (r *fakeRuntime) ExecSync(_ context.Context, id string, command []string, _ time.Duration) ([]byte, int, error) {
 	if command[0] == "false" {
 		return []byte("no"), 1, nil
 	}
 	return []byte(id + " ran " + strings.Join(command, ",")), 0, nil
 }
 
-// ExecInContainer is the command.
-func (r *engine) ExecInContainer(_ context.Context, _, _, _ string, cmd []string, in io.Reader, out, err io.WriteCloser, tty bool,
+// ExecInContainer runs the command.
+func (r *fakeRuntime) ExecInContainer(_ context.Context, _, _, _ string, cmd []string, in io.Reader, out, err io.WriteCloser, tty bool,
 	resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	fmt.Fprintf(out, "%s;", strings.Join(cmd, ","))
 	if tty {
@@ -112,26 +113,28 @@ func (r *engine) ExecInContainer(_ context.Context, _, _, _ string, cmd []string
 		_, _ = io.Copy(out, in)
 	}
 	if err != nil {
-		fmt.Fprint(err, "complaint")
+		fmt.Fprint(err, "stderr text")
 	}
 	return utilexec.CodeExitError{Err: errors.New("three"), Code: 3}
 }
 
-type node []pod.Local
+// fakePods lists the Pods of the node.
+type fakePods []pod.Local
 
-func (n node) Pods() []pod.Local { return n }
+func (n fakePods) Pods() []pod.Local { return n }
 
-type rig struct {
+// testServer is a kubelet API with a fake runtime, and a Pod whose container c runs.
+type testServer struct {
 	*httptest.Server
-	t       *testing.T
-	door    *Server
-	judge   *judge
-	runtime *engine
+	t        *testing.T
+	server   *Server
+	reviewer *fakeReviewer
+	runtime  *fakeRuntime
 }
 
-func newRig(t *testing.T) *rig {
+func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	r := &rig{t: t, judge: &judge{}, runtime: &engine{dir: t.TempDir()}}
+	r := &testServer{t: t, reviewer: &fakeReviewer{}, runtime: &fakeRuntime{dir: t.TempDir()}}
 	back := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		o, err := remotecommand.NewOptions(req)
 		if err != nil {
@@ -166,15 +169,15 @@ func newRig(t *testing.T) *rig {
 		syscall.Mkfifo(filepath.Join(hostLogs, "pipe"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	r.door = New(Config{HostLogs: hostLogs, Node: "n", Pods: node{{Pod: p, Facts: facts}}, Runtime: r.runtime, Client: r.judge,
+	r.server = New(Config{HostLogs: hostLogs, Node: "n", Pods: fakePods{{Pod: p, Facts: facts}}, Runtime: r.runtime, Client: r.reviewer,
 		Log: slog.New(slog.DiscardHandler)})
-	r.Server = httptest.NewServer(r.door)
+	r.Server = httptest.NewServer(r.server)
 	t.Cleanup(r.Server.Close)
 	return r
 }
 
-// ask sends a request of somebody and returns the answer as "code text".
-func (r *rig) ask(method, path, who string) string {
+// request sends a request with a bearer token, and returns the response as "code text".
+func (r *testServer) request(method, path, who string) string {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.URL+path, http.NoBody)
 	if err != nil {
@@ -195,8 +198,8 @@ func (r *rig) ask(method, path, who string) string {
 	return strconv.Itoa(resp.StatusCode) + " " + strings.TrimSpace(string(body))
 }
 
-func TestPaths(t *testing.T) {
-	r := newRig(t)
+func TestResponsesByPath(t *testing.T) {
+	r := newTestServer(t)
 	for _, test := range []struct{ who, request, want string }{
 		{"", "GET /healthz", "401 Unauthorized"},
 		{"forged", "GET /healthz", "401 Unauthorized"},
@@ -241,32 +244,32 @@ func TestPaths(t *testing.T) {
 		{"all", "POST /portForward/ns/p", "400 unable to upgrade: header X-Stream-Protocol-Version does not exist in request with 4 headers"},
 	} {
 		method, path, _ := strings.Cut(test.request, " ")
-		if got := r.ask(method, path, test.who); got != test.want {
-			t.Errorf("%s asks %s:\n got %s\nwant %s", test.who, test.request, got, test.want)
+		if got := r.request(method, path, test.who); got != test.want {
+			t.Errorf("%s requests %s:\n got %s\nwant %s", test.who, test.request, got, test.want)
 		}
 	}
 }
 
-func TestAnswersAreRemembered(t *testing.T) {
-	r := newRig(t)
-	r.ask("GET", "/healthz", "all")
-	first := r.judge.asked
-	r.ask("GET", "/healthz", "all")
-	if r.judge.asked != first {
-		t.Errorf("the API was asked %d times for the first request and %d for the second", first, r.judge.asked-first)
+func TestReviewsAreCached(t *testing.T) {
+	r := newTestServer(t)
+	r.request("GET", "/healthz", "all")
+	first := r.reviewer.reviews
+	r.request("GET", "/healthz", "all")
+	if r.reviewer.reviews != first {
+		t.Errorf("%d reviews for the first request and %d for the second", first, r.reviewer.reviews-first)
 	}
 }
 
-func TestInside(t *testing.T) {
-	r := newRig(t)
+func TestInProcess(t *testing.T) {
+	r := newTestServer(t)
 	rec := httptest.NewRecorder()
-	r.door.InProcess(Identity{Username: "all"}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+	r.server.InProcess(Identity{Username: "all"}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
 	if rec.Code != http.StatusOK {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }
 
-func (r *rig) socket(path string, protocols ...string) *websocket.Conn {
+func (r *testServer) dialWebSocket(path string, protocols ...string) *websocket.Conn {
 	r.t.Helper()
 	c, err := websocket.NewConfig("ws"+strings.TrimPrefix(r.URL, "http")+path, "http://here")
 	if err != nil {
@@ -282,8 +285,8 @@ func (r *rig) socket(path string, protocols ...string) *websocket.Conn {
 	return ws
 }
 
-// hear reads the channels of a WebSocket until it is closed.
-func hear(ws *websocket.Conn) (out [5]string) {
+// readChannels returns what arrives on each channel of a WebSocket until it is closed.
+func readChannels(ws *websocket.Conn) (out [5]string) {
 	for {
 		var m []byte
 		if err := websocket.Message.Receive(ws, &m); err != nil {
@@ -302,22 +305,22 @@ func TestExecOverWebSockets(t *testing.T) {
 		out, err             string
 	}{
 		{"v5", "/exec/ns/p/c?command=a&command=b&input=1&output=1&error=1", "v5.channel.k8s.io",
-			[]string{"\x00hello ", "\x00there", "\xff\x00"}, "a,b;hello there", "complaint"},
-		{"v5 without input", "/exec/ns/p/c?command=a&output=1&error=1", "v5.channel.k8s.io", nil, "a;", "complaint"},
+			[]string{"\x00hello ", "\x00there", "\xff\x00"}, "a,b;hello there", "stderr text"},
+		{"v5 without input", "/exec/ns/p/c?command=a&output=1&error=1", "v5.channel.k8s.io", nil, "a;", "stderr text"},
 		{"v5 with a terminal", "/exec/ns/p/c?command=a&input=1&output=1&error=1&tty=1", "v5.channel.k8s.io",
 			[]string{"\x04{\"Width\":80,\"Height\":24}", "\x00x", "\xff\x00"}, "a;80x24;x", ""},
 		{"attached", "/attach/ns/p/c?output=1", "v5.channel.k8s.io", nil, "attached;", ""},
-		{"v4", "/exec/ns/p/c?command=a&output=1&error=1", "v4.channel.k8s.io", nil, "a;", "complaint"},
+		{"v4", "/exec/ns/p/c?command=a&output=1&error=1", "v4.channel.k8s.io", nil, "a;", "stderr text"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRig(t)
-			ws := r.socket(test.path, test.protocol)
+			r := newTestServer(t)
+			ws := r.dialWebSocket(test.path, test.protocol)
 			for _, m := range test.send {
 				if err := websocket.Message.Send(ws, []byte(m)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			got := hear(ws)
+			got := readChannels(ws)
 			if got[1] != test.out || got[2] != test.err {
 				t.Errorf("stdout %q, stderr %q; want %q, %q", got[1], got[2], test.out, test.err)
 			}
@@ -328,17 +331,17 @@ func TestExecOverWebSockets(t *testing.T) {
 	}
 }
 
-func TestExecOverV5WhenTheRuntimeIsAway(t *testing.T) {
-	r := newRig(t)
+func TestExecOverV5WithoutRuntime(t *testing.T) {
+	r := newTestServer(t)
 	r.runtime.url = "http://127.0.0.1:1"
-	got := hear(r.socket("/exec/ns/p/c?command=a&output=1", "v5.channel.k8s.io"))
+	got := readChannels(r.dialWebSocket("/exec/ns/p/c?command=a&output=1", "v5.channel.k8s.io"))
 	if !strings.Contains(got[3], "connection refused") || !strings.Contains(got[3], `"reason":"InternalError"`) {
 		t.Errorf("the status is %s", got[3])
 	}
 }
 
 func TestExecOverSPDY(t *testing.T) {
-	r := newRig(t)
+	r := newTestServer(t)
 	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: &http.Transport{}})
 	if err != nil {
 		t.Fatal(err)
@@ -374,8 +377,8 @@ func TestExecOverSPDY(t *testing.T) {
 	}
 }
 
-// shouter answers every connection in capital letters, when the other side is done.
-func shouter(t *testing.T) (port string) {
+// startUppercaseServer starts a server that returns what it receives in capital letters, once the client has sent everything.
+func startUppercaseServer(t *testing.T) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -399,13 +402,13 @@ func shouter(t *testing.T) (port string) {
 	return port
 }
 
-func TestForward(t *testing.T) {
-	port := shouter(t)
+func TestPortForward(t *testing.T) {
+	port := startUppercaseServer(t)
 	requests := 0
-	talk := func(t *testing.T, conn httpstream.Connection, port string) (answer, failure string) {
+	forward := func(t *testing.T, conn httpstream.Connection, port string) (answer, failure string) {
 		t.Helper()
 		requests++
-		id := strconv.Itoa(requests) // a client never uses one twice: the server may still hold the pair of the last
+		id := strconv.Itoa(requests) // a new id for each pair of streams, since the server may still hold the last pair
 		head := func(streamType string) http.Header {
 			return http.Header{"Streamtype": {streamType}, "Port": {port}, "Requestid": {id}}
 		}
@@ -418,7 +421,7 @@ func TestForward(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.WriteString(data, "quiet")
+		_, _ = io.WriteString(data, "lower")
 		_ = data.Close()
 		text, _ := io.ReadAll(data)
 		why, _ := io.ReadAll(bad)
@@ -426,7 +429,7 @@ func TestForward(t *testing.T) {
 	}
 	for _, how := range []string{"SPDY", "SPDY within a WebSocket"} {
 		t.Run(how, func(t *testing.T) {
-			r := newRig(t)
+			r := newTestServer(t)
 			var conn httpstream.Connection
 			if how == "SPDY" {
 				rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: &http.Transport{}})
@@ -447,7 +450,7 @@ func TestForward(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				ws := r.socket("/portForward/ns/p", "SPDY/3.1+portforward.k8s.io")
+				ws := r.dialWebSocket("/portForward/ns/p", "SPDY/3.1+portforward.k8s.io")
 				ws.PayloadType = websocket.BinaryFrame
 				var err error
 				if conn, err = spdy.NewClientConnection(ws); err != nil {
@@ -455,17 +458,17 @@ func TestForward(t *testing.T) {
 				}
 			}
 			defer func() { _ = conn.Close() }()
-			if got, why := talk(t, conn, port); got != "QUIET" || why != "" {
+			if got, why := forward(t, conn, port); got != "LOWER" || why != "" {
 				t.Errorf("got %q, %q", got, why)
 			}
-			if _, why := talk(t, conn, "1"); !strings.Contains(why, "error forwarding port 1 to pod p, uid u: failed to connect to localhost:1") {
-				t.Errorf("a port without anybody: %q", why)
+			if _, why := forward(t, conn, "1"); !strings.Contains(why, "error forwarding port 1 to pod p, uid u: failed to connect to localhost:1") {
+				t.Errorf("a port on which nothing listens: %q", why)
 			}
 		})
 	}
 	t.Run("channels of a WebSocket", func(t *testing.T) {
-		r := newRig(t)
-		ws := r.socket("/portForward/ns/p?port="+port, "v4.channel.k8s.io")
+		r := newTestServer(t)
+		ws := r.dialWebSocket("/portForward/ns/p?port="+port, "v4.channel.k8s.io")
 		var m []byte
 		if err := websocket.Message.Receive(ws, &m); err != nil || len(m) != 3 || m[0] != 0 {
 			t.Errorf("the first message is %v (%v), want the port", m, err)
@@ -473,14 +476,14 @@ func TestForward(t *testing.T) {
 	})
 }
 
-// TestForwardAcceptsBeforeItFails ends a port-forward before the server of its streams has told the client that the
-// stream is open: the client learns that it was open all the same, and goes on to read why it failed.
-func TestForwardAcceptsBeforeItFails(t *testing.T) {
+// TestPortForwardOpensStreamBeforeItFails ends a port-forward before the server has told the client that the
+// stream is open: the client must still see an open stream, so that it can read the error.
+func TestPortForwardOpensStreamBeforeItFails(t *testing.T) {
 	near, far := net.Pipe()
-	// the reply is sent after it returns
+	// The reply is sent after the handler returns.
 	server, err := spdy.NewServerConnection(far, func(stream httpstream.Stream, _ <-chan struct{}) error {
 		if err := networkNamespace("").PortForward(t.Context(), "p", "u", 1, stream); err == nil {
-			t.Error("somebody listens on port 1")
+			t.Error("something listens on port 1")
 		}
 		return stream.Reset()
 	})
@@ -498,11 +501,11 @@ func TestForwardAcceptsBeforeItFails(t *testing.T) {
 		t.Fatalf("the stream was never open: %v", err)
 	}
 	if text, err := io.ReadAll(data); err != nil || len(text) > 0 {
-		t.Errorf("the stream of a port without anybody says %q (%v)", text, err)
+		t.Errorf("the stream of a port on which nothing listens has %q (%v)", text, err)
 	}
 }
 
-func TestForwardIntoNoNetwork(t *testing.T) {
+func TestPortForwardWithoutNetworkNamespace(t *testing.T) {
 	if _, err := networkNamespace(filepath.Join(t.TempDir(), "none")).dial(t.Context(), 1); err == nil ||
 		!strings.Contains(err.Error(), "open the network of the pod") {
 		t.Error(err)

@@ -15,7 +15,7 @@ import (
 	"proa.dev/kinds/lib/streamoptions"
 )
 
-// channel is a channel of a client: what it sends, and what it gets.
+// channel is one of the channels to a client.
 type channel struct {
 	io.Reader
 	io.Writer
@@ -23,14 +23,14 @@ type channel struct {
 
 func (channel) Close() error { return nil }
 
-// TestInputWaitsForAllStreams sends much input to a runtime that, as containerd does, reads nothing before it has all streams of a command.
+// TestInputWaitsForAllStreams sends much input to a runtime that, like containerd, reads nothing before all streams of the command are open.
 func TestInputWaitsForAllStreams(t *testing.T) {
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set(httpstream.HeaderProtocolVersion, protocolV4)
 		all := make(chan httpstream.Stream, 4)
 		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, req, func(s httpstream.Stream, _ <-chan struct{}) error {
 			if name := s.Headers().Get("Streamtype"); name == "stdout" || name == "stderr" {
-				time.Sleep(100 * time.Millisecond) // long enough for the input to come first, if it were sent
+				time.Sleep(100 * time.Millisecond) // long enough for input that is sent too early to arrive
 			}
 			all <- s
 			return nil
@@ -58,11 +58,11 @@ func TestInputWaitsForAllStreams(t *testing.T) {
 	}
 	sent := bytes.Repeat([]byte("words\n"), 1<<20)
 	var got bytes.Buffer
-	never, end := io.Pipe()
+	blocked, end := io.Pipe()
 	defer end.Close()
 	ch := [channels]io.ReadWriteCloser{
-		channelStdin: channel{io.LimitReader(bytes.NewReader(sent), int64(len(sent))), io.Discard}, channelStdout: channel{never, &got},
-		channelStderr: channel{never, io.Discard}, channelError: channel{never, io.Discard}, channelResize: channel{never, io.Discard},
+		channelStdin: channel{io.LimitReader(bytes.NewReader(sent), int64(len(sent))), io.Discard}, channelStdout: channel{blocked, &got},
+		channelStderr: channel{blocked, io.Discard}, channelError: channel{blocked, io.Discard}, channelResize: channel{blocked, io.Discard},
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -75,6 +75,6 @@ func TestInputWaitsForAllStreams(t *testing.T) {
 			t.Fatalf("%d bytes of %d came back: %v", got.Len(), len(sent), err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the command hangs: its input is in the way of its other streams")
+		t.Fatal("the command hangs: its input blocks its other streams")
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 // TestClientsThatVanish holds that a client that disconnects without closing leaves nothing behind, whatever it had open.
 func TestClientsThatVanish(t *testing.T) {
-	r, port := newRig(t), shouter(t)
-	r.ask(http.MethodGet, "/healthz", "all")
+	r, port := newTestServer(t), startUppercaseServer(t)
+	r.request(http.MethodGet, "/healthz", "all")
 	http.DefaultClient.CloseIdleConnections()
 	before := runtime.NumGoroutine()
 	for range 20 {
@@ -23,7 +23,7 @@ func TestClientsThatVanish(t *testing.T) {
 			"/exec/ns/p/c?command=a&input=1&output=1":         "v4.channel.k8s.io",
 			"/portForward/ns/p":                               "SPDY/3.1+portforward.k8s.io",
 		} {
-			ws := r.socket(path, protocol)
+			ws := r.dialWebSocket(path, protocol)
 			if strings.HasPrefix(protocol, "SPDY") {
 				ws.PayloadType = websocket.BinaryFrame
 				conn, err := spdy.NewClientConnection(ws)
