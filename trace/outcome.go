@@ -29,13 +29,28 @@ func canBeReady(resource, group string) bool {
 	return false
 }
 
+// canBeProgrammed tells whether nodes or the HTTP proxy are configured with objects of a resource.
+func canBeProgrammed(resource, group string) bool {
+	switch group {
+	case "":
+		return resource == "services"
+	case "discovery.k8s.io":
+		return resource == "endpointslices"
+	case "networking.k8s.io":
+		return resource == "ingresses"
+	case "gateway.networking.k8s.io":
+		return resource == "gateways" || resource == "httproutes" || resource == "grpcroutes" || resource == "tlsroutes"
+	}
+	return false
+}
+
 // outcome returns how far the object of a trace has come.
 func outcome(items []*item, object Ref) ending {
 	root := items[slices.IndexFunc(items, func(it *item) bool { return it.isRoot })]
 	if isFailed(root.Record) {
 		return ending{Failed, root}
 	}
-	var own, programmed, lastWrite *item
+	var own, programmed, programming, lastWrite *item
 	var isReady bool
 	for _, it := range items {
 		switch {
@@ -43,6 +58,8 @@ func outcome(items []*item, object Ref) ending {
 			if programmed == nil || it.end.After(programmed.end) {
 				programmed = it
 			}
+		case it.Verb == hop.Program && it.Open && it.UID == object.UID:
+			programming = it
 		case isWrite(it.Record) && it.UID == object.UID && !isFailed(it.Record):
 			if lastWrite == nil {
 				lastWrite = it
@@ -57,7 +74,9 @@ func outcome(items []*item, object Ref) ending {
 		return ending{Ready, own}
 	case canBeReady(object.Resource, object.Group) && lastWrite != nil && lastWrite.Verb != "delete":
 		return ending{Running, furthest(items)}
-	case programmed != nil && (object.Resource == "services" || object.Resource == "endpointslices"):
+	case programming != nil:
+		return ending{Running, programming}
+	case programmed != nil && canBeProgrammed(object.Resource, object.Group):
 		return ending{Programmed, programmed}
 	case lastWrite != nil:
 		return ending{Accepted, lastWrite}
@@ -197,18 +216,29 @@ func summary(t *Trace) string {
 	case Ready:
 		text = Seconds(took) + " from " + beginning(t) + " to Ready"
 	case Programmed:
-		text = Seconds(took) + " from " + beginning(t) + " until the rules of the last node were programmed"
+		text = Seconds(took) + " from " + beginning(t) + " until " + programmedText(t.Object)
 	case Failed:
 		text = "refused after " + Seconds(took)
 	case Accepted:
 		text = Seconds(took) + " from " + beginning(t) + " to commit"
 	default:
 		text = Seconds(took) + " since " + beginning(t) + " and not ready"
+		if canBeProgrammed(t.Object.Resource, t.Object.Group) {
+			text = Seconds(took) + " since " + beginning(t) + " and not programmed"
+		}
 	}
 	if list := largest(t.Critical, took); len(list) > 0 {
 		text += ": " + strings.Join(list, ", ")
 	}
 	return text
+}
+
+// programmedText says what had to be programmed for an object.
+func programmedText(object Ref) string {
+	if object.Group == "networking.k8s.io" || object.Group == "gateway.networking.k8s.io" {
+		return "the proxy of the last node served it"
+	}
+	return "the rules of the last node were programmed"
 }
 
 // beginning returns the word for the command that a trace begins with.

@@ -110,6 +110,9 @@ func spansOf(it *item, links []string) []Span {
 	if it.Origin != nil {
 		whole.TraceParent = it.Origin.TraceParent
 	}
+	if label(it) == readinessLabel && !it.Open && !isFailed(it.Record) {
+		whole.Detail = "the first answer that is recorded: the node has asked, and not a client"
+	}
 	if it.isMoved {
 		whole.Detail = "its times were not possible and are shown as near as can be"
 	}
@@ -224,11 +227,19 @@ func nameOf(r *hop.Record) string {
 	case hop.Deliver:
 		return "deliver " + resourceOf(r)
 	case hop.Program:
-		return "program rules"
+		return programName(r)
 	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox:
 		return r.Verb
 	}
 	return r.Verb + " " + resourceOf(r)
+}
+
+// programName says what was programmed: the rules of Services, or the routes of the HTTP proxy, as the last step says.
+func programName(r *hop.Record) string {
+	if n := len(r.Steps); n > 0 && r.Steps[n-1].Name == "routes" {
+		return "program routes"
+	}
+	return "program rules"
 }
 
 // cutLast cuts a text at the last separator. Without one everything is behind it.
@@ -265,6 +276,9 @@ const (
 	unknownLabel = "not recorded"
 )
 
+// readinessLabel is the label of readiness probes.
+const readinessLabel = "readiness probe"
+
 // label returns the word for a record in the sum of the critical path.
 func label(it *item) string {
 	switch it.Verb {
@@ -275,7 +289,7 @@ func label(it *item) string {
 	case hop.PodNetwork:
 		return "pod network"
 	case hop.Program:
-		return "program rules"
+		return programName(it.Record)
 	case hop.Container:
 		return "container start"
 	case hop.Probe:

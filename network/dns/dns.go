@@ -228,6 +228,17 @@ func (s *Server) handler(ctx context.Context) dns.HandlerFunc {
 	}
 }
 
+// Answers tells whether the server has an address or an alias for the name of a Service.
+func (s *Server) Answers(namespace, name string) bool {
+	for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+		q := dns.Question{Name: name + "." + namespace + ".svc." + s.zone.origin, Qtype: kind, Qclass: dns.ClassINET}
+		if a, ok := s.zone.answer(q); ok && len(a.answer) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // fit truncates the answer to the size that the client accepts.
 func fit(r, m *dns.Msg, stream bool) {
 	size := dns.MinMsgSize

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,6 +25,7 @@ import (
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
@@ -58,6 +60,8 @@ type Config struct {
 	// Client reads and writes as the service account of the controller.
 	Client  client.Client
 	Metrics *httpproxy.Metrics // may be nil
+	// Record stores how long it takes until the proxy follows a change of a Gateway or a route. May be nil.
+	Record func(hop.Record)
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
@@ -72,6 +76,7 @@ type server struct {
 	custom  map[string]client.View // by the name of the resource; nil for those that are not defined
 	builtin map[schema.GroupResource]client.View
 	changes *proxysync.Collector
+	records *proxysync.ProgramRecorder
 	// publish is sent when statuses or Services of Gateways may have to be written.
 	publish wait.Signal
 
@@ -104,6 +109,7 @@ func newServer(ctx context.Context, c Config, defined []string) (*server, error)
 	s := &server{
 		Config: c, custom: map[string]client.View{}, builtin: map[schema.GroupResource]client.View{},
 		changes: proxysync.NewCollector(), publish: wait.NewSignal(), sockets: map[socketKey]*socket{},
+		records: proxysync.NewProgramRecorder(c.Record, c.NodeName),
 	}
 	for _, name := range defined {
 		v, err := c.Client.View(ctx, resource(name))
@@ -135,6 +141,11 @@ func (s *server) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer s.close()
+	for _, name := range recorded() {
+		if v := s.custom[name]; v != nil {
+			s.records.SkipPresent(resource(name), v)
+		}
+	}
 	s.follow(ctx, &wg)
 	wg.Go(func() {
 		proxysync.KeepPublished(ctx, s.publish, wait.Backoff{First: firstBackoff, Max: maxBackoff}, s.publishLatest)
@@ -167,8 +178,12 @@ func (s *server) follow(ctx context.Context, wg *sync.WaitGroup) {
 	watch := func(v client.View, record func(*proxysync.Changes, client.Event)) {
 		wg.Go(func() { s.changes.Follow(ctx, v, record) })
 	}
-	for _, v := range s.custom {
+	for name, v := range s.custom {
+		isRecorded := slices.Contains(recorded(), name)
 		watch(v, func(c *proxysync.Changes, e client.Event) {
+			if isRecorded {
+				s.records.Note(resource(name), e)
+			}
 			c.All = c.All || e.Deleted || e.Old == nil || e.Old.GetGeneration() != e.Object.GetGeneration() ||
 				e.Old.GetUID() != e.Object.GetUID() ||
 				(e.Old.GetDeletionTimestamp() == nil) != (e.Object.GetDeletionTimestamp() == nil)
@@ -203,13 +218,29 @@ func isReady(o kind.Object) bool {
 
 // sync configures the proxy after the changes since the last call.
 func (s *server) sync(ctx context.Context) {
-	c := s.changes.Take()
+	begin, c, changes := time.Now(), s.changes.Take(), s.records.Take()
 	if s.plan == nil || c.All || proxysync.Intersect(c.Services, s.plan.Services) || proxysync.Intersect(c.Secrets, s.plan.Secrets) ||
 		proxysync.Intersect(c.ConfigMaps, s.plan.ConfigMaps) {
 		s.rebuild(ctx)
-		return
+	} else {
+		s.pools.Update(c.Endpoints)
 	}
-	s.pools.Update(c.Endpoints)
+	s.records.Programmed(changes, begin, s.isProgrammed)
+}
+
+// recorded returns the resources whose changes are recorded: those that users wait for.
+func recorded() []string { return []string{gateways, httpRoutes, grpcRoutes, tlsRoutes} }
+
+// isProgrammed tells whether the proxy serves the Gateway or the route of a record, and why it cannot.
+func (s *server) isProgrammed(r *hop.Record) (bool, error) {
+	k := key{Namespace: r.Namespace, Name: r.Name}
+	if r.Resource != gateways {
+		return len(s.latest.open) > 0 && s.counted[httpproxy.Owner{Namespace: k.Namespace, Name: k.Name}], nil
+	}
+	if problem, failed := s.latest.failed[k]; failed {
+		return true, errors.New(problem.Message)
+	}
+	return len(s.latest.open[k]) > 0, nil
 }
 
 // rebuild makes a new plan and configures the proxy with it.

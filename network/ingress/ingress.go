@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/httpproxy"
@@ -57,6 +58,8 @@ type Config struct {
 	// RecordEvent records a warning Event of an Ingress. May be nil.
 	RecordEvent func(about kind.Object, reason, message string)
 	Metrics     *httpproxy.Metrics // may be nil
+	// Record stores how long it takes until the proxy follows a change of an Ingress. May be nil.
+	Record func(hop.Record)
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
@@ -77,6 +80,7 @@ type Server struct {
 	proxy         *httpproxy.Proxy
 	http, https   *portServer
 	changes       *proxysync.Collector
+	records       *proxysync.ProgramRecorder
 	statusChanged wait.Signal
 
 	// What follows is used by Run only.
@@ -117,7 +121,8 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{
 		Config: c, changes: proxysync.NewCollector(), statusChanged: wait.NewSignal(),
-		pools: proxysync.NewPools(c.Services, c.Slices), reported: map[event]bool{},
+		records: proxysync.NewProgramRecorder(c.Record, c.NodeName),
+		pools:   proxysync.NewPools(c.Services, c.Slices), reported: map[event]bool{},
 	}
 	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Log: c.Log})
 	s.http = &portServer{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log, backoff: newBackoff()}
@@ -138,6 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer s.close(context.WithoutCancel(ctx))
+	s.records.SkipPresent(Ingresses(), s.Ingresses)
 	s.follow(ctx, &wg)
 	wg.Go(func() { proxysync.KeepPublished(ctx, s.statusChanged, newBackoff(), s.publish) })
 	s.changes.NoteAll()
@@ -172,6 +178,7 @@ func (s *Server) follow(ctx context.Context, wg *sync.WaitGroup) {
 	}
 	watch(s.Ingresses, func(c *proxysync.Changes, e client.Event) {
 		c.All = c.All || e.Deleted || e.Old == nil || isChanged(e.Old, e.Object)
+		s.records.Note(Ingresses(), e)
 		s.statusChanged.Send()
 	})
 	watch(s.Classes, func(c *proxysync.Changes, _ client.Event) { c.All = true })
@@ -194,13 +201,30 @@ func isChanged(old, now kind.Object) bool {
 
 // sync configures the proxy after the changes since the last call, and opens or closes its ports.
 func (s *Server) sync(ctx context.Context) {
-	c := s.changes.Take()
+	begin, c, recorded := time.Now(), s.changes.Take(), s.records.Take()
 	if c.All || proxysync.Intersect(c.Services, s.plan.services) || proxysync.Intersect(c.Secrets, s.plan.secrets) {
 		s.rebuild()
 	} else {
 		s.pools.Update(c.Endpoints)
 	}
 	s.openPortsOfPlan(ctx)
+	s.records.Programmed(recorded, begin, s.isProgrammed)
+}
+
+// isProgrammed tells whether the proxy serves the Ingress of a record, and which of its ports is missing.
+func (s *Server) isProgrammed(r *hop.Record) (bool, error) {
+	for _, in := range s.plan.served {
+		if in.UID != r.UID {
+			continue
+		}
+		for _, p := range []*portServer{s.http, s.https} {
+			if p.port != 0 && !p.isOpen() && (!p.secure || len(in.Spec.TLS) > 0) {
+				return true, fmt.Errorf("port %d of the node cannot be opened", p.port)
+			}
+		}
+		return true, nil
+	}
+	return false, nil
 }
 
 // rebuild makes a new routing table of all Ingresses.

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -74,7 +75,8 @@ func (v *View) change(o kind.Object, deleted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	k := o.GetNamespace() + "/" + o.GetName()
-	e := client.Event{Object: o, Old: v.objects[k], Deleted: deleted}
+	rev, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64) // many objects of tests have none
+	e := client.Event{Object: o, Old: v.objects[k], Deleted: deleted, Rev: rev}
 	if deleted {
 		delete(v.objects, k)
 	} else {

@@ -57,7 +57,9 @@ type Config struct {
 	RecordEvent func(about kind.Object, reason, message string)
 	// Record stores how long rules take to follow a change. May be nil.
 	Record func(hop.Record)
-	Log    *slog.Logger
+	// Answers tells whether the DNS server of the node answers for a Service, for the record. May be nil.
+	Answers func(namespace, name string) bool
+	Log     *slog.Logger
 }
 
 // byService indexes EndpointSlices by their Service.
@@ -117,6 +119,9 @@ func New(config Config) (*Proxy, error) {
 		Config: config, table: t, metrics: newMetrics(), nodes: newNodeAddresses(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)),
 		dirty: map[key]bool{}, reported: map[key]string{}, wake: wait.NewSignal(), start: time.Now(),
 		tracer: tracer{record: config.Record, node: config.NodeName},
+	}
+	if config.Answers != nil {
+		p.tracer.answers = p.isAnswered
 	}
 	p.checks = newHealthChecks(config.Log, func() bool { return p.state(time.Now()).Healthy })
 	return p, nil
@@ -350,6 +355,20 @@ func (p *Proxy) decide(k key, node nodeFacts) wanted {
 		}
 	}
 	return decide(svc, list, node)
+}
+
+// isAnswered tells whether the DNS server of the node answers for a Service that has changed, or for a headless Service whose endpoints
+// have.
+func (p *Proxy) isAnswered(o kind.Object) bool {
+	k := key{Namespace: o.GetNamespace(), Name: o.GetName()}
+	if _, isSlice := o.(*discoveryv1.EndpointSlice); isSlice {
+		k, _ = serviceOf(o)
+		found, _ := p.Services.Get(k.Namespace, k.Name)
+		if svc, ok := found.(*corev1.Service); !ok || svc.Spec.ClusterIP != corev1.ClusterIPNone {
+			return false
+		}
+	}
+	return p.Answers(k.Namespace, k.Name)
 }
 
 // node returns the facts about this node that decisions depend on.

@@ -25,6 +25,8 @@ const maxTraced = 1000
 type tracer struct {
 	record func(hop.Record)
 	node   string
+	// answers tells whether the DNS server of the node answers for the Service of a change; nil if there is none.
+	answers func(kind.Object) bool
 	// pending are the changes whose rules are not written yet; those of one object are merged.
 	pending map[types.UID]*hop.Record
 	// seen is, by resource, the newest revision whose change was looked at: views repeat older ones.
@@ -87,6 +89,18 @@ func (t *tracer) note(e client.Event) {
 			UID: uid, Rev: e.Rev, Verb: hop.Program, Group: group, Resource: resource, Namespace: e.Object.GetNamespace(),
 			Name: e.Object.GetName(), User: "system:node:" + t.node, Start: time.Now(), CauseUID: uid, CauseRev: e.Rev,
 		}
+		t.noteDNS(t.pending[uid], e.Object)
+	}
+}
+
+// dnsStep is the name of the step that says when the DNS server of the node answers.
+const dnsStep = "dns"
+
+// noteDNS adds to the record of a change when the DNS server answers for the Service. The server reads the views from which the change
+// comes, so it answers now or has to wait for another change.
+func (t *tracer) noteDNS(r *hop.Record, o kind.Object) {
+	if t.answers != nil && t.answers(o) {
+		r.Steps = []hop.Step{{Hop: hop.Network, Name: dnsStep, Took: time.Since(r.Start)}}
 	}
 }
 
@@ -135,8 +149,10 @@ func (t *tracer) written(changes []*hop.Record, begin time.Time, err error) {
 	for _, r := range changes {
 		now, isNews := time.Now(), !r.Open
 		r.Took[hop.Network], r.Wait[hop.Network] = now.Sub(r.Start), max(begin.Sub(r.Start), 0)
-		r.Open, r.Error, r.Steps = err != nil, "", []hop.Step{{Hop: hop.Network, Name: "rules", After: max(begin.Sub(r.Start), 0),
-			Took: now.Sub(begin), Failed: err != nil}}
+		r.Open, r.Error = err != nil, ""
+		r.Steps = slices.DeleteFunc(slices.Clone(r.Steps), func(s hop.Step) bool { return s.Name != dnsStep })
+		r.Steps = append(r.Steps, hop.Step{Hop: hop.Network, Name: "rules", After: max(begin.Sub(r.Start), 0), Took: now.Sub(begin),
+			Failed: err != nil})
 		if err != nil {
 			r.Error = err.Error() // whoever stores or sends it cuts it and makes it printable
 		}

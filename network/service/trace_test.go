@@ -113,6 +113,55 @@ func TestARecordEndsWhenTheRulesAreWritten(t *testing.T) {
 	})
 }
 
+// TestRecordSaysThatDNSAnswers checks that the record of a Service has a step for the DNS server if it answers, and only then.
+func TestRecordSaysThatDNSAnswers(t *testing.T) {
+	for _, isAnswered := range []bool{false, true} {
+		records := hop.NewRecorder(10)
+		tr := newTracer(records)
+		tr.answers = func(kind.Object) bool { return isAnswered }
+		tr.note(client.Event{Object: svc(2, "10.96.0.1"), Rev: 2})
+		changes := tr.take()
+		tr.written(changes, time.Now(), errors.New("no table"))
+		tr.written(changes, time.Now(), nil)
+		var names []string
+		for _, s := range records.Of("u-s")[0].Steps {
+			names = append(names, s.Name)
+		}
+		want := "rules"
+		if isAnswered {
+			want = "dns rules"
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("answered %t: steps %q, want %q", isAnswered, got, want)
+		}
+	}
+}
+
+// TestForWhichServiceDNSIsAsked checks that a change of endpoints counts for the name of a headless Service only.
+func TestForWhichServiceDNSIsAsked(t *testing.T) {
+	services, asked := nettest.NewView(), ""
+	p := &Proxy{Config: Config{Services: services, Answers: func(namespace, name string) bool {
+		asked = namespace + "/" + name
+		return true
+	}}}
+	slice := endpointSlice("s-x", 2, "10.0.0.1")
+	slice.Labels = map[string]string{discoveryv1.LabelServiceName: "s"}
+	if p.isAnswered(slice) || asked != "" {
+		t.Errorf("asked for %q, which does not exist", asked)
+	}
+	services.Put(svc(1, "10.96.0.1"))
+	if p.isAnswered(slice) || asked != "" {
+		t.Errorf("asked for %q, which is not headless", asked)
+	}
+	services.Put(svc(1, corev1.ClusterIPNone))
+	if !p.isAnswered(slice) || asked != "d/s" {
+		t.Errorf("asked for %q", asked)
+	}
+	if asked = ""; !p.isAnswered(svc(1, "10.96.0.1")) || asked != "d/s" {
+		t.Errorf("asked for %q", asked)
+	}
+}
+
 func TestWhatWasThereBeforeIsNotRecorded(t *testing.T) {
 	view := nettest.NewView()
 	view.Put(endpointSlice("b", 7, "10.0.0.1"))

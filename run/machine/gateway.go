@@ -18,7 +18,8 @@ func (s *Machine) beginGateway(ctx context.Context, wg *sync.WaitGroup) {
 		s.Persist(ctx, "gateway", func() error {
 			return gateway.Run(ctx, gateway.Config{
 				NodeName: s.Node.Name, Class: s.Ingress.GatewayClass, Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()),
-				Client: s.AccountClient(bootstraproles.GatewayAccount), Metrics: s.gateways, Log: s.Log(),
+				Client: s.AccountClient(bootstraproles.GatewayAccount), Metrics: s.gateways, Record: s.RecordHops,
+				Log: s.Log(),
 			})
 		})
 	})

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,8 @@ type agentHost struct {
 	health parthealth.Tracker
 	// refused has the watches that the server forbids; nil in the process of the server.
 	refused *refusedWatches
+	// names is the DNS server of the node; nil until it accepts queries.
+	names atomic.Pointer[dns.Server]
 	// persist runs a part and restarts it when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }
@@ -162,7 +165,7 @@ func (p *agentHost) openViews(ctx context.Context, all ...viewTarget) (err error
 // serviceProxy implements Services on the node until ctx ends.
 func (p *agentHost) serviceProxy(ctx context.Context) error {
 	config := service.Config{NodeName: p.Name, NodeAddresses: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs,
-		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Log: p.log}
+		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Answers: p.isAnswered, Log: p.log}
 	p.traffic(&config)
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Nodes, &config.Nodes})
@@ -227,7 +230,7 @@ func meshID(ctx context.Context, c client.Client) (int, error) {
 // serveDNS runs the DNS server of the node until ctx ends. It calls listening when the server accepts queries.
 func (p *agentHost) serveDNS(ctx context.Context, listening func()) error {
 	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...),
-		ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Listening: listening, Log: p.log}
+		ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Log: p.log}
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Namespaces, &config.Namespaces})
 	if err != nil {
@@ -238,6 +241,11 @@ func (p *agentHost) serveDNS(ctx context.Context, listening func()) error {
 		return err
 	}
 	defer p.numbers.add(s.Collectors())()
+	s.Listening = func() {
+		p.names.Store(s)
+		listening()
+	}
+	defer p.names.Store(nil)
 	var text []string
 	for _, ip := range config.Addresses {
 		text = append(text, ip.String())
@@ -246,6 +254,12 @@ func (p *agentHost) serveDNS(ctx context.Context, listening func()) error {
 		return err
 	}
 	return s.Serve(ctx)
+}
+
+// isAnswered tells whether the DNS server of the node answers for a Service.
+func (p *agentHost) isAnswered(namespace, name string) bool {
+	s := p.names.Load()
+	return s != nil && s.Answers(namespace, name)
 }
 
 // dns returns the addresses of the DNS servers of Pods.
