@@ -17,22 +17,93 @@ await step('logs of a real container follow', async () => {
   assert.equal(await page.locator('#main b').count(), 0);
 });
 
+// shows waits until the screen of the shell has a text.
+const shows = (pattern) => page.waitForFunction((p) => new RegExp(p, 'm').test([...document.querySelectorAll('.terminal-row')].map((r) => r.textContent.trimEnd()).join('\n')), pattern);
+const enter = async (line) => { await page.keyboard.type(line); await page.keyboard.press('Enter'); };
+
 await step('a shell in the container', async () => {
   await page.getByRole('tab', { name: 'Shell' }).click();
   await page.getByRole('button', { name: 'Connect' }).click();
   await page.getByText('Connected', { exact: true }).waitFor();
-  const line = page.getByRole('textbox', { name: 'Type a line' });
-  await line.fill('printf "\\033[1mloud\\033[0m <i>text</i>\\n"');
-  await page.keyboard.press('Enter');
-  await page.waitForFunction(() => /^loud <i>text<\/i>$/m.test(document.querySelector('.terminal').textContent));
+  await enter('printf "\\033[1mloud\\033[0m <i>text</i>\\n"');
+  await shows('^loud <i>text</i>$');
   assert.equal(await page.locator('.terminal i').count(), 0);
   assert.ok(!(await page.textContent('.terminal')).includes('\u001b'));
-  await line.fill('echo answer=$((6*7))');
+  await enter('echo answer=$((6*7))');
+  await shows('^answer=42$');
+  await page.locator('[role=log][aria-live=polite]').getByText('answer=42').waitFor();
+});
+
+await step('Ctrl-C, the arrow keys and Tab work', async () => {
+  await enter('sleep 1000; echo $?');
+  await page.keyboard.press('Control+c');
+  await enter('echo still $((40+2))');
+  await shows('^still 42$');
+  await page.keyboard.press('ArrowUp');
+  for (let i = 0; i < 2; i++) await page.keyboard.press('Backspace');
+  await page.keyboard.type('+1))');
   await page.keyboard.press('Enter');
-  await page.waitForFunction(() => document.querySelector('.terminal').textContent.includes('answer=42'));
-  await line.fill('exit 3');
+  await shows('^still 43$');
+  await enter('touch /tmp/a-long-name');
+  await page.keyboard.type('ls /tmp/a-lo');
+  await page.keyboard.press('Tab');
   await page.keyboard.press('Enter');
-  await page.getByText('exit code 3', { exact: false }).waitFor();
+  await shows('^/tmp/a-long-name$');
+});
+
+await step('the program knows the size of the terminal', async () => {
+  const size = () => page.evaluate(() => { const c = document.querySelector('.terminal-probe').getBoundingClientRect(); const o = document.querySelector('.terminal'); return [Math.floor((o.clientHeight - 20) / c.height), Math.floor((o.clientWidth - 24) / (c.width / 50))].join(' '); });
+  await enter('stty size');
+  await shows('^' + await size() + '$');
+  const before = await size();
+  await page.setViewportSize({ width: 900, height: 640 });
+  await page.waitForTimeout(300);
+  assert.notEqual(await size(), before);
+  await enter('clear; stty size');
+  await shows('^' + await size() + '$');
+});
+
+await step('vi, less and top', async () => {
+  await enter('vi /tmp/file');
+  await shows('^~$');
+  await page.keyboard.type('ihello from vi');
+  await page.keyboard.press('Enter');
+  await page.keyboard.type('second line');
+  await shows('^second line$');
+  await page.keyboard.press('Escape');
+  await shows('^- /tmp/file'); // vi waits a moment to see whether Escape begins a key
+  await page.keyboard.type('kdd');
+  await enter(':wq');
+  await enter('clear; cat /tmp/file; echo end=$?');
+  await shows('^second line\nend=0$');
+  await enter('seq 500 | less');
+  await shows('^1\n2\n3$');
+  await page.keyboard.press('Shift+G');
+  await shows('^499\n500$');
+  await page.keyboard.press('q');
+  await enter('top');
+  await shows('^ *PID');
+  await page.keyboard.press('q');
+  await enter('clear; echo after $((1+1))');
+  await shows('^after 2$');
+});
+
+await step('fast output is drawn, and the page still answers', async () => {
+  await enter('seq 100000; echo done $((2+2))');
+  await shows('^done 4$');
+  assert.ok(await page.locator('.terminal-row').count() < 500);
+  await page.locator('.terminal').evaluate((e) => { e.scrollTop = 0; }); // what has left the screen
+  await shows('^9[0-9]{4}$');
+  await enter('echo down');
+  await shows('^down$');
+});
+
+await step('the keyboard leaves the shell, and comes back', async () => {
+  await page.keyboard.press('Control+Shift+L');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Disconnect');
+  await page.locator('.terminal-input').focus();
+  await enter('exit 3');
+  await page.getByText('exit code 3', { exact: false }).first().waitFor();
 });
 
 await step('the trace has the hops of the node', async () => {

@@ -166,6 +166,80 @@ await step('logs follow; colours are removed, other sequences shown, markup is t
   }
 });
 
+await step('a shell is a terminal: keys, colours, whole screens, size', async () => {
+  const got = { keys: '', sizes: [] };
+  let shell = null;
+  await page.routeWebSocket(/\/exec\?/, (ws) => {
+    shell = ws;
+    ws.onMessage((m) => { if (m[0] === 4) got.sizes.push(JSON.parse(m.subarray(1))); else if (m[0] === 0) got.keys += m.subarray(1).toString(); });
+  });
+  const say = (s) => shell.send(Buffer.from('\u0001' + s));
+  const rows = () => page.locator('.terminal-row').evaluateAll((all) => all.map((r) => r.textContent.trimEnd()));
+  const sent = async (want) => { for (let i = 0; i < 200 && got.keys !== want; i++) await page.waitForTimeout(20); assert.equal(got.keys, want); got.keys = ''; };
+  await go('#/object/core/pods/default/lost?tab=shell');
+  await page.getByRole('button', { name: 'Connect' }).click();
+  await page.getByText('Connected', { exact: true }).waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.className), 'terminal-input');
+  assert.ok(got.sizes.at(-1).Width > 80 && got.sizes.at(-1).Height > 10, JSON.stringify(got.sizes));
+
+  await page.keyboard.type('ls é');
+  for (const key of ['Enter', 'Tab', 'Escape', 'Backspace', 'ArrowUp', 'Control+c', 'Control+ArrowLeft', 'Alt+b', 'PageDown', '/', '?']) await page.keyboard.press(key);
+  await sent('ls é\r\t\u001b\u007f\u001b[A\u0003\u001b[1;5D\u001bb\u001b[6~/?');
+  say('\u001b[?1h\u001b[6nready');
+  await page.locator('.terminal').getByText('ready').waitFor();
+  await page.keyboard.press('ArrowUp');
+  await sent('\u001b[1;1R\u001bOA');
+
+  const paste = (s) => page.evaluate((t) => { const data = new DataTransfer(); data.setData('text/plain', t); document.activeElement.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true })); }, s);
+  await paste('one\u001b[31m');
+  await sent('one[31m');
+  await paste('one\ntwo');
+  await page.getByRole('dialog').getByText('Paste 2 lines?').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  say('\u001b[?2004hbrackets');
+  await page.locator('.terminal').getByText('brackets').waitFor();
+  await paste('one\ntwo\u001b[201~');
+  await sent('\u001b[200~one\rtwo[201~\u001b[201~');
+
+  say('\u001b[2J\u001b[H\u001b[1;31mred\u001b[0m <i>text</i> \u001b]0;title\u0007\u001b]52;c;ZXZpbA==\u0007日本|');
+  await page.locator('.terminal .t-fg-1.t-bold').getByText('red').waitFor();
+  assert.equal((await rows())[0], 'red <i>text</i> 日本|');
+  assert.equal(await page.locator('.terminal i').count(), 0);
+  assert.ok(!(await page.title()).includes('title'));
+  assert.equal(got.keys, '', 'sequences that ask are not answered');
+  const wide = await page.locator('.terminal .t-wide').evaluateAll((all) => all.map((e) => e.getBoundingClientRect().width));
+  const cell = await page.locator('.terminal-probe').evaluate((e) => e.getBoundingClientRect().width / 50);
+  assert.ok(wide.length === 2 && wide.every((w) => Math.abs(w - 2 * cell) < 0.2), 'wide characters take two cells');
+
+  say('\u001b[?1049h\u001b[2J\u001b[5;3Heditor\u001b[1;1H');
+  await page.locator('.terminal-row').nth(4).getByText('editor').waitFor();
+  assert.ok(!(await rows()).join('').includes('red'), 'an editor has the whole screen');
+  say('\u001b[?1049l\r\nback');
+  await page.locator('.terminal').getByText('back').waitFor();
+  assert.ok((await rows())[0].startsWith('red'), 'and the shell has its own again');
+
+  const before = got.sizes.length;
+  await page.setViewportSize({ width: 1000, height: 700 });
+  await page.waitForFunction(() => document.querySelector('.terminal').clientWidth < 800);
+  for (let i = 0; i < 200 && got.sizes.length === before; i++) await page.waitForTimeout(20);
+  assert.ok(got.sizes.at(-1).Width < got.sizes[0].Width && got.sizes.at(-1).Height < got.sizes[0].Height, JSON.stringify(got.sizes));
+  await page.setViewportSize({ width: 1360, height: 860 });
+
+  say('\r\nspoken line\r\n');
+  await page.locator('[role=log][aria-live=polite]').getByText('spoken line').waitFor();
+  await page.locator('.terminal-input').focus();
+  await page.keyboard.press('Control+Shift+L');
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Disconnect');
+  assert.equal(got.keys, '');
+  await page.keyboard.press('Tab');
+  assert.notEqual(await page.evaluate(() => document.activeElement.className), 'terminal-input');
+  shell.send(Buffer.from('\u0003{"status":"Failure","message":"command terminated with exit code 3"}'));
+  await shell.close();
+  await page.getByText('exit code 3', { exact: false }).first().waitFor();
+  assert.ok(await page.locator('.terminal-input').isDisabled());
+});
+
 await step('a trace that is still open, with hidden spans', async () => {
   await page.route('**/apis/trace.proa.dev/v1/namespaces/default/traces/*', (r) => r.fulfill({ body: fixture('trace.json'), contentType: 'application/json' }));
   await go('#/object/apps/deployments/default/web?tab=trace');

@@ -231,7 +231,8 @@ function showHelp() {
   dialog('Keys', h('div', { class: 'help' },
     keys('Everywhere', [['/', 'go to a kind or an object'], ['g o', 'overview'], ['g s', 'stuck list'], ['g t', 'traces'], ['g p', 'Pods'], ['?', 'this help'], ['Esc', 'close']]),
     keys('Lists', [['↑ ↓', 'move'], ['PgUp PgDn', 'move by a page'], ['Home End', 'first, last'], ['Enter', 'open the object']]),
-    keys('Traces', [['f b', 'next, previous span'], ['w s', 'scroll up, down'], ['a d', 'move left, right in time'], ['+ -', 'zoom in, out'], ['0', 'show all of it'], ['[ ]', 'collapse, expand all'], ['Enter', 'expand or collapse the span']])),
+    keys('Traces', [['f b', 'next, previous span'], ['w s', 'scroll up, down'], ['a d', 'move left, right in time'], ['+ -', 'zoom in, out'], ['0', 'show all of it'], ['[ ]', 'collapse, expand all'], ['Enter', 'expand or collapse the span']]),
+    keys('Shell', [['Ctrl Shift L', 'leave the terminal'], ['Ctrl Shift C', 'copy'], ['Ctrl Shift V', 'paste']])),
   [{ text: 'Close', value: null, class: 'button primary' }]);
 }
 
