@@ -73,8 +73,8 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
 			s, profile, pod := benchState(nodes).Snapshot(), benchProfile(b), framework.NewPodInfo(benchPod(0))
 			b.ReportAllocs()
-			used := processor()
-			defer func() { b.ReportMetric(float64(processor()-used)/float64(b.N), "cpu-ns/op") }()
+			used := cpuTime()
+			defer func() { b.ReportMetric(float64(cpuTime()-used)/float64(b.N), "cpu-ns/op") }()
 			for i := 0; b.Loop(); i++ {
 				if d := Decide(s, pod, profile, framework.Seed{Start: i, Tie: uint64(i)}); d.Node == "" {
 					b.Fatal(d.Message())
@@ -93,8 +93,8 @@ func BenchmarkSchedule(b *testing.B) {
 			s := &scheduler{records: waitrecord.New(hop.NewRecorder(4096).Add)}
 			capacity := nodes * 100
 			b.ReportAllocs()
-			at, used := 0, processor()
-			defer func() { b.ReportMetric(float64(processor()-used)/float64(b.N), "cpu-ns/op") }()
+			at, used := 0, cpuTime()
+			defer func() { b.ReportMetric(float64(cpuTime()-used)/float64(b.N), "cpu-ns/op") }()
 			for i := 0; b.Loop(); i++ {
 				if i%capacity == 0 && i > 0 {
 					for _, p := range state.Pods() {
@@ -123,8 +123,8 @@ func BenchmarkSchedule(b *testing.B) {
 	}
 }
 
-// processor returns the CPU time of this process.
-func processor() int64 {
+// cpuTime returns the CPU time of this process.
+func cpuTime() int64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		return 0

@@ -27,7 +27,7 @@ func TestParse(t *testing.T) {
 				t.Fatal(err)
 			}
 			config, want, _ := strings.Cut(string(text), "----\n")
-			got := parsed([]byte(config))
+			got := formatConfig([]byte(config))
 			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(config+"----\n"+got), 0o644); err != nil {
 					t.Fatal(err)
@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func parsed(text []byte) string {
+func formatConfig(text []byte) string {
 	file, err := Parse(text)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
@@ -60,15 +60,15 @@ func parsed(text []byte) string {
 				in = file.Profiles[i]
 			}
 		}
-		where := map[string]plugins.Points{}
+		points := map[string]plugins.Points{}
 		if in.Plugins != nil {
 			for _, c := range plugins.Choose(in.Plugins, false) {
-				where[c.Name] = c.At
+				points[c.Name] = c.At
 			}
 		}
 		for _, pl := range p.Plugins {
 			fmt.Fprintf(&out, "  %s %d", pl.Name, pl.Weight)
-			if at, has := where[pl.Name]; has && at != plugins.AllPoints {
+			if at, has := points[pl.Name]; has && at != plugins.AllPoints {
 				fmt.Fprintf(&out, " not at %s", plugins.AllPoints&^at)
 			}
 			out.WriteString("\n")
@@ -104,7 +104,7 @@ func FuzzParse(f *testing.F) {
 		}
 		s := benchState(3).Snapshot()
 		for i := range profiles {
-			profiles[i].Plugins = quiet(profiles[i].Plugins)
+			profiles[i].Plugins = withoutReads(profiles[i].Plugins)
 			if d := Decide(s, framework.NewPodInfo(benchPod(0)), &profiles[i], framework.Seed{}); d.Node == "" && d.Message() == "" {
 				t.Fatalf("no node, and no reason")
 			}
@@ -113,8 +113,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// quiet returns the plugins that read nothing from the cluster.
-func quiet(in []framework.Plugin) (out []framework.Plugin) {
+// withoutReads returns the plugins that read nothing from the cluster.
+func withoutReads(in []framework.Plugin) (out []framework.Plugin) {
 	for _, p := range in {
 		if len(p.Reads) == 0 {
 			out = append(out, p)

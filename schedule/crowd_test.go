@@ -65,9 +65,9 @@ func crowdPod(i int, template int) *corev1.Pod {
 	return p
 }
 
-// TestUpdatedEqualsPrepared compares decisions with prepared plugins that were updated by Pod changes to decisions with
+// TestUpdatedPluginsDecideLikeNewOnes compares decisions with prepared plugins that were updated by Pod changes to decisions with
 // newly prepared plugins: they must be the same.
-func TestUpdatedEqualsPrepared(t *testing.T) {
+func TestUpdatedPluginsDecideLikeNewOnes(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		objects := frameworktest.Objects{}
@@ -120,9 +120,8 @@ func TestUpdatedEqualsPrepared(t *testing.T) {
 	}
 }
 
-// TestDryRunLeavesNoTrace finds preemption victims for Pods, and checks that decisions afterwards are the same as
-// before.
-func TestDryRunLeavesNoTrace(t *testing.T) {
+// TestPreemptionDryRunChangesNothing finds preemption victims for Pods, and checks that decisions are the same before and after.
+func TestPreemptionDryRunChangesNothing(t *testing.T) {
 	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		state := benchState(4)
@@ -151,13 +150,14 @@ func TestDryRunLeavesNoTrace(t *testing.T) {
 					continue
 				}
 				// Without the victims the Pod must fit, with newly prepared plugins.
-				var gone []types.UID
+				var victims []types.UID
 				for _, p := range found.Victims {
-					gone = append(gone, p.Pod.UID)
+					victims = append(victims, p.Pod.UID)
 				}
-				if r, by := preparePod(s.Without(n.Name(), gone...), info,
-					profile).filterUncached(s.Without(n.Name(), gone...).Node(n.Name())); r != nil {
-					t.Errorf("seed %d, template %d: without %d pods node %s is still rejected by %s", seed, template, len(gone), n.Name(), by)
+				if r, by := preparePod(s.Without(n.Name(), victims...), info,
+					profile).filterUncached(s.Without(n.Name(), victims...).Node(n.Name())); r != nil {
+					t.Errorf("seed %d, template %d: without %d Pods node %s is still rejected by %s", seed, template, len(victims),
+						n.Name(), by)
 				}
 			}
 			after := c.decide(s, info, framework.Seed{}, false)

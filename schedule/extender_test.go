@@ -16,8 +16,8 @@ import (
 	"proa.dev/schedule/framework"
 )
 
-// fakeExtender is an extender with configured responses. Filter has the reason why a node is rejected, with a "!" in
-// front if the rejection is unresolvable, and an empty reason if it is not. Preempt has the victims by node.
+// fakeExtender is an extender with configured responses. Filter has the reasons for which nodes are rejected, with a "!" in front
+// if the rejection is unresolvable; a node without a reason is accepted. Preempt has the victims by node.
 type fakeExtender struct {
 	Filter     map[string]string   `json:"filter"`
 	Prioritize map[string]int64    `json:"prioritize"`
@@ -92,50 +92,50 @@ func (f *fakeExtender) filter(body []byte) ([]byte, error) {
 		out.Nodes = &corev1.NodeList{}
 	}
 	for _, name := range names {
-		why, known := f.Filter[name]
+		reason, known := f.Filter[name]
 		switch {
-		case !known || why == "" && f.Names:
+		case !known || reason == "" && f.Names:
 			if f.Names {
 				*out.NodeNames = append(*out.NodeNames, name)
 			} else {
 				out.Nodes.Items = append(out.Nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 			}
-		case strings.HasPrefix(why, "!"):
-			out.FailedAndUnresolvableNodes[name] = why[1:]
-		case why != "":
-			out.FailedNodes[name] = why
+		case strings.HasPrefix(reason, "!"):
+			out.FailedAndUnresolvableNodes[name] = reason[1:]
+		case reason != "":
+			out.FailedNodes[name] = reason
 		}
 	}
 	return json.Marshal(out)
 }
 
 func TestExtenderBinds(t *testing.T) {
-	var asked string
+	var request string
 	e := &framework.Extender{URL: "http://example.com", BindVerb: "bind", ManagedResources: sets.New("example.com/x"),
 		Post: func(url string, body []byte) ([]byte, error) {
-			asked = url + " " + string(body)
+			request = url + " " + string(body)
 			return []byte(`{"error":"no"}`), nil
 		}}
 	profile := &framework.Profile{Extenders: []*framework.Extender{e}}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
 	if profile.BinderFor(pod) != nil {
-		t.Error("a pod is to be bound by somebody it does not concern")
+		t.Error("a Pod is bound by an extender that manages none of its resources")
 	}
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/x": {}}
 	if profile.BinderFor(pod) != e {
 		t.Fatal("a pod is not bound by the extender that manages its resource")
 	}
 	if err := e.BindPod(pod, "n"); err == nil || err.Error() != "no" {
-		t.Errorf("got %v, want what the extender said", err)
+		t.Errorf("got %v, want the error of the extender", err)
 	}
-	if want := `http://example.com/bind {"PodName":"p","PodNamespace":"default","PodUID":"u","Node":"n"}`; asked != want {
-		t.Errorf("asked %s, want %s", asked, want)
+	if want := `http://example.com/bind {"PodName":"p","PodNamespace":"default","PodUID":"u","Node":"n"}`; request != want {
+		t.Errorf("the request is %s, want %s", request, want)
 	}
 }
 
-func TestExtendersNeedAWay(t *testing.T) {
+func TestExtendersNeedPost(t *testing.T) {
 	if _, err := framework.NewExtenders([]configv1.Extender{{URLPrefix: "http://example.com"}}, nil); err == nil {
-		t.Error("extenders without a way to ask them are accepted")
+		t.Error("extenders are accepted without a function that sends them requests")
 	}
 }

@@ -35,18 +35,18 @@ import (
 
 type groupResource = schema.GroupResource
 
-// TestLoop plays scripts against a scheduler on a cluster in memory, in virtual time. A line that begins with "$ " is a
-// command; what follows it is its input, or what must come out:
+// TestLoop runs scripts against a scheduler on a cluster in memory, in virtual time. A line that begins with "$ " is a command;
+// the lines after it are its input, or the output that it must have:
 //
-//	$ create                  makes the objects of the body, their status included
+//	$ create                  creates the objects of the body, including their status
 //	$ change RESOURCE NAME    merges the body into an object, and into its status
 //	$ delete RESOURCE NAME
 //	$ fail                    makes the next binding fail
-//	$ deaf                    the views of the scheduler deliver no events, until
-//	$ hear                    they deliver a gap
+//	$ dropevents              the views of the scheduler drop all events, until
+//	$ sendgap                 they send a gap, and events again
 //	$ wait DURATION
 //	$ pods                    prints the nodes of Pods, or why they have none
-//	$ show RESOURCE NAME PATH prints what is at some paths of an object
+//	$ show RESOURCE NAME PATH prints the values at some paths of an object
 //	$ events                  prints the Events
 //	$ metrics NAME...         prints metrics
 //	$ why POD                 prints and explains the latest decision about a Pod
@@ -62,7 +62,7 @@ func TestLoop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := play(t, string(text))
+			got := runScript(t, string(text))
 			if textcase.Update() {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -74,19 +74,19 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// stage is a cluster in memory with a scheduler.
-type stage struct {
+// loopTest is a cluster in memory with a scheduler, which uses client.
+type loopTest struct {
 	*testing.T
 	admin  client.Client
-	door   *failingClient
+	client *failingClient
 	config schedule.Config
 
 	mu      sync.Mutex // guards records
 	records []hop.Record
 }
 
-// keep is the Record of the scheduler's configuration.
-func (s *stage) keep(rec hop.Record) {
+// addRecord is the Record function of the scheduler's configuration.
+func (s *loopTest) addRecord(rec hop.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.records {
@@ -98,33 +98,33 @@ func (s *stage) keep(rec hop.Record) {
 	s.records = append(s.records, rec)
 }
 
-// failingClient is a client that can fail bindings and whose views can miss events.
+// failingClient is a client that fails the next failBindings bindings, and whose views drop events while dropEvents is set.
 type failingClient struct {
 	client.Client
-	mu     sync.Mutex
-	refuse int
-	deaf   bool
-	ears   []chan struct{}
+	mu           sync.Mutex
+	failBindings int
+	dropEvents   bool
+	gaps         []chan struct{}
 }
 
-// View opens a view that can miss events.
+// View opens a view that can drop events.
 func (d *failingClient) View(ctx context.Context, on groupResource) (client.View, error) {
 	v, err := d.Client.View(ctx, on)
-	ear := make(chan struct{})
+	gap := make(chan struct{})
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ears = append(d.ears, ear)
-	return &deafView{v, d, ear}, err
+	d.gaps = append(d.gaps, gap)
+	return &lossyView{v, d, gap}, err
 }
 
-type deafView struct {
+type lossyView struct {
 	client.View
-	door *failingClient
-	ear  chan struct{}
+	client *failingClient
+	gap    chan struct{}
 }
 
-// Events yields the events of the view, or a gap and the present objects after events were missed.
-func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
+// Events yields the events of the view, and a gap followed by the current objects after events were dropped.
+func (v *lossyView) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		all := make(chan client.Event)
 		var wg sync.WaitGroup
@@ -142,13 +142,13 @@ func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 			case <-ctx.Done():
 				return
 			case ev := <-all:
-				v.door.mu.Lock()
-				deaf := v.door.deaf
-				v.door.mu.Unlock()
-				if !deaf && !yield(ev) {
+				v.client.mu.Lock()
+				drop := v.client.dropEvents
+				v.client.mu.Unlock()
+				if !drop && !yield(ev) {
 					return
 				}
-			case <-v.ear:
+			case <-v.gap:
 				if !yield(client.Event{Gap: true}) {
 					return
 				}
@@ -162,14 +162,14 @@ func (v *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// set makes the view miss events, or deliver them again.
-func (d *failingClient) set(deaf bool) {
+// setDropEvents makes the views drop events, or send a gap and events again.
+func (d *failingClient) setDropEvents(drop bool) {
 	d.mu.Lock()
-	d.deaf = deaf
-	ears := slices.Clone(d.ears)
+	d.dropEvents = drop
+	gaps := slices.Clone(d.gaps)
 	d.mu.Unlock()
-	if !deaf {
-		for _, e := range ears {
+	if !drop {
+		for _, e := range gaps {
 			e <- struct{}{}
 		}
 	}
@@ -177,32 +177,32 @@ func (d *failingClient) set(deaf bool) {
 
 func (d *failingClient) Act(ctx context.Context, on groupResource, namespace, name, sub string, body kind.Object) (kind.Object, error) {
 	d.mu.Lock()
-	no := d.refuse > 0
-	if no {
-		d.refuse--
+	fail := d.failBindings > 0
+	if fail {
+		d.failBindings--
 	}
 	d.mu.Unlock()
-	if no {
-		return nil, fmt.Errorf("the door is shut")
+	if fail {
+		return nil, fmt.Errorf("the test fails the binding")
 	}
 	return d.Client.Act(ctx, on, namespace, name, sub, body)
 }
 
-func play(t *testing.T, script string) (got string) {
+func runScript(t *testing.T, script string) (got string) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		quiet := func(c *run.Config) {
+		fewControllers := func(c *run.Config) {
 			c.FilterControllers = func(all []control.Controller) []control.Controller {
 				return slices.DeleteFunc(all, func(ctl control.Controller) bool {
 					return ctl.Name != "service-account-controller" && ctl.Name != "root-ca-cert-publisher"
 				})
 			}
 		}
-		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), quiet)
-		s := &stage{T: t, admin: cluster.Client}
-		s.door = &failingClient{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler",
+		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), fewControllers)
+		s := &loopTest{T: t, admin: cluster.Client}
+		s.client = &failingClient{Client: cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler",
 			Groups: []string{user.AllAuthenticated}})}
-		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Record: s.keep}
+		s.config = schedule.Config{Recent: schedule.NewRecent(), Metrics: schedule.NewMetrics(), Record: s.addRecord}
 		if text, configured := strings.CutPrefix(script, "$ config\n"); configured {
 			text, _, _ = strings.Cut(text, "\n$ ")
 			file, err := schedule.Parse([]byte(text))
@@ -216,7 +216,7 @@ func play(t *testing.T, script string) (got string) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))
-			if err := schedule.Run(ctx, log, s.door, s.config); err != nil {
+			if err := schedule.Run(ctx, log, s.client, s.config); err != nil {
 				t.Error(err)
 			}
 		})
@@ -224,12 +224,12 @@ func play(t *testing.T, script string) (got string) {
 		var out strings.Builder
 		for _, step := range strings.Split("\n"+script, "\n$ ")[1:] {
 			command, body, _ := strings.Cut(step, "\n")
-			body, comment, noted := strings.Cut("\n"+body, "\n# ")
+			body, comment, hasComment := strings.Cut("\n"+body, "\n# ")
 			out.WriteString("$ " + command + "\n" + strings.Trim(s.do(command, body), "\n"))
 			if !strings.HasSuffix(out.String(), "\n") {
 				out.WriteByte('\n')
 			}
-			if noted {
+			if hasComment {
 				out.WriteString("# " + strings.TrimSuffix(comment, "\n") + "\n")
 			}
 		}
@@ -241,7 +241,7 @@ func play(t *testing.T, script string) (got string) {
 	return got
 }
 
-func (s *stage) do(command, body string) string {
+func (s *loopTest) do(command, body string) string {
 	words := strings.Fields(command)
 	out := body
 	var err error
@@ -260,12 +260,12 @@ func (s *stage) do(command, body string) string {
 	case "delete":
 		on, namespace := plural(words[1])
 		err = s.admin.Delete(s.Context(), on, namespace, words[2], metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-	case "deaf", "hear":
-		s.door.set(words[0] == "deaf")
+	case "dropevents", "sendgap":
+		s.client.setDropEvents(words[0] == "dropevents")
 	case "fail":
-		s.door.mu.Lock()
-		s.door.refuse++
-		s.door.mu.Unlock()
+		s.client.mu.Lock()
+		s.client.failBindings++
+		s.client.mu.Unlock()
 	case "wait":
 		var d time.Duration
 		if d, err = time.ParseDuration(words[1]); err == nil {
@@ -287,29 +287,29 @@ func (s *stage) do(command, body string) string {
 	return out
 }
 
-func (s *stage) create(body string) error {
+func (s *loopTest) create(body string) error {
 	for doc := range strings.SplitSeq("\n"+body, "\n---\n") {
-		synctest.Wait() // all views have the earlier changes before the next command
+		synctest.Wait() // until all views have the earlier changes
 		obj, on, err := decode(doc)
 		if err != nil {
 			return err
 		}
 		want := obj.DeepCopyObject().(kind.Object)
-		made, err := s.admin.Create(s.Context(), on, obj)
+		created, err := s.admin.Create(s.Context(), on, obj)
 		if err != nil {
 			return err
 		}
-		if node, ok := made.(*corev1.Node); ok { // new nodes have the not-ready taint, which no controller removes here
+		if node, ok := created.(*corev1.Node); ok { // new nodes have the not-ready taint, which no controller removes here
 			node.Spec.Taints = want.(*corev1.Node).Spec.Taints
-			if made, err = s.admin.Update(s.Context(), on, node, ""); err != nil {
+			if created, err = s.admin.Update(s.Context(), on, node, ""); err != nil {
 				return err
 			}
 		}
 		if !strings.Contains("\n"+doc, "\nstatus:") {
 			continue
 		}
-		want.SetResourceVersion(made.GetResourceVersion())
-		want.SetUID(made.GetUID())
+		want.SetResourceVersion(created.GetResourceVersion())
+		want.SetUID(created.GetUID())
 		if _, err := s.admin.Update(s.Context(), on, want, "status"); err != nil {
 			return err
 		}
@@ -351,7 +351,7 @@ func plural(name string) (groupResource, string) {
 	return groupResource{Resource: name}, ""
 }
 
-func (s *stage) change(name, object, body string) error {
+func (s *loopTest) change(name, object, body string) error {
 	on, namespace := plural(name)
 	obj, err := s.admin.Get(s.Context(), on, namespace, object, "")
 	if err != nil {
@@ -361,16 +361,16 @@ func (s *stage) change(name, object, body string) error {
 		return err
 	}
 	want := obj.DeepCopyObject().(kind.Object)
-	made, err := s.admin.Update(s.Context(), on, obj, "")
+	updated, err := s.admin.Update(s.Context(), on, obj, "")
 	if err != nil || !strings.Contains("\n"+body, "\nstatus:") {
 		return err
 	}
-	want.SetResourceVersion(made.GetResourceVersion())
+	want.SetResourceVersion(updated.GetResourceVersion())
 	_, err = s.admin.Update(s.Context(), on, want, "status")
 	return err
 }
 
-func (s *stage) pods() string {
+func (s *loopTest) pods() string {
 	v, err := s.admin.View(s.Context(), gr.Pods)
 	if err != nil {
 		s.Fatal(err)
@@ -395,7 +395,7 @@ func (s *stage) pods() string {
 	return out.String()
 }
 
-func (s *stage) events() string {
+func (s *loopTest) events() string {
 	v, err := s.admin.View(s.Context(), gr.Events)
 	if err != nil {
 		s.Fatal(err)
@@ -414,7 +414,7 @@ func (s *stage) events() string {
 }
 
 // metrics prints counters, gauges and the sample counts of histograms.
-func (s *stage) metrics(names []string) (string, error) {
+func (s *loopTest) metrics(names []string) (string, error) {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(s.config.Metrics); err != nil {
 		return "", err
@@ -442,7 +442,7 @@ func (s *stage) metrics(names []string) (string, error) {
 }
 
 // recordsOf prints the records of the attempts to place a Pod.
-func (s *stage) recordsOf(name string) string {
+func (s *loopTest) recordsOf(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out strings.Builder
@@ -476,7 +476,7 @@ func (s *stage) recordsOf(name string) string {
 }
 
 // why prints what was found in the latest attempt to place a Pod.
-func (s *stage) why(name string) (string, error) {
+func (s *loopTest) why(name string) (string, error) {
 	o, err := s.admin.Get(s.Context(), gr.Pods, "default", name, "")
 	if err != nil {
 		return "", err

@@ -24,9 +24,9 @@ func TestCachedDecisionsEqualNew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			profile := &framework.Profile{Name: corev1.DefaultSchedulerName, Plugins: append(chosen, crowding())}
+			profile := &framework.Profile{Name: corev1.DefaultSchedulerName, Plugins: append(chosen, zoneSpread())}
 			state, prepared := framework.NewState(nil), newPreparedPods()
-			var there []types.UID
+			var assigned []types.UID
 			for step := range 400 {
 				switch r.IntN(10) {
 				case 0:
@@ -45,8 +45,8 @@ func TestCachedDecisionsEqualNew(t *testing.T) {
 						state.RemoveNode(fmt.Sprintf("node-%d", r.IntN(150)))
 					}
 				case 2:
-					if len(there) > 0 {
-						state.RemovePod(there[r.IntN(len(there))])
+					if len(assigned) > 0 {
+						state.RemovePod(assigned[r.IntN(len(assigned))])
 					}
 				default:
 					pod := benchPod(step)
@@ -54,9 +54,10 @@ func TestCachedDecisionsEqualNew(t *testing.T) {
 					pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(500*(1+
 						len(pod.Labels["app"])%2)), resource.DecimalSI)
 					info := framework.NewPodInfo(pod)
-					s, how := state.Snapshot(), framework.Seed{Start: r.IntN(1000), Tie: r.Uint64()}
-					want := Decide(s, info, profile, how)
-					got := prepared.decide(s, &attempt{Entry: &podqueue.Entry{}, info: info, profile: profile}, how, state.ChangesBetween)
+					s, choice := state.Snapshot(), framework.Seed{Start: r.IntN(1000), Tie: r.Uint64()}
+					want := Decide(s, info, profile, choice)
+					got := prepared.decide(s, &attempt{Entry: &podqueue.Entry{}, info: info, profile: profile}, choice,
+						state.ChangesBetween)
 					if got.Node != want.Node || got.Score != want.Score || got.Examined != want.Examined || got.Feasible != want.Feasible ||
 						got.Message() != want.Message() {
 						t.Fatalf("step %d: got %q %d of %d/%d %q, want %q %d of %d/%d %q", step, got.Node, got.Score, got.Feasible,
@@ -65,7 +66,7 @@ func TestCachedDecisionsEqualNew(t *testing.T) {
 					}
 					if got.Node != "" {
 						state.AddPod(info, got.Node)
-						there = append(there, pod.UID)
+						assigned = append(assigned, pod.UID)
 					}
 				}
 			}
@@ -73,11 +74,11 @@ func TestCachedDecisionsEqualNew(t *testing.T) {
 	}
 }
 
-// crowding is a plugin that counts Pods of the same app in each zone: it rejects zones with more than five Pods more
-// than another zone, and prefers zones with fewer Pods. It is updated by Pod changes.
-func crowding() framework.Plugin {
+// zoneSpread returns a plugin that counts Pods of the same app in each zone: it rejects zones with more than five Pods more than
+// another zone, and prefers zones with fewer Pods. It is updated by Pod changes.
+func zoneSpread() framework.Plugin {
 	full := framework.Unschedulable("zone(s) had too many")
-	return framework.Plugin{Name: "Crowding", Weight: 2, Prepare: func(s *framework.Snapshot, p *framework.PodInfo) framework.Prepared {
+	return framework.Plugin{Name: "ZoneSpread", Weight: 2, Prepare: func(s *framework.Snapshot, p *framework.PodInfo) framework.Prepared {
 		app, count := p.Pod.Labels["app"], map[string]int64{}
 		for n := range s.All() {
 			for _, q := range n.Pods {

@@ -11,7 +11,7 @@ import (
 	"proa.dev/schedule/podqueue"
 )
 
-// TestRecentIsBounded holds that a Recent keeps the latest Pods, the chosen node among the scores of each, and says how many
+// TestRecentIsBounded checks that a Recent keeps the latest Pods, the chosen node among the scores of each, and says how many
 // nodes are left out.
 func TestRecentIsBounded(t *testing.T) {
 	const nodes = 200
@@ -54,7 +54,7 @@ func TestRecentIsBounded(t *testing.T) {
 	}
 }
 
-// TestRecentKeepsRejections holds that the reasons of rejected nodes are kept, and not more than there may be.
+// TestRecentKeepsRejections checks that the reasons of rejected nodes are kept, and that their number is bounded.
 func TestRecentKeepsRejections(t *testing.T) {
 	profiles, err := Config{}.profiles(framework.Deps{})
 	if err != nil {

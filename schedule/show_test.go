@@ -9,7 +9,7 @@ import (
 )
 
 // show prints parts of an object, such as "status.conditions".
-func (s *stage) show(name, object string, paths []string) string {
+func (s *loopTest) show(name, object string, paths []string) string {
 	on, namespace := plural(name)
 	obj, err := s.admin.Get(s.Context(), on, namespace, object, "")
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *stage) show(name, object string, paths []string) string {
 	return out.String()
 }
 
-// anonymous is a text without UIDs, which differ each time.
+// anonymous returns a text with its UIDs replaced, because they differ in each run.
 func anonymous(text string) string {
 	return regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`).ReplaceAllString(text, "UID")
 }

@@ -37,11 +37,11 @@ func (m *flakyClient) Act(ctx context.Context, on groupResource, namespace, name
 	n := m.n
 	m.mu.Unlock()
 	if n%7 == 0 {
-		return nil, fmt.Errorf("not now")
+		return nil, fmt.Errorf("the request was not sent")
 	}
 	o, err := m.Client.Act(ctx, on, namespace, name, sub, body)
 	if n%7 == 3 && err == nil {
-		return nil, fmt.Errorf("the answer was lost")
+		return nil, fmt.Errorf("the response was lost")
 	}
 	return o, err
 }
@@ -49,7 +49,7 @@ func (m *flakyClient) Act(ctx context.Context, on groupResource, namespace, name
 // TestStress creates and deletes Pods while bindings fail, and checks that every Pod that fits is bound in the end, and
 // that no node is ever overcommitted.
 func TestStress(t *testing.T) {
-	const nodes, room = 12, 10
+	const nodes, perNode = 12, 10
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
@@ -65,9 +65,9 @@ func TestStress(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		s := &stage{T: t, admin: admin}
+		s := &loopTest{T: t, admin: admin}
 		node := func(i int) {
-			if err := s.create(fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nstatus: {allocatable: {cpu: %q, memory: 64Gi, pods: \"110\"}}\n", i, fmt.Sprint(room))); err != nil {
+			if err := s.create(fmt.Sprintf("kind: Node\nmetadata: {name: n%d}\nstatus: {allocatable: {cpu: %q, memory: 64Gi, pods: \"110\"}}\n", i, fmt.Sprint(perNode))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -88,7 +88,7 @@ func TestStress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		look := func() (bound, waiting int) {
+		countPods := func() (bound, waiting int) {
 			load := map[string]int{}
 			for o := range view.List("") {
 				if on := o.(*corev1.Pod).Spec.NodeName; on != "" {
@@ -99,47 +99,47 @@ func TestStress(t *testing.T) {
 				}
 			}
 			for on, n := range load {
-				if n > room {
-					t.Fatalf("%s has %d pods and room for %d", on, n, room)
+				if n > perNode {
+					t.Fatalf("%s has %d Pods and capacity for %d", on, n, perNode)
 				}
 			}
 			return bound, waiting
 		}
-		settle := func(step string, wantBound, wantWaiting int) {
+		checkSettled := func(step string, wantBound, wantWaiting int) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if bound, waiting := look(); bound != wantBound || waiting != wantWaiting {
+			if bound, waiting := countPods(); bound != wantBound || waiting != wantWaiting {
 				t.Fatalf("%s: %d pods are bound and %d wait, want %d and %d", step, bound, waiting, wantBound, wantWaiting)
 			}
 		}
 		for i := range nodes - 2 {
 			node(i)
 		}
-		for i := range nodes*room + 5 {
+		for i := range nodes*perNode + 5 {
 			pod(i)
 			if i%20 == 0 {
-				look()
+				countPods()
 			}
 		}
-		settle("full", (nodes-2)*room, 2*room+5)
+		checkSettled("full", (nodes-2)*perNode, 2*perNode+5)
 		node(nodes - 2)
 		node(nodes - 1)
-		settle("more nodes", nodes*room, 5)
+		checkSettled("more nodes", nodes*perNode, 5)
 		r := rand.New(rand.NewPCG(5, 6))
-		gone := 0
-		for _, i := range r.Perm(nodes*room + 5)[:30] {
+		deleted := 0
+		for _, i := range r.Perm(nodes*perNode + 5)[:30] {
 			o, found := view.Get("default", fmt.Sprintf("p%d", i))
 			if !found || o.(*corev1.Pod).Spec.NodeName == "" {
 				continue
 			}
-			gone++
+			deleted++
 			if err := admin.Delete(ctx, gr.Pods, "default", o.GetName(),
 				metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
 				t.Fatal(err)
 			}
-			look()
+			countPods()
 		}
-		settle("fewer pods", nodes*room+5-gone, 0)
+		checkSettled("fewer pods", nodes*perNode+5-deleted, 0)
 		stop()
 		wg.Wait()
 		cluster.Stop()

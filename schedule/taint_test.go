@@ -10,7 +10,7 @@ import (
 	"proa.dev/schedule/plugins/basic"
 )
 
-func TestTaintKeepsPodAway(t *testing.T) {
+func TestTaintRejectsPod(t *testing.T) {
 	s := framework.NewState(nil)
 	for _, name := range []string{"a", "b"} {
 		s.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{

@@ -23,8 +23,8 @@ import (
 	"proa.dev/schedule"
 )
 
-// BenchmarkBind is a scheduler with the API server in one process: how many pods that wait are bound in a second. The
-// first number of a name is nodes, the second pods.
+// BenchmarkBind measures how many waiting Pods a scheduler binds in a second, with the API server in the same process. The first
+// number of a name is that of nodes, the second that of Pods.
 func BenchmarkBind(b *testing.B) {
 	for _, size := range [][2]int{{100, 5000}, {1000, 5000}} {
 		b.Run(fmt.Sprintf("%d/%d", size[0], size[1]), func(b *testing.B) {
@@ -37,20 +37,20 @@ func BenchmarkBind(b *testing.B) {
 
 func bindAll(b *testing.B, nodes, pods int) {
 	b.StopTimer()
-	quiet := func(c *run.Config) {
+	fewControllers := func(c *run.Config) {
 		c.FilterControllers = func(all []control.Controller) []control.Controller {
 			return slices.DeleteFunc(all, func(ctl control.Controller) bool { return ctl.Name != "service-account-controller" })
 		}
 	}
-	cluster := proatest.Start(b, quiet)
-	fill(b, cluster.Client, nodes, pods)
+	cluster := proatest.Start(b, fewControllers)
+	createObjects(b, cluster.Client, nodes, pods)
 	ctx, stop := context.WithCancel(b.Context())
 	view, err := cluster.Client.View(ctx, gr.Pods)
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := cluster.Server.Client(&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{user.AllAuthenticated}})
-	start, used := time.Now(), cpu()
+	start, used := time.Now(), cpuTime()
 	b.StartTimer()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -67,7 +67,7 @@ func bindAll(b *testing.B, nodes, pods int) {
 			break
 		}
 	}
-	took, cost := time.Since(start), cpu()-used
+	took, cost := time.Since(start), cpuTime()-used
 	b.ReportMetric(float64(pods)/took.Seconds(), "binds/s")
 	b.ReportMetric(float64(cost.Microseconds())/float64(pods), "cpu-µs/bind")
 	b.StopTimer()
@@ -77,8 +77,8 @@ func bindAll(b *testing.B, nodes, pods int) {
 	b.StartTimer()
 }
 
-// cpu is the processor time this process has used, which other processes on the machine do not change.
-func cpu() time.Duration {
+// cpuTime returns the CPU time that this process has used, which does not depend on other processes.
+func cpuTime() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		return 0
@@ -86,7 +86,7 @@ func cpu() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func fill(b *testing.B, c client.Client, nodes, pods int) {
+func createObjects(b *testing.B, c client.Client, nodes, pods int) {
 	ctx := b.Context()
 	var wg sync.WaitGroup
 	each := func(n int, next func(i int) error) {

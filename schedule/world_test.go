@@ -31,8 +31,8 @@ import (
 	"proa.dev/schedule/plugins/preemption"
 )
 
-// TestWorlds makes decisions about whole clusters in text files, with other objects than nodes and pods. A case begins
-// with "=== " and its name; its lines are
+// TestWorlds makes decisions about whole clusters in text files, with further objects besides nodes and Pods. A case begins with
+// "=== " and its name; its lines are
 //
 //	node NAME [cpu=4] [pods=10] [taint=KEY:EFFECT] [LABEL=VALUE]
 //	pod [NAMESPACE/]NAME [on=NODE] [waits=NODE] [owner=KIND/NAME] [cpu=1] [priority=1] [age=SECONDS]
@@ -40,15 +40,14 @@ import (
 //	object KIND [NAMESPACE/]NAME
 //	config PLUGIN ARGUMENTS
 //	only PLUGIN...
-//	evaluator         lets selectors of devices be evaluated, which here are of the form ATTRIBUTE=VALUE
-//	extender          is a program that has a say; see fakeExtender
-//	decide POD        says what every node is worth, or why it will not do
-//	choose POD        is the same with extenders, which are not asked for explanations
-//	rescue POD        says what preemption comes to for a pod that fits nowhere
-//	reserve POD       decides, and takes what the pod needs of its node
+//	evaluator         enables selectors of devices, which have the form ATTRIBUTE=VALUE in these cases
+//	extender          adds a scheduler extender; see fakeExtender
+//	decide POD        prints the score of every node, or why it is rejected
+//	choose POD        prints the chosen node; unlike decide it calls extenders
+//	preempt POD       prints the preemption candidates and the result of PostFilter for a Pod that fits nowhere
+//	reserve POD       decides, adds the Pod to its node, and calls Reserve
 //
-// Indented lines are YAML: of the spec of a node or a pod, and of all of an object. What comes out stands below with a
-// ">".
+// Indented lines are YAML: the spec of a node or a Pod, or a whole object. The result follows with a ">".
 func TestWorlds(t *testing.T) {
 	textcase.Play(t, "testdata/worlds/*.txt", "=== ", func(t *testing.T, body string) string {
 		w := &world{T: t, objects: frameworktest.Objects{}, pods: map[string]*corev1.Pod{}, args: map[string]json.RawMessage{},
@@ -58,7 +57,7 @@ func TestWorlds(t *testing.T) {
 	})
 }
 
-// kindsOfObjects returns an empty object of a kind that a case can have, and its resource.
+// kindsOfObjects returns an empty object of a kind that cases can use, and its resource.
 func kindsOfObjects(name string) (kind.Object, schema.GroupResource) {
 	switch name {
 	case "Namespace":
@@ -175,8 +174,8 @@ func (w *world) do(words []string, line, text string) string {
 	case "choose":
 		d := w.decide(words[1], false)
 		return fmt.Sprintf("score %d\n%s", d.Score, describe(&d))
-	case "rescue":
-		return w.rescue(words[1])
+	case "preempt":
+		return w.preempt(words[1])
 	case "reserve":
 		return w.reserve(words[1])
 	default:
@@ -289,8 +288,8 @@ func (w *world) profile() *framework.Profile {
 		w.Fatal(err)
 	}
 	for i := range chosen { // plugins keep their state during a case
-		if known, has := w.plugins[chosen[i].Name]; has {
-			chosen[i] = known
+		if plugin, found := w.plugins[chosen[i].Name]; found {
+			chosen[i] = plugin
 		} else {
 			w.plugins[chosen[i].Name] = chosen[i]
 		}
@@ -319,16 +318,15 @@ func (w *world) decide(name string, explain bool) framework.Decision {
 	if !explain {
 		return d
 	}
-	long := Explain(s, w.info(name), profile, framework.Seed{})
-	if long.Node != d.Node || long.Message() != d.Message() {
-		w.Errorf("Decide says %q %q, Explain says %q %q", d.Node, d.Message(), long.Node, long.Message())
+	explained := Explain(s, w.info(name), profile, framework.Seed{})
+	if explained.Node != d.Node || explained.Message() != d.Message() {
+		w.Errorf("Decide returns %q %q, Explain %q %q", d.Node, d.Message(), explained.Node, explained.Message())
 	}
-	return long
+	return explained
 }
 
-// rescue returns the preemption candidates and the result of PostFilter. The eviction itself is tested in
-// testdata/loop.
-func (w *world) rescue(name string) string {
+// preempt returns the preemption candidates and the result of PostFilter. The eviction itself is tested in testdata/loop.
+func (w *world) preempt(name string) string {
 	d := w.decide(name, false)
 	if d.Node != "" {
 		return "fits " + d.Node + "\n"

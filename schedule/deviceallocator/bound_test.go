@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLongSearch asks for 32 devices that differ, of 128 that have 30 values: there is no answer, and too many ways to
-// look for one. The search ends, on every node, and what is easily found is found even then.
-func TestLongSearch(t *testing.T) {
+// TestSearchIsBounded claims 32 devices with different values, of 128 devices with only 30 values: there is no solution, and too
+// many combinations to try all. The search ends on every node, and an easy allocation is still found afterwards.
+func TestSearchIsBounded(t *testing.T) {
 	value := func(i int) map[resourcev1.QualifiedName]resourcev1.DeviceAttribute {
 		return map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"value": {StringValue: new(fmt.Sprint(i % 30))}}
 	}
@@ -23,7 +23,7 @@ func TestLongSearch(t *testing.T) {
 	for i := range 128 {
 		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("g", i), Attributes: value(i)})
 	}
-	ask := func(count int64) []*resourcev1.ResourceClaim {
+	claims := func(count int64) []*resourcev1.ResourceClaim {
 		return []*resourcev1.ResourceClaim{{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 			Requests: []resourcev1.DeviceRequest{{Name: "r",
 				Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "any", Count: count}}},
@@ -38,10 +38,10 @@ func TestLongSearch(t *testing.T) {
 	})
 	for i := range 100 {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}}
-		if _, err := a.Allocate(node, ask(32)); !errors.Is(err, errTooLong) {
+		if _, err := a.Allocate(node, claims(32)); !errors.Is(err, errTooLong) {
 			t.Fatalf("node %d: %v", i, err)
 		}
-		if got, err := a.Allocate(node, ask(30)); err != nil || len(got) != 1 {
+		if got, err := a.Allocate(node, claims(30)); err != nil || len(got) != 1 {
 			t.Fatalf("node %d: got %v, %v", i, got, err)
 		}
 	}

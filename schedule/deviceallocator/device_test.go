@@ -16,9 +16,13 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== ", its lines are YAML
-// of specs, "slice", "claim" and "class NAME" with a space, "rule" with its spec, "taken POOL/DEVICE", or "share
-// POOL/DEVICE {AMOUNTS}". What comes out stands below with a ">".
+// TestAllocate allocates devices on a node "here" with the label zone=z. A case begins with "=== " and its name; its lines are
+//
+//	slice SPEC, claim SPEC, class NAME SPEC, rule SPEC    an object with this spec in YAML
+//	taken POOL/DEVICE                                     a device that is allocated
+//	share POOL/DEVICE {AMOUNTS}                           capacity of a device that is allocated
+//
+// The result follows with a ">".
 func TestAllocate(t *testing.T) {
 	textcase.Play(t, "testdata/*.txt", "=== ", func(t *testing.T, body string) string {
 		in, out := allocate(t, body)

@@ -30,9 +30,9 @@ func (c *counter) Create(_ context.Context, _ schema.GroupResource, o kind.Objec
 	return o, nil
 }
 
-// TestEventsWait checks that Events are written when the scheduler is idle, when they were delayed for long enough, and
+// TestEventsAreDelayed checks that Events are written when the scheduler is idle, when they were delayed for long enough, and
 // when there are many.
-func TestEventsWait(t *testing.T) {
+func TestEventsAreDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &counter{}
 		e := New(w, slog.New(slog.DiscardHandler))
@@ -55,11 +55,11 @@ func TestEventsWait(t *testing.T) {
 		}
 		e.SetBusy(true)
 		record(10)
-		expect("while pods are placed", 0)
+		expect("while the scheduler is busy", 0)
 		e.SetBusy(false)
-		expect("once there are none", 10)
+		expect("once it is idle", 10)
 		record(1)
-		expect("while there are none", 11)
+		expect("while it is idle", 11)
 		e.SetBusy(true)
 		record(10)
 		for i := range 3 {
@@ -68,7 +68,7 @@ func TestEventsWait(t *testing.T) {
 		time.Sleep(warningDelay / 2)
 		expect("soon after", 11)
 		time.Sleep(warningDelay)
-		expect("what is wrong does not wait behind news", 14)
+		expect("warnings do not wait for normal Events", 14)
 		time.Sleep(normalDelay)
 		expect("long after", 24)
 		record(queueSize)

@@ -53,7 +53,7 @@ func TestQueue(t *testing.T) {
 type queueCase struct {
 	*Queue
 	now    time.Time
-	flying map[string]*Entry
+	popped map[string]*Entry
 }
 
 func newQueueCase() *queueCase {
@@ -67,7 +67,7 @@ func newQueueCase() *queueCase {
 		{Name: "Slow"},
 	}}
 	settings := Settings{InitialBackoff: time.Second, MaxBackoff: 10 * time.Second, MaxUnschedulable: 5 * time.Minute}
-	return &queueCase{Queue: New(settings, []framework.Profile{profile}), now: time.Unix(1000, 0), flying: map[string]*Entry{}}
+	return &queueCase{Queue: New(settings, []framework.Profile{profile}), now: time.Unix(1000, 0), popped: map[string]*Entry{}}
 }
 
 func (q *queueCase) do(t *testing.T, words []string) string {
@@ -83,14 +83,14 @@ func (q *queueCase) do(t *testing.T, words []string) string {
 	case "add", "update":
 		pod := &corev1.Pod{}
 		pod.Name, pod.UID, pod.Spec.SchedulerName = words[1], types.UID(words[1]), "s"
-		if v, has := option("priority"); has {
+		if v, found := option("priority"); found {
 			n, _ := strconv.Atoi(v)
 			pod.Spec.Priority = new(int32(n))
 		}
-		if _, has := option("gated"); has {
+		if _, found := option("gated"); found {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}}
 		}
-		if v, has := option("label"); has {
+		if v, found := option("label"); found {
 			pod.Labels = map[string]string{"label": v}
 		}
 		q.Add(framework.NewPodInfo(pod), q.now)
@@ -99,7 +99,7 @@ func (q *queueCase) do(t *testing.T, words []string) string {
 		if e == nil {
 			return "nothing for " + wait.String()
 		}
-		q.flying[e.Pod.Pod.Name] = e
+		q.popped[e.Pod.Pod.Name] = e
 		return fmt.Sprintf("%s (attempt %d)", e.Pod.Pod.Name, e.Attempts)
 	case "fail":
 		by, pending := sets.New[string](), sets.New[string]()
@@ -110,20 +110,20 @@ func (q *queueCase) do(t *testing.T, words []string) string {
 				by.Insert(w)
 			}
 		}
-		q.Fail(q.flying[words[1]], by, pending, q.now)
+		q.Fail(q.popped[words[1]], by, pending, q.now)
 	case "error":
-		q.Fail(q.flying[words[1]], nil, nil, q.now)
+		q.Fail(q.popped[words[1]], nil, nil, q.now)
 	case "done":
 		q.Done(types.UID(words[1]))
 	case "back":
-		q.ReturnUnbound(q.flying[words[1]], q.now)
+		q.ReturnUnbound(q.popped[words[1]], q.now)
 	case "remove":
 		q.Remove(types.UID(words[1]))
 	case "activate":
 		q.Activate(types.UID(words[1]), q.now)
 	case "node":
 		node := &corev1.Node{}
-		if v, has := option("label"); has {
+		if v, found := option("label"); found {
 			node.Labels = map[string]string{"label": v}
 		}
 		q.HandleEvent(ClusterEvent{On: framework.NodeResource, Do: framework.Add, New: node}, q.now)

@@ -11,8 +11,8 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// TestExtended makes device requests from the extended resources of Pods. A case begins with "=== " and is the spec of
-// a Pod; DeviceClasses provide x.org/d and x.org/e. The result follows with a ">".
+// TestExtended converts the extended resources of Pods to device requests. A case begins with "=== " and its name, and is the spec
+// of a Pod; DeviceClasses provide x.org/d and x.org/e. The result follows with a ">".
 func TestExtended(t *testing.T) {
 	textcase.Play(t, "testdata/extended.txt", "=== ", func(t *testing.T, body string) string {
 		in, _, _ := strings.Cut(body, "\n>")
