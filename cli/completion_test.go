@@ -28,7 +28,7 @@ func out(t *testing.T, args ...string) string {
 	return b.String()
 }
 
-// TestBashCompletion holds that bash completes commands, arguments and flags.
+// TestBashCompletion checks that bash completes commands, arguments and flags.
 func TestBashCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -65,7 +65,7 @@ func TestBashCompletion(t *testing.T) {
 	}
 }
 
-// TestOtherCompletions holds that the other shells, if they are installed, parse their scripts without an error.
+// TestOtherCompletions checks that the other shells, if they are installed, parse their scripts without an error.
 func TestOtherCompletions(t *testing.T) {
 	for _, shell := range []string{"zsh", "fish"} {
 		script := out(t, "completion", shell)
@@ -86,7 +86,7 @@ func TestOtherCompletions(t *testing.T) {
 	}
 }
 
-// TestHelpAndManualNameEveryFlag holds that every flag of every command is in its help and in its manual page.
+// TestHelpAndManualNameEveryFlag checks that every flag of every command is in its help and in its manual page.
 func TestHelpAndManualNameEveryFlag(t *testing.T) {
 	roff := strings.NewReplacer("-", "\\-").Replace
 	for _, c := range commands() {
@@ -108,7 +108,7 @@ func TestHelpAndManualNameEveryFlag(t *testing.T) {
 	}
 }
 
-// TestSampleConfig holds that the sample config file is valid, sets nothing, and names every setting.
+// TestSampleConfig checks that the sample config file is valid, sets nothing, and names every setting.
 func TestSampleConfig(t *testing.T) {
 	text := out(t, "config")
 	values, err := settings.ParseFile([]byte(text))

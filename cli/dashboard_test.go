@@ -20,26 +20,26 @@ import (
 	"proa.dev/cli/dashboardproxy"
 )
 
-// answers is a transport that always answers with the same code.
-type answers int
+// fixedTransport is a transport that always answers with the same status code.
+type fixedTransport int
 
-// RoundTrip answers.
-func (a answers) RoundTrip(*http.Request) (*http.Response, error) {
+// RoundTrip returns the response.
+func (a fixedTransport) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: int(a), Body: http.NoBody}, nil
 }
 
-// TestCredentialsAreReadAgain holds that a dashboard outlives the token of a credential plugin, and does not ask for another one with
-// every refused request.
-func TestCredentialsAreReadAgain(t *testing.T) {
+// TestCredentialsAreReloaded checks that a dashboard gets a new token of a credential plugin when the old one is rejected, but not
+// with every rejected request.
+func TestCredentialsAreReloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Hour)
 		opened := 0
-		next := http.RoundTripper(answers(http.StatusUnauthorized))
+		next := http.RoundTripper(fixedTransport(http.StatusUnauthorized))
 		open := func(context.Context) (http.RoundTripper, error) {
 			opened++
 			return next, nil
 		}
-		c := &reloadingCluster{ctx: t.Context(), transport: answers(http.StatusUnauthorized), open: open}
+		c := &reloadingCluster{ctx: t.Context(), transport: fixedTransport(http.StatusUnauthorized), open: open}
 		send := func(body io.Reader) int {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://cluster/", body)
 			if err != nil {
@@ -57,9 +57,9 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 				t.Fatalf("%d, and the kubeconfig was read %d times", code, opened)
 			}
 		}
-		next = answers(http.StatusOK)
+		next = fixedTransport(http.StatusOK)
 		time.Sleep(minReload)
-		// A body is gone once it was sent: the client has to send it again.
+		// A body can be sent only once: the client has to send the request again.
 		if code := send(strings.NewReader("body")); code != http.StatusUnauthorized || opened != 2 {
 			t.Errorf("a request with a body got %d, and the kubeconfig was read %d times", code, opened)
 		}
@@ -69,38 +69,38 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	})
 }
 
-// expired is a transport that refuses all but one path, and notes that its idle connections were closed.
-type expired struct{ closed bool }
+// expiredTransport is a transport that rejects requests to all paths but one, and records that its idle connections were closed.
+type expiredTransport struct{ closed bool }
 
-// RoundTrip answers.
-func (e *expired) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip returns the response.
+func (e *expiredTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Path == "/version" {
-		return answers(http.StatusOK).RoundTrip(req)
+		return fixedTransport(http.StatusOK).RoundTrip(req)
 	}
-	return answers(http.StatusUnauthorized).RoundTrip(req)
+	return fixedTransport(http.StatusUnauthorized).RoundTrip(req)
 }
 
-// CloseIdleConnections notes that it was called.
-func (e *expired) CloseIdleConnections() { e.closed = true }
+// CloseIdleConnections records the call.
+func (e *expiredTransport) CloseIdleConnections() { e.closed = true }
 
-// TestReadingCredentialsBlocksNobody holds that requests are sent while a credential plugin runs, that those that are refused wait for
-// it but not for ever, that only one runs, and that the former connections are closed.
-func TestReadingCredentialsBlocksNobody(t *testing.T) {
+// TestReloadDoesNotBlockRequests checks that requests are sent while a credential plugin runs, that rejected requests wait for it
+// for a bounded time, that only one plugin runs, and that the former connections are closed.
+func TestReloadDoesNotBlockRequests(t *testing.T) {
 	for _, x := range []struct {
-		lasts, waited time.Duration
-		want          int
+		pluginTime, wantWait time.Duration
+		want                 int
 	}{
 		{5 * time.Second, 5 * time.Second, http.StatusOK},
 		{time.Hour, maxWait, http.StatusUnauthorized},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Hour)
-			opened, old := 0, &expired{}
+			opened, old := 0, &expiredTransport{}
 			c := &reloadingCluster{ctx: t.Context(), transport: old, open: func(ctx context.Context) (http.RoundTripper, error) {
 				opened++
 				select {
-				case <-time.After(x.lasts):
-					return answers(http.StatusOK), nil
+				case <-time.After(x.pluginTime):
+					return fixedTransport(http.StatusOK), nil
 				case <-ctx.Done():
 					return nil, ctx.Err()
 				}
@@ -129,7 +129,7 @@ func TestReadingCredentialsBlocksNobody(t *testing.T) {
 				t.Errorf("a request beside the credential plugin got %d after %v", code, time.Since(begin))
 			}
 			for range cap(codes) {
-				if code := <-codes; code != x.want || time.Since(begin) != x.waited {
+				if code := <-codes; code != x.want || time.Since(begin) != x.wantWait {
 					t.Errorf("a refused request got %d after %v", code, time.Since(begin))
 				}
 			}
@@ -139,14 +139,14 @@ func TestReadingCredentialsBlocksNobody(t *testing.T) {
 			time.Sleep(maxReload)
 			synctest.Wait()
 			if c.reloading != nil {
-				t.Error("the credential plugin may run for ever")
+				t.Error("the time of the credential plugin is not bounded")
 			}
 		})
 	}
 }
 
-// TestDashboardKeepsItsCluster holds that an open dashboard reads new credentials of its own cluster only, when another context was made
-// the current one or its own leads elsewhere.
+// TestDashboardKeepsItsCluster checks that an open dashboard reloads credentials only for its own cluster, also if the current
+// context of the kubeconfig or the cluster of its own context has changed.
 func TestDashboardKeepsItsCluster(t *testing.T) {
 	serve := func(name string) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -209,11 +209,11 @@ users: [{name: u, user: {token: %s}}, {name: v, user: {token: new}}]`, current, 
 	}
 }
 
-// TestDashboardEnds holds that the command ends with its context, and that it prints the address and the code.
+// TestDashboardEnds checks that the command ends with its context, and that it prints the address and the code.
 func TestDashboardEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	out := &stopAt{text: "Ctrl-C ends it.", stop: stop}
-	config := dashboardproxy.Config{Cluster: answers(http.StatusOK), Server: "https://cluster\x1b[31m"}
+	out := &stoppingBuffer{text: "Ctrl-C ends it.", stop: stop}
+	config := dashboardproxy.Config{Cluster: fixedTransport(http.StatusOK), Server: "https://cluster\x1b[31m"}
 	err := serveDashboard(ctx, &command.Env{Out: out, Err: out}, 0, false, config)
 	if err != nil {
 		t.Errorf("it ended with %v", err)
@@ -224,15 +224,15 @@ func TestDashboardEnds(t *testing.T) {
 	}
 }
 
-// stopAt is an output that stops a command once it has printed a text.
-type stopAt struct {
+// stoppingBuffer is an output that calls stop once a text was written.
+type stoppingBuffer struct {
 	bytes.Buffer
 	text string
 	stop func()
 }
 
-// Write adds output.
-func (s *stopAt) Write(p []byte) (int, error) {
+// Write appends to the buffer.
+func (s *stoppingBuffer) Write(p []byte) (int, error) {
 	n, err := s.Buffer.Write(p)
 	if strings.Contains(s.String(), s.text) {
 		s.stop()

@@ -13,6 +13,6 @@ func TestTakeDataDir(t *testing.T) {
 		}
 	}
 	if _, given, rest := takeDataDir([]string{"get", "--data-dir", "x"}); given || len(rest) != 3 {
-		t.Error("only the first words are ours")
+		t.Error("--data-dir is taken although it is not the first argument")
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"proa.dev/test/ports"
 )
 
-// TestHelpOfEveryWord has every way to ask for help answered, that for help itself too.
-func TestHelpOfEveryWord(t *testing.T) {
-	for words, want := range map[string]string{
+// TestHelpCommands checks every way to ask for help, including help about help.
+func TestHelpCommands(t *testing.T) {
+	for args, want := range map[string]string{
 		"help help": "Usage: proa COMMAND", "--help --help": "Usage: proa COMMAND", "help -h": "Usage: proa COMMAND",
 		"help down": "Usage: proa down", "down --help": "Usage: proa down", "help kubectl": "Usage: proa kubectl",
 	} {
 		var out bytes.Buffer
-		err := runCommand(t.Context(), &command.Env{Out: &out, Err: &out}, strings.Fields(words))
+		err := runCommand(t.Context(), &command.Env{Out: &out, Err: &out}, strings.Fields(args))
 		if err != nil || !strings.Contains(out.String(), want) {
-			t.Errorf("proa %s: %v\n%s", words, err, out.String())
+			t.Errorf("proa %s: %v\n%s", args, err, out.String())
 		}
 	}
 	if err := runCommand(t.Context(), &command.Env{}, []string{"help", "nothing"}); err == nil {
@@ -31,36 +31,37 @@ func TestHelpOfEveryWord(t *testing.T) {
 	}
 }
 
-// TestFlagsOfACommandInAContainer: what follows -- is for the container, and is no reason to go on without a cluster.
-func TestFlagsOfACommandInAContainer(t *testing.T) {
-	for words, want := range map[string]bool{"exec p -- sh --help": false, "exec p -- sh -h": false, "get pods -h": true,
+// TestHelpFlagAfterDashesIsForContainer checks that "proa kubectl" needs a cluster if --help comes after "--", where it is an
+// argument of the command in a container.
+func TestHelpFlagAfterDashesIsForContainer(t *testing.T) {
+	for args, want := range map[string]bool{"exec p -- sh --help": false, "exec p -- sh -h": false, "get pods -h": true,
 		"version --client": true} {
-		if got := needsNoCluster(strings.Fields(words)); got != want {
-			t.Errorf("kubectl %s needs no cluster: %v", words, got)
+		if got := needsNoCluster(strings.Fields(args)); got != want {
+			t.Errorf("kubectl %s needs no cluster: %v", args, got)
 		}
 	}
 }
 
-// TestTokenForAServerOnLoopback: a server that nodes cannot reach is values to be one.
-func TestTokenForAServerOnLoopback(t *testing.T) {
+// TestUnreachableAdvice checks that there is advice about --listen if the server does not listen at an address that nodes reach.
+func TestUnreachableAdvice(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ports.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := l.Addr().String()
-	if why := unreachableAdvice(t.Context(), "https://127.0.0.1:1", "https://"+at); why != "" {
-		t.Errorf("it listens there: %s", why)
+	if advice := unreachableAdvice(t.Context(), "https://127.0.0.1:1", "https://"+at); advice != "" {
+		t.Errorf("it listens there: %s", advice)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if why := unreachableAdvice(t.Context(), "https://127.0.0.1:1", "https://"+at); !strings.Contains(why, "--listen 0.0.0.0:") {
-		t.Errorf("nobody listens there: %q", why)
+	if advice := unreachableAdvice(t.Context(), "https://127.0.0.1:1", "https://"+at); !strings.Contains(advice, "--listen 0.0.0.0:") {
+		t.Errorf("nobody listens there: %q", advice)
 	}
 }
 
-// TestPurgeThroughALink: the data is gone, not only the link to it.
-func TestPurgeThroughALink(t *testing.T) {
+// TestPurgeFollowsSymlink checks that "down --purge" removes the data folder behind a symbolic link, and the link.
+func TestPurgeFollowsSymlink(t *testing.T) {
 	dir := t.TempDir()
 	folder, link := filepath.Join(dir, "folder"), filepath.Join(dir, "link")
 	if err := errors.Join(os.MkdirAll(filepath.Join(folder, "pki"), 0o700), os.Symlink(folder, link)); err != nil {

@@ -1,20 +1,20 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"proa.dev/client/apireader"
+	"proa.dev/test/program"
 )
 
-// TestCredentialPlugins runs plugins that print what they should, and others.
+// TestCredentialPlugins runs credential plugins that print a valid ExecCredential, and some that do not.
 func TestCredentialPlugins(t *testing.T) {
 	const beta, kind = "client.authentication.k8s.io/v1beta1", `{"apiVersion":"client.authentication.k8s.io/v1beta1","kind":"ExecCredential",`
 	for name, c := range map[string]struct{ mode, script, want string }{
 		"a token":          {"", `echo '` + kind + `"status":{"token":"abc"}}'`, "abc"},
-		"it is told":       {"", `echo '` + kind + `"status":{"token":"'$(echo "$KUBERNETES_EXEC_INFO" | tr -d '"{}')'"}}'`, "apiVersion:" + beta + ",kind:ExecCredential,spec:interactive:false,cluster:server:https://k"},
+		"the input":        {"", `echo '` + kind + `"status":{"token":"'$(echo "$KUBERNETES_EXEC_INFO" | tr -d '"{}')'"}}'`, "apiVersion:" + beta + ",kind:ExecCredential,spec:interactive:false,cluster:server:https://k"},
 		"another version":  {"", `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"abc"}}'`, "wants an ExecCredential"},
 		"expired":          {"", `echo '` + kind + `"status":{"token":"abc","expirationTimestamp":"2020-01-01T00:00:00Z"}}'`, "expired on 2020"},
 		"no JSON":          {"", `echo abc`, "did not print an ExecCredential"},
@@ -22,7 +22,7 @@ func TestCredentialPlugins(t *testing.T) {
 		"wants a terminal": {"Always", `echo '` + kind + `"status":{"token":"abc"}}'`, "interactiveMode"},
 	} {
 		file := filepath.Join(t.TempDir(), "login")
-		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil { //nolint:gosec // G306: it is run
+		if err := program.Write(file, []byte("#!/bin/sh\n"+c.script+"\n")); err != nil {
 			t.Fatal(err)
 		}
 		got, err := runCredentialPlugin(t.Context(), &apireader.Exec{APIVersion: beta, Command: file, InteractiveMode: c.mode,

@@ -16,7 +16,7 @@ func TestTokenID(t *testing.T) {
 	}
 }
 
-func TestEnds(t *testing.T) {
+func TestDescribeExpiry(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for expires, want := range map[string]string{
 		"": "never", "2026-01-02T03:00:00Z": "has ended", "2026-01-02T03:34:05Z": "in 30m0s", "2026-01-03T03:04:05Z": "in 24h0m0s",

@@ -46,7 +46,7 @@ func TestTargetOfKubectl(t *testing.T) {
 	}
 }
 
-func TestUnicodeOfTheLocale(t *testing.T) {
+func TestUnicodeDependsOnLocale(t *testing.T) {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		t.Setenv(name, "")
 	}
@@ -66,8 +66,8 @@ func TestUnicodeOfTheLocale(t *testing.T) {
 	}
 }
 
-// TestTraceCommand runs the command against servers: one that has no traces, and one whose object becomes ready while it is followed and
-// whose texts try to reach the terminal.
+// TestTraceCommand runs the command against a server without traces, and one whose object becomes ready while it is followed and
+// whose texts have control characters, which must not be printed.
 func TestTraceCommand(t *testing.T) {
 	const group = `{"metadata":{"name":"trace.proa.dev"},"versions":[{"version":"v1","resources":[
 		{"resource":"traces","responseKind":{"kind":"Trace"},"scope":"Namespaced","singularResource":"trace","verbs":["get","list"]}]}]}`
@@ -75,7 +75,7 @@ func TestTraceCommand(t *testing.T) {
 		{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list"]}]}]}]}`
 	const span = `"start":"2026-11-17T12:00:00Z","spans":[{"id":"1","name":"create \u001b[2Jpods","start":"2026-11-17T12:00:00Z","took":1000}]`
 	var mu sync.Mutex
-	asked := 0
+	requests := 0
 	serve := func(hasTraces bool) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
@@ -88,7 +88,7 @@ func TestTraceCommand(t *testing.T) {
 			case r.URL.Path == "/apis":
 				fmt.Fprint(w, `{"items":[]}`)
 			case r.URL.Path == "/apis/trace.proa.dev/v1/namespaces/shop/traces/pods:web":
-				if asked++; asked < 3 {
+				if requests++; requests < 3 {
 					fmt.Fprint(w, `{"metadata":{"name":"pods:web"},"state":"Running","stuck":"still at hop 11, 1 s so far",`+span+`}`)
 				} else {
 					fmt.Fprint(w, `{"metadata":{"name":"pods:web"},"state":"Ready","summary":"2 s from apply to Ready",`+span+`}`)
@@ -126,10 +126,10 @@ func TestTraceCommand(t *testing.T) {
 		if err := fs.Parse(append([]string{"-kubeconfig", c.file, "-n", "shop"}, strings.Fields(c.flags)...)); err != nil {
 			t.Fatal(err)
 		}
-		var out, said bytes.Buffer
-		err := run(t.Context(), &command.Env{Out: &out, Err: &said}, strings.Fields(c.object))
-		if strings.Contains(out.String()+said.String(), "\x1b") {
-			t.Errorf("%s %s: a text of the cluster reaches the terminal: %q %q", c.flags, c.object, out.String(), said.String())
+		var out, errOut bytes.Buffer
+		err := run(t.Context(), &command.Env{Out: &out, Err: &errOut}, strings.Fields(c.object))
+		if strings.Contains(out.String()+errOut.String(), "\x1b") {
+			t.Errorf("%s %s: a text of the cluster reaches the terminal: %q %q", c.flags, c.object, out.String(), errOut.String())
 		}
 		if code, isCode := errors.AsType[command.ExitCode](err); err != nil && !isCode {
 			fmt.Fprint(&out, err)

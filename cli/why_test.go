@@ -15,7 +15,7 @@ import (
 	"proa.dev/cli/command"
 )
 
-// TestWhy asks a server that has a node that is not ready and a Pod, and may not list the rest.
+// TestWhy runs the command against a server with a node that is not ready and a Pod, on which the user may not list other objects.
 func TestWhy(t *testing.T) {
 	const resource = `{"resource":"%s","scope":"%s","singularResource":"%s","responseKind":{"kind":"%s"},"verbs":["get","list"]}`
 	node := `{"metadata":{"name":"n1"},"status":{"conditions":[{"type":"Ready","status":"False","message":"broken"}]}}`
@@ -43,15 +43,15 @@ func TestWhy(t *testing.T) {
 		server.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	away := httptest.NewServer(http.NotFoundHandler())
-	away.Close()
-	nobody := filepath.Join(t.TempDir(), "nobody")
-	if err := os.WriteFile(nobody, fmt.Appendf(nil, "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]",
-		away.URL), 0o600); err != nil {
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	closedConfig := filepath.Join(t.TempDir(), "nobody")
+	if err := os.WriteFile(closedConfig, fmt.Appendf(nil, "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]",
+		closed.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ args, want string }{
-		{"-kubeconfig=" + nobody, "connection refused"},
+		{"-kubeconfig=" + closedConfig, "connection refused"},
 		{"", `why node/n1" shows the evidence|exit 3`},
 		{"-n shop", "Nothing that could be read is stuck.|not seen: pods of namespace shop: you may not read it|exit 0"},
 		{"-o json -n shop", `"stuck": []|"unseen": [|exit 0`},
@@ -65,7 +65,7 @@ func TestWhy(t *testing.T) {
 		fs := flag.NewFlagSet("why", flag.ContinueOnError)
 		run := whyCommand().Setup(fs)
 		var words, names []string
-		for _, word := range strings.Fields(c.args) { // flags may come behind names
+		for _, word := range strings.Fields(c.args) { // flags may come after names
 			if last := len(words) - 1; strings.HasPrefix(word, "-") || last >= 0 && (words[last] == "-n" || words[last] == "-o") {
 				words = append(words, word)
 			} else {

@@ -9,8 +9,8 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestPluginMistakes shows what people read when they name plugins wrongly.
-func TestPluginMistakes(t *testing.T) {
+// TestInvalidPluginSettings checks the errors for invalid settings of admission plugins.
+func TestInvalidPluginSettings(t *testing.T) {
 	for flags, want := range map[string]string{
 		"enable-admission-plugins=PodSecurityPolicy":                               `--enable-admission-plugins: there is no admission plugin "PodSecurityPolicy"; there are AlwaysAdmit, `,
 		"disable-admission-plugins=resourcequota":                                  `--disable-admission-plugins: there is no admission plugin "resourcequota"; there are `,
@@ -30,7 +30,7 @@ func TestPluginMistakes(t *testing.T) {
 	}
 }
 
-// TestPluginConfig reads the configuration of plugins from a file and from another beside it.
+// TestPluginConfig reads the configuration of plugins from one file, and from a second one that the first names.
 func TestPluginConfig(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

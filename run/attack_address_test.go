@@ -27,16 +27,16 @@ import (
 	"proa.dev/run/bootstraproles"
 )
 
-// joined is a node that has joined a cluster with a bootstrap token, over HTTPS.
-type joined struct {
+// joinedAgent is the client of a node that has joined a cluster with a bootstrap token, over HTTPS.
+type joinedAgent struct {
 	client.Client
 	t       *testing.T
 	cluster *proatest.Cluster
 	cert    *nodestatus.Certificate
 }
 
-// join takes a node into the cluster with nothing but a token.
-func join(t *testing.T, c *proatest.Cluster, name string) *joined {
+// joinWithToken creates a bootstrap token, and joins a node to the cluster with it.
+func joinWithToken(t *testing.T, c *proatest.Cluster, name string) *joinedAgent {
 	t.Helper()
 	_, err := c.Client.Create(t.Context(), gr.Secrets, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
@@ -57,9 +57,9 @@ func join(t *testing.T, c *proatest.Cluster, name string) *joined {
 		t.Cleanup(out.Close)
 		return out
 	}
-	believe := &tls.Config{RootCAs: c.Server.CA().Pool, MinVersion: tls.VersionTLS12}
-	token := open(remote.Config{TLS: believe, Token: func() (string, error) { return "abcdef.0123456789abcdef", nil }})
-	j := &joined{t: t, cluster: c}
+	trust := &tls.Config{RootCAs: c.Server.CA().Pool, MinVersion: tls.VersionTLS12}
+	token := open(remote.Config{TLS: trust, Token: func() (string, error) { return "abcdef.0123456789abcdef", nil }})
+	j := &joinedAgent{t: t, cluster: c}
 	j.cert = &nodestatus.Certificate{
 		File: filepath.Join(t.TempDir(), "client.pem"), Log: slog.New(slog.DiscardHandler),
 		Wanted: func() *x509.CertificateRequest { return nodestatus.ClientRequest(name) },
@@ -71,29 +71,29 @@ func join(t *testing.T, c *proatest.Cluster, name string) *joined {
 	if err := j.cert.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	mine := believe.Clone()
-	mine.GetClientCertificate = j.cert.Present
-	j.Client = open(remote.Config{TLS: mine})
+	withCert := trust.Clone()
+	withCert.GetClientCertificate = j.cert.Present
+	j.Client = open(remote.Config{TLS: withCert})
 	return j
 }
 
-// claim writes addresses into the status of the node.
-func (j *joined) claim(name string, addresses ...string) error {
+// setAddresses writes addresses into the status of a Node.
+func (j *joinedAgent) setAddresses(name string, addresses ...string) error {
 	j.t.Helper()
-	return change(j.t, j.Client, name, "status", func(n *corev1.Node) { n.Status.Addresses = nodeAddresses(addresses) })
+	return updateNode(j.t, j.Client, name, "status", func(n *corev1.Node) { n.Status.Addresses = nodeAddresses(addresses) })
 }
 
-// change changes a Node, with a retry if a controller has written it meanwhile.
-func change(t *testing.T, as client.Client, name, sub string, do func(*corev1.Node)) error {
+// updateNode changes a Node, with a retry if a controller has written it meanwhile.
+func updateNode(t *testing.T, c client.Client, name, sub string, change func(*corev1.Node)) error {
 	t.Helper()
 	for {
-		o, err := as.Get(t.Context(), gr.Nodes, "", name, "")
+		o, err := c.Get(t.Context(), gr.Nodes, "", name, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := o.DeepCopyObject().(*corev1.Node)
-		do(n)
-		if _, err = as.Update(t.Context(), gr.Nodes, n, sub); !apierrors.IsConflict(err) {
+		change(n)
+		if _, err = c.Update(t.Context(), gr.Nodes, n, sub); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -110,8 +110,8 @@ func nodeAddresses(addresses []string) (out []corev1.NodeAddress) {
 	return out
 }
 
-// serving asks for a certificate to serve with.
-func (j *joined) serving(ctx context.Context, name string, addresses ...string) (*nodestatus.Certificate, error) {
+// requestServingCert requests a kubelet serving certificate for some addresses.
+func (j *joinedAgent) requestServingCert(ctx context.Context, name string, addresses ...string) (*nodestatus.Certificate, error) {
 	want := &x509.CertificateRequest{Subject: nodestatus.ClientRequest(name).Subject}
 	for _, a := range addresses {
 		if ip := net.ParseIP(a); ip != nil {
@@ -131,7 +131,7 @@ func (j *joined) serving(ctx context.Context, name string, addresses ...string) 
 	return cert, cert.Renew(ctx)
 }
 
-// ownAddress is an address of this machine that others could reach.
+// ownAddress returns an address of this machine that is neither loopback nor one of Pods.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -148,9 +148,10 @@ func ownAddress(t *testing.T) string {
 	return ""
 }
 
-// TestNodeIsNotBelievedAboutItsAddresses joins a node with a bootstrap token, and lets it say that it is the API server, a Service,
-// another node, a Pod, and a stranger: it is refused each time, gets no certificate for it, and none that clients of the API trust.
-func TestNodeIsNotBelievedAboutItsAddresses(t *testing.T) {
+// TestForeignNodeAddressesAreRejected joins a node with a bootstrap token, and lets it claim the addresses and names of the API
+// server, a Service, another node, a Pod, and some other machine. Each is rejected, the node gets no serving certificate for it,
+// and the certificate that it does get is not trusted by clients of the API.
+func TestForeignNodeAddressesAreRejected(t *testing.T) {
 	own := ownAddress(t)
 	c := proatest.Start(t, proatest.Memory())
 	if _, err := c.Client.Create(t.Context(), gr.Nodes,
@@ -158,7 +159,7 @@ func TestNodeIsNotBelievedAboutItsAddresses(t *testing.T) {
 			Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{"192.0.2.50"})}}); err != nil {
 		t.Fatal(err)
 	}
-	evil := join(t, c, "evil")
+	evil := joinWithToken(t, c, "evil")
 	bad := []string{
 		"kubernetes.default.svc", "kubernetes", "localhost", "other", "10.96.0.1", "127.0.0.1", "192.0.2.50", "10.244.1.5",
 		"169.254.169.254", "203.0.113.80",
@@ -176,15 +177,16 @@ func TestNodeIsNotBelievedAboutItsAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, address := range bad {
-		if err := evil.claim("evil", "evil", address); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), address) {
+		if err := evil.setAddresses("evil", "evil", address); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), address) {
 			t.Errorf("the node has the address %s: %v", address, err)
 		}
 	}
-	evil.askInVain(own, bad)
+	evil.requestForeignCerts(own, bad)
 }
 
-// askInVain asks for certificates for addresses that the node may not have, and for its own, and looks who was answered.
-func (j *joined) askInVain(own string, bad []string) {
+// requestForeignCerts requests serving certificates for addresses that the node must not have, and for its own, and checks
+// that only the latter is issued.
+func (j *joinedAgent) requestForeignCerts(own string, bad []string) {
 	j.t.Helper()
 	ctx, stop := context.WithCancel(j.t.Context())
 	var waiting []chan error
@@ -192,20 +194,20 @@ func (j *joined) askInVain(own string, bad []string) {
 		end := make(chan error, 1)
 		waiting = append(waiting, end)
 		go func() {
-			_, err := j.serving(ctx, "evil", address)
+			_, err := j.requestServingCert(ctx, "evil", address)
 			end <- err
 		}()
 	}
-	// What the server sees is what the node may have. When that is answered, the others were looked at, too.
-	if err := j.claim("evil", "evil", own); err != nil {
+	// The node may have the address from which it connects. When that certificate is issued, the other requests were handled, too.
+	if err := j.setAddresses("evil", "evil", own); err != nil {
 		j.t.Fatal(err)
 	}
 	for range 3 {
-		cert, err := j.serving(ctx, "evil", "evil", own)
+		cert, err := j.requestServingCert(ctx, "evil", "evil", own)
 		if err != nil {
 			j.t.Fatal(err)
 		}
-		j.trustedByNobody(cert)
+		j.checkNotTrusted(cert)
 	}
 	stop()
 	for i, end := range waiting {
@@ -215,8 +217,9 @@ func (j *joined) askInVain(own string, bad []string) {
 	}
 }
 
-// trustedByNobody uses the certificate that a node serves with against the API and its clients.
-func (j *joined) trustedByNobody(cert *nodestatus.Certificate) {
+// checkNotTrusted checks that the serving certificate of a node is trusted neither by clients of the API nor, as a client
+// certificate, by the API server.
+func (j *joinedAgent) checkNotTrusted(cert *nodestatus.Certificate) {
 	j.t.Helper()
 	leaf, pool := cert.Current().Leaf, x509.NewCertPool()
 	pool.AppendCertsFromPEM(j.cluster.Config.CAData)
@@ -231,7 +234,7 @@ func (j *joined) trustedByNobody(cert *nodestatus.Certificate) {
 	}
 	resp, err := h.Do(req)
 	if err != nil {
-		return // the handshake has ended it
+		return // the handshake failed
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
@@ -239,20 +242,21 @@ func (j *joined) trustedByNobody(cert *nodestatus.Certificate) {
 	}
 }
 
-// TestAdministratorAllowsAddresses gives a node addresses that the server does not see: by annotation, and by range.
-func TestAdministratorAllowsAddresses(t *testing.T) {
+// TestAdministratorAllowsNodeAddresses allows a node addresses other than the one from which it connects, by annotation and by
+// range.
+func TestAdministratorAllowsNodeAddresses(t *testing.T) {
 	own := ownAddress(t)
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.NodeRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("10.0.0.0/8")}
 	})
-	node := join(t, c, "a")
+	node := joinWithToken(t, c, "a")
 	if _, err := node.Create(t.Context(), gr.Nodes,
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Status: corev1.NodeStatus{Addresses: nodeAddresses([]string{own, "198.51.100.7", "a"})}}); err != nil {
 		t.Fatal(err)
 	}
-	annotate := func(as client.Client, word string) error {
-		return change(t, as, "a", "", func(n *corev1.Node) { n.Annotations = map[string]string{nodeaddress.Annotation: word} })
+	annotate := func(c client.Client, allowed string) error {
+		return updateNode(t, c, "a", "", func(n *corev1.Node) { n.Annotations = map[string]string{nodeaddress.Annotation: allowed} })
 	}
 	if err := annotate(node, "203.0.113.80"); !apierrors.IsForbidden(err) {
 		t.Errorf("a node allows itself an address: %v", err)
@@ -260,24 +264,24 @@ func TestAdministratorAllowsAddresses(t *testing.T) {
 	if err := annotate(c.Client, "203.0.113.80, 10.96.0.1, a.example"); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.claim("a", "203.0.113.80", "a", "a.example"); err != nil {
+	if err := node.setAddresses("a", "203.0.113.80", "a", "a.example"); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.claim("a", "10.96.0.1"); !apierrors.IsForbidden(err) {
+	if err := node.setAddresses("a", "10.96.0.1"); !apierrors.IsForbidden(err) {
 		t.Errorf("somebody allows a node the address of a Service: %v", err)
 	}
-	cert, err := node.serving(t.Context(), "a", "203.0.113.80", "a.example")
+	cert, err := node.requestServingCert(t.Context(), "a", "203.0.113.80", "a.example")
 	if err != nil || cert.Current() == nil {
 		t.Error("no certificate for what is allowed", err)
 	}
-	// An address stays when the word of the administrator is gone, as it does when a cluster gets this version.
+	// A stored address may stay when the annotation is removed, as it does in a cluster that is upgraded to this version.
 	if err := annotate(c.Client, ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := node.claim("a", "203.0.113.80", "a"); err != nil {
+	if err := node.setAddresses("a", "203.0.113.80", "a"); err != nil {
 		t.Error(err)
 	}
-	if err := node.claim("a", "a", "a.example"); !apierrors.IsForbidden(err) {
+	if err := node.setAddresses("a", "a", "a.example"); !apierrors.IsForbidden(err) {
 		t.Errorf("the node has a name that is neither stored nor allowed any more: %v", err)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"proa.dev/run"
 )
 
-// TestEndpointsOfOthersAreRefused is the attack by endpoints that are written by hand, against a server as it is without settings
-// (CVE-2021-25737, CVE-2021-25740): a user who may write endpoints in one namespace names the machine itself, what is beside it, and
-// a Pod of another namespace, in both forms, and says that the slice is the controller's.
-func TestEndpointsOfOthersAreRefused(t *testing.T) {
+// TestForeignEndpointsAreRejected runs the attacks of CVE-2021-25737 and CVE-2021-25740 against a server with default settings: a
+// user who may write endpoints in one namespace writes EndpointSlices and Endpoints with loopback and link-local addresses and
+// that of a Pod of another namespace, and labels a slice as one of the controller.
+func TestForeignEndpointsAreRejected(t *testing.T) {
 	cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), func(c *run.Config) {
 		c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 	})
@@ -85,12 +85,12 @@ func TestEndpointsOfOthersAreRefused(t *testing.T) {
 		if got := answer(err); got != c.want {
 			t.Errorf("a slice with %s: %s, want %s (%v)", c.ip, got, c.want, err)
 		}
-		//nolint:staticcheck // the old form is served too
-		old := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x%d", i)},
+		//nolint:staticcheck // the server must check the deprecated Endpoints, too
+		endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x%d", i)},
 			Subsets: []corev1.EndpointSubset{{
 				Addresses: []corev1.EndpointAddress{{IP: c.ip}}, Ports: []corev1.EndpointPort{{Port: 80}},
 			}}}
-		_, err = mallory.Create(t.Context(), gr.Endpoints, old)
+		_, err = mallory.Create(t.Context(), gr.Endpoints, endpoints)
 		if got := answer(err); got != c.want {
 			t.Errorf("Endpoints with %s: %s, want %s (%v)", c.ip, got, c.want, err)
 		}

@@ -24,17 +24,17 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// TestAuthorityChanges starts clusters shortly before a step in the life of their authority, and looks a day later who has heard
-// of it: all that people, Pods and nodes learn the bundle from.
-func TestAuthorityChanges(t *testing.T) {
+// TestCARotationIsPublished starts clusters shortly before a step of the rotation of their certificate authority, and checks a day
+// later that every place from which users, Pods and nodes read the CA bundle has the new one.
+func TestCARotationIsPublished(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		// before are when the folder was used earlier, in years before the cluster starts.
-		before        []float64
-		certs, become int
-		signs         bool // another one afterwards
+		// before has the earlier uses of the folder, in years before the cluster starts.
+		before            []float64
+		certs, certsAfter int
+		newSigner         bool // another CA signs after the step
 	}{
-		{"heir", []float64{8}, 1, 2, false},
+		{"successor", []float64{8}, 1, 2, false},
 		{"hand on", []float64{9, 1}, 2, 2, true},
 		{"drop", []float64{10, 2, 1}, 2, 1, false},
 	} {
@@ -50,7 +50,7 @@ func TestAuthorityChanges(t *testing.T) {
 				}
 				c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
 				defer c.Stop()
-				time.Sleep(time.Minute) // until there is the account of the token
+				time.Sleep(time.Minute) // until the service account exists
 				legacy := &corev1.Secret{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "token",
 						Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
@@ -60,10 +60,10 @@ func TestAuthorityChanges(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
-				before := heard(t, c, tt.certs)
+				before := publishedBundle(t, c, tt.certs)
 				time.Sleep(25 * time.Hour)
-				after := heard(t, c, tt.become)
-				if got := !bytes.Equal(before[0].Raw, after[0].Raw); got != tt.signs {
+				after := publishedBundle(t, c, tt.certsAfter)
+				if got := !bytes.Equal(before[0].Raw, after[0].Raw); got != tt.newSigner {
 					t.Errorf("another authority signs: %v", got)
 				}
 			})
@@ -71,8 +71,9 @@ func TestAuthorityChanges(t *testing.T) {
 	}
 }
 
-// heard reads the bundle from every place where it is published, and returns its certificates.
-func heard(t *testing.T, c *proatest.Cluster, want int) (out []*x509.Certificate) {
+// publishedBundle reads the CA bundle from every place where it is published, checks that all have want certificates and are
+// the same, and returns its certificates.
+func publishedBundle(t *testing.T, c *proatest.Cluster, want int) (out []*x509.Certificate) {
 	t.Helper()
 	synctest.Wait()
 	bundle := string(c.Server.CA().PEM)
@@ -131,11 +132,11 @@ func heard(t *testing.T, c *proatest.Cluster, want int) (out []*x509.Certificate
 	return out
 }
 
-// TestExpiredAuthority starts a cluster that was put away for too long: it starts, and the kubeconfig that it writes works.
-func TestExpiredAuthority(t *testing.T) {
+// TestExpiredCA starts a cluster whose CA has expired: it starts with a new CA, and the kubeconfig that it writes works.
+func TestExpiredCA(t *testing.T) {
 	dir := t.TempDir()
-	long := time.Now().Add(-11 * year)
-	if _, err := pki.Ensure(filepath.Join(dir, "pki"), pki.Options{Now: func() time.Time { return long }}); err != nil {
+	longAgo := time.Now().Add(-11 * year)
+	if _, err := pki.Ensure(filepath.Join(dir, "pki"), pki.Options{Now: func() time.Time { return longAgo }}); err != nil {
 		t.Fatal(err)
 	}
 	c := proatest.Start(t, proatest.Memory(), proatest.InDir(dir))

@@ -12,9 +12,9 @@ import (
 	"proa.dev/run/pki"
 )
 
-// TestServingCertificatesOfAgentsHaveTheirOwnAuthority signs for an agent of this process: what it serves with is trusted by the
-// server when it connects to agents, and by no client of the API.
-func TestServingCertificatesOfAgentsHaveTheirOwnAuthority(t *testing.T) {
+// TestKubeletServingCertificatesHaveTheirOwnCA checks that the serving certificate of an agent is trusted by the server when it
+// connects to agents, and by no client of the API.
+func TestKubeletServingCertificatesHaveTheirOwnCA(t *testing.T) {
 	k, err := pki.Ensure(t.TempDir(), pki.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestServingCertificatesOfAgentsHaveTheirOwnAuthority(t *testing.T) {
 				t.Errorf("usage %v, authority %d: %v", usage, i, err)
 			}
 		}
-		// Agents of former versions serve with what the cluster's authority has signed.
+		// Agents of earlier versions have serving certificates of the cluster's CA.
 		if _, err := certs[0].Verify(x509.VerifyOptions{Roots: agents, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 			t.Errorf("the server does not trust an agent: %v", err)
 		}

@@ -35,8 +35,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestMistakes shows what people read when a value is wrong.
-func TestMistakes(t *testing.T) {
+// TestInvalidSettings checks the errors for invalid values of settings.
+func TestInvalidSettings(t *testing.T) {
 	for flag, want := range map[string]string{
 		"listen=here":                                            `--listen: "here" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`,
 		"listen=example.com:1":                                   `--listen: "example.com" is not an IP address; names go into tls-san`,
@@ -71,7 +71,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestSchedulerConfig refuses at once what the scheduler would fail at again and again.
+// TestSchedulerConfig checks that an invalid configuration of the scheduler is an error at start.
 func TestSchedulerConfig(t *testing.T) {
 	head := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 	for file, want := range map[string]string{
@@ -93,7 +93,7 @@ func TestSchedulerConfig(t *testing.T) {
 	}
 }
 
-func TestConfigFileMistakes(t *testing.T) {
+func TestInvalidConfigFile(t *testing.T) {
 	for file, want := range map[string]string{
 		"lisen: x":                   `line 1: there is no setting "lisen"`,
 		"name: a\n\nname: b":         `line 3: name is given twice`,
@@ -112,9 +112,9 @@ func TestConfigFileMistakes(t *testing.T) {
 	}
 }
 
-// TestDataFolderHasOneName: whichever symbolic links lead to a data folder, and whether or not it is there yet, nodes
-// name what they make after one path.
-func TestDataFolderHasOneName(t *testing.T) {
+// TestDataDirSymlinksAreResolved checks that a data folder has one path whichever symbolic links lead to it, and whether or not
+// it exists: nodes derive names from that path.
+func TestDataDirSymlinksAreResolved(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

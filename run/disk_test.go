@@ -15,7 +15,7 @@ import (
 	"proa.dev/proatest"
 )
 
-// diskUse returns the bytes of the blocks that the files below a folder take, reserved ones included.
+// diskUse returns the bytes of all blocks that the files below a folder have, including preallocated ones.
 func diskUse(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
@@ -35,9 +35,9 @@ func diskUse(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// TestFreshClusterTakesLittleDisk measures the folder of a whole server with its embedded store: with some hundred objects, which is
-// what every cluster begins with and some more, it takes less than 20 MB.
-func TestFreshClusterTakesLittleDisk(t *testing.T) {
+// TestNewClusterDiskUsage checks that the data folder of a server with an embedded store and a few hundred objects, the initial
+// ones and a hundred more, takes less than 20 MB.
+func TestNewClusterDiskUsage(t *testing.T) {
 	dir := t.TempDir()
 	c := proatest.Start(t, proatest.Alone(), proatest.InDir(dir))
 	for n := range 100 {
@@ -47,10 +47,10 @@ func TestFreshClusterTakesLittleDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const most = 20_000_000
+	const limit = 20_000_000
 	running := diskUse(t, dir)
 	c.Stop()
-	if stopped := diskUse(t, dir); running > most || stopped > most {
+	if stopped := diskUse(t, dir); running > limit || stopped > limit {
 		t.Errorf("the folder takes %d bytes while the server runs, and %d afterwards", running, stopped)
 	} else {
 		t.Logf("the folder takes %d bytes while the server runs, and %d afterwards", running, stopped)

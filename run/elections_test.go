@@ -9,8 +9,8 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestHoldOnlyWhatRuns: a server contends for the Leases of what it runs, and for no other.
-func TestHoldOnlyWhatRuns(t *testing.T) {
+// TestElectionsOfEnabledControllers checks that a server contends for the Leases of the controllers that it runs, and for no other.
+func TestElectionsOfEnabledControllers(t *testing.T) {
 	for _, tt := range []struct {
 		controllers []string
 		want        []string
@@ -34,8 +34,8 @@ func TestHoldOnlyWhatRuns(t *testing.T) {
 	}
 }
 
-// TestNotOfManager: the names are those of controllers that there are.
-func TestNotOfManager(t *testing.T) {
+// TestAdditionalControllersExist checks that every name in controllerlease.Additional is that of a controller.
+func TestAdditionalControllersExist(t *testing.T) {
 	s := &Server{Config: Config{Config: settings.Config{Simulate: 1}}}
 	all := s.allControllers()
 	for _, name := range controllerlease.Additional() {

@@ -12,22 +12,22 @@ import (
 	"proa.dev/server/localclient"
 )
 
-// TestGatewayMay holds what serves Gateways to what it needs.
-func TestGatewayMay(t *testing.T) {
-	who := localclient.New(newServer(t).pipeline, account(bootstraproles.GatewayAccount))
+// TestGatewayPermissions checks that the proxy for Gateways may read what it needs, and nothing else.
+func TestGatewayPermissions(t *testing.T) {
+	gateway := localclient.New(newServer(t).pipeline, account(bootstraproles.GatewayAccount))
 	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes,
 		gr.CustomResourceDefinitions} {
-		if _, err := who.View(t.Context(), on); err != nil {
+		if _, err := gateway.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)
 		}
 	}
 	for _, on := range []schema.GroupResource{gr.Pods, gr.ServiceAccounts} {
-		if _, err := who.View(t.Context(), on); !apierrors.IsForbidden(err) {
+		if _, err := gateway.View(t.Context(), on); !apierrors.IsForbidden(err) {
 			t.Errorf("it sees %s: %v", on, err)
 		}
 	}
 	for _, on := range []schema.GroupResource{gr.Secrets, gr.ConfigMaps, gr.Pods} {
-		if err := who.Delete(t.Context(), on, "default", "x", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+		if err := gateway.Delete(t.Context(), on, "default", "x", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("it deletes %s: %v", on, err)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGuideNamesControllersThatUpstreamLacks: the names that the guide lets proa run beside kube-controller-manager exist.
+// TestGuideNamesControllersThatUpstreamLacks checks that the controllers which the guide runs beside kube-controller-manager exist.
 func TestGuideNamesControllersThatUpstreamLacks(t *testing.T) {
 	guide, err := os.ReadFile("../docs/guide/controllers.md")
 	if err != nil {

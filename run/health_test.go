@@ -23,22 +23,22 @@ import (
 	"proa.dev/store/memory"
 )
 
-// frozen is a store that does not answer questions about its health while it is frozen.
-type frozen struct {
+// frozenStore is a store whose health check blocks while isFrozen is set.
+type frozenStore struct {
 	*memory.Store
-	is atomic.Bool
+	isFrozen atomic.Bool
 }
 
-func (f *frozen) Healthy(ctx context.Context) error {
-	if f.is.Load() {
+func (f *frozenStore) Healthy(ctx context.Context) error {
+	if f.isFrozen.Load() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	return nil
 }
 
-// outsideServer is as much of a server on an etcd elsewhere as health is about.
-func outsideServer(t *testing.T, store Store) *Server {
+// serverOnExternalEtcd returns a server with an external etcd and only the parts that its health checks need.
+func serverOnExternalEtcd(t *testing.T, store Store) *Server {
 	t.Helper()
 	scheme, err := kinds.Scheme()
 	if err != nil {
@@ -51,8 +51,8 @@ func outsideServer(t *testing.T, store Store) *Server {
 	return s
 }
 
-// get asks a health endpoint and says how long the answer took.
-func get(t *testing.T, s *Server, path string) (code int, text string, took time.Duration) {
+// getHealth returns the answer of a health endpoint, and how long it took.
+func getHealth(t *testing.T, s *Server, path string) (code int, text string, took time.Duration) {
 	t.Helper()
 	began := time.Now()
 	w := httptest.NewRecorder()
@@ -61,30 +61,30 @@ func get(t *testing.T, s *Server, path string) (code int, text string, took time
 	return w.Code, w.Body.String(), time.Since(began)
 }
 
-// TestHealthWhileStoreIsFrozen: /livez and /readyz answer at once while the store does not, and name it.
+// TestHealthWhileStoreIsFrozen checks that /livez and /readyz answer at once while the store blocks, and name it as failed.
 func TestHealthWhileStoreIsFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &frozen{Store: memory.New(memory.Config{})}
-		s := outsideServer(t, store)
+		store := &frozenStore{Store: memory.New(memory.Config{})}
+		s := serverOnExternalEtcd(t, store)
 		defer s.state.Close()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go s.watchHealth(ctx)
-		for _, is := range []bool{false, true, false} {
-			store.is.Store(is)
+		for _, isFrozen := range []bool{false, true, false} {
+			store.isFrozen.Store(isFrozen)
 			time.Sleep(probePause + probeTimeout + time.Millisecond)
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-				code, text, took := get(t, s, path)
-				if (code != http.StatusOK) != is || is && !strings.Contains(text, "[-]etcd failed") || took > 0 {
-					t.Errorf("frozen %v: %s says %d %q after %v", is, path, code, text, took)
+				code, text, took := getHealth(t, s, path)
+				if (code != http.StatusOK) != isFrozen || isFrozen && !strings.Contains(text, "[-]etcd failed") || took > 0 {
+					t.Errorf("frozen %v: %s says %d %q after %v", isFrozen, path, code, text, took)
 				}
 			}
 		}
 	})
 }
 
-// TestReadinessKnowsStuckWatches: a cache that does not follow the store makes the server not ready, and no longer when it does.
-func TestReadinessKnowsStuckWatches(t *testing.T) {
+// TestNotReadyWhileWatchesAreStuck checks that the server is not ready while a cache cannot watch the store.
+func TestNotReadyWhileWatchesAreStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stuck atomic.Bool
 		stuck.Store(true)
@@ -94,7 +94,7 @@ func TestReadinessKnowsStuckWatches(t *testing.T) {
 			}
 			return nil
 		}})
-		s := outsideServer(t, store)
+		s := serverOnExternalEtcd(t, store)
 		defer s.state.Close()
 		s.state.Cache(core.ConfigMaps())
 		synctest.Wait()
@@ -104,22 +104,22 @@ func TestReadinessKnowsStuckWatches(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go s.watchHealth(ctx)
-		for _, is := range []bool{true, false} {
-			stuck.Store(is)
+		for _, isStuck := range []bool{true, false} {
+			stuck.Store(isStuck)
 			time.Sleep(2 * (probePause + probeTimeout))
-			code, text, _ := get(t, s, "/readyz")
-			if (code != http.StatusOK) != is || is && !strings.Contains(text, "[-]watches failed") {
-				t.Errorf("stuck %v: /readyz says %d %q", is, code, text)
+			code, text, _ := getHealth(t, s, "/readyz")
+			if (code != http.StatusOK) != isStuck || isStuck && !strings.Contains(text, "[-]watches failed") {
+				t.Errorf("stuck %v: /readyz says %d %q", isStuck, code, text)
 			}
-			if code, text, _ := get(t, s, "/livez"); code != http.StatusOK {
-				t.Errorf("stuck %v: /livez says %d %q", is, code, text)
+			if code, text, _ := getHealth(t, s, "/livez"); code != http.StatusOK {
+				t.Errorf("stuck %v: /livez says %d %q", isStuck, code, text)
 			}
 		}
 	})
 }
 
-// TestHealthChecksHaveUpstreamNames holds that monitoring which asks for single checks of upstream's API server finds
-// them, and that they are not passed before the server has started.
+// TestHealthChecksHaveUpstreamNames checks that there are health checks with the names of upstream's API server, and that they
+// fail until the server has started.
 func TestHealthChecksHaveUpstreamNames(t *testing.T) {
 	s := &Server{}
 	all := map[string]bool{}

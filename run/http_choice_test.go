@@ -7,8 +7,8 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestChoiceOfHTTP2 holds that net/http speaks HTTP/2 itself only when it was chosen, and with limits then.
-func TestChoiceOfHTTP2(t *testing.T) {
+// TestHTTP2ServerSetting checks that net/http serves HTTP/2 only with the setting http2=std, and with limits then.
+func TestHTTP2ServerSetting(t *testing.T) {
 	for which, own := range map[string]bool{"own": true, "std": false, "": true} {
 		s := &Server{Config: Config{Config: settings.Config{HTTP2: which}}, log: slog.New(slog.DiscardHandler)}
 		h := s.newHTTPServer()

@@ -15,8 +15,8 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestBothHTTP2Servers holds that the setting http2 chooses the server, and that clients speak HTTP/2 with either, but
-// not with a cipher suite that HTTP/2 forbids.
+// TestBothHTTP2Servers checks that both HTTP/2 servers that the setting http2 chooses from answer over HTTP/2, and reject a
+// cipher suite that HTTP/2 forbids.
 func TestBothHTTP2Servers(t *testing.T) {
 	t.Parallel()
 	for _, which := range []string{"own", "std"} {
@@ -49,9 +49,9 @@ func TestBothHTTP2Servers(t *testing.T) {
 	}
 }
 
-// TestWindowsOfStrangers holds that the HTTP/2 server learns who is authenticated: only then a client may send bodies of more than 64 KiB
-// before they are read.
-func TestWindowsOfStrangers(t *testing.T) {
+// TestHTTP2WindowOfAnonymousClients checks that only authenticated clients get a larger flow-control window, with which they may
+// send bodies of more than 64 KiB before they are read.
+func TestHTTP2WindowOfAnonymousClients(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t, proatest.Memory())
 	config, err := rest.TLSConfigFor(c.Config)
@@ -59,19 +59,20 @@ func TestWindowsOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.NextProtos = []string{"h2"}
-	stranger := config.Clone()
-	stranger.Certificates, stranger.GetClientCertificate = nil, nil
-	for name, as := range map[string]struct {
+	anonymous := config.Clone()
+	anonymous.Certificates, anonymous.GetClientCertificate = nil, nil
+	for name, client := range map[string]struct {
 		config *tls.Config
 		status string
 		grows  bool
 	}{
-		"anonymous":     {stranger, "200", false},
+		"anonymous":     {anonymous, "200", false},
 		"administrator": {config, "200", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			socket, err := (&tls.Dialer{Config: as.config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.Config.Host, "https://"))
+			address := strings.TrimPrefix(c.Config.Host, "https://")
+			socket, err := (&tls.Dialer{Config: client.config}).DialContext(t.Context(), "tcp", address)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +108,7 @@ func TestWindowsOfStrangers(t *testing.T) {
 					_ = f.WritePing(false, [8]byte{})
 				}
 			}
-			if status != as.status || grew != as.grows {
+			if status != client.status || grew != client.grows {
 				t.Errorf("got %s, and the window grew: %v", status, grew)
 			}
 		})

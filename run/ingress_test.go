@@ -50,7 +50,7 @@ func TestIngressSettings(t *testing.T) {
 	}
 }
 
-// newServer is a server in memory with the objects of a new cluster, as if it had a node. Nothing runs.
+// newServer returns a server in memory with the initial objects of a cluster; no controller runs.
 func newServer(t *testing.T) *Server {
 	t.Helper()
 	c := Default()
@@ -67,23 +67,24 @@ func newServer(t *testing.T) *Server {
 	return s
 }
 
-// TestIngressMay holds what serves Ingresses to what it needs, and nodes to less.
-func TestIngressMay(t *testing.T) {
+// TestIngressPermissions checks that the proxy for Ingresses may read what it needs and write the status of Ingresses, and
+// nothing else.
+func TestIngressPermissions(t *testing.T) {
 	ingresses, classes := schema.GroupResource{Group: networkingv1.GroupName,
 		Resource: "ingresses"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 	s := newServer(t)
-	who, admin := localclient.New(s.pipeline, account(bootstraproles.IngressAccount)), localclient.New(s.pipeline, apiserver())
+	proxy, admin := localclient.New(s.pipeline, account(bootstraproles.IngressAccount)), localclient.New(s.pipeline, apiserver())
 	for _, on := range []schema.GroupResource{ingresses, classes, gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
-		if _, err := who.View(t.Context(), on); err != nil {
+		if _, err := proxy.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)
 		}
 	}
 	for _, on := range []schema.GroupResource{gr.Pods, gr.ConfigMaps, gr.ServiceAccounts} {
-		if _, err := who.View(t.Context(), on); !apierrors.IsForbidden(err) {
+		if _, err := proxy.View(t.Context(), on); !apierrors.IsForbidden(err) {
 			t.Errorf("it may see %s: %v", on, err)
 		}
 	}
-	if _, err := who.Create(t.Context(), gr.Secrets,
+	if _, err := proxy.Create(t.Context(), gr.Secrets,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x"}}); !apierrors.IsForbidden(err) {
 		t.Errorf("it may make Secrets: %v", err)
 	}
@@ -95,12 +96,12 @@ func TestIngressMay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := o.(*networkingv1.Ingress)
-	if _, err := who.Update(t.Context(), ingresses, made.DeepCopy(), ""); !apierrors.IsForbidden(err) {
+	created := o.(*networkingv1.Ingress)
+	if _, err := proxy.Update(t.Context(), ingresses, created.DeepCopy(), ""); !apierrors.IsForbidden(err) {
 		t.Errorf("it may change Ingresses: %v", err)
 	}
-	made.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
-	if _, err := who.Update(t.Context(), ingresses, made, "status"); err != nil {
+	created.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.0.2.1"}}
+	if _, err := proxy.Update(t.Context(), ingresses, created, "status"); err != nil {
 		t.Errorf("it must write their status: %v", err)
 	}
 }

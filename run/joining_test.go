@@ -31,24 +31,24 @@ import (
 	"proa.dev/run/bootstraproles"
 )
 
-// caller reaches a cluster over HTTPS, with a bearer token, a client certificate, or both.
-type caller struct {
+// httpClient sends requests to a cluster over HTTPS, with a bearer token, a client certificate, or both.
+type httpClient struct {
 	*testing.T
 	url, token string
 	http       http.Client
 }
 
-func newCaller(t *testing.T, c *proatest.Cluster, token string, certs ...tls.Certificate) *caller {
+func newHTTPClient(t *testing.T, c *proatest.Cluster, token string, certs ...tls.Certificate) *httpClient {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(c.Config.CAData)
-	by := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}}
-	t.Cleanup(by.CloseIdleConnections)
-	return &caller{t, c.Config.Host, token, http.Client{Transport: by}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certs, MinVersion: tls.VersionTLS12}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &httpClient{t, c.Config.Host, token, http.Client{Transport: transport}}
 }
 
 // do sends a request and returns the code and the body of the answer.
-func (c *caller) do(method, path string, body any, headers ...string) (int, string) {
+func (c *httpClient) do(method, path string, body any, headers ...string) (int, string) {
 	c.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *caller) do(method, path string, body any, headers ...string) (int, stri
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return resp.StatusCode, "" // there is no end to it
+		return resp.StatusCode, "" // the body has no end
 	}
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -80,8 +80,8 @@ func (c *caller) do(method, path string, body any, headers ...string) (int, stri
 	return resp.StatusCode, string(answer)
 }
 
-// open sends a request without a body, with headers and their values in turn, and returns the answer, which the caller closes.
-func (c *caller) open(method, path string, headers ...string) *http.Response {
+// open sends a request without a body and returns the response, which the caller closes. headers has names and values in turn.
+func (c *httpClient) open(method, path string, headers ...string) *http.Response {
 	c.Helper()
 	req, err := http.NewRequestWithContext(c.Context(), method, c.url+path, http.NoBody)
 	if err != nil {
@@ -97,15 +97,15 @@ func (c *caller) open(method, path string, headers ...string) *http.Response {
 	return resp
 }
 
-// upgrade asks to turn a connection into something else, and returns the code of the answer.
-func (c *caller) upgrade(path string, headers ...string) int {
+// upgrade sends a request to upgrade the connection, and returns the status code.
+func (c *httpClient) upgrade(path string, headers ...string) int {
 	c.Helper()
 	resp := c.open(http.MethodPost, path, headers...)
 	_ = resp.Body.Close()
 	return resp.StatusCode
 }
 
-// signingRequest is a request for the client certificate of a node that claims to come from an administrator.
+// signingRequest returns a request for the client certificate of a node that claims to come from that node and an administrator.
 func signingRequest(t *testing.T, name, node string) (*certificatesv1.CertificateSigningRequest, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -130,8 +130,8 @@ func signingRequest(t *testing.T, name, node string) (*certificatesv1.Certificat
 	}, key
 }
 
-// makeToken stores a bootstrap token; node is the node it is for, or empty.
-func makeToken(t *testing.T, c *proatest.Cluster, id, node string) string {
+// createBootstrapToken stores a bootstrap token and returns it; node is the only node that it is valid for, or empty for any.
+func createBootstrapToken(t *testing.T, c *proatest.Cluster, id, node string) string {
 	t.Helper()
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
@@ -149,8 +149,8 @@ func makeToken(t *testing.T, c *proatest.Cluster, id, node string) string {
 	return id + ".0123456789abcdef"
 }
 
-// answerTo waits until a request is answered.
-func answerTo(t *testing.T, c *proatest.Cluster, name string) *certificatesv1.CertificateSigningRequest {
+// awaitSigned waits until a certificate signing request is signed or denied.
+func awaitSigned(t *testing.T, c *proatest.Cluster, name string) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -169,51 +169,51 @@ func answerTo(t *testing.T, c *proatest.Cluster, name string) *certificatesv1.Ce
 	return nil
 }
 
-// TestJoiningOverHTTPS holds that whoever has a bootstrap token gets no certificate of a node that exists, whatever it writes
-// into its request about itself, and that it cannot claim to have a token for that node.
-func TestJoiningOverHTTPS(t *testing.T) {
+// TestTokenGetsNoCertificateOfExistingNode checks that a client with a bootstrap token gets no certificate of an existing node,
+// whatever it writes about itself into its request, and that it cannot impersonate a token for that node.
+func TestTokenGetsNoCertificateOfExistingNode(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	if _, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "victim"}}); err != nil {
 		t.Fatal(err)
 	}
 	const at = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-	stranger := newCaller(t, c, makeToken(t, c, "aaaaaa", ""))
+	tokenClient := newHTTPClient(t, c, createBootstrapToken(t, c, "aaaaaa", ""))
 	for _, tt := range []struct {
 		name, node, token, want string
 	}{
 		{"becomes", "victim", "", "NodeExists"}, {"joins", "fresh", "", "AutoApproved"},
-		{"again", "victim", makeToken(t, c, "bbbbbb", "victim"), "AutoApproved"},
-		{"other", "another", makeToken(t, c, "cccccc", "victim"), "TokenForOtherNode"},
+		{"again", "victim", createBootstrapToken(t, c, "bbbbbb", "victim"), "AutoApproved"},
+		{"other", "another", createBootstrapToken(t, c, "cccccc", "victim"), "TokenForOtherNode"},
 	} {
-		who := stranger
+		requester := tokenClient
 		if tt.token != "" {
-			who = newCaller(t, c, tt.token)
+			requester = newHTTPClient(t, c, tt.token)
 		}
 		request, _ := signingRequest(t, tt.name, tt.node)
-		if code, answer := who.do("POST", at, request); code != http.StatusCreated {
+		if code, answer := requester.do("POST", at, request); code != http.StatusCreated {
 			t.Fatalf("%s: %d %s", tt.name, code, answer)
 		}
-		r := answerTo(t, c, tt.name)
+		r := awaitSigned(t, c, tt.name)
 		if got := r.Status.Conditions[0].Reason; got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 		if r.Spec.Username == "system:node:"+tt.node || len(r.Spec.Groups) == 2 || r.Spec.UID != "" ||
 			(tt.token == "" && len(r.Spec.Extra) > 0) {
-			t.Errorf("%s: the server believes who the client says it is: %+v", tt.name, r.Spec)
+			t.Errorf("%s: the server stores the identity that the client sent: %+v", tt.name, r.Spec)
 		}
 	}
 
-	// To speak as a token for a node is to impersonate, and needs the permission for that very word.
-	as := []string{"Impersonate-User", "system:bootstrap:zzzzzz", "Impersonate-Group", bootstraproles.JoinGroup,
+	// To impersonate a token for a node needs the permission to impersonate with that extra value.
+	impersonate := []string{"Impersonate-User", "system:bootstrap:zzzzzz", "Impersonate-Group", bootstraproles.JoinGroup,
 		"Impersonate-Extra-authentication.proa.dev%2fnode", "victim"}
 	request, _ := signingRequest(t, "pretends", "victim")
-	if code, answer := stranger.do("POST", at, request, as...); code != http.StatusForbidden {
+	if code, answer := tokenClient.do("POST", at, request, impersonate...); code != http.StatusForbidden {
 		t.Errorf("a token impersonates a token for a node: %d %s", code, answer)
 	}
 	grantImpersonation(t, c, "system:bootstrap:aaaaaa", "users", "groups")
 	deadline := time.Now().Add(time.Minute)
 	for {
-		code, answer := stranger.do("POST", at, request, as[:4]...)
+		code, answer := tokenClient.do("POST", at, request, impersonate[:4]...)
 		if code == http.StatusCreated {
 			break
 		}
@@ -222,18 +222,18 @@ func TestJoiningOverHTTPS(t *testing.T) {
 		}
 	}
 	again, _ := signingRequest(t, "pretends2", "victim")
-	if code, answer := stranger.do("POST", at, again, as...); code != http.StatusForbidden {
+	if code, answer := tokenClient.do("POST", at, again, impersonate...); code != http.StatusForbidden {
 		t.Errorf("who may impersonate users and groups impersonates a token for a node: %d %s", code, answer)
 	}
 }
 
-// TestTunnelOpensWithAVerifiedCertificate holds that a tunnel opens with the certificate of its node, and not for somebody who is
-// authenticated in another way and shows one that it has made itself.
-func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
+// TestTunnelNeedsVerifiedCertificate checks that a tunnel is opened with the certificate of its node, and not for a client that
+// impersonates the node and presents a self-signed certificate.
+func TestTunnelNeedsVerifiedCertificate(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	token := makeToken(t, c, "aaaaaa", "")
+	token := createBootstrapToken(t, c, "aaaaaa", "")
 	grantImpersonation(t, c, "system:bootstrap:aaaaaa", "users", "groups")
-	made := func(node string) tls.Certificate {
+	selfSigned := func(node string) tls.Certificate {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)
@@ -251,13 +251,13 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 	}
 	upgrade := []string{"Connection", "Upgrade", "Upgrade", streamoptions.TunnelProtocol, streamoptions.TunnelFrom, "p",
 		streamoptions.TunnelAt, "192.0.2.1"}
-	as := append([]string{"Impersonate-User", "system:node:a", "Impersonate-Group", "system:nodes"}, upgrade...)
-	attacker := newCaller(t, c, token, made("a"))
+	impersonate := append([]string{"Impersonate-User", "system:node:a", "Impersonate-Group", "system:nodes"}, upgrade...)
+	attacker := newHTTPClient(t, c, token, selfSigned("a"))
 	deadline := time.Now().Add(time.Minute)
-	for { // until the permission has arrived
-		code, answer := attacker.do("POST", streamoptions.TunnelPath, nil, as...)
+	for { // until the authorizer has the new role
+		code, answer := attacker.do("POST", streamoptions.TunnelPath, nil, impersonate...)
 		if code == http.StatusSwitchingProtocols {
-			t.Fatal("a tunnel was opened with a certificate that nobody has verified")
+			t.Fatal("a tunnel was opened with a certificate that was not verified")
 		}
 		if strings.Contains(answer, "a tunnel is opened with the certificate of its node") {
 			break
@@ -267,24 +267,24 @@ func TestTunnelOpensWithAVerifiedCertificate(t *testing.T) {
 		}
 	}
 
-	// The same with what the node really has, which it got for the token.
+	// The node itself opens a tunnel with the certificate that it got for the token.
 	request, key := signingRequest(t, "a", "a")
-	if code, answer := newCaller(t, c, token).do("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+	if code, answer := newHTTPClient(t, c, token).do("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests",
 		request); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, answer)
 	}
-	block, _ := pem.Decode(answerTo(t, c, "a").Status.Certificate)
+	block, _ := pem.Decode(awaitSigned(t, c, "a").Status.Certificate)
 	if block == nil {
 		t.Fatal("no certificate was issued")
 	}
-	node := newCaller(t, c, "", tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
+	node := newHTTPClient(t, c, "", tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
 	if code := node.upgrade(streamoptions.TunnelPath, upgrade...); code != http.StatusSwitchingProtocols {
 		t.Errorf("the node itself: %d", code)
 	}
 }
 
-// grantImpersonation lets a user impersonate.
-func grantImpersonation(t *testing.T, c *proatest.Cluster, who string, resources ...string) {
+// grantImpersonation allows a user to impersonate some resources, such as users and groups.
+func grantImpersonation(t *testing.T, c *proatest.Cluster, user string, resources ...string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "impersonates"}
 	if _, err := c.Client.Create(t.Context(), gr.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
@@ -294,7 +294,7 @@ func grantImpersonation(t *testing.T, c *proatest.Cluster, who string, resources
 	}
 	if _, err := c.Client.Create(t.Context(), gr.ClusterRoleBindings, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: who}},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 	"proa.dev/store/kms/kmstest"
 )
 
-// TestKMS encrypts the Secrets of a cluster with a key management service, over a restart and a change of its key.
+// TestKMS encrypts the Secrets of a cluster with a key management service, restarts the cluster, and rotates the key.
 func TestKMS(t *testing.T) {
 	t.Parallel()
 	service, dir := kmstest.Start(t), t.TempDir()
@@ -48,10 +48,10 @@ resources:
 	if _, err := c.Client.Create(t.Context(), gr.Secrets, secret("a")); err != nil {
 		t.Fatal(err)
 	}
-	if code, body := path(t, c, "/readyz/kms-providers"); code != http.StatusOK {
+	if code, body := getPath(t, c, "/readyz/kms-providers"); code != http.StatusOK {
 		t.Errorf("the check says %d %s", code, body)
 	}
-	if _, body := path(t, c, "/metrics"); !bytes.Contains(body, []byte(`kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Encrypt",provider_name="vault"} 1`)) {
+	if _, body := getPath(t, c, "/metrics"); !bytes.Contains(body, []byte(`kms_operations_latency_seconds_count{grpc_status_code="OK",method_name="/v2.KeyManagementService/Encrypt",provider_name="vault"} 1`)) {
 		t.Error("the calls are not counted")
 	}
 	c.Stop()
@@ -64,7 +64,7 @@ resources:
 	if _, err := c.Client.Create(t.Context(), gr.Secrets, secret("b")); err != nil {
 		t.Fatal(err)
 	}
-	// To write a Secret again as it is changes its key.
+	// An update without a change encrypts the Secret with the new key.
 	if _, err := c.Client.Update(t.Context(), gr.Secrets, got, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +85,8 @@ resources:
 	}
 }
 
-// path reads a path as the administrator.
-func path(t *testing.T, c *proatest.Cluster, path string) (int, []byte) {
+// getPath reads a path as the administrator.
+func getPath(t *testing.T, c *proatest.Cluster, path string) (int, []byte) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestAPIAddresses holds at which addresses a server listens.
+// TestAPIAddresses checks at which addresses a server listens.
 func TestAPIAddresses(t *testing.T) {
 	for _, c := range []struct{ settings, want string }{
 		{"", "127.0.0.1:6443"},
@@ -20,7 +20,7 @@ func TestAPIAddresses(t *testing.T) {
 		{"node=a node-ip=127.0.0.1", "127.0.0.1:6443"},
 		{"simulate=3", "127.0.0.1:6443"},
 		{"listen=127.0.0.1:0 node=a", "127.0.0.1:0"},
-		{"node=a nodes=3", "127.0.0.1:6443"}, // and the link, which is there only when the server has made it
+		{"node=a nodes=3", "127.0.0.1:6443"}, // and the bridge, which exists only after the server has created it
 	} {
 		given := settings.Values{}
 		for word := range strings.FieldsSeq(c.settings) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestKeptPorts: a Service never gets the ports of the system, whatever they are.
-func TestKeptPorts(t *testing.T) {
+// TestReservedPorts checks that the load balancer reserves the ports of the node's own services, also when settings change them.
+func TestReservedPorts(t *testing.T) {
 	s := &Server{Config: Default()}
 	s.Listen, s.Node.Port = "0.0.0.0:7443", 11250
 	p := s.loadBalancer()
@@ -16,13 +16,13 @@ func TestKeptPorts(t *testing.T) {
 	}
 	if got := fmt.Sprintf("%v", p.Balancer); !strings.Contains(got, "7443 the API server") ||
 		!strings.Contains(got, "11250 the node agent") || !strings.Contains(got, "22 SSH") {
-		t.Errorf("kept are %s", got)
+		t.Errorf("reserved are %s", got)
 	}
 	s.LoadBalancer = "none"
 	if !s.loadBalancer().Off {
 		t.Error("it is not off")
 	}
-	// A cloud has load balancers of its own, unless somebody says that those of the nodes are wanted.
+	// With a cloud provider the load balancers of nodes are off by default.
 	s.LoadBalancer, s.Node.Cloud = "", true
 	if !s.loadBalancer().Off {
 		t.Error("it is not off in a cloud")

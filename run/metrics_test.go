@@ -13,10 +13,10 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestNativeHistogramsOfTheServer: a scrape of a running server that asks for protobuf gets native histograms.
+// TestNativeHistogramsOfTheServer checks that a scrape of a running server in protobuf has native histograms.
 func TestNativeHistogramsOfTheServer(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	path(t, c, "/api/v1/namespaces/default")
+	getPath(t, c, "/api/v1/namespaces/default")
 	client, err := rest.HTTPClientFor(c.Config)
 	if err != nil {
 		t.Fatal(err)

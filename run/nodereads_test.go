@@ -18,66 +18,66 @@ import (
 	"proa.dev/proatest"
 )
 
-// hidden is a word that stands wherever one node must not look: in environments, annotations and commands of Pods on another.
-const hidden = "hunter2"
+// secretValue is in every field of a Pod that other nodes must not see: environment variables, annotations, images and commands.
+const secretValue = "hunter2"
 
-// podOn is a Pod on a node, with what others must not see, and what they need.
+// podOn returns a Pod on a node, with fields that other nodes must not see, and fields that they need.
 func podOn(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name},
-			Annotations: map[string]string{"note": hidden}},
+			Annotations: map[string]string{"note": secretValue}},
 		Spec: corev1.PodSpec{
 			NodeName: node, ServiceAccountName: "default", AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{
-				Name: "c", Image: "example.org/" + hidden, Command: []string{"run", hidden},
-				Env:   []corev1.EnvVar{{Name: "PASSWORD", Value: hidden}},
+				Name: "c", Image: "example.org/" + secretValue, Command: []string{"run", secretValue},
+				Env:   []corev1.EnvVar{{Name: "PASSWORD", Value: secretValue}},
 				Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
 			}},
 		},
 	}
 }
 
-// joinedNode is a caller with the certificate of a node, which it got for a token.
-func joinedNode(t *testing.T, c *proatest.Cluster, node string) *caller {
+// newNodeClient joins a node with a bootstrap token, and returns a client with its certificate.
+func newNodeClient(t *testing.T, c *proatest.Cluster, node string) *httpClient {
 	t.Helper()
 	request, key := signingRequest(t, "join-"+node, node)
-	joiner := newCaller(t, c, makeToken(t, c, "aaaaa"+node, ""))
+	joiner := newHTTPClient(t, c, createBootstrapToken(t, c, "aaaaa"+node, ""))
 	if code, answer := joiner.do("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, answer)
 	}
-	block, _ := pem.Decode(answerTo(t, c, "join-"+node).Status.Certificate)
+	block, _ := pem.Decode(awaitSigned(t, c, "join-"+node).Status.Certificate)
 	if block == nil {
 		t.Fatal("no certificate was issued")
 	}
-	return newCaller(t, c, "", tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
+	return newHTTPClient(t, c, "", tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key})
 }
 
-func admin(t *testing.T, c *proatest.Cluster) *caller {
+func newAdminClient(t *testing.T, c *proatest.Cluster) *httpClient {
 	t.Helper()
 	pair, err := tls.X509KeyPair(c.Config.CertData, c.Config.KeyData)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newCaller(t, c, "", pair)
+	return newHTTPClient(t, c, "", pair)
 }
 
-// TestNodeReadsPodsOfOthersReduced holds that a node reads whole only the Pods that are bound to it, over HTTPS, in every shape
-// and format, and what it needs of the others.
-func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
+// TestNodeReadsReducedPodsOfOtherNodes checks, over HTTPS and in every format, that a node reads all fields only of the Pods that
+// are bound to it, and of other Pods only the fields that it needs.
+func TestNodeReadsReducedPodsOfOtherNodes(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	node, boss := joinedNode(t, c, "a"), admin(t, c)
+	node, admin := newNodeClient(t, c, "a"), newAdminClient(t, c)
 	for _, name := range []string{"a", "b"} {
 		if _, err := c.Client.Create(t.Context(), gr.Nodes,
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"note": hidden},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"note": secretValue},
 				Labels: map[string]string{"zone": "z"}}}); err != nil {
 			t.Fatal(err)
 		}
-		if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods", podOn("on-"+name, name)); code != http.StatusCreated {
+		if code, answer := admin.do("POST", "/api/v1/namespaces/default/pods", podOn("on-"+name, name)); code != http.StatusCreated {
 			t.Fatalf("%d %s", code, answer)
 		}
 	}
 	if _, err := c.Client.Create(t.Context(), gr.Namespaces,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"note": hidden}}}); err != nil {
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{"note": secretValue}}}); err != nil {
 		t.Fatal(err)
 	}
 	const pods = "/api/v1/pods"
@@ -92,16 +92,16 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 			pods + "?fieldSelector=metadata.name%3Don-b", pods + "?fieldSelector=spec.nodeName!%3Da", pods + "?labelSelector=app",
 			pods + "?resourceVersion=0", "/api/v1/nodes", "/api/v1/namespaces"} {
 			code, answer := node.do("GET", path, nil, "Accept", accept)
-			if code != http.StatusOK || strings.Contains(answer, hidden) {
-				t.Errorf("%s as %s shows a node what is not its own: %d %s", path, name, code, answer)
+			if code != http.StatusOK || strings.Contains(answer, secretValue) {
+				t.Errorf("%s as %s shows hidden fields to a node: %d %s", path, name, code, answer)
 			}
-			if code, answer := boss.do("GET", path, nil, "Accept", accept); code != http.StatusOK || name != "a table" &&
-				!strings.Contains(answer, hidden) {
+			if code, answer := admin.do("GET", path, nil, "Accept", accept); code != http.StatusOK || name != "a table" &&
+				!strings.Contains(answer, secretValue) {
 				t.Errorf("%s as %s does not show an administrator everything: %d %s", path, name, code, answer)
 			}
 		}
 		if _, answer := node.do("GET", pods+"?fieldSelector=spec.nodeName%3Da", nil, "Accept", accept); name != "a table" &&
-			!strings.Contains(answer, hidden) || strings.Contains(answer, "on-b") {
+			!strings.Contains(answer, secretValue) || strings.Contains(answer, "on-b") {
 			t.Errorf("its own Pods as %s: %s", name, answer)
 		}
 	}
@@ -117,14 +117,14 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, answer)
 		}
 	}
-	for _, name := range []string{"somebody", "system:node:"} { // they have the role of nodes too, which the group has
-		_, answer := boss.do("GET", pods, nil, "Impersonate-User", name, "Impersonate-Group", "system:nodes")
-		if !strings.Contains(answer, `"on-b"`) || strings.Contains(answer, hidden) {
+	for _, name := range []string{"somebody", "system:node:"} { // members of the group have the role of nodes, too
+		_, answer := admin.do("GET", pods, nil, "Impersonate-User", name, "Impersonate-Group", "system:nodes")
+		if !strings.Contains(answer, `"on-b"`) || strings.Contains(answer, secretValue) {
 			t.Errorf("%s, who is in the group of nodes, sees %s", name, answer)
 		}
 	}
 	for _, path := range []string{"/api/v1/namespaces/default/pods/on-a", "/api/v1/nodes/a"} {
-		if code, answer := node.do("GET", path, nil); code != http.StatusOK || !strings.Contains(answer, hidden) {
+		if code, answer := node.do("GET", path, nil); code != http.StatusOK || !strings.Contains(answer, secretValue) {
 			t.Errorf("%s: %d %s", path, code, answer)
 		}
 	}
@@ -133,10 +133,10 @@ func TestNodeReadsPodsOfOthersReduced(t *testing.T) {
 	}
 }
 
-// TestNodeFindsOutNothingBySelectors holds that a node cannot ask which Pods of others have a value that it is not shown.
-func TestNodeFindsOutNothingBySelectors(t *testing.T) {
+// TestNodeCannotSelectByHiddenFields checks that a node cannot find out values of hidden fields with field selectors.
+func TestNodeCannotSelectByHiddenFields(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	node := joinedNode(t, c, "a")
+	node := newNodeClient(t, c, "a")
 	for _, field := range []string{"spec.serviceAccountName", "spec.schedulerName", "spec.restartPolicy", "status.nominatedNodeName"} {
 		for _, op := range []string{"%3D", "%3D%3D", "!%3D"} {
 			for _, more := range []string{"", ",spec.nodeName%3Db", ",metadata.name%3Dx", "&watch=1&timeoutSeconds=1"} {
@@ -153,50 +153,50 @@ func TestNodeFindsOutNothingBySelectors(t *testing.T) {
 	}
 }
 
-// TestNodeWatchesPodsOfOthersReduced holds that the events of a watch, which are encoded once for all who see the same, are reduced
-// for nodes and for no other user.
-func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
+// TestNodeWatchesReducedPodsOfOtherNodes checks that the objects of watch events, whose encoding is shared between watchers, are
+// reduced for nodes and for no other user.
+func TestNodeWatchesReducedPodsOfOtherNodes(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	node, boss := joinedNode(t, c, "a"), admin(t, c)
+	node, admin := newNodeClient(t, c, "a"), newAdminClient(t, c)
 	const path = "/api/v1/pods?watch=1&allowWatchBookmarks=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-	if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods", podOn("before", "b")); code != http.StatusCreated {
+	if code, answer := admin.do("POST", "/api/v1/namespaces/default/pods", podOn("before", "b")); code != http.StatusCreated {
 		t.Fatalf("%d %s", code, answer)
 	}
 	type watcher struct {
-		name  string
-		whole bool
-		next  func() string
+		name    string
+		seesAll bool
+		next    func() string
 	}
 	var watchers []watcher
-	for i, who := range []*caller{boss, node, boss, node} {
-		watchers = append(watchers, watcher{[]string{"an administrator", "a node", "another administrator", "another node"}[i], who == boss,
-			who.watch(path)})
+	for i, c := range []*httpClient{admin, node, admin, node} {
+		watchers = append(watchers, watcher{[]string{"an administrator", "a node", "another administrator", "another node"}[i], c == admin,
+			c.watch(path)})
 	}
 	watchers = append(watchers, watcher{"a node that watches its own", true, node.watch(path + "&fieldSelector=spec.nodeName%3Da")})
 	// Tables begin with their columns, and are shared from the second event on.
-	for _, who := range []*caller{boss, node} {
-		watchers = append(watchers, watcher{"a table", who == boss,
-			who.watch(path+"&includeObject=Object", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")})
+	for _, c := range []*httpClient{admin, node} {
+		watchers = append(watchers, watcher{"a table", c == admin,
+			c.watch(path+"&includeObject=Object", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")})
 	}
 	for i := range watchers {
 		w := &watchers[i]
 		own := strings.HasSuffix(w.name, "its own")
 		if !own {
-			if got := w.next(); strings.Contains(got, hidden) != w.whole || !strings.Contains(got, `"before"`) {
+			if got := w.next(); strings.Contains(got, secretValue) != w.seesAll || !strings.Contains(got, `"before"`) {
 				t.Errorf("%s begins with %s", w.name, got)
 			}
 		}
 		if got := w.next(); !strings.Contains(got, "BOOKMARK") || !strings.Contains(got, "k8s.io/initial-events-end") {
-			t.Errorf("%s is not told where the beginning ends: %s", w.name, got)
+			t.Errorf("%s gets no bookmark after the initial events: %s", w.name, got)
 		}
 	}
 	for _, name := range []string{"first", "second"} {
-		if code, answer := boss.do("POST", "/api/v1/namespaces/default/pods",
+		if code, answer := admin.do("POST", "/api/v1/namespaces/default/pods",
 			podOn(name, map[string]string{"first": "b", "second": "a"}[name])); code != http.StatusCreated {
 			t.Fatalf("%d %s", code, answer)
 		}
 	}
-	if code, answer := boss.do("DELETE", "/api/v1/namespaces/default/pods/first?gracePeriodSeconds=0", nil); code != http.StatusOK {
+	if code, answer := admin.do("DELETE", "/api/v1/namespaces/default/pods/first?gracePeriodSeconds=0", nil); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
 	}
 	for i := range watchers {
@@ -206,7 +206,7 @@ func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 			want = want[1:2]
 		}
 		for _, name := range want {
-			if got := w.next(); strings.Contains(got, hidden) != w.whole || !strings.Contains(got, `"`+name+`"`) {
+			if got := w.next(); strings.Contains(got, secretValue) != w.seesAll || !strings.Contains(got, `"`+name+`"`) {
 				t.Errorf("%s sees of the Pod %s: %s", w.name, name, got)
 			}
 		}
@@ -214,7 +214,7 @@ func TestNodeWatchesPodsOfOthersReduced(t *testing.T) {
 }
 
 // watch opens a watch, and returns a function that reads the next event.
-func (c *caller) watch(path string, headers ...string) func() string {
+func (c *httpClient) watch(path string, headers ...string) func() string {
 	c.Helper()
 	resp := c.open(http.MethodGet, path, headers...)
 	c.Cleanup(func() { _ = resp.Body.Close() })
@@ -232,11 +232,11 @@ func (c *caller) watch(path string, headers ...string) func() string {
 	}
 }
 
-// TestNodeListsOnlyWhatIsItsOwn holds the lists and watches by field selector that the Node authorizer allows, through
-// the whole pipeline: Secrets and ConfigMaps by the name of one that a Pod of the node refers to.
-func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
+// TestNodeListsOnlySecretsOfItsPods checks, over HTTPS, which lists and watches the Node authorizer allows: Secrets and ConfigMaps
+// by field selector with the name of one that a Pod of the node refers to.
+func TestNodeListsOnlySecretsOfItsPods(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	node, boss := joinedNode(t, c, "a"), admin(t, c)
+	node, admin := newNodeClient(t, c, "a"), newAdminClient(t, c)
 	for _, on := range []string{"a", "b"} {
 		p := podOn("on-"+on, on)
 		p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
@@ -247,7 +247,7 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 			"pods": p, "secrets": &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}},
 			"configmaps": &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + on}},
 		} {
-			if code, answer := boss.do("POST", "/api/v1/namespaces/default/"+path, o); code != http.StatusCreated {
+			if code, answer := admin.do("POST", "/api/v1/namespaces/default/"+path, o); code != http.StatusCreated {
 				t.Fatalf("%d %s", code, answer)
 			}
 		}
@@ -257,7 +257,7 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 			"?fieldSelector=metadata.name%3Dof-a":                          http.StatusOK,
 			"?fieldSelector=metadata.name%3Dof-b":                          http.StatusForbidden,
 			"?fieldSelector=metadata.name!%3Dof-b":                         http.StatusForbidden,
-			"?fieldSelector=metadata.name%3Dof-b,metadata.name%3Dof-a":     http.StatusOK, // nothing has two names
+			"?fieldSelector=metadata.name%3Dof-b,metadata.name%3Dof-a":     http.StatusOK, // no object has two names: the list is empty
 			"?fieldSelector=metadata.name%3Dof-a,metadata.name!%3Dof-b":    http.StatusOK,
 			"?fieldSelector=metadata.namespace%3Ddefault":                  http.StatusForbidden,
 			"?labelSelector=metadata.name%3Dof-a":                          http.StatusForbidden,
@@ -283,8 +283,8 @@ func TestNodeListsOnlyWhatIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestEarlierRoleOfNodesIsWithdrawn holds that a cluster of an earlier version, whose nodes could get every Pod, takes that back.
-func TestEarlierRoleOfNodesIsWithdrawn(t *testing.T) {
+// TestOldNodeRoleIsReplaced checks that the role of nodes of an earlier version, which may get every Pod, is replaced at start.
+func TestOldNodeRoleIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	c := proatest.Start(t, proatest.InDir(dir))
 	o, err := c.Client.Get(t.Context(), gr.ClusterRoles, "", "proa:node-network", "")

@@ -9,12 +9,12 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestOutsideMistakes shows what people read when who users are, or what they may do, is given wrongly.
-func TestOutsideMistakes(t *testing.T) {
+// TestInvalidIdentitySettings checks the errors for invalid settings of authentication and authorization.
+func TestInvalidIdentitySettings(t *testing.T) {
 	const noCluster = "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
-	hook := writeFile(t, "hook.yaml", noCluster)
-	issuers := writeFile(t, "issuers.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n")
-	rules := writeFile(t, "rules.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: rbac}]\n")
+	hook := writeTempFile(t, "hook.yaml", noCluster)
+	issuers := writeTempFile(t, "issuers.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n")
+	rules := writeTempFile(t, "rules.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: RBAC, name: rbac}]\n")
 	for flags, want := range map[string]string{
 		"oidc-issuer-url=https://a":                 "oidc-issuer-url and oidc-client-id must be specified together when any oidc-* flags are set",
 		"oidc-issuer-url=http://a oidc-client-id=x": "URL scheme must be https",
@@ -52,8 +52,8 @@ func TestOutsideMistakes(t *testing.T) {
 	}
 }
 
-// writeFile puts a text into a file of the test's.
-func writeFile(t *testing.T, name, text string) string {
+// writeTempFile writes a text into a file in a temporary folder.
+func writeTempFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

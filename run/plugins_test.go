@@ -21,7 +21,7 @@ func names(plugins []kind.Plugin) string {
 	return strings.Join(out, " ")
 }
 
-// TestPlugins shows which plugins there are without settings, and in which order.
+// TestPlugins checks which plugins are enabled by default, and their order.
 func TestPlugins(t *testing.T) {
 	c, err := Load("", nil)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// TestPluginSwitches switches plugins on and off, by flag and by file.
+// TestPluginSwitches enables and disables plugins with flags and with a file.
 func TestPluginSwitches(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "proa.yaml")
 	file := "enable-admission-plugins: [AlwaysPullImages, DenyServiceExternalIPs]\ndisable-admission-plugins: ResourceQuota,LimitRanger\n"
@@ -69,7 +69,8 @@ func TestPluginSwitches(t *testing.T) {
 	}
 }
 
-// TestPluginOrder holds the order of plugins against the one list of it, and the list against the plugins.
+// TestPluginOrder checks that enabled plugins run in the order of admissionplugins.Order, and that each plugin of that list exists
+// or is listed as absent.
 func TestPluginOrder(t *testing.T) {
 	a := admissionplugins.Config{Enable: admissionplugins.Order()}
 	mutating, checking, err := a.Enabled(nil, (&Server{}).dynamicPlugins(policyadmission.NewMetrics()))

@@ -7,7 +7,8 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestAllocateNodeCIDRs says to which networks the API holds the writers of Nodes: to those of the allocator, as long as it runs.
+// TestAllocateNodeCIDRs checks from which ranges the Pod networks of Nodes must be: those of the allocator, or none if the
+// allocator does not run.
 func TestAllocateNodeCIDRs(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -18,7 +19,7 @@ func TestAllocateNodeCIDRs(t *testing.T) {
 		{"other ranges", settings.Values{"cluster-cidr": {"10.9.0.0/16,fd00::/56"}}, "[{10.9.0.0/16 24} {fd00::/56 64}]"},
 		{"many simulated nodes", settings.Values{"simulate": {"300"}}, "[{10.128.0.0/9 24}]"},
 		{"administrators allocate", settings.Values{"allocate-node-cidrs": {"false"}}, "[]"},
-		{"the loop does not run", settings.Values{"controllers": {"*,-node-controller"}}, "[]"},
+		{"the controller does not run", settings.Values{"controllers": {"*,-node-controller"}}, "[]"},
 	} {
 		config := Default()
 		for _, s := range settings.All() {

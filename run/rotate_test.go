@@ -18,10 +18,10 @@ import (
 	"proa.dev/store"
 )
 
-// TestRotation gives a cluster a new key for its Secrets, and looks how they lie in the store.
-func TestRotation(t *testing.T) {
+// TestSecretsKeyRotation rotates the key of Secrets, and checks with which key a Secret is stored before and after.
+func TestSecretsKeyRotation(t *testing.T) {
 	dir := t.TempDir()
-	begins := func(want string) {
+	checkStoredPrefix := func(want string) {
 		t.Helper()
 		db, err := store.Embed(t.Context(), store.Config{Dir: filepath.Join(dir, "etcd"), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -39,7 +39,7 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Stop()
-	begins("k8s:enc:aesgcm:v1:key-")
+	checkStoredPrefix("k8s:enc:aesgcm:v1:key-")
 	name, err := storeencryption.RotateKey(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -62,5 +62,5 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the Secret is %v, %v", o, err)
 	}
 	c.Stop()
-	begins("k8s:enc:aesgcm:v1:" + name + ":")
+	checkStoredPrefix("k8s:enc:aesgcm:v1:" + name + ":")
 }

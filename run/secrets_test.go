@@ -28,44 +28,44 @@ import (
 	"proa.dev/run/goprocess"
 )
 
-// written is everything that a cluster writes for people to read.
-type written struct {
+// logBuffer collects the log of a server.
+type logBuffer struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
-// Write adds to it.
-func (w *written) Write(b []byte) (int, error) {
+// Write appends to the log.
+func (w *logBuffer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(b)
 }
 
-// secrets sends values that must not be readable later through a whole server, by every possible way.
-type secrets struct {
+// secretsTest sends secret values to a server in every possible way, and keeps them in secretValues.
+type secretsTest struct {
 	*testing.T
-	*world
-	written
-	server *run.Server
-	config *rest.Config
-	admin  *http.Client
-	audit  string
-	marks  []string
+	*externalServices
+	logBuffer
+	server       *run.Server
+	config       *rest.Config
+	admin        *http.Client
+	audit        string
+	secretValues []string
 }
 
-// mark is a value that must not be written anywhere.
-func (s *secrets) mark(way string) string {
+// newSecret returns a value that must not appear in any log; way names how it is sent.
+func (s *secretsTest) newSecret(way string) string {
 	m := "mark-" + strings.ReplaceAll(way, " ", "-") + "-hJ4kQz"
-	s.marks = append(s.marks, m)
+	s.secretValues = append(s.secretValues, m)
 	return m
 }
 
-// everything runs a server that logs all it can.
-func everything(t *testing.T, policy string) *secrets {
+// startLoggingServer runs a server with the most verbose log.
+func startLoggingServer(t *testing.T, policy string) *secretsTest {
 	t.Helper()
-	s := &secrets{T: t, world: newWorld(t), audit: filepath.Join(t.TempDir(), "audit.log")}
-	log := slog.New(slog.NewJSONHandler(&s.written, &slog.HandlerOptions{Level: slog.Level(-100)}))
-	// Libraries say all they know, which no setting of the product lets them.
+	s := &secretsTest{T: t, externalServices: newExternalServices(t), audit: filepath.Join(t.TempDir(), "audit.log")}
+	log := slog.New(slog.NewJSONHandler(&s.logBuffer, &slog.HandlerOptions{Level: slog.Level(-100)}))
+	// Libraries log at the most verbose level, too; the product has no setting for that.
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
 	if err := flags.Set("v", "10"); err != nil {
@@ -78,10 +78,10 @@ func everything(t *testing.T, policy string) *secrets {
 	if policy != "" {
 		config.AuditPolicy = s.file("policy.yaml", policy)
 	}
-	config.Identity.TokenFile = s.file("tokens.csv", s.mark("static token")+",lisa,1,\"system:masters\"\n")
-	config.Identity.Hook, config.Identity.HookVersion = s.hook("/echo/tokens"), "v1"
+	config.Identity.TokenFile = s.file("tokens.csv", s.newSecret("static token")+",lisa,1,\"system:masters\"\n")
+	config.Identity.Hook, config.Identity.HookVersion = s.webhookKubeconfig("/echo/tokens"), "v1"
 	config.Permission.Modes, config.Permission.Hook.Kubeconfig, config.Permission.Hook.Version = []string{"Node", "RBAC",
-		"Webhook"}, s.hook("/echo/access"), "v1"
+		"Webhook"}, s.webhookKubeconfig("/echo/access"), "v1"
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan *run.Server, 1), make(chan error, 1)
 	go func() { ended <- run.Serve(ctx, config, log, func(s *run.Server) { ready <- s }) }()
@@ -107,8 +107,8 @@ func everything(t *testing.T, policy string) *secrets {
 	return s
 }
 
-// client is none of a library that logs what it sends.
-func (s *secrets) client(config *rest.Config) *http.Client {
+// client returns an HTTP client that does not log what it sends, unlike that of client-go.
+func (s *secretsTest) client(config *rest.Config) *http.Client {
 	s.T.Helper()
 	trust, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -119,12 +119,12 @@ func (s *secrets) client(config *rest.Config) *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// send sends a request as the administrator, or with a head of its own as nobody, and returns the answer.
-func (s *secrets) send(method, path, media, body string, head ...string) (int, string) {
+// send sends a request and returns the answer. Without credentials in its headers it is a request of the administrator.
+func (s *secretsTest) send(method, path, media, body string, headers ...string) (int, string) {
 	s.T.Helper()
-	by := s.admin
-	if slices.Contains(head, "Authorization") || slices.Contains(head, "Sec-WebSocket-Protocol") {
-		by = s.client(&rest.Config{Host: s.config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: s.config.CAData}})
+	client := s.admin
+	if slices.Contains(headers, "Authorization") || slices.Contains(headers, "Sec-WebSocket-Protocol") {
+		client = s.client(&rest.Config{Host: s.config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: s.config.CAData}})
 	}
 	req, err := http.NewRequestWithContext(s.T.Context(), method, s.config.Host+path, strings.NewReader(body))
 	if err != nil {
@@ -133,10 +133,10 @@ func (s *secrets) send(method, path, media, body string, head ...string) (int, s
 	if media != "" {
 		req.Header.Set("Content-Type", media)
 	}
-	for i := 0; i+1 < len(head); i += 2 {
-		req.Header.Set(head[i], head[i+1])
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
 	}
-	res, err := by.Do(req)
+	res, err := client.Do(req)
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -148,49 +148,49 @@ func (s *secrets) send(method, path, media, body string, head ...string) (int, s
 	return res.StatusCode, string(text)
 }
 
-// good sends a request that must succeed, so that what was sent really took its way.
-func (s *secrets) good(method, path, media, body string, head ...string) string {
+// mustSucceed sends a request that must succeed, so that the secret value is really processed, and returns the answer.
+func (s *secretsTest) mustSucceed(method, path, media, body string, headers ...string) string {
 	s.T.Helper()
-	code, text := s.send(method, path, media, body, head...)
+	code, text := s.send(method, path, media, body, headers...)
 	if code < 200 || code > 299 {
 		s.T.Errorf("%s %s: %d %.300s", method, path, code, text)
 	}
 	return text
 }
 
-// bad sends one that must not.
-func (s *secrets) bad(method, path, media, body string, head ...string) {
+// mustFail sends a request that must fail.
+func (s *secretsTest) mustFail(method, path, media, body string, headers ...string) {
 	s.T.Helper()
-	if code, text := s.send(method, path, media, body, head...); code < 300 {
+	if code, text := s.send(method, path, media, body, headers...); code < 300 {
 		s.T.Errorf("%s %s: %d %.300s", method, path, code, text)
 	}
 }
 
 const (
-	jsonType    = "application/json"
-	yamlType    = "application/yaml"
-	secretsPath = "/api/v1/namespaces/default/secrets"
-	accounts    = "/api/v1/namespaces/default/serviceaccounts"
+	jsonType     = "application/json"
+	yamlType     = "application/yaml"
+	secretsPath  = "/api/v1/namespaces/default/secrets"
+	accountsPath = "/api/v1/namespaces/default/serviceaccounts"
 )
 
-// headers are credentials in requests, right and wrong ones.
-func (s *secrets) headers() {
-	s.good("GET", "/version", "", "", "Authorization", "Bearer "+s.marks[0])
+// sendCredentials sends requests with valid and invalid credentials.
+func (s *secretsTest) sendCredentials() {
+	s.mustSucceed("GET", "/version", "", "", "Authorization", "Bearer "+s.secretValues[0])
 	jwt := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"ES256","kid":"1"}`)) + "." +
-		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"x","sub":"`+s.mark("claim")+`"}`)) + "."
+		base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"x","sub":"`+s.newSecret("claim")+`"}`)) + "."
 	for _, value := range []string{
-		"Bearer " + s.mark("bearer"), "bearer " + s.mark("small"), "Bearer  " + s.mark("two spaces"), "Bearer " + jwt + s.mark("signature"),
-		s.mark("no scheme"), "Bearer abcdef." + s.mark("bootstrap"), "Bearer abcdef.0123456789abcdef" + s.mark("long"),
-		"Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+s.mark("password"))),
-		"Bearer " + s.mark("token") + " " + s.mark("more"), "Bearer " + s.mark("echo"), "Bearer " + s.mark("garbage"),
-		"Bearer " + s.mark("kind"),
+		"Bearer " + s.newSecret("bearer"), "bearer " + s.newSecret("small"), "Bearer  " + s.newSecret("two spaces"), "Bearer " + jwt + s.newSecret("signature"),
+		s.newSecret("no scheme"), "Bearer abcdef." + s.newSecret("bootstrap"), "Bearer abcdef.0123456789abcdef" + s.newSecret("long"),
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+s.newSecret("password"))),
+		"Bearer " + s.newSecret("token") + " " + s.newSecret("more"), "Bearer " + s.newSecret("echo"), "Bearer " + s.newSecret("garbage"),
+		"Bearer " + s.newSecret("kind"),
 	} {
 		for _, path := range []string{"/api/v1/namespaces/default/pods", "/version", "/nothing"} {
 			s.send("GET", path, "", "", "Authorization", value)
 			s.send("GET", path, "", "", "Authorization", value, "Impersonate-User", "somebody", "Impersonate-Extra-Scopes", "all")
 		}
 	}
-	for _, token := range []string{s.marks[0], s.mark("websocket")} {
+	for _, token := range []string{s.secretValues[0], s.newSecret("websocket")} {
 		s.send("GET", "/api/v1/namespaces/default/pods?watch=true&timeoutSeconds=1", "", "", "Connection", "Upgrade", "Upgrade",
 			"websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==",
 			"Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(token))+
@@ -198,93 +198,93 @@ func (s *secrets) headers() {
 	}
 	for _, key := range []string{"access_token", "token", "id_token", "password", "bearer_token"} {
 		for _, path := range []string{"/api/v1/namespaces/default/pods", "/version", "/nothing", "/api/v1/nowhere"} {
-			s.send("GET", path+"?limit=1&"+key+"="+s.mark("query "+key), "", "")
+			s.send("GET", path+"?limit=1&"+key+"="+s.newSecret("query "+key), "", "")
 		}
 	}
 	s.send("GET", "/api/v1/namespaces/default/pods", "", "", "Impersonate-User", "someone", "Impersonate-Group", "", "X-Remote-User",
-		s.mark("remote user"), "Cookie", "session="+s.mark("cookie"), "X-Api-Key", s.mark("header"))
+		s.newSecret("remote user"), "Cookie", "session="+s.newSecret("cookie"), "X-Api-Key", s.newSecret("header"))
 }
 
-// tokens are those that people ask for, and ask about.
-func (s *secrets) tokens() {
+// sendTokens creates and reviews tokens.
+func (s *secretsTest) sendTokens() {
 	const reviews = "/apis/authentication.k8s.io/v1/tokenreviews"
 	review := func(token string) string {
 		return `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + token + `"}}`
 	}
-	s.good("POST", reviews, jsonType, review(s.marks[0]))
-	s.good("POST", reviews, jsonType, review(s.mark("reviewed")))
-	s.good("POST", reviews, jsonType, review("abcdef."+s.mark("reviewed bootstrap")))
-	s.bad("POST", reviews, jsonType, review(s.mark("review cut"))[:90])
-	s.bad("POST", reviews, jsonType, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":["`+s.mark("review list")+`"]}}`)
-	s.bad("POST", reviews+"?fieldValidation=Strict", jsonType, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"a","tokn":"`+s.mark("review field")+`"}}`)
-	s.good("POST", accounts, jsonType, `{"metadata":{"name":"robot"}}`)
+	s.mustSucceed("POST", reviews, jsonType, review(s.secretValues[0]))
+	s.mustSucceed("POST", reviews, jsonType, review(s.newSecret("reviewed")))
+	s.mustSucceed("POST", reviews, jsonType, review("abcdef."+s.newSecret("reviewed bootstrap")))
+	s.mustFail("POST", reviews, jsonType, review(s.newSecret("review cut"))[:90])
+	s.mustFail("POST", reviews, jsonType, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":["`+s.newSecret("review list")+`"]}}`)
+	s.mustFail("POST", reviews+"?fieldValidation=Strict", jsonType, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"a","tokn":"`+s.newSecret("review field")+`"}}`)
+	s.mustSucceed("POST", accountsPath, jsonType, `{"metadata":{"name":"robot"}}`)
 	token := func(text string) string {
 		var r struct{ Status struct{ Token string } }
 		if err := json.Unmarshal([]byte(text), &r); err != nil || r.Status.Token == "" {
 			s.T.Fatalf("no token: %v", err)
 		}
 		parts := strings.Split(r.Status.Token, ".")
-		s.marks = append(s.marks, parts[2], parts[1])
+		s.secretValues = append(s.secretValues, parts[2], parts[1])
 		return r.Status.Token
 	}
-	issued := token(s.good("POST", accounts+"/robot/token", jsonType, `{"spec":{"expirationSeconds":3600}}`))
-	s.bad("GET", secretsPath, "", "", "Authorization", "Bearer "+issued)
-	s.bad("GET", secretsPath, "", "", "Authorization", "Bearer "+issued+"x")
-	s.good("POST", reviews, jsonType, review(issued))
-	s.good("POST", secretsPath, jsonType, `{"metadata":{"name":"bound"}}`)
-	token(s.good("POST", accounts+"/robot/token", jsonType, `{"spec":{"boundObjectRef":{"kind":"Secret","apiVersion":"v1","name":"bound"}}}`))
-	s.bad("POST", accounts+"/robot/token", jsonType, `{"spec":{"expirationSeconds":1,"audiences":["x"]},"status":{"token":"`+s.mark("sent back")+`"}}`)
-	s.good("DELETE", accounts+"/robot", "", "")
-	s.bad("GET", secretsPath, "", "", "Authorization", "Bearer "+issued)
+	issued := token(s.mustSucceed("POST", accountsPath+"/robot/token", jsonType, `{"spec":{"expirationSeconds":3600}}`))
+	s.mustFail("GET", secretsPath, "", "", "Authorization", "Bearer "+issued)
+	s.mustFail("GET", secretsPath, "", "", "Authorization", "Bearer "+issued+"x")
+	s.mustSucceed("POST", reviews, jsonType, review(issued))
+	s.mustSucceed("POST", secretsPath, jsonType, `{"metadata":{"name":"bound"}}`)
+	token(s.mustSucceed("POST", accountsPath+"/robot/token", jsonType, `{"spec":{"boundObjectRef":{"kind":"Secret","apiVersion":"v1","name":"bound"}}}`))
+	s.mustFail("POST", accountsPath+"/robot/token", jsonType, `{"spec":{"expirationSeconds":1,"audiences":["x"]},"status":{"token":"`+s.newSecret("sent back")+`"}}`)
+	s.mustSucceed("DELETE", accountsPath+"/robot", "", "")
+	s.mustFail("GET", secretsPath, "", "", "Authorization", "Bearer "+issued)
 }
 
-// values are Secrets that are right.
-func (s *secrets) values() {
+// sendSecrets writes and reads valid Secrets.
+func (s *secretsTest) sendSecrets() {
 	b64 := func(v string) string { return base64.StdEncoding.EncodeToString([]byte(v)) }
 	secret := func(name, kind, data string) string {
 		return `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"},"type":"` + kind + `",` + data + `}`
 	}
-	s.good("POST", secretsPath, jsonType,
-		secret("one", "Opaque", `"data":{"a":"`+b64(s.mark("created"))+`"},"stringData":{"b":"`+s.mark("string")+`"}`))
-	s.good("POST", secretsPath+"?dryRun=All", jsonType, secret("dry", "Opaque", `"stringData":{"b":"`+s.mark("dry")+`"}`))
-	s.good("PUT", secretsPath+"/one", jsonType, secret("one", "Opaque", `"stringData":{"a":"`+s.mark("updated")+`"}`))
-	s.good("PATCH", secretsPath+"/one", "application/merge-patch+json", `{"stringData":{"c":"`+s.mark("merged")+`"}}`)
-	s.good("PATCH", secretsPath+"/one", "application/strategic-merge-patch+json", `{"data":{"d":"`+b64(s.mark("strategic"))+`"}}`)
-	s.good("PATCH", secretsPath+"/one", "application/json-patch+json",
-		`[{"op":"add","path":"/data/e","value":"`+b64(s.mark("patched"))+`"}]`)
-	s.good("PATCH", secretsPath+"/applied?fieldManager=a", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.mark("applied")+"}\n")
-	s.bad("PATCH", secretsPath+"/applied?fieldManager=b", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.mark("conflict")+"}\n")
-	s.good("POST", secretsPath, yamlType, "apiVersion: v1\nkind: Secret\nmetadata: {name: yaml}\nstringData: {a: "+s.mark("yaml")+"}\n")
-	s.good("POST", secretsPath, jsonType, secret("frozen", "Opaque", `"immutable":true,"stringData":{"b":"`+s.mark("frozen")+`"}`))
-	pull := `{"auths":{"registry.test":{"username":"u","password":"` + s.mark("pull password") + `","auth":"` +
-		b64("u:"+s.mark("pull auth")) + `"}}}`
-	s.good("POST", secretsPath, jsonType, secret("pull", "kubernetes.io/dockerconfigjson", `"data":{".dockerconfigjson":"`+b64(pull)+`"}`))
-	s.good("POST", "/api/v1/namespaces/default/pods", jsonType, `{"metadata":{"name":"p"},"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[{"name":"c","image":"registry.test/i","envFrom":[{"secretRef":{"name":"one"}}]}]}}`)
-	s.good("POST", "/api/v1/namespaces/kube-system/secrets", jsonType, secret("bootstrap-token-abcdef", "bootstrap.kubernetes.io/token", `"stringData":{"token-id":"abcdef","token-secret":"0123456789hjkqzx","usage-bootstrap-authentication":"true"}`))
-	s.marks = append(s.marks, "0123456789hjkqzx")
+	s.mustSucceed("POST", secretsPath, jsonType,
+		secret("one", "Opaque", `"data":{"a":"`+b64(s.newSecret("created"))+`"},"stringData":{"b":"`+s.newSecret("string")+`"}`))
+	s.mustSucceed("POST", secretsPath+"?dryRun=All", jsonType, secret("dry", "Opaque", `"stringData":{"b":"`+s.newSecret("dry")+`"}`))
+	s.mustSucceed("PUT", secretsPath+"/one", jsonType, secret("one", "Opaque", `"stringData":{"a":"`+s.newSecret("updated")+`"}`))
+	s.mustSucceed("PATCH", secretsPath+"/one", "application/merge-patch+json", `{"stringData":{"c":"`+s.newSecret("merged")+`"}}`)
+	s.mustSucceed("PATCH", secretsPath+"/one", "application/strategic-merge-patch+json", `{"data":{"d":"`+b64(s.newSecret("strategic"))+`"}}`)
+	s.mustSucceed("PATCH", secretsPath+"/one", "application/json-patch+json",
+		`[{"op":"add","path":"/data/e","value":"`+b64(s.newSecret("patched"))+`"}]`)
+	s.mustSucceed("PATCH", secretsPath+"/applied?fieldManager=a", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.newSecret("applied")+"}\n")
+	s.mustFail("PATCH", secretsPath+"/applied?fieldManager=b", "application/apply-patch+yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: applied}\nstringData: {a: "+s.newSecret("conflict")+"}\n")
+	s.mustSucceed("POST", secretsPath, yamlType, "apiVersion: v1\nkind: Secret\nmetadata: {name: yaml}\nstringData: {a: "+s.newSecret("yaml")+"}\n")
+	s.mustSucceed("POST", secretsPath, jsonType, secret("frozen", "Opaque", `"immutable":true,"stringData":{"b":"`+s.newSecret("frozen")+`"}`))
+	pull := `{"auths":{"registry.test":{"username":"u","password":"` + s.newSecret("pull password") + `","auth":"` +
+		b64("u:"+s.newSecret("pull auth")) + `"}}}`
+	s.mustSucceed("POST", secretsPath, jsonType, secret("pull", "kubernetes.io/dockerconfigjson", `"data":{".dockerconfigjson":"`+b64(pull)+`"}`))
+	s.mustSucceed("POST", "/api/v1/namespaces/default/pods", jsonType, `{"metadata":{"name":"p"},"spec":{"imagePullSecrets":[{"name":"pull"}],"containers":[{"name":"c","image":"registry.test/i","envFrom":[{"secretRef":{"name":"one"}}]}]}}`)
+	s.mustSucceed("POST", "/api/v1/namespaces/kube-system/secrets", jsonType, secret("bootstrap-token-abcdef", "bootstrap.kubernetes.io/token", `"stringData":{"token-id":"abcdef","token-secret":"0123456789hjkqzx","usage-bootstrap-authentication":"true"}`))
+	s.secretValues = append(s.secretValues, "0123456789hjkqzx")
 	s.send("GET", secretsPath, "", "", "Authorization", "Bearer abcdef.0123456789hjkqzx")
-	s.good("POST", accounts, jsonType, `{"metadata":{"name":"old"}}`)
-	s.good("POST", secretsPath, jsonType, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"old","annotations":{"kubernetes.io/service-account.name":"old"}},"type":"kubernetes.io/service-account-token"}`)
-	for range 500 { // a controller fills it
+	s.mustSucceed("POST", accountsPath, jsonType, `{"metadata":{"name":"old"}}`)
+	s.mustSucceed("POST", secretsPath, jsonType, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"old","annotations":{"kubernetes.io/service-account.name":"old"}},"type":"kubernetes.io/service-account-token"}`)
+	for range 500 { // until a controller has added the token
 		var have struct{ Data map[string][]byte }
-		if err := json.Unmarshal([]byte(s.good("GET", secretsPath+"/old", "", "")), &have); err != nil {
+		if err := json.Unmarshal([]byte(s.mustSucceed("GET", secretsPath+"/old", "", "")), &have); err != nil {
 			s.T.Fatal(err)
 		}
 		if parts := strings.Split(string(have.Data["token"]), "."); len(parts) == 3 {
-			s.marks = append(s.marks, parts[2])
-			s.bad("GET", secretsPath, "", "", "Authorization", "Bearer "+string(have.Data["token"]))
+			s.secretValues = append(s.secretValues, parts[2])
+			s.mustFail("GET", secretsPath, "", "", "Authorization", "Bearer "+string(have.Data["token"]))
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, accept := range []string{jsonType, "application/vnd.kubernetes.protobuf", "application/json;as=Table;v=v1;g=meta.k8s.io"} {
-		s.good("GET", secretsPath, "", "", "Accept", accept)
-		s.good("GET", secretsPath+"?watch=true&timeoutSeconds=1&resourceVersion=0", "", "", "Accept", accept)
+		s.mustSucceed("GET", secretsPath, "", "", "Accept", accept)
+		s.mustSucceed("GET", secretsPath+"?watch=true&timeoutSeconds=1&resourceVersion=0", "", "", "Accept", accept)
 	}
 }
 
-// mistakes are Secrets that are wrong, each in a way whose error might quote what was sent.
-func (s *secrets) mistakes() {
+// sendInvalidSecrets sends invalid Secrets, each with an error that might quote what was sent.
+func (s *secretsTest) sendInvalidSecrets() {
 	for _, body := range []string{
 		`{"metadata":{"name":"w"},"data":{"a":"%s"}}`, `{"metadata":{"name":"w"},"data":{"a":["%s"]}}`,
 		`{"metadata":{"name":"w"},"data":"%s"}`, `{"metadata":{"name":"w"},"stringData":{"a":{"b":"%s"}}}`,
@@ -296,14 +296,15 @@ func (s *secrets) mistakes() {
 		`{"metadata":{"name":"w"},"stringData":{"a":"%s","a":"b"}}`, `{"metadata":{"name":"w"},"stringData":{"a":"\ud800%s"},"immutable":"yes"}`, "[%q]", "%q", "%s", `{"metadata":{"name":"w"},"stringData":{"a":"%s` + "\x01\xff" + `"}}`,
 	} {
 		for _, media := range []string{jsonType, yamlType, "application/vnd.kubernetes.protobuf", "application/cbor", "text/plain", ""} {
-			s.send("POST", secretsPath+"?fieldValidation=Strict", media, fmt.Sprintf(body, s.mark("wrong "+fmt.Sprint(len(s.marks)))))
+			s.send("POST", secretsPath+"?fieldValidation=Strict", media,
+				fmt.Sprintf(body, s.newSecret("wrong "+fmt.Sprint(len(s.secretValues)))))
 		}
 		s.send("POST", secretsPath, "application/vnd.kubernetes.protobuf",
-			"k8s\x00"+fmt.Sprintf(body, s.mark("proto "+fmt.Sprint(len(s.marks)))))
+			"k8s\x00"+fmt.Sprintf(body, s.newSecret("proto "+fmt.Sprint(len(s.secretValues)))))
 		for _, media := range []string{"application/merge-patch+json", "application/strategic-merge-patch+json",
 			"application/json-patch+json", "application/apply-patch+yaml"} {
 			s.send("PATCH", secretsPath+"/one?fieldManager=x&fieldValidation=Strict", media,
-				fmt.Sprintf(body, s.mark("patch "+fmt.Sprint(len(s.marks)))))
+				fmt.Sprintf(body, s.newSecret("patch "+fmt.Sprint(len(s.secretValues)))))
 		}
 	}
 	for _, patch := range []string{
@@ -312,21 +313,23 @@ func (s *secrets) mistakes() {
 		`[{"op":"add","path":"/data/x","value":{"%s":1}}]`, `[{"op":"add","path":"/data","value":"%s"}]`,
 	} {
 		s.send("PATCH", secretsPath+"/one", "application/json-patch+json",
-			fmt.Sprintf(patch, s.mark("json patch "+fmt.Sprint(len(s.marks)))))
+			fmt.Sprintf(patch, s.newSecret("json patch "+fmt.Sprint(len(s.secretValues)))))
 	}
 	for _, applied := range []string{"stringData: {a: [%s]}", "data: {a: {b: %s}}", "stringData: %s", "data: [%s]",
 		"stringData: {a: '%s', a: b}", "stringData: {a: %s", "typ: {a: %s}"} {
 		s.send("PATCH", secretsPath+"/one?fieldManager=x&force=true", "application/apply-patch+yaml",
-			"apiVersion: v1\nkind: Secret\nmetadata: {name: one}\n"+fmt.Sprintf(applied, s.mark("apply "+fmt.Sprint(len(s.marks)))))
+			"apiVersion: v1\nkind: Secret\nmetadata: {name: one}\n"+
+				fmt.Sprintf(applied, s.newSecret("apply "+fmt.Sprint(len(s.secretValues)))))
 	}
-	s.bad("PUT", secretsPath+"/frozen", jsonType,
-		`{"metadata":{"name":"frozen"},"immutable":true,"stringData":{"b":"`+s.mark("thawed")+`"}}`)
-	s.bad("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one","resourceVersion":"1"},"stringData":{"b":"`+s.mark("late")+`"}}`)
-	s.bad("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one"},"type":"other","stringData":{"b":"`+s.mark("retyped")+`"}}`)
-	s.bad("POST", secretsPath, jsonType, `{"metadata":{"name":"big"},"stringData":{"b":"`+strings.Repeat(s.mark("big"), 100_000)+`"}}`)
-	s.bad("POST", secretsPath, jsonType,
-		`{"metadata":{"name":"bigger"},"stringData":{"b":"`+strings.Repeat(s.mark("bigger"), 300_000)+`"}}`)
-	// Who may patch a Secret need not be allowed to read it: an error does not show what is stored.
+	s.mustFail("PUT", secretsPath+"/frozen", jsonType,
+		`{"metadata":{"name":"frozen"},"immutable":true,"stringData":{"b":"`+s.newSecret("thawed")+`"}}`)
+	s.mustFail("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one","resourceVersion":"1"},"stringData":{"b":"`+s.newSecret("late")+`"}}`)
+	s.mustFail("PUT", secretsPath+"/one", jsonType, `{"metadata":{"name":"one"},"type":"other","stringData":{"b":"`+s.newSecret("retyped")+`"}}`)
+	s.mustFail("POST", secretsPath, jsonType,
+		`{"metadata":{"name":"big"},"stringData":{"b":"`+strings.Repeat(s.newSecret("big"), 100_000)+`"}}`)
+	s.mustFail("POST", secretsPath, jsonType,
+		`{"metadata":{"name":"bigger"},"stringData":{"b":"`+strings.Repeat(s.newSecret("bigger"), 300_000)+`"}}`)
+	// A user who may patch a Secret need not be allowed to read it: errors must not contain stored values.
 	for media, patch := range map[string]string{
 		"application/merge-patch+json":           `{"data":{"x":["y"]}}`,
 		"application/json-patch+json":            `[{"op":"add","path":"/data/x","value":["y"]}]`,
@@ -340,9 +343,10 @@ func (s *secrets) mistakes() {
 	}
 }
 
-// keys are the private keys of the cluster, line by line, and that of the administrator's kubeconfig.
-func (s *secrets) keys() {
-	s.marks = append(s.marks, base64.StdEncoding.EncodeToString(s.config.KeyData)[40:])
+// addPrivateKeys adds the private keys of the cluster, line by line, and that of the administrator's kubeconfig to the values
+// that must not appear.
+func (s *secretsTest) addPrivateKeys() {
+	s.secretValues = append(s.secretValues, base64.StdEncoding.EncodeToString(s.config.KeyData)[40:])
 	found := 0
 	err := filepath.WalkDir(filepath.Dir(s.server.Kubeconfig()), func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -357,7 +361,7 @@ func (s *secrets) keys() {
 		text, _, _ = bytes.Cut(text, []byte("\n-----END"))
 		for line := range strings.Lines(string(text)) {
 			if line = strings.TrimSpace(line); len(line) > 20 {
-				s.marks = append(s.marks, line)
+				s.secretValues = append(s.secretValues, line)
 			}
 		}
 		return nil
@@ -367,72 +371,72 @@ func (s *secrets) keys() {
 	}
 }
 
-// readable is everything that others than the owner of a secret get to read, by where it is.
-func (s *secrets) readable() map[string]string {
-	out := map[string]string{"metrics": s.good("GET", "/metrics", "", "")}
+// readOutputs returns the logs and other outputs that users other than the owner of a secret can read, by name.
+func (s *secretsTest) readOutputs() map[string]string {
+	out := map[string]string{"metrics": s.mustSucceed("GET", "/metrics", "", "")}
 	admin := s.server.Client(&user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}})
 	secret, err := admin.Get(s.T.Context(), gr.Secrets, "default", "one", "")
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	out["hop records"] = fmt.Sprintf("%+v", s.server.HopsOf(secret.GetUID()))
-	out["events"] = s.good("GET", "/api/v1/events", "", "") + s.good("GET", "/apis/events.k8s.io/v1/events", "", "")
+	out["events"] = s.mustSucceed("GET", "/api/v1/events", "", "") + s.mustSucceed("GET", "/apis/events.k8s.io/v1/events", "", "")
 	audit, err := os.ReadFile(s.audit)
 	if err != nil {
 		s.T.Fatal(err)
 	}
 	out["audit log"] = string(audit)
-	s.written.mu.Lock()
-	defer s.written.mu.Unlock()
+	s.logBuffer.mu.Lock()
+	defer s.logBuffer.mu.Unlock()
 	out["log"] = s.text.String()
 	for what, text := range out {
 		if len(text) < 100 {
-			s.T.Errorf("there is nothing in %s: %s", what, text)
+			s.T.Errorf("the %s is nearly empty: %s", what, text)
 		}
 	}
 	return out
 }
 
-// forms are how a value may be written: as it is, or in base64, at any place of a longer text.
-func forms(mark string) (out []string) {
-	out = []string{mark}
+// encodings returns a value as it is, and as it looks in base64 at any offset of a longer text.
+func encodings(value string) (out []string) {
+	out = []string{value}
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for shift := range 3 {
-			text := e.EncodeToString([]byte("xx"[:shift] + mark))
+			text := e.EncodeToString([]byte("xx"[:shift] + value))
 			out = append(out, text[2*shift:len(text)-4])
 		}
 	}
 	return out
 }
 
-// TestNothingSecretIsWritten is row 34 of the attacks: the log of the server at its most talkative, the audit log, Events, the records of
-// hops and metrics have no bearer token, bootstrap token, token of a service account, pull secret, value of a Secret or private key.
-func TestNothingSecretIsWritten(t *testing.T) {
+// TestSecretsAreNotLogged checks that neither the most verbose log of the server, nor the audit log, Events, records of hops or
+// metrics contain a bearer token, bootstrap token, service account token, pull secret, value of a Secret or private key.
+func TestSecretsAreNotLogged(t *testing.T) {
 	for name, policy := range map[string]string{"usual": "", "all bodies": "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n"} {
 		t.Run(name, func(t *testing.T) {
-			s := everything(t, policy)
-			s.headers()
-			s.tokens()
-			s.values()
-			s.mistakes()
-			s.keys()
-			readable := s.readable()
+			s := startLoggingServer(t, policy)
+			s.sendCredentials()
+			s.sendTokens()
+			s.sendSecrets()
+			s.sendInvalidSecrets()
+			s.addPrivateKeys()
+			outputs := s.readOutputs()
 			bad := 0
-			for where, text := range readable {
-				for _, mark := range s.marks {
-					for _, form := range forms(mark) {
-						at := strings.Index(text, form)
+			for where, text := range outputs {
+				for _, value := range s.secretValues {
+					for _, encoded := range encodings(value) {
+						at := strings.Index(text, encoded)
 						if at < 0 {
 							continue
 						}
 						if bad++; bad <= 30 {
-							t.Errorf("%s is in the %s: …%s…", mark, where, text[max(0, at-200):min(len(text), at+len(form)+60)])
+							t.Errorf("%s is in the %s: …%s…", value, where, text[max(0, at-200):min(len(text), at+len(encoded)+60)])
 						}
 						break
 					}
 				}
 			}
-			t.Logf("%d values looked for, %d found", len(s.marks), bad)
+			t.Logf("%d values looked for, %d found", len(s.secretValues), bad)
 		})
 	}
 }

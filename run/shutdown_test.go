@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// stoppable is a server that a test can stop.
-type stoppable struct {
+// stoppableServer is a server that a test can stop with cancel.
+type stoppableServer struct {
 	*testing.T
 	*Server
 	cancel context.CancelFunc
@@ -29,14 +29,14 @@ type stoppable struct {
 	tls    *tls.Config
 }
 
-func startStoppable(t *testing.T, change func(*Config)) *stoppable {
+func startStoppable(t *testing.T, change func(*Config)) *stoppableServer {
 	t.Helper()
 	c := Default()
 	c.Listen, c.DataDir, c.InMemory, c.Controllers = "127.0.0.1:0", t.TempDir(), true, []string{"-*"}
 	if change != nil {
 		change(&c)
 	}
-	s := &stoppable{T: t, ended: make(chan error, 1)}
+	s := &stoppableServer{T: t, ended: make(chan error, 1)}
 	ready := make(chan *Server, 1)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.WithoutCancel(t.Context()))
@@ -57,7 +57,7 @@ func startStoppable(t *testing.T, change func(*Config)) *stoppable {
 	return s
 }
 
-func (s *stoppable) client(http2 bool) *http.Client {
+func (s *stoppableServer) client(http2 bool) *http.Client {
 	transport := &http.Transport{TLSClientConfig: s.tls.Clone(), ForceAttemptHTTP2: http2}
 	s.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -65,10 +65,14 @@ func (s *stoppable) client(http2 bool) *http.Client {
 
 const watchNamespaces = "/api/v1/namespaces?watch=1&timeoutSeconds=600&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 
-// watchHTTP opens a watch and reads the present state. atEnd reads on and returns an error unless the stream ends as it should.
-func (s *stoppable) watchHTTP(http2 bool) (atEnd func() error) {
+// watchHTTP opens a watch and reads the initial events. checkEnd reads on and returns an error unless the stream ends cleanly.
+func (s *stoppableServer) watchHTTP(http2 bool) (checkEnd func() error) {
 	s.Helper()
-	res, err := s.client(http2).Get("https://" + s.host + watchNamespaces) //nolint:bodyclose,noctx // closed when the test ends
+	req, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "https://"+s.host+watchNamespaces, http.NoBody)
+	if err != nil {
+		s.Fatal(err)
+	}
+	res, err := s.client(http2).Do(req) //nolint:bodyclose // closed when the test ends
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -77,7 +81,7 @@ func (s *stoppable) watchHTTP(http2 bool) (atEnd func() error) {
 		s.Fatalf("got %s", res.Proto)
 	}
 	body := bufio.NewReader(res.Body)
-	readState(s.T, func() (string, error) { return body.ReadString('\n') })
+	readInitialEvents(s.T, func() (string, error) { return body.ReadString('\n') })
 	return func() error {
 		if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
 			return fmt.Errorf("%q, %w", rest, err)
@@ -87,7 +91,7 @@ func (s *stoppable) watchHTTP(http2 bool) (atEnd func() error) {
 }
 
 // watchWebSocket does the same over a WebSocket.
-func (s *stoppable) watchWebSocket() (atEnd func() error) {
+func (s *stoppableServer) watchWebSocket() (checkEnd func() error) {
 	s.Helper()
 	config, err := websocket.NewConfig("wss://"+s.host+watchNamespaces, "https://"+s.host)
 	if err != nil {
@@ -99,7 +103,7 @@ func (s *stoppable) watchWebSocket() (atEnd func() error) {
 		s.Fatal(err)
 	}
 	s.Cleanup(func() { _ = ws.Close() })
-	readState(s.T, func() (text string, err error) { err = websocket.Message.Receive(ws, &text); return text, err })
+	readInitialEvents(s.T, func() (text string, err error) { err = websocket.Message.Receive(ws, &text); return text, err })
 	return func() error {
 		frame, err := ws.NewFrameReader()
 		if err == nil && frame.PayloadType() != websocket.CloseFrame {
@@ -109,7 +113,7 @@ func (s *stoppable) watchWebSocket() (atEnd func() error) {
 	}
 }
 
-func readState(t *testing.T, next func() (string, error)) {
+func readInitialEvents(t *testing.T, next func() (string, error)) {
 	t.Helper()
 	for {
 		text, err := next()
@@ -126,8 +130,8 @@ func readState(t *testing.T, next func() (string, error)) {
 	}
 }
 
-// upload begins to create a ConfigMap; the request is in flight until the body is finished.
-func (s *stoppable) upload() (body *io.PipeWriter, code <-chan int) {
+// startCreate begins a request that creates a ConfigMap; it is in flight until the body is finished.
+func (s *stoppableServer) startCreate() (body *io.PipeWriter, code <-chan int) {
 	s.Helper()
 	read, body := io.Pipe()
 	out := make(chan int, 1)
@@ -156,25 +160,25 @@ func (s *stoppable) upload() (body *io.PipeWriter, code <-chan int) {
 	return body, out
 }
 
-// health is the answer at a path, asked without the listener.
-func (s *stoppable) health(path string) (int, string) {
+// health returns the answer of a health endpoint, without the listener.
+func (s *stoppableServer) health(path string) (int, string) {
 	w := httptest.NewRecorder()
 	s.api.ServeHTTP(w, httptest.NewRequestWithContext(s.Context(), http.MethodGet, path, http.NoBody))
 	return w.Code, w.Body.String()
 }
 
-// TestStopEndsWatchesCleanly: a server that is asked to stop ends its watches without an error, so that clients resume
-// and do not list again. Requests in flight are answered, and meanwhile the server is alive but not ready.
-func TestStopEndsWatchesCleanly(t *testing.T) {
+// TestShutdownEndsWatchesCleanly checks that a server that stops ends its watches without an error, so that clients resume and
+// do not list again. Requests in flight are answered, and meanwhile the server is alive but not ready.
+func TestShutdownEndsWatchesCleanly(t *testing.T) {
 	s := startStoppable(t, nil)
 	if code, text := s.health("/readyz?verbose"); code != http.StatusOK || !strings.Contains(text, "[+]shutdown ok") {
 		t.Errorf("before: %d %s", code, text)
 	}
 	watches := map[string]func() error{"HTTP/1.1": s.watchHTTP(false), "HTTP/2": s.watchHTTP(true), "WebSocket": s.watchWebSocket()}
-	body, answer := s.upload()
+	body, answer := s.startCreate()
 	s.cancel()
-	for name, atEnd := range watches {
-		if err := atEnd(); err != nil {
+	for name, checkEnd := range watches {
+		if err := checkEnd(); err != nil {
 			t.Errorf("the watch over %s ends with %v", name, err)
 		}
 	}
@@ -201,11 +205,11 @@ func TestStopEndsWatchesCleanly(t *testing.T) {
 	}
 }
 
-// TestStopIsBounded: a request that does not finish holds the server up for as long as the setting says.
-func TestStopIsBounded(t *testing.T) {
+// TestShutdownTimeout checks that the server waits for a request that does not finish only for the shutdown timeout.
+func TestShutdownTimeout(t *testing.T) {
 	t.Parallel()
 	s := startStoppable(t, func(c *Config) { c.ShutdownTimeout = 50 * time.Millisecond })
-	body, answer := s.upload()
+	body, answer := s.startCreate()
 	defer func() { _ = body.Close() }()
 	s.cancel()
 	select {
@@ -213,7 +217,7 @@ func TestStopIsBounded(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(15 * time.Second): // of which it needs very little, also on a busy machine
+	case <-time.After(15 * time.Second): // it takes much less, also on a busy machine
 		t.Fatal("the server waits for a request that does not finish")
 	}
 	if code := <-answer; code == http.StatusCreated {
@@ -221,13 +225,17 @@ func TestStopIsBounded(t *testing.T) {
 	}
 }
 
-// TestStopDelay: for the delay the server goes on as before, but is not ready.
-func TestStopDelay(t *testing.T) {
+// TestShutdownDelay checks that during the shutdown delay the server answers requests but is not ready.
+func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
 	s := startStoppable(t, func(c *Config) { c.ShutdownDelay = time.Second })
 	client := s.client(true)
 	get := func(path string) int {
-		res, err := client.Get("https://" + s.host + path) //nolint:noctx // the server ends
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.host+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := client.Do(req)
 		if err != nil {
 			return 0
 		}

@@ -25,24 +25,26 @@ import (
 	"proa.dev/run"
 )
 
-// world is everybody whom a cluster asks: an issuer of tokens, and webhooks.
-type world struct {
+// externalServices is an HTTPS server with the services that a cluster calls: an OpenID Connect issuer, and the authentication,
+// authorization and audit webhooks. The webhooks below /moved/ redirect to /thief/, and those below /echo/ return invalid
+// answers that repeat the request.
+type externalServices struct {
 	*testing.T
 	*httptest.Server
 	key jose.JSONWebKey
 
-	mu     sync.Mutex // guards events and stolen
-	events bytes.Buffer
-	stolen bytes.Buffer // what came by a redirect
+	mu         sync.Mutex // guards events and stolen
+	events     bytes.Buffer
+	redirected bytes.Buffer // requests that followed a redirect
 }
 
-func newWorld(t *testing.T) *world {
+func newExternalServices(t *testing.T) *externalServices {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, key: jose.JSONWebKey{Key: private, KeyID: "1", Algorithm: "ES256"}}
+	w := &externalServices{T: t, key: jose.JSONWebKey{Key: private, KeyID: "1", Algorithm: "ES256"}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(out http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(out, `{"issuer":%q,"jwks_uri":%q}`, w.URL, w.URL+"/keys")
@@ -65,10 +67,10 @@ func newWorld(t *testing.T) *world {
 		defer w.mu.Unlock()
 		_, _ = io.Copy(&w.events, r.Body)
 	})
-	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // keeps method and body
+	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // 307 keeps method and body
 		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/thief/", 1), http.StatusTemporaryRedirect)
 	})
-	mux.HandleFunc("/echo/", func(out http.ResponseWriter, r *http.Request) { // wrong answers that repeat the question
+	mux.HandleFunc("/echo/", func(out http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch {
 		case strings.Contains(string(body), "mark-garbage"):
@@ -84,7 +86,7 @@ func newWorld(t *testing.T) *world {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(&w.stolen, "%s %s\n", r.URL.Path, body)
+		fmt.Fprintf(&w.redirected, "%s %s\n", r.URL.Path, body)
 		switch r.URL.Path {
 		case "/thief/tokens":
 			fmt.Fprint(out, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"eve","groups":["system:masters"]}}}`)
@@ -97,7 +99,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) file(name, text string) string {
+func (w *externalServices) file(name, text string) string {
 	w.Helper()
 	path := filepath.Join(w.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -106,19 +108,19 @@ func (w *world) file(name, text string) string {
 	return path
 }
 
-func (w *world) authority() string {
+func (w *externalServices) caPEM() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.Certificate().Raw}))
 }
 
-// hook is the kubeconfig of a webhook.
-func (w *world) hook(path string) string {
+// webhookKubeconfig writes the kubeconfig of the webhook at a path, and returns its file.
+func (w *externalServices) webhookKubeconfig(path string) string {
 	w.Helper()
-	ca := w.file("ca.pem", w.authority())
+	ca := w.file("ca.pem", w.caPEM())
 	return w.file("hook.yaml", "current-context: x\ncontexts: [{name: x, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '"+w.URL+path+"', certificate-authority: "+ca+"}}]\n")
 }
 
-// token is one of the issuer's.
-func (w *world) token(claims string) string {
+// token returns a token of the issuer with these claims.
+func (w *externalServices) token(claims string) string {
 	w.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: w.key}, nil)
 	if err != nil {
@@ -135,8 +137,8 @@ func (w *world) token(claims string) string {
 	return out
 }
 
-// ask sends a request with a token and returns the code and the text.
-func ask(t *testing.T, c *proatest.Cluster, token, path string) string {
+// getWithToken reads a path with a bearer token, and returns the status code and the message of the Status.
+func getWithToken(t *testing.T, c *proatest.Cluster, token, path string) string {
 	t.Helper()
 	config := &rest.Config{Host: c.Config.Host, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: c.Config.CAData}}
 	client, err := rest.HTTPClientFor(config)
@@ -161,34 +163,35 @@ func ask(t *testing.T, c *proatest.Cluster, token, path string) string {
 	return strings.TrimSpace(fmt.Sprint(res.StatusCode, " ", st.Message))
 }
 
-// TestUsersOfOthers lets users in whom only others know, and asks others what they may do.
-func TestUsersOfOthers(t *testing.T) {
-	w := newWorld(t)
+// TestExternalAuthenticationAndAuthorization authenticates users with an OpenID Connect issuer, a token file and a webhook, and
+// authorizes them with a webhook.
+func TestExternalAuthenticationAndAuthorization(t *testing.T) {
+	w := newExternalServices(t)
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.Identity.Config = w.file("issuers.yaml", "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: "+w.URL+
-			"\n    audiences: [proa]\n    certificateAuthority: |\n      "+strings.ReplaceAll(strings.TrimSpace(w.authority()), "\n",
+			"\n    audiences: [proa]\n    certificateAuthority: |\n      "+strings.ReplaceAll(strings.TrimSpace(w.caPEM()), "\n",
 			"\n      ")+
 			"\n  claimMappings:\n    username: {expression: 'claims.name.lowerAscii()'}\n    groups: {claim: groups, prefix: ''}\nanonymous: {enabled: true, conditions: [{path: /livez}]}\n")
 		c.Identity.TokenFile = w.file("tokens.csv", "listed,lisa,1,\"readers,others\"\n")
-		c.Identity.Hook, c.Identity.HookVersion = w.hook("/tokens"), "v1"
+		c.Identity.Hook, c.Identity.HookVersion = w.webhookKubeconfig("/tokens"), "v1"
 		c.Permission.Modes, c.Permission.Hook.Kubeconfig, c.Permission.Hook.Version = []string{"Node", "RBAC",
-			"Webhook"}, w.hook("/access"), "v1"
-		c.AuditHook.Config = w.hook("/events")
+			"Webhook"}, w.webhookKubeconfig("/access"), "v1"
+		c.AuditHook.Config = w.webhookKubeconfig("/events")
 	})
-	const maps = "/api/v1/namespaces/default/configmaps"
+	const configMapsPath = "/api/v1/namespaces/default/configmaps"
 	for _, test := range []struct{ token, path, want string }{
-		{w.token(`"name":"Ann"`), maps, `403 configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
-		{w.token(`"name":"Ann","groups":["system:masters"]`), maps, "200"},
-		{w.token(`"groups":[]`), maps, "401 Unauthorized"},
-		{w.token(`"name":"Ann"`) + "x", maps, "401 Unauthorized"},
-		{"listed", maps, `403 configmaps is forbidden: User "lisa" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
-		{"hooked", maps, "200"},
+		{w.token(`"name":"Ann"`), configMapsPath, `403 configmaps is forbidden: User "ann" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
+		{w.token(`"name":"Ann","groups":["system:masters"]`), configMapsPath, "200"},
+		{w.token(`"groups":[]`), configMapsPath, "401 Unauthorized"},
+		{w.token(`"name":"Ann"`) + "x", configMapsPath, "401 Unauthorized"},
+		{"listed", configMapsPath, `403 configmaps is forbidden: User "lisa" cannot list resource "configmaps" in API group "" in the namespace "default": default: the hook says so`},
+		{"hooked", configMapsPath, "200"},
 		{"hooked", "/api/v1/namespaces/default/secrets", `403 secrets is forbidden: User "hugo" cannot list resource "secrets" in API group "" in the namespace "default": default: the hook says so`},
-		{"unknown", maps, "401 Unauthorized"},
+		{"unknown", configMapsPath, "401 Unauthorized"},
 		{"", "/livez", "200"},
 		{"", "/version", "401 Unauthorized"},
 	} {
-		if got := ask(t, c, test.token, test.path); got != test.want {
+		if got := getWithToken(t, c, test.token, test.path); got != test.want {
 			t.Errorf("%.20s asks for %s: got %s, want %s", test.token, test.path, got, test.want)
 		}
 	}
@@ -202,28 +205,28 @@ func TestUsersOfOthers(t *testing.T) {
 	}
 }
 
-// TestWebhooksThatRedirect: the authentication, authorization and audit webhooks answer each question with a redirect that keeps the
-// body. Where it leads gets no token, decides nothing and reads no audit event.
-func TestWebhooksThatRedirect(t *testing.T) {
-	w := newWorld(t)
+// TestWebhookRedirectsAreNotFollowed has the authentication, authorization and audit webhooks answer each request with a redirect
+// that keeps the body, and checks that no redirect is followed: its target gets no token or audit event, and decides nothing.
+func TestWebhookRedirectsAreNotFollowed(t *testing.T) {
+	w := newExternalServices(t)
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.Identity.TokenFile = w.file("tokens.csv", "listed,lisa,1,\"readers,others\"\n")
-		c.Identity.Hook, c.Identity.HookVersion = w.hook("/moved/tokens"), "v1"
+		c.Identity.Hook, c.Identity.HookVersion = w.webhookKubeconfig("/moved/tokens"), "v1"
 		c.Permission.Modes, c.Permission.Hook.Kubeconfig, c.Permission.Hook.Version = []string{"Node", "RBAC",
-			"Webhook"}, w.hook("/moved/access"), "v1"
-		c.AuditHook.Config = w.hook("/moved/events")
+			"Webhook"}, w.webhookKubeconfig("/moved/access"), "v1"
+		c.AuditHook.Config = w.webhookKubeconfig("/moved/events")
 		c.AuditHook.Retry = time.Millisecond
 	})
-	const maps = "/api/v1/namespaces/default/configmaps"
+	const configMapsPath = "/api/v1/namespaces/default/configmaps"
 	for token, want := range map[string]string{"a-users-token": "401", "listed": "500"} {
-		if got := ask(t, c, token, maps); !strings.HasPrefix(got, want) {
+		if got := getWithToken(t, c, token, configMapsPath); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %s, want %s", token, got, want)
 		}
 	}
 	c.Stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.stolen.Len() > 0 {
-		t.Errorf("a redirect was followed: %.500s", w.stolen.String())
+	if w.redirected.Len() > 0 {
+		t.Errorf("a redirect was followed: %.500s", w.redirected.String())
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"proa.dev/cli/localcluster"
 )
 
-// TestFailingStartHooksAreNamed holds that start hooks are one row while they are well, and that each one that fails has its own.
+// TestFailingStartHooksAreNamed checks that all start hooks that pass share one row, and that each one that fails has its own.
 func TestFailingStartHooksAreNamed(t *testing.T) {
 	body := "[+]ping ok\n[+]poststarthook/a ok\n[-]poststarthook/rbac/bootstrap-roles failed: not yet\n[-]autoregister-completion failed: never\n[+]poststarthook/b ok\n"
 	s := &Status{Running: true, Checks: localcluster.ParseChecks([]byte(body))}

@@ -7,7 +7,7 @@ import (
 	"proa.dev/cli/localcluster"
 )
 
-// FuzzStatus holds that answers of a server are parsed as far as possible.
+// FuzzStatus checks that answers of a server are parsed as far as possible.
 func FuzzStatus(f *testing.F) {
 	f.Add([]byte("[+]ping ok\n[-]etcd failed: away\nreadyz check failed\n"))
 	f.Add([]byte("apiserver_resource_objects{group=\"apps\",resource=\"deployments\"} 3\napiserver_storage_objects{resource=\"pods\"} 1e3\n"))

@@ -9,8 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestStatusShowsNodesThatCannotTalk: a node says in an annotation whom its Pods do not reach, and a pair of ready nodes is a problem.
-func TestStatusShowsNodesThatCannotTalk(t *testing.T) {
+// TestUnreachablePairs checks that a pair of ready nodes is a problem if one of them has the other in the annotation with the nodes
+// that its Pods cannot reach, and that the number of reported pairs is bounded.
+func TestUnreachablePairs(t *testing.T) {
 	node := func(name, unreachable string, ready corev1.ConditionStatus) nodeStatus {
 		return describeNode(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"proa.dev/unreachable-nodes": unreachable}},

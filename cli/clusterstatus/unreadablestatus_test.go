@@ -8,7 +8,8 @@ import (
 	"proa.dev/cli/command"
 )
 
-// TestStatusOfAnotherUsersCluster says nothing of what it cannot know, in JSON as little as to people.
+// TestStatusOfAnotherUsersCluster checks that the JSON status of a data folder that cannot be read has only its path and the
+// problem.
 func TestStatusOfAnotherUsersCluster(t *testing.T) {
 	var out bytes.Buffer
 	s := &Status{DataDir: "/somewhere", Problems: []string{"no"}, unreadable: true}

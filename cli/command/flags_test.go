@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestFlagsStandAnywhere holds that flags may stand before or after arguments.
-func TestFlagsStandAnywhere(t *testing.T) {
+// TestFlagsBeforeAndAfterArguments checks that flags are parsed before, between and after arguments.
+func TestFlagsBeforeAndAfterArguments(t *testing.T) {
 	for line, want := range map[string]string{
 		"--name x create":              "create name=x",
 		"create --name x":              "create name=x",
@@ -49,9 +49,9 @@ func TestFlagsStandAnywhere(t *testing.T) {
 	}
 }
 
-// TestSignalToldTwiceIsOneSignal holds that a repeated signal does not end a command that is about to report what it
-// left: timeout(1) interrupts a command and then its process group.
-func TestSignalToldTwiceIsOneSignal(t *testing.T) {
+// TestRepeatedSignalIsIgnored checks that a signal that is sent twice within a moment does not kill a command that is about to
+// report what is left: timeout(1) interrupts a command and then its process group.
+func TestRepeatedSignalIsIgnored(t *testing.T) {
 	ctx, stop := interruptible(t.Context())
 	defer stop()
 	for range 2 {
@@ -59,9 +59,9 @@ func TestSignalToldTwiceIsOneSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-ctx.Done()
-		time.Sleep(repeatedSignal / 10) // who lets go of signals at once has done so by now
+		time.Sleep(repeatedSignal / 10) // a handler that is removed at the first signal would be removed by now
 	}
-	// The second signal may still be under way when stop lets go of signals.
+	// The second signal may still arrive when stop has removed the handler.
 	late := make(chan os.Signal, 1)
 	signal.Notify(late, os.Interrupt)
 	time.AfterFunc(5*time.Second, func() { signal.Stop(late) })

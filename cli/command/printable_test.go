@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestAttack35 shows what others wrote, in messages, names and conditions: no terminal may obey it (row 35 of the list of
-// attacks, CVE-2021-25743).
-func TestAttack35(t *testing.T) {
+// TestPrintableEscapesControlCharacters checks that control characters in texts of other users, such as messages, names and
+// conditions, are escaped, so that no terminal interprets them (CVE-2021-25743).
+func TestPrintableEscapesControlCharacters(t *testing.T) {
 	for in, want := range map[string]string{
 		"two lines\n\tand a tab: äöü 日本": "two lines\n\tand a tab: äöü 日本",
 		"\x1b[2Jgone":                    `\x1b[2Jgone`,
@@ -21,7 +21,7 @@ func TestAttack35(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 		if strings.ContainsAny(Printable(in), "\x1b\r\a\b\u009b\u202e") {
-			t.Errorf("%q is obeyed", in)
+			t.Errorf("%q has control characters", in)
 		}
 	}
 }

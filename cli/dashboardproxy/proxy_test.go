@@ -11,22 +11,24 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/websocket"
 
 	"proa.dev/ui"
 )
 
-// cluster takes the place of an API server: it answers with what it was asked.
-type cluster struct {
-	server *httptest.Server
-	asked  chan *http.Request
+// fakeAPIServer is an HTTP server in place of an API server, and the transport to it. It sends each request that it gets to
+// requests.
+type fakeAPIServer struct {
+	server   *httptest.Server
+	requests chan *http.Request
 }
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{asked: make(chan *http.Request, 16)}
+func newFakeAPIServer(t *testing.T) *fakeAPIServer {
+	c := &fakeAPIServer{requests: make(chan *http.Request, 16)}
 	c.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		c.asked <- req
+		c.requests <- req
 		switch {
 		case req.URL.Path == "/api/v1/missing":
 			w.WriteHeader(http.StatusNotFound)
@@ -50,7 +52,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // RoundTrip sends a request to the test server.
-func (c *cluster) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c *fakeAPIServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	at, err := url.Parse(c.server.URL)
 	if err != nil {
@@ -70,7 +72,7 @@ type browser struct {
 }
 
 // serve starts a proxy.
-func serve(t *testing.T, c *cluster, change func(*Config)) *browser {
+func serve(t *testing.T, c *fakeAPIServer, change func(*Config)) *browser {
 	t.Helper()
 	var listen net.ListenConfig
 	l, err := listen.Listen(t.Context(), "tcp4", "127.0.0.1:0")
@@ -85,13 +87,13 @@ func serve(t *testing.T, c *cluster, change func(*Config)) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: p}} //nolint:gosec // G112: a test
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: p, ReadHeaderTimeout: time.Minute}}
 	s.Start()
 	t.Cleanup(s.Close)
 	return &browser{t: t, proxy: p, host: l.Addr().String()}
 }
 
-// do sends a request as the page would, with headers changed: an empty value removes one.
+// do sends a request with the headers that the page sends, changed by change: an empty value removes a header.
 func (b *browser) do(method, path, body string, change map[string]string) *http.Response {
 	b.t.Helper()
 	req, err := http.NewRequestWithContext(b.t.Context(), method, "http://"+b.host+path, strings.NewReader(body))
@@ -128,7 +130,7 @@ func (b *browser) logIn(code string) int {
 	b.t.Helper()
 	resp := b.do("POST", sessionPath, fmt.Sprintf(`{"code":%q}`, code), nil)
 	if resp.StatusCode == http.StatusOK {
-		b.keep(resp)
+		b.keepCookie(resp)
 		var answer map[string]string
 		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 			b.t.Fatal(err)
@@ -138,7 +140,7 @@ func (b *browser) logIn(code string) int {
 	return resp.StatusCode
 }
 
-func (b *browser) keep(resp *http.Response) {
+func (b *browser) keepCookie(resp *http.Response) {
 	for _, c := range resp.Cookies() {
 		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
 			b.t.Errorf("the cookie %s can be read by scripts or sent by other sites", c.Name)
@@ -147,8 +149,8 @@ func (b *browser) keep(resp *http.Response) {
 	}
 }
 
-func TestRequestsOfThePageArePassedOn(t *testing.T) {
-	c := newCluster(t)
+func TestRequestsOfPageAreProxied(t *testing.T) {
+	c := newFakeAPIServer(t)
 	b := serve(t, c, nil)
 	if code := b.logIn(b.proxy.Code()); code != http.StatusOK {
 		t.Fatalf("the code was answered with %d", code)
@@ -157,7 +159,7 @@ func TestRequestsOfThePageArePassedOn(t *testing.T) {
 	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("a request of the page was answered with %d", resp.StatusCode)
 	}
-	got := <-c.asked
+	got := <-c.requests
 	if got.URL.RequestURI() != "/api/v1/pods?limit=1" {
 		t.Errorf("the API server was asked for %s", got.URL.RequestURI())
 	}
@@ -166,7 +168,7 @@ func TestRequestsOfThePageArePassedOn(t *testing.T) {
 			t.Errorf("the API server got the header %s", name)
 		}
 	}
-	// What the API server answers is data: it sets no cookies, and is no page of this origin.
+	// Answers of the API server are data: they must not set cookies or be a page of this origin.
 	if resp.Header.Get("Set-Cookie") != "" || resp.Header.Get("Access-Control-Allow-Origin") != "" {
 		t.Error("the answer of the API server sets cookies or opens the origin")
 	}
@@ -181,15 +183,15 @@ func TestRequestsOfThePageArePassedOn(t *testing.T) {
 	}
 }
 
-func TestRequestsOfOthersAreRefused(t *testing.T) {
-	c := newCluster(t)
+func TestForeignRequestsAreRejected(t *testing.T) {
+	c := newFakeAPIServer(t)
 	b := serve(t, c, nil)
 	b.logIn(b.proxy.Code())
-	other := serve(t, c, nil) // another proxy of the same user, whose cookie the browser sends too
+	other := serve(t, c, nil) // another proxy on this host, whose cookie the browser sends, too
 	other.logIn(other.proxy.Code())
 	port := b.host[len("127.0.0.1:"):]
 	local := map[string]string{"Host": "localhost:" + port, "Origin": "http://localhost:" + port}
-	nowhere := map[string]string{"Origin": "", "Sec-Fetch-Site": ""}
+	noOrigin := map[string]string{"Origin": "", "Sec-Fetch-Site": ""}
 	foreign := map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 	wrongValue := map[string]string{"Cookie": b.proxy.sessions.cookie + "=other"}
 	for _, x := range []struct {
@@ -201,7 +203,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 		{"another name, the right port", "GET", ui.Path, map[string]string{"Host": "evil.example:" + port}, http.StatusMisdirectedRequest},
 		{"another page's form (CSRF)", "POST", "/api/v1/namespaces", foreign, http.StatusForbidden},
 		{"a page without an origin", "POST", "/api/v1/namespaces", map[string]string{"Origin": "null"}, http.StatusForbidden},
-		{"no origin on a write", "DELETE", "/api/v1/namespaces/shop", nowhere, http.StatusForbidden},
+		{"no origin on a write", "DELETE", "/api/v1/namespaces/shop", noOrigin, http.StatusForbidden},
 		{"another port of this machine", "GET", "/api", map[string]string{"Origin": "http://127.0.0.1:1"}, http.StatusForbidden},
 		{"another port, by fetch metadata", "GET", "/api", map[string]string{"Origin": "", "Sec-Fetch-Site": "same-site"}, http.StatusForbidden},
 		{"a link: no key", "GET", "/api/v1/secrets", map[string]string{keyHeader: "", "Origin": ""}, http.StatusForbidden},
@@ -233,7 +235,7 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 				t.Errorf("it was answered with %d, not with %d", got, x.want)
 			}
 			select {
-			case req := <-c.asked:
+			case req := <-c.requests:
 				t.Errorf("the API server was asked for %s", req.URL)
 			default:
 			}
@@ -241,9 +243,9 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// TestLocalhostIsSentOn holds that a browser that asks for localhost gets nothing but the address to use.
-func TestLocalhostIsSentOn(t *testing.T) {
-	b := serve(t, newCluster(t), nil)
+// TestLocalhostIsRedirected checks that a request to localhost is only redirected to 127.0.0.1.
+func TestLocalhostIsRedirected(t *testing.T) {
+	b := serve(t, newFakeAPIServer(t), nil)
 	for _, path := range []string{"/", ui.Path, ui.Path + "app.js", sessionPath} {
 		resp := b.do("GET", path, "", map[string]string{"Host": "localhost:" + b.host[len("127.0.0.1:"):]})
 		if at := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || at != "http://"+b.host+ui.Path {
@@ -252,9 +254,9 @@ func TestLocalhostIsSentOn(t *testing.T) {
 	}
 }
 
-// TestObjectsNamedLikeSubresources holds that objects and namespaces may be named proxy and portforward.
+// TestObjectsNamedLikeSubresources checks that objects and namespaces may be named proxy and portforward.
 func TestObjectsNamedLikeSubresources(t *testing.T) {
-	c := newCluster(t)
+	c := newFakeAPIServer(t)
 	b := serve(t, c, nil)
 	b.logIn(b.proxy.Code())
 	for _, path := range []string{
@@ -267,20 +269,20 @@ func TestObjectsNamedLikeSubresources(t *testing.T) {
 			t.Errorf("%s was answered with %d", path, got)
 			continue
 		}
-		<-c.asked
+		<-c.requests
 	}
 }
 
-func TestCodes(t *testing.T) {
+func TestLoginCodes(t *testing.T) {
 	logins, lockings := 0, 0
-	b := serve(t, newCluster(t), func(c *Config) {
+	b := serve(t, newFakeAPIServer(t), func(c *Config) {
 		c.LoggedIn, c.Locked = func() { logins++ }, func() { lockings++ }
 	})
 	code := b.proxy.Code()
 	if len(code) != 8 {
 		t.Errorf("the code %q has not eight digits", code)
 	}
-	// Pages of others cannot use up the tries.
+	// Pages of other origins cannot use up the attempts.
 	for range 2 * maxWrongCodes {
 		resp := b.do("POST", sessionPath, `{"code":"0"}`, map[string]string{"Origin": "https://evil.example", "Sec-Fetch-Site": ""})
 		if resp.StatusCode != http.StatusForbidden {
@@ -307,7 +309,7 @@ func TestCodes(t *testing.T) {
 }
 
 func TestLoginFile(t *testing.T) {
-	b := serve(t, newCluster(t), nil)
+	b := serve(t, newFakeAPIServer(t), nil)
 	file := b.proxy.LoginFile()
 	if strings.Contains(file, b.proxy.Code()) {
 		t.Error("the file has the code that is for typing")
@@ -340,7 +342,7 @@ func TestLoginFile(t *testing.T) {
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("the file got %d", resp.StatusCode)
 	}
-	b.keep(resp)
+	b.keepCookie(resp)
 	_, b.key, _ = strings.Cut(string(body), `name="key" content="`)
 	b.key, _, _ = strings.Cut(b.key, `"`)
 	if got := b.do("GET", "/api/v1/pods", "", nil).StatusCode; got != http.StatusOK {
@@ -363,7 +365,7 @@ func (b *browser) dial(path, origin string, protocols ...string) (*websocket.Con
 }
 
 func TestWebSockets(t *testing.T) {
-	c := newCluster(t)
+	c := newFakeAPIServer(t)
 	b := serve(t, c, nil)
 	b.logIn(b.proxy.Code())
 	own, key := "http://"+b.host, keyProtocolPrefix+b.key
@@ -377,7 +379,7 @@ func TestWebSockets(t *testing.T) {
 	if err := websocket.Message.Receive(ws, &got); err != nil || got != "hello" {
 		t.Errorf("the shell said %q, %v", got, err)
 	}
-	if req := <-c.asked; strings.Contains(fmt.Sprint(req.Header), b.key) {
+	if req := <-c.requests; strings.Contains(fmt.Sprint(req.Header), b.key) {
 		t.Error("the API server got the key")
 	}
 
@@ -406,13 +408,13 @@ func TestWebSockets(t *testing.T) {
 	if head, body := stream("/api/v1/pods?watch=1"); head.Code != http.StatusOK || body != "<script>alert(1)</script>" {
 		t.Errorf("the stream has %d %q", head.Code, body)
 	}
-	if req := <-c.asked; req.Header.Get("Accept") != "application/json;as=Table" {
+	if req := <-c.requests; req.Header.Get("Accept") != "application/json;as=Table" {
 		t.Errorf("the stream accepts %q", req.Header.Get("Accept"))
 	}
 	if head, _ := stream("/api/v1/missing"); head.Code != http.StatusNotFound || !strings.Contains(head.Body, "not here") {
 		t.Errorf("a refused stream says %+v", head)
 	}
-	<-c.asked
+	<-c.requests
 
 	header := acceptProtocolPrefix + base64.RawURLEncoding.EncodeToString([]byte("a\r\nAuthorization: x"))
 	for _, x := range []struct {
@@ -432,7 +434,7 @@ func TestWebSockets(t *testing.T) {
 		}
 	}
 	select {
-	case req := <-c.asked:
+	case req := <-c.requests:
 		t.Errorf("the API server was asked for %s", req.URL)
 	default:
 	}

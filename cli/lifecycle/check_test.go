@@ -12,8 +12,8 @@ import (
 )
 
 func TestShowChecks(t *testing.T) {
-	well := []host.Row{{Name: "kernel", State: host.OK, Finding: "6.1"}, {Name: "veth", State: host.OK}}
-	bad := append(well, host.Row{Name: "swap", State: host.Note, Finding: "1 GiB", Remedy: "swapoff -a"},
+	passing := []host.Row{{Name: "kernel", State: host.OK, Finding: "6.1"}, {Name: "veth", State: host.OK}}
+	failing := append(passing, host.Row{Name: "swap", State: host.Note, Finding: "1 GiB", Remedy: "swapoff -a"},
 		host.Row{Name: "runc", State: host.Missing, Finding: "not there", Remedy: "make build"})
 	for _, c := range []struct {
 		rows   []host.Row
@@ -21,9 +21,9 @@ func TestShowChecks(t *testing.T) {
 		want   string
 		code   error
 	}{
-		{well, "", "ok  kernel  6.1\nok  veth\n\nThis host can run nodes.\n", nil},
-		{bad, "", "ok       kernel  6.1\nok       veth\nnote     swap    1 GiB\n                 → swapoff -a\nmissing  runc    not there\n                 → make build\n\nThis host cannot run nodes: one thing is missing.\n", command.ExitCode(1)},
-		{well[:1], "json", "{\n  \"ready\": true,\n  \"rows\": [\n    {\n      \"name\": \"kernel\",\n      \"state\": \"ok\",\n      \"says\": \"6.1\"\n    }\n  ]\n}\n", nil},
+		{passing, "", "ok  kernel  6.1\nok  veth\n\nThis host can run nodes.\n", nil},
+		{failing, "", "ok       kernel  6.1\nok       veth\nnote     swap    1 GiB\n                 → swapoff -a\nmissing  runc    not there\n                 → make build\n\nThis host cannot run nodes: one thing is missing.\n", command.ExitCode(1)},
+		{passing[:1], "json", "{\n  \"ready\": true,\n  \"rows\": [\n    {\n      \"name\": \"kernel\",\n      \"state\": \"ok\",\n      \"says\": \"6.1\"\n    }\n  ]\n}\n", nil},
 	} {
 		var b strings.Builder
 		err := showChecks(&b, c.rows, c.format)
@@ -33,7 +33,7 @@ func TestShowChecks(t *testing.T) {
 	}
 }
 
-func TestChecksHaveNoColourInAFile(t *testing.T) {
+func TestNoColoursInFile(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)

@@ -20,18 +20,19 @@ import (
 	"proa.dev/run/datafolder"
 )
 
-// TestInterruptedDown: Ctrl-C while the server stops says what is left and what to do.
+// TestInterruptedDown checks that an interrupted "down" reports what is left and what to do. The server is this test program in
+// another process, which locks the data folder and does not end at SIGTERM.
 func TestInterruptedDown(t *testing.T) {
-	const holds = "PROA_TEST_HOLDS"
-	if dir := os.Getenv(holds); dir != "" {
-		asked := make(chan os.Signal, 1)
-		signal.Notify(asked, syscall.SIGTERM)
+	const lockedDirEnv = "PROA_TEST_LOCKED_DIR"
+	if dir := os.Getenv(lockedDirEnv); dir != "" {
+		terminated := make(chan os.Signal, 1)
+		signal.Notify(terminated, syscall.SIGTERM)
 		if _, err := datafolder.Lock(dir, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = os.Stdout.WriteString("held\n")
-		<-asked
-		_, _ = os.Stdout.WriteString("asked to stop\n")
+		_, _ = os.Stdout.WriteString("locked\n")
+		<-terminated
+		_, _ = os.Stdout.WriteString("terminated\n")
 		time.Sleep(time.Minute)
 		return
 	}
@@ -40,8 +41,8 @@ func TestInterruptedDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$") //nolint:gosec // G204: it is this program
-	server.Env = append(os.Environ(), holds+"="+dir)
-	values, err := server.StdoutPipe()
+	server.Env = append(os.Environ(), lockedDirEnv+"="+dir)
+	stdout, err := server.StdoutPipe()
 	if err == nil {
 		err = server.Start()
 	}
@@ -49,14 +50,14 @@ func TestInterruptedDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	lines := bufio.NewReader(values)
+	lines := bufio.NewReader(stdout)
 	if _, err := lines.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	go func() {
-		_, _ = lines.ReadString('\n') // the server was asked to stop
+		_, _ = lines.ReadString('\n') // the server got SIGTERM
 		interrupt()
 	}()
 	var out bytes.Buffer

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestTimesOfDownThatContradict are refused.
-func TestTimesOfDownThatContradict(t *testing.T) {
+// TestContradictingTimeoutsOfDown checks how long "down" waits with --grace-period and --now, and which values are rejected.
+func TestContradictingTimeoutsOfDown(t *testing.T) {
 	for _, c := range []struct {
 		seconds int
 		now     bool

@@ -12,7 +12,7 @@ import (
 	"proa.dev/run/settings"
 )
 
-// installed runs an installer in a folder that stands for the machine, on which systemd does not run.
+// installed runs an installer in a folder that is used as the root of the file system, on which systemd does not run.
 func installed(t *testing.T, i installer, word string, values settings.Values) (root string, err error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -97,7 +97,7 @@ func TestInstallAgent(t *testing.T) {
 	}
 }
 
-// TestUninstall holds that a service that "proa install" has made is removed, and no other.
+// TestUninstall checks that a service that "proa install" has made is removed, and no other.
 func TestUninstall(t *testing.T) {
 	var out bytes.Buffer
 	root, err := installed(t, installer{}, "server", settings.Values{})

@@ -9,15 +9,14 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestUpWithANodeSearchesForFreeNetworks holds that a new cluster gets other networks if the default ones are in use,
-// whichever way the node was asked for. Networks that the user has chosen, and those of a cluster that exists already,
-// stay.
-func TestUpWithANodeSearchesForFreeNetworks(t *testing.T) {
+// TestUpChoosesFreeNetworks checks that a new cluster with a node gets other networks if the default ones are in use. Networks that
+// the user has chosen, and those of an existing cluster, are not changed.
+func TestUpChoosesFreeNetworks(t *testing.T) {
 	own := func(needed bool) ownRanges {
 		return func(string) (string, string, bool) { return "10.130.0.0/16", "10.194.0.0/16", needed }
 	}
-	there := localcluster.Cluster{Dir: t.TempDir()}
-	if err := os.WriteFile(there.Path(localcluster.SettingsFile), nil, 0o600); err != nil {
+	existing := localcluster.Cluster{Dir: t.TempDir()}
+	if err := os.WriteFile(existing.Path(localcluster.SettingsFile), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fresh := localcluster.Cluster{Dir: t.TempDir()}
@@ -32,15 +31,15 @@ func TestUpWithANodeSearchesForFreeNetworks(t *testing.T) {
 		{"--nodes", fresh, settings.Values{"node": {"a"}, "nodes": {"2"}}, true, "[10.130.0.0/16] [10.194.0.0/16]"},
 		{"nothing is in use", fresh, settings.Values{"node": {"a"}}, false, "[] []"},
 		{"no node", fresh, settings.Values{"simulate": {"1"}}, true, "[] []"},
-		{"somebody has chosen", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16"}}, true, "[10.9.0.0/16] []"},
-		{"the cluster is there", there, settings.Values{"node": {"a"}}, true, "[] []"},
+		{"chosen by the user", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16"}}, true, "[10.9.0.0/16] []"},
+		{"the cluster exists", existing, settings.Values{"node": {"a"}}, true, "[] []"},
 	} {
 		note := chooseRanges(c.in, c.values, own(c.needed))
 		if got := fmt.Sprint(c.values["cluster-cidr"], c.values["service-cidr"]); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 		if chosen := c.values["service-cidr"] != nil; chosen != (note != "") {
-			t.Errorf("%s: the user is told %q", c.name, note)
+			t.Errorf("%s: the note for the user is %q", c.name, note)
 		}
 	}
 }

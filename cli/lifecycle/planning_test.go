@@ -9,9 +9,9 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestMoreNodesChangeNothingElse: for another number of nodes a running cluster is started again, but other settings
-// that come along would be changed by that too, and are refused as ever.
-func TestMoreNodesChangeNothingElse(t *testing.T) {
+// TestNodesMayChangeOnlyAlone checks that "up" changes the number of nodes of a running cluster, and rejects changes of other
+// settings.
+func TestNodesMayChangeOnlyAlone(t *testing.T) {
 	u := &upCommandRun{stored: settings.Values{"node": {"vm"}, "nodes": {"2"}, "listen": {"127.0.0.1:6443"}}}
 	for _, c := range []struct {
 		values settings.Values
@@ -34,7 +34,7 @@ func TestMoreNodesChangeNothingElse(t *testing.T) {
 	}
 }
 
-// TestPurgeOfAnotherUsersCluster is refused, with the user to whom the folder belongs.
+// TestPurgeOfAnotherUsersCluster checks that purging a folder of another user fails with an error that says so.
 func TestPurgeOfAnotherUsersCluster(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may read everything")

@@ -46,8 +46,8 @@ func (l *lockedBuffer) has(text string) bool {
 	return strings.Contains(l.b.String(), text)
 }
 
-// TestLogIsFollowed holds that lines which are added to a log are shown, also after the file was truncated.
-func TestLogIsFollowed(t *testing.T) {
+// TestShowLogFollows checks that lines which are added to a log are shown, also after the file was truncated.
+func TestShowLogFollows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "server.log")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -20,8 +20,8 @@ contexts:
 current-context: proa
 `
 
-// others is a kubeconfig of a user, with fields that proa does not know.
-const others = `apiVersion: v1
+// userConfig is a kubeconfig of a user, with fields that proa does not know.
+const userConfig = `apiVersion: v1
 kind: Config
 # keep me
 preferences: {colors: true}
@@ -39,7 +39,7 @@ current-context: work
 `
 
 func TestMergeAndUnmerge(t *testing.T) {
-	for _, user := range []string{"", "{}", others, "apiVersion: v1\nkind: Config\nclusters: null\ncontexts: []\n"} {
+	for _, user := range []string{"", "{}", userConfig, "apiVersion: v1\nkind: Config\nclusters: null\ncontexts: []\n"} {
 		merged, err := Merge([]byte(admin), []byte(user))
 		if err != nil {
 			t.Fatalf("merge into %q: %v", user, err)
@@ -57,7 +57,7 @@ func TestMergeAndUnmerge(t *testing.T) {
 		if err != nil || !found || strings.Contains(string(back), "proa") {
 			t.Errorf("after taking it out again (%v, %v):\n%s", found, err, back)
 		}
-		if user == others {
+		if user == userConfig {
 			for _, want := range []string{"# keep me", "colors: true", "proxy-url", "name: work", "command: login",
 				"current-context: work\n"} {
 				if !strings.Contains(string(back), want) {
@@ -72,7 +72,7 @@ func TestMergeAndUnmerge(t *testing.T) {
 	}
 }
 
-// TestForeignContext leaves a context alone that leads elsewhere.
+// TestForeignContext checks that a context of the same name that belongs to another cluster is not changed.
 func TestForeignContext(t *testing.T) {
 	foreign := strings.NewReplacer("b3Vycw==", "dGhlaXJz", "127.0.0.1", "192.0.2.9").Replace(admin)
 	if _, err := Merge([]byte(admin), []byte(foreign)); !errors.Is(err, ErrForeignContext) {
@@ -81,15 +81,15 @@ func TestForeignContext(t *testing.T) {
 	if back, found, err := Unmerge([]byte(admin), []byte(foreign), ""); found || err != nil || string(back) != foreign {
 		t.Errorf("it was taken out: %v %v\n%s", found, err, back)
 	}
-	// The same address with other keys is a cluster that was made anew there.
-	anew := strings.Replace(admin, "b3Vycw==", "dGhlaXJz", 1)
-	if _, err := Merge([]byte(admin), []byte(anew)); err != nil {
+	// The same address with another CA is a cluster that was created again.
+	recreated := strings.Replace(admin, "b3Vycw==", "dGhlaXJz", 1)
+	if _, err := Merge([]byte(admin), []byte(recreated)); err != nil {
 		t.Errorf("a cluster made anew is not merged: %v", err)
 	}
 }
 
 func FuzzMergeKubeconfig(f *testing.F) {
-	f.Add([]byte(others))
+	f.Add([]byte(userConfig))
 	f.Add([]byte("clusters: &a [*a]"))
 	f.Add([]byte("contexts: {name: proa}"))
 	f.Fuzz(func(t *testing.T, user []byte) {

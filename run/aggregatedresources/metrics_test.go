@@ -18,7 +18,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (w transport) RoundTrip(req *http.Request) (*http.Response, error) { return w(req) }
 
-func always(code int, body io.Reader, header ...string) transport {
+// respond returns a transport that always sends the same response.
+func respond(code int, body io.Reader, header ...string) transport {
 	h := http.Header{}
 	for i := 0; i < len(header); i += 2 {
 		h.Set(header[i], header[i+1])
@@ -28,23 +29,23 @@ func always(code int, body io.Reader, header ...string) transport {
 	}
 }
 
-// never is a body that does not come.
-type never struct{ context.Context }
+// blockedBody is a body whose Read blocks until the context ends.
+type blockedBody struct{ context.Context }
 
-func (n never) Read([]byte) (int, error) {
+func (n blockedBody) Read([]byte) (int, error) {
 	<-n.Done()
 	return 0, n.Err()
 }
 
-// forever is a body without an end.
-type forever struct{ read *int }
+// endlessBody is a body without an end; read counts the bytes that were read.
+type endlessBody struct{ read *int }
 
-func (f forever) Read(p []byte) (int, error) {
+func (f endlessBody) Read(p []byte) (int, error) {
 	*f.read += len(p)
 	return len(p), nil
 }
 
-// TestGetMetrics holds which answer an autoscaler gets for each way in which an aggregated API server may answer or fail.
+// TestGetMetrics checks which answer an autoscaler gets when an aggregated API server answers, fails or does not respond.
 func TestGetMetrics(t *testing.T) {
 	read := 0
 	for name, test := range map[string]struct {
@@ -52,17 +53,17 @@ func TestGetMetrics(t *testing.T) {
 		want string
 		took time.Duration
 	}{
-		"good":      {always(200, strings.NewReader("{}"), "Content-Type", "application/json"), "200 false {}", 0},
-		"refusal":   {always(404, strings.NewReader("no"), "Content-Type", "text/plain; charset=utf-8"), "404 true no", 0},
-		"no type":   {always(500, strings.NewReader("no")), "500 true no", 0},
-		"odd type":  {always(500, strings.NewReader("no"), "Content-Type", ";"), "500 false no", 0},
-		"redirect":  {always(302, strings.NewReader(""), "Location", "https://elsewhere/"), "502 true the backend attempted to redirect this request, which is not permitted", 0},
-		"no way":    {func(*http.Request) (*http.Response, error) { return nil, errors.New("no way") }, "503 true no way", 0},
-		"too much":  {always(200, forever{&read}), "502 true the answer has more than 16777216 bytes", 0},
-		"a long no": {always(500, forever{&read}), "500 true " + strings.Repeat("\x00", maxErrorBytes), 0},
-		"silence": {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, "504 false ",
+		"good":         {respond(200, strings.NewReader("{}"), "Content-Type", "application/json"), "200 false {}", 0},
+		"refusal":      {respond(404, strings.NewReader("no"), "Content-Type", "text/plain; charset=utf-8"), "404 true no", 0},
+		"no type":      {respond(500, strings.NewReader("no")), "500 true no", 0},
+		"odd type":     {respond(500, strings.NewReader("no"), "Content-Type", ";"), "500 false no", 0},
+		"redirect":     {respond(302, strings.NewReader(""), "Location", "https://elsewhere/"), "502 true the backend attempted to redirect this request, which is not permitted", 0},
+		"no way":       {func(*http.Request) (*http.Response, error) { return nil, errors.New("no way") }, "503 true no way", 0},
+		"too much":     {respond(200, endlessBody{&read}), "502 true the answer has more than 16777216 bytes", 0},
+		"a long error": {respond(500, endlessBody{&read}), "500 true " + strings.Repeat("\x00", maxErrorBytes), 0},
+		"no response": {func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, "504 false ",
 			metricsTimeout},
-		"half a word": {func(r *http.Request) (*http.Response, error) { return always(200, never{r.Context()})(r) }, "504 false ",
+		"no body": {func(r *http.Request) (*http.Response, error) { return respond(200, blockedBody{r.Context()})(r) }, "504 false ",
 			metricsTimeout},
 	} {
 		synctest.Test(t, func(t *testing.T) {

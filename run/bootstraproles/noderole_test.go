@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestNodeRoleManifest holds that the manifest for other API servers is the role that nodes have here, and that the
+// TestNodeRoleManifest checks that the manifest for other API servers is the role that nodes have here, and that the
 // guide names the command that grants it.
 func TestNodeRoleManifest(t *testing.T) {
 	text, err := NodeRoleManifest()

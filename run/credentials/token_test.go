@@ -2,7 +2,7 @@ package credentials
 
 import "testing"
 
-// FuzzJoinToken holds that a token is parsed only in the form in which it is written.
+// FuzzJoinToken checks that a token is parsed only in the form in which it is written.
 func FuzzJoinToken(f *testing.F) {
 	f.Add("abcdef.0123456789abcdef.0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")
 	f.Add("abcdef.0123456789abcdef")

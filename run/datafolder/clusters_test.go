@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestClustersAreListed holds that clusters are remembered and forgotten, and that folders which are gone are left out.
+// TestClustersAreListed checks that clusters are remembered and forgotten, and that folders which are gone are left out.
 func TestClustersAreListed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("the list of root is the machine's")
@@ -32,18 +32,18 @@ func TestClustersAreListed(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	known := func(want ...string) {
+	checkKnown := func(want ...string) {
 		t.Helper()
 		if got, err := Known(); err != nil || !slices.Equal(got, want) {
 			t.Errorf("known are %v (%v), want %v", got, err, want)
 		}
 	}
-	known(dirs...)
+	checkKnown(dirs...)
 	if err := Forget(dirs[1]); err != nil {
 		t.Error(err)
 	}
 	if err := os.Remove(dirs[2]); err != nil {
 		t.Fatal(err)
 	}
-	known(dirs[0], dirs[3])
+	checkKnown(dirs[0], dirs[3])
 }

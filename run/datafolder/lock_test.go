@@ -12,7 +12,7 @@ func TestHolder(t *testing.T) {
 	if pid, err := LockHolder(dir); pid != 0 || err != nil {
 		t.Errorf("a new folder is held by %d, %v", pid, err)
 	}
-	// The number that a killed process left behind is not believed.
+	// The process ID that a killed process has left in the file is not used.
 	if err := os.WriteFile(filepath.Join(dir, pidFile), []byte("1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ func TestIdleDetector(t *testing.T) {
 	due := map[int]bool{}
 	for check := range 40 {
 		spent := idle
-		// A long start, and work when the next collection would be due.
+		// The process works at the start, and again when the next collection would be due.
 		if check < 2 || check > 12 && check < 17 {
 			spent = work
 		}

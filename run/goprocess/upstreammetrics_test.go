@@ -9,9 +9,9 @@ import (
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 )
 
-// TestBorrowedMetrics: what the library counts of match conditions is among this server's metrics, under upstream's
-// names, and nothing else is.
-func TestBorrowedMetrics(t *testing.T) {
+// TestUpstreamMetrics checks that UpstreamMetrics has the library's metrics of match conditions, under upstream's names, and no
+// other metrics.
+func TestUpstreamMetrics(t *testing.T) {
 	admissionmetrics.Metrics.ObserveMatchConditionEvalError(t.Context(), "borrowed.example.com", "webhook", "validating", "CREATE")
 	admissionmetrics.Metrics.ObserveMatchConditionEvaluationTime(t.Context(), time.Millisecond, "borrowed.example.com", "webhook",
 		"validating", "CREATE")
@@ -24,7 +24,7 @@ func TestBorrowedMetrics(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "apiserver_admission_match_condition_") {
-			t.Errorf("%s is shown too", f.GetName())
+			t.Errorf("%s is exported, too", f.GetName())
 		}
 		for _, m := range f.GetMetric() {
 			for _, l := range m.GetLabel() {

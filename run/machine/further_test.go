@@ -14,15 +14,15 @@ import (
 	"proa.dev/run/settings"
 )
 
-func TestFromLink(t *testing.T) {
+func TestRewriteForBridge(t *testing.T) {
 	machine := netip.MustParseAddr("100.64.3.1")
 	for _, c := range []struct{ name, in, out, server string }{
 		{"servers that all can reach", "search example.com\nnameserver 192.0.2.53\noptions ndots:2\n",
 			"search example.com\nnameserver 192.0.2.53\noptions ndots:2\n", ""},
 		{"one on the loopback", "nameserver 127.0.0.53\noptions edns0", "nameserver 100.64.3.1\noptions edns0\n", "127.0.0.53:53"},
-		{"several there are asked for by the first", "nameserver ::1\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n",
+		{"several on the loopback are replaced by the first", "nameserver ::1\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n",
 			"nameserver 100.64.3.1\nnameserver 192.0.2.53\n", "[::1]:53"},
-		{"what is no address is handed on", "nameserver fe80::1%eth0\nnameserver x\n", "nameserver fe80::1%eth0\nnameserver x\n", ""},
+		{"what is no address is kept", "nameserver fe80::1%eth0\nnameserver x\n", "nameserver fe80::1%eth0\nnameserver x\n", ""},
 		{"nothing", "", "", ""},
 	} {
 		out, server := rewriteForBridge(c.in, machine)
@@ -32,7 +32,7 @@ func TestFromLink(t *testing.T) {
 	}
 }
 
-func TestRemembered(t *testing.T) {
+func TestParseStoredNetworks(t *testing.T) {
 	prefixes := func(text string) (out []netip.Prefix) {
 		for _, s := range strings.Fields(text) {
 			out = append(out, netip.MustParsePrefix(s))
@@ -55,7 +55,7 @@ func TestRemembered(t *testing.T) {
 	}
 }
 
-// TestAgentArgs holds that further nodes get the settings of the first, except those that only one node can have.
+// TestAgentArgs checks that further nodes get the settings of the first, except those that only one node can have.
 func TestAgentArgs(t *testing.T) {
 	dir := t.TempDir()
 	c, err := run.Load("", settings.Values{
@@ -81,16 +81,17 @@ func TestAgentArgs(t *testing.T) {
 	if got := s.agentArgs(f); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	for _, said := range []settings.Values{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}},
+	for _, invalid := range []settings.Values{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}},
 		{"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {
-		if _, err := run.Load("", said); err == nil {
-			t.Errorf("%v was taken", said)
+		if _, err := run.Load("", invalid); err == nil {
+			t.Errorf("%v was accepted", invalid)
 		}
 	}
 }
 
-// TestPodsPassThroughTheFolderOfNodes: Pods with users of their own reach their root also where the folder was made with a strict umask.
-func TestPodsPassThroughTheFolderOfNodes(t *testing.T) {
+// TestNodesDirIsSearchable checks that the folder of nodes gets the mode 0711 also if it was created with a strict umask: processes
+// of Pods with other users must be able to pass through it.
+func TestNodesDirIsSearchable(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(nodefolder.NodesDir(dir), 0o700); err != nil {
 		t.Fatal(err)

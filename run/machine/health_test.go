@@ -10,15 +10,15 @@ import (
 	"proa.dev/run/parthealth"
 )
 
-// TestPartThatFailsMakesTheNodeNotReady: a part that ends at once is a reason, until it has run for a while; one that ended after a long
-// time is only begun again. One that listens works as soon as it does.
-func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
+// TestFailingPartMakesNodeNotReady checks that a part that ends at once fails the node's check until it has run for a while, that
+// a part that ends after a long time is only restarted, and that a listening part works as soon as it listens.
+func TestFailingPartMakesNodeNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p agentHost
-		told := 0
-		p.health.OnChange(func() { told++ })
-		taken := errors.New("address already in use")
-		is := func(when, want string) {
+		changes := 0
+		p.health.OnChange(func() { changes++ })
+		errInUse := errors.New("address already in use")
+		check := func(when, want string) {
 			t.Helper()
 			got := ""
 			for _, c := range p.checks() {
@@ -30,26 +30,26 @@ func TestPartThatFailsMakesTheNodeNotReady(t *testing.T) {
 				t.Errorf("%s: %q, want %q", when, got, want)
 			}
 		}
-		_ = p.health.Run(t.Context(), "service-proxy", func() error { return taken })
-		is("it failed at once", "service-proxy: address already in use")
+		_ = p.health.Run(t.Context(), "service-proxy", func() error { return errInUse })
+		check("it failed at once", "service-proxy: address already in use")
 		_ = p.health.Run(t.Context(), "service-proxy",
-			func() error { is("it is tried again", "service-proxy: address already in use"); return taken })
+			func() error { check("it is tried again", "service-proxy: address already in use"); return errInUse })
 		_ = p.health.Run(t.Context(), "service-proxy", func() error {
 			time.Sleep(parthealth.WorksAfter + 1)
 			synctest.Wait()
-			is("it has run for a while", "")
-			return taken
+			check("it has run for a while", "")
+			return errInUse
 		})
-		is("it ended after a while", "")
-		_ = p.health.RunListener(t.Context(), "dns", func(listening func()) error { listening(); is("it listens", ""); return taken })
-		is("it ended", "dns: address already in use")
-		if told != 3 {
-			t.Errorf("told %d times, not 3", told)
+		check("it ended after a while", "")
+		_ = p.health.RunListener(t.Context(), "dns", func(listening func()) error { listening(); check("it listens", ""); return errInUse })
+		check("it ended", "dns: address already in use")
+		if changes != 3 {
+			t.Errorf("%d changes, not 3", changes)
 		}
 	})
 }
 
-// TestFreeRanges: networks in which the machine has an address are not chosen.
+// TestFreeRanges checks that no network is chosen in which the machine has an address.
 func TestFreeRanges(t *testing.T) {
 	taken := func(all ...string) (out []netip.Prefix) {
 		for _, s := range all {
@@ -74,7 +74,7 @@ func TestFreeRanges(t *testing.T) {
 	}
 }
 
-// TestReserveRanges holds that no process gets a network that another has reserved, and that a process that gets only a
+// TestReserveRanges checks that no process gets a network that another has reserved, and that a process that gets only a
 // part of what it asks for keeps nothing.
 func TestReserveRanges(t *testing.T) {
 	first, second, third := netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.10.0.0/16"),

@@ -9,7 +9,7 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestIngressClass holds that the class is made once, and is the default only where there is none.
+// TestIngressClass checks that the class is created once, and is the default only if there is no default class yet.
 func TestIngressClass(t *testing.T) {
 	admin := proatest.Start(t, proatest.Memory(), proatest.Alone()).Client
 	isDefault := func(name string) string {
@@ -31,7 +31,7 @@ func TestIngressClass(t *testing.T) {
 	if isDefault("proa") != "true" || isDefault("second") != "" {
 		t.Errorf("the first is %q, the second %q", isDefault("proa"), isDefault("second"))
 	}
-	// Who takes the annotation away finds it so after the next start.
+	// If a user removes the annotation, the next start does not add it again.
 	o, err := admin.Get(t.Context(), ingress.Classes(), "", "proa", "")
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"proa.dev/run/machine/teardown"
 )
 
-// TestServerKeepsNodesWithData holds that the server removes a node with data only if the user has agreed.
+// TestServerKeepsNodesWithData checks that the server removes a node with data only if the user has agreed.
 func TestServerKeepsNodesWithData(t *testing.T) {
 	c := run.Default()
 	c.DataDir, c.Node.Name, c.Nodes = t.TempDir(), "a", 1

@@ -30,16 +30,16 @@ import (
 	"proa.dev/run/parthealth"
 )
 
-// TestMissingRole has a node on a server that gives nodes no more than Kubernetes does. What its parts cannot read is
-// in one sentence of the Ready condition, with how to grant it; a missing ConfigMap proa-cluster is no reason not to
-// start.
-func TestMissingRole(t *testing.T) {
+// TestErrorNamesMissingPermissions runs a node on a server that grants nodes only what Kubernetes grants them. The Ready condition
+// has one sentence with everything that the node's parts cannot read and how to grant it. A missing ConfigMap proa-cluster does
+// not keep the node from starting.
+func TestErrorNamesMissingPermissions(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	if err := c.Client.Delete(t.Context(), gr.ClusterRoleBindings, "", "proa:node-network", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	node := &roleClient{clientOfNode(c), "a"}
-	err := awaitRefusal(t, node)
+	node := &roleClient{newNodeClient(c), "a"}
+	err := awaitForbidden(t, node)
 	const want = "system:node:a may not list endpointslices.discovery.k8s.io; grant it with: proa agent --print-role | kubectl apply -f -"
 	if err == nil || err.Error() != want || !apierrors.IsForbidden(err) {
 		t.Fatalf("%v, want %s", err, want)
@@ -66,12 +66,12 @@ func TestMissingRole(t *testing.T) {
 	}
 }
 
-func clientOfNode(c *proatest.Cluster) client.Client {
+func newNodeClient(c *proatest.Cluster) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
 }
 
-// awaitRefusal returns with the error of a view of EndpointSlices: the authorizer knows changed roles a moment later.
-func awaitRefusal(t *testing.T, node client.Client) error {
+// awaitForbidden opens views of EndpointSlices until that fails, and returns the error: the authorizer's cache of roles lags behind.
+func awaitForbidden(t *testing.T, node client.Client) error {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := node.View(t.Context(), gr.EndpointSlices); err != nil {
@@ -102,17 +102,17 @@ func (v *nodeView) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// nodeWithoutNetwork is a client that shows that view.
-type nodeWithoutNetwork struct {
+// nodeViewClient is a client whose only view is a nodeView.
+type nodeViewClient struct {
 	client.Client
 	view *nodeView
 }
 
-func (c nodeWithoutNetwork) Part(context.Context, schema.GroupResource, client.Scope) (client.View, error) {
+func (c nodeViewClient) Part(context.Context, schema.GroupResource, client.Scope) (client.View, error) {
 	return c.view, nil
 }
 
-// TestNodeWithoutPodNetwork holds that a node that gets no network for its Pods says so, and who gives it.
+// TestNodeWithoutPodNetwork checks that a node without spec.podCIDRs reports that after a while, and what assigns them.
 func TestNodeWithoutPodNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := &nodeView{events: make(chan client.Event, 2)}
@@ -120,7 +120,7 @@ func TestNodeWithoutPodNetwork(t *testing.T) {
 		var p agentHost
 		done := make(chan error, 1)
 		go func() {
-			_, err := podCIDRs(t.Context(), nodeWithoutNetwork{view: view}, "a", func(err error) { p.health.Set("pod-cidr", err) })
+			_, err := podCIDRs(t.Context(), nodeViewClient{view: view}, "a", func(err error) { p.health.Set("pod-cidr", err) })
 			done <- err
 		}()
 		time.Sleep(parthealth.WorksAfter - 1)
@@ -145,10 +145,11 @@ func TestNodeWithoutPodNetwork(t *testing.T) {
 	})
 }
 
-// TestForbiddenWatch has a node that may list EndpointSlices and not watch them: its view opens, and would be old for good in silence.
+// TestForbiddenWatch checks that a node that may list EndpointSlices but not watch them reports that: its view opens, and would
+// silently become stale.
 func TestForbiddenWatch(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
-	verbs := func(verbs ...string) {
+	setVerbs := func(setVerbs ...string) {
 		t.Helper()
 		o, err := c.Client.Get(t.Context(), gr.ClusterRoles, "", "proa:node-network", "")
 		if err != nil {
@@ -157,15 +158,15 @@ func TestForbiddenWatch(t *testing.T) {
 		role := o.(*rbacv1.ClusterRole)
 		for i := range role.Rules {
 			if role.Rules[i].Resources[0] == gr.EndpointSlices.Resource {
-				role.Rules[i].Verbs = verbs
+				role.Rules[i].Verbs = setVerbs
 			}
 		}
 		if _, err := c.Client.Update(t.Context(), gr.ClusterRoles, role, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	verbs("list")
-	if err := awaitRefusal(t, clientOfNode(c)); !apierrors.IsForbidden(err) {
+	setVerbs("list")
+	if err := awaitForbidden(t, newNodeClient(c)); !apierrors.IsForbidden(err) {
 		t.Fatal(err)
 	}
 	changed := make(chan error, 10)
@@ -196,7 +197,7 @@ func TestForbiddenWatch(t *testing.T) {
 		case err := <-changed:
 			return err
 		case <-time.After(30 * time.Second):
-			t.Fatal("nobody is told")
+			t.Fatal("the failed watch is not reported")
 			return nil
 		}
 	}
@@ -204,7 +205,7 @@ func TestForbiddenWatch(t *testing.T) {
 	if err := next(); err == nil || err.Error() != want {
 		t.Errorf("the node says %v, want %s", err, want)
 	}
-	verbs("list", "watch")
+	setVerbs("list", "watch")
 	if err := next(); err != nil {
 		t.Errorf("the watch is allowed again, and the node says %v", err)
 	}

@@ -8,9 +8,8 @@ import (
 	"proa.dev/run"
 )
 
-// TestTraffic holds the settings of the service proxy: by default the usual health port, and reserved ports that no
-// Service gets.
-func TestTraffic(t *testing.T) {
+// TestServiceProxySettings checks the health port of the service proxy and the ports that no Service gets.
+func TestServiceProxySettings(t *testing.T) {
 	p := &agentHost{NodeConfig: run.Default().Node}
 	var c service.Config
 	if p.traffic(&c); c.Health != ":10256" || fmt.Sprint(c.ReservedPorts) != "[22 2379 2380 10250 8472 10256]" {

@@ -17,18 +17,18 @@ import (
 	"proa.dev/run/machine/agentjoin"
 )
 
-// changing is a view whose objects change with each event.
-type changing struct {
+// scriptedView is a view whose objects change with each event, as steps says.
+type scriptedView struct {
 	client.View // nil: the rest is not used
 	steps       [][]kind.Object
-	now         []kind.Object
+	current     []kind.Object
 }
 
-// Events tells of the last object of each step.
-func (c *changing) Events(context.Context) iter.Seq[client.Event] {
+// Events yields the last object of each step.
+func (c *scriptedView) Events(context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
 		for _, step := range c.steps {
-			c.now = step
+			c.current = step
 			if !yield(client.Event{Object: step[len(step)-1]}) {
 				return
 			}
@@ -36,16 +36,16 @@ func (c *changing) Events(context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// List has those of now.
-func (c *changing) List(string) iter.Seq[kind.Object] { return slices.Values(c.now) }
+// List returns the current objects.
+func (c *scriptedView) List(string) iter.Seq[kind.Object] { return slices.Values(c.current) }
 
-// Get finds by name.
-func (c *changing) Get(_, name string) (kind.Object, bool) {
-	i := slices.IndexFunc(c.now, func(o kind.Object) bool { return o.GetName() == name })
+// Get finds a current object by name.
+func (c *scriptedView) Get(_, name string) (kind.Object, bool) {
+	i := slices.IndexFunc(c.current, func(o kind.Object) bool { return o.GetName() == name })
 	if i < 0 {
 		return nil, false
 	}
-	return c.now[i], true
+	return c.current[i], true
 }
 
 func slice(namespace, service string, addresses ...string) *discoveryv1.EndpointSlice {
@@ -58,10 +58,10 @@ func slice(namespace, service string, addresses ...string) *discoveryv1.Endpoint
 	return s
 }
 
-// TestKnown holds that the servers are those of the Service kubernetes and the one that the agent was given, each once.
-func TestKnown(t *testing.T) {
+// TestWatchServers checks that the servers are the endpoints of the Service kubernetes and the configured one, each once.
+func TestWatchServers(t *testing.T) {
 	other := slice("shop", "kubernetes", "198.51.100.1")
-	view := &changing{steps: [][]kind.Object{
+	view := &scriptedView{steps: [][]kind.Object{
 		{slice("default", "web", "10.0.0.1")},
 		{other},
 		{slice("default", "kubernetes", "192.0.2.1")},
@@ -89,15 +89,15 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestOwn holds which addresses belong to the node, and which to its Pods.
-func TestOwn(t *testing.T) {
+// TestAddressesOfNodeAndPods checks which addresses belong to the node, and which to its Pods.
+func TestAddressesOfNodeAndPods(t *testing.T) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	n.Spec.PodCIDRs = []string{"10.244.3.0/24", "2001:db8:3::/64"}
 	for addressType, address := range map[corev1.NodeAddressType]string{corev1.NodeInternalIP: "192.0.2.7",
 		corev1.NodeHostName: "127.0.0.1"} {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: addressType, Address: address})
 	}
-	nodes := &changing{now: []kind.Object{n}}
+	nodes := &scriptedView{current: []kind.Object{n}}
 	if got := ownAddresses(nodes, "n"); !slices.Equal(got, []netip.Addr{netip.MustParseAddr("192.0.2.7")}) {
 		t.Errorf("its own are %v", got)
 	}
@@ -105,7 +105,7 @@ func TestOwn(t *testing.T) {
 		t.Errorf("those of a node that is not known are %v", got)
 	}
 	p := &corev1.Pod{Status: corev1.PodStatus{PodIPs: []corev1.PodIP{{IP: "172.16.0.9"}, {IP: "bad"}}}}
-	pods := &changing{now: []kind.Object{p}}
+	pods := &scriptedView{current: []kind.Object{p}}
 	for text, want := range map[string][2]bool{"10.244.3.9": {true, false}, "10.244.4.9": {}, "2001:db8:3::1": {true, false},
 		"172.16.0.9": {false, true}} {
 		ip := netip.MustParseAddr(text)

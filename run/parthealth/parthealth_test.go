@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestPartsThatFailAreKnown: a part that ends at once is known until it has run for a while again. One that ended after
-// a long time is only begun again, and one that ends with the process has not failed.
-func TestPartsThatFailAreKnown(t *testing.T) {
+// TestFailedParts checks that a part that ends soon after its start is reported as failed until it has run for WorksAfter. A part
+// that ends after a long time is only restarted, and one that ends with the process has not failed.
+func TestFailedParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var h Tracker
@@ -37,7 +37,7 @@ func TestPartsThatFailAreKnown(t *testing.T) {
 		check("dns 1h0m0s no socket\n")
 		go run()
 		time.Sleep(time.Second)
-		check("dns 1h0m0s no socket\n") // it has begun again, which says nothing yet
+		check("dns 1h0m0s no socket\n") // it runs again, but not for long enough yet
 		end <- nil
 		check("dns 1h0m0s it has ended\n")
 		go run()
@@ -49,9 +49,9 @@ func TestPartsThatFailAreKnown(t *testing.T) {
 	})
 }
 
-// TestPartThatNeedsSecondsToFail: a part that always fails a little later than it counts as working does not work either, and is not called
-// working in between. It works again when it has run for longer.
-func TestPartThatNeedsSecondsToFail(t *testing.T) {
+// TestPartThatFailsAfterWorksAfter checks that a part that always fails a little later than WorksAfter is reported as failed all
+// the time, and no longer when it has run for much longer.
+func TestPartThatFailsAfterWorksAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Tracker
 		changes := 0

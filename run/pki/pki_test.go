@@ -24,7 +24,7 @@ var testOptions = Options{
 	Hosts:      []string{"api.example.org", "198.51.100.9"},
 }
 
-func ensure(t testing.TB, dir string, o Options) *PKI {
+func mustEnsure(t testing.TB, dir string, o Options) *PKI {
 	t.Helper()
 	p, err := Ensure(dir, o)
 	if err != nil {
@@ -55,7 +55,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func changed(a, b map[string]string) []string {
+func changedFiles(a, b map[string]string) []string {
 	var out []string
 	for name, data := range b {
 		if a[name] != data {
@@ -68,13 +68,13 @@ func changed(a, b map[string]string) []string {
 
 func TestFirstStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "pki")
-	p := ensure(t, dir, testOptions)
+	p := mustEnsure(t, dir, testOptions)
 	want := []string{
 		"admin.crt", "admin.key", "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key", "apiserver.crt", "apiserver.key",
 		"ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "front-proxy-client.crt", "front-proxy-client.key",
 		"kubelet-ca.crt", "kubelet-ca.key", "sa.key", "sa.pub",
 	}
-	if got := changed(nil, snapshot(t, dir)); !slices.Equal(got, want) {
+	if got := changedFiles(nil, snapshot(t, dir)); !slices.Equal(got, want) {
 		t.Errorf("files\n got %v\nwant %v", got, want)
 	}
 	info, err := os.Stat(dir)
@@ -121,19 +121,19 @@ func TestFirstStart(t *testing.T) {
 			t.Errorf("subject %s, want %s", got, tt.text)
 		}
 	}
-	// The front-proxy identity must be worthless at the cluster's own authority.
+	// The cluster's CA must not trust the client certificate of the front proxy.
 	if _, err := p.FrontProxyClient().Cert.Verify(x509.VerifyOptions{Roots: p.CA().Pool,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 		t.Error("the cluster CA trusts the front proxy's client")
 	}
 }
 
-func TestNothingIsWrittenTwice(t *testing.T) {
+func TestSecondStartWritesNothing(t *testing.T) {
 	dir := t.TempDir()
-	ensure(t, dir, testOptions)
+	mustEnsure(t, dir, testOptions)
 	before := snapshot(t, dir)
-	p := ensure(t, dir, testOptions)
-	if got := changed(before, snapshot(t, dir)); got != nil {
+	p := mustEnsure(t, dir, testOptions)
+	if got := changedFiles(before, snapshot(t, dir)); got != nil {
 		t.Errorf("second start changed %v", got)
 	}
 	if renewed, err := p.Rotate(); err != nil || renewed != nil {
@@ -162,27 +162,27 @@ func TestRenewal(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			ensure(t, dir, at(testOptions, start))
+			mustEnsure(t, dir, at(testOptions, start))
 			before := snapshot(t, dir)
-			ensure(t, dir, tt.opts)
-			if got := changed(before, snapshot(t, dir)); !slices.Equal(got, tt.want) {
+			mustEnsure(t, dir, tt.opts)
+			if got := changedFiles(before, snapshot(t, dir)); !slices.Equal(got, tt.want) {
 				t.Errorf("changed %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestLastYearOfTheAuthority(t *testing.T) {
+func TestCertificateDoesNotOutliveCA(t *testing.T) {
 	dir, start := t.TempDir(), time.Now()
-	ensure(t, dir, at(testOptions, start))
+	mustEnsure(t, dir, at(testOptions, start))
 	late := at(testOptions, start.Add(caLife-10*24*time.Hour))
-	p := ensure(t, dir, late)
+	p := mustEnsure(t, dir, late)
 	if got := p.Admin().Cert.NotAfter; !got.Equal(p.CA().Cert.NotAfter) {
 		t.Errorf("leaf ends %v, authority %v", got, p.CA().Cert.NotAfter)
 	}
 	before := snapshot(t, dir)
-	ensure(t, dir, late)
-	if got := changed(before, snapshot(t, dir)); got != nil {
+	mustEnsure(t, dir, late)
+	if got := changedFiles(before, snapshot(t, dir)); got != nil {
 		t.Errorf("renewed in vain: %v", got)
 	}
 }
@@ -191,7 +191,7 @@ func TestRotateServesTheNewCertificate(t *testing.T) {
 	now := time.Now()
 	o := testOptions
 	o.Now = func() time.Time { return now }
-	p := ensure(t, t.TempDir(), o)
+	p := mustEnsure(t, t.TempDir(), o)
 	old, _ := p.ServingCert(nil)
 	now = now.Add(340 * 24 * time.Hour)
 	renewed, err := p.Rotate()
@@ -209,11 +209,11 @@ func TestRotateServesTheNewCertificate(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
+func TestDamagedFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		damage func(dir string) error
-		want   string // part of the error, "" when the folder heals itself
+		want   string // part of the error, "" if the missing files are created again
 	}{
 		{"authority key lost", func(d string) error { return os.Remove(d + "/ca.key") },
 			"ca.key is missing but ca.crt is there; restore it from a backup"},
@@ -234,8 +234,8 @@ func TestDamage(t *testing.T) {
 		}, "admin.key holds no readable private key"},
 		{"token key cut off", func(d string) error { return os.Truncate(d+"/sa.key", 50) }, "sa.key holds no PEM private key"},
 		{"token keys cut off", func(d string) error { return os.Truncate(d+"/sa.pub", 50) }, "sa.pub is damaged"},
-		{"a folder in the way", func(d string) error {
-			return first(os.Remove(d+"/admin.crt"), os.Mkdir(d+"/admin.crt", 0o700))
+		{"a folder with the name of a file", func(d string) error {
+			return firstError(os.Remove(d+"/admin.crt"), os.Mkdir(d+"/admin.crt", 0o700))
 		}, "admin.crt is not a PEM file"},
 		{"interrupted first start", func(d string) error { return os.Remove(d + "/ca.crt") }, ""},
 		{"leaf removed", func(d string) error { return os.Remove(d + "/admin.crt") }, ""},
@@ -244,7 +244,7 @@ func TestDamage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			ensure(t, dir, testOptions)
+			mustEnsure(t, dir, testOptions)
 			if err := tt.damage(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +266,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-func first(errs ...error) error {
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -275,13 +275,13 @@ func first(errs ...error) error {
 	return nil
 }
 
-func TestOpenModesAreClosed(t *testing.T) {
+func TestFileModesAreRestricted(t *testing.T) {
 	dir := t.TempDir()
-	ensure(t, dir, testOptions)
-	if err := first(os.Chmod(dir, 0o755), os.Chmod(dir+"/sa.key", 0o644)); err != nil {
+	mustEnsure(t, dir, testOptions)
+	if err := firstError(os.Chmod(dir, 0o755), os.Chmod(dir+"/sa.key", 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	ensure(t, dir, testOptions)
+	mustEnsure(t, dir, testOptions)
 	for path, want := range map[string]fs.FileMode{dir: 0o700, dir + "/sa.key": 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v %v", path, info.Mode(), err)
@@ -289,14 +289,14 @@ func TestOpenModesAreClosed(t *testing.T) {
 	}
 }
 
-func TestLeftoversOfAKilledProcessGo(t *testing.T) {
+func TestTemporaryFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	s, err := stage(filepath.Join(dir, "ca.key"), []byte("half"), modeSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.tmp.Close()
-	ensure(t, dir, testOptions)
+	mustEnsure(t, dir, testOptions)
 	for name := range snapshot(t, dir) {
 		if strings.HasPrefix(name, ".") {
 			t.Errorf("%s is still there", name)
@@ -304,13 +304,13 @@ func TestLeftoversOfAKilledProcessGo(t *testing.T) {
 	}
 }
 
-func TestTokenKeyChange(t *testing.T) {
+func TestServiceAccountKeyChange(t *testing.T) {
 	dir := t.TempDir()
-	old := ensure(t, dir, testOptions).ServiceAccountPublicKeys()
+	old := mustEnsure(t, dir, testOptions).ServiceAccountPublicKeys()
 	if err := os.Remove(dir + "/sa.key"); err != nil {
 		t.Fatal(err)
 	}
-	keys := ensure(t, dir, testOptions).ServiceAccountPublicKeys()
+	keys := mustEnsure(t, dir, testOptions).ServiceAccountPublicKeys()
 	if len(old) != 1 || len(keys) != 2 {
 		t.Fatalf("%d then %d keys", len(old), len(keys))
 	}
@@ -321,10 +321,10 @@ func TestTokenKeyChange(t *testing.T) {
 	}
 }
 
-// TestHandshake proves that the pieces fit together: a server with the serving certificate, a client
-// with one made by Client, each verifying the other.
+// TestHandshake connects a server with the serving certificate and a client with a certificate of Client, each of which verifies
+// the other.
 func TestHandshake(t *testing.T) {
-	p := ensure(t, t.TempDir(), testOptions)
+	p := mustEnsure(t, t.TempDir(), testOptions)
 	client, err := p.Client("system:node:a", "system:nodes")
 	if err != nil {
 		t.Fatal(err)
@@ -347,7 +347,7 @@ func TestHandshake(t *testing.T) {
 }
 
 func TestServerCertificate(t *testing.T) {
-	p := ensure(t, t.TempDir(), testOptions)
+	p := mustEnsure(t, t.TempDir(), testOptions)
 	pair, err := p.Server("system:node:a", []string{"system:nodes"}, []string{"a", "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
@@ -357,10 +357,10 @@ func TestServerCertificate(t *testing.T) {
 	}
 }
 
-// TestKubeletAuthorityIsItsOwn: what an agent serves with is believed by nobody who asks the cluster's authority, neither as the
-// API server nor as a client, and the other way round.
-func TestKubeletAuthorityIsItsOwn(t *testing.T) {
-	p := ensure(t, t.TempDir(), testOptions)
+// TestKubeletCAIsSeparate checks that the serving certificate of an agent is trusted neither by the cluster's CA nor by that of
+// front proxies, for no usage, and that the CA of agents does not trust the API server's certificate.
+func TestKubeletCAIsSeparate(t *testing.T) {
+	p := mustEnsure(t, t.TempDir(), testOptions)
 	pair, err := p.Server("system:node:a", []string{"system:nodes"}, []string{"a", "192.0.2.1"})
 	if err != nil {
 		t.Fatal(err)
@@ -369,24 +369,24 @@ func TestKubeletAuthorityIsItsOwn(t *testing.T) {
 	for name, pool := range map[string]*x509.CertPool{"the cluster's authority": p.CA().Pool,
 		"that of front proxies": p.FrontProxyCA().Pool} {
 		if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: anyUse}); err == nil {
-			t.Errorf("%s vouches for the serving certificate of an agent", name)
+			t.Errorf("%s trusts the serving certificate of an agent", name)
 		}
 	}
 	if _, err := p.Serving().Cert.Verify(x509.VerifyOptions{Roots: p.KubeletCA().Pool, KeyUsages: anyUse}); err == nil {
-		t.Error("the authority of agents vouches for the API server")
+		t.Error("the CA of agents trusts the certificate of the API server")
 	}
 	if bytes.Contains(p.CA().PEM, p.KubeletCA().PEM) {
 		t.Error("the bundle of the cluster's authority has that of agents")
 	}
 }
 
-// TestKubeletAuthorityOfOldFolders: servers that share a store, and have copies of a folder from before there was this authority,
-// each make it by themselves, and believe what any of them has signed.
-func TestKubeletAuthorityOfOldFolders(t *testing.T) {
+// TestKubeletCAOfOldFolders checks that servers of a cluster with copies of a folder that has no kubelet CA yet each create it,
+// and trust what any of them has signed.
+func TestKubeletCAOfOldFolders(t *testing.T) {
 	a, b := t.TempDir(), t.TempDir()
 	o := testOptions
 	o.Shared = true
-	ensure(t, a, o)
+	mustEnsure(t, a, o)
 	for _, name := range []string{"kubelet-ca.crt", "kubelet-ca.key"} {
 		if err := os.Remove(filepath.Join(a, name)); err != nil {
 			t.Fatal(err)
@@ -395,7 +395,7 @@ func TestKubeletAuthorityOfOldFolders(t *testing.T) {
 	if err := os.CopyFS(filepath.Join(b, "pki"), os.DirFS(a)); err != nil {
 		t.Fatal(err)
 	}
-	first, second := ensure(t, a, o), ensure(t, filepath.Join(b, "pki"), o)
+	first, second := mustEnsure(t, a, o), mustEnsure(t, filepath.Join(b, "pki"), o)
 	pair, err := first.Server("system:node:a", []string{"system:nodes"}, []string{"a"})
 	if err != nil {
 		t.Fatal(err)
@@ -403,17 +403,17 @@ func TestKubeletAuthorityOfOldFolders(t *testing.T) {
 	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: second.KubeletCA().Pool, DNSName: "a"}); err != nil {
 		t.Error(err)
 	}
-	other := ensure(t, t.TempDir(), o)
+	other := mustEnsure(t, t.TempDir(), o)
 	if _, err := pair.Cert.Verify(x509.VerifyOptions{Roots: other.KubeletCA().Pool, DNSName: "a"}); err == nil {
 		t.Error("another cluster has the same authority")
 	}
-	if again := ensure(t, a, o); !again.KubeletCA().Cert.Equal(first.KubeletCA().Cert) {
+	if again := mustEnsure(t, a, o); !again.KubeletCA().Cert.Equal(first.KubeletCA().Cert) {
 		t.Error("the second start makes another authority")
 	}
 }
 
 func TestKubeconfig(t *testing.T) {
-	p := ensure(t, t.TempDir(), testOptions)
+	p := mustEnsure(t, t.TempDir(), testOptions)
 	path := filepath.Join(t.TempDir(), "sub", "admin.conf")
 	if err := WriteKubeconfig(path, p.AdminKubeconfig("https://127.0.0.1:6443", "")); err != nil {
 		t.Fatal(err)
@@ -439,7 +439,7 @@ func TestKubeconfig(t *testing.T) {
 }
 
 func FuzzPEM(f *testing.F) {
-	p := ensure(f, f.TempDir(), testOptions)
+	p := mustEnsure(f, f.TempDir(), testOptions)
 	f.Add(p.Admin().CertPEM)
 	f.Add(p.Admin().KeyPEM)
 	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"))
@@ -457,7 +457,7 @@ func FuzzPEM(f *testing.F) {
 func BenchmarkFirstStart(b *testing.B) {
 	dir := b.TempDir()
 	for b.Loop() {
-		ensure(b, dir, testOptions)
+		mustEnsure(b, dir, testOptions)
 		b.StopTimer()
 		os.RemoveAll(dir)
 		b.StartTimer()
@@ -466,8 +466,8 @@ func BenchmarkFirstStart(b *testing.B) {
 
 func BenchmarkStart(b *testing.B) {
 	dir := b.TempDir()
-	ensure(b, dir, testOptions)
+	mustEnsure(b, dir, testOptions)
 	for b.Loop() {
-		ensure(b, dir, testOptions)
+		mustEnsure(b, dir, testOptions)
 	}
 }

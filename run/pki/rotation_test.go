@@ -20,12 +20,12 @@ import (
 	"proa.dev/internal/textcase"
 )
 
-// year is what the lives of certificates are counted in.
+// year is the unit of certificate validities in these tests.
 const year = 365 * 24 * time.Hour
 
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func years(t *testing.T, text string) time.Time {
+func yearsAfterEpoch(t *testing.T, text string) time.Time {
 	t.Helper()
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -34,8 +34,8 @@ func years(t *testing.T, text string) time.Time {
 	return epoch.Add(time.Duration(n * float64(year)))
 }
 
-// foreign is an authority that an operator provides.
-func foreign(t *testing.T, key crypto.Signer, from, to time.Time) *x509.Certificate {
+// operatorCA returns a CA that an operator provides, which proa does not rotate.
+func operatorCA(t *testing.T, key crypto.Signer, from, to time.Time) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "theirs"}, NotBefore: from, NotAfter: to,
@@ -68,7 +68,8 @@ func TestDecide(t *testing.T) {
 			case n == 0:
 				for text := range strings.SplitSeq(line, ", ") {
 					words := strings.Fields(text)
-					h.certs = append(h.certs, authorityOf(t, key(words[0]), words[0], years(t, words[1]), years(t, words[2])))
+					from, to := yearsAfterEpoch(t, words[1]), yearsAfterEpoch(t, words[2])
+					h.certs = append(h.certs, caOfKey(t, key(words[0]), words[0], from, to))
 				}
 			case words[0] == "key":
 				h.key = key(words[1])
@@ -78,9 +79,9 @@ func TestDecide(t *testing.T) {
 			case words[0] == "shared":
 				h.shared = true
 			case words[0] == "year":
-				now = years(t, words[1])
+				now = yearsAfterEpoch(t, words[1])
 			default:
-				t.Fatalf("what is %q?", line)
+				t.Fatalf("unknown line %q", line)
 			}
 		}
 		return string(h.decide(now))
@@ -96,11 +97,11 @@ func mustKey(t *testing.T) crypto.Signer {
 	return key
 }
 
-// authorityOf makes the authority of a key: one of proa's own, or, if its name is in lower case, one of an operator.
-func authorityOf(t *testing.T, key crypto.Signer, name string, from, to time.Time) *x509.Certificate {
+// caOfKey returns the CA certificate of a key: one of proa, or, if its name is in lower case, one of an operator.
+func caOfKey(t *testing.T, key crypto.Signer, name string, from, to time.Time) *x509.Certificate {
 	t.Helper()
 	if strings.ToLower(name) == name {
-		return foreign(t, key, from, to)
+		return operatorCA(t, key, from, to)
 	}
 	c, err := selfSign("proa-ca", key, from.Add(backdate))
 	if err != nil {
@@ -112,30 +113,31 @@ func authorityOf(t *testing.T, key crypto.Signer, name string, from, to time.Tim
 	return c
 }
 
-// peer is a process on another machine: the bundle it trusts, and the certificate that it shows.
-type peer struct {
+// trustingPeer is a process on another machine, with the CA bundle that it trusts, and its certificate.
+type trustingPeer struct {
 	name   string
 	bundle *x509.CertPool
-	// lag is how late it gets to know bundles, and behind those that it has not seen yet.
-	lag    time.Duration
-	behind []seen
-	leaf   *x509.Certificate
+	// lag is how late the peer gets a new bundle; pending has the bundles that it has not got yet.
+	lag     time.Duration
+	pending []publishedBundle
+	leaf    *x509.Certificate
 }
 
-type seen struct {
+// publishedBundle is a bundle and the time of its publication.
+type publishedBundle struct {
 	at     time.Time
 	bundle *x509.CertPool
 }
 
-// look lets time pass for the peer: it takes the bundles that have reached it, and renews its certificate when nine tenths of its
-// life are over.
-func (p *peer) look(t *testing.T, k *PKI, now time.Time) {
+// update makes the peer trust the bundles that have reached it by now, and renew its certificate when nine tenths of its validity
+// are over.
+func (p *trustingPeer) update(t *testing.T, k *PKI, now time.Time) {
 	t.Helper()
-	if n := len(p.behind); n == 0 || p.behind[n-1].bundle != k.CA().Pool {
-		p.behind = append(p.behind, seen{now, k.CA().Pool})
+	if n := len(p.pending); n == 0 || p.pending[n-1].bundle != k.CA().Pool {
+		p.pending = append(p.pending, publishedBundle{now, k.CA().Pool})
 	}
-	for len(p.behind) > 0 && (p.bundle == nil || now.Sub(p.behind[0].at) >= p.lag) {
-		p.bundle, p.behind = p.behind[0].bundle, p.behind[1:]
+	for len(p.pending) > 0 && (p.bundle == nil || now.Sub(p.pending[0].at) >= p.lag) {
+		p.bundle, p.pending = p.pending[0].bundle, p.pending[1:]
 	}
 	if p.leaf == nil || now.After(p.leaf.NotBefore.Add(p.leaf.NotAfter.Sub(p.leaf.NotBefore)*9/10)) {
 		pair, err := k.Client(p.name)
@@ -146,27 +148,28 @@ func (p *peer) look(t *testing.T, k *PKI, now time.Time) {
 	}
 }
 
-func vouched(leaf *x509.Certificate, by *x509.CertPool, now time.Time) error {
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: by, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+// verify verifies a certificate against a pool at a time, for any usage.
+func verify(leaf *x509.Certificate, pool *x509.CertPool, now time.Time) error {
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: pool, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return err
 }
 
-// TestAuthoritiesSucceed walks through 19 years, twenty days at a time: whoever gets to know a bundle within ten months
-// believes the server, and is believed, all the time.
-func TestAuthoritiesSucceed(t *testing.T) {
+// TestCARotation lets 19 years pass, twenty days at a time, and checks that a peer that gets each bundle within ten months always
+// trusts the server and is trusted by it.
+func TestCARotation(t *testing.T) {
 	dir, now := t.TempDir(), epoch
 	o := testOptions
 	o.Now = func() time.Time { return now }
-	k := ensure(t, dir, o)
-	peers := []*peer{{name: "quick"}, {name: "slow", lag: 300 * 24 * time.Hour}}
-	var told []string
+	k := mustEnsure(t, dir, o)
+	peers := []*trustingPeer{{name: "quick"}, {name: "slow", lag: 300 * 24 * time.Hour}}
+	var notices []string
 	signers, proxies := []*x509.Certificate{k.CA().Cert}, []*x509.Certificate{k.FrontProxyCA().Cert}
 	for ; now.Before(epoch.Add(19 * year)); now = now.Add(20 * 24 * time.Hour) {
 		if _, err := k.Rotate(); err != nil {
 			t.Fatalf("year %.2f: %v", now.Sub(epoch).Hours()/24/365, err)
 		}
 		for _, n := range k.Notices() {
-			told = append(told, n.Text)
+			notices = append(notices, n.Text)
 			if n.Urgent {
 				t.Errorf("year %.2f: %s", now.Sub(epoch).Hours()/24/365, n.Text)
 			}
@@ -178,27 +181,27 @@ func TestAuthoritiesSucceed(t *testing.T) {
 			proxies = append(proxies, k.FrontProxyCA().Cert)
 		}
 		for _, p := range peers {
-			p.look(t, k, now)
+			p.update(t, k, now)
 			for what, err := range map[string]error{
-				"believe the server":            vouched(k.Serving().Cert, p.bundle, now),
-				"believe the server's requests": vouched(k.KubeletClient().Cert, p.bundle, now),
-				"be believed":                   vouched(p.leaf, k.CA().Pool, now),
+				"trust the server":            verify(k.Serving().Cert, p.bundle, now),
+				"trust the server's requests": verify(k.KubeletClient().Cert, p.bundle, now),
+				"have a trusted certificate":  verify(p.leaf, k.CA().Pool, now),
 			} {
 				if err != nil {
-					t.Fatalf("year %.2f: the %s one does not %s: %v", now.Sub(epoch).Hours()/24/365, p.name, what, err)
+					t.Fatalf("year %.2f: the %s peer does not %s: %v", now.Sub(epoch).Hours()/24/365, p.name, what, err)
 				}
 			}
 		}
-		if err := vouched(k.FrontProxyClient().Cert, k.FrontProxyCA().Pool, now); err != nil {
+		if err := verify(k.FrontProxyClient().Cert, k.FrontProxyCA().Pool, now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(signers) != 3 || len(proxies) != 3 {
 		t.Errorf("%d authorities and %d of front proxies have signed, want 3 each", len(signers), len(proxies))
 	}
-	// Twice each of the three gets a successor, hands on, and goes.
-	if len(told) != 2*3*3 {
-		t.Errorf("told:\n%s", strings.Join(told, "\n"))
+	// Each of the three CAs is rotated twice, in three steps: a successor is created, it signs, and the old one is dropped.
+	if len(notices) != 2*3*3 {
+		t.Errorf("told:\n%s", strings.Join(notices, "\n"))
 	}
 	if got := fileNames(t, dir); slices.Contains(got, "ca-next.key") || slices.Contains(got, "ca.key.old") {
 		t.Errorf("the files are %v", got)
@@ -215,15 +218,15 @@ func fileNames(t *testing.T, dir string) []string {
 	return slices.Sorted(maps.Keys(snapshot(t, dir)))
 }
 
-// TestExpiredAuthority starts with a folder that was not used for too long.
-func TestExpiredAuthority(t *testing.T) {
+// TestExpiredCA loads a folder whose CAs have expired: all are replaced, and the former files are kept.
+func TestExpiredCA(t *testing.T) {
 	dir := t.TempDir()
-	ensure(t, dir, at(testOptions, epoch))
+	mustEnsure(t, dir, at(testOptions, epoch))
 	before := snapshot(t, dir)
 	late := epoch.Add(11 * year)
-	k := ensure(t, dir, at(testOptions, late))
+	k := mustEnsure(t, dir, at(testOptions, late))
 	for _, leaf := range []*Pair{k.Serving(), k.Admin(), k.KubeletClient()} {
-		if err := vouched(leaf.Cert, k.CA().Pool, late); err != nil {
+		if err := verify(leaf.Cert, k.CA().Pool, late); err != nil {
 			t.Error(err)
 		}
 	}
@@ -237,7 +240,7 @@ func TestExpiredAuthority(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, waits := after["ca-next.key"]; waits || strings.Count(after["ca.crt"], "BEGIN") != 1 {
+	if _, hasNextKey := after["ca-next.key"]; hasNextKey || strings.Count(after["ca.crt"], "BEGIN") != 1 {
 		t.Errorf("there is more than a new authority: %v\n%s", fileNames(t, dir), after["ca.crt"])
 	}
 	if len(k.Notices()) != 3 || !k.Notices()[0].Urgent {
@@ -249,24 +252,24 @@ func TestExpiredAuthority(t *testing.T) {
 			t.Errorf("%q does not say %q", text, want)
 		}
 	}
-	if k := ensure(t, dir, at(testOptions, late)); len(k.Notices()) != 0 || changed(after, snapshot(t, dir)) != nil {
+	if k := mustEnsure(t, dir, at(testOptions, late)); len(k.Notices()) != 0 || changedFiles(after, snapshot(t, dir)) != nil {
 		t.Error("the second start makes another one")
 	}
 }
 
-// TestBroughtAuthority uses an authority that an operator has provided until its end.
-func TestBroughtAuthority(t *testing.T) {
+// TestOperatorCA uses the CA of an operator until it expires: proa warns, and never replaces it.
+func TestOperatorCA(t *testing.T) {
 	dir := t.TempDir()
 	key, data, err := newKeyPEM()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := foreign(t, key, epoch, epoch.Add(5*year))
-	if err := first(os.WriteFile(dir+"/ca.crt", encodeCert(cert), 0o644), os.WriteFile(dir+"/ca.key", data, 0o600)); err != nil {
+	cert := operatorCA(t, key, epoch, epoch.Add(5*year))
+	if err := firstError(os.WriteFile(dir+"/ca.crt", encodeCert(cert), 0o644), os.WriteFile(dir+"/ca.key", data, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	ensure(t, dir, at(testOptions, epoch.Add(year)))
-	k := ensure(t, dir, at(testOptions, epoch.Add(4*year+time.Hour)))
+	mustEnsure(t, dir, at(testOptions, epoch.Add(year)))
+	k := mustEnsure(t, dir, at(testOptions, epoch.Add(4*year+time.Hour)))
 	if n := k.Notices(); len(n) != 1 || !n[0].Urgent || !strings.Contains(n[0].Text, "It was not made by proa") {
 		t.Errorf("news: %v", n)
 	}
@@ -282,14 +285,14 @@ func TestBroughtAuthority(t *testing.T) {
 	}
 }
 
-// TestCrashDuringSuccession ends the process after each file that a step puts in place. The next start must come to the same: one
-// that signs and has its key, and nobody who was believed before is forgotten.
-func TestCrashDuringSuccession(t *testing.T) {
+// TestCrashDuringCARotation simulates a crash after each file that a step of the rotation writes. The next start must have the same
+// result: a CA that signs and has its key, and a bundle that still has the CA of before.
+func TestCrashDuringCARotation(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		years []float64 // when the folder is loaded; the last one is interrupted
-		certs int       // in the bundle
-		waits bool      // a successor's key
+		name       string
+		years      []float64 // when the folder is loaded; the last one is interrupted
+		certs      int       // in the bundle
+		hasNextKey bool      // the key of a successor exists
 	}{
 		{"successor", []float64{0, 8.1}, 2, true},
 		{"hand on", []float64{0, 8.1, 9.2}, 2, false},
@@ -301,7 +304,7 @@ func TestCrashDuringSuccession(t *testing.T) {
 			base := t.TempDir()
 			var k *PKI
 			for _, y := range tt.years[:len(tt.years)-1] {
-				k = ensure(t, base, at(testOptions, epoch.Add(time.Duration(y*float64(year)))))
+				k = mustEnsure(t, base, at(testOptions, epoch.Add(time.Duration(y*float64(year)))))
 			}
 			for done, more := 0, true; more; done++ {
 				dir := t.TempDir()
@@ -309,13 +312,13 @@ func TestCrashDuringSuccession(t *testing.T) {
 					t.Fatal(err)
 				}
 				now := epoch.Add(time.Duration(tt.years[len(tt.years)-1] * float64(year)))
-				more = interrupt(t, dir, at(testOptions, now), done)
-				after := ensure(t, dir, at(testOptions, now))
-				if err := vouched(after.Serving().Cert, after.CA().Pool, now); err != nil {
+				more = ensureInterrupted(t, dir, at(testOptions, now), done)
+				after := mustEnsure(t, dir, at(testOptions, now))
+				if err := verify(after.Serving().Cert, after.CA().Pool, now); err != nil {
 					t.Errorf("after %d files: %v", done, err)
 				}
 				if tt.name != "expired" {
-					if err := vouched(after.Serving().Cert, k.CA().Pool, now); err != nil {
+					if err := verify(after.Serving().Cert, k.CA().Pool, now); err != nil {
 						t.Errorf("after %d files, with the bundle from before: %v", done, err)
 					}
 				}
@@ -324,7 +327,7 @@ func TestCrashDuringSuccession(t *testing.T) {
 					t.Errorf("after %d files there are %d authorities, %v", done, len(certs), err)
 				}
 				files := snapshot(t, dir)
-				if _, waits := files["ca-next.key"]; waits != tt.waits || files["ca.crt"] != string(after.CA().PEM) {
+				if _, hasNextKey := files["ca-next.key"]; hasNextKey != tt.hasNextKey || files["ca.crt"] != string(after.CA().PEM) {
 					t.Errorf("after %d files: %v", done, fileNames(t, dir))
 				}
 				if pem, err := decodeKey([]byte(files["ca.key"])); err != nil || !samePublicKey(certs[0], pem) {
@@ -335,8 +338,8 @@ func TestCrashDuringSuccession(t *testing.T) {
 	}
 }
 
-// interrupt loads a folder and ends after some files are in place. It returns whether there would have been more.
-func interrupt(t *testing.T, dir string, o Options, done int) bool {
+// ensureInterrupted loads a folder and stops after done files were written. It returns whether there are more files to write.
+func ensureInterrupted(t *testing.T, dir string, o Options, done int) bool {
 	t.Helper()
 	f, err := openFolder(dir)
 	if err != nil {
@@ -355,14 +358,15 @@ func interrupt(t *testing.T, dir string, o Options, done int) bool {
 	return len(f.staged) > 0
 }
 
-// TestSharedFolder lets two servers of a cluster have the same successor.
-func TestSharedFolder(t *testing.T) {
+// TestCARotationOfSharedFolder checks that servers that share a store use the successor whose key an operator provides, so that all
+// of them have the same one.
+func TestCARotationOfSharedFolder(t *testing.T) {
 	dir := t.TempDir()
 	o := at(testOptions, epoch)
 	o.Shared = true
-	ensure(t, dir, o)
+	mustEnsure(t, dir, o)
 	o = at(o, epoch.Add(8*year+time.Hour))
-	k := ensure(t, dir, o)
+	k := mustEnsure(t, dir, o)
 	if n := k.Notices(); len(n) != 3 || !n[0].Urgent || !strings.Contains(n[0].Text, "put a new private key into ca-next.key") {
 		t.Fatalf("news: %v", n)
 	}
@@ -373,7 +377,7 @@ func TestSharedFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k = ensure(t, dir, o)
+	k = mustEnsure(t, dir, o)
 	if n := bytes.Count(k.CA().PEM, []byte("BEGIN")); n != 2 {
 		t.Errorf("%d authorities in the bundle, want 2", n)
 	}

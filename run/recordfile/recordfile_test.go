@@ -12,8 +12,8 @@ import (
 	"proa.dev/hop"
 )
 
-// full returns a record with everything that a file keeps.
-func full(n int) hop.Record {
+// fullRecord returns a record with everything that a file keeps.
+func fullRecord(n int) hop.Record {
 	r := hop.Record{
 		UID: "u", Rev: int64(n), Verb: "create", Group: "apps", Resource: "deployments", Subresource: "status", Namespace: "default",
 		Name: "web", User: "alice", Code: 201, Start: time.Unix(1000, int64(n)).UTC(), CauseUID: "c", CauseRev: 3,
@@ -30,8 +30,8 @@ func TestSaveAndLoad(t *testing.T) {
 	if got, err := Load(file); got != nil || err != nil {
 		t.Fatalf("a file that does not exist: %v %v", got, err)
 	}
-	want := []hop.Record{full(1), full(2)}
-	given := []hop.Record{full(1), full(2)}
+	want := []hop.Record{fullRecord(1), fullRecord(2)}
+	given := []hop.Record{fullRecord(1), fullRecord(2)}
 	given[1].Wire = &hop.Wire{Request: []byte("a secret")}
 	if err := Save(file, given); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestOnlyTheNewestAreKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "records")
 	var all []hop.Record
 	for i := range MaxRecords + 10 {
-		all = append(all, full(i))
+		all = append(all, fullRecord(i))
 	}
 	if err := Save(file, all); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 	"proa.dev/run/pki"
 )
 
-// TestAgentKubeconfig holds what proa agent --kubeconfig takes from a file, and that each mistake is a sentence that says what to do.
+// TestAgentKubeconfig checks what "proa agent --kubeconfig" reads from a kubeconfig, and that errors say what to do.
 func TestAgentKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	k, err := pki.Ensure(filepath.Join(dir, "pki"), pki.Options{})
@@ -92,7 +92,7 @@ func TestAgentKubeconfig(t *testing.T) {
 	}
 }
 
-// clientPair is a client certificate as fields of a kubeconfig's user.
+// clientPair returns a client certificate and its key as fields of a user in a kubeconfig.
 func clientPair(t *testing.T, k *pki.PKI, name string, groups ...string) string {
 	t.Helper()
 	p, err := k.Client(name, groups...)

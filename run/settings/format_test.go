@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestFormat writes what ParseFile reads back.
+// TestFormat checks that ParseFile reads what Format has written.
 func TestFormat(t *testing.T) {
 	given := Values{"name": {"x"}, "tls-san": {"a.example", "b.example"}, "feature-gates": {"A=true"}, "listen": {"127.0.0.1:1"}}
 	data, err := given.Format()
@@ -26,7 +26,7 @@ func FuzzParseFile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		delete(given, "data-dir") // its answer depends on the folder we are in
+		delete(given, "data-dir") // its value depends on the working directory
 		if _, err := Load("", given); err != nil {
 			return
 		}
@@ -36,7 +36,8 @@ func FuzzParseFile(f *testing.F) {
 	})
 }
 
-// TestAbsolute: what "up" remembers must mean the same in another folder.
+// TestAbsolute checks that relative paths become absolute, so that settings that "up" stores mean the same in another working
+// directory.
 func TestAbsolute(t *testing.T) {
 	t.Chdir("/usr")
 	t.Setenv("HOME", "/home/x")

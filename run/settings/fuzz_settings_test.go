@@ -2,7 +2,7 @@ package settings
 
 import "testing"
 
-// FuzzSettings holds that any value of a setting is parsed or refused. Settings that name files are left out, because
+// FuzzSettings checks that any value of a setting is parsed or refused. Settings that name files are left out, because
 // their effect depends on the machine.
 func FuzzSettings(f *testing.F) {
 	seeds := []string{"127.0.0.1:6443", "10.0.0.0/8,fd00::/64", "a=b:NoSchedule", "cpu=1,memory=1Gi",

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestAlignSettings reads settings of kubelets as kubelets do.
-func TestAlignSettings(t *testing.T) {
+// TestResourceManagerSettings checks that the settings of the CPU, memory and topology managers, of shutdown, logs, swap and
+// images are parsed as kubelets parse them.
+func TestResourceManagerSettings(t *testing.T) {
 	c, err := Load("", Values{
 		"cpu-manager-policy": {"static"}, "cpu-manager-policy-options": {"full-pcpus-only=true,strict-cpu-reservation=false"},
 		"reserved-cpus":         {"0-1,4"},
@@ -21,9 +22,9 @@ func TestAlignSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := c.Node
-	ends, err := n.ShutdownPeriods()
+	periods, err := n.ShutdownPeriods()
 	got := fmt.Sprintf("%s %t %s %s %d %s %t %v %v", n.Align.CPUs, n.Align.Options.WholeCores, n.Align.ReservedCPUs, n.Align.Memory,
-		n.Align.ReservedMemory[0]["hugepages-2Mi"]+n.Align.ReservedMemory[1]["memory"], n.Align.Policy, n.Align.WholePod, ends, err)
+		n.Align.ReservedMemory[0]["hugepages-2Mi"]+n.Align.ReservedMemory[1]["memory"], n.Align.Policy, n.Align.WholePod, periods, err)
 	if want := "static true 0-1,4 Static 541065216 single-numa-node true [{0 40} {2000000000 20}] <nil>"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -32,11 +33,11 @@ func TestAlignSettings(t *testing.T) {
 	}
 	n.ShutdownBy, err = parsePeriods([]string{"0=10"})
 	if _, both := n.ShutdownPeriods(); err != nil || both == nil {
-		t.Errorf("both ways to say it are taken: %v", err)
+		t.Errorf("shutdown periods can be set in both ways at once: %v", err)
 	}
 }
 
-func TestAlignMistakes(t *testing.T) {
+func TestInvalidResourceManagerSettings(t *testing.T) {
 	for flag, want := range map[string]string{
 		"cpu-manager-policy=all":                          `"all" is none of none, static`,
 		"cpu-manager-policy-options=align-by-socket=true": `"align-by-socket" is none of full-pcpus-only, strict-cpu-reservation`,

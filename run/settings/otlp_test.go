@@ -15,7 +15,7 @@ func TestOTLPSettings(t *testing.T) {
 	}
 	for _, c := range []struct {
 		values Values
-		want   string // of the error; empty for none
+		want   string // a part of the error; empty for none
 	}{
 		{Values{}, ""},
 		{Values{"otlp-endpoint": {"http://localhost:4318"}}, ""},
@@ -30,11 +30,11 @@ func TestOTLPSettings(t *testing.T) {
 		if err == nil {
 			err = config.Validate()
 		}
-		said := ""
+		got := ""
 		if err != nil {
-			said = err.Error()
+			got = err.Error()
 		}
-		if (said == "") != (c.want == "") || !strings.Contains(said, c.want) || strings.Contains(said, "secret") {
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) || strings.Contains(got, "secret") {
 			t.Errorf("%v: %v, want %q", c.values, err, c.want)
 		}
 	}

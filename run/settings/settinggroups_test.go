@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestEverySettingHasAGroup holds that every setting is in exactly one group.
+// TestEverySettingHasAGroup checks that every setting is in exactly one group.
 func TestEverySettingHasAGroup(t *testing.T) {
 	names := func(settings []Setting) (out []string) {
 		for _, s := range settings {

@@ -2,7 +2,7 @@ package settings
 
 import "testing"
 
-// TestTraceSettings: how many records are kept, from none to as many as memory may hold, and whether bodies are.
+// TestTraceSettings checks the settings for the number of records that are kept and for keeping bodies.
 func TestTraceSettings(t *testing.T) {
 	for _, c := range []struct {
 		setting, value string

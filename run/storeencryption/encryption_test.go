@@ -19,8 +19,8 @@ import (
 	"proa.dev/store/memory"
 )
 
-// keyed returns the configuration of a server with a data folder; shared means that other servers use the same store.
-func keyed(t *testing.T, store state.Store, dir string, shared bool) Config {
+// testConfig returns a configuration with a store and a data folder; shared means that other servers use the same store.
+func testConfig(t *testing.T, store state.Store, dir string, shared bool) Config {
 	t.Helper()
 	return Config{Store: store, DataDir: dir, Shared: shared, Resources: kinds.All(), Log: slog.New(slog.DiscardHandler),
 		Recovered: func() {}}
@@ -40,29 +40,28 @@ func putSecret(t *testing.T, to state.Store, name string) {
 	}
 }
 
-func started(t *testing.T, c Config) state.Store {
+func openStore(t *testing.T, c Config) state.Store {
 	t.Helper()
-	e, err := open(t, c)
+	e, err := openEncryption(t, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e.EncryptedStore()
 }
 
-func open(t *testing.T, c Config) (*Encryption, error) {
+func openEncryption(t *testing.T, c Config) (*Encryption, error) {
 	t.Helper()
 	e, err := Open(t.Context(), c)
 	t.Cleanup(e.Close)
 	return e, err
 }
 
-// TestSealedSecretsMoveToExternalEtcd: Secrets that were sealed in the embedded store are read by a server with an
-// external etcd that has the key; what it writes is sealed with the same key. Without the key it does not start, and it
-// never makes one.
-func TestSealedSecretsMoveToExternalEtcd(t *testing.T) {
+// TestEncryptedSecretsMoveToExternalEtcd checks that a server with an external etcd and the key reads Secrets that were encrypted
+// in the embedded store, and encrypts with the same key. Without the key it does not start, and it never creates a key.
+func TestEncryptedSecretsMoveToExternalEtcd(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
-	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
-	data := started(t, keyed(t, store, dir, true))
+	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
+	data := openStore(t, testConfig(t, store, dir, true))
 	if p, found, err := data.Get(t.Context(), secretsPrefix+"ns/a"); err != nil || !found || p.Err != nil ||
 		string(p.Value) != "swordfish" {
 		t.Errorf("read %+v, %t, %v", p, found, err)
@@ -73,11 +72,12 @@ func TestSealedSecretsMoveToExternalEtcd(t *testing.T) {
 		t.Errorf("stored as %q, %v", raw.Value, err)
 	}
 	other := t.TempDir()
-	if _, err := open(t, keyed(t, store, other, true)); err == nil || !strings.Contains(err.Error(), encryption.KeyName(raw.Value)) {
+	if _, err := openEncryption(t, testConfig(t, store, other, true)); err == nil ||
+		!strings.Contains(err.Error(), encryption.KeyName(raw.Value)) {
 		t.Errorf("without the key: %v", err)
 	}
 	fresh := emptyStore(t)
-	putSecret(t, started(t, keyed(t, fresh, other, true)), "c")
+	putSecret(t, openStore(t, testConfig(t, fresh, other, true)), "c")
 	if raw, _, err := fresh.Get(t.Context(), secretsPrefix+"ns/c"); err != nil || string(raw.Value) != "swordfish" {
 		t.Errorf("a server that shares a store without keys stores %q, %v", raw.Value, err)
 	}
@@ -86,11 +86,11 @@ func TestSealedSecretsMoveToExternalEtcd(t *testing.T) {
 	}
 }
 
-// TestMissingSecretsKeyIsNotMadeAnew: a store with sealed Secrets and no key keeps the server from starting, until the
-// key is back or somebody says that it is lost. So does a file with the keys of another cluster.
-func TestMissingSecretsKeyIsNotMadeAnew(t *testing.T) {
+// TestMissingSecretsKeyIsNotReplaced checks that a server does not start with encrypted Secrets in its store and a key file that
+// is missing or has the keys of another cluster, until the key is restored or a new key is created with NewKeyFile.
+func TestMissingSecretsKeyIsNotReplaced(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
-	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
+	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
 	key, err := os.ReadFile(keyFilePath(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -99,38 +99,38 @@ func TestMissingSecretsKeyIsNotMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := strings.Fields(string(key))[0]
-	if _, err := open(t, keyed(t, store, dir, false)); err == nil || !strings.Contains(err.Error(), keyFilePath(dir)+" is missing") ||
-		!strings.Contains(err.Error(), name) {
+	if _, err := openEncryption(t, testConfig(t, store, dir, false)); err == nil ||
+		!strings.Contains(err.Error(), keyFilePath(dir)+" is missing") || !strings.Contains(err.Error(), name) {
 		t.Errorf("without the key: %v", err)
 	}
 	if _, err := os.Stat(keyFilePath(dir)); !os.IsNotExist(err) {
 		t.Error("there is a new key")
 	}
-	// A key of the same name that is another one.
+	// Another key with the same name.
 	wrong := name + " " + base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
 	if err := os.WriteFile(keyFilePath(dir), []byte(wrong), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(t, keyed(t, store, dir, false)); err == nil ||
+	if _, err := openEncryption(t, testConfig(t, store, dir, false)); err == nil ||
 		!strings.Contains(err.Error(), "has not the keys of the Secrets in this store") {
 		t.Errorf("with the key of another cluster: %v", err)
 	}
 	if err := os.WriteFile(keyFilePath(dir), key, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	started(t, keyed(t, store, dir, false))
+	openStore(t, testConfig(t, store, dir, false))
 	if _, err := NewKeyFile(dir); err == nil {
 		t.Error("a key was made where there is one")
 	}
-	// It is lost for good.
+	// The key is lost, and the user creates a new one.
 	if err := os.Remove(keyFilePath(dir)); err != nil {
 		t.Fatal(err)
 	}
-	lost, err := NewKeyFile(dir)
-	if err != nil || lost == name {
-		t.Fatal(lost, err)
+	newName, err := NewKeyFile(dir)
+	if err != nil || newName == name {
+		t.Fatal(newName, err)
 	}
-	data := started(t, keyed(t, store, dir, false))
+	data := openStore(t, testConfig(t, store, dir, false))
 	putSecret(t, data, "b")
 	page, err := data.List(t.Context(), kv.Range{Prefix: secretsPrefix})
 	if err != nil || len(page.Pairs) != 2 || page.Pairs[0].Err == nil || page.Pairs[1].Err != nil {
@@ -138,11 +138,11 @@ func TestMissingSecretsKeyIsNotMadeAnew(t *testing.T) {
 	}
 }
 
-// TestKeysOfAnotherClusterAreNotTakenOver: a file of keys that changes while the server runs counts only if it can
-// decrypt what the former one can.
-func TestKeysOfAnotherClusterAreNotTakenOver(t *testing.T) {
+// TestKeysOfAnotherClusterAreRejected checks that a key file that changes while the server runs is used only if its keys decrypt
+// what is stored.
+func TestKeysOfAnotherClusterAreRejected(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
-	s, err := open(t, keyed(t, store, dir, false))
+	s, err := openEncryption(t, testConfig(t, store, dir, false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,12 +172,12 @@ func must[T any](t *testing.T, f func() (T, error)) T {
 	return v
 }
 
-// TestGuideReadsSecretsWithEncryptionConfiguration: the file of the guide, with the key and the name of
-// pki/secrets.key, is what Kubernetes' aesgcm provider needs: the prefix, a nonce of 12 bytes, and the key in the store
-// as additional data.
-func TestGuideReadsSecretsWithEncryptionConfiguration(t *testing.T) {
+// TestEncryptionConfigurationOfGuide checks that Secrets can be decrypted by the aesgcm provider of Kubernetes with the
+// EncryptionConfiguration of the guide and the key of pki/secrets.key: the stored value has the provider's prefix, a nonce of 12
+// bytes, and the object's key in the store as additional data.
+func TestEncryptionConfigurationOfGuide(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
-	putSecret(t, started(t, keyed(t, store, dir, false)), "a")
+	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
 	line, err := os.ReadFile(keyFilePath(dir))
 	if err != nil {
 		t.Fatal(err)
@@ -213,14 +213,14 @@ func TestGuideReadsSecretsWithEncryptionConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What follows is the layout of k8s.io/apiserver/pkg/storage/value, written down once more.
+	// Decrypt with the layout of k8s.io/apiserver/pkg/storage/value.
 	raw, _, err := store.Get(t.Context(), secretsPrefix+"ns/a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, ours := bytes.CutPrefix(raw.Value, []byte("k8s:enc:aesgcm:v1:"+key.Name+":"))
+	sealed, hasPrefix := bytes.CutPrefix(raw.Value, []byte("k8s:enc:aesgcm:v1:"+key.Name+":"))
 	block, err := aes.NewCipher(secret)
-	if err != nil || !ours {
+	if err != nil || !hasPrefix {
 		t.Fatalf("%q, %v", raw.Value[:30], err)
 	}
 	aead, err := cipher.NewGCM(block)

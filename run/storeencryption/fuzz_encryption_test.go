@@ -6,8 +6,8 @@ import (
 	"proa.dev/kinds"
 )
 
-// FuzzSealKeys holds that a key file yields usable keys or an error.
-func FuzzSealKeys(f *testing.F) {
+// FuzzKeyFile checks that a key file yields usable keys or an error.
+func FuzzKeyFile(f *testing.F) {
 	f.Add([]byte("# keys\nnew AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		keys, err := parseKeyFile(text)
@@ -22,7 +22,7 @@ func FuzzSealKeys(f *testing.F) {
 	})
 }
 
-// FuzzEncryption holds that an EncryptionConfiguration yields a provider for writing for each rule, or an error.
+// FuzzEncryption checks that an EncryptionConfiguration yields a provider for writing for each rule, or an error.
 func FuzzEncryption(f *testing.F) {
 	f.Add([]byte(`apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration

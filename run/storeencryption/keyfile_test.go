@@ -15,7 +15,7 @@ import (
 	"proa.dev/store/encryption"
 )
 
-func TestSealKeys(t *testing.T) {
+func TestKeyFile(t *testing.T) {
 	dir := t.TempDir()
 	path := keyFilePath(dir)
 	if _, err := readKeyFile(path); !errors.Is(err, fs.ErrNotExist) {
@@ -52,13 +52,13 @@ func TestSealKeys(t *testing.T) {
 			t.Errorf("after rotation there are %v, %v", now, err)
 		}
 	}
-	// A file of a key alone is one of the first version.
+	// A file with only a key has the first version of the format.
 	if err := os.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(first[0].Secret)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	first[0].Name = "key1"
 	if old, err := readKeyFile(path); err != nil || !reflect.DeepEqual(old, first) {
-		t.Errorf("of the first version: %v, %v", old, err)
+		t.Errorf("a file of the first version: %v, %v", old, err)
 	}
 	good := base64.StdEncoding.EncodeToString(first[0].Secret)
 	for _, bad := range []string{"", "short", strings.Repeat("!", 44), good + "\nkey2 x\n", "a b " + good} {

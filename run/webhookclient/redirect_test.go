@@ -12,12 +12,12 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 )
 
-// TestRedirectsAreNotFollowed: what is asked of a webhook or an extender is never sent to where its answer leads, and what the answer
-// says is not in the error, which ends in logs.
+// TestRedirectsAreNotFollowed checks that redirects of webhooks and scheduler extenders are not followed, and that the error, which
+// is logged, contains neither the answer nor credentials.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	followed := 0
-	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
-	defer thief.Close()
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed++ }))
+	defer target.Close()
 	var code int
 	var to string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,17 +30,17 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		fmt.Fprint(w, "the answer repeats the question")
 	}))
 	defer s.Close()
-	path := write(t, "hook.yaml", hookHead+"clusters: [{name: c, cluster: {server: '"+strings.Replace(s.URL, "://", "://user:word@", 1)+
+	path := writeTempFile(t, "hook.yaml", kubeconfigHead+"clusters: [{name: c, cluster: {server: '"+strings.Replace(s.URL, "://", "://user:word@", 1)+
 		"/ask?key=hidden'}}]\nusers: [{name: u, user: {token: hidden}}]\n")
 	h, err := Open(path, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, code = range []int{301, 302, 303, 307, 308} {
-		for _, to = range []string{"/there", thief.URL, "http://169.254.169.254/"} {
-			_, hooked := h.Post(t.Context(), []byte("a token"))
-			_, extended := AskExtender(t.Context(), &configv1.Extender{}, s.URL+"/ask?key=hidden", []byte("a pod"))
-			for who, err := range map[string]error{"the webhook": hooked, "the extender": extended} {
+		for _, to = range []string{"/there", target.URL, "http://169.254.169.254/"} {
+			_, webhookErr := h.Post(t.Context(), []byte("a token"))
+			_, extenderErr := AskExtender(t.Context(), &configv1.Extender{}, s.URL+"/ask?key=hidden", []byte("a pod"))
+			for who, err := range map[string]error{"the webhook": webhookErr, "the extender": extenderErr} {
 				if err == nil || !strings.Contains(err.Error(), who+" at ") ||
 					!strings.Contains(err.Error(), "answered "+strconv.Itoa(code)) ||
 					!strings.Contains(err.Error(), "redirects are not followed") {
@@ -59,6 +59,6 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 	s.Close()
 	if _, err := h.Post(t.Context(), nil); err == nil || strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "word") {
-		t.Errorf("nobody is there: %v", err)
+		t.Errorf("the server is closed: %v", err)
 	}
 }

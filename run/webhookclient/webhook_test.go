@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// write puts a text into a file of the test's.
-func write(t *testing.T, name, text string) string {
+// writeTempFile writes a text into a file in a temporary folder.
+func writeTempFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -22,9 +22,9 @@ func write(t *testing.T, name, text string) string {
 	return path
 }
 
-const hookHead = "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+const kubeconfigHead = "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
 
-func TestHook(t *testing.T) {
+func TestWebhookClient(t *testing.T) {
 	var seen []string
 	codes := []int{500, 429, 200}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -37,8 +37,8 @@ func TestHook(t *testing.T) {
 		_, _ = io.WriteString(w, "answer")
 	}))
 	defer s.Close()
-	token := write(t, "token", "secret\n")
-	path := write(t, "hook.yaml", hookHead+"clusters: [{name: c, cluster: {server: '"+s.URL+
+	token := writeTempFile(t, "token", "secret\n")
+	path := writeTempFile(t, "hook.yaml", kubeconfigHead+"clusters: [{name: c, cluster: {server: '"+s.URL+
 		"/ask'}}]\nusers: [{name: u, user: {tokenFile: "+token+"}}]\n")
 	h, err := Open(path, time.Second)
 	if err != nil {
@@ -54,29 +54,29 @@ func TestHook(t *testing.T) {
 	}
 	codes, seen = []int{403}, nil
 	if _, err := h.Post(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "answered 403 Forbidden") || len(seen) != 1 {
-		t.Errorf("a no was asked %d times: %v", len(seen), err)
+		t.Errorf("a refused request was sent %d times: %v", len(seen), err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := h.Post(ctx, nil); err == nil {
-		t.Error("an answer for nobody")
+		t.Error("a canceled request has an answer")
 	}
 }
 
-func TestHookMistakes(t *testing.T) {
+func TestInvalidWebhookKubeconfig(t *testing.T) {
 	cluster := "clusters: [{name: c, cluster: {server: 'https://a'}}]\n"
 	for text, want := range map[string]string{
-		"a: [":                 "did not find expected",
-		"kind: Config":         "there is no current-context",
-		"current-context: z\n": `there is no context "z"`,
-		hookHead:               `there is no cluster "c"`,
-		hookHead + cluster:     `there is no user "u"`,
-		hookHead + "clusters: [{name: c, cluster: {server: a}}]\nusers: [{name: u, user: {}}]\n":                                            `"a" is not the URL of a server`,
-		hookHead + "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: none.pem}}]\nusers: [{name: u, user: {}}]\n": "none.pem: no such file",
-		hookHead + cluster + "users: [{name: u, user: {exec: {command: x}}}]\n":                                                             "the control plane starts no programs",
-		hookHead + cluster + "users: [{name: u, user: {client-certificate-data: eA==}}]\n":                                                  "the client certificate: tls: failed to find any PEM data",
+		"a: [":                   "did not find expected",
+		"kind: Config":           "there is no current-context",
+		"current-context: z\n":   `there is no context "z"`,
+		kubeconfigHead:           `there is no cluster "c"`,
+		kubeconfigHead + cluster: `there is no user "u"`,
+		kubeconfigHead + "clusters: [{name: c, cluster: {server: a}}]\nusers: [{name: u, user: {}}]\n":                                            `"a" is not the URL of a server`,
+		kubeconfigHead + "clusters: [{name: c, cluster: {server: 'https://a', certificate-authority: none.pem}}]\nusers: [{name: u, user: {}}]\n": "none.pem: no such file",
+		kubeconfigHead + cluster + "users: [{name: u, user: {exec: {command: x}}}]\n":                                                             "the control plane starts no programs",
+		kubeconfigHead + cluster + "users: [{name: u, user: {client-certificate-data: eA==}}]\n":                                                  "the client certificate: tls: failed to find any PEM data",
 	} {
-		if _, err := Open(write(t, "hook.yaml", text), time.Second); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open(writeTempFile(t, "hook.yaml", text), time.Second); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %s", text, err, want)
 		}
 	}

@@ -30,21 +30,21 @@ import (
 	"proa.dev/run/settings"
 )
 
-// joining is a cluster that agents join over HTTPS.
-type joining struct {
+// testCluster is a cluster that agents join over HTTPS; pool has its CA.
+type testCluster struct {
 	*proatest.Cluster
 	pool *x509.CertPool
 }
 
-func newJoining(t *testing.T) *joining {
+func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
-	j := &joining{proatest.Start(t, proatest.Memory()), x509.NewCertPool()}
+	j := &testCluster{proatest.Start(t, proatest.Memory()), x509.NewCertPool()}
 	j.pool.AppendCertsFromPEM(j.Config.CAData)
 	return j
 }
 
-// agent is one with a token; node is the node that the token was made for, or empty.
-func (j *joining) agent(t *testing.T, name, id, node string) *Agent {
+// agent creates a bootstrap token, and returns an agent with it; node is the only node that the token is valid for, or empty.
+func (j *testCluster) agent(t *testing.T, name, id, node string) *Agent {
 	t.Helper()
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id}, Type: "bootstrap.kubernetes.io/token",
@@ -67,14 +67,14 @@ func (j *joining) agent(t *testing.T, name, id, node string) *Agent {
 		Config: settings.Config{Node: settings.NodeConfig{Name: name}}}}
 }
 
-func life(c *nodestatus.Certificate) time.Duration {
+func validity(c *nodestatus.Certificate) time.Duration {
 	return c.Current().Leaf.NotAfter.Sub(c.Current().Leaf.NotBefore)
 }
 
-// TestAgentWithAnExistingName holds that an agent with a token is told why it cannot be a node that exists and what to do, and that
-// it joins with a token for that node, from the same folder.
-func TestAgentWithAnExistingName(t *testing.T) {
-	j := newJoining(t)
+// TestJoinWithNameOfExistingNode checks that an agent cannot join under the name of an existing node, that the error says what to
+// do, and that the agent joins with a token for that node, from the same folder.
+func TestJoinWithNameOfExistingNode(t *testing.T) {
+	j := newTestCluster(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	if _, err := j.Client.Create(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
@@ -89,7 +89,7 @@ func TestAgentWithAnExistingName(t *testing.T) {
 		}
 	}
 	cert, joined, err := j.agent(t, "a", "cccccc", "a").Join(ctx, dir, j.pool, log)
-	if err != nil || !joined || life(cert) < 300*24*time.Hour {
+	if err != nil || !joined || validity(cert) < 300*24*time.Hour {
 		t.Fatalf("with a token for the node: %v %v", joined, err)
 	}
 	if _, joined, err = j.agent(t, "a", "dddddd", "").Join(ctx, dir, j.pool, log); err != nil || joined {
@@ -97,15 +97,15 @@ func TestAgentWithAnExistingName(t *testing.T) {
 	}
 }
 
-// TestWhyAnAgentCannotJoin holds that an agent names the real cause: a server that has another name, nobody who
-// answers, or a token that is not accepted.
-func TestWhyAnAgentCannotJoin(t *testing.T) {
-	j := newJoining(t)
+// TestJoinErrors checks that the error of an agent that cannot join has the real cause: a serving certificate without the
+// server's address, a server that does not answer, or a token that is not accepted.
+func TestJoinErrors(t *testing.T) {
+	j := newTestCluster(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	const expired, sans = "has the token expired?", "--tls-san 127.0.0.9"
-	for _, c := range []struct{ name, server, token, want, not string }{
-		{"another name", forward(t, "127.0.0.9:0", strings.TrimPrefix(j.Config.Host, "https://")), "", sans, expired},
+	for _, c := range []struct{ name, server, token, want, wantNot string }{
+		{"another name", forwardTCP(t, "127.0.0.9:0", strings.TrimPrefix(j.Config.Host, "https://")), "", sans, expired},
 		{"nobody answers", "https://127.0.0.1:1", "", "connection refused", expired},
 		{"an old token", "", "zzzzzz.0123456789abcdef", expired, sans},
 	} {
@@ -118,14 +118,14 @@ func TestWhyAnAgentCannotJoin(t *testing.T) {
 		}
 		a.Token = token.String()
 		if _, _, err = a.Join(ctx, t.TempDir(), j.pool, slog.New(slog.DiscardHandler)); err == nil ||
-			!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) {
+			!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.wantNot) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
 }
 
-// forward makes a server reachable at another address, and returns its URL there.
-func forward(t *testing.T, at, to string) (url string) {
+// forwardTCP forwards connections from one address to another, and returns the URL of the former.
+func forwardTCP(t *testing.T, at, to string) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)
 	if err != nil {
@@ -150,15 +150,15 @@ func forward(t *testing.T, at, to string) (url string) {
 	return "https://" + l.Addr().String()
 }
 
-// TestFirstCertificateIsReplaced holds that a node replaces the certificate of its token, which is good for a day, when it is
+// TestFirstCertificateIsReplaced checks that a node replaces its first certificate, which is valid for a day, when the Node is
 // registered.
 func TestFirstCertificateIsReplaced(t *testing.T) {
-	j := newJoining(t)
+	j := newTestCluster(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	a, log := j.agent(t, "new", "aaaaaa", ""), slog.New(slog.DiscardHandler)
 	cert, joined, err := a.Join(ctx, t.TempDir(), j.pool, log)
-	if err != nil || !joined || life(cert) > 24*time.Hour {
+	if err != nil || !joined || validity(cert) > 24*time.Hour {
 		t.Fatalf("%v %v", joined, err)
 	}
 	kubelet, err := remote.New(ctx,
@@ -179,8 +179,8 @@ func TestFirstCertificateIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	if life(cert) < 300*24*time.Hour {
-		t.Errorf("the certificate is good for %v", life(cert))
+	if validity(cert) < 300*24*time.Hour {
+		t.Errorf("the certificate is good for %v", validity(cert))
 	}
 	text, err := os.ReadFile(filepath.Clean(cert.File))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"proa.dev/run/settings"
 )
 
-// clusterInfo is a ConfigMap kube-public/cluster-info with the authorities of these clusters.
+// clusterInfo returns a ConfigMap kube-public/cluster-info with the CAs of these clusters, as JSON.
 func clusterInfo(t *testing.T, of ...*pki.PKI) []byte {
 	t.Helper()
 	var bundle []byte
@@ -36,12 +36,12 @@ func clusterInfo(t *testing.T, of ...*pki.PKI) []byte {
 	return text
 }
 
-// serveLeaf serves as kube-apiserver does: it shows its own certificate without that of the authority. It notes the
-// logins that it is shown.
-func serveLeaf(t *testing.T, k *pki.PKI, info []byte, logins *[]string) string {
+// serveWithoutCA serves like kube-apiserver: with a certificate chain that does not include the CA. It collects the Authorization
+// headers of all requests.
+func serveWithoutCA(t *testing.T, k *pki.PKI, info []byte, authorizations *[]string) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		*logins = append(*logins, r.Header.Get("Authorization"))
+		*authorizations = append(*authorizations, r.Header.Get("Authorization"))
 		if r.URL.Path != clusterInfoPath || info == nil {
 			w.WriteHeader(http.StatusForbidden)
 			return
@@ -60,9 +60,9 @@ func serveLeaf(t *testing.T, k *pki.PKI, info []byte, logins *[]string) string {
 	return s.URL
 }
 
-// TestLeafOnlyChain holds that an agent with a token joins a server that does not show the certificate of its authority, if the
-// ConfigMap cluster-info has the one that the token names and that one has signed; and that nobody else is believed.
-func TestLeafOnlyChain(t *testing.T) {
+// TestServerWithoutCAInChain checks that an agent trusts a server whose certificate chain does not include the CA only if the
+// ConfigMap cluster-info has the CA that the token names, and that CA has signed the server's certificate.
+func TestServerWithoutCAInChain(t *testing.T) {
 	own, other := ensurePKI(t, t.TempDir(), 0), ensurePKI(t, t.TempDir(), 0)
 	byCert, err := credentials.NewJoinToken("abcdef", "0123456789abcdef", own.CA().PEM)
 	if err != nil {
@@ -76,7 +76,7 @@ func TestLeafOnlyChain(t *testing.T) {
 		serving *pki.PKI
 		info    []byte
 		token   credentials.JoinToken
-		refused string // empty where the server is believed
+		wantErr string // empty if the server is trusted
 	}{
 		{"by the hash of the certificate", own, clusterInfo(t, own), byCert, ""},
 		{"by the hash of the public key, as kubeadm prints it", own, clusterInfo(t, own), byKey, ""},
@@ -89,14 +89,14 @@ func TestLeafOnlyChain(t *testing.T) {
 		{"nonsense", own, []byte("nonsense"), byCert, "the ConfigMap kube-public/cluster-info: invalid character"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var logins []string
-			a := Agent{settings.AgentConfig{Server: serveLeaf(t, tt.serving, tt.info, &logins), Token: tt.token.String()}}
+			var authorizations []string
+			a := Agent{settings.AgentConfig{Server: serveWithoutCA(t, tt.serving, tt.info, &authorizations), Token: tt.token.String()}}
 			known, err := a.Authorities(t.Context(), t.TempDir())
-			if slices.ContainsFunc(logins, func(login string) bool { return login != "" }) {
-				t.Errorf("a server that is not known yet is shown %q", logins)
+			if slices.ContainsFunc(authorizations, func(header string) bool { return header != "" }) {
+				t.Errorf("a server that is not trusted yet gets the credentials %q", authorizations)
 			}
-			if tt.refused != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.refused) || !strings.Contains(err.Error(), "--kubeconfig") {
+			if tt.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.wantErr) || !strings.Contains(err.Error(), "--kubeconfig") {
 					t.Errorf("refused with %v", err)
 				}
 				return

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDialFrom connects from the address of --node-ip if the machine has it, and from another one if it has not.
+// TestDialFrom checks that connections are made from the address of --node-ip if the machine has it, and from another one
+// otherwise.
 func TestDialFrom(t *testing.T) {
 	var own netip.Addr
 	all, err := net.InterfaceAddrs()

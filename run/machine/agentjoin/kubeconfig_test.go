@@ -17,8 +17,8 @@ import (
 	"proa.dev/run/settings"
 )
 
-// kubeconfig makes the configuration of an agent by a kubeconfig for a server.
-func kubeconfig(t *testing.T, server string, ca []byte, user string, flags settings.Values) *Agent {
+// agentWithKubeconfig returns an agent that joins a server with a kubeconfig; user has the fields of its user.
+func agentWithKubeconfig(t *testing.T, server string, ca []byte, user string, flags settings.Values) *Agent {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf("current-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"+
@@ -39,15 +39,15 @@ func userFields(p *pki.Pair) string {
 	return "client-certificate-data: " + text(p.CertPEM) + ", client-key-data: " + text(p.KeyPEM)
 }
 
-// TestJoinByKubeconfig has agents join by kubeconfigs: with a bootstrap token, and as the node that the user of the kubeconfig is
-// already. The latter needs no request for a certificate.
+// TestJoinByKubeconfig has agents join with kubeconfigs: with a bootstrap token, and as a user that is the node already. The
+// latter needs no certificate signing request.
 func TestJoinByKubeconfig(t *testing.T) {
-	j := newJoining(t)
+	j := newTestCluster(t)
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	log := slog.New(slog.DiscardHandler)
-	j.agent(t, "unused", "aaaaaa", "") // makes the token
-	byToken := kubeconfig(t, j.Config.Host, j.Config.CAData, "token: aaaaaa.0123456789abcdef", settings.Values{"node": {"new"}})
+	j.agent(t, "unused", "aaaaaa", "") // creates the token
+	byToken := agentWithKubeconfig(t, j.Config.Host, j.Config.CAData, "token: aaaaaa.0123456789abcdef", settings.Values{"node": {"new"}})
 	dir := t.TempDir()
 	known, err := byToken.Authorities(ctx, dir)
 	if err != nil || !known.Contains(j.Server.CA().Cert.Equal) {
@@ -72,24 +72,24 @@ func TestJoinByKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asNode := kubeconfig(t, j.Config.Host, j.Config.CAData, userFields(&pki.Pair{CertPEM: text, KeyPEM: text}), nil)
+	asNode := agentWithKubeconfig(t, j.Config.Host, j.Config.CAData, userFields(&pki.Pair{CertPEM: text, KeyPEM: text}), nil)
 	cert, joined, err = asNode.Join(ctx, t.TempDir(), j.pool, log)
 	if err != nil || joined || asNode.Node.Name != "b" || !cert.Current().Leaf.Equal(issued.Current().Leaf) {
 		t.Fatalf("as the node itself: %v %v", joined, err)
 	}
 
-	wrong := kubeconfig(t, j.Config.Host, j.Config.CAData, "token: aaaaaa.fedcba9876543210", settings.Values{"node": {"c"}})
+	wrong := agentWithKubeconfig(t, j.Config.Host, j.Config.CAData, "token: aaaaaa.fedcba9876543210", settings.Values{"node": {"c"}})
 	if _, _, err = wrong.Join(ctx, t.TempDir(), j.pool, log); err == nil || !strings.Contains(err.Error(), "system:node-bootstrapper") {
 		t.Errorf("with a token that does not count: %v", err)
 	}
 }
 
-// TestKubeconfigOfANewAuthority holds that a kubeconfig replaces the authority that an agent has kept only where the server's certificate
-// proves it.
-func TestKubeconfigOfANewAuthority(t *testing.T) {
+// TestKubeconfigWithNewCA checks that the CA of a kubeconfig replaces the stored CA of an agent only if the server's certificate is
+// signed by the former.
+func TestKubeconfigWithNewCA(t *testing.T) {
 	former, fresh := ensurePKI(t, t.TempDir(), 0), ensurePKI(t, t.TempDir(), 0)
-	var logins []string
-	server := serveLeaf(t, fresh, nil, &logins)
+	var authorizations []string
+	server := serveWithoutCA(t, fresh, nil, &authorizations)
 	for _, tt := range []struct {
 		name             string
 		server           string
@@ -101,11 +101,11 @@ func TestKubeconfigOfANewAuthority(t *testing.T) {
 		{"the same", server, fresh, fresh, fresh, true},
 		{"a kubeconfig from long ago", server, fresh, former, fresh, true},
 		{"the cluster has a new authority", server, former, fresh, fresh, false},
-		{"nobody is there", "https://127.0.0.1:1", former, fresh, former, true},
+		{"no server answers", "https://127.0.0.1:1", former, fresh, former, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, file := agentFolder(t, tt.kept)
-			known, err := kubeconfig(t, tt.server, tt.named.CA().PEM, "token: t", nil).Authorities(t.Context(), dir)
+			known, err := agentWithKubeconfig(t, tt.server, tt.named.CA().PEM, "token: t", nil).Authorities(t.Context(), dir)
 			if err != nil {
 				t.Fatal(err)
 			}

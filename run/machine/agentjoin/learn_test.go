@@ -29,10 +29,10 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestAgentLearnsTheRangesOfTheCluster has an agent join a cluster with ranges of its own, with the words that "proa token create"
-// prints and no more. It has the cluster's ranges then, notices when they change, and refuses flags that contradict.
-func TestAgentLearnsTheRangesOfTheCluster(t *testing.T) {
-	j := &joining{proatest.Start(t, proatest.Memory(), func(c *run.Config) {
+// TestAgentReadsClusterSettings has an agent join a cluster with other than the default ranges, with only the flags that "proa
+// token create" prints. The agent gets the cluster's settings, restarts when they change, and rejects flags that contradict them.
+func TestAgentReadsClusterSettings(t *testing.T) {
+	j := &testCluster{proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16")}
 		c.Node.ClusterDomain = "example.test"
 		c.Node.BalancerRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
@@ -85,7 +85,7 @@ func TestAgentLearnsTheRangesOfTheCluster(t *testing.T) {
 			t.Errorf("the same as the cluster's: %v", err)
 		}
 	}
-	// The server starts with another range: the node is run again with it.
+	// The settings of the cluster change: the node is restarted with the new ones.
 	var seen []string
 	err = c.RunWithSettings(ctx, l, learned, func(ctx context.Context, c *Agent) {
 		seen = append(seen, fmt.Sprint(c.ClusterCIDRs()))
@@ -110,12 +110,12 @@ func TestAgentLearnsTheRangesOfTheCluster(t *testing.T) {
 	}
 }
 
-// withoutPublisher has the cluster leave its settings as a test writes them.
+// withoutPublisher disables the controller that restores the published settings of the cluster, so that a test can change them.
 func withoutPublisher(c *run.Config) { c.Controllers = []string{"*", "-cluster-settings-publisher"} }
 
-// TestSettingsOfTheClusterComeBack holds that the published settings are restored soon after they were deleted or
+// TestClusterSettingsAreRestored checks that the published settings are restored soon after they were deleted or
 // changed.
-func TestSettingsOfTheClusterComeBack(t *testing.T) {
+func TestClusterSettingsAreRestored(t *testing.T) {
 	j := proatest.Start(t, proatest.Memory())
 	get := func() map[string]string {
 		o, err := j.Client.Get(t.Context(), gr.ConfigMaps, "kube-system", settings.ClusterSettingsName, "")
@@ -146,21 +146,22 @@ func TestSettingsOfTheClusterComeBack(t *testing.T) {
 	}
 }
 
-// deaf is a client of a server that does not answer.
-type deaf struct{ client.Client }
+// unreachableClient is a client of a server that does not answer.
+type unreachableClient struct{ client.Client }
 
-func (deaf) Get(context.Context, schema.GroupResource, string, string, string) (kind.Object, error) {
+func (unreachableClient) Get(context.Context, schema.GroupResource, string, string, string) (kind.Object, error) {
 	return nil, errors.New("connection refused")
 }
 
-// TestAgentStartsWhileTheServerIsAway: what was learned once counts until the server can be asked.
-func TestAgentStartsWhileTheServerIsAway(t *testing.T) {
-	l := &SettingsReader{Client: deaf{}, File: filepath.Join(t.TempDir(), "settings.json"), Log: slog.New(slog.DiscardHandler)}
+// TestStoredSettingsWhileServerIsUnreachable checks that an agent uses the settings that it has stored while the server does not
+// answer, and does not start without any.
+func TestStoredSettingsWhileServerIsUnreachable(t *testing.T) {
+	l := &SettingsReader{Client: unreachableClient{}, File: filepath.Join(t.TempDir(), "settings.json"), Log: slog.New(slog.DiscardHandler)}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		if got, err := l.Read(ctx); err == nil {
-			t.Errorf("an agent that has never learned anything goes on with %v", got)
+			t.Errorf("an agent without stored settings starts with %v", got)
 		}
 	})
 	if err := l.store(map[string]string{"cluster-cidr": "10.9.0.0/16"}); err != nil {
@@ -173,22 +174,22 @@ func TestAgentStartsWhileTheServerIsAway(t *testing.T) {
 	})
 }
 
-// told is a client of a server that has one answer about the settings of the cluster.
-type told struct {
+// fixedClient is a client whose Get always has the same result.
+type fixedClient struct {
 	client.Client
 	answer kind.Object
 	err    error
 }
 
-func (c told) Get(context.Context, schema.GroupResource, string, string, string) (kind.Object, error) {
+func (c fixedClient) Get(context.Context, schema.GroupResource, string, string, string) (kind.Object, error) {
 	return c.answer, c.err
 }
 
-// TestDamagedSettingsOfTheClusterDoNotCount holds that nodes keep their settings when the ConfigMap is deleted or
-// damaged.
-func TestDamagedSettingsOfTheClusterDoNotCount(t *testing.T) {
+// TestInvalidClusterSettingsAreIgnoredAtStart checks that an agent starts with its stored settings when the ConfigMap is deleted
+// or invalid.
+func TestInvalidClusterSettingsAreIgnoredAtStart(t *testing.T) {
 	good := map[string]string{"cluster-cidr": "10.9.0.0/16", "cluster-domain": "example.test"}
-	for name, c := range map[string]told{
+	for name, c := range map[string]fixedClient{
 		"deleted": {err: apierrors.NewNotFound(gr.ConfigMaps, settings.ClusterSettingsName)},
 		"empty":   {answer: &corev1.ConfigMap{}},
 		"mistyped": {answer: &corev1.ConfigMap{Data: map[string]string{"cluster-cidr": "10.9.0.0/16x",
@@ -211,9 +212,9 @@ func TestDamagedSettingsOfTheClusterDoNotCount(t *testing.T) {
 	}
 }
 
-// TestNodeGoesOnWhenSettingsAreDamaged damages the ConfigMap in several ways while a node runs, and then changes a
-// setting: only that counts.
-func TestNodeGoesOnWhenSettingsAreDamaged(t *testing.T) {
+// TestInvalidClusterSettingsAreIgnoredWhileRunning makes the ConfigMap invalid in several ways while a node runs, and then changes
+// a setting: only the latter restarts the node.
+func TestInvalidClusterSettingsAreIgnoredWhileRunning(t *testing.T) {
 	j := proatest.Start(t, proatest.Memory(), withoutPublisher)
 	l := &SettingsReader{Client: j.Client, File: filepath.Join(t.TempDir(), "settings.json"), Log: slog.New(slog.DiscardHandler)}
 	learned, err := l.Read(t.Context())

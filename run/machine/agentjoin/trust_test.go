@@ -32,7 +32,7 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// ensurePKI loads a folder as if it was another time.
+// ensurePKI loads a PKI folder as if some time had passed, or at an earlier time if passed is negative.
 func ensurePKI(t *testing.T, dir string, passed time.Duration) *pki.PKI {
 	t.Helper()
 	when := time.Now().Add(passed)
@@ -43,8 +43,8 @@ func ensurePKI(t *testing.T, dir string, passed time.Duration) *pki.PKI {
 	return k
 }
 
-// nodeOf is a client of a cluster as the agent of a node has it.
-func nodeOf(t *testing.T, c *proatest.Cluster, dir string, known *Trust) client.Client {
+// nodeClient returns a client of a cluster with the certificate of a node, which trusts what the agent trusts.
+func nodeClient(t *testing.T, c *proatest.Cluster, dir string, known *Trust) client.Client {
 	t.Helper()
 	cert := &nodestatus.Certificate{
 		File: filepath.Join(dir, ClientFile), Log: slog.New(slog.DiscardHandler),
@@ -72,9 +72,9 @@ func nodeOf(t *testing.T, c *proatest.Cluster, dir string, known *Trust) client.
 	return r
 }
 
-// TestAgentLearnsTheNextAuthority has an agent that knows the authority of its cluster and not the heir of it. It learns of it,
-// keeps it, and believes the server when the heir has signed its certificate, with the certificate that the former one has signed.
-func TestAgentLearnsTheNextAuthority(t *testing.T) {
+// TestAgentFollowsCARotation has an agent that knows the CA of its cluster but not its successor. The agent reads and stores the
+// successor, and trusts the server when the successor has signed its certificate, while its own is still that of the former CA.
+func TestAgentFollowsCARotation(t *testing.T) {
 	dir, own := t.TempDir(), t.TempDir()
 	folder, file := filepath.Join(dir, "pki"), filepath.Join(own, CAFile)
 	former := ensurePKI(t, folder, -17*year/2).CA()
@@ -86,7 +86,7 @@ func TestAgentLearnsTheNextAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := proatest.Start(t, proatest.Memory(), proatest.InDir(dir))
-	node, bundle := nodeOf(t, c, own, known), c.Server.CA().PEM
+	node, bundle := nodeClient(t, c, own, known), c.Server.CA().PEM
 	ctx, stop := context.WithCancel(t.Context())
 	if err := known.Follow(ctx, node, slog.New(slog.DiscardHandler), stop); err != nil {
 		t.Fatal(err)
@@ -102,33 +102,34 @@ func TestAgentLearnsTheNextAuthority(t *testing.T) {
 	ensurePKI(t, folder, year)
 	c = proatest.Start(t, proatest.Memory(), proatest.InDir(dir))
 	if c.Server.CA().Cert.Equal(former.Cert) {
-		t.Fatal("the heir does not sign")
+		t.Fatal("the successor does not sign")
 	}
 	after, err := ReadTrust(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := greet(t, nodeOf(t, c, own, after)); err != nil {
-		t.Errorf("the agent does not get along with the new authority: %v", err)
+	if err := createNode(t, nodeClient(t, c, own, after)); err != nil {
+		t.Errorf("the agent cannot connect after the rotation: %v", err)
 	}
-	ignorant := &Trust{file: filepath.Join(t.TempDir(), CAFile)}
-	ignorant.set(former.PEM, []*x509.Certificate{former.Cert})
-	if err := greet(t, nodeOf(t, c, own, ignorant)); err == nil || !strings.Contains(err.Error(), "unknown authority") {
-		t.Errorf("who does not know the heir believes what it signed: %v", err)
+	outdated := &Trust{file: filepath.Join(t.TempDir(), CAFile)}
+	outdated.set(former.PEM, []*x509.Certificate{former.Cert})
+	if err := createNode(t, nodeClient(t, c, own, outdated)); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("an agent that does not know the successor trusts its certificate: %v", err)
 	}
 }
 
-// greet makes what only the node itself may make.
-func greet(t *testing.T, node client.Client) error {
+// createNode creates the Node, which only the node itself may do.
+func createNode(t *testing.T, node client.Client) error {
 	t.Helper()
 	_, err := node.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	return err
 }
 
-// TestWhomAnAgentBelieves gives agents tokens, and what they keep, and a server.
-func TestWhomAnAgentBelieves(t *testing.T) {
+// TestTrustedCAOfAgent checks which CA an agent trusts, depending on the CA that it has stored, its token and the server, and
+// whether it keeps its certificate and settings.
+func TestTrustedCAOfAgent(t *testing.T) {
 	former, fresh := ensurePKI(t, t.TempDir(), 0), ensurePKI(t, t.TempDir(), 0)
-	url := serve(t, fresh)
+	url := serveTLS(t, fresh)
 	token := func(k *pki.PKI) string {
 		t.Helper()
 		out, err := credentials.NewJoinToken("abcdef", "0123456789abcdef", k.CA().PEM)
@@ -142,7 +143,7 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 		kept        *pki.PKI
 		url, token  string
 		want        *pki.PKI // nil for an error
-		certificate bool     // that of the node is still good, and so are the settings that it has learned
+		certificate bool     // the certificate and the settings of the node are kept
 	}{
 		{"first time", nil, url, token(fresh), fresh, false},
 		{"no token", nil, url, "", nil, false},
@@ -151,7 +152,7 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 		{"the token of before", former, url, token(former), former, true},
 		{"a token for the new authority", former, url, token(fresh), fresh, false},
 		{"a token from long ago", fresh, url, token(former), fresh, true},
-		{"nobody is there", former, "https://127.0.0.1:1", token(fresh), former, true},
+		{"no server answers", former, "https://127.0.0.1:1", token(fresh), former, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, file := agentFolder(t, tt.kept)
@@ -169,23 +170,23 @@ func TestWhomAnAgentBelieves(t *testing.T) {
 				return
 			}
 			if !known.Pool().Equal(tt.want.CA().Pool) {
-				t.Error("another one is believed")
+				t.Error("another CA is trusted")
 			}
 			if text, err := os.ReadFile(filepath.Join(dir, CAFile)); err != nil || string(text) != string(tt.want.CA().PEM) {
-				t.Errorf("another one is kept, %v", err)
+				t.Errorf("another CA is stored, %v", err)
 			}
 			if _, err := os.Stat(file); (err == nil) != tt.certificate {
 				t.Errorf("the node's certificate: %v", err)
 			}
 			if kept := l.stored(); (kept != nil) != tt.certificate {
-				t.Errorf("the settings that were learned are now %v", kept)
+				t.Errorf("the stored settings are now %v", kept)
 			}
 		})
 	}
 }
 
-// serve shakes hands as the API server of a cluster does.
-func serve(t *testing.T, k *pki.PKI) (url string) {
+// serveTLS accepts connections with the serving certificate of a cluster's API server, and returns its URL.
+func serveTLS(t *testing.T, k *pki.PKI) (url string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: k.ServingCert, MinVersion: tls.VersionTLS12})
 	if err != nil {
@@ -199,7 +200,7 @@ func serve(t *testing.T, k *pki.PKI) (url string) {
 				return
 			}
 			if err == nil {
-				_ = conn.(*tls.Conn).Handshake() // the client may go before
+				_ = conn.(*tls.Conn).Handshake() // the client may have closed the connection
 				_ = conn.Close()
 			}
 		}
@@ -207,8 +208,8 @@ func serve(t *testing.T, k *pki.PKI) (url string) {
 	return "https://" + l.Addr().String()
 }
 
-// TestEachTrust: what is done for as long as the same are believed is done again for others, and ends with its context.
-func TestEachTrust(t *testing.T) {
+// TestRunUntilChanged checks that the function is run again when other CAs are trusted, and that it ends with its context.
+func TestRunUntilChanged(t *testing.T) {
 	a, b := ensurePKI(t, t.TempDir(), 0), ensurePKI(t, t.TempDir(), 0)
 	known, err := newTrust(filepath.Join(t.TempDir(), CAFile), a.CA().Cert)
 	if err != nil {
@@ -239,11 +240,11 @@ func TestEachTrust(t *testing.T) {
 	}
 	gone := errors.New("gone")
 	if err := known.RunUntilChanged(t.Context(), func(context.Context) error { return gone }); !errors.Is(err, gone) {
-		t.Errorf("an error is not told: %v", err)
+		t.Errorf("the error is not returned: %v", err)
 	}
 }
 
-// agentFolder makes the folder of an agent that has a certificate, in file, and trusts an authority; nil for none.
+// agentFolder creates the folder of an agent that has a certificate, in file, and trusts the CA of kept, or none if it is nil.
 func agentFolder(t *testing.T, kept *pki.PKI) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()

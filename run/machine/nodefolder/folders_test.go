@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestExisting(t *testing.T) {
+func TestFurtherNames(t *testing.T) {
 	dir := t.TempDir()
 	if got, err := FurtherNames(dir); err != nil || got != nil {
 		t.Errorf("%v, %v of a folder without nodes", got, err)

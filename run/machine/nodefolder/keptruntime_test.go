@@ -10,7 +10,7 @@ import (
 	"proa.dev/run/settings"
 )
 
-// TestRestoredDataFolderDropsContainers holds that a data folder at another path drops the state of its container
+// TestRestoredDataFolderDropsContainers checks that a data folder at another path drops the state of its container
 // runtime.
 func TestRestoredDataFolderDropsContainers(t *testing.T) {
 	original, restored := t.TempDir(), t.TempDir()
@@ -26,13 +26,13 @@ func TestRestoredDataFolderDropsContainers(t *testing.T) {
 		return path
 	}
 	config := func(dir string) runtime.Config { return RuntimeConfig(dir, "/bin", settings.NodeConfig{}) }
-	there := func(path string) bool { _, err := os.Stat(path); return err == nil }
+	exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
 	records := "containerd/root/io.containerd.metadata.v1.bolt/meta.db"
 	kept := []string{write(original, records), write(original, "local-path/pvc-1/file")}
 	copied, volume, emptyDir := write(restored, records), write(restored, "local-path/pvc-1/file"), write(restored,
 		"pods/uid/volumes/kubernetes.io~empty-dir/d/file")
 	addresses := write(restored, "network/addresses")
-	// Both have the note of the original, as a copy has.
+	// Both folders have the stored configuration of the original, as a copy of the folder has.
 	for _, dir := range []string{original, restored} {
 		if err := StoreRuntimeConfig(dir, config(original)); err != nil {
 			t.Fatal(err)
@@ -50,11 +50,11 @@ func TestRestoredDataFolderDropsContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range append(kept, volume, emptyDir) {
-		if !there(path) {
+		if !exists(path) {
 			t.Errorf("%s is gone", path)
 		}
 	}
-	if there(copied) || there(addresses) {
+	if exists(copied) || exists(addresses) {
 		t.Error("the restored folder still has records of the original's containers")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"proa.dev/run"
 )
 
-// TestFewerNodesNameWhatWouldBeLost holds that the data of nodes that are no longer wanted is listed.
-func TestFewerNodesNameWhatWouldBeLost(t *testing.T) {
+// TestDataOfUnwantedNodes checks that the data of nodes that are no longer wanted is listed.
+func TestDataOfUnwantedNodes(t *testing.T) {
 	c := run.Default()
 	c.DataDir, c.Node.Name, c.Nodes = t.TempDir(), "a", 2
 	write := func(path, text string) {
@@ -34,14 +34,14 @@ func TestFewerNodesNameWhatWouldBeLost(t *testing.T) {
 	}
 	check := func(want string) {
 		t.Helper()
-		lost, err := DataOfUnwanted(&c.Config)
-		if got := fmt.Sprint(lost); err != nil || got != want {
+		data, err := DataOfUnwanted(&c.Config)
+		if got := fmt.Sprint(data); err != nil || got != want {
 			t.Errorf("with %d nodes %s is lost (%v), want %s", c.Nodes, got, err, want)
 		}
 	}
 	check("[{a-4 [pvc-1] [default/web-0: cache]}]")
 	c.Nodes = 4
 	check("[]")
-	c.Nodes = 0 // nobody has said a number
+	c.Nodes = 0 // the number of nodes is not set
 	check("[]")
 }
