@@ -11,8 +11,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// TestClientsThatVanish holds that a client that disconnects without closing leaves nothing behind, whatever it had open.
-func TestClientsThatVanish(t *testing.T) {
+// TestDisconnectedClientsLeaveNoGoroutines checks that clients that disconnect with open streams leave no goroutines.
+func TestDisconnectedClientsLeaveNoGoroutines(t *testing.T) {
 	r, port := newTestServer(t), startUppercaseServer(t)
 	r.request(http.MethodGet, "/healthz", "all")
 	http.DefaultClient.CloseIdleConnections()

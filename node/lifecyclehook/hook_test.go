@@ -21,22 +21,25 @@ import (
 	"proa.dev/node/event"
 )
 
-type runner struct {
+// fakeRuntime runs commands with a set exit code and error.
+type fakeRuntime struct {
 	code int
 	err  error
 }
 
-func (r runner) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
-	return []byte("said"), r.code, r.err
+func (r fakeRuntime) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
+	return []byte("output"), r.code, r.err
 }
 
-type heard struct{ events []string }
+// eventRecorder records Events.
+type eventRecorder struct{ events []string }
 
-func (h *heard) Event(_ event.Subject, kind, reason, format string, args ...any) {
+func (h *eventRecorder) Event(_ event.Subject, kind, reason, format string, args ...any) {
 	h.events = append(h.events, kind+" "+reason+": "+fmt.Sprintf(format, args...))
 }
 
-func try(t *testing.T, r runner, h *heard, ips []netip.Addr, handler corev1.LifecycleHandler) string {
+// runHook runs a handler, and returns the error as a text.
+func runHook(t *testing.T, r fakeRuntime, h *eventRecorder, ips []netip.Addr, handler corev1.LifecycleHandler) string {
 	t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u"}}
 	if err := New(r, h, nil).Run(t.Context(), p, &corev1.Container{Name: "c"}, "id", ips, &handler); err != nil {
@@ -48,14 +51,14 @@ func try(t *testing.T, r runner, h *heard, ips []netip.Addr, handler corev1.Life
 func TestExec(t *testing.T) {
 	h := corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"a", "b"}}}
 	for _, x := range []struct {
-		runner
+		fakeRuntime
 		want string
 	}{
-		{runner{}, ""},
-		{runner{code: 3}, `Exec lifecycle hook ([a b]) for Container "c" in Pod "p_n(u)" failed - error: command 'a b' exited with 3: said, message: "said"`},
-		{runner{err: errors.New("gone")}, `Exec lifecycle hook ([a b]) for Container "c" in Pod "p_n(u)" failed - error: gone, message: "said"`},
+		{fakeRuntime{}, ""},
+		{fakeRuntime{code: 3}, `Exec lifecycle hook ([a b]) for Container "c" in Pod "p_n(u)" failed - error: command 'a b' exited with 3: output, message: "output"`},
+		{fakeRuntime{err: errors.New("gone")}, `Exec lifecycle hook ([a b]) for Container "c" in Pod "p_n(u)" failed - error: gone, message: "output"`},
 	} {
-		if got := try(t, x.runner, &heard{}, nil, h); got != x.want {
+		if got := runHook(t, x.fakeRuntime, &eventRecorder{}, nil, h); got != x.want {
 			t.Errorf("got %s\nwant %s", got, x.want)
 		}
 	}
@@ -65,7 +68,7 @@ func TestHTTP(t *testing.T) {
 	var got []string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, fmt.Sprintf("%s %s %s", r.URL.Path, r.Header.Get("User-Agent"), r.Header.Get("Authorization")))
-		http.Error(w, "any answer is good", http.StatusTeapot)
+		http.Error(w, "any status is accepted", http.StatusTeapot)
 	}))
 	defer s.Close()
 	host, port, err := net.SplitHostPort(s.Listener.Addr().String())
@@ -80,23 +83,23 @@ func TestHTTP(t *testing.T) {
 		HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: "secret"}}}
 	handler := corev1.LifecycleHandler{HTTPGet: get}
 	ips := []netip.Addr{netip.MustParseAddr(host)}
-	told := &heard{}
-	if msg := try(t, runner{}, told, ips, handler); msg != "" || len(told.events) > 0 {
-		t.Errorf("http: %s %v", msg, told.events)
+	recorder := &eventRecorder{}
+	if msg := runHook(t, fakeRuntime{}, recorder, ips, handler); msg != "" || len(recorder.events) > 0 {
+		t.Errorf("http: %s %v", msg, recorder.events)
 	}
 	get.Scheme = corev1.URISchemeHTTPS
-	if msg := try(t, runner{}, told, ips, handler); msg != "" {
+	if msg := runHook(t, fakeRuntime{}, recorder, ips, handler); msg != "" {
 		t.Errorf("https: %s", msg)
 	}
 	wantEvent := "Warning LifecycleHTTPFallback: request to HTTPS lifecycle hook " + s.Listener.Addr().String() +
 		" got HTTP response, retry with HTTP succeeded"
-	if strings.Join(told.events, "\n") != wantEvent {
-		t.Errorf("events %q, want %q", told.events, wantEvent)
+	if strings.Join(recorder.events, "\n") != wantEvent {
+		t.Errorf("events %q, want %q", recorder.events, wantEvent)
 	}
 	if want := "/x kube-lifecycle/1.37 secret,/x kube-lifecycle/1.37 "; strings.Join(got, ",") != want {
 		t.Errorf("requests %q, want %q", got, want)
 	}
-	if msg := try(t, runner{}, told, nil, handler); !strings.Contains(msg, "failed to find networking container") {
+	if msg := runHook(t, fakeRuntime{}, recorder, nil, handler); !strings.Contains(msg, "failed to find networking container") {
 		t.Errorf("without an address: %s", msg)
 	}
 }
@@ -105,12 +108,12 @@ func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}
 		begin := time.Now()
-		if msg := try(t, runner{}, &heard{}, nil, h); msg != "" || time.Since(begin) != 5*time.Second {
+		if msg := runHook(t, fakeRuntime{}, &eventRecorder{}, nil, h); msg != "" || time.Since(begin) != 5*time.Second {
 			t.Errorf("%s after %s", msg, time.Since(begin))
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Second)
 		defer stop()
-		err := New(runner{}, &heard{}, nil).Run(ctx, &corev1.Pod{}, &corev1.Container{Name: "c"}, "id", nil, &h)
+		err := New(fakeRuntime{}, &eventRecorder{}, nil).Run(ctx, &corev1.Pod{}, &corev1.Container{Name: "c"}, "id", nil, &h)
 		if err == nil || !strings.HasSuffix(err.Error(), "failed - error: container terminated before sleep hook finished") ||
 			time.Since(begin) != 7*time.Second {
 			t.Errorf("%v after %s", err, time.Since(begin))
@@ -119,19 +122,19 @@ func TestSleep(t *testing.T) {
 }
 
 func TestTCPSocketIsNotRun(t *testing.T) {
-	got := try(t, runner{}, &heard{}, nil, corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}})
+	got := runHook(t, fakeRuntime{}, &eventRecorder{}, nil, corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}})
 	if !strings.HasPrefix(got, "Cannot run handler: invalid handler: ") {
 		t.Error(got)
 	}
 }
 
-// TestHTTPThatRedirects holds that the response of a container cannot make the node call another host; redirects to the same host
+// TestHTTPRedirects checks that the response of a container cannot make the node call another host; redirects to the same host
 // are followed.
-func TestHTTPThatRedirects(t *testing.T) {
+func TestHTTPRedirects(t *testing.T) {
 	var got []string
 	mux := http.NewServeMux()
-	// nobody is there: to follow is to fail
-	mux.Handle("/away", http.RedirectHandler("http://localhost:1/stolen", http.StatusTemporaryRedirect))
+	// nothing listens there, so following the redirect fails
+	mux.Handle("/away", http.RedirectHandler("http://localhost:1/elsewhere", http.StatusTemporaryRedirect))
 	mux.Handle("/on", http.RedirectHandler("/there", http.StatusTemporaryRedirect))
 	mux.HandleFunc("/there", func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.Path) })
 	s := httptest.NewServer(mux)
@@ -139,7 +142,7 @@ func TestHTTPThatRedirects(t *testing.T) {
 	at := netip.MustParseAddrPort(s.Listener.Addr().String())
 	for _, path := range []string{"/away", "/on"} {
 		get := &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(int(at.Port()))}
-		if msg := try(t, runner{}, &heard{}, []netip.Addr{at.Addr()}, corev1.LifecycleHandler{HTTPGet: get}); msg != "" {
+		if msg := runHook(t, fakeRuntime{}, &eventRecorder{}, []netip.Addr{at.Addr()}, corev1.LifecycleHandler{HTTPGet: get}); msg != "" {
 			t.Errorf("%s: %s", path, msg)
 		}
 	}

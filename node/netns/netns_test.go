@@ -13,10 +13,10 @@ import (
 
 func TestDo(t *testing.T) {
 	if err := Do(filepath.Join(t.TempDir(), "none"), func() error { t.Error("it was called"); return nil }); err == nil {
-		t.Error("a network that is not there was entered")
+		t.Error("a namespace that does not exist was entered")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root may enter a network, even its own")
+		t.Skip("only root may enter a network namespace, even its own")
 	}
 	want := errors.New("mine")
 	if err := Do("/proc/self/ns/net", func() error { return want }); !errors.Is(err, want) {
@@ -26,11 +26,11 @@ func TestDo(t *testing.T) {
 
 func TestMake(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root may make a network namespace")
+		t.Skip("only root may create a network namespace")
 	}
 	path := filepath.Join(t.TempDir(), "net")
 	if Is(path) {
-		t.Error("there is no file")
+		t.Error("a missing file is a namespace")
 	}
 	id := func(path string) uint64 {
 		t.Helper()
@@ -46,12 +46,12 @@ func TestMake(t *testing.T) {
 	t.Cleanup(func() { _ = Remove(path) })
 	first := id(path)
 	if !Is(path) || first == id("/proc/self/ns/net") {
-		t.Error("that is no network namespace, or the one of this process")
+		t.Error("not a network namespace, or that of this process")
 	}
 	if err := Make(path); err != nil || id(path) != first {
-		t.Error("one that was there did not stay", err)
+		t.Error("an existing namespace was replaced", err)
 	}
-	// A process that is started inside is in it.
+	// A process that Do starts runs in the namespace.
 	cmd := exec.Command("readlink", "/proc/self/ns/net")
 	var out strings.Builder
 	cmd.Stdout = &out
@@ -62,7 +62,7 @@ func TestMake(t *testing.T) {
 	if err := errors.Join(Remove(path), Remove(path)); err != nil {
 		t.Fatal(err)
 	}
-	// What is left of an earlier boot is a file.
+	// After a reboot the path is an ordinary file.
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

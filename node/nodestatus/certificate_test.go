@@ -20,7 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func keep(t *testing.T, file string, want func() *x509.CertificateRequest, by Issuer) *Certificate {
+func loadCertificate(t *testing.T, file string, want func() *x509.CertificateRequest, by Issuer) *Certificate {
 	t.Helper()
 	c := &Certificate{File: file, Wanted: want, Issue: by, Log: slog.New(slog.DiscardHandler)}
 	if err := c.Load(); err != nil {
@@ -29,7 +29,7 @@ func keep(t *testing.T, file string, want func() *x509.CertificateRequest, by Is
 	return c
 }
 
-func TestRotation(t *testing.T) {
+func TestRenewalTime(t *testing.T) {
 	begin := time.Unix(0, 0)
 	leaf := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(100 * time.Hour)}
 	for chance, want := range map[float64]time.Duration{0: 70 * time.Hour, 0.5: 80 * time.Hour, 1: 90 * time.Hour} {
@@ -46,43 +46,43 @@ func TestServingRequest(t *testing.T) {
 	r := ServingRequest("a", []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "10.0.0.3"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.2"},
 		{Type: corev1.NodeInternalIP, Address: "10.0.0.2"},
-		{Type: corev1.NodeInternalIP, Address: "rubbish"}, {Type: corev1.NodeExternalDNS, Address: "x.example"},
+		{Type: corev1.NodeInternalIP, Address: "invalid"}, {Type: corev1.NodeExternalDNS, Address: "x.example"},
 	})
 	if len(r.IPAddresses) != 2 || len(r.DNSNames) != 1 || r.DNSNames[0] != "x.example" {
 		t.Errorf("%v %v", r.IPAddresses, r.DNSNames)
 	}
 }
 
-// TestRubbishOnDisk covers damaged files.
-func TestRubbishOnDisk(t *testing.T) {
+// TestDamagedFiles checks that damaged files are not used as a certificate.
+func TestDamagedFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.pem")
 	for _, name := range []string{file, file + ".key"} {
-		if err := os.WriteFile(name, []byte("rubbish"), 0o600); err != nil {
+		if err := os.WriteFile(name, []byte("damaged"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := keep(t, file, func() *x509.CertificateRequest { return ClientRequest("a") },
+	c := loadCertificate(t, file, func() *x509.CertificateRequest { return ClientRequest("a") },
 		func(context.Context, []byte, crypto.Signer) ([]byte, error) { return []byte("more"), nil })
 	if c.Current() != nil {
-		t.Error("rubbish is a certificate")
+		t.Error("a damaged file is used")
 	}
 	if err := c.Renew(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be used") {
 		t.Error(err)
 	}
 }
 
-// TestFormerAuthority holds that a stored certificate of an authority that no longer signs such certificates is renewed when the
+// TestCertificateOfFormerAuthorityIsRenewed checks that a stored certificate of an authority that no longer signs such certificates is renewed when the
 // agent starts. If the authority still signs, because the server is older than the agent, the new one is kept.
-func TestFormerAuthority(t *testing.T) {
-	former, present := newIssuer(t), newIssuer(t)
+func TestCertificateOfFormerAuthorityIsRenewed(t *testing.T) {
+	former, present := newTestCA(t), newTestCA(t)
 	pool := func() *x509.CertPool { return former.pool }
 	want := func() *x509.CertificateRequest { return ClientRequest("a") }
 	file := filepath.Join(t.TempDir(), "x.pem")
-	first := keep(t, file, want, former.issue)
+	first := loadCertificate(t, file, want, former.issue)
 	if err := first.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, by := range []*issuer{former, present} {
+	for _, by := range []*testCA{former, present} {
 		c := &Certificate{File: file, Wanted: want, Issue: by.issue, Log: slog.New(slog.DiscardHandler), FormerCAs: pool}
 		if err := c.Load(); err != nil {
 			t.Fatal(err)
@@ -103,14 +103,14 @@ func TestFormerAuthority(t *testing.T) {
 	}
 }
 
-// issuer is an authority.
-type issuer struct {
+// testCA is a certificate authority.
+type testCA struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 	pool *x509.CertPool
 }
 
-func newIssuer(t *testing.T) *issuer {
+func newTestCA(t *testing.T) *testCA {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -125,7 +125,7 @@ func newIssuer(t *testing.T) *issuer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{key: key, pool: x509.NewCertPool()}
+	i := &testCA{key: key, pool: x509.NewCertPool()}
 	if i.cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-func (i *issuer) issue(_ context.Context, request []byte, key crypto.Signer) ([]byte, error) {
+func (i *testCA) issue(_ context.Context, request []byte, key crypto.Signer) ([]byte, error) {
 	block, _ := pem.Decode(request)
 	csr, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {

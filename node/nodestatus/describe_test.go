@@ -20,8 +20,8 @@ import (
 	"proa.dev/node/cri"
 )
 
-// list reads resources such as "cpu=2 memory=1Gi".
-func list(t *testing.T, text string) corev1.ResourceList {
+// resourceList parses resources such as "cpu=2 memory=1Gi".
+func resourceList(t *testing.T, text string) corev1.ResourceList {
 	t.Helper()
 	out := corev1.ResourceList{}
 	for _, w := range strings.Fields(text) {
@@ -31,7 +31,7 @@ func list(t *testing.T, text string) corev1.ResourceList {
 	return out
 }
 
-func words2(l corev1.ResourceList) string {
+func formatResources(l corev1.ResourceList) string {
 	var out []string
 	for name, q := range l {
 		out = append(out, string(name)+"="+q.String())
@@ -59,12 +59,12 @@ func TestResources(t *testing.T) {
 			allocatable: "cpu=3250m ephemeral-storage=89Gi memory=7068Mi pods=110",
 		},
 		{
-			name: "more is reserved than is there", system: "memory=9Gi",
+			name: "more is reserved than exists", system: "memory=9Gi",
 			capacity:    "cpu=4 ephemeral-storage=100Gi memory=8Gi pods=110",
 			allocatable: "cpu=4 ephemeral-storage=100Gi memory=0 pods=110",
 		},
 		{
-			name: "few pods a core", perCore: 10,
+			name: "pods per core", perCore: 10,
 			capacity:    "cpu=4 ephemeral-storage=100Gi memory=8Gi pods=40",
 			allocatable: "cpu=4 ephemeral-storage=100Gi memory=8Gi pods=40",
 		},
@@ -74,35 +74,35 @@ func TestResources(t *testing.T) {
 			allocatable: "cpu=4 ephemeral-storage=100Gi hugepages-2Mi=1Gi memory=7Gi pods=110",
 		},
 		{
-			name: "what others added stays, what plugins had goes to zero", have: "example.com/a=3 example.com/gone=2",
-			devices: Devices{Capacity: list(t, "example.com/gpu=4"), Allocatable: list(t, "example.com/gpu=3"),
+			name: "resources of others are kept, those of removed plugins become zero", have: "example.com/a=3 example.com/gone=2",
+			devices: Devices{Capacity: resourceList(t, "example.com/gpu=4"), Allocatable: resourceList(t, "example.com/gpu=3"),
 				Removed: []corev1.ResourceName{"example.com/gone"}},
 			capacity:    "cpu=4 ephemeral-storage=100Gi example.com/a=3 example.com/gone=0 example.com/gpu=4 memory=8Gi pods=110",
 			allocatable: "cpu=4 ephemeral-storage=100Gi example.com/a=3 example.com/gone=0 example.com/gpu=3 memory=8Gi pods=110",
 		},
 		{
-			name: "nothing is known of plugins", have: "example.com/a=3", devices: Devices{Reset: true},
+			name: "device plugins are reset", have: "example.com/a=3", devices: Devices{Reset: true},
 			capacity:    "cpu=4 ephemeral-storage=100Gi example.com/a=0 memory=8Gi pods=110",
 			allocatable: "cpu=4 ephemeral-storage=100Gi example.com/a=0 memory=8Gi pods=110",
 		},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			st := &corev1.NodeStatus{Capacity: list(t, x.have), Allocatable: list(t, x.have)}
-			c := &Config{SystemReserved: list(t, x.system), KubeReserved: list(t, x.kube), PodsPerCore: x.perCore}
+			st := &corev1.NodeStatus{Capacity: resourceList(t, x.have), Allocatable: resourceList(t, x.have)}
+			c := &Config{SystemReserved: resourceList(t, x.system), KubeReserved: resourceList(t, x.kube), PodsPerCore: x.perCore}
 			f := &Facts{Machine: Machine{CPUs: 4, Memory: 8 << 30, HugePages: x.huge}, Storage: 100 << 30, Devices: x.devices}
-			f.Evicting = func(corev1.ResourceList) corev1.ResourceList { return list(t, x.evicting) }
+			f.Evicting = func(corev1.ResourceList) corev1.ResourceList { return resourceList(t, x.evicting) }
 			resources(st, c, f)
-			if got := words2(st.Capacity); got != x.capacity {
+			if got := formatResources(st.Capacity); got != x.capacity {
 				t.Errorf("capacity\ngot  %s\nwant %s", got, x.capacity)
 			}
-			if got := words2(st.Allocatable); got != x.allocatable {
+			if got := formatResources(st.Allocatable); got != x.allocatable {
 				t.Errorf("allocatable\ngot  %s\nwant %s", got, x.allocatable)
 			}
 		})
 	}
 }
 
-func told(news []nodeEvent) (out []string) {
+func eventTexts(news []nodeEvent) (out []string) {
 	for _, n := range news {
 		out = append(out, n.kind+" "+n.reason+": "+n.text)
 	}
@@ -123,7 +123,7 @@ func TestConditions(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s=%s %s: %s (%s)", x.Type, x.Status, x.Reason, x.Message,
 				x.LastTransitionTime.Sub(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))))
 		}
-		if got := strings.Join(append(got, told(news)...), "\n"); got != strings.TrimSpace(want) {
+		if got := strings.Join(append(got, eventTexts(news)...), "\n"); got != strings.TrimSpace(want) {
 			t.Errorf("got\n%s\nwant\n%s", got, strings.TrimSpace(want))
 		}
 	}
@@ -159,19 +159,19 @@ Normal NodeHasSufficientMemory: Node n status is now: NodeHasSufficientMemory
 Normal NodeNotReady: Node n status is now: NodeNotReady`)
 }
 
-func TestOnlyTheTimeDiffers(t *testing.T) {
+func TestHeartbeatIsNoStatusChange(t *testing.T) {
 	f := &Facts{Machine: Machine{CPUs: 1}}
 	o := &corev1.Node{}
 	describe(o, &Config{}, f, time.Unix(1, 0))
 	next := o.DeepCopy()
 	describe(next, &Config{}, f, time.Unix(2, 0))
 	if statusDiffers(&o.Status, &next.Status) {
-		t.Error("a heartbeat is a change")
+		t.Error("a heartbeat counts as a change")
 	}
 	f.Machine.CPUs = 2
 	describe(next, &Config{}, f, time.Unix(2, 0))
 	if !statusDiffers(&o.Status, &next.Status) {
-		t.Error("another processor is no change")
+		t.Error("another processor does not count as a change")
 	}
 }
 
@@ -219,22 +219,22 @@ func TestHost(t *testing.T) {
 	}
 }
 
-func TestReconcile(t *testing.T) {
+func TestReconcileLabels(t *testing.T) {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "old", "mine": "x",
 		corev1.LabelTopologyZone: "z"}}}
 	if !reconcile(o, map[string]string{corev1.LabelHostname: "new", "mine": "y", corev1.LabelTopologyZone: ""}) {
-		t.Error("nothing was wrong")
+		t.Error("no change is reported")
 	}
 	if want := map[string]string{corev1.LabelHostname: "new", "mine": "x"}; !reflect.DeepEqual(o.Labels, want) {
 		t.Errorf("labels %v, want %v", o.Labels, want)
 	}
 	if reconcile(o, map[string]string{corev1.LabelHostname: "new"}) {
-		t.Error("it is wrong again")
+		t.Error("a change is reported again")
 	}
 }
 
-// TestAddressThatGoes holds that a node keeps an address that was found as long as the machine has it.
-func TestAddressThatGoes(t *testing.T) {
+// TestFoundAddressIsKept checks that a node keeps the address that was found as long as the machine has it.
+func TestFoundAddressIsKept(t *testing.T) {
 	has, found := "192.0.2.1/24", "192.0.2.1"
 	n := &Node{Config: Config{Name: "n", Hostname: "n", FindAddress: func() (netip.Addr, error) { return netip.ParseAddr(found) }},
 		host: &Host{
@@ -245,9 +245,9 @@ func TestAddressThatGoes(t *testing.T) {
 		}}
 	for _, x := range [][3]string{
 		{"192.0.2.1/24", "192.0.2.1", "192.0.2.1"},  // it is found
-		{"192.0.2.1/24", "192.0.2.9", "192.0.2.1"},  // another one would be found now, but the machine has it still
-		{"192.0.2.9/24", "192.0.2.9", "192.0.2.9"},  // it has gone
-		{"198.51.100.1/24", "nothing", "192.0.2.9"}, // nothing is found: it may come back
+		{"192.0.2.1/24", "192.0.2.9", "192.0.2.1"},  // another one would be found now, but the machine still has the first
+		{"192.0.2.9/24", "192.0.2.9", "192.0.2.9"},  // the machine no longer has it
+		{"198.51.100.1/24", "nothing", "192.0.2.9"}, // no address is found: the last one is kept
 	} {
 		has, found = x[0], x[1]
 		if got, err := n.addresses(); err != nil || got[0].Address != x[2] {

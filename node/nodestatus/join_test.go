@@ -25,7 +25,7 @@ import (
 	"proa.dev/proatest"
 )
 
-func keep(t *testing.T, file string, want func() *x509.CertificateRequest, by nodestatus.Issuer) *nodestatus.Certificate {
+func loadCertificate(t *testing.T, file string, want func() *x509.CertificateRequest, by nodestatus.Issuer) *nodestatus.Certificate {
 	t.Helper()
 	c := &nodestatus.Certificate{File: file, Wanted: want, Issue: by, Log: slog.New(slog.DiscardHandler)}
 	if err := c.Load(); err != nil {
@@ -57,29 +57,29 @@ func TestJoin(t *testing.T) {
 	token := c.Server.Client(&user.DefaultInfo{Name: "system:bootstrap:abcdef",
 		Groups: []string{"system:bootstrappers", "system:authenticated"}})
 	dir := t.TempDir()
-	speaks := keep(t, filepath.Join(dir, "client.pem"), func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
+	clientCert := loadCertificate(t, filepath.Join(dir, "client.pem"), func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
 		nodestatus.RequestCertificates(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName))
-	if _, err := speaks.Present(nil); err == nil {
-		t.Error("a node without a certificate has one")
+	if _, err := clientCert.Present(nil); err == nil {
+		t.Error("a node without a certificate presents one")
 	}
 	// The permissions that were just given reach the authorizer a moment later.
-	err := speaks.Renew(ctx)
-	for ; apierrors.IsForbidden(err) && ctx.Err() == nil; err = speaks.Renew(ctx) {
+	err := clientCert.Renew(ctx)
+	for ; apierrors.IsForbidden(err) && ctx.Err() == nil; err = clientCert.Renew(ctx) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf := speaks.Current().Leaf
+	leaf := clientCert.Current().Leaf
 	if leaf.Subject.CommonName != "system:node:a" || leaf.Subject.Organization[0] != "system:nodes" ||
 		leaf.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth {
 		t.Errorf("the certificate is for %v", leaf.Subject)
 	}
-	if st, err := os.Stat(speaks.File); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(clientCert.File); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", st, err)
 	}
-	// After a restart it is there.
-	if got := keep(t, speaks.File, speaks.Wanted, nil).Current(); got == nil || !got.Leaf.Equal(leaf) {
+	// After a restart it is loaded.
+	if got := loadCertificate(t, clientCert.File, clientCert.Wanted, nil).Current(); got == nil || !got.Leaf.Equal(leaf) {
 		t.Error("the certificate is not stored")
 	}
 
@@ -91,24 +91,24 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve := nodestatus.RequestCertificates(func() client.Client { return node }, certificatesv1.KubeletServingSignerName)
-	serves := keep(t, filepath.Join(dir, "serving.pem"),
+	servingCert := loadCertificate(t, filepath.Join(dir, "serving.pem"),
 		func() *x509.CertificateRequest { return nodestatus.ServingRequest("a", addresses) }, serve)
-	if err := serves.Renew(ctx); err != nil {
+	if err := servingCert.Renew(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serves.Current().Leaf.Verify(x509.VerifyOptions{Roots: c.Server.CA().Pool}); err == nil {
-		t.Error("clients of the API believe the certificate that a node serves with")
+	if _, err := servingCert.Current().Leaf.Verify(x509.VerifyOptions{Roots: c.Server.CA().Pool}); err == nil {
+		t.Error("clients of the API trust the serving certificate of a node")
 	}
-	if leaf := serves.Current().Leaf; !leaf.IPAddresses[0].Equal(net.ParseIP("10.0.0.1")) || leaf.DNSNames[0] != "a" {
+	if leaf := servingCert.Current().Leaf; !leaf.IPAddresses[0].Equal(net.ParseIP("10.0.0.1")) || leaf.DNSNames[0] != "a" {
 		t.Errorf("the certificate is for %v %v", leaf.IPAddresses, leaf.DNSNames)
 	}
 	short, stop := context.WithTimeout(ctx, time.Second)
 	defer stop()
-	foreign := keep(t, filepath.Join(dir, "foreign.pem"), func() *x509.CertificateRequest {
+	foreign := loadCertificate(t, filepath.Join(dir, "foreign.pem"), func() *x509.CertificateRequest {
 		return nodestatus.ServingRequest("a", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}})
 	}, serve)
 	if err := foreign.Renew(short); err == nil || !strings.Contains(err.Error(), "was not answered") {
-		t.Errorf("an address of somebody else: %v", err)
+		t.Errorf("an address of another node: %v", err)
 	}
 	// The key of an unanswered request is kept, and that of a refused one is not.
 	if _, err := os.Stat(foreign.File + ".key"); err != nil {
@@ -124,7 +124,7 @@ func TestJoin(t *testing.T) {
 	c.Stop()
 }
 
-// deny denies the one request that nobody has answered.
+// deny denies the pending request.
 func deny(t *testing.T, c client.Client) {
 	t.Helper()
 	view, err := c.View(t.Context(), gr.CertificateSigningRequests)

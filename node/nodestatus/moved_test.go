@@ -19,43 +19,43 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// authority signs every request for a day, and records its addresses; it fails as often as a test wants.
-type authority struct {
-	key    *ecdsa.PrivateKey
-	refuse int
-	log    []string
+// recordingCA signs requests for a day, and records their addresses. It can be made to fail.
+type recordingCA struct {
+	key      *ecdsa.PrivateKey
+	failures int
+	requests []string
 }
 
-func (a *authority) issue(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-	if a.refuse > 0 {
-		a.refuse--
-		return nil, errors.New("the server is away")
+func (a *recordingCA) issue(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
+	if a.failures > 0 {
+		a.failures--
+		return nil, errors.New("no connection to the server")
 	}
 	block, _ := pem.Decode(request)
 	r, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	a.log = append(a.log, fmt.Sprint(r.IPAddresses))
+	a.requests = append(a.requests, fmt.Sprint(r.IPAddresses))
 	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(int64(len(a.log))), Subject: r.Subject, IPAddresses: r.IPAddresses, DNSNames: r.DNSNames,
+		SerialNumber: big.NewInt(int64(len(a.requests))), Subject: r.Subject, IPAddresses: r.IPAddresses, DNSNames: r.DNSNames,
 		NotBefore: time.Now(), NotAfter: time.Now().Add(24 * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, cert, r.PublicKey, a.key)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// TestMoved holds that a node that gets another address serves with a certificate for it as soon as there is one, and with the
+// TestServingCertificateFollowsAddresses checks that a node that gets another address serves with a certificate for it as soon as there is one, and with the
 // old one until then. Without a change no certificate is requested, nor for an address that has disappeared.
-func TestMoved(t *testing.T) {
+func TestServingCertificateFollowsAddresses(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "serving.pem")
 	synctest.Test(t, func(t *testing.T) {
-		ca, n := &authority{key: key}, &Node{}
-		c := keep(t, file, func() *x509.CertificateRequest {
+		ca, n := &recordingCA{key: key}, &Node{}
+		c := loadCertificate(t, file, func() *x509.CertificateRequest {
 			if o := n.Current(); o != nil {
 				return ServingRequest("a", o.Status.Addresses)
 			}
@@ -76,13 +76,13 @@ func TestMoved(t *testing.T) {
 			{"no certificate yet", nil, 0, time.Hour, "", 0},
 			{"the first address", []string{"10.0.0.1"}, 0, 0, "10.0.0.1", 1},
 			{"the same", []string{"10.0.0.1"}, 0, time.Hour, "10.0.0.1", 1},
-			{"another, while the server is away", []string{"10.0.0.2"}, 1, 0, "10.0.0.1", 1},
-			{"it is back", []string{"10.0.0.2"}, 0, 3 * time.Second, "10.0.0.2", 2},
+			{"another one, without a connection to the server", []string{"10.0.0.2"}, 1, 0, "10.0.0.1", 1},
+			{"the server is back", []string{"10.0.0.2"}, 0, 3 * time.Second, "10.0.0.2", 2},
 			{"a second one", []string{"10.0.0.2", "fd00::2"}, 0, 0, "10.0.0.2 fd00::2", 3},
-			{"one less", []string{"10.0.0.2"}, 0, 0, "10.0.0.2 fd00::2", 3},
+			{"one address less", []string{"10.0.0.2"}, 0, 0, "10.0.0.2 fd00::2", 3},
 			{"the certificate gets old", []string{"10.0.0.2"}, 0, 23 * time.Hour, "10.0.0.2", 4},
 		} {
-			ca.refuse = step.refuse
+			ca.failures = step.refuse
 			if step.addresses != nil {
 				o := &corev1.Node{}
 				for _, a := range step.addresses {
@@ -99,8 +99,8 @@ func TestMoved(t *testing.T) {
 				}
 				got = got[1:]
 			}
-			if got != step.serves || len(ca.log) != step.issued {
-				t.Errorf("%s: serves %q after %q, want %q and %d certificates", step.about, got, ca.log, step.serves, step.issued)
+			if got != step.serves || len(ca.requests) != step.issued {
+				t.Errorf("%s: serves %q after %q, want %q and %d certificates", step.about, got, ca.requests, step.serves, step.issued)
 			}
 		}
 		stop()

@@ -26,26 +26,28 @@ import (
 	"proa.dev/run"
 )
 
-// engine is a fake runtime that is ready, not ready, or away.
-type engine struct {
+// fakeRuntime is a runtime that is ready, not ready, or fails.
+type fakeRuntime struct {
 	mu    sync.Mutex
-	away  error
+	err   error
 	ready bool
 }
 
-func (e *engine) set(away error, ready bool) {
+func (e *fakeRuntime) set(away error, ready bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.away, e.ready = away, ready
+	e.err, e.ready = away, ready
 }
 
-func (e *engine) About(context.Context) (string, string, error) { return "containerd", "2.4.2", nil }
+func (e *fakeRuntime) About(context.Context) (string, string, error) {
+	return "containerd", "2.4.2", nil
+}
 
-func (e *engine) Status(context.Context) (*cri.StatusResponse, error) {
+func (e *fakeRuntime) Status(context.Context) (*cri.StatusResponse, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.away != nil {
-		return nil, e.away
+	if e.err != nil {
+		return nil, e.err
 	}
 	network := &cri.RuntimeCondition{Type: cri.NetworkReady, Status: e.ready}
 	if !e.ready {
@@ -55,30 +57,31 @@ func (e *engine) Status(context.Context) (*cri.StatusResponse, error) {
 		network}}}, nil
 }
 
-func (e *engine) Images(context.Context) ([]*cri.Image, error) {
+func (e *fakeRuntime) Images(context.Context) ([]*cri.Image, error) {
 	return []*cri.Image{{Size: 3, RepoTags: []string{"a:1"}}}, nil
 }
 
-type ears struct {
-	mu    sync.Mutex
-	heard []string
+// eventRecorder records the reasons of Events.
+type eventRecorder struct {
+	mu      sync.Mutex
+	reasons []string
 }
 
-func (e *ears) Event(_ kind.Object, eventType, reason, format string, args ...any) {
+func (e *eventRecorder) Event(_ kind.Object, eventType, reason, format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.heard = append(e.heard, reason)
+	e.reasons = append(e.reasons, reason)
 }
 
-func (e *ears) take() string {
+func (e *eventRecorder) take() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	out := strings.Join(e.heard, " ")
-	e.heard = nil
+	out := strings.Join(e.reasons, " ")
+	e.reasons = nil
 	return out
 }
 
-// anyAddress lets nodes have the addresses of these tests, which are not those of the machine.
+// anyAddress allows nodes the addresses of these tests, which the machine does not have.
 func anyAddress() proatest.Option {
 	return func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")} }
 }
@@ -87,17 +90,17 @@ func asNode(c *proatest.Cluster, name string) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}})
 }
 
-func begin(t *testing.T, ctx context.Context, c *proatest.Cluster, e *engine, told nodestatus.EventRecorder) (*nodestatus.Node, func()) {
+func startNode(t *testing.T, ctx context.Context, c *proatest.Cluster, e *fakeRuntime, events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
 	t.Helper()
-	return beginAs(t, ctx, asNode(c, "a"), e, told)
+	return startNodeAs(t, ctx, asNode(c, "a"), e, events)
 }
 
-func beginAs(t *testing.T, ctx context.Context, c client.Client, e *engine, told nodestatus.EventRecorder) (*nodestatus.Node, func()) {
+func startNodeAs(t *testing.T, ctx context.Context, c client.Client, e *fakeRuntime, events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
 	t.Helper()
 	n, err := nodestatus.New(c, nodestatus.Config{
 		Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1", Data: "/",
 		Labels: map[string]string{corev1.LabelTopologyZone: "z"}, Taints: []corev1.Taint{{Key: "k", Effect: corev1.TaintEffectNoSchedule}},
-	}, nodestatus.Parts{Runtime: e, Events: told}, slog.New(slog.DiscardHandler))
+	}, nodestatus.Parts{Runtime: e, Events: events}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +124,8 @@ func get(t *testing.T, c client.Client) *corev1.Node {
 	return o.(*corev1.Node)
 }
 
-func renewed(t *testing.T, c client.Client) time.Time {
+// leaseRenewTime checks the Lease of the node, and returns when it was renewed.
+func leaseRenewTime(t *testing.T, c client.Client) time.Time {
 	t.Helper()
 	o, err := c.Get(t.Context(), gr.Leases, corev1.NamespaceNodeLease, "a", "")
 	if err != nil {
@@ -144,12 +148,12 @@ func readiness(o *corev1.Node) string {
 	return "none"
 }
 
-// TestNode covers the life of a node in a real cluster, with the node's own identity.
-func TestNode(t *testing.T) {
+// TestNodeLifecycle covers the lifecycle of a Node in a real cluster, with the node's own identity.
+func TestNodeLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
-		e, told := &engine{}, &ears{}
-		_, stop := begin(t, t.Context(), c, e, told)
+		e, events := &fakeRuntime{}, &eventRecorder{}
+		_, stop := startNode(t, t.Context(), c, e, events)
 		time.Sleep(time.Second)
 		o := get(t, c.Client)
 		if got, want := readiness(o), "False: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"; got != want {
@@ -163,21 +167,21 @@ func TestNode(t *testing.T) {
 			len(o.Status.Images) != 1 || !slices.Equal(o.Status.DeclaredFeatures, nodestatus.DefaultFeatures()) {
 			t.Errorf("status %+v", o.Status)
 		}
-		first := renewed(t, c.Client)
+		first := leaseRenewTime(t, c.Client)
 		e.set(nil, true)
 		time.Sleep(6 * time.Second)
 		if got := readiness(get(t, c.Client)); got != "True: kubelet is posting ready status" {
 			t.Error(got)
 		}
-		if got := told.take(); !strings.HasPrefix(got, "Starting") || !strings.HasSuffix(got, "NodeReady") {
+		if got := events.take(); !strings.HasPrefix(got, "Starting") || !strings.HasSuffix(got, "NodeReady") {
 			t.Errorf("events %s", got)
 		}
 		time.Sleep(10 * time.Second)
-		if d := renewed(t, c.Client).Sub(first); d < 10*time.Second || d > 20*time.Second {
+		if d := leaseRenewTime(t, c.Client).Sub(first); d < 10*time.Second || d > 20*time.Second {
 			t.Errorf("renewed after %s", d)
 		}
-		// A runtime that is away for a moment does not matter; for long it does.
-		e.set(errors.New("away"), true)
+		// A runtime that fails for a short time does not make the node unready; for a long time it does.
+		e.set(errors.New("no connection"), true)
 		time.Sleep(15 * time.Second)
 		if got := readiness(get(t, c.Client)); !strings.HasPrefix(got, "True") {
 			t.Errorf("after 15 s: %s", got)
@@ -188,13 +192,13 @@ func TestNode(t *testing.T) {
 		}
 		e.set(nil, true)
 		time.Sleep(6 * time.Second)
-		told.take()
+		events.take()
 
-		// A restart takes the Node as it is, and does not say that it is unready meanwhile.
+		// A restarted agent keeps the Node as it is, and does not report it as unready meanwhile.
 		stop()
 		e.set(errors.New("starting"), true)
 		before := get(t, c.Client)
-		_, stop = begin(t, t.Context(), c, e, told)
+		_, stop = startNode(t, t.Context(), c, e, events)
 		time.Sleep(2 * time.Second)
 		e.set(nil, true)
 		time.Sleep(5 * time.Second)
@@ -203,10 +207,10 @@ func TestNode(t *testing.T) {
 			after.Status.Conditions[3].LastTransitionTime != before.Status.Conditions[3].LastTransitionTime {
 			t.Errorf("before %v\nafter %v", before.Status.Conditions, after.Status.Conditions)
 		}
-		if got := told.take(); got != "Starting" {
+		if got := events.take(); got != "Starting" {
 			t.Errorf("events of a restart: %s", got)
 		}
-		// Nothing changes: nothing is written but every few minutes.
+		// Without changes the status is written only every few minutes.
 		time.Sleep(3 * time.Minute)
 		quiet := get(t, c.Client).ResourceVersion
 		time.Sleep(2 * time.Minute)
@@ -222,12 +226,12 @@ func TestNode(t *testing.T) {
 	})
 }
 
-// TestOthersWriteToo causes conflicts: what others put into the status stays.
-func TestOthersWriteToo(t *testing.T) {
+// TestStatusFieldsOfOthersAreKept causes conflicts: fields of the status that others have set are kept.
+func TestStatusFieldsOfOthersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
-		e := &engine{ready: true}
-		n, stop := begin(t, t.Context(), c, e, nil)
+		e := &fakeRuntime{ready: true}
+		n, stop := startNode(t, t.Context(), c, e, nil)
 		time.Sleep(time.Second)
 		o := get(t, c.Client)
 		o.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v", DevicePath: "d"}}

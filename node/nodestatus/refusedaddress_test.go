@@ -18,32 +18,32 @@ import (
 	"proa.dev/proatest"
 )
 
-// counted counts how often a node writes its Node.
-type counted struct {
+// countingClient counts updates of Nodes.
+type countingClient struct {
 	client.Client
 	writes atomic.Int64
 }
 
-func (c *counted) Update(ctx context.Context, on schema.GroupResource, o kind.Object, sub string) (kind.Object, error) {
+func (c *countingClient) Update(ctx context.Context, on schema.GroupResource, o kind.Object, sub string) (kind.Object, error) {
 	if on == gr.Nodes {
 		c.writes.Add(1)
 	}
 	return c.Client.Update(ctx, on, o, sub)
 }
 
-// TestRefusedAddress holds that a node whose address the server refuses is registered without it, is not ready, and says why. It
+// TestRefusedAddress checks that a node whose address the server refuses is registered without it, and is not ready with the reason. It
 // retries, and is ready as soon as an administrator allows the address.
 func TestRefusedAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone())
-		told := &ears{}
-		as := &counted{Client: asNode(c, "a")}
-		_, stop := beginAs(t, t.Context(), as, &engine{ready: true}, told)
+		events := &eventRecorder{}
+		as := &countingClient{Client: asNode(c, "a")}
+		_, stop := startNodeAs(t, t.Context(), as, &fakeRuntime{ready: true}, events)
 		time.Sleep(time.Minute)
 		o := get(t, c.Client)
 		if got := readiness(o); !strings.HasPrefix(got, "False: the server refuses the address 10.0.0.1: ") ||
 			!strings.Contains(got, nodeaddress.Annotation) {
-			t.Errorf("the Node says %s", got)
+			t.Errorf("the condition is %s", got)
 		}
 		if len(o.Status.Addresses) != 1 || o.Status.Addresses[0] != (corev1.NodeAddress{Type: corev1.NodeHostName, Address: "a"}) {
 			t.Errorf("the Node has the addresses %v", o.Status.Addresses)
@@ -53,7 +53,7 @@ func TestRefusedAddress(t *testing.T) {
 		if n := as.writes.Load() - before; n > 150 {
 			t.Errorf("the node writes %d times in 10 minutes", n)
 		}
-		if got := told.take(); strings.Count(got, "AddressRefused") != 1 {
+		if got := events.take(); strings.Count(got, "AddressRefused") != 1 {
 			t.Errorf("events %s", got)
 		}
 		o = get(t, c.Client)
@@ -66,7 +66,7 @@ func TestRefusedAddress(t *testing.T) {
 		if got := readiness(o); got != "True: kubelet is posting ready status" || len(o.Status.Addresses) != 2 {
 			t.Errorf("allowed: %s, %v", got, o.Status.Addresses)
 		}
-		// The address is taken away, and no longer allowed: the Node says so, and does not stay as it was.
+		// The address is removed, and no longer allowed: the node becomes unready.
 		delete(o.Annotations, nodeaddress.Annotation)
 		if _, err := c.Client.Update(t.Context(), gr.Nodes, o, ""); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestRefusedAddress(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got := readiness(get(t, c.Client)); !strings.HasPrefix(got, "False: the server refuses the address 10.0.0.1: ") {
-			t.Errorf("taken away: %s", got)
+			t.Errorf("removed: %s", got)
 		}
 		stop()
 		c.Stop()

@@ -17,7 +17,7 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestLiveNodeIsNotTakenOver holds that a second agent cannot become a node whose agent is alive. When the first has ended it can,
+// TestLiveNodeIsNotTakenOver checks that a second agent cannot become a node whose agent is alive. When the first has ended it can,
 // the first cannot come back while the second is alive, and an agent that was only cut off stops being the node.
 func TestLiveNodeIsNotTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestLiveNodeIsNotTakenOver(t *testing.T) {
 				Data: data}
 		}
 		run := func(data string) (stop func() error) {
-			n, err := nodestatus.New(as, config(data), nodestatus.Parts{Runtime: &engine{ready: true}}, log)
+			n, err := nodestatus.New(as, config(data), nodestatus.Parts{Runtime: &fakeRuntime{ready: true}}, log)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -49,14 +49,14 @@ func TestLiveNodeIsNotTakenOver(t *testing.T) {
 			t.Errorf("a second agent: %v", err)
 		}
 		if err := check("/one"); err != nil {
-			t.Errorf("the same agent starts again: %v", err)
+			t.Errorf("the same agent restarts: %v", err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(20 * time.Second)
 		if err := check("/two"); !nodestatus.IsTaken(err) {
-			t.Errorf("the Lease still counts: %v", err)
+			t.Errorf("the Lease has not expired: %v", err)
 		}
 		time.Sleep(time.Minute)
 		if err := check("/two"); err != nil {
@@ -65,7 +65,7 @@ func TestLiveNodeIsNotTakenOver(t *testing.T) {
 		stop = run("/two")
 		time.Sleep(15 * time.Second)
 		if err := check("/one"); !nodestatus.IsTaken(err) {
-			t.Errorf("the first agent comes back: %v", err)
+			t.Errorf("the first agent returns: %v", err)
 		}
 		// Another agent has taken the node over while this one was cut off.
 		o, err := c.Client.Get(t.Context(), gr.Leases, corev1.NamespaceNodeLease, "a", "")
@@ -80,9 +80,9 @@ func TestLiveNodeIsNotTakenOver(t *testing.T) {
 		}
 		time.Sleep(15 * time.Second)
 		if err := stop(); !nodestatus.IsTaken(err) {
-			t.Errorf("an agent whose node was taken over goes on: %v", err)
+			t.Errorf("an agent whose node was taken over continues: %v", err)
 		}
-		// A clock that is wrong by an hour: the Lease looks old, and is renewed all the same.
+		// The clock of the other agent is wrong by an hour: the Lease looks expired, but is renewed.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -98,20 +98,20 @@ func TestLiveNodeIsNotTakenOver(t *testing.T) {
 		}()
 		time.Sleep(9 * time.Second)
 		if err := check("/two"); !nodestatus.IsTaken(err) {
-			t.Errorf("the other's clock is wrong: %v", err)
+			t.Errorf("the clock of the other agent is wrong: %v", err)
 		}
 		<-done
 	})
 }
 
-// TestTakenOverByAnAgentWithAWrongClock holds that an agent that was cut off stops being the node, even if the clock of the agent
+// TestTakenOverByAnAgentWithAWrongClock checks that an agent that was cut off stops being the node, even if the clock of the agent
 // that has taken over is wrong by an hour. Otherwise the two would take over the node from each other for ever.
 func TestTakenOverByAnAgentWithAWrongClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 		config := nodestatus.Config{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1",
 			Data: "/one"}
-		n, err := nodestatus.New(asNode(c, "a"), config, nodestatus.Parts{Runtime: &engine{ready: true}}, slog.New(slog.DiscardHandler))
+		n, err := nodestatus.New(asNode(c, "a"), config, nodestatus.Parts{Runtime: &fakeRuntime{ready: true}}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestTakenOverByAnAgentWithAWrongClock(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		stop()
 		if err := <-done; !nodestatus.IsTaken(err) {
-			t.Errorf("the agent goes on: %v", err)
+			t.Errorf("the agent continues: %v", err)
 		}
 	})
 }

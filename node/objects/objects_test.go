@@ -29,31 +29,32 @@ import (
 	"proa.dev/proatest"
 )
 
-// world is a cluster with one Pod on node n1, and that node's refs.
-type world struct {
+// testNode is a cluster with one Pod on node n1, and the Refs of that node's agent.
+type testNode struct {
 	*testing.T
 	*proatest.Cluster
-	refs *objects.Refs
-	pod  *corev1.Pod
-	told chan types.UID
+	refs    *objects.Refs
+	pod     *corev1.Pod
+	changes chan types.UID
 }
 
-func inBubble(t *testing.T, f func(w *world)) {
+// runInVirtualTime runs a test with a new cluster in a synctest bubble.
+func runInVirtualTime(t *testing.T, f func(w *testNode)) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
 		defer c.Stop()
 		agent := c.Server.Client(&user.DefaultInfo{Name: "system:node:n1", Groups: []string{"system:nodes", "system:authenticated"}})
-		w := &world{T: t, Cluster: c, refs: objects.New(agent, slog.New(slog.DiscardHandler)), told: make(chan types.UID, 100)}
+		w := &testNode{T: t, Cluster: c, refs: objects.New(agent, slog.New(slog.DiscardHandler)), changes: make(chan types.UID, 100)}
 		defer w.refs.Close()
-		w.refs.OnChange(func(uid types.UID) { w.told <- uid })
+		w.refs.OnChange(func(uid types.UID) { w.changes <- uid })
 		w.create(gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-		w.pod = w.runs("web")
+		w.pod = w.createPod("web")
 		f(w)
 	})
 }
 
-func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
+func (w *testNode) create(on schema.GroupResource, o kind.Object) kind.Object {
 	w.Helper()
 	made, err := w.Client.Create(w.Context(), on, o)
 	if err != nil {
@@ -62,11 +63,11 @@ func (w *world) create(on schema.GroupResource, o kind.Object) kind.Object {
 	return made
 }
 
-// runs makes a Pod on the node that names a Secret, a ConfigMap and a service account.
-func (w *world) runs(name string) *corev1.Pod {
+// createPod creates a Pod on the node that names a Secret, a ConfigMap and a service account.
+func (w *testNode) createPod(name string) *corev1.Pod {
 	w.Helper()
-	time.Sleep(time.Second) // the default service account is made
-	defer synctest.Wait()   // an agent learns of its Pods from the same cache that authorizes it
+	time.Sleep(time.Second) // until the default service account exists
+	defer synctest.Wait()   // until the authorizer's cache has the Pod
 	return w.create(gr.Pods, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: corev1.PodSpec{
@@ -79,11 +80,11 @@ func (w *world) runs(name string) *corev1.Pod {
 	}).(*corev1.Pod)
 }
 
-// heard are the Pods that a change was told for.
-func (w *world) heard() (n int) {
+// countChanges returns how many notifications there were since the last call.
+func (w *testNode) countChanges() (n int) {
 	synctest.Wait()
-	for len(w.told) > 0 {
-		<-w.told
+	for len(w.changes) > 0 {
+		<-w.changes
 		n++
 	}
 	return n
@@ -93,55 +94,55 @@ func secret(value string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pull"}, StringData: map[string]string{"k": value}}
 }
 
-func TestSecretIsFollowed(t *testing.T) {
-	inBubble(t, func(w *world) {
+func TestSecretChanges(t *testing.T) {
+	runInVirtualTime(t, func(w *testNode) {
 		ctx := w.Context()
 		if _, err := w.refs.Secret(ctx, w.pod, "pull"); !apierrors.IsNotFound(err) || err.Error() != `secret "pull" not found` {
 			w.Fatalf("got %v, want that it is not found", err)
 		}
-		made := w.create(gr.Secrets, secret("one")).(*corev1.Secret)
+		created := w.create(gr.Secrets, secret("one")).(*corev1.Secret)
 		got, err := w.refs.Secret(ctx, w.pod, "pull")
 		if err != nil || string(got.Data["k"]) != "one" {
 			w.Fatalf("got %v, %v", got, err)
 		}
-		if n := w.heard(); n != 1 {
-			w.Errorf("told of the new Secret %d times, want once", n)
+		if n := w.countChanges(); n != 1 {
+			w.Errorf("%d notifications of the new Secret, want 1", n)
 		}
-		other := w.runs("other")
+		other := w.createPod("other")
 		if got, err := w.refs.Secret(ctx, other, "pull"); err != nil || string(got.Data["k"]) != "one" {
 			w.Fatalf("got %v, %v", got, err)
 		}
-		made.Data["k"] = []byte("two")
-		if _, err := w.Client.Update(ctx, gr.Secrets, made, ""); err != nil {
+		created.Data["k"] = []byte("two")
+		if _, err := w.Client.Update(ctx, gr.Secrets, created, ""); err != nil {
 			w.Fatal(err)
 		}
-		if n := w.heard(); n != 2 {
-			w.Errorf("told of a change %d times, want once for each Pod", n)
+		if n := w.countChanges(); n != 2 {
+			w.Errorf("%d notifications of a change, want one for each Pod", n)
 		}
 		w.refs.Drop(other.UID)
 		if err := w.Client.Delete(ctx, gr.Secrets, "default", "pull", metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		if n := w.heard(); n != 1 {
-			w.Errorf("told of the deletion %d times, want only for the Pod that is left", n)
+		if n := w.countChanges(); n != 1 {
+			w.Errorf("%d notifications of the deletion, want one for the remaining Pod", n)
 		}
 		if _, err := w.refs.Secret(ctx, w.pod, "pull"); !apierrors.IsNotFound(err) {
 			w.Errorf("got %v, want that it is not found", err)
 		}
 		w.refs.Drop(w.pod.UID)
 		w.create(gr.Secrets, secret("three"))
-		if n := w.heard(); n != 0 {
-			w.Errorf("told %d times after the last Pod was dropped", n)
+		if n := w.countChanges(); n != 0 {
+			w.Errorf("%d notifications after the last Pod was dropped", n)
 		}
 	})
 }
 
-func TestOthersAreForbidden(t *testing.T) {
-	inBubble(t, func(w *world) {
+func TestSecretOfNoPodIsForbidden(t *testing.T) {
+	runInVirtualTime(t, func(w *testNode) {
 		if _, err := w.refs.Secret(w.Context(), w.pod, "not-named"); !apierrors.IsForbidden(err) {
 			w.Errorf("got %v, want it forbidden", err)
 		}
-		// It may be asked for again: nothing remembers the refusal.
+		// The refusal is not cached.
 		w.create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "not-named"}})
 		if _, err := w.refs.Secret(w.Context(), w.pod, "not-named"); !apierrors.IsForbidden(err) {
 			w.Errorf("got %v, want it forbidden", err)
@@ -149,8 +150,8 @@ func TestOthersAreForbidden(t *testing.T) {
 	})
 }
 
-func TestImmutableIsNotFollowed(t *testing.T) {
-	inBubble(t, func(w *world) {
+func TestImmutableConfigMapIsReadOnce(t *testing.T) {
+	runInVirtualTime(t, func(w *testNode) {
 		ctx := w.Context()
 		settings := func(v string) *corev1.ConfigMap {
 			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "settings"}, Data: map[string]string{"k": v},
@@ -172,20 +173,20 @@ func TestImmutableIsNotFollowed(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.create(gr.ConfigMaps, settings("two"))
-		if n := w.heard(); n != 0 {
-			w.Errorf("told %d times of something that cannot change", n)
+		if n := w.countChanges(); n != 0 {
+			w.Errorf("%d notifications of an immutable object", n)
 		}
 		if got := read(w.pod); got != "one" {
-			w.Errorf("the first Pod got %q, want what it began with", got)
+			w.Errorf("the first Pod got %q, want the value that it started with", got)
 		}
-		if got := read(w.runs("new")); got != "two" {
-			w.Errorf("a new Pod got %q, want what is there now", got)
+		if got := read(w.createPod("new")); got != "two" {
+			w.Errorf("a new Pod got %q, want the present value", got)
 		}
 	})
 }
 
 func TestTokenIsRenewed(t *testing.T) {
-	inBubble(t, func(w *world) {
+	runInVirtualTime(t, func(w *testNode) {
 		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 			ExpirationSeconds: new(int64(3600)),
 			BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: w.pod.Name, UID: w.pod.UID},
@@ -200,10 +201,10 @@ func TestTokenIsRenewed(t *testing.T) {
 		}
 		first, renew := ask()
 		if in := time.Until(renew); in > 48*time.Minute || in < 47*time.Minute {
-			w.Errorf("an hour's token is renewed in %v, want after four fifths", in)
+			w.Errorf("a token of an hour is renewed in %v, want after 80 %%", in)
 		}
 		if again, _ := ask(); again != first {
-			w.Error("another token while the first is good")
+			w.Error("a new token although the first is valid")
 		}
 		time.Sleep(time.Until(renew) + time.Second)
 		if again, _ := ask(); again == first {
@@ -221,8 +222,8 @@ func TestTokenIsRenewed(t *testing.T) {
 	})
 }
 
-func TestAnchors(t *testing.T) {
-	inBubble(t, func(w *world) {
+func TestTrustAnchors(t *testing.T) {
+	runInVirtualTime(t, func(w *testNode) {
 		ctx := w.Context()
 		by := &corev1.ClusterTrustBundleProjection{SignerName: new("example.com/s"), LabelSelector: &metav1.LabelSelector{}, Path: "p"}
 		if _, err := w.refs.Anchors(ctx, w.pod, by); err == nil || err.Error() != "combination of signerName and labelSelector matched zero ClusterTrustBundles" {
@@ -232,15 +233,15 @@ func TestAnchors(t *testing.T) {
 		if got, err := w.refs.Anchors(ctx, w.pod, by); err != nil || len(got) != 0 {
 			w.Errorf("got %q, %v", got, err)
 		}
-		ca := authority(w.T)
+		ca := caCertificate(w.T)
 		for _, name := range []string{"example.com:s:a", "example.com:s:b"} {
 			w.create(gr.ClusterTrustBundles, &certificatesv1.ClusterTrustBundle{
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec:       certificatesv1.ClusterTrustBundleSpec{SignerName: "example.com/s", TrustBundle: ca},
 			})
 		}
-		if n := w.heard(); n == 0 {
-			w.Error("not told of new bundles")
+		if n := w.countChanges(); n == 0 {
+			w.Error("no notification of new bundles")
 		}
 		got, err := w.refs.Anchors(ctx, w.pod, by)
 		if err != nil || strings.Count(string(got), "BEGIN CERTIFICATE") != 1 {
@@ -252,8 +253,8 @@ func TestAnchors(t *testing.T) {
 	})
 }
 
-// authority is a certificate of an authority, in PEM.
-func authority(t *testing.T) string {
+// caCertificate returns a self-signed CA certificate in PEM.
+func caCertificate(t *testing.T) string {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
