@@ -20,18 +20,18 @@ import (
 	"proa.dev/store"
 )
 
-// laggingStore is a store whose watches hold events back until somebody asks for the newest revision.
+// laggingStore is a store whose watches deliver no events until Fresh is called.
 type laggingStore struct {
 	*store.Etcd
-	asked chan struct{}
-	once  sync.Once
+	freshCalled chan struct{}
+	once        sync.Once
 }
 
 func (l *laggingStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
 	return func(yield func(kv.Batch, error) bool) {
 		for b, err := range l.Etcd.Watch(ctx, prefix, after) {
 			select {
-			case <-l.asked:
+			case <-l.freshCalled:
 			case <-ctx.Done():
 			}
 			if !yield(b, err) {
@@ -42,19 +42,19 @@ func (l *laggingStore) Watch(ctx context.Context, prefix string, after int64) it
 }
 
 func (l *laggingStore) Fresh(ctx context.Context, prefix string) (int64, error) {
-	l.once.Do(func() { close(l.asked) })
+	l.once.Do(func() { close(l.freshCalled) })
 	return l.Etcd.Fresh(ctx, prefix)
 }
 
-// reviewed is RBAC with the second method that the pipeline wants.
-type reviewed struct {
+// rbacWithReviewer is the RBAC authorizer with the rules reviewer that the pipeline also needs.
+type rbacWithReviewer struct {
 	*authz.RBAC
 	RulesReviewer
 }
 
-// TestRightsCountAtOnce: a user may use a right as soon as the write that gave it is answered, however far behind the
-// caches are.
-func TestRightsCountAtOnce(t *testing.T) {
+// TestNewPermissionsAreEffectiveAtOnce checks that a user has a permission as soon as the write that granted it has been
+// answered, however far the caches lag behind.
+func TestNewPermissionsAreEffectiveAtOnce(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	db, err := store.Embed(t.Context(), store.Config{Dir: t.TempDir(), Log: log})
 	if err != nil {
@@ -64,7 +64,7 @@ func TestRightsCountAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow := &laggingStore{Etcd: db, asked: make(chan struct{})}
+	slow := &laggingStore{Etcd: db, freshCalled: make(chan struct{})}
 	st := state.New(context.WithoutCancel(t.Context()), codec.New(scheme), slow, kinds.All(), log)
 	t.Cleanup(func() {
 		st.Close()
@@ -73,10 +73,10 @@ func TestRightsCountAtOnce(t *testing.T) {
 	view := state.NewRBACView(st)
 	rules := authz.NewRBAC(view)
 	eve := &user.DefaultInfo{Name: "eve"}
-	question := authz.Attributes{User: eve, Verb: "get", IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default",
+	attrs := authz.Attributes{User: eve, Verb: "get", IsResource: true, Version: "v1", Resource: "configmaps", Namespace: "default",
 		Name: "mine"}
 	for _, plural := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
-		if err := st.Cache(st.Def(state.RBACResource(plural))).WaitFor(t.Context(), 0); err != nil { // loaded, and empty
+		if err := st.Cache(st.Def(state.RBACResource(plural))).WaitFor(t.Context(), 0); err != nil { // the cache is loaded, and empty
 			t.Fatal(err)
 		}
 	}
@@ -100,15 +100,15 @@ func TestRightsCountAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if d, _, _ := rules.Authorize(t.Context(), question); d == authz.Allow {
+	if d, _, _ := rules.Authorize(t.Context(), attrs); d == authz.Allow {
 		t.Fatal("the caches know the role already: the test shows nothing")
 	}
-	s := New(Config{State: st, Authz: reviewed{RBAC: rules}, Log: log})
-	if err := s.AuthorizeAttributes(t.Context(), &question, nil); err != nil {
+	s := New(Config{State: st, Authz: rbacWithReviewer{RBAC: rules}, Log: log})
+	if err := s.AuthorizeAttributes(t.Context(), &attrs, nil); err != nil {
 		t.Error(err)
 	}
-	question.Name, question.Verb = "", "list"
-	if err := s.AuthorizeAttributes(t.Context(), &question, nil); err == nil {
-		t.Error("eve may do what nobody allowed")
+	attrs.Name, attrs.Verb = "", "list"
+	if err := s.AuthorizeAttributes(t.Context(), &attrs, nil); err == nil {
+		t.Error("eve is allowed without a permission")
 	}
 }

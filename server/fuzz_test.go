@@ -17,8 +17,8 @@ import (
 	"proa.dev/server/state"
 )
 
-// bench returns a pipeline without a store, which can decode and patch, and the descriptor of Pods.
-func bench(t testing.TB) (*Server, *kind.Def) {
+// newPipeline returns a pipeline without a store, which can decode and patch, and the descriptor of Pods.
+func newPipeline(t testing.TB) (*Server, *kind.Def) {
 	t.Helper()
 	scheme, err := kinds.Scheme()
 	if err != nil {
@@ -38,7 +38,7 @@ func bench(t testing.TB) (*Server, *kind.Def) {
 }
 
 func FuzzDecode(f *testing.F) {
-	s, pods := bench(f)
+	s, pods := newPipeline(f)
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "b"}}}}
 	pod.SetGroupVersionKind(pods.GroupVersionKind)
 	for m := codec.JSON; m <= codec.Proto; m++ {
@@ -68,7 +68,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func FuzzPatch(f *testing.F) {
-	s, pods := bench(f)
+	s, pods := newPipeline(f)
 	kindsOf := []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
 	f.Add(byte(0), []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`))
 	f.Add(byte(1), []byte(`{"spec":{"containers":null}}`))
@@ -89,9 +89,9 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// FuzzApply: applying the same valid configuration a second time changes nothing.
+// FuzzApply checks that applying the same valid configuration a second time changes nothing.
 func FuzzApply(f *testing.F) {
-	s, pods := bench(f)
+	s, pods := newPipeline(f)
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {a: b}\nspec:\n  containers:\n  - name: a\n    image: c\n"), true)
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"b","ports":[{"containerPort":80}]}]}}`), false)
 	f.Add([]byte("spec: &a [*a]"), false)

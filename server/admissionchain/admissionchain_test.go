@@ -13,8 +13,8 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestAdmit: plugins run in order until one refuses. Those that take long are steps of a detailed record, the one that refuses is a
-// step of every record, and a plugin with steps of its own is none.
+// TestAdmit checks that plugins run in order until one refuses. A plugin that takes long is a step of a detailed record, the
+// one that refuses is a step of every record, and a plugin that records steps of its own is not a step.
 func TestAdmit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ran []string
@@ -64,7 +64,7 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// TestMutateTwice: plugins run a second time when one asks for it, and only then.
+// TestMutateTwice checks that plugins run a second time when one asks for it, and only then.
 func TestMutateTwice(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		runs := 0

@@ -78,7 +78,7 @@ func write(t *testing.T, defs []*kind.Def, words []string) *kind.Admission {
 	version, resource, sub := words[1], words[2], ""
 	resource, sub, _ = strings.Cut(resource, "/")
 	a := &kind.Admission{
-		Verb: strings.ToLower(words[0]), Sub: sub, Name: words[3], Server: door{},
+		Verb: strings.ToLower(words[0]), Sub: sub, Name: words[3], Server: namespaceServer{},
 		Versions: func(gr schema.GroupResource) (out []*kind.Def) {
 			for _, d := range defs {
 				if d.Storage().Resource() == gr {
@@ -118,10 +118,10 @@ func label(o kind.Object, text string) {
 	}
 }
 
-// door has the namespaces whose names begin with "team-", and labels them team=NAME.
-type door struct{ kind.Server }
+// namespaceServer is a kind.Server with all namespaces whose names begin with "team-", labelled team=NAME.
+type namespaceServer struct{ kind.Server }
 
-func (door) Get(_ context.Context, gr schema.GroupResource, _, name string) (kind.Object, error) {
+func (namespaceServer) Get(_ context.Context, gr schema.GroupResource, _, name string) (kind.Object, error) {
 	team, ok := strings.CutPrefix(name, "team-")
 	if !ok {
 		return nil, apierrors.NewNotFound(gr, name)

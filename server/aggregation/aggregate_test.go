@@ -33,8 +33,8 @@ import (
 
 var wardle = schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
 
-// world is an aggregator with one aggregated server, at the address of a listener.
-type world struct {
+// aggregatorTest is an aggregator with one aggregated server, whose address is that of a listener.
+type aggregatorTest struct {
 	*Aggregator
 	service *apiregistrationv1.APIService
 	front   *httptest.Server
@@ -42,12 +42,12 @@ type world struct {
 	ctx     context.Context
 }
 
-// newWorld puts a handler behind an APIService that is available.
-func newWorld(t *testing.T, h http.Handler) *world {
+// newAggregatorTest serves a handler as an aggregated server, with an APIService that is available.
+func newAggregatorTest(t *testing.T, h http.Handler) *aggregatorTest {
 	t.Helper()
 	back := httptest.NewTLSServer(h)
 	t.Cleanup(back.Close)
-	w := &world{at: back.Listener.Addr().String(), ctx: t.Context()}
+	w := &aggregatorTest{at: back.Listener.Addr().String(), ctx: t.Context()}
 	w.Aggregator = New(Config{Log: slog.New(slog.DiscardHandler), Clients: extensionclient.New(extensionclient.Config{
 		Resolve: func(context.Context, extensionclient.Service) ([]extensionclient.Address, error) {
 			return []extensionclient.Address{{Host: w.at}}, nil
@@ -71,15 +71,15 @@ func newWorld(t *testing.T, h http.Handler) *world {
 	return w
 }
 
-// set changes whether the APIService is available.
-func (w *world) set(status apiregistrationv1.ConditionStatus) {
+// set sets the condition Available of the APIService.
+func (w *aggregatorTest) set(status apiregistrationv1.ConditionStatus) {
 	s := w.service.DeepCopy()
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: status, Reason: "Why"}}
 	w.Update(w.ctx, slices.Values([]kind.Object{s}))
 }
 
 // get sends a request through the aggregator.
-func (w *world) get(t *testing.T, path string, h http.Header) (*http.Response, string) {
+func (w *aggregatorTest) get(t *testing.T, path string, h http.Header) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.front.URL+path, http.NoBody)
 	if err != nil {
@@ -101,8 +101,8 @@ func (w *world) get(t *testing.T, path string, h http.Header) (*http.Response, s
 	return resp, string(body)
 }
 
-// await waits until discovery shows something.
-func (w *world) await(t *testing.T, what string, ok func(apidiscovery.Remote) bool) {
+// waitForDiscovery waits until discovery has the one version of the aggregated server, and that satisfies ok.
+func (w *aggregatorTest) waitForDiscovery(t *testing.T, what string, ok func(apidiscovery.Remote) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		all := w.Versions()
@@ -117,12 +117,12 @@ func (w *world) await(t *testing.T, what string, ok func(apidiscovery.Remote) bo
 
 const flunders = "/apis/wardle.example.com/v1/namespaces/default/flunders"
 
-// TestUsersAreNamedByThisServerOnly checks that a client cannot set the user for the aggregated server, and that its
+// TestUserHeadersAreSetByServerOnly checks that a client cannot set the user for the aggregated server, and that its
 // credentials are not forwarded.
-func TestUsersAreNamedByThisServerOnly(t *testing.T) {
+func TestUserHeadersAreSetByServerOnly(t *testing.T) {
 	var mu sync.Mutex
 	var seen http.Header
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+	w := newAggregatorTest(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == flunders {
 			mu.Lock()
 			defer mu.Unlock()
@@ -152,37 +152,37 @@ func TestUsersAreNamedByThisServerOnly(t *testing.T) {
 		"Url":      {flunders + "?labelSelector=a%3Db&limit=5"},
 	} {
 		if !slices.Equal(seen[key], want) {
-			t.Errorf("the server was told %s: %q, want %q", key, seen[key], want)
+			t.Errorf("the server got %s: %q, want %q", key, seen[key], want)
 		}
 	}
 	if resp.Header.Get("Alt-Svc") != "" || !slices.Equal(resp.Header["Audit-Id"], []string{"ours"}) ||
 		!slices.Equal(resp.Header["Cache-Control"], []string{"no-store"}) {
-		t.Errorf("the client was told %v", resp.Header)
+		t.Errorf("the client got %v", resp.Header)
 	}
 }
 
-// TestRedirectsAreRefused checks that nobody follows a redirect: neither a client, nor this server when it fetches
-// documents.
+// TestRedirectsAreRefused checks that redirects of an aggregated server are followed neither by clients, nor by this server
+// when it fetches documents.
 func TestRedirectsAreRefused(t *testing.T) {
-	var victims sync.Map
-	victim := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { victims.Store(req.URL.Path, true) }))
-	defer victim.Close()
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		http.Redirect(rw, req, victim.URL+req.URL.Path, http.StatusTemporaryRedirect)
+	var followed sync.Map
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { followed.Store(req.URL.Path, true) }))
+	defer target.Close()
+	w := newAggregatorTest(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		http.Redirect(rw, req, target.URL+req.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	resp, body := w.get(t, flunders, nil)
 	if resp.StatusCode != http.StatusBadGateway || body != "the backend attempted to redirect this request, which is not permitted" || resp.Header.Get("Location") != "" {
 		t.Errorf("got %d %q, Location %q", resp.StatusCode, body, resp.Header.Get("Location"))
 	}
 	if err := w.Check(t.Context(), w.service); err == nil || !strings.Contains(err.Error(), "bad status from https://api.wardle.svc:443/apis/wardle.example.com/v1: 307") {
-		t.Errorf("the check says %v", err)
+		t.Errorf("the check returned %v", err)
 	}
-	victims.Range(func(path, _ any) bool { t.Errorf("the redirect for %s was followed", path); return true })
-	w.await(t, "a server that redirects has nothing", func(r apidiscovery.Remote) bool { return r.Stale })
+	followed.Range(func(path, _ any) bool { t.Errorf("the redirect for %s was followed", path); return true })
+	w.waitForDiscovery(t, "a server that redirects has nothing", func(r apidiscovery.Remote) bool { return r.Stale })
 }
 
-func TestUnavailableIsCounted(t *testing.T) {
-	w := newWorld(t, http.NotFoundHandler())
+func TestUnavailableMetric(t *testing.T) {
+	w := newAggregatorTest(t, http.NotFoundHandler())
 	for _, status := range []apiregistrationv1.ConditionStatus{"False", "False", "True", "False"} {
 		w.set(status)
 	}
@@ -211,14 +211,14 @@ func TestUnavailableIsCounted(t *testing.T) {
 // TestUnavailable checks that a server which is unavailable is not called, and that a dead one does not delay requests
 // for long.
 func TestUnavailable(t *testing.T) {
-	var asked sync.Map
-	w := newWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { asked.Store(req.URL.Path, true) }))
+	var called sync.Map
+	w := newAggregatorTest(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { called.Store(req.URL.Path, true) }))
 	w.set(apiregistrationv1.ConditionFalse)
 	if resp, body := w.get(t, flunders, nil); resp.StatusCode != http.StatusServiceUnavailable || body != "service unavailable\n" {
 		t.Errorf("got %d %q", resp.StatusCode, body)
 	}
-	if _, found := asked.Load(flunders); found {
-		t.Error("the server was asked")
+	if _, found := called.Load(flunders); found {
+		t.Error("the server was called")
 	}
 	if all := w.Versions(); len(all) != 1 || !all[0].Stale {
 		t.Errorf("discovery shows %+v", all)
@@ -235,10 +235,10 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// TestSomeGroupsStay checks that neither the core group nor the group of APIServices can be served elsewhere: nobody
-// could undo that.
-func TestSomeGroupsStay(t *testing.T) {
-	w := newWorld(t, http.NotFoundHandler())
+// TestReservedGroupsAreNotAggregated checks that neither the core group nor the group of APIServices can be served by another
+// server, because that could not be undone.
+func TestReservedGroupsAreNotAggregated(t *testing.T) {
+	w := newAggregatorTest(t, http.NotFoundHandler())
 	for _, group := range []string{"", apiregistrationv1.GroupName} {
 		s := w.service.DeepCopy()
 		s.Spec.Group = group
@@ -248,14 +248,14 @@ func TestSomeGroupsStay(t *testing.T) {
 		}
 	}
 	if len(w.refreshers) != 0 {
-		t.Errorf("%d servers are still asked", len(w.refreshers))
+		t.Errorf("%d servers are still refreshed", len(w.refreshers))
 	}
 }
 
 // TestWatchIsFlushed checks that the events of a watch are forwarded at once.
 func TestWatchIsFlushed(t *testing.T) {
 	next := make(chan string)
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+	w := newAggregatorTest(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if req.URL.Path != flunders {
 			return
 		}
@@ -289,7 +289,7 @@ func TestWatchIsFlushed(t *testing.T) {
 
 // TestUpgrade checks that a request becomes a stream, with the user that this server names.
 func TestUpgrade(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+	w := newAggregatorTest(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Upgrade") == "" {
 			return
 		}
@@ -326,19 +326,19 @@ func TestUpgrade(t *testing.T) {
 
 // TestCertificates checks that a server without the certificate of its Service is rejected.
 func TestCertificates(t *testing.T) {
-	var asked sync.Map
-	w := newWorld(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { asked.Store(req.URL.Path, true) }))
+	var called sync.Map
+	w := newAggregatorTest(t, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { called.Store(req.URL.Path, true) }))
 	w.service.Spec.InsecureSkipTLSVerify = false
 	w.set(apiregistrationv1.ConditionTrue)
 	const path = flunders + "/strict"
 	resp, body := w.get(t, path, nil)
-	if _, found := asked.Load(path); found || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "certificate") {
+	if _, found := called.Load(path); found || resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "certificate") {
 		t.Errorf("got %d %q", resp.StatusCode, body)
 	}
 }
 
-// says returns a handler that serves discovery documents by path.
-func says(documents map[string]any) http.Handler {
+// serveDocuments returns a handler that serves discovery documents by path.
+func serveDocuments(documents map[string]any) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		d, found := documents[req.URL.Path]
 		if !found {
@@ -364,7 +364,7 @@ func TestDiscovery(t *testing.T) {
 		return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Versions: []apidiscoveryv2.APIVersionDiscovery{v}}
 	}
-	w := newWorld(t, says(map[string]any{
+	w := newAggregatorTest(t, serveDocuments(map[string]any{
 		"/apis": &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{
 			group("apps", "deployments"), group(wardle.Group, "flunders", "", "a/b", "x\ny", strings.Repeat("z", 300)),
 		}},
@@ -374,7 +374,7 @@ func TestDiscovery(t *testing.T) {
 		}},
 		"/openapi/v3/apis/wardle.example.com/v1": map[string]any{"openapi": "3.0.0"},
 	}))
-	w.await(t, "only flunders", func(r apidiscovery.Remote) bool {
+	w.waitForDiscovery(t, "only flunders", func(r apidiscovery.Remote) bool {
 		return !r.Stale && r.GroupVersion == wardle && len(r.Resources) == 1 && r.Resources[0].Resource == "flunders" &&
 			r.Resources[0].ResponseKind != nil
 	})
@@ -396,13 +396,14 @@ func TestDiscovery(t *testing.T) {
 
 // TestLegacyDiscovery checks a server that has only the documents of group versions.
 func TestLegacyDiscovery(t *testing.T) {
-	w := newWorld(t, says(map[string]any{"/apis/wardle.example.com/v1": metav1.APIResourceList{APIResources: []metav1.APIResource{
-		{Name: "flunders/status", Kind: "Flunder", Namespaced: true, Verbs: []string{"get"}},
-		{Name: "flunders", SingularName: "flunder", Kind: "Flunder", Namespaced: true, Verbs: []string{"get", "list"},
-			ShortNames: []string{"fl"}},
-		{Name: "fischers", Kind: "Fischer", Verbs: []string{"list"}},
-	}}}))
-	w.await(t, "legacy", func(r apidiscovery.Remote) bool { return !r.Stale && len(r.Resources) == 2 })
+	w := newAggregatorTest(t,
+		serveDocuments(map[string]any{"/apis/wardle.example.com/v1": metav1.APIResourceList{APIResources: []metav1.APIResource{
+			{Name: "flunders/status", Kind: "Flunder", Namespaced: true, Verbs: []string{"get"}},
+			{Name: "flunders", SingularName: "flunder", Kind: "Flunder", Namespaced: true, Verbs: []string{"get", "list"},
+				ShortNames: []string{"fl"}},
+			{Name: "fischers", Kind: "Fischer", Verbs: []string{"list"}},
+		}}}))
+	w.waitForDiscovery(t, "legacy", func(r apidiscovery.Remote) bool { return !r.Stale && len(r.Resources) == 2 })
 	got := w.Versions()[0].Resources
 	if f := got[0]; f.Resource != "flunders" || f.Scope != apidiscoveryv2.ScopeNamespace || f.ResponseKind.Kind != "Flunder" ||
 		len(f.Subresources) != 1 || f.Subresources[0].Subresource != "status" {
@@ -413,10 +414,10 @@ func TestLegacyDiscovery(t *testing.T) {
 	}
 }
 
-// TestHugeDiscovery checks that a document without an end is not read to its end.
-func TestHugeDiscovery(t *testing.T) {
+// TestEndlessDiscovery checks that only a limited part of an endless document is read.
+func TestEndlessDiscovery(t *testing.T) {
 	sent := make(chan int, 1)
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+	w := newAggregatorTest(t, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		rw.Header().Set("Content-Type", acceptAggregated)
 		n := 0
 		for req.Context().Err() == nil && n < 64<<20 {

@@ -16,8 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// raw responds to a request with given bytes, and records what else comes over the same connection.
-func raw(t *testing.T, answer string) (h http.HandlerFunc, more func() string) {
+// respondWith returns a handler that responds with given bytes, and a function that returns what else was received on the
+// same connection.
+func respondWith(t *testing.T, answer string) (h http.HandlerFunc, more func() string) {
 	var mu sync.Mutex
 	var got strings.Builder
 	var done sync.WaitGroup
@@ -35,7 +36,7 @@ func raw(t *testing.T, answer string) (h http.HandlerFunc, more func() string) {
 		defer done.Done()
 		defer func() { _ = conn.Close() }()
 		_, _ = io.WriteString(conn, answer)
-		rest, _ := io.ReadAll(both) // until this server ends the connection
+		rest, _ := io.ReadAll(both) // until the API server closes the connection
 		mu.Lock()
 		defer mu.Unlock()
 		got.Write(rest)
@@ -48,16 +49,16 @@ func raw(t *testing.T, answer string) (h http.HandlerFunc, more func() string) {
 	}
 }
 
-// TestUpgradesThatServersRefuse checks that when an aggregated server does not upgrade a connection, nothing that the
+// TestRefusedUpgrades checks that when an aggregated server does not upgrade a connection, nothing that the
 // client sends afterwards reaches that server, which would take it for requests of this one.
-func TestUpgradesThatServersRefuse(t *testing.T) {
+func TestRefusedUpgrades(t *testing.T) {
 	for name, test := range map[string]struct{ answer, want string }{
 		"forbidden": {"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno", "HTTP/1.1 403 Forbidden"},
 		"fine":      {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 503 Service Unavailable"},
 		"elsewhere": {"HTTP/1.1 307 Temporary Redirect\r\nLocation: https://192.0.2.1/\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 503 Service Unavailable"},
 	} {
-		h, more := raw(t, test.answer)
-		w := newWorld(t, h)
+		h, more := respondWith(t, test.answer)
+		w := newAggregatorTest(t, h)
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", w.front.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +67,7 @@ func TestUpgradesThatServersRefuse(t *testing.T) {
 		_, _ = io.WriteString(conn, "GET /secret HTTP/1.1\r\nHost: x\r\nX-Remote-User: admin\r\n\r\n")
 		line, err := bufio.NewReader(conn).ReadString('\n')
 		if err != nil || !strings.HasPrefix(line, test.want) || strings.Contains(line, "192.0.2.1") {
-			t.Errorf("%s: the client is told %q, %v; want %s", name, line, err, test.want)
+			t.Errorf("%s: the client got %q, %v; want %s", name, line, err, test.want)
 		}
 		_ = conn.Close()
 		if got := more(); strings.Contains(got, "secret") {
@@ -75,29 +76,30 @@ func TestUpgradesThatServersRefuse(t *testing.T) {
 	}
 }
 
-// TestStreamsNobodyAskedFor checks that a server cannot make a stream of a request that asked for none, and that
+// TestUnsolicitedUpgrades checks that a server cannot make a stream of a request that asked for none, and that
 // informational responses are not forwarded.
-func TestStreamsNobodyAskedFor(t *testing.T) {
-	h, _ := raw(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	if resp, body := newWorld(t, h).get(t, flunders, nil); resp.StatusCode < http.StatusInternalServerError {
+func TestUnsolicitedUpgrades(t *testing.T) {
+	h, _ := respondWith(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	if resp, body := newAggregatorTest(t, h).get(t, flunders, nil); resp.StatusCode < http.StatusInternalServerError {
 		t.Errorf("got %d %q", resp.StatusCode, body)
 	}
-	h, _ = raw(t, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: <https://192.0.2.1/>\r\nAudit-Id: forged\r\n\r\n", 3)+"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-	resp, body := newWorld(t, h).get(t, flunders, nil)
+	h, _ = respondWith(t, strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: <https://192.0.2.1/>\r\nAudit-Id: forged\r\n\r\n",
+		3)+"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	resp, body := newAggregatorTest(t, h).get(t, flunders, nil)
 	if resp.StatusCode != http.StatusOK || body != "ok" || resp.Header.Get("Link") != "" || resp.Header.Get("Audit-Id") != "ours" {
 		t.Errorf("got %d %q %v", resp.StatusCode, body, resp.Header)
 	}
-	h, _ = raw(t, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: "+strings.Repeat("x", 1000)+"\r\n", 1000)+"\r\n")
-	if resp, body := newWorld(t, h).get(t, flunders, nil); resp.StatusCode != http.StatusServiceUnavailable {
+	h, _ = respondWith(t, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X-A: "+strings.Repeat("x", 1000)+"\r\n", 1000)+"\r\n")
+	if resp, body := newAggregatorTest(t, h).get(t, flunders, nil); resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("headers without end: %d %.200q", resp.StatusCode, body)
 	}
 }
 
-// TestRequestsThatWaitAreBounded checks that the number of requests that wait for a server is limited. Streams do not
+// TestWaitingRequestsAreBounded checks that the number of requests that wait for a server is limited. Streams do not
 // count.
-func TestRequestsThatWaitAreBounded(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	ask := func(ctx context.Context) int {
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	w := newAggregatorTest(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	send := func(ctx context.Context) int {
 		rec := httptest.NewRecorder()
 		req := httptest.NewRequestWithContext(ctx, http.MethodGet, flunders, http.NoBody)
 		w.Pass(rec, req, wardle, &user.DefaultInfo{Name: "alice"})
@@ -107,14 +109,14 @@ func TestRequestsThatWaitAreBounded(t *testing.T) {
 	defer stop()
 	waiting := &(*w.backends.Load())[wardle].inFlight
 	waiting.Add(maxInFlight)
-	if got := ask(limited); got != http.StatusServiceUnavailable {
+	if got := send(limited); got != http.StatusServiceUnavailable {
 		t.Errorf("one request too many: %d", got)
 	}
-	if got := ask(t.Context()); got != http.StatusOK {
+	if got := send(t.Context()); got != http.StatusOK {
 		t.Errorf("a request without an end: %d", got)
 	}
 	waiting.Add(-1)
-	if got := ask(limited); got != http.StatusOK {
+	if got := send(limited); got != http.StatusOK {
 		t.Errorf("the last request that may wait: %d", got)
 	}
 	if got := waiting.Load(); got != maxInFlight-1 {

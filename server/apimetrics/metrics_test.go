@@ -16,7 +16,7 @@ import (
 	"proa.dev/internal/nativehistogram"
 )
 
-func TestNamesDashboardsKnow(t *testing.T) {
+func TestMetricNamesOfUpstream(t *testing.T) {
 	m := New(Gauges{Objects: func() map[string]int { return map[string]int{"pods": 3, "jobs.batch": 4} },
 		StoreSize: func() float64 { return 42 },
 		InFlight:  func() (int64, int64) { return 5, 6 }, Memory: func() (int64, int64, int64) { return 7, 8, 9 }, Version: "v1.37.1",
@@ -73,7 +73,7 @@ func scrape(m *Metrics) string {
 	return w.Body.String()
 }
 
-// TestNativeHistogram: a scrape that asks for protobuf gets native buckets beside the classic ones.
+// TestNativeHistogram checks that a scrape that asks for protobuf gets native buckets beside the classic ones.
 func TestNativeHistogram(t *testing.T) {
 	m := New(Gauges{})
 	m.Done(Request{Verb: "create", Version: "v1", Resource: "pods", Scope: "namespace", Code: 201, Took: 7 * time.Millisecond})
@@ -99,7 +99,7 @@ func TestNativeHistogram(t *testing.T) {
 	}
 }
 
-// TestHops: the time at a hop is counted under the name of the hop, in classic and in native buckets.
+// TestHops checks that the time at a hop is counted under the name of the hop, in classic and in native buckets.
 func TestHops(t *testing.T) {
 	m, r := New(Gauges{}), hop.NewRecorder(10)
 	m.ObserveHops(nil)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// TestStatusOf: errors that are no Status are given one.
+// TestStatusOf checks which Status is made of errors that have none.
 func TestStatusOf(t *testing.T) {
 	for title, c := range map[string]struct {
 		err     error
@@ -28,7 +28,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// TestAggregates: an aggregate of errors, which cannot be compared with ==, has a Status.
+// TestAggregates checks that an aggregate of errors, which cannot be compared with ==, has a Status.
 func TestAggregates(t *testing.T) {
 	err := field.ErrorList{field.Required(field.NewPath("a"), ""), field.Required(field.NewPath("b"), "")}.ToAggregate()
 	if st := Of(err); st.Code != 500 || st.Message == "" {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func TestPolicy(t *testing.T) {
 	p, err := parsePolicy([]byte(`
@@ -31,7 +31,7 @@ rules:
 - {level: Request, resources: [{group: apps, resources: ["deployments/*"]}, {group: batch}]}
 - {level: Metadata, namespaces: [kube-system]}
 - {level: Metadata, nonResourceURLs: ["*"]}
-`), quiet())
+`), discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ rules:
 	}
 }
 
-func TestBadPolicies(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	const head = "apiVersion: audit.k8s.io/v1\nkind: Policy\n"
 	for text, want := range map[string]string{
 		"{":    "failed decoding",
@@ -80,7 +80,7 @@ func TestBadPolicies(t *testing.T) {
 		head + "omitStages: [x]":       "omitStages[0]: Invalid value",
 		head + "rules: [{level: None, unknown: 1}]": "",
 	} {
-		_, err := parsePolicy([]byte(text), quiet())
+		_, err := parsePolicy([]byte(text), discardLogger())
 		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
@@ -91,7 +91,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Add([]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, nonResourceURLs: ['/a*']}]"))
 	f.Add([]byte(`{"apiVersion":"audit.k8s.io/v1","kind":"Policy","rules":[{"level":"None","resources":[{"resources":["*/x","y/*"]}]}]}`))
 	f.Fuzz(func(_ *testing.T, text []byte) {
-		p, err := parsePolicy(text, quiet())
+		p, err := parsePolicy(text, discardLogger())
 		if err != nil {
 			return
 		}
@@ -100,7 +100,7 @@ func FuzzPolicy(f *testing.F) {
 	})
 }
 
-func read(t *testing.T, path string) string {
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -114,7 +114,7 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f, err := openFile(path, 20, 2, quiet())
+	f, err := openFile(path, 20, 2, discardLogger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestFile(t *testing.T) {
 	}
 	all := []string{}
 	for _, p := range []string{path + ".2", path + ".1", path} {
-		all = append(all, read(t, p))
+		all = append(all, readFile(t, p))
 		if info, err := os.Stat(p); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", p, info.Mode(), err)
 		}
@@ -137,52 +137,52 @@ func TestFile(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if _, err := os.Stat(path + ".3"); err == nil {
-		t.Error("more is kept than was asked for")
+		t.Error("more files are kept than configured")
 	}
 }
 
-// gate is a file that blocks writes until it is opened, and then may fail.
-type gate struct {
+// blockingFile is a file whose writes block until open is closed, and then fail with writeErr if that is set.
+type blockingFile struct {
 	bytes.Buffer
-	open   chan struct{}
-	busy   chan struct{}
-	fails  error
-	closed bool
+	open     chan struct{}
+	blocked  chan struct{}
+	writeErr error
+	closed   bool
 }
 
-func (g *gate) Write(b []byte) (int, error) {
-	g.busy <- struct{}{}
+func (g *blockingFile) Write(b []byte) (int, error) {
+	g.blocked <- struct{}{}
 	<-g.open
-	if g.fails != nil {
-		return 0, g.fails
+	if g.writeErr != nil {
+		return 0, g.writeErr
 	}
 	return g.Buffer.Write(b)
 }
 
-func (g *gate) Close() error { g.closed = true; return nil }
+func (g *blockingFile) Close() error { g.closed = true; return nil }
 
-var _ io.WriteCloser = (*gate)(nil)
+var _ io.WriteCloser = (*blockingFile)(nil)
 
 func TestSpoolIsBounded(t *testing.T) {
-	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9)}
-	var lost, news int
+	g := &blockingFile{open: make(chan struct{}), blocked: make(chan struct{}, 9)}
+	var lost, firstCalls int
 	s := newFileBuffer(g, 10, time.Microsecond, func(n int, first bool, _ error) {
 		lost += n
 		if first {
-			news++
+			firstCalls++
 		}
 	})
 	s.put([]byte("a\n"))
-	<-g.busy                      // the writer blocks with the first line
+	<-g.blocked                   // the writer blocks with the first line
 	s.put([]byte("a long one\n")) // an empty buffer accepts any line
 	for range 5 {
 		s.put([]byte("lost\n"))
 	}
-	if lost != 5 || news != 1 {
-		t.Errorf("lost %d with %d messages, want 5 with 1", lost, news)
+	if lost != 5 || firstCalls != 1 {
+		t.Errorf("lost %d with %d messages, want 5 with 1", lost, firstCalls)
 	}
 	close(g.open)
-	<-g.busy
+	<-g.blocked
 	s.put([]byte("b\n"))
 	if err := s.close(); err != nil || !g.closed {
 		t.Error(err)
@@ -195,8 +195,8 @@ func TestSpoolIsBounded(t *testing.T) {
 	}
 }
 
-func TestSpoolCountsWhatCouldNotBeWritten(t *testing.T) {
-	g := &gate{open: make(chan struct{}), busy: make(chan struct{}, 9), fails: errors.New("disk full")}
+func TestSpoolCountsFailedWrites(t *testing.T) {
+	g := &blockingFile{open: make(chan struct{}), blocked: make(chan struct{}, 9), writeErr: errors.New("disk full")}
 	close(g.open)
 	total := 0
 	s := newFileBuffer(g, 100, time.Second, func(n int, _ bool, _ error) { total += n })
@@ -207,7 +207,7 @@ func TestSpoolCountsWhatCouldNotBeWritten(t *testing.T) {
 	}
 }
 
-func TestNoTrail(t *testing.T) {
+func TestWithoutRecord(t *testing.T) {
 	var nothing *Record
 	n := testing.AllocsPerRun(10, func() {
 		nothing.Annotate("a", "b")
@@ -218,11 +218,11 @@ func TestNoTrail(t *testing.T) {
 		nothing.ResponseComplete(200)
 	})
 	if n != 0 {
-		t.Errorf("a request without trail costs %v allocations", n)
+		t.Errorf("a request without a record costs %v allocations", n)
 	}
 }
 
-func TestPanicked(t *testing.T) {
+func TestPanickedRequest(t *testing.T) {
 	var out bytes.Buffer
 	l, err := Open(Config{Path: "-", Stdout: &out})
 	if err != nil {
@@ -240,8 +240,8 @@ func TestPanicked(t *testing.T) {
 	}
 }
 
-// BenchmarkTrail measures the cost of a request whose metadata is recorded.
-func BenchmarkTrail(b *testing.B) {
+// BenchmarkRecord measures the cost of a request whose metadata is recorded.
+func BenchmarkRecord(b *testing.B) {
 	l, err := Open(Config{Path: filepath.Join(b.TempDir(), "audit.log")})
 	if err != nil {
 		b.Fatal(err)

@@ -11,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBodiesThatHoldSecretsAreNotRecorded checks that no policy gets the body of a Secret or a token, nor an error that
+// TestSecretBodiesAreNotRecorded checks that no policy gets the body of a Secret or a token, nor an error that
 // quotes it.
-func TestBodiesThatHoldSecretsAreNotRecorded(t *testing.T) {
+func TestSecretBodiesAreNotRecorded(t *testing.T) {
 	for _, confidential := range []bool{false, true} {
 		var out bytes.Buffer
-		l, err := Open(Config{Path: "-", Stdout: &out, Log: quiet(), Policy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")})
+		l, err := Open(Config{Path: "-", Stdout: &out, Log: discardLogger(),
+			Policy: []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: RequestResponse}]\n")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,8 @@ func (r *receiver) post(body []byte) error {
 	return nil
 }
 
-// TestHook puts events; "wait" lets time pass, and "close" ends it. Dropped events are counted.
+// TestHook runs scripts in virtual time: each word is the ID of an event that is put, "wait" lets time pass, and "close"
+// closes the hook. Dropped events are counted.
 func TestHook(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -96,7 +97,7 @@ func TestHookWithoutFile(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.got) != 1 || !strings.HasSuffix(r.got[0], ": x x") { // received, and complete
+	if len(r.got) != 1 || !strings.HasSuffix(r.got[0], ": x x") { // both stages of the request
 		t.Errorf("got %v", r.got)
 	}
 }

@@ -57,8 +57,8 @@ func meta(ns, name, uid string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
 }
 
-// world is an Authenticator with its certificate authorities, objects and a clock that tests move.
-type world struct {
+// authnTest is an Authenticator with its certificate authorities, objects and a clock that tests move.
+type authnTest struct {
 	*Authenticator
 	ca, proxyCA *authority
 	objects     objects
@@ -68,9 +68,10 @@ type world struct {
 	used        []string
 }
 
-func newWorld(t testing.TB, change ...func(*Config)) *world {
+func newAuthnTest(t testing.TB, change ...func(*Config)) *authnTest {
 	t.Helper()
-	w := &world{ca: newAuthority(t, "ca"), proxyCA: newAuthority(t, "front-proxy-ca"), now: time.Now(), annotations: map[string]string{}}
+	w := &authnTest{ca: newAuthority(t, "ca"), proxyCA: newAuthority(t, "front-proxy-ca"), now: time.Now(),
+		annotations: map[string]string{}}
 	w.objects = objects{
 		"serviceaccounts/ns/app": &corev1.ServiceAccount{ObjectMeta: meta("ns", "app", "sa-uid")},
 		"pods/ns/web": &corev1.Pod{ObjectMeta: meta("ns", "web", "pod-uid"),
@@ -142,10 +143,10 @@ func (a *authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateK
 }
 
 func (a *authority) client(name string, groups ...string) *x509.Certificate {
-	return a.clientUsage(x509.ExtKeyUsageClientAuth, pkix.Name{CommonName: name, Organization: groups})
+	return a.clientWithUsage(x509.ExtKeyUsageClientAuth, pkix.Name{CommonName: name, Organization: groups})
 }
 
-func (a *authority) clientUsage(usage x509.ExtKeyUsage, subject pkix.Name) *x509.Certificate {
+func (a *authority) clientWithUsage(usage x509.ExtKeyUsage, subject pkix.Name) *x509.Certificate {
 	return a.sign(&x509.Certificate{Subject: subject, ExtKeyUsage: []x509.ExtKeyUsage{usage}}, a.cert, newKey(a.t, elliptic.P256()))
 }
 
@@ -171,7 +172,7 @@ func show(u user.Info) string {
 	return b.String()
 }
 
-func expect(t *testing.T, w *world, r *http.Request, want string) user.Info {
+func expect(t *testing.T, w *authnTest, r *http.Request, want string) user.Info {
 	t.Helper()
 	u, err := w.Request(r)
 	if err != nil {
@@ -183,7 +184,7 @@ func expect(t *testing.T, w *world, r *http.Request, want string) user.Info {
 	return u
 }
 
-func expectRefused(t *testing.T, w *world, r *http.Request, want string) {
+func expectRefused(t *testing.T, w *authnTest, r *http.Request, want string) {
 	t.Helper()
 	u, err := w.Request(r)
 	if err == nil {
@@ -195,7 +196,7 @@ func expectRefused(t *testing.T, w *world, r *http.Request, want string) {
 }
 
 func TestAnonymous(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/version", "/version/"} {
 		expect(t, w, request(path), "system:anonymous[system:unauthenticated]")
 	}
@@ -212,7 +213,7 @@ func TestAnonymous(t *testing.T) {
 }
 
 func TestBearerHeader(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	for _, tt := range []struct{ header, want string }{
 		{"", ErrNoCredentials.Error()},
 		{"Basic abc", ErrNoCredentials.Error()},
@@ -232,7 +233,7 @@ func TestBearerHeader(t *testing.T) {
 }
 
 func TestCredentialsAreRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	r := request("/api", w.ca.client("alice"))
 	r.Header.Set("Authorization", "Bearer whatever")
 	r.Header.Set("X-Remote-User", "admin")
@@ -248,7 +249,7 @@ func TestCredentialsAreRemoved(t *testing.T) {
 	}
 }
 
-func TestNewRefusesBadConfigurations(t *testing.T) {
+func TestNewRefusesInvalidConfigs(t *testing.T) {
 	key := newKey(t, elliptic.P256())
 	for name, cfg := range map[string]Config{
 		"no issuer":    {SigningKey: key, Lookup: objects{}},

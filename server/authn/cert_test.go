@@ -16,7 +16,7 @@ import (
 )
 
 func TestClientCertificate(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	u := expect(t, w, request("/api", w.ca.client("alice", "dev", "ops")), "alice[dev ops system:authenticated]")
 	if id := u.GetExtra()["authentication.kubernetes.io/credential-id"]; len(id) != 1 || !strings.HasPrefix(id[0], "X509SHA256=") ||
 		len(id[0]) != 75 {
@@ -29,7 +29,8 @@ func TestClientCertificate(t *testing.T) {
 	}{
 		{"another authority of the same name", newAuthority(t, "ca").client("admin", "system:masters"), "unknown authority"},
 		{"the front proxy's authority", w.proxyCA.client("admin", "system:masters"), "unknown authority"},
-		{"a serving certificate", w.ca.clientUsage(x509.ExtKeyUsageServerAuth, pkix.Name{CommonName: "server"}), "incompatible key usage"},
+		{"a serving certificate", w.ca.clientWithUsage(x509.ExtKeyUsageServerAuth, pkix.Name{CommonName: "server"}),
+			"incompatible key usage"},
 		{"no name", w.ca.client(""), "its common name is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { expectRefused(t, w, request("/api", tt.cert), tt.want) })
@@ -37,14 +38,14 @@ func TestClientCertificate(t *testing.T) {
 }
 
 func TestCertificateUID(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	uid := func(values ...any) *x509.Certificate {
 		subject := pkix.Name{CommonName: "alice"}
 		for _, v := range values {
 			subject.ExtraNames = append(subject.ExtraNames,
 				pkix.AttributeTypeAndValue{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: v})
 		}
-		return w.ca.clientUsage(x509.ExtKeyUsageClientAuth, subject)
+		return w.ca.clientWithUsage(x509.ExtKeyUsageClientAuth, subject)
 	}
 	expect(t, w, request("/api", uid("u-1")), "alice[system:authenticated] uid=u-1")
 	expectRefused(t, w, request("/api", uid("u-1", "u-2")), "expected 1 UID, but found multiple")
@@ -53,7 +54,7 @@ func TestCertificateUID(t *testing.T) {
 
 // TestCertificateExpires checks that a certificate expires even when it is in the cache.
 func TestCertificateExpires(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	cert := w.ca.client("alice")
 	expect(t, w, request("/api", cert), "alice[system:authenticated]")
 	w.now = w.now.Add(2 * time.Hour)
@@ -64,7 +65,7 @@ func TestCertificateExpires(t *testing.T) {
 
 // TestIntermediateExpires checks that the cache holds a chain for as long as its shortest-lived part.
 func TestIntermediateExpires(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	sub := &authority{t: t, key: newKey(t, elliptic.P256())}
 	sub.cert = w.ca.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "sub"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(10 * time.Minute),
@@ -76,8 +77,8 @@ func TestIntermediateExpires(t *testing.T) {
 	expectRefused(t, w, request("/api", cert, sub.cert), "expired")
 }
 
-func TestChangeOfTrust(t *testing.T) {
-	w := newWorld(t)
+func TestTrustedCAsChange(t *testing.T) {
+	w := newAuthnTest(t)
 	cert, other := w.ca.client("alice"), newAuthority(t, "other")
 	expect(t, w, request("/api", cert), "alice[system:authenticated]")
 	w.SetTrust(other.pool, nil)
@@ -88,15 +89,15 @@ func TestChangeOfTrust(t *testing.T) {
 }
 
 func TestBadCertificateWithGoodToken(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	r := bearer(w.token(t, IssueRequest{}))
 	r.TLS.PeerCertificates = []*x509.Certificate{newAuthority(t, "x").client("alice")}
 	expect(t, w, r, "system:serviceaccount:ns:app[system:serviceaccounts system:serviceaccounts:ns system:authenticated] uid=sa-uid")
 }
 
 func TestFrontProxy(t *testing.T) {
-	w := newWorld(t)
-	speak := func(cert *x509.Certificate) *http.Request {
+	w := newAuthnTest(t)
+	sendAs := func(cert *x509.Certificate) *http.Request {
 		r := request("/api", cert)
 		r.Header["X-Remote-User"] = []string{"alice"}
 		r.Header["X-Remote-Uid"] = []string{"u-1"}
@@ -106,7 +107,7 @@ func TestFrontProxy(t *testing.T) {
 		return r
 	}
 	proxy := w.proxyCA.client("front-proxy-client")
-	r := speak(proxy)
+	r := sendAs(proxy)
 	u := expect(t, w, r, "alice[dev ops system:authenticated] uid=u-1")
 	want := map[string][]string{"acme.com/project": {"some-project"}, "scopes": {"openid", "profile"}}
 	if got := u.GetExtra(); !reflect.DeepEqual(got, want) {
@@ -116,22 +117,22 @@ func TestFrontProxy(t *testing.T) {
 		t.Errorf("headers left: %v", r.Header)
 	}
 
-	// Forgeries: the headers are ignored without the right authority and the right name.
-	expect(t, w, speak(w.ca.client("bob")), "bob[system:authenticated]")
-	expect(t, w, speak(w.ca.client("front-proxy-client")), "front-proxy-client[system:authenticated]")
-	expectRefused(t, w, speak(w.proxyCA.client("somebody")), "unknown authority")
-	expectRefused(t, w, speak(newAuthority(t, "front-proxy-ca").client("front-proxy-client")), "unknown authority")
-	plain := speak(proxy)
-	plain.TLS = nil
-	expectRefused(t, w, plain, ErrNoCredentials.Error())
+	// Forged headers are ignored if the certificate has another authority or another name than the proxy.
+	expect(t, w, sendAs(w.ca.client("bob")), "bob[system:authenticated]")
+	expect(t, w, sendAs(w.ca.client("front-proxy-client")), "front-proxy-client[system:authenticated]")
+	expectRefused(t, w, sendAs(w.proxyCA.client("somebody")), "unknown authority")
+	expectRefused(t, w, sendAs(newAuthority(t, "front-proxy-ca").client("front-proxy-client")), "unknown authority")
+	withoutHeaders := sendAs(proxy)
+	withoutHeaders.TLS = nil
+	expectRefused(t, w, withoutHeaders, ErrNoCredentials.Error())
 	// The proxy itself is not a user.
 	expectRefused(t, w, request("/api", proxy), "unknown authority")
 	w.now = w.now.Add(2 * time.Hour)
-	expectRefused(t, w, speak(proxy), "expired")
+	expectRefused(t, w, sendAs(proxy), "expired")
 }
 
 func TestCertificateCacheIsBounded(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	cert := w.ca.client("alice")
 	tr := w.trust.Load()
 	tr.verified = map[string]*certEntry{}
@@ -144,9 +145,9 @@ func TestCertificateCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestRealConnections uses crypto/tls and HTTP/2: one certificate is verified once, however many connections use it.
-func TestRealConnections(t *testing.T) {
-	w := newWorld(t)
+// TestCertificatesOverTLS uses crypto/tls and HTTP/2: one certificate is verified once, however many connections use it.
+func TestCertificatesOverTLS(t *testing.T) {
+	w := newAuthnTest(t)
 	key := newKey(t, elliptic.P256())
 	cert := w.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "alice"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, w.ca.cert, key)
@@ -189,7 +190,7 @@ func TestRealConnections(t *testing.T) {
 }
 
 func BenchmarkCertificate(b *testing.B) {
-	w := newWorld(b, func(c *Config) { c.Now = nil })
+	w := newAuthnTest(b, func(c *Config) { c.Now = nil })
 	r := request("/api", w.ca.client("alice", "dev"))
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("User-Agent", "kubectl")
@@ -203,7 +204,7 @@ func BenchmarkCertificate(b *testing.B) {
 }
 
 func TestHotPathsDoNotAllocate(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.Now = nil })
+	w := newAuthnTest(t, func(c *Config) { c.Now = nil })
 	r := request("/api", w.ca.client("alice", "dev"))
 	r.Header.Set("Accept", "application/json")
 	if n := testing.AllocsPerRun(100, func() { _, _ = w.Request(r) }); n != 0 {

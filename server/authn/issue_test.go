@@ -20,7 +20,7 @@ import (
 )
 
 func TestClaims(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	now := float64(w.now.Unix())
 	us := []any{testIssuer}
 	sa := map[string]any{"name": "app", "uid": "sa-uid"}
@@ -65,7 +65,7 @@ func TestClaims(t *testing.T) {
 }
 
 func TestTokenHeader(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	data, err := base64.RawURLEncoding.DecodeString(strings.Split(w.token(t, IssueRequest{}), ".")[0])
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestTokenHeader(t *testing.T) {
 }
 
 func TestStaleToken(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	token := w.token(t, IssueRequest{Pod: w.pod(), ExpirationSeconds: 3607})
 	w.now = w.now.Add(2 * time.Hour)
 	expect(t, w, bearer(token), appUser)
@@ -118,7 +118,7 @@ func TestTokenRequest(t *testing.T) {
 		{"config map", "app", ref("ConfigMap", "c", ""), 400, "cannot bind token to object of type /v1, Kind=ConfigMap"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newAuthnTest(t)
 			w.objects["serviceaccounts/ns/other"] = &corev1.ServiceAccount{ObjectMeta: meta("ns", "other", "other-uid")}
 			req := &authenticationv1.TokenRequest{}
 			tt.change(req)
@@ -147,8 +147,8 @@ func TestTokenRequest(t *testing.T) {
 	}
 }
 
-func TestPodOnALostNode(t *testing.T) {
-	w := newWorld(t)
+func TestPodOnDeletedNode(t *testing.T) {
+	w := newAuthnTest(t)
 	delete(w.objects, "nodes//n1")
 	req := &authenticationv1.TokenRequest{}
 	req.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "web"}
@@ -163,7 +163,7 @@ func TestPodOnALostNode(t *testing.T) {
 }
 
 func TestMaxExpiration(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.MaxExpiration = 30 * time.Minute })
+	w := newAuthnTest(t, func(c *Config) { c.MaxExpiration = 30 * time.Minute })
 	got, err := w.TokenRequest(context.Background(), "ns", "app", &authenticationv1.TokenRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestMaxExpiration(t *testing.T) {
 }
 
 func TestReviewToken(t *testing.T) {
-	w := newWorld(t, func(c *Config) {
+	w := newAuthnTest(t, func(c *Config) {
 		c.Tokens = []TokenFunc{func(_ context.Context, token string, _ []string) (user.Info, []string, bool, error) {
 			return &user.DefaultInfo{Name: "oidc:alice"}, nil, token == "from-elsewhere", nil
 		}}
@@ -215,7 +215,7 @@ func TestReviewToken(t *testing.T) {
 }
 
 func TestDiscovery(t *testing.T) {
-	w := newWorld(t, func(c *Config) { c.JWKSURI = "https://192.0.2.1:6443/openid/v1/jwks" })
+	w := newAuthnTest(t, func(c *Config) { c.JWKSURI = "https://192.0.2.1:6443/openid/v1/jwks" })
 	get := func(serve http.HandlerFunc) *http.Response {
 		rec := httptest.NewRecorder()
 		serve(rec, httptest.NewRequest(http.MethodGet, "/", nil))
@@ -253,11 +253,11 @@ func TestDiscovery(t *testing.T) {
 		t.Error("the private key was published")
 	}
 
-	plain := newWorld(t, func(c *Config) { c.Issuers = []string{"cluster"} })
+	plain := newAuthnTest(t, func(c *Config) { c.Issuers = []string{"cluster"} })
 	if resp := get(plain.ServeJWKS); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("issuer without URL: %d", resp.StatusCode)
 	}
-	if got := string(newWorld(t).OpenIDConfig()); !strings.Contains(got, `"jwks_uri":"`+testIssuer+JWKSPath+`"`) {
+	if got := string(newAuthnTest(t).OpenIDConfig()); !strings.Contains(got, `"jwks_uri":"`+testIssuer+JWKSPath+`"`) {
 		t.Error(got)
 	}
 }

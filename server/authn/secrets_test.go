@@ -32,7 +32,7 @@ func TestBootstrapTokenForANode(t *testing.T) {
 	} {
 		s := bootstrapSecret()
 		s.Data["node"] = []byte(tt.node)
-		w := newWorld(t)
+		w := newAuthnTest(t)
 		w.objects["secrets/kube-system/bootstrap-token-abcdef"] = s
 		who, err := w.Request(bearer(token))
 		got := "refused"
@@ -75,7 +75,7 @@ func TestBootstrapToken(t *testing.T) {
 		{"bad group", token, func(s *corev1.Secret) { s.Data["auth-extra-groups"] = []byte("system:bootstrappers:a-") }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newAuthnTest(t)
 			s := bootstrapSecret()
 			tt.change(s)
 			w.objects["secrets/kube-system/bootstrap-token-abcdef"] = s
@@ -91,30 +91,37 @@ func TestBootstrapToken(t *testing.T) {
 func TestLegacyToken(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		change func(w *world, s *corev1.Secret, sa *corev1.ServiceAccount)
+		change func(w *authnTest, s *corev1.Secret, sa *corev1.ServiceAccount)
 		want   string
 	}{
-		{"good", func(*world, *corev1.Secret, *corev1.ServiceAccount) {}, ""},
-		{"years later", func(w *world, _ *corev1.Secret, _ *corev1.ServiceAccount) { w.now = w.now.AddDate(5, 0, 0) }, ""},
-		{"secret gone", func(w *world, _ *corev1.Secret, _ *corev1.ServiceAccount) { delete(w.objects, "secrets/ns/app-token") },
+		{"good", func(*authnTest, *corev1.Secret, *corev1.ServiceAccount) {}, ""},
+		{"years later", func(w *authnTest, _ *corev1.Secret, _ *corev1.ServiceAccount) { w.now = w.now.AddDate(5, 0, 0) }, ""},
+		{"secret gone", func(w *authnTest, _ *corev1.Secret, _ *corev1.ServiceAccount) {
+			delete(w.objects, "secrets/ns/app-token")
+		},
 			"Token has been invalidated"},
-		{"secret being deleted", func(_ *world, s *corev1.Secret, _ *corev1.ServiceAccount) { s.DeletionTimestamp = new(metav1.Now()) },
+		{"secret being deleted", func(_ *authnTest, s *corev1.Secret, _ *corev1.ServiceAccount) {
+			s.DeletionTimestamp = new(metav1.Now())
+		},
 			"Token has been invalidated"},
-		{"secret renewed", func(_ *world, s *corev1.Secret, _ *corev1.ServiceAccount) { s.Data["token"] = []byte("other") },
+		{"secret renewed", func(_ *authnTest, s *corev1.Secret, _ *corev1.ServiceAccount) { s.Data["token"] = []byte("other") },
 			"Token does not match server's copy"},
-		{"account gone", func(w *world, _ *corev1.Secret, _ *corev1.ServiceAccount) {
+		{"account gone", func(w *authnTest, _ *corev1.Secret, _ *corev1.ServiceAccount) {
 			delete(w.objects, "serviceaccounts/ns/app")
 		}, `serviceaccounts "app" not found`},
-		{"account replaced", func(_ *world, _ *corev1.Secret, sa *corev1.ServiceAccount) { sa.UID = "new" },
+		{"account replaced", func(_ *authnTest, _ *corev1.Secret, sa *corev1.ServiceAccount) { sa.UID = "new" },
 			"ServiceAccount UID (new) does not match claim (sa-uid)"},
-		{"account being deleted", func(_ *world, _ *corev1.Secret, sa *corev1.ServiceAccount) { sa.DeletionTimestamp = new(metav1.Now()) },
+		{"account being deleted", func(_ *authnTest, _ *corev1.Secret,
+			sa *corev1.ServiceAccount) {
+			sa.DeletionTimestamp = new(metav1.Now())
+		},
 			"ServiceAccount ns/app has been deleted"},
-		{"marked invalid", func(_ *world, s *corev1.Secret, _ *corev1.ServiceAccount) {
+		{"marked invalid", func(_ *authnTest, s *corev1.Secret, _ *corev1.ServiceAccount) {
 			s.Labels = map[string]string{InvalidSinceLabel: "2026-01-01"}
 		}, "the token in secret ns/app-token for service account ns/app has been marked invalid."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newAuthnTest(t)
 			sa := w.objects["serviceaccounts/ns/app"].(*corev1.ServiceAccount)
 			token, err := w.IssueLegacy(sa, "app-token")
 			if err != nil {
@@ -143,7 +150,7 @@ func TestLegacyToken(t *testing.T) {
 
 func TestLegacyClaims(t *testing.T) {
 	key := newKey(t, elliptic.P256())
-	w := newWorld(t, func(c *Config) { c.SigningKey = key })
+	w := newAuthnTest(t, func(c *Config) { c.SigningKey = key })
 	claims := func(change map[string]any) map[string]any {
 		out := map[string]any{
 			"iss": LegacyIssuer, "sub": "system:serviceaccount:ns:app",

@@ -27,7 +27,7 @@ import (
 const appUser = "system:serviceaccount:ns:app[system:serviceaccounts system:serviceaccounts:ns system:authenticated] uid=sa-uid"
 
 // token issues a token for ns/app.
-func (w *world) token(t testing.TB, r IssueRequest) string {
+func (w *authnTest) token(t testing.TB, r IssueRequest) string {
 	t.Helper()
 	r.ServiceAccount = w.objects["serviceaccounts/ns/app"].(*corev1.ServiceAccount)
 	issued, err := w.Issue(context.Background(), r)
@@ -37,9 +37,9 @@ func (w *world) token(t testing.TB, r IssueRequest) string {
 	return issued.Token
 }
 
-func (w *world) pod() *corev1.Pod       { return w.objects["pods/ns/web"].(*corev1.Pod) }
-func (w *world) secret() *corev1.Secret { return w.objects["secrets/ns/sec"].(*corev1.Secret) }
-func (w *world) node() *corev1.Node     { return w.objects["nodes//n1"].(*corev1.Node) }
+func (w *authnTest) pod() *corev1.Pod       { return w.objects["pods/ns/web"].(*corev1.Pod) }
+func (w *authnTest) secret() *corev1.Secret { return w.objects["secrets/ns/sec"].(*corev1.Secret) }
+func (w *authnTest) node() *corev1.Node     { return w.objects["nodes//n1"].(*corev1.Node) }
 
 // forge signs any claims with any key, as an attacker would.
 func forge(t testing.TB, key crypto.Signer, kid string, claims map[string]any) string {
@@ -77,54 +77,56 @@ func payload(t testing.TB, token string) map[string]any {
 func TestTokenLifecycle(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		bind func(*world) IssueRequest
+		bind func(*authnTest) IssueRequest
 		// change happens after the token was used once, so that it is in the cache.
-		change func(*world)
+		change func(*authnTest)
 		want   string // error, or "" when the token still works
 	}{
-		{"nothing happens", nil, func(w *world) {}, ""},
-		{"within the leeway", nil, func(w *world) { w.now = w.now.Add(time.Hour + 30*time.Second) }, ""},
-		{"expired", nil, func(w *world) { w.now = w.now.Add(time.Hour + 2*time.Minute) }, "service account token has expired"},
-		{"clock went back", nil, func(w *world) { w.now = w.now.Add(-2 * time.Minute) }, "service account token is not valid yet"},
-		{"service account gone", nil, func(w *world) { delete(w.objects, "serviceaccounts/ns/app") }, `serviceaccounts "app" not found`},
-		{"service account replaced", nil, func(w *world) {
+		{"nothing happens", nil, func(w *authnTest) {}, ""},
+		{"within the leeway", nil, func(w *authnTest) { w.now = w.now.Add(time.Hour + 30*time.Second) }, ""},
+		{"expired", nil, func(w *authnTest) { w.now = w.now.Add(time.Hour + 2*time.Minute) }, "service account token has expired"},
+		{"clock went back", nil, func(w *authnTest) { w.now = w.now.Add(-2 * time.Minute) }, "service account token is not valid yet"},
+		{"service account gone", nil, func(w *authnTest) { delete(w.objects, "serviceaccounts/ns/app") },
+			`serviceaccounts "app" not found`},
+		{"service account replaced", nil, func(w *authnTest) {
 			w.objects["serviceaccounts/ns/app"] = &corev1.ServiceAccount{ObjectMeta: meta("ns", "app", "other")}
 		}, "service account UID (other) does not match claim (sa-uid)"},
-		{"service account being deleted", nil, func(w *world) {
+		{"service account being deleted", nil, func(w *authnTest) {
 			sa := &corev1.ServiceAccount{ObjectMeta: meta("ns", "app", "sa-uid")}
 			sa.DeletionTimestamp = new(metav1.NewTime(w.now.Add(-2 * time.Minute)))
 			w.objects["serviceaccounts/ns/app"] = sa
 		}, "service account ns/app has been deleted"},
-		{"service account deleted just now", nil, func(w *world) {
+		{"service account deleted just now", nil, func(w *authnTest) {
 			sa := &corev1.ServiceAccount{ObjectMeta: meta("ns", "app", "sa-uid")}
 			sa.DeletionTimestamp = new(metav1.NewTime(w.now))
 			w.objects["serviceaccounts/ns/app"] = sa
 		}, ""},
-		{"pod gone", podBound, func(w *world) { delete(w.objects, "pods/ns/web") }, "service account token has been invalidated"},
-		{"pod replaced", podBound, func(w *world) { w.objects["pods/ns/web"] = &corev1.Pod{ObjectMeta: meta("ns", "web", "new")} },
+		{"pod gone", podBound, func(w *authnTest) { delete(w.objects, "pods/ns/web") }, "service account token has been invalidated"},
+		{"pod replaced", podBound, func(w *authnTest) { w.objects["pods/ns/web"] = &corev1.Pod{ObjectMeta: meta("ns", "web", "new")} },
 			"pod UID (new) does not match service account pod ref claim (pod-uid)"},
-		{"pod terminated long ago", podBound, func(w *world) {
+		{"pod terminated long ago", podBound, func(w *authnTest) {
 			pod := &corev1.Pod{ObjectMeta: meta("ns", "web", "pod-uid")}
 			pod.DeletionTimestamp = new(metav1.NewTime(w.now.Add(-61 * time.Second)))
 			w.objects["pods/ns/web"] = pod
 		}, "service account token has been invalidated"},
-		{"node of the pod gone", podBound, func(w *world) { delete(w.objects, "nodes//n1") }, ""},
-		{"secret gone", secretBound, func(w *world) { delete(w.objects, "secrets/ns/sec") }, "service account token has been invalidated"},
+		{"node of the pod gone", podBound, func(w *authnTest) { delete(w.objects, "nodes//n1") }, ""},
+		{"secret gone", secretBound, func(w *authnTest) { delete(w.objects, "secrets/ns/sec") },
+			"service account token has been invalidated"},
 		{"secret replaced", secretBound,
-			func(w *world) { w.objects["secrets/ns/sec"] = &corev1.Secret{ObjectMeta: meta("ns", "sec", "new")} },
+			func(w *authnTest) { w.objects["secrets/ns/sec"] = &corev1.Secret{ObjectMeta: meta("ns", "sec", "new")} },
 			"secret UID (new) does not match service account secret ref claim (secret-uid)"},
-		{"node gone", nodeBound, func(w *world) { delete(w.objects, "nodes//n1") }, "service account token has been invalidated"},
-		{"node replaced", nodeBound, func(w *world) { w.objects["nodes//n1"] = &corev1.Node{ObjectMeta: meta("", "n1", "new")} },
+		{"node gone", nodeBound, func(w *authnTest) { delete(w.objects, "nodes//n1") }, "service account token has been invalidated"},
+		{"node replaced", nodeBound, func(w *authnTest) { w.objects["nodes//n1"] = &corev1.Node{ObjectMeta: meta("", "n1", "new")} },
 			"node UID (new) does not match service account node ref claim (node-uid)"},
-		{"keys changed", nil, func(w *world) {
+		{"keys changed", nil, func(w *authnTest) {
 			if err := w.SetKeys(newKey(t, elliptic.P256())); err != nil {
 				t.Fatal(err)
 			}
 		}, "invalid signature, no keys found"},
-		{"keys gone", nil, func(w *world) { _ = w.SetKeys(nil) }, "invalid bearer token"},
+		{"keys gone", nil, func(w *authnTest) { _ = w.SetKeys(nil) }, "invalid bearer token"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newAuthnTest(t)
 			var r IssueRequest
 			if tt.bind != nil {
 				r = tt.bind(w)
@@ -141,13 +143,15 @@ func TestTokenLifecycle(t *testing.T) {
 	}
 }
 
-func podBound(w *world) IssueRequest    { return IssueRequest{Pod: w.pod(), Node: w.node()} }
-func secretBound(w *world) IssueRequest { return IssueRequest{Secret: w.secret()} }
-func nodeBound(w *world) IssueRequest   { return IssueRequest{Node: w.node()} }
+func podBound(w *authnTest) IssueRequest    { return IssueRequest{Pod: w.pod(), Node: w.node()} }
+func secretBound(w *authnTest) IssueRequest { return IssueRequest{Secret: w.secret()} }
+func nodeBound(w *authnTest) IssueRequest   { return IssueRequest{Node: w.node()} }
 
 func TestForgedTokens(t *testing.T) {
-	own, old := newKey(t, elliptic.P256()), newKey(t, elliptic.P384())
-	w := newWorld(t, func(c *Config) { c.SigningKey, c.VerifyKeys = own, []crypto.PublicKey{old.Public(), own.Public()} })
+	serverKey, old := newKey(t, elliptic.P256()), newKey(t, elliptic.P384())
+	w := newAuthnTest(t, func(c *Config) {
+		c.SigningKey, c.VerifyKeys = serverKey, []crypto.PublicKey{old.Public(), serverKey.Public()}
+	})
 	ownID, oldID := w.keys.Load().public[0].KeyID, w.keys.Load().public[1].KeyID
 	good := payload(t, w.token(t, IssueRequest{}))
 	with := func(key string, value any) map[string]any {
@@ -178,31 +182,31 @@ func TestForgedTokens(t *testing.T) {
 		return parts[0] + "." + base64.RawURLEncoding.EncodeToString(body) + "." + parts[2]
 	}
 	for _, tt := range []struct{ name, token, want string }{
-		{"good", forge(t, own, ownID, good), ""},
-		{"good without key ID", forge(t, own, "", good), ""},
+		{"good", forge(t, serverKey, ownID, good), ""},
+		{"good without key ID", forge(t, serverKey, "", good), ""},
 		{"good with the former key", forge(t, old, oldID, good), ""},
 		{"good with the former key without ID", forge(t, old, "", good), ""},
 		{"another key", forge(t, newKey(t, elliptic.P256()), ownID, good), "error in cryptographic primitive"},
 		{"another key without ID", forge(t, newKey(t, elliptic.P256()), "", good), "error in cryptographic primitive"},
 		{"the former key under the ID of the new", forge(t, old, ownID, good), "error in cryptographic primitive"},
-		{"unknown key ID", forge(t, own, "unknown", good), "invalid signature, no keys found"},
+		{"unknown key ID", forge(t, serverKey, "unknown", good), "invalid signature, no keys found"},
 		{"alg none", unsigned("none"), "invalid bearer token"},
 		{"alg None", unsigned("None"), "invalid bearer token"},
 		{"alg empty", unsigned(""), "invalid bearer token"},
 		{"no signature", unsigned("ES256"), "error in cryptographic primitive"},
 		{"public key as HMAC secret", hmac(), "invalid bearer token"},
 		{"tampered", tampered(), "error in cryptographic primitive"},
-		{"another issuer", forge(t, own, ownID, with("iss", "https://elsewhere")), "invalid bearer token"},
-		{"no issuer", forge(t, own, ownID, with("iss", "")), "invalid bearer token"},
-		{"issuer of another type", forge(t, own, ownID, with("iss", 1)), "invalid bearer token"},
-		{"another audience", forge(t, own, ownID, with("aud", []string{"vault"})),
+		{"another issuer", forge(t, serverKey, ownID, with("iss", "https://elsewhere")), "invalid bearer token"},
+		{"no issuer", forge(t, serverKey, ownID, with("iss", "")), "invalid bearer token"},
+		{"issuer of another type", forge(t, serverKey, ownID, with("iss", 1)), "invalid bearer token"},
+		{"another audience", forge(t, serverKey, ownID, with("aud", []string{"vault"})),
 			`token audiences ["vault"] is invalid for the target audiences ["` + testIssuer + `"]`},
-		{"not yet valid", forge(t, own, ownID, with("nbf", w.now.Add(2*time.Minute).Unix())), "not valid yet"},
-		{"issued in the future", forge(t, own, ownID, with("iat", w.now.Add(2*time.Minute).Unix())), "issued in the future"},
-		{"expiry of another type", forge(t, own, ownID, with("exp", "never")), "expected number value"},
-		{"claims of another type", forge(t, own, ownID, with("kubernetes.io", "x")), "cannot unmarshal"},
-		{"no claims", forge(t, own, ownID, with("kubernetes.io", map[string]any{})), `serviceaccounts "" not found`},
-		{"webhook bound", forge(t, own, ownID, with("kubernetes.io", map[string]any{
+		{"not yet valid", forge(t, serverKey, ownID, with("nbf", w.now.Add(2*time.Minute).Unix())), "not valid yet"},
+		{"issued in the future", forge(t, serverKey, ownID, with("iat", w.now.Add(2*time.Minute).Unix())), "issued in the future"},
+		{"expiry of another type", forge(t, serverKey, ownID, with("exp", "never")), "expected number value"},
+		{"claims of another type", forge(t, serverKey, ownID, with("kubernetes.io", "x")), "cannot unmarshal"},
+		{"no claims", forge(t, serverKey, ownID, with("kubernetes.io", map[string]any{})), `serviceaccounts "" not found`},
+		{"webhook bound", forge(t, serverKey, ownID, with("kubernetes.io", map[string]any{
 			"namespace": "ns", "serviceaccount": ref{"app", "sa-uid"}, "validatingwebhookconfiguration": ref{"w", "u"},
 		})), "token is webhook bound"},
 		{"JSON serialization", `{"payload":"e30","signatures":[]}`, "invalid bearer token"},
@@ -219,7 +223,7 @@ func TestForgedTokens(t *testing.T) {
 }
 
 func TestTokenIdentity(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	token := w.token(t, podBound(w))
 	jti := payload(t, token)["jti"].(string)
 	u := expect(t, w, bearer(token), appUser)
@@ -240,7 +244,7 @@ func TestRSAKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, func(c *Config) { c.SigningKey = key })
+	w := newAuthnTest(t, func(c *Config) { c.SigningKey = key })
 	expect(t, w, bearer(w.token(t, IssueRequest{})), appUser)
 	if !strings.Contains(string(w.OpenIDConfig()), `["RS256"]`) {
 		t.Errorf("%s", w.OpenIDConfig())
@@ -248,7 +252,7 @@ func TestRSAKeys(t *testing.T) {
 }
 
 func TestWebSocketToken(t *testing.T) {
-	w := newWorld(t)
+	w := newAuthnTest(t)
 	encoded := bearerProtocolPrefix + base64.RawURLEncoding.EncodeToString([]byte(w.token(t, IssueRequest{})))
 	for _, tt := range []struct {
 		name      string
@@ -284,7 +288,7 @@ func TestWebSocketToken(t *testing.T) {
 }
 
 func BenchmarkToken(b *testing.B) {
-	w := newWorld(b, func(c *Config) { c.Now = nil })
+	w := newAuthnTest(b, func(c *Config) { c.Now = nil })
 	token := w.token(b, podBound(w))
 	for _, cached := range []bool{true, false} {
 		b.Run(map[bool]string{true: "known", false: "new"}[cached], func(b *testing.B) {
@@ -302,7 +306,7 @@ func BenchmarkToken(b *testing.B) {
 }
 
 func FuzzToken(f *testing.F) {
-	w := newWorld(f)
+	w := newAuthnTest(f)
 	token := w.token(f, IssueRequest{})
 	f.Add(token)
 	f.Add(strings.ToUpper(token))

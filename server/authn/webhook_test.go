@@ -15,9 +15,9 @@ import (
 	"proa.dev/server/expirycache"
 )
 
-// TestWebhook checks the results of answers.
+// TestWebhook checks which user, or which error, each response of the webhook leads to.
 func TestWebhook(t *testing.T) {
-	for _, test := range []struct{ name, says, want string }{
+	for _, test := range []struct{ name, response, want string }{
 		{"known", `{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"ann","uid":"7","groups":["a"],"extra":{"k":["v"]}}}}`, `ann 7 [a] map[k:[v]] audiences []`},
 		{"for an audience", `{"kind":"TokenReview","status":{"authenticated":true,"audiences":["api","x"],"user":{"username":"ann"}}}`, `ann  [] map[] audiences [api]`},
 		{"for another audience", `{"kind":"TokenReview","status":{"authenticated":true,"audiences":["x"],"user":{"username":"ann"}}}`, `nobody`},
@@ -31,12 +31,12 @@ func TestWebhook(t *testing.T) {
 			w := &Webhook{Version: "v1beta1", Post: func(_ context.Context, body []byte) ([]byte, error) {
 				if want := `"spec":{"token":"secret","audiences":["api"]}`; !strings.Contains(string(body), want) ||
 					!strings.Contains(string(body), `"apiVersion":"authentication.k8s.io/v1beta1"`) {
-					t.Errorf("asked %s, want %s in it", body, want)
+					t.Errorf("sent %s, want %s in it", body, want)
 				}
-				if test.says == "" {
+				if test.response == "" {
 					return nil, errors.New("away")
 				}
-				return []byte(test.says), nil
+				return []byte(test.response), nil
 			}}
 			who, accepted, ok, err := w.Verify(t.Context(), "secret", []string{"api"})
 			got := "nobody"
@@ -53,11 +53,11 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-func TestWebhookAnswersAreKept(t *testing.T) {
+func TestWebhookResponsesAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, failing := 0, false
+		calls, failing := 0, false
 		w := &Webhook{Version: "v1", CacheTTL: time.Minute, Post: func(_ context.Context, body []byte) ([]byte, error) {
-			asked++
+			calls++
 			if failing {
 				return nil, errors.New("away")
 			}
@@ -68,30 +68,30 @@ func TestWebhookAnswersAreKept(t *testing.T) {
 			r.Status.Authenticated = r.Spec.Token == "good"
 			return json.Marshal(r)
 		}}
-		ask := func(token string, want bool) {
+		authenticate := func(token string, want bool) {
 			t.Helper()
 			if _, _, ok, err := w.Verify(t.Context(), token, nil); ok != want || err != nil {
 				t.Errorf("%s: %t, %v", token, ok, err)
 			}
 		}
 		for range 3 {
-			ask("good", true)
-			ask("bad", false)
+			authenticate("good", true)
+			authenticate("bad", false)
 		}
-		if asked != 2 {
-			t.Errorf("asked %d times about two tokens", asked)
+		if calls != 2 {
+			t.Errorf("called %d times for two tokens", calls)
 		}
 		failing = true
-		ask("good", true)
+		authenticate("good", true)
 		time.Sleep(time.Minute)
 		for n := range 2 {
-			if _, _, _, err := w.Verify(t.Context(), "good", nil); err == nil || asked != 3+n {
-				t.Errorf("a failure was kept: %v after %d questions", err, asked)
+			if _, _, _, err := w.Verify(t.Context(), "good", nil); err == nil || calls != 3+n {
+				t.Errorf("a failure was kept: %v after %d questions", err, calls)
 			}
 		}
 		failing = false
 		for n := range expirycache.DefaultLimit + 10 {
-			ask(fmt.Sprint(n), false)
+			authenticate(fmt.Sprint(n), false)
 		}
 		if w.answers.Len() > expirycache.DefaultLimit {
 			t.Errorf("%d answers are kept", w.answers.Len())

@@ -49,7 +49,7 @@ func FuzzRuleAllows(f *testing.F) {
 			t.Error("a rule without verbs allows this")
 		}
 		if strings.Contains(resource, "/") {
-			return // no request has such a resource, and in a rule it would mean something else
+			return // a request cannot have such a resource, and in a rule it would have another meaning
 		}
 		if covers, _ := validation.Covers([]rbacv1.PolicyRule{rule}, []rbacv1.PolicyRule{asRule(a)}); covers && !allowed {
 			t.Errorf("%+v covers %+v but does not allow it", rule, asRule(a))

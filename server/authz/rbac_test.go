@@ -20,8 +20,8 @@ import (
 	"proa.dev/server/authz/bootstrappolicy"
 )
 
-// fixed is a policy in maps, like a cache of the server.
-type fixed struct {
+// fixedPolicy is an RBAC policy in maps, in place of the server's cache.
+type fixedPolicy struct {
 	generation   atomic.Int64
 	clusterRoles map[string]*rbacv1.ClusterRole
 	roles        map[string]*rbacv1.Role
@@ -29,8 +29,8 @@ type fixed struct {
 	namespaces   map[string][]*rbacv1.RoleBinding
 }
 
-func newFixed(p *bootstrappolicy.Policy) *fixed {
-	f := &fixed{
+func newFixedPolicy(p *bootstrappolicy.Policy) *fixedPolicy {
+	f := &fixedPolicy{
 		clusterRoles: map[string]*rbacv1.ClusterRole{}, roles: map[string]*rbacv1.Role{},
 		cluster: p.ClusterRoleBindings, namespaces: map[string][]*rbacv1.RoleBinding{},
 	}
@@ -46,27 +46,27 @@ func newFixed(p *bootstrappolicy.Policy) *fixed {
 	return f
 }
 
-func (f *fixed) Generation() int64 { return f.generation.Load() }
+func (f *fixedPolicy) Generation() int64 { return f.generation.Load() }
 
-func (f *fixed) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
+func (f *fixedPolicy) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 	o, ok := f.clusterRoles[name]
 	return o, ok
 }
 
-func (f *fixed) Role(namespace, name string) (*rbacv1.Role, bool) {
+func (f *fixedPolicy) Role(namespace, name string) (*rbacv1.Role, bool) {
 	o, ok := f.roles[namespace+"/"+name]
 	return o, ok
 }
 
-func (f *fixed) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
-	return each(f.cluster)
+func (f *fixedPolicy) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
+	return seqOf(f.cluster)
 }
 
-func (f *fixed) RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding] {
-	return each(f.namespaces[namespace])
+func (f *fixedPolicy) RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding] {
+	return seqOf(f.namespaces[namespace])
 }
 
-func each[T any](list []T) iter.Seq[T] {
+func seqOf[T any](list []T) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, o := range list {
 			if !yield(o) {
@@ -76,7 +76,7 @@ func each[T any](list []T) iter.Seq[T] {
 	}
 }
 
-func standardChain(t testing.TB, extra string) (authz.Chain, *fixed) {
+func defaultChain(t testing.TB, extra string) (authz.Chain, *fixedPolicy) {
 	t.Helper()
 	p, err := bootstrappolicy.Default()
 	if err != nil {
@@ -89,12 +89,12 @@ func standardChain(t testing.TB, extra string) (authz.Chain, *fixed) {
 	p.ClusterRoles = append(p.ClusterRoles, more.ClusterRoles...)
 	p.ClusterRoleBindings = append(p.ClusterRoleBindings, more.ClusterRoleBindings...)
 	p.RoleBindings = append(p.RoleBindings, more.RoleBindings...)
-	f := newFixed(p)
-	return authz.New(authz.NewNode(&world{}, p.NodeRules()), authz.NewRBAC(f)), f
+	f := newFixedPolicy(p)
+	return authz.New(authz.NewNode(&scriptCluster{}, p.NodeRules()), authz.NewRBAC(f)), f
 }
 
-// crowd returns as many bindings of other users as a big cluster has.
-func crowd() string {
+// manyBindings returns as many bindings of other users as a large cluster has, as YAML.
+func manyBindings() string {
 	var b strings.Builder
 	for i := range 2000 {
 		fmt.Fprintf(&b, "clusterrolebinding crowd-%d ClusterRole/view user:user-%d group:team-%d\n", i, i, i%50)
@@ -104,8 +104,8 @@ func crowd() string {
 	return b.String()
 }
 
-// questions returns requests that the standard policy allows, from the cheapest to the most expensive.
-func questions() map[string]authz.Attributes {
+// sampleRequests returns requests that the default policy allows, from the cheapest to the most expensive.
+func sampleRequests() map[string]authz.Attributes {
 	authenticated := []string{"system:authenticated"}
 	return map[string]authz.Attributes{
 		"master": {User: &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters", "system:authenticated"}},
@@ -125,9 +125,9 @@ func questions() map[string]authz.Attributes {
 }
 
 func TestAllowedRequestsDoNotAllocate(t *testing.T) {
-	chain, _ := standardChain(t, crowd())
+	chain, _ := defaultChain(t, manyBindings())
 	ctx := context.Background()
-	for name, a := range questions() {
+	for name, a := range sampleRequests() {
 		t.Run(name, func(t *testing.T) {
 			if decision, reason, err := chain.Authorize(ctx, a); decision != authz.Allow || err != nil {
 				t.Fatalf("%v %q %v", decision, reason, err)
@@ -140,9 +140,9 @@ func TestAllowedRequestsDoNotAllocate(t *testing.T) {
 }
 
 func BenchmarkAuthorize(b *testing.B) {
-	chain, _ := standardChain(b, crowd())
+	chain, _ := defaultChain(b, manyBindings())
 	ctx := context.Background()
-	for name, a := range questions() {
+	for name, a := range sampleRequests() {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -154,9 +154,9 @@ func BenchmarkAuthorize(b *testing.B) {
 
 // BenchmarkChange measures the first request after a binding or role has changed.
 func BenchmarkChange(b *testing.B) {
-	chain, f := standardChain(b, crowd())
+	chain, f := defaultChain(b, manyBindings())
 	ctx := context.Background()
-	a := questions()["namespaced"]
+	a := sampleRequests()["namespaced"]
 	b.ReportAllocs()
 	for b.Loop() {
 		f.generation.Add(1)
@@ -164,18 +164,18 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-// TestNoAnswerIsOlderThanItsGeneration checks that a request after the generation has grown never gets the old
+// TestDecisionIsNotOlderThanGeneration checks that a request after the generation has grown never gets the old
 // decision, with any concurrency.
-func TestNoAnswerIsOlderThanItsGeneration(t *testing.T) {
+func TestDecisionIsNotOlderThanGeneration(t *testing.T) {
 	on, err := bootstrappolicy.Parse("clusterrole r\n  get core pods\nclusterrolebinding b ClusterRole/r user:alice\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := &toggled{fixed: newFixed(on)}
+	rules := &togglingPolicy{fixedPolicy: newFixedPolicy(on)}
 	rbac := authz.NewRBAC(rules)
 	a := authz.Attributes{User: &user.DefaultInfo{Name: "alice"}, Verb: "get", Namespace: "web", Resource: "pods", IsResource: true}
 	for round := range 200 {
-		rules.generation.Add(1) // an even generation has the binding, an odd one has not
+		rules.generation.Add(1) // the binding exists in even generations only
 		want := authz.Allow
 		if rules.generation.Load()%2 == 1 {
 			want = authz.NoOpinion
@@ -192,17 +192,17 @@ func TestNoAnswerIsOlderThanItsGeneration(t *testing.T) {
 	}
 }
 
-type toggled struct{ *fixed }
+type togglingPolicy struct{ *fixedPolicy }
 
-func (f *toggled) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
+func (f *togglingPolicy) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
 	if f.generation.Load()%2 == 1 {
-		return each[*rbacv1.ClusterRoleBinding](nil)
+		return seqOf[*rbacv1.ClusterRoleBinding](nil)
 	}
-	return f.fixed.ClusterRoleBindings()
+	return f.fixedPolicy.ClusterRoleBindings()
 }
 
 func TestChainStopsAtDenyAndJoinsReasons(t *testing.T) {
-	says := func(d authz.Decision, reason string, err error) authz.Authorizer {
+	decides := func(d authz.Decision, reason string, err error) authz.Authorizer {
 		return authz.Func(func(context.Context, authz.Attributes) (authz.Decision, string, error) { return d, reason, err })
 	}
 	a := authz.Attributes{User: &user.DefaultInfo{Name: "u"}}
@@ -213,11 +213,13 @@ func TestChainStopsAtDenyAndJoinsReasons(t *testing.T) {
 	}{
 		{"empty", nil, "NoOpinion  <nil>"},
 		{"deny wins over later allow",
-			authz.Chain{{"a", says(authz.NoOpinion, "x", nil)}, {"b", says(authz.Deny, "no", nil)}, {"c", says(authz.Allow, "", nil)}},
+			authz.Chain{{"a", decides(authz.NoOpinion, "x", nil)}, {"b", decides(authz.Deny, "no", nil)}, {"c", decides(authz.Allow, "",
+				nil)}},
 			"Deny no <nil>"},
 		{"allow wins over earlier error",
-			authz.Chain{{"a", says(authz.NoOpinion, "", fmt.Errorf("down"))}, {"b", says(authz.Allow, "yes", nil)}}, "Allow yes <nil>"},
-		{"nobody decides", authz.Chain{{"a", says(authz.NoOpinion, "x", fmt.Errorf("down"))}, {"b", says(authz.NoOpinion, "y", nil)}},
+			authz.Chain{{"a", decides(authz.NoOpinion, "", fmt.Errorf("down"))}, {"b", decides(authz.Allow, "yes", nil)}},
+			"Allow yes <nil>"},
+		{"no opinion", authz.Chain{{"a", decides(authz.NoOpinion, "x", fmt.Errorf("down"))}, {"b", decides(authz.NoOpinion, "y", nil)}},
 			"NoOpinion a: x\nb: y down"},
 	} {
 		d, reason, err := c.chain.Authorize(context.Background(), a)
@@ -225,7 +227,7 @@ func TestChainStopsAtDenyAndJoinsReasons(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
-	if d, _, err := (authz.Chain{{"a", says(authz.Allow, "", nil)}}).Authorize(context.Background(),
+	if d, _, err := (authz.Chain{{"a", decides(authz.Allow, "", nil)}}).Authorize(context.Background(),
 		authz.Attributes{}); d != authz.NoOpinion || err == nil {
 		t.Errorf("without a user: %v %v", d, err)
 	}

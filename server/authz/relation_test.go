@@ -6,9 +6,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestVolumesOpenTheirSecrets checks that every kind of volume that needs a secret gives access to that secret and no
+// TestVolumesGiveAccessToTheirSecrets checks that every kind of volume that needs a secret gives access to that secret and no
 // other, in the right namespace.
-func TestVolumesOpenTheirSecrets(t *testing.T) {
+func TestVolumesGiveAccessToTheirSecrets(t *testing.T) {
 	local := &corev1.LocalObjectReference{Name: "s"}
 	for name, v := range map[string]corev1.VolumeSource{
 		"secret":     {Secret: &corev1.SecretVolumeSource{SecretName: "s"}},
@@ -35,7 +35,7 @@ func TestVolumesOpenTheirSecrets(t *testing.T) {
 	}
 }
 
-func TestPersistentVolumesOpenTheirSecrets(t *testing.T) {
+func TestPersistentVolumesGiveAccessToTheirSecrets(t *testing.T) {
 	ref := func(namespace string) *corev1.SecretReference {
 		return &corev1.SecretReference{Namespace: namespace, Name: "s"}
 	}

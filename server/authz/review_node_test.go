@@ -10,14 +10,14 @@ import (
 	"proa.dev/server/authz/bootstrappolicy"
 )
 
-// TestReviewsOfNodesByOperator checks that reviews, which write selectors with operators, get the decision that the
+// TestNodeReviewsWithSelectorOperators checks that reviews, which write selectors with operators, get the decision that the
 // request itself would get: only a list that is limited to the pods of the node is allowed.
-func TestReviewsOfNodesByOperator(t *testing.T) {
+func TestNodeReviewsWithSelectorOperators(t *testing.T) {
 	policy, err := bootstrappolicy.Default()
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := authz.NewNode(newWorld(t, "-- policy --\n-- objects --\n"), policy.NodeRules())
+	node := authz.NewNode(newScriptCluster(t, "-- policy --\n-- objects --\n"), policy.NodeRules())
 	is := func(op metav1.FieldSelectorOperator, values ...string) metav1.FieldSelectorRequirement {
 		return metav1.FieldSelectorRequirement{Key: "spec.nodeName", Operator: op, Values: values}
 	}

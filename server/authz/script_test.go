@@ -23,9 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "write the answers into the scripts in testdata")
 
-// TestScripts runs the scripts in testdata. A script has sections ("-- name --"): "policy" is what the cluster has,
-// "objects" are YAML documents that the Node authorizer sees, "new" holds roles and bindings to be written, and
-// "script" asks questions. Below each question, indented, stands its answer.
+// TestScripts runs the scripts in testdata. A script has sections ("-- name --"): "policy" has the roles and bindings of the
+// cluster, "objects" are YAML documents that the Node authorizer sees, "new" has roles and bindings to be written, and
+// "script" has commands. Below each command, indented, is its output.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 			if !ok {
 				t.Fatal("no script section")
 			}
-			got := newWorld(t, head).run(t, script)
+			got := newScriptCluster(t, head).run(t, script)
 			if got == script {
 				return
 			}
@@ -68,23 +68,23 @@ func at(lines []string, i int) string {
 	return "(end)"
 }
 
-// world is a cluster as authorization sees it.
-type world struct {
+// scriptCluster has the objects of a cluster that authorization reads.
+type scriptCluster struct {
 	*bootstrappolicy.Policy
 	generation int64
 	written    *bootstrappolicy.Policy
 
-	pods    []*corev1.Pod
-	claims  []*corev1.PersistentVolumeClaim
-	volumes []*corev1.PersistentVolume
-	placed  map[string]string
+	pods      []*corev1.Pod
+	claims    []*corev1.PersistentVolumeClaim
+	volumes   []*corev1.PersistentVolume
+	nodeNames map[string]string
 
 	rbac  *authz.RBAC
 	chain authz.Chain
 	guard authz.Guard
 }
 
-func newWorld(t *testing.T, head string) *world {
+func newScriptCluster(t *testing.T, head string) *scriptCluster {
 	t.Helper()
 	sections := map[string]string{}
 	name := ""
@@ -102,7 +102,7 @@ func newWorld(t *testing.T, head string) *world {
 		}
 		return p
 	}
-	w := &world{Policy: parse(sections["policy"]), written: parse(sections["new"]), placed: map[string]string{}}
+	w := &scriptCluster{Policy: parse(sections["policy"]), written: parse(sections["new"]), nodeNames: map[string]string{}}
 	for document := range strings.SplitSeq(sections["objects"], "\n---\n") {
 		w.addObject(t, document)
 	}
@@ -116,7 +116,7 @@ func newWorld(t *testing.T, head string) *world {
 	return w
 }
 
-func (w *world) addObject(t *testing.T, document string) {
+func (w *scriptCluster) addObject(t *testing.T, document string) {
 	t.Helper()
 	var header struct {
 		metav1.TypeMeta
@@ -142,7 +142,7 @@ func (w *world) addObject(t *testing.T, document string) {
 		w.pods = append(w.pods, o)
 		fallthrough
 	default:
-		w.placed[strings.ToLower(header.Kind)+"s "+header.Namespace+"/"+header.Name] = header.Spec.NodeName
+		w.nodeNames[strings.ToLower(header.Kind)+"s "+header.Namespace+"/"+header.Name] = header.Spec.NodeName
 	}
 }
 
@@ -153,8 +153,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run answers every question of the script and returns the script with the answers in place.
-func (w *world) run(t *testing.T, script string) string {
+// run runs every command of the script and returns the script with the outputs below the commands.
+func (w *scriptCluster) run(t *testing.T, script string) string {
 	var out strings.Builder
 	for line := range strings.Lines(script) {
 		if line[0] == ' ' {
@@ -170,14 +170,14 @@ func (w *world) run(t *testing.T, script string) string {
 			key, value, _ := strings.Cut(word, "=")
 			args[key] = value
 		}
-		for answer := range strings.SplitSeq(w.answer(t, words[0], args), "\n") {
+		for answer := range strings.SplitSeq(w.evaluate(t, words[0], args), "\n") {
 			out.WriteString(strings.TrimRight("  "+answer, " ") + "\n")
 		}
 	}
 	return out.String()
 }
 
-func (w *world) answer(t *testing.T, command string, args map[string]string) string {
+func (w *scriptCluster) evaluate(t *testing.T, command string, args map[string]string) string {
 	u := &user.DefaultInfo{Name: args["user"]}
 	if args["groups"] != "" {
 		u.Groups = strings.Split(args["groups"], ",")
@@ -232,8 +232,8 @@ func describeStatus(t *testing.T, status authorizationv1.SubjectRulesReviewStatu
 	return strings.Join(lines, "\n")
 }
 
-// write writes the object of that name from the section "new" as a user; what "policy" has is the old one.
-func (w *world) write(ctx context.Context, u user.Info, args map[string]string) string {
+// write writes an object of the section "new" by its name as a user. The object of that name in "policy" is the old one.
+func (w *scriptCluster) write(ctx context.Context, u user.Info, args map[string]string) string {
 	grant := authz.Grant{User: u, Namespace: args["ns"], Name: args["as"]}
 	err := fmt.Errorf("nothing to write")
 	switch {
@@ -274,13 +274,13 @@ func (w *world) write(ctx context.Context, u user.Info, args map[string]string) 
 	return "ok"
 }
 
-func (w *world) aggregate(name string) string {
+func (w *scriptCluster) aggregate(name string) string {
 	role, ok := w.ClusterRole(name)
 	if !ok {
 		return "not found"
 	}
 	rules, changed, err := authz.Aggregate(role, func(yield func(*rbacv1.ClusterRole) bool) {
-		// Backwards, because the order of roles must not count.
+		// In reverse order, because the order of roles must not matter.
 		for i := len(w.ClusterRoles) - 1; i >= 0; i-- {
 			if !yield(w.ClusterRoles[i]) {
 				return
@@ -298,7 +298,7 @@ func (w *world) aggregate(name string) string {
 }
 
 // remove deletes a binding, so that a script can test a revocation.
-func (w *world) remove(args map[string]string) string {
+func (w *scriptCluster) remove(args map[string]string) string {
 	w.generation++
 	for i, b := range w.Policy.ClusterRoleBindings {
 		if b.Name == args["clusterrolebinding"] {
@@ -315,9 +315,9 @@ func (w *world) remove(args map[string]string) string {
 	return "not found"
 }
 
-func (w *world) Generation() int64 { return w.generation }
+func (w *scriptCluster) Generation() int64 { return w.generation }
 
-func (w *world) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
+func (w *scriptCluster) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 	for _, o := range w.ClusterRoles {
 		if o.Name == name {
 			return o, true
@@ -326,7 +326,7 @@ func (w *world) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 	return nil, false
 }
 
-func (w *world) Role(namespace, name string) (*rbacv1.Role, bool) {
+func (w *scriptCluster) Role(namespace, name string) (*rbacv1.Role, bool) {
 	for _, o := range w.Roles {
 		if o.Namespace == namespace && o.Name == name {
 			return o, true
@@ -335,7 +335,7 @@ func (w *world) Role(namespace, name string) (*rbacv1.Role, bool) {
 	return nil, false
 }
 
-func (w *world) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
+func (w *scriptCluster) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
 	return func(yield func(*rbacv1.ClusterRoleBinding) bool) {
 		for _, o := range w.Policy.ClusterRoleBindings {
 			if !yield(o) {
@@ -345,7 +345,7 @@ func (w *world) ClusterRoleBindings() iter.Seq[*rbacv1.ClusterRoleBinding] {
 	}
 }
 
-func (w *world) RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding] {
+func (w *scriptCluster) RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding] {
 	return func(yield func(*rbacv1.RoleBinding) bool) {
 		for _, o := range w.Policy.RoleBindings {
 			if o.Namespace == namespace && !yield(o) {
@@ -355,7 +355,7 @@ func (w *world) RoleBindings(namespace string) iter.Seq[*rbacv1.RoleBinding] {
 	}
 }
 
-func (w *world) Pods(node string) iter.Seq[*corev1.Pod] {
+func (w *scriptCluster) Pods(node string) iter.Seq[*corev1.Pod] {
 	return func(yield func(*corev1.Pod) bool) {
 		for _, o := range w.pods {
 			if o.Spec.NodeName == node && !yield(o) {
@@ -365,11 +365,11 @@ func (w *world) Pods(node string) iter.Seq[*corev1.Pod] {
 	}
 }
 
-func (w *world) NodeOf(resource, namespace, name string) string {
-	return w.placed[resource+" "+namespace+"/"+name]
+func (w *scriptCluster) NodeOf(resource, namespace, name string) string {
+	return w.nodeNames[resource+" "+namespace+"/"+name]
 }
 
-func (w *world) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool) {
+func (w *scriptCluster) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bool) {
 	for _, o := range w.claims {
 		if o.Namespace == namespace && o.Name == name {
 			return o, true
@@ -378,7 +378,7 @@ func (w *world) Claim(namespace, name string) (*corev1.PersistentVolumeClaim, bo
 	return nil, false
 }
 
-func (w *world) Volume(name string) (*corev1.PersistentVolume, bool) {
+func (w *scriptCluster) Volume(name string) (*corev1.PersistentVolume, bool) {
 	for _, o := range w.volumes {
 		if o.Name == name {
 			return o, true

@@ -2,7 +2,7 @@ package authz
 
 import "testing"
 
-// FuzzSelectors checks that an invalid selector is ignored as a whole, so that the question is the wider one.
+// FuzzSelectors checks that an invalid selector is ignored as a whole, so that the request is authorized without it.
 func FuzzSelectors(f *testing.F) {
 	f.Add("spec.nodeName=x,metadata.name!=y", "a in (c,b),!d")
 	f.Add("a=b=c,,", "a in (")

@@ -15,16 +15,16 @@ import (
 	"proa.dev/server/expirycache"
 )
 
-func asked(verb, resource string) Attributes {
+func requestAttributes(verb, resource string) Attributes {
 	who := &user.DefaultInfo{Name: "ann", UID: "7", Groups: []string{"a"}, Extra: map[string][]string{"k": {"v"}}}
 	return Attributes{User: who, Verb: verb, Resource: resource, Version: "v1", Namespace: "ns", IsResource: true}
 }
 
 func TestWebhook(t *testing.T) {
 	for _, test := range []struct {
-		name, version, says string
-		change              func(*Webhook, *Attributes)
-		sent, want          string
+		name, version, response string
+		change                  func(*Webhook, *Attributes)
+		sent, want              string
 	}{
 		{"allowed", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true,"reason":"why not"}}`, nil,
 			`"spec":{"resourceAttributes":{"namespace":"ns","verb":"get","version":"v1","resource":"pods"},"user":"ann","groups":["a"],"extra":{"k":["v"]},"uid":"7"}`, "Allow why not"},
@@ -45,7 +45,7 @@ func TestWebhook(t *testing.T) {
 		{"not its business", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true}}`, func(w *Webhook, _ *Attributes) {
 			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) { return false, nil }
 		}, "", "NoOpinion "},
-		{"nobody knows whether it is", "v1", "", func(w *Webhook, _ *Attributes) {
+		{"no decision", "v1", "", func(w *Webhook, _ *Attributes) {
 			w.OnFailure = Deny
 			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) {
 				return false, errors.New("bad rule")
@@ -56,14 +56,14 @@ func TestWebhook(t *testing.T) {
 			w := &Webhook{Version: test.version, Post: func(_ context.Context, body []byte) ([]byte, error) {
 				if !strings.Contains(string(body), test.sent) ||
 					!strings.Contains(string(body), `"apiVersion":"authorization.k8s.io/`+test.version+`"`) {
-					t.Errorf("asked %s\nwant %s in it", body, test.sent)
+					t.Errorf("sent %s\nwant %s in it", body, test.sent)
 				}
-				if test.says == "" {
+				if test.response == "" {
 					return nil, errors.New("away")
 				}
-				return []byte(test.says), nil
+				return []byte(test.response), nil
 			}}
-			a := asked("get", "pods")
+			a := requestAttributes("get", "pods")
 			if test.change != nil {
 				test.change(w, &a)
 			}
@@ -79,7 +79,7 @@ func TestWebhook(t *testing.T) {
 	}
 }
 
-func TestWebhookVerdictsAreKept(t *testing.T) {
+func TestWebhookDecisionsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		count := 0
 		w := &Webhook{Version: "v1", AllowedTTL: time.Minute, DeniedTTL: time.Second,
@@ -88,26 +88,26 @@ func TestWebhookVerdictsAreKept(t *testing.T) {
 				return fmt.Appendf(nil, `{"kind":"SubjectAccessReview","status":{"allowed":%t}}`,
 					strings.Contains(string(body), "pods")), nil
 			}}
-		ask := func(resource string, want int) {
+		authorize := func(resource string, want int) {
 			t.Helper()
-			if _, _, err := w.Authorize(t.Context(), asked("get", resource)); err != nil || count != want {
-				t.Errorf("%s: asked %d times, want %d; %v", resource, count, want, err)
+			if _, _, err := w.Authorize(t.Context(), requestAttributes("get", resource)); err != nil || count != want {
+				t.Errorf("%s: called %d times, want %d; %v", resource, count, want, err)
 			}
 		}
-		ask("pods", 1)
-		ask("pods", 1)
-		ask("secrets", 2)
-		ask("secrets", 2)
+		authorize("pods", 1)
+		authorize("pods", 1)
+		authorize("secrets", 2)
+		authorize("secrets", 2)
 		time.Sleep(time.Second)
-		ask("secrets", 3)
-		ask("pods", 3)
+		authorize("secrets", 3)
+		authorize("pods", 3)
 		time.Sleep(time.Minute)
-		ask("pods", 4)
+		authorize("pods", 4)
 		long := strings.Repeat("x", maxQuestion)
-		ask(long, 5)
-		ask(long, 6)
+		authorize(long, 5)
+		authorize(long, 6)
 		for n := range expirycache.DefaultLimit + 10 {
-			ask(fmt.Sprint(n), 7+n)
+			authorize(fmt.Sprint(n), 7+n)
 		}
 		if w.answers.Len() > expirycache.DefaultLimit {
 			t.Errorf("%d are kept", w.answers.Len())

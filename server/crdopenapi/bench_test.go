@@ -17,8 +17,8 @@ import (
 	"proa.dev/server/openapi"
 )
 
-// tree returns a schema of so many levels with six fields each, a leaf in every other one.
-func tree(levels int) apiextensionsv1.JSONSchemaProps {
+// nestedSchema returns a schema with this number of levels of six fields each, every other of which has no fields below it.
+func nestedSchema(levels int) apiextensionsv1.JSONSchemaProps {
 	if levels == 0 {
 		return apiextensionsv1.JSONSchemaProps{Type: "string", Description: "What this field is for, in about the words that people use.",
 			Nullable: true}
@@ -26,19 +26,19 @@ func tree(levels int) apiextensionsv1.JSONSchemaProps {
 	s := apiextensionsv1.JSONSchemaProps{Type: "object", Description: "Some fields that belong together.",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
 	for i := range 6 {
-		s.Properties[fmt.Sprintf("field%d", i)] = tree(levels - 1)
+		s.Properties[fmt.Sprintf("field%d", i)] = nestedSchema(levels - 1)
 	}
 	return s
 }
 
-// many returns definitions of the size that operators have: 258 fields, some 30 KB of JSON.
-func many(n int) (out []*Definition) {
+// makeDefinitions returns n definitions of the size that operators install: 258 fields, some 30 KB of JSON.
+func makeDefinitions(n int) (out []*Definition) {
 	for i := range n {
 		d := &Definition{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i)), Generation: 1}}
 		d.Spec.Group, d.Spec.Scope = fmt.Sprintf("g%d.example.com", i/10), apiextensionsv1.NamespaceScoped
 		d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Kind: fmt.Sprint("Kind", i), ListKind: fmt.Sprint("Kind", i, "List"),
 			Plural: fmt.Sprint("kind", i, "s")}
-		spec := tree(3)
+		spec := nestedSchema(3)
 		d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
 			Name: "v1", Served: true, Storage: true,
 			Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
@@ -52,10 +52,10 @@ func many(n int) (out []*Definition) {
 	return out
 }
 
-// BenchmarkThousand builds the documents of 1,000 definitions. It reports their size, and how much memory was in use at
-// most in addition to that before.
-func BenchmarkThousand(b *testing.B) {
-	definitions := many(1000)
+// BenchmarkThousandDefinitions builds the documents of 1,000 definitions. It reports their size, and by how much the heap
+// has grown at most.
+func BenchmarkThousandDefinitions(b *testing.B) {
+	definitions := makeDefinitions(1000)
 	for _, test := range []struct{ name, path, accept string }{
 		{"v2", "/openapi/v2", "application/json"},
 		{"v2-protobuf", "/openapi/v2", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
@@ -82,7 +82,7 @@ func BenchmarkThousand(b *testing.B) {
 	}
 }
 
-// watchHeap measures how far the heap grows until the function that it returns is called.
+// watchHeap measures the growth of the heap until the returned function is called, which returns the maximum.
 func watchHeap(b *testing.B) func() uint64 {
 	runtime.GC()
 	heap := func() uint64 {

@@ -10,7 +10,7 @@ import (
 	"proa.dev/server/openapi"
 )
 
-// sources returns definitions as a server holds them: without schemas until they are needed.
+// sources returns definitions as a server keeps them: schemas are loaded only when they are needed.
 func sources(definitions []*Definition) (out []Source) {
 	for _, d := range definitions {
 		outline := d.DeepCopy()
@@ -32,7 +32,7 @@ func tags(definitions []*Definition) map[string]string {
 }
 
 func TestTagsFollowDefinitions(t *testing.T) {
-	definitions := corpus(t)
+	definitions := readDefinitions(t)
 	before := tags(definitions)
 	slices.Reverse(definitions)
 	for name, is := range tags(definitions) {
@@ -41,7 +41,7 @@ func TestTagsFollowDefinitions(t *testing.T) {
 		}
 	}
 	change := func(what string, edit func(d *Definition), changed ...string) {
-		definitions := corpus(t)
+		definitions := readDefinitions(t)
 		edit(definitions[0])
 		after := tags(definitions)
 		for name, was := range before {
@@ -60,9 +60,9 @@ func TestTagsFollowDefinitions(t *testing.T) {
 		"stable.example.com/v1beta1")
 }
 
-// FuzzSchema checks that no schema that the API can store breaks a document.
+// FuzzSchema checks that documents can be built for every schema that the API can store.
 func FuzzSchema(f *testing.F) {
-	for _, d := range corpus(f) {
+	for _, d := range readDefinitions(f) {
 		for _, v := range d.Spec.Versions {
 			raw, err := json.Marshal(v)
 			if err != nil {

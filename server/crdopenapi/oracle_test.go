@@ -21,8 +21,8 @@ import (
 	"proa.dev/server/openapi"
 )
 
-// corpus reads the definitions of testdata, all of them established.
-func corpus(t testing.TB) (out []*Definition) {
+// readDefinitions reads the definitions of testdata, all of them established.
+func readDefinitions(t testing.TB) (out []*Definition) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/corpus.yaml")
 	if err != nil {
@@ -62,7 +62,7 @@ func get(t testing.TB, definitions []*Definition, path string) object {
 
 type object = map[string]any
 
-func plain(t testing.TB, v any) object {
+func toPlainObject(t testing.TB, v any) object {
 	t.Helper()
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -114,11 +114,11 @@ func withoutDefaults(schema any) {
 	}
 }
 
-func all(string) bool { return true }
+func anyName(string) bool { return true }
 
-// TestV3AsPublished compares the documents of a group version with those of upstream's builder.
-func TestV3AsPublished(t *testing.T) {
-	definitions := corpus(t)
+// TestV3MatchesUpstream compares the documents of a group version with those of upstream's builder.
+func TestV3MatchesUpstream(t *testing.T) {
+	definitions := readDefinitions(t)
 	groups := Groups(sources(definitions))
 	if len(groups) != 8 {
 		t.Errorf("there are %d group versions", len(groups))
@@ -141,10 +141,10 @@ func TestV3AsPublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, got := plain(t, merged), get(t, definitions, "/openapi/v3/apis/"+g.Group+"/"+g.Version)
+		want, got := toPlainObject(t, merged), get(t, definitions, "/openapi/v3/apis/"+g.Group+"/"+g.Version)
 		name := g.Group + "/" + g.Version
-		compare(t, name+" path", sub(got, "paths"), sub(want, "paths"), all)
-		compare(t, name+" schema", sub(got, "components", "schemas"), sub(want, "components", "schemas"), all)
+		compare(t, name+" path", sub(got, "paths"), sub(want, "paths"), anyName)
+		compare(t, name+" schema", sub(got, "components", "schemas"), sub(want, "components", "schemas"), anyName)
 		for _, o := range []object{got, want} {
 			delete(o, "paths")
 			delete(sub(o, "components"), "schemas")
@@ -155,8 +155,8 @@ func TestV3AsPublished(t *testing.T) {
 	}
 }
 
-func TestV2AsPublished(t *testing.T) {
-	definitions := corpus(t)
+func TestV2MatchesUpstream(t *testing.T) {
+	definitions := readDefinitions(t)
 	var parts []*spec.Swagger
 	for _, d := range definitions {
 		for _, v := range d.Spec.Versions {
@@ -174,23 +174,23 @@ func TestV2AsPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := plain(t, merged), get(t, definitions, "/openapi/v2")
+	want, got := toPlainObject(t, merged), get(t, definitions, "/openapi/v2")
 	for _, schema := range sub(want, "definitions") {
 		withoutDefaults(schema)
 	}
-	for _, o := range []object{got, want} { // the groups of the server are added to this one
+	for _, o := range []object{got, want} { // a server adds its own groups to this list
 		delete(sub(o, "definitions", "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"), "x-kubernetes-group-version-kind")
 	}
 	compare(t, "path", sub(got, "paths"), sub(want, "paths"),
 		func(path string) bool { return strings.HasPrefix(path, "/apis/") && path != "/apis/" })
-	compare(t, "parameter", sub(got, "parameters"), sub(want, "parameters"), all)
+	compare(t, "parameter", sub(got, "parameters"), sub(want, "parameters"), anyName)
 	compare(t, "definition", sub(got, "definitions"), sub(want, "definitions"),
 		func(name string) bool { return !strings.HasPrefix(name, "io.k8s.apimachinery.") })
 }
 
-// TestDefinitionsStayAsTheyAre checks that definitions, which are shared, are not changed.
-func TestDefinitionsStayAsTheyAre(t *testing.T) {
-	definitions, before := corpus(t), corpus(t)
+// TestDefinitionsAreNotChanged checks that definitions, which are shared, are not changed.
+func TestDefinitionsAreNotChanged(t *testing.T) {
+	definitions, before := readDefinitions(t), readDefinitions(t)
 	get(t, definitions, "/openapi/v2")
 	for _, g := range Groups(sources(definitions)) {
 		get(t, definitions, "/openapi/v3/apis/"+g.Group+"/"+g.Version)

@@ -8,8 +8,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// patterned returns a definition with a pattern in many fields.
-func patterned(fields int, pattern string) *apiextensionsv1.CustomResourceDefinition {
+// definitionWithPattern returns a definition with a pattern in many fields.
+func definitionWithPattern(fields int, pattern string) *apiextensionsv1.CustomResourceDefinition {
 	spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
 	for i := range fields {
 		spec.Properties[fmt.Sprint("p", i)] = apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{
@@ -46,13 +46,13 @@ func TestPatternsAreBounded(t *testing.T) {
 		{3000, "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", false},
 		{500, "^[a-z]{1,253}$", false},
 	} {
-		c := patterned(test.fields, test.pattern)
+		c := definitionWithPattern(test.fields, test.pattern)
 		errs := Validate(t.Context(), c, nil)
 		if got := strings.Contains(fmt.Sprint(errs), want); got != test.refused {
 			t.Errorf("%d times %s: refused %v, want %v: %.300s", test.fields, test.pattern, got, test.refused, fmt.Sprint(errs))
 		}
 	}
-	stored := patterned(3000, "^(a{1,900}){1}$")
+	stored := definitionWithPattern(3000, "^(a{1,900}){1}$")
 	changed := stored.DeepCopy()
 	changed.Spec.Names.ShortNames = []string{"t"}
 	if e := checkPatterns(changed, stored); e != nil {

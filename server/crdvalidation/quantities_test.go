@@ -12,7 +12,7 @@ import (
 // one of them is evaluated.
 func TestQuantitiesOfDefinitions(t *testing.T) {
 	define := func(rule, text string) *apiextensionsv1.CustomResourceDefinition {
-		c := patterned(1, "")
+		c := definitionWithPattern(1, "")
 		size := apiextensionsv1.JSONSchemaProps{Type: "string", MaxLength: new(int64(300)),
 			XValidations: apiextensionsv1.ValidationRules{{Rule: rule}}}
 		if text != "" {
@@ -22,23 +22,23 @@ func TestQuantitiesOfDefinitions(t *testing.T) {
 			Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": size}}
 		return c
 	}
-	const far = "1e-1000" // those that take minutes have some more digits
+	const excessive = "1e-1000" // quantities that take minutes have some more digits
 	for _, test := range []struct {
 		rule, text string
 		refused    bool
 	}{
 		{"isQuantity(self)", "10Gi", false},
-		{"isQuantity(self)", far, true},
-		{"self.split(':').all(p, isQuantity(p))", "1:" + far, true},
-		{"isQuantity('" + far + "')", "", true},
-		{"self != '" + far + "'", "a" + far, false},
+		{"isQuantity(self)", excessive, true},
+		{"self.split(':').all(p, isQuantity(p))", "1:" + excessive, true},
+		{"isQuantity('" + excessive + "')", "", true},
+		{"self != '" + excessive + "'", "a" + excessive, false},
 	} {
 		errs := fmt.Sprint(Validate(t.Context(), define(test.rule, test.text), nil))
 		if got := strings.Contains(errs, "the exponent of a quantity has at most 3 digits"); got != test.refused {
 			t.Errorf("%s of %q: refused %v, want %v: %.300s", test.rule, test.text, got, test.refused, errs)
 		}
 	}
-	if e := checkQuantities(define("isQuantity(self)", far), define("isQuantity(self)", far)); e != nil {
+	if e := checkQuantities(define("isQuantity(self)", excessive), define("isQuantity(self)", excessive)); e != nil {
 		t.Errorf("a definition that is stored cannot be changed any more: %v", e)
 	}
 }

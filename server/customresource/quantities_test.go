@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestHarmfulQuantity checks that texts out of bounds are found where rules read them, in parts of texts where rules
-// split texts, and nowhere else.
-func TestHarmfulQuantity(t *testing.T) {
+// TestExcessiveQuantities checks that quantities out of bounds are found in fields that rules read, also in parts of a text
+// where rules split texts, and nowhere else.
+func TestExcessiveQuantities(t *testing.T) {
 	ruled := func(rule string) *structuralschema.Structural {
 		size := structuralschema.Structural{
 			ValidationExtensions: structuralschema.ValidationExtensions{XValidations: apiextensionsv1.ValidationRules{{Rule: rule}}}}
@@ -27,7 +27,7 @@ func TestHarmfulQuantity(t *testing.T) {
 	for _, test := range []struct {
 		rule string
 		obj  *unstructured.Unstructured
-		want string // the field
+		want string // the field with the quantity
 	}{
 		{whole, object(label, map[string]any{"size": "10Gi", "image": "a:4e12345"}), ""},
 		{whole, object(label, map[string]any{"size": "1e-300000000"}), "spec.size"},

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestStuckWebhookCostsOneTimeout checks that reading a thousand objects which a webhook never converts costs one
+// TestUnresponsiveWebhookCostsOneTimeout checks that reading a thousand objects which a webhook never converts costs one
 // timeout. A webhook that responds, even with an error, is called each time.
-func TestStuckWebhookCostsOneTimeout(t *testing.T) {
+func TestUnresponsiveWebhookCostsOneTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls, stuck := 0, true
+		calls, unresponsive := 0, true
 		r := &Resource{call: func(ctx context.Context, _ *apiextensionsv1.WebhookClientConfig, _ []byte) ([]byte, error) {
-			if calls++; !stuck {
+			if calls++; !unresponsive {
 				return nil, errors.New("no")
 			}
 			<-ctx.Done()
@@ -34,28 +34,28 @@ func TestStuckWebhookCostsOneTimeout(t *testing.T) {
 			t.Errorf("%d calls took %v, want 1 that takes %v", calls, took, conversionTimeout)
 		}
 		time.Sleep(breakerPause)
-		gone, cancel := context.WithCancel(t.Context())
+		canceled, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		if _, err := r.callWebhook(gone, nil, nil); !errors.Is(err, context.Canceled) {
+		if _, err := r.callWebhook(canceled, nil, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that goes: %v", err)
 		}
-		stuck = false
+		unresponsive = false
 		for range 3 {
 			if _, err := r.callWebhook(t.Context(), nil, nil); err == nil || err.Error() != "no" {
 				t.Errorf("got %v, want the answer", err)
 			}
 		}
 		if calls != 5 {
-			t.Errorf("%d calls, want 5: the end of a client says nothing about the webhook", calls)
+			t.Errorf("%d calls, want 5: a canceled client does not count as a failure of the webhook", calls)
 		}
 	})
 }
 
-// TestReasonsAreBounded checks that the reason of a webhook, which every client that reads the object gets, is limited
+// TestWebhookErrorMessagesAreBounded checks that the reason of a webhook, which every client that reads the object gets, is limited
 // in size.
-func TestReasonsAreBounded(t *testing.T) {
-	answer := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"1","result":{"status":"Failure","message":"` + strings.Repeat("x", 1<<20) + `"}}}`
-	if _, err := readReview([]byte(answer), types.UID("1")); err == nil || len(err.Error()) > maxReason {
+func TestWebhookErrorMessagesAreBounded(t *testing.T) {
+	response := `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"1","result":{"status":"Failure","message":"` + strings.Repeat("x", 1<<20) + `"}}}`
+	if _, err := readReview([]byte(response), types.UID("1")); err == nil || len(err.Error()) > maxReason {
 		t.Errorf("got %.100s of %d bytes", err, len(err.Error()))
 	}
 }

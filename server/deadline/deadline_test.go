@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestLikeWithDeadline: whichever methods of a Context are called, in whichever order, they return what those of
+// TestSameAsContextWithDeadline checks that whichever methods of a Context are called, in whichever order, they return what those of
 // context.WithDeadline would.
-func TestLikeWithDeadline(t *testing.T) {
+func TestSameAsContextWithDeadline(t *testing.T) {
 	type key struct{}
-	within := func(ctx context.Context) (context.Context, func()) {
+	ours := func(ctx context.Context) (context.Context, func()) {
 		l := With(ctx, time.Now().Add(time.Minute))
 		return l, l.Cancel
 	}
@@ -48,19 +48,19 @@ func TestLikeWithDeadline(t *testing.T) {
 			return errors.New(before + after)
 		},
 	} {
-		for _, parents := range []time.Duration{time.Second, time.Hour} {
-			t.Run(name+" under "+parents.String(), func(t *testing.T) {
+		for _, parentTimeout := range []time.Duration{time.Second, time.Hour} {
+			t.Run(name+" under "+parentTimeout.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					play := func(under func(context.Context) (context.Context, func())) error {
+					run := func(newContext func(context.Context) (context.Context, func())) error {
 						parent, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "v"))
 						defer cancel(nil)
-						timed, stop := context.WithTimeout(parent, parents)
+						timed, stop := context.WithTimeout(parent, parentTimeout)
 						defer stop()
-						ctx, end := under(timed)
+						ctx, end := newContext(timed)
 						defer end()
 						return test(ctx, end, func() { cancel(errors.New("away")) })
 					}
-					got, want := play(within), play(library)
+					got, want := run(ours), run(library)
 					if (got == nil) != (want == nil) || got != nil && got.Error() != want.Error() {
 						t.Errorf("%v, want %v", got, want)
 					}

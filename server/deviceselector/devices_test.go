@@ -39,7 +39,7 @@ func TestSelector(t *testing.T) {
 		`"1e-300000000".isQuantity()`:                                                       "CEL compile error: the exponent of a quantity has at most 3 digits",
 		`isQuantity(device.attributes["gpu.example.com"].model)`:                            "false",
 		`device.nothing`: "CEL compile error: ",
-		// its cost or, on a slow machine, its time has a bound
+		// The cost of an expression is limited and, on a slow machine, its time.
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation ",
 	} {
 		for range 2 { // the second time it is in the cache
@@ -72,9 +72,9 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestHarmfulAttribute checks an attribute of a device that looks like a quantity without being one: only expressions
+// TestExcessiveQuantityAttribute checks an attribute of a device that looks like a quantity without being one: only expressions
 // that read quantities fail on it.
-func TestHarmfulAttribute(t *testing.T) {
+func TestExcessiveQuantityAttribute(t *testing.T) {
 	device := &resourcev1.Device{Name: "gpu-0",
 		Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"serial": {StringValue: new("1e-300000000")}}}
 	is := Selector(t.Context())

@@ -13,13 +13,14 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestEncodingsAreOfOneObject: a cached encoding is that of one state of an object in one version.
-func TestEncodingsAreOfOneObject(t *testing.T) {
+// TestCachedEncodingsAreOfOneObjectState checks that a cached encoding is used only for the same state of an object in the
+// same version.
+func TestCachedEncodingsAreOfOneObjectState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := NewCache(1 << 20)
 		v1, v2 := &kind.Def{}, &kind.Def{}
-		was, is := &unstructured.Unstructured{}, &unstructured.Unstructured{}
-		e.put(v1, "a", was, []byte("was"))
+		before, is := &unstructured.Unstructured{}, &unstructured.Unstructured{}
+		e.put(v1, "a", before, []byte("was"))
 		for _, test := range []struct {
 			name  string
 			def   *kind.Def
@@ -27,9 +28,9 @@ func TestEncodingsAreOfOneObject(t *testing.T) {
 			o     *unstructured.Unstructured
 			found bool
 		}{
-			{"the same", v1, "a", was, true},
-			{"another version", v2, "a", was, false},
-			{"another object", v1, "b", was, false},
+			{"the same", v1, "a", before, true},
+			{"another version", v2, "a", before, false},
+			{"another object", v1, "b", before, false},
 			{"the object after a change", v1, "a", is, false},
 		} {
 			if text, found := e.get(test.def, test.key, test.o); found != test.found || found && string(text) != "was" {
@@ -40,17 +41,17 @@ func TestEncodingsAreOfOneObject(t *testing.T) {
 		if text, _ := e.get(v1, "a", is); string(text) != "is" {
 			t.Errorf("got %q", text)
 		}
-		runtime.KeepAlive(was)
+		runtime.KeepAlive(before)
 		time.Sleep(3 * generation)
 		synctest.Wait()
 		if e.young != nil || e.old != nil || e.aging != nil {
-			t.Error("encodings are held that nobody has asked for")
+			t.Error("encodings are cached that were not requested")
 		}
 	})
 }
 
-// TestEncodingsAreBounded: the cache stays within its limit, and entries that are used stay.
-func TestEncodingsAreBounded(t *testing.T) {
+// TestCachedEncodingsAreBounded checks that the cache stays within its limit, and that entries in use are kept.
+func TestCachedEncodingsAreBounded(t *testing.T) {
 	const limit = 100 << 10
 	e := NewCache(limit)
 	def, often := &kind.Def{}, &unstructured.Unstructured{}
@@ -59,7 +60,7 @@ func TestEncodingsAreBounded(t *testing.T) {
 	for i := range 10000 {
 		e.put(def, fmt.Sprint(i), often, text)
 		if _, found := e.get(def, "often", often); !found {
-			t.Fatalf("what is asked for all the time is gone after %d others", i)
+			t.Fatalf("an entry in use was evicted after %d others", i)
 		}
 		if held := 1000 * (len(e.young) + len(e.old)); held > 2*limit {
 			t.Fatalf("%d bytes are held", held)

@@ -34,9 +34,9 @@ func codecAndDef(t *testing.T, kindName string) (*codec.Codec, *kind.Def) {
 	return nil, nil
 }
 
-// TestListsAreThoseOfTheCodec: a list that is written item by item has the bytes that the codec makes of the typed
-// list.
-func TestListsAreThoseOfTheCodec(t *testing.T) {
+// TestListsEqualCodecOutput checks that a list that is written item by item has the same bytes as the codec's encoding of
+// the typed list.
+func TestListsEqualCodecOutput(t *testing.T) {
 	all, def := codecAndDef(t, "ConfigMap")
 	for _, n := range []int{0, 1, 3, 200} {
 		typed := &corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{Kind: "ConfigMapList", APIVersion: "v1"},
@@ -65,7 +65,7 @@ func TestListsAreThoseOfTheCodec(t *testing.T) {
 	}
 }
 
-// TestEvents: a watch event is one JSON document on a line, or a protobuf message after its length.
+// TestEvents checks that a watch event is one JSON document on a line, or a protobuf message after its length.
 func TestEvents(t *testing.T) {
 	all, pods := codecAndDef(t, "Pod")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: "3"}}
@@ -87,7 +87,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := int(b[2])<<8 | int(b[3]); n != len(b)-4 {
-		t.Errorf("a frame of %d bytes says %d", len(b)-4, n)
+		t.Errorf("a frame of %d bytes has the length %d", len(b)-4, n)
 	}
 	var raw metav1.WatchEvent
 	if err := raw.Unmarshal(b[4:]); err != nil || raw.Type != "DELETED" || !bytes.HasPrefix(raw.Object.Raw, []byte("k8s\x00")) {
@@ -95,7 +95,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// wholeList encodes a list as a whole, as it would be without pieces.
+// wholeList encodes a list as a whole, not in pieces.
 func wholeList(t *testing.T, e *Encoder, l *collection.List) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -131,17 +131,18 @@ func wholeList(t *testing.T, e *Encoder, l *collection.List) []byte {
 	return buf.Bytes()
 }
 
-// TestPiecesMakeTheWhole: a list that is taken from the buffer item by item is byte for byte what it is as a whole.
-func TestPiecesMakeTheWhole(t *testing.T) {
+// TestPiecesEqualWholeList checks that a list that is taken from the buffer item by item has the same bytes as the whole list.
+func TestPiecesEqualWholeList(t *testing.T) {
 	all, pods := codecAndDef(t, "Pod")
-	odd := []string{"plain", "a\nb\n", " x: |\n  - [y]\n\n", "items: []\n", "it's \"<&>\" ☃\u2028", strings.Repeat("long ", 100), "",
+	unusual := []string{"plain", "a\nb\n", " x: |\n  - [y]\n\n", "items: []\n", "it's \"<&>\" ☃\u2028", strings.Repeat("long ", 100), "",
 		"true", "0x1f", "\"rows\":[]}"}
 	for _, n := range []int{0, 1, 2, 50} {
 		l := &collection.List{Meta: metav1.ListMeta{ResourceVersion: "7", Continue: "x: []", RemainingItemCount: new(int64(9))}}
 		for i := range n {
 			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i), Namespace: "ns",
-				Annotations: map[string]string{"a": odd[i%len(odd)], odd[(i+1)%len(odd)]: ""}}}
-			p.Spec.Containers = []corev1.Container{{Name: "c", Image: odd[(i+3)%len(odd)], Args: []string{odd[(i+5)%len(odd)]}}, {}}
+				Annotations: map[string]string{"a": unusual[i%len(unusual)], unusual[(i+1)%len(unusual)]: ""}}}
+			p.Spec.Containers = []corev1.Container{{Name: "c", Image: unusual[(i+3)%len(unusual)],
+				Args: []string{unusual[(i+5)%len(unusual)]}}, {}}
 			p.SetGroupVersionKind(pods.GroupVersionKind)
 			l.Items = append(l.Items, watch.NewEntry("", p, 0))
 		}
@@ -165,7 +166,7 @@ func TestPiecesMakeTheWhole(t *testing.T) {
 			}
 			_ = spill()
 			want := []byte(nil)
-			if f.Media == codec.Proto { // whose whole is compared with the library in TestListsAreThoseOfTheCodec
+			if f.Media == codec.Proto { // TestListsEqualCodecOutput compares whole lists with the codec
 				var whole bytes.Buffer
 				if err := e.list(&whole, l, nil); err != nil {
 					t.Fatal(err)

@@ -74,12 +74,12 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// TestRedirectIsTheAnswer checks that redirects are not followed.
-func TestRedirectIsTheAnswer(t *testing.T) {
+// TestRedirectsAreNotFollowed checks that redirects are not followed.
+func TestRedirectsAreNotFollowed(t *testing.T) {
 	var called atomic.Int32
-	victim, _ := serve(t, func(http.ResponseWriter, *http.Request) { called.Add(1) })
+	target, _ := serve(t, func(http.ResponseWriter, *http.Request) { called.Add(1) })
 	for _, code := range []int{301, 302, 303, 307, 308} {
-		s, ca := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, victim.URL, code) })
+		s, ca := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target.URL, code) })
 		if got := get(t, New(Config{}), &Endpoint{URL: s.URL, CABundle: ca}); !strings.HasPrefix(got, fmt.Sprint(code)) {
 			t.Errorf("%d: got %s", code, got)
 		}
@@ -164,27 +164,27 @@ func TestService(t *testing.T) {
 func TestUnusedTransportsAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Config{})
-		ask := func(host string) any {
+		send := func(host string) any {
 			tr, _, err := c.Transport(&Endpoint{URL: "https://" + host})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return tr
 		}
-		a := ask("a")
+		a := send("a")
 		time.Sleep(unusedFor / 2)
-		if ask("a") != a {
+		if send("a") != a {
 			t.Error("a transport was made twice")
 		}
-		ask("b")
+		send("b")
 		time.Sleep(unusedFor/2 + 2)
-		ask("a")
+		send("a")
 		time.Sleep(unusedFor / 2)
-		if ask("c"); len(c.transports) != 2 {
+		if send("c"); len(c.transports) != 2 {
 			t.Errorf("%d transports, want a and c", len(c.transports))
 		}
 		for i := range 2 * maxTransports {
-			ask(fmt.Sprint(i))
+			send(fmt.Sprint(i))
 		}
 		if len(c.transports) != maxTransports {
 			t.Errorf("%d transports", len(c.transports))

@@ -42,7 +42,7 @@ func TestSuggestedSchemas(t *testing.T) {
 		{"alice", known, "create", "pods ns", "global-default", "global-default"},
 		{"nobody", "", "create", "pods ns", "catch-all", "catch-all"},
 	} {
-		f := s.Classify(ask(test.user, test.groups, test.verb, test.what))
+		f := s.Classify(parseRequest(test.user, test.groups, test.verb, test.what))
 		want := test.schema + " " + test.level
 		if got := f.Schema + " " + f.Level; got != want {
 			t.Errorf("%s %s %s is %s, want %s", test.user, test.verb, test.what, got, want)
@@ -50,8 +50,8 @@ func TestSuggestedSchemas(t *testing.T) {
 	}
 }
 
-// ask parses "GROUP/RESOURCE/SUB NAMESPACE", where what is before and after the resource may be missing, or a path.
-func ask(name, groups, verb, what string) *Request {
+// parseRequest parses "GROUP/RESOURCE/SUB NAMESPACE", of which only the resource is required, or a path.
+func parseRequest(name, groups, verb, what string) *Request {
 	a := &Request{User: &user.DefaultInfo{Name: name, Groups: strings.Fields(groups)}, Verb: verb}
 	if strings.HasPrefix(what, "/") {
 		a.Path = what
@@ -81,10 +81,10 @@ func TestRules(t *testing.T) {
 			ResourceRules: []flowcontrolv1.ResourcePolicyRule{r}}}}
 	}
 	for _, test := range []struct {
-		name   string
-		change func(*flowcontrolv1.ResourcePolicyRule)
-		yes    string
-		no     string
+		name    string
+		change  func(*flowcontrolv1.ResourcePolicyRule)
+		matches string
+		no      string
 	}{
 		{"everything", func(*flowcontrolv1.ResourcePolicyRule) {}, "pods ns, nodes, pods/status ns, apps.x/deployments ns", "/version"},
 		{"a resource", func(r *flowcontrolv1.ResourcePolicyRule) { r.Resources = []string{"pods", "nodes/status"} },
@@ -95,21 +95,22 @@ func TestRules(t *testing.T) {
 		{"a verb", func(r *flowcontrolv1.ResourcePolicyRule) { r.Verbs = []string{"list"} }, "", "pods ns"},
 	} {
 		s := rule(test.change)
-		for what := range strings.SplitSeq(test.yes, ", ") {
-			if what != "" && !s.matches(ask("a", "", "get", what)) {
+		for what := range strings.SplitSeq(test.matches, ", ") {
+			if what != "" && !s.matches(parseRequest("a", "", "get", what)) {
 				t.Errorf("%s: %s does not match", test.name, what)
 			}
 		}
 		for what := range strings.SplitSeq(test.no, ", ") {
-			if s.matches(ask("a", "", "get", what)) {
+			if s.matches(parseRequest("a", "", "get", what)) {
 				t.Errorf("%s: %s matches", test.name, what)
 			}
 		}
 	}
 }
 
-// world returns a sharing with levels, whose requests come from users of the level's name: "high", "high.a", "high.b" …
-func world(seats int, levels ...string) made {
+// newDispatcher returns a dispatcher with priority levels. The requests of a level come from users with the level's name:
+// "high", "high.a", "high.b" …
+func newDispatcher(seats int, levels ...string) testDispatcher {
 	s := New(seats)
 	var configs []*flowcontrolv1.PriorityLevelConfiguration
 	var schemas []*flowcontrolv1.FlowSchema
@@ -159,20 +160,20 @@ func world(seats int, levels ...string) made {
 			}})
 	}
 	s.Set(schemas, configs)
-	return made{s, schemas, configs}
+	return testDispatcher{s, schemas, configs}
 }
 
-// made is a sharing with its configuration.
-type made struct {
+// testDispatcher is a dispatcher with its configuration.
+type testDispatcher struct {
 	*Dispatcher
 	schemas []*flowcontrolv1.FlowSchema
 	configs []*flowcontrolv1.PriorityLevelConfiguration
 }
 
-// play runs words in virtual time: "+NAME" sends a request of a user, "+3×NAME" three, "-NAME" ends the first of them
-// that runs, "wait" lets the longest wait pass. It reports who runs and who waits after each word, and who was
-// rejected.
-func play(t *testing.T, s made, script string) string {
+// runScript runs the words of a script in virtual time: "+NAME" sends a request of a user, "+3×NAME" three, "-NAME" ends the
+// first of them that runs, "wait" lets the longest wait pass. It reports which requests run and wait after each word, and
+// which were rejected.
+func runScript(t *testing.T, s testDispatcher, script string) string {
 	t.Helper()
 	var out strings.Builder
 	synctest.Test(t, func(t *testing.T) {
@@ -182,15 +183,15 @@ func play(t *testing.T, s made, script string) string {
 		results := make(chan func())
 		send := func(name string) {
 			waits[name]++
-			f := s.Classify(ask(name, "", "get", "/x"))
+			f := s.Classify(parseRequest(name, "", "get", "/x"))
 			go func() {
-				leave, err := f.Enter(ctx, 1)
+				release, err := f.Enter(ctx, 1)
 				results <- func() {
 					waits[name]--
 					if err != nil {
 						refused[name]++
 					} else {
-						runs[name] = append(runs[name], leave)
+						runs[name] = append(runs[name], release)
 					}
 				}
 			}()
@@ -223,9 +224,9 @@ func play(t *testing.T, s made, script string) string {
 				}
 			case word[0] == '-':
 				for range n {
-					leave := runs[name][0]
+					release := runs[name][0]
 					runs[name] = runs[name][1:]
-					leave()
+					release()
 					settle()
 				}
 			}
@@ -236,8 +237,8 @@ func play(t *testing.T, s made, script string) string {
 		stop()
 		settle()
 		for _, all := range runs {
-			for _, leave := range all {
-				leave()
+			for _, release := range all {
+				release()
 			}
 		}
 	})
@@ -306,13 +307,13 @@ func TestSeats(t *testing.T) {
 +low: run 1×low
 +2×low: run 1×low wait 2×low
 +low: run 1×low wait 2×low refused 1×low`},
-		{"nobody waits for ever", 1, "low", "+low +low wait", `
+		{"waiting is limited", 1, "low", "+low +low wait", `
 +low: run 1×low
 +low: run 1×low wait 1×low
 wait: run 1×low refused 1×low`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := play(t, world(test.seats, strings.Split(test.levels, "; ")...), test.script)
+			got := runScript(t, newDispatcher(test.seats, strings.Split(test.levels, "; ")...), test.script)
 			if strings.TrimSpace(got) != strings.TrimSpace(test.want) {
 				t.Errorf("got\n%swant%s", got, test.want)
 			}
@@ -322,18 +323,18 @@ wait: run 1×low refused 1×low`},
 
 // TestChangesUnderLoad replaces levels while requests come and go, and checks that every seat is free in the end.
 func TestChangesUnderLoad(t *testing.T) {
-	s := world(6, "high shares=10 lend=50", "low shares=20 lend=50")
+	s := newDispatcher(6, "high shares=10 lend=50", "low shares=20 lend=50")
 	var all, changes sync.WaitGroup
 	var served atomic.Int64
 	for i := range 40 {
 		all.Go(func() {
 			for n := range 50 {
 				name := []string{"high", "low.a", "low.b", "other"}[(i+n)%4]
-				leave, err := s.Classify(ask(name, "", "get", "/x")).Enter(t.Context(), 1+n%3)
+				release, err := s.Classify(parseRequest(name, "", "get", "/x")).Enter(t.Context(), 1+n%3)
 				if err == nil {
 					served.Add(1)
 					runtime.Gosched()
-					leave()
+					release()
 				}
 			}
 		})
@@ -347,7 +348,7 @@ func TestChangesUnderLoad(t *testing.T) {
 			default:
 			}
 			levels := []string{"high shares=10 lend=50", "low shares=20 lend=50"}
-			other := world(6, levels[n%2:]...)
+			other := newDispatcher(6, levels[n%2:]...)
 			s.Set(other.schemas, other.configs)
 			runtime.Gosched()
 		}
@@ -372,27 +373,27 @@ func TestChangesUnderLoad(t *testing.T) {
 // TestDeletedLevelsEnd checks that a deleted level keeps its requests, and is removed with the last.
 func TestDeletedLevelsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := world(1, "low")
-		low := s.Classify(ask("low", "", "get", "/x"))
-		leave, err := low.Enter(t.Context(), 1)
+		s := newDispatcher(1, "low")
+		low := s.Classify(parseRequest("low", "", "get", "/x"))
+		release, err := low.Enter(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		second := make(chan func())
 		go func() {
-			leave, err := low.Enter(t.Context(), 1)
+			release, err := low.Enter(t.Context(), 1)
 			if err != nil {
 				t.Error(err)
 			}
-			second <- leave
+			second <- release
 		}()
 		synctest.Wait()
-		other := world(1, "high")
+		other := newDispatcher(1, "high")
 		s.Set(other.schemas, other.configs)
-		if f := s.Classify(ask("low", "", "get", "/x")); f.Level != "catch-all" {
+		if f := s.Classify(parseRequest("low", "", "get", "/x")); f.Level != "catch-all" {
 			t.Errorf("a request of the level that is gone is at %s", f.Level)
 		}
-		leave()
+		release()
 		(<-second)()
 		if s.levels["low"] != nil || s.levels["high"] == nil {
 			t.Errorf("there are %v", slices.Collect(maps.Keys(s.levels)))
@@ -402,13 +403,13 @@ func TestDeletedLevelsEnd(t *testing.T) {
 
 func BenchmarkEnter(b *testing.B) {
 	s := New(600)
-	a := ask("alice", "a b system:authenticated", "create", "configmaps ns")
+	a := parseRequest("alice", "a b system:authenticated", "create", "configmaps ns")
 	b.ReportAllocs()
 	for b.Loop() {
-		leave, err := s.Classify(a).Enter(b.Context(), 1)
+		release, err := s.Classify(a).Enter(b.Context(), 1)
 		if err != nil {
 			b.Fatal(err)
 		}
-		leave()
+		release()
 	}
 }

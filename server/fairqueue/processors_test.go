@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// computing counts what requests of a test do in virtual time.
-type computing struct {
+// processorTest counts the requests of a test that compute, in virtual time.
+type processorTest struct {
 	*Processors
-	now, most atomic.Int64 // requests that compute, and the maximum so far
+	now, maximum atomic.Int64 // requests that compute, and the maximum so far
 }
 
-// compute lets a request of a user compute for a time, and returns how long it had to wait.
-func (c *computing) compute(ctx context.Context, user string, d time.Duration) (waited time.Duration, err error) {
+// compute makes a request of a user compute for d, and returns how long it had to wait.
+func (c *processorTest) compute(ctx context.Context, user string, d time.Duration) (waited time.Duration, err error) {
 	w := c.For(user)
 	start := time.Now()
 	if err := w.Begin(ctx); err != nil {
@@ -26,7 +26,7 @@ func (c *computing) compute(ctx context.Context, user string, d time.Duration) (
 	}
 	waited = time.Since(start)
 	n := c.now.Add(1)
-	for old := c.most.Load(); n > old && !c.most.CompareAndSwap(old, n); old = c.most.Load() {
+	for old := c.maximum.Load(); n > old && !c.maximum.CompareAndSwap(old, n); old = c.maximum.Load() {
 	}
 	time.Sleep(d)
 	c.now.Add(-1)
@@ -34,8 +34,8 @@ func (c *computing) compute(ctx context.Context, user string, d time.Duration) (
 	return waited, nil
 }
 
-// flood has n requests of a user compute repeatedly, each time for d, until ctx ends. It returns how often they did.
-func (c *computing) flood(ctx context.Context, all *sync.WaitGroup, user string, n int, d time.Duration) *atomic.Int64 {
+// flood makes n requests of a user compute repeatedly, each time for d, until ctx ends. It returns how often they did.
+func (c *processorTest) flood(ctx context.Context, all *sync.WaitGroup, user string, n int, d time.Duration) *atomic.Int64 {
 	var count atomic.Int64
 	for range n {
 		all.Go(func() {
@@ -49,35 +49,35 @@ func (c *computing) flood(ctx context.Context, all *sync.WaitGroup, user string,
 	return &count
 }
 
-// TestQuietUserDoesNotWait has a user with 200 concurrent requests beside one who has one at a time and needs less than
-// its share.
-func TestQuietUserDoesNotWait(t *testing.T) {
+// TestLightUserDoesNotWait checks that a user with one request at a time, who needs less than its share, does not wait
+// beside a user with 200 concurrent requests.
+func TestLightUserDoesNotWait(t *testing.T) {
 	for _, processors := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(processors), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &computing{Processors: NewProcessors(processors)}
+				c := &processorTest{Processors: NewProcessors(processors)}
 				ctx, stop := context.WithCancel(t.Context())
 				var all sync.WaitGroup
 				defer all.Wait()
 				defer stop()
-				loud := c.flood(ctx, &all, "loud", 200, 2*time.Millisecond)
+				heavy := c.flood(ctx, &all, "heavy", 200, 2*time.Millisecond)
 				time.Sleep(time.Second)
-				c.most.Store(0)
-				before := loud.Load()
+				c.maximum.Store(0)
+				before := heavy.Load()
 				for i := range 200 {
-					waited, err := c.compute(ctx, "quiet", 500*time.Microsecond)
+					waited, err := c.compute(ctx, "light", 500*time.Microsecond)
 					if err != nil || waited != 0 {
 						t.Fatalf("request %d waited %s, %v", i, waited, err)
 					}
 					time.Sleep(2 * time.Millisecond)
 				}
-				// In addition to the slots there are the quiet user's request, and one of the loud user while that is
-				// light. One CPU is left to the rest of the process when there is a second.
-				if most, limit := c.most.Load(), int64(max(1, processors-1)+2); most > limit {
-					t.Errorf("%d requests computed at the same time, want %d at most", most, limit)
+				// In addition to the slots, the light user's request runs, and one of the heavy user as long as that counts as
+				// light. One CPU is left to the rest of the process if there are at least two.
+				if maximum, limit := c.maximum.Load(), int64(max(1, processors-1)+2); maximum > limit {
+					t.Errorf("%d requests computed at the same time, want %d at most", maximum, limit)
 				}
-				if got := loud.Load() - before; got < 240 {
-					t.Errorf("the loud user was served %d times in half a second, and there was always room for one", got)
+				if got := heavy.Load() - before; got < 240 {
+					t.Errorf("the heavy user was served %d times in half a second, and there was always room for one", got)
 				}
 				stop()
 				all.Wait()
@@ -95,7 +95,7 @@ func TestQuietUserDoesNotWait(t *testing.T) {
 // with few.
 func TestHeavyUsersShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &computing{Processors: NewProcessors(2)}
+		c := &processorTest{Processors: NewProcessors(2)}
 		ctx, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		many := c.flood(ctx, &all, "many", 100, time.Millisecond)
@@ -110,12 +110,12 @@ func TestHeavyUsersShare(t *testing.T) {
 	})
 }
 
-// TestStuckTurn checks that a turn which does not end delays others only briefly, and that a cancelled request stops
+// TestTurnThatDoesNotEnd checks that a turn which does not end delays others only briefly, and that a cancelled request stops
 // waiting.
-func TestStuckTurn(t *testing.T) {
+func TestTurnThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewProcessors(1)
-		turns := []Work{p.For("a"), p.For("a")} // the first is of a light user
+		turns := []Work{p.For("a"), p.For("a")} // at the first one the user still counts as light
 		for i := range turns {
 			if err := turns[i].Begin(t.Context()); err != nil {
 				t.Fatal(err)
@@ -123,19 +123,19 @@ func TestStuckTurn(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), stuckTimeout/2)
 		defer cancel()
-		late := p.For("a")
-		if err := late.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		waiting := p.For("a")
+		if err := waiting.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		late.End() // does nothing
-		patient, cancel := context.WithTimeout(t.Context(), 10*stuckTimeout)
+		waiting.End() // has no effect, because it has not begun
+		longer, cancel := context.WithTimeout(t.Context(), 10*stuckTimeout)
 		defer cancel()
 		start := time.Now()
-		if err := late.Begin(patient); err != nil || time.Since(start) != stuckTimeout {
+		if err := waiting.Begin(longer); err != nil || time.Since(start) != stuckTimeout {
 			t.Errorf("got %v after %s", err, time.Since(start))
 		}
-		late.End()
-		late.End()
+		waiting.End()
+		waiting.End()
 		for i := range turns {
 			turns[i].End()
 		}
@@ -143,13 +143,13 @@ func TestStuckTurn(t *testing.T) {
 			t.Errorf("%d slots are taken and %d users wait after the end", p.taken, len(p.queue))
 		}
 		time.Sleep(idleTimeout + 2*time.Second)
-		var nobody *Work
+		var noWork *Work
 		other := p.For("b")
-		if err := errors.Join(other.Begin(t.Context()), nobody.Begin(t.Context()), (&Work{}).Begin(t.Context())); err != nil {
+		if err := errors.Join(other.Begin(t.Context()), noWork.Begin(t.Context()), (&Work{}).Begin(t.Context())); err != nil {
 			t.Error(err)
 		}
 		other.End()
-		nobody.End()
+		noWork.End()
 		if len(p.users) != 1 {
 			t.Errorf("%d users are remembered", len(p.users))
 		}

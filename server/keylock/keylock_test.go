@@ -10,12 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestLocks: a lock is given to one waiter after the other, other keys are free, and locks that nobody wants are
-// forgotten.
+// TestLocks checks that a lock is given to one waiter after the other, that locks of other keys do not wait, and that unused
+// locks are removed.
 func TestLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ts Locks
-		leave, err := ts.Lock(t.Context(), "a")
+		unlock, err := ts.Lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,9 +28,9 @@ func TestLocks(t *testing.T) {
 		if _, err := ts.Lock(t.Context(), "a"); !apierrors.IsInternalError(err) || time.Since(start) != timeout {
 			t.Errorf("got %v after %s", err, time.Since(start))
 		}
-		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		expiring, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := ts.Lock(gone, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := ts.Lock(expiring, "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		got := make(chan func())
@@ -42,10 +42,10 @@ func TestLocks(t *testing.T) {
 			got <- next
 		}()
 		synctest.Wait()
-		leave()
+		unlock()
 		(<-got)()
 		if len(ts.locks) != 0 {
-			t.Errorf("%d turns are kept for nobody", len(ts.locks))
+			t.Errorf("%d unused locks are kept", len(ts.locks))
 		}
 	})
 }

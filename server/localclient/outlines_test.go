@@ -18,7 +18,7 @@ import (
 	"proa.dev/watch"
 )
 
-// TestViewsOfOutlines: a view shows whole definitions unless it is asked for outlines, and a view of outlines can still
+// TestViewsOfOutlines checks that a view shows whole definitions unless it is asked for outlines, and a view of outlines can still
 // return a whole one.
 func TestViewsOfOutlines(t *testing.T) {
 	scheme, err := kinds.Scheme()

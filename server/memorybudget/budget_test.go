@@ -11,8 +11,8 @@ import (
 	"proa.dev/server/memorybudget"
 )
 
-// take leases without waiting, or fails the test.
-func take(t *testing.T, b *memorybudget.Budget, user string, bytes int64) *memorybudget.Lease {
+// mustTake takes a lease, and fails the test if that would wait.
+func mustTake(t *testing.T, b *memorybudget.Budget, user string, bytes int64) *memorybudget.Lease {
 	t.Helper()
 	l, err := b.Take(t.Context(), user, bytes)
 	if err != nil {
@@ -21,8 +21,8 @@ func take(t *testing.T, b *memorybudget.Budget, user string, bytes int64) *memor
 	return &l
 }
 
-// waiting starts to take a lease in the background; the channel receives the result.
-func waiting(ctx context.Context, b *memorybudget.Budget, user string, bytes int64) (*memorybudget.Lease, chan error) {
+// takeInBackground starts to take a lease in a goroutine; the channel receives the result.
+func takeInBackground(ctx context.Context, b *memorybudget.Budget, user string, bytes int64) (*memorybudget.Lease, chan error) {
 	l, done := new(memorybudget.Lease), make(chan error, 1)
 	go func() {
 		var err error
@@ -33,8 +33,8 @@ func waiting(ctx context.Context, b *memorybudget.Budget, user string, bytes int
 	return l, done
 }
 
-// granted reports whether a wait has ended successfully.
-func granted(done chan error) bool {
+// hasSucceeded reports whether a wait has ended successfully.
+func hasSucceeded(done chan error) bool {
 	synctest.Wait()
 	select {
 	case err := <-done:
@@ -44,18 +44,18 @@ func granted(done chan error) bool {
 	}
 }
 
-// TestOneUserDoesNotHoldAll checks that a user who holds a quarter waits, others do not, and that it proceeds when
+// TestOneUserIsLimited checks that a user who holds a quarter waits, others do not, and that it proceeds when
 // something is released.
-func TestOneUserDoesNotHoldAll(t *testing.T) {
+func TestOneUserIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
-		first := take(t, b, "a", 100)
-		second, done := waiting(t.Context(), b, "a", 1)
-		if granted(done) {
+		first := mustTake(t, b, "a", 100)
+		second, done := takeInBackground(t.Context(), b, "a", 1)
+		if hasSucceeded(done) {
 			t.Fatal("a holds more than a quarter")
 		}
-		take(t, b, "b", 100).Release()
-		if first.Release(); !granted(done) {
+		mustTake(t, b, "b", 100).Release()
+		if first.Release(); !hasSucceeded(done) {
 			t.Error("a waits, though it holds nothing")
 		}
 		second.Release()
@@ -66,21 +66,21 @@ func TestOneUserDoesNotHoldAll(t *testing.T) {
 	})
 }
 
-// TestAllUsersDoNotHoldMore checks that all users together hold at most the total, and are served in turn: small leases
+// TestAllUsersTogetherAreLimited checks that all users together hold at most the total, and are served in turn: small leases
 // do not starve a large one.
-func TestAllUsersDoNotHoldMore(t *testing.T) {
+func TestAllUsersTogetherAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
 		var held []*memorybudget.Lease
 		for i := range 4 {
-			held = append(held, take(t, b, fmt.Sprint("u", i), 90))
+			held = append(held, mustTake(t, b, fmt.Sprint("u", i), 90))
 		}
-		large, largeDone := waiting(t.Context(), b, "large", 100)
-		_, smallDone := waiting(t.Context(), b, "small", 1)
-		if granted(largeDone) || granted(smallDone) {
+		large, largeDone := takeInBackground(t.Context(), b, "large", 100)
+		_, smallDone := takeInBackground(t.Context(), b, "small", 1)
+		if hasSucceeded(largeDone) || hasSucceeded(smallDone) {
 			t.Fatal("more is held than there is, or the small one was first")
 		}
-		if held[0].Release(); !granted(largeDone) || !granted(smallDone) {
+		if held[0].Release(); !hasSucceeded(largeDone) || !hasSucceeded(smallDone) {
 			t.Error("they still wait")
 		}
 		large.Release()
@@ -90,16 +90,16 @@ func TestAllUsersDoNotHoldMore(t *testing.T) {
 	})
 }
 
-// TestTooLargeIsServedAlone checks that a lease larger than the share of a user is given when the user holds nothing.
+// TestTooLargeIsServedAlone checks that a lease larger than the share of a user is granted when the user holds nothing.
 func TestTooLargeIsServedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
-		huge := take(t, b, "a", 1000)
-		_, done := waiting(t.Context(), b, "b", 1)
-		if granted(done) {
+		huge := mustTake(t, b, "a", 1000)
+		_, done := takeInBackground(t.Context(), b, "b", 1)
+		if hasSucceeded(done) {
 			t.Fatal("b is served beside it")
 		}
-		if huge.Release(); !granted(done) {
+		if huge.Release(); !hasSucceeded(done) {
 			t.Error("b still waits")
 		}
 	})
@@ -110,7 +110,7 @@ func TestTooLargeIsServedAlone(t *testing.T) {
 func TestWaitsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
-		held := take(t, b, "a", 100)
+		held := mustTake(t, b, "a", 100)
 		start := time.Now()
 		if _, err := b.Take(t.Context(), "a", 1); !errors.Is(err, memorybudget.ErrBusy) || time.Since(start) != memorybudget.MaxWait {
 			t.Errorf("%v after %v", err, time.Since(start))
@@ -120,9 +120,9 @@ func TestWaitsEnd(t *testing.T) {
 		if _, err := b.Take(short, "a", 1); !errors.Is(err, memorybudget.ErrBusy) {
 			t.Errorf("at its deadline: %v", err)
 		}
-		gone, leave := context.WithCancel(t.Context())
-		_, done := waiting(gone, b, "a", 1)
-		leave()
+		canceled, cancel := context.WithCancel(t.Context())
+		_, done := takeInBackground(canceled, b, "a", 1)
+		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("a client that left: %v", err)
 		}
@@ -137,19 +137,19 @@ func TestWaitsEnd(t *testing.T) {
 func TestGrowing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
-		l := take(t, b, "a", 10)
+		l := mustTake(t, b, "a", 10)
 		if !l.Grow(500) {
 			t.Error("who is alone may not grow")
 		}
 		if l.Shrink(90); !l.IsScarce() {
 			t.Error("much is held, and is not scarce")
 		}
-		other := take(t, b, "a", 10)
+		other := mustTake(t, b, "a", 10)
 		if other.Grow(1) {
 			t.Error("a user grew beyond its share")
 		}
-		_, done := waiting(t.Context(), b, "a", 50)
-		if l.Shrink(40); !granted(done) {
+		_, done := takeInBackground(t.Context(), b, "a", 50)
+		if l.Shrink(40); !hasSucceeded(done) {
 			t.Error("it still waits")
 		}
 		none := memorybudget.Lease{}
@@ -174,7 +174,7 @@ func TestManyWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memorybudget.New(400)
 		ctx, stop := context.WithCancel(t.Context())
-		held := take(t, b, "a", 100)
+		held := mustTake(t, b, "a", 100)
 		for range 1000 {
 			go func() { _, _ = b.Take(ctx, "a", 1) }()
 		}
@@ -187,7 +187,7 @@ func TestManyWaiters(t *testing.T) {
 		synctest.Wait()
 		held.Release()
 		for i := range 5000 {
-			take(t, b, fmt.Sprint(i), 1).Release()
+			mustTake(t, b, fmt.Sprint(i), 1).Release()
 		}
 	})
 }
@@ -199,21 +199,21 @@ func TestWaitersOfAllUsersTakeTurns(t *testing.T) {
 		b := memorybudget.New(400)
 		var held []*memorybudget.Lease
 		for i := range 4 {
-			held = append(held, take(t, b, fmt.Sprint("holder", i), 100))
+			held = append(held, mustTake(t, b, fmt.Sprint("holder", i), 100))
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer stop()
 		for i := range 500 {
-			waiting(ctx, b, fmt.Sprint("many", i%5), 20)
+			takeInBackground(ctx, b, fmt.Sprint("many", i%5), 20)
 		}
-		_, done := waiting(ctx, b, "node", 20)
-		if granted(done) {
+		_, done := takeInBackground(ctx, b, "node", 20)
+		if hasSucceeded(done) {
 			t.Fatal("more is held than there is")
 		}
-		held[0].Release() // it is enough for five
+		held[0].Release() // this is enough memory for five requests
 		held[1].Release()
-		if !granted(done) {
+		if !hasSucceeded(done) {
 			t.Error("it waits behind all the others")
 		}
 	})

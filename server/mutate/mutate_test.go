@@ -20,32 +20,32 @@ import (
 )
 
 func TestScripts(t *testing.T) {
-	admittest.Run(t, func(config map[string][]byte) ([]kind.Plugin, error) { return Plugins(config, nodeFacts) })
+	admittest.Run(t, func(config map[string][]byte) ([]kind.Plugin, error) { return Plugins(config, nodeCluster) })
 }
 
-// nodeFacts returns the cluster of the scripts about nodes.
-func nodeFacts() nodeaddress.Cluster {
+// nodeCluster returns what the scripts about nodes assume about addresses in the cluster.
+func nodeCluster() nodeaddress.Cluster {
 	return nodeaddress.Cluster{
 		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		Ranges: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 	}
 }
 
-// late is a cluster that gets the default account of a namespace after a while, or never.
-type late struct {
+// clusterWithLateAccount is a cluster that has the default ServiceAccount of a namespace only from a time on, or never.
+type clusterWithLateAccount struct {
 	kind.Server
 	at time.Time
 }
 
-func (l late) Get(_ context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
+func (l clusterWithLateAccount) Get(_ context.Context, gr schema.GroupResource, namespace, name string) (kind.Object, error) {
 	if l.at.IsZero() || time.Now().Before(l.at) {
 		return nil, apierrors.NewNotFound(gr, name)
 	}
 	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil
 }
 
-// TestAccountIsAwaited creates a pod in a namespace that is too new to have its default account.
-func TestAccountIsAwaited(t *testing.T) {
+// TestDefaultServiceAccountIsAwaited creates a Pod in a namespace that is too new to have its default ServiceAccount.
+func TestDefaultServiceAccountIsAwaited(t *testing.T) {
 	for _, c := range []struct {
 		title, name string
 		after       time.Duration // 0: never
@@ -60,7 +60,7 @@ func TestAccountIsAwaited(t *testing.T) {
 		t.Run(c.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
-				d := late{}
+				d := clusterWithLateAccount{}
 				if c.after > 0 {
 					d.at = start.Add(c.after)
 				}
@@ -76,13 +76,13 @@ func TestAccountIsAwaited(t *testing.T) {
 	}
 }
 
-// TestAccountWaitEnds ends the request while it waits.
-func TestAccountWaitEnds(t *testing.T) {
+// TestWaitForServiceAccountIsCanceled cancels the request while it waits.
+func TestWaitForServiceAccountIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		if _, err := findAccount(ctx, late{}, "new", "default"); err == nil || time.Since(start) > 200*time.Millisecond {
+		if _, err := findAccount(ctx, clusterWithLateAccount{}, "new", "default"); err == nil || time.Since(start) > 200*time.Millisecond {
 			t.Errorf("got %v after %s", err, time.Since(start))
 		}
 	})
@@ -95,8 +95,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// TestNames checks that the suffix of volumes has only characters that a name may have.
-func TestNames(t *testing.T) {
+// TestGeneratedVolumeNames checks that the suffix of volumes has only characters that a name may have.
+func TestGeneratedVolumeNames(t *testing.T) {
 	for range 100 {
 		if s := randomSuffix(); len(s) != 5 {
 			t.Fatalf("suffix %q", s)
@@ -104,8 +104,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// BenchmarkOthers measures the plugins for a write that concerns none of them.
-func BenchmarkOthers(b *testing.B) {
+// BenchmarkUnrelatedWrite measures the plugins for a write that concerns none of them.
+func BenchmarkUnrelatedWrite(b *testing.B) {
 	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{},
 		Old: &corev1.ConfigMap{}}
 	plugins, err := Plugins(nil, nil)

@@ -7,8 +7,8 @@ import (
 	"proa.dev/kinds/lib/codec"
 )
 
-// TestAcceptIsWeighed: the clause of an Accept header with the highest weight wins, wherever it stands.
-func TestAcceptIsWeighed(t *testing.T) {
+// TestHighestWeightOfAcceptWins checks that the clause of an Accept header with the highest weight wins, in any order.
+func TestHighestWeightOfAcceptWins(t *testing.T) {
 	for header, want := range map[string]codec.Media{
 		"application/json;q=0.1, application/yaml;q=0.9":                          codec.YAML,
 		"application/yaml;q=0.9, application/json":                                codec.JSON,
@@ -27,7 +27,7 @@ func TestAcceptIsWeighed(t *testing.T) {
 	}
 }
 
-// TestPretty: an indented answer can be asked for in the query and in the Accept header.
+// TestPretty checks that an indented response can be requested in the query and in the Accept header.
 func TestPretty(t *testing.T) {
 	for _, c := range []struct {
 		query, accept string

@@ -37,11 +37,11 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t}
-	made := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	cert := a.sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		Subject: pkix.Name{CommonName: "ca"}})
-	a.key = made.PrivateKey.(*ecdsa.PrivateKey)
+	a.key = cert.PrivateKey.(*ecdsa.PrivateKey)
 	var err error
-	if a.cert, err = x509.ParseCertificate(made.Certificate[0]); err != nil {
+	if a.cert, err = x509.ParseCertificate(cert.Certificate[0]); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -106,7 +106,7 @@ func get(t *testing.T, a *Agents, n *corev1.Node) string {
 	return string(body)
 }
 
-func TestElsewhere(t *testing.T) {
+func TestAgentsOfOtherNodes(t *testing.T) {
 	ca := newAuthority(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -148,9 +148,9 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestStreamsElsewhere checks that connections that become streams, which are dialed in another way, present and verify
+// TestStreamsToOtherNodes checks that connections that become streams, which are dialed in another way, present and verify
 // the same certificates.
-func TestStreamsElsewhere(t *testing.T) {
+func TestStreamsToOtherNodes(t *testing.T) {
 	ca := newAuthority(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -172,15 +172,15 @@ func TestStreamsElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var said atomic.Value
-		front := httptest.NewServer(proxy.NewUpgradeAwareHandler(at, by, false, true, says{&said}))
+		var lastError atomic.Value
+		front := httptest.NewServer(proxy.NewUpgradeAwareHandler(at, by, false, true, errorRecorder{&lastError}))
 		ws, err := websocket.Dial("ws"+strings.TrimPrefix(front.URL, "http"), "", "http://here")
 		got := fmt.Sprint(err)
 		if err == nil {
 			text, _ := io.ReadAll(ws)
 			got = string(text)
 		} else if e := new(websocket.DialError); errors.As(err, &e) {
-			got = said.Load().(string)
+			got = lastError.Load().(string)
 		}
 		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -189,20 +189,20 @@ func TestStreamsElsewhere(t *testing.T) {
 	}
 }
 
-// says records the last failure.
-type says struct{ last *atomic.Value }
+// errorRecorder records the last failure.
+type errorRecorder struct{ last *atomic.Value }
 
-func (s says) Error(w http.ResponseWriter, _ *http.Request, err error) {
+func (s errorRecorder) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	s.last.Store(err.Error())
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
-func TestInTheProcess(t *testing.T) {
+func TestAgentInSameProcess(t *testing.T) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler)})
-	say := func(text string) http.Handler {
+	respond := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text+r.URL.Path) })
 	}
-	leave, err := a.Join("n", say("inside"))
+	unregister, err := a.Join("n", respond("inside"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,21 +214,21 @@ func TestInTheProcess(t *testing.T) {
 	if got := get(t, a, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}); got != "inside/x" {
 		t.Errorf("without an address: %s", got)
 	}
-	if _, err := a.Join("n", say("again")); err == nil {
+	if _, err := a.Join("n", respond("again")); err == nil {
 		t.Error("two agents of one node")
 	}
 	_, by, err := a.Agent(node("n", "192.0.2.1", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	leave()
+	unregister()
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://n/x", nil)
 	if resp, err := by.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
 		t.Error("an agent that has left answers")
 	}
-	leave()
-	again, err := a.Join("n", say("again"))
+	unregister()
+	again, err := a.Join("n", respond("again"))
 	if err != nil {
 		t.Fatal(err)
 	}

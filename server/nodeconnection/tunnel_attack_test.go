@@ -18,14 +18,14 @@ import (
 	"proa.dev/kinds/lib/streamoptions"
 )
 
-// TestAnotherAgentDoesNotReplaceTheTunnel is an attack: a client with another certificate for the same name does not
-// replace the tunnel of an agent, and the log says so; the agent itself does, with its renewed certificate.
+// TestAnotherAgentDoesNotReplaceTheTunnel checks that a client with another certificate for the same node does not replace
+// the tunnel of an agent, and that this is logged. The agent itself does replace it, with its renewed certificate.
 func TestAnotherAgentDoesNotReplaceTheTunnel(t *testing.T) {
-	f := newFront(t)
+	f := newTunnelServer(t)
 	var log lockedBuffer
 	f.Log = slog.New(slog.NewTextHandler(&log, nil))
 	open := func(c *tls.Certificate, from string) string {
-		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.as(c))
+		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.tlsConfigOf(c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,25 +37,25 @@ func TestAnotherAgentDoesNotReplaceTheTunnel(t *testing.T) {
 		}
 		return string(head[9:12])
 	}
-	first, renewed, others := f.of("n"), f.ca.named("system:node:n", "system:nodes"), f.ca.named("system:node:n", "system:nodes")
+	first, renewed, others := f.certOf("n"), f.ca.named("system:node:n", "system:nodes"), f.ca.named("system:node:n", "system:nodes")
 	if got := open(first, "p"); got != "101" {
 		t.Fatalf("the agent: %s", got)
 	}
-	have := f.has(t, "n", nil)
+	have := f.waitForTunnel(t, "n", nil)
 	if got := open(others, "q"); got != "409" || f.tunnel("n") != have || have.conn.Err() != nil {
-		t.Errorf("somebody else with a certificate for the same name: %s", got)
+		t.Errorf("another client with a certificate for the same node: %s", got)
 	}
 	if !strings.Contains(log.String(), "somebody else has the certificate of a node") {
-		t.Errorf("nothing is said about it: %s", log.String())
+		t.Errorf("it is not logged: %s", log.String())
 	}
 	if got := open(renewed, "p"); got != "101" {
 		t.Errorf("the agent with its renewed certificate: %s", got)
 	}
-	again := f.has(t, "n", have)
+	again := f.waitForTunnel(t, "n", have)
 	if got := open(renewed, "r"); got != "101" {
 		t.Errorf("the next process of the agent: %s", got)
 	}
-	f.has(t, "n", again)
+	f.waitForTunnel(t, "n", again)
 }
 
 // lockedBuffer is a buffer that several goroutines write to.
@@ -77,9 +77,9 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestWhatATunnelSaysAboutItself is an attack: of the addresses that an agent claims only those count that its Node
+// TestClaimedAddressesOfTunnelsAreChecked checks that of the addresses that an agent claims only those count that its Node
 // has, or from which it connects, and never loopback, link-local or Service addresses.
-func TestWhatATunnelSaysAboutItself(t *testing.T) {
+func TestClaimedAddressesOfTunnelsAreChecked(t *testing.T) {
 	claim := []string{"192.0.2.7", "192.0.2.8", "127.0.0.1", "169.254.1.1", "10.96.0.1", "fe80::1", "224.0.0.1", "2001:db8::7",
 		"198.51.100.1"}
 	a := New(Config{

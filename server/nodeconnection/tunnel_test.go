@@ -36,21 +36,21 @@ import (
 	far "proa.dev/node/tunnel"
 )
 
-// front is the part of an API server that tunnels need: it authenticates its clients by their certificates.
-type front struct {
+// tunnelServer is the part of an API server to which agents open tunnels. It authenticates clients by their certificates.
+type tunnelServer struct {
 	*Agents
 	*httptest.Server
 	ca   *authority
 	pool *x509.CertPool
 	// certs are the certificates of nodes, which outlive the processes of their agents.
 	certs map[string]*tls.Certificate
-	// requests and refused count requests.
+	// requests counts all requests, refused those that were refused.
 	requests, refused atomic.Int64
 }
 
-func newFront(t *testing.T) *front {
+func newTunnelServer(t *testing.T) *tunnelServer {
 	t.Helper()
-	f := &front{ca: newAuthority(t), pool: x509.NewCertPool(), certs: map[string]*tls.Certificate{}}
+	f := &tunnelServer{ca: newAuthority(t), pool: x509.NewCertPool(), certs: map[string]*tls.Certificate{}}
 	f.pool.AddCert(f.ca.cert)
 	caller := f.ca.named("kube-apiserver-kubelet-client", "system:masters")
 	f.Agents = New(Config{Log: slog.New(slog.DiscardHandler), Certificate: func() (*tls.Certificate, error) { return caller, nil },
@@ -59,7 +59,7 @@ func newFront(t *testing.T) *front {
 		f.requests.Add(1)
 		who := &user.DefaultInfo{Name: r.Header.Get("Impersonate-User"), Groups: []string{r.Header.Get("Impersonate-Group")}}
 		if who.Name == "" {
-			who = holder(r.TLS.PeerCertificates[0])
+			who = userOf(r.TLS.PeerCertificates[0])
 		}
 		if err := f.Open(w, r, who); err != nil {
 			f.refused.Add(1)
@@ -82,36 +82,36 @@ func newFront(t *testing.T) *front {
 }
 
 // verify returns the identity in a certificate of the authority.
-func (f *front) verify(chain []*x509.Certificate) (user.Info, error) {
+func (f *tunnelServer) verify(chain []*x509.Certificate) (user.Info, error) {
 	_, err := chain[0].Verify(x509.VerifyOptions{Roots: f.pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return holder(chain[0]), err
+	return userOf(chain[0]), err
 }
 
-// holder returns the identity in a certificate.
-func holder(c *x509.Certificate) *user.DefaultInfo {
+// userOf returns the identity in a certificate.
+func userOf(c *x509.Certificate) *user.DefaultInfo {
 	return &user.DefaultInfo{Name: c.Subject.CommonName, Groups: c.Subject.Organization,
 		Extra: map[string][]string{user.CredentialIDKey: {c.SerialNumber.String()}}}
 }
 
-// of returns the certificate of a node.
-func (f *front) of(node string) *tls.Certificate {
+// certOf returns the certificate of a node.
+func (f *tunnelServer) certOf(node string) *tls.Certificate {
 	if f.certs[node] == nil {
 		f.certs[node] = f.ca.named("system:node:"+node, "system:nodes")
 	}
 	return f.certs[node]
 }
 
-func (f *front) as(c *tls.Certificate) *tls.Config {
+func (f *tunnelServer) tlsConfigOf(c *tls.Certificate) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: f.pool, Certificates: []tls.Certificate{*c}}
 }
 
-// run opens the tunnels of a node, and ends them with the test or when it is told to.
-func (f *front) run(t *testing.T, node string, own ...string) (stop func()) {
+// run opens the tunnels of a node. They end with the test, or when stop is called.
+func (f *tunnelServer) run(t *testing.T, node string, own ...string) (stop func()) {
 	t.Helper()
 	return f.runTo(t, node, []string{f.Listener.Addr().String()}, own...)
 }
 
-func (f *front) runTo(t *testing.T, node string, servers []string, own ...string) (stop func()) {
+func (f *tunnelServer) runTo(t *testing.T, node string, servers []string, own ...string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var addresses []netip.Addr
@@ -124,7 +124,7 @@ func (f *front) runTo(t *testing.T, node string, servers []string, own ...string
 				<-ctx.Done()
 			}
 		},
-		TLS: f.as(f.of(node)), Log: slog.New(slog.DiscardHandler),
+		TLS: f.tlsConfigOf(f.certOf(node)), Log: slog.New(slog.DiscardHandler),
 		NodeIPs: func() []netip.Addr { return addresses }, IsPodIP: func(netip.Addr) bool { return false },
 	})
 	var wg sync.WaitGroup
@@ -134,8 +134,8 @@ func (f *front) runTo(t *testing.T, node string, servers []string, own ...string
 	return stop
 }
 
-// has waits until a node has a tunnel, another one than before.
-func (f *front) has(t *testing.T, node string, before *tunnel) *tunnel {
+// waitForTunnel waits until a node has another tunnel than before, and returns it.
+func (f *tunnelServer) waitForTunnel(t *testing.T, node string, before *tunnel) *tunnel {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if now := f.tunnel(node); now != before && now != nil {
@@ -146,8 +146,8 @@ func (f *front) has(t *testing.T, node string, before *tunnel) *tunnel {
 	return nil
 }
 
-// gone waits until a node has no tunnel.
-func (f *front) gone(t *testing.T, node string) {
+// waitForNoTunnel waits until a node has no tunnel.
+func (f *tunnelServer) waitForNoTunnel(t *testing.T, node string) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); f.tunnel(node) != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -156,11 +156,13 @@ func (f *front) gone(t *testing.T, node string) {
 	}
 }
 
-// nowhere is a dialer without routes.
-func nowhere(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route") }
+// refuseDial is a dialer that has no route to any address.
+func refuseDial(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("no route")
+}
 
-// serveAt starts a server of the node, at a loopback address.
-func serveAt(t *testing.T, ip string, h http.Handler, c *tls.Certificate) (port int) {
+// startServer starts an HTTPS server of a node on a loopback address.
+func startServer(t *testing.T, ip string, h http.Handler, c *tls.Certificate) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", ip+":0")
 	if err != nil {
@@ -180,12 +182,12 @@ func serveAt(t *testing.T, ip string, h http.Handler, c *tls.Certificate) (port 
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestThroughTheTunnel checks that where there is no route, the agent and what listens on its node are reached through
-// the tunnel, and that the agent must still present its certificate.
-func TestThroughTheTunnel(t *testing.T) {
-	f := newFront(t)
-	f.route = nowhere
-	says := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// TestConnectionsThroughTunnel checks that without a route, the agent and servers on its node are reached through the
+// tunnel, and that the agent must still present its certificate.
+func TestConnectionsThroughTunnel(t *testing.T) {
+	f := newTunnelServer(t)
+	f.route = refuseDial
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
 			websocket.Handler(func(ws *websocket.Conn) { _, _ = io.Copy(ws, ws) }).ServeHTTP(w, r)
 			return
@@ -196,15 +198,15 @@ func TestThroughTheTunnel(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName+" asks for "+r.URL.Path)
 	})
-	agent := serveAt(t, "127.0.0.9", says, f.ca.named("system:node:n", "system:nodes"))
-	other := serveAt(t, "127.0.0.9", says, f.ca.named("system:node:m", "system:nodes"))
-	pod := serveAt(t, "127.0.0.9", says, nil)
+	agent := startServer(t, "127.0.0.9", handler, f.ca.named("system:node:n", "system:nodes"))
+	other := startServer(t, "127.0.0.9", handler, f.ca.named("system:node:m", "system:nodes"))
+	pod := startServer(t, "127.0.0.9", handler, nil)
 	if got := get(t, f.Agents, node("n", "127.0.0.9", agent)); !strings.Contains(got,
 		"node n cannot be reached, and has no tunnel to this server: no route") {
 		t.Errorf("before there is a tunnel: %s", got)
 	}
 	f.run(t, "n", "127.0.0.9")
-	f.has(t, "n", nil)
+	f.waitForTunnel(t, "n", nil)
 	for _, test := range []struct {
 		name string
 		got  string
@@ -228,7 +230,7 @@ func TestThroughTheTunnel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewServer(proxy.NewUpgradeAwareHandler(at, by, false, true, says2{}))
+	front := httptest.NewServer(proxy.NewUpgradeAwareHandler(at, by, false, true, errorWriter{}))
 	defer front.Close()
 	ws, err := websocket.Dial("ws"+strings.TrimPrefix(front.URL, "http"), "", "http://here")
 	if err != nil {
@@ -243,9 +245,9 @@ func TestThroughTheTunnel(t *testing.T) {
 	_ = ws.Close()
 }
 
-type says2 struct{}
+type errorWriter struct{}
 
-func (says2) Error(w http.ResponseWriter, _ *http.Request, err error) {
+func (errorWriter) Error(w http.ResponseWriter, _ *http.Request, err error) {
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
@@ -260,12 +262,12 @@ func fetch(t *testing.T, by *http.Transport, url string) string {
 	return string(body)
 }
 
-// TestRouteOrTunnel checks which way is taken, and for how long that is remembered.
+// TestRouteOrTunnel checks when a route and when a tunnel is used, and for how long that is remembered.
 func TestRouteOrTunnel(t *testing.T) {
-	f := newFront(t)
-	agent := serveAt(t, "127.0.0.1", http.NotFoundHandler(), nil)
+	f := newTunnelServer(t)
+	agent := startServer(t, "127.0.0.1", http.NotFoundHandler(), nil)
 	addr := fmt.Sprintf("127.0.0.1:%d", agent)
-	pod := fmt.Sprintf("127.0.0.2:%d", serveAt(t, "127.0.0.2", http.NotFoundHandler(), nil))
+	pod := fmt.Sprintf("127.0.0.2:%d", startServer(t, "127.0.0.2", http.NotFoundHandler(), nil))
 	routes := atomic.Int64{}
 	direct := f.route
 	f.route = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -289,27 +291,27 @@ func TestRouteOrTunnel(t *testing.T) {
 	}
 	expect("without a tunnel", addr, "tcp, 1 tried")
 	stop := f.run(t, "n", "127.0.0.1", "127.0.0.2")
-	first := f.has(t, "n", nil)
+	first := f.waitForTunnel(t, "n", nil)
 	expect("with a route", addr, "tcp, 1 tried")
 	good := f.route
 	f.route = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		routes.Add(1)
-		return nowhere(ctx, network, addr)
+		return refuseDial(ctx, network, addr)
 	}
 	expect("without a route", addr, "tunnel, 1 tried")
 	expect("it is remembered", addr, "tunnel, 0 tried")
-	first.own = first.own[:1] // the second is now the address of a Pod
+	first.own = first.own[:1] // the second address now belongs to a Pod
 	expect("for Pods apart", pod, "tunnel, 1 tried")
 	f.route = good
 	first.shut[toNode].Store(time.Now().UnixNano())
 	expect("it is tried again", addr, "tcp, 1 tried")
 	expect("Pods are not yet", pod, "tunnel, 0 tried")
 	stop()
-	f.gone(t, "n")
+	f.waitForNoTunnel(t, "n")
 	// A node that connects from another address than its own is behind NAT: its address may belong to another machine
 	// here.
 	f.run(t, "n", "127.0.0.2")
-	f.has(t, "n", nil)
+	f.waitForTunnel(t, "n", nil)
 	expect("behind a translator", pod, "tunnel, 0 tried")
 }
 
@@ -368,11 +370,11 @@ func TestFirstConnectionWins(t *testing.T) {
 	}
 }
 
-// TestWhoMayOpen is an attack: only the certificate of a node opens its tunnel.
-func TestWhoMayOpen(t *testing.T) {
-	f := newFront(t)
-	ask := func(c *tls.Certificate, head map[string]string) string {
-		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.as(c))
+// TestOnlyNodeCertificatesOpenTunnels checks that a tunnel of a node can be opened only with the certificate of that node.
+func TestOnlyNodeCertificatesOpenTunnels(t *testing.T) {
+	f := newTunnelServer(t)
+	open := func(c *tls.Certificate, head map[string]string) string {
+		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.tlsConfigOf(c))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +396,7 @@ func TestWhoMayOpen(t *testing.T) {
 		}
 		return string(head1[9:12])
 	}
-	n, strange := f.ca.named("system:node:n", "system:nodes"), newAuthority(t)
+	n, otherCA := f.ca.named("system:node:n", "system:nodes"), newAuthority(t)
 	serving := f.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "system:node:n", Organization: []string{"system:nodes"}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	for _, test := range []struct {
@@ -413,8 +415,8 @@ func TestWhoMayOpen(t *testing.T) {
 			map[string]string{"Impersonate-User": "system:serviceaccount:default:default", "Impersonate-Group": "system:serviceaccounts"},
 			"403"},
 		{"a node that is in no group", f.ca.named("system:node:n", "others"), nil, "403"},
-		{"a node whose certificate it has made itself", strange.named("system:node:n", "system:nodes"), nil, "403"},
-		{"a token of a node beside a certificate that it has made itself", strange.named("system:node:m", "system:nodes"),
+		{"a node whose certificate it has made itself", otherCA.named("system:node:n", "system:nodes"), nil, "403"},
+		{"a token of a node beside a certificate that it has made itself", otherCA.named("system:node:m", "system:nodes"),
 			map[string]string{"Impersonate-User": "system:node:m", "Impersonate-Group": "system:nodes"}, "403"},
 		{"a node with a certificate to serve with", serving, nil, "403"},
 		{"a node in its own name", n, map[string]string{"Impersonate-User": "system:node:n", "Impersonate-Group": "system:nodes"}, "403"},
@@ -426,26 +428,26 @@ func TestWhoMayOpen(t *testing.T) {
 		{"no address", n, map[string]string{streamoptions.TunnelAt: ""}, "400"},
 		{"a wrong address", n, map[string]string{streamoptions.TunnelAt: "192.0.2.1,name"}, "400"},
 	} {
-		if got := ask(test.cert, test.head); got != test.want {
+		if got := open(test.cert, test.head); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 		if f.tunnel("m") != nil || f.tunnel("") != nil {
 			t.Fatalf("%s: it has a tunnel of another", test.name)
 		}
 	}
-	leave, err := f.Join("l", http.NotFoundHandler())
+	unregister, err := f.Join("l", http.NotFoundHandler())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer leave()
-	if got := ask(f.ca.named("system:node:l", "system:nodes"), nil); got != "409" {
+	defer unregister()
+	if got := open(f.ca.named("system:node:l", "system:nodes"), nil); got != "409" {
 		t.Errorf("a node of this process: %s", got)
 	}
 }
 
-// TestNothingComesIn is an attack: the agent cannot send requests to the server through a tunnel.
-func TestNothingComesIn(t *testing.T) {
-	f := newFront(t)
+// TestAgentSendsNoRequestsThroughTunnel checks that an agent cannot send requests to the server through its tunnel.
+func TestAgentSendsNoRequestsThroughTunnel(t *testing.T) {
+	f := newTunnelServer(t)
 	for name, attack := range map[string]func(*http2.Framer, []byte) error{
 		"a request": func(to *http2.Framer, head []byte) error {
 			return to.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head, EndHeaders: true, EndStream: true})
@@ -463,7 +465,7 @@ func TestNothingComesIn(t *testing.T) {
 			return to.WriteRawFrame('G', 'E', 'T'<<16, []byte("/api/v1/secrets HTTP/1.1\r\n\r\n"))
 		},
 	} {
-		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.as(f.ca.named("system:node:n", "system:nodes")))
+		conn, err := tls.Dial("tcp", f.Listener.Addr().String(), f.tlsConfigOf(f.ca.named("system:node:n", "system:nodes")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -485,7 +487,7 @@ func TestNothingComesIn(t *testing.T) {
 		if err := errors.Join(to.WriteSettings(), attack(to, head.Bytes()), to.WritePing(false, [8]byte{1})); err != nil {
 			t.Fatal(err)
 		}
-		for over := false; !over; { // until it has read everything, or failed
+		for over := false; !over; { // until the server has read everything, or failed
 			frame, err := to.ReadFrame()
 			switch frame := frame.(type) {
 			case *http2.HeadersFrame, *http2.DataFrame, *http2.PushPromiseFrame:
@@ -496,7 +498,7 @@ func TestNothingComesIn(t *testing.T) {
 			over = over || err != nil
 		}
 		_ = conn.Close()
-		f.gone(t, "n")
+		f.waitForNoTunnel(t, "n")
 	}
 	if got := f.requests.Load(); got != 5 {
 		t.Errorf("%d requests came, want those for the 5 tunnels", got)
@@ -506,11 +508,11 @@ func TestNothingComesIn(t *testing.T) {
 // TestNewProcessReplacesTheTunnel checks that a new process of an agent replaces the tunnel of the one before, and that one which
 // finds the server at two addresses keeps one tunnel.
 func TestNewProcessReplacesTheTunnel(t *testing.T) {
-	f := newFront(t)
+	f := newTunnelServer(t)
 	f.run(t, "n", "127.0.0.1")
-	first := f.has(t, "n", nil)
+	first := f.waitForTunnel(t, "n", nil)
 	f.run(t, "n", "127.0.0.1")
-	second := f.has(t, "n", first)
+	second := f.waitForTunnel(t, "n", first)
 	if first.conn.Err() == nil {
 		t.Error("the tunnel of before is still open")
 	}
@@ -519,7 +521,7 @@ func TestNewProcessReplacesTheTunnel(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(f.Listener.Addr().String())
 	f.runTo(t, "m", []string{"127.0.0.1:" + port, "[::ffff:127.0.0.1]:" + port}, "127.0.0.1")
-	have := f.has(t, "m", nil)
+	have := f.waitForTunnel(t, "m", nil)
 	for f.refused.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -531,14 +533,14 @@ func TestNewProcessReplacesTheTunnel(t *testing.T) {
 // TestTunnelReopens checks that the tunnel is soon opened again, whichever end breaks, and that connections through it
 // have ended.
 func TestTunnelReopens(t *testing.T) {
-	f := newFront(t)
-	f.route = nowhere
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+	f := newTunnelServer(t)
+	f.route = refuseDial
+	echo := fmt.Sprintf("127.0.0.1:%d", startEchoServer(t))
 	stop := f.run(t, "n", "127.0.0.1")
-	first := f.has(t, "n", nil)
+	first := f.waitForTunnel(t, "n", nil)
 	open := f.dial(t, echo)
 	_ = first.conn.Close()
-	second := f.has(t, "n", first)
+	second := f.waitForTunnel(t, "n", first)
 	if n, err := open.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes through a tunnel that is gone", n)
 	}
@@ -547,12 +549,12 @@ func TestTunnelReopens(t *testing.T) {
 	if n, err := open.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes from an agent that is gone", n)
 	}
-	f.gone(t, "n")
+	f.waitForNoTunnel(t, "n")
 	if second.conn.Err() == nil {
 		t.Error("the tunnel of an agent that is gone is open")
 	}
 	f.run(t, "n", "127.0.0.1")
-	third := f.has(t, "n", nil)
+	third := f.waitForTunnel(t, "n", nil)
 	f.Agents.Close()
 	if third.conn.Err() == nil || f.tunnel("n") != nil {
 		t.Error("a tunnel is open after the end")
@@ -565,14 +567,14 @@ func TestTunnelReopens(t *testing.T) {
 // TestSeveralServers checks that an agent has a tunnel to each server, that a server that stops closes only its own,
 // and that one without a tunnel reports that.
 func TestSeveralServers(t *testing.T) {
-	f, g := newFront(t), newFront(t)
-	f.route, g.route = nowhere, nowhere
+	f, g := newTunnelServer(t), newTunnelServer(t)
+	f.route, g.route = refuseDial, refuseDial
 	g.ca, g.pool = f.ca, f.pool
 	g.TLS.Certificates[0] = *f.ca.named("kube-apiserver", "")
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+	echo := fmt.Sprintf("127.0.0.1:%d", startEchoServer(t))
 	f.runTo(t, "n", []string{f.Listener.Addr().String(), g.Listener.Addr().String()}, "127.0.0.1")
-	f.has(t, "n", nil)
-	have := g.has(t, "n", nil)
+	f.waitForTunnel(t, "n", nil)
+	have := g.waitForTunnel(t, "n", nil)
 	open := g.dial(t, echo)
 	defer func() { _ = open.Close() }()
 	f.Agents.Close()
@@ -588,19 +590,20 @@ func TestSeveralServers(t *testing.T) {
 	}
 }
 
-// newHidden returns a front that reaches node n only by its tunnel, and the address of an echo server there.
-func newHidden(t *testing.T) (f *front, echo string) {
+// newServerWithTunnelOnly returns a server that reaches node n only through its tunnel, and the address of an echo server
+// on that node.
+func newServerWithTunnelOnly(t *testing.T) (f *tunnelServer, echo string) {
 	t.Helper()
-	f = newFront(t)
-	f.route = nowhere
+	f = newTunnelServer(t)
+	f.route = refuseDial
 	f.run(t, "n", "127.0.0.1")
-	f.has(t, "n", nil)
-	return f, fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+	f.waitForTunnel(t, "n", nil)
+	return f, fmt.Sprintf("127.0.0.1:%d", startEchoServer(t))
 }
 
-// TestFull checks the limit of connections through a tunnel: others fail at once, and freed ones are reused.
-func TestFull(t *testing.T) {
-	f, echo := newHidden(t)
+// TestConnectionLimitOfTunnel checks the limit of connections through a tunnel: others fail at once, and freed ones are reused.
+func TestConnectionLimitOfTunnel(t *testing.T) {
+	f, echo := newServerWithTunnelOnly(t)
 	var all []net.Conn
 	for range streamoptions.TunnelStreams {
 		all = append(all, f.dial(t, echo))
@@ -626,14 +629,14 @@ func TestFull(t *testing.T) {
 
 // TestSlowReader checks that a client which does not read does not delay others.
 func TestSlowReader(t *testing.T) {
-	f, echo := newHidden(t)
+	f, echo := newServerWithTunnelOnly(t)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for range 8 {
 		slow := f.dial(t, echo)
 		defer func() { _ = slow.Close() }()
 		wg.Go(func() {
-			for { // until it is closed
+			for { // until the connection is closed
 				if _, err := slow.Write(make([]byte, 64<<10)); err != nil {
 					return
 				}
@@ -652,7 +655,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestDeadlines checks that a connection through a tunnel implements deadlines, on which TLS relies.
 func TestDeadlines(t *testing.T) {
-	f, echo := newHidden(t)
+	f, echo := newServerWithTunnelOnly(t)
 	c := f.dial(t, echo)
 	if _, err := io.WriteString(c, "a"); err != nil {
 		t.Fatal(err)
@@ -679,25 +682,25 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestExpiry checks that a tunnel is closed when the certificate that has opened it expires.
-func TestExpiry(t *testing.T) {
-	f := newFront(t)
+// TestTunnelEndsWithCertificate checks that a tunnel is closed when the certificate that has opened it expires.
+func TestTunnelEndsWithCertificate(t *testing.T) {
+	f := newTunnelServer(t)
 	f.run(t, "n", "127.0.0.1")
-	first := f.has(t, "n", nil)
+	first := f.waitForTunnel(t, "n", nil)
 	if !first.expiry.Reset(0) {
 		t.Fatal("nothing ends the tunnel")
 	}
-	f.has(t, "n", first)
+	f.waitForTunnel(t, "n", first)
 }
 
-// TestNumbers checks the metrics of tunnels and of dials.
-func TestNumbers(t *testing.T) {
-	f := newFront(t)
-	echo := fmt.Sprintf("127.0.0.1:%d", echoAt(t))
+// TestTunnelMetrics checks the metrics of tunnels and of dials.
+func TestTunnelMetrics(t *testing.T) {
+	f := newTunnelServer(t)
+	echo := fmt.Sprintf("127.0.0.1:%d", startEchoServer(t))
 	f.run(t, "n", "127.0.0.1")
-	f.has(t, "n", nil)
+	f.waitForTunnel(t, "n", nil)
 	direct := f.dial(t, echo)
-	f.route = nowhere
+	f.route = refuseDial
 	through := f.dial(t, echo)
 	_, _ = f.Dial(t.Context(), "m", echo)
 	registry := prometheus.NewRegistry()
@@ -722,7 +725,7 @@ func TestNumbers(t *testing.T) {
 	_ = through.Close()
 }
 
-func (f *front) dial(t *testing.T, addr string) net.Conn {
+func (f *tunnelServer) dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := f.Dial(t.Context(), "n", addr)
 	if err != nil {
@@ -731,8 +734,8 @@ func (f *front) dial(t *testing.T, addr string) net.Conn {
 	return c
 }
 
-// echoAt starts an echo server.
-func echoAt(t *testing.T) (port int) {
+// startEchoServer starts an echo server.
+func startEchoServer(t *testing.T) (port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -753,7 +756,7 @@ func echoAt(t *testing.T) (port int) {
 	})
 	t.Cleanup(func() {
 		_ = l.Close()
-		wg.Wait() // nothing is left open
+		wg.Wait() // no connection is left open
 	})
 	return l.Addr().(*net.TCPAddr).Port
 }

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// pondDocument is the v2 document of an aggregated server: with paths of others, a definition that has the name of one
-// of this server and differs, one that is equal, and references to definitions that it does not have.
-const pondDocument = `{"swagger":"2.0","info":{"title":"evil","version":"9"},
+// aggregatedDocument is the v2 document of an aggregated server, with paths of other groups, a definition with the name of
+// one of this server but another content, and references to other documents.
+const aggregatedDocument = `{"swagger":"2.0","info":{"title":"evil","version":"9"},
 "paths":{
 "/apis/pond.example.com/v1/frogs":{"get":{"operationId":"listFrogs","parameters":[{"$ref":"#/parameters/wet-1"},{"$ref":"http://192.0.2.1/p"}],
   "responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/com.example.Frog"}}}}},
@@ -30,7 +30,7 @@ const pondDocument = `{"swagger":"2.0","info":{"title":"evil","version":"9"},
 func TestAggregatedDocuments(t *testing.T) {
 	groups := []Group{
 		{Group: "pond.example.com", Version: "v1", Tag: "a", Document: func() ([]byte, error) { return []byte(`{"openapi":"3.0.0"}`), nil },
-			DocumentV2: func() ([]byte, error) { return []byte(pondDocument), nil }},
+			DocumentV2: func() ([]byte, error) { return []byte(aggregatedDocument), nil }},
 		{Group: "dead.example.com", Version: "v1", Tag: "a", DocumentV2: func() ([]byte, error) { return nil, errors.New("dead") }},
 		{Group: "odd.example.com", Version: "v1", Tag: "a", DocumentV2: func() ([]byte, error) { return []byte(`[`), nil }},
 	}
@@ -70,7 +70,7 @@ func TestAggregatedDocuments(t *testing.T) {
 
 // TestAggregatedNames checks that a definition whose name is taken by another one is renamed everywhere.
 func TestAggregatedNames(t *testing.T) {
-	f, err := readAggregated([]byte(pondDocument), "pond.example.com", "v1")
+	f, err := readAggregated([]byte(aggregatedDocument), "pond.example.com", "v1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// noise returns content that does not compress.
-func noise(n int) func(io.Writer) error {
+// incompressible returns content that does not compress.
+func incompressible(n int) func(io.Writer) error {
 	return func(w io.Writer) error {
 		b := make([]byte, n)
 		for i := range b {
@@ -20,13 +20,13 @@ func noise(n int) func(io.Writer) error {
 	}
 }
 
-func TestKeptIsBounded(t *testing.T) {
+func TestDocumentCacheIsBounded(t *testing.T) {
 	k := documentCache{limit: 10_000, docs: map[string]*doc{}}
 	for i := range 20 {
-		if _, err := k.get(fmt.Sprint(i), "tag", noise(1000)); err != nil {
+		if _, err := k.get(fmt.Sprint(i), "tag", incompressible(1000)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := k.get("0", "tag", noise(1000)); err != nil {
+		if _, err := k.get("0", "tag", incompressible(1000)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -40,17 +40,17 @@ func TestKeptIsBounded(t *testing.T) {
 	if k.docs["0"] == nil || k.docs["19"] == nil || k.docs["1"] != nil {
 		t.Error("what was used last does not stay, or what was used first does")
 	}
-	if _, err := k.get("large", "tag", noise(50_000)); err != nil || len(k.docs) != 1 {
+	if _, err := k.get("large", "tag", incompressible(50_000)); err != nil || len(k.docs) != 1 {
 		t.Errorf("%d documents are kept beside one over the limit (%v)", len(k.docs)-1, err)
 	}
 }
 
-func TestKeptTriesAgain(t *testing.T) {
+func TestDocumentCacheRetriesAfterError(t *testing.T) {
 	k := documentCache{limit: 10_000, docs: map[string]*doc{}}
 	if _, err := k.get("a", "tag", func(io.Writer) error { return errors.New("not now") }); err == nil {
 		t.Error("the error is lost")
 	}
-	if p, err := k.get("a", "tag", noise(10)); err != nil || p.size != 10 {
+	if p, err := k.get("a", "tag", incompressible(10)); err != nil || p.size != 10 {
 		t.Errorf("%d bytes, %v", p.size, err)
 	}
 }

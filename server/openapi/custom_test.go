@@ -117,22 +117,22 @@ func TestCustomGroups(t *testing.T) {
 }
 
 func TestSchemasAreBuiltOnDemand(t *testing.T) {
-	made := 0
+	built := 0
 	g := newGroup("1", newCustom("example.com", "v1", "CronTab"))
 	custom := g.Custom
-	g.Custom = func() []Custom { made++; return custom() }
+	g.Custom = func() []Custom { built++; return custom() }
 	s := New(Options{Resources: []Resource{configMaps}, Groups: func() []Group { return []Group{g} }})
 	h := handler(s)
 	groupVersionURLs(t, h)
 	get(t, h, "/openapi/v3/api/v1")
 	get(t, h, "/openapi/v3/apis/example.com/v1", "If-None-Match", mustTag(t, s, "apis/example.com/v1"))
-	if made != 0 {
-		t.Errorf("custom resources were described %d times for documents that show none", made)
+	if built != 0 {
+		t.Errorf("custom resources were described %d times for documents that show none", built)
 	}
 	get(t, h, "/openapi/v3/apis/example.com/v1")
 	get(t, h, "/openapi/v3/apis/example.com/v1")
-	if made != 1 {
-		t.Errorf("custom resources were described %d times for one document", made)
+	if built != 1 {
+		t.Errorf("custom resources were described %d times for one document", built)
 	}
 }
 
@@ -264,6 +264,6 @@ func TestHead(t *testing.T) {
 	whole := get(t, h, "/openapi/v3/api/v1")
 	n := len(readBody(t, whole))
 	if whole.ContentLength != int64(n) {
-		t.Errorf("the answer has %d bytes and says %d", n, whole.ContentLength)
+		t.Errorf("the response has %d bytes, and the Content-Length %d", n, whole.ContentLength)
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"proa.dev/server/openapi/openapiproto"
 )
 
-// plainYAML rewrites every YAML text in a message as canonical JSON, because the same value can be
+// normalizeYAML rewrites every YAML text in a message as canonical JSON, because the same value can be
 // written in several ways.
-func plainYAML(t *testing.T, m protoreflect.Message) {
+func normalizeYAML(t *testing.T, m protoreflect.Message) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.Name() == "yaml":
@@ -27,19 +27,19 @@ func plainYAML(t *testing.T, m protoreflect.Message) {
 			m.Set(f, protoreflect.ValueOfString(string(raw)))
 		case f.IsList() && f.Message() != nil:
 			for i := range v.List().Len() {
-				plainYAML(t, v.List().Get(i).Message())
+				normalizeYAML(t, v.List().Get(i).Message())
 			}
 		case f.Message() != nil && !f.IsList():
-			plainYAML(t, v.Message())
+			normalizeYAML(t, v.Message())
 		}
 		return true
 	})
 }
 
 func TestProtoV3(t *testing.T) {
-	s := New(Options{Resources: publishedResources(t, published(t)), Version: "v1.37.1"})
+	s := New(Options{Resources: publishedResources(t, publishedDir(t)), Version: "v1.37.1"})
 	for _, name := range []string{"version", "apis/coordination.k8s.io/v1", "apis/apps/v1", "apis/apiextensions.k8s.io/v1"} {
-		raw, err := written(func(w io.Writer) error { return s.writeV3(name, w, nil) })
+		raw, err := buildDocument(func(w io.Writer) error { return s.writeV3(name, w, nil) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func TestProtoV3(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire, err := written(func(w io.Writer) error { return s.writeV3(name, w, openapiproto.NewV3()) })
+		wire, err := buildDocument(func(w io.Writer) error { return s.writeV3(name, w, openapiproto.NewV3()) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestProtoV3(t *testing.T) {
 }
 
 func TestProtoV2(t *testing.T) {
-	all := publishedResources(t, published(t))
+	all := publishedResources(t, publishedDir(t))
 	s := New(Options{Resources: all, Version: "v1.37.1"})
 	compareV2(t, s)
 }
@@ -68,7 +68,7 @@ func TestProtoV2(t *testing.T) {
 // compareV2 checks that the OpenAPI v2 document says the same in protobuf as in JSON.
 func compareV2(t *testing.T, s *Service) {
 	t.Helper()
-	raw, err := written(func(w io.Writer) error { return s.writeV2(w, nil) })
+	raw, err := buildDocument(func(w io.Writer) error { return s.writeV2(w, nil) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func compareV2(t *testing.T, s *Service) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wire, err := written(func(w io.Writer) error { return s.writeV2(w, openapiproto.NewV2()) })
+	wire, err := buildDocument(func(w io.Writer) error { return s.writeV2(w, openapiproto.NewV2()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func compareV2(t *testing.T, s *Service) {
 
 func compareProto(t *testing.T, name string, got, want proto.Message) {
 	t.Helper()
-	plainYAML(t, got.ProtoReflect())
-	plainYAML(t, want.ProtoReflect())
+	normalizeYAML(t, got.ProtoReflect())
+	normalizeYAML(t, want.ProtoReflect())
 	if proto.Equal(got, want) {
 		return
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// published finds the API description in upstream's source.
-func published(t testing.TB) string {
+// publishedDir returns the folder of the API description in upstream's source.
+func publishedDir(t testing.TB) string {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -90,9 +90,8 @@ func publishedResources(t testing.TB, dir string) []Resource {
 	return all
 }
 
-// plain removes what differs on purpose: the published files are made with enum values switched off, while a server has
-// them on.
-func plain(v any) any {
+// withoutEnums removes the enum values, because the published files are made without them, while a server publishes them.
+func withoutEnums(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		if _, ok := v["enum"].([]any); ok && v["type"] == "string" {
@@ -105,11 +104,11 @@ func plain(v any) any {
 			}
 		}
 		for k, e := range v {
-			v[k] = plain(e)
+			v[k] = withoutEnums(e)
 		}
 	case []any:
 		for i, e := range v {
-			v[i] = plain(e)
+			v[i] = withoutEnums(e)
 		}
 	}
 	return v
@@ -127,7 +126,7 @@ func differences(t *testing.T, what string, got, want map[string]any) (n int) {
 		g, ok := got[k]
 		if !ok {
 			report("%s is missing", k)
-		} else if !reflect.DeepEqual(plain(g), plain(w)) {
+		} else if !reflect.DeepEqual(withoutEnums(g), withoutEnums(w)) {
 			gj, _ := json.Marshal(g)
 			wj, _ := json.Marshal(w)
 			i := 0
@@ -146,19 +145,19 @@ func differences(t *testing.T, what string, got, want map[string]any) (n int) {
 	return n
 }
 
-// written builds a document in memory.
-func written(build func(io.Writer) error) ([]byte, error) {
+// buildDocument builds a document in memory.
+func buildDocument(build func(io.Writer) error) ([]byte, error) {
 	var b bytes.Buffer
 	err := build(&b)
 	return b.Bytes(), err
 }
 
 func TestV3MatchesPublished(t *testing.T) {
-	dir := published(t)
+	dir := publishedDir(t)
 	s := New(Options{Resources: publishedResources(t, dir), Version: "unversioned", CBOR: true})
 	for _, name := range append(slices.Clone(stable), "api", "apis", "apis/apps", "apis/rbac.authorization.k8s.io", "version",
 		"openid/v1/jwks") {
-		raw, err := written(func(w io.Writer) error { return s.writeV3(name, w, nil) })
+		raw, err := buildDocument(func(w io.Writer) error { return s.writeV3(name, w, nil) })
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -187,9 +186,9 @@ func TestV3MatchesPublished(t *testing.T) {
 }
 
 func TestV2MatchesPublished(t *testing.T) {
-	dir := published(t)
+	dir := publishedDir(t)
 	s := New(Options{Resources: publishedResources(t, dir), Version: "unversioned", CBOR: true})
-	raw, err := written(func(w io.Writer) error { return s.writeV2(w, nil) })
+	raw, err := buildDocument(func(w io.Writer) error { return s.writeV2(w, nil) })
 	if err != nil {
 		t.Fatal(err)
 	}

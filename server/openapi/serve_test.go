@@ -21,7 +21,7 @@ var configMaps = Resource{
 	Verbs: []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"},
 }
 
-func ask(t *testing.T, h http.Handler, path string, header ...string) *http.Response {
+func get(t *testing.T, h http.Handler, path string, header ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest("GET", path, nil)
 	for i := 0; i < len(header); i += 2 {
@@ -32,7 +32,7 @@ func ask(t *testing.T, h http.Handler, path string, header ...string) *http.Resp
 	return w.Result()
 }
 
-func content(t *testing.T, r *http.Response) []byte {
+func readBody(t *testing.T, r *http.Response) []byte {
 	t.Helper()
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -41,12 +41,12 @@ func content(t *testing.T, r *http.Response) []byte {
 	return raw
 }
 
-func index(t *testing.T, h http.Handler) map[string]string {
+func groupVersionURLs(t *testing.T, h http.Handler) map[string]string {
 	t.Helper()
 	var list struct {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
-	if err := json.Unmarshal(content(t, ask(t, h, "/openapi/v3")), &list); err != nil {
+	if err := json.Unmarshal(readBody(t, get(t, h, "/openapi/v3")), &list); err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]string{}
@@ -59,15 +59,15 @@ func index(t *testing.T, h http.Handler) map[string]string {
 func TestServe(t *testing.T) {
 	s := New(Options{Resources: []Resource{configMaps}, Version: "v1.37.1"})
 	h := s.Handler(slog.New(slog.DiscardHandler))
-	url := index(t, h)["api/v1"]
+	url := groupVersionURLs(t, h)["api/v1"]
 	if !strings.HasPrefix(url, "/openapi/v3/api/v1?hash=") {
-		t.Fatalf("index says %q", url)
+		t.Fatalf("the index has %q", url)
 	}
 	if len(s.cache.docs) != 0 {
 		t.Error("the index must not make documents")
 	}
-	r := ask(t, h, url)
-	raw := content(t, r)
+	r := get(t, h, url)
+	raw := readBody(t, r)
 	if r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Cache-Control") != "public, immutable" {
 		t.Errorf("%d %v", r.StatusCode, r.Header)
 	}
@@ -75,19 +75,19 @@ func TestServe(t *testing.T) {
 		t.Errorf("document: %.200s", raw)
 	}
 	etag := r.Header.Get("Etag")
-	if r := ask(t, h, "/openapi/v3/api/v1", "If-None-Match", etag); r.StatusCode != 304 {
+	if r := get(t, h, "/openapi/v3/api/v1", "If-None-Match", etag); r.StatusCode != 304 {
 		t.Errorf("a known tag: %d", r.StatusCode)
 	}
-	if r := ask(t, h, "/openapi/v3/api/v1?hash=OLD"); r.StatusCode != 301 || r.Header.Get("Location") != url {
+	if r := get(t, h, "/openapi/v3/api/v1?hash=OLD"); r.StatusCode != 301 || r.Header.Get("Location") != url {
 		t.Errorf("an old hash: %d %s", r.StatusCode, r.Header.Get("Location"))
 	}
-	if r := ask(t, h, "/openapi/v3/apis/none/v1"); r.StatusCode != 404 {
+	if r := get(t, h, "/openapi/v3/apis/none/v1"); r.StatusCode != 404 {
 		t.Errorf("an unknown group: %d", r.StatusCode)
 	}
-	if r := ask(t, h, "/openapi/v2", "Accept", "text/html"); r.StatusCode != 406 {
+	if r := get(t, h, "/openapi/v2", "Accept", "text/html"); r.StatusCode != 406 {
 		t.Errorf("an unknown format: %d", r.StatusCode)
 	}
-	r = ask(t, h, "/openapi/v3/api/v1", "Accept-Encoding", "gzip")
+	r = get(t, h, "/openapi/v3/api/v1", "Accept-Encoding", "gzip")
 	z, err := gzip.NewReader(r.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -100,30 +100,30 @@ func TestServe(t *testing.T) {
 
 func TestServeProtobuf(t *testing.T) {
 	h := New(Options{Resources: []Resource{configMaps}}).Handler(slog.New(slog.DiscardHandler))
-	r := ask(t, h, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+	r := get(t, h, "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
 	if got := r.Header.Get("Content-Type"); got != "application/com.github.proto-openapi.spec.v2.v1.0+protobuf" {
 		t.Errorf("content type %q", got)
 	}
 	doc := &openapi_v2.Document{}
-	if err := proto.Unmarshal(content(t, r), doc); err != nil || doc.GetSwagger() != "2.0" {
+	if err := proto.Unmarshal(readBody(t, r), doc); err != nil || doc.GetSwagger() != "2.0" {
 		t.Errorf("document: %v, %v", err, doc.GetSwagger())
 	}
 	for _, accept := range []string{"application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
 		"application/com.github.proto-openapi.spec.v3.v1.0+protobuf"} {
-		if r := ask(t, h, "/openapi/v3/version", "Accept",
+		if r := get(t, h, "/openapi/v3/version", "Accept",
 			accept); r.Header.Get("Content-Type") != "application/com.github.proto-openapi.spec.v3.v1.0+protobuf" {
 			t.Errorf("%s: %v", accept, r.Header)
 		}
 	}
 }
 
-// TestMetrics checks the schemas of metrics.k8s.io, which are from another module than the rest, and share its types.
+// TestMetrics checks the schemas of metrics.k8s.io, whose types are from another module than those of the other groups.
 func TestMetrics(t *testing.T) {
 	h := New(Options{Resources: []Resource{
 		{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "NodeMetrics", Plural: "nodes", Verbs: []string{"get", "list"}},
 		{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics", Plural: "pods", Namespaced: true, Verbs: []string{"get", "list"}},
 	}}).Handler(slog.New(slog.DiscardHandler))
-	raw := content(t, ask(t, h, index(t, h)["apis/metrics.k8s.io/v1beta1"]))
+	raw := readBody(t, get(t, h, groupVersionURLs(t, h)["apis/metrics.k8s.io/v1beta1"]))
 	var doc struct {
 		Paths      map[string]json.RawMessage
 		Components struct {
@@ -146,7 +146,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the schema of %s is of %v", want, got)
 		}
 	}
-	if raw := content(t, ask(t, h, "/openapi/v2")); !bytes.Contains(raw,
+	if raw := readBody(t, get(t, h, "/openapi/v2")); !bytes.Contains(raw,
 		[]byte(`"#/definitions/io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics"`)) {
 		t.Error("v2 lacks what Pods use")
 	}

@@ -22,7 +22,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 )
 
-// changingSource is a Source whose objects a test changes.
+// changingSource is a Source whose objects can be changed by a test.
 type changingSource struct {
 	generation int64
 	waits      int
@@ -66,8 +66,8 @@ spec:
   validations: [{expression: object.spec.replicas <= 3, message: too many}]
 `
 
-// oneWrite returns the creation of a Deployment with four replicas.
-func oneWrite(t testing.TB) *kind.Admission {
+// createDeployment returns the creation of a Deployment with four replicas.
+func createDeployment(t testing.TB) *kind.Admission {
 	t.Helper()
 	defs := kinds.All()
 	at := slices.IndexFunc(defs, func(d *kind.Def) bool { return d.Kind == "Deployment" && d.Version == "v1" })
@@ -77,31 +77,31 @@ func oneWrite(t testing.TB) *kind.Admission {
 		Options: &metav1.CreateOptions{},
 		Object: &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"},
 			Spec: appsv1.DeploymentSpec{Replicas: &four}},
-		Server:   oneNamespace{},
+		Server:   namespaceServer{},
 		Kind:     func(schema.GroupVersionKind) *kind.Def { return nil },
 		Versions: func(schema.GroupResource) []*kind.Def { return nil },
 		Warn:     func(...string) {}, AddAuditAnnotation: func(string, string) {},
 	}
 }
 
-type oneNamespace struct{ kind.Server }
+type namespaceServer struct{ kind.Server }
 
-func (oneNamespace) Get(context.Context, schema.GroupResource, string, string) (kind.Object, error) {
+func (namespaceServer) Get(context.Context, schema.GroupResource, string, string) (kind.Object, error) {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, nil
 }
 
-func validatingPluginOf(t testing.TB, s Source) (kind.Plugin, *Metrics) {
+func newValidatingPlugin(t testing.TB, s Source) (kind.Plugin, *Metrics) {
 	t.Helper()
 	m := NewMetrics()
-	_, p := Plugins(Config{Validating: s, Mutating: s, Authorizer: doorAuthorizer{}, Types: typesOf(t), Metrics: m})
+	_, p := Plugins(Config{Validating: s, Mutating: s, Authorizer: caseAuthorizer{}, Types: typesOf(t), Metrics: m})
 	return p, m
 }
 
-// TestPoliciesFollowTheirObjects checks that changes of a policy take effect as soon as the source has them.
-func TestPoliciesFollowTheirObjects(t *testing.T) {
+// TestPolicyChangesTakeEffect checks that changes of a policy take effect as soon as the source has them.
+func TestPolicyChangesTakeEffect(t *testing.T) {
 	s := &changingSource{}
-	p, _ := validatingPluginOf(t, s)
-	a := oneWrite(t)
+	p, _ := newValidatingPlugin(t, s)
+	a := createDeployment(t)
 	admit := func(want string) {
 		t.Helper()
 		err := p.Admit(t.Context(), a)
@@ -123,13 +123,13 @@ func TestPoliciesFollowTheirObjects(t *testing.T) {
 	}
 }
 
-// TestKindOfObjects checks that an expression sees the kind of an object that does not have it set, and that the object
+// TestExpressionsSeeKind checks that an expression sees the kind of an object that does not have it set, and that the object
 // is not changed.
-func TestKindOfObjects(t *testing.T) {
+func TestExpressionsSeeKind(t *testing.T) {
 	s := &changingSource{}
 	s.put(t, strings.Replace(onePolicy, "object.spec.replicas <= 3", "object.kind == 'Deployment' && object.apiVersion == 'apps/v1'", 1))
-	p, _ := validatingPluginOf(t, s)
-	a := oneWrite(t)
+	p, _ := newValidatingPlugin(t, s)
+	a := createDeployment(t)
 	if err := p.Admit(t.Context(), a); err != nil || !a.Object.GetObjectKind().GroupVersionKind().Empty() {
 		t.Errorf("got %v, and the object is a %v now", err, a.Object.GetObjectKind().GroupVersionKind())
 	}
@@ -154,17 +154,17 @@ func TestPoliciesAreCompiledOnce(t *testing.T) {
 	if err != nil || len(first) != 1 || compiled != 0 {
 		t.Fatalf("got %d policies, compiled %d, %v", len(first), compiled, err)
 	}
-	was := first[0].program()
+	before := first[0].program()
 	lists := s.lists
-	if again, _ := x.Current(t.Context()); again[0].program() != was || s.lists != lists {
+	if again, _ := x.Current(t.Context()); again[0].program() != before || s.lists != lists {
 		t.Error("the policies were read again, and nothing had changed")
 	}
 	s.generation++ // as if another policy had changed
-	if again, _ := x.Current(t.Context()); again[0].program() != was || s.lists == lists {
+	if again, _ := x.Current(t.Context()); again[0].program() != before || s.lists == lists {
 		t.Error("a policy was compiled again whose spec has not changed, or nothing was read")
 	}
 	s.put(t, onePolicy)
-	if again, _ := x.Current(t.Context()); again[0].program() == was {
+	if again, _ := x.Current(t.Context()); again[0].program() == before {
 		t.Error("a policy was not compiled again whose generation has changed")
 	}
 }
@@ -172,8 +172,8 @@ func TestPoliciesAreCompiledOnce(t *testing.T) {
 // TestUnreadablePolicies checks that a policy which cannot be read rejects all writes, except those that can fix it.
 func TestUnreadablePolicies(t *testing.T) {
 	s := &changingSource{err: errors.New("no key"), generation: 1}
-	p, _ := validatingPluginOf(t, s)
-	a := oneWrite(t)
+	p, _ := newValidatingPlugin(t, s)
+	a := createDeployment(t)
 	if err := p.Admit(t.Context(), a); !errors.Is(err, s.err) {
 		t.Errorf("a write: got %v, want %v", err, s.err)
 	}
@@ -183,8 +183,8 @@ func TestUnreadablePolicies(t *testing.T) {
 	if err := p.Admit(t.Context(), a); err != nil {
 		t.Errorf("a write to a binding: %v", err)
 	}
-	s.err = nil // without another generation
-	if err := p.Admit(t.Context(), oneWrite(t)); err != nil {
+	s.err = nil // while the generation stays the same
+	if err := p.Admit(t.Context(), createDeployment(t)); err != nil {
 		t.Errorf("a write after the policies can be read: %v", err)
 	}
 }
@@ -193,12 +193,12 @@ func TestUnreadablePolicies(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	s := &changingSource{}
 	s.put(t, onePolicy)
-	p, m := validatingPluginOf(t, s)
+	p, m := newValidatingPlugin(t, s)
 	for range 2 {
-		_ = p.Admit(t.Context(), oneWrite(t))
+		_ = p.Admit(t.Context(), createDeployment(t))
 	}
 	s.put(t, strings.Replace(onePolicy, "object.spec.replicas <= 3", "object.spec.nothing", 1))
-	_ = p.Admit(t.Context(), oneWrite(t))
+	_ = p.Admit(t.Context(), createDeployment(t))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m)
 	families, err := registry.Gather()
@@ -230,10 +230,10 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestNoPoliciesCostNothing checks that a write in a cluster without policies allocates nothing.
-func TestNoPoliciesCostNothing(t *testing.T) {
-	p, _ := validatingPluginOf(t, &changingSource{})
-	a := oneWrite(t)
+// TestWithoutPoliciesNothingIsAllocated checks that a write in a cluster without policies allocates nothing.
+func TestWithoutPoliciesNothingIsAllocated(t *testing.T) {
+	p, _ := newValidatingPlugin(t, &changingSource{})
+	a := createDeployment(t)
 	if n := testing.AllocsPerRun(100, func() { _ = p.Admit(t.Context(), a) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -246,9 +246,9 @@ func BenchmarkValidate(b *testing.B) {
 		"another": func(s *changingSource, a *kind.Admission) { s.put(b, onePolicy); a.Verb = "update" },
 	} {
 		b.Run(name, func(b *testing.B) {
-			s, a := &changingSource{}, oneWrite(b)
+			s, a := &changingSource{}, createDeployment(b)
 			set(s, a)
-			p, _ := validatingPluginOf(b, s)
+			p, _ := newValidatingPlugin(b, s)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := p.Admit(b.Context(), a); err != nil {
@@ -264,8 +264,8 @@ func BenchmarkMutate(b *testing.B) {
 		"none": {}, "one": mutatingSource(b, "Never", `[JSONPatch{op: "replace", path: "/spec/replicas", value: 1}]`),
 	} {
 		b.Run(name, func(b *testing.B) {
-			p, _ := Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{}, Types: typesOf(b)})
-			a := oneWrite(b)
+			p, _ := Plugins(Config{Validating: source, Mutating: source, Authorizer: caseAuthorizer{}, Types: typesOf(b)})
+			a := createDeployment(b)
 			a.Final = false
 			b.ReportAllocs()
 			for b.Loop() {

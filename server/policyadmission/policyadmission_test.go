@@ -44,10 +44,10 @@ func TestScripts(t *testing.T) {
 				source := objectSource{a.Server}
 				a.Clock = &hop.Clock{}
 				a.Clock.Begin(time.Now())
-				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: doorAuthorizer{a.Server},
+				err := choose(Plugins(Config{Validating: source, Mutating: source, Authorizer: caseAuthorizer{a.Server},
 					Types: types})).Admit(ctx, a)
 				addSteps(t, steps, a.Clock, err)
-				return described(err)
+				return describeDenial(err)
 			}
 		}
 		return []kind.Plugin{
@@ -75,8 +75,8 @@ func addSteps(t *testing.T, count map[string]int, c *hop.Clock, err error) {
 	}
 }
 
-// described returns a denial with everything that a client sees of it.
-func described(err error) error {
+// describeDenial returns a denial with everything that a client sees of it.
+func describeDenial(err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
 		return err
@@ -95,7 +95,7 @@ func described(err error) error {
 	return errors.New(text)
 }
 
-// typesOf returns the types of built-in kinds; custom ones are merged by deduced types.
+// typesOf returns the type converters of built-in kinds, and deduced ones for custom kinds.
 func typesOf(t testing.TB) func(schema.GroupVersionKind) managedfields.TypeConverter {
 	t.Helper()
 	scheme, err := kinds.Scheme()
@@ -108,7 +108,7 @@ func typesOf(t testing.TB) func(schema.GroupVersionKind) managedfields.TypeConve
 		case "example.com":
 			return managedfields.NewDeducedTypeConverter()
 		case "batch":
-			return nil // as if it were not known yet
+			return nil // as if the type were not known yet
 		}
 		return owner.TypeConverter(gvk)
 	}
@@ -126,8 +126,8 @@ func widgets(version string) *kind.Def {
 	d.Convert = func(_ context.Context, o kind.Object, to schema.GroupVersion) (kind.Object, error) {
 		u := o.(*unstructured.Unstructured).DeepCopy()
 		if u.GetAPIVersion() == "example.com/v1" && to.Version == "v2" {
-			most, _, _ := unstructured.NestedInt64(u.Object, "spec", "most")
-			_ = unstructured.SetNestedMap(u.Object, map[string]any{"limit": most}, "spec")
+			maximum, _, _ := unstructured.NestedInt64(u.Object, "spec", "most")
+			_ = unstructured.SetNestedMap(u.Object, map[string]any{"limit": maximum}, "spec")
 		}
 		u.SetGroupVersionKind(to.WithKind("Widget"))
 		return u, nil
@@ -141,22 +141,22 @@ func widgets(version string) *kind.Def {
 	return d
 }
 
-// objectSource is a source of the policies in the cluster of a case.
-type objectSource struct{ door kind.Server }
+// objectSource is a Source of the policies in the cluster of a case.
+type objectSource struct{ cluster kind.Server }
 
 func (objectSource) Wait(context.Context) error { return nil }
 
 func (objectSource) Generation() int64 { return 1 }
 
 func (s objectSource) All(r schema.GroupResource) (iter.Seq[kind.Object], error) {
-	return s.door.List(context.Background(), r, "")
+	return s.cluster.List(context.Background(), r, "")
 }
 
-// doorAuthorizer decides by the permissions of a case.
-type doorAuthorizer struct{ door kind.Server }
+// caseAuthorizer authorizes by the permissions of a case.
+type caseAuthorizer struct{ cluster kind.Server }
 
-func (d doorAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	status := d.door.ReviewAccess(ctx,
+func (d caseAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	status := d.cluster.ReviewAccess(ctx,
 		authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Resource: a.GetResource(),
 			Subresource: a.GetSubresource(),

@@ -33,9 +33,9 @@ spec:
 	}}
 }
 
-// TestOthersChangeTheObject checks that a policy which has changed nothing runs again if another plugin changes the
+// TestReinvocationAfterOtherPlugins checks that a policy which has changed nothing runs again if another plugin changes the
 // object after it, and only with the reinvocation policy IfNeeded.
-func TestOthersChangeTheObject(t *testing.T) {
+func TestReinvocationAfterOtherPlugins(t *testing.T) {
 	const note = `has(object.metadata.labels) && 'late' in object.metadata.labels ? [JSONPatch{op: "add", path: "/metadata/labels/found", value: "late"}] : [JSONPatch{op: "replace", path: "/metadata/name", value: object.metadata.name}]`
 	for _, c := range []struct {
 		again   string
@@ -47,15 +47,15 @@ func TestOthersChangeTheObject(t *testing.T) {
 		{"Never", true, ""},
 	} {
 		s := mutatingSource(t, c.again, note)
-		p, _ := Plugins(Config{Validating: s, Mutating: s, Authorizer: doorAuthorizer{}, Types: typesOf(t)})
-		a := oneWrite(t)
+		p, _ := Plugins(Config{Validating: s, Mutating: s, Authorizer: caseAuthorizer{}, Types: typesOf(t)})
+		a := createDeployment(t)
 		a.Def.Default(a.Object)
 		a.Final, a.Reinvocation = false, &kind.Reinvocation{}
 		if err := p.Admit(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		if a.Reinvocation.IsRequested() || a.Patched {
-			t.Errorf("%s: a policy that changes nothing asks for a second run, or counts as a change", c.again)
+			t.Errorf("%s: a policy that changes nothing requests reinvocation, or counts as a change", c.again)
 		}
 		if c.changes {
 			a.Object.SetLabels(map[string]string{"late": "yes"})
@@ -70,13 +70,13 @@ func TestOthersChangeTheObject(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreNotChanged checks that a connection has no object and no second run.
-func TestConnectionsAreNotChanged(t *testing.T) {
+// TestConnectionsAreNotMutated checks that a connection has no object and no second run.
+func TestConnectionsAreNotMutated(t *testing.T) {
 	s := mutatingSource(t, "IfNeeded", `[JSONPatch{op: "add", path: "/metadata/labels", value: {"a": "b"}}]`)
 	policy := s.objects[MutatingPolicies()][0].(*admissionv1.MutatingAdmissionPolicy)
 	policy.Spec.MatchConstraints.ResourceRules[0].Operations = []admissionv1.OperationType{admissionv1.Connect}
-	p, _ := Plugins(Config{Validating: s, Mutating: s, Authorizer: doorAuthorizer{}, Types: typesOf(t)})
-	a := oneWrite(t)
+	p, _ := Plugins(Config{Validating: s, Mutating: s, Authorizer: caseAuthorizer{}, Types: typesOf(t)})
+	a := createDeployment(t)
 	a.Verb, a.Object, a.Options, a.Connect = "connect", nil, nil, &metav1.PartialObjectMetadata{}
 	if err := p.Admit(t.Context(), a); err != nil {
 		t.Error(err)

@@ -17,11 +17,11 @@ import (
 	"proa.dev/server/openapi"
 )
 
-// TestTypeCheck holds the warnings that policies earn. They are upstream's, which were asked for once, but for the numbers in
-// the names of types. Rules are written as groups/versions/resources, each joined with a plus.
+// TestTypeCheck checks the warnings about the expressions of policies. They were recorded from upstream, except for the
+// numbers in the names of types. Rules are written as groups/versions/resources, each joined with a plus.
 func TestTypeCheck(t *testing.T) {
 	defs := kinds.All()
-	docs := published(t, defs)
+	docs := serveDocuments(t, defs)
 	textcase.Play(t, "testdata/types/*.txt", "== ", func(t *testing.T, body string) string {
 		in, _, _ := strings.Cut(body, "-- warnings\n")
 		got, err := TypeCheck(t.Context(), policy(t, in), Published(kinds.All, docs))
@@ -62,8 +62,8 @@ func policy(t *testing.T, text string) *admissionv1.ValidatingAdmissionPolicy {
 	return p
 }
 
-// published serves the documents of all kinds as a server does.
-func published(t *testing.T, defs []*kind.Def) http.Handler {
+// serveDocuments serves the documents of all kinds as a server does.
+func serveDocuments(t *testing.T, defs []*kind.Def) http.Handler {
 	t.Helper()
 	var resources []openapi.Resource
 	for _, d := range defs {
@@ -75,8 +75,8 @@ func published(t *testing.T, defs []*kind.Def) http.Handler {
 	return openapi.New(openapi.Options{Resources: resources, Version: "1.37"}).Handler(nil)
 }
 
-// TestTypesAreFree checks that nothing is read or compiled for a policy that names no kind.
-func TestTypesAreFree(t *testing.T) {
+// TestPolicyWithoutKindNeedsNoTypes checks that nothing is read or compiled for a policy that names no kind.
+func TestPolicyWithoutKindNeedsNoTypes(t *testing.T) {
 	p := policy(t, "rules: ['*/v1/deployments', 'apps/v1/*', 'apps/v1/things']\nvalidations: [{expression: object.nothing}]")
 	types := Published(kinds.All, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s is read", r.URL) }))
 	if got, err := TypeCheck(t.Context(), p, types); err != nil || got != nil {
@@ -84,9 +84,9 @@ func TestTypesAreFree(t *testing.T) {
 	}
 }
 
-// TestTypesAreMissing checks that a policy is checked later when schemas cannot be read, and not at all when there are
+// TestSchemasAreMissing checks that a policy is checked later when schemas cannot be read, and not at all when there are
 // none.
-func TestTypesAreMissing(t *testing.T) {
+func TestSchemasAreMissing(t *testing.T) {
 	p := policy(t, "rules: [apps/v1/deployments]\nparamKind: {apiVersion: example.com/v1, kind: Thing}\nvalidations: [{expression: object.nothing}]")
 	for code, bad := range map[int]bool{http.StatusNotFound: false, http.StatusServiceUnavailable: true} {
 		docs := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", code) })
@@ -96,10 +96,10 @@ func TestTypesAreMissing(t *testing.T) {
 	}
 }
 
-// TestEverySchema checks that there is a type for each served kind.
-func TestEverySchema(t *testing.T) {
+// TestEveryKindHasAType checks that there is a type for each served kind.
+func TestEveryKindHasAType(t *testing.T) {
 	defs := kinds.All()
-	types := Published(kinds.All, published(t, defs))
+	types := Published(kinds.All, serveDocuments(t, defs))
 	for _, d := range defs {
 		s, err := types.Schema(t.Context(), d.GroupVersionKind)
 		if err != nil {
@@ -114,13 +114,13 @@ func TestEverySchema(t *testing.T) {
 	}
 }
 
-// TestTypesEnd checks that a type check ends with its context.
-func TestTypesEnd(t *testing.T) {
+// TestTypeCheckIsCanceled checks that a type check ends with its context.
+func TestTypeCheckIsCanceled(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	defs := kinds.All()
 	p := policy(t, "rules: [apps/v1/deployments]\nvalidations: [{expression: object.nothing}]")
-	if got, err := TypeCheck(ctx, p, Published(kinds.All, published(t, defs))); got != nil || !errors.Is(err, context.Canceled) {
+	if got, err := TypeCheck(ctx, p, Published(kinds.All, serveDocuments(t, defs))); got != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }

@@ -73,30 +73,30 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { _, _ = parse(strings.NewReader(text), time.Unix(1, 0)) })
 }
 
-func TestSpeed(t *testing.T) {
+func TestUsagePerSecond(t *testing.T) {
 	at := func(seconds float64, when int64) counter {
 		return counter{seconds: seconds, memory: 7, at: time.Unix(when, 0), hasCPU: true, hasMemory: true}
 	}
 	for _, test := range []struct {
-		name      string
-		now, then counter
-		began     int64
-		want      string
+		name          string
+		now, previous counter
+		start         int64
+		want          string
 	}{
 		{"a while", at(3, 20), at(1, 10), 5, "0.2 in 10s"},
 		{"new", at(3, 20), counter{}, 14, "0.5 in 6s"},
-		{"begun again", at(1, 20), at(5, 10), 18, "0.5 in 2s"},
-		{"begun again and busier", at(9, 20), at(5, 10), 17, "3 in 3s"},
-		{"new, nobody knows since when", at(3, 20), counter{}, 0, "unknown"},
+		{"restarted", at(1, 20), at(5, 10), 18, "0.5 in 2s"},
+		{"restarted and busier", at(9, 20), at(5, 10), 17, "3 in 3s"},
+		{"new, with unknown start", at(3, 20), counter{}, 0, "unknown"},
 		{"too short", at(3, 10), at(3, 10), 5, "unknown"},
 		{"no memory", counter{hasCPU: true}, counter{}, 1, "unknown"},
 	} {
-		began := time.Unix(test.began, 0)
-		if test.began == 0 {
-			began = time.Time{}
+		start := time.Unix(test.start, 0)
+		if test.start == 0 {
+			start = time.Time{}
 		}
 		got := "unknown"
-		if u, ok := usageBetween(test.now, test.then, began); ok {
+		if u, ok := usageBetween(test.now, test.previous, start); ok {
 			got = fmt.Sprintf("%v in %v", u.cores, u.window)
 		}
 		if got != test.want {
@@ -105,15 +105,15 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-func TestLooks(t *testing.T) {
+func TestNodesAreScrapedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(nil, slog.New(slog.DiscardHandler))
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1"}}
-		asked := 0
+		scraped := 0
 		one := func() *samplePair {
 			t.Helper()
 			l, err := s.sampleNode(t.Context(), n, func(context.Context) (*sample, error) {
-				asked++
+				scraped++
 				return &sample{asked: time.Now()}, nil
 			})
 			if err != nil {
@@ -121,24 +121,24 @@ func TestLooks(t *testing.T) {
 			}
 			return l
 		}
-		apartBy := func(l *samplePair) time.Duration { return l.latest.asked.Sub(l.previous.asked) }
-		if l := one(); asked != 2 || apartBy(l) != minWindow {
-			t.Errorf("the first look asks %d times, %v apart", asked, apartBy(l))
+		interval := func(l *samplePair) time.Duration { return l.latest.asked.Sub(l.previous.asked) }
+		if l := one(); scraped != 2 || interval(l) != minWindow {
+			t.Errorf("the first call scrapes %d times, %v apart", scraped, interval(l))
 		}
 		time.Sleep(cacheTime - time.Second)
-		if one(); asked != 2 {
-			t.Error("a fresh answer was asked for again")
+		if one(); scraped != 2 {
+			t.Error("a fresh sample was scraped again")
 		}
 		time.Sleep(15 * time.Second)
-		if l := one(); asked != 3 || apartBy(l) < 15*time.Second {
-			t.Errorf("a later look asks %d times, %v apart", asked, apartBy(l))
+		if l := one(); scraped != 3 || interval(l) < 15*time.Second {
+			t.Errorf("a later call scrapes %d times, %v apart", scraped, interval(l))
 		}
 		time.Sleep(maxWindow + time.Second)
-		if l := one(); asked != 5 || apartBy(l) != minWindow {
-			t.Errorf("after a long time it asks %d times, %v apart", asked, apartBy(l))
+		if l := one(); scraped != 5 || interval(l) != minWindow {
+			t.Errorf("after a long time a call scrapes %d times, %v apart", scraped, interval(l))
 		}
 		n.UID = "2"
-		if one(); asked != 7 {
+		if one(); scraped != 7 {
 			t.Error("another node of the same name was compared with the old one")
 		}
 	})
@@ -177,18 +177,18 @@ func (c cluster) Agent(n *corev1.Node) (*url.URL, *http.Transport, error) {
 }
 
 func TestMetrics(t *testing.T) {
-	asked := 0
+	scraped := 0
 	c := cluster{server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics/resource" {
 			http.NotFound(w, r)
 		}
-		at := int64(1700000000000 + asked*10000)
-		fmt.Fprintf(w, "node_cpu_usage_seconds_total %d %d\nnode_memory_working_set_bytes 1048576\n", 100+asked*5, at)
+		at := int64(1700000000000 + scraped*10000)
+		fmt.Fprintf(w, "node_cpu_usage_seconds_total %d %d\nnode_memory_working_set_bytes 1048576\n", 100+scraped*5, at)
 		for _, name := range []string{"a", "b"} {
 			l := `{container="` + name + `",namespace="ns",pod="p"}`
-			fmt.Fprintf(w, "container_cpu_usage_seconds_total%s %d %d\ncontainer_memory_working_set_bytes%s 2048\n", l, 10+asked, at, l)
+			fmt.Fprintf(w, "container_cpu_usage_seconds_total%s %d %d\ncontainer_memory_working_set_bytes%s 2048\n", l, 10+scraped, at, l)
 		}
-		asked++
+		scraped++
 	}))}
 	defer c.server.Close()
 	s := New(c, slog.New(slog.DiscardHandler))
@@ -201,8 +201,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	pods, err := s.Pods(t.Context(), c)
-	if err != nil || len(pods) != 1 || asked != 2 {
-		t.Fatalf("%v (%v) after %d questions", pods, err, asked)
+	if err != nil || len(pods) != 1 || scraped != 2 {
+		t.Fatalf("%v (%v) after %d scrapes", pods, err, scraped)
 	}
 	p := pods[0]
 	if len(p.Containers) != 2 || p.Containers[0].Name != "a" || p.Containers[0].Usage.Cpu().String() != "100m" || p.Labels["a"] != "b" ||

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestSocketOfHTTP1: a request over HTTP/1.1 has the socket of its connection, by which a write that waits for the
+// TestHTTP1RequestHasSocket checks that a request over HTTP/1.1 has the socket of its connection, by which a write that waits for the
 // client is noticed.
-func TestSocketOfHTTP1(t *testing.T) {
+func TestHTTP1RequestHasSocket(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		got := make(chan net.Conn, 1)
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { got <- SocketOf(req) }))

@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// examples reads the fully populated objects that are published with the API types, of all kinds with embedded types.
-func examples(t testing.TB) map[schema.GroupVersionKind]runtime.Object {
+// exampleObjects reads the fully populated objects that are published with the API types, of all kinds with embedded types.
+func exampleObjects(t testing.TB) map[schema.GroupVersionKind]runtime.Object {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/api").Output()
 	if err != nil {
@@ -63,8 +63,8 @@ func examples(t testing.TB) map[schema.GroupVersionKind]runtime.Object {
 	return all
 }
 
-// timeless returns managedFields without times, which differ from run to run.
-func timeless(t testing.TB, obj runtime.Object) string {
+// managedFieldsWithoutTimes returns managedFields without times, which differ from run to run.
+func managedFieldsWithoutTimes(t testing.TB, obj runtime.Object) string {
 	t.Helper()
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -154,15 +154,15 @@ func mutateMap(r *rand.Rand, v reflect.Value, rate float64) {
 	}
 }
 
-// TestFastEqualsLibrary applies random writes of all kinds through both ways of tracking and compares every step; SEED
-// in the environment gives another run. It also counts how often the fast path was taken, so that it cannot silently
-// stop being used.
+// TestFastEqualsLibrary tracks random writes of all kinds with the fast path and with the library, and compares each result;
+// the environment variable SEED changes the writes. It also counts how often the fast path was taken, so that it cannot
+// stop being used unnoticed.
 func TestFastEqualsLibrary(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
 	taken, all := 0, 0
 	seed, _ := strconv.ParseUint(os.Getenv("SEED"), 10, 64)
 	r := rand.New(rand.NewPCG(1, seed))
-	objects := examples(t)
+	objects := exampleObjects(t)
 	for _, gvk := range slices.SortedFunc(maps.Keys(objects),
 		func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) }) {
 		example := objects[gvk]
@@ -193,13 +193,13 @@ func TestFastEqualsLibrary(t *testing.T) {
 				manager := []string{"kubectl", "controller", "", "kubelet"}[r.IntN(4)]
 				slow := obj.DeepCopyObject()
 				_, slowErr := m.slowUpdate(live, slow, manager)
-				quick := obj.DeepCopyObject()
+				fast := obj.DeepCopyObject()
 				all++
-				if m.fast().update(&m.target, live, quick, manager) {
+				if m.fast().update(&m.target, live, fast, manager) {
 					taken++
-					// The library gives up on keys that are missing anywhere in the object, even in fields that this
-					// way of writing cannot change.
-					if got, want := timeless(t, quick), timeless(t, slow); got != want && slowErr == nil {
+					// The library fails if a key is missing anywhere in the object, even in fields that this kind of
+					// write cannot change.
+					if got, want := managedFieldsWithoutTimes(t, fast), managedFieldsWithoutTimes(t, slow); got != want && slowErr == nil {
 						t.Fatalf("%s round %d step %d:\nfast    %s\nlibrary %s", gvk, round, step, got, want)
 					}
 				}
@@ -265,7 +265,8 @@ func benchObjects() map[string]runtime.Object {
 	}
 }
 
-// BenchmarkUpdate compares both ways for a create, for a write that changes one field, and for one that changes none.
+// BenchmarkUpdate compares the fast path with the library for a create, for a write that changes one field, and for one
+// that changes none.
 func BenchmarkUpdate(b *testing.B) {
 	o := New(scheme.Scheme, nil, nil)
 	for kind, obj := range benchObjects() {
@@ -297,9 +298,9 @@ func BenchmarkUpdate(b *testing.B) {
 			{"change", live, next, "controller", l.GetManagedFields()},
 			{"same", live, live.DeepCopyObject(), "controller", l.GetManagedFields()},
 		} {
-			for way, update := range map[string]func(a, b runtime.Object, m string) (runtime.Object, error){"fast": m.Update,
+			for implementation, update := range map[string]func(a, b runtime.Object, m string) (runtime.Object, error){"fast": m.Update,
 				"library": m.slowUpdate} {
-				b.Run(kind+"/"+c.name+"/"+way, func(b *testing.B) {
+				b.Run(kind+"/"+c.name+"/"+implementation, func(b *testing.B) {
 					b.ReportAllocs()
 					to, _ := meta.Accessor(c.to)
 					for b.Loop() {

@@ -14,11 +14,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-func deployments(o *Owner) *Manager {
+func newDeploymentManager(o *Owner) *Manager {
 	return o.For(Target{Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), Reset: []string{"status"}})
 }
 
-func patch(t testing.TB, text string) map[string]any {
+func parseJSON(t testing.TB, text string) map[string]any {
 	t.Helper()
 	m := map[string]any{}
 	if err := json.Unmarshal([]byte(text), &m); err != nil {
@@ -54,8 +54,8 @@ func entry(t testing.TB, obj metav1.Object, manager string, op metav1.ManagedFie
 func TestUpdateOnCreateOwnsAll(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
 	d := deployment(t, twoReplicas)
-	d.Status.Replicas = 7 // reset by this way of writing: nobody owns it
-	out, err := deployments(o).Update(&appsv1.Deployment{}, d, "kubectl-create")
+	d.Status.Replicas = 7 // the strategy of the write resets it, so it has no owner
+	out, err := newDeploymentManager(o).Update(&appsv1.Deployment{}, d, "kubectl-create")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestUpdateOnCreateOwnsAll(t *testing.T) {
 
 func sameJSON(t testing.TB, a, b string) bool {
 	t.Helper()
-	x, err := json.Marshal(patch(t, a))
+	x, err := json.Marshal(parseJSON(t, a))
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := json.Marshal(patch(t, b))
+	y, err := json.Marshal(parseJSON(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func sameJSON(t testing.TB, a, b string) bool {
 
 func TestApply(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
-	m := deployments(o)
+	m := newDeploymentManager(o)
 	created, err := m.Update(&appsv1.Deployment{}, deployment(t, twoReplicas), "kubectl-create")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,8 @@ func TestApply(t *testing.T) {
 	live := created.(*appsv1.Deployment)
 	live.UID = "u"
 	apply := func(spec string, force Force) (runtime.Object, error) {
-		return m.Apply(live, patch(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":`+spec+`}`), "tester", force)
+		return m.Apply(live, parseJSON(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":`+spec+`}`), "tester",
+			force)
 	}
 
 	_, err = apply(`{"replicas":3}`, false)
@@ -131,11 +132,12 @@ func TestApply(t *testing.T) {
 		t.Errorf("kubectl-create still owns replicas: %s", e.FieldsV1.GetRawBytes())
 	}
 
-	_, err = m.Apply(live, patch(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","managedFields":[{}]}}`), "x", false)
+	_, err = m.Apply(live, parseJSON(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d","managedFields":[{}]}}`), "x",
+		false)
 	if !apierrors.IsBadRequest(err) || err.Error() != "metadata.managedFields must be nil" {
 		t.Errorf("managedFields in a patch: %v", err)
 	}
-	_, err = m.Apply(live, patch(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}`), "x", false)
+	_, err = m.Apply(live, parseJSON(t, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}`), "x", false)
 	if !apierrors.IsBadRequest(err) || err.Error() != "invalid object type: /v1, Kind=Pod" {
 		t.Errorf("another kind in a patch: %v", err)
 	}
@@ -144,7 +146,8 @@ func TestApply(t *testing.T) {
 func TestApplyCreatesAndRemoves(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
 	m := o.For(Target{Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")})
-	out, err := m.Apply(&corev1.ConfigMap{}, patch(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"1","b":"2"}}`), "me", false)
+	out, err := m.Apply(&corev1.ConfigMap{}, parseJSON(t,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"1","b":"2"}}`), "me", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +156,8 @@ func TestApplyCreatesAndRemoves(t *testing.T) {
 		t.Fatalf("created: %+v", c)
 	}
 	c.UID = "u"
-	out, err = m.Apply(c, patch(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"1"}}`), "me", false)
+	out, err = m.Apply(c, parseJSON(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"1"}}`),
+		"me", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,12 +168,12 @@ func TestApplyCreatesAndRemoves(t *testing.T) {
 
 func TestUpdateRules(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
-	m := deployments(o)
-	made, err := m.Update(&appsv1.Deployment{}, deployment(t, twoReplicas), "a")
+	m := newDeploymentManager(o)
+	created, err := m.Update(&appsv1.Deployment{}, deployment(t, twoReplicas), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := made.(*appsv1.Deployment)
+	live := created.(*appsv1.Deployment)
 	live.UID = "u"
 	past := metav1.NewTime(time.Unix(1000, 0).UTC())
 	live.ManagedFields[0].Time = &past
@@ -211,17 +215,17 @@ func TestClientSideApplyMigrates(t *testing.T) {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "n", Annotations: map[string]string{
 		corev1.LastAppliedConfigAnnotation: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"1"}}`,
 	}}, Data: map[string]string{"a": "1"}}
-	made, err := m.Update(&corev1.ConfigMap{}, c, "kubectl-client-side-apply")
+	created, err := m.Update(&corev1.ConfigMap{}, c, "kubectl-client-side-apply")
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := made.(*corev1.ConfigMap)
+	live := created.(*corev1.ConfigMap)
 	live.UID = "u"
 	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n"},"data":{"a":"2"}}`
-	if _, err := m.Apply(live, patch(t, body), "other", false); !apierrors.IsConflict(err) {
+	if _, err := m.Apply(live, parseJSON(t, body), "other", false); !apierrors.IsConflict(err) {
 		t.Errorf("another manager must conflict, got %v", err)
 	}
-	out, err := m.Apply(live, patch(t, body), "kubectl", false)
+	out, err := m.Apply(live, parseJSON(t, body), "kubectl", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +235,7 @@ func TestClientSideApplyMigrates(t *testing.T) {
 	}
 }
 
-func TestKeepTimes(t *testing.T) {
+func TestUnchangedFieldsKeepTheirTime(t *testing.T) {
 	stamp := func(sec int64, data string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Time: new(metav1.Unix(sec, 0))}}},
@@ -250,7 +254,7 @@ func TestKeepTimes(t *testing.T) {
 	}
 }
 
-func TestAfterAdmission(t *testing.T) {
+func TestManagedFieldsAfterAdmission(t *testing.T) {
 	good := []metav1.ManagedFieldsEntry{{Manager: "m", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1"}}
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "broken"}}}}
 	if w := AfterAdmission(c, good); !strings.HasPrefix(w, ".metadata.managedFields was in an invalid state after admission;") ||

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// twoVersions converts the few fields that the tests use between versions of two kinds.
-type twoVersions struct{ runtime.ObjectConvertor }
+// versionConverter converts the few fields that the tests use between versions of two kinds.
+type versionConverter struct{ runtime.ObjectConvertor }
 
-func (c twoVersions) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+func (c versionConverter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	if u, ok := in.(*unstructured.Unstructured); ok {
 		typed, err := scheme.Scheme.New(u.GroupVersionKind())
 		if err != nil {
@@ -64,21 +64,22 @@ func (c twoVersions) ConvertToVersion(in runtime.Object, target runtime.GroupVer
 }
 
 func TestTwoVersionsOfAKind(t *testing.T) {
-	o := New(scheme.Scheme, twoVersions{scheme.Scheme}, nil)
+	o := New(scheme.Scheme, versionConverter{scheme.Scheme}, nil)
 	hub := autoscalingv2.SchemeGroupVersion
 	v2 := o.For(Target{Kind: hub.WithKind("HorizontalPodAutoscaler"), Hub: hub, Reset: []string{"status"}})
 	v1 := o.For(Target{Kind: autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler"), Hub: hub, Reset: []string{"status"}})
 
-	made, err := v2.Update(&autoscalingv2.HorizontalPodAutoscaler{}, &autoscalingv2.HorizontalPodAutoscaler{
+	created, err := v2.Update(&autoscalingv2.HorizontalPodAutoscaler{}, &autoscalingv2.HorizontalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "n"},
 		Spec:       autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: new(int32(1)), MaxReplicas: 3},
 	}, "creator")
 	if err != nil {
 		t.Fatal(err)
 	}
-	live := made.(*autoscalingv2.HorizontalPodAutoscaler)
+	live := created.(*autoscalingv2.HorizontalPodAutoscaler)
 	live.UID = "u"
-	config := patch(t, `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h","namespace":"n"},"spec":{"maxReplicas":5}}`)
+	config := parseJSON(t,
+		`{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h","namespace":"n"},"spec":{"maxReplicas":5}}`)
 	if _, err := v1.Apply(live, config, "applier", false); !apierrors.IsConflict(err) {
 		t.Fatalf("want a conflict across versions, got %v", err)
 	}
@@ -105,7 +106,7 @@ func TestTwoVersionsOfAKind(t *testing.T) {
 }
 
 func TestEventInTwoGroups(t *testing.T) {
-	o := New(scheme.Scheme, twoVersions{scheme.Scheme}, nil)
+	o := New(scheme.Scheme, versionConverter{scheme.Scheme}, nil)
 	hub := corev1.SchemeGroupVersion
 	other := o.For(Target{Kind: eventsv1.SchemeGroupVersion.WithKind("Event"), Hub: hub})
 	ev := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "n"}, Reason: "R", Message: "m"}
@@ -118,26 +119,28 @@ func TestEventInTwoGroups(t *testing.T) {
 	}
 }
 
-// freeForm creates and converts objects of a custom resource that has one version.
-type freeForm struct{ runtime.ObjectConvertor }
+// customConverter creates and converts objects of a custom resource with one version.
+type customConverter struct{ runtime.ObjectConvertor }
 
-func (freeForm) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+func (customConverter) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	return in, nil
 }
-func (freeForm) Default(runtime.Object) {}
-func (freeForm) New(schema.GroupVersionKind) (runtime.Object, error) {
+func (customConverter) Default(runtime.Object) {}
+func (customConverter) New(schema.GroupVersionKind) (runtime.Object, error) {
 	return &unstructured.Unstructured{Object: map[string]any{}}, nil
 }
 
-func TestCustom(t *testing.T) {
+func TestCustomResource(t *testing.T) {
 	o := New(scheme.Scheme, nil, nil)
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
 	m := o.Custom(Target{Kind: gvk, Reset: []string{"status"}}, CustomTypes{
-		Types: managedfields.NewDeducedTypeConverter(), Convertor: freeForm{}, Defaulter: freeForm{}, Creater: freeForm{},
+		Types: managedfields.NewDeducedTypeConverter(), Convertor: customConverter{}, Defaulter: customConverter{},
+		Creater: customConverter{},
 	})
 	empty := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing"}}
 	body := func(size string) map[string]any {
-		return patch(t, `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"},"spec":{"size":"`+size+`"},"status":{"x":"y"}}`)
+		return parseJSON(t,
+			`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"},"spec":{"size":"`+size+`"},"status":{"x":"y"}}`)
 	}
 	obj := &unstructured.Unstructured{Object: body("1")}
 	if _, err := m.Update(empty, obj, "creator"); err != nil {

@@ -48,9 +48,9 @@ func largeDefinition(n, fields int) *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// TestDefinitionsAreHeldEncoded: of an unused definition, the cache holds the stored bytes and an outline, and no
+// TestDefinitionsAreCachedEncoded checks that of an unused definition, the cache holds the stored bytes and an outline, and no
 // decoded schema. A reader gets the whole definition, and its objects have their schema.
-func TestDefinitionsAreHeldEncoded(t *testing.T) {
+func TestDefinitionsAreCachedEncoded(t *testing.T) {
 	const count, fields = 100, 200
 	scheme, err := kinds.Scheme()
 	if err != nil {
@@ -71,12 +71,12 @@ func TestDefinitionsAreHeldEncoded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := live()
+	before := heapInUse()
 	if err := s.FollowDefinitions(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	// A decoded field takes 0.7 KiB, so that the schemas alone would take some 140 KiB for each definition.
-	if grown := live() - before; grown > int64(stored)+count*20<<10 {
+	if grown := heapInUse() - before; grown > int64(stored)+count*20<<10 {
 		t.Errorf("%d definitions of %d KiB in the store take %d KiB", count, stored>>10, grown>>10)
 	}
 	for name, r := range s.customResources.all {
@@ -102,8 +102,8 @@ func TestDefinitionsAreHeldEncoded(t *testing.T) {
 	}
 }
 
-// live returns how much memory is in use.
-func live() int64 {
+// heapInUse returns how much memory is in use.
+func heapInUse() int64 {
 	runtime.GC()
 	runtime.GC()
 	var m runtime.MemStats

@@ -12,14 +12,14 @@ import (
 	memorystore "proa.dev/store/memory"
 )
 
-// TestOccupied: a resource counts as empty only as long as nothing of it is stored or about to be, and the first write
-// is signalled once.
+// TestOccupied checks that a resource counts as unoccupied only while none of its objects is stored or about to be written,
+// and that its first write is signalled once.
 func TestOccupied(t *testing.T) {
 	scheme, err := kinds.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := func(def *kind.Def, custom, alone bool, write bool) *State {
+	newState := func(def *kind.Def, custom, soleWriter bool, write bool) *State {
 		store := memorystore.New(memorystore.Config{})
 		if custom {
 			def.Load = func([]byte) (kind.Object, error) { return nil, nil }
@@ -31,13 +31,13 @@ func TestOccupied(t *testing.T) {
 		}
 		s := New(t.Context(), codec.New(scheme), store, []*kind.Def{def}, slog.New(slog.DiscardHandler))
 		t.Cleanup(s.Close)
-		s.SoleWriter = alone
+		s.SoleWriter = soleWriter
 		return s
 	}
 	for _, c := range []struct {
-		what                         string
-		custom, alone, stored, about bool
-		want                         bool
+		what                                     string
+		custom, soleWriter, stored, aboutToWrite bool
+		want                                     bool
 	}{
 		{"a custom resource without objects", true, true, false, false, false},
 		{"one with an object", true, true, true, false, true},
@@ -46,20 +46,20 @@ func TestOccupied(t *testing.T) {
 		{"a built-in one", false, true, false, false, true},
 	} {
 		def := core.ConfigMaps()
-		s := made(def, c.custom, c.alone, c.stored)
-		for range 2 { // what is known already, and what is not
-			if got := s.Occupied(def.Resource()); got != (c.want && !c.about) {
+		s := newState(def, c.custom, c.soleWriter, c.stored)
+		for range 2 { // the second result is remembered
+			if got := s.Occupied(def.Resource()); got != (c.want && !c.aboutToWrite) {
 				t.Errorf("%s: occupied is %t", c.what, got)
 			}
 		}
-		told := 0
-		if c.about {
+		wantSignals := 0
+		if c.aboutToWrite {
 			s.MarkOccupied(def)
 			s.MarkOccupied(def)
-			told = 1
+			wantSignals = 1
 		}
-		if n := len(s.NewlyOccupied()); n != told {
-			t.Errorf("%s: told %d times", c.what, n)
+		if n := len(s.NewlyOccupied()); n != wantSignals {
+			t.Errorf("%s: signalled %d times", c.what, n)
 		}
 		if got := s.Occupied(def.Resource()); got != c.want {
 			t.Errorf("%s: occupied is %t in the end", c.what, got)

@@ -12,7 +12,7 @@ import (
 	"proa.dev/kinds/kind"
 )
 
-// TestEventRate writes Events and counts those that are admitted.
+// TestEventRate checks how many Events of namespaces and users are admitted.
 func TestEventRate(t *testing.T) {
 	limits, err := readEventLimits([]byte(`
 apiVersion: eventratelimit.admission.k8s.io/v1alpha1
@@ -41,12 +41,12 @@ limits:
 			of, want        int
 		}{
 			{"a", "u", 0, 20, 5},                      // the burst of the namespace
-			{"a", "v", 0, 3, 0},                       // whoever asks
-			{"b", "w", 0, 5, 5},                       // another has its own
-			{"a", "w", 250 * time.Millisecond, 10, 2}, // it fills at ten a second
+			{"a", "v", 0, 3, 0},                       // for any user
+			{"b", "w", 0, 5, 5},                       // another namespace has a limit of its own
+			{"a", "w", 250 * time.Millisecond, 10, 2}, // the bucket fills at ten Events a second
 			{"a", "w", 10 * time.Second, 20, 5},       // up to the burst
-			{"c", "x", 0, 5, 5},                       // a third one, so that the bucket of b is forgotten
-			{"b", "x", 0, 5, 3},                       // and is full again; but the user has three left
+			{"c", "x", 0, 5, 5},                       // a third namespace, so that the bucket of b is evicted
+			{"b", "x", 0, 5, 3},                       // a new bucket of b is full; but the user has three left
 			{"d", "w", time.Hour, 20, 5},
 		} {
 			time.Sleep(c.wait)

@@ -25,8 +25,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// BenchmarkOthers measures the plugins for a write that concerns none of them.
-func BenchmarkOthers(b *testing.B) {
+// BenchmarkUnrelatedWrite measures the plugins for a write that concerns none of them.
+func BenchmarkUnrelatedWrite(b *testing.B) {
 	a := &kind.Admission{Verb: "update", Def: core.ConfigMaps(), User: &user.DefaultInfo{Name: "bob"}, Object: &corev1.ConfigMap{},
 		Old: &corev1.ConfigMap{}}
 	plugins, err := Plugins(nil)
@@ -54,7 +54,7 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if c, err := readPodSecurity(text); err == nil &&
 			(c.defaults.Enforce.Level == "" || c.defaults.Audit.Level == "" || c.defaults.Warn.Level == "") {
-			t.Errorf("accepted, and says %+v", c.defaults)
+			t.Errorf("accepted with %+v", c.defaults)
 		}
 		_, _ = readQuota(text)
 	})

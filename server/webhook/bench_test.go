@@ -16,7 +16,7 @@ func BenchmarkAdmission(b *testing.B) {
 	})
 	b.Run("one", func(b *testing.B) {
 		r := newRig(b)
-		r.validate(setup{answer: allow})
+		r.validate(webhookSetup{answer: allow})
 		a := r.createPod()
 		b.ReportAllocs()
 		for b.Loop() {

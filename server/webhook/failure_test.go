@@ -35,49 +35,56 @@ func TestFailures(t *testing.T) {
 	}
 	const failed = `Internal error occurred: failed calling webhook "hook.example.com": `
 	for name, test := range map[string]struct {
-		setup
+		webhookSetup
 		want string
 	}{
-		"nobody there": {setup{change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.URL = new("https://127.0.0.1:1/x") }},
+		"no server": {webhookSetup{change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.URL = new("https://127.0.0.1:1/x") }},
 			`failed to call webhook: Post "https://127.0.0.1:1/x?timeout=10s": dial tcp 127.0.0.1:1: connect: connection refused`},
-		"stranger": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = nil }},
+		"unknown certificate": {webhookSetup{answer: allow,
+			change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = nil }},
 			`certificate signed by unknown authority`},
-		"bundle": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("x") }},
+		"bundle": {webhookSetup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.ClientConfig.CABundle = []byte("x") }},
 			`could not get REST client: unable to load root certificates: unable to parse bytes as PEM block`},
-		"error": {setup{serve: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "boom", http.StatusInternalServerError) }},
+		"error": {webhookSetup{serve: func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "boom",
+				http.StatusInternalServerError)
+		}},
 			`failed to call webhook: an error on the server ("boom") has prevented the request from succeeding`},
-		"status": {setup{serve: func(w http.ResponseWriter, _ *http.Request) {
+		"status": {webhookSetup{serve: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"not you","code":403}`)
 		}}, `failed to call webhook: not you`},
-		"redirect": {setup{serve: func(w http.ResponseWriter, req *http.Request) {
+		"redirect": {webhookSetup{serve: func(w http.ResponseWriter, req *http.Request) {
 			if req.URL.Path != "/x" {
 				followed.Add(1)
 			}
 			http.Redirect(w, req, "/elsewhere", http.StatusTemporaryRedirect)
 		}}, `failed to call webhook: the server responded with the status code 307 but did not return more information`},
-		"nothing": {setup{serve: answer("")}, `failed to call webhook: 0-length response with status code: 200 and content type: `},
-		"no JSON": {setup{serve: answer("hello")}, `failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'`},
-		"no answer": {setup{serve: answer(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`)},
+		"nothing": {webhookSetup{serve: answer("")}, `failed to call webhook: 0-length response with status code: 200 and content type: `},
+		"no JSON": {webhookSetup{serve: answer("hello")},
+			`failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'`},
+		"no answer": {webhookSetup{serve: answer(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`)},
 			`received invalid webhook response: webhook response was absent`},
-		"huge": {setup{serve: answer(`{"response":"` + strings.Repeat("x", maxAnswer))},
+		"huge": {webhookSetup{serve: answer(`{"response":"` + strings.Repeat("x", maxAnswer))},
 			`failed to call webhook: the answer is larger than 4194304 bytes`},
-		"deep": {setup{serve: answer(strings.Repeat("[", 1<<20))}, `failed to call webhook: couldn't get version/kind`},
-		"no kind": {setup{serve: func(w http.ResponseWriter, req *http.Request) {
+		"deep": {webhookSetup{serve: answer(strings.Repeat("[", 1<<20))}, `failed to call webhook: couldn't get version/kind`},
+		"no kind": {webhookSetup{serve: func(w http.ResponseWriter, req *http.Request) {
 			body, _ := io.ReadAll(req.Body)
 			_, uid, _ := strings.Cut(string(body), `"uid":"`)
 			_, _ = fmt.Fprintf(w, `{"response":{"allowed":true,"uid":%q}}`, uid[:36])
 		}}, `received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=`},
-		"uid": {setup{answer: invalid(&admissionv1.AdmissionResponse{UID: "x", Allowed: true})},
+		"uid": {webhookSetup{answer: invalid(&admissionv1.AdmissionResponse{UID: "x", Allowed: true})},
 			`received invalid webhook response: expected response.uid="`},
-		"versions": {setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v3"} }}, `could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
-		"kept alive": {setup{serve: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"versions": {webhookSetup{answer: allow,
+			change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v3"} }},
+			`could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)`},
+		"kept alive": {webhookSetup{serve: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 			`failed to call webhook: Post`},
 	} {
 		for _, mutating := range []bool{true, false} {
 			for _, policy := range []admissionregv1.FailurePolicyType{admissionregv1.Fail, admissionregv1.Ignore} {
 				r := newRig(t)
-				s := test.setup
+				s := test.webhookSetup
 				s.change = func(w *admissionregv1.MutatingWebhook) {
 					if w.FailurePolicy = &policy; test.change != nil {
 						test.change(w)
@@ -89,8 +96,8 @@ func TestFailures(t *testing.T) {
 					if err != nil {
 						t.Errorf("%s, ignored: %v", name, err)
 					}
-					if !strings.Contains(strings.Join(r.notes, " "), "failed-open.") {
-						t.Errorf("%s, ignored: notes %s", name, r.notes)
+					if !strings.Contains(strings.Join(r.annotations, " "), "failed-open.") {
+						t.Errorf("%s, ignored: notes %s", name, r.annotations)
 					}
 					continue
 				}
@@ -107,8 +114,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// add configures a webhook of one of the types and returns its plugin.
-func (r *rig) add(s setup, mutating bool) kind.Plugin {
+// add registers a mutating or a validating webhook, and returns the plugin that calls it.
+func (r *rig) add(s webhookSetup, mutating bool) kind.Plugin {
 	if mutating {
 		r.mutate(s)
 		return r.mutating
@@ -117,8 +124,8 @@ func (r *rig) add(s setup, mutating bool) kind.Plugin {
 	return r.validating
 }
 
-// TestPatchFaults checks that a validating webhook may not patch at all, and that no patch is applied partially.
-func TestPatchFaults(t *testing.T) {
+// TestInvalidPatches checks that a validating webhook may not patch at all, and that no patch is applied partially.
+func TestInvalidPatches(t *testing.T) {
 	patch := []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)
 	jsonPatch := new(admissionv1.PatchTypeJSONPatch)
 	tooMany := []byte("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Pod"},`, maxPatchOps) +
@@ -148,7 +155,7 @@ func TestPatchFaults(t *testing.T) {
 			"makes a /v1, Kind=Secret of a /v1, Kind=Pod"},
 	} {
 		r := newRig(t)
-		plugin := r.add(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		plugin := r.add(webhookSetup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{Allowed: true, Patch: test.patch, PatchType: test.kind}
 		}}, test.mutating)
 		a := r.createPod()
@@ -162,14 +169,14 @@ func TestPatchFaults(t *testing.T) {
 	}
 }
 
-// TestSlowWebhooksCostTheirTimeout checks that a webhook which never responds delays a write for its timeout, and is
+// TestUnresponsiveWebhooksTimeOut checks that a webhook which never responds delays a write for its timeout, and is
 // ignored if its failure policy says so.
-func TestSlowWebhooksCostTheirTimeout(t *testing.T) {
+func TestUnresponsiveWebhooksTimeOut(t *testing.T) {
 	for _, mutating := range []bool{true, false} {
 		r := newRig(t)
 		release := make(chan struct{})
 		defer close(release)
-		plugin := r.add(setup{
+		plugin := r.add(webhookSetup{
 			change: func(w *admissionregv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(1)) },
 			serve:  func(http.ResponseWriter, *http.Request) { <-release },
 		}, mutating)
@@ -182,10 +189,10 @@ func TestSlowWebhooksCostTheirTimeout(t *testing.T) {
 	}
 }
 
-// TestAnswersThatNeverEnd checks that the timeout covers the body too.
-func TestAnswersThatNeverEnd(t *testing.T) {
+// TestEndlessResponses checks that the timeout covers the body too.
+func TestEndlessResponses(t *testing.T) {
 	r := newRig(t)
-	plugin := r.add(setup{
+	plugin := r.add(webhookSetup{
 		change: func(w *admissionregv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(1)) },
 		serve: func(w http.ResponseWriter, req *http.Request) {
 			_, _ = io.Copy(io.Discard, req.Body)
@@ -199,25 +206,25 @@ func TestAnswersThatNeverEnd(t *testing.T) {
 	wantError(t, plugin.Admit(t.Context(), r.createPod()), "context deadline exceeded")
 }
 
-// TestRequestsThatAreOver checks that an ignored failure does not admit a write whose client has disconnected.
-func TestRequestsThatAreOver(t *testing.T) {
+// TestCanceledRequestsAreNotAdmitted checks that an ignored failure does not admit a write whose client has disconnected.
+func TestCanceledRequestsAreNotAdmitted(t *testing.T) {
 	r := newRig(t)
 	ignore := func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }
 	ctx, cancel := context.WithCancel(t.Context())
-	r.mutate(setup{configuration: "a", change: ignore, serve: func(_ http.ResponseWriter, req *http.Request) {
-		_, _ = io.Copy(io.Discard, req.Body) // a server does not see that a client leaves before it has read what it sent
+	r.mutate(webhookSetup{configuration: "a", change: ignore, serve: func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body) // an HTTP server notices that a client disconnects only after it has read the request body
 		cancel()
 		<-req.Context().Done()
 	}})
 	wantError(t, r.mutating.Admit(ctx, r.createPod()), "request did not complete within requested timeout")
-	r.validate(setup{configuration: "b", change: ignore, answer: allow})
+	r.validate(webhookSetup{configuration: "b", change: ignore, answer: allow})
 	wantError(t, r.validating.Admit(ctx, r.createPod()), "request did not complete within requested timeout")
 }
 
-// TestAllWebhooksTogether checks the total timeout of all webhooks, of which the second round gets the rest.
-func TestAllWebhooksTogether(t *testing.T) {
+// TestTotalTimeout checks the total timeout of all webhooks, of which the second round gets the rest.
+func TestTotalTimeout(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }})
+	r.mutate(webhookSetup{answer: allow, change: func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }})
 	a := r.createPod()
 	before := beginRound(a).deadline
 	a.Reinvocation.IsSecondRun = true
@@ -239,7 +246,7 @@ func TestDryRun(t *testing.T) {
 		} {
 			r := newRig(t)
 			called := false
-			plugin := r.add(setup{
+			plugin := r.add(webhookSetup{
 				change: func(w *admissionregv1.MutatingWebhook) {
 					w.SideEffects, w.FailurePolicy = &effects, new(admissionregv1.Ignore)
 				},
@@ -263,7 +270,7 @@ func TestDryRun(t *testing.T) {
 func TestNothingIsLogged(t *testing.T) {
 	for _, mutating := range []bool{true, false} {
 		r := newRig(t)
-		for i, s := range []setup{
+		for i, s := range []webhookSetup{
 			{serve: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusInternalServerError) }},
 			{serve: func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(500)
@@ -277,9 +284,9 @@ func TestNothingIsLogged(t *testing.T) {
 				_, _ = io.WriteString(w, `{"response":{"allowed":4929123412341234}}`)
 			}},
 			{serve: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/hunter2") }},
-			{serve: speaks(t, "hunter2\r\n\r\n")},
-			{serve: speaks(t, "HTTP/1.1 200 OK\r\nhunter2\r\n\r\n")},
-			{serve: speaks(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n")},
+			{serve: respondWith(t, "hunter2\r\n\r\n")},
+			{serve: respondWith(t, "HTTP/1.1 200 OK\r\nhunter2\r\n\r\n")},
+			{serve: respondWith(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n")},
 			{answer: patchWith("[\"hunter2\"]")},
 		} {
 			err := r.add(s, mutating).Admit(t.Context(), r.createPod())
@@ -297,8 +304,8 @@ func TestNothingIsLogged(t *testing.T) {
 	}
 }
 
-// speaks returns a handler that responds with given bytes.
-func speaks(t *testing.T, text string) http.HandlerFunc {
+// respondWith returns a handler that responds with a given text.
+func respondWith(t *testing.T, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -310,14 +317,14 @@ func speaks(t *testing.T, text string) http.HandlerFunc {
 	}
 }
 
-// TestLongAnswersAreNotRead checks that a response which is too long is read only up to the limit.
-func TestLongAnswersAreNotRead(t *testing.T) {
+// TestTooLongResponsesAreNotRead checks that a response which is too long is read only up to the limit.
+func TestTooLongResponsesAreNotRead(t *testing.T) {
 	r := newRig(t)
-	const most = 64 << 20 // more than what is read, and what the buffers between both ends hold
+	const maxRead = 64 << 20 // more than is read, including the buffers between both ends
 	var wrote atomic.Int64
-	plugin := r.add(setup{serve: func(w http.ResponseWriter, _ *http.Request) {
+	plugin := r.add(webhookSetup{serve: func(w http.ResponseWriter, _ *http.Request) {
 		piece := make([]byte, 1<<20)
-		for wrote.Load() < most {
+		for wrote.Load() < maxRead {
 			n, err := w.Write(piece)
 			if wrote.Add(int64(n)); err != nil {
 				return
@@ -325,26 +332,27 @@ func TestLongAnswersAreNotRead(t *testing.T) {
 		}
 	}}, false)
 	wantError(t, plugin.Admit(t.Context(), r.createPod()), "the answer is larger than 4194304 bytes")
-	if got := wrote.Load(); got >= most {
+	if got := wrote.Load(); got >= maxRead {
 		t.Errorf("%d bytes were read", got)
 	}
 }
 
-// TestCallsAreSteps: each call is a step of the write's record, with what came of it in a word, and nothing of what the
-// webhook responded.
-func TestCallsAreSteps(t *testing.T) {
+// TestCallsAreRecordedAsSteps checks that each call is a step of the write's record, with its result in one word, and nothing
+// of the webhook's response.
+func TestCallsAreRecordedAsSteps(t *testing.T) {
 	r := newRig(t)
 	ignore := func(w *admissionregv1.MutatingWebhook) { w.FailurePolicy = new(admissionregv1.Ignore) }
 	deny := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "hunter2"}}
 	}
 	broken := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "hunter2", http.StatusTeapot) }
-	r.mutate(setup{configuration: "m1", name: "changes.example.com", answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)})
-	r.mutate(setup{configuration: "m2", name: "nods.example.com", answer: allow})
-	r.mutate(setup{configuration: "m3", name: "broken.example.com", serve: broken, change: ignore})
-	r.validate(setup{configuration: "v1", name: "allows.example.com", answer: allow})
-	r.validate(setup{configuration: "v2", name: "denies.example.com", answer: deny})
-	r.validate(setup{configuration: "v4", name: "fails.example.com", serve: broken})
+	r.mutate(webhookSetup{configuration: "m1", name: "changes.example.com",
+		answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`)})
+	r.mutate(webhookSetup{configuration: "m2", name: "nods.example.com", answer: allow})
+	r.mutate(webhookSetup{configuration: "m3", name: "broken.example.com", serve: broken, change: ignore})
+	r.validate(webhookSetup{configuration: "v1", name: "allows.example.com", answer: allow})
+	r.validate(webhookSetup{configuration: "v2", name: "denies.example.com", answer: deny})
+	r.validate(webhookSetup{configuration: "v4", name: "fails.example.com", serve: broken})
 	a := r.createPod()
 	a.Clock = &hop.Clock{}
 	a.Clock.Begin(time.Now())
@@ -353,7 +361,7 @@ func TestCallsAreSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.validating.Admit(t.Context(), a); err == nil {
-		t.Fatal("nobody has denied it")
+		t.Fatal("the write was not denied")
 	}
 	var got []string
 	for _, s := range a.Clock.Record.Steps {

@@ -2,8 +2,8 @@ package webhook
 
 import "testing"
 
-// FuzzAnswer checks that no response of a webhook crashes the server, or changes more than the object.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse checks that no response of a webhook crashes the server, or changes more than the object.
+func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `[]`, `null`, `{"response":null}`, `{"response":{"uid":"u","allowed":true}}`,
 		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL21ldGFkYXRhL2xhYmVscyIsInZhbHVlIjp7ImEiOiJiIn19XQ=="}}`,

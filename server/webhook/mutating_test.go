@@ -24,8 +24,9 @@ import (
 
 func (r *rig) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&r.log, nil)) }
 
-// trail returns a webhook that appends a letter to the annotation "trail" of the object.
-func trail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+// appendToTrail returns a webhook that appends a letter to the annotation "trail" of the object, so that tests see which
+// webhooks were called in which order.
+func appendToTrail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	return func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		var o metav1.PartialObjectMetadata
 		if err := json.Unmarshal(req.Object.Raw, &o); err != nil {
@@ -36,8 +37,8 @@ func trail(letter string) func(*admissionv1.AdmissionRequest) *admissionv1.Admis
 	}
 }
 
-// rounds runs the plugin as the server does: a second time if needed, with the changes of other plugins in between.
-func (r *rig) rounds(a *kind.Admission, between func()) error {
+// runRounds runs the plugin as the server does: a second time if needed, with the changes of other plugins between the two.
+func (r *rig) runRounds(a *kind.Admission, between func()) error {
 	r.t.Helper()
 	if err := r.mutating.Admit(r.t.Context(), a); err != nil {
 		return err
@@ -52,15 +53,15 @@ func (r *rig) rounds(a *kind.Admission, between func()) error {
 	return nil
 }
 
-// TestOrder checks that webhooks are called by the name of their configuration, and that each sees what the ones before
-// it did.
+// TestOrder checks that webhooks are called in the order of the names of their configurations, and that each sees the
+// changes of those before it.
 func TestOrder(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"c", "a", "b"} {
-		r.mutate(setup{configuration: name, answer: trail(name)})
+		r.mutate(webhookSetup{configuration: name, answer: appendToTrail(name)})
 	}
 	a := r.createPod()
-	if err := r.rounds(a, nil); err != nil {
+	if err := r.runRounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.Object.GetAnnotations()["trail"]; got != "abc" {
@@ -70,16 +71,16 @@ func TestOrder(t *testing.T) {
 		t.Error("the server does not know that the object was changed")
 	}
 	if got := a.Object.GetObjectKind().GroupVersionKind(); !got.Empty() {
-		t.Errorf("the stored object says that it is a %s", got)
+		t.Errorf("the kind of the stored object is %s", got)
 	}
 }
 
 // TestDefaultsAfterAPatch checks that defaults are set after a patch.
 func TestDefaultsAfterAPatch(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"s"}}]`)})
+	r.mutate(webhookSetup{answer: patchWith(`[{"op":"add","path":"/spec/containers/-","value":{"name":"sidecar","image":"s"}}]`)})
 	a := r.createPod()
-	if err := r.rounds(a, nil); err != nil {
+	if err := r.runRounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	containers := a.Object.(*corev1.Pod).Spec.Containers
@@ -95,17 +96,18 @@ func TestReinvocation(t *testing.T) {
 		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
 	}
 	for name, test := range map[string]struct {
-		hooks  []setup
+		hooks  []webhookSetup
 		plugin bool // another plugin changes the object between the rounds
 		want   string
 	}{
-		"never":                  {[]setup{{answer: trail("a")}, {answer: trail("b")}}, false, "ab"},
-		"the first":              {[]setup{{answer: trail("a"), change: again}, {answer: trail("b")}}, false, "aba"},
-		"the last":               {[]setup{{answer: trail("a")}, {answer: trail("b"), change: again}}, false, "ab"},
-		"both":                   {[]setup{{answer: trail("a"), change: again}, {answer: trail("b"), change: again}}, false, "abab"},
-		"nothing changes after":  {[]setup{{answer: trail("a"), change: again}, {answer: allow}}, false, "a"},
-		"another plugin changes": {[]setup{{answer: trail("a"), change: again}}, true, "a!a"},
-		"nobody asks":            {[]setup{{answer: trail("a")}}, true, "a!"},
+		"never":     {[]webhookSetup{{answer: appendToTrail("a")}, {answer: appendToTrail("b")}}, false, "ab"},
+		"the first": {[]webhookSetup{{answer: appendToTrail("a"), change: again}, {answer: appendToTrail("b")}}, false, "aba"},
+		"the last":  {[]webhookSetup{{answer: appendToTrail("a")}, {answer: appendToTrail("b"), change: again}}, false, "ab"},
+		"both": {[]webhookSetup{{answer: appendToTrail("a"), change: again}, {answer: appendToTrail("b"), change: again}},
+			false, "abab"},
+		"nothing changes after":  {[]webhookSetup{{answer: appendToTrail("a"), change: again}, {answer: allow}}, false, "a"},
+		"another plugin changes": {[]webhookSetup{{answer: appendToTrail("a"), change: again}}, true, "a!a"},
+		"no reinvocation":        {[]webhookSetup{{answer: appendToTrail("a")}}, true, "a!"},
 	} {
 		r := newRig(t)
 		for i, s := range test.hooks {
@@ -113,7 +115,7 @@ func TestReinvocation(t *testing.T) {
 			r.mutate(s)
 		}
 		a := r.createPod()
-		err := r.rounds(a, func() {
+		err := r.runRounds(a, func() {
 			if test.plugin {
 				a.Object.SetAnnotations(map[string]string{"trail": a.Object.GetAnnotations()["trail"] + "!"})
 				a.Reinvocation.Request()
@@ -125,18 +127,19 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-// TestNotes checks that the audit event says who has changed what, and has patches where it has bodies.
-func TestNotes(t *testing.T) {
+// TestAuditAnnotations checks that audit annotations say which webhook has changed the object, with the patch where the
+// audit level includes bodies.
+func TestAuditAnnotations(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{configuration: "a", name: "a.example.com",
+	r.mutate(webhookSetup{configuration: "a", name: "a.example.com",
 		answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			out := allow(req)
 			out.AuditAnnotations, out.Warnings = map[string]string{"why": "because"}, []string{"", "careful"}
 			return out
 		}})
-	r.mutate(setup{configuration: "b", name: "b.example.com",
+	r.mutate(webhookSetup{configuration: "b", name: "b.example.com",
 		answer: patchWith(`[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)})
-	if err := r.rounds(r.createPod(), nil); err != nil {
+	if err := r.runRounds(r.createPod(), nil); err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Join([]string{
@@ -145,7 +148,7 @@ func TestNotes(t *testing.T) {
 		`body patch.webhook.admission.k8s.io/round_0_index_1={"configuration":"b","webhook":"b.example.com","patch":[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}],"patchType":"JSONPatch"}`,
 		`mutation.webhook.admission.k8s.io/round_0_index_1={"configuration":"b","webhook":"b.example.com","mutated":true}`,
 	}, "\n")
-	if got := strings.Join(r.notes, "\n"); got != want {
+	if got := strings.Join(r.annotations, "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if fmt.Sprint(r.warnings) != "[careful]" {
@@ -153,10 +156,10 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestWarningsAndNotesAreBounded checks that no response fills the audit log or the headers of the server.
-func TestWarningsAndNotesAreBounded(t *testing.T) {
+// TestWarningsAndAuditAnnotationsAreBounded checks that the warnings and audit annotations of a response are limited in size.
+func TestWarningsAndAuditAnnotationsAreBounded(t *testing.T) {
 	r := newRig(t)
-	r.validate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.validate(webhookSetup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		out := allow(req)
 		out.AuditAnnotations = map[string]string{}
 		for i := range 10 * maxNotes {
@@ -173,10 +176,10 @@ func TestWarningsAndNotesAreBounded(t *testing.T) {
 	if err := r.validating.Admit(t.Context(), r.createPod()); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.warnings) != maxWarnings || len(r.warnings[0]) > maxWarning+3 || len(r.notes) != maxNotes {
-		t.Errorf("%d warnings, %d notes", len(r.warnings), len(r.notes))
+	if len(r.warnings) != maxWarnings || len(r.warnings[0]) > maxWarning+3 || len(r.annotations) != maxNotes {
+		t.Errorf("%d warnings, %d notes", len(r.warnings), len(r.annotations))
 	}
-	for _, n := range r.notes {
+	for _, n := range r.annotations {
 		if len(n) > maxNote+100 {
 			t.Errorf("a note has %d bytes", len(n))
 		}
@@ -191,7 +194,7 @@ func TestWarningsAndNotesAreBounded(t *testing.T) {
 func TestEquivalentVersions(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
-	r.mutate(setup{
+	r.mutate(webhookSetup{
 		change: func(w *admissionregv1.MutatingWebhook) {
 			w.Rules[0].APIGroups, w.Rules[0].APIVersions, w.Rules[0].Resources = []string{"autoscaling"}, []string{"v1"},
 				[]string{"horizontalpodautoscalers"}
@@ -203,7 +206,7 @@ func TestEquivalentVersions(t *testing.T) {
 	})
 	hpa := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "ns"}}
 	a := r.write("create", "autoscaling/v2", "horizontalpodautoscalers", hpa, nil)
-	if err := r.rounds(a, nil); err != nil {
+	if err := r.runRounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	if seen.Kind.Version != "v1" || seen.Resource.Version != "v1" || seen.RequestKind.Version != "v2" ||
@@ -220,7 +223,7 @@ func TestEquivalentVersions(t *testing.T) {
 func TestScale(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
-	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.mutate(webhookSetup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen = *req
 		return patchWith(`[{"op":"replace","path":"/spec/replicas","value":7}]`)(req)
 	}})
@@ -229,7 +232,7 @@ func TestScale(t *testing.T) {
 			Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{}, Paused: true}}
 	}
 	next := d(2)
-	if err := r.rounds(r.write("update", "apps/v1", "deployments/scale", next, d(1)), nil); err != nil {
+	if err := r.runRounds(r.write("update", "apps/v1", "deployments/scale", next, d(1)), nil); err != nil {
 		t.Fatal(err)
 	}
 	if seen.Kind.Kind != "Scale" || seen.SubResource != "scale" || seen.Resource.Resource != "deployments" ||
@@ -245,12 +248,12 @@ func TestScale(t *testing.T) {
 func TestActions(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
-	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.mutate(webhookSetup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen = *req
 		return patchWith(`[{"op":"add","path":"/deleteOptions","value":{"gracePeriodSeconds":5}}]`)(req)
 	}})
 	e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
-	if err := r.rounds(r.write("create", "v1", "pods/eviction", e, nil), nil); err != nil {
+	if err := r.runRounds(r.write("create", "v1", "pods/eviction", e, nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	if seen.Kind.Kind != "Eviction" || seen.Resource.Resource != "pods" || seen.SubResource != "eviction" || e.DeleteOptions == nil ||
@@ -265,7 +268,7 @@ func TestDeletionsAndConnections(t *testing.T) {
 	r := newRig(t)
 	var seen admissionv1.AdmissionRequest
 	answer := allow
-	r.mutate(setup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.mutate(webhookSetup{answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen = *req
 		return answer(req)
 	}})
@@ -304,27 +307,27 @@ func TestDeletionsAndConnections(t *testing.T) {
 	}
 }
 
-// TestOptionsOfConnections checks that webhooks change options as they do objects: each what those before it have left,
-// and again if needed.
+// TestOptionsOfConnections checks that webhooks can change the options of a connection like an object: each sees the changes
+// of those before it, and is called again if needed.
 func TestOptionsOfConnections(t *testing.T) {
 	r := newRig(t)
-	add := func(word string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return patchWith(`[{"op":"add","path":"/command/-","value":"` + word + `"}]`)
+	add := func(value string) func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return patchWith(`[{"op":"add","path":"/command/-","value":"` + value + `"}]`)
 	}
 	again := func(w *admissionregv1.MutatingWebhook) {
 		w.ReinvocationPolicy = new(admissionregv1.IfNeededReinvocationPolicy)
 	}
-	r.mutate(setup{configuration: "a", answer: add("a"), change: again})
-	r.mutate(setup{configuration: "b", answer: add("b")})
+	r.mutate(webhookSetup{configuration: "a", answer: add("a"), change: again})
+	r.mutate(webhookSetup{configuration: "b", answer: add("b")})
 	var seen string
-	r.validate(setup{configuration: "c", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.validate(webhookSetup{configuration: "c", answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		seen = string(req.Object.Raw)
 		return allow(req)
 	}})
 	sent := &corev1.PodExecOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodExecOptions"}, Command: []string{"sh"}}
 	a := r.write("connect", "v1", "pods/exec", nil, nil)
 	a.Connect = sent
-	if err := r.rounds(a, nil); err != nil {
+	if err := r.runRounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(a.Connect.(*corev1.PodExecOptions).Command, " "); got != "sh a b a" || len(sent.Command) != 1 {
@@ -336,10 +339,10 @@ func TestOptionsOfConnections(t *testing.T) {
 
 	// Changes of another plugin count, too.
 	r = newRig(t)
-	r.mutate(setup{configuration: "a", answer: add("a"), change: again})
+	r.mutate(webhookSetup{configuration: "a", answer: add("a"), change: again})
 	a = r.write("connect", "v1", "pods/exec", nil, nil)
 	a.Connect = sent
-	if err := r.rounds(a, func() {
+	if err := r.runRounds(a, func() {
 		o := a.Connect.DeepCopyObject().(*corev1.PodExecOptions)
 		o.Command = append(o.Command, "!")
 		a.Connect = o
@@ -352,8 +355,8 @@ func TestOptionsOfConnections(t *testing.T) {
 	}
 }
 
-// TestGeneratedNames checks that webhooks do not see a generated name before it is final, and that a webhook which sets
-// none keeps it.
+// TestGeneratedNames checks that webhooks see no generated name before it is final, and that it is kept if a webhook sets
+// none.
 func TestGeneratedNames(t *testing.T) {
 	r := newRig(t)
 	var seen []string
@@ -361,13 +364,13 @@ func TestGeneratedNames(t *testing.T) {
 		seen = append(seen, fmt.Sprintf("%q %t", req.Name, strings.Contains(string(req.Object.Raw), `"web-x4k9z"`)))
 		return allow(req)
 	}
-	r.mutate(setup{configuration: "a", answer: trail("a")})
-	r.mutate(setup{configuration: "b", answer: see})
-	r.validate(setup{configuration: "c", answer: see})
+	r.mutate(webhookSetup{configuration: "a", answer: appendToTrail("a")})
+	r.mutate(webhookSetup{configuration: "b", answer: see})
+	r.validate(webhookSetup{configuration: "c", answer: see})
 	p := pod("web-x4k9z")
 	p.GenerateName = "web-"
 	a := r.write("create", "v1", "pods", p, nil)
-	if err := r.rounds(a, nil); err != nil {
+	if err := r.runRounds(a, nil); err != nil {
 		t.Fatal(err)
 	}
 	a.Final = true
@@ -382,7 +385,7 @@ func TestGeneratedNames(t *testing.T) {
 // TestCustomObjects checks objects of custom resources, which have no Go type.
 func TestCustomObjects(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{answer: patchWith(`[{"op":"add","path":"/spec/size","value":3}]`)})
+	r.mutate(webhookSetup{answer: patchWith(`[{"op":"add","path":"/spec/size","value":3}]`)})
 	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 	def := &kind.Def{
 		Traits: kind.Traits{GroupVersionKind: gvk, Plural: "widgets"},
@@ -393,7 +396,7 @@ func TestCustomObjects(t *testing.T) {
 	r.defs = append(r.defs, def)
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget",
 		"metadata": map[string]any{"name": "w", "namespace": "ns"}, "spec": map[string]any{"n": int64(1)}}}
-	if err := r.rounds(r.write("create", "example.com/v1", "widgets", u, nil), nil); err != nil {
+	if err := r.runRounds(r.write("create", "example.com/v1", "widgets", u, nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprintf("%v %T", u.Object["spec"], u.Object["spec"].(map[string]any)["size"]); got != "map[colour:red n:1 size:3] int64" {
@@ -405,7 +408,7 @@ func TestCustomObjects(t *testing.T) {
 func TestConnectionsAreReused(t *testing.T) {
 	r := newRig(t)
 	remotes := map[string]bool{}
-	r.validate(setup{serve: func(w http.ResponseWriter, req *http.Request) {
+	r.validate(webhookSetup{serve: func(w http.ResponseWriter, req *http.Request) {
 		remotes[req.RemoteAddr] = true
 		http.Error(w, "no", http.StatusTeapot)
 	}})

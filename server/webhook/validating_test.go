@@ -17,7 +17,7 @@ func TestParallel(t *testing.T) {
 	r := newRig(t)
 	both := make(chan struct{}, 2)
 	for _, name := range []string{"a", "b", "c"} {
-		r.validate(setup{configuration: name, name: name + ".example.com",
+		r.validate(webhookSetup{configuration: name, name: name + ".example.com",
 			answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 				if name == "c" {
 					return allow(req)
@@ -53,29 +53,29 @@ func TestMatchConditions(t *testing.T) {
 		for _, policy := range []admissionregv1.FailurePolicyType{admissionregv1.Fail, admissionregv1.Ignore} {
 			for _, mutating := range []bool{true, false} {
 				r := newRig(t)
-				asked := ""
-				plugin := r.add(setup{
+				called := ""
+				plugin := r.add(webhookSetup{
 					change: func(w *admissionregv1.MutatingWebhook) {
 						w.FailurePolicy = &policy
 						w.MatchConditions = []admissionregv1.MatchCondition{{Name: "c", Expression: expression}}
 					},
 					answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-						asked = "asked"
+						called = "asked"
 						return allow(req)
 					},
 				}, mutating)
 				err := plugin.Admit(t.Context(), r.createPod())
 				switch {
 				case strings.HasPrefix(want, "pods") && policy == admissionregv1.Fail:
-					if err == nil || !strings.HasPrefix(err.Error(), want) || asked != "" {
-						t.Errorf("%s: %v, %s", expression, err, asked)
+					if err == nil || !strings.HasPrefix(err.Error(), want) || called != "" {
+						t.Errorf("%s: %v, %s", expression, err, called)
 					}
 				case strings.HasPrefix(want, "pods"):
-					if err != nil || asked != "" {
-						t.Errorf("%s: %v, %s", expression, err, asked)
+					if err != nil || called != "" {
+						t.Errorf("%s: %v, %s", expression, err, called)
 					}
-				case err != nil || asked != want:
-					t.Errorf("%s: %v, %q, want %q", expression, err, asked, want)
+				case err != nil || called != want:
+					t.Errorf("%s: %v, %q, want %q", expression, err, called, want)
 				}
 			}
 		}
@@ -86,7 +86,7 @@ func TestMatchConditions(t *testing.T) {
 // as those of v1 are.
 func TestOlderReviews(t *testing.T) {
 	r := newRig(t)
-	r.mutate(setup{
+	r.mutate(webhookSetup{
 		change: func(w *admissionregv1.MutatingWebhook) { w.AdmissionReviewVersions = []string{"v7", "v1beta1", "v1"} },
 		answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 			return &admissionv1.AdmissionResponse{UID: "another", Allowed: true,
@@ -102,7 +102,7 @@ func TestOlderReviews(t *testing.T) {
 // TestPanicsAreErrors checks that a panic during the call of one webhook fails one write, not the server.
 func TestPanicsAreErrors(t *testing.T) {
 	r := newRig(t)
-	r.validate(setup{answer: allow})
+	r.validate(webhookSetup{answer: allow})
 	a := r.createPod()
 	a.User = nil
 	wantError(t, r.validating.Admit(t.Context(), a), `ValidatingAdmissionWebhook/hook.example.com has panicked`)
@@ -111,10 +111,10 @@ func TestPanicsAreErrors(t *testing.T) {
 // TestMetrics checks that the metrics have upstream's names and labels.
 func TestMetrics(t *testing.T) {
 	r := newRig(t)
-	r.validate(setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	r.validate(webhookSetup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: 900}}
 	}})
-	r.mutate(setup{configuration: "open", name: "open.example.com", change: func(w *admissionregv1.MutatingWebhook) {
+	r.mutate(webhookSetup{configuration: "open", name: "open.example.com", change: func(w *admissionregv1.MutatingWebhook) {
 		w.FailurePolicy, w.ClientConfig.URL = new(admissionregv1.Ignore), new("https://127.0.0.1:1")
 	}})
 	_ = r.validating.Admit(t.Context(), r.createPod())

@@ -32,7 +32,7 @@ import (
 	"proa.dev/server/extensionclient"
 )
 
-// rig is the two plugins, the configurations they read, and the results of a write.
+// rig has the two webhook plugins, the configurations that they read, and the warnings and audit annotations of a write.
 type rig struct {
 	t                    testing.TB
 	mutating, validating kind.Plugin
@@ -45,7 +45,7 @@ type rig struct {
 	objects    []kind.Object
 	unreadable error
 
-	warnings, notes []string
+	warnings, annotations []string
 }
 
 func newRig(t testing.TB) *rig {
@@ -85,7 +85,7 @@ func (r *rig) All(gr schema.GroupResource) (iter.Seq[kind.Object], error) {
 	return slices.Values(all), r.unreadable
 }
 
-// configure stores a configuration with its defaults.
+// configure stores a configuration, after setting its defaults.
 func (r *rig) configure(o kind.Object) {
 	r.t.Helper()
 	r.mu.Lock()
@@ -101,26 +101,26 @@ func (r *rig) configure(o kind.Object) {
 	r.objects = append(slices.DeleteFunc(r.objects, func(x kind.Object) bool { return x.GetName() == o.GetName() }), o)
 }
 
-// setup describes one webhook; zero values have usual defaults.
-type setup struct {
+// webhookSetup describes one webhook; zero values have usual defaults.
+type webhookSetup struct {
 	configuration, name string
 	change              func(w *admissionregv1.MutatingWebhook)
 	answer              func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse
 	serve               http.HandlerFunc // instead of answer
 }
 
-// mutate adds a mutating webhook, validate a validating one.
-func (r *rig) mutate(s setup) { r.configure(mutatingConfiguration(r.webhook(s), s)) }
+// mutate registers a mutating webhook, validate a validating one.
+func (r *rig) mutate(s webhookSetup) { r.configure(mutatingConfiguration(r.webhook(s), s)) }
 
-func (r *rig) validate(s setup) { r.configure(validatingConfiguration(r.webhook(s), s)) }
+func (r *rig) validate(s webhookSetup) { r.configure(validatingConfiguration(r.webhook(s), s)) }
 
-func mutatingConfiguration(w admissionregv1.MutatingWebhook, s setup) kind.Object {
+func mutatingConfiguration(w admissionregv1.MutatingWebhook, s webhookSetup) kind.Object {
 	return &admissionregv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(s.configuration, "config")}, Webhooks: []admissionregv1.MutatingWebhook{w},
 	}
 }
 
-func validatingConfiguration(w admissionregv1.MutatingWebhook, s setup) kind.Object {
+func validatingConfiguration(w admissionregv1.MutatingWebhook, s webhookSetup) kind.Object {
 	return &admissionregv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(s.configuration, "config")}, Webhooks: []admissionregv1.ValidatingWebhook{{
 			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, SideEffects: w.SideEffects,
@@ -131,7 +131,7 @@ func validatingConfiguration(w admissionregv1.MutatingWebhook, s setup) kind.Obj
 	}
 }
 
-func (r *rig) webhook(s setup) admissionregv1.MutatingWebhook {
+func (r *rig) webhook(s webhookSetup) admissionregv1.MutatingWebhook {
 	r.t.Helper()
 	h := s.serve
 	if h == nil {
@@ -176,8 +176,8 @@ func (r *rig) write(verb, version, resource string, object, old kind.Object) *ki
 		Verb: verb, Sub: sub, Object: object, Old: old, Namespace: "ns", Name: "name",
 		User:                   &user.DefaultInfo{Name: "jane", Groups: []string{"devs"}},
 		Warn:                   func(texts ...string) { r.warnings = append(r.warnings, texts...) },
-		AddAuditAnnotation:     func(key, value string) { r.notes = append(r.notes, key+"="+value) },
-		AddAuditBodyAnnotation: func(key, value string) { r.notes = append(r.notes, "body "+key+"="+value) },
+		AddAuditAnnotation:     func(key, value string) { r.annotations = append(r.annotations, key+"="+value) },
+		AddAuditBodyAnnotation: func(key, value string) { r.annotations = append(r.annotations, "body "+key+"="+value) },
 		Versions: func(gr schema.GroupResource) (out []*kind.Def) {
 			for _, d := range r.defs {
 				if d.Storage().Resource() == gr {
@@ -238,7 +238,7 @@ func TestReview(t *testing.T) {
 	r := newRig(t)
 	var sent []byte
 	var query, media string
-	r.validate(setup{serve: func(w http.ResponseWriter, req *http.Request) {
+	r.validate(webhookSetup{serve: func(w http.ResponseWriter, req *http.Request) {
 		sent, _ = io.ReadAll(req.Body)
 		query, media = req.Method+" "+req.URL.String(), req.Header.Get("Content-Type")
 		http.Error(w, "no", http.StatusTeapot)
@@ -273,14 +273,14 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// TestWebhooksConfigureNoWebhooks checks that a broken webhook does not keep anybody from fixing it.
-func TestWebhooksConfigureNoWebhooks(t *testing.T) {
+// TestWebhooksAreNotCalledForWebhookConfigurations checks that a broken webhook cannot prevent its own repair.
+func TestWebhooksAreNotCalledForWebhookConfigurations(t *testing.T) {
 	r := newRig(t)
 	deny := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{}
 	}
-	r.mutate(setup{configuration: "a", answer: deny})
-	r.validate(setup{configuration: "b", answer: deny})
+	r.mutate(webhookSetup{configuration: "a", answer: deny})
+	r.validate(webhookSetup{configuration: "b", answer: deny})
 	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies"} {
 		a := r.write("delete", "admissionregistration.k8s.io/v1", resource, nil, nil)
 		for _, p := range []kind.Plugin{r.mutating, r.validating} {
@@ -299,14 +299,14 @@ func TestConfigurationsChange(t *testing.T) {
 	if err := r.validating.Admit(t.Context(), r.createPod()); err != nil {
 		t.Fatal(err)
 	}
-	said := "first"
+	message := "first"
 	deny := func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: said}}
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: message}}
 	}
-	r.validate(setup{answer: deny})
+	r.validate(webhookSetup{answer: deny})
 	err := r.validating.Admit(t.Context(), r.createPod())
 	wantError(t, err, `admission webhook "hook.example.com" denied the request: first`)
-	r.validate(setup{answer: deny, name: "other.example.com"})
+	r.validate(webhookSetup{answer: deny, name: "other.example.com"})
 	wantError(t, r.validating.Admit(t.Context(), r.createPod()), `admission webhook "other.example.com" denied`)
 	r.mu.Lock()
 	r.objects, r.generation, r.unreadable = nil, r.generation+1, fmt.Errorf("cannot be decoded")
@@ -336,7 +336,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		for _, mutating := range []bool{true, false} {
 			r := newRig(t)
-			s := setup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			s := webhookSetup{answer: func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 				return &admissionv1.AdmissionResponse{Result: test.result}
 			}}
 			plugin := r.validating

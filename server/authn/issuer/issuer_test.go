@@ -23,18 +23,18 @@ import (
 // provider is an OpenID Connect provider.
 type provider struct {
 	*httptest.Server
-	mu      sync.Mutex // guards what follows
-	keys    []jose.JSONWebKey
-	fetched int
-	says    string // its issuer name; empty for its address
-	moved   string // the path that it redirects to one with the same content
+	mu         sync.Mutex // guards what follows
+	keys       []jose.JSONWebKey
+	fetched    int
+	issuerName string // its issuer name; empty for its address
+	redirected string // the path that it redirects to one with the same content
 }
 
 func newProvider(t *testing.T) *provider {
 	t.Helper()
 	p := &provider{}
 	mux := http.NewServeMux()
-	answer := func(w http.ResponseWriter, v any) {
+	respond := func(w http.ResponseWriter, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		if err := json.NewEncoder(w).Encode(v); err != nil {
 			t.Error(err)
@@ -43,27 +43,27 @@ func newProvider(t *testing.T) *provider {
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		says := p.says
-		if says == "" {
-			says = p.URL
+		issuerName := p.issuerName
+		if issuerName == "" {
+			issuerName = p.URL
 		}
-		answer(w, map[string]string{"issuer": says, "jwks_uri": p.URL + "/keys"})
+		respond(w, map[string]string{"issuer": issuerName, "jwks_uri": p.URL + "/keys"})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.fetched++
-		answer(w, jose.JSONWebKeySet{Keys: p.keys})
+		respond(w, jose.JSONWebKeySet{Keys: p.keys})
 	})
 	mux.HandleFunc("/elsewhere/", func(w http.ResponseWriter, r *http.Request) {
 		http.StripPrefix("/elsewhere", mux).ServeHTTP(w, r)
 	})
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
-		moved := p.moved
+		redirected := p.redirected
 		p.mu.Unlock()
-		if r.URL.Path == moved {
-			w.Header().Set("Location", "/elsewhere"+moved)
+		if r.URL.Path == redirected {
+			w.Header().Set("Location", "/elsewhere"+redirected)
 			w.WriteHeader(http.StatusTemporaryRedirect)
 			fmt.Fprint(w, "what an answer says")
 			return
@@ -116,8 +116,8 @@ func (p *provider) sign(t *testing.T, key jose.JSONWebKey, claims string) string
 	return token
 }
 
-// authority returns the certificate of the provider, indented for a YAML file.
-func (p *provider) authority() string {
+// caCertificate returns the certificate of the provider, indented for a YAML file.
+func (p *provider) caCertificate() string {
 	text := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}))
 	return "    certificateAuthority: |\n      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ") + "\n"
 }
@@ -125,7 +125,7 @@ func (p *provider) authority() string {
 // verifier returns a verifier that trusts a provider; rules is the rest of its entry in the file.
 func (p *provider) verifier(t *testing.T, rules string) *Verifier {
 	t.Helper()
-	file := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: " + p.URL + "\n    audiences: [me]\n" + p.authority() + rules
+	file := "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer:\n    url: " + p.URL + "\n    audiences: [me]\n" + p.caCertificate() + rules
 	c, err := Parse([]byte(file), nil)
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, file)
@@ -224,7 +224,7 @@ func TestKeysAreFetchedWhenNeeded(t *testing.T) {
 	if got := show(t, v, token); !strings.HasPrefix(got, "ann ") || p.fetched != 2 {
 		t.Errorf("a new key, fetched %d times: %s", p.fetched, got)
 	}
-	// A key of somebody else, with the ID of a known one.
+	// A key that the provider does not have, with the ID of one that it has.
 	forged := newProvider(t).key(t, "one")
 	now = now.Add(minFetchInterval)
 	if got := show(t, v, p.sign(t, forged, `{"sub":"ann"}`)); got != refused {
@@ -241,18 +241,18 @@ func TestKeysAreFetchedWhenNeeded(t *testing.T) {
 	}
 }
 
-func TestIssuersThatAreNotWell(t *testing.T) {
+func TestFaultyIssuers(t *testing.T) {
 	p := newProvider(t)
 	rules := "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
 	key := p.key(t, "one")
 	token := p.sign(t, key, `{"sub":"ann"}`)
-	p.says = "https://other.example.com"
+	p.issuerName = "https://other.example.com"
 	v := p.verifier(t, rules)
 	if got := show(t, v, token); !strings.Contains(got,
 		`issuer did not match the issuer returned by provider, expected "`+p.URL+`" got "https://other.example.com"`) {
 		t.Errorf("under another name: %s", got)
 	}
-	p.says = ""
+	p.issuerName = ""
 	v = p.verifier(t, rules)
 	p.Close()
 	if got := show(t, v, token); !strings.HasPrefix(got, "error: oidc: verify token: ") {
@@ -260,24 +260,24 @@ func TestIssuersThatAreNotWell(t *testing.T) {
 	}
 }
 
-// TestIssuersThatRedirect checks that neither the metadata of an issuer nor its keys are read from where a redirect
+// TestIssuerRedirectsAreNotFollowed checks that neither the metadata of an issuer nor its keys are read from where a redirect
 // leads.
-func TestIssuersThatRedirect(t *testing.T) {
-	for moved, want := range map[string]string{
+func TestIssuerRedirectsAreNotFollowed(t *testing.T) {
+	for redirected, want := range map[string]string{
 		"": "ann", "/.well-known/openid-configuration": "answered 307 Temporary Redirect; redirects are not followed",
 		"/keys": "answered 307 Temporary Redirect; redirects are not followed",
 	} {
 		p := newProvider(t)
 		key := p.key(t, "one")
-		p.moved = moved
+		p.redirected = redirected
 		got := show(t, p.verifier(t, "  claimMappings: {username: {claim: name, prefix: ''}}\n"), p.sign(t, key, `{"name": "ann"}`))
 		if !strings.Contains(got, want) || strings.Contains(got, "what an answer says") {
-			t.Errorf("%q is moved: %s", moved, got)
+			t.Errorf("%q is moved: %s", redirected, got)
 		}
 	}
 }
 
-func TestConfigMistakes(t *testing.T) {
+func TestInvalidConfigs(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
 	for file, want := range map[string]string{
 		"":                 "empty config data",
@@ -343,7 +343,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzConfig parses arbitrary configurations: one that is accepted trusts somebody, and never this cluster itself.
+// FuzzConfig parses arbitrary configurations: an accepted one has at least one issuer, and never that of this cluster.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: 'https://a', audiences: [b]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n"))
 	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":"https://own","audiences":["b"]},"claimMappings":{"username":{"expression":"claims.sub"}}}]}`))

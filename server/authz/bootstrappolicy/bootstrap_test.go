@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func standard(t testing.TB) *Policy {
+func defaultPolicy(t testing.TB) *Policy {
 	t.Helper()
 	p, err := Default()
 	if err != nil {
@@ -25,9 +25,9 @@ func standard(t testing.TB) *Policy {
 	return p
 }
 
-// TestDefaultIsThatOfKubernetes compares the policy with the fixture of Kubernetes v1.37.1, object by object, where its
-// source is at hand.
-func TestDefaultIsThatOfKubernetes(t *testing.T) {
+// TestDefaultMatchesKubernetes compares the policy with the fixture of Kubernetes v1.37.1, object by object. It is skipped
+// where the source of Kubernetes is not available.
+func TestDefaultMatchesKubernetes(t *testing.T) {
 	cache := os.Getenv("GOMODCACHE")
 	if cache == "" {
 		cache = filepath.Join(build.Default.GOPATH, "pkg", "mod")
@@ -36,17 +36,17 @@ func TestDefaultIsThatOfKubernetes(t *testing.T) {
 	if _, err := os.Stat(folder); err != nil {
 		t.Skip("the source of Kubernetes v1.37.1 is not in the module cache")
 	}
-	p := standard(t)
+	p := defaultPolicy(t)
 	clusterRoles, bindings := map[string]*rbacv1.ClusterRole{}, map[string]*rbacv1.ClusterRoleBinding{}
 	roles, local := map[string]*rbacv1.Role{}, map[string]*rbacv1.RoleBinding{}
 	for _, file := range []string{"cluster-roles.yaml", "controller-roles.yaml"} {
-		read(t, filepath.Join(folder, file), clusterRoles)
+		readFixture(t, filepath.Join(folder, file), clusterRoles)
 	}
 	for _, file := range []string{"cluster-role-bindings.yaml", "controller-role-bindings.yaml"} {
-		read(t, filepath.Join(folder, file), bindings)
+		readFixture(t, filepath.Join(folder, file), bindings)
 	}
-	read(t, filepath.Join(folder, "namespace-roles.yaml"), roles)
-	read(t, filepath.Join(folder, "namespace-role-bindings.yaml"), local)
+	readFixture(t, filepath.Join(folder, "namespace-roles.yaml"), roles)
+	readFixture(t, filepath.Join(folder, "namespace-role-bindings.yaml"), local)
 
 	compare(t, p.ClusterRoles, clusterRoles)
 	compare(t, p.ClusterRoleBindings, bindings)
@@ -56,7 +56,7 @@ func TestDefaultIsThatOfKubernetes(t *testing.T) {
 
 func key(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 
-func read[T any, P interface {
+func readFixture[T any, P interface {
 	*T
 	metav1.Object
 }](t *testing.T, file string, into map[string]*T) {
@@ -109,14 +109,14 @@ func compare[T any, P interface {
 	}
 }
 
-// withoutType removes kind and version, which the policy's objects leave to the encoder.
+// withoutType removes kind and apiVersion, which the encoder sets for the objects of the policy.
 func withoutType[T any](o *T) *T {
 	reflect.ValueOf(o).Elem().FieldByName("TypeMeta").SetZero()
 	return o
 }
 
-func TestDefaultHoldsTogether(t *testing.T) {
-	p := standard(t)
+func TestDefaultIsConsistent(t *testing.T) {
+	p := defaultPolicy(t)
 	var names []string
 	for _, r := range p.ClusterRoles {
 		names = append(names, "ClusterRole/"+r.Name)
@@ -126,7 +126,7 @@ func TestDefaultHoldsTogether(t *testing.T) {
 		}
 		for _, rule := range r.Rules {
 			if slices.Contains(rule.Verbs, "") || slices.Contains(rule.Resources, "") || !slices.IsSorted(rule.Verbs) {
-				t.Errorf("%s: odd rule %+v", r.Name, rule)
+				t.Errorf("%s: inconsistent rule %+v", r.Name, rule)
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func TestDefaultHoldsTogether(t *testing.T) {
 		// An unauthenticated client must not be able to do anything else.
 		for _, s := range b.Subjects {
 			if s.Name == "system:unauthenticated" && b.Name != "system:public-info-viewer" {
-				t.Errorf("%s gives rights to everybody", b.Name)
+				t.Errorf("%s grants permissions to every user", b.Name)
 			}
 		}
 	}
@@ -156,9 +156,9 @@ func TestDefaultHoldsTogether(t *testing.T) {
 		[]rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}}}); ok {
 		t.Error("nodes may list deployments")
 	}
-	other := standard(t)
+	other := defaultPolicy(t)
 	other.ClusterRoles[0].Labels["x"] = "y"
-	if _, ok := standard(t).ClusterRoles[0].Labels["x"]; ok {
+	if _, ok := defaultPolicy(t).ClusterRoles[0].Labels["x"]; ok {
 		t.Error("two policies share memory")
 	}
 }
@@ -194,8 +194,8 @@ func FuzzParse(f *testing.F) {
 		if n := len(p.ClusterRoles) + len(p.ClusterRoleBindings) + len(p.Roles) + len(p.RoleBindings); n > lines {
 			t.Errorf("%d objects from %d lines", n, lines)
 		}
-		// Whatever can be parsed can be reconciled, and once is enough.
-		steps := Reconcile(held{&Policy{}}, p)
+		// A policy that can be parsed can be reconciled, and a second time changes nothing.
+		steps := Reconcile(policyObjects{&Policy{}}, p)
 		if steps.Empty() != (len(p.ClusterRoles)+len(p.ClusterRoleBindings)+len(p.Roles)+len(p.RoleBindings) == 0) {
 			t.Error("not everything would be created")
 		}

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// held is a policy as the objects of a cluster.
-type held struct{ *Policy }
+// policyObjects serves the objects of a policy as those of a cluster.
+type policyObjects struct{ *Policy }
 
 func find[T metav1.Object](list []T, namespace, name string) (T, bool) {
 	for _, o := range list {
@@ -24,22 +24,22 @@ func find[T metav1.Object](list []T, namespace, name string) (T, bool) {
 	return none, false
 }
 
-func (h held) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
+func (h policyObjects) ClusterRole(name string) (*rbacv1.ClusterRole, bool) {
 	return find(h.ClusterRoles, "", name)
 }
-func (h held) Role(namespace, name string) (*rbacv1.Role, bool) {
+func (h policyObjects) Role(namespace, name string) (*rbacv1.Role, bool) {
 	return find(h.Roles, namespace, name)
 }
-func (h held) ClusterRoleBinding(name string) (*rbacv1.ClusterRoleBinding, bool) {
+func (h policyObjects) ClusterRoleBinding(name string) (*rbacv1.ClusterRoleBinding, bool) {
 	return find(h.ClusterRoleBindings, "", name)
 }
-func (h held) RoleBinding(namespace, name string) (*rbacv1.RoleBinding, bool) {
+func (h policyObjects) RoleBinding(namespace, name string) (*rbacv1.RoleBinding, bool) {
 	return find(h.RoleBindings, namespace, name)
 }
 
-// TestReconcile merges what is wanted into what exists. Both are texts; so are the steps.
+// TestReconcile checks the steps that change an existing policy into the wanted one. All three are texts.
 func TestReconcile(t *testing.T) {
-	for _, c := range []struct{ name, have, want, steps string }{
+	for _, c := range []struct{ name, existing, want, steps string }{
 		{"a new cluster gets everything, roles first",
 			"",
 			"role n r\n  get core pods\n  bound user:u\nclusterrole c\n  get core pods\n  bound user:u",
@@ -78,16 +78,16 @@ func TestReconcile(t *testing.T) {
 			"update ClusterRole c\n  label a\n  label b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			have, want := parsed(t, c.have), parsed(t, c.want)
-			before := fmt.Sprint(describe(Reconcile(held{&Policy{}}, have)))
-			steps := Reconcile(held{have}, want)
+			existing, want := mustParse(t, c.existing), mustParse(t, c.want)
+			before := fmt.Sprint(describe(Reconcile(policyObjects{&Policy{}}, existing)))
+			steps := Reconcile(policyObjects{existing}, want)
 			if got := describe(steps); got != c.steps {
 				t.Errorf("got\n%s\nwant\n%s", got, c.steps)
 			}
-			if after := fmt.Sprint(describe(Reconcile(held{&Policy{}}, have))); after != before {
+			if after := fmt.Sprint(describe(Reconcile(policyObjects{&Policy{}}, existing))); after != before {
 				t.Error("the objects of the cluster were changed")
 			}
-			if again := Reconcile(held{applied(have, steps)}, want); !again.Empty() {
+			if again := Reconcile(policyObjects{applySteps(existing, steps)}, want); !again.Empty() {
 				t.Errorf("a second time it still wants\n%s", describe(again))
 			}
 		})
@@ -95,14 +95,16 @@ func TestReconcile(t *testing.T) {
 }
 
 func TestReconcileLeavesProtectedObjects(t *testing.T) {
-	have := parsed(t, "clusterrole c\n  get core pods\nclusterrole same\n  get core pods\nclusterrolebinding b ClusterRole/old\nrolebinding n b Role/r")
+	existing := mustParse(t,
+		"clusterrole c\n  get core pods\nclusterrole same\n  get core pods\nclusterrolebinding b ClusterRole/old\nrolebinding n b Role/r")
 	protect := map[string]string{rbacv1.AutoUpdateAnnotationKey: "false"}
-	have.ClusterRoles[0].Annotations = protect
-	have.ClusterRoles[1].Annotations = protect
-	have.ClusterRoleBindings[0].Annotations = protect
-	have.RoleBindings[0].Annotations = protect
-	want := parsed(t, "clusterrole c\n  get,list core pods\nclusterrole same\n  get core pods\nclusterrolebinding b ClusterRole/new\nrolebinding n b Role/r user:u")
-	steps := Reconcile(held{have}, want)
+	existing.ClusterRoles[0].Annotations = protect
+	existing.ClusterRoles[1].Annotations = protect
+	existing.ClusterRoleBindings[0].Annotations = protect
+	existing.RoleBindings[0].Annotations = protect
+	want := mustParse(t,
+		"clusterrole c\n  get,list core pods\nclusterrole same\n  get core pods\nclusterrolebinding b ClusterRole/new\nrolebinding n b Role/r user:u")
+	steps := Reconcile(policyObjects{existing}, want)
 	if !steps.Empty() {
 		t.Errorf("it wants\n%s", describe(steps))
 	}
@@ -112,14 +114,14 @@ func TestReconcileLeavesProtectedObjects(t *testing.T) {
 }
 
 func TestReconcileDefaultTwice(t *testing.T) {
-	p := standard(t)
-	steps := Reconcile(held{&Policy{}}, p)
-	if again := Reconcile(held{applied(&Policy{}, steps)}, standard(t)); !again.Empty() || len(again.Protected) > 0 {
+	p := defaultPolicy(t)
+	steps := Reconcile(policyObjects{&Policy{}}, p)
+	if again := Reconcile(policyObjects{applySteps(&Policy{}, steps)}, defaultPolicy(t)); !again.Empty() || len(again.Protected) > 0 {
 		t.Errorf("a second start would write\n%s", describe(again))
 	}
 }
 
-func parsed(t *testing.T, text string) *Policy {
+func mustParse(t *testing.T, text string) *Policy {
 	t.Helper()
 	p, err := Parse(text)
 	if err != nil {
@@ -128,29 +130,29 @@ func parsed(t *testing.T, text string) *Policy {
 	return p
 }
 
-// applied returns the cluster after the steps.
-func applied(have *Policy, s Steps) *Policy {
+// applySteps returns the policy of the cluster after the steps.
+func applySteps(existing *Policy, s Steps) *Policy {
 	return &Policy{
-		ClusterRoles:        put(have.ClusterRoles, s.ClusterRoles),
-		ClusterRoleBindings: put(have.ClusterRoleBindings, s.ClusterRoleBindings),
-		Roles:               put(have.Roles, s.Roles),
-		RoleBindings:        put(have.RoleBindings, s.RoleBindings),
+		ClusterRoles:        put(existing.ClusterRoles, s.ClusterRoles),
+		ClusterRoleBindings: put(existing.ClusterRoleBindings, s.ClusterRoleBindings),
+		Roles:               put(existing.Roles, s.Roles),
+		RoleBindings:        put(existing.RoleBindings, s.RoleBindings),
 	}
 }
 
-func put[T metav1.Object](have []T, steps []Step[T]) []T {
-	have = slices.Clone(have)
+func put[T metav1.Object](existing []T, steps []Step[T]) []T {
+	existing = slices.Clone(existing)
 	for _, s := range steps {
-		i := slices.IndexFunc(have, func(o T) bool {
+		i := slices.IndexFunc(existing, func(o T) bool {
 			return o.GetNamespace() == s.Object.GetNamespace() && o.GetName() == s.Object.GetName()
 		})
 		if i >= 0 {
-			have[i] = s.Object
+			existing[i] = s.Object
 		} else {
-			have = append(have, s.Object)
+			existing = append(existing, s.Object)
 		}
 	}
-	return have
+	return existing
 }
 
 func describe(s Steps) string {
