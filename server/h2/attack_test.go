@@ -105,12 +105,12 @@ func (p *rawClient) flood(times int, send func(i int) error) {
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
-	var now, most atomic.Int64
+	var now, maximum atomic.Int64
 	open := make(chan struct{})
 	p := dialWithPreface(t, cfg, func(http.ResponseWriter, *http.Request) {
 		n := now.Add(1)
 		defer now.Add(-1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		for m := maximum.Load(); n > m && !maximum.CompareAndSwap(m, n); m = maximum.Load() {
 		}
 		<-open // the handler ignores that its client has gone
 	})
@@ -127,8 +127,8 @@ func TestRapidReset(t *testing.T) {
 	}
 	close(open)
 	p.waitUntil("handlers end", func() bool { return p.running.Load() == 0 })
-	if most.Load() > int64(cfg.Streams) {
-		t.Errorf("%d handlers ran at a time", most.Load())
+	if maximum.Load() > int64(cfg.Streams) {
+		t.Errorf("%d handlers ran at a time", maximum.Load())
 	}
 }
 
@@ -155,7 +155,7 @@ func TestTooManyStreams(t *testing.T) {
 	}
 	next := uint32(2*cfg.Streams + 1)
 	p.sendRequestHeader(next, "/")
-	p.must(p.WriteData(next, false, []byte("x"))) // the client does not know yet
+	p.must(p.WriteData(next, false, []byte("x"))) // the client does not know yet that the stream is refused
 	p.sendFrame(http2.FrameHeaders, 5, next, string(p.encodeFields("x", "x")))
 	p.expectEvent("reset " + strconv.Itoa(int(next)) + " REFUSED_STREAM")
 	p.expectAlive()
@@ -221,20 +221,20 @@ func TestFloods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := dialWithPreface(t, rawConfig(), basicHandler)
-			most := 0
+			maximum := 0
 			p.flood(1_000_000, func(i int) error {
 				if i%1000 == 0 {
-					p.withConn(func(c *conn) bool { most = max(most, len(c.out.bytes)); return true })
+					p.withConn(func(c *conn) bool { maximum = max(maximum, len(c.out.bytes)); return true })
 				}
-				if most > 2*replyLimit {
+				if maximum > 2*replyLimit {
 					return io.EOF
 				}
 				return send(p, i)
 			})
-			if most > 2*replyLimit {
-				t.Fatalf("%d bytes wait for a client that does not read", most)
+			if maximum > 2*replyLimit {
+				t.Fatalf("%d bytes wait for a client that does not read", maximum)
 			}
-			p.waitClosed() // even though it does not read
+			p.waitClosed() // the connection is closed even though the client does not read
 		})
 	}
 }
@@ -242,11 +242,11 @@ func TestFloods(t *testing.T) {
 // TestOneSenderGoroutine checks that at most one goroutine is started to send for the reader, however long it takes to
 // be scheduled.
 func TestOneSenderGoroutine(t *testing.T) {
-	here, there := net.Pipe() // for their addresses
-	defer here.Close()
-	defer there.Close()
+	clientEnd, serverEnd := net.Pipe() // only their addresses are used
+	defer clientEnd.Close()
+	defer serverEnd.Close()
 	cfg := rawConfig()
-	c := newConn(t.Context(), &cfg, replayConn{here, strings.NewReader("")}, nil, http.HandlerFunc(basicHandler))
+	c := newConn(t.Context(), &cfg, replayConn{clientEnd, strings.NewReader("")}, nil, http.HandlerFunc(basicHandler))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := runtime.NumGoroutine()
@@ -269,9 +269,9 @@ func TestEmptyResponsesAreBounded(t *testing.T) {
 		w.Header().Set("Audit-Id", strings.Repeat("x", 10_000))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	most, last := 0, uint32(1)
+	maximum, last := 0, uint32(1)
 	answered := func(c *conn) bool {
-		most = max(most, len(c.out.bytes))
+		maximum = max(maximum, len(c.out.bytes))
 		return c.lastStream == last && len(c.streams) == 0
 	}
 	for waits := false; last < 1000 && !waits; {
@@ -281,11 +281,11 @@ func TestEmptyResponsesAreBounded(t *testing.T) {
 			break
 		}
 		for end := time.Now().Add(100 * time.Millisecond); !waits && !p.withConn(answered); time.Sleep(10 * time.Microsecond) {
-			waits = time.Now().After(end) // or the connection has ended
+			waits = time.Now().After(end) // the response waits, or the connection has ended
 		}
 	}
-	if most > 2*replyLimit {
-		t.Errorf("%d bytes wait for a client that does not read", most)
+	if maximum > 2*replyLimit {
+		t.Errorf("%d bytes wait for a client that does not read", maximum)
 	}
 }
 
@@ -346,7 +346,7 @@ func TestLargeFramesAreNoFlood(t *testing.T) {
 // TestUnreadResponseEndsWithItsClient checks that a handler whose client reads nothing learns when the client resets or disconnects.
 func TestUnreadResponseEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(*rawClient) error{
+	for name, endRequest := range map[string]func(*rawClient) error{
 		"reset": func(p *rawClient) error { return p.WriteRSTStream(1, http2.ErrCodeCancel) },
 		"close": func(p *rawClient) error { return p.socket.Close() },
 		"half":  func(p *rawClient) error { return p.socket.CloseWrite() },
@@ -364,11 +364,11 @@ func TestUnreadResponseEndsWithItsClient(t *testing.T) {
 			}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 			p.sendRequest(1, "/")
 			p.expectEvent("answer 1 200")
-			p.must(leave(p))
+			p.must(endRequest(p))
 			select {
 			case err := <-got:
 				if err == nil {
-					t.Error("the handler believes that its answer was sent")
+					t.Error("the handler got no error for a response that was not sent")
 				}
 			case <-time.After(testTimeout):
 				t.Error("the handler got no error")
@@ -478,7 +478,7 @@ func TestUnreadDataRestoresWindow(t *testing.T) {
 	p.waitForAuthenticatedWindow()
 	for id := uint32(1); id < 20; id += 2 {
 		p.sendRequestHeader(id, "/")
-		p.fillWindow(id) // nobody reads it
+		p.fillWindow(id) // the handler does not read it
 	}
 	close(open)
 	p.waitUntil("the handlers have returned", func() bool { return p.withConn(func(c *conn) bool { return len(c.streams) == 0 }) })
@@ -582,7 +582,7 @@ func TestNoHandlerStartsAfterConnectionFailed(t *testing.T) {
 			post.Add(hpack.HeaderField{Name: name, Value: value}, h2wire.NameCache{})
 		}
 		err := c.open(h2wire.Frame{Type: h2wire.FrameHeaders, Flags: h2wire.FlagEndHeaders, Stream: 1}, post)
-		for _, st := range c.streams { // so that the test ends
+		for _, st := range c.streams { // the test ends only when all streams have
 			defer c.drop(st, errReset)
 		}
 		return err == nil || len(c.streams) > 0

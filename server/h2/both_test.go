@@ -200,7 +200,7 @@ func abuses() []abuse {
 			ask(g, 1, "/leave")
 			return g.nextEnd() + ", " + g.nextEnd()
 		}, "answer 200, goaway NO_ERROR", "goaway NO_ERROR, answer 200"},
-		{"an answer shorter than it said", nil, func(g *tlsClient) string { ask(g, 1, "/short"); return g.nextEnd() },
+		{"a response shorter than its Content-Length", nil, func(g *tlsClient) string { ask(g, 1, "/short"); return g.nextEnd() },
 			"reset INTERNAL_ERROR",
 			"answer 200"},
 		{"a deadline for an answer", []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, func(g *tlsClient) string {
@@ -328,12 +328,12 @@ func TestZeroWindowsOccupyNoHandler(t *testing.T) {
 
 // TestMemoryOfUnauthenticatedClients compares the memory that unauthenticated clients make either server hold: this one holds less,
 // and not more than the budgets of its connections.
-func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it counts
+func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel, because it measures memory
 	const conns = 3
 	for _, row := range []struct {
-		name string
-		most uint64 // of ours
-		do   func(*tlsClient)
+		name    string
+		maximum uint64 // bytes that the server of this package may hold
+		do      func(*tlsClient)
 	}{
 		{"headers", conns * 4 << 20, func(g *tlsClient) {
 			pairs := []string{}
@@ -367,7 +367,7 @@ func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it coun
 			for range conns {
 				g := newTLSClient(s, &tls.Config{})
 				row.do(g)
-				g.block, g.encoder = bytes.Buffer{}, nil // what the client keeps does not count
+				g.block, g.encoder = bytes.Buffer{}, nil // the memory of the client must not be counted
 				_ = g.WritePing(false, [8]byte{7})
 				for got := ""; got != "alive" && got != "closed" && got != "nothing"; got = g.nextEnd() {
 				}
@@ -381,8 +381,8 @@ func TestMemoryOfUnauthenticatedClients(t *testing.T) { // not parallel: it coun
 			_ = s.server.Close()
 		}
 		t.Logf("%s: %d KiB with ours, %d KiB with net/http", row.name, held["ours"]>>10, held["net/http"]>>10)
-		if held["ours"] > row.most {
-			t.Errorf("%s: unauthenticated clients hold %d bytes, more than %d", row.name, held["ours"], row.most)
+		if held["ours"] > row.maximum {
+			t.Errorf("%s: unauthenticated clients hold %d bytes, more than %d", row.name, held["ours"], row.maximum)
 		}
 	}
 }

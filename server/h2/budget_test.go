@@ -92,7 +92,7 @@ func (v *bubbleClient) sendLargeRequest(id uint32, size int, more ...string) {
 	f := http2.HeadersFrameParam{StreamID: id, BlockFragment: b[:min(len(b), h2wire.SmallestFrame)], EndStream: true,
 		EndHeaders: len(b) <= h2wire.SmallestFrame}
 	if err := v.WriteHeaders(f); err != nil {
-		return // it was disconnected meanwhile
+		return // the client was disconnected meanwhile
 	}
 	for b = b[min(len(b), h2wire.SmallestFrame):]; len(b) > 0; b = b[min(len(b), h2wire.SmallestFrame):] {
 		if v.WriteContinuation(id, len(b) <= h2wire.SmallestFrame, b[:min(len(b), h2wire.SmallestFrame)]) != nil {
@@ -105,14 +105,14 @@ func (v *bubbleClient) sendLargeRequest(id uint32, size int, more ...string) {
 // when those in flight hold as much as a connection may. Authenticated clients may hold more.
 func TestHeadersOfAConnectionAreBounded(t *testing.T) {
 	t.Parallel()
-	for _, known := range []bool{false, true} {
-		t.Run(strconv.FormatBool(known), func(t *testing.T) {
+	for _, authenticated := range []bool{false, true} {
+		t.Run(strconv.FormatBool(authenticated), func(t *testing.T) {
 			t.Parallel()
 			cfg := bubbleConfig()
 			cfg.Streams = 250
 			inBubble(t, cfg, holdHandler, func(v *bubbleClient) {
-				want := 2 // of those, together with the limit for streams
-				if known {
+				want := 2 // so many requests fit into the budget for headers
+				if authenticated {
 					v.request(1, "GET", true, "authorization", "yes")
 					v.eventsAfter(0)
 					want = 5
@@ -164,7 +164,7 @@ func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 		"headers": func(v *bubbleClient) { v.sendLargeRequest(1, 900_000) },
 		"headers that do not end": func(v *bubbleClient) {
 			v.block.Reset()
-			// a value of 1 MB
+			// the beginning of a field whose value is 1 MB long
 			_ = v.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x82, 0x00, 0x01, 'x', 0x7f, 0x81, 0x84, 0x3d}})
 			for range 50 {
 				_ = v.WriteContinuation(1, false, make([]byte, h2wire.SmallestFrame))
@@ -192,7 +192,7 @@ func TestUnauthenticatedCannotLockOutUsers(t *testing.T) {
 					hold(s)
 					time.Sleep(evictedCloseTimeout / 5)
 					synctest.Wait()
-					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one is new, and some are being closed
+					if held := v.server.unauthenticated.held.Load(); held > 7<<20 { // one connection is new, and some are being closed
 						t.Errorf("unauthenticated clients hold %d bytes", held)
 					}
 					if i%50 == 0 { // a client that authenticates
@@ -304,7 +304,7 @@ func TestWindowGrowsWithAuthentication(t *testing.T) {
 }
 
 // TestJoiningCookiesTakesLinearMemory checks that joining cookies takes memory in proportion to them.
-func TestJoiningCookiesTakesLinearMemory(t *testing.T) { // not parallel: it counts
+func TestJoiningCookiesTakesLinearMemory(t *testing.T) { // not parallel, because it measures memory
 	const size = 4000
 	value := strings.Repeat("c", size)
 	join := func() *http.Request {
@@ -450,7 +450,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 	inBubble(t, bubbleConfig(), fixedSizeHandler(100_000, got), func(v *bubbleClient) {
 		for i := range uint32(5) {
 			v.request(2*i+1, "GET", true)
-			v.eventsAfter(0) // the first takes all of the window
+			v.eventsAfter(0) // the first request uses up the window
 		}
 		order := func() (ids []uint32) {
 			c := v.conn()
@@ -475,7 +475,7 @@ func TestWindowsWakeInOrder(t *testing.T) {
 		if fmt.Sprint(v.bytes) != fmt.Sprint(map[uint32]int{1: 65537, 3: 2, 5: 2, 7: 2, 9: 2}) {
 			t.Errorf("the streams have got %v", v.bytes)
 		}
-		if err := v.WriteRSTStream(3, http2.ErrCodeCancel); err != nil { // it takes nothing with it
+		if err := v.WriteRSTStream(3, http2.ErrCodeCancel); err != nil { // a stream that is reset takes nothing of the window
 			t.Fatal(err)
 		}
 		if err := v.WriteWindowUpdate(0, 1<<20); err != nil {
@@ -502,7 +502,7 @@ func TestCutOffBodies(t *testing.T) {
 	} {
 		for _, length := range []string{"", "100", "100000"} {
 			if length == "" && (name == "too short" || name == "fields") {
-				continue // then it is complete
+				continue // without a Content-Length such a body is complete
 			}
 			t.Run(name+" "+length, func(t *testing.T) {
 				t.Parallel()

@@ -98,7 +98,7 @@ func FuzzConn(f *testing.F) {
 	cfg := rawConfig()
 	f.Fuzz(func(t *testing.T, input []byte) {
 		settings := encodeFrames(func(f *http2.Framer, _ func(...string) []byte) { _ = f.WriteSettings() })
-		clientEnd, serverEnd := net.Pipe() // for their addresses
+		clientEnd, serverEnd := net.Pipe() // only their addresses are used
 		defer clientEnd.Close()
 		defer serverEnd.Close()
 		all := io.MultiReader(strings.NewReader(h2wire.Preface), bytes.NewReader(settings), bytes.NewReader(input))

@@ -268,7 +268,7 @@ func (p *rawClient) readBody(id uint32, size int) []byte {
 func (p *rawClient) expectNoMoreData(id uint32) {
 	p.Helper()
 	before := len(p.bodies[id])
-	for range 3 { // each lets a handler run that would send
+	for range 3 { // each round trip gives a handler time to send
 		p.expectAlive()
 	}
 	if now := len(p.bodies[id]); now != before {
@@ -537,27 +537,27 @@ func malformedRequestCase(name string, pairs ...string) rawCase {
 func TestMalformedRequests(t *testing.T) {
 	const m, s, a, path = ":method", ":scheme", ":authority", ":path"
 	good := []string{m, "GET", s, "https", a, "proa", path, "/"}
-	with := func(name string, pairs ...string) rawCase {
+	withFields := func(name string, pairs ...string) rawCase {
 		return malformedRequestCase(name, append(good[:len(good):len(good)], pairs...)...)
 	}
 	runRawCases(t, []rawCase{
-		with("a name in upper case", "X-Upper", "x"),
-		with("a name with a space", "x y", "x"),
-		with("an empty name", "", "x"),
-		with("a value with a line break", "x", "a\r\nb: c"),
-		with("a pseudo field twice", path, "/x"),
-		with("a pseudo field that is of answers", ":status", "200"),
-		with("an unknown pseudo field", ":shape", "round"),
-		with("connection", "connection", "close"),
-		with("keep-alive", "keep-alive", "timeout=5"),
-		with("proxy-connection", "proxy-connection", "close"),
-		with("transfer-encoding", "transfer-encoding", "chunked"),
-		with("upgrade", "upgrade", "websocket"),
-		with("te", "te", "gzip"),
-		with("a length and no body", "content-length", "1"),
-		with("two lengths", "content-length", "0", "content-length", "1"),
-		with("a length that is none", "content-length", "-1"),
-		with("a length of nothing", "content-length", ""),
+		withFields("a name in upper case", "X-Upper", "x"),
+		withFields("a name with a space", "x y", "x"),
+		withFields("an empty name", "", "x"),
+		withFields("a value with a line break", "x", "a\r\nb: c"),
+		withFields("a pseudo field twice", path, "/x"),
+		withFields("a pseudo field that is of answers", ":status", "200"),
+		withFields("an unknown pseudo field", ":shape", "round"),
+		withFields("connection", "connection", "close"),
+		withFields("keep-alive", "keep-alive", "timeout=5"),
+		withFields("proxy-connection", "proxy-connection", "close"),
+		withFields("transfer-encoding", "transfer-encoding", "chunked"),
+		withFields("upgrade", "upgrade", "websocket"),
+		withFields("te", "te", "gzip"),
+		withFields("a length and no body", "content-length", "1"),
+		withFields("two lengths", "content-length", "0", "content-length", "1"),
+		withFields("a length that is none", "content-length", "-1"),
+		withFields("a length of nothing", "content-length", ""),
 		malformedRequestCase("an empty pseudo field twice", m, "GET", s, "https", a, "proa", path, "", path, "/"),
 		malformedRequestCase("a pseudo field behind others", m, "GET", s, "https", path, "/", "x", "x", a, "proa"),
 		malformedRequestCase("no method", s, "https", a, "proa", path, "/"),
@@ -595,7 +595,7 @@ func TestMalformedBodies(t *testing.T) {
 		{"too much", sized("5", "123456"), "reset 1 PROTOCOL_ERROR"},
 		{"too little of much", sized("500000", "1234"), "reset 1 PROTOCOL_ERROR"},
 		{"something instead of nothing", sized("0", "1"), "reset 1 PROTOCOL_ERROR"},
-		{"as much as was said", sized("5", "12345"), "answer 1 200"},
+		{"as much as the Content-Length", sized("5", "12345"), "answer 1 200"},
 		{"too much before the end", func(p *rawClient) {
 			p.sendRequestHeader(1, "/", "content-length", "1")
 			p.sendFrame(http2.FrameData, 0, 1, "12")
@@ -626,15 +626,15 @@ func TestMalformedBodies(t *testing.T) {
 // TestFramesAfterReset checks that frames which a client sends before it learns that the server has reset a stream are
 // no error.
 func TestFramesAfterReset(t *testing.T) {
-	then := func(send func(*rawClient)) func(*rawClient) {
+	thenRequest := func(send func(*rawClient)) func(*rawClient) {
 		return func(p *rawClient) { send(p); p.sendRequest(3, "/") }
 	}
 	runRawCases(t, []rawCase{
-		{"data", then(func(p *rawClient) { p.sendFrame(http2.FrameData, 0, 1, "x") }), "answer 3 200|reset 1 STREAM_CLOSED"},
-		{"a trailer", then(func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 5, 1, string(p.encodeFields("x", "x"))) }),
+		{"data", thenRequest(func(p *rawClient) { p.sendFrame(http2.FrameData, 0, 1, "x") }), "answer 3 200|reset 1 STREAM_CLOSED"},
+		{"a trailer", thenRequest(func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 5, 1, string(p.encodeFields("x", "x"))) }),
 			"answer 3 200|reset 1 STREAM_CLOSED"},
-		{"a window", then(func(p *rawClient) { p.must(p.WriteWindowUpdate(1, 1)) }), "answer 3 200"},
-		{"a reset", then(func(p *rawClient) { p.must(p.WriteRSTStream(1, http2.ErrCodeCancel)) }), "answer 3 200"},
+		{"a window", thenRequest(func(p *rawClient) { p.must(p.WriteWindowUpdate(1, 1)) }), "answer 3 200"},
+		{"a reset", thenRequest(func(p *rawClient) { p.must(p.WriteRSTStream(1, http2.ErrCodeCancel)) }), "answer 3 200"},
 	}, func(p *rawClient) {
 		p.sendPreface()
 		p.sendRequestHeader(1, "/bytes/5") // its body is not read
@@ -723,7 +723,7 @@ func TestEndWithoutWindow(t *testing.T) {
 	p.expectEvent("answer 1 200")
 	p.readBody(1, 100)
 	p.must(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-	p.expectAlive() // it has been read
+	p.expectAlive() // so the settings have been read
 	close(release)
 	for {
 		f, err := p.nextFrame()
@@ -744,17 +744,17 @@ func TestEndWithoutWindow(t *testing.T) {
 func TestFrameSizes(t *testing.T) {
 	t.Parallel()
 	const size, fields = 300_000, 9
-	for _, most := range []int{h2wire.SmallestFrame, 20_000, 1 << 20} {
-		t.Run(strconv.Itoa(most), func(t *testing.T) {
+	for _, maxFrame := range []int{h2wire.SmallestFrame, 20_000, 1 << 20} {
+		t.Run(strconv.Itoa(maxFrame), func(t *testing.T) {
 			t.Parallel()
 			p := dialWithPreface(t, rawConfig(), func(w http.ResponseWriter, r *http.Request) {
 				for i := range fields {
 					w.Header().Set("X-"+strconv.Itoa(i), strings.Repeat("x", 10_000))
 				}
 				basicHandler(w, r)
-			}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(most)}, http2.Setting{ID: http2.SettingInitialWindowSize,
+			}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: uint32(maxFrame)}, http2.Setting{ID: http2.SettingInitialWindowSize,
 				Val: size})
-			p.SetMaxReadFrameSize(uint32(most)) // more is an error
+			p.SetMaxReadFrameSize(uint32(maxFrame)) // reading a larger frame is an error
 			p.ReadMetaHeaders = nil
 			p.must(p.WriteWindowUpdate(0, size))
 			p.sendRequest(1, "/bytes/"+strconv.Itoa(size))
@@ -775,7 +775,7 @@ func TestFrameSizes(t *testing.T) {
 			if err != nil || len(got) < fields {
 				t.Errorf("got %d fields, %v", len(got), err)
 			}
-			if want := (len(block)+most-1)/most - 1; continued < want {
+			if want := (len(block)+maxFrame-1)/maxFrame - 1; continued < want {
 				t.Errorf("a block of %d bytes came with %d continuations, want %d", len(block), continued, want)
 			}
 			if !bytes.Equal(p.readBody(1, size), pattern(size)) {

@@ -48,7 +48,7 @@ type testServer struct {
 
 func newTestServer(t *testing.T, attach func(*http.Server), h http.Handler) *testServer {
 	t.Helper()
-	certSource := httptest.NewTLSServer(nil) // for its certificate
+	certSource := httptest.NewTLSServer(nil) // only its certificate is used
 	certSource.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -506,10 +506,10 @@ func TestReverseProxy(t *testing.T) {
 
 // TestShutdown checks that requests in flight are answered, and that the server then ends without waiting.
 func TestShutdown(t *testing.T) {
-	begun, goOn := make(chan struct{}, 1), make(chan struct{})
+	started, proceed := make(chan struct{}, 1), make(chan struct{})
 	runWithBothServers(t, func(w http.ResponseWriter, _ *http.Request) {
-		begun <- struct{}{}
-		<-goOn
+		started <- struct{}{}
+		<-proceed
 		fmt.Fprint(w, "late, but complete")
 	}, func(s *testServer) {
 		answer := make(chan string, 1)
@@ -517,19 +517,19 @@ func TestShutdown(t *testing.T) {
 			req, _ := http.NewRequestWithContext(context.WithoutCancel(s.Context()), http.MethodGet, s.base, nil)
 			answer <- describeResponse(s.Do(req))
 		}()
-		<-begun
-		down := make(chan error, 1)
-		go func() { down <- s.server.Shutdown(context.WithoutCancel(s.Context())) }()
+		<-started
+		shutDown := make(chan error, 1)
+		go func() { shutDown <- s.server.Shutdown(context.WithoutCancel(s.Context())) }()
 		select {
-		case err := <-down:
+		case err := <-shutDown:
 			s.Fatal("it did not wait for the request", err)
 		case <-time.After(20 * time.Millisecond):
 		}
-		goOn <- struct{}{}
+		proceed <- struct{}{}
 		if got := <-answer; !strings.HasSuffix(got, `"late, but complete"`) {
 			s.Error(got)
 		}
-		if err := <-down; err != nil {
+		if err := <-shutDown; err != nil {
 			s.Error(err)
 		}
 	})
@@ -565,11 +565,11 @@ func TestWaitingHandlersLeaveWindowForOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const all, size = 100, 1 << 20
-			lock := make(chan struct{}, 1) // what one holds and others wait for
+			lock := make(chan struct{}, 1) // a mutex for which the handlers wait
 			lock <- struct{}{}
 			s := newTestServer(t, attach, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if known, ok := w.(interface{ Authenticated() }); ok {
-					known.Authenticated()
+				if authenticated, ok := w.(interface{ Authenticated() }); ok {
+					authenticated.Authenticated()
 				}
 				select {
 				case <-lock:

@@ -43,14 +43,14 @@ func TestSendBufferFull(t *testing.T) {
 	_ = near.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	sent, err := io.Copy(near, endless{})
 	if !errors.Is(err, os.ErrDeadlineExceeded) || !SendBufferFull(near) {
-		t.Errorf("after %d bytes that nobody reads (%v), the buffer is not full", sent, err)
+		t.Errorf("after %d bytes that are not read (%v), the buffer is not full", sent, err)
 	}
 	if _, err := io.CopyN(io.Discard, far, sent); err != nil || SendBufferFull(near) {
 		t.Errorf("the buffer is still full after the peer has read it (%v)", err)
 	}
 	pipe, _ := net.Pipe()
 	if !SendBufferFull(pipe) {
-		t.Error("a connection that cannot be asked is not taken for full")
+		t.Error("a connection without a socket does not count as full")
 	}
 }
 

@@ -179,16 +179,16 @@ var stalls = map[string]struct {
 func TestStalledResponsesTimeOut(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
-		for _, known := range []bool{false, true} {
+		for _, authenticated := range []bool{false, true} {
 			limit := unauthenticatedStallTimeout
-			if known {
+			if authenticated {
 				limit = stallTimeout
 			}
-			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
+			t.Run(name+" "+strconv.FormatBool(authenticated), func(t *testing.T) {
 				t.Parallel()
 				got := make(chan error, 1)
 				inBubble(t, bubbleConfig(), fixedSizeHandler(1<<20, got), func(v *bubbleClient) {
-					if c := v.conn(); known {
+					if c := v.conn(); authenticated {
 						c.mu.Lock()
 						c.authenticate()
 						c.mu.Unlock()
@@ -216,10 +216,10 @@ func TestStalledResponsesTimeOut(t *testing.T) {
 // reads page by page, may pause for as long as it likes. An unauthenticated client may not.
 func TestLongRunningResponsesMayPause(t *testing.T) {
 	t.Parallel()
-	for _, known := range []bool{true, false} {
+	for _, authenticated := range []bool{true, false} {
 		got := make(chan error, 1)
 		inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
-			if known {
+			if authenticated {
 				w.(interface{ Authenticated() }).Authenticated()
 			}
 			w.(interface{ Lasting() }).Lasting()
@@ -227,10 +227,10 @@ func TestLongRunningResponsesMayPause(t *testing.T) {
 		}, func(v *bubbleClient) {
 			v.request(1, "GET", true)
 			v.eventsAfter(10 * stallTimeout)
-			if ended := len(got) == 1; ended == known {
-				t.Fatalf("known %v: ended %v", known, ended)
+			if ended := len(got) == 1; ended == authenticated {
+				t.Fatalf("known %v: ended %v", authenticated, ended)
 			}
-			if !known {
+			if !authenticated {
 				return
 			}
 			for _, id := range []uint32{0, 1} {
@@ -252,12 +252,12 @@ func TestLongRunningResponsesMayPause(t *testing.T) {
 func TestWriteDeadlines(t *testing.T) {
 	t.Parallel()
 	for name, way := range stalls {
-		for _, known := range []bool{false, true} {
-			t.Run(name+" "+strconv.FormatBool(known), func(t *testing.T) {
+		for _, authenticated := range []bool{false, true} {
+			t.Run(name+" "+strconv.FormatBool(authenticated), func(t *testing.T) {
 				t.Parallel()
 				got := make(chan error, 1)
 				inBubble(t, bubbleConfig(), func(w http.ResponseWriter, r *http.Request) {
-					if known {
+					if authenticated {
 						w.(interface{ Authenticated() }).Authenticated()
 					}
 					for _, d := range []time.Duration{time.Second, time.Minute, 4 * time.Second} {

@@ -10,7 +10,7 @@ import (
 
 // TestIdleWorkerIsReused checks that a goroutine which has run a handler waits for the next request, one of them on a connection,
 // and ends with it. One that panicked may wait, too.
-func TestIdleWorkerIsReused(t *testing.T) { // not parallel: it counts
+func TestIdleWorkerIsReused(t *testing.T) { // not parallel, because it counts goroutines
 	workers := func() int {
 		all := make([]byte, 1<<20)
 		return strings.Count(string(all[:runtime.Stack(all, true)]), "h2.(*conn).runHandlers(")

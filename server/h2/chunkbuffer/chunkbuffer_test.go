@@ -52,7 +52,7 @@ func TestChunksOfSmallBodiesAreSmall(t *testing.T) {
 
 // TestLargeBodyLeavesNoGarbage checks that the memory allocated for a large body that is read as fast as it arrives is
 // a small part of it. A single array that grows while its beginning is read would take more than the body.
-func TestLargeBodyLeavesNoGarbage(t *testing.T) { // not parallel: it counts
+func TestLargeBodyLeavesNoGarbage(t *testing.T) { // not parallel, because it measures memory
 	const rounds = 200
 	piece, into := pattern(ChunkSize), make([]byte, ChunkSize)
 	var before, after runtime.MemStats
@@ -75,7 +75,7 @@ func TestLargeBodyLeavesNoGarbage(t *testing.T) { // not parallel: it counts
 
 // TestUnendedHeaderLeavesNoGarbage checks that a header that grows frame by frame and does not end takes little more
 // memory than it has bytes.
-func TestUnendedHeaderLeavesNoGarbage(t *testing.T) { // not parallel: it counts
+func TestUnendedHeaderLeavesNoGarbage(t *testing.T) { // not parallel, because it measures memory
 	const frames = 60
 	piece := pattern(ChunkSize)
 	var before, after runtime.MemStats
