@@ -36,7 +36,7 @@ func (k *refresher) refetch() { k.wake.Send() }
 // startRefresher starts a refresher. a.mu is held.
 func (a *Aggregator) startRefresher(ctx context.Context, b *backend) *refresher {
 	k := &refresher{wake: wait.NewSignal()}
-	ctx, k.stop = context.WithCancel(ctx) //nolint:gosec // end calls it, or the parent ends
+	ctx, k.stop = context.WithCancel(ctx)
 	a.refreshers[b.name] = k
 	a.wg.Go(func() { a.refresh(ctx, k, b) })
 	return k

@@ -54,7 +54,7 @@ func (m *hopMetric) Write(out *dto.Metric) error {
 	next, before := 0, int64(0)
 	for i, n := range m.times.Native() {
 		if len(h.PositiveSpan) == 0 || i != next {
-			gap := int32(i - next) //nolint:gosec // there are few buckets
+			gap := int32(i - next)
 			h.PositiveSpan = append(h.PositiveSpan, &dto.BucketSpan{Offset: &gap, Length: new(uint32(0))})
 		}
 		*h.PositiveSpan[len(h.PositiveSpan)-1].Length++

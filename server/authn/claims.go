@@ -62,18 +62,26 @@ type tokenRecord struct {
 	audiences, accepted []string
 }
 
-// verifySignature parses a token. It returns nil and no error for what is not a token of this server, which includes
-// unsigned ones and those of other issuers.
-func (a *Authenticator) verifySignature(k *keyring, token string, now time.Time) (*tokenRecord, error) {
+// parseUnverified parses a signed token and returns it with its issuer, without verifying the signature. ok is false if the text
+// is not a signed token with a header.
+func parseUnverified(token string) (parsed *jwt.JSONWebToken, issuer string, ok bool) {
 	parsed, err := jwt.ParseSigned(token, algorithms())
 	if err != nil || len(parsed.Headers) == 0 {
-		return nil, nil //nolint:nilerr // not a token of this server
+		return nil, "", false
 	}
 	var unverified struct {
 		Issuer string `json:"iss"`
 	}
-	if err := parsed.UnsafeClaimsWithoutVerification(&unverified); err != nil || !a.knowsIssuer(unverified.Issuer) {
-		return nil, nil //nolint:nilerr // not a token of this server
+	err = parsed.UnsafeClaimsWithoutVerification(&unverified)
+	return parsed, unverified.Issuer, err == nil
+}
+
+// verifySignature parses a token. It returns nil and no error for what is not a token of this server, which includes
+// unsigned ones and those of other issuers.
+func (a *Authenticator) verifySignature(k *keyring, token string, now time.Time) (*tokenRecord, error) {
+	parsed, issuer, ok := parseUnverified(token)
+	if !ok || !a.knowsIssuer(issuer) {
+		return nil, nil
 	}
 	keys := k.byID(parsed.Headers[0].KeyID)
 	if len(keys) == 0 {

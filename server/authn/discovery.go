@@ -30,11 +30,17 @@ type openIDConfig struct {
 	SigningAlgs   []string `json:"id_token_signing_alg_values_supported"`
 }
 
+// canPublish reports whether an issuer can have discovery documents, for which it must be an https URL without a query and a
+// fragment. Tokens can have any issuer.
+func canPublish(issuer string) bool {
+	u, err := url.Parse(issuer)
+	return err == nil && u.Scheme == "https" && u.RawQuery == "" && u.Fragment == ""
+}
+
 // publish builds the two documents.
 func (k *keyring) publish(issuer, jwksURI string) error {
-	iss, err := url.Parse(issuer)
-	if err != nil || iss.Scheme != "https" || iss.RawQuery != "" || iss.Fragment != "" {
-		return nil //nolint:nilerr // tokens work with any issuer, but discovery documents need https
+	if !canPublish(issuer) {
+		return nil
 	}
 	if jwksURI == "" {
 		jwksURI = strings.TrimSuffix(issuer, "/") + JWKSPath
@@ -42,6 +48,7 @@ func (k *keyring) publish(issuer, jwksURI string) error {
 	if u, err := url.Parse(jwksURI); err != nil || u.Scheme != "https" {
 		return fmt.Errorf("the JWKS URI requires https scheme, got: %s", jwksURI)
 	}
+	var err error
 	if k.jwks, err = json.Marshal(jose.JSONWebKeySet{Keys: k.public}); err != nil {
 		return fmt.Errorf("encode the JWKS: %w", err)
 	}

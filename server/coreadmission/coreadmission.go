@@ -4,6 +4,7 @@ package coreadmission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,11 +67,12 @@ func NamespaceLifecycle() kind.Plugin {
 			return nil
 		}
 		err = a.Forbid(fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
-		st := err.(*apierrors.StatusError) //nolint:errorlint // made in the line above
-		st.ErrStatus.Details.Causes = append(st.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
-			Field: "metadata.namespace",
-		})
+		if st, ok := errors.AsType[*apierrors.StatusError](err); ok {
+			st.ErrStatus.Details.Causes = append(st.ErrStatus.Details.Causes, metav1.StatusCause{
+				Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
+				Field: "metadata.namespace",
+			})
+		}
 		return err
 	}}
 }

@@ -203,7 +203,7 @@ func (e *Endpoint) url() (*url.URL, error) {
 	}
 	u, err := url.Parse(e.URL)
 	if err != nil {
-		return nil, fmt.Errorf("Unparsable URL: %w", err) //nolint:staticcheck // upstream's text
+		return nil, fmt.Errorf("Unparsable URL: %w", err)
 	}
 	if u.Scheme != "https" {
 		return nil, fmt.Errorf("the URL of an extension begins with https, not with %q", u.Scheme)
@@ -248,7 +248,7 @@ func (c *Clients) transport(e *Endpoint, at *url.URL) (*http.Transport, error) {
 
 // dialService returns a function that connects to one of the current endpoints of a Service.
 func (c *Clients) dialService(s Service, host string) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	s.Port = int32(s.port()) //nolint:gosec // it was an int32, or is 443
+	s.Port = int32(s.port())
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		if addr != host {
 			return nil, fmt.Errorf("a transport to %s does not lead to %s", host, addr)

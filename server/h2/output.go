@@ -157,7 +157,7 @@ func (c *conn) settle() {
 	if c.goingAway && !c.drained && c.failed == nil {
 		c.drained = true
 		if half, ok := c.socket.(interface{ CloseWrite() error }); ok {
-			go half.CloseWrite() //nolint:errcheck // it fails when the client has disconnected
+			go func() { _ = half.CloseWrite() }() // it fails when the client has disconnected
 		}
 		_ = c.socket.SetReadDeadline(time.Now().Add(closeTimeout))
 	}

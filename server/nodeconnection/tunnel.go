@@ -88,7 +88,8 @@ func (a *Agents) Open(w http.ResponseWriter, req *http.Request, who user.Info) e
 	old, err := a.addTunnel(t)
 	if err != nil {
 		t.close()
-		return nil //nolint:nilerr // it came too late, and its connection is closed
+		a.Log.DebugContext(req.Context(), "a tunnel was not opened", "node", t.node, "err", err)
+		return nil
 	}
 	if old != nil {
 		old.close()

@@ -35,7 +35,7 @@ func (c *caller) call(ctx context.Context, r *request, h *hook, v *versioned) (*
 	if r.DryRun {
 		if h.effects == nil {
 			return nil, &callError{hook: h.name, reason: errors.New("Webhook SideEffects is nil"),
-				code: http.StatusBadRequest} //nolint:staticcheck // upstream's text
+				code: http.StatusBadRequest}
 		}
 		if *h.effects != admissionregv1.SideEffectClassNone && *h.effects != admissionregv1.SideEffectClassNoneOnDryRun {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
