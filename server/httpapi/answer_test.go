@@ -119,12 +119,12 @@ func TestUnreadListsAreBounded(t *testing.T) {
 		}
 		// A thousand of the other requests wait. Those that are refused may not get their response out, because the
 		// clients read nothing.
-		most := 20 * responsewriter.PieceSize / responsewriter.MinRequestMemory
-		if sending > 20 || sending == 0 || busy > most || busy == 0 {
+		maximum := 20 * responsewriter.PieceSize / responsewriter.MinRequestMemory
+		if sending > 20 || sending == 0 || busy > maximum || busy == 0 {
 			t.Errorf("%d lists are being sent, %d were refused", sending, busy)
 		}
 		if w := newStallingWriter(-1); r.send(w, "alice", "GET", configMapsPath, nil) || w.code != http.StatusOK {
-			t.Errorf("somebody else: %d", w.code)
+			t.Errorf("another user: %d", w.code)
 		}
 		wg.Wait() // all are disconnected in the end
 		for _, w := range sockets {
@@ -184,7 +184,7 @@ func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 			wg.Go(func() { r.send(w, "anybody", "GET", configMapsPath, nil) })
 		}
 		synctest.Wait()
-		begun := func() (n int) {
+		countStarted := func() (n int) {
 			for _, w := range sockets {
 				if w.hasStarted() {
 					n++
@@ -192,7 +192,7 @@ func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 			}
 			return n
 		}
-		sending := begun()
+		sending := countStarted()
 		if sending == 0 || sending > 100 {
 			t.Errorf("%d lists are being sent with 100 seats", sending)
 		}
@@ -202,7 +202,7 @@ func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 		}
 		time.Sleep(contestedStall + 2*stallCheck)
 		synctest.Wait()
-		if now := begun(); now <= sending {
+		if now := countStarted(); now <= sending {
 			t.Errorf("%d lists were being sent, and no other one after that", sending)
 		}
 		for _, w := range sockets { // the refused clients do not read their response either
@@ -283,7 +283,7 @@ func TestInitialEventsAreSentInPieces(t *testing.T) {
 		if time.Since(start) < maximumStall || time.Since(start) > maximumStall+2*stallCheck {
 			t.Errorf("a watch whose initial events were not read ended after %v", time.Since(start))
 		}
-		if used > 12<<20 { // for the first piece of the state
+		if used > 12<<20 { // the cost of the first piece of the state
 			t.Errorf("%d bytes were allocated for a state of 5 MB that was not read", used)
 		}
 		if unread.largestWrite > responsewriter.PieceSize {
@@ -495,7 +495,7 @@ func TestExemptRequestsDoNotWaitForMemory(t *testing.T) {
 		}
 		w := newStallingWriter(-1)
 		if r.send(w, "bob", "GET", configMapsPath+"/m0000", nil); w.code != http.StatusTooManyRequests {
-			t.Errorf("somebody who is not exempt: %d", w.code)
+			t.Errorf("a user who is not exempt: %d", w.code)
 		}
 		stop()
 		synctest.Wait()

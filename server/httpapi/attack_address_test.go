@@ -26,7 +26,7 @@ func TestNodeAddressIsCheckedAgainstConnection(t *testing.T) {
 		{"192.0.2.7:40000", "192.0.2.7", http.StatusCreated},
 		{"[::ffff:192.0.2.7]:40000", "192.0.2.7", http.StatusCreated},
 		{"[2001:db8::7]:40000", "2001:db8::7", http.StatusCreated},
-		{"192.0.2.7:40000", "203.0.113.80", http.StatusForbidden}, // it is one of the server's own machine
+		{"192.0.2.7:40000", "203.0.113.80", http.StatusForbidden}, // an address of the server's own machine
 		{"@", "203.0.113.80", http.StatusForbidden},               // a peer without an address is not this process
 		{"192.0.2.7:40000", "10.96.0.1", http.StatusForbidden},
 	} {

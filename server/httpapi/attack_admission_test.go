@@ -66,7 +66,7 @@ func TestPluginsSeeStoredObject(t *testing.T) {
 	r.Check = []server.Plugin{{Name: "Spy", Admit: func(_ context.Context, a *kind.Admission) error {
 		if old, ok := a.Old.(*corev1.Node); ok {
 			seen = append(seen, old.DeepCopy())
-			if race > 0 { // another writer is faster
+			if race > 0 { // another writer changes the object first
 				race--
 				_, err := a.Server.Modify(t.Context(), nodesResource(), "", "n1", false, func(o kind.Object) error {
 					o.SetLabels(map[string]string{"role": fmt.Sprintf("winner%d", race)})

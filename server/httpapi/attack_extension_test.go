@@ -265,6 +265,6 @@ func TestSchemaReferencesAreNotFetched(t *testing.T) {
 		t.Error(st.Message)
 	}
 	if fetched.Load() > 0 {
-		t.Error("the server has asked for the schema")
+		t.Error("the server has fetched the schema")
 	}
 }

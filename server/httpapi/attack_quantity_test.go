@@ -72,7 +72,7 @@ func TestQuantitiesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw = []byte(strings.Replace(string(raw), "7777777", excessiveQuantity, 1)) // of the same length
+	raw = []byte(strings.Replace(string(raw), "7777777", excessiveQuantity, 1)) // both have the same length, so the encoding stays valid
 	sealed, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Pod"}, Raw: raw}).Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestExtensionsBoundQuantities(t *testing.T) {
 			w.must(201, "POST", registration+plural, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"%sAdmissionPolicy%s","metadata":{"name":"%s"},"spec":{%s}}`, kind, suffix, name, spec))
 		}
 	}
-	gone := func(kind, name string) {
+	waitDeleted := func(kind, name string) {
 		w.must(200, "DELETE", registration+strings.ToLower(kind)+"admissionpolicies/"+name, "")
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if code, _ := w.do("POST", pods+"?dryRun=All", podWith("probe", `"1"`)); code == 201 {
@@ -147,17 +147,17 @@ func TestExtensionsBoundQuantities(t *testing.T) {
 	}
 	policy("Validating", "reads", `"validations":[{"expression":"quantity(\"1e-\" + \"1000\").isInteger()"}]`)
 	until("a policy that reads", pods, podWith("x", `"1"`), excessiveQuantityError)
-	gone("Validating", "reads")
+	waitDeleted("Validating", "reads")
 
 	policy("Mutating", "patches",
 		`"failurePolicy":"Fail","reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"replace\", path: \"/spec/containers/0/resources/limits/cpu\", value: \"`+excessiveQuantity+`\"}]"}}]`)
 	until("a policy that patches", pods, podWith("x", `"1"`), excessiveQuantityError)
-	gone("Mutating", "patches")
+	waitDeleted("Mutating", "patches")
 
 	policy("Mutating", "applies",
 		`"failurePolicy":"Fail","reinvocationPolicy":"Never","mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":"Object{spec: Object.spec{overhead: {\"cpu\": \"`+excessiveQuantity+`\"}}}"}}]`)
 	until("a policy that applies", pods, podWith("x", `"1"`), excessiveQuantityError)
-	gone("Mutating", "applies")
+	waitDeleted("Mutating", "applies")
 
 	d := newTestWebhook(t)
 	d.respondWithPatch(`[{"op":"replace","path":"/spec/containers/0/resources/limits/cpu","value":"` + excessiveQuantity + `"}]`)

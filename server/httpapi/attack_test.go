@@ -81,7 +81,7 @@ func TestHostileInput(t *testing.T) {
 	})
 	t.Run("paths", func(t *testing.T) {
 		for path, want := range map[string]int{
-			"/api/v1/namespaces/default/nodes":                                   404, // a cluster's resource in a namespace
+			"/api/v1/namespaces/default/nodes":                                   404, // a cluster-scoped resource in a namespace
 			"/api/v1/namespaces/default/configmaps/..%2f..%2fsecrets":            404,
 			"/api/v1/namespaces/default/configmaps/a%2fb":                        404,
 			"/api/v1/namespaces/default/configmaps/%2e%2e":                       400,
@@ -156,20 +156,20 @@ func TestLimitedPermissions(t *testing.T) {
 func TestUnauthenticatedClients(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
-	bare := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	withoutCredentials := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200, "/api": 401,
 		"/api/v1/namespaces": 401,
 		"/metrics":           401, "/openapi/v2": 401, "/debug/pprof/": 401, "/": 401,
 		"/dashboard/": 200, "/dashboard/app.js": 200, "/dashboard/none": 404, "/dashboards": 401,
 		"/dashboard/../api/v1/namespaces": 404, "/dashboard/%2e%2e/metrics": 404} {
-		if code, text := bare.do("GET", path, ""); code != want {
+		if code, text := withoutCredentials.do("GET", path, ""); code != want {
 			t.Errorf("%s: %d, want %d: %.100s", path, code, want, text)
 		}
 	}
-	bare.status(401, "POST", "/dashboard/", "")
-	bare.status(401, "GET", "/dashboard/", "", "Authorization: Bearer nonsense")
-	bare.status(401, "GET", "/healthz", "", "Authorization: Bearer nonsense")
-	bare.status(401, "GET", "/api/v1/namespaces", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
+	withoutCredentials.status(401, "POST", "/dashboard/", "")
+	withoutCredentials.status(401, "GET", "/dashboard/", "", "Authorization: Bearer nonsense")
+	withoutCredentials.status(401, "GET", "/healthz", "", "Authorization: Bearer nonsense")
+	withoutCredentials.status(401, "GET", "/api/v1/namespaces", "", "X-Remote-User: admin", "X-Remote-Group: system:masters")
 }
 
 // useOwnConnections makes a client not share connections with other clients that have the same credentials.
@@ -247,10 +247,10 @@ func TestMetricsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)
 	admin := newHTTPClient(t, c)
-	bare := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
+	withoutCredentials := newHTTPClient(t, c, func(r *rest.Config) { r.CertData, r.KeyData, r.CertFile, r.KeyFile = nil, nil, "", "" })
 	for i := range 20 {
-		bare.do("GET", fmt.Sprintf("/apis/g%d.example.com/v%d/r%d/n/s%d", i, i, i, i), "")
-		bare.do(fmt.Sprintf("M%d", i), "/api/v1/pods", "")
+		withoutCredentials.do("GET", fmt.Sprintf("/apis/g%d.example.com/v%d/r%d/n/s%d", i, i, i, i), "")
+		withoutCredentials.do(fmt.Sprintf("M%d", i), "/api/v1/pods", "")
 		admin.do("GET", fmt.Sprintf("/api/v1/namespaces/default/pods/x/sub%d", i), "")
 	}
 	_, text := admin.do("GET", "/metrics", "")

@@ -13,7 +13,7 @@ import (
 // TestUpdatesWithoutChange checks that an update that changes nothing writes nothing, unless the object would be stored differently now.
 func TestUpdatesWithoutChange(t *testing.T) {
 	r := newRig(t)
-	made := r.create(configMapsResource(), configMap("x"))
+	created := r.create(configMapsResource(), configMap("x"))
 	update := func(o kind.Object) string {
 		t.Helper()
 		out, err := r.Client(r.who).Update(t.Context(), configMapsResource(), o.DeepCopyObject().(kind.Object), "")
@@ -22,24 +22,24 @@ func TestUpdatesWithoutChange(t *testing.T) {
 		}
 		return out.GetResourceVersion()
 	}
-	if got := update(made); got != made.GetResourceVersion() {
-		t.Errorf("the same again is at %s, was at %s", got, made.GetResourceVersion())
+	if got := update(created); got != created.GetResourceVersion() {
+		t.Errorf("the same again is at %s, was at %s", got, created.GetResourceVersion())
 	}
 
 	// The same object, but stored as JSON.
 	def := r.State.Def(configMapsResource())
 	key := def.Key("ns", "x")
-	was, _, err := r.store.Get(t.Context(), key)
+	before, _, err := r.store.Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := made.DeepCopyObject().(kind.Object)
+	plain := created.DeepCopyObject().(kind.Object)
 	plain.SetResourceVersion("")
 	var text bytes.Buffer
 	if err := r.State.Codec.Append(&text, codec.JSON, plain); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.store.Commit(t.Context(), kv.Write{Key: key, Value: text.Bytes(), Rev: was.Rev}); err != nil {
+	if _, err := r.store.Commit(t.Context(), kv.Write{Key: key, Value: text.Bytes(), Rev: before.Rev}); err != nil {
 		t.Fatal(err)
 	}
 	found, err := r.Client(r.who).Get(t.Context(), configMapsResource(), "ns", "x", "")
@@ -51,8 +51,8 @@ func TestUpdatesWithoutChange(t *testing.T) {
 		t.Error("an object in another encoding was not written again")
 	}
 	now, _, err := r.store.Get(t.Context(), key)
-	if err != nil || !bytes.Equal(now.Value, was.Value) {
-		t.Errorf("stored is %q, %v; want it as at first, %q", now.Value, err, was.Value)
+	if err != nil || !bytes.Equal(now.Value, before.Value) {
+		t.Errorf("stored is %q, %v; want it as at first, %q", now.Value, err, before.Value)
 	}
 	found.SetResourceVersion(migrated)
 	if again := update(found); again != migrated {
@@ -75,22 +75,22 @@ func TestResponsesShareCachedObjects(t *testing.T) {
 		}
 		return e.Object()
 	}
-	untouched := func(what string, mine kind.Object) {
+	untouched := func(what string, copied kind.Object) {
 		t.Helper()
-		mine.SetLabels(map[string]string{"mine": "alone"})
-		if now := cached(); now.GetLabels()["mine"] != "" || now.GetResourceVersion() != mine.GetResourceVersion() {
+		copied.SetLabels(map[string]string{"mine": "alone"})
+		if now := cached(); now.GetLabels()["mine"] != "" || now.GetResourceVersion() != copied.GetResourceVersion() {
 			t.Errorf("after %s the cache has labels %v at %s, want none at %s", what, now.GetLabels(), now.GetResourceVersion(),
-				mine.GetResourceVersion())
+				copied.GetResourceVersion())
 		}
 	}
 	if err := cache.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	made := r.create(configMapsResource(), configMap("x"))
-	untouched("a create", made)
-	made.SetLabels(nil)
-	made.SetAnnotations(map[string]string{"a": "b"})
-	changed, err := r.Client(r.who).Update(t.Context(), configMapsResource(), made, "")
+	created := r.create(configMapsResource(), configMap("x"))
+	untouched("a create", created)
+	created.SetLabels(nil)
+	created.SetAnnotations(map[string]string{"a": "b"})
+	changed, err := r.Client(r.who).Update(t.Context(), configMapsResource(), created, "")
 	if err != nil {
 		t.Fatal(err)
 	}

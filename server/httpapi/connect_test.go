@@ -114,17 +114,17 @@ func newStreamServer(t *testing.T, plugins ...server.Plugin) *httptest.Server {
 	}}
 	ways := nodeconnection.New(nodeconnection.Config{Log: slog.New(slog.DiscardHandler),
 		Certificate: func() (*tls.Certificate, error) { return &tls.Certificate{}, nil }, CAs: x509.NewCertPool})
-	leave, err := ways.Join("n", http.HandlerFunc(serveAgent))
+	unregister, err := ways.Join("n", http.HandlerFunc(serveAgent))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(leave)
+	t.Cleanup(unregister)
 	r.Nodes, r.Handler.Authn, r.Authz, r.Paths = fixedPodTransport{ways, direct}, basicAuthenticator{}, readOnlyReader{},
 		http.NotFoundHandler()
-	for n, address := range map[string]string{"n": "10.1.1.1", "away": "10.1.1.1", "liar": "127.0.0.1", "local": "169.254.169.254"} {
+	for n, address := range map[string]string{"n": "10.1.1.1", "away": "10.1.1.1", "loopback": "127.0.0.1", "local": "169.254.169.254"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}}}
-		if n == "liar" || n == "local" {
+		if n == "loopback" || n == "local" {
 			node.Status.DaemonEndpoints.KubeletEndpoint.Port = 6443
 		}
 		r.create(gr.Nodes, node)
@@ -190,8 +190,8 @@ func TestStreamsOverHTTP(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"/api/v1/nodes/n/proxy/exec/ns/p/c":     "200 GET /exec/ns/p/c?",
-		"/api/v1/nodes/liar/proxy/":             "400 address not allowed",
-		"/api/v1/nodes/http:liar:80/proxy/":     "400 address not allowed",
+		"/api/v1/nodes/loopback/proxy/":         "400 address not allowed",
+		"/api/v1/nodes/http:loopback:80/proxy/": "400 address not allowed",
 		"/api/v1/nodes/http:local:80/proxy/":    "400 address not allowed",
 		"/api/v1/nodes/n/proxy/pods":            "200 GET /pods?",
 		"/api/v1/nodes/n:10250/proxy/stats/a?b": "200 GET /stats/a?b",
@@ -258,7 +258,7 @@ func openStream(t *testing.T, h *httptest.Server, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Header.Set("Authorization", "Basic YTo=") // a, without a password
+	c.Header.Set("Authorization", "Basic YTo=") // the user "a" without a password
 	ws, err := c.DialContext(t.Context())
 	if err != nil {
 		return err.Error()

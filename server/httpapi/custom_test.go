@@ -159,10 +159,10 @@ func show(doc any, path string) string {
 }
 
 // newConverter starts a conversion webhook for things: v1 has spec.size, v2 has the same number as a text in spec.amount.
-func newConverter(t *testing.T, down *atomic.Bool) *httptest.Server {
+func newConverter(t *testing.T, unavailable *atomic.Bool) *httptest.Server {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		var review apiextensionsv1.ConversionReview
-		if err := json.NewDecoder(req.Body).Decode(&review); err != nil || down.Load() {
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil || unavailable.Load() {
 			http.Error(w, "not now", http.StatusServiceUnavailable)
 			return
 		}
@@ -200,8 +200,8 @@ const convertedThings = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomR
 // TestConversionWebhook checks that objects are read and written in every version. While the webhook is away the stored version
 // stays readable, lists of others fail as a whole, and all is well when it is back.
 func TestConversionWebhook(t *testing.T) {
-	var down atomic.Bool
-	hook := newConverter(t, &down)
+	var unavailable atomic.Bool
+	hook := newConverter(t, &unavailable)
 	w := newHTTPClient(t, proatest.Start(t, proatest.Memory()))
 	s := &customScript{w: w, file: "conversion"}
 	body := fmt.Sprintf(convertedThings, hook.URL, caBundleOf(hook))
@@ -225,7 +225,7 @@ func TestConversionWebhook(t *testing.T) {
 		t.Errorf("a in v1 after a patch of v2 is %v", got)
 	}
 
-	down.Store(true)
+	unavailable.Store(true)
 	w.must(201, "POST", v1, `{"apiVersion":"convert.example.com/v1","kind":"Thing","metadata":{"name":"c"},"spec":{"size":7}}`)
 	if got := w.must(200, "GET", v1, ""); show(got, "items.2.spec.size") != "7" {
 		t.Errorf("the stored version cannot be read: %v", got)
@@ -233,12 +233,12 @@ func TestConversionWebhook(t *testing.T) {
 	for _, path := range []string{v2 + "/c", v2} {
 		if st := w.status(500, "GET", path, ""); !strings.Contains(st.Message,
 			"conversion webhook for convert.example.com/v1, Kind=Thing failed") {
-			t.Errorf("%s says %s", path, st.Message)
+			t.Errorf("%s returns %s", path, st.Message)
 		}
 	}
 	w.status(500, "POST", v2, `{"apiVersion":"convert.example.com/v2","kind":"Thing","metadata":{"name":"d"},"spec":{"amount":"1"}}`)
 
-	down.Store(false)
+	unavailable.Store(false)
 	if got := w.must(200, "GET", v2, ""); show(got, "items.2.spec.amount") != `"7"` {
 		t.Errorf("v2 with the webhook back: %v", got)
 	}

@@ -73,11 +73,11 @@ func TestStoreUnavailable(t *testing.T) {
 		}
 		w.must(200, "GET", maps+"/a?resourceVersion=0", "", headers...) // any state is allowed, and the cache has one
 		if code, text := w.do("GET", "/readyz", ""); code != 500 || !strings.Contains(text, "[-]etcd failed") {
-			t.Errorf("/readyz says %d %s", code, text)
+			t.Errorf("/readyz returns %d %s", code, text)
 		}
 		unavailable.Store(false)
 		if code, text := w.do("GET", "/readyz", ""); code != 200 {
-			t.Errorf("/readyz says %d %s although the store is back", code, text)
+			t.Errorf("/readyz returns %d %s although the store is available again", code, text)
 		}
 		if got := fieldAt(w.must(200, "GET", maps+"/a", "", headers...), "data", "k"); got != "1" {
 			t.Errorf("a refused write happened: %v", got)
@@ -138,7 +138,7 @@ func openWatch(t *testing.T, w *httpClient, path string) <-chan string {
 	}
 	t.Cleanup(func() { _ = res.Body.Close() })
 	events := make(chan string)
-	go func() { // ends with the connection
+	go func() { // it ends with the connection
 		defer close(events)
 		for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 			select {

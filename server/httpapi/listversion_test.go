@@ -50,7 +50,7 @@ func TestListAtResourceVersion(t *testing.T) {
 	const all, oldFirst, newFirst, oldRest = "a=1 a0=2 b=1 d=1 ", "a=1 b=1 ", "a=1 a0=2 ", "b=1 d=1 "
 	at := "resourceVersion=" + old
 	for _, c := range []struct{ query, want, version string }{
-		// No match parameter.
+		// Without resourceVersionMatch.
 		{"", all, current},
 		{"resourceVersion=0", all, current},
 		{at, all, current}, // not older than

@@ -38,7 +38,7 @@ type headerAuthenticator struct{}
 func (headerAuthenticator) Request(r *http.Request) (user.Info, error) {
 	name, group, _ := strings.Cut(r.Header.Get("X-Test-User"), " ")
 	if name == "" {
-		return nil, errors.New("nobody")
+		return nil, errors.New("no user")
 	}
 	return &user.DefaultInfo{Name: name, Groups: []string{"system:authenticated", group}}, nil
 }
@@ -287,7 +287,7 @@ func TestUnsentBodiesAreBounded(t *testing.T) {
 		w := httptest.NewRecorder()
 		if r.send(w, "alice", "POST", configMapsPath,
 			strings.NewReader(`{"metadata":{"name":"x"}}`+strings.Repeat(" ", 100000))); w.Code != http.StatusCreated {
-			t.Errorf("somebody else: %d %s", w.Code, w.Body)
+			t.Errorf("another user: %d %s", w.Code, w.Body)
 		}
 		stop()
 		wg.Wait()

@@ -58,10 +58,10 @@ func TestPastObjectsAreReadInParts(t *testing.T) {
 			t.Errorf("%s: %d, %d items, %q", query, code, len(l.Items), l.Continue)
 		}
 	}
-	pages := func(selector string, most int) (items int) {
-		for query := fmt.Sprintf("%s&limit=%d%s", exact, most, selector); query != ""; {
+	pages := func(selector string, maximum int) (items int) {
+		for query := fmt.Sprintf("%s&limit=%d%s", exact, maximum, selector); query != ""; {
 			l, code := get(query)
-			if code != http.StatusOK || len(l.Items) > most {
+			if code != http.StatusOK || len(l.Items) > maximum {
 				t.Fatalf("%s: %d, %d items", query, code, len(l.Items))
 			}
 			if items += len(l.Items); l.Continue != "" && l.RemainingItemCount != nil && *l.RemainingItemCount != int64(all-items) {
@@ -69,14 +69,14 @@ func TestPastObjectsAreReadInParts(t *testing.T) {
 			}
 			query = ""
 			if l.Continue != "" {
-				query = fmt.Sprintf("limit=%d&continue=%s%s", most, url.QueryEscape(l.Continue), selector)
+				query = fmt.Sprintf("limit=%d&continue=%s%s", maximum, url.QueryEscape(l.Continue), selector)
 			}
 		}
 		return items
 	}
-	for _, most := range []int{1, 7, 99, 100, 101, 249} {
-		if n := pages("", most); n != all {
-			t.Errorf("pages of %d have %d items", most, n)
+	for _, maximum := range []int{1, 7, 99, 100, 101, 249} {
+		if n := pages("", maximum); n != all {
+			t.Errorf("pages of %d have %d items", maximum, n)
 		}
 	}
 	if n := pages("&fieldSelector="+url.QueryEscape("metadata.name!=m0005,metadata.name!=m0123"), 7); n != all-2 {

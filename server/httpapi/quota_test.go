@@ -106,7 +106,7 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers := []*rig{r, r.secondServer(), r.secondServer()}
-	var made, refused atomic.Int64
+	var created, refused atomic.Int64
 	var wg sync.WaitGroup
 	for i := range clients {
 		wg.Go(func() {
@@ -115,7 +115,7 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 				_, err := s.Client(s.who).Create(t.Context(), configMapsResource(), configMap(fmt.Sprintf("m%d-%d", i, j)))
 				switch {
 				case err == nil:
-					made.Add(1)
+					created.Add(1)
 				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: tight, requested: count/configmaps=1, used: count/configmaps=40, limited: count/configmaps=40"):
 					refused.Add(1)
 				default:
@@ -125,8 +125,8 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if made.Load() != hard || refused.Load() != clients*each-hard {
-		t.Errorf("%d made and %d refused, want %d and %d", made.Load(), refused.Load(), hard, clients*each-hard)
+	if created.Load() != hard || refused.Load() != clients*each-hard {
+		t.Errorf("%d made and %d refused, want %d and %d", created.Load(), refused.Load(), hard, clients*each-hard)
 	}
 	all, err := r.State.List(t.Context(), configMapsResource(), "ns")
 	if err != nil {
@@ -136,8 +136,9 @@ func TestQuotaHoldsUnderLoad(t *testing.T) {
 	for range all {
 		n++
 	}
-	if tight, wide := r.used("tight", "count/configmaps"), r.used("wide", "configmaps"); n != hard || tight != hard || wide != hard {
-		t.Errorf("%d objects, %d and %d used; want %d", n, tight, wide, hard)
+	if strict, generous := r.used("tight", "count/configmaps"), r.used("wide",
+		"configmaps"); n != hard || strict != hard || generous != hard {
+		t.Errorf("%d objects, %d and %d used; want %d", n, strict, generous, hard)
 	}
 	r.expectGradualUse(begin, hard)
 }

@@ -13,7 +13,7 @@ import (
 	"proa.dev/server"
 )
 
-// TestDeletionFinishedByAnotherClient checks that a client that deletes a Pod is told that it is deleted, not that there is none, when
+// TestDeletionFinishedByAnotherClient checks that a client that deletes a Pod gets the deleted object, not NotFound, when
 // a watcher finishes the deletion first.
 func TestDeletionFinishedByAnotherClient(t *testing.T) {
 	r := newRig(t)
@@ -24,8 +24,8 @@ func TestDeletionFinishedByAnotherClient(t *testing.T) {
 		})
 		return err
 	}
-	made := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "begin"}, Spec: podTemplate().Spec})
-	first, err := strconv.ParseInt(made.GetResourceVersion(), 10, 64)
+	created := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "begin"}, Spec: podTemplate().Spec})
+	first, err := strconv.ParseInt(created.GetResourceVersion(), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,21 +34,21 @@ func TestDeletionFinishedByAnotherClient(t *testing.T) {
 	defer wg.Wait()
 	def := r.State.Def(gr)
 	wg.Go(func() {
-		gone := 0
+		deleted := 0
 		for b, err := range r.store.Watch(t.Context(), def.Prefix(), first) {
 			if err != nil {
 				return
 			}
 			for _, c := range b.Changes {
 				if len(c.Value) == 0 {
-					gone++
+					deleted++
 					continue
 				}
 				if o, err := r.State.Codec.Load(def, c.Pair); err == nil && o.GetDeletionTimestamp() != nil {
 					_ = remove(o.GetName())
 				}
 			}
-			if gone == pods {
+			if deleted == pods {
 				return
 			}
 		}

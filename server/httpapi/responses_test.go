@@ -142,8 +142,8 @@ func TestUpdateWithoutResourceVersionNamesResource(t *testing.T) {
 func TestImmediatelyDeletedPodsGetDeletionTimestamp(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Resource: "pods"}
-	made := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: podTemplate().Spec})
-	rev, err := strconv.ParseInt(made.GetResourceVersion(), 10, 64)
+	created := r.create(gr, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "x"}, Spec: podTemplate().Spec})
+	rev, err := strconv.ParseInt(created.GetResourceVersion(), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,12 +227,12 @@ func TestDuplicateYAMLKeysCauseWarnings(t *testing.T) {
 	r.Handler.Authn = fixedUser{who: r.who}
 	body := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: twice}\ndata:\n  a: b\n  a: c\n  d: e\n  d: f\n"
 	want := []string{`299 - "line 6: key \"a\" already set in map"`, `299 - "line 8: key \"d\" already set in map"`}
-	for method, how := range map[string][2]string{
+	for method, pathAndType := range map[string][2]string{
 		"POST":  {"/api/v1/namespaces/ns/configmaps?dryRun=All", "application/yaml"},
 		"PATCH": {"/api/v1/namespaces/ns/configmaps/twice?dryRun=All&fieldManager=m", "application/apply-patch+yaml"},
 	} {
-		req := httptest.NewRequestWithContext(t.Context(), method, how[0], strings.NewReader(body))
-		req.Header.Set("Content-Type", how[1])
+		req := httptest.NewRequestWithContext(t.Context(), method, pathAndType[0], strings.NewReader(body))
+		req.Header.Set("Content-Type", pathAndType[1])
 		w := httptest.NewRecorder()
 		if r.ServeHTTP(w, req); w.Code != http.StatusCreated || !slices.Equal(w.Header()["Warning"], want) {
 			t.Errorf("%s: %d %q, want %q\n%s", method, w.Code, w.Header()["Warning"], want, w.Body)

@@ -192,13 +192,13 @@ func TestStaleUpdateIsRefused(t *testing.T) {
 
 func TestUpdateWithoutChangeWritesNothing(t *testing.T) {
 	r := newRig(t)
-	was := r.create(configMapsResource(), configMap("x")).(*corev1.ConfigMap)
-	now, err := r.Client(r.who).Update(t.Context(), configMapsResource(), was.DeepCopy(), "")
+	before := r.create(configMapsResource(), configMap("x")).(*corev1.ConfigMap)
+	now, err := r.Client(r.who).Update(t.Context(), configMapsResource(), before.DeepCopy(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if now.GetResourceVersion() != was.ResourceVersion {
-		t.Errorf("revision moved from %s to %s", was.ResourceVersion, now.GetResourceVersion())
+	if now.GetResourceVersion() != before.ResourceVersion {
+		t.Errorf("revision moved from %s to %s", before.ResourceVersion, now.GetResourceVersion())
 	}
 }
 
@@ -249,22 +249,22 @@ func TestClaims(t *testing.T) {
 	if n := count(); n != 60 {
 		t.Errorf("%d IPAddress objects for 60 services", n)
 	}
-	made := 0
+	created := 0
 	for i := range 8 {
 		wg.Go(func() {
 			_, err := r.Client(r.who).Create(t.Context(), services, service(fmt.Sprint("p", i), 30007))
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
-				made++
+				created++
 			} else if !apierrors.IsInvalid(err) {
 				t.Errorf("a taken port: %v", err)
 			}
 		})
 	}
 	wg.Wait()
-	if made != 1 {
-		t.Errorf("%d services got the same node port", made)
+	if created != 1 {
+		t.Errorf("%d services got the same node port", created)
 	}
 	if err := r.Client(r.who).DeleteAll(t.Context(), services, "ns", nil, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestDeletion(t *testing.T) {
 	c := r.Client(r.who)
 	held := configMap("held")
 	held.Finalizers = []string{"example.com/wait"}
-	was := r.create(configMapsResource(), held)
+	before := r.create(configMapsResource(), held)
 	wrong := types.UID("other")
 	if err := c.Delete(t.Context(), configMapsResource(), "ns", "held",
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}}); !apierrors.IsConflict(err) {
@@ -303,7 +303,7 @@ func TestDeletion(t *testing.T) {
 	if _, err := r.State.Get(t.Context(), configMapsResource(), "ns", "held"); !apierrors.IsNotFound(err) {
 		t.Errorf("the last finalizer is gone and the object is not: %v", err)
 	}
-	if was.GetUID() == "" {
+	if before.GetUID() == "" {
 		t.Error("no UID")
 	}
 	r.create(configMapsResource(), configMap("front"))

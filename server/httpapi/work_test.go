@@ -44,16 +44,16 @@ func TestRequestsOfOneUserShareProcessorTime(t *testing.T) {
 					synctest.Wait()
 					return w
 				}
-				turns := []fairqueue.Work{r.processors.For("loud"), r.processors.For("loud")}
+				turns := []fairqueue.Work{r.processors.For("heavy"), r.processors.For("heavy")}
 				for i := range turns {
 					if err := turns[i].Begin(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
-				if w := send("loud"); w.hasStarted() {
+				if w := send("heavy"); w.hasStarted() {
 					t.Errorf("the request of a user who computes did not wait: %d, %.200s", w.code, w.got.String())
 				}
-				if w := send("quiet"); w.code != http.StatusOK && w.code != http.StatusCreated || !w.hasStarted() {
+				if w := send("light"); w.code != http.StatusOK && w.code != http.StatusCreated || !w.hasStarted() {
 					t.Errorf("the request of another user waits, or has failed: %d, %.200s", w.code, w.got.String())
 				}
 				if w := send("boss system:masters"); w.code == 0 {
@@ -78,19 +78,19 @@ func TestUnreadListTakesNoProcessorTime(t *testing.T) {
 				r.processors = fairqueue.NewProcessors(1)
 				r.createConfigMaps(20, 50<<10)
 				var wg sync.WaitGroup
-				var stuck []*stallingWriter
+				var unread []*stallingWriter
 				for _, path := range []string{configMapsPath, configMapsPath, configMapsPath + "?watch=1", configMapsPath + "?watch=1"} {
 					w := newStallingWriter(0)
-					stuck = append(stuck, w)
-					wg.Go(func() { r.send(w, "loud", "GET", path, nil, "Accept-Encoding: "+encoding) })
+					unread = append(unread, w)
+					wg.Go(func() { r.send(w, "heavy", "GET", path, nil, "Accept-Encoding: "+encoding) })
 				}
 				synctest.Wait()
 				start, w := time.Now(), newStallingWriter(-1)
-				if r.send(w, "loud", "GET", configMapsPath, nil, "Accept-Encoding: "+encoding); w.code != http.StatusOK ||
+				if r.send(w, "heavy", "GET", configMapsPath, nil, "Accept-Encoding: "+encoding); w.code != http.StatusOK ||
 					time.Since(start) != 0 {
 					t.Errorf("%d after %s", w.code, time.Since(start))
 				}
-				for _, w := range stuck {
+				for _, w := range unread {
 					_ = w.SetWriteDeadline(time.Unix(1, 0))
 				}
 				wg.Wait()
