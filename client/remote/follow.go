@@ -30,12 +30,8 @@ func (v *view) fetch(ctx context.Context) ([]kind.Object, int64, error) {
 	defer stop()
 	namespace, q := v.selection()
 	m := mediaOf(v.def.New())
-	resp, err := v.client.send(ctx,
-		&call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m}) //nolint:bodyclose // read closes it
-	if err != nil {
-		return nil, 0, err
-	}
-	data, err := read(resp, v.client.MaxList)
+	data, err := v.client.exchangeBytes(ctx, &call{method: http.MethodGet, def: v.def, namespace: namespace, query: q, media: m},
+		v.client.MaxList)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -235,8 +235,12 @@ func (c *Client) send(ctx context.Context, q *call) (*http.Response, error) {
 
 var errTooLong = errors.New("the answer of the server is too long")
 
-// read reads and closes the body of a response, of at most limit bytes.
-func read(resp *http.Response, limit int64) ([]byte, error) {
+// exchangeBytes sends a request and returns the body of its response, of at most limit bytes.
+func (c *Client) exchangeBytes(ctx context.Context, q *call, limit int64) ([]byte, error) {
+	resp, err := c.send(ctx, q)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {

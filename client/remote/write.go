@@ -106,11 +106,8 @@ func (c *Client) remove(ctx context.Context, gr schema.GroupResource, namespace,
 	}
 	ctx, stop := context.WithTimeout(ctx, requestTimeout)
 	defer stop()
-	resp, err := c.send(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body,
-		media: codec.JSON}) //nolint:bodyclose // read closes it
-	if err == nil {
-		_, err = read(resp, c.MaxList)
-	}
+	_, err = c.exchangeBytes(ctx, &call{method: http.MethodDelete, def: def, namespace: namespace, name: name, query: query, body: body,
+		media: codec.JSON}, c.MaxList)
 	if err == nil || mayHaveWritten(err) {
 		client.WriteSetOf(ctx).Add(gr, 0) // the response does not have the revision
 	}
@@ -160,11 +157,7 @@ func (c *Client) do(ctx context.Context, q *call, obj kind.Object) (kind.Object,
 }
 
 func (c *Client) exchange(ctx context.Context, q *call, want schema.GroupVersionKind, into func() kind.Object) (kind.Object, error) {
-	resp, err := c.send(ctx, q) //nolint:bodyclose // read closes it
-	if err != nil {
-		return nil, err
-	}
-	data, err := read(resp, maxObject)
+	data, err := c.exchangeBytes(ctx, q, maxObject)
 	if err != nil {
 		return nil, err
 	}
