@@ -136,7 +136,7 @@ func runAndKill(t *testing.T, dir string, after int, acks map[string]int64, last
 			acks[f[1]] = parseNumber(t, f[2])
 			lastRev = max(lastRev, acks[f[1]])
 		default:
-			t.Errorf("the victim says %q", lines.Text())
+			t.Errorf("the child process printed %q", lines.Text())
 		}
 		if n == after {
 			if err := cmd.Process.Kill(); err != nil {

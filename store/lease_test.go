@@ -70,7 +70,7 @@ func TestLeaseWaits(t *testing.T) {
 			context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		l.forget([]int64{7}) // nor does this wait
+		l.forget([]int64{7}) // forget does not wait either
 		close(frozen)
 		wg.Wait()
 	})

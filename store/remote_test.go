@@ -33,7 +33,7 @@ func TestDialWithoutServer(t *testing.T) {
 	}
 	addr := ports.Address(t)
 	if _, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + addr}, Timeout: 50 * time.Millisecond}); err == nil {
-		t.Error("connected to nobody")
+		t.Error("connected without a server")
 	}
 	if _, err := Dial(t.Context(), Config{Endpoints: []string{"https://" + addr}, CAFile: "/does/not/exist"}); err == nil {
 		t.Error("a missing file is accepted")
@@ -183,9 +183,9 @@ func TestListInChunks(t *testing.T) {
 // TestRevisionRequestsAreShared requests the revision from many goroutines. No caller may get the response to a request that
 // was sent before its call.
 func TestRevisionRequestsAreShared(t *testing.T) {
-	var now, asked atomic.Int64
+	var now, requests atomic.Int64
 	r := &revisionReader{timeout: time.Minute, read: func(context.Context) (int64, error) {
-		asked.Add(1)
+		requests.Add(1)
 		return now.Load(), nil
 	}}
 	var wg sync.WaitGroup
@@ -201,7 +201,7 @@ func TestRevisionRequestsAreShared(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d requests for %d calls", asked.Load(), now.Load())
+	t.Logf("%d requests for %d calls", requests.Load(), now.Load())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	block := make(chan struct{})

@@ -177,11 +177,11 @@ func TestSelectionsByChange(t *testing.T) {
 		return o.GetResourceVersion()
 	}
 	var mu sync.Mutex
-	asked := map[string]bool{}
+	calls := map[string]bool{}
 	sel := watch.Selection{Prefix: w.def.Prefix(), When: func(old, now kind.Object) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		asked[version(old)+" "+version(now)] = true
+		calls[version(old)+" "+version(now)] = true
 		return now == nil || now.GetLabels()["c"] == "red"
 	}}
 	start := c.Rev()
@@ -198,8 +198,8 @@ func TestSelectionsByChange(t *testing.T) {
 	w.expectEqual(w.readEvents(x, 2), want)
 	mu.Lock()
 	for _, change := range []string{fmt.Sprint("- ", a), fmt.Sprint(a, " ", b), fmt.Sprint(b, " ", d), fmt.Sprint(d, " -")} {
-		if !asked[change] {
-			t.Errorf("When was not called for %s, but for %v", change, asked)
+		if !calls[change] {
+			t.Errorf("When was not called for %s, but for %v", change, calls)
 		}
 	}
 	mu.Unlock()
@@ -231,7 +231,7 @@ func TestIndexedWatchersSeeOldAndNewValue(t *testing.T) {
 	w.expectEqual(w.readEvents(n, 2), []string{text("ADDED", "p", b), text("DELETED", "p", d)})
 }
 
-// TestWatchFromPastRevision tests that a watch from any past revision gets exactly the events after it, in order, even if
+// TestWatchFromPastRevision checks that a watch from any past revision gets exactly the events after it, in order, even if
 // the history of the cache does not reach back that far, as after a restart.
 func TestWatchFromPastRevision(t *testing.T) {
 	w := newCacheTest(t)
@@ -242,18 +242,18 @@ func TestWatchFromPastRevision(t *testing.T) {
 	var at []int64
 	for range 200 {
 		name := string(rune('a' + rnd.IntN(5)))
-		was := revs[name]
+		previous := revs[name]
 		switch {
-		case was == 0:
+		case previous == 0:
 			revs[name] = w.put(name, 0)
 			log = append(log, text("ADDED", name, revs[name]))
 		case rnd.IntN(3) == 0:
-			gone := w.remove(name, was)
+			deleted := w.remove(name, previous)
 			revs[name] = 0
-			log, at = append(log, text("DELETED", name, gone)), append(at, gone)
+			log, at = append(log, text("DELETED", name, deleted)), append(at, deleted)
 			continue
 		default:
-			revs[name] = w.put(name, was)
+			revs[name] = w.put(name, previous)
 			log = append(log, text("MODIFIED", name, revs[name]))
 		}
 		at = append(at, revs[name])

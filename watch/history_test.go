@@ -36,7 +36,7 @@ func TestFullHistory(t *testing.T) {
 		t.Error("the floor itself is not kept")
 	}
 	if _, ok := h.after(h.floor - 1); ok {
-		t.Error("what is before the floor is said to be kept")
+		t.Error("the history claims to have events from before its floor")
 	}
 	if cap(h.events) > 4*historyMax {
 		t.Errorf("%d places for %d events", cap(h.events), len(h.events))

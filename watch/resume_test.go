@@ -250,10 +250,10 @@ func TestStoppedCacheEndsWatches(t *testing.T) {
 		synctest.Wait()
 		b.stop()
 		if err := <-waited; !errors.Is(err, watch.ErrStopped) {
-			t.Errorf("who waited for a revision was told %v", err)
+			t.Errorf("WaitFor returned %v", err)
 		}
 		for _, w := range []*watch.Watcher{early, b.watch(start)} {
-			if _, err := w.Next(t.Context(), nil, nil); err != watch.ErrStopped { //nolint:errorlint // exactly this one
+			if _, err := w.Next(t.Context(), nil, nil); !errors.Is(err, watch.ErrStopped) || err.Error() != watch.ErrStopped.Error() {
 				t.Errorf("the watch ended with %v", err)
 			}
 		}

@@ -60,7 +60,7 @@ func TestUndecodableObjectIsNotReportedDeleted(t *testing.T) {
 	}
 	want := "MODIFIED a DELETED b"
 	if got := nextEvents(t, live, 2); got != want {
-		t.Errorf("a watcher is told %q, want %q", got, want)
+		t.Errorf("a watcher got %q, want %q", got, want)
 	}
 	// A cache that was started later reads past changes from the store.
 	past, _, _, err := w.cache().Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, watch.Start{After: rev})
@@ -69,7 +69,7 @@ func TestUndecodableObjectIsNotReportedDeleted(t *testing.T) {
 	}
 	defer past.Close()
 	if got := nextEvents(t, past, 2); got != want {
-		t.Errorf("a watcher of the past is told %q, want %q", got, want)
+		t.Errorf("a watcher from a past revision got %q, want %q", got, want)
 	}
 	// If the last readable state is not known, the watcher has to start again.
 	if _, _, _, err := w.cache().Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, watch.Start{After: again - 1}); err == nil {
@@ -108,7 +108,7 @@ func TestDeletionOfUndecodableObjectIsDelivered(t *testing.T) {
 		t.Errorf("the watcher goes on as if nothing had happened: %v", err)
 	}
 	if _, _, _, err := c.Watch(t.Context(), watch.Selection{Prefix: w.def.Prefix()}, from); err == nil {
-		t.Error("who resumes is not told to begin anew")
+		t.Error("a resumed watch gets no error")
 	}
 }
 

@@ -100,7 +100,7 @@ func TestGetAndList(t *testing.T) {
 	}
 	want := "Bearer secret /api|Bearer secret /apis|Bearer secret /api/v1/namespaces/default/pods/web|Bearer secret /api/v1/pods?fieldSelector=spec.nodeName%3Da+b"
 	if got := strings.Join((*requests)[:4], "|"); got != want {
-		t.Errorf("asked\n%s, want\n%s", got, want)
+		t.Errorf("requests\n%s, want\n%s", got, want)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := r.Resources(t.Context()); err != nil || (*requests)[0] != want {
-			t.Errorf("%s: asked %q (%v), want %q", user, *requests, err, want)
+			t.Errorf("%s: requests %q (%v), want %q", user, *requests, err, want)
 		}
 	}
 	for _, user := range []string{"{exec: {command: other}}", "{tokenFile: missing}",
@@ -189,7 +189,7 @@ contexts: [{name: v, context: {cluster: k, user: v}}]`, server.URL)),
 		t.Fatal(err)
 	}
 	if _, err := r.Resources(t.Context()); err != nil || (*requests)[0] != "Bearer right as jane in [a b] /api" {
-		t.Errorf("asked %q, %v", *requests, err)
+		t.Errorf("requests %q, %v", *requests, err)
 	}
 	ran := ""
 	_, err = apireader.Load(t.Context(), apireader.Options{Files: files, Context: "v",
@@ -232,7 +232,7 @@ users: [{name: u, user: {token: %s}}, {name: v, user: {exec: {command: login}}}]
 		}
 	}
 	if _, err := r.Resources(t.Context()); err != nil || len(*prodRequests) > 0 || !strings.HasPrefix((*requests)[0], "Bearer new ") {
-		t.Errorf("asked %q and %q, %v", *requests, *prodRequests, err)
+		t.Errorf("requests %q and %q, %v", *requests, *prodRequests, err)
 	}
 	write("dev", "prod", "new")
 	if _, err := r.Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "another server") {

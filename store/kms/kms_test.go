@@ -63,7 +63,7 @@ func TestSeal(t *testing.T) {
 		t.Errorf("got %q, stale %t", got, stale)
 	}
 	if s.Decrypts() != 0 {
-		t.Errorf("the plugin was asked %d times for what is known", s.Decrypts())
+		t.Errorf("the plugin was called %d times for a known seed", s.Decrypts())
 	}
 	// Another server, or this one after a restart, decrypts each seed once.
 	other := readyPlugin(t, s)
@@ -73,7 +73,7 @@ func TestSeal(t *testing.T) {
 		}
 	}
 	if s.Decrypts() != 1 {
-		t.Errorf("the plugin was asked %d times", s.Decrypts())
+		t.Errorf("the plugin was called %d times", s.Decrypts())
 	}
 	if _, _, err := p.Open(t.Context(), key+"b", sealed); err == nil {
 		t.Error("a value was read at another place")
@@ -257,7 +257,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		defer p.Close()
 		o := &stored.EncryptedObject{}
-		if proto.Unmarshal(sealed, o) == nil { // as if the plugin had opened it
+		if proto.Unmarshal(sealed, o) == nil { // as if the plugin had decrypted the seed
 			p.cacheSeed(o, source{secret: make([]byte, 32), seed: o.EncryptedDEKSourceType == 1})
 		}
 		if got, _, err := p.Open(t.Context(), key, sealed); err == nil {

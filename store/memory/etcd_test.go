@@ -19,7 +19,7 @@ import (
 func FuzzSameAsEtcd(f *testing.F) {
 	for _, seed := range []byte{0, 14, 20, 26, 31} {
 		program := make([]byte, 1500)
-		_, _ = rand.NewChaCha8([32]byte{seed}).Read(program) // never fails
+		_, _ = rand.NewChaCha8([32]byte{seed}).Read(program) // it never fails
 		f.Add(program)
 	}
 	f.Fuzz(func(t *testing.T, code []byte) {

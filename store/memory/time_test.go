@@ -139,7 +139,7 @@ func TestRunCompaction(t *testing.T) {
 		old := commit(t, s, kv.Write{Key: "/a", Value: []byte("1")})
 		end := commit(t, s, kv.Write{Key: "/a", Value: []byte("2"), Rev: old})
 		time.Sleep(6 * time.Minute)
-		young := commit(t, s, kv.Write{Key: "/a", Value: []byte("3"), Rev: end})
+		recent := commit(t, s, kv.Write{Key: "/a", Value: []byte("3"), Rev: end})
 		compacted := func(rev int64) bool {
 			_, err := s.List(t.Context(), kv.Range{Prefix: "/", Rev: rev})
 			if err != nil && !errors.Is(err, kv.ErrCompacted) {
@@ -151,16 +151,16 @@ func TestRunCompaction(t *testing.T) {
 			t.Error("the first round compacts")
 		}
 		time.Sleep(5 * time.Minute)
-		if !compacted(old) || !compacted(end) || compacted(young) {
+		if !compacted(old) || !compacted(end) || compacted(recent) {
 			t.Errorf("after the second round the oldest revision is %d", s.compacted)
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if !compacted(young) || s.rev != young+1 {
+		if !compacted(recent) || s.rev != recent+1 {
 			t.Errorf("at rest at %d the oldest revision is %d", s.rev, s.compacted)
 		}
 		time.Sleep(24 * time.Hour)
-		if s.rev != young+1 {
+		if s.rev != recent+1 {
 			t.Errorf("a store at rest went on to %d", s.rev)
 		}
 		cancel()
