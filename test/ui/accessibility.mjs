@@ -24,6 +24,12 @@ const views = [
     await page.getByRole('button', { name: 'Play', exact: true }).click();
     await page.locator('.play-clock').getByText('·').waitFor();
   }],
+  ['create', '#/create', () => page.getByRole('heading', { name: 'Create' }).waitFor()],
+  ['create, checked', '#/create', async () => {
+    await page.getByRole('textbox', { name: 'YAML of' }).fill('apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fresh}\ndata: {a: b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\ndata: {a: [1]}\n');
+    await page.getByRole('button', { name: /^Check/ }).click();
+    await main().getByText('1 of 2 cannot be applied.').waitFor();
+  }],
   ['object: summary', DEPLOYMENT, () => inPanel().getByText('Conditions').waitFor()],
   ['object: summary of a Pod', POD, () => inPanel().getByText('Containers').waitFor()],
   ['object: why', POD + '?tab=why', () => inPanel().getByText('What to do').waitFor()],

@@ -134,6 +134,13 @@ func TestFirstPaint(t *testing.T) {
 	c.play("firstpaint.mjs")
 }
 
+// TestCreate pastes YAML, checks it and applies it.
+func TestCreate(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("create.mjs")
+}
+
 // TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
 func TestLogsAndShell(t *testing.T) {
 	if os.Getuid() != 0 {

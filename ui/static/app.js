@@ -9,6 +9,7 @@ const views = {
   stuck: { file: './stuck.js', title: 'Stuck' },
   traces: { file: './traces.js', title: 'Traces' },
   learn: { file: './learn.js', title: 'How it works' },
+  create: { file: './create.js', title: 'Create' },
   kind: { file: './list.js', title: '' },
   object: { file: './object.js', title: '' },
 };
@@ -91,7 +92,7 @@ function drawNav() {
   if (custom.length) blocks.push(section('Custom resources', custom.map(kindItem), true));
   if (other.length) blocks.push(section('More kinds', other.map(kindItem), false));
   fill($('nav'),
-    h('ul', { class: 'nav-top' }, [['overview', 'Overview'], ['stuck', 'Stuck'], ['traces', 'Traces', 'trace'], ['learn', 'How it works']]
+    h('ul', { class: 'nav-top' }, [['overview', 'Overview'], ['stuck', 'Stuck'], ['traces', 'Traces', 'trace'], ['learn', 'How it works'], ['create', 'Create']]
       .map(([path, text, pic]) => h('li', null, link(path, text, pic || path)))), blocks);
   markNav();
 }
@@ -184,7 +185,7 @@ function openPalette() {
   if (document.querySelector('dialog[open]')) return;
   const all = [
     { text: 'Overview', href: linkTo('overview') }, { text: 'Stuck', href: linkTo('stuck') }, { text: 'Traces', href: linkTo('traces') },
-    { text: 'How it works', href: linkTo('learn') },
+    { text: 'How it works', href: linkTo('learn') }, { text: 'Create', href: linkTo('create') },
     ...kinds.map((k) => ({ text: titleOf(k), note: k.group || 'core', words: [k.resource, k.kind, ...k.short].join(' ').toLowerCase(), short: k.short, href: kindLink(k), kind: k })),
   ];
   const before = document.activeElement;
@@ -229,7 +230,7 @@ function openPalette() {
 function showHelp() {
   const keys = (title, list) => [h('h3', null, title), h('dl', { class: 'keys' }, list.map(([k, what]) => [h('dt', null, k.split(' ').map((x) => h('kbd', null, x))), h('dd', null, what)]))];
   dialog('Keys', h('div', { class: 'help' },
-    keys('Everywhere', [['/', 'go to a kind or an object'], ['g o', 'overview'], ['g s', 'stuck list'], ['g t', 'traces'], ['g p', 'Pods'], ['?', 'this help'], ['Esc', 'close']]),
+    keys('Everywhere', [['/', 'go to a kind or an object'], ['g o', 'overview'], ['g s', 'stuck list'], ['g t', 'traces'], ['g p', 'Pods'], ['g c', 'create objects'], ['?', 'this help'], ['Esc', 'close']]),
     keys('Lists', [['↑ ↓', 'move'], ['PgUp PgDn', 'move by a page'], ['Home End', 'first, last'], ['Enter', 'open the object']]),
     keys('Traces', [['f b', 'next, previous span'], ['w s', 'scroll up, down'], ['a d', 'move left, right in time'], ['+ -', 'zoom in, out'], ['0', 'show all of it'], ['[ ]', 'collapse, expand all'], ['Enter', 'expand or collapse the span']]),
     keys('Shell', [['Ctrl Shift L', 'leave the terminal'], ['Ctrl Shift C', 'copy'], ['Ctrl Shift V', 'paste']])),
@@ -246,7 +247,7 @@ document.addEventListener('keydown', (e) => {
   if (e.key === 'g') { pendingG = Date.now(); return; }
   if (Date.now() - pendingG < 1200) {
     pendingG = 0;
-    const to = { o: 'overview', s: 'stuck', t: 'traces', l: 'learn', p: 'kind/core/pods', d: 'kind/apps/deployments' }[e.key];
+    const to = { o: 'overview', s: 'stuck', t: 'traces', l: 'learn', c: 'create', p: 'kind/core/pods', d: 'kind/apps/deployments' }[e.key];
     if (to) { e.stopImmediatePropagation(); location.hash = linkTo(to); }
   }
 });
@@ -295,6 +296,7 @@ function showLogin(reason = '') {
   current?.abort.abort();
   current = null;
   kinds = [];
+  window.dispatchEvent(new Event('proa-logout'));
   frame.abort?.abort();
   document.body.classList.add('logged-out');
   fill($('tools'));

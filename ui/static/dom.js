@@ -69,7 +69,7 @@ const paths = {
   theme: 'M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16', hidden: 'M4 4l16 16M3 12c2-4 5-6 9-6s7 2 9 6c-2 4-5 6-9 6s-7-2-9-6z',
   critical: 'M12 3l9 9-9 9-9-9z', help: 'M9 9a3 3 0 1 1 4.5 2.600c-1 .6-1.5 1.200-1.5 2.400M12 17.500v.5', out: 'M14 4h6v16h-6M4 12h11M11 8l4 4-4 4',
   overview: 'M4 4h7v9H4zM13 4h7v5h-7zM13 11h7v9h-7zM4 15h7v5H4z', stuck: 'M12 4L2.5 20h19zM12 10v4.500M12 17v.5',
-  trace: 'M4 6h8M8 12h9M13 18h7', learn: 'M4 5c3-1 6-1 8 1 2-2 5-2 8-1v13c-3-1-6-1-8 1-2-2-5-2-8-1zM12 6v13',
+  create: 'M12 5v14M5 12h14', trace: 'M4 6h8M8 12h9M13 18h7', learn: 'M4 5c3-1 6-1 8 1 2-2 5-2 8-1v13c-3-1-6-1-8 1-2-2-5-2-8-1zM12 6v13',
 };
 
 // icon makes a small picture. It is for the eye only: a text always stands beside it.

@@ -213,7 +213,7 @@ export function showEvents(box, ctx) {
 const HIDDEN = '(hidden)';
 
 // shownObject leaves out what only machines need, and the values of a Secret unless they are asked for.
-function shownObject(o, { managed, values }) {
+export function shownObject(o, { managed, values }) {
   const copy = structuredClone(o);
   if (!managed) delete copy.metadata.managedFields;
   if (copy.kind === 'Secret' && !values) {
@@ -294,12 +294,12 @@ function showYAML(box, ctx) {
 }
 
 // warningsOf shows the Warning headers of an answer.
-function warningsOf(header) {
+export function warningsOf(header) {
   const out = [...(header || '').matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map((m) => m[1].replace(/\\(.)/g, '$1'));
   return out.length ? h('ul', { class: 'plain' }, out.map((w) => h('li', null, badge('warn', w)))) : null;
 }
 
-function showDiff(a, b) {
+export function showDiff(a, b) {
   const all = diff(a, b);
   const added = all.filter(([m]) => m === '+').length;
   const removed = all.filter(([m]) => m === '-').length;
