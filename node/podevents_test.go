@@ -29,7 +29,7 @@ func TestReceivedPodsAreRecordedOnce(t *testing.T) {
 	if records.Len() != 1 {
 		t.Error("a Pod that had started before was recorded")
 	}
-	(&Agent{}).traceReceived(&corev1.Pod{}).Done() // nobody listens
+	(&Agent{}).traceReceived(&corev1.Pod{}).Done() // without a trace it must not panic
 }
 
 func TestTheNetworkOfAPodIsRecorded(t *testing.T) {

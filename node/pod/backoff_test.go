@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestBackoff(t *testing.T) {
+func TestRestartBackoff(t *testing.T) {
 	b, now := backoffs{}, time.Unix(10000, 0)
 	var waits []time.Duration
 	for range 8 {

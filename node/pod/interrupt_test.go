@@ -39,13 +39,13 @@ func (r *recordedBeforeStop) Write(_ context.Context, p *corev1.Pod, _ *corev1.P
 	return p, nil
 }
 
-// TestInterruptionIsRecordedBeforeTheFirstStop holds that an agent that is killed in between finds the record. If nothing can be
+// TestInterruptionIsRecordedBeforeTheFirstStop checks that an agent that is killed in between finds the record. If nothing can be
 // recorded, nothing is stopped, whether the Pod continues later or ends.
 func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	for name, stop := range map[string]func(*worker, *fact.Pod){
-		"it goes on later": func(w *worker, f *fact.Pod) { w.pause(t.Context(), p, f, &stopOrder{time.Minute}) },
-		"it ends": func(w *worker, f *fact.Pod) {
+		"the Pod continues later": func(w *worker, f *fact.Pod) { w.pause(t.Context(), p, f, &stopOrder{time.Minute}) },
+		"the Pod ends": func(w *worker, f *fact.Pod) {
 			w.end(t.Context(), p, f, false, podstate.NodeShutdown(nil), &stopOrder{time.Minute})
 		},
 	} {
@@ -58,7 +58,7 @@ func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 			}
 			r := &recordedBeforeStop{records: interruption.RecordsIn(dir)}
 			m := New(Config{Interruptions: r.records, Probes: r, Statuses: r, HostIPs: func() []netip.Addr { return nil }})
-			// nothing is stopped here
+			// the work counts as running, so that no container is stopped here
 			w := &worker{m: m, log: slog.New(slog.DiscardHandler), busy: map[string]context.CancelFunc{workEnd: func() {}}}
 			stop(w, &fact.Pod{UID: "u", Containers: []fact.Container{{ID: "1", Name: "c", State: fact.Running}}})
 			switch {
@@ -71,7 +71,7 @@ func TestInterruptionIsRecordedBeforeTheFirstStop(t *testing.T) {
 	}
 }
 
-// TestRecordedRunsAreInterrupted holds that the next agent marks the runs in the record as interrupted, and no others. A record
+// TestRecordedRunsAreInterrupted checks that the next agent marks the runs in the record as interrupted, and no others. A record
 // that names no remaining run is removed.
 func TestRecordedRunsAreInterrupted(t *testing.T) {
 	records := interruption.RecordsIn(t.TempDir())

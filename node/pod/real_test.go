@@ -30,22 +30,22 @@ import (
 	"proa.dev/node/runtime"
 )
 
-// bench is a manager over a real runtime, whose other parts are minimal fakes: Pods use the node's network, and run the image
+// testManager is a Manager with a real runtime, whose other parts are minimal fakes: Pods use the host network, and run the image
 // of the sandbox.
-type bench struct {
+type testManager struct {
 	*pod.Manager
-	mu     sync.Mutex
-	pods   map[types.UID]*corev1.Pod
-	events []string
-	failed map[string]bool // containers whose liveness probe has failed
-	rev    int
-	// unpulled are images that cannot be pulled yet, unmounted Pods whose volumes cannot.
-	unpulled, unmounted map[string]bool
-	ends                []string // how containers ended, as statuses said
-	records             *hop.Recorder
+	mu       sync.Mutex
+	pods     map[types.UID]*corev1.Pod
+	events   []string
+	failed   map[string]bool // containers whose liveness probe has failed
+	revision int
+	// missingImages are containers whose image cannot be pulled yet, missingVolumes Pods whose volumes cannot be mounted yet.
+	missingImages, missingVolumes map[string]bool
+	terminations                  []string // reasons and messages of terminated containers in statuses
+	records                       *hop.Recorder
 }
 
-func start(t *testing.T) *bench {
+func startManager(t *testing.T) *testManager {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
@@ -56,10 +56,10 @@ func start(t *testing.T) *bench {
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
 		if _, err := exec.LookPath(filepath.Join(bin, name)); err != nil {
-			t.Skipf("%v; make build puts it there", err)
+			t.Skipf("%v; run make build", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "pod-") //nolint:usetesting // names of t.TempDir are too long for sockets
+	dir, err := os.MkdirTemp("", "pod-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +83,11 @@ func start(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	b := &bench{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, unpulled: map[string]bool{}, unmounted: map[string]bool{},
+	b := &testManager{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, missingImages: map[string]bool{}, missingVolumes: map[string]bool{},
 		records: hop.NewRecorder(1000)}
 	b.Manager = pod.New(pod.Config{
-		Client: client, Runtime: "containerd", Images: b, Volumes: volumes{b: b}, Maker: plain{dir}, Cgroups: group(config.CgroupRoot),
-		Probes: b, Hooks: none{}, Events: b, Statuses: b,
+		Client: client, Runtime: "containerd", Images: b, Volumes: fakeVolumes{manager: b}, Maker: fakeMaker{dir}, Cgroups: fakeCgroups(config.CgroupRoot),
+		Probes: b, Hooks: noop{}, Events: b, Statuses: b,
 		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
 		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 		Logs:               filepath.Join(dir, "logs"), Log: log, Trace: podtrace.New("n", b.records.Update),
@@ -99,9 +99,9 @@ func start(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
+func (b *testManager) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
 	b.mu.Lock()
-	missing := b.unpulled[c.Name]
+	missing := b.missingImages[c.Name]
 	b.mu.Unlock()
 	if missing {
 		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: "no such image", After: 10 * time.Millisecond}
@@ -113,10 +113,10 @@ func (b *bench) Ensure(ctx context.Context, _ *corev1.Pod, c *corev1.Container, 
 	return r.Image, nil
 }
 
-func (b *bench) Sync(*corev1.Pod, *fact.Pod) {}
-func (b *bench) Forget(types.UID)            {}
-func (b *bench) Terminating(types.UID)       {}
-func (b *bench) Of(_ types.UID, id string) podstate.Health {
+func (b *testManager) Sync(*corev1.Pod, *fact.Pod) {}
+func (b *testManager) Forget(types.UID)            {}
+func (b *testManager) Terminating(types.UID)       {}
+func (b *testManager) Of(_ types.UID, id string) podstate.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := podstate.Health{Started: true, Ready: true}
@@ -126,31 +126,31 @@ func (b *bench) Of(_ types.UID, id string) podstate.Health {
 	return h
 }
 
-func (b *bench) Event(about event.Subject, _, reason, format string, args ...any) {
+func (b *testManager) Event(about event.Subject, _, reason, format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.events = append(b.events, about.Container+" "+reason+": "+fmt.Sprintf(format, args...))
 }
 
-func (b *bench) Write(_ context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
+func (b *testManager) Write(_ context.Context, p *corev1.Pod, st *corev1.PodStatus) (*corev1.Pod, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	next := b.pods[p.UID].DeepCopy()
 	next.Status = *st
-	b.rev++
-	next.ResourceVersion = fmt.Sprint(b.rev)
+	b.revision++
+	next.ResourceVersion = fmt.Sprint(b.revision)
 	b.pods[p.UID] = next
 	for _, c := range st.ContainerStatuses {
 		for _, end := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
 			if end != nil {
-				b.ends = append(b.ends, end.Reason+" "+end.Message)
+				b.terminations = append(b.terminations, end.Reason+" "+end.Message)
 			}
 		}
 	}
 	return next, nil
 }
 
-func (b *bench) Delete(_ context.Context, p *corev1.Pod) error {
+func (b *testManager) Delete(_ context.Context, p *corev1.Pod) error {
 	b.mu.Lock()
 	delete(b.pods, p.UID)
 	b.mu.Unlock()
@@ -158,18 +158,18 @@ func (b *bench) Delete(_ context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// apply gives the node a Pod.
-func (b *bench) apply(p *corev1.Pod) {
+// apply creates or updates a Pod of the node.
+func (b *testManager) apply(p *corev1.Pod) {
 	b.mu.Lock()
-	b.rev++
-	p.ResourceVersion = fmt.Sprint(b.rev)
+	b.revision++
+	p.ResourceVersion = fmt.Sprint(b.revision)
 	b.pods[p.UID] = p
 	b.mu.Unlock()
 	b.Update(p, nil)
 }
 
-// await waits until a Pod looks as it should, and fails with what it looks like instead.
-func (b *bench) await(t *testing.T, uid types.UID, what string, is func(*corev1.Pod) bool) *corev1.Pod {
+// await waits until a condition of a Pod is true, and fails with the Pod and all Events otherwise.
+func (b *testManager) await(t *testing.T, uid types.UID, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		b.mu.Lock()
@@ -181,53 +181,57 @@ func (b *bench) await(t *testing.T, uid types.UID, what string, is func(*corev1.
 		if time.Now().After(end) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			t.Fatalf("%s: never; the Pod is %+v, events %q", what, p, b.events)
+			t.Fatalf("%s: not within 30 s; the Pod is %+v, events %q", what, p, b.events)
 		}
 	}
 }
 
-// volumes are there at once, but for those of Pods that shall wait for them.
-type volumes struct {
-	none
-	b *bench
+// fakeVolumes mounts at once, except for Pods in missingVolumes.
+type fakeVolumes struct {
+	noop
+	manager *testManager
 }
 
-func (v volumes) Mount(_ context.Context, p *corev1.Pod) error {
-	v.b.mu.Lock()
-	defer v.b.mu.Unlock()
-	if v.b.unmounted[p.Name] {
+func (v fakeVolumes) Mount(_ context.Context, p *corev1.Pod) error {
+	v.manager.mu.Lock()
+	defer v.manager.mu.Unlock()
+	if v.manager.missingVolumes[p.Name] {
 		return errors.New("no such volume")
 	}
 	return nil
 }
 
-type none struct{}
+// noop implements interfaces of the Manager with methods that do nothing.
+type noop struct{}
 
-func (none) Mount(context.Context, *corev1.Pod) error { return nil }
-func (none) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
+func (noop) Mount(context.Context, *corev1.Pod) error { return nil }
+func (noop) Binds(context.Context, *corev1.Pod, *corev1.Container, func(string) (string, error)) ([]*cri.Mount, []*cri.Device, error) {
 	return nil, nil, nil
 }
-func (none) Remove(context.Context, types.UID) error      { return nil }
-func (none) Unmount(context.Context, types.UID) error     { return nil }
-func (none) PodUIDs(context.Context) ([]types.UID, error) { return nil, nil }
-func (none) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip.Addr, *corev1.LifecycleHandler) error {
+func (noop) Remove(context.Context, types.UID) error      { return nil }
+func (noop) Unmount(context.Context, types.UID) error     { return nil }
+func (noop) PodUIDs(context.Context) ([]types.UID, error) { return nil, nil }
+func (noop) Run(context.Context, *corev1.Pod, *corev1.Container, string, []netip.Addr, *corev1.LifecycleHandler) error {
 	return nil
 }
 
-type group string
+type fakeCgroups string
 
-func (g group) Ensure(p *corev1.Pod) (string, error) { return string(g) + "/pod" + string(p.UID), nil }
-func (group) Update(*corev1.Pod) error               { return nil }
-func (group) Remove(types.UID) error                 { return nil }
-func (group) PodUIDs() ([]types.UID, error)          { return nil, nil }
+func (g fakeCgroups) Ensure(p *corev1.Pod) (string, error) {
+	return string(g) + "/pod" + string(p.UID), nil
+}
+func (fakeCgroups) Update(*corev1.Pod) error      { return nil }
+func (fakeCgroups) Remove(types.UID) error        { return nil }
+func (fakeCgroups) PodUIDs() ([]types.UID, error) { return nil, nil }
 
-type plain struct{ dir string }
+// fakeMaker makes minimal configurations for the runtime.
+type fakeMaker struct{ dir string }
 
-func (m plain) labels(p *corev1.Pod) map[string]string {
+func (m fakeMaker) labels(p *corev1.Pod) map[string]string {
 	return map[string]string{pod.LabelName: p.Name, pod.LabelNamespace: p.Namespace, pod.LabelUID: string(p.UID)}
 }
 
-func (m plain) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, string, error) {
+func (m fakeMaker) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.PodSandboxConfig, string, error) {
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt}, Labels: m.labels(p),
 		LogDirectory: filepath.Join(m.dir, "logs", p.Namespace+"_"+p.Name+"_"+string(p.UID)),
@@ -236,15 +240,15 @@ func (m plain) Sandbox(_ context.Context, p *corev1.Pod, attempt uint32) (*cri.P
 	}, "", nil
 }
 
-func (plain) Env(context.Context, *corev1.Pod, *corev1.Container, []netip.Addr) ([]*cri.KeyValue, error) {
+func (fakeMaker) Env(context.Context, *corev1.Pod, *corev1.Container, []netip.Addr) ([]*cri.KeyValue, error) {
 	return nil, nil
 }
-func (plain) Resources(*corev1.Pod, *corev1.Container) *cri.LinuxContainerResources {
+func (fakeMaker) Resources(*corev1.Pod, *corev1.Container) *cri.LinuxContainerResources {
 	return &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20}
 }
-func (plain) Hash(c *corev1.Container) string { return c.Image }
+func (fakeMaker) Hash(c *corev1.Container) string { return c.Image }
 
-func (m plain) Container(_ context.Context, p *corev1.Pod, c *corev1.Container, r pod.Run) (*cri.ContainerConfig, error) {
+func (m fakeMaker) Container(_ context.Context, p *corev1.Pod, c *corev1.Container, r pod.Run) (*cri.ContainerConfig, error) {
 	labels := m.labels(p)
 	labels[pod.LabelContainer] = c.Name
 	return &cri.ContainerConfig{
@@ -256,7 +260,7 @@ func (m plain) Container(_ context.Context, p *corev1.Pod, c *corev1.Container, 
 	}, nil
 }
 
-func simple(name string, policy corev1.RestartPolicy) *corev1.Pod {
+func newPod(name string, policy corev1.RestartPolicy) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name + "-uid")},
 		Spec: corev1.PodSpec{
@@ -270,11 +274,11 @@ func ready(p *corev1.Pod) bool {
 	return p != nil && len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.Phase == corev1.PodRunning
 }
 
-// TestLife covers the life of Pods on a real runtime.
-func TestLife(t *testing.T) {
-	b := start(t)
+// TestPodLifecycle covers the lifecycle of Pods on a real runtime.
+func TestPodLifecycle(t *testing.T) {
+	b := startManager(t)
 	t.Run("start, crash, restart, delete", func(t *testing.T) {
-		p := simple("web", corev1.RestartPolicyAlways)
+		p := newPod("web", corev1.RestartPolicyAlways)
 		b.apply(p)
 		first := b.await(t, p.UID, "running", ready)
 		id := strings.TrimPrefix(first.Status.ContainerStatuses[0].ContainerID, "containerd://")
@@ -289,9 +293,9 @@ func TestLife(t *testing.T) {
 			func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
 		if last := second.Status.ContainerStatuses[0].LastTerminationState.Terminated; last == nil ||
 			last.ContainerID != "containerd://"+id {
-			t.Errorf("the run before: %+v", last)
+			t.Errorf("the last termination: %+v", last)
 		}
-		// It is given more memory, and goes on.
+		// It gets more memory without a restart.
 		b.mu.Lock()
 		more := b.pods[p.UID].DeepCopy()
 		b.mu.Unlock()
@@ -301,7 +305,7 @@ func TestLife(t *testing.T) {
 			limit := p.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceMemory]
 			return limit.Value() == 64<<20 && p.Status.ContainerStatuses[0].RestartCount == 1
 		})
-		// It fails again, and must wait.
+		// It fails again, and is in back-off.
 		b.mu.Lock()
 		b.failed[strings.TrimPrefix(second.Status.ContainerStatuses[0].ContainerID, "containerd://")] = true
 		b.mu.Unlock()
@@ -311,14 +315,14 @@ func TestLife(t *testing.T) {
 			return w != nil && w.Reason == "CrashLoopBackOff" &&
 				strings.HasPrefix(w.Message, "back-off 10s restarting failed container=c pod=web_ns(")
 		})
-		if got := strings.Join(b.recorded(p.UID), "; "); got !=
+		if got := strings.Join(b.traceRecords(p.UID), "; "); got !=
 			"volumes; sandbox prepare run; pull image of c; pull image of c; container create c start c; container create c start c" {
 			t.Errorf("recorded %q", got)
 		}
 		b.remove(t, p.UID, 5)
 	})
 	t.Run("runs once", func(t *testing.T) {
-		p := simple("once", corev1.RestartPolicyNever)
+		p := newPod("once", corev1.RestartPolicyNever)
 		b.apply(p)
 		up := b.await(t, p.UID, "running", ready)
 		id := strings.TrimPrefix(up.Status.ContainerStatuses[0].ContainerID, "containerd://")
@@ -330,12 +334,12 @@ func TestLife(t *testing.T) {
 		})
 		if st := end.Status.ContainerStatuses[0]; st.State.Terminated == nil || st.RestartCount != 0 ||
 			end.Status.Phase != corev1.PodSucceeded {
-			t.Errorf("its end: %+v", st)
+			t.Errorf("the status after the end: %+v", st)
 		}
 		b.remove(t, p.UID, 0)
 	})
-	t.Run("a command that is not there", func(t *testing.T) {
-		p := simple("bad", corev1.RestartPolicyAlways)
+	t.Run("a command that does not exist", func(t *testing.T) {
+		p := newPod("bad", corev1.RestartPolicyAlways)
 		p.Spec.Containers[0].Command = []string{"/nothing"}
 		b.apply(p)
 		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
@@ -346,7 +350,7 @@ func TestLife(t *testing.T) {
 		b.remove(t, p.UID, 0)
 	})
 	t.Run("deleted while it waits for its image", func(t *testing.T) {
-		p := simple("pull", corev1.RestartPolicyAlways)
+		p := newPod("pull", corev1.RestartPolicyAlways)
 		p.Spec.Containers[0].Image = "nowhere/nothing:1"
 		b.apply(p)
 		b.await(t, p.UID, "waits", func(p *corev1.Pod) bool {
@@ -354,24 +358,24 @@ func TestLife(t *testing.T) {
 			return len(st) == 1 && st[0].State.Waiting != nil && st[0].State.Waiting.Reason == "ErrImagePull"
 		})
 		b.remove(t, p.UID, 30)
-		if got := b.recorded(p.UID); !slices.Contains(got, "pull image of c failed: ErrImagePull: <nil>") ||
+		if got := b.traceRecords(p.UID); !slices.Contains(got, "pull image of c failed: ErrImagePull: <nil>") ||
 			strings.Contains(fmt.Sprint(got), "open") {
 			t.Errorf("recorded %q", got)
 		}
 	})
-	t.Run("ErrImagePull goes when the image is here", func(t *testing.T) { imageAtLast(t, b) })
-	t.Run("no StartError of a Pod that ends while it starts", func(t *testing.T) { endWhileStarting(t, b) })
-	t.Run("Pods of many containers are deleted quickly", func(t *testing.T) { manyContainers(t, b) })
+	t.Run("ErrImagePull is cleared when the image is present", func(t *testing.T) { testImageArrives(t, b) })
+	t.Run("no StartError of a Pod that is deleted while it starts", func(t *testing.T) { testEndWhileStarting(t, b) })
+	t.Run("Pods of many containers are deleted quickly", func(t *testing.T) { testManyContainers(t, b) })
 }
 
-// imageAtLast holds that a Pod that waits for its volumes does not report that it waits for an image that is present.
-func imageAtLast(t *testing.T, b *bench) {
+// testImageArrives checks that a Pod that waits for its volumes does not report that it waits for an image that is present.
+func testImageArrives(t *testing.T, b *testManager) {
 	t.Helper()
-	p := simple("volume", corev1.RestartPolicyAlways)
+	p := newPod("volume", corev1.RestartPolicyAlways)
 	p.Spec.Containers[0].Name = "late"
 	set := func(unpulled, unmounted bool) {
 		b.mu.Lock()
-		b.unpulled["late"], b.unmounted["volume"] = unpulled, unmounted
+		b.missingImages["late"], b.missingVolumes["volume"] = unpulled, unmounted
 		b.mu.Unlock()
 		b.RetryNow(p.UID)
 	}
@@ -386,20 +390,20 @@ func imageAtLast(t *testing.T, b *bench) {
 	b.await(t, p.UID, "its image is missing", waits("ErrImagePull"))
 	set(false, true)
 	b.await(t, p.UID, "its volumes are missing", waits("ContainerCreating"))
-	if got := b.recorded(p.UID); !slices.Contains(got, "volumes open failed: no such volume") {
+	if got := b.traceRecords(p.UID); !slices.Contains(got, "volumes open failed: no such volume") {
 		t.Errorf("recorded %q", got)
 	}
 	set(false, false)
 	b.await(t, p.UID, "running", ready)
-	if got := b.recorded(p.UID); len(got) != 4 || strings.Contains(fmt.Sprint(got), "failed") ||
+	if got := b.traceRecords(p.UID); len(got) != 4 || strings.Contains(fmt.Sprint(got), "failed") ||
 		strings.Contains(fmt.Sprint(got), "open") {
 		t.Errorf("recorded %q", got)
 	}
 	b.remove(t, p.UID, 5)
 }
 
-// recorded returns the records of a Pod with the names of their steps, in the order in which the work is listed in package hop.
-func (b *bench) recorded(uid types.UID) (out []string) {
+// traceRecords returns the records of a Pod with the names of their steps, in the order in which the work is listed in package hop.
+func (b *testManager) traceRecords(uid types.UID) (out []string) {
 	for _, r := range b.records.Of(uid) {
 		line := r.Verb
 		for _, s := range r.Steps {
@@ -421,15 +425,15 @@ func (b *bench) recorded(uid types.UID) (out []string) {
 	return out
 }
 
-// endWhileStarting holds that a Pod that is deleted while the runtime starts its container has not failed to start. The deletions
+// testEndWhileStarting checks that a Pod that is deleted while the runtime starts its container has no StartError. The deletions
 // come at many moments of the start.
-func endWhileStarting(t *testing.T, b *bench) {
+func testEndWhileStarting(t *testing.T, b *testManager) {
 	t.Helper()
 	b.mu.Lock()
-	b.ends = nil
+	b.terminations = nil
 	b.mu.Unlock()
 	for i := range 6 {
-		p := simple(fmt.Sprintf("early%d", i), corev1.RestartPolicyNever)
+		p := newPod(fmt.Sprintf("early%d", i), corev1.RestartPolicyNever)
 		p.Spec.Containers[0].Name = p.Name
 		b.apply(p)
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -440,7 +444,7 @@ func endWhileStarting(t *testing.T, b *bench) {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatal("its container is not made")
+				t.Fatal("its container is not created")
 			}
 		}
 		time.Sleep(time.Duration(8*i) * time.Millisecond)
@@ -448,17 +452,17 @@ func endWhileStarting(t *testing.T, b *bench) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, end := range b.ends {
+	for _, end := range b.terminations {
 		if strings.Contains(end, "StartError") || strings.Contains(end, "context canceled") {
 			t.Errorf("a container ended as %q", end)
 		}
 	}
 }
 
-// manyContainers is a regression test: stopping many containers at once stalled in the shim for 10 to 137 seconds.
-func manyContainers(t *testing.T, b *bench) {
+// testManyContainers is a regression test: stopping many containers at once stalled in the shim for 10 to 137 seconds.
+func testManyContainers(t *testing.T, b *testManager) {
 	t.Helper()
-	p := simple("many", corev1.RestartPolicyAlways)
+	p := newPod("many", corev1.RestartPolicyAlways)
 	p.Spec.Containers = nil
 	for i := range 30 {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c%d", i), Image: runtime.PauseImage})
@@ -473,20 +477,20 @@ func manyContainers(t *testing.T, b *bench) {
 		}
 		return n == 30
 	})
-	begin := time.Now()
-	b.remove(t, p.UID, 30) // which waits 30 seconds
-	t.Logf("30 containers were deleted in %v", time.Since(begin))
+	start := time.Now()
+	b.remove(t, p.UID, 30) // it fails after 30 seconds
+	t.Logf("30 containers were deleted in %v", time.Since(start))
 }
 
-// remove deletes a Pod and waits until nothing is left of it.
-func (b *bench) remove(t *testing.T, uid types.UID, grace int64) {
+// remove deletes a Pod, and waits until its worker and sandboxes are gone.
+func (b *testManager) remove(t *testing.T, uid types.UID, grace int64) {
 	t.Helper()
 	b.mu.Lock()
 	p := b.pods[uid].DeepCopy()
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
 	b.mu.Unlock()
 	b.apply(p)
-	b.await(t, uid, "gone", func(p *corev1.Pod) bool { return p == nil })
+	b.await(t, uid, "deleted", func(p *corev1.Pod) bool { return p == nil })
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if _, here := b.Find(uid); !here {
 			break

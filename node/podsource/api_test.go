@@ -20,22 +20,22 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestAPI takes Pods and mirrors through a real cluster, under the identity of the node.
-func TestAPI(t *testing.T) {
+// TestPodsOfTheAPI reads Pods from a real cluster and creates mirror Pods in it, with the identity of the node.
+func TestPodsOfTheAPI(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	o, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	podsource.Put(t, filepath.Join(dir, "a.yaml"), podsource.Manifest("a", "i1"))
-	var lives atomic.Bool
-	lives.Store(true)
+	podsource.WriteFile(t, filepath.Join(dir, "a.yaml"), podsource.Manifest("a", "i1"))
+	var running atomic.Bool
+	running.Store(true)
 	s := podsource.New(podsource.Config{
-		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(types.UID) bool { return lives.Load() }, Log: podsource.Quiet(),
+		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(types.UID) bool { return running.Load() }, Log: podsource.DiscardLogger(),
 		Client: c.Server.Client(&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes", "system:authenticated"}}),
 	})
-	u := podsource.Open(t, s)
+	u := podsource.OpenStream(t, s)
 	pod := func(name, node string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system"}, Spec: corev1.PodSpec{
 			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "x"}}, AutomountServiceAccountToken: new(false),
@@ -69,7 +69,7 @@ func TestAPI(t *testing.T) {
 		return len(refs) == 1 && refs[0].UID == o.GetUID() &&
 			m.GetAnnotations()[corev1.MirrorPodAnnotationKey] == m.GetAnnotations()["kubernetes.io/config.hash"]
 	})
-	// Pods of this node come, those of others do not.
+	// Pods of this node are received, those of other nodes are not.
 	for _, p := range []*corev1.Pod{pod("other", "m"), pod("mine", "n")} {
 		if _, err := c.Client.Create(t.Context(), gr.Pods, p); err != nil {
 			t.Fatal(err)
@@ -81,20 +81,20 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.Want("-mine x")
-	// A mirror that somebody deletes comes back.
+	// A mirror Pod that a user deletes is created again.
 	if err := c.Client.Delete(t.Context(), gr.Pods, "kube-system", "a-n", zero); err != nil {
 		t.Fatal(err)
 	}
 	u.Want("+a-n i1")
-	// The mirror of a Pod that is no longer wanted stays until the Pod has ended.
+	// The mirror of a removed static Pod stays until the Pod has ended.
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	u.Want("-a-n i1")
 	if _, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", "a-n", ""); err != nil {
-		t.Errorf("the mirror of a Pod that still runs: %v", err)
+		t.Errorf("the mirror of a running Pod: %v", err)
 	}
-	lives.Store(false)
+	running.Store(false)
 	eventually(t, func() bool {
 		_, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", "a-n", "")
 		return err != nil
@@ -102,17 +102,17 @@ func TestAPI(t *testing.T) {
 	c.Stop()
 }
 
-// TestAnnotationsFromTheAPIAreNotBelieved: a Pod of the API is never static, and one that says it is a mirror is neither run nor taken
-// for the mirror of a static Pod, unless the node has made it itself.
-func TestAnnotationsFromTheAPIAreNotBelieved(t *testing.T) {
+// TestAnnotationsOfTheAPIAreNotTrusted checks that a Pod of the API is never static, and that one with the mirror annotation is neither run nor taken
+// for the mirror of a static Pod, unless the node has created it.
+func TestAnnotationsOfTheAPIAreNotTrusted(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
 	o, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	podsource.Put(t, filepath.Join(dir, "a.yaml"), podsource.Manifest("a", "i1"))
-	mine := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: o.GetUID(), Controller: new(true)}
+	podsource.WriteFile(t, filepath.Join(dir, "a.yaml"), podsource.Manifest("a", "i1"))
+	nodeRef := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: o.GetUID(), Controller: new(true)}
 	pod := func(name string, annotations map[string]string, owners ...metav1.OwnerReference) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "kube-system", Annotations: annotations,
 			OwnerReferences: owners}, Spec: corev1.PodSpec{
@@ -120,30 +120,30 @@ func TestAnnotationsFromTheAPIAreNotBelieved(t *testing.T) {
 		}}
 	}
 	mirror := func(hash string) map[string]string { return map[string]string{corev1.MirrorPodAnnotationKey: hash} }
-	// Somebody is there before the node shows its static Pod: with its name, and with another.
+	// A user has created Pods with the mirror annotation before the node: with the name of its static Pod, and with others.
 	for _, p := range []*corev1.Pod{pod("a-n", mirror("x")), pod("orphan", mirror("alive")), pod("empty", mirror(""))} {
 		if _, err := c.Client.Create(t.Context(), gr.Pods, p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.Client.Create(t.Context(), gr.Pods, pod("owned", mirror("x"), mine)); !apierrors.IsForbidden(err) {
-		t.Errorf("a mirror in the name of the node: %v", err)
+	if _, err := c.Client.Create(t.Context(), gr.Pods, pod("owned", mirror("x"), nodeRef)); !apierrors.IsForbidden(err) {
+		t.Errorf("a mirror with the node as its owner: %v", err)
 	}
 	s := podsource.New(podsource.Config{
-		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(uid types.UID) bool { return uid == "alive" }, Log: podsource.Quiet(),
+		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(uid types.UID) bool { return uid == "alive" }, Log: podsource.DiscardLogger(),
 		Client: c.Server.Client(&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes", "system:authenticated"}}),
 	})
-	u := podsource.Open(t, s)
-	for shown, complete := false, false; !shown || !complete; { // in any order; shown is when its real mirror is there
+	u := podsource.OpenStream(t, s)
+	for mirrored, complete := false, false; !mirrored || !complete; { // in any order; mirrored is true once the node has created the mirror
 		x, ok := u.Next()
 		if !ok {
 			t.Fatal("the stream has ended")
 		}
 		if x.Pod != nil && x.Pod.Name != "a-n" {
-			t.Fatalf("a mirror is to be run: %s", x.Pod.Name)
+			t.Fatalf("a mirror Pod is received as a Pod to run: %s", x.Pod.Name)
 		}
 		complete = complete || x.Complete
-		shown = shown || x.Pod != nil && x.Pod.ResourceVersion != ""
+		mirrored = mirrored || x.Pod != nil && x.Pod.ResourceVersion != ""
 	}
 	if m, err := c.Client.Get(t.Context(), gr.Pods, "kube-system", "a-n", ""); err != nil || len(m.GetOwnerReferences()) != 1 ||
 		m.GetOwnerReferences()[0].UID != o.GetUID() {
@@ -177,5 +177,5 @@ func eventually(t *testing.T, is func() bool) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatal("it never was so")
+	t.Fatal("not within 10 s")
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// What the tests of this package share, inside and outside.
+// Helpers of the tests inside and outside of this package.
 
-// Web is a manifest.
+// Web is the manifest of a static Pod.
 const Web = `
 apiVersion: v1
 kind: Pod
@@ -22,21 +22,21 @@ spec:
   - {name: c, image: nginx}
 `
 
-// Manifest is one with another name and image.
+// Manifest returns a manifest with another name and image.
 func Manifest(name, image string) string {
 	return strings.NewReplacer("name: web", "name: "+name, "nginx", image).Replace(Web)
 }
 
-// Put writes a file.
-func Put(t *testing.T, file, text string) {
+// WriteFile writes a file.
+func WriteFile(t *testing.T, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Quiet is a log that nobody reads.
-func Quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+// DiscardLogger returns a logger that discards everything.
+func DiscardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // Stream reads updates one by one.
 type Stream struct {
@@ -45,8 +45,8 @@ type Stream struct {
 	last string
 }
 
-// Open begins to read.
-func Open(t *testing.T, s *Source) *Stream {
+// OpenStream starts reading the updates of a source.
+func OpenStream(t *testing.T, s *Source) *Stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	next, stop := iter.Pull(s.Updates(ctx))
@@ -54,12 +54,12 @@ func Open(t *testing.T, s *Source) *Stream {
 	return &Stream{t: t, Next: next}
 }
 
-// Want reads updates, which are "+NAME IMAGE", "-NAME IMAGE" or "complete".
+// Want reads updates and compares them with "+NAME IMAGE", "-NAME IMAGE" or "complete".
 func (s *Stream) Want(words ...string) {
 	s.t.Helper()
 	for _, want := range words {
 		got, ok := s.last, true
-		for got == s.last && ok { // others write the Pods of the API too
+		for got == s.last && ok { // updates may repeat, since others write the Pods of the API too
 			var u Update
 			u, ok = s.Next()
 			got = "complete"

@@ -10,14 +10,14 @@ import (
 	"proa.dev/node/fact"
 )
 
-// TestInterruptedRunsAreNoSuccess is a regression test: "down" and then "up" completed Jobs whose containers had exited with 0
+// TestInterruptedContainersHaveNotSucceeded is a regression test: "proa down" and "proa up" completed Jobs whose containers had exited with 0
 // because they were stopped.
-func TestInterruptedRunsAreNoSuccess(t *testing.T) {
-	scenes(t, "testdata/interrupted.txt", func(s *scene) string {
+func TestInterruptedContainersHaveNotSucceeded(t *testing.T) {
+	runCases(t, "testdata/interrupted.txt", func(s *testCase) string {
 		if CannotResume(s.pod, s.facts, false) {
 			s.seen.Termination, s.seen.Ended = NodeShutdown(nil), true
 		}
-		status := showStatus(ComputeStatus(s.pod, s.facts, s.seen))
+		status := formatStatus(ComputeStatus(s.pod, s.facts, s.seen))
 		phase, rest, _ := strings.Cut(status, "\n")
 		out := []string{phase}
 		for line := range strings.Lines(rest) {
@@ -33,11 +33,11 @@ func TestInterruptedRunsAreNoSuccess(t *testing.T) {
 	})
 }
 
-// TestAnEndThatNobodySawBeforeABootIsNoSuccess holds that containers that a shutdown of the machine has ended unobserved have
+// TestEndedBeforeBoot checks that containers that a shutdown of the machine has ended without the agent noticing have
 // not succeeded.
-func TestAnEndThatNobodySawBeforeABootIsNoSuccess(t *testing.T) {
+func TestEndedBeforeBoot(t *testing.T) {
 	boot := time.Unix(5000, 0)
-	seen := func(reason string) corev1.PodStatus {
+	statusWith := func(reason string) corev1.PodStatus {
 		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "c",
 			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: "containerd://1", Reason: reason}}}}}
 	}
@@ -48,11 +48,11 @@ func TestAnEndThatNobodySawBeforeABootIsNoSuccess(t *testing.T) {
 		boot     time.Time
 		want     bool
 	}{
-		{"it ended in this boot", corev1.PodStatus{}, time.Unix(5001, 0), boot, false},
-		{"nobody saw it", corev1.PodStatus{}, time.Unix(4999, 0), boot, true},
-		{"it was seen", seen("Completed"), time.Unix(4999, 0), boot, false},
-		{"it was seen, as interrupted", seen(ReasonTerminated), time.Unix(4999, 0), boot, true},
-		{"nobody knows when the machine started", corev1.PodStatus{}, time.Unix(4999, 0), time.Time{}, false},
+		{"ended since the boot", corev1.PodStatus{}, time.Unix(5001, 0), boot, false},
+		{"ended before the boot, not in the status", corev1.PodStatus{}, time.Unix(4999, 0), boot, true},
+		{"ended before the boot, completed in the status", statusWith("Completed"), time.Unix(4999, 0), boot, false},
+		{"ended before the boot, interrupted in the status", statusWith(ReasonTerminated), time.Unix(4999, 0), boot, true},
+		{"boot time unknown", corev1.PodStatus{}, time.Unix(4999, 0), time.Time{}, false},
 	} {
 		p := &corev1.Pod{Status: x.status}
 		if got := EndedBeforeBoot(p, &fact.Container{ID: "1", Name: "c", State: fact.Exited, Finished: x.finished}, x.boot); got != x.want {

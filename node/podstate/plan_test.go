@@ -19,14 +19,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected parts of testdata")
 
-// scene is a Pod with what is true and known of it, as a few lines of text say it:
+// testCase is a Pod with its facts and the inputs of ComputePlan and ComputeStatus, parsed from lines such as:
 //
 //	pod POLICY; init A; side S; C; eph E     containers by kind; a name may be followed by key=value
 //	sandbox N ready|dead [noip]              newest first
 //	run NAME running|exited=CODE|created|unknown [#ATTEMPT] [box=N] [hash=H] [interrupted]
 //	volumes | image NAME | busy NAME | hold NAME 1s | backoff NAME 10s | failed NAME liveness | unready NAME | unstarted NAME
 //	waiting NAME REASON MESSAGE | ended | termination REASON MESSAGE | deleted | was PHASE | gate TYPE [STATUS]
-type scene struct {
+type testCase struct {
 	pod      *corev1.Pod
 	facts    *fact.Pod
 	known    PlanInput
@@ -36,9 +36,9 @@ type scene struct {
 	holds    map[string]time.Duration
 }
 
-func parseScene(t *testing.T, text string) *scene {
+func parseCase(t *testing.T, text string) *testCase {
 	t.Helper()
-	s := &scene{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 2}},
+	s := &testCase{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 2}},
 		facts: &fact.Pod{UID: "u"}, health: map[string]Health{}, backoffs: map[string]time.Duration{}, holds: map[string]time.Duration{}}
 	s.known = PlanInput{Images: map[string]bool{}, Busy: map[string]bool{}, Hash: func(*corev1.Container) string { return "h" },
 		Health:  func(id string) Health { return s.healthOf(id) },
@@ -48,25 +48,25 @@ func parseScene(t *testing.T, text string) *scene {
 		HostIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
-			s.line(t, line)
+			s.parseLine(t, line)
 		}
 	}
 	return s
 }
 
-func (s *scene) healthOf(id string) Health {
+func (s *testCase) healthOf(id string) Health {
 	if h, found := s.health[strings.TrimSuffix(id, "-id")]; found {
 		return h
 	}
 	return Health{Started: true, Ready: true}
 }
 
-func (s *scene) line(t *testing.T, line string) {
+func (s *testCase) parseLine(t *testing.T, line string) {
 	t.Helper()
 	words := strings.Fields(line)
 	switch words[0] {
 	case "pod":
-		s.spec(strings.TrimPrefix(line, "pod "))
+		s.parseSpec(strings.TrimPrefix(line, "pod "))
 	case "sandbox":
 		n, _ := strconv.Atoi(words[1])
 		box := fact.Sandbox{ID: "box" + words[1], Attempt: uint32(n), Ready: words[2] == "ready", Network: true,
@@ -76,7 +76,7 @@ func (s *scene) line(t *testing.T, line string) {
 		}
 		s.facts.Sandboxes = append(s.facts.Sandboxes, box)
 	case "run":
-		s.ran(t, words[1:])
+		s.parseRun(t, words[1:])
 	case "volumes":
 		s.known.Volumes, s.seen.Volumes = true, true
 	case "image":
@@ -115,11 +115,11 @@ func (s *scene) line(t *testing.T, line string) {
 				corev1.PodCondition{Type: corev1.PodConditionType(words[1]), Status: corev1.ConditionStatus(words[2])})
 		}
 	default:
-		t.Fatalf("what is %q?", line)
+		t.Fatalf("unknown command: %q", line)
 	}
 }
 
-func (s *scene) spec(text string) {
+func (s *testCase) parseSpec(text string) {
 	for i, part := range strings.Split(text, ";") {
 		words := strings.Fields(part)
 		if i == 0 {
@@ -152,7 +152,7 @@ func (s *scene) spec(text string) {
 	}
 }
 
-func (s *scene) ran(t *testing.T, words []string) {
+func (s *testCase) parseRun(t *testing.T, words []string) {
 	t.Helper()
 	c := fact.Container{Name: words[0], ID: words[0] + "-id", SandboxID: s.facts.Sandboxes[0].ID, Hash: "h", Image: "img", ImageID: "sha",
 		Created: time.Unix(1000, 0), Started: time.Unix(1001, 0)}
@@ -169,7 +169,7 @@ func (s *scene) ran(t *testing.T, words []string) {
 		c.State, c.ExitCode, c.Finished = fact.Exited, int32(n), time.Unix(1500, 0)
 		c.CompleteEnd()
 	default:
-		t.Fatalf("what state is %q?", state)
+		t.Fatalf("unknown state %q", state)
 	}
 	for _, w := range words[2:] {
 		if n, ok := strings.CutPrefix(w, "#"); ok {
@@ -189,42 +189,42 @@ func (s *scene) ran(t *testing.T, words []string) {
 
 func (p Plan) String() string {
 	var out []string
-	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if p.Volumes {
-		say("volumes")
+		add("volumes")
 	}
 	if p.Sandbox != nil {
-		say("sandbox %d changed=%v", *p.Sandbox, p.Recreated)
+		add("sandbox %d changed=%v", *p.Sandbox, p.Recreated)
 	}
 	for _, n := range p.Pull {
-		say("pull %s", n)
+		add("pull %s", n)
 	}
 	for _, n := range p.Start {
-		say("start %s", n)
+		add("start %s", n)
 	}
 	for _, k := range p.Kill {
-		say("kill %s: %s", k.ID, k.Message)
+		add("kill %s: %s", k.ID, k.Message)
 	}
 	for _, n := range p.BackingOff {
-		say("backing %s", n)
+		add("backing %s", n)
 	}
 	for _, id := range p.Reset {
-		say("reset %s", id)
+		add("reset %s", id)
 	}
 	if p.Done {
-		say("done")
+		add("done")
 	}
 	if p.WakeAfter > 0 {
-		say("again %s", p.WakeAfter)
+		add("again %s", p.WakeAfter)
 	}
 	if out == nil {
-		say("nothing")
+		add("nothing")
 	}
 	return strings.Join(out, "\n")
 }
 
-// scenes plays the cases of a file: "== name", the scene, "->", what comes out.
-func scenes(t *testing.T, file string, play func(*scene) string) {
+// runCases runs the cases of a file: "== name", the input, "->", and the output.
+func runCases(t *testing.T, file string, run func(*testCase) string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -236,7 +236,7 @@ func scenes(t *testing.T, file string, play func(*scene) string) {
 	for _, c := range strings.Split(rest, "\n== ") {
 		name, body, _ := strings.Cut(c, "\n")
 		in, want, _ := strings.Cut(body, "->\n")
-		got := play(parseScene(t, in))
+		got := run(parseCase(t, in))
 		if got != strings.TrimSpace(want) && !*update {
 			t.Errorf("%s:\n%s\ngives\n%s\nwant\n%s", name, in, got, strings.TrimSpace(want))
 		}
@@ -250,21 +250,21 @@ func scenes(t *testing.T, file string, play func(*scene) string) {
 }
 
 func TestPlan(t *testing.T) {
-	scenes(t, "testdata/plan.txt", func(s *scene) string { return ComputePlan(s.pod, s.facts, s.known).String() })
+	runCases(t, "testdata/plan.txt", func(s *testCase) string { return ComputePlan(s.pod, s.facts, s.known).String() })
 }
 
 func TestStatus(t *testing.T) {
-	scenes(t, "testdata/status.txt", func(s *scene) string { return showStatus(ComputeStatus(s.pod, s.facts, s.seen)) })
+	runCases(t, "testdata/status.txt", func(s *testCase) string { return formatStatus(ComputeStatus(s.pod, s.facts, s.seen)) })
 }
 
-func showStatus(st *corev1.PodStatus) string {
+func formatStatus(st *corev1.PodStatus) string {
 	var out []string
-	say := func(format string, args ...any) {
+	add := func(format string, args ...any) {
 		out = append(out, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	}
-	say("%s %s %s", st.Phase, st.Reason, st.Message)
+	add("%s %s %s", st.Phase, st.Reason, st.Message)
 	if st.PodIP != "" {
-		say("ip %s", st.PodIP)
+		add("ip %s", st.PodIP)
 	}
 	for _, c := range append(append(st.InitContainerStatuses, st.ContainerStatuses...), st.EphemeralContainerStatuses...) {
 		flags := ""
@@ -277,18 +277,18 @@ func showStatus(st *corev1.PodStatus) string {
 		if c.RestartCount > 0 {
 			flags += fmt.Sprintf(" restarts=%d", c.RestartCount)
 		}
-		say("%s: %s%s", c.Name, showState(c.State), flags)
-		if last := showState(c.LastTerminationState); last != "" {
-			say("%s before: %s", c.Name, last)
+		add("%s: %s%s", c.Name, formatState(c.State), flags)
+		if last := formatState(c.LastTerminationState); last != "" {
+			add("%s before: %s", c.Name, last)
 		}
 	}
 	for _, c := range st.Conditions {
-		say("%s=%s %s %s", c.Type, c.Status, c.Reason, c.Message)
+		add("%s=%s %s %s", c.Type, c.Status, c.Reason, c.Message)
 	}
 	return strings.Join(out, "\n")
 }
 
-func showState(s corev1.ContainerState) string {
+func formatState(s corev1.ContainerState) string {
 	switch {
 	case s.Running != nil:
 		return "running"

@@ -11,20 +11,20 @@ import (
 	"proa.dev/node/fact"
 )
 
-// TestStoredStatusIsStable holds that a stored status equals the status computed from the same facts; otherwise every step of
+// TestStoredStatusIsStable checks that a stored status equals the status computed from the same facts; otherwise every step of
 // a worker would write.
 func TestStoredStatusIsStable(t *testing.T) {
-	begin := time.Unix(1000, 123456789)
+	start := time.Unix(1000, 123456789)
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "runs"}, {Name: "ended"}}}}
 	f := &fact.Pod{
-		Sandboxes: []fact.Sandbox{{ID: "s", Ready: true, Created: begin}},
+		Sandboxes: []fact.Sandbox{{ID: "s", Ready: true, Created: start}},
 		Containers: []fact.Container{
-			{ID: "1", Name: "runs", SandboxID: "s", State: fact.Running, Created: begin, Started: begin.Add(time.Millisecond)},
-			{ID: "2", Name: "ended", SandboxID: "s", State: fact.Exited, Created: begin, Started: begin,
-				Finished: begin.Add(700 * time.Millisecond)},
+			{ID: "1", Name: "runs", SandboxID: "s", State: fact.Running, Created: start, Started: start.Add(time.Millisecond)},
+			{ID: "2", Name: "ended", SandboxID: "s", State: fact.Exited, Created: start, Started: start,
+				Finished: start.Add(700 * time.Millisecond)},
 		},
 	}
-	seen := StatusInput{Runtime: "containerd", Volumes: true, Now: begin.Add(time.Second),
+	seen := StatusInput{Runtime: "containerd", Volumes: true, Now: start.Add(time.Second),
 		Health: func(string) Health { return Health{Started: true, Ready: true} }}
 	data, err := json.Marshal(ComputeStatus(p, f, seen))
 	if err != nil {
@@ -37,15 +37,15 @@ func TestStoredStatusIsStable(t *testing.T) {
 	p.Status = *stored
 	seen.Now = seen.Now.Add(time.Minute)
 	if again := ComputeStatus(p, f, seen); !apiequality.Semantic.DeepEqual(stored, again) {
-		t.Errorf("stored:\n%+v\nderived again:\n%+v", stored, again)
+		t.Errorf("stored:\n%+v\ncomputed again:\n%+v", stored, again)
 	}
 }
 
-// TestStopSignal holds that the status shows the stop signal of containers whose spec sets one; the API drops it from the spec
+// TestStopSignal checks that the status shows the stop signal of containers whose spec sets one; the API drops it from the spec
 // unless the feature is on.
 func TestStopSignal(t *testing.T) {
-	asked := corev1.Container{Name: "asked", Lifecycle: &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}}
-	for _, c := range []corev1.Container{asked, {Name: "usual"}} {
+	withSignal := corev1.Container{Name: "with-signal", Lifecycle: &corev1.Lifecycle{StopSignal: new(corev1.SIGUSR1)}}
+	for _, c := range []corev1.Container{withSignal, {Name: "default"}} {
 		st := statusOfRun(StatusInput{}, &c, &fact.Container{Name: c.Name, State: fact.Running, StopSignal: "SIGUSR1"}, nil)
 		if got := st.StopSignal != nil && *st.StopSignal == corev1.SIGUSR1; got != (c.Lifecycle != nil) {
 			t.Errorf("%s: the stop signal is %v", c.Name, st.StopSignal)

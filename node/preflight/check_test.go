@@ -12,10 +12,10 @@ import (
 	"testing/fstest"
 )
 
-var update = flag.Bool("update", false, "write what the tests get into their files")
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
 
-// good is a host that has everything.
-func good() Facts {
+// goodHost returns the facts of a host that lacks nothing.
+func goodHost() Facts {
 	return Facts{
 		Root: true, Release: "6.12.9-amd64", Capabilities: 1<<41 - 1, FileSystems: []string{"ext4", "overlay"},
 		Options: map[string]string{"CONFIG_NF_TABLES": "y", "CONFIG_NFT_NAT": "y", "CONFIG_NF_CONNTRACK": "y", "CONFIG_VETH": "y",
@@ -30,7 +30,7 @@ func good() Facts {
 	}
 }
 
-// TestRows shows what is said about hosts that lack something, and what is not said about one that lacks nothing.
+// TestRows checks the findings and remedies for hosts that lack something.
 func TestRows(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -69,7 +69,7 @@ func TestRows(t *testing.T) {
 	}
 	var b strings.Builder
 	for _, c := range cases {
-		f := good()
+		f := goodHost()
 		c.change(&f)
 		rows := Rows(f)
 		fmt.Fprintf(&b, "== %s: ready %t\n", c.name, Ready(rows))
@@ -82,7 +82,7 @@ func TestRows(t *testing.T) {
 				fmt.Fprintf(&b, "  → %s\n", r.Remedy)
 			}
 			if r.State != OK && r.Remedy == "" && r.Name != "disk" {
-				t.Errorf("%s: %s says nothing about what to do", c.name, r.Name)
+				t.Errorf("%s: %s has no remedy", c.name, r.Name)
 			}
 		}
 	}
@@ -101,7 +101,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-func TestRead(t *testing.T) {
+func TestReadFacts(t *testing.T) {
 	var config bytes.Buffer
 	w := gzip.NewWriter(&config)
 	fmt.Fprintln(w, "# Linux\nCONFIG_VETH=y\n# CONFIG_VXLAN is not set\nCONFIG_BRIDGE=m")
@@ -154,22 +154,22 @@ func TestRead(t *testing.T) {
 		t.Errorf("cgroups version %d with %q", got.CgroupVersion, got.Controllers)
 	}
 
-	// A host that shows nothing is described, not a reason to fail.
+	// A host without any of these files is not ready, and causes no error.
 	got = Facts{}
 	got.read(fstest.MapFS{})
 	if Ready(Rows(got)) {
-		t.Error("a host of which nothing is known is ready")
+		t.Error("an unknown host is ready")
 	}
 }
 
-func TestLookChangesNothing(t *testing.T) {
+func TestGatherFactsChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	f := GatherFacts(Targets{DataDir: dir + "/not/there", BinDir: dir, Parts: []string{"containerd"}})
 	if f.DiskSize == 0 || f.Release == "" || f.Parts[0].Path != "" {
 		t.Errorf("facts %+v", f)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("created: %v, %v", left, err)
 	}
 }
 

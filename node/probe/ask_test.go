@@ -43,7 +43,7 @@ func handler(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func port(t *testing.T, addr string) int {
+func portOf(t *testing.T, addr string) int {
 	t.Helper()
 	_, p, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestHTTP(t *testing.T) {
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.HandlerFunc(handler))
 	defer secure.Close()
-	at := map[string]int{"HTTP": port(t, plain.Listener.Addr().String()), "HTTPS": port(t, secure.Listener.Addr().String())}
+	at := map[string]int{"HTTP": portOf(t, plain.Listener.Addr().String()), "HTTPS": portOf(t, secure.Listener.Addr().String())}
 	header := func(pairs ...string) (out []corev1.HTTPHeader) {
 		for i := 0; i < len(pairs); i += 2 {
 			out = append(out, corev1.HTTPHeader{Name: pairs[i], Value: pairs[i+1]})
@@ -98,7 +98,7 @@ func TestHTTP(t *testing.T) {
 	if out.result != failure || !strings.Contains(out.text, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") || err != nil {
 		t.Errorf("slow: %v %v", out, err)
 	}
-	for _, p := range []intstr.IntOrString{intstr.FromString("nobody"), intstr.FromInt(0), intstr.FromInt(70000)} {
+	for _, p := range []intstr.IntOrString{intstr.FromString("missing"), intstr.FromInt(0), intstr.FromInt(70000)} {
 		if out, err := newHTTPProber().get(t.Context(), &corev1.HTTPGetAction{Port: p}, target{container: &corev1.Container{}},
 			time.Second); err == nil || out.result != unknown {
 			t.Errorf("port %v: %v %v", p, out, err)
@@ -111,7 +111,7 @@ func TestTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := port(t, l.Addr().String())
+	n := portOf(t, l.Addr().String())
 	if out := connect(t.Context(), "127.0.0.1", n, time.Second); out.result != success {
 		t.Errorf("open: %v", out)
 	}
@@ -137,13 +137,13 @@ func TestGRPC(t *testing.T) {
 		}
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(s.Stop)
-		return port(t, l.Addr().String())
+		return portOf(t, l.Addr().String())
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed := port(t, l.Addr().String())
+	closed := portOf(t, l.Addr().String())
 	l.Close()
 	with, without := serve(true), serve(false)
 	for _, x := range []struct {
@@ -169,14 +169,15 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-type runs func() ([]byte, int, error)
+// execFunc runs commands of probes.
+type execFunc func() ([]byte, int, error)
 
-func (f runs) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
+func (f execFunc) ExecSync(context.Context, string, []string, time.Duration) ([]byte, int, error) {
 	return f()
 }
 
 func TestExecOutputIsBounded(t *testing.T) {
-	b := &Prober{Config: Config{Runner: runs(func() ([]byte, int, error) { return make([]byte, 5*maxOutput), 2, nil })}}
+	b := &Prober{Config: Config{Runner: execFunc(func() ([]byte, int, error) { return make([]byte, 5*maxOutput), 2, nil })}}
 	out, err := b.exec(t.Context(), []string{"x"}, "id", time.Second)
 	if err != nil || out.result != failure || len(out.text) != maxOutput {
 		t.Errorf("%v %d %v", out.result, len(out.text), err)

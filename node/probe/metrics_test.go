@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// counted are the numbers of a prober, one in a line.
-func counted(t *testing.T, b *Prober) string {
+// metricsText returns the metrics of a prober, one in a line.
+func metricsText(t *testing.T, b *Prober) string {
 	t.Helper()
 	families, err := b.Metrics().Gather()
 	if err != nil {
@@ -33,20 +33,20 @@ func counted(t *testing.T, b *Prober) string {
 	return strings.Join(out, "\n")
 }
 
-func TestNumbers(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, corev1.Container{ReadinessProbe: exec("ready", func(p *corev1.Probe) { p.FailureThreshold = 3 })})
+		s := newFakeNode(t, corev1.Container{ReadinessProbe: execProbe("ready", func(p *corev1.Probe) { p.FailureThreshold = 3 })})
 		s.sync()
 		time.Sleep(11 * time.Second)
-		s.say("ready", "bad")
+		s.setResult("ready", "bad")
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		labels := fmt.Sprintf("container=c,namespace=%s,pod=%s", s.pod.Namespace, s.pod.Name)
-		want(t, counted(t, s.prober), fmt.Sprintf(`
+		want(t, metricsText(t, s.prober), fmt.Sprintf(`
 prober_probe_duration_seconds %[1]s,probe_type=Readiness 2
 prober_probe_total %[1]s,pod_uid=u,probe_type=Readiness,result=failed 1
 prober_probe_total %[1]s,pod_uid=u,probe_type=Readiness,result=successful 2`, labels))
 		s.prober.Forget("u")
-		want(t, counted(t, s.prober), "")
+		want(t, metricsText(t, s.prober), "")
 	})
 }
