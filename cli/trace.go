@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -16,7 +17,6 @@ import (
 
 	"proa.dev/cli/command"
 	"proa.dev/client/apireader"
-	"proa.dev/internal/wait"
 	"proa.dev/trace"
 	"proa.dev/trace/chrometrace"
 	"proa.dev/trace/otlp"
@@ -69,6 +69,8 @@ The exit code is 3 when the object is not ready.`,
 type traceFlags struct {
 	live, wire, all *bool
 	format, otlp    *string
+	// otlpCA and otlpHeaders are the files for the receiver of otlp.
+	otlpCA, otlpHeaders *string
 }
 
 func newTraceFlags(fs *flag.FlagSet) *traceFlags {
@@ -78,6 +80,9 @@ func newTraceFlags(fs *flag.FlagSet) *traceFlags {
 		all:    fs.Bool("all", false, "show every span"),
 		format: fs.String("o", "", "`FORMAT` of the output: json, chrome or otlp, or empty for people"),
 		otlp:   fs.String("otlp", "", "send the trace to the OTLP receiver at `ADDRESS` too, as http://host:4318 or host:4317"),
+		otlpCA: fs.String("otlp-ca-file", "", "trust the certificate authorities in `FILE` when sending to --otlp"),
+		otlpHeaders: fs.String("otlp-headers-file", "",
+			"send the headers in `FILE`, NAME: VALUE in each line, such as a credential, to --otlp"),
 	}
 }
 
@@ -99,7 +104,8 @@ func (o *traceFlags) run(ctx context.Context, env *command.Env, r *traceReader) 
 		return err
 	}
 	if *o.otlp != "" {
-		if err := otlp.Send(ctx, *o.otlp, t); err != nil {
+		to := otlp.Endpoint{URL: *o.otlp, CAFile: *o.otlpCA, HeadersFile: *o.otlpHeaders}
+		if err := otlp.SendTo(ctx, to, t); err != nil {
 			return fmt.Errorf("send the trace to %s: %w", *o.otlp, err)
 		}
 	}
@@ -167,17 +173,16 @@ func terminalWidth(out io.Writer) int {
 	return int(size.Col)
 }
 
-// pollInterval is how often a trace that is followed is read.
-const pollInterval = time.Second / 2
-
 // follow reads a trace; with --live again and again until the object is ready, or its request was refused. On a terminal the trace is
 // drawn each time, elsewhere a line says when something has changed.
 func (o *traceFlags) follow(ctx context.Context, env *command.Env, r *traceReader) (*trace.Trace, error) {
 	isTerminal := terminalWidth(env.Out) > 0 && *o.format == ""
 	var last *trace.Trace
 	said := ""
+	feed := newTraceFeed(r, *o.live)
+	defer func() { feed.stop() }()
 	for {
-		t, err := r.read(ctx)
+		t, err := feed.next(ctx)
 		switch {
 		case err == nil:
 			last = t
@@ -190,7 +195,7 @@ func (o *traceFlags) follow(ctx context.Context, env *command.Env, r *traceReade
 			if isTerminal && said != "" {
 				fmt.Fprint(env.Out, clearScreen)
 			}
-			return last, nil
+			return feed.whole(ctx, last)
 		}
 		state := "waiting for a request about " + r.target.Kind + " " + r.target.Name
 		if last != nil {
@@ -203,8 +208,7 @@ func (o *traceFlags) follow(ctx context.Context, env *command.Env, r *traceReade
 		case state != said:
 			fmt.Fprintln(env.Err, command.Printable(state))
 		}
-		said = state
-		if wait.Sleep(ctx, pollInterval) != nil {
+		if said = state; ctx.Err() != nil {
 			if last == nil {
 				return nil, ctx.Err()
 			}
@@ -272,11 +276,7 @@ var errNoTraces = errors.New("this cluster does not record traces; that is somet
 
 // read reads the trace from the server.
 func (r *traceReader) read(ctx context.Context) (*trace.Trace, error) {
-	name := trace.Name(trace.Ref{Group: r.target.Resource.Group, Resource: r.target.Resource.Resource, Name: r.target.Name})
-	namespace := r.target.Namespace
-	if namespace == "" {
-		namespace = trace.NoNamespace
-	}
+	namespace, name := r.name()
 	resource := trace.TracesResource()
 	if r.wire {
 		resource = trace.WireTracesResource()
@@ -293,6 +293,12 @@ func (r *traceReader) read(ctx context.Context) (*trace.Trace, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// name returns the namespace and the name of the trace.
+func (r *traceReader) name() (namespace, name string) {
+	on := r.target.Resource
+	return cmp.Or(r.target.Namespace, trace.NoNamespace), trace.Name(trace.Ref{Group: on.Group, Resource: on.Resource, Name: r.target.Name})
 }
 
 // serves tells whether the server has traces.

@@ -10,8 +10,11 @@ import (
 func TestOTLPSettings(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.pem")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
+	bad := filepath.Join(dir, "headers")
+	for file, text := range map[string]string{empty: "", bad: "secret"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		values Values
@@ -23,6 +26,11 @@ func TestOTLPSettings(t *testing.T) {
 		{Values{"otlp-endpoint": {"http://user:secret@localhost"}}, "without user"},
 		{Values{"otlp-endpoint": {"unix:///run/x"}}, "must begin with http://"},
 		{Values{"otlp-ca-file": {empty}}, "needs otlp-endpoint"},
+		{Values{"otlp-headers-file": {empty}}, "needs otlp-endpoint"},
+		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-headers-file": {empty}}, ""},
+		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-headers-file": {bad}}, "line 1 is not NAME: VALUE"},
+		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-compression": {"gzip"}}, ""},
+		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-compression": {"zstd"}}, `"zstd" is none of gzip, none`},
 		{Values{"otlp-endpoint": {"https://localhost"}, "otlp-ca-file": {empty}}, "no certificate in PEM"},
 		{Values{"otlp-endpoint": {"http://localhost:4318"}, "trace-records": {"0"}}, "do not give trace-records as 0"},
 	} {

@@ -129,15 +129,17 @@ func (c *collector) stop() {
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
-	for name, url := range map[string][2]string{
-		"exported by HTTP, sent by gRPC": {c.url, c.grpc},
-		"exported by gRPC, sent by HTTP": {c.grpc, c.url},
+	for name, to := range map[string][2]otlp.Endpoint{
+		"exported by HTTP, sent by gRPC":             {{URL: c.url}, {URL: c.grpc}},
+		"exported by gRPC, sent by HTTP":             {{URL: c.grpc}, {URL: c.url}},
+		"exported by HTTP, sent by gRPC, compressed": {{URL: c.url, Gzip: true}, {URL: c.grpc, Gzip: true}},
+		"exported by gRPC, sent by HTTP, compressed": {{URL: c.grpc, Gzip: true}, {URL: c.url, Gzip: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := exportDeployment(t, url[0], c.spans)
+			e := exportDeployment(t, to[0], c.spans)
 			e.check(t, c.spans())
 			c.forget()
-			if err := otlp.Send(t.Context(), url[1], e.trace); err != nil {
+			if err := otlp.SendTo(t.Context(), to[1], e.trace); err != nil {
 				t.Errorf("send one trace: %v", err)
 			}
 			sent := c.spans()

@@ -4,10 +4,13 @@ package otlp
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,11 +38,11 @@ type exported struct {
 	trace      *trace.Trace // of the Deployment, as the API shows it
 }
 
-// exportDeployment runs a cluster that exports to a URL, creates a Deployment there, waits until it is available and until its trace has
-// been received, and ends the cluster.
-func exportDeployment(t *testing.T, url string, received func() []otlptest.Span) exported {
+// exportDeployment runs a cluster that exports to an endpoint, creates a Deployment there, waits until it is available and until its
+// trace has been received, and ends the cluster.
+func exportDeployment(t *testing.T, to otlp.Endpoint, received func() []otlptest.Span) exported {
 	t.Helper()
-	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(1), func(c *run.Config) { c.OTLP.URL = url })
+	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(1), func(c *run.Config) { c.OTLP = to })
 	labels := map[string]string{"app": "web"}
 	created, err := c.Client.Create(t.Context(), gr.Deployments, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -206,7 +209,34 @@ func TestExport(t *testing.T) {
 		}
 		return spans
 	}
-	e := exportDeployment(t, srv.URL, spans)
+	e := exportDeployment(t, otlp.Endpoint{URL: srv.URL}, spans)
+	e.check(t, spans())
+}
+
+// TestExportWithACredential runs a cluster with a receiver that wants TLS, a credential and compressed bodies.
+func TestExportWithACredential(t *testing.T) {
+	t.Parallel()
+	r := otlptest.Receiver{Authorization: "Bearer token-of-the-cluster", Encoding: "gzip"}
+	srv := httptest.NewTLSServer(&r)
+	defer srv.Close()
+	dir := t.TempDir()
+	to := otlp.Endpoint{URL: srv.URL, CAFile: filepath.Join(dir, "ca.pem"), HeadersFile: filepath.Join(dir, "headers"), Gzip: true}
+	for file, text := range map[string][]byte{
+		to.CAFile:      pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+		to.HeadersFile: []byte("Authorization: " + r.Authorization + "\n"),
+	} {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spans := func() []otlptest.Span {
+		spans, err := r.Spans()
+		if err != nil {
+			t.Fatalf("the receiver refused a batch: %v", err)
+		}
+		return spans
+	}
+	e := exportDeployment(t, to, spans)
 	e.check(t, spans())
 }
 

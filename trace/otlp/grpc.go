@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 )
 
@@ -22,6 +24,7 @@ const maxReconnect = 3 * time.Second
 
 // grpcSender sends batches by OTLP/gRPC.
 type grpcSender struct {
+	Endpoint
 	target string
 	conn   *grpc.ClientConn
 }
@@ -38,13 +41,17 @@ func (e Endpoint) newGRPCSender(scheme, address string) (*grpcSender, error) {
 	}
 	connect := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: postTimeout}
 	connect.Backoff.MaxDelay = maxReconnect
+	call := []grpc.CallOption{grpc.MaxCallRecvMsgSize(maxAnswer)}
+	if e.Gzip {
+		call = append(call, grpc.UseCompressor(gzip.Name))
+	}
 	conn, err := grpc.NewClient("dns:///"+address, grpc.WithTransportCredentials(creds), grpc.WithConnectParams(connect),
 		grpc.WithUserAgent("proa"), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+		grpc.WithDefaultCallOptions(call...))
 	if err != nil {
 		return nil, fmt.Errorf("the OTLP endpoint: %w", err)
 	}
-	return &grpcSender{scheme + "://" + address, conn}, nil
+	return &grpcSender{e, scheme + "://" + address, conn}, nil
 }
 
 func (s *grpcSender) close() { _ = s.conn.Close() } // it is closed once, and cannot fail then
@@ -53,14 +60,19 @@ func (s *grpcSender) close() { _ = s.conn.Close() } // it is closed once, and ca
 func (s *grpcSender) send(ctx context.Context, r *exportRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
+	secret, err := s.headers()
+	if err != nil {
+		return fmt.Errorf("send spans: %w", err)
+	}
+	ctx = metadata.NewOutgoingContext(ctx, metadata.New(secret))
 	answer, err := collector.NewTraceServiceClient(s.conn).Export(ctx, r.message())
 	if err != nil {
 		st := grpcstatus.Convert(err)
-		return &refusedError{url: s.target, status: st.Code().String(), text: printable(st.Message()),
+		return &refusedError{url: s.target, status: st.Code().String(), text: printable(secret.redact(st.Message())),
 			temporary: isTemporaryCode(st.Code())}
 	}
 	if p := answer.GetPartialSuccess(); p.GetRejectedSpans() > 0 {
-		return &partialError{spans: p.GetRejectedSpans(), text: printable(p.GetErrorMessage())}
+		return &partialError{spans: p.GetRejectedSpans(), text: printable(secret.redact(p.GetErrorMessage()))}
 	}
 	return nil
 }

@@ -38,6 +38,12 @@ func (r *grpcReceiver) Export(_ context.Context, req *collector.ExportTraceServi
 
 func (r *grpcReceiver) listen(t *testing.T, options ...grpc.ServerOption) (address string) {
 	t.Helper()
+	return listen(t, r, options...)
+}
+
+// listen serves a receiver until the test ends.
+func listen(t *testing.T, r collector.TraceServiceServer, options ...grpc.ServerOption) (address string) {
+	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

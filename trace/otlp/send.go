@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -45,6 +46,11 @@ type Endpoint struct {
 	URL string
 	// CAFile has the certificate authorities that sign the receiver's certificate; empty for those of the system.
 	CAFile string
+	// HeadersFile has headers that are sent with every request, such as a credential: NAME: VALUE in each line. Those of the environment
+	// variables OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_TRACES_HEADERS are sent too.
+	HeadersFile string
+	// Gzip compresses what is sent.
+	Gzip bool
 }
 
 // Check returns what is wrong with an endpoint.
@@ -74,6 +80,7 @@ type sender interface {
 
 // httpSender sends batches by OTLP/HTTP, as JSON.
 type httpSender struct {
+	Endpoint
 	url  string
 	http *http.Client
 }
@@ -84,6 +91,9 @@ func (s *httpSender) close() { s.http.CloseIdleConnections() }
 func (e Endpoint) open() (sender, error) {
 	at, err := parseURL(e.URL)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := e.headers(); err != nil {
 		return nil, err
 	}
 	if at.Scheme == schemeGRPC || at.Scheme == schemeGRPCS {
@@ -99,7 +109,7 @@ func (e Endpoint) open() (sender, error) {
 		TLSClientConfig: config,
 	}
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &httpSender{at.String(), &http.Client{Transport: t, Timeout: postTimeout, CheckRedirect: refuse}}, nil
+	return &httpSender{e, at.String(), &http.Client{Transport: t, Timeout: postTimeout, CheckRedirect: refuse}}, nil
 }
 
 // tls returns how the certificate of the receiver is verified.
@@ -205,12 +215,25 @@ func (s *httpSender) send(ctx context.Context, r *exportRequest) error {
 	if err != nil {
 		return fmt.Errorf("encode spans: %w", err)
 	}
+	if s.Gzip {
+		body = compress(body)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("send spans: %w", err)
 	}
-	req.Header.Set("Content-Type", "application/json")
+	secret, err := s.headers()
+	if err != nil {
+		return fmt.Errorf("send spans: %w", err)
+	}
 	req.Header.Set("User-Agent", "proa")
+	for name, value := range secret {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.Gzip {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
 		if strings.Contains(err.Error(), "malformed HTTP response") {
@@ -224,10 +247,20 @@ func (s *httpSender) send(ctx context.Context, r *exportRequest) error {
 		return fmt.Errorf("send spans to %s: read the answer: %w", s.url, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return &refusedError{url: s.url, status: printable(resp.Status), text: printable(errorText(answer)), code: resp.StatusCode,
+		return &refusedError{url: s.url, status: printable(secret.redact(resp.Status)), code: resp.StatusCode,
+			text:      printable(secret.redact(errorText(answer))),
 			temporary: isTemporaryStatus(resp.StatusCode), retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	}
-	return rejectedSpans(answer)
+	return rejectedSpans([]byte(secret.redact(string(answer))))
+}
+
+// compress returns a body compressed with gzip.
+func compress(body []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(body) // a buffer takes everything
+	_ = w.Close()
+	return out.Bytes()
 }
 
 // errorText returns the message of an answer: a Status of gRPC in JSON, or plain text.

@@ -2,6 +2,7 @@
 package otlptest
 
 import (
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -19,6 +20,10 @@ import (
 
 // Receiver is an OTLP/HTTP receiver that keeps the spans it gets. It refuses what is not valid OTLP/JSON.
 type Receiver struct {
+	// Authorization is the header Authorization that requests must have; empty for any. Encoding is the Content-Encoding that they must
+	// have: gzip, or empty for none.
+	Authorization, Encoding string
+
 	mu    sync.Mutex // guards what follows
 	spans []Span
 	err   error
@@ -33,7 +38,11 @@ type Span struct {
 
 // ServeHTTP implements http.Handler.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
+	if r.Authorization != "" && req.Header.Get("Authorization") != r.Authorization {
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return
+	}
+	body, err := r.read(req)
 	media := req.Header.Get("Content-Type")
 	if err == nil && (req.Method != http.MethodPost || req.URL.Path != "/v1/traces" || media != "application/json") {
 		err = fmt.Errorf("%s %s of type %q is no export of traces", req.Method, req.URL, media)
@@ -50,6 +59,21 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	_, _ = io.WriteString(w, `{"partialSuccess":{}}`) // the client may have gone
+}
+
+// read reads the body of a request.
+func (r *Receiver) read(req *http.Request) ([]byte, error) {
+	if got := req.Header.Get("Content-Encoding"); got != r.Encoding {
+		return nil, fmt.Errorf("the body has the encoding %q, want %q", got, r.Encoding)
+	}
+	if r.Encoding == "" {
+		return io.ReadAll(req.Body)
+	}
+	z, err := gzip.NewReader(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
 }
 
 // Spans returns what has arrived, and the last error.
