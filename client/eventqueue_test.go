@@ -14,11 +14,11 @@ func TestDroppedEvents(t *testing.T) {
 		name, happen, left string
 		dropped            uint64
 	}{
-		{"there is room", "a.x b.x c.x", "a.x.0 b.x.1 c.x.2", 0},
-		{"the oldest goes", "a.x b.x c.x d.x", "b.x.1 c.x.2 d.x.3", 1},
-		{"a similar one goes first", "a.x b.x c.x b.x", "a.x.0 c.x.2 b.x.3", 1},
-		{"another reason is not similar", "a.x b.x c.x b.y", "b.x.1 c.x.2 b.y.3", 1},
-		{"a flood takes its own place", "a.x b.x c.x c.x c.x c.x", "a.x.0 b.x.1 c.x.5", 3},
+		{"the queue is not full", "a.x b.x c.x", "a.x.0 b.x.1 c.x.2", 0},
+		{"the oldest Event is dropped", "a.x b.x c.x d.x", "b.x.1 c.x.2 d.x.3", 1},
+		{"an Event with the same object and reason is dropped first", "a.x b.x c.x b.x", "a.x.0 c.x.2 b.x.3", 1},
+		{"an Event with another reason is not preferred", "a.x b.x c.x b.y", "b.x.1 c.x.2 b.y.3", 1},
+		{"a flood replaces its own Events", "a.x b.x c.x c.x c.x c.x", "a.x.0 b.x.1 c.x.5", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)

@@ -25,14 +25,14 @@ func TestLeaseReuse(t *testing.T) {
 		at   time.Duration
 		want int64
 	}{
-		{"the first takes a lease", 3600, 0, 1},
-		{"the second shares it", 3600, 59 * time.Second, 1},
-		{"another TTL does not", 600, 59 * time.Second, 2},
+		{"the first key grants a lease", 3600, 0, 1},
+		{"the second key shares it", 3600, 59 * time.Second, 1},
+		{"a key with another TTL does not share it", 600, 59 * time.Second, 2},
 		{"after a minute it is not reused", 3600, 60 * time.Second, 3},
 		{"a shorter TTL is reused for less", 600, 88 * time.Second, 2},
-		{"and not longer", 600, 89 * time.Second, 4},
-		{"a very short one is not shared", 10, 0, 5},
-		{"not at all", 10, 0, 6},
+		{"and not for longer", 600, 89 * time.Second, 4},
+		{"a lease with a very short TTL is not shared", 10, 0, 5},
+		{"not even for the next key", 10, 0, 6},
 	} {
 		id, err := l.take(t.Context(), c.ttl, start.Add(c.at), grant)
 		if err != nil || id != c.want {

@@ -49,15 +49,17 @@ func TestHook(t *testing.T) {
 		want   string
 		lost   int
 	}{
-		{"together after a while", Hook{}, 0, "a b c 40s", "30.0: a b c", 0},
-		{"as soon as there are many", Hook{MaxBatch: 2}, 0, "a b c d 1s", "0.0: a b|0.1: c d", 0},
+		{"one batch after a while", Hook{}, 0, "a b c 40s", "30.0: a b c", 0},
+		{"at once when a batch is full", Hook{MaxBatch: 2}, 0, "a b c d 1s", "0.0: a b|0.1: c d", 0},
 		{"the rest at the end", Hook{}, 0, "a b close", "0.0: a b", 0},
-		{"again after a failure", Hook{MaxWait: time.Second}, 2, "a 60s", "1.0: a failed|11.0: a failed|26.0: a", 0},
-		{"not for ever", Hook{MaxWait: time.Second}, 9, "a 200s", "1.0: a failed|11.0: a failed|26.0: a failed|48.5: a failed|82.2: a failed", 1},
-		{"not at the end", Hook{}, 9, "a close", "0.0: a failed", 1},
+		{"retried after a failure", Hook{MaxWait: time.Second}, 2, "a 60s", "1.0: a failed|11.0: a failed|26.0: a", 0},
+		{"retries are limited", Hook{MaxWait: time.Second}, 9, "a 200s",
+			"1.0: a failed|11.0: a failed|26.0: a failed|48.5: a failed|82.2: a failed", 1},
+		{"no retry after close", Hook{}, 9, "a close", "0.0: a failed", 1},
 		{"too many", Hook{Buffer: 2, MaxBatch: 1}, 1, "a 1ms b c d 30s", "0.0: a failed|10.0: a|10.1: b|10.2: c", 1},
 		{"one by one", Hook{Blocking: true}, 1, "a b close", "0.0: a failed|10.0: a|10.0: b", 0},
-		{"one by one, in vain", Hook{Blocking: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|8.1: b", 1},
+		{"one by one, of which the first is given up", Hook{Blocking: true, Retry: time.Second}, 5, "a b close",
+			"0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|8.1: b", 1},
 		{"strictly", Hook{Strict: true, Retry: time.Second}, 5, "a b close", "0.0: a failed|1.0: a failed|2.5: a failed|4.8: a failed|8.1: a failed|a refused|8.1: b", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -252,11 +252,11 @@ func TestCredentialsAreRemoved(t *testing.T) {
 func TestNewRefusesInvalidConfigs(t *testing.T) {
 	key := newKey(t, elliptic.P256())
 	for name, cfg := range map[string]Config{
-		"no issuer":    {SigningKey: key, Lookup: objects{}},
-		"no lookup":    {SigningKey: key, Issuers: []string{testIssuer}},
-		"empty issuer": {Issuers: []string{""}},
-		"odd curve":    {SigningKey: newKey(t, elliptic.P224()), Issuers: []string{testIssuer}, Lookup: objects{}},
-		"http keys":    {SigningKey: key, Issuers: []string{testIssuer}, Lookup: objects{}, JWKSURI: "http://example.org/keys"},
+		"no issuer":         {SigningKey: key, Lookup: objects{}},
+		"no lookup":         {SigningKey: key, Issuers: []string{testIssuer}},
+		"empty issuer":      {Issuers: []string{""}},
+		"unsupported curve": {SigningKey: newKey(t, elliptic.P224()), Issuers: []string{testIssuer}, Lookup: objects{}},
+		"http keys":         {SigningKey: key, Issuers: []string{testIssuer}, Lookup: objects{}, JWKSURI: "http://example.org/keys"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -188,8 +188,9 @@ func TestReviewToken(t *testing.T) {
 	}{
 		{"server's own", multi, nil, "=" + testIssuer},
 		{"other audience", multi, []string{"vault"}, "=vault"},
-		{"intersection in the order asked", multi, []string{"x", "vault", testIssuer}, "=vault " + testIssuer},
-		{"for somebody else only", other, nil, `[invalid bearer token, token audiences ["vault"] is invalid for the target audiences ["` + testIssuer + `"]]`},
+		{"intersection in the requested order", multi, []string{"x", "vault", testIssuer}, "=vault " + testIssuer},
+		{"for another audience only", other, nil,
+			`[invalid bearer token, token audiences ["vault"] is invalid for the target audiences ["` + testIssuer + `"]]`},
 		{"not in the list", other, []string{"a", "b"}, `[invalid bearer token, token audiences ["vault"] is invalid for the target audiences ["a" "b"]]`},
 		{"further verifier", "from-elsewhere", nil, "=" + testIssuer},
 		{"further verifier knows no audience", "from-elsewhere", []string{"vault"}, "invalid bearer token"},

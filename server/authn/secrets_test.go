@@ -61,11 +61,11 @@ func TestBootstrapToken(t *testing.T) {
 		{"too late", token, func(s *corev1.Secret) {
 			s.Data["expiration"] = []byte(time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
 		}, ""},
-		{"unreadable end", token, func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }, ""},
+		{"invalid expiration", token, func(s *corev1.Secret) { s.Data["expiration"] = []byte("tomorrow") }, ""},
 		{"wrong secret", "abcdef.0123456789abcdeg", func(*corev1.Secret) {}, ""},
 		{"no such token", "fedcba.0123456789abcdef", func(*corev1.Secret) {}, ""},
 		{"upper case", "ABCDEF.0123456789abcdef", func(*corev1.Secret) {}, ""},
-		{"no secret in it", token, func(s *corev1.Secret) { delete(s.Data, "token-secret") }, ""},
+		{"no token secret in it", token, func(s *corev1.Secret) { delete(s.Data, "token-secret") }, ""},
 		{"another id in it", token, func(s *corev1.Secret) { s.Data["token-id"] = []byte("fedcba") }, ""},
 		{"not for authentication", token, func(s *corev1.Secret) { delete(s.Data, "usage-bootstrap-authentication") }, ""},
 		{"another type", token, func(s *corev1.Secret) { s.Type = "Opaque" }, ""},

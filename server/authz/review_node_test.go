@@ -27,12 +27,12 @@ func TestNodeReviewsWithSelectorOperators(t *testing.T) {
 		are     []metav1.FieldSelectorRequirement
 		allowed bool
 	}{
-		{"in its own", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a")}, true},
-		{"in its own and another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a", "b")}, false},
-		{"in another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "b")}, false},
+		{"in its own name", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a")}, true},
+		{"in its own name and another node's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a", "b")}, false},
+		{"in another node's name", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "b")}, false},
 		{"in none", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn)}, false},
-		{"not in its own", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "a")}, false},
-		{"not in another's", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "b")}, false},
+		{"not in its own name", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "a")}, false},
+		{"not in another node's name", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpNotIn, "b")}, false},
 		{"exists", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpExists)}, false},
 		{"both", "", []metav1.FieldSelectorRequirement{is(metav1.FieldSelectorOpIn, "a"), is(metav1.FieldSelectorOpIn, "b")}, true},
 		{"text", "spec.nodeName=a", nil, true},

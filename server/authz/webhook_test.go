@@ -40,9 +40,9 @@ func TestWebhook(t *testing.T) {
 		{"both", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true,"denied":true}}`, nil, "", "Deny  error: webhook subject access review returned both allow and deny response"},
 		{"another kind", "v1", `{"kind":"Status"}`, nil, "", `NoOpinion  error: the authorization webhook answered with a "Status", not a SubjectAccessReview`},
 		{"away", "v1", "", nil, "", "NoOpinion  error: ask the authorization webhook: away"},
-		{"away, and that is a no", "v1", "", func(w *Webhook, _ *Attributes) { w.OnFailure = Deny }, "",
+		{"unavailable, with the failure policy Deny", "v1", "", func(w *Webhook, _ *Attributes) { w.OnFailure = Deny }, "",
 			"Deny  error: ask the authorization webhook: away"},
-		{"not its business", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true}}`, func(w *Webhook, _ *Attributes) {
+		{"a match condition is false", "v1", `{"kind":"SubjectAccessReview","status":{"allowed":true}}`, func(w *Webhook, _ *Attributes) {
 			w.Match = func(context.Context, *authorizationv1.SubjectAccessReview) (bool, error) { return false, nil }
 		}, "", "NoOpinion "},
 		{"no decision", "v1", "", func(w *Webhook, _ *Attributes) {

@@ -69,11 +69,12 @@ func TestResolve(t *testing.T) {
 			"endpointslices/a": slice(false, "10.0.0.1", "p")}, `no endpoints available for service "s"`},
 		"no Pod": {objects{"services/s": service("ClusterIP"), "endpointslices/a": slice(true, "10.0.0.1", "")},
 			"[{10.0.0.1:8443 }]"},
-		"the Pod has another": {objects{"services/s": service("ClusterIP"), "pods/p": pod,
+		"the Pod has another address": {objects{"services/s": service("ClusterIP"), "pods/p": pod,
 			"endpointslices/a": slice(true, "10.0.0.2", "p")}, "[{10.0.0.2:8443 }]"},
 		"the server itself": {objects{"services/s": service("ClusterIP"), "endpointslices/a": slice(true, "127.0.0.1", "")},
 			`no endpoints available for service "s"`},
-		"metadata of clouds": {objects{"services/s": service("ClusterIP"), "endpointslices/a": slice(true, "169.254.169.254", "")},
+		"the metadata address of clouds": {objects{"services/s": service("ClusterIP"), "endpointslices/a": slice(true, "169.254.169.254",
+			"")},
 			`no endpoints available for service "s"`},
 	} {
 		got, err := Resolver(test.objects)(t.Context(), Service{Namespace: "ns", Name: "s", Port: 443})

@@ -279,7 +279,7 @@ func TestSeats(t *testing.T) {
 +2×high: run 2×high 2×low wait 1×low
 -low: run 2×high 2×low
 -low: run 2×high 1×low`},
-		{"a level refuses", 2, "low reject=1", "+3×low -low +low", `
+		{"a level rejects requests", 2, "low reject=1", "+3×low -low +low", `
 +3×low: run 2×low refused 1×low
 -low: run 1×low
 +low: run 2×low`},
@@ -290,7 +290,7 @@ func TestSeats(t *testing.T) {
 -low: run 2×high 2×low`},
 		{"borrowing has a limit", 8, "high shares=10 lend=100; low shares=10 borrow=25", "+6×low", `
 +6×low: run 5×low wait 1×low`},
-		{"a flood does not hold up others", 1, "low", "+low.a +2×low.a +low.b -low.a -low.a", `
+		{"a flood of one user does not delay others", 1, "low", "+low.a +2×low.a +low.b -low.a -low.a", `
 +low.a: run 1×low.a
 +2×low.a: run 1×low.a wait 2×low.a
 +low.b: run 1×low.a wait 2×low.a 1×low.b
@@ -303,7 +303,7 @@ func TestSeats(t *testing.T) {
 -low.a: run 13×low.a 3×low.b wait 2×low.a
 -low.b: run 13×low.a 2×low.b wait 2×low.a
 -2×low.a: run 12×low.a 2×low.b wait 1×low.a`},
-		{"a full line refuses", 1, "low", "+low +2×low +low", `
+		{"a full queue rejects requests", 1, "low", "+low +2×low +low", `
 +low: run 1×low
 +2×low: run 1×low wait 2×low
 +low: run 1×low wait 2×low refused 1×low`},

@@ -196,7 +196,7 @@ func abuses() []abuse {
 			_ = g.WriteData(1, true, []byte("short"))
 			return g.nextEnd()
 		}, "reset PROTOCOL_ERROR", "answer 200"}, // the handler got a read error, and wrote nothing
-		{"a handler takes leave", nil, func(g *tlsClient) string {
+		{"a response with Connection: close", nil, func(g *tlsClient) string {
 			ask(g, 1, "/leave")
 			return g.nextEnd() + ", " + g.nextEnd()
 		}, "answer 200, goaway NO_ERROR", "goaway NO_ERROR, answer 200"},

@@ -494,11 +494,11 @@ func TestWindowsWakeInOrder(t *testing.T) {
 func TestCutOffBodies(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*bubbleClient){
-		"the client goes": func(v *bubbleClient) { _ = v.socket.Close() },
-		"reset":           func(v *bubbleClient) { _ = v.WriteRSTStream(1, http2.ErrCodeCancel) },
-		"too short":       func(v *bubbleClient) { _ = v.WriteData(1, true, nil) },
-		"fields":          func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FrameHeaders, 5, 1, nil) },
-		"a breach":        func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FramePing, 0, 0, nil) },
+		"the client disconnects": func(v *bubbleClient) { _ = v.socket.Close() },
+		"reset":                  func(v *bubbleClient) { _ = v.WriteRSTStream(1, http2.ErrCodeCancel) },
+		"too short":              func(v *bubbleClient) { _ = v.WriteData(1, true, nil) },
+		"fields":                 func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FrameHeaders, 5, 1, nil) },
+		"a protocol error":       func(v *bubbleClient) { _ = v.WriteRawFrame(http2.FramePing, 0, 0, nil) },
 	} {
 		for _, length := range []string{"", "100", "100000"} {
 			if length == "" && (name == "too short" || name == "fields") {

@@ -102,15 +102,15 @@ func TestConnectionFrames(t *testing.T) {
 // TestWindowFrames checks that a WINDOW_UPDATE frame adds at least 1, to at most 2^31-1, and only to a stream that was opened.
 func TestWindowFrames(t *testing.T) {
 	runRawCases(t, []rawCase{
-		{"nothing more of all", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 0, encodeUint32s(0)) },
+		{"zero for the connection", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 0, encodeUint32s(0)) },
 			"goaway PROTOCOL_ERROR"},
-		{"nothing more of a stream", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(0)) },
+		{"zero for a stream", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(0)) },
 			"reset 1 PROTOCOL_ERROR"},
-		{"the highest bit is nothing", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(1<<31)) },
+		{"only the reserved bit", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(1<<31)) },
 			"reset 1 PROTOCOL_ERROR"},
-		{"too much of all", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 0, encodeUint32s(1<<31-1)) },
+		{"too much for the connection", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 0, encodeUint32s(1<<31-1)) },
 			"goaway FLOW_CONTROL_ERROR"},
-		{"too much of a stream", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(1<<31-1)) },
+		{"too much for a stream", func(p *rawClient) { p.sendFrame(http2.FrameWindowUpdate, 0, 1, encodeUint32s(1<<31-1)) },
 			"reset 1 FLOW_CONTROL_ERROR"},
 		{"too much by settings", func(p *rawClient) {
 			p.must(p.WriteWindowUpdate(1, 1<<31-1-h2wire.DefaultWindow))
@@ -159,19 +159,19 @@ func TestStreamFrames(t *testing.T) {
 			"goaway PROTOCOL_ERROR"},
 		{"fields without their priority", func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 0x24, 9, "1234") },
 			"goaway FRAME_SIZE_ERROR"},
-		{"a continuation of nothing", func(p *rawClient) { p.sendFrame(http2.FrameContinuation, 4, 1, "") }, "goaway PROTOCOL_ERROR"},
+		{"a continuation without a header", func(p *rawClient) { p.sendFrame(http2.FrameContinuation, 4, 1, "") }, "goaway PROTOCOL_ERROR"},
 		{"PRIORITY on stream 0", func(p *rawClient) { p.sendFrame(http2.FramePriority, 0, 0, encodeUint32s(1)+"x") },
 			"goaway PROTOCOL_ERROR"},
 		{"a priority of four bytes", func(p *rawClient) { p.sendFrame(http2.FramePriority, 0, 1, encodeUint32s(3)) },
 			"reset 1 FRAME_SIZE_ERROR"},
-		{"a priority before oneself", func(p *rawClient) { p.sendFrame(http2.FramePriority, 0, 1, encodeUint32s(1)+"x") },
+		{"a priority that depends on itself", func(p *rawClient) { p.sendFrame(http2.FramePriority, 0, 1, encodeUint32s(1)+"x") },
 			"reset 1 PROTOCOL_ERROR"},
 		{"a priority of an idle stream", func(p *rawClient) {
 			p.sendFrame(http2.FramePriority, 0, 99, encodeUint32s(3)+"x")
 			p.sendRequest(7, "/")
 		},
 			"answer 7 200"},
-		{"a request before itself", func(p *rawClient) {
+		{"a request that depends on itself", func(p *rawClient) {
 			p.sendFrame(http2.FrameHeaders, 0x25, 9, encodeUint32s(9)+"x"+string(p.encodeRequest("GET", "/")))
 		},
 			"reset 9 PROTOCOL_ERROR"},
@@ -208,7 +208,7 @@ func TestFieldBlocks(t *testing.T) {
 			p.sendFrame(http2.FrameHeaders, 1, 1, string(p.encodeRequest("GET", "/")))
 			p.sendFrame(http2.FrameContinuation, 4, 3, "")
 		}, "goaway PROTOCOL_ERROR"},
-		{"an index that is not there", func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 5, 1, "\xff\xff\x01") },
+		{"an index out of range", func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 5, 1, "\xff\xff\x01") },
 			"goaway COMPRESSION_ERROR"},
 		{"a table larger than allowed", func(p *rawClient) { p.sendFrame(http2.FrameHeaders, 5, 1, "\x3f\xff\xff\x01") },
 			"goaway COMPRESSION_ERROR"},
@@ -252,7 +252,7 @@ func TestMalformedRequests(t *testing.T) {
 		withFields("te", "te", "gzip"),
 		withFields("a length and no body", "content-length", "1"),
 		withFields("two lengths", "content-length", "0", "content-length", "1"),
-		withFields("a length that is none", "content-length", "-1"),
+		withFields("an invalid length", "content-length", "-1"),
 		withFields("a length of nothing", "content-length", ""),
 		malformedRequestCase("an empty pseudo field twice", m, "GET", s, "https", a, "proa", path, "", path, "/"),
 		malformedRequestCase("a pseudo field behind others", m, "GET", s, "https", path, "/", "x", "x", a, "proa"),
@@ -260,11 +260,11 @@ func TestMalformedRequests(t *testing.T) {
 		malformedRequestCase("no scheme", m, "GET", a, "proa", path, "/"),
 		malformedRequestCase("no path", m, "GET", s, "https", a, "proa"),
 		malformedRequestCase("an empty path", m, "GET", s, "https", a, "proa", path, ""),
-		malformedRequestCase("a path that is none", m, "GET", s, "https", a, "proa", path, "x"),
-		malformedRequestCase("a method that is none", m, "G T", s, "https", a, "proa", path, "/"),
-		malformedRequestCase("an authority that is none", m, "GET", s, "https", a, "pr oa", path, "/"),
+		malformedRequestCase("an invalid path", m, "GET", s, "https", a, "proa", path, "x"),
+		malformedRequestCase("an invalid method", m, "G T", s, "https", a, "proa", path, "/"),
+		malformedRequestCase("an invalid authority", m, "GET", s, "https", a, "pr oa", path, "/"),
 		malformedRequestCase("CONNECT with a path", m, "CONNECT", s, "https", a, "proa", path, "/"),
-		malformedRequestCase("CONNECT to nowhere", m, "CONNECT"),
+		malformedRequestCase("CONNECT without an authority", m, "CONNECT"),
 		malformedRequestCase("nothing"),
 		{"te with trailers", func(p *rawClient) { p.sendRequest(1, "/", "te", "trailers") }, "answer 1 200"},
 	}, func(p *rawClient) { p.sendPreface() })
@@ -290,7 +290,7 @@ func TestMalformedBodies(t *testing.T) {
 		{"too little", sized("5", "1234"), "reset 1 PROTOCOL_ERROR"},
 		{"too much", sized("5", "123456"), "reset 1 PROTOCOL_ERROR"},
 		{"too little of much", sized("500000", "1234"), "reset 1 PROTOCOL_ERROR"},
-		{"something instead of nothing", sized("0", "1"), "reset 1 PROTOCOL_ERROR"},
+		{"a body with the Content-Length 0", sized("0", "1"), "reset 1 PROTOCOL_ERROR"},
 		{"as much as the Content-Length", sized("5", "12345"), "answer 1 200"},
 		{"too much before the end", func(p *rawClient) {
 			p.sendRequestHeader(1, "/", "content-length", "1")

@@ -85,7 +85,7 @@ func describeResponse(res *http.Response, err error) string {
 		}) {
 			if key == "Date" {
 				if _, err := http.ParseTime(h.Get(key)); err != nil {
-					fmt.Fprintln(&b, "a date that is none:", h[key])
+					fmt.Fprintln(&b, "an invalid date:", h[key])
 				}
 				continue
 			}

@@ -93,8 +93,8 @@ func TestPluginsSeeStoredObject(t *testing.T) {
 	}{
 		{"a put", "update", put, 0, []string{"db"}},
 		{"a patch", "patch", patch, 0, []string{"db"}},
-		{"a put that loses", "update", put, 2, []string{"db", "winner1", "winner0"}},
-		{"a patch that loses", "patch", patch, 1, []string{"db", "winner0"}},
+		{"a put after a conflict", "update", put, 2, []string{"db", "winner1", "winner0"}},
+		{"a patch after a conflict", "patch", patch, 1, []string{"db", "winner0"}},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			if _, err := r.Modify(t, map[string]string{"role": "db"}); err != nil {
@@ -199,18 +199,18 @@ func TestNodesAreLimitedToTheirObjects(t *testing.T) {
 		decodeYAML[corev1.ServiceAccount](t, `{metadata: {namespace: ns, name: default}}`))
 	n := r.as(nodeUser("n1"))
 	for title, c := range map[string]struct{ node, sub, patch string }{
-		"an owner that is gone":      {"n1", "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"x"}]}}`},
-		"an owner by its status":     {"n1", "status", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"x"}]}}`},
-		"a role":                     {"n1", "", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`},
-		"a role by its status":       {"n1", "status", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`},
-		"another team":               {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":"red"}}}`},
-		"no team":                    {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":null}}}`},
-		"no taints":                  {"n1", "", `{"spec":{"taints":null}}`},
-		"half of the internet":       {"n1", "", `{"spec":{"podCIDR":"128.0.0.0/1","podCIDRs":["128.0.0.0/1"]}}`},
-		"a network of the cluster":   {"n1", "", `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`},
-		"more taints":                {"n1", "", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"},{"key":"l","effect":"NoExecute"}]}}`},
-		"another node":               {"n2", "", `{"metadata":{"labels":{"a":"b"}}}`},
-		"another node by its status": {"n2", "status", `{"status":{"conditions":[]}}`},
+		"an owner that is gone":                 {"n1", "", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"x"}]}}`},
+		"an owner by its status":                {"n1", "status", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"gone","uid":"x"}]}}`},
+		"a role":                                {"n1", "", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`},
+		"a role by its status":                  {"n1", "status", `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`},
+		"another team":                          {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":"red"}}}`},
+		"no team":                               {"n1", "", `{"metadata":{"labels":{"node-restriction.kubernetes.io/team":null}}}`},
+		"no taints":                             {"n1", "", `{"spec":{"taints":null}}`},
+		"a Pod network of half of the internet": {"n1", "", `{"spec":{"podCIDR":"128.0.0.0/1","podCIDRs":["128.0.0.0/1"]}}`},
+		"a network of the cluster":              {"n1", "", `{"spec":{"podCIDR":"10.244.7.0/24","podCIDRs":["10.244.7.0/24"]}}`},
+		"more taints":                           {"n1", "", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"},{"key":"l","effect":"NoExecute"}]}}`},
+		"another node":                          {"n2", "", `{"metadata":{"labels":{"a":"b"}}}`},
+		"another node by its status":            {"n2", "status", `{"status":{"conditions":[]}}`},
 	} {
 		_, err := n.request("patch", "nodes", "", c.node, func(q *server.Request) {
 			q.Patch, q.Body = types.MergePatchType, []byte(c.patch)

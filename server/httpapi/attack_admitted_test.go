@@ -124,7 +124,8 @@ func TestMutationsAreBounded(t *testing.T) {
 			"the namespace of the provided object does not match the namespace sent on the request"},
 		{"another UID", `[{"op":"replace","path":"/metadata/uid","value":"mine"}]`,
 			"metadata.uid: Invalid value: \\\"mine\\\": field is immutable"},
-		{"deletes it", `[{"op":"add","path":"/metadata/deletionTimestamp","value":"2020-01-01T00:00:00Z"}]`, "metadata.deletionTimestamp: Invalid value"},
+		{"a deletion timestamp", `[{"op":"add","path":"/metadata/deletionTimestamp","value":"2020-01-01T00:00:00Z"}]`,
+			"metadata.deletionTimestamp: Invalid value"},
 		{"has no metadata", `[{"op":"remove","path":"/metadata"}]`, "name"},
 		{"is no object", `[{"op":"replace","path":"","value":[1]}]`, ""},
 	} {

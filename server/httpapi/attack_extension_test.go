@@ -174,7 +174,7 @@ func TestFaultyConversionWebhooks(t *testing.T) {
 		respond respond
 		want    string
 	}{
-		{"the answer to another question",
+		{"the UID of another request",
 			edit(func(_ *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse) { r.UID = "other" }),
 			failed + "failed: expected response.uid="},
 		{"another name", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetName("admin") }),
@@ -186,7 +186,7 @@ func TestFaultyConversionWebhooks(t *testing.T) {
 			failed + "returned invalid object: must have the same UID"},
 		{"another kind", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetKind("Secret") }), failed + "returned invalid object at index 0: invalid kind (expected Thing, received Secret)"},
 		{"another version", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) { u.SetAPIVersion("v1") }), failed + "returned invalid object at index 0: invalid groupVersion (expected convert.example.com/v2, received v1)"},
-		{"labels that are none", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) {
+		{"invalid labels", edit(func(u *unstructured.Unstructured, _ *apiextensionsv1.ConversionResponse) {
 			_ = unstructured.SetNestedField(u.Object, int64(1), "metadata", "labels", "x")
 		}), failed + "returned invalid metadata"},
 		{"two objects", edit(func(u *unstructured.Unstructured, r *apiextensionsv1.ConversionResponse) {
@@ -207,19 +207,21 @@ func TestFaultyConversionWebhooks(t *testing.T) {
 			}
 			return true
 		}, failed + "failed: the answer has more than 16777216 bytes"},
-		{"a thousand beginnings", func(w http.ResponseWriter, _ *unstructured.Unstructured, _ *apiextensionsv1.ConversionReview) bool {
+		{"many informational responses", func(w http.ResponseWriter, _ *unstructured.Unstructured,
+			_ *apiextensionsv1.ConversionReview) bool {
 			for range 1000 {
 				w.Header().Set("Link", strings.Repeat("x", 2000))
 				w.WriteHeader(http.StatusEarlyHints)
 			}
 			return false
 		}, failed + "failed: "},
-		{"what looks packed", func(w http.ResponseWriter, _ *unstructured.Unstructured, _ *apiextensionsv1.ConversionReview) bool {
+		{"a gzip body that was not requested", func(w http.ResponseWriter, _ *unstructured.Unstructured,
+			_ *apiextensionsv1.ConversionReview) bool {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff})
 			return true
 		}, failed + "failed: "},
-		{"a deep answer", func(w http.ResponseWriter, _ *unstructured.Unstructured, _ *apiextensionsv1.ConversionReview) bool {
+		{"a deeply nested response", func(w http.ResponseWriter, _ *unstructured.Unstructured, _ *apiextensionsv1.ConversionReview) bool {
 			_, _ = io.WriteString(w, `{"response":`+strings.Repeat(`{"a":`, 1<<20))
 			return true
 		}, failed + "failed: "},

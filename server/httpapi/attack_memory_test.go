@@ -106,7 +106,8 @@ func TestAttackUnusualJSON(t *testing.T) {
 	sendAttacks(t, r, []attack{
 		{"lists", "POST", configMapsPath, jsonMedia, named(`"x":` + lists(1000000)), 400, "exceeded max depth", few},
 		{"maps", "POST", configMapsPath, jsonMedia, named(`"x":` + maps(500000)), 400, "exceeded max depth", few},
-		{"lists that do not matter", "POST", configMapsPath + "?fieldValidation=Ignore", jsonMedia, named(`"x":` + lists(1000000)), 400,
+		{"nested lists in an unknown field", "POST", configMapsPath + "?fieldValidation=Ignore", jsonMedia, named(`"x":` + lists(1000000)),
+			400,
 			"exceeded max depth", few},
 		{"lists in YAML", "POST", configMapsPath, yamlMedia, named(`"x":` + lists(500000)), 400, "exceeded max depth", few},
 		{"lists to apply", "PATCH", configMapsPath + "/x?fieldManager=m", applyMedia, named(`"x":` + lists(500000)), 400,
@@ -132,11 +133,12 @@ func TestAttackUnusualJSON(t *testing.T) {
 			"cannot unmarshal number", few},
 		{"an exponent that is too large", "POST", "/api/v1/namespaces/ns/services", jsonMedia,
 			named(`"spec":{"ports":[{"port":1e999999999}]}`), 400, "cannot unmarshal number", few},
-		{"a number for no number", "POST", configMapsPath, jsonMedia, named(`"immutable":` + digits), 400, "cannot unmarshal number", few},
-		{"keys that are set again and again", "POST", configMapsPath + "?fieldValidation=Strict", jsonMedia,
+		{"a number in a boolean field", "POST", configMapsPath, jsonMedia, named(`"immutable":` + digits), 400, "cannot unmarshal number",
+			few},
+		{"duplicate keys", "POST", configMapsPath + "?fieldValidation=Strict", jsonMedia,
 			named(`"data":{` + strings.Repeat(`"a":"",`, 200000) + `"b":""}`), 400, "duplicate field", few},
-		{"bytes that are no text in a name", "POST", configMapsPath, jsonMedia, "{\"metadata\":{\"name\":\"a\xff\xfe\"}}", 422, "", few},
-		{"bytes that are no text in YAML", "POST", configMapsPath, yamlMedia, "metadata: {name: a}\ndata:\n  a: \xff\xfe\n", 400,
+		{"invalid UTF-8 in a name", "POST", configMapsPath, jsonMedia, "{\"metadata\":{\"name\":\"a\xff\xfe\"}}", 422, "", few},
+		{"invalid UTF-8 in YAML", "POST", configMapsPath, yamlMedia, "metadata: {name: a}\ndata:\n  a: \xff\xfe\n", 400,
 			"invalid leading UTF-8", few},
 		{"a NUL", "POST", configMapsPath, jsonMedia, named("\"data\":{\"a\":\"\x00\"}"), 400, "invalid character", few},
 		{"a NUL in YAML", "POST", configMapsPath, yamlMedia, "metadata: {name: a}\ndata:\n  a: \"\x00\"\n", 400,
@@ -162,7 +164,7 @@ func TestAttackPatchOperations(t *testing.T) {
 	ops := func(n int, op string) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
 	harmless := `{"op":"test","path":"/metadata/name","value":"x"}`
 	sendAttacks(t, r, []attack{
-		{"as many as there may be", "PATCH", configMapsPath + "/x", patch, ops(10000, harmless), 200, "", 256 << 20},
+		{"the maximum number of operations", "PATCH", configMapsPath + "/x", patch, ops(10000, harmless), 200, "", 256 << 20},
 		{"one more", "PATCH", configMapsPath + "/x", patch, ops(10001, harmless), 413,
 			"The allowed maximum operations in a JSON patch is 10000, got 10001", 64 << 20},
 		{"100000 copies", "PATCH", configMapsPath + "/x", patch, ops(100000, `{"op":"copy","from":"/data/a","path":"/b"}`), 413,
@@ -173,7 +175,8 @@ func TestAttackPatchOperations(t *testing.T) {
 		{"copies of copies", "PATCH", configMapsPath + "/x", patch,
 			`[{"op":"add","path":"/b","value":["` + strings.Repeat("x", 1000) + `"]},` + ops(14,
 				`{"op":"copy","from":"/b","path":"/b/-"}`)[1:], 422, refused, 64 << 20},
-		{"many copies of much", "PATCH", configMapsPath + "/x", patch, ops(5000, `{"op":"copy","from":"/data/a","path":"/b"}`), 422,
+		{"many copies of a large value", "PATCH", configMapsPath + "/x", patch, ops(5000, `{"op":"copy","from":"/data/a","path":"/b"}`),
+			422,
 			refused,
 			64 << 20},
 	})
@@ -190,11 +193,11 @@ func TestAttackContinueTokens(t *testing.T) {
 		token string
 		code  int
 	}{
-		"a long start":          {continueToken(5, strings.Repeat("a", large/2)), 200},
-		"a long way up":         {continueToken(5, strings.Repeat("../", large/6)), 400},
-		"no token":              {strings.Repeat("A", large), 400},
-		"a revision to come":    {continueToken(1<<62, "a"), 504},
-		"a revision below zero": {continueToken(-1<<62, "a"), 200},
+		"a long start key":                {continueToken(5, strings.Repeat("a", large/2)), 200},
+		"a path with many parent folders": {continueToken(5, strings.Repeat("../", large/6)), 400},
+		"no token":                        {strings.Repeat("A", large), 400},
+		"a future revision":               {continueToken(1<<62, "a"), 504},
+		"a negative revision":             {continueToken(-1<<62, "a"), 200},
 		"a deep document": {base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("[", large/2) + strings.Repeat("]", large/4))),
 			400},
 	} {

@@ -89,7 +89,7 @@ func TestUndecodableObjectDoesNotHideOthers(t *testing.T) {
 	var warnings []string
 	for name, change := range map[string]func(*server.Request){
 		"list": func(*server.Request) {}, "list in pages": func(q *server.Request) { q.Options.List.Limit = 1 },
-		"list of the past": func(q *server.Request) {
+		"list at a past revision": func(q *server.Request) {
 			q.Options.List.Match, q.Options.List.ResourceVersion = metav1.ResourceVersionMatchExact, "1000000"
 			if page, err := r.State.Store.List(t.Context(), kv.Range{Prefix: "/"}); err == nil {
 				q.Options.List.ResourceVersion = strconv.FormatInt(page.Rev, 10)

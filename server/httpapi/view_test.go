@@ -3,6 +3,7 @@ package httpapi
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"proa.dev/kv"
 )
@@ -111,6 +112,32 @@ func TestEventsStartAtCall(t *testing.T) {
 		}
 		if present != 1 || deleted != 1 {
 			t.Errorf("%d present objects and %d deletions were yielded, want one of each", present, deleted)
+		}
+	})
+}
+
+// TestEventsThatAViewGetsTogetherHaveOneTime checks that the clock is read once for the events of a batch, and when the view gets them: a
+// reader that takes long for each does not count as a slow delivery.
+func TestEventsThatAViewGetsTogetherHaveOneTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newMemoryRig(t, 100)
+		view, err := r.Client(r.who).View(t.Context(), configMapsResource())
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := view.Events(t.Context())
+		r.createConfigMaps(3, 1)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		began, n := time.Now(), 0
+		for ev := range events {
+			if !ev.At.Equal(began) {
+				t.Errorf("event %d came at %v, want %v", n, ev.At, began)
+			}
+			if n++; n == 3 {
+				break
+			}
+			time.Sleep(time.Second)
 		}
 	})
 }

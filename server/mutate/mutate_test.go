@@ -55,7 +55,7 @@ func TestDefaultServiceAccountIsAwaited(t *testing.T) {
 		{"soon", "default", time.Second, "", true},
 		{"never", "default", 0, `serviceaccount "default" not found`, true},
 		{"too late", "default", time.Minute, `serviceaccount "default" not found`, true},
-		{"another is not awaited", "robot", time.Second, `serviceaccount "robot" not found`, false},
+		{"an account with another name is not awaited", "robot", time.Second, `serviceaccount "robot" not found`, false},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

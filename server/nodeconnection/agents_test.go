@@ -135,12 +135,12 @@ func TestAgentsOfOtherNodes(t *testing.T) {
 		{"the agent of another", node("m", "127.0.0.1", own), `at the address of node m is "system:node:n", not its agent`},
 		{"the API server", node("n", "127.0.0.1", serve(ca.named("kube-apiserver", ""))),
 			`at the address of node n is "kube-apiserver", not its agent`},
-		{"one that calls itself so", node("n", "127.0.0.1", serve(ca.named("system:node:n", "others"))),
+		{"a client that only has the name of the agent", node("n", "127.0.0.1", serve(ca.named("system:node:n", "others"))),
 			`at the address of node n is "system:node:n", not its agent`},
-		{"one of another authority", node("n", "127.0.0.1", serve(newAuthority(t).named("system:node:n", "system:nodes"))),
+		{"an agent of another authority", node("n", "127.0.0.1", serve(newAuthority(t).named("system:node:n", "system:nodes"))),
 			"certificate signed by unknown authority"},
 		{"no port", node("n", "127.0.0.1", 0), `no node agent is connected for node "n"`},
-		{"no address but a name", node("n", "other.name", own), `no node agent is connected for node "n"`},
+		{"only a DNS name", node("n", "other.name", own), `no node agent is connected for node "n"`},
 	} {
 		if got := get(t, a, test.node); !strings.Contains(got, test.want) {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)

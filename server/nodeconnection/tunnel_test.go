@@ -220,7 +220,8 @@ func TestConnectionsThroughTunnel(t *testing.T) {
 		{"another node", get(t, f.Agents, node("m", "127.0.0.9", other)),
 			"node m cannot be reached, and has no tunnel to this server: no route"},
 		{"a Pod", fetch(t, f.Pods("n"), fmt.Sprintf("http://127.0.0.9:%d/y", pod)), "a Pod, asked for /y"},
-		{"a port where nobody is", fetch(t, f.Pods("n"), "http://127.0.0.9:1/y"), "through the tunnel of node n: dial tcp 127.0.0.9:1: connect: connection refused"},
+		{"a port without a listener", fetch(t, f.Pods("n"), "http://127.0.0.9:1/y"),
+			"through the tunnel of node n: dial tcp 127.0.0.9:1: connect: connection refused"},
 	} {
 		if !strings.Contains(test.got, test.want) {
 			t.Errorf("%s: %s, want %s", test.name, test.got, test.want)
@@ -342,7 +343,7 @@ func TestFirstConnectionWins(t *testing.T) {
 		{"a slow route", after(249*time.Millisecond, nil), after(0, nil), "direct after 249ms"},
 		{"no answer", after(30*time.Second, nil), after(20*time.Millisecond, nil), "tunnel after 270ms"},
 		{"a refusal", after(10*time.Millisecond, bad), after(20*time.Millisecond, nil), "tunnel after 30ms"},
-		{"a tunnel that is slower still", after(300*time.Millisecond, nil), after(time.Second, nil), "direct after 300ms"},
+		{"a tunnel that is even slower", after(300*time.Millisecond, nil), after(time.Second, nil), "direct after 300ms"},
 		{"a tunnel that fails", after(time.Second, nil), after(time.Millisecond, bad), "direct after 1s"},
 		{"neither", after(time.Second, bad), after(time.Millisecond, bad), "bad\nbad after 1s"},
 	} {
@@ -415,10 +416,10 @@ func TestOnlyNodeCertificatesOpenTunnels(t *testing.T) {
 			map[string]string{"Impersonate-User": "system:serviceaccount:default:default", "Impersonate-Group": "system:serviceaccounts"},
 			"403"},
 		{"a node that is in no group", f.ca.named("system:node:n", "others"), nil, "403"},
-		{"a node whose certificate it has made itself", otherCA.named("system:node:n", "system:nodes"), nil, "403"},
-		{"a token of a node beside a certificate that it has made itself", otherCA.named("system:node:m", "system:nodes"),
+		{"a node with a certificate of another authority", otherCA.named("system:node:n", "system:nodes"), nil, "403"},
+		{"a token of a node beside a certificate of another authority", otherCA.named("system:node:m", "system:nodes"),
 			map[string]string{"Impersonate-User": "system:node:m", "Impersonate-Group": "system:nodes"}, "403"},
-		{"a node with a certificate to serve with", serving, nil, "403"},
+		{"a node with a serving certificate", serving, nil, "403"},
 		{"a node in its own name", n, map[string]string{"Impersonate-User": "system:node:n", "Impersonate-Group": "system:nodes"}, "403"},
 		{"a node without a name", f.ca.named("system:node:", "system:nodes"), nil, "403"},
 		{"another protocol", n, map[string]string{"Upgrade": "websocket"}, "400"},
@@ -461,7 +462,7 @@ func TestAgentSendsNoRequestsThroughTunnel(t *testing.T) {
 		"data": func(to *http2.Framer, _ []byte) error {
 			return to.WriteData(1, true, []byte("GET /api/v1/secrets HTTP/1.1\r\n\r\n"))
 		},
-		"other words": func(to *http2.Framer, _ []byte) error {
+		"an HTTP/1.1 request": func(to *http2.Framer, _ []byte) error {
 			return to.WriteRawFrame('G', 'E', 'T'<<16, []byte("/api/v1/secrets HTTP/1.1\r\n\r\n"))
 		},
 	} {

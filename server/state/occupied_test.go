@@ -40,10 +40,10 @@ func TestOccupied(t *testing.T) {
 		want                                     bool
 	}{
 		{"a custom resource without objects", true, true, false, false, false},
-		{"one with an object", true, true, true, false, true},
-		{"one that is about to get its first", true, true, false, true, true},
-		{"one in a store of several servers", true, false, false, false, true},
-		{"a built-in one", false, true, false, false, true},
+		{"a custom resource with an object", true, true, true, false, true},
+		{"a custom resource with a first write that has begun", true, true, false, true, true},
+		{"a custom resource in a store of several servers", true, false, false, false, true},
+		{"a built-in resource", false, true, false, false, true},
 	} {
 		def := core.ConfigMaps()
 		s := newState(def, c.custom, c.soleWriter, c.stored)

@@ -181,7 +181,7 @@ func TestInvalidPluginResponses(t *testing.T) {
 		"bad annotation":  {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x": nil} }, want: "annotations"},
 		"annotations": {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 33<<10)} },
 			want: "the annotations have"},
-		"huge answer": {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} },
+		"huge response": {response: func(r *kmsapi.EncryptResponse) { r.Annotations = map[string][]byte{"x.y": make([]byte, 1<<20)} },
 			want: "received message larger"},
 	} {
 		s := kmstest.Start(t)

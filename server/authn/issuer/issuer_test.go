@@ -171,8 +171,10 @@ func TestClaims(t *testing.T) {
 		{"one group", plain, `{"sub":"ann","groups":"a","id":"7"}`, `x:ann uid="7" groups=[g:a]`},
 		{"no groups", plain, `{"sub":"ann","id":"7"}`, `x:ann uid="7" groups=[]`},
 		{"no uid", plain, `{"sub":"ann"}`, `error: oidc: parse uid claim "id": claim not present`},
-		{"a name that is none", plain, `{"sub":5,"id":"7"}`, `error: oidc: parse username claims "sub": json: cannot unmarshal number into Go value of type string`},
-		{"groups that are none", plain, `{"sub":"a","id":"7","groups":{"a":1}}`, `error: oidc: parse groups claim "groups": json: cannot unmarshal object into Go value of type string`},
+		{"an invalid name", plain, `{"sub":5,"id":"7"}`,
+			`error: oidc: parse username claims "sub": json: cannot unmarshal number into Go value of type string`},
+		{"invalid groups", plain, `{"sub":"a","id":"7","groups":{"a":1}}`,
+			`error: oidc: parse groups claim "groups": json: cannot unmarshal object into Go value of type string`},
 		{"email", email, `{"email":"a@b","email_verified":true}`, `a@b uid="" groups=[]`},
 		{"email not verified", email, `{"email":"a@b","email_verified":false}`, `error: oidc: email not verified`},
 		{"expressions", express, `{"given":"ann","where":{"name":"here"},"roles":"a,b,","id":"7","example.com":{"team":["x",""]},"level":3}`, `ann@here uid="7" groups=[a b] example.com/team=[x]`},
@@ -189,7 +191,7 @@ func TestClaims(t *testing.T) {
 		{"one audience of several", plain, `{"aud":["you","me"],"sub":"a","id":"7"}`, `x:a uid="7" groups=[]`},
 		{"over", plain, `{"exp":1000}`,
 			`error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(1000, 0).String() + `)`},
-		{"without an end", plain, `{"exp":null,"sub":"a","id":"7"}`,
+		{"without an expiry", plain, `{"exp":null,"sub":"a","id":"7"}`,
 			`error: oidc: verify token: oidc: token is expired (Token Expiry: ` + time.Unix(0, 0).String() + `)`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func TestUnfinishedWrites(t *testing.T) {
 
 		claims []Claim
 	}{
-		{"all is there, and wrong", record(2000), 0, false, nil},
+		{"all sectors are there, with a wrong checksum", record(2000), 0, false, nil},
 		{"a sector is missing", without(record(2000), 512, 1024), 0, true, nil},
 		{"half a sector is missing", without(record(2000), 512, 768), 0, false, nil},
 		{"a sector is missing at another place of the file", without(record(2000), 512-64, 1024-64), 64, true, nil},
@@ -101,7 +101,7 @@ func TestUnfinishedWrites(t *testing.T) {
 		{"a length that is too large", append(binary.LittleEndian.AppendUint64(nil, 1<<16), record(2000)...), 0, true, nil},
 		{"a length that is too large, with another record", append(binary.LittleEndian.AppendUint64(nil, 1<<16), record(2000)...), 0, false,
 			[]Claim{{At: 1600, Index: 1}}},
-		{"too much", make([]byte, maxUnfinished+1), 0, false, nil},
+		{"more bytes than an unfinished write can have", make([]byte, maxUnfinished+1), 0, false, nil},
 		{"a small record in one sector", record(80), 0, false, nil},
 	} {
 		if problem := whyNotUnfinished(c.rest, c.at, c.claims); (problem == "") != c.ok {

@@ -115,7 +115,7 @@ func countUnwritten(t *testing.T, name string) (n int64) {
 		}
 		to, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
 		if err != nil {
-			to = size // there is no more
+			to = size // there is no data up to the end
 		}
 		n += to - from
 		at = to
