@@ -1,15 +1,15 @@
-// Package admittest runs text scripts against admission plugins. A script is a list of cases; a case is what the cluster has, a
-// write, and what a plugin does to it:
+// Package admittest runs text scripts against admission plugins. A script is a list of cases; a case has the objects of a cluster,
+// a write, and what a plugin does to it:
 //
-//	== a pod of a class that is not there
+//	== a pod of a class that does not exist
 //	-- has
 //	(objects in YAML, with lines of --- between them)
 //	-- may
-//	(rights of the user, one a line: verb resource name; or verb resource in namespace, with * for all)
+//	(permissions of the user, one a line: verb resource name; or verb resource in namespace, with * for all)
 //	-- user
-//	(who asks, and their groups, one a line; bob without)
+//	(the name of the user, and the groups; bob if this section is missing)
 //	-- from
-//	(the address of the connection; without, the caller is in the same process)
+//	(the address of the connection; if this section is missing, the caller is in the same process)
 //	-- create
 //	(an object in YAML)
 //	-- answer
@@ -17,9 +17,9 @@
 //	refused: pods "a" is forbidden: ...
 //
 // For an update there is "-- old" before "-- update" or "-- update/status"; "-- delete" has the deleted object. "-- dry" makes
-// it a dry run. The answer lists the fields that the plugin has added (+) or removed (-), its warnings and notes, and the
-// changes of other objects that it joins to the write. The name of a script is that of the plugin it is for, with what comes
-// after a dash being about a part of it; the script "all" runs them all.
+// it a dry run. The answer lists the fields that the plugin has added (+) or removed (-), its warnings and audit annotations
+// (notes), and the changes of other objects in the same transaction. A script is named after its plugin; a dash and a further
+// word tell several scripts of one plugin apart. The script "all" runs all plugins.
 package admittest
 
 import (

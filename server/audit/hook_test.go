@@ -38,8 +38,8 @@ func (r *receiver) post(body []byte) error {
 	return nil
 }
 
-// TestHook runs scripts in virtual time: each word is the ID of an event that is put, "wait" lets time pass, and "close"
-// closes the hook. Dropped events are counted.
+// TestHook runs scripts in virtual time: a word is the ID of an event that is sent, a duration that passes, or "close", which
+// closes the sender. Dropped events are counted.
 func TestHook(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -93,7 +93,7 @@ func nameOf(t *testing.T, c *proatest.Cluster, uid string) string {
 	return uid
 }
 
-// TestDisabledFeatures checks that features that are switched off are not served.
+// TestDisabledFeatures checks that watch lists and compressed responses can be switched off.
 func TestDisabledFeatures(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) {
 		c.Features = map[string]bool{"AllBeta": false}
