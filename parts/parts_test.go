@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-func TestWayToRunc(t *testing.T) {
+func TestWayOfRunc(t *testing.T) {
 	for name, c := range map[string]struct {
-		has  tools
-		want wayOfRunc
+		available tools
+		want      wayOfRunc
 	}{
 		"everything":             {tools{compiler: true, seccomp: true, apt: true, host: "/usr/bin/runc"}, wayBuild},
 		"root without headers":   {tools{compiler: true, apt: true, host: "/usr/bin/runc"}, wayInstall},
@@ -21,7 +21,7 @@ func TestWayToRunc(t *testing.T) {
 		"headers but no program": {tools{seccomp: true}, wayNone},
 		"nothing":                {tools{}, wayNone},
 	} {
-		if got := c.has.way(); got != c.want {
+		if got := c.available.way(); got != c.want {
 			t.Errorf("%s: way %d, want %d", name, got, c.want)
 		}
 	}
@@ -116,7 +116,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestCacheCanBeMoved(t *testing.T) {
+func TestCacheSetting(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PROA_CACHE", dir)
 	if got, err := Cache(); err != nil || got != dir {

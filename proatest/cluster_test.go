@@ -18,8 +18,8 @@ import (
 	"proa.dev/proatest"
 )
 
-// only returns the one object of a resource in a namespace.
-func only[T kind.Object](t *testing.T, v client.View, namespace string) T {
+// getOnly returns the only object of a resource in a namespace.
+func getOnly[T kind.Object](t *testing.T, v client.View, namespace string) T {
 	t.Helper()
 	var found []kind.Object
 	for o := range v.List(namespace) {
@@ -45,9 +45,8 @@ func open(t *testing.T, c *proatest.Cluster, resource string) client.View {
 	return v
 }
 
-// TestWholeClusterInABubble runs a Deployment to ready Pods in virtual time, and follows each write to the one that caused
-// it.
-func TestWholeClusterInABubble(t *testing.T) {
+// TestDeploymentInVirtualTime runs a Deployment to ready Pods in virtual time, and checks for each write which write caused it.
+func TestDeploymentInVirtualTime(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.Simulate(3), proatest.InDir(dir))
@@ -68,8 +67,8 @@ func TestWholeClusterInABubble(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		rs := only[*appsv1.ReplicaSet](t, open(t, c, "replicasets"), "default")
-		pod := only[*corev1.Pod](t, open(t, c, "pods"), "default")
+		rs := getOnly[*appsv1.ReplicaSet](t, open(t, c, "replicasets"), "default")
+		pod := getOnly[*corev1.Pod](t, open(t, c, "pods"), "default")
 		if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodRunning {
 			t.Errorf("the Pod is on node %q and %s, want it to run", pod.Spec.NodeName, pod.Status.Phase)
 		}

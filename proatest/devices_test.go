@@ -71,7 +71,7 @@ func TestDevicesBySelector(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if on := only[*corev1.Pod](t, open(t, c, "pods"), "default").Spec.NodeName; on != nodes[1] {
+		if on := getOnly[*corev1.Pod](t, open(t, c, "pods"), "default").Spec.NodeName; on != nodes[1] {
 			t.Errorf("the Pod is on %q, want %q", on, nodes[1])
 		}
 		o, err := c.Client.Get(t.Context(), gr.ResourceClaims, "default", "one", "")

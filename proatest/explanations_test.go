@@ -39,7 +39,7 @@ func getAs[T any](t *testing.T, c *proatest.Cluster, name, path string) (out *T,
 	return out, code, text
 }
 
-// waitFor waits until an object of a resource is as wanted.
+// waitFor waits until an object of a resource satisfies a condition.
 func waitFor(t *testing.T, c *proatest.Cluster, on schema.GroupResource, wanted func(kind.Object) bool) {
 	t.Helper()
 	view, err := c.Client.View(t.Context(), on)
@@ -54,8 +54,8 @@ func waitFor(t *testing.T, c *proatest.Cluster, on schema.GroupResource, wanted 
 	t.Fatalf("nothing of %s has become as wanted", on)
 }
 
-// explainedCluster is a cluster of two simulated nodes with a Pod that runs and one that fits nowhere, in the namespace shop. The user
-// dev has the role view there; eve may ask for explanations and attempts, but may not read anything else.
+// explainedCluster returns a cluster of two simulated nodes with a Pod that runs and one that fits nowhere, in the namespace shop.
+// The user dev has the role view there; eve may read explanations and scheduling attempts, and nothing else.
 func explainedCluster(t *testing.T) *proatest.Cluster {
 	c := proatest.Start(t, proatest.Memory(), proatest.Simulate(2))
 	subject := func(name string) []rbacv1.Subject {
@@ -97,7 +97,7 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9999"}}}]}`
 	return c
 }
 
-// TestSchedulingAttempts checks what users see of the scheduler's findings: the administrator everything, a user with the role view the
+// TestSchedulingAttempts checks what users see of scheduling attempts: administrators everything, a user with the role view the
 // reasons without the names of nodes, and others nothing.
 func TestSchedulingAttempts(t *testing.T) {
 	c := explainedCluster(t)
@@ -145,7 +145,7 @@ func TestSchedulingAttempts(t *testing.T) {
 	}
 }
 
-// TestExplanations checks that explanations are made with the rights of who asks.
+// TestExplanations checks that explanations are made with the permissions of the user who reads them.
 func TestExplanations(t *testing.T) {
 	c := explainedCluster(t)
 	const huge = traceAPI + "namespaces/shop/explanations/pods:huge"
@@ -178,7 +178,7 @@ func TestExplanations(t *testing.T) {
 	}
 }
 
-// TestStuckList checks that the list of explanations has what is stuck, and says what its reader could not see.
+// TestStuckList checks that the list of explanations has the objects that are stuck, and the resources that the user may not read.
 func TestStuckList(t *testing.T) {
 	c := explainedCluster(t)
 	names := func(list *whykind.ExplanationList) (out []string) {
@@ -204,7 +204,7 @@ func TestStuckList(t *testing.T) {
 	}
 }
 
-// TestAttemptsOfAnotherServer checks that a server whose scheduler does not run says so, and does not say that there is nothing.
+// TestAttemptsOfAnotherServer checks that a server whose scheduler does not run says so in scheduling attempts and explanations.
 func TestAttemptsOfAnotherServer(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Controllers("*", "-kube-scheduler"))
 	if err := create(t, c, gr.Pods, &corev1.Pod{},

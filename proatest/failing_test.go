@@ -19,9 +19,9 @@ import (
 	"proa.dev/run"
 )
 
-// TestServerKnowsLoopsThatFail checks that the server lists a controller that keeps failing and one that cannot run; a healthy
-// cluster has none.
-func TestServerKnowsLoopsThatFail(t *testing.T) {
+// TestServerListsFailingControllers checks that the server lists a controller that keeps failing and one that cannot run, and that
+// the list of a healthy cluster is empty.
+func TestServerListsFailingControllers(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		failing := func(c *run.Config) {
@@ -51,9 +51,9 @@ func TestServerKnowsLoopsThatFail(t *testing.T) {
 	})
 }
 
-// TestFailingPartsAreForAdministrators checks that failures are shown to administrators only, because their reasons may name
+// TestOnlyAdministratorsSeeFailures checks that failures are shown to administrators only, because their reasons may name
 // objects.
-func TestFailingPartsAreForAdministrators(t *testing.T) {
+func TestOnlyAdministratorsSeeFailures(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	ask := func(config *rest.Config) (int, string) {
 		t.Helper()

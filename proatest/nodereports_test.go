@@ -19,8 +19,9 @@ import (
 	"proa.dev/proatest"
 )
 
-// TestAgentsReportTheirWork has an agent report work on its Pod and on that of another node, and others who may not report.
-func TestAgentsReportTheirWork(t *testing.T) {
+// TestNodeReports checks that the server accepts an agent's records of its own Pods, drops those of Pods of other nodes, and rejects
+// reports of other users.
+func TestNodeReports(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
@@ -67,12 +68,12 @@ func TestAgentsReportTheirWork(t *testing.T) {
 		if got := pulls("n2"); len(got) != 0 {
 			t.Errorf("of another node: %+v", got)
 		}
-		for name, who := range map[string]*user.DefaultInfo{
-			"nobody":       {Name: "bob", Groups: []string{user.AllAuthenticated}},
+		for name, info := range map[string]*user.DefaultInfo{
+			"a user":       {Name: "bob", Groups: []string{user.AllAuthenticated}},
 			"another node": {Name: "system:node:n2", Groups: []string{user.NodesGroup, user.AllAuthenticated}},
 			"an admin":     {Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}},
 		} {
-			_, err := c.Server.Client(who).Create(t.Context(), nodereport.Resource(), &nodereport.NodeReport{Node: "n1", Sent: time.Now()})
+			_, err := c.Server.Client(info).Create(t.Context(), nodereport.Resource(), &nodereport.NodeReport{Node: "n1", Sent: time.Now()})
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("%s: %v", name, err)
 			}

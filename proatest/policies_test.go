@@ -134,9 +134,9 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
-// TestPolicyAgainstDeletion checks that a policy that rejects the deletion of Pods does not reject their eviction, which is
+// TestDeletePolicyAllowsEviction checks that a policy that rejects the deletion of Pods does not reject their eviction, which is
 // another operation.
-func TestPolicyAgainstDeletion(t *testing.T) {
+func TestDeletePolicyAllowsEviction(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))

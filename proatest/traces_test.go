@@ -84,9 +84,9 @@ func TestTraceOfADeployment(t *testing.T) {
 	})
 }
 
-// TestTraceHidesWhatItsReaderMayNotGet checks that of a trace a reader sees no more than he may get: nothing of other namespaces, and of
-// other kinds only hops and times.
-func TestTraceHidesWhatItsReaderMayNotGet(t *testing.T) {
+// TestTraceHidesForbiddenObjects checks that a trace shows only what its reader may get: nothing of other namespaces, and of kinds
+// that the reader may not get only hops and times.
+func TestTraceHidesForbiddenObjects(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Simulate(2))
@@ -159,8 +159,8 @@ func TestTraceHidesWhatItsReaderMayNotGet(t *testing.T) {
 	})
 }
 
-// TestTracesSurviveARestart checks that a server that starts again knows what was traced before, and that a damaged file does no harm.
-func TestTracesSurviveARestart(t *testing.T) {
+// TestTracesSurviveRestart checks that a restarted server has the earlier traces, and that it starts with a damaged file.
+func TestTracesSurviveRestart(t *testing.T) {
 	dir := t.TempDir()
 	c := proatest.Start(t, proatest.InDir(dir))
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
@@ -187,8 +187,8 @@ func TestTracesSurviveARestart(t *testing.T) {
 	}
 }
 
-// TestTracesOverHTTP checks the API as clients use it: lists and Tables leave out what the reader may not get, bodies need a right of
-// their own and are shown of objects that the reader may get, and those of Secrets to nobody.
+// TestTracesOverHTTP checks the API over HTTP: lists and Tables omit what the reader may not get. Bodies need a separate permission
+// and are shown only of objects that the reader may get, and those of Secrets never.
 func TestTracesOverHTTP(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory())
 	ask := func(who, method, path, accept, body string) (int, string) {
@@ -272,7 +272,7 @@ func TestTracesOverHTTP(t *testing.T) {
 	}
 }
 
-// waitUntil waits until something is true.
+// waitUntil waits until a condition holds.
 func waitUntil(t *testing.T, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
@@ -282,8 +282,8 @@ func waitUntil(t *testing.T, done func() bool) {
 	}
 }
 
-// TestTracesOfANamespaceThatWasMadeAgain checks that whoever has a namespace does not see the traces of an earlier one with its name.
-func TestTracesOfANamespaceThatWasMadeAgain(t *testing.T) {
+// TestTracesOfRecreatedNamespace checks that a user of a namespace does not see the traces of a deleted namespace of the same name.
+func TestTracesOfRecreatedNamespace(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))

@@ -44,8 +44,9 @@ func certificateOf(t *testing.T, name string) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
-// listenOutside listens at an address of this machine that is not loopback, because endpoints must not be.
-func listenOutside(t *testing.T) (net.Listener, string) {
+// listenOnHostAddress listens at an address of this machine that is not loopback, because endpoints must not have loopback
+// addresses.
+func listenOnHostAddress(t *testing.T) (net.Listener, string) {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -63,10 +64,10 @@ func listenOutside(t *testing.T) (net.Listener, string) {
 	return nil, ""
 }
 
-// TestWebhookOfAService checks that a webhook behind a Service is found by its endpoints, and that its certificate must have the
+// TestWebhookBehindService checks that a webhook behind a Service is found by its endpoints, and that its certificate must have the
 // name of the Service.
-func TestWebhookOfAService(t *testing.T) {
-	l, address := listenOutside(t)
+func TestWebhookBehindService(t *testing.T) {
+	l, address := listenOnHostAddress(t)
 	certificate, bundle := certificateOf(t, "hook.default.svc")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionreviewv1.AdmissionReview
@@ -119,7 +120,7 @@ func TestWebhookOfAService(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers(called + `no endpoints available for service "hook"`)
-	port := int32(l.Addr().(*net.TCPAddr).Port) //nolint:gosec // a port
+	port := int32(l.Addr().(*net.TCPAddr).AddrPort().Port())
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "hook", Labels: map[string]string{discoveryv1.LabelServiceName: "hook"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: &port}},

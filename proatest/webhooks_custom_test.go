@@ -42,7 +42,7 @@ func TestWebhooksOfCustomResources(t *testing.T) {
 	const widget = `{"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"generateName": "w"}, "spec": {"size": 1}}`
 	until(t, "the webhook is not called", func() bool {
 		code, text := ask("POST", "/apis/example.com/v2/namespaces/default/widgets", widget)
-		if code != http.StatusCreated || !s.saw("/grow CREATE Widget") {
+		if code != http.StatusCreated || !s.hasSeen("/grow CREATE Widget") {
 			return false
 		}
 		if !strings.Contains(text, `"spec":{"parts":[{"colour":"red"}],"size":3}`) ||
@@ -51,7 +51,7 @@ func TestWebhooksOfCustomResources(t *testing.T) {
 		}
 		return true
 	})
-	if s.saw("/grow CREATE Widget v2") || !s.saw("/grow CREATE Widget v1") {
+	if s.hasSeen("/grow CREATE Widget v2") || !s.hasSeen("/grow CREATE Widget v1") {
 		t.Errorf("seen %q, want the version of the rule", s.seen)
 	}
 	hook.Webhooks[0].ClientConfig = s.at("/mangle")

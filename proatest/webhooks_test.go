@@ -82,7 +82,7 @@ func (s *webhookServer) at(path string) admissionv1.WebhookClientConfig {
 		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 }
 
-func (s *webhookServer) saw(line string) bool {
+func (s *webhookServer) hasSeen(line string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.seen {
@@ -163,11 +163,11 @@ func TestWebhooks(t *testing.T) {
 		}
 		return n == 3
 	})
-	if !s.saw(`/sidecar CREATE Pod v1  ""`) {
+	if !s.hasSeen(`/sidecar CREATE Pod v1  ""`) {
 		t.Errorf("a webhook saw a generated name before it was certain: %q", s.seen)
 	}
 	testDenied(t, c, s, config)
-	testKept(t, c, s, store)
+	testImmutableFields(t, c, s, store)
 	if err := c.Client.Delete(t.Context(), registration("validatingwebhookconfigurations"), "", "deny",
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func testDenied(t *testing.T, c *proatest.Cluster, s *webhookServer, config func
 			t.Errorf("%s %s: warnings %s", test.method, test.path, warnings)
 		}
 	}
-	if !s.saw(`/deny CONNECT PodExecOptions v1 exec "any"`) {
+	if !s.hasSeen(`/deny CONNECT PodExecOptions v1 exec "any"`) {
 		t.Errorf("seen %q", s.seen)
 	}
 }
@@ -228,8 +228,8 @@ func send(t *testing.T, config *rest.Config, method, path, body string) (code in
 	return resp.StatusCode, string(all), strings.Join(resp.Header.Values("Warning"), "; ")
 }
 
-// testKept checks that a webhook can neither move an object to another namespace nor change fields that the server sets.
-func testKept(t *testing.T, c *proatest.Cluster, s *webhookServer, store func(string, kind.Object)) {
+// testImmutableFields checks that a webhook can neither move an object to another namespace nor change fields that the server sets.
+func testImmutableFields(t *testing.T, c *proatest.Cluster, s *webhookServer, store func(string, kind.Object)) {
 	t.Helper()
 	secret := func(name string) (kind.Object, error) {
 		return c.Client.Create(t.Context(), gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
@@ -255,6 +255,6 @@ func testKept(t *testing.T, c *proatest.Cluster, s *webhookServer, store func(st
 		if o.GetUID() == "mine" || o.GetDeletionTimestamp() != nil {
 			t.Fatalf("the webhook decided: %+v", o)
 		}
-		return s.saw("/own CREATE Secret")
+		return s.hasSeen("/own CREATE Secret")
 	})
 }

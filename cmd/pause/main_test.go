@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEndsWhenTold runs the built program: it waits for a signal, and then exits with code 0.
-func TestEndsWhenTold(t *testing.T) {
+// TestExitsOnSignal checks that the built program waits for a signal, and then exits with code 0.
+func TestExitsOnSignal(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "pause")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
@@ -28,7 +28,7 @@ func TestEndsWhenTold(t *testing.T) {
 		lines := bufio.NewScanner(stderr)
 		lines.Scan() // the warning comes after the signals are caught
 		if !strings.HasPrefix(lines.Text(), "Warning") {
-			t.Errorf("said %q", lines.Text())
+			t.Errorf("printed %q", lines.Text())
 		}
 		for _, s := range []os.Signal{syscall.SIGCHLD, signal} {
 			if err := cmd.Process.Signal(s); err != nil {
@@ -37,7 +37,7 @@ func TestEndsWhenTold(t *testing.T) {
 		}
 		lines.Scan()
 		if want := "Shutting down, got signal: " + signal.String(); lines.Text() != want {
-			t.Errorf("said %q, want %q", lines.Text(), want)
+			t.Errorf("printed %q, want %q", lines.Text(), want)
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("after %s: %v", signal, err)

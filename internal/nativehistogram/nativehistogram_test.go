@@ -50,7 +50,7 @@ func BenchmarkObserveClassic(b *testing.B) {
 	}
 }
 
-// BenchmarkSeries shows what a series costs in memory: 20 buckets that were used.
+// BenchmarkSeries measures the memory of a series with 20 used buckets.
 func BenchmarkSeries(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -10,7 +10,7 @@ import (
 	"proa.dev/internal/wait"
 )
 
-func TestSleepTakesItsTime(t *testing.T) {
+func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		if err := wait.Sleep(t.Context(), time.Hour); err != nil || time.Since(start) != time.Hour {
@@ -19,7 +19,7 @@ func TestSleepTakesItsTime(t *testing.T) {
 	})
 }
 
-func TestSleepEndsWithItsContext(t *testing.T) {
+func TestSleepEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -28,7 +28,7 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 			t.Errorf("slept %v with the error %v, want 1m and that the deadline has passed", time.Since(start), err)
 		}
 		if err := wait.Sleep(ctx, 0); err == nil {
-			t.Error("a sleep of no time does not tell that its context has ended")
+			t.Error("Sleep with a duration of zero does not return the error of its context")
 		}
 	})
 }
@@ -48,7 +48,7 @@ func TestSignalsAreMerged(t *testing.T) {
 	<-s
 }
 
-func TestBackoffGrowsAndStartsAgain(t *testing.T) {
+func TestBackoff(t *testing.T) {
 	b := wait.Backoff{First: time.Second, Max: 5 * time.Second}
 	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
 		if got := b.Next(); got != want*time.Second {
@@ -61,7 +61,7 @@ func TestBackoffGrowsAndStartsAgain(t *testing.T) {
 	}
 }
 
-func TestJitterStaysWithinItsShare(t *testing.T) {
+func TestBackoffJitter(t *testing.T) {
 	different := map[time.Duration]bool{}
 	for range 100 {
 		b := wait.Backoff{First: time.Second, Max: time.Second, Jitter: 0.5}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// pack makes a set of programs, such as "a=text".
-func pack(t *testing.T, programs ...string) []byte {
+// packPrograms packs a set of programs, each given as NAME=CONTENT.
+func packPrograms(t *testing.T, programs ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	var paths []string
@@ -50,7 +50,7 @@ func read(t *testing.T, path string) string {
 
 func TestUnpack(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bin")
-	s := open(t, pack(t, "a=#!/bin/sh", "b="+strings.Repeat("long ", 1000)))
+	s := open(t, packPrograms(t, "a=#!/bin/sh", "b="+strings.Repeat("long ", 1000)))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -69,7 +69,7 @@ func TestUnpack(t *testing.T) {
 	if err != nil || info.Size() != 5000 || info.Mode().Perm() != 0o755 {
 		t.Errorf("got %v, %v", info, err)
 	}
-	// What is whole is left alone, what is not is replaced.
+	// Complete programs are kept, damaged ones are replaced.
 	if _, err := s.Unpack(dir); err != nil {
 		t.Error(err)
 	}
@@ -94,8 +94,9 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// TestOthersStay keeps the release before, and what runs.
-func TestOthersStay(t *testing.T) {
+// TestUnpackRemovesOldReleases checks that unpacking keeps only the latest earlier release, and that isRunning finds the folder of a
+// running program.
+func TestUnpackRemovesOldReleases(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{"older": 3 * time.Hour, "old": 2 * time.Hour, "before": time.Hour} {
 		folder := filepath.Join(dir, name)
@@ -106,7 +107,7 @@ func TestOthersStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, pack(t, "a=1"))
+	s := open(t, packPrograms(t, "a=1"))
 	if _, err := s.Unpack(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +119,12 @@ func TestOthersStay(t *testing.T) {
 	}
 	exe, err := os.Executable()
 	if err != nil || !isRunning(filepath.Dir(exe)) || isRunning(dir) {
-		t.Errorf("who runs: %v", err)
+		t.Errorf("isRunning is wrong: %v", err)
 	}
 }
 
-func TestBrokenReleases(t *testing.T) {
-	good := pack(t, "a=the program")
+func TestDamagedSets(t *testing.T) {
+	good := packPrograms(t, "a=the program")
 	head, body, _ := bytes.Cut(good, []byte("\n"))
 	for name, x := range map[string]struct {
 		data []byte

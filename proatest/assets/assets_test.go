@@ -64,7 +64,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestEtcdIsHealthy sends the health check that envtest sends to etcd.
+// TestEtcdIsHealthy checks that the health check that envtest sends to etcd succeeds.
 func TestEtcdIsHealthy(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

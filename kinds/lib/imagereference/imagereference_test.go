@@ -25,7 +25,7 @@ func TestTag(t *testing.T) {
 	}
 }
 
-// FuzzTag looks for references that break the parser.
+// FuzzTag checks that a tag is a part of its reference, and that only images with the tag latest are always pulled.
 func FuzzTag(f *testing.F) {
 	f.Add("localhost:5000/a/b:c@sha256:00")
 	f.Fuzz(func(t *testing.T, image string) {
