@@ -88,8 +88,8 @@ const (
 	maxFunction = 100
 )
 
-// overBudget are the files and functions known to be too long, with their length. The numbers may only get smaller, and a
-// line goes when its file or function is within the budget.
+// overBudget lists the files and functions that are known to be too long, with their length. The numbers may only get smaller; an
+// entry is removed when its file or function is within the budget.
 var overBudget = map[string]int{}
 
 func TestBudgets(t *testing.T) {
@@ -136,7 +136,7 @@ func (f *source) length(fn *ast.FuncDecl) int {
 	return n
 }
 
-// TestDependencies keeps the list of direct dependencies, with a reason each, complete.
+// TestDependencies checks that every direct dependency is listed with a reason.
 func TestDependencies(t *testing.T) {
 	const list = "docs/adr/0008-dependencies.md"
 	mod, err := os.ReadFile("go.mod")
@@ -165,9 +165,9 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestLinker builds proa and looks for what makes the linker keep every exported method of every type: a call of
-// reflect's Method or MethodByName with a name it cannot know. That costs 30 MB of binary and 14 MB of memory. It takes
-// a while, so "make lint" asks for it.
+// TestLinker builds proa and checks that nothing makes the linker keep every exported method of every type: a call of reflect's
+// Method or MethodByName with a name that is not constant. That costs 30 MB of binary and 14 MB of memory. The test takes long, so
+// only "make lint" runs it.
 func TestLinker(t *testing.T) {
 	if os.Getenv("PROA_LINK_TEST") == "" {
 		t.Skip("PROA_LINK_TEST is not set; make lint sets it")
@@ -178,7 +178,7 @@ func TestLinker(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	for line := range strings.Lines(string(out)) {
 		if err != nil && !strings.Contains(line, " -> ") {
-			t.Error(strings.TrimSpace(line)) // the compiler's words, not the linker's
+			t.Error(strings.TrimSpace(line)) // a message of the compiler, not of the linker
 		}
 		if strings.Contains(line, "ReflectMethod>") {
 			t.Errorf("%s calls methods by name", strings.TrimSpace(line))
@@ -189,7 +189,7 @@ func TestLinker(t *testing.T) {
 	}
 }
 
-// TestLinks follows the links between files of the documentation.
+// TestLinks checks that links between files of the documentation lead to files that exist.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	check := func(name string) {
@@ -218,8 +218,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestEveryClientDecidesAboutRedirects holds that no HTTP client of the product follows redirects by default: an answer must not decide
-// who else gets what was sent, or which address this machine calls.
+// TestEveryClientDecidesAboutRedirects checks that no HTTP client of the product follows redirects by default: an answer must not
+// decide which other server gets the request, or which address this machine connects to.
 func TestEveryClientDecidesAboutRedirects(t *testing.T) {
 	for _, f := range sources(t) {
 		if f.test || strings.HasPrefix(f.folder, "test/") || strings.HasSuffix(f.folder, "test") {
@@ -250,7 +250,7 @@ func TestEveryClientDecidesAboutRedirects(t *testing.T) {
 	}
 }
 
-// TestQuantitiesAreParsedInOnePlace holds that nothing of the product parses a text as a quantity without the bounds of kinds/lib/quantity.
+// TestQuantitiesAreParsedInOnePlace checks that the product parses quantities only within the bounds of kinds/lib/quantity.
 func TestQuantitiesAreParsedInOnePlace(t *testing.T) {
 	for _, f := range sources(t) {
 		if f.test || f.folder == "kinds/lib/quantity" || strings.HasPrefix(f.folder, "test/") {
@@ -278,7 +278,7 @@ func isOf(pkg string, e ast.Expr, name string) bool {
 	return ok && p.Name == pkg
 }
 
-// TestTrustTableNamesTests holds that every test which the security guide names as the proof of a row exists.
+// TestTrustTableNamesTests checks that every test exists which the security guide names as the proof of a row.
 func TestTrustTableNamesTests(t *testing.T) {
 	text, err := os.ReadFile("docs/guide/security.md")
 	if err != nil {

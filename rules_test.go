@@ -21,7 +21,7 @@ const (
 	maxParameters = 5    // of a function; context.Context does not count
 )
 
-// TestPackageSizes holds that a package is small enough to be read as a whole. A larger one is split by what its parts do.
+// TestPackageSizes checks that a package is small enough to be read as a whole. A larger one is split by what its parts do.
 func TestPackageSizes(t *testing.T) {
 	sizes := map[string]int{}
 	for _, f := range sources(t) {
@@ -36,7 +36,7 @@ func TestPackageSizes(t *testing.T) {
 	}
 }
 
-// TestLineLength holds that lines fit on a screen. A line that is mostly text in quotes may be longer.
+// TestLineLength checks that lines fit on a screen. A line that is mostly text in quotes may be longer.
 func TestLineLength(t *testing.T) {
 	for _, f := range sources(t) {
 		src, err := os.ReadFile(f.name)
@@ -77,7 +77,7 @@ func linesOfLongStrings(f *source, src []byte) map[int]bool {
 	}
 }
 
-// TestParameters holds that calls can be read: more than five values belong into a struct with named fields.
+// TestParameters checks that calls can be read: more than five values belong into a struct with named fields.
 func TestParameters(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, d := range f.ast.Decls {
@@ -99,7 +99,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestCommentsStartWithTheName holds for the comments of functions, types and single variables and constants.
+// TestCommentsStartWithTheName checks that the comments of functions, types, and single variables and constants start with their name.
 func TestCommentsStartWithTheName(t *testing.T) {
 	for _, f := range sources(t) {
 		check := func(doc *ast.CommentGroup, name string) {
@@ -138,7 +138,7 @@ func TestCommentsStartWithTheName(t *testing.T) {
 	}
 }
 
-// TestNothingIsShadowed holds that a name of the language or of an imported package means the same thing everywhere in a file.
+// TestNothingIsShadowed checks that no name hides a predeclared identifier or an imported package.
 func TestNothingIsShadowed(t *testing.T) {
 	for _, f := range sources(t) {
 		taken := map[string]string{}
@@ -207,7 +207,7 @@ func declared(n ast.Node) (out []*ast.Ident) {
 	return out
 }
 
-// TestPackageNamesOccurOnce holds that a package can be named without its path.
+// TestPackageNamesOccurOnce checks that a package can be named without its path.
 func TestPackageNamesOccurOnce(t *testing.T) {
 	folders := map[string][]string{}
 	for _, f := range sources(t) {
