@@ -228,7 +228,7 @@ function openPalette() {
 }
 
 function showHelp() {
-  const keys = (title, list) => [h('h3', null, title), h('dl', { class: 'keys' }, list.map(([k, what]) => [h('dt', null, k.split(' ').map((x) => h('kbd', null, x))), h('dd', null, what)]))];
+  const keys = (title, list) => h('section', null, h('h3', null, title), h('dl', { class: 'keys' }, list.map(([k, what]) => [h('dt', null, k.split(' ').map((x) => h('kbd', null, x))), h('dd', null, what)])));
   dialog('Keys', h('div', { class: 'help' },
     keys('Everywhere', [['/', 'go to a kind or an object'], ['g o', 'overview'], ['g s', 'stuck list'], ['g t', 'traces'], ['g p', 'Pods'], ['g c', 'create objects'], ['?', 'this help'], ['Esc', 'close']]),
     keys('Lists', [['↑ ↓', 'move'], ['PgUp PgDn', 'move by a page'], ['Home End', 'first, last'], ['Enter', 'open the object']]),

@@ -1,7 +1,7 @@
 // Creates and changes objects from a text of YAML: each document is checked by a dry run, its difference or its error is shown, and then all
 // are applied on the server, in their order.
 
-import { h, fill, badge, announce } from './dom.js';
+import { h, fill, badge } from './dom.js';
 import { getJSON, kinds as readKinds, objectPath, listPath, request, session } from './api.js';
 import { objectLink } from './app.js';
 import { documentsOf } from './documents.js';
@@ -13,6 +13,13 @@ const EXAMPLE = 'apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: example\nda
 
 let draft = ''; // the text stays when the viewer looks at something else, and goes with the viewer
 window.addEventListener('proa-logout', () => { draft = ''; });
+
+// shown writes an object without what the server alone decides.
+function shown(o) {
+  const { status, ...copy } = shownObject(o, { managed: false, values: true });
+  for (const k of ['uid', 'resourceVersion', 'generation', 'creationTimestamp', 'selfLink']) delete copy.metadata[k];
+  return toYAML(copy);
+}
 
 export function show({ main, signal, ns }) {
   let checked = null; // the text whose every document the server would accept
@@ -90,7 +97,6 @@ export function show({ main, signal, ns }) {
         : await request(listPath(k, where) + query, { method: 'POST', contentType: 'application/yaml', body: doc.text, signal });
       const warnings = warningsOf(resp.headers.get('Warning'));
       const result = await resp.json();
-      const shown = (o) => toYAML(shownObject(o, { managed: false, values: true }));
       const same = present && shown(present) === shown(result);
       if (dry) say(doc, present ? (same ? 'idle' : 'progress') : 'ok', present ? (same ? 'Unchanged' : 'Changes') : 'New', warnings, showDiff(present ? shown(present) : '', shown(result)));
       else say(doc, 'ok', present ? (same ? 'Unchanged' : 'Changed') : 'Created', warnings, h('p', null, h('a', { href: objectLink(k, where, result.metadata.name) }, `${doc.kind} ${result.metadata.name}`), ' is revision ' + result.metadata.resourceVersion + '.'));
@@ -136,7 +142,6 @@ export function show({ main, signal, ns }) {
     const all = good === docs.length;
     const text = dry ? (all ? `The server would accept ${good === 1 ? 'it' : 'all ' + good}.` : `${docs.length - good} of ${docs.length} cannot be applied.`) : all ? `Applied ${good} of ${good}.` : `Applied ${good} of ${docs.length}.`;
     fill(sum, badge(all ? 'ok' : 'bad', text));
-    announce(text);
     if (dry && all) checked = sent;
     stale();
     if (!apply.disabled) apply.focus();
