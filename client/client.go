@@ -6,6 +6,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -79,4 +80,6 @@ type Event struct {
 	Gap bool
 	// Rev is the revision of the change.
 	Rev int64
+	// At is when the view got the event; the same for events that it got together. Zero if that is not known.
+	At time.Time
 }

@@ -31,7 +31,11 @@ type cause struct {
 }
 
 func causeOf(on schema.GroupResource, ev client.Event) cause {
-	return cause{uid: ev.Object.GetUID(), rev: ev.Rev, on: on, object: KeyOf(ev.Object), at: time.Now()}
+	c := cause{uid: ev.Object.GetUID(), rev: ev.Rev, on: on, object: KeyOf(ev.Object), at: ev.At}
+	if c.at.IsZero() { // a view that does not say
+		c.at = time.Now()
+	}
+	return c
 }
 
 // worker reconciles the keys of one controller.

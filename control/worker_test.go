@@ -119,3 +119,17 @@ func TestErrorsAboutSecretsAreNotQuoted(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestCauseHasTheTimeOfItsEvent checks that a cause has the time at which the view got the event, and the present if the view does not
+// say.
+func TestCauseHasTheTimeOfItsEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for at, want := range map[time.Time]time.Time{now.Add(-time.Second): now.Add(-time.Second), {}: now} {
+			ev := client.Event{Object: &corev1.Node{}, Rev: 5, At: at}
+			if got := causeOf(schema.GroupResource{Resource: "nodes"}, ev); !got.at.Equal(want) || got.rev != 5 {
+				t.Errorf("%v: the cause is of %v, want %v", at, got.at, want)
+			}
+		}
+	})
+}

@@ -144,27 +144,30 @@ func (k *Work) Waited(d time.Duration) {
 
 // Failed says that a try has failed. The record stays open, and what follows until Retry counts as waiting.
 func (k *Work) Failed(err error) {
-	if k == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.rec.Open {
-		return
-	}
-	k.leave(true)
-	text := nodereport.Text(err.Error())
-	isNews := text != k.rec.Error
-	k.failures++
-	k.rec.Error, k.pausedAt = text, time.Now()
-	// Work that never succeeds would otherwise be reported every few seconds.
-	if isNews && k.failures <= 32 || bits.OnesCount(uint(k.failures)) == 1 {
-		k.report()
-	}
+	k.pause(func() (mustReport bool) {
+		text := nodereport.Text(err.Error())
+		isNews := text != k.rec.Error
+		k.failures++
+		k.rec.Error = text
+		// Work that never succeeds would otherwise be reported every few seconds.
+		return isNews && k.failures <= 32 || bits.OnesCount(uint(k.failures)) == 1
+	})
 }
 
 // Postpone says that the next try was put off because of an earlier failure, which is why.
 func (k *Work) Postpone(why error) {
+	k.pause(func() (mustReport bool) {
+		if k.rec.Error != "" {
+			return false
+		}
+		k.rec.Error = nodereport.Text(why.Error())
+		return true
+	})
+}
+
+// pause ends a try of work that is open: the part that is under way has failed, and the work waits until Retry. note says so in the record,
+// and returns whether to report it.
+func (k *Work) pause(note func() (mustReport bool)) {
 	if k == nil {
 		return
 	}
@@ -174,9 +177,7 @@ func (k *Work) Postpone(why error) {
 		return
 	}
 	k.leave(true)
-	k.pausedAt = time.Now()
-	if k.rec.Error == "" {
-		k.rec.Error = nodereport.Text(why.Error())
+	if k.pausedAt = time.Now(); note() {
 		k.report()
 	}
 }

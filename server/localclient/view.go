@@ -142,8 +142,9 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 // revision up to which every event was yielded: a watch ends between two revisions.
 func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
 	defer w.Close()
+	at := time.Now()
 	for _, e := range entries {
-		if !yield(client.Event{Object: v.show(e), Rev: e.Rev}) {
+		if !yield(client.Event{Object: v.show(e), Rev: e.Rev, At: at}) {
 			return false
 		}
 	}
@@ -153,8 +154,9 @@ func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.En
 		if items, err = w.Next(ctx, nil, items); err != nil {
 			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
 		}
+		at = time.Now()
 		for _, it := range items {
-			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev}
+			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev, At: at}
 			if it.Event.Prev != nil {
 				ev.Old = v.show(it.Event.Prev)
 			}
