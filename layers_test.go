@@ -1,5 +1,5 @@
-// Package proa holds no code. Its tests are the rules of the house: who may import whom and why, what every package says
-// about itself, and how long things may get. They read the files themselves, so that the test cache notices every change.
+// Package proa has no code. Its tests check rules for the source: which package may import which and why, package comments, and
+// the length of files and functions. They read the files themselves, so that the test cache notices every change.
 package proa
 
 import (
@@ -84,6 +84,7 @@ var layers = []layer{
 	{"server/decode", "server/apistatus kinds", "bodies are decoded without knowing what becomes of them"},
 	{"server/deletion", "kinds", "what a deletion does to an object is worked out from the object alone"},
 	{"server/fieldmanager", "server/schema server/state kinds", "managedFields are kept for built-in and custom resources alike"},
+	{"server/computed", "server/collection watch kinds", "it watches what is not stored, in the words of those who watch what is"},
 	{"server/requestflow", "server/apistatus server/state server/fairqueue watch kinds", "it tells fairqueue which flows the cluster has, for the pipeline and for HTTP"},
 	{"server/coreadmission", "server/authz kinds", "plugins that need hop 3"},
 	{"server/encode", "server kinds watch", "it writes what the pipeline answers, for both adapters"},
@@ -100,7 +101,7 @@ var layers = []layer{
 	{"server/watchdelivery", "watch kinds hop", "it records what watches have sent, and knows no request"},
 	{"server/refusal", "server/apistatus hop", "it reads errors, as clients see them"},
 	{"server/*", ". kinds hop kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
-	{"server", "server/admissionchain server/apistatus server/audit server/authz server/collection server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/refusal server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},
+	{"server", "server/admissionchain server/apistatus server/audit server/authz server/collection server/computed server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/refusal server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},
 	{"store/storetest", "kv", "the promises of a store are those of kv"},
 	{"store/kms/kmstest", "", "it takes the place of a service that keeps keys; only tests import it"},
 	{"store/kms", "store/encryption", "it speaks to plugins that keep keys, and knows of the store only what encrypts its values"},
@@ -268,8 +269,8 @@ func allowed(l layer, folder, target string) bool {
 	return false
 }
 
-// TestNobodyImportsTheCommandLine holds for tests too.
-func TestNobodyImportsTheCommandLine(t *testing.T) {
+// TestNothingImportsCLI checks that only cmd/proa imports cli; tests may not import it either.
+func TestNothingImportsCLI(t *testing.T) {
 	for _, f := range sources(t) {
 		if slices.Contains(f.imports(), module+"/cli") && f.folder != "cmd/proa" {
 			t.Errorf("%s imports cli; what it needs belongs into a package of its own", f.name)
@@ -277,8 +278,8 @@ func TestNobodyImportsTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestProatestIsAControlPlane checks that a test which runs a whole cluster compiles and links nothing that runs containers or
-// touches the network of the machine, by whatever way.
+// TestProatestIsAControlPlane checks that proatest imports, directly or indirectly, no package that runs containers or changes the
+// network of the machine.
 func TestProatestIsAControlPlane(t *testing.T) {
 	imports := map[string][]string{}
 	for _, f := range sources(t) {
@@ -310,14 +311,14 @@ func TestProatestIsAControlPlane(t *testing.T) {
 	}
 }
 
-// wall keeps a library inside the folders that need it.
-type wall struct {
+// libraryRule restricts the imports of a library to the folders that need it.
+type libraryRule struct {
 	library string // a path, and what is below it
 	only    string // folders with what is below them; with an exclamation mark, a folder among these that may not, without what is below it
 	why     string
 }
 
-var walls = []wall{
+var libraryRules = []libraryRule{
 	{"go.etcd.io", "store", "only the store talks to etcd"},
 	{"k8s.io/klog", "run", "libraries log through it, and run leads their words to log/slog, which everything else uses"},
 	{"go.uber.org/zap", "store", "etcd logs with it; everything else uses log/slog"},
@@ -345,7 +346,7 @@ var walls = []wall{
 }
 
 // banned libraries may not be imported anywhere in the product, except in the one folder that is named.
-var banned = []wall{
+var banned = []libraryRule{
 	{"k8s.io/kubernetes", "", "proa is written from scratch"},
 	{"k8s.io/apiserver/pkg/server", "", "the server is ours"},
 	{"k8s.io/apiserver/pkg/endpoints/handlers", "", "the server is ours"},
@@ -367,7 +368,7 @@ var banned = []wall{
 	{"C", "", "the binary is static"},
 }
 
-func TestWalls(t *testing.T) {
+func TestLibraryRules(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, imported := range f.imports() {
 			for _, w := range banned {
@@ -375,7 +376,7 @@ func TestWalls(t *testing.T) {
 					t.Errorf("%s imports %s, which the product may not: %s", f.name, imported, w.why)
 				}
 			}
-			for _, w := range walls {
+			for _, w := range libraryRules {
 				inside := slices.ContainsFunc(strings.Fields(w.only), func(only string) bool { return under(f.folder, only) })
 				if under(imported, w.library) && (!inside || slices.Contains(strings.Fields(w.only), "!"+f.folder)) && !f.test {
 					t.Errorf("%s imports %s, which only %s may: %s", f.name, imported, w.only, w.why)
@@ -385,7 +386,7 @@ func TestWalls(t *testing.T) {
 	}
 }
 
-// under reports whether a path is the tree or in it. Of the standard library each package counts for itself.
+// under reports whether a path is the tree or below it. Packages of the standard library do not include those below them.
 func under(name, tree string) bool {
 	if name == tree {
 		return true
@@ -395,7 +396,7 @@ func under(name, tree string) bool {
 	return !standard && strings.HasPrefix(name, tree+"/")
 }
 
-// hops are the twelve folders of the way from a client to traffic.
+// hops are the folders of the twelve hops from a client to network traffic.
 var hops = map[string]string{
 	"client": "1", "server/authn": "2", "server/authz": "3", "server/mutate": "4", "server/schema": "5", "server/validate": "6",
 	"store": "7", "watch": "8", "control": "9", "schedule": "10", "node": "11", "network": "12",
@@ -442,8 +443,8 @@ func TestNoInit(t *testing.T) {
 	}
 }
 
-// nobodysContext are the files that may make a context, with the reason.
-var nobodysContext = map[string]string{
+// contextExceptions are the files that may call context.Background, with the reason.
+var contextExceptions = map[string]string{
 	"store/log.go":                 "a log line of etcd has no caller",
 	"proatest/assets/main.go":      "it is where a process begins",
 	"proatest/envtest/requests.go": "the functions of envtest take no context",
@@ -451,7 +452,7 @@ var nobodysContext = map[string]string{
 
 func TestContexts(t *testing.T) {
 	for _, f := range sources(t) {
-		if f.test || nobodysContext[f.name] != "" || under(f.folder, "cmd") || under(f.folder, "cli") || under(f.folder, "run") ||
+		if f.test || contextExceptions[f.name] != "" || under(f.folder, "cmd") || under(f.folder, "cli") || under(f.folder, "run") ||
 			under(f.folder, "test") || under(f.folder, "parts") {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
+	"proa.dev/trace"
 )
 
 func TestChangedObject(t *testing.T) {
@@ -75,7 +76,7 @@ func TestTraceCommand(t *testing.T) {
 		{"resource":"pods","responseKind":{"kind":"Pod"},"scope":"Namespaced","singularResource":"pod","verbs":["get","list"]}]}]}]}`
 	const span = `"start":"2026-11-17T12:00:00Z","spans":[{"id":"1","name":"create \u001b[2Jpods","start":"2026-11-17T12:00:00Z","took":1000}]`
 	var mu sync.Mutex
-	requests := 0
+	requests, watches := 0, 0
 	serve := func(hasTraces bool) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			mu.Lock()
@@ -93,6 +94,13 @@ func TestTraceCommand(t *testing.T) {
 				} else {
 					fmt.Fprint(w, `{"metadata":{"name":"pods:web"},"state":"Ready","summary":"2 s from apply to Ready",`+span+`}`)
 				}
+			case r.URL.Query().Get("watch") != "" && r.URL.Query().Get("fieldSelector") == "metadata.name=pods:watched":
+				watches++
+				fmt.Fprint(w, `{"type":"ADDED","object":{"metadata":{"name":"pods:watched"},"state":"Running",`+span+"}}\n"+
+					`{"type":"MODIFIED","object":{"metadata":{"name":"pods:watched"},"state":"Ready","summary":"3 s from apply to Ready",`+
+					span+"}}\n")
+			case r.URL.Query().Get("watch") != "":
+				w.WriteHeader(http.StatusMethodNotAllowed)
 			case r.URL.Path == "/apis/trace.proa.dev/v1/namespaces/shop/traces":
 				fmt.Fprint(w, `{"items":[{"metadata":{"name":"pods:web","namespace":"shop"},"user":"mallory\u001b[","state":"Ready",`+
 					`"start":"2026-11-17T12:00:00Z","took":2000000000}]}`)
@@ -114,6 +122,7 @@ func TestTraceCommand(t *testing.T) {
 		{without, "", "pod/web", "does not record traces"},
 		{with, "", "pod/web", "still at hop 11|exit 3"},
 		{with, "-live", "pod/web", "2 s from apply to Ready|exit 0"},
+		{with, "-live", "pod/watched", "3 s from apply to Ready|exit 0"},
 		{with, "-o=json", "pod/web", `"state": "Ready"|exit 0`},
 		{with, "-o=xml", "pod/web", "-o takes json, chrome or otlp"},
 		{with, "", "pod/other", "no record of"},
@@ -141,5 +150,17 @@ func TestTraceCommand(t *testing.T) {
 				t.Errorf("trace %s %s: no %q in\n%s", c.flags, c.object, want, out.String())
 			}
 		}
+	}
+	if watches != 1 {
+		t.Errorf("it has watched %d times", watches)
+	}
+}
+
+// TestTraceGrows checks that work that goes on takes longer while nothing is heard of it, and nothing else does.
+func TestTraceGrows(t *testing.T) {
+	before := &trace.Trace{State: trace.Running, Took: 1, Spans: []trace.Span{{Took: 1, Open: true}, {Took: 1}}}
+	after := grown(before, 5)
+	if after.Took != 6 || after.Spans[0].Took != 6 || after.Spans[1].Took != 1 || before.Spans[0].Took != 1 {
+		t.Errorf("%+v of %+v", after, before)
 	}
 }

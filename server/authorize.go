@@ -15,6 +15,12 @@ import (
 
 // Authorize is hop 3: it returns nil when the user may make the request, and the error for the client otherwise.
 func (s *Server) Authorize(ctx context.Context, r *Request) error {
+	a := r.ownAttributes()
+	return s.AuthorizeAttributes(ctx, &a, r.Audit)
+}
+
+// ownAttributes describes the request to the authorizer, with its own verb and what it selects.
+func (r *Request) ownAttributes() authz.Attributes {
 	a := r.attributes(r.Verb)
 	if l := &r.Options.List; r.Verb == "list" || r.Verb == "watch" || r.Verb == "deletecollection" {
 		a.Name = l.ExactField("metadata.name")
@@ -25,7 +31,7 @@ func (s *Server) Authorize(ctx context.Context, r *Request) error {
 			a.LabelSelector, _ = l.Labels.Requirements()
 		}
 	}
-	return s.AuthorizeAttributes(ctx, &a, r.Audit)
+	return a
 }
 
 // attributes describes the request to the authorizer, with a verb that may be another one than its own.

@@ -5,12 +5,14 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/server/apistatus"
 	"proa.dev/server/collection"
+	"proa.dev/server/computed"
 	"proa.dev/server/state"
 	"proa.dev/watch"
 )
@@ -39,7 +41,7 @@ func (s *Server) get(ctx context.Context, r *Request) (*Response, error) {
 func (s *Server) findObject(ctx context.Context, r *Request) (kind.Object, error) {
 	def := r.Def.Storage()
 	if def.Computed != nil {
-		all, err := s.computed(ctx, r)
+		all, _, err := s.computed.Read(ctx, s.computedQuery(r, r.Name))
 		if err != nil {
 			return nil, err
 		}
@@ -82,21 +84,9 @@ func (s *Server) readNewest(ctx context.Context, def *kind.Def, key string) (*wa
 	return state.LookUp(cache, key)
 }
 
-// computed returns the selected objects of a kind whose objects are computed and not stored.
-func (s *Server) computed(ctx context.Context, r *Request) ([]*watch.Entry, error) {
-	all, err := r.Def.Computed(ctx, s.services(r), kind.Selection{Namespace: r.Namespace, Name: r.Name})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]*watch.Entry, 0, len(all))
-	keep := r.Options.List.Filter(r.Def)
-	for _, o := range all {
-		o.GetObjectKind().SetGroupVersionKind(r.Def.GroupVersionKind)
-		if (r.Namespace == "" || o.GetNamespace() == r.Namespace) && (keep == nil || keep(o)) {
-			out = append(out, watch.NewEntry("", o, 0))
-		}
-	}
-	return out, nil
+// computedQuery returns what a request asks of a kind whose objects are computed and not stored: all of a namespace if name is empty.
+func (s *Server) computedQuery(r *Request, name string) *computed.Query {
+	return &computed.Query{Def: r.Def, Server: s.services(r), Namespace: r.Namespace, Name: name, Keep: r.Options.List.Filter(r.Def)}
 }
 
 // list serves GET of a collection.
@@ -111,10 +101,15 @@ func (s *Server) list(ctx context.Context, r *Request) (*Response, error) {
 // page reads the selected objects of a collection, or the first ones of them when the client asks for pages.
 func (s *Server) page(ctx context.Context, r *Request) (*collection.List, error) {
 	if r.Def.Storage().Computed != nil {
-		items, err := s.computed(ctx, r)
-		return &collection.List{Items: items}, err
+		items, version, err := s.computed.Read(ctx, s.computedQuery(r, r.Name))
+		return &collection.List{Items: items, Meta: metav1.ListMeta{ResourceVersion: version}}, err
 	}
-	return s.collections.Page(ctx, &collection.Query{
+	return s.collections.Page(ctx, r.query())
+}
+
+// query returns which objects of a collection the request is about.
+func (r *Request) query() *collection.Query {
+	return &collection.Query{
 		Def: r.Def, Namespace: r.Namespace, Options: &r.Options.List, Work: r.Work, Answer: r.AnswerMemory, Warn: r.Warn,
-	})
+	}
 }

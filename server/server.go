@@ -13,6 +13,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/server/authz"
 	"proa.dev/server/collection"
+	"proa.dev/server/computed"
 	"proa.dev/server/fairqueue"
 	"proa.dev/server/fieldmanager"
 	"proa.dev/server/keylock"
@@ -69,6 +70,7 @@ type Server struct {
 	watches     atomic.Int64  // of HTTP clients, open now
 	collections *collection.Reader
 	fields      *fieldmanager.Fields
+	computed    computed.Reader
 
 	// watching is the context of all watches of HTTP clients, and endWatches ends it.
 	watching   context.Context

@@ -1,7 +1,9 @@
 package trace
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +27,7 @@ type Reader struct {
 }
 
 // Hide takes out of a trace what its reader may not see. Of a span about an object that he may not get, only the hop and the times
-// are left.
+// are left. It gives the trace a resourceVersion that changes with what is left.
 func (t *Trace) Hide(r Reader) {
 	t.hideErrors(r)
 	hidden := map[string]*Span{}
@@ -60,6 +62,51 @@ func (t *Trace) Hide(r Reader) {
 		}
 	}
 	t.Summary = summary(t)
+	t.ResourceVersion = t.version()
+}
+
+// version returns a text that changes with what a trace shows. Time that goes by changes nothing: how long work has taken that has not
+// ended, and how many records there are of what happened later.
+func (t *Trace) version() string {
+	h := fnv64(14695981039346656037)
+	h.add(fmt.Sprint(t.Object, t.Command, t.User, t.Start.UnixNano(), t.State, t.StuckSpan, t.Hidden, t.Dropped, t.Milestones, t.Unseen))
+	if t.End != nil {
+		h.addInt(t.End.UnixNano())
+	}
+	for i := range t.Spans { // a list has many
+		s := &t.Spans[i]
+		for _, text := range [...]string{s.ID, s.Name, s.Detail, s.Error} {
+			h.add(text)
+		}
+		switch {
+		case s.Open:
+			h.addInt(-1)
+		case s.Hidden:
+			h.addInt(-2)
+		}
+		if !s.Open {
+			h.addInt(int64(s.Took))
+			h.addInt(int64(s.Wait))
+		}
+	}
+	return strconv.FormatUint(uint64(h), 10)
+}
+
+// fnv64 is the hash FNV-1a without allocations.
+type fnv64 uint64
+
+func (h *fnv64) add(s string) {
+	for i := range len(s) {
+		*h = (*h ^ fnv64(s[i])) * 1099511628211
+	}
+	h.addInt(int64(len(s)))
+}
+
+func (h *fnv64) addInt(n int64) {
+	for range 8 {
+		*h = (*h ^ fnv64(n&255)) * 1099511628211
+		n >>= 8
+	}
 }
 
 // hideNode takes the name of a node out of a span, unless the span is about a Pod or the reader may get the node.

@@ -49,6 +49,11 @@ func (r *Reader) Do(ctx context.Context, method, path string, header http.Header
 	if err != nil {
 		return nil, err
 	}
+	return r.send(r.http, req, header)
+}
+
+// send sends a request with the credentials of the user.
+func (r *Reader) send(c *http.Client, req *http.Request, header http.Header) (*http.Response, error) {
 	for name, values := range header {
 		req.Header[name] = values
 	}
@@ -59,7 +64,7 @@ func (r *Reader) Do(ctx context.Context, method, path string, header http.Header
 	if r.authorization != "" {
 		req.Header.Set("Authorization", r.authorization)
 	}
-	resp, err := r.http.Do(req)
+	resp, err := c.Do(req)
 	if err != nil {
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err
@@ -76,6 +81,11 @@ func (r *Reader) Raw(ctx context.Context, path, accept string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
+	return r.readAnswer(resp, path)
+}
+
+// readAnswer reads the body of an answer. A refusal is an error that apierrors understands.
+func (r *Reader) readAnswer(resp *http.Response, path string) ([]byte, error) {
 	bound := int64(maxAnswer)
 	if resp.StatusCode != http.StatusOK {
 		bound = maxRefusal

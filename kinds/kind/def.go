@@ -32,7 +32,9 @@ type Def struct {
 	Answer     func(ctx context.Context, d Server, obj Object) error
 	Act        func(ctx context.Context, d Server, call *Call) (Object, error)
 	Computed   func(ctx context.Context, d Server, which Selection) ([]Object, error)
-	Ready      func(Object) bool
+	// ComputedVersion is nil for most kinds; see Resource.
+	ComputedVersion func() uint64
+	Ready           func(Object) bool
 
 	Columns       []metav1.TableColumnDefinition
 	Row           func(Object) []any

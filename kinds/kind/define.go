@@ -55,7 +55,7 @@ func Define[T any, P interface {
 		d.Transient = true
 		d.Answer = func(ctx context.Context, door Server, o Object) error { return r.Answer(ctx, door, (*T)(o.(P))) }
 	}
-	if r.Computed != nil {
+	if d.ComputedVersion = r.ComputedVersion; r.Computed != nil {
 		d.Computed = func(ctx context.Context, door Server, which Selection) ([]Object, error) {
 			all, err := r.Computed(ctx, door, which)
 			objects := make([]Object, len(all))

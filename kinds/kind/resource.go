@@ -152,6 +152,10 @@ type Resource[T any] struct {
 	// Computed returns the objects that get and list serve; nothing is stored. It may return more than are selected, but need not
 	// compute them.
 	Computed func(ctx context.Context, d Server, which Selection) ([]*T, error)
+	// ComputedVersion returns a number that changes when Computed may return something else, so that watches need not compute the objects
+	// to find out; 0 when that is not known. With the verb watch, the objects of Computed have a resourceVersion, any text that changes
+	// with what is in them.
+	ComputedVersion func() uint64
 
 	// Delete describes what is special about removal.
 	Delete Deletion[T]

@@ -18,6 +18,8 @@ type Source interface {
 	Bodies(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
 	// Recent returns the latest traces of a namespace, or of all, without their spans.
 	Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error)
+	// Version returns a number that changes when traces may have changed; 0 if that is not known.
+	Version() uint64
 }
 
 // All lists the kinds of this package.
@@ -35,6 +37,7 @@ func WireTraces(s Source) *kind.Def {
 			if err != nil {
 				return nil, err
 			}
+			t.ResourceVersion = "" // they cannot be watched
 			return []*trace.WireTrace{{Trace: *t}}, nil
 		},
 	})
@@ -47,8 +50,9 @@ func Traces(s Source) *kind.Def {
 	d := kind.Define(kind.Resource[trace.Trace]{
 		Traits: kind.Traits{
 			GroupVersionKind: trace.GroupVersion().WithKind("Trace"), Plural: "traces", StorageFolder: "trace.proa.dev/traces",
-			Verbs: []string{"get", "list"},
+			Verbs: []string{"get", "list", "watch"},
 		},
+		ComputedVersion: func() uint64 { return s.Version() },
 		Computed: func(ctx context.Context, d kind.Server, which kind.Selection) ([]*trace.Trace, error) {
 			if which.Name == "" {
 				return s.Recent(ctx, d, which.Namespace)

@@ -19,7 +19,7 @@ func TraceRoles() ([]*rbacv1.ClusterRole, []*rbacv1.ClusterRoleBinding) {
 		}
 	}
 	return []*rbacv1.ClusterRole{
-		role("trace.proa.dev:view", "view", []string{"get", "list"}, "traces", "explanations", "schedulingattempts"),
+		role("trace.proa.dev:view", "view", []string{"get", "list", "watch"}, "traces", "explanations", "schedulingattempts"),
 		role("trace.proa.dev:admin", "admin", []string{"get"}, "wiretraces"),
 	}, nil
 }

@@ -132,6 +132,31 @@ func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([
 	return x.Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights()), nil
 }
 
+// Version returns a number that changes when traces may have changed; 0 if that is not known, because other servers have records too.
+// Leases and Events change all the time, and are seldom what somebody wants to see.
+func (s *Source) Version() uint64 {
+	if s.Peers != nil {
+		return 0
+	}
+	sum := uint64(1)
+	s.Records().Select(func(r *hop.Record) bool {
+		if r.Resource == "leases" || r.Resource == "events" {
+			return false
+		}
+		const mixer = 0x9e3779b97f4a7c15
+		one := uint64(r.Start.UnixNano())*mixer ^ uint64(r.Rev)
+		for _, took := range r.Took {
+			one = one*mixer + uint64(took)
+		}
+		if one = one*mixer + uint64(len(r.Error)+len(r.Steps)); r.Open {
+			one = ^one
+		}
+		sum += one
+		return false
+	})
+	return max(sum, 1)
+}
+
 func (s *Source) records() []hop.Record {
 	return s.Records().Select(func(*hop.Record) bool { return true })
 }
