@@ -174,7 +174,8 @@ func (r *rig) expectGradualUse(since, limit int64) {
 	}
 }
 
-// TestQuotaIsChargedOnce checks that requests that fail or change nothing are not charged to a quota, and none twice.
+// TestQuotaIsChargedOnce checks that a quota is charged for each created object once, and not for dry runs, patches and creates that
+// fail.
 func TestQuotaIsChargedOnce(t *testing.T) {
 	r := newRig(t)
 	r.Check = validatingPlugins(t)

@@ -122,8 +122,8 @@ func opsOfEveryKind(lease int64) [][]*pb.RequestOp {
 func comparesOfEveryKind(lease int64) []*pb.Compare {
 	var all []*pb.Compare
 	for _, key := range []string{"a", "b", "none"} {
-		for how := range int32(4) {
-			r := pb.Compare_CompareResult(how)
+		for op := range int32(4) {
+			r := pb.Compare_CompareResult(op)
 			for n := range int64(4) {
 				all = append(all,
 					&pb.Compare{Key: []byte(key), Result: r, Target: pb.Compare_MOD,

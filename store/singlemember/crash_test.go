@@ -203,7 +203,7 @@ func readLogRequests(t *testing.T, dir string) []*pb.InternalRaftRequest {
 			t.Fatalf("entry %d has index %d and term %d after %d", i+1, e.GetIndex(), e.GetTerm(), term)
 		}
 		if i > 0 && len(e.GetData()) == 0 && e.GetTerm() == term {
-			t.Errorf("entry %d says nothing and has term %d, as the one before", i+1, term)
+			t.Errorf("entry %d is empty and has term %d, as the one before", i+1, term)
 		}
 		term = e.GetTerm()
 		var r *pb.InternalRaftRequest

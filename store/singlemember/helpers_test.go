@@ -302,9 +302,9 @@ func (m *model) apply(ops []*pb.RequestOp) {
 	next, changed := m.rev+1, false
 	for _, op := range ops {
 		if p := op.GetRequestPut(); p != nil {
-			was := m.keys[string(p.Key)]
-			now := pair{string(p.Value), next, was.create, was.version + 1, p.Lease}
-			if was.version == 0 {
+			previous := m.keys[string(p.Key)]
+			now := pair{string(p.Value), next, previous.create, previous.version + 1, p.Lease}
+			if previous.version == 0 {
 				now.create = next
 			}
 			m.keys[string(p.Key)], changed = now, true

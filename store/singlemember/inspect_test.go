@@ -47,7 +47,7 @@ func TestOldFileWithFlippedBit(t *testing.T) {
 		writeFile(t, path, data)
 	}
 	if old == 0 {
-		t.Fatal("the log has no file that nobody needs")
+		t.Fatal("the log has no unneeded segment")
 	}
 	m = openWithCleanup(t, cfg)
 	l.check(t, proaMember{m})

@@ -82,7 +82,7 @@ func TestOpenCreatesData(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"a log that was being made": func(t *testing.T, dir string) {
+		"an unfinished log": func(t *testing.T, dir string) {
 			makeDir(t, datadir.ToWALDir(dir)+".tmp")
 			writeFile(t, filepath.Join(datadir.ToWALDir(dir)+".tmp", "0000000000000000-0000000000000000.wal"), make([]byte, 100))
 		},
@@ -191,7 +191,7 @@ func TestOpenUnusableData(t *testing.T) {
 		}, "missing"},
 		{"no database after snapshots", 100, func(t *testing.T, cfg Config) { remove(t, datadir.ToBackendFileName(cfg.Dir)) },
 			"is missing, and the log has only"},
-		{"another's new log", 5, func(t *testing.T, cfg Config) {
+		{"a new log of another member", 5, func(t *testing.T, cfg Config) {
 			remove(t, datadir.ToWALDir(cfg.Dir))
 			j, err := memberlog.Create(cfg.Dir, 1, 2, cfg.Log)
 			if err != nil {
@@ -209,7 +209,7 @@ func TestOpenUnusableData(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "the database has entries of the log up to"},
-		{"no database but garbage", 5, func(t *testing.T, cfg Config) {
+		{"a database of garbage", 5, func(t *testing.T, cfg Config) {
 			writeFile(t, datadir.ToBackendFileName(cfg.Dir), bytes.Repeat([]byte("garbage "), 8192))
 		}, "it is no database of etcd"},
 		{"an empty database", 100, func(t *testing.T, cfg Config) {

@@ -234,15 +234,15 @@ func TestPartialWrite(t *testing.T) {
 // limitFiles limits the size of the files that this process may write, until restore is called.
 func limitFiles(t *testing.T, size uint64) (restore func()) {
 	t.Helper()
-	var was syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+	var previous syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &previous); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: was.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: previous.Max}); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &was); err != nil {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &previous); err != nil {
 			t.Error(err)
 		}
 	}

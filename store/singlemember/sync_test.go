@@ -24,13 +24,13 @@ import (
 
 // inSubprocess runs a test once for each argument in a subprocess, for limits and filters that count for a whole process.
 // In a subprocess it returns the argument and true, in the parent it waits for the subprocesses and returns false.
-func inSubprocess(t *testing.T, with ...string) (string, bool) {
+func inSubprocess(t *testing.T, args ...string) (string, bool) {
 	t.Helper()
 	const envName = "PROA_TEST_OWN_PROCESS"
-	if with := os.Getenv(envName); with != "" {
-		return with, true
+	if args := os.Getenv(envName); args != "" {
+		return args, true
 	}
-	for _, w := range with {
+	for _, w := range args {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), envName+"="+w)
 		out, err := cmd.CombinedOutput()
