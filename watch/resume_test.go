@@ -184,8 +184,8 @@ func TestResumedWatchRepeatsNothing(t *testing.T) {
 	})
 }
 
-// TestHistoryMovesOnDuringCatchUp checks a watch that reads past changes from the store while so many changes are made
-// that the history of the cache starts after what it has read. It continues to read, and does not fail with TooOld.
+// TestHistoryMovesOnDuringCatchUp checks that a watch that reads past changes from the store continues to do so, and does not
+// fail with TooOld, when so many changes are made meanwhile that the history of the cache begins after those it has read.
 func TestHistoryMovesOnDuringCatchUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLaggingCacheTest(t)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestSameAsContextWithDeadline checks that whichever methods of a Context are called, in whichever order, they return what those of
-// context.WithDeadline would.
+// TestSameAsContextWithDeadline checks that the methods of a Context, called in any order, return the same as those of
+// context.WithTimeout.
 func TestSameAsContextWithDeadline(t *testing.T) {
 	type key struct{}
 	ours := func(ctx context.Context) (context.Context, func()) {

@@ -100,8 +100,8 @@ func (p *rawClient) flood(times int, send func(i int) error) {
 	}
 }
 
-// TestRapidReset checks that only so many handlers run, however fast a client resets its requests, and that a client
-// which does not stop is disconnected.
+// TestRapidReset checks that the number of running handlers is limited, however fast a client resets its requests, and that
+// a client which does not stop is disconnected.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	cfg := rawConfig()
@@ -317,8 +317,8 @@ func TestFramesDuringWrites(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreNoFlood checks that a client which accepts large frames is not disconnected for what the server
-// wants to send.
+// TestLargeFramesAreNoFlood checks that a client which accepts large frames is not disconnected because of the amount of data
+// that the server has to send.
 func TestLargeFramesAreNoFlood(t *testing.T) {
 	t.Parallel()
 	p := dialWithPreface(t, rawConfig(), basicHandler, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30},

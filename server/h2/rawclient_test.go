@@ -232,7 +232,8 @@ func (p *rawClient) expectEvent(want ...string) {
 	p.Fatalf("got %q, want %q", got, want)
 }
 
-// expectAlive checks that the connection still works. Resets that come before are skipped, and what is expected besides.
+// expectAlive checks with a PING that the connection still works. Before the response it skips resets, and events that begin
+// with one of the expected texts.
 func (p *rawClient) expectAlive(expected ...string) {
 	p.Helper()
 	expected = append(expected, "reset ")

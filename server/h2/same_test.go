@@ -557,8 +557,8 @@ func TestContentLengthIsEnforced(t *testing.T) {
 	}
 }
 
-// TestWaitingHandlersLeaveWindowForOthers checks that requests whose handlers do not read their bodies yet, because they
-// wait for what another one holds, leave that one enough of the window of their connection.
+// TestWaitingHandlersLeaveWindowForOthers checks that requests whose handlers wait for a lock before they read their bodies
+// leave the handler that holds the lock enough of the window of their connection.
 func TestWaitingHandlersLeaveWindowForOthers(t *testing.T) {
 	t.Parallel()
 	for name, attach := range implementations() {

@@ -94,8 +94,8 @@ type withBuffer struct {
 func (w withBuffer) SyscallConn() (syscall.RawConn, error) { return w.other.SyscallConn() }
 
 // TestStalledByServer checks that a response does not count as waiting for its client while the goroutine that writes
-// to the socket is not scheduled: neither when there is no room for more, nor when the client cannot open a window
-// because it has not been sent what is in the window.
+// to the socket is not scheduled: neither when the output buffer is full, nor when the client cannot enlarge the window
+// because the data of the window has not been sent to it yet.
 func TestStalledByServer(t *testing.T) {
 	t.Parallel()
 	for name, window := range map[string]uint32{"no room": 1 << 30, "no window": 64 << 10} {

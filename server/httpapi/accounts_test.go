@@ -35,8 +35,8 @@ func (f *unresponsiveStore) Fresh(ctx context.Context, prefix string) (int64, er
 	return f.Store.Fresh(ctx, prefix)
 }
 
-// TestTokensWhileStoreIsUnresponsive checks that while the store does not answer, a token that was valid stays valid, and for one that
-// was never seen the answer is 503, not 401, and comes soon.
+// TestTokensWhileStoreIsUnresponsive checks that while the store does not answer, a token that was used before stays valid, and
+// that an unknown token is soon refused with 503, not with 401.
 func TestTokensWhileStoreIsUnresponsive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scheme, err := kinds.Scheme()

@@ -35,7 +35,7 @@ const (
 	stallCheck     = time.Second
 )
 
-// TestListsAreSentInPieces checks that no list is held in memory as a whole, in whichever format. A short one has a
+// TestListsAreSentInPieces checks that no list is held in memory as a whole, in any format. A short list has a
 // Content-Length.
 func TestListsAreSentInPieces(t *testing.T) {
 	r := newMemoryRig(t, 100)
@@ -171,7 +171,7 @@ func TestUnreadSmallResponsesHoldNoSeat(t *testing.T) {
 
 // TestUnreadLongListsReleaseTheirSeat checks that a long list keeps its seat while it is sent, so there are no more of them
 // than seats, and some seats are left to other users. When requests of the same user wait for a seat, a client that
-// reads nothing is cut off.
+// reads nothing is disconnected.
 func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
@@ -212,7 +212,7 @@ func TestUnreadLongListsReleaseTheirSeat(t *testing.T) {
 	})
 }
 
-// TestSlowClientsAreNotDisconnected checks that a client that reads its list slowly gets all of it while nobody waits.
+// TestSlowClientsAreNotDisconnected checks that a client that reads its list slowly gets all of it if no request waits.
 func TestSlowClientsAreNotDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
@@ -232,8 +232,8 @@ func (s *slowWriter) Write(p []byte) (int, error) {
 	return s.stallingWriter.Write(p)
 }
 
-// TestSlowServerDisconnectsNoClient checks that when the server is so busy that sending a piece takes long, clients that read everything
-// they are sent are not cut off, although others wait for seats.
+// TestSlowServerDisconnectsNoClient checks that clients that read everything are not disconnected when the server is so busy
+// that sending a piece takes long, although others wait for seats.
 func TestSlowServerDisconnectsNoClient(t *testing.T) {
 	for _, stalled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -437,8 +437,8 @@ func TestFailedWebSocketHandshakeClosesWatch(t *testing.T) {
 	}
 }
 
-// TestCompletedWritesAreNotRefused checks that when there is no memory for a large answer, a client is asked to try again only
-// if nothing was written. A write that is done is answered, or its connection ends.
+// TestCompletedWritesAreNotRefused checks that when there is no memory for a large response, a client is told to retry only if
+// nothing was written. For a completed write it gets the response, or the connection ends.
 func TestCompletedWritesAreNotRefused(t *testing.T) {
 	r := newMemoryRig(t, 100)
 	r.createConfigMaps(1, 200<<10)

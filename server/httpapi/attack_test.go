@@ -118,7 +118,7 @@ func TestHostileInput(t *testing.T) {
 	})
 }
 
-// TestLimitedPermissions checks that a user with few rights reads no more than these allow, by whichever request.
+// TestLimitedPermissions checks that a user with few permissions cannot read more than these allow with any request.
 func TestLimitedPermissions(t *testing.T) {
 	t.Parallel()
 	c := proatest.Start(t)

@@ -269,8 +269,8 @@ rules:
 	}
 }
 
-// TestAuditOfStreamedLists checks that a list that is sent in pieces is logged as a whole, in whichever format it was sent, or
-// said to be too large.
+// TestAuditOfStreamedLists checks that a list that is sent in pieces, in any format, is logged as a whole, or that the log says
+// that it is too large.
 func TestAuditOfStreamedLists(t *testing.T) {
 	c, events := startWithAuditLog(t,
 		"{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [{level: RequestResponse}]}")

@@ -258,7 +258,7 @@ func TestDecodingOfOneUserIsBounded(t *testing.T) {
 }
 
 // TestUnsentBodiesAreBounded checks that a client that announces large bodies and does not send them holds a bounded amount
-// of memory; its further requests are refused, those of others served.
+// of memory. Its further requests are refused, and requests of other users are served.
 func TestUnsentBodiesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)

@@ -113,8 +113,8 @@ func TestApplyToUnownedScale(t *testing.T) {
 	}
 }
 
-// TestApplyToUnownedObject checks that of an object without managedFields everything belongs to "before-first-apply", also its
-// status.
+// TestApplyToUnownedObject checks that all fields of an object without managedFields, also its status, belong to
+// "before-first-apply".
 func TestApplyToUnownedObject(t *testing.T) {
 	r := newRig(t)
 	gr := runtimeschema.GroupResource{Resource: "replicationcontrollers"}

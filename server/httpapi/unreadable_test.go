@@ -39,8 +39,8 @@ func names(l *collection.List) (out []string) {
 	return out
 }
 
-// TestUndecodableObjectErrorNamesKey checks that an object that cannot be decoded is an error for every verb, and never
-// taken for one that does not exist.
+// TestUndecodableObjectErrorNamesKey checks that every verb returns an error with the key of an object that cannot be decoded,
+// and never NotFound.
 func TestUndecodableObjectErrorNamesKey(t *testing.T) {
 	r := newRig(t)
 	storeUndecryptableSecret(t, r)
@@ -135,8 +135,8 @@ func (denyUnsafeDelete) Authorize(_ context.Context, a authz.Attributes) (authz.
 	return authz.Allow, "", nil
 }
 
-// TestUndecodableObjectIsDeleted checks that an object that cannot be decoded can be deleted with the right and the option for it;
-// one that can be decoded cannot be deleted so.
+// TestUndecodableObjectIsDeleted checks that an object that cannot be decoded can be deleted with a special permission and
+// option, and that an object that can be decoded cannot be deleted in this way.
 func TestUndecodableObjectIsDeleted(t *testing.T) {
 	r := newRig(t)
 	storeUndecryptableSecret(t, r)

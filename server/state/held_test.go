@@ -48,8 +48,8 @@ func largeDefinition(n, fields int) *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// TestDefinitionsAreCachedEncoded checks that of an unused definition, the cache holds the stored bytes and an outline, and no
-// decoded schema. A reader gets the whole definition, and its objects have their schema.
+// TestDefinitionsAreCachedEncoded checks that the cache keeps only the stored bytes and an outline of an unused definition, and
+// no decoded schema. A reader gets the whole definition, and its objects have their schema.
 func TestDefinitionsAreCachedEncoded(t *testing.T) {
 	const count, fields = 100, 200
 	scheme, err := kinds.Scheme()
