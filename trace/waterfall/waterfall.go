@@ -258,11 +258,8 @@ func (p *printer) row(s *trace.Span, depth int) {
 	if s.Hidden && s.HopName != "" {
 		name += " (" + s.HopName + ")"
 	}
-	if depth == 0 && s.Object.Name != "" {
-		name += " " + p.text(s.Object.Name)
-	}
-	if actor := shortActor(s.Actor); depth == 0 && actor != "" {
-		name += ", " + p.text(actor)
+	if depth == 0 {
+		name = p.recordName(s, name)
 	}
 	line := mark + " " + column(trace.Seconds(s.Start.Sub(p.t.Start)), timeWidth, true) + "  " + column(name, p.label, false) +
 		column(trace.Seconds(s.Took), timeWidth, true) + "  "
@@ -275,6 +272,22 @@ func (p *printer) row(s *trace.Span, depth int) {
 		indent := strings.Repeat(" ", markWidth+timeWidth+2+2*depth+2)
 		fmt.Fprintln(p.w, p.paint(color, indent+strings.TrimRight(column(p.text(note), p.Width-len(indent), false), " ")))
 	}
+}
+
+// recordName returns the name of a whole record with its object and its actor. Of deliveries the actor comes first: it is what tells them
+// apart, and the end of a long name is cut off.
+func (p *printer) recordName(s *trace.Span, name string) string {
+	if s.Object.Name != "" {
+		name += " " + p.text(s.Object.Name)
+	}
+	actor := shortActor(s.Actor)
+	if actor == "" {
+		return name
+	}
+	if what, isDelivery := strings.CutPrefix(name, "deliver "); isDelivery && s.HopName == hop.Watch.String() {
+		return "to " + p.text(actor) + ": " + what
+	}
+	return name + ", " + p.text(actor)
 }
 
 // shortActor returns the name of an actor without what all of its sort have in common.
