@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// agent runs a runtime until it is killed.
-func agent(dir string) int {
+// runAgent starts a runtime, prints the process ID of containerd, and blocks until it is killed.
+func runAgent(dir string) int {
 	bin, err := filepath.Abs("../../bin")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -8,10 +8,10 @@ import (
 	"proa.dev/node/cri"
 )
 
-// TestAfterABoot simulates a power loss: no process and no mount is left, but all files are.
-func TestAfterABoot(t *testing.T) {
-	c := room(t)
-	r := start(t, c)
+// TestStartAfterBoot simulates a reboot: processes and mounts are gone, but all files are left.
+func TestStartAfterBoot(t *testing.T) {
+	c := newConfig(t)
+	r := startRuntime(t, c)
 	client := connect(t, r)
 	id := runPause(t, r, client, c)
 	if err := r.Stop(t.Context()); err != nil {
@@ -27,12 +27,12 @@ func TestAfterABoot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r = start(t, c)
+	r = startRuntime(t, c)
 	defer r.Detach()
-	if running(t, client, id) {
-		t.Error("the container runs")
+	if isRunning(t, client, id) {
+		t.Error("the old container runs")
 	}
-	// What was there is known, and can be removed; and there is room for new ones.
+	// The old sandbox is listed and can be removed, and new ones can be created.
 	sandboxes, err := client.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
 	if err != nil || len(sandboxes.Items) != 1 || sandboxes.Items[0].State != cri.SandboxNotReady {
 		t.Fatalf("sandboxes %v, %v", sandboxes, err)
@@ -43,7 +43,7 @@ func TestAfterABoot(t *testing.T) {
 	if _, err := client.RemovePodSandbox(t.Context(), &cri.RemovePodSandboxRequest{PodSandboxId: sandboxes.Items[0].Id}); err != nil {
 		t.Errorf("remove the old sandbox: %v", err)
 	}
-	if !running(t, client, runPause(t, r, client, c)) {
+	if !isRunning(t, client, runPause(t, r, client, c)) {
 		t.Error("no container runs after a boot")
 	}
 	images, err := ListImages(t.Context(), r.Socket())

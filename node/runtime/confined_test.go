@@ -10,8 +10,8 @@ import (
 
 // TestContainersAreConfined inspects the process of a container from outside: it must have the restrictions that were requested.
 func TestContainersAreConfined(t *testing.T) {
-	c := room(t)
-	r := start(t, c)
+	c := newConfig(t)
+	r := startRuntime(t, c)
 	defer r.Detach()
 	id := runPause(t, r, connect(t, r), c)
 	pid, err := os.ReadFile(filepath.Join(r.layout.state, "io.containerd.runtime.v2.task", namespace, id, "init.pid"))

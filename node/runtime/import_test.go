@@ -16,7 +16,7 @@ import (
 	"testing/iotest"
 )
 
-// ociArchive has an image a name, each of one layer with its own file.
+// ociArchive returns an OCI archive with an image for each name.
 func ociArchive(t *testing.T, names ...string) []byte {
 	t.Helper()
 	var a archive
@@ -47,7 +47,7 @@ func ociArchive(t *testing.T, names ...string) []byte {
 	return out
 }
 
-// dockerArchive is what "docker save" has written for ten years.
+// dockerArchive returns an archive in the format of older versions of "docker save".
 func dockerArchive(t *testing.T, tags ...string) []byte {
 	t.Helper()
 	layer, err := tarOf([]file{{"docker", []byte(strings.Join(tags, " ")), 0o644}})
@@ -74,7 +74,7 @@ func dockerArchive(t *testing.T, tags ...string) []byte {
 	return out
 }
 
-func zipped(t *testing.T, data []byte) []byte {
+func gzipped(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
@@ -88,9 +88,9 @@ func zipped(t *testing.T, data []byte) []byte {
 }
 
 func TestImport(t *testing.T) {
-	r := start(t, room(t))
+	r := startRuntime(t, newConfig(t))
 	defer r.Detach()
-	// pipe hides that the archive could be sought in.
+	// pipe returns a reader without Seek.
 	pipe := func(data []byte) io.Reader { return struct{ io.Reader }{bytes.NewReader(data)} }
 	broken := ociArchive(t, "proa.test/broken:1")
 	for _, c := range []struct {
@@ -100,16 +100,16 @@ func TestImport(t *testing.T) {
 		fails   string
 	}{
 		{"two images", pipe(ociArchive(t, "proa.test/a:1", "proa.test/b:1")), []string{"proa.test/a:1", "proa.test/b:1"}, ""},
-		{"compressed", bytes.NewReader(zipped(t, ociArchive(t, "proa.test/c:1"))), []string{"proa.test/c:1"}, ""},
+		{"compressed", bytes.NewReader(gzipped(t, ociArchive(t, "proa.test/c:1"))), []string{"proa.test/c:1"}, ""},
 		{"short name", pipe(ociArchive(t, "short")), []string{unnamed + ":short"}, ""},
 		{"name without registry", pipe(ociArchive(t, "user/short:2")), []string{"docker.io/user/short:2"}, ""},
 		{"the same again", pipe(ociArchive(t, "user/short:2")), []string{"docker.io/user/short:2"}, ""},
 		{"docker", pipe(dockerArchive(t, "d:1", "e.io/d:2")), []string{"docker.io/library/d:1", "e.io/d:2"}, ""},
-		{"compressed docker", pipe(zipped(t, dockerArchive(t, "e.io/d:3"))), []string{"e.io/d:3"}, ""},
+		{"compressed docker", pipe(gzipped(t, dockerArchive(t, "e.io/d:3"))), []string{"e.io/d:3"}, ""},
 		{"no name", pipe(ociArchive(t, "")), nil, "no image of the archive has a name"},
 		{"no archive", pipe([]byte("hello")), nil, "import the archive"},
-		{"nothing", pipe(nil), nil, "import the archive"},
-		{"cut off", pipe(broken[:len(broken)/2]), nil, "import the archive"},
+		{"empty", pipe(nil), nil, "import the archive"},
+		{"truncated", pipe(broken[:len(broken)/2]), nil, "import the archive"},
 		{"unreadable", io.MultiReader(pipe(broken[:1000]), iotest.ErrReader(errors.New("the disk is broken"))), nil, "the disk is broken"},
 	} {
 		got, err := ImportImages(t.Context(), r.Socket(), c.archive)
@@ -119,10 +119,10 @@ func TestImport(t *testing.T) {
 		}
 	}
 	for name, data := range map[string][]byte{
-		"an OCI archive":     ociArchive(t, "proa.test/a:1", "proa.test/b:1"),
-		"a docker archive":   dockerArchive(t, "d:1", "e.io/d:2"),
-		"a zipped archive":   zipped(t, ociArchive(t, "proa.test/c:1")),
-		"an old, zipped one": zipped(t, dockerArchive(t, "e.io/d:3")),
+		"an OCI archive":          ociArchive(t, "proa.test/a:1", "proa.test/b:1"),
+		"a docker archive":        dockerArchive(t, "d:1", "e.io/d:2"),
+		"a zipped archive":        gzipped(t, ociArchive(t, "proa.test/c:1")),
+		"a zipped docker archive": gzipped(t, dockerArchive(t, "e.io/d:3")),
 	} {
 		conn, err := dial(r.Socket())
 		if err != nil {
@@ -130,7 +130,7 @@ func TestImport(t *testing.T) {
 		}
 		file := bytes.NewReader(data)
 		if got, err := presentImages(t.Context(), conn, connect(t, r), file); err != nil || len(got) == 0 || file.Len() != len(data) {
-			t.Errorf("%s whose images are there: %q, %v, at %d of %d", name, got, err, file.Len(), len(data))
+			t.Errorf("%s whose images are present: %q, %v, at %d of %d", name, got, err, file.Len(), len(data))
 		}
 		if got, err := ImportImages(t.Context(), r.Socket(), file); err != nil || len(got) == 0 || file.Len() != len(data) {
 			t.Errorf("%s again: %q, %v, at %d of %d", name, got, err, file.Len(), len(data))
@@ -152,10 +152,10 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestShare copies imported images to another runtime, but none that it has already and none that is not pinned.
-func TestShare(t *testing.T) {
-	a, b := room(t), room(t)
-	from, to := start(t, a), start(t, b)
+// TestShareImages copies imported images to another runtime, but none that it has already and none that is not pinned.
+func TestShareImages(t *testing.T) {
+	a, b := newConfig(t), newConfig(t)
+	from, to := startRuntime(t, a), startRuntime(t, b)
 	defer from.Detach()
 	defer to.Detach()
 	for _, data := range [][]byte{ociArchive(t, "proa.test/a:1", "proa.test/b:1"), dockerArchive(t, "d:1"),

@@ -21,36 +21,36 @@ const agentEnv = "PROA_TEST_RUNTIME"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(agentEnv); dir != "" {
-		os.Exit(agent(dir))
+		os.Exit(runAgent(dir))
 	}
 	os.Exit(m.Run())
 }
 
-func TestAKilledAgentLeavesContainers(t *testing.T) {
-	c := room(t)
+func TestContainersOutliveAgent(t *testing.T) {
+	c := newConfig(t)
 	for range 2 { // the second agent takes over, and is killed too
 		pid := killAgent(t, c)
 		if args := subprocess.Arguments(pid); len(args) == 0 || filepath.Base(args[0]) != "containerd" {
 			t.Fatalf("containerd has ended with the agent: process %d is %q", pid, args)
 		}
-		r := start(t, c)
+		r := startRuntime(t, c)
 		if r.Pid() != pid {
 			t.Errorf("containerd is process %d, was %d", r.Pid(), pid)
 		}
 		r.Detach()
 	}
-	r := start(t, c)
+	r := startRuntime(t, c)
 	client := connect(t, r)
 	id := runPause(t, r, client, c)
-	// Agent and containerd at once.
+	// Kill containerd too.
 	pid := r.Pid()
 	r.Detach()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
-	r = start(t, c)
-	if !running(t, client, id) {
+	r = startRuntime(t, c)
+	if !isRunning(t, client, id) {
 		t.Error("the container has ended with agent and containerd")
 	}
 	// What Purge finds now has neither agent nor containerd, but shims, containers, mounts and cgroups.
@@ -82,7 +82,7 @@ func killAgent(t *testing.T, c Config) (containerd int) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		t.Errorf("the agent says %q, %v", line, err)
+		t.Errorf("the agent prints %q, %v", line, err)
 	}
 	_, _ = fmt.Sscan(line, &containerd)
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // its whole process group
@@ -93,13 +93,13 @@ func killAgent(t *testing.T, c Config) (containerd int) {
 }
 
 func TestPurgeUnmounts(t *testing.T) {
-	c := room(t)
-	r := start(t, c)
+	c := newConfig(t)
+	r := startRuntime(t, c)
 	defer r.Detach()
-	// Something of the host that is mounted in there must not be removed with the rest.
+	// A folder of the host that is mounted below the state folder must not be removed.
 	outside := t.TempDir()
-	precious := filepath.Join(outside, "precious")
-	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+	hostFile := filepath.Join(outside, "precious")
+	if err := os.WriteFile(hostFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"x", "x/y"} {
@@ -123,8 +123,8 @@ func TestPurgeUnmounts(t *testing.T) {
 	if err := Purge(t.Context(), c, logger(t)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(precious); err != nil {
-		t.Errorf("purge has removed what was only mounted: %v", err)
+	if _, err := os.Stat(hostFile); err != nil {
+		t.Errorf("purge has removed a file of a mounted folder: %v", err)
 	}
 	if err := Purge(t.Context(), c, logger(t)); err != nil {
 		t.Errorf("a second purge: %v", err)
@@ -132,7 +132,7 @@ func TestPurgeUnmounts(t *testing.T) {
 }
 
 func TestNetworkNamespace(t *testing.T) {
-	c := room(t)
+	c := newConfig(t)
 	made, done := make(chan string), make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // the namespace ends with the thread
@@ -144,7 +144,7 @@ func TestNetworkNamespace(t *testing.T) {
 	}()
 	c.NetNS = <-made
 	defer close(done)
-	r := start(t, c)
+	r := startRuntime(t, c)
 	defer r.Detach()
 	want, err := os.Readlink(c.NetNS)
 	if err != nil {
@@ -159,6 +159,6 @@ func TestNetworkNamespace(t *testing.T) {
 	c.NetNS = "/nowhere"
 	if _, err := subprocess.Start(subprocess.Command{Program: "/bin/true", Log: filepath.Join(t.TempDir(), "log"),
 		Namespace: c.NetNS}); err == nil {
-		t.Error("a namespace that is not there was entered")
+		t.Error("a namespace that does not exist was entered")
 	}
 }

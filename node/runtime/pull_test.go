@@ -13,8 +13,8 @@ import (
 	"proa.dev/node/cri"
 )
 
-// registry serves one image under any name and tag.
-func registry(t *testing.T) *httptest.Server {
+// startRegistry starts a registry with one image, which it serves under any name and tag.
+func startRegistry(t *testing.T) *httptest.Server {
 	t.Helper()
 	layer, err := tarOf([]file{{"pulled", []byte("yes"), 0o644}})
 	if err != nil {
@@ -48,18 +48,18 @@ func registry(t *testing.T) *httptest.Server {
 
 // TestMirrors pulls an image of a registry that does not exist from a mirror, which the second of two folders names.
 func TestMirrors(t *testing.T) {
-	c := room(t)
+	c := newConfig(t)
 	one, two := t.TempDir(), t.TempDir()
 	c.RegistryDirs = []string{one, two}
 	hosts := filepath.Join(two, "registry.proa.test")
 	if err := os.MkdirAll(hosts, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("server = \"https://registry.proa.test\"\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", registry(t).URL)
+	text := fmt.Sprintf("server = \"https://registry.proa.test\"\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", startRegistry(t).URL)
 	if err := os.WriteFile(filepath.Join(hosts, "hosts.toml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, c)
+	r := startRuntime(t, c)
 	defer r.Detach()
 	client := connect(t, r)
 	const name = "registry.proa.test/some/image:1"
@@ -67,15 +67,15 @@ func TestMirrors(t *testing.T) {
 		t.Fatalf("pull: %v", err)
 	}
 	if imageID(t.Context(), client, name) == "" {
-		t.Error("the image was pulled, but is not there")
+		t.Error("the pulled image is not present")
 	}
 }
 
 func TestHandlers(t *testing.T) {
-	c := room(t)
+	c := newConfig(t)
 	c.Handlers = []Handler{{Name: "other", Binary: filepath.Join(c.BinDir, "runc")}}
 	c.DefaultHandler = "other"
-	r := start(t, c)
+	r := startRuntime(t, c)
 	defer r.Detach()
 	client := connect(t, r)
 	for _, handler := range []string{"", "other", "runc"} {
@@ -85,7 +85,7 @@ func TestHandlers(t *testing.T) {
 			t.Errorf("handler %q: %v", handler, err)
 			continue
 		}
-		// The state of a container is kept by handler: that tells which one was used.
+		// The state folder of a sandbox is below that of its handler.
 		want := map[string]string{"": "other", "other": "other", "runc": "runc"}[handler]
 		if !isFolder(filepath.Join(r.layout.state, want, namespace, made.PodSandboxId)) {
 			t.Errorf("handler %q: the sandbox is not one of %s", handler, want)

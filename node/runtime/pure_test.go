@@ -12,9 +12,9 @@ import (
 	"testing/iotest"
 )
 
-var update = flag.Bool("update", false, "write what the tests get into their files")
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
 
-// golden compares text with a file.
+// golden compares a text with a file of testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -59,7 +59,7 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-func TestWrongSettings(t *testing.T) {
+func TestInvalidSettings(t *testing.T) {
 	good := Config{DataDir: "/d", BinDir: "/b"}
 	for want, change := range map[string]func(*Config){
 		`folder "relative"`:       func(c *Config) { c.DataDir = "relative" },
@@ -97,9 +97,9 @@ func TestSocketsAreShort(t *testing.T) {
 	}
 }
 
-func TestStateOfAnEarlierBootGoes(t *testing.T) {
+func TestStateOfEarlierBootIsRemoved(t *testing.T) {
 	l := newLayout(t.TempDir())
-	l.run, l.shims = l.dir, filepath.Join(l.dir, "s") // there will be no sockets
+	l.run, l.shims = l.dir, filepath.Join(l.dir, "s") // no sockets are created
 	if err := l.make(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,18 +116,18 @@ func TestStateOfAnEarlierBootGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := l.forgetOldBoot(); err != nil || exists(old) || !exists(kept) {
-		t.Errorf("after a boot: %v, state there %t, images there %t", err, exists(old), exists(kept))
+		t.Errorf("after a boot: %v, state exists %t, images exist %t", err, exists(old), exists(kept))
 	}
 	write(old)
 	if err := l.forgetOldBoot(); err != nil || !exists(old) {
-		t.Errorf("in the same boot: %v, state there %t", err, exists(old))
+		t.Errorf("in the same boot: %v, state exists %t", err, exists(old))
 	}
 }
 
 func TestCapability(t *testing.T) {
 	status := []byte("Name:\tx\nCapEff:\t0000000001000000\nCapBnd:\t000001ffffffffff\n")
 	if !capability(status, 24) || capability(status, 21) || capability(nil, 24) || capability([]byte("CapEff:\tnonsense\n"), 24) {
-		t.Error("capabilities are read wrongly")
+		t.Error("capabilities are parsed wrongly")
 	}
 }
 
@@ -175,7 +175,7 @@ func TestPauseArchive(t *testing.T) {
 	}
 }
 
-func TestContentsOfArchives(t *testing.T) {
+func TestImagesInArchives(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for name, c := range map[string]struct {
 		file, text string
@@ -185,7 +185,7 @@ func TestContentsOfArchives(t *testing.T) {
 		"named":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"io.containerd.image.name":"x.io/a:1","org.opencontainers.image.ref.name":"1"}}]}`, []archivedImage{{name: "x.io/a:1", digest: "sha256:a"}}, false},
 		"only tags": {"./index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"v2"}}]}`, []archivedImage{{name: "localhost/loaded:v2", digest: "sha256:a"}}, false},
 		"short":     {"index.json", `{"manifests":[{"digest":"sha256:a","annotations":{"org.opencontainers.image.ref.name":"busybox:1"}}]}`, []archivedImage{{name: "docker.io/library/busybox:1", digest: "sha256:a"}}, false},
-		"nameless":  {"index.json", `{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
+		"unnamed":   {"index.json", `{"manifests":[{"digest":"sha256:a"}]}`, nil, false},
 		"nonsense":  {"index.json", `{`, nil, true},
 		"docker": {"manifest.json", `[{"Config":"blobs/sha256/` + id + `","RepoTags":["a:1","b.io/c"]}]`,
 			[]archivedImage{{name: "docker.io/library/a:1", id: "sha256:" + id}, {name: "b.io/c:latest", id: "sha256:" + id}}, false},
@@ -199,7 +199,7 @@ func TestContentsOfArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		for form, archive := range map[string]io.Reader{"file": bytes.NewReader(data), "pipe": struct{ io.Reader }{bytes.NewReader(data)},
-			"zip": bytes.NewReader(zipped(t, data))} {
+			"zip": bytes.NewReader(gzipped(t, data))} {
 			got, err := imagesIn(archive)
 			if !reflect.DeepEqual(got, c.want) || (err != nil) != c.fails {
 				t.Errorf("%s, %s: %v, %v; want %v", name, form, got, err, c.want)

@@ -28,17 +28,17 @@ func needParts(t testing.TB) (bin string) {
 	}
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc", "pause"} {
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			t.Skipf("%v; make build puts it there", err)
+			t.Skipf("%v; run make build", err)
 		}
 	}
 	return bin
 }
 
-// room makes a data folder for one test, which is purged at its end.
-func room(t testing.TB, below ...string) Config {
+// newConfig returns a Config with a data folder, which is purged at the end of the test.
+func newConfig(t testing.TB, below ...string) Config {
 	t.Helper()
 	bin := needParts(t)
-	dir, err := os.MkdirTemp("", "rt-") //nolint:usetesting // a short path, and one that is looked at after the test
+	dir, err := os.MkdirTemp("", "rt-") //nolint:usetesting // the path of a socket must be short, and the cleanup checks the folder
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,15 +47,15 @@ func room(t testing.TB, below ...string) Config {
 		if err := Purge(context.WithoutCancel(t.Context()), c, logger(t)); err != nil {
 			t.Errorf("purge: %v", err)
 		}
-		if left := leftovers(t, c); len(left) > 0 {
-			t.Errorf("left behind: %q", left)
+		if remaining := leftovers(t, c); len(remaining) > 0 {
+			t.Errorf("not purged: %q", remaining)
 		}
 		_ = os.RemoveAll(dir)
 	})
 	return c
 }
 
-// leftovers returns what is left of a purged runtime.
+// leftovers returns the mounts, files, processes and cgroups that are left of a purged runtime.
 func leftovers(t testing.TB, c Config) (out []string) {
 	l := newLayout(c.DataDir)
 	for _, dir := range []string{l.dir, l.run} {
@@ -94,7 +94,7 @@ func logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-func start(t testing.TB, c Config) *Runtime {
+func startRuntime(t testing.TB, c Config) *Runtime {
 	t.Helper()
 	r, err := Start(t.Context(), c, logger(t))
 	if err != nil {
@@ -113,7 +113,7 @@ func connect(t testing.TB, r *Runtime) *cri.Client {
 	return client
 }
 
-// pauseSandbox is a sandbox in the network of the host.
+// pauseSandbox returns the configuration of a sandbox in the network of the host.
 func pauseSandbox(c Config, name string) *cri.PodSandboxConfig {
 	return &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name},
@@ -125,7 +125,7 @@ func pauseSandbox(c Config, name string) *cri.PodSandboxConfig {
 	}
 }
 
-// pauseContainer runs pause too.
+// pauseContainer returns the configuration of a container that runs the pause image.
 func pauseContainer() *cri.ContainerConfig {
 	return &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: "c"}, Image: &cri.ImageSpec{Image: PauseImage}, LogPath: "c.log",
@@ -159,8 +159,8 @@ func runPause(t *testing.T, r *Runtime, client *cri.Client, c Config) string {
 	return made.ContainerId
 }
 
-// running asks until the runtime answers.
-func running(t *testing.T, client *cri.Client, id string) bool {
+// isRunning tells whether a container runs. It waits until the runtime answers.
+func isRunning(t *testing.T, client *cri.Client, id string) bool {
 	t.Helper()
 	for {
 		s, err := client.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
@@ -172,15 +172,15 @@ func running(t *testing.T, client *cri.Client, id string) bool {
 		}
 		select {
 		case <-t.Context().Done():
-			t.Fatal("the runtime does not come back")
+			t.Fatal("the runtime does not answer")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
 func TestContainersOutliveContainerd(t *testing.T) {
-	c := room(t)
-	r := start(t, c)
+	c := newConfig(t)
+	r := startRuntime(t, c)
 	defer r.Detach()
 	client := connect(t, r)
 	id := runPause(t, r, client, c)
@@ -191,14 +191,14 @@ func TestContainersOutliveContainerd(t *testing.T) {
 	for r.Pid() == first || r.Pid() == 0 {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if !running(t, client, id) {
+	if !isRunning(t, client, id) {
 		t.Error("the container has ended with containerd")
 	}
 }
 
-func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
-	c := room(t)
-	r := start(t, c)
+func TestRunningContainerdIsTakenOver(t *testing.T) {
+	c := newConfig(t)
+	r := startRuntime(t, c)
 	client := connect(t, r)
 	id := runPause(t, r, client, c)
 	pid := r.Pid()
@@ -206,13 +206,13 @@ func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
 	if _, err := Start(t.Context(), c, logger(t)); err == nil || !strings.Contains(err.Error(), "another process") {
 		t.Errorf("a second runtime in the same folder: %v", err)
 	}
-	r.Detach() // what is left is what an agent leaves that was killed: containerd, and no lock
+	r.Detach() // as after a killed agent, containerd keeps running and there is no lock
 
-	r = start(t, c)
+	r = startRuntime(t, c)
 	if r.Pid() != pid {
 		t.Errorf("containerd is process %d, was %d", r.Pid(), pid)
 	}
-	if !running(t, client, id) {
+	if !isRunning(t, client, id) {
 		t.Error("the container has ended with the agent")
 	}
 	// A containerd that was taken over is supervised like one that was started.
@@ -222,7 +222,7 @@ func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
 	for r.Pid() == pid || r.Pid() == 0 {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if !running(t, client, id) {
+	if !isRunning(t, client, id) {
 		t.Error("the container has ended with containerd")
 	}
 	if err := r.Stop(t.Context()); err != nil {
@@ -234,23 +234,23 @@ func TestAnEarlierContainerdIsTakenOver(t *testing.T) {
 
 	// With other settings containerd is restarted, which does not affect the container.
 	c.LogLevel = "info"
-	r = start(t, c)
+	r = startRuntime(t, c)
 	pid = r.Pid()
 	r.Detach()
 	c.LogLevel = "debug"
-	r = start(t, c)
+	r = startRuntime(t, c)
 	defer r.Detach()
 	if r.Pid() == pid {
-		t.Error("containerd runs on with the old settings")
+		t.Error("containerd keeps running with the old settings")
 	}
-	if !running(t, client, id) {
-		t.Error("the container has ended with the settings")
+	if !isRunning(t, client, id) {
+		t.Error("the container has ended with the restart of containerd")
 	}
 }
 
 func TestPauseIsPinned(t *testing.T) {
-	c := room(t, strings.Repeat("deep/", 25)) // too deep for a socket
-	r := start(t, c)
+	c := newConfig(t, strings.Repeat("deep/", 25)) // too deep for a socket
+	r := startRuntime(t, c)
 	defer r.Detach()
 	images, err := ListImages(t.Context(), r.Socket())
 	if err != nil {

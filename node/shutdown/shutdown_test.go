@@ -25,7 +25,7 @@ import (
 	"proa.dev/node/podstate"
 )
 
-func guest(name string, priority int32, grace int64) *corev1.Pod {
+func newPod(name string, priority int32, grace int64) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
 		Spec: corev1.PodSpec{Priority: &priority, TerminationGracePeriodSeconds: &grace}}
 }
@@ -48,8 +48,8 @@ func TestPeriods(t *testing.T) {
 
 func TestGroups(t *testing.T) {
 	all := groups([]Period{{-5, 1}, {0, 2}, {100, 3}},
-		[]*corev1.Pod{guest("lowest", -100, 0), guest("low", -5, 0), guest("below", -1, 0), guest("plain", 0, 0), guest("middle", 99, 0),
-			guest("high", 100, 0), guest("top", 9999, 0)})
+		[]*corev1.Pod{newPod("lowest", -100, 0), newPod("low", -5, 0), newPod("below", -1, 0), newPod("plain", 0, 0),
+			newPod("middle", 99, 0), newPod("high", 100, 0), newPod("top", 9999, 0)})
 	var got []string
 	for _, g := range all {
 		for _, p := range g.pods {
@@ -61,53 +61,53 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// house has Pods that need a while to end.
-type house struct {
-	mu    sync.Mutex
-	begin time.Time
-	ends  map[types.UID]time.Time
-	needs map[types.UID]time.Duration
-	log   []string
+// fakePods simulates Pods that need some time to end, and records what happens.
+type fakePods struct {
+	mu        sync.Mutex
+	start     time.Time
+	endTimes  map[types.UID]time.Time
+	stopTimes map[types.UID]time.Duration
+	log       []string
 }
 
-func (h *house) note(format string, args ...any) {
+func (h *fakePods) record(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.log = append(h.log, fmt.Sprintf("%v ", time.Since(h.begin).Seconds())+fmt.Sprintf(format, args...))
+	h.log = append(h.log, fmt.Sprintf("%v ", time.Since(h.start).Seconds())+fmt.Sprintf(format, args...))
 }
 
-func (h *house) config(pods ...*corev1.Pod) Config {
+func (h *fakePods) config(pods ...*corev1.Pod) Config {
 	return Config{
 		Pods: func() []*corev1.Pod { return pods }, Log: slog.New(slog.DiscardHandler),
 		End: func(uid types.UID, v *podstate.Termination) {
-			h.note("end %s %s %d %s", uid, v.Reason, *v.Grace, v.DisruptionReason)
+			h.record("end %s %s %d %s", uid, v.Reason, *v.Grace, v.DisruptionReason)
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.ends[uid] = time.Now().Add(h.needs[uid])
+			h.endTimes[uid] = time.Now().Add(h.stopTimes[uid])
 		},
 		HasEnded: func(uid types.UID) bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			end, ending := h.ends[uid]
+			end, ending := h.endTimes[uid]
 			return ending && !time.Now().Before(end)
 		},
-		RecordNodeEvent: func(kind, reason, text string) { h.note("%s %s: %s", kind, reason, text) },
-		Changed:         func() { h.note("changed") },
+		RecordNodeEvent: func(kind, reason, text string) { h.record("%s %s: %s", kind, reason, text) },
+		Changed:         func() { h.record("changed") },
 	}
 }
 
 func TestBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &house{begin: time.Now(), ends: map[types.UID]time.Time{},
-			needs: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
-		c := h.config(guest("critical", critical, 60), guest("quick", 0, 5), guest("slow", 0, 60))
+		h := &fakePods{start: time.Now(), endTimes: map[types.UID]time.Time{},
+			stopTimes: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
+		c := h.config(newPod("critical", critical, 60), newPod("quick", 0, 5), newPod("slow", 0, 60))
 		c.Periods = []Period{{critical, 10}, {0, 20}}
 		m := New(c)
 		if m.Status() != nil {
-			t.Error("the node goes down already")
+			t.Error("the node is shutting down already")
 		}
 		m.Begin(t.Context())
-		h.note("done")
+		h.record("done")
 		want := `0 changed
 0 end quick Terminated 5 TerminationByKubelet
 0 end slow Terminated 20 TerminationByKubelet
@@ -122,7 +122,7 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// fileValue encodes a file descriptor, which only the other side of the bus sends.
+// fileValue encodes a file descriptor, which only logind sends.
 func fileValue(index uint32) value { return value{"h", func(w *writer) { w.uint32(index) }} }
 
 func boolean(b bool) value {
@@ -137,15 +137,15 @@ func variantUint64(n uint64) value {
 	}}
 }
 
-// desk plays the bus and logind.
-type desk struct {
+// fakeBus simulates D-Bus with logind.
+type fakeBus struct {
 	conn  *net.UnixConn
 	calls chan string
 	mu    sync.Mutex // guards writes
 	delay uint64
 }
 
-func (d *desk) serve(t *testing.T) {
+func (d *fakeBus) serve(t *testing.T) {
 	lines := bufio.NewReaderSize(d.conn, 16)
 	for _, x := range [][2]string{{"\x00AUTH EXTERNAL ", "OK 123\r\n"}, {"NEGOTIATE_UNIX_FD", "AGREE_UNIX_FD\r\n"}, {"BEGIN", ""}} {
 		line, err := lines.ReadString('\n')
@@ -176,13 +176,13 @@ func (d *desk) serve(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		d.answer(t, m)
+		d.reply(t, m)
 	}
 }
 
-func (d *desk) answer(t *testing.T, m *message) {
+func (d *fakeBus) reply(t *testing.T, m *message) {
 	r := &message{kind: methodReturn, serial: 7, reply: m.serial}
-	var beside []byte
+	var rights []byte
 	var args []value
 	switch m.Member {
 	case "Get":
@@ -194,19 +194,19 @@ func (d *desk) answer(t *testing.T, m *message) {
 			return
 		}
 		defer b.Close()
-		go func() { // the lock is open until the other end closes
+		go func() { // the inhibitor lock is held until the other end is closed
 			_, _ = io.ReadAll(a)
 			d.calls <- "released"
 		}()
 		r.files = []*os.File{b}
-		args, beside = []value{fileValue(0)}, syscall.UnixRights(int(b.Fd()))
+		args, rights = []value{fileValue(0)}, syscall.UnixRights(int(b.Fd()))
 	case "Refuse":
 		r.kind, r.failure = failure, "org.example.No"
-		args = []value{stringValue("not you")}
+		args = []value{stringValue("denied")}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, _, err := d.conn.WriteMsgUnix(r.encode(args...), beside, nil); err != nil {
+	if _, _, err := d.conn.WriteMsgUnix(r.encode(args...), rights, nil); err != nil {
 		return
 	}
 	if m.Member != "Hello" {
@@ -214,7 +214,7 @@ func (d *desk) answer(t *testing.T, m *message) {
 	}
 }
 
-func (d *desk) signal(t *testing.T, down bool) {
+func (d *fakeBus) signal(t *testing.T, down bool) {
 	t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,14 +224,14 @@ func (d *desk) signal(t *testing.T, down bool) {
 	}
 }
 
-func newDesk(t *testing.T) (*desk, string) {
+func newFakeBus(t *testing.T) (*fakeBus, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bus")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{calls: make(chan string, 100), delay: uint64(time.Hour / time.Microsecond)}
+	d := &fakeBus{calls: make(chan string, 100), delay: uint64(time.Hour / time.Microsecond)}
 	ready := make(chan struct{})
 	go func() {
 		c, err := l.AcceptUnix()
@@ -247,7 +247,7 @@ func newDesk(t *testing.T) (*desk, string) {
 	return d, path
 }
 
-func (d *desk) want(t *testing.T, calls ...string) {
+func (d *fakeBus) wantCalls(t *testing.T, calls ...string) {
 	t.Helper()
 	for _, want := range calls {
 		select {
@@ -256,30 +256,30 @@ func (d *desk) want(t *testing.T, calls ...string) {
 				t.Fatalf("got %s, want %s", got, want)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("%s did not come", want)
+			t.Fatalf("%s was not called", want)
 		}
 	}
 }
 
-// TestLogind takes a node down and up again over a real socket.
+// TestLogind announces and cancels a shutdown over a real socket.
 func TestLogind(t *testing.T) {
-	d, path := newDesk(t)
-	h := &house{begin: time.Now(), ends: map[types.UID]time.Time{}}
-	c := h.config(guest("a", 0, 1))
+	d, path := newFakeBus(t)
+	h := &fakePods{start: time.Now(), endTimes: map[types.UID]time.Time{}}
+	c := h.config(newPod("a", 0, 1))
 	c.Periods = []Period{{0, 20}}
 	c.Bus = func(ctx context.Context) (*Bus, error) { return Dial(ctx, path) }
 	m := New(c)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- m.Run(ctx) }()
-	d.want(t, "Get", "AddMatch", "Inhibit")
+	d.wantCalls(t, "Get", "AddMatch", "Inhibit")
 	d.signal(t, true)
-	d.want(t, "released")
+	d.wantCalls(t, "released")
 	if m.Status() == nil {
-		t.Error("the node does not go down")
+		t.Error("the node is not shutting down")
 	}
 	d.signal(t, false)
-	d.want(t, "Inhibit")
+	d.wantCalls(t, "Inhibit")
 	for range 100 {
 		if m.Status() == nil {
 			break
@@ -287,31 +287,31 @@ func TestLogind(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if m.Status() != nil {
-		t.Error("the node still goes down")
+		t.Error("the node is still shutting down")
 	}
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	d.want(t, "released")
+	d.wantCalls(t, "released")
 }
 
 func TestBusErrors(t *testing.T) {
-	d, path := newDesk(t)
+	d, path := newFakeBus(t)
 	b, err := Dial(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Call("x", "/x", "x", "Refuse"); err == nil || err.Error() != "org.example.No: not you" {
+	if _, err := b.Call("x", "/x", "x", "Refuse"); err == nil || err.Error() != "org.example.No: denied" {
 		t.Error(err)
 	}
 	d.conn.Close()
 	if _, err := b.Call("x", "/x", "x", "Anything"); err == nil {
-		t.Error("a bus that has gone answers")
+		t.Error("a closed bus answers")
 	}
 	if _, err := Dial(t.Context(), filepath.Join(t.TempDir(), "nothing")); err == nil {
-		t.Error("a bus that is not there answers")
+		t.Error("a bus that does not exist answers")
 	}
 	m := New(Config{Periods: []Period{{0, 1}}, Bus: func(context.Context) (*Bus, error) { return nil, ErrNoBus },
 		Log: slog.New(slog.DiscardHandler)})
@@ -320,7 +320,7 @@ func TestBusErrors(t *testing.T) {
 	}
 }
 
-func TestOverride(t *testing.T) {
+func TestOverrideDelay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "conf.d")
 	if err := overrideDelay(dir, 90*time.Second); err != nil {
 		t.Fatal(err)
@@ -331,8 +331,8 @@ func TestOverride(t *testing.T) {
 	}
 }
 
-// TestHello compares with the bytes that other implementations send.
-func TestHello(t *testing.T) {
+// TestEncodeHello compares a message with the bytes that other implementations send.
+func TestEncodeHello(t *testing.T) {
 	m := &message{kind: methodCall, serial: 1, path: "/org/freedesktop/DBus", iface: "org.freedesktop.DBus", Member: "Hello",
 		destination: "org.freedesktop.DBus"}
 	want := "l\x01\x00\x01\x00\x00\x00\x00\x01\x00\x00\x00n\x00\x00\x00" +
@@ -341,7 +341,7 @@ func TestHello(t *testing.T) {
 		"\x03\x01s\x00\x05\x00\x00\x00Hello\x00\x00\x00" +
 		"\x06\x01s\x00\x14\x00\x00\x00org.freedesktop.DBus\x00\x00\x00\x00"
 	got := string(m.encode())
-	// The length of the fields does not count what fills up to eight bytes at the end.
+	// The length of the fields does not include the padding to eight bytes at the end.
 	want = want[:12] + string([]byte{byte(len(want) - 16 - 3)}) + want[13:]
 	if got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)

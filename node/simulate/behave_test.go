@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FuzzLife holds that a container ends after it has started, whatever its Pod says.
+// FuzzLife checks that a container does not end before it starts, for any annotations and command.
 func FuzzLife(f *testing.F) {
 	f.Add("", "", "sh -c", "sleep 3m; exit 7")
 	f.Add("1", "10s", "", "")

@@ -21,10 +21,10 @@ import (
 	"proa.dev/node/pod"
 )
 
-// counters are those of groups, by their names.
-type counters map[string]cgroup.Usage
+// fakeCgroups has the usage of cgroups, by their names.
+type fakeCgroups map[string]cgroup.Usage
 
-func (c counters) Stats(group string) (cgroup.Usage, error) {
+func (c fakeCgroups) Stats(group string) (cgroup.Usage, error) {
 	u, found := c[group]
 	if !found {
 		return u, errors.New("no group " + group)
@@ -32,40 +32,40 @@ func (c counters) Stats(group string) (cgroup.Usage, error) {
 	return u, nil
 }
 
-func (c counters) Parent(p *corev1.Pod) string { return "/pods/" + string(p.UID) }
+func (c fakeCgroups) Parent(p *corev1.Pod) string { return "/pods/" + string(p.UID) }
 
-type local []pod.Local
+type fakePods []pod.Local
 
-func (l local) Pods() []pod.Local { return l }
+func (l fakePods) Pods() []pod.Local { return l }
 
-type layers struct{ failing bool }
+type fakeRuntime struct{ failing bool }
 
-func (l layers) Layers(context.Context) (map[string]Size, error) {
+func (l fakeRuntime) Layers(context.Context) (map[string]Size, error) {
 	if l.failing {
-		return nil, errors.New("away")
+		return nil, errors.New("no connection")
 	}
 	return map[string]Size{"id": {7000, 7}}, nil
 }
 
-func (layers) Filesystems(context.Context) (images, containers Disk, err error) {
+func (fakeRuntime) Filesystems(context.Context) (images, containers Disk, err error) {
 	return Disk{"/", Size{100, 10}}, Disk{"/", Size{200, 20}}, nil
 }
 
-func (layers) NetworkNamespace(context.Context, string) (string, error) {
+func (fakeRuntime) NetworkNamespace(context.Context, string) (string, error) {
 	return "", errors.New("no network")
 }
 
-func used64(p *uint64) uint64 {
+func valueOf(p *uint64) uint64 {
 	if p == nil {
 		return 0
 	}
 	return *p
 }
 
-func newStats(t *testing.T) (*Stats, counters) {
+func newStats(t *testing.T) (*Stats, fakeCgroups) {
 	t.Helper()
 	at := time.Unix(1000, 0)
-	c := counters{
+	c := fakeCgroups{
 		"/pods/u": {Time: at, CPU: cgroup.CPUUsage{Total: 3e9}, Memory: cgroup.MemoryUsage{Usage: 300, WorkingSet: 200, Limit: 1000}},
 		"/pods/u/cri-containerd-id.scope": {
 			Time: at, CPU: cgroup.CPUUsage{Total: 2e9, Periods: 7, Throttled: 3, ThrottledTime: 15e8},
@@ -97,8 +97,8 @@ func newStats(t *testing.T) (*Stats, counters) {
 	f := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "box", Ready: true, Network: true, Created: time.Unix(900, 0)}},
 		Containers: []fact.Container{{ID: "id", Name: "c", State: fact.Running, Started: time.Unix(901, 0), LogPath: log, Image: "i"},
 			{ID: "old", Name: "c", State: fact.Exited}}}
-	s := New(Config{Node: "n", Pods: local{{Pod: p, Facts: f}, {Pod: &corev1.Pod{}}}, Groups: c, Counters: c, Runtime: layers{}, Dir: dir,
-		VolumeOf: func(context.Context, string, string) string { return "pv" }})
+	s := New(Config{Node: "n", Pods: fakePods{{Pod: p, Facts: f}, {Pod: &corev1.Pod{}}}, Groups: c, Counters: c, Runtime: fakeRuntime{},
+		Dir: dir, VolumeOf: func(context.Context, string, string) string { return "pv" }})
 	s.proc, s.devices.sys = "testdata/proc", t.TempDir()
 	if err := os.Symlink("../../devices/pci/block/sda", filepath.Join(s.devices.sys, "8:0")); err != nil {
 		t.Fatal(err)
@@ -113,18 +113,18 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := sum.Node
-	if got := used64(n.CPU.UsageCoreNanoSeconds); got != 21*uint64(tick) || n.StartTime.Unix() != 500 {
+	if got := valueOf(n.CPU.UsageCoreNanoSeconds); got != 21*uint64(tick) || n.StartTime.Unix() != 500 {
 		t.Errorf("the node: %d since %v", got, n.StartTime)
 	}
-	if got := [3]uint64{used64(n.Memory.UsageBytes), used64(n.Memory.WorkingSetBytes),
-		used64(n.Memory.AvailableBytes)}; got != [3]uint64{600 << 10, 500 << 10, 500 << 10} {
+	if got := [3]uint64{valueOf(n.Memory.UsageBytes), valueOf(n.Memory.WorkingSetBytes),
+		valueOf(n.Memory.AvailableBytes)}; got != [3]uint64{600 << 10, 500 << 10, 500 << 10} {
 		t.Errorf("the memory of the node: %v", got)
 	}
-	if n.Network.Name != "eth0" || used64(n.Network.RxBytes) != 100 || used64(n.Network.TxErrors) != 3 || len(n.Network.Interfaces) != 2 {
+	if n.Network.Name != "eth0" || valueOf(n.Network.RxBytes) != 100 || valueOf(n.Network.TxErrors) != 3 || len(n.Network.Interfaces) != 2 {
 		t.Errorf("the network of the node: %+v", n.Network)
 	}
-	if *n.Rlimit.MaxPID != 32768 || *n.Rlimit.NumOfRunningProcesses != 80 || used64(n.Runtime.ImageFs.UsedBytes) != 100 ||
-		used64(n.Runtime.ContainerFs.InodesUsed) != 20 {
+	if *n.Rlimit.MaxPID != 32768 || *n.Rlimit.NumOfRunningProcesses != 80 || valueOf(n.Runtime.ImageFs.UsedBytes) != 100 ||
+		valueOf(n.Runtime.ContainerFs.InodesUsed) != 20 {
 		t.Errorf("the rest of the node: %+v %+v", n.Rlimit, n.Runtime)
 	}
 	if len(sum.Pods) != 1 || len(sum.Pods[0].Containers) != 1 {
@@ -132,25 +132,25 @@ func TestSummary(t *testing.T) {
 	}
 	p := sum.Pods[0]
 	cont := p.Containers[0]
-	if used64(p.CPU.UsageCoreNanoSeconds) != 3e9 || used64(p.Memory.AvailableBytes) != 800 || used64(cont.Memory.RSSBytes) != 50 ||
+	if valueOf(p.CPU.UsageCoreNanoSeconds) != 3e9 || valueOf(p.Memory.AvailableBytes) != 800 || valueOf(cont.Memory.RSSBytes) != 50 ||
 		cont.Memory.AvailableBytes != nil || cont.CPU.PSI.Some.Avg10 != 1.5 {
 		t.Errorf("the Pod: %+v %+v", p, cont)
 	}
 	if cont.CPU.UsageNanoCores != nil {
-		t.Error("there is a speed after one look")
+		t.Error("there is a CPU rate after one measurement")
 	}
-	if used64(cont.Rootfs.UsedBytes) != 7000 || used64(cont.Logs.UsedBytes) < 5000 {
+	if valueOf(cont.Rootfs.UsedBytes) != 7000 || valueOf(cont.Logs.UsedBytes) < 5000 {
 		t.Errorf("the disks of the container: %+v %+v", cont.Rootfs, cont.Logs)
 	}
 	names := map[string]summary.VolumeStats{}
 	for _, v := range p.VolumeStats {
 		names[v.Name] = v
 	}
-	if len(names) != 2 || used64(names["scratch"].UsedBytes) < 9000 || names["claim"].PVCRef == nil ||
-		used64(names["claim"].CapacityBytes) == 0 {
+	if len(names) != 2 || valueOf(names["scratch"].UsedBytes) < 9000 || names["claim"].PVCRef == nil ||
+		valueOf(names["claim"].CapacityBytes) == 0 {
 		t.Errorf("volumes: %+v", p.VolumeStats)
 	}
-	if got := used64(p.EphemeralStorage.UsedBytes); got < 7000+5000+9000 || got > 60000 {
+	if got := valueOf(p.EphemeralStorage.UsedBytes); got < 7000+5000+9000 || got > 60000 {
 		t.Errorf("storage: %d", got)
 	}
 	u := c["/pods/u/cri-containerd-id.scope"]
@@ -161,16 +161,16 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	cont = sum.Pods[0].Containers[0]
-	if used64(cont.CPU.UsageNanoCores) != 5e8 || cont.Rootfs != nil {
-		t.Errorf("a second look: %+v", cont)
+	if valueOf(cont.CPU.UsageNanoCores) != 5e8 || cont.Rootfs != nil {
+		t.Errorf("the second measurement: %+v", cont)
 	}
 }
 
 func TestSummaryWithoutTheRuntime(t *testing.T) {
 	s, _ := newStats(t)
-	s.Runtime = layers{failing: true}
+	s.Runtime = fakeRuntime{failing: true}
 	if _, err := s.Summary(t.Context(), Whole); err == nil {
-		t.Error("the whole summary does not miss the runtime")
+		t.Error("the whole summary succeeds without the runtime")
 	}
 	if _, err := s.Summary(t.Context(), Quick); err != nil {
 		t.Error(err)
@@ -237,13 +237,13 @@ func TestHandlers(t *testing.T) {
 		sum.Node.Fs != nil {
 		t.Errorf("%+v (%v)", sum, err)
 	}
-	s.Runtime = layers{failing: true}
-	if text := get("/stats/summary"); !strings.Contains(text, "away") {
+	s.Runtime = fakeRuntime{failing: true}
+	if text := get("/stats/summary"); !strings.Contains(text, "no connection") {
 		t.Error(text)
 	}
 }
 
-func TestPackets(t *testing.T) {
+func TestParsePackets(t *testing.T) {
 	text := "  eth0: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n"
 	got := parsePackets(text)
 	if len(got) != 1 || got[0] != (packets{name: "eth0", received: 2, receivedDropped: 4, sent: 10, transmitDropped: 12}) {
@@ -254,14 +254,14 @@ func TestPackets(t *testing.T) {
 func TestWorkingPods(t *testing.T) {
 	static := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"kubernetes.io/config.source": "file"}}}
 	static.Spec.Containers = make([]corev1.Container, 1)
-	runs := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "s"}}, Containers: []fact.Container{{SandboxID: "s", State: fact.Running}}}
+	running := &fact.Pod{Sandboxes: []fact.Sandbox{{ID: "s"}}, Containers: []fact.Container{{SandboxID: "s", State: fact.Running}}}
 	for _, x := range []struct {
 		local pod.Local
 		want  working
 	}{
 		{pod.Local{Pod: static}, working{"sync", "desired", "true"}},
-		{pod.Local{Pod: static, Facts: runs, Removed: true}, working{"terminating", "orphan", "true"}},
-		{pod.Local{Pod: &corev1.Pod{}, Facts: runs, Removed: true}, working{"terminating", "runtime_only", "unknown"}},
+		{pod.Local{Pod: static, Facts: running, Removed: true}, working{"terminating", "orphan", "true"}},
+		{pod.Local{Pod: &corev1.Pod{}, Facts: running, Removed: true}, working{"terminating", "runtime_only", "unknown"}},
 		{pod.Local{Pod: &corev1.Pod{}, Facts: &fact.Pod{}, Ended: true}, working{"terminated", "desired", ""}},
 	} {
 		if got := workingOf(x.local); got != x.want {
@@ -270,7 +270,7 @@ func TestWorkingPods(t *testing.T) {
 	}
 }
 
-func TestSizesAreRememberedForAWhile(t *testing.T) {
+func TestSizesAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, d := t.TempDir(), newFolderSizes()
 		first := d.of(t.Context(), dir, time.Now())
@@ -300,7 +300,7 @@ func TestMeasureCountsLinksOnce(t *testing.T) {
 		t.Errorf("%+v with a link, %+v without", two, one)
 	}
 	if none := measure(t.Context(), filepath.Join(dir, "none")); none != (Size{}) {
-		t.Errorf("%+v of nothing", none)
+		t.Errorf("%+v for a missing folder", none)
 	}
 }
 

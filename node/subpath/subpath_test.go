@@ -14,10 +14,10 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// makeMountPoint is a volume with something precious beside it, and a target.
-type makeMountPoint struct{ base, volume, target, secret string }
+// testVolume has the paths of a volume, of a target, and of a folder of the host that must not be reached.
+type testVolume struct{ base, volume, target, host string }
 
-func world(t testing.TB) makeMountPoint {
+func newTestVolume(t testing.TB) testVolume {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount")
@@ -26,13 +26,13 @@ func world(t testing.TB) makeMountPoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := makeMountPoint{base, filepath.Join(base, "volume"), filepath.Join(base, "pod/volume-subpaths/v/c/0"), filepath.Join(base, "host")}
-	for _, d := range []string{p.volume, p.secret} {
+	p := testVolume{base, filepath.Join(base, "volume"), filepath.Join(base, "pod/volume-subpaths/v/c/0"), filepath.Join(base, "host")}
+	for _, d := range []string{p.volume, p.host} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.write(t, p.secret+"/precious", "secret")
+	p.write(t, p.host+"/precious", "secret")
 	t.Cleanup(func() {
 		if err := mounts.UnmountAll(base); err != nil {
 			t.Error(err)
@@ -41,7 +41,7 @@ func world(t testing.TB) makeMountPoint {
 	return p
 }
 
-func (p makeMountPoint) write(t testing.TB, name, data string) {
+func (p testVolume) write(t testing.TB, name, data string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		t.Fatal(err)
@@ -51,14 +51,14 @@ func (p makeMountPoint) write(t testing.TB, name, data string) {
 	}
 }
 
-func (p makeMountPoint) link(t testing.TB, name, to string) {
+func (p testVolume) link(t testing.TB, name, to string) {
 	t.Helper()
 	if err := os.Symlink(to, filepath.Join(p.volume, name)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckPath(t *testing.T) {
 	for sub, want := range map[string]string{
 		"a": "", "a/b": "", "a..b": "", "": "",
 		"/a":      "error SubPath `/a` must not be an absolute path",
@@ -75,28 +75,28 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestMount(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(t *testing.T, p makeMountPoint)
+		prepare func(t *testing.T, p testVolume)
 		sub     string
-		read    string // a file at the target, or the target itself
+		read    string // a file below the target, or the target itself if empty
 		want    string
 	}{
-		"a folder":      {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x") }, "d", "f", "x"},
-		"a file":        {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x") }, "d/f", "", "x"},
-		"a link inside": {func(t *testing.T, p makeMountPoint) { p.write(t, p.volume+"/d/f", "x"); p.link(t, "l", "d") }, "l", "f", "x"},
-		"links to a file": {func(t *testing.T, p makeMountPoint) {
+		"a folder":      {func(t *testing.T, p testVolume) { p.write(t, p.volume+"/d/f", "x") }, "d", "f", "x"},
+		"a file":        {func(t *testing.T, p testVolume) { p.write(t, p.volume+"/d/f", "x") }, "d/f", "", "x"},
+		"a link inside": {func(t *testing.T, p testVolume) { p.write(t, p.volume+"/d/f", "x"); p.link(t, "l", "d") }, "l", "f", "x"},
+		"links to a file": {func(t *testing.T, p testVolume) {
 			p.write(t, p.volume+"/..1/f", "x")
 			p.link(t, "..data", "..1")
 			p.link(t, "f", "..data/f")
 		}, "f", "", "x"},
-		"an absolute link that comes back": {func(t *testing.T, p makeMountPoint) {
+		"an absolute link into the volume": {func(t *testing.T, p testVolume) {
 			p.write(t, p.volume+"/d/f", "x")
 			p.link(t, "l", p.volume+"/d")
 		}, "l", "f", "x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := world(t)
+			p := newTestVolume(t)
 			c.prepare(t, p)
 			if err := subpath.Mount(p.volume, c.sub, p.target); err != nil {
 				t.Fatal(err)
@@ -109,8 +109,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-func TestMadeFolders(t *testing.T) {
-	p := world(t)
+func TestMissingFoldersAreCreated(t *testing.T) {
+	p := newTestVolume(t)
 	if err := os.Chmod(p.volume, 0o775|fs.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
@@ -129,27 +129,27 @@ func TestMadeFolders(t *testing.T) {
 	}
 }
 
-func TestNothingOutside(t *testing.T) {
+func TestLinksOutOfTheVolumeAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ link, to, sub string }{
-		"absolute":             {"l", "HOST", "l"},
-		"relative":             {"l", "../host", "l"},
-		"a file":               {"l", "HOST/precious", "l"},
-		"through a link":       {"l", "HOST", "l/precious"},
-		"a new folder outside": {"l", "HOST", "l/new/er"},
-		"a link to nowhere":    {"l", "HOST/none", "l"},
-		"through nowhere":      {"l", "HOST/none", "l/x"},
-		"a process":            {"l", "/proc/self/root", "l/etc"},
+		"absolute":                {"l", "HOST", "l"},
+		"relative":                {"l", "../host", "l"},
+		"a file":                  {"l", "HOST/precious", "l"},
+		"through a link":          {"l", "HOST", "l/precious"},
+		"a new folder outside":    {"l", "HOST", "l/new/er"},
+		"a dangling link":         {"l", "HOST/none", "l"},
+		"through a dangling link": {"l", "HOST/none", "l/x"},
+		"a process":               {"l", "/proc/self/root", "l/etc"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := world(t)
-			p.link(t, c.link, strings.ReplaceAll(c.to, "HOST", p.secret))
+			p := newTestVolume(t)
+			p.link(t, c.link, strings.ReplaceAll(c.to, "HOST", p.host))
 			if err := subpath.Mount(p.volume, c.sub, p.target); err == nil {
 				t.Error("it was mounted")
 			}
 			if is, err := mounts.IsMountPoint(p.target); is || err != nil {
-				t.Errorf("something is mounted: %v, %v", is, err)
+				t.Errorf("the target is mounted: %v, %v", is, err)
 			}
-			all, err := os.ReadDir(p.secret)
+			all, err := os.ReadDir(p.host)
 			if err != nil || len(all) != 1 {
 				t.Errorf("the host has %v, %v", all, err)
 			}
@@ -157,12 +157,12 @@ func TestNothingOutside(t *testing.T) {
 	}
 }
 
-// TestRace swaps a folder of the volume for a link out of it, over and over, while it is mounted.
-func TestRace(t *testing.T) {
-	p := world(t)
-	p.write(t, p.volume+"/d/f/precious", "mine")
+// TestMountDuringChanges exchanges a folder of the volume with links out of it, again and again, while it is mounted.
+func TestMountDuringChanges(t *testing.T) {
+	p := newTestVolume(t)
+	p.write(t, p.volume+"/d/f/precious", "volume")
 	p.link(t, "out", "../host")
-	p.link(t, "abs", p.secret)
+	p.link(t, "abs", p.host)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -187,20 +187,20 @@ func TestRace(t *testing.T) {
 			good++
 			for _, name := range []string{"/precious", "/f/precious"} {
 				got, err := os.ReadFile(p.target + name)
-				if err == nil && string(got) != "mine" {
+				if err == nil && string(got) != "volume" {
 					t.Fatalf("%s shows %q", sub, got)
 				}
 			}
 		}
 	}
-	if all, err := os.ReadDir(p.secret); err != nil || len(all) != 1 {
+	if all, err := os.ReadDir(p.host); err != nil || len(all) != 1 {
 		t.Errorf("the host has %v, %v", all, err)
 	}
 	t.Logf("%d of 9000 were mounted", good)
 }
 
-func TestAgain(t *testing.T) {
-	p := world(t)
+func TestMountAgain(t *testing.T) {
+	p := newTestVolume(t)
 	p.write(t, p.volume+"/f", "one")
 	mount := func() {
 		t.Helper()
@@ -247,7 +247,7 @@ func FuzzMount(f *testing.F) {
 		if len(sub) > 200 || len(to) > 200 {
 			return
 		}
-		p := world(t)
+		p := newTestVolume(t)
 		if to != "" {
 			_ = os.Symlink(to, p.volume+"/l")
 		}
@@ -256,11 +256,11 @@ func FuzzMount(f *testing.F) {
 				t.Errorf("%q with a link to %q shows the host", sub, to)
 			}
 		}
-		if all, err := os.ReadDir(p.secret); err != nil || len(all) != 1 {
+		if all, err := os.ReadDir(p.host); err != nil || len(all) != 1 {
 			t.Errorf("the host has %v, %v", all, err)
 		}
 		if _, err := os.Lstat(p.base + "/precious"); !errors.Is(err, fs.ErrNotExist) {
-			t.Error("something was made beside the volume")
+			t.Error("a file was created beside the volume")
 		}
 	})
 }

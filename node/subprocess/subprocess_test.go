@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// TestProcess holds that a process is identified by its arguments, can be held by a process that did not start it, and can be
-// ended.
-func TestProcess(t *testing.T) {
+// TestHoldAndTerminate checks that a process is identified by its arguments, and can be held by a process that did not start it and
+// terminated.
+func TestHoldAndTerminate(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may enter a network namespace, even its own")
 	}
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
-		t.Skip("there is no sleep here: ", err)
+		t.Skip("sleep is not installed: ", err)
 	}
 	p, err := Start(Command{Program: sleep, Args: []string{"1000"}, Log: filepath.Join(t.TempDir(), "log"), Namespace: "/proc/self/ns/net"})
 	if err != nil {
@@ -25,47 +25,47 @@ func TestProcess(t *testing.T) {
 	defer p.Release()
 	again, err := Hold(p.Pid)
 	if err != nil || again == nil {
-		t.Fatal("it is not found: ", err)
+		t.Fatal("the process is not found: ", err)
 	}
 	defer again.Release()
 	if !p.Own() || again.Own() {
-		t.Error("whose child it is, is not known")
+		t.Error("Own is wrong")
 	}
 	if again.Runs([]string{sleep, "1001"}) || again.Runs([]string{"/proc/self/exe", "1000"}) {
-		t.Error("it was taken for another")
+		t.Error("Runs accepts other arguments")
 	}
 	if !again.Runs([]string{sleep, "1000"}) {
-		t.Error("it was not known again")
+		t.Error("Runs does not accept its arguments")
 	}
 	if err := again.Terminate(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	<-p.Done
 	if err := p.Terminate(t.Context(), time.Minute); err != nil {
-		t.Errorf("it has ended, and could not be ended again: %v", err)
+		t.Errorf("terminating an ended process: %v", err)
 	}
-	if gone, err := Hold(p.Pid); err != nil || gone != nil {
-		t.Errorf("%v, %v: a process that is gone is held", gone, err)
+	if ended, err := Hold(p.Pid); err != nil || ended != nil {
+		t.Errorf("%v, %v: an ended process is held", ended, err)
 	}
 }
 
-// TestStubborn holds that a process that ignores SIGTERM is killed.
-func TestStubborn(t *testing.T) {
+// TestProcessThatIgnoresSIGTERMIsKilled checks that Terminate kills a process that ignores SIGTERM.
+func TestProcessThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may enter a network namespace, even its own")
 	}
-	ready := filepath.Join(t.TempDir(), "log")
-	p, err := Start(Command{Program: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; exec sleep 1000"}, Log: ready,
+	logFile := filepath.Join(t.TempDir(), "log")
+	p, err := Start(Command{Program: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo ready; exec sleep 1000"}, Log: logFile,
 		Namespace: "/proc/self/ns/net"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer p.Release()
 	for range 1000 {
-		if text, err := os.ReadFile(ready); err == nil && len(text) > 0 {
+		if text, err := os.ReadFile(logFile); err == nil && len(text) > 0 {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // it has to say first that it will not listen
+		time.Sleep(10 * time.Millisecond) // until it ignores SIGTERM
 	}
 	if err := p.Terminate(t.Context(), 10*time.Millisecond); err != nil {
 		t.Fatal(err)

@@ -17,9 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// rack is a machine with two sockets of one NUMA node each, four cores a node and two threads a core. The second thread of the
+// testMachine returns a machine with two sockets of one NUMA node each, four cores per node and two threads per core. The
+// second thread of the
 // core of CPU n is n+8.
-func rack() *Machine {
+func testMachine() *Machine {
 	m := &Machine{Memory: map[int]map[corev1.ResourceName]int64{}}
 	for id := range 16 {
 		core := id % 8
@@ -59,7 +60,7 @@ func FuzzSet(f *testing.F) {
 	})
 }
 
-func TestTake(t *testing.T) {
+func TestTakeCPUs(t *testing.T) {
 	for _, x := range []struct {
 		free string
 		n    int
@@ -67,7 +68,7 @@ func TestTake(t *testing.T) {
 	}{
 		{"0-15", 8, "0-3,8-11"},           // a whole socket
 		{"0-15", 2, "0,8"},                // a core
-		{"1-15", 2, "1,9"},                // a core of where less is free
+		{"1-15", 2, "1,9"},                // a core of the socket with fewer free CPUs
 		{"0-15", 3, "0-1,8"},              // a core and a thread
 		{"1-15", 1, "8"},                  // the other thread of a core that is in use
 		{"0-15", 10, "0-4,8-12"},          // a socket and a core
@@ -79,7 +80,7 @@ func TestTake(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := rack().take(free, x.n)
+		s, err := testMachine().take(free, x.n)
 		got := s.String()
 		if err != nil {
 			got = "?"
@@ -90,8 +91,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-func TestMerge(t *testing.T) {
-	h := func(text string) (out []Hint) {
+func TestMergeHints(t *testing.T) {
+	parseHints := func(text string) (out []Hint) {
 		switch text {
 		case "any":
 			return nil
@@ -119,12 +120,12 @@ func TestMerge(t *testing.T) {
 		{"0+1!", map[Policy]string{BestEffort: "0-1 true true", Restricted: "0-1 true true", SingleNode: " false false"}},
 		{"0! 1!; none", map[Policy]string{BestEffort: "0 false true", Restricted: "0 false false", SingleNode: " false false"}},
 	} {
-		var wishes [][]Hint
+		var hintLists [][]Hint
 		for part := range strings.SplitSeq(x.wishes, "; ") {
-			wishes = append(wishes, h(part))
+			hintLists = append(hintLists, parseHints(part))
 		}
 		for p, want := range x.want {
-			best, ok := merge(p, []int{0, 1}, wishes)
+			best, ok := merge(p, []int{0, 1}, hintLists)
 			if p == SingleNode && want == "0-1 false false" {
 				want = " false false"
 			}
@@ -135,8 +136,9 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// guest is a Pod with containers such as "a=2" (guaranteed) or "a~2" (not); init containers come before a bar.
-func guest(uid, text string) *corev1.Pod {
+// newPod returns a Pod with containers such as "a=2" (guaranteed) or "a~2" (not), and memory as in "a=2/4Gi". Init containers come
+// before a bar.
+func newPod(uid, text string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Name: uid}}
 	before, after, found := strings.Cut(text, "|")
 	if !found {
@@ -162,17 +164,17 @@ func guest(uid, text string) *corev1.Pod {
 	return p
 }
 
-func manager(t *testing.T, dir string, p Policy, change func(*Config)) *Manager {
+func newManager(t *testing.T, dir string, p Policy, change func(*Config)) *Manager {
 	t.Helper()
-	cpus, err := NewCPUs(rack(), nil, 2, CPUOptions{})
+	cpus, err := NewCPUs(testMachine(), nil, 2, CPUOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := NewMemory(rack(), map[int]map[corev1.ResourceName]int64{0: {corev1.ResourceMemory: 1 << 30}})
+	memory, err := NewMemory(testMachine(), map[int]map[corev1.ResourceName]int64{0: {corev1.ResourceMemory: 1 << 30}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Policy: p, Machine: rack(), CPUs: cpus, Memory: memory, Dir: dir}
+	c := Config{Policy: p, Machine: testMachine(), CPUs: cpus, Memory: memory, Dir: dir}
 	if change != nil {
 		change(&c)
 	}
@@ -184,7 +186,7 @@ func manager(t *testing.T, dir string, p Policy, change func(*Config)) *Manager 
 }
 
 func TestAdmit(t *testing.T) {
-	type step struct{ pod, containers, want string } // a Pod with no containers goes
+	type step struct{ pod, containers, want string } // without containers the Pod is released
 	for _, x := range []struct {
 		name   string
 		policy Policy
@@ -196,11 +198,11 @@ func TestAdmit(t *testing.T) {
 			{"b", "x~2", "x 0,2-8,10-15 "},
 			{"a", "", "0-15"},
 		}},
-		{"as much as there is", None, false, []step{
+		{"all CPUs are allocated", None, false, []step{
 			{"a", "x=14", "x 1-7,9-15 0"},
 			{"b", "x=1", "UnexpectedAdmissionError Allocate failed due to not enough cpus available to satisfy request: requested=1, available=0, which is unexpected"},
 		}},
-		{"init containers give theirs on", None, false, []step{
+		{"containers reuse CPUs of init containers", None, false, []step{
 			{"a", "i=4 | x=2", "i 1-2,9-10 0, x 1,9 0"},
 			{"b", "x=2", "x 3,11 0"},
 		}},
@@ -212,8 +214,8 @@ func TestAdmit(t *testing.T) {
 			{"a", "", "0-3,8-11"},
 			{"d", "x=1", "x 1 0"},
 		}},
-		{"two nodes are too many", SingleNode, false, []step{{"a", "x=10", "TopologyAffinityError Resources cannot be allocated with Topology locality"}}},
-		{"two nodes must be", Restricted, false, []step{{"a", "x=10/10Gi", "x 1,4-7,9,12-15 0-1"}}},
+		{"a request that needs two nodes", SingleNode, false, []step{{"a", "x=10", "TopologyAffinityError Resources cannot be allocated with Topology locality"}}},
+		{"a request that needs two nodes, restricted", Restricted, false, []step{{"a", "x=10/10Gi", "x 1,4-7,9,12-15 0-1"}}},
 		{"memory decides", Restricted, false, []step{
 			{"a", "x=1/7Gi", "x 1 0"},
 			{"b", "x=2/2Gi", "x 4,12 1"},
@@ -227,9 +229,9 @@ func TestAdmit(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			m := manager(t, t.TempDir(), x.policy, func(c *Config) { c.WholePod = x.pod })
+			m := newManager(t, t.TempDir(), x.policy, func(c *Config) { c.WholePod = x.pod })
 			for i, s := range x.steps {
-				p := guest(s.pod, s.containers)
+				p := newPod(s.pod, s.containers)
 				got := ""
 				if s.containers == "" {
 					if err := m.Release(p.UID); err != nil {
@@ -239,7 +241,7 @@ func TestAdmit(t *testing.T) {
 				} else if v := m.Admit(context.Background(), p); v != nil {
 					got = v.Reason + " " + v.Message
 				} else {
-					got = has(m, p)
+					got = assignments(m, p)
 				}
 				if got != s.want {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
@@ -249,7 +251,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-func has(m *Manager, p *corev1.Pod) string {
+func assignments(m *Manager, p *corev1.Pod) string {
 	var out []string
 	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
 		cpus, nodes := m.Of(p.UID, c.Name)
@@ -259,76 +261,76 @@ func has(m *Manager, p *corev1.Pod) string {
 }
 
 func TestWholeCores(t *testing.T) {
-	m := manager(t, t.TempDir(), None, func(c *Config) { c.CPUs.options.WholeCores = true })
-	if v := m.Admit(t.Context(), guest("a", "x=3")); v == nil || v.Reason != "SMTAlignmentError" ||
+	m := newManager(t, t.TempDir(), None, func(c *Config) { c.CPUs.options.WholeCores = true })
+	if v := m.Admit(t.Context(), newPod("a", "x=3")); v == nil || v.Reason != "SMTAlignmentError" ||
 		v.Message != "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2" {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestRestart holds that the stored state is restored unchanged, and that a state that does not fit is rejected.
-func TestRestart(t *testing.T) {
+// TestStateIsRestored checks that the stored state is restored unchanged, and that a state that does not fit is rejected.
+func TestStateIsRestored(t *testing.T) {
 	dir := t.TempDir()
-	m := manager(t, dir, None, nil)
-	p := guest("a", "x=2")
+	m := newManager(t, dir, None, nil)
+	p := newPod("a", "x=2")
 	if v := m.Admit(t.Context(), p); v != nil {
 		t.Fatal(v)
 	}
-	again := manager(t, dir, None, nil)
-	if got, want := has(again, p), has(m, p); got != want {
+	again := newManager(t, dir, None, nil)
+	if got, want := assignments(again, p), assignments(m, p); got != want {
 		t.Errorf("after a restart %s, before %s", got, want)
 	}
-	if v := again.Admit(t.Context(), p); v != nil || has(again, p) != has(m, p) {
-		t.Errorf("admitted again: %v %s", v, has(again, p))
+	if v := again.Admit(t.Context(), p); v != nil || assignments(again, p) != assignments(m, p) {
+		t.Errorf("admitted again: %v %s", v, assignments(again, p))
 	}
 	if err := again.ReleaseStale(func(types.UID) bool { return false }); err != nil || again.CPUs.State().Shared != "0-15" {
 		t.Errorf("%v %s", err, again.CPUs.State().Shared)
 	}
 	file := filepath.Join(dir, "cpu_manager_state")
-	for _, text := range []string{"rubbish", `{"data":{"policyName":"static"},"checksum":1}`, ""} {
+	for _, text := range []string{"invalid", `{"data":{"policyName":"static"},"checksum":1}`, ""} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cpus, err := NewCPUs(rack(), nil, 2, CPUOptions{})
+		cpus, err := NewCPUs(testMachine(), nil, 2, CPUOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(Config{Machine: rack(), CPUs: cpus, Dir: dir}); err == nil ||
+		if _, err := New(Config{Machine: testMachine(), CPUs: cpus, Dir: dir}); err == nil ||
 			!strings.Contains(err.Error(), "please drain this node and delete the checkpoint file") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-// TestRandomly allocates and releases at random: nothing is ever allocated twice, and in the end everything is free.
-func TestRandomly(t *testing.T) {
+// TestRandomAllocations allocates and releases at random: no CPU is allocated twice, and in the end all are free.
+func TestRandomAllocations(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, policy := range []Policy{None, BestEffort, Restricted, SingleNode} {
-		m := manager(t, t.TempDir(), policy, nil)
-		lives := map[string]*corev1.Pod{}
+		m := newManager(t, t.TempDir(), policy, nil)
+		admitted := map[string]*corev1.Pod{}
 		for i := range 300 {
 			uid := fmt.Sprint(r.IntN(12))
-			if lives[uid] != nil {
-				delete(lives, uid)
+			if admitted[uid] != nil {
+				delete(admitted, uid)
 				if err := m.Release(types.UID(uid)); err != nil {
 					t.Fatal(err)
 				}
 				continue
 			}
-			p := guest(uid, fmt.Sprintf("i=%d | x=%d y~1 z=%d/%dGi", 1+r.IntN(4), 1+r.IntN(5), r.IntN(3), 1+r.IntN(3)))
+			p := newPod(uid, fmt.Sprintf("i=%d | x=%d y~1 z=%d/%dGi", 1+r.IntN(4), 1+r.IntN(5), r.IntN(3), 1+r.IntN(3)))
 			if i%2 == 0 {
-				p = guest(uid, fmt.Sprintf("i=%d | x=%d z=%d/%dGi", 1+r.IntN(4), 1+r.IntN(5), 1+r.IntN(3), 1+r.IntN(3)))
+				p = newPod(uid, fmt.Sprintf("i=%d | x=%d z=%d/%dGi", 1+r.IntN(4), 1+r.IntN(5), 1+r.IntN(3), 1+r.IntN(3)))
 			}
 			if m.Admit(t.Context(), p) == nil {
-				lives[uid] = p
+				admitted[uid] = p
 			}
 			taken := Set{}
-			for uid, p := range lives {
+			for uid, p := range admitted {
 				own := Set{}
 				for _, c := range p.Spec.Containers {
 					s, _ := m.CPUs.Exclusive(types.UID(uid), c.Name)
 					if len(own.With(s)) != len(own)+len(s) {
-						t.Fatalf("%s: processors of Pod %s are given twice", policy, uid)
+						t.Fatalf("%s: CPUs of Pod %s are allocated twice", policy, uid)
 					}
 					own = own.With(s)
 				}
@@ -337,51 +339,53 @@ func TestRandomly(t *testing.T) {
 					own = own.With(s)
 				}
 				if len(taken.With(own)) != len(taken)+len(own) {
-					t.Fatalf("%s: processors are given to two Pods", policy)
+					t.Fatalf("%s: CPUs are allocated to two Pods", policy)
 				}
 				taken = taken.With(own)
 			}
 			if !m.Memory.fits(m.Memory.state.Entries) {
-				t.Fatalf("%s: more memory is given than there is", policy)
+				t.Fatalf("%s: more memory is allocated than exists", policy)
 			}
 		}
-		for uid := range lives {
+		for uid := range admitted {
 			if err := m.Release(types.UID(uid)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if s := m.CPUs.State(); s.Shared != "0-15" || len(s.Entries) != 0 || len(m.Memory.State().Entries) != 0 {
-			t.Errorf("%s: something is left: %+v", policy, s)
+			t.Errorf("%s: allocations are left: %+v", policy, s)
 		}
 	}
 }
 
-type others struct {
+// fakeProvider is another provider of hints, such as the device manager.
+type fakeProvider struct {
 	hints map[string][]Hint
 	err   error
 	near  []Hint
 }
 
-func (o *others) Hints(*corev1.Pod, *corev1.Container) map[string][]Hint { return o.hints }
+func (o *fakeProvider) Hints(*corev1.Pod, *corev1.Container) map[string][]Hint { return o.hints }
 
-func (o *others) Allocate(_ context.Context, _ *corev1.Pod, _ *corev1.Container, near Hint) error {
+func (o *fakeProvider) Allocate(_ context.Context, _ *corev1.Pod, _ *corev1.Container, near Hint) error {
 	o.near = append(o.near, near)
 	return o.err
 }
 
-func TestDevicesDecideToo(t *testing.T) {
-	o := &others{hints: map[string][]Hint{"gpu": {{MaskOf(1), true}}}}
-	m := manager(t, t.TempDir(), SingleNode, func(c *Config) { c.Others = []Provider{o} })
-	if v := m.Admit(t.Context(), guest("a", "x=2")); v != nil || has(m, guest("a", "x=2")) != "x 4,12 1" || o.near[0].Nodes != MaskOf(1) {
-		t.Errorf("%v %s", v, has(m, guest("a", "x=2")))
+func TestHintsOfOtherProviders(t *testing.T) {
+	o := &fakeProvider{hints: map[string][]Hint{"gpu": {{MaskOf(1), true}}}}
+	m := newManager(t, t.TempDir(), SingleNode, func(c *Config) { c.Others = []Provider{o} })
+	if v := m.Admit(t.Context(), newPod("a", "x=2")); v != nil || assignments(m, newPod("a", "x=2")) != "x 4,12 1" ||
+		o.near[0].Nodes != MaskOf(1) {
+		t.Errorf("%v %s", v, assignments(m, newPod("a", "x=2")))
 	}
 	o.err = errors.New("no healthy devices present")
-	if v := m.Admit(t.Context(), guest("b", "x=2")); v == nil || v.Message != "Allocate failed due to no healthy devices present, which is unexpected" {
+	if v := m.Admit(t.Context(), newPod("b", "x=2")); v == nil || v.Message != "Allocate failed due to no healthy devices present, which is unexpected" {
 		t.Errorf("%v", v)
 	}
 }
 
-func TestRead(t *testing.T) {
+func TestReadMachine(t *testing.T) {
 	sys := fstest.MapFS{}
 	put := func(name, text string) { sys[name] = &fstest.MapFile{Data: []byte(text + "\n")} }
 	put("devices/system/cpu/online", "0-3")

@@ -18,7 +18,7 @@ import (
 	"proa.dev/kinds/lib/streamoptions"
 )
 
-func node() *Tunnels {
+func newTunnels() *Tunnels {
 	own := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::7")}
 	pods := netip.MustParsePrefix("10.244.3.0/24")
 	return New(Config{
@@ -26,11 +26,11 @@ func node() *Tunnels {
 	})
 }
 
-// TestAllows: attacks. A server may ask for the node and its Pods, and for nothing else that can be reached from there.
+// TestAllows checks that a server may connect to the node and its Pods, and to nothing else that the node can reach.
 func TestAllows(t *testing.T) {
-	n := node()
+	n := newTunnels()
 	for to, want := range map[string]bool{
-		"127.0.0.1:10250":     true, // here it is the node's own address
+		"127.0.0.1:10250":     true, // configured as an address of the node
 		"127.0.0.1:80":        true,
 		"127.0.0.2:10250":     false,
 		"[::1]:10250":         false,
@@ -40,7 +40,7 @@ func TestAllows(t *testing.T) {
 		"10.244.3.9:0":        false,
 		"10.244.4.9:8080":     false, // a Pod of another node
 		"10.96.0.1:443":       false, // the API
-		"169.254.169.254:80":  false, // what clouds tell their machines
+		"169.254.169.254:80":  false, // the metadata service of clouds
 		"0.0.0.0:10250":       false,
 		"[fe80::1%eth0]:80":   false,
 	} {
@@ -51,17 +51,17 @@ func TestAllows(t *testing.T) {
 	all := New(Config{NodeIPs: func() []netip.Addr { return nil }, IsPodIP: func(netip.Addr) bool { return true }})
 	for _, to := range []string{"127.0.0.1:80", "[::1]:80", "169.254.169.254:80", "0.0.0.0:80", "224.0.0.1:80"} {
 		if all.allows(netip.MustParseAddrPort(to)) {
-			t.Errorf("%s is allowed as that of a Pod", to)
+			t.Errorf("%s is allowed as an address of a Pod", to)
 		}
 	}
 }
 
-// TestAnswers: what is no connection to such an address is refused in words.
-func TestAnswers(t *testing.T) {
+// TestRefusedConnections checks the errors of requests that are not allowed.
+func TestRefusedConnections(t *testing.T) {
 	near, far := net.Pipe()
 	var wg sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
-	n := node()
+	n := newTunnels()
 	wg.Go(func() { _ = n.serve(ctx, far) })
 	defer wg.Wait()
 	defer stop()
@@ -96,8 +96,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestSilence: a connection over which nothing goes is ended.
-func TestSilence(t *testing.T) {
+// TestIdleConnectionIsClosed checks that a connection without traffic is closed.
+func TestIdleConnectionIsClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -115,8 +115,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestNext: soon after a tunnel that was open, later and later where none can be.
-func TestNext(t *testing.T) {
+// TestNextBackoff checks that the back-off is short after a tunnel that was open, and grows while none can be opened.
+func TestNextBackoff(t *testing.T) {
 	var got []string
 	pause := time.Duration(0)
 	for range 11 {
@@ -133,7 +133,7 @@ func TestNext(t *testing.T) {
 	}{
 		{maxBackoff, steady, false, firstBackoff},
 		{maxBackoff, steady - 1, false, maxBackoff},
-		{firstBackoff, time.Millisecond, false, 2 * firstBackoff}, // one that ends at once is no success
+		{firstBackoff, time.Millisecond, false, 2 * firstBackoff}, // a tunnel that ends at once does not reset the back-off
 		{firstBackoff, 0, true, duplicatePause},
 		{duplicatePause, 0, false, firstBackoff},
 	} {
@@ -148,14 +148,14 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestServersComeAndGo: there is one tunnel to each server that there is, and to none that is gone.
-func TestServersComeAndGo(t *testing.T) {
+// TestTunnelsFollowServers checks that there is one tunnel to each listed server, and none to removed ones.
+func TestTunnelsFollowServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		lists := make(chan []string)
 		var mu sync.Mutex
 		tried := map[string]int{}
-		n := node()
+		n := newTunnels()
 		n.dial = func(_ context.Context, server string) (net.Conn, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -207,24 +207,24 @@ func TestServersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestAsk: what is no tunnel is told in the words of the server.
-func TestAsk(t *testing.T) {
-	n := node()
-	for answer, want := range map[string]string{
+// TestResponsesToOpen checks that other responses become errors with the text of the server.
+func TestResponsesToOpen(t *testing.T) {
+	n := newTunnels()
+	for response, want := range map[string]string{
 		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: " + streamoptions.TunnelProtocol + "\r\n\r\n": "<nil>",
 		"HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\n\r\n":                                `the server speaks "other", not proa-tunnel/1`,
 		"HTTP/1.1 409 Conflict\r\n\r\n":                                                             errDuplicate.Error(),
 		"HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nno.\n":                                  "the server says 403 Forbidden: no.",
 		"SSH-2.0\r\n": "malformed HTTP",
 	} {
-		var said strings.Builder
-		err := n.ask(&said, bufio.NewReader(strings.NewReader(answer)), "192.0.2.1:6443")
+		var request strings.Builder
+		err := n.ask(&request, bufio.NewReader(strings.NewReader(response)), "192.0.2.1:6443")
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
-			t.Errorf("%q: %s, want %s", answer, got, want)
+			t.Errorf("%q: %s, want %s", response, got, want)
 		}
-		if !strings.HasPrefix(said.String(), "POST /proa/tunnel HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n") ||
-			!strings.Contains(said.String(), streamoptions.TunnelAt+": 127.0.0.1,2001:db8::7\r\n") {
-			t.Errorf("it asks %q", said.String())
+		if !strings.HasPrefix(request.String(), "POST /proa/tunnel HTTP/1.1\r\nHost: 192.0.2.1:6443\r\n") ||
+			!strings.Contains(request.String(), streamoptions.TunnelAt+": 127.0.0.1,2001:db8::7\r\n") {
+			t.Errorf("the request is %q", request.String())
 		}
 	}
 }

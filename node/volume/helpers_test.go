@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// owner shows who owns what is at a path, and its mode.
+// owner returns the user, group and mode of a file.
 func owner(t *testing.T, path string) string {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -25,15 +25,15 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-func none(string) (string, error) { return "", errors.New("nothing to expand") }
+func noExpansion(string) (string, error) { return "", errors.New("nothing to expand") }
 
-// first is the first container of a Pod.
-func first(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
+// firstContainer returns the first container of a Pod.
+func firstContainer(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
 
-// show describes the mounts and devices of a container. The folders of the Pod are left out.
-func (w *world) show(p *corev1.Pod) (out []string) {
+// describeMounts describes the mounts and devices of the first container. The path of the Pod's folder is left out.
+func (w *testNode) describeMounts(p *corev1.Pod) (out []string) {
 	w.Helper()
-	binds, devices, err := w.Binds(w.Context(), p, first(p),
+	binds, devices, err := w.Binds(w.Context(), p, firstContainer(p),
 		func(s string) (string, error) { return strings.ReplaceAll(s, "$(X)", "expanded"), nil })
 	if err != nil {
 		return []string{"error: " + err.Error()}
@@ -60,48 +60,48 @@ func (w *world) show(p *corev1.Pod) (out []string) {
 
 func TestEmptyDir(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	p := w.Pod("web", `{securityContext: {fsGroup: 77}, containers: [{name: c, volumeMounts: [{name: disk, mountPath: /disk}, {name: mem, mountPath: /mem}, {name: small, mountPath: /small}]}],
 		volumes: [{name: disk, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: small, emptyDir: {medium: Memory, sizeLimit: 8Mi}}]}`)
 	w.mount(p)
 	size := func(name string) int64 {
 		var s unix.Statfs_t
-		if err := unix.Statfs(w.at(p, "empty-dir", name), &s); err != nil {
+		if err := unix.Statfs(w.volumePath(p, "empty-dir", name), &s); err != nil {
 			t.Fatal(err)
 		}
 		return int64(s.Blocks) * s.Bsize
 	}
 	if size("mem") != 64<<20 || size("small") != 8<<20 {
-		t.Errorf("the sizes are %d and %d, want what the node has and what the volume says", size("mem"), size("small"))
+		t.Errorf("the sizes are %d and %d, want the memory of the node and the size limit", size("mem"), size("small"))
 	}
-	if got := owner(t, w.at(p, "empty-dir", "disk")); got != "0 77 dgrwxrwxrwx" {
+	if got := owner(t, w.volumePath(p, "empty-dir", "disk")); got != "0 77 dgrwxrwxrwx" {
 		t.Errorf("the folder is %s", got)
 	}
-	// It belongs to the containers now, and survives the agent.
-	if err := os.Chmod(w.at(p, "empty-dir", "disk"), 0o700); err != nil {
+	// Containers may change it, and it survives a restart of the agent.
+	if err := os.Chmod(w.volumePath(p, "empty-dir", "disk"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(w.at(p, "empty-dir", "mem/kept"), []byte("yes"), 0o600); err != nil {
+	if err := os.WriteFile(w.volumePath(p, "empty-dir", "mem/kept"), []byte("yes"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.restart()
 	w.mount(p)
-	if got := owner(t, w.at(p, "empty-dir", "disk")); got != "0 77 drwx------" {
+	if got := owner(t, w.volumePath(p, "empty-dir", "disk")); got != "0 77 drwx------" {
 		t.Errorf("after a restart the folder is %s", got)
 	}
-	if got := w.read(w.at(p, "empty-dir", "mem/kept")); got != "yes" {
+	if got := w.read(w.volumePath(p, "empty-dir", "mem/kept")); got != "yes" {
 		t.Errorf("after a restart the memory has %s", got)
 	}
 	p = p.DeepCopy()
-	first(p).Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("16Mi")}
+	firstContainer(p).Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("16Mi")}
 	w.mount(p)
 	if size("mem") != 16<<20 {
-		t.Errorf("the size is %d, want that of the new limit", size("mem"))
+		t.Errorf("the size is %d, want the new limit", size("mem"))
 	}
 }
 
 func TestHostPath(t *testing.T) {
-	w := start(t)
+	w := startNode(t)
 	host := t.TempDir()
 	if err := os.WriteFile(host+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -147,25 +147,25 @@ func TestHostPath(t *testing.T) {
 	}
 }
 
-// TestClaims mounts volumes of the host through claims.
-func TestClaims(t *testing.T) {
+// TestVolumesOfClaims mounts volumes of the host through claims.
+func TestVolumesOfClaims(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	host := t.TempDir()
 	if err := os.Mkdir(host+"/data", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.volume("here", "n1", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
-	w.volume("elsewhere", "n2", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
-	w.volume("path", "", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})
+	w.createVolume("here", "n1", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
+	w.createVolume("elsewhere", "n2", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: host + "/data"}})
+	w.createVolume("path", "", corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}})
 	p := w.Pod("web", `{securityContext: {fsGroup: 99}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}, {name: h, mountPath: /h}]}],
 		volumes: [{name: d, persistentVolumeClaim: {claimName: here}}, {name: h, persistentVolumeClaim: {claimName: path, readOnly: true}}]}`)
 	w.mount(p)
 	if got := owner(t, host+"/data"); got != "0 99 dgrwxrwxr-x" {
-		t.Errorf("the folder is %s, want it given to the group", got)
+		t.Errorf("the folder is %s, want the fsGroup as its group", got)
 	}
 	want := []string{"/d <- /volumes/kubernetes.io~local-volume/here", "/h <- " + host + " ro"}
-	if got := w.show(p); !slices.Equal(got, want) {
+	if got := w.describeMounts(p); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := w.Groups(p); !slices.Equal(got, []int64{555}) {
@@ -174,29 +174,29 @@ func TestClaims(t *testing.T) {
 	if got := w.VolumeOf(t.Context(), "default", "path"); got != "path" || w.VolumeOf(t.Context(), "default", "none") != "" {
 		t.Errorf("the claim is bound to %q", got)
 	}
-	// Another Pod with another group shares it, and is warned.
+	// A Pod with another fsGroup shares it, and gets a warning.
 	other := w.Pod("other", `{securityContext: {fsGroup: 11}, containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: here}}]}`)
 	w.mount(other)
 	if event := "Warning AlreadyMountedVolume The requested fsGroup is 11, but the volume here has GID 99. The volume may not be shareable."; !w.Recorded(event) {
 		t.Errorf("the events are %q", w.Events())
 	}
-	far := w.Pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
-	w.Fails(`Warning FailedMount MountVolume.NodeAffinity check failed for volume "elsewhere" : no matching NodeSelectorTerms`, func(ctx context.Context) error { return w.Mount(ctx, far) })
-	if err := os.WriteFile(w.at(p, "local-volume", "here/kept"), nil, 0o600); err != nil {
+	onOtherNode := w.Pod("far", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: elsewhere}}]}`)
+	w.Fails(`Warning FailedMount MountVolume.NodeAffinity check failed for volume "elsewhere" : no matching NodeSelectorTerms`, func(ctx context.Context) error { return w.Mount(ctx, onOtherNode) })
+	if err := os.WriteFile(w.volumePath(p, "local-volume", "here/kept"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, uid := range []types.UID{p.UID, other.UID, far.UID} {
+	for _, uid := range []types.UID{p.UID, other.UID, onOtherNode.UID} {
 		if err := w.Unmount(t.Context(), uid); err != nil {
 			t.Error(err)
 		}
 	}
 	if _, err := os.Lstat(host + "/data/kept"); err != nil {
-		t.Errorf("what is in the volume is gone: %v", err)
+		t.Errorf("a file of the volume was removed: %v", err)
 	}
 }
 
-// volume makes a persistent volume and a claim of the same name that is bound to it.
-func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) {
+// createVolume creates a PersistentVolume, and a claim of the same name that is bound to it.
+func (w *testNode) createVolume(name, node string, source corev1.PersistentVolumeSource) {
 	w.Helper()
 	size := corev1.ResourceList{"storage": resource.MustParse("1Gi")}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
@@ -230,7 +230,7 @@ func (w *world) volume(name, node string, source corev1.PersistentVolumeSource) 
 
 func TestBinds(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
 	host := t.TempDir()
 	p := w.Pod("web", fmt.Sprintf(`{containers: [{name: c, securityContext: {privileged: true}, volumeMounts: [
@@ -249,50 +249,50 @@ func TestBinds(t *testing.T) {
 		"/rel <- " + host + " slave",
 		"/i <- image sha256:tools:1 tools:1 sub in/it ro",
 	}
-	got := w.show(p)
-	for i := range got { // the words come in any order
+	got := w.describeMounts(p)
+	for i := range got { // the flags are in any order
 		got[i] = strings.Replace(got[i], " rro ro", " ro rro", 1)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if got := w.read(filepath.Join(w.dir, "pods", string(p.UID), "volume-subpaths/m/c/5")); got != "1" {
-		t.Errorf("the part of the ConfigMap is %q", got)
+		t.Errorf("the subPath of the ConfigMap is %q", got)
 	}
 	for sub, want := range map[string]string{
 		"/abs":   "error SubPath `/abs` must not be an absolute path",
 		"a/../b": "unable to provision SubPath `a/../b`: must not contain '..'",
 	} {
 		bad := p.DeepCopy()
-		first(bad).VolumeMounts[2].SubPath = sub
-		if _, _, err := w.Binds(t.Context(), bad, first(bad), none); err == nil || err.Error() != want {
+		firstContainer(bad).VolumeMounts[2].SubPath = sub
+		if _, _, err := w.Binds(t.Context(), bad, firstContainer(bad), noExpansion); err == nil || err.Error() != want {
 			t.Errorf("%s: %v", sub, err)
 		}
 	}
-	if err := os.Symlink("/etc", w.at(p, "empty-dir", "e/evil")); err != nil {
+	if err := os.Symlink("/etc", w.volumePath(p, "empty-dir", "e/escape")); err != nil {
 		t.Fatal(err)
 	}
 	bad := p.DeepCopy()
-	first(bad).VolumeMounts = []corev1.VolumeMount{{Name: "e", MountPath: "/x", SubPath: "evil/passwd"}}
-	if got := w.show(bad); got[0] != `error: failed to prepare subPath for volumeMount "e" of container "c"` {
+	firstContainer(bad).VolumeMounts = []corev1.VolumeMount{{Name: "e", MountPath: "/x", SubPath: "escape/passwd"}}
+	if got := w.describeMounts(bad); got[0] != `error: failed to prepare subPath for volumeMount "e" of container "c"` {
 		t.Errorf("got %q", got)
 	}
-	first(bad).VolumeMounts = []corev1.VolumeMount{{Name: "absent", MountPath: "/x"}}
-	if got := w.show(bad); got[0] != `error: cannot find volume "absent" to mount into container "c"` {
+	firstContainer(bad).VolumeMounts = []corev1.VolumeMount{{Name: "absent", MountPath: "/x"}}
+	if got := w.describeMounts(bad); got[0] != `error: cannot find volume "absent" to mount into container "c"` {
 		t.Errorf("got %q", got)
 	}
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("Pods with volumes: %v, %v", left, err)
 	}
 }
 
-// TestLeftBehind unmounts and removes, without state in memory, what a killed agent and hostile containers have left.
-func TestLeftBehind(t *testing.T) {
+// TestUnmountWithoutState unmounts and removes, without state in memory, the volumes that a killed agent and hostile containers left.
+func TestUnmountWithoutState(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	w.Create(gr.ConfigMaps, configMap("settings", "a", "1"))
 	host := t.TempDir()
 	if err := os.WriteFile(host+"/precious", nil, 0o600); err != nil {
@@ -301,15 +301,15 @@ func TestLeftBehind(t *testing.T) {
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: e, mountPath: /e}, {name: mem, mountPath: /mem}, {name: m, mountPath: /m}, {name: e, mountPath: /sub, subPath: part}]}],
 		volumes: [{name: e, emptyDir: {}}, {name: mem, emptyDir: {medium: Memory}}, {name: m, configMap: {name: settings}}]}`)
 	w.mount(p)
-	w.show(p)
-	e := w.at(p, "empty-dir", "e")
+	w.describeMounts(p)
+	e := w.volumePath(p, "empty-dir", "e")
 	for link, to := range map[string]string{"out": host, "up": "../../../../..", "file": host + "/precious"} {
 		if err := os.Symlink(to, filepath.Join(e, link)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// A container has put a symbolic link in place of a volume.
-	m := w.at(p, "configmap", "m")
+	m := w.volumePath(p, "configmap", "m")
 	if err := os.Rename(m, m+"-moved"); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestLeftBehind(t *testing.T) {
 	}
 	w.restart()
 	if left, err := w.PodUIDs(t.Context()); err != nil || !slices.Equal(left, []types.UID{p.UID}) {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("Pods with volumes: %v, %v", left, err)
 	}
 	for range 2 {
 		if err := w.Unmount(t.Context(), p.UID); err != nil {
@@ -336,31 +336,31 @@ func TestLeftBehind(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID), "etc-hosts")); err != nil {
-		t.Errorf("what is not a volume is gone: %v", err)
+		t.Errorf("a file that is not a volume was removed: %v", err)
 	}
 	if err := w.Remove(t.Context(), p.UID); err != nil {
 		t.Error(err)
 	}
 	if left, err := w.PodUIDs(t.Context()); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+		t.Errorf("Pods with volumes: %v, %v", left, err)
 	}
 	if _, err := os.Lstat(filepath.Join(w.dir, "pods", string(p.UID))); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder is left: %v", err)
 	}
 	if _, err := os.Lstat(host + "/precious"); err != nil {
-		t.Errorf("something of the host is gone: %v", err)
+		t.Errorf("a file of the host was removed: %v", err)
 	}
 	for _, uid := range []types.UID{"", "..", "a/b", "."} {
 		if err := w.Unmount(t.Context(), uid); err == nil {
-			t.Errorf("%q was taken for a UID", uid)
+			t.Errorf("%q was accepted as a UID", uid)
 		}
 	}
 }
 
-// TestCertificate acts as the signer for a Pod with a podCertificate projection.
-func TestCertificate(t *testing.T) {
+// TestDeniedPodCertificate denies the certificate request of a Pod with a podCertificate projection.
+func TestDeniedPodCertificate(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	p := w.Pod("web", `{serviceAccountName: default, containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}], volumes: [{name: v, projected: {sources: [
 		{podCertificate: {signerName: example.com/signer, keyType: ED25519, credentialBundlePath: bundle.pem, keyPath: key.pem}}]}}]}`)
 	done := make(chan error, 1)
@@ -381,7 +381,7 @@ func TestCertificate(t *testing.T) {
 		}
 		break
 	}
-	w.Until("the refusal", func() bool {
+	w.Until("the Event about the denial", func() bool {
 		return w.Recorded(`Warning FailedMount MountVolume.SetUp failed for volume "v" : PodCertificateRequest was permanently denied: reason="No" message="never"`)
 	})
 	if err := w.Unmount(t.Context(), p.UID); err != nil {

@@ -15,10 +15,10 @@ import (
 	"proa.dev/kinds/lib/localvolume"
 )
 
-// TestLocalPath holds that the folder of a volume is made when it is first used, and removed when the Node asks for it.
+// TestLocalPath checks that the folder of a volume is created on its first use, and removed when an annotation of the Node requests it.
 func TestLocalPath(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.RunLocalPath(ctx) }()
@@ -37,17 +37,17 @@ func TestLocalPath(t *testing.T) {
 	}
 	dir := filepath.Join(w.dir, "local-path")
 	w.Until("the folder on the Node", func() bool { return node().Annotations[localvolume.FolderAnnotation] == dir })
-	w.volumeOf("vol", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir + "/vol"}})
+	w.createProvisionedVolume("vol", corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: dir + "/vol"}})
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: d, mountPath: /d}]}], volumes: [{name: d, persistentVolumeClaim: {claimName: vol}}]}`)
 	w.mount(p)
 	if got := owner(t, dir+"/vol"); got != "0 0 drwxrwxrwx" {
 		t.Errorf("the folder is %s", got)
 	}
-	if err := os.WriteFile(w.at(p, "local-volume", "vol/file"), nil, 0o600); err != nil {
+	if err := os.WriteFile(w.volumePath(p, "local-volume", "vol/file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(name string) {
-		w.Until("the work to be written", func() bool {
+	requestRemoval := func(name string) {
+		w.Until("the request to be written", func() bool {
 			n := node()
 			work := localvolume.WorkOf(n)
 			work[name] = localvolume.Remove
@@ -56,20 +56,20 @@ func TestLocalPath(t *testing.T) {
 			return err == nil
 		})
 	}
-	removed := func(name string) func() bool { // or even forgotten by the provisioner, which runs too
+	removed := func(name string) func() bool { // or removed from the annotation by the provisioner, which runs too
 		return func() bool { return localvolume.WorkOf(node())[name] != localvolume.Remove }
 	}
-	// Of two, one is still used, and the other was never made.
-	ask("vol")
-	ask("other")
-	w.Until("what is not there to be removed", removed("other"))
+	// One volume is still used, and the folder of the other does not exist.
+	requestRemoval("vol")
+	requestRemoval("other")
+	w.Until("the missing folder to be reported as removed", removed("other"))
 	if _, err := os.Lstat(dir + "/vol/file"); err != nil || removed("vol")() {
 		t.Errorf("a volume that is used was removed: %v", err)
 	}
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	n := node() // any change makes the agent look again
+	n := node() // any change makes the agent try again
 	metav1.SetMetaDataAnnotation(&n.ObjectMeta, "x", "y")
 	w.update(gr.Nodes, n)
 	w.Until("the folder to be removed", removed("vol"))
@@ -78,11 +78,11 @@ func TestLocalPath(t *testing.T) {
 	}
 }
 
-// TestLocalPathOfARestoredDataFolder holds that a data folder restored at another path does not write into the original's
+// TestLocalPathOfARestoredDataFolder checks that a data folder restored at another path does not write into the original's
 // volumes: volumes of the built-in provisioner are in the data folder of the agent that uses them, others are where they say.
 func TestLocalPathOfARestoredDataFolder(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	original, own := filepath.Join(t.TempDir(), "local-path"), filepath.Join(w.dir, "local-path")
 	write := func(path, text string) {
 		t.Helper()
@@ -99,8 +99,8 @@ func TestLocalPathOfARestoredDataFolder(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		provisioned bool
-		restored    bool // its folder is in the data folder of this node too
-		existed     bool // the original has it
+		restored    bool // its folder is also in the data folder of this node
+		existed     bool // it is in the original data folder
 		want        string
 	}{
 		{"copied", true, true, true, "restored"},
@@ -115,13 +115,13 @@ func TestLocalPathOfARestoredDataFolder(t *testing.T) {
 			write(filepath.Join(own, c.name, "file"), "restored")
 		}
 		if c.provisioned {
-			w.volumeOf(c.name, local(filepath.Join(original, c.name)))
+			w.createProvisionedVolume(c.name, local(filepath.Join(original, c.name)))
 		} else {
-			w.volume(c.name, "n1", local(filepath.Join(original, c.name)))
+			w.createVolume(c.name, "n1", local(filepath.Join(original, c.name)))
 		}
 		p := pod(c.name)
 		w.mount(p)
-		got, _ := os.ReadFile(w.at(p, "local-volume", c.name+"/file"))
+		got, _ := os.ReadFile(w.volumePath(p, "local-volume", c.name+"/file"))
 		if string(got) != c.want {
 			t.Errorf("%s shows %q, want %q", c.name, got, c.want)
 		}
@@ -130,14 +130,14 @@ func TestLocalPathOfARestoredDataFolder(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(original, "unused")); err == nil {
-		t.Error("a folder was made in the place of the original")
+		t.Error("a folder was created in the original data folder")
 	}
 }
 
-// volumeOf makes a volume as the built-in provisioner makes it, and its claim.
-func (w *world) volumeOf(name string, source corev1.PersistentVolumeSource) {
+// createProvisionedVolume creates a volume like those of the built-in provisioner, and its claim.
+func (w *testNode) createProvisionedVolume(name string, source corev1.PersistentVolumeSource) {
 	w.Helper()
-	w.volume(name, "n1", source)
+	w.createVolume(name, "n1", source)
 	o, err := w.Cluster.Client.Get(w.Context(), gr.PersistentVolumes, "", name, "")
 	if err != nil {
 		w.Fatal(err)

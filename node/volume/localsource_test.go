@@ -12,7 +12,7 @@ import (
 	"proa.dev/kinds/lib/localvolume"
 )
 
-// TestLocalSource holds that volumes of the built-in provisioner, and only those, are in the data folder of their node, and that
+// TestLocalSource checks that volumes of the built-in provisioner, and only those, are in the data folder of their node, and that
 // one that is left at another place is not replaced by an empty folder.
 func TestLocalSource(t *testing.T) {
 	own, original := t.TempDir(), filepath.Join(t.TempDir(), "local-path")
@@ -27,16 +27,16 @@ func TestLocalSource(t *testing.T) {
 		why, name, path, by, node string
 		want                      string
 	}{
-		{"made here", "here", own + "/here", localvolume.Provisioner, "n1", own + "/here"},
+		{"created here", "here", own + "/here", localvolume.Provisioner, "n1", own + "/here"},
 		{"restored", "both", original + "/both", localvolume.Provisioner, "n1", own + "/both"},
 		{"restored before it was used", "new", original + "/new", localvolume.Provisioner, "n1", own + "/new"},
-		{"left behind", "left", original + "/left", localvolume.Provisioner, "n1", "move it to " + own + "/left"},
-		{"made by a user", "both", original + "/both", "", "", original + "/both"},
-		{"made by another provisioner", "both", original + "/both", "example.com/x", "n1", original + "/both"},
+		{"only in the original folder", "left", original + "/left", localvolume.Provisioner, "n1", "move it to " + own + "/left"},
+		{"created by a user", "both", original + "/both", "", "", original + "/both"},
+		{"created by another provisioner", "both", original + "/both", "example.com/x", "n1", original + "/both"},
 		{"of another node", "both", original + "/both", localvolume.Provisioner, "n2", original + "/both"},
-		{"marked by a user, with a path that the provisioner does not give", "both", "/mnt/disks/both", localvolume.Provisioner, "n1",
+		{"annotated by a user, with a path that the provisioner does not use", "both", "/mnt/disks/both", localvolume.Provisioner, "n1",
 			"/mnt/disks/both"},
-		{"marked by a user, with another name", "both", original + "/other", localvolume.Provisioner, "n1", original + "/other"},
+		{"annotated by a user, with another name", "both", original + "/other", localvolume.Provisioner, "n1", original + "/other"},
 	} {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: c.name,
 			Annotations: map[string]string{localvolume.ProvisionedByAnnotation: c.by, localvolume.NodeAnnotation: c.node}}}

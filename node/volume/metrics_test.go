@@ -12,7 +12,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	w := start(t)
+	w := startNode(t)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: missing, mountPath: /v}, {name: ok, mountPath: /ok}, {name: csi, mountPath: /csi}]}],
 		volumes: [{name: missing, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: csi, csi: {driver: made-up.example}}]}`)
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestPageSize is all that can be tested of huge pages on a machine without them.
+// TestPageSize checks the choice of a page size; mounting needs a machine with huge pages.
 func TestPageSize(t *testing.T) {
 	for _, x := range []struct{ medium, requests, want, fails string }{
 		{"HugePages", "2Mi", "2Mi", ""},

@@ -27,24 +27,24 @@ import (
 	"proa.dev/node/volume/mounts"
 )
 
-// world is a cluster with one node, and the volumes of that node.
-type world struct {
+// testNode is a cluster with one node, and the Volumes of its agent.
+type testNode struct {
 	*clustertest.TestCluster
 	dir     string
 	refs    *objects.Refs
-	kill    func()
+	stopRun func()
 	metrics *agentmetrics.Metrics
 	*volume.Volumes
 }
 
-func start(t testing.TB) *world {
+func startNode(t testing.TB) *testNode {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"kubernetes.io/hostname": "n1"}}}
-	w := &world{TestCluster: clustertest.Start(t, node), dir: dir, metrics: agentmetrics.New()}
+	w := &testNode{TestCluster: clustertest.Start(t, node), dir: dir, metrics: agentmetrics.New()}
 	w.restart()
 	t.Cleanup(func() {
 		w.refs.Close()
@@ -55,11 +55,11 @@ func start(t testing.TB) *world {
 	return w
 }
 
-// restart drops the state in memory, like an agent that was killed.
-func (w *world) restart() {
+// restart starts with new Volumes without state in memory, as after a restart of the agent.
+func (w *testNode) restart() {
 	log := slog.New(slog.NewTextHandler(w.Output(), nil))
-	if w.kill != nil {
-		w.kill()
+	if w.stopRun != nil {
+		w.stopRun()
 		w.refs.Close()
 	}
 	w.refs = objects.New(w.Agent, log)
@@ -74,34 +74,34 @@ func (w *world) restart() {
 	done := make(chan struct{})
 	v := w.Volumes
 	go func() { v.Run(ctx); close(done) }()
-	w.kill = func() { stop(); <-done }
-	w.Cleanup(w.kill)
+	w.stopRun = func() { stop(); <-done }
+	w.Cleanup(w.stopRun)
 }
 
-func (w *world) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
+func (w *testNode) Ensure(_ context.Context, _ *corev1.Pod, c *corev1.Container, _ *podtrace.Work) (*cri.Image, error) {
 	return &cri.Image{Id: "sha256:" + c.Image}, nil
 }
 
-func (w *world) update(on schema.GroupResource, o kind.Object) {
+func (w *testNode) update(on schema.GroupResource, o kind.Object) {
 	w.Helper()
 	if _, err := w.Cluster.Client.Update(w.Context(), on, o, ""); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) mount(p *corev1.Pod) {
+func (w *testNode) mount(p *corev1.Pod) {
 	w.Helper()
 	if err := w.Mount(w.Context(), p); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// at is a path inside a volume.
-func (w *world) at(p *corev1.Pod, plugin, rest string) string {
+// volumePath is a path inside a volume.
+func (w *testNode) volumePath(p *corev1.Pod, plugin, rest string) string {
 	return filepath.Join(w.dir, "pods", string(p.UID), "volumes", "kubernetes.io~"+plugin, rest)
 }
 
-func (w *world) read(path string) string {
+func (w *testNode) read(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "error: " + strings.ReplaceAll(err.Error(), w.dir, "")
@@ -124,14 +124,14 @@ func configMap(name string, pairs ...string) *corev1.ConfigMap {
 	return c
 }
 
-func TestConfigMapIsFollowed(t *testing.T) {
-	w := start(t)
+func TestConfigMapUpdate(t *testing.T) {
+	w := startNode(t)
 	c := w.Create(gr.ConfigMaps, configMap("settings", "a", "1", "b", "2")).(*corev1.ConfigMap)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: some, mountPath: /some}]}], volumes: [
 		{name: v, configMap: {name: settings}}, {name: some, configMap: {name: settings, defaultMode: 0o400, items: [{key: a, path: deep/A}, {key: b, path: B, mode: 0o640}]}},
 		{name: unused, configMap: {name: none}}]}`)
 	w.mount(p)
-	v, some := w.at(p, "configmap", "v"), w.at(p, "configmap", "some")
+	v, some := w.volumePath(p, "configmap", "v"), w.volumePath(p, "configmap", "some")
 	if w.read(v+"/a") != "1" || w.read(v+"/b") != "2" || w.read(some+"/deep/A") != "1" || w.read(some+"/B") != "2" {
 		t.Error(w.read(v+"/a"), w.read(v+"/b"), w.read(some+"/deep/A"), w.read(some+"/B"))
 	}
@@ -146,7 +146,7 @@ func TestConfigMapIsFollowed(t *testing.T) {
 	}
 	w.mount(p)
 	if after, _ := os.Readlink(v + "/..data"); after != before {
-		t.Error("mounted again, the contents were written again")
+		t.Error("the contents were written again by a second mount")
 	}
 	c.Data = map[string]string{"a": "one", "b": "2", "c": "3"}
 	w.update(gr.ConfigMaps, c)
@@ -161,8 +161,8 @@ func TestConfigMapIsFollowed(t *testing.T) {
 	}
 }
 
-func TestMissing(t *testing.T) {
-	w := start(t)
+func TestMissingConfigMap(t *testing.T) {
+	w := startNode(t)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
 		{name: v, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: maybe, configMap: {name: never, optional: true}}]}`)
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
@@ -183,17 +183,17 @@ func TestMissing(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("it was not noticed that what was missing has been made")
+		t.Error("the mount did not continue after the ConfigMap was created")
 	}
-	if all, err := os.ReadDir(w.at(p, "configmap", "maybe")); err != nil || len(all) != 2 {
-		t.Errorf("what is optional has %v, %v", all, err)
+	if all, err := os.ReadDir(w.volumePath(p, "configmap", "maybe")); err != nil || len(all) != 2 {
+		t.Errorf("the optional volume has %v, %v", all, err)
 	}
 	w.Create(gr.ConfigMaps, configMap("never", "k", "v"))
-	w.Until("what was optional", func() bool { return w.read(w.at(p, "configmap", "maybe/k")) == "v" })
+	w.Until("the content of the optional volume", func() bool { return w.read(w.volumePath(p, "configmap", "maybe/k")) == "v" })
 }
 
 func TestUnboundClaim(t *testing.T) {
-	w := start(t)
+	w := startNode(t)
 	w.Create(gr.PersistentVolumeClaims, &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data"},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -213,9 +213,9 @@ func TestUnboundClaim(t *testing.T) {
 
 func TestSecretsAndTokens(t *testing.T) {
 	asRoot(t)
-	w := start(t)
+	w := startNode(t)
 	w.Create(gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
-		StringData: map[string]string{"k": "hush"}})
+		StringData: map[string]string{"k": "secret-value"}})
 	p := w.Pod("web", `{securityContext: {runAsUser: 1000, fsGroup: 2000}, containers: [{name: c, resources: {limits: {memory: 32Mi, cpu: 1500m}},
 		volumeMounts: [{name: s, mountPath: /s}, {name: d, mountPath: /d}, {name: all, mountPath: /all}]}], volumes: [
 		{name: s, secret: {secretName: s}},
@@ -223,9 +223,10 @@ func TestSecretsAndTokens(t *testing.T) {
 		{name: all, projected: {sources: [{serviceAccountToken: {path: token, expirationSeconds: 3600, audience: there}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}},
 			{secret: {name: s, items: [{key: k, path: secret/k}]}}, {downwardAPI: {items: [{path: ns, fieldRef: {fieldPath: metadata.namespace}}]}}]}}]}`)
 	w.mount(p)
-	s, d, all := w.at(p, "secret", "s"), w.at(p, "downward-api", "d"), w.at(p, "projected", "all")
-	for path, want := range map[string]string{s + "/k": "hush", d + "/labels": `app="web"`, d + "/cpu": "1500", all + "/ns": "default",
-		all + "/secret/k": "hush"} {
+	s, d, all := w.volumePath(p, "secret", "s"), w.volumePath(p, "downward-api", "d"), w.volumePath(p, "projected", "all")
+	for path, want := range map[string]string{s + "/k": "secret-value", d + "/labels": `app="web"`, d + "/cpu": "1500",
+		all + "/ns":       "default",
+		all + "/secret/k": "secret-value"} {
 		if got := w.read(path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
@@ -244,7 +245,7 @@ func TestSecretsAndTokens(t *testing.T) {
 			t.Errorf("%s is %s, want %s", path, got, want)
 		}
 	}
-	// The Pod changes, and the fields of it that files show.
+	// A changed label of the Pod is written to its downwardAPI volume.
 	p = p.DeepCopy()
 	p.Labels["more"] = "yes"
 	w.mount(p)

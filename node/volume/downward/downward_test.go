@@ -10,7 +10,7 @@ import (
 	"proa.dev/node/volume/downward"
 )
 
-func list(pairs ...string) corev1.ResourceList {
+func resources(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
 		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
@@ -18,7 +18,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return out
 }
 
-func pod() *corev1.Pod {
+func testPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "web", Namespace: "shop", UID: "123",
@@ -26,10 +26,10 @@ func pod() *corev1.Pod {
 			Annotations: map[string]string{"Quoted": "a \"b\"\nc", "x/y": "z"},
 		},
 		Spec: corev1.PodSpec{
-			InitContainers: []corev1.Container{{Name: "first", Resources: corev1.ResourceRequirements{Limits: list("cpu", "100m")}}},
+			InitContainers: []corev1.Container{{Name: "first", Resources: corev1.ResourceRequirements{Limits: resources("cpu", "100m")}}},
 			Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-				Requests: list("cpu", "250m", "memory", "33Mi", "hugepages-2Mi", "4Mi"),
-				Limits:   list("cpu", "1250m", "hugepages-2Mi", "4Mi"),
+				Requests: resources("cpu", "250m", "memory", "33Mi", "hugepages-2Mi", "4Mi"),
+				Limits:   resources("cpu", "1250m", "hugepages-2Mi", "4Mi"),
 			}}},
 		},
 	}
@@ -51,7 +51,7 @@ func TestField(t *testing.T) {
 		"spec.nodeName":                   "error: unsupported fieldPath: spec.nodeName",
 		"metadata.annotations['unclosed'": "error: unsupported fieldPath: metadata.annotations['unclosed'",
 	} {
-		got, err := downward.Field(pod(), path)
+		got, err := downward.Field(testPod(), path)
 		if err != nil {
 			got = "error: " + err.Error()
 		}
@@ -62,7 +62,7 @@ func TestField(t *testing.T) {
 }
 
 func TestResource(t *testing.T) {
-	allocatable := list("cpu", "4", "memory", "1Gi", "ephemeral-storage", "10G")
+	allocatable := resources("cpu", "4", "memory", "1Gi", "ephemeral-storage", "10G")
 	for _, c := range []struct{ container, resource, divisor, want string }{
 		{"c", "limits.cpu", "0", "2"},
 		{"c", "limits.cpu", "1m", "1250"},
@@ -79,7 +79,7 @@ func TestResource(t *testing.T) {
 		{"c", "cpu", "1", "error: unsupported container resource : cpu"},
 		{"none", "limits.cpu", "1", "error: container none not found"},
 	} {
-		got, err := downward.Resource(pod(),
+		got, err := downward.Resource(testPod(),
 			&corev1.ResourceFieldSelector{ContainerName: c.container, Resource: c.resource, Divisor: resource.MustParse(c.divisor)},
 			allocatable)
 		if err != nil {

@@ -16,20 +16,20 @@ import (
 	"proa.dev/node/volume/files"
 )
 
-var update = flag.Bool("update", false, "write the outputs into the scripts")
+var update = flag.Bool("update", false, "rewrite the expected output in testdata")
 
-// TestScripts plays testdata/*.txt: commands, each followed by what the folder looks like then.
+// TestScripts runs testdata/*.txt: commands, each followed by the content of the folder.
 func TestScripts(t *testing.T) {
 	all, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(all) == 0 {
 		t.Fatal("no scripts", err)
 	}
 	for _, name := range all {
-		t.Run(filepath.Base(name), func(t *testing.T) { play(t, name) })
+		t.Run(filepath.Base(name), func(t *testing.T) { runScript(t, name) })
 	}
 }
 
-func play(t *testing.T, name string) {
+func runScript(t *testing.T, name string) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func play(t *testing.T, name string) {
 			}
 			continue
 		}
-		fmt.Fprintf(&out, "$ %s\n%s", command, do(t, dir, strings.Fields(command)))
+		fmt.Fprintf(&out, "$ %s\n%s", command, runCommand(t, dir, strings.Fields(command)))
 	}
 	if *update {
 		if err := os.WriteFile(name, []byte(out.String()), 0o644); err != nil {
@@ -56,8 +56,8 @@ func play(t *testing.T, name string) {
 	}
 }
 
-// do runs a command: write PATH[:MODE]=DATA..., or what somebody else does to the folder: mkdir, mkfile, link, remove.
-func do(t *testing.T, dir string, args []string) string {
+// runCommand runs a command: write PATH[:MODE]=DATA..., or a change of the folder by others: mkdir, mkfile, link, remove.
+func runCommand(t *testing.T, dir string, args []string) string {
 	t.Helper()
 	var err error
 	switch args[0] {
@@ -78,7 +78,7 @@ func do(t *testing.T, dir string, args []string) string {
 		ready := ""
 		err = files.Write(dir, payload, func() error { ready = "ready\n"; return nil })
 		if err == nil {
-			return ready + show(t, dir)
+			return ready + listFolder(t, dir)
 		}
 	case "mkdir":
 		err = os.MkdirAll(filepath.Join(dir, args[1]), 0o755)
@@ -89,7 +89,7 @@ func do(t *testing.T, dir string, args []string) string {
 	case "remove":
 		err = os.RemoveAll(filepath.Join(dir, args[1]))
 	default:
-		t.Fatalf("what is %v?", args)
+		t.Fatalf("unknown command: %v", args)
 	}
 	if err != nil {
 		return "error: " + strings.ReplaceAll(err.Error(), dir, "DIR") + "\n"
@@ -99,8 +99,8 @@ func do(t *testing.T, dir string, args []string) string {
 
 var stamps = regexp.MustCompile(`\.\.\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d\.\d+`)
 
-// show lists a folder. The versions are numbered in the order of their names.
-func show(t *testing.T, dir string) string {
+// listFolder lists a folder. The names of versions are replaced by V1, V2 and so on.
+func listFolder(t *testing.T, dir string) string {
 	t.Helper()
 	var lines []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -145,7 +145,7 @@ func show(t *testing.T, dir string) string {
 	return text
 }
 
-// TestReadersSeeOneVersion reads while versions are written: both files must always be of the same one.
+// TestReadersSeeOneVersion reads while versions are written: both files must always be of the same version.
 func TestReadersSeeOneVersion(t *testing.T) {
 	dir := t.TempDir()
 	write := func(n int) {
@@ -189,7 +189,7 @@ func FuzzCheck(f *testing.F) {
 		}
 		dir := t.TempDir()
 		sentinel := filepath.Join(filepath.Dir(dir), "sentinel")
-		if err := os.WriteFile(sentinel, []byte("whole"), 0o600); err != nil {
+		if err := os.WriteFile(sentinel, []byte("unchanged"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := files.Write(dir, map[string]files.File{p: {Data: []byte("x"), Mode: 0o644}}, nil); err != nil {
@@ -198,8 +198,8 @@ func FuzzCheck(f *testing.F) {
 		if got, err := os.ReadFile(filepath.Join(dir, p)); err != nil || string(got) != "x" {
 			t.Errorf("%q: read %q, %v", p, got, err)
 		}
-		if got, err := os.ReadFile(sentinel); err != nil || string(got) != "whole" {
-			t.Errorf("%q: something outside was changed", p)
+		if got, err := os.ReadFile(sentinel); err != nil || string(got) != "unchanged" {
+			t.Errorf("%q: a file outside was changed", p)
 		}
 	})
 }

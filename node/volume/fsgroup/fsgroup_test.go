@@ -17,12 +17,12 @@ import (
 func asRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root may give files away")
+		t.Skip("only root may change the group of files")
 	}
 }
 
-// tree makes a volume with a file, a program, a folder, and links out of it.
-func tree(t *testing.T) (dir, outside string) {
+// createTree creates a volume with files, a folder, a pipe, and a link out of it.
+func createTree(t *testing.T) (dir, outside string) {
 	t.Helper()
 	base := t.TempDir()
 	dir, outside = filepath.Join(base, "v"), filepath.Join(base, "outside")
@@ -41,7 +41,7 @@ func tree(t *testing.T) (dir, outside string) {
 	return dir, outside
 }
 
-func show(t *testing.T, dir string) string {
+func describeTree(t *testing.T, dir string) string {
 	t.Helper()
 	var out []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func show(t *testing.T, dir string) string {
 	return strings.Join(out, "\n")
 }
 
-func TestGive(t *testing.T) {
+func TestApply(t *testing.T) {
 	asRoot(t)
 	for name, c := range map[string]struct {
 		readOnly bool
@@ -72,7 +72,7 @@ func TestGive(t *testing.T) {
 		"read":           {true, ". 1234 dgrwxr-xr-x\nd 1234 dgrwxr-xr-x\nd/x 1234 -rwxr--r-x\nf 1234 -rw-r-----\nlink 1234 Lrwxrwxrwx\npipe 1234 prw-r-----"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, outside := tree(t)
+			dir, outside := createTree(t)
 			if err := os.Chmod(filepath.Join(dir, "d", "x"), 0o705); err != nil {
 				t.Fatal(err)
 			}
@@ -80,11 +80,11 @@ func TestGive(t *testing.T) {
 			if err := g.Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := show(t, dir); got != c.want {
+			if got := describeTree(t, dir); got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
-			if got := show(t, outside); got != ". 0 -rw-------" {
-				t.Errorf("what a link names was given away: %s", got)
+			if got := describeTree(t, outside); got != ". 0 -rw-------" {
+				t.Errorf("the target of a link was changed: %s", got)
 			}
 			if g.Count.Load() != 6 {
 				t.Errorf("counted %d files", g.Count.Load())
@@ -95,9 +95,9 @@ func TestGive(t *testing.T) {
 
 func TestOnRootMismatch(t *testing.T) {
 	asRoot(t)
-	dir, _ := tree(t)
+	dir, _ := createTree(t)
 	policy := corev1.FSGroupChangeOnRootMismatch
-	give := func() int64 {
+	apply := func() int64 {
 		t.Helper()
 		g := fsgroup.Change{Dir: dir, Group: 7, Policy: &policy}
 		if err := g.Apply(t.Context()); err != nil {
@@ -105,16 +105,16 @@ func TestOnRootMismatch(t *testing.T) {
 		}
 		return g.Count.Load()
 	}
-	if n := give(); n != 6 {
-		t.Errorf("%d files were looked at the first time, want all", n)
+	if n := apply(); n != 6 {
+		t.Errorf("%d files were changed the first time, want all", n)
 	}
-	if n := give(); n != 0 {
-		t.Errorf("%d files were looked at, but the top is right", n)
+	if n := apply(); n != 0 {
+		t.Errorf("%d files were changed although the root matches", n)
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if n := give(); n != 6 {
-		t.Errorf("%d files were looked at, but the top is not right", n)
+	if n := apply(); n != 6 {
+		t.Errorf("%d files were changed although the root does not match", n)
 	}
 }

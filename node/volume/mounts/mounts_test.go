@@ -23,7 +23,7 @@ const table = `22 27 0:21 / /proc rw,relatime - proc proc rw
 44 27 0:44 / /data/pods/ab rw - tmpfs tmpfs rw
 `
 
-func TestTable(t *testing.T) {
+func TestParse(t *testing.T) {
 	all, err := mounts.Parse(strings.NewReader(table))
 	if err != nil {
 		t.Fatal(err)
@@ -40,13 +40,13 @@ func TestTable(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if m, ok := mounts.HoldingMount(all, "/data/pods/a/volumes/secret/x"); !ok || m.ID != 41 {
-		t.Errorf("the holder is %+v, want the mount on top", m)
+		t.Errorf("the mount is %+v, want the one on top", m)
 	}
 	if m, ok := mounts.HoldingMount(all, "/srv"); !ok || !m.Shared {
-		t.Errorf("the holder is %+v, want the shared root", m)
+		t.Errorf("the mount is %+v, want the shared root", m)
 	}
 	if _, err := mounts.Parse(strings.NewReader("nonsense\n")); err == nil {
-		t.Error("nonsense was read as a table")
+		t.Error("an invalid table was accepted")
 	}
 }
 
@@ -56,7 +56,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := mounts.Parse(strings.NewReader(text))
 		if err == nil && len(all) > 0 && len(mounts.Under(all, "/")) != len(all) {
-			t.Error("something is not under the root")
+			t.Error("a mount is not under the root")
 		}
 	})
 }
@@ -70,11 +70,11 @@ func TestRemoveStaysInside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	precious := filepath.Join(outside, "precious")
-	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+	outsideFile := filepath.Join(outside, "precious")
+	if err := os.WriteFile(outsideFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for link, to := range map[string]string{"abs": outside, "rel": "../outside", "a/file": precious, "a/b/up": "../../../outside",
+	for link, to := range map[string]string{"abs": outside, "rel": "../outside", "a/file": outsideFile, "a/b/up": "../../../outside",
 		"loop": "loop"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -84,17 +84,17 @@ func TestRemoveStaysInside(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("it was not removed: %v", err)
 	}
-	if _, err := os.Lstat(precious); err != nil {
-		t.Errorf("what a link named is gone: %v", err)
+	if _, err := os.Lstat(outsideFile); err != nil {
+		t.Errorf("the target of a link was removed: %v", err)
 	}
 	if err := mounts.Remove(dir); err != nil {
 		t.Errorf("again: %v", err)
 	}
 }
 
-// TestRemoveDeep removes a tree that is deeper than files may be open.
+// TestRemoveDeep removes a tree that is deeper than the limit of open files.
 func TestRemoveDeep(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -120,7 +120,7 @@ func TestRemoveDeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still there: %v", err)
+		t.Errorf("it was not removed: %v", err)
 	}
 }
 
@@ -140,19 +140,19 @@ func TestRemoveDoesNotGoThroughMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	precious := filepath.Join(data, "precious")
-	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+	mountedFile := filepath.Join(data, "precious")
+	if err := os.WriteFile(mountedFile, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = mounts.UnmountAll(base) })
 	if err := mounts.Bind(data, filepath.Join(dir, "v", "data"), mounts.ReadWrite); err != nil {
-		t.Skip("this host does not let us mount: ", err)
+		t.Skip("this host does not allow mounts: ", err)
 	}
 	if err := mounts.Remove(dir); err == nil {
-		t.Error("a folder was removed while something of the same file system is mounted in it")
+		t.Error("a folder with a bind mount of the same file system was removed")
 	}
-	if _, err := os.Lstat(precious); err != nil {
-		t.Fatalf("what is mounted was removed: %v", err)
+	if _, err := os.Lstat(mountedFile); err != nil {
+		t.Fatalf("a mounted file was removed: %v", err)
 	}
 	if err := mounts.UnmountAll(dir); err != nil {
 		t.Fatal(err)
@@ -160,8 +160,8 @@ func TestRemoveDoesNotGoThroughMounts(t *testing.T) {
 	if err := mounts.Remove(dir); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Lstat(precious); err != nil {
-		t.Errorf("what was mounted is gone: %v", err)
+	if _, err := os.Lstat(mountedFile); err != nil {
+		t.Errorf("a file was removed after it was unmounted: %v", err)
 	}
 }
 
@@ -176,13 +176,13 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	if is, err := mounts.IsMountPoint(dir); err != nil || is {
-		t.Fatalf("a folder is a mount: %v, %v", is, err)
+		t.Fatalf("a folder is a mount point: %v, %v", is, err)
 	}
 	if err := mounts.Tmpfs(dir, 1<<20); err != nil {
-		t.Skip("this host does not let us mount: ", err)
+		t.Skip("this host does not allow mounts: ", err)
 	}
 	if is, err := mounts.IsMountPoint(dir); err != nil || !is {
-		t.Fatalf("memory is no mount: %v, %v", is, err)
+		t.Fatalf("the tmpfs is not a mount point: %v, %v", is, err)
 	}
 	if err := mounts.Resize(dir, 2<<20); err != nil {
 		t.Error(err)
@@ -205,7 +205,7 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if shown := mounts.OtherMountPoints(all, dir); len(shown) != 1 || shown[0] != other {
-		t.Errorf("it is shown at %v", shown)
+		t.Errorf("other mount points: %v", shown)
 	}
 	if err := mounts.Share(base); err != nil {
 		t.Fatal(err)
