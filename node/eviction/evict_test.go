@@ -375,7 +375,8 @@ func TestManager(t *testing.T) {
 		static := newPod("static", -10, "")
 		static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		s.pods = []*corev1.Pod{newPod("small", 0, "500Mi"), static, newPod("big", 0, "100Mi")}
-		s.stats = []statsv1.PodStats{podStats("small", "10Mi", 1, 0, 0, 0), podStats("big", "900Mi", 1, 0, 0, 0), podStats("static", "1Gi", 1, 0, 0, 0)}
+		s.stats = []statsv1.PodStats{podStats("small", "10Mi", 1, 0, 0, 0), podStats("big", "900Mi", 1, 0, 0, 0),
+			podStats("static", "1Gi", 1, 0, 0, 0)}
 		m := s.newManager(t, Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "10%"}})
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})

@@ -78,7 +78,8 @@ func TestOnRealRuntime(t *testing.T) {
 		return got.Id, strings.Join(s.events, "\n")
 	}
 	id, events := ensure("open.test/one:1", corev1.PullIfNotPresent, "a")
-	if id == "" || !strings.Contains(events, `Successfully pulled image "open.test/one:1" in `) || strings.Contains(events, "size: 0 bytes") {
+	if id == "" || !strings.Contains(events, `Successfully pulled image "open.test/one:1" in `) ||
+		strings.Contains(events, "size: 0 bytes") {
 		t.Errorf("got %q: %s", id, events)
 	}
 	if again, events := ensure("open.test/one:1", corev1.PullIfNotPresent, "b"); again != id ||

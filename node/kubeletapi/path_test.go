@@ -80,7 +80,8 @@ func TestTokensAreNotLogged(t *testing.T) {
 	var log bytes.Buffer
 	r.server.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.Level(-100)}))
 	r.Server.Config.ErrorLog = slog.NewLogLogger(r.server.Log.Handler(), slog.LevelDebug)
-	for _, head := range []string{"Bearer forged", "Bearer secret" + strings.Repeat("x", maxToken), "Basic secret", "secret", "Bearer secret"} {
+	for _, head := range []string{"Bearer forged", "Bearer secret" + strings.Repeat("x", maxToken), "Basic secret", "secret",
+		"Bearer secret"} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.URL+"/healthz?access_token=secret", http.NoBody)
 		if err != nil {
 			t.Fatal(err)

@@ -71,8 +71,8 @@ type fakeRuntime struct {
 
 func (r *fakeRuntime) ExecURL(_ context.Context, q *cri.ExecRequest) (string, error) {
 	r.last = q
-	return r.url + "/exec?" + url.Values{"command": q.Cmd, "input": queryFlag(q.Stdin), "output": queryFlag(q.Stdout), "error": queryFlag(q.Stderr),
-		"tty": queryFlag(q.Tty)}.Encode(), nil
+	return r.url + "/exec?" + url.Values{"command": q.Cmd, "input": queryFlag(q.Stdin), "output": queryFlag(q.Stdout),
+		"error": queryFlag(q.Stderr), "tty": queryFlag(q.Tty)}.Encode(), nil
 }
 
 func queryFlag(on bool) []string {

@@ -23,7 +23,7 @@ type channel struct {
 
 func (channel) Close() error { return nil }
 
-// TestInputWaitsForAllStreams sends much input to a runtime that, like containerd, reads nothing before all streams of the command are open.
+// TestInputWaitsForAllStreams sends much input to a runtime that, like containerd, reads nothing before all streams are open.
 func TestInputWaitsForAllStreams(t *testing.T) {
 	runtime := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set(httpstream.HeaderProtocolVersion, protocolV4)
@@ -62,7 +62,8 @@ func TestInputWaitsForAllStreams(t *testing.T) {
 	defer end.Close()
 	ch := [channels]io.ReadWriteCloser{
 		channelStdin: channel{io.LimitReader(bytes.NewReader(sent), int64(len(sent))), io.Discard}, channelStdout: channel{blocked, &got},
-		channelStderr: channel{blocked, io.Discard}, channelError: channel{blocked, io.Discard}, channelResize: channel{blocked, io.Discard},
+		channelStderr: channel{blocked, io.Discard}, channelError: channel{blocked, io.Discard},
+		channelResize: channel{blocked, io.Discard},
 	}
 	done := make(chan error, 1)
 	go func() {

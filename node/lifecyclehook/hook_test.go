@@ -122,7 +122,8 @@ func TestSleep(t *testing.T) {
 }
 
 func TestTCPSocketIsNotRun(t *testing.T) {
-	got := runHook(t, fakeRuntime{}, &eventRecorder{}, nil, corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}})
+	got := runHook(t, fakeRuntime{}, &eventRecorder{}, nil,
+		corev1.LifecycleHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(80)}})
 	if !strings.HasPrefix(got, "Cannot run handler: invalid handler: ") {
 		t.Error(got)
 	}

@@ -71,7 +71,8 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// TestCertificateOfFormerAuthorityIsRenewed checks that a stored certificate of an authority that no longer signs such certificates is renewed when the
+// TestCertificateOfFormerAuthorityIsRenewed checks that a stored certificate of an authority that no longer signs such
+// certificates is renewed when the
 // agent starts. If the authority still signs, because the server is older than the agent, the new one is kept.
 func TestCertificateOfFormerAuthorityIsRenewed(t *testing.T) {
 	former, present := newTestCA(t), newTestCA(t)

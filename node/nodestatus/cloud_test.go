@@ -26,7 +26,8 @@ func TestCloudNode(t *testing.T) {
 	}{
 		{"no cloud", Config{Name: "a", Hostname: "a", Addresses: configured}, fromCloud, own, 0, ""},
 		{"new", Config{Name: "a", Hostname: "a", Addresses: configured, Cloud: true}, nil, own, 1, "192.0.2.7,2001:db8::7"},
-		{"with addresses of the cloud", Config{Name: "a", Hostname: "a", Addresses: configured, Cloud: true}, fromCloud, fromCloud, 1, "192.0.2.7,2001:db8::7"},
+		{"with addresses of the cloud", Config{Name: "a", Hostname: "a", Addresses: configured, Cloud: true}, fromCloud,
+			fromCloud, 1, "192.0.2.7,2001:db8::7"},
 		{"without a configured address", Config{Name: "a", Hostname: "a", Cloud: true}, nil, own[2:], 1, ""},
 	} {
 		t.Run(x.name, func(t *testing.T) {

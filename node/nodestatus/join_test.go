@@ -57,7 +57,8 @@ func TestJoin(t *testing.T) {
 	token := c.Server.Client(&user.DefaultInfo{Name: "system:bootstrap:abcdef",
 		Groups: []string{"system:bootstrappers", "system:authenticated"}})
 	dir := t.TempDir()
-	clientCert := loadCertificate(t, filepath.Join(dir, "client.pem"), func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
+	clientCert := loadCertificate(t, filepath.Join(dir, "client.pem"),
+		func() *x509.CertificateRequest { return nodestatus.ClientRequest("a") },
 		nodestatus.RequestCertificates(func() client.Client { return token }, certificatesv1.KubeAPIServerClientKubeletSignerName))
 	if _, err := clientCert.Present(nil); err == nil {
 		t.Error("a node without a certificate presents one")

@@ -45,7 +45,8 @@ func (a *recordingCA) issue(_ context.Context, request []byte, _ crypto.Signer) 
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
 }
 
-// TestServingCertificateFollowsAddresses checks that a node that gets another address serves with a certificate for it as soon as there is one, and with the
+// TestServingCertificateFollowsAddresses checks that a node that gets another address serves with a certificate for it as
+// soon as there is one, and with the
 // old one until then. Without a change no certificate is requested, nor for an address that has disappeared.
 func TestServingCertificateFollowsAddresses(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

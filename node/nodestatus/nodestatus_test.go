@@ -90,12 +90,14 @@ func asNode(c *proatest.Cluster, name string) client.Client {
 	return c.Server.Client(&user.DefaultInfo{Name: "system:node:" + name, Groups: []string{"system:nodes", "system:authenticated"}})
 }
 
-func startNode(t *testing.T, ctx context.Context, c *proatest.Cluster, e *fakeRuntime, events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
+func startNode(t *testing.T, ctx context.Context, c *proatest.Cluster, e *fakeRuntime,
+	events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
 	t.Helper()
 	return startNodeAs(t, ctx, asNode(c, "a"), e, events)
 }
 
-func startNodeAs(t *testing.T, ctx context.Context, c client.Client, e *fakeRuntime, events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
+func startNodeAs(t *testing.T, ctx context.Context, c client.Client, e *fakeRuntime,
+	events nodestatus.EventRecorder) (*nodestatus.Node, func()) {
 	t.Helper()
 	n, err := nodestatus.New(c, nodestatus.Config{
 		Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1", Data: "/",

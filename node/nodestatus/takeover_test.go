@@ -111,7 +111,8 @@ func TestTakenOverByAnAgentWithAWrongClock(t *testing.T) {
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
 		config := nodestatus.Config{Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Port: 10250, Version: "v1.37.1",
 			Data: "/one"}
-		n, err := nodestatus.New(asNode(c, "a"), config, nodestatus.Parts{Runtime: &fakeRuntime{ready: true}}, slog.New(slog.DiscardHandler))
+		n, err := nodestatus.New(asNode(c, "a"), config, nodestatus.Parts{Runtime: &fakeRuntime{ready: true}},
+			slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

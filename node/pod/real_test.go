@@ -83,11 +83,12 @@ func startManager(t *testing.T) *testManager {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	b := &testManager{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, missingImages: map[string]bool{}, missingVolumes: map[string]bool{},
-		records: hop.NewRecorder(1000)}
+	b := &testManager{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, missingImages: map[string]bool{},
+		missingVolumes: map[string]bool{}, records: hop.NewRecorder(1000)}
 	b.Manager = pod.New(pod.Config{
-		Client: client, Runtime: "containerd", Images: b, Volumes: fakeVolumes{manager: b}, Maker: fakeMaker{dir}, Cgroups: fakeCgroups(config.CgroupRoot),
-		Probes: b, Hooks: noop{}, Events: b, Statuses: b,
+		Client: client, Runtime: "containerd", Images: b, Volumes: fakeVolumes{manager: b}, Maker: fakeMaker{dir},
+		Cgroups: fakeCgroups(config.CgroupRoot),
+		Probes:  b, Hooks: noop{}, Events: b, Statuses: b,
 		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
 		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 		Logs:               filepath.Join(dir, "logs"), Log: log, Trace: podtrace.New("n", b.records.Update),

@@ -102,7 +102,8 @@ func TestPodsOfTheAPI(t *testing.T) {
 	c.Stop()
 }
 
-// TestAnnotationsOfTheAPIAreNotTrusted checks that a Pod of the API is never static, and that one with the mirror annotation is neither run nor taken
+// TestAnnotationsOfTheAPIAreNotTrusted checks that a Pod of the API is never static, and that one with the mirror annotation
+// is neither run nor taken
 // for the mirror of a static Pod, unless the node has created it.
 func TestAnnotationsOfTheAPIAreNotTrusted(t *testing.T) {
 	c := proatest.Start(t, proatest.Memory(), proatest.Alone())
@@ -130,7 +131,8 @@ func TestAnnotationsOfTheAPIAreNotTrusted(t *testing.T) {
 		t.Errorf("a mirror with the node as its owner: %v", err)
 	}
 	s := podsource.New(podsource.Config{
-		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(uid types.UID) bool { return uid == "alive" }, Log: podsource.DiscardLogger(),
+		Node: "n", UID: o.GetUID, Folder: dir, IsRunning: func(uid types.UID) bool { return uid == "alive" },
+		Log:    podsource.DiscardLogger(),
 		Client: c.Server.Client(&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes", "system:authenticated"}}),
 	})
 	u := podsource.OpenStream(t, s)

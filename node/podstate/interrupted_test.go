@@ -10,7 +10,8 @@ import (
 	"proa.dev/node/fact"
 )
 
-// TestInterruptedContainersHaveNotSucceeded is a regression test: "proa down" and "proa up" completed Jobs whose containers had exited with 0
+// TestInterruptedContainersHaveNotSucceeded is a regression test: "proa down" and "proa up" completed Jobs whose containers had
+// exited with 0
 // because they were stopped.
 func TestInterruptedContainersHaveNotSucceeded(t *testing.T) {
 	runCases(t, "testdata/interrupted.txt", func(s *testCase) string {

@@ -251,7 +251,8 @@ func TestStartupProbeDelaysTheOthers(t *testing.T) {
 
 func TestStartupFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newFakeNode(t, corev1.Container{StartupProbe: execProbe("start", func(p *corev1.Probe) { p.PeriodSeconds, p.FailureThreshold = 1, 1 }),
+		s := newFakeNode(t, corev1.Container{
+			StartupProbe:  execProbe("start", func(p *corev1.Probe) { p.PeriodSeconds, p.FailureThreshold = 1, 1 }),
 			LivenessProbe: execProbe("live", nil)})
 		s.pod.Spec.InitContainers, s.pod.Spec.Containers = s.pod.Spec.Containers, nil
 		s.setResult("start", "bad")
