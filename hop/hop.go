@@ -120,6 +120,8 @@ type Origin struct {
 	// Session and Command are kubectl's own headers Kubectl-Session and Kubectl-Command: all requests of one command have the
 	// same session.
 	Session, Command string
+	// Began is when the first request of the session arrived, which may have been a read; zero when that is not known.
+	Began time.Time `json:",omitzero"`
 	// TraceParent is the W3C traceparent of a user who may set it.
 	TraceParent string
 }

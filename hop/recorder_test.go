@@ -161,7 +161,7 @@ func longestRecord(i int) Record {
 	text := func(n int) string { return strings.Repeat("x", n-8) + fmt.Sprintf("%08d", i) }
 	r := Record{UID: types.UID(text(40)), Rev: int64(i), Verb: "create", Group: text(300), Resource: text(300), Subresource: text(300),
 		Namespace: text(300), Name: text(300), User: text(300), Error: text(300), Process: text(300), CauseUID: types.UID(text(40)),
-		Origin: &Origin{text(300), text(300), text(300), text(300), text(300)}}
+		Origin: &Origin{text(300), text(300), text(300), text(300), time.Now(), text(300)}}
 	for range 100 {
 		r.Steps = append(r.Steps, Step{Name: text(300), Detail: text(300)})
 	}

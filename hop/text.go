@@ -65,7 +65,7 @@ func (r *Record) bound() {
 	r.Error = Printable(r.Error, MaxText)
 	if o := r.Origin; o != nil && len(o.Agent)|len(o.AuditID)|len(o.Session)|len(o.Command)|len(o.TraceParent) > MaxText {
 		r.Origin = &Origin{truncate(o.Agent, MaxText), truncate(o.AuditID, MaxText), truncate(o.Session, MaxText),
-			truncate(o.Command, MaxText), truncate(o.TraceParent, MaxText)}
+			truncate(o.Command, MaxText), o.Began, truncate(o.TraceParent, MaxText)}
 	}
 	if len(r.Steps) > MaxSteps {
 		r.Steps = append([]Step(nil), r.Steps[:MaxSteps]...)
@@ -87,7 +87,7 @@ func (r *Record) bound() {
 const (
 	slotSize   = 576
 	stepSize   = 80
-	originSize = 96
+	originSize = 112
 	wireSize   = 112
 )
 

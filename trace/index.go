@@ -57,8 +57,12 @@ func NewIndex(records []hop.Record) *Index {
 		}
 		x.ofName[refOf(r).withoutUID()] = append(x.ofName[refOf(r).withoutUID()], i)
 		if o := r.Origin; o != nil && o.Session != "" {
-			if first, known := x.session[o.Session]; !known || r.Start.Before(first) {
-				x.session[o.Session] = r.Start
+			began := r.Start
+			if !o.Began.IsZero() {
+				began = o.Began
+			}
+			if first, known := x.session[o.Session]; !known || began.Before(first) {
+				x.session[o.Session] = began
 			}
 			x.inside[o.Session]++
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/server"
+	"proa.dev/server/clientsession"
 	"proa.dev/server/encode"
 	"proa.dev/server/fairqueue"
 	"proa.dev/server/watchdelivery"
@@ -58,6 +59,7 @@ type Handler struct {
 	processors *fairqueue.Processors
 	encodings  *encode.Cache
 	deliveries watchdelivery.Limiter
+	sessions   clientsession.Sessions
 
 	reads, writes, streams atomic.Int64 // requests in flight
 }

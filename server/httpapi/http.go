@@ -97,7 +97,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if impersonating {
 		out.Audit.SetImpersonatedUser(who)
 	}
-	by := &requester{who, s.flowOf(&rt, req.URL.Path, who), start}
+	by := &requester{who, s.flowOf(&rt, req.URL.Path, who), start, s.sessionBegan(req, who.GetName(), start)}
 	setFlowHeaders(head, &by.flow)
 	if !out.Streaming {
 		if err := s.leaseAnswer(ctx, out, &rt, by); err != nil {
@@ -146,11 +146,12 @@ func (s *Handler) recoverPanic(p any, out *responsewriter.Writer, req *http.Requ
 	return true
 }
 
-// requester is the user of a request, with the flow of the request and the time it arrived.
+// requester is the user of a request, with the flow of the request, the time it arrived, and the time when the command of kubectl began
+// that it is part of.
 type requester struct {
 	user.Info
-	flow  fairqueue.Flow
-	start time.Time
+	flow                fairqueue.Flow
+	start, sessionBegan time.Time
 }
 
 // serveResource finds the resource of a request and serves it: by an aggregated API server, as a connection to a node
@@ -170,7 +171,7 @@ func (s *Handler) serveResource(ctx context.Context, w *responsewriter.Writer, r
 		Verb: rt.verb, Def: def, Namespace: rt.namespace, Name: rt.name, User: who, Agent: req.UserAgent(), Remote: remoteAddress(req),
 		Audit: w.Audit, Flow: &by.flow, Work: &w.Work, KeepSeat: w.Seat.Take, AnswerMemory: &w.Memory,
 	}
-	s.beginClock(r, req, by.start, w.Header().Get("Audit-Id"))
+	s.beginClock(r, req, by, w.Header().Get("Audit-Id"))
 	if def.Scope == kind.Cluster {
 		r.Namespace = ""
 		if def.Plural == "namespaces" {

@@ -12,16 +12,27 @@ import (
 	"proa.dev/server"
 )
 
-// beginClock starts the clock of a write, which has arrived at start and is authenticated by now, and notes who sent it.
-func (s *Handler) beginClock(r *server.Request, req *http.Request, start time.Time, auditID string) {
+// beginClock starts the clock of a write, which is authenticated by now, and notes who sent it.
+func (s *Handler) beginClock(r *server.Request, req *http.Request, by *requester, auditID string) {
 	if s.Server.Recorder == nil || !hop.IsWriteVerb(r.Verb) {
 		return
 	}
-	r.Clock.Begin(start)
-	r.Clock.Detailed = s.Server.Recorder.Detail(start, false)
+	r.Clock.Begin(by.start)
+	r.Clock.Detailed = s.Server.Recorder.Detail(by.start, false)
 	r.Clock.Done(hop.Authenticate)
 	r.Clock.Record.Origin = originOf(req, auditID)
-	r.Clock.Record.Origin.TraceParent = traceParentOf(req, r.User)
+	r.Clock.Record.Origin.TraceParent, r.Clock.Record.Origin.Began = traceParentOf(req, r.User), by.sessionBegan
+}
+
+// sessionHeader is the header of kubectl that is the same in all requests of one command.
+const sessionHeader = "Kubectl-Session"
+
+// sessionBegan returns when the first request of the command arrived that a request is part of; zero when it is not known.
+func (s *Handler) sessionBegan(req *http.Request, user string, arrived time.Time) time.Time {
+	if session := req.Header[sessionHeader]; s.Server.Recorder != nil && len(session) > 0 && session[0] != "" {
+		return s.sessions.Request(user, session[0], arrived)
+	}
+	return time.Time{}
 }
 
 // originOf returns what a client says of itself. Nothing of it is checked, so it is bounded and made printable.
@@ -32,7 +43,7 @@ func originOf(req *http.Request, auditID string) *hop.Origin {
 		}
 		return ""
 	}
-	return &hop.Origin{Agent: first("User-Agent"), AuditID: hop.Printable(auditID, hop.MaxText), Session: first("Kubectl-Session"),
+	return &hop.Origin{Agent: first("User-Agent"), AuditID: hop.Printable(auditID, hop.MaxText), Session: first(sessionHeader),
 		Command: first("Kubectl-Command")}
 }
 
