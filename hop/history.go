@@ -97,12 +97,12 @@ func newHistory(limit int, groupings ...grouping) history {
 
 // listOf returns the index of the list that has the records with a key.
 func (h *history) listOf(g *grouping, key string) uint32 {
-	return uint32(maphash.String(h.seed, key)) & uint32(len(g.lists)-1) //nolint:gosec // the low bits of the hash are as good as others
+	return uint32(maphash.String(h.seed, key)) & uint32(len(g.lists)-1)
 }
 
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
-	l := link{size: int32(rec.size())} //nolint:gosec // a record is small
+	l := link{size: int32(rec.size())}
 	for g := range h.groupings {
 		l.in[g].list = h.listOf(&h.groupings[g], h.groupings[g].key(rec))
 	}
@@ -134,7 +134,7 @@ func (h *history) add(rec *Record) {
 
 // replace puts a record in the place of another one of the same groups.
 func (h *history) replace(at int32, rec *Record) {
-	l, size := &h.links[at], int32(rec.size()) //nolint:gosec // a record is small
+	l, size := &h.links[at], int32(rec.size())
 	h.bytes += int(size - l.size)
 	for g := range h.groupings {
 		h.groupings[g].lists[l.in[g].list].bytes += size - l.size
@@ -186,7 +186,7 @@ func (h *history) take() int32 {
 		h.records, h.links = records, links
 	}
 	h.records, h.links = h.records[:n+1], h.links[:n+1]
-	return int32(n + 1) //nolint:gosec // a setting bounds the number of records far below this
+	return int32(n + 1)
 }
 
 // remove removes the record of a slot.

@@ -192,7 +192,7 @@ func TestSizeInMemory(t *testing.T) {
 				runtime.GC()
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
-				return int64(m.HeapAlloc) //nolint:gosec // no heap is that large
+				return int64(m.HeapAlloc)
 			}
 			before := heap()
 			r := NewRecorder(8192)

@@ -69,7 +69,7 @@ func JSON(t *trace.Trace) ([]byte, error) {
 		}
 		title := "requests (hops 2-7)"
 		if h > 0 {
-			title = fmt.Sprintf("hop %d %s", h, hop.Hop(h)) //nolint:gosec // G115: it is at most 12
+			title = fmt.Sprintf("hop %d %s", h, hop.Hop(h))
 		}
 		f.Events = append(f.Events, name("process_name", event{Process: h}, title),
 			event{Name: "process_sort_index", Phase: "M", Process: h, Args: map[string]any{"sort_index": h}})

@@ -116,7 +116,7 @@ func (e *Exporter) sendAll(ctx context.Context, cluster string, records []hop.Re
 			continue
 		}
 		if isLast && time.Since(begin) >= lastTry {
-			e.dropped.Add(uint64(out.count)) //nolint:gosec // a count is not negative
+			e.dropped.Add(uint64(out.count))
 			e.err = errors.New("the process ended before they could be sent")
 		} else {
 			e.send(ctx, &out)

@@ -55,7 +55,7 @@ func ProcessorTime(pids []int) (time.Duration, error) {
 	for _, pid := range pids {
 		var used unix.Timespec
 		// The clock that counts the processor time of all threads of a process: see CPUCLOCK_SCHED of Linux.
-		if err := unix.ClockGettime(int32(^pid<<3|2), &used); err != nil { //nolint:gosec // a process ID has at most 22 bits
+		if err := unix.ClockGettime(int32(^pid<<3|2), &used); err != nil {
 			return 0, fmt.Errorf("read the processor time of process %d: %w", pid, err)
 		}
 		sum += time.Duration(used.Nano())
