@@ -53,7 +53,8 @@ func TestChangeIsRecordedWhenTheProxyFollowsIt(t *testing.T) {
 		}
 		r := got[0]
 		if r.Verb != hop.Program || r.UID != "u-new" || r.Rev != 6 || r.CauseUID != "u-new" || r.CauseRev != 6 ||
-			r.Resource != "ingresses" || r.Group != networkingv1.GroupName || r.Namespace != "d" || r.Name != "new" || r.User != "system:node:here" || r.Open ||
+			r.Resource != "ingresses" || r.Group != networkingv1.GroupName || r.Namespace != "d" || r.Name != "new" ||
+			r.User != "system:node:here" || r.Open ||
 			r.Took[hop.Network] != 1001*time.Millisecond || r.Wait[hop.Network] != time.Second ||
 			len(r.Steps) != 1 || r.Steps[0].Name != "routes" || r.Steps[0].After != time.Second || r.Steps[0].Took != time.Millisecond {
 			t.Errorf("%+v", r)

@@ -57,7 +57,8 @@ func TestPodThatWaitsInTheQueueHasAnOpenRecord(t *testing.T) {
 		got := records.Of("u-slow")
 		if len(got) != 1 || !got[0].Open || got[0].Rev != 7 || got[0].CauseUID != "u-slow" || got[0].CauseRev != 7 ||
 			got[0].Name != "slow" || !got[0].Start.Equal(start) || got[0].Took[hop.Schedule] != Delay ||
-			got[0].Wait[hop.Schedule] != Delay || len(got[0].Steps) != 1 || got[0].Steps[0].Name != "queue" || got[0].Steps[0].Detail != "held back" {
+			got[0].Wait[hop.Schedule] != Delay || len(got[0].Steps) != 1 || got[0].Steps[0].Name != "queue" ||
+			got[0].Steps[0].Detail != "held back" {
 			t.Fatalf("%+v", got)
 		}
 		if quick := records.Of("u-quick"); len(quick) != 1 || quick[0].Open {
