@@ -23,18 +23,18 @@ import (
 	"proa.dev/kinds/lib/gr"
 )
 
-// gpus is a device plugin.
-type gpus struct {
+// gpuPlugin is a device plugin for GPUs.
+type gpuPlugin struct {
 	plugins.UnimplementedDevicePluginServer
 	list chan []*plugins.Device
-	card string // a file that containers get to see
+	card string // a file that is mounted into containers
 }
 
-func (*gpus) GetDevicePluginOptions(context.Context, *plugins.Empty) (*plugins.DevicePluginOptions, error) {
+func (*gpuPlugin) GetDevicePluginOptions(context.Context, *plugins.Empty) (*plugins.DevicePluginOptions, error) {
 	return &plugins.DevicePluginOptions{}, nil
 }
 
-func (g *gpus) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plugins.ListAndWatchResponse]) error {
+func (g *gpuPlugin) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plugins.ListAndWatchResponse]) error {
 	for {
 		select {
 		case <-s.Context().Done():
@@ -47,7 +47,7 @@ func (g *gpus) ListAndWatch(_ *plugins.Empty, s grpc.ServerStreamingServer[plugi
 	}
 }
 
-func (g *gpus) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins.AllocateResponse, error) {
+func (g *gpuPlugin) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins.AllocateResponse, error) {
 	ids := r.ContainerRequests[0].DevicesIds
 	return &plugins.AllocateResponse{ContainerResponses: []*plugins.ContainerAllocateResponse{{
 		Envs: map[string]string{"GPU": strings.Join(ids, ","), "SIDE": "plugin"}, Annotations: map[string]string{"gpu.example": "yes"},
@@ -57,21 +57,22 @@ func (g *gpus) Allocate(_ context.Context, r *plugins.AllocateRequest) (*plugins
 	}}}, nil
 }
 
-// register registers the plugin with an agent, with healthy devices or, after a bar, unhealthy ones.
-func (g *gpus) register(r *room, ids ...string) {
+// register registers the plugin with the agent, and reports devices.
+func (g *gpuPlugin) register(r *testNode, ids ...string) {
 	r.Helper()
 	dir := filepath.Join(r.config.Dir, "device-plugins")
-	serve(r, filepath.Join(dir, "gpu.sock"), func(s *grpc.Server) { plugins.RegisterDevicePluginServer(s, g) })
-	conn := dial(r, filepath.Join(dir, "kubelet.sock"))
+	serveSocket(r, filepath.Join(dir, "gpu.sock"), func(s *grpc.Server) { plugins.RegisterDevicePluginServer(s, g) })
+	conn := dialSocket(r, filepath.Join(dir, "kubelet.sock"))
 	if _, err := plugins.NewRegistrationClient(conn).Register(r.Context(), &plugins.RegisterRequest{
 		Version: plugins.Version, Endpoint: "gpu.sock", ResourceName: "test.proa.dev/gpu",
 	}, grpc.WaitForReady(true)); err != nil {
 		r.Fatal(err)
 	}
-	g.tell(r, ids...)
+	g.report(r, ids...)
 }
 
-func (g *gpus) tell(r *room, ids ...string) {
+// report reports devices, and waits until the Node has them. A leading dash marks an unhealthy one.
+func (g *gpuPlugin) report(r *testNode, ids ...string) {
 	r.Helper()
 	var list []*plugins.Device
 	for _, id := range ids {
@@ -82,20 +83,20 @@ func (g *gpus) tell(r *room, ids ...string) {
 		list = append(list, d)
 	}
 	g.list <- list
-	well := len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return strings.HasPrefix(id, "-") }))
-	r.until("the Node tells of its devices", func() bool {
+	healthy := len(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return strings.HasPrefix(id, "-") }))
+	r.eventually("the Node has the devices", func() bool {
 		n, err := r.Get(r.Context(), gr.Nodes, "", "a", "")
 		if err != nil {
 			r.Fatal(err)
 		}
 		st := n.(*corev1.Node).Status
 		all, can := st.Capacity["test.proa.dev/gpu"], st.Allocatable["test.proa.dev/gpu"]
-		return all.Value() == int64(len(ids)) && can.Value() == int64(well)
+		return all.Value() == int64(len(ids)) && can.Value() == int64(healthy)
 	})
 }
 
-// serve serves something at a socket for as long as the test runs, or until the socket is taken over.
-func serve(r *room, socket string, register func(*grpc.Server)) {
+// serveSocket runs a gRPC server at a socket until the end of the test.
+func serveSocket(r *testNode, socket string, register func(*grpc.Server)) {
 	r.Helper()
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		r.Fatal(err)
@@ -111,7 +112,7 @@ func serve(r *room, socket string, register func(*grpc.Server)) {
 	r.Cleanup(s.Stop)
 }
 
-func dial(r *room, socket string) *grpc.ClientConn {
+func dialSocket(r *testNode, socket string) *grpc.ClientConn {
 	r.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -121,8 +122,8 @@ func dial(r *room, socket string) *grpc.ClientConn {
 	return conn
 }
 
-// cdi writes CDI specs for the runtime: each device sets a variable of the environment.
-func cdi(t *testing.T, kind string, names ...string) {
+// writeCDISpecs writes a CDI spec for the runtime, whose devices each set an environment variable.
+func writeCDISpecs(t *testing.T, kind string, names ...string) {
 	t.Helper()
 	const dir = "/var/run/cdi"
 	_, missing := os.Stat(dir)
@@ -151,7 +152,7 @@ func cdi(t *testing.T, kind string, names ...string) {
 	}
 }
 
-func health(p *corev1.Pod) string {
+func deviceHealth(p *corev1.Pod) string {
 	var out []string
 	for _, s := range p.Status.ContainerStatuses[0].AllocatedResourcesStatus {
 		for _, x := range s.Resources {
@@ -163,24 +164,24 @@ func health(p *corev1.Pod) string {
 
 // TestDevicePlugins allocates the devices of a plugin to containers, across restarts of the agent and of the plugin.
 func TestDevicePlugins(t *testing.T) {
-	cdi(t, "test.proa.dev/gpu", "g1", "g2")
-	r := newRoom(t, nil)
-	g := &gpus{list: make(chan []*plugins.Device), card: filepath.Join(r.Dir, "card")}
+	writeCDISpecs(t, "test.proa.dev/gpu", "g1", "g2")
+	r := startTestNode(t, nil)
+	g := &gpuPlugin{list: make(chan []*plugins.Device), card: filepath.Join(r.Dir, "card")}
 	if err := os.WriteFile(g.card, []byte("a card\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	g.register(r, "g1", "g2")
-	r.run("one", `env: [{name: SIDE, value: spec}]
+	r.runPod("one", `env: [{name: SIDE, value: spec}]
     resources: {limits: {test.proa.dev/gpu: 1}}`)
-	p := r.await("one", "runs", running)
-	r.expect("one", "env GPU=g1\n", "env SIDE=spec\n", "env CDI_G1=here\n")
-	if got := health(p); got != "test.proa.dev/gpu g1 Healthy" {
-		t.Errorf("the status says %q", got)
+	p := r.awaitPod("one", "runs", running)
+	r.expectLog("one", "env GPU=g1\n", "env SIDE=spec\n", "env CDI_G1=here\n")
+	if got := deviceHealth(p); got != "test.proa.dev/gpu g1 Healthy" {
+		t.Errorf("the device health in the status is %q", got)
 	}
-	r.run("look", `args: [cat, /card, /dev/gpu0]
+	r.runPod("look", `args: [cat, /card, /dev/gpu0]
     resources: {limits: {test.proa.dev/gpu: 1}}`)
-	r.expect("look", "a card\n")
-	r.await("look", "has seen the device", func(p *corev1.Pod) bool {
+	r.expectLog("look", "a card\n")
+	r.awaitPod("look", "has seen the device", func(p *corev1.Pod) bool {
 		st := p.Status.ContainerStatuses[0]
 		end := st.State.Terminated
 		if end == nil {
@@ -188,62 +189,63 @@ func TestDevicePlugins(t *testing.T) {
 		}
 		return end != nil && end.ExitCode == 0
 	})
-	r.remove("look")
+	r.removePod("look")
 
-	resources := podresources.NewPodResourcesListerClient(dial(r, filepath.Join(r.config.Dir, "pod-resources", "kubelet.sock")))
+	resources := podresources.NewPodResourcesListerClient(dialSocket(r, filepath.Join(r.config.Dir, "pod-resources", "kubelet.sock")))
 	list, err := resources.List(t.Context(), &podresources.ListPodResourcesRequest{})
 	if err != nil || len(list.PodResources) != 1 || list.PodResources[0].Containers[0].Devices[0].DeviceIds[0] != "g1" {
-		t.Errorf("the pod resources API says %v, %v", list, err)
+		t.Errorf("the pod resources API returns %v, %v", list, err)
 	}
 	all, err := resources.GetAllocatableResources(t.Context(), &podresources.AllocatableResourcesRequest{})
 	if err != nil || len(all.Devices) != 2 {
-		t.Errorf("the pod resources API says %v, %v", all, err)
+		t.Errorf("the pod resources API returns %v, %v", all, err)
 	}
 
-	r.run("greedy", `resources: {limits: {test.proa.dev/gpu: 2}}`)
-	r.rejected("greedy", "UnexpectedAdmissionError",
+	r.runPod("greedy", `resources: {limits: {test.proa.dev/gpu: 2}}`)
+	r.awaitRejection("greedy", "UnexpectedAdmissionError",
 		"Pod was rejected: Allocate failed due to requested number of devices unavailable for test.proa.dev/gpu. Requested: 2, Available: 1, which is unexpected")
 
-	g.tell(r, "-g1", "g2")
-	r.await("one", "shows that its device is broken", func(p *corev1.Pod) bool { return health(p) == "test.proa.dev/gpu g1 Unhealthy" })
+	g.report(r, "-g1", "g2")
+	r.awaitPod("one", "shows that its device is unhealthy", func(p *corev1.Pod) bool { return deviceHealth(p) == "test.proa.dev/gpu g1 Unhealthy" })
 
 	// After a restart of the agent the container keeps running, and keeps its device.
-	r.restart()
+	r.restartAgent()
 	g.register(r, "g1", "g2")
-	same := r.await("one", "shows that its device is well", func(p *corev1.Pod) bool { return health(p) == "test.proa.dev/gpu g1 Healthy" })
+	same := r.awaitPod("one", "shows that its device is healthy",
+		func(p *corev1.Pod) bool { return deviceHealth(p) == "test.proa.dev/gpu g1 Healthy" })
 	if same.Status.ContainerStatuses[0].ContainerID != p.Status.ContainerStatuses[0].ContainerID {
 		t.Error("the container was restarted")
 	}
-	r.run("two", `resources: {limits: {test.proa.dev/gpu: 1}}`)
-	r.await("two", "runs", running)
-	r.expect("two", "env GPU=g2\n")
-	r.remove("one")
-	r.remove("two")
-	r.run("three", `resources: {limits: {test.proa.dev/gpu: 2}}`)
-	r.await("three", "runs", running)
-	r.expect("three", "env GPU=g1,g2\n")
+	r.runPod("two", `resources: {limits: {test.proa.dev/gpu: 1}}`)
+	r.awaitPod("two", "runs", running)
+	r.expectLog("two", "env GPU=g2\n")
+	r.removePod("one")
+	r.removePod("two")
+	r.runPod("three", `resources: {limits: {test.proa.dev/gpu: 2}}`)
+	r.awaitPod("three", "runs", running)
+	r.expectLog("three", "env GPU=g1,g2\n")
 }
 
-// cards is a DRA driver.
-type cards struct {
+// cardDriver is a DRA driver that records its calls.
+type cardDriver struct {
 	drivers.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
 	socket string
 	calls  chan string
 }
 
-func (c *cards) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+func (c *cardDriver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{Type: registration.DRAPlugin, Name: "cards.proa.dev", Endpoint: c.socket,
 		SupportedVersions: []string{drivers.DRAPluginService}}, nil
 }
 
-func (c *cards) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse,
-	error) {
+func (c *cardDriver) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	c.calls <- fmt.Sprintf("registered %t", s.PluginRegistered)
 	return &registration.RegistrationStatusResponse{}, nil
 }
 
-func (c *cards) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
+func (c *cardDriver) NodePrepareResources(_ context.Context, r *drivers.NodePrepareResourcesRequest) (*drivers.NodePrepareResourcesResponse,
 	error) {
 	out := &drivers.NodePrepareResourcesResponse{Claims: map[string]*drivers.NodePrepareResourceResponse{}}
 	for _, claim := range r.Claims {
@@ -255,7 +257,7 @@ func (c *cards) NodePrepareResources(_ context.Context, r *drivers.NodePrepareRe
 	return out, nil
 }
 
-func (c *cards) NodeUnprepareResources(_ context.Context,
+func (c *cardDriver) NodeUnprepareResources(_ context.Context,
 	r *drivers.NodeUnprepareResourcesRequest) (*drivers.NodeUnprepareResourcesResponse, error) {
 	out := &drivers.NodeUnprepareResourcesResponse{Claims: map[string]*drivers.NodeUnprepareResourceResponse{}}
 	for _, claim := range r.Claims {
@@ -265,18 +267,18 @@ func (c *cards) NodeUnprepareResources(_ context.Context,
 	return out, nil
 }
 
-// TestClaims gives a device to a Pod by a claim that has been allocated.
-func TestClaims(t *testing.T) {
-	cdi(t, "test.proa.dev/card", "k1")
-	r := newRoom(t, nil)
-	c := &cards{socket: filepath.Join(r.Dir, "dra.sock"), calls: make(chan string, 100)}
-	call := func(want string) {
+// TestResourceClaims gives Pods a device by ResourceClaims.
+func TestResourceClaims(t *testing.T) {
+	writeCDISpecs(t, "test.proa.dev/card", "k1")
+	r := startTestNode(t, nil)
+	c := &cardDriver{socket: filepath.Join(r.Dir, "dra.sock"), calls: make(chan string, 100)}
+	wantCall := func(want string) {
 		t.Helper()
-		r.until("the driver hears: "+want, func() bool {
+		r.eventually("the driver is called: "+want, func() bool {
 			select {
 			case got := <-c.calls:
 				if got != want {
-					t.Fatalf("the driver heard %q, want %q", got, want)
+					t.Fatalf("the driver was called with %q, want %q", got, want)
 				}
 				return true
 			default:
@@ -284,10 +286,10 @@ func TestClaims(t *testing.T) {
 			}
 		})
 	}
-	serve(r, c.socket, func(s *grpc.Server) { drivers.RegisterDRAPluginServer(s, c) })
-	serve(r, filepath.Join(r.config.Dir, "plugins_registry", "cards.sock"),
+	serveSocket(r, c.socket, func(s *grpc.Server) { drivers.RegisterDRAPluginServer(s, c) })
+	serveSocket(r, filepath.Join(r.config.Dir, "plugins_registry", "cards.sock"),
 		func(s *grpc.Server) { registration.RegisterRegistrationServer(s, c) })
-	call("registered true")
+	wantCall("registered true")
 	create(r, gr.DeviceClasses, &resourcev1.DeviceClass{}, `metadata: {name: cards}`)
 	publish := func() {
 		create(r, gr.ResourceSlices, &resourcev1.ResourceSlice{}, `
@@ -298,7 +300,7 @@ spec: {driver: cards.proa.dev, nodeName: a, pool: {name: a, generation: 1, resou
 	create(r, gr.ResourceClaimTemplates, &resourcev1.ResourceClaimTemplate{}, `
 metadata: {name: card, namespace: default}
 spec: {spec: {devices: {requests: [{name: card, exactly: {deviceClassName: cards}}]}}}`)
-	ask := func(name string) {
+	createPod := func(name string) {
 		create(r, gr.Pods, &corev1.Pod{}, fmt.Sprintf(`
 metadata: {name: %s, namespace: default}
 spec:
@@ -306,32 +308,32 @@ spec:
   resourceClaims: [{name: mine, resourceClaimTemplateName: card}]
   containers: [{name: c, image: "proa.test/tool:1", args: [show, -stay], resources: {claims: [{name: mine}]}}]`, name))
 	}
-	ask("one")
-	p := r.await("one", "runs", running)
-	call("prepare")
-	r.expect("one", "env CDI_K1=here\n")
-	if got := health(p); got != "claim:mine test.proa.dev/card=k1 Unknown" {
-		t.Errorf("the status says %q", got)
+	createPod("one")
+	p := r.awaitPod("one", "runs", running)
+	wantCall("prepare")
+	r.expectLog("one", "env CDI_K1=here\n")
+	if got := deviceHealth(p); got != "claim:mine test.proa.dev/card=k1 Unknown" {
+		t.Errorf("the device health in the status is %q", got)
 	}
-	resources := podresources.NewPodResourcesListerClient(dial(r, filepath.Join(r.config.Dir, "pod-resources", "kubelet.sock")))
+	resources := podresources.NewPodResourcesListerClient(dialSocket(r, filepath.Join(r.config.Dir, "pod-resources", "kubelet.sock")))
 	list, err := resources.List(t.Context(), &podresources.ListPodResourcesRequest{})
 	if err != nil || list.PodResources[0].Containers[0].DynamicResources[0].ClaimResources[0].DeviceName != "k1" {
-		t.Errorf("the pod resources API says %v, %v", list, err)
+		t.Errorf("the pod resources API returns %v, %v", list, err)
 	}
-	// Another agent knows what is prepared, and puts it away for the next one. What devices there are drivers tell it anew.
-	r.restart()
-	call("registered true")
-	r.until("the slice of the agent before is gone", func() bool {
+	// A new agent knows the prepared claims, and unprepares them. Drivers publish their devices again.
+	r.restartAgent()
+	wantCall("registered true")
+	r.eventually("the slice of the former agent is deleted", func() bool {
 		_, err := r.Get(r.Context(), gr.ResourceSlices, "", "a-cards", "")
 		return apierrors.IsNotFound(err)
 	})
 	publish()
-	r.remove("one")
-	call("unprepare")
-	ask("two")
-	r.await("two", "runs", running)
-	call("prepare")
-	// A driver that is away when the Pod ends is asked when it is back; the Pod waits for it.
-	r.remove("two")
-	call("unprepare")
+	r.removePod("one")
+	wantCall("unprepare")
+	createPod("two")
+	r.awaitPod("two", "runs", running)
+	wantCall("prepare")
+	// Unpreparing follows the end of the Pod.
+	r.removePod("two")
+	wantCall("unprepare")
 }

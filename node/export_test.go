@@ -2,5 +2,5 @@ package node
 
 import "context"
 
-// GoDown simulates a shutdown of the machine.
-func (a *Agent) GoDown(ctx context.Context) { a.shutdown.Begin(ctx) }
+// BeginShutdown starts a graceful shutdown of the node, as when the machine shuts down.
+func (a *Agent) BeginShutdown(ctx context.Context) { a.shutdown.Begin(ctx) }

@@ -18,10 +18,10 @@ import (
 	images "proa.dev/test/images/build"
 )
 
-// TestPropagation lets a container mount something that the machine and other containers see, whether or not the machine's root
+// TestMountPropagation lets a container mount a file system that the machine and other containers see, whether or not the machine's root
 // is shared.
-func TestPropagation(t *testing.T) {
-	r := newRoom(t, nil)
+func TestMountPropagation(t *testing.T) {
+	r := startTestNode(t, nil)
 	box, err := images.Archives(t.Context(), "busybox")
 	if err != nil {
 		t.Skipf("the image of the test cannot be built here: %v", err)
@@ -44,8 +44,8 @@ spec:
     command: [sh, -c, "until cat /v/in/file; do sleep 0.1; done; sleep 1000"]
     volumeMounts: [{name: v, mountPath: /v, mountPropagation: HostToContainer}]
 `)
-	r.expect("two", "seen\n")
-	here := func() (out []string) {
+	r.expectLog("two", "seen\n")
+	mountPoints := func() (out []string) {
 		table, err := mounts.Table()
 		if err != nil {
 			t.Fatal(err)
@@ -57,21 +57,21 @@ spec:
 		}
 		return out
 	}
-	if got := here(); len(got) != 1 {
-		t.Errorf("on the machine it is at %q", got)
+	if got := mountPoints(); len(got) != 1 {
+		t.Errorf("mount points on the machine: %q", got)
 	}
-	r.remove("two")
-	r.until("the mount goes with the Pod", func() bool { return len(here()) == 0 })
+	r.removePod("two")
+	r.eventually("the mount is removed with the Pod", func() bool { return len(mountPoints()) == 0 })
 }
 
-// TestNodeThatCannotStartLeavesNoMount: where the container runtime is missing, the folder of the node is no mount afterwards.
+// TestNodeThatCannotStartLeavesNoMount checks that a node that fails to start without a runtime leaves no mount.
 func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounts need root")
 	}
-	disk := t.TempDir() // on which nothing is shared
+	disk := t.TempDir() // made a private mount below
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, ""); err != nil {
-		t.Skipf("nothing can be mounted here: %v", err)
+		t.Skipf("cannot mount: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := mounts.UnmountAll(disk); err != nil {
@@ -94,6 +94,6 @@ func TestNodeThatCannotStartLeavesNoMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left := mounts.Under(table, dir); len(left) > 0 {
-		t.Errorf("it leaves %v", left)
+		t.Errorf("mounts are left: %v", left)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"proa.dev/node/topology"
 )
 
-// get sends a request to the agent, as the API server does.
-func (r *room) get(path string) string {
+// getFromAgent sends a request to the kubelet API of the agent, as the API server does.
+func (r *testNode) getFromAgent(path string) string {
 	r.Helper()
 	w := httptest.NewRecorder()
 	r.agent.InProcessHandler("kubernetes-admin", []string{user.SystemPrivilegedGroup}).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -27,9 +27,9 @@ func (r *room) get(path string) string {
 	return w.Body.String()
 }
 
-// TestDoor checks the kubelet API of the agent.
-func TestDoor(t *testing.T) {
-	r := newRoom(t, func(c *node.Config) {
+// TestKubeletAPI checks the kubelet API of the agent.
+func TestKubeletAPI(t *testing.T) {
+	r := startTestNode(t, func(c *node.Config) {
 		c.MaxPods, c.ResourceManagers.Policy, c.UnsafeSysctls = 55, topology.BestEffort, []string{"net.core.somaxconn"}
 	})
 	var config struct {
@@ -41,7 +41,7 @@ func TestDoor(t *testing.T) {
 			Endpoint              string            `json:"containerRuntimeEndpoint"`
 		} `json:"kubeletconfig"`
 	}
-	if err := json.Unmarshal([]byte(r.get("/configz")), &config); err != nil {
+	if err := json.Unmarshal([]byte(r.getFromAgent("/configz")), &config); err != nil {
 		t.Fatal(err)
 	}
 	c := config.Kubeletconfig
@@ -49,17 +49,17 @@ func TestDoor(t *testing.T) {
 		len(c.AllowedUnsafeSysctls) != 1 || c.Endpoint != "unix://"+r.Socket {
 		t.Errorf("the settings are %+v", c)
 	}
-	r.run("probed", `readinessProbe: {exec: {command: [/tool, show]}, periodSeconds: 1}`)
-	p := r.await("probed", "runs", running)
+	r.runPod("probed", `readinessProbe: {exec: {command: [/tool, show]}, periodSeconds: 1}`)
+	p := r.awaitPod("probed", "runs", running)
 	want := `prober_probe_total{container="c",namespace="default",pod="probed",pod_uid="` + string(p.UID) + `",probe_type="Readiness",result="successful"}`
-	if got := r.get("/metrics/probes"); !strings.Contains(got, want) {
+	if got := r.getFromAgent("/metrics/probes"); !strings.Contains(got, want) {
 		t.Errorf("no %s in\n%s", want, got)
 	}
 }
 
 // TestNetworkNotReady removes the network of Pods: a Pod waits, and its Events say why; a Pod with the host's network starts.
 func TestNetworkNotReady(t *testing.T) {
-	r := newRoom(t, nil)
+	r := startTestNode(t, nil)
 	conf := filepath.Join(r.Dir, "net", "10-testnet.conflist")
 	text, err := os.ReadFile(conf)
 	if err != nil {
@@ -68,13 +68,13 @@ func TestNetworkNotReady(t *testing.T) {
 	if err := os.Remove(conf); err != nil {
 		t.Fatal(err)
 	}
-	r.until("the Node is not ready", func() bool { return !ready(r.agent.Node().Status.Conditions) })
+	r.eventually("the Node is not ready", func() bool { return !ready(r.agent.Node().Status.Conditions) })
 	tolerant := "\n  tolerations: [{operator: Exists}]\n"
-	r.run("waiting", tolerant)
-	r.run("host", tolerant+"  hostNetwork: true\n")
-	r.await("host", "runs", running)
+	r.runPod("waiting", tolerant)
+	r.runPod("host", tolerant+"  hostNetwork: true\n")
+	r.awaitPod("host", "runs", running)
 	const why = "network is not ready: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: cni plugin not initialized"
-	r.until("the Pod says why it waits", func() bool {
+	r.eventually("the Event with the reason", func() bool {
 		all, err := r.View(t.Context(), gr.Events)
 		if err != nil {
 			t.Fatal(err)
@@ -92,5 +92,5 @@ func TestNetworkNotReady(t *testing.T) {
 	if err := os.WriteFile(conf, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r.await("waiting", "runs", running)
+	r.awaitPod("waiting", "runs", running)
 }

@@ -33,18 +33,18 @@ import (
 	images "proa.dev/test/images/build"
 )
 
-// room is a cluster with one real node, called a, whose runtime is the test's.
-type room struct {
+// testNode is a cluster with one real node, called a, whose runtime was started by the test.
+type testNode struct {
 	*testing.T
 	client.Client
 	nodetest.Runtime
-	config node.Config
-	agent  *node.Agent
-	leave  func()
+	config    node.Config
+	agent     *node.Agent
+	stopAgent func()
 }
 
-// newRoom starts them, with what a test changes of the node.
-func newRoom(t *testing.T, change func(*node.Config)) *room {
+// startTestNode starts the cluster and the agent, whose configuration a test may change.
+func startTestNode(t *testing.T, change func(*node.Config)) *testNode {
 	t.Helper()
 	rt := nodetest.StartRuntime(t)
 	tool, err := images.Archives(t.Context(), "tool")
@@ -56,11 +56,11 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 	cluster := proatest.Start(t, proatest.Memory(),
 		func(c *run.Config) { c.NodeRanges = []netip.Prefix{netip.PrefixFrom(address, address.BitLen())} })
 	as := cluster.Server.Client(&user.DefaultInfo{Name: "system:node:a", Groups: []string{user.NodesGroup, user.AllAuthenticated}})
-	r := &room{T: t, Client: cluster.Client, Runtime: rt, config: node.Config{
+	r := &testNode{T: t, Client: cluster.Client, Runtime: rt, config: node.Config{
 		Config: nodestatus.Config{Name: "a", Addresses: []netip.Addr{address}, Version: "v1.37.1", Data: rt.Dir},
 		Client: as, Dir: filepath.Join(rt.Dir, "n"), Runtime: rt.Socket,
 		Issue: nodestatus.RequestCertificates(func() client.Client { return as }, certificatesv1.KubeletServingSignerName),
-		// How full the disk of this machine is says nothing about a node.
+		// The test must not depend on how full the disk of this machine is.
 		Eviction: eviction.Settings{Hard: map[string]string{"memory.available": "1Mi"}}, ImageHigh: 100, ImageLow: 99,
 		DNS: container.DNS{Domain: "cluster.local", ResolvConf: container.FindResolvConf()},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -73,14 +73,14 @@ func newRoom(t *testing.T, change func(*node.Config)) *room {
 			t.Errorf("purge: %v", err)
 		}
 	})
-	r.start()
-	t.Cleanup(func() { r.leave() })
-	t.Cleanup(r.empty)
+	r.startAgent()
+	t.Cleanup(func() { r.stopAgent() })
+	t.Cleanup(r.removePods)
 	return r
 }
 
-// start starts the agent, again or for the first time.
-func (r *room) start() {
+// startAgent starts an agent, and waits until the node is ready.
+func (r *testNode) startAgent() {
 	r.Helper()
 	ctx, stop := context.WithCancel(context.WithoutCancel(r.Context()))
 	a, err := node.Start(ctx, r.config)
@@ -94,22 +94,22 @@ func (r *room) start() {
 			r.Errorf("the agent has ended: %v", err)
 		}
 	})
-	r.agent, r.leave = a, sync.OnceFunc(func() { stop(); wg.Wait() })
-	r.until("the node is ready", func() bool {
+	r.agent, r.stopAgent = a, sync.OnceFunc(func() { stop(); wg.Wait() })
+	r.eventually("the node is ready", func() bool {
 		n := a.Node()
 		return n != nil && ready(n.Status.Conditions)
 	})
-	r.until("the service account is there", func() bool {
+	r.eventually("the default service account exists", func() bool {
 		_, err := r.Get(ctx, gr.ServiceAccounts, "default", "default", "")
 		return err == nil
 	})
 }
 
-// restart ends the agent and starts another one.
-func (r *room) restart() {
+// restartAgent stops the agent and starts another one.
+func (r *testNode) restartAgent() {
 	r.Helper()
-	r.leave()
-	r.start()
+	r.stopAgent()
+	r.startAgent()
 }
 
 func ready(all []corev1.NodeCondition) bool {
@@ -121,18 +121,18 @@ func ready(all []corev1.NodeCondition) bool {
 	return false
 }
 
-// until waits for something, which the test says what it is.
-func (r *room) until(what string, is func() bool) {
+// eventually waits up to 30 seconds until a condition is true.
+func (r *testNode) eventually(what string, is func() bool) {
 	r.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.Fatalf("never: %s", what)
+			r.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
 
-// create makes an object of a text.
-func create[T kind.Object](r *room, on schema.GroupResource, into T, text string) T {
+// create creates an object from YAML.
+func create[T kind.Object](r *testNode, on schema.GroupResource, into T, text string) T {
 	r.Helper()
 	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
 		r.Fatal(err)
@@ -144,9 +144,9 @@ func create[T kind.Object](r *room, on schema.GroupResource, into T, text string
 	return o.(T)
 }
 
-// run creates a Pod on the node, with one container of the given YAML. Without args, the container prints its environment and
+// runPod creates a Pod on the node, with one container of the given YAML. Without args, the container prints its environment and
 // keeps running.
-func (r *room) run(name, fields string) {
+func (r *testNode) runPod(name, fields string) {
 	r.Helper()
 	if !strings.Contains(fields, "args:") {
 		fields = "args: [show, -stay]\n    " + fields
@@ -163,8 +163,8 @@ spec:
 `, name, fields))
 }
 
-// pod is a Pod as it is now, or nil.
-func (r *room) pod(name string) *corev1.Pod {
+// getPod returns a Pod, or nil if it does not exist.
+func (r *testNode) getPod(name string) *corev1.Pod {
 	r.Helper()
 	o, err := r.Get(r.Context(), gr.Pods, "default", name, "")
 	if apierrors.IsNotFound(err) {
@@ -176,16 +176,16 @@ func (r *room) pod(name string) *corev1.Pod {
 	return o.(*corev1.Pod)
 }
 
-// await waits until a Pod is what it should be.
-func (r *room) await(name, what string, is func(*corev1.Pod) bool) (p *corev1.Pod) {
+// awaitPod waits until a condition of a Pod is true.
+func (r *testNode) awaitPod(name, what string, is func(*corev1.Pod) bool) (p *corev1.Pod) {
 	r.Helper()
 	defer func() {
 		if r.Failed() && p != nil {
 			r.Logf("%s is %+v", name, p.Status)
 		}
 	}()
-	r.until(name+" "+what, func() bool {
-		p = r.pod(name)
+	r.eventually(name+" "+what, func() bool {
+		p = r.getPod(name)
 		return p != nil && is(p)
 	})
 	return p
@@ -197,43 +197,43 @@ func running(p *corev1.Pod) bool {
 
 func failed(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed }
 
-// rejected waits for the refusal of a Pod.
-func (r *room) rejected(name, reason, message string) {
+// awaitRejection waits until the node has rejected a Pod, and removes it.
+func (r *testNode) awaitRejection(name, reason, message string) {
 	r.Helper()
-	p := r.await(name, "is refused", failed)
+	p := r.awaitPod(name, "is rejected", failed)
 	if p.Status.Reason != reason || p.Status.Message != message {
 		r.Errorf("%s: %s: %s\nwant %s: %s", name, p.Status.Reason, p.Status.Message, reason, message)
 	}
-	r.remove(name)
+	r.removePod(name)
 }
 
-// remove deletes a Pod and waits until it is gone.
-func (r *room) remove(name string) {
+// removePod deletes a Pod, and waits until it does not exist.
+func (r *testNode) removePod(name string) {
 	r.Helper()
 	if err := r.Delete(context.WithoutCancel(r.Context()), gr.Pods, "default", name, metav1.DeleteOptions{}); err != nil &&
 		!apierrors.IsNotFound(err) {
 		r.Fatal(err)
 	}
-	r.until(name+" is gone", func() bool {
+	r.eventually(name+" is deleted", func() bool {
 		_, err := r.Get(context.WithoutCancel(r.Context()), gr.Pods, "default", name, "")
 		return apierrors.IsNotFound(err)
 	})
 }
 
-// empty removes all Pods.
-func (r *room) empty() {
+// removePods deletes all Pods.
+func (r *testNode) removePods() {
 	all, err := r.View(context.WithoutCancel(r.Context()), gr.Pods)
 	if err != nil {
 		r.Error(err)
 		return
 	}
 	for o := range all.List("default") {
-		r.remove(o.GetName())
+		r.removePod(o.GetName())
 	}
 }
 
-// said is the log of the container of a Pod.
-func (r *room) said(name string) string {
+// containerLog returns the log of the container of a Pod.
+func (r *testNode) containerLog(name string) string {
 	r.Helper()
 	files, err := filepath.Glob(filepath.Join(r.config.Dir, "logs", "pods", "default_"+name+"_*", "c", "0.log"))
 	if err != nil {
@@ -249,12 +249,13 @@ func (r *room) said(name string) string {
 	return string(text)
 }
 
-func (r *room) expect(name string, lines ...string) {
+// expectLog waits until the log of a Pod contains lines.
+func (r *testNode) expectLog(name string, lines ...string) {
 	r.Helper()
 	var text string
 	for _, line := range lines {
-		r.until(fmt.Sprintf("%q in the log of %s, which is\n%s", line, name, text), func() bool {
-			text = r.said(name)
+		r.eventually(fmt.Sprintf("%q in the log of %s, which is\n%s", line, name, text), func() bool {
+			text = r.containerLog(name)
 			return strings.Contains(text, line)
 		})
 	}
