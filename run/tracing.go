@@ -60,10 +60,10 @@ func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
 // explanationKinds returns the kinds that say why objects are as they are, and what the scheduler found.
 func (s *Server) explanationKinds() []*kind.Def {
 	objects := func() *state.State { return s.state }
-	traces := &tracesource.Source{Records: s.recorder, Limits: tracesource.NewLimits(objects)} // without Peers: lists have many
+	traces := &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(objects)}
 	return whykind.All(&whysource.Source{
 		Def:   func(on schema.GroupResource) *kind.Def { return s.state.Def(on) },
-		Trace: traces.Trace, LastAttempt: s.lastAttempt,
+		Trace: traces.Trace, Bound: tracesource.WithFewAsks, LastAttempt: s.lastAttempt,
 	})
 }
 

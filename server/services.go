@@ -37,6 +37,13 @@ func (s *Server) services(r *Request) *requestServices {
 	return &requestServices{server: s, user: r.User, request: r}
 }
 
+// Warn warns the client. The answer to a watch has begun, and has no room for warnings.
+func (s *requestServices) Warn(texts ...string) {
+	if s.request.Verb != "watch" {
+		s.request.Warn(texts...)
+	}
+}
+
 // User returns the user of the request.
 func (s *requestServices) User() user.Info { return s.user }
 

@@ -90,3 +90,6 @@ func (l *TraceList) DeepCopyObject() runtime.Object {
 	}
 	return out
 }
+
+// NotAnswered comes before the names of servers in an error about a trace that is not found: one of them may have its records.
+const NotAnswered = "other servers did not answer: "

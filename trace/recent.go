@@ -3,7 +3,12 @@ package trace
 import (
 	"slices"
 	"time"
+
+	"proa.dev/hop"
 )
+
+// IsByUser tells whether a record is of a write that begins a trace: somebody outside of the system made it, and may make it.
+func IsByUser(r *hop.Record) bool { return isByUser(r) && !isUnauthorized(r) && r.Name != "" }
 
 // Recent returns the traces of the objects that users have written lately, the newest first, without spans and with what the reader may
 // see: at most limit of those whose object is in a namespace, or in any if that is empty, and which he may get.

@@ -82,7 +82,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		names = append(names, "endpointslices.discovery.k8s.io:"+name)
 	}
 	for _, name := range names {
-		t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, name)
+		t, err := r.trace(ctx, a.Object.Namespace, name)
 		switch {
 		case isNoResource(err): // another Kubernetes
 			return
@@ -155,7 +155,7 @@ func readProgrammed(t *trace.Trace, names []string, state map[string]programming
 // refusedWrite explains an object that does not exist by the record of the last request to make it; nil if there is none.
 func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	namespace := cmp.Or(t.Namespace, trace.NoNamespace)
-	record, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), namespace, t.Resource.String()+":"+t.Name)
+	record, err := r.trace(ctx, namespace, t.Resource.String()+":"+t.Name)
 	if err != nil || record.State != trace.Failed {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 // addRefusal adds the hop that has refused what a controller wanted to create, where the message does not tell it: which webhook or
 // policy it was is in the records.
 func (r *reader) addRefusal(ctx context.Context, a *Answer) {
-	t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), cmp.Or(a.Object.Namespace, trace.NoNamespace), a.Resource+":"+a.Object.Name)
+	t, err := r.trace(ctx, cmp.Or(a.Object.Namespace, trace.NoNamespace), a.Resource+":"+a.Object.Name)
 	if err != nil {
 		return // whoever may not read traces has the message
 	}
@@ -209,7 +209,7 @@ func refusal(t *trace.Trace) (last *trace.Span) {
 
 // addOpenWork adds what the agent of a node is at with a Pod that does not run yet, by its records.
 func (r *reader) addOpenWork(ctx context.Context, a *Answer) {
-	t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), a.Object.Namespace, "pods:"+a.Object.Name)
+	t, err := r.trace(ctx, a.Object.Namespace, "pods:"+a.Object.Name)
 	if err != nil {
 		r.CannotSee("what the agent of the node is at", err)
 		return

@@ -1,12 +1,16 @@
 package why
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"proa.dev/trace"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 )
@@ -22,6 +26,21 @@ type reader struct {
 
 func (k *Asker) reader() *reader {
 	return &reader{Asker: k, Reader: lookup.New(k.Cluster), pods: map[types.UID]*Answer{}, slices: map[Ref][]string{}}
+}
+
+// trace reads a trace, and notes which servers did not say what they have recorded.
+func (r *reader) trace(ctx context.Context, namespace, name string) (*trace.Trace, error) {
+	t, err := lookup.Load[trace.Trace](ctx, r.Reader, traces(), namespace, name)
+	if err != nil {
+		if _, silent, found := strings.Cut(err.Error(), trace.NotAnswered); found {
+			r.CannotSee("what other servers have recorded", errors.New(silent))
+		}
+		return nil, err
+	}
+	if len(t.Unseen) > 0 {
+		r.CannotSee("what other servers have recorded", errors.New(strings.Join(t.Unseen, ", ")))
+	}
+	return t, nil
 }
 
 // unseen lists what could not be read.

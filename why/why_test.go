@@ -295,3 +295,25 @@ endpoints: [null]`
 		}
 	}
 }
+
+// TestServersThatDidNotAnswer holds that an explanation which rests on records says which servers did not give theirs.
+func TestServersThatDidNotAnswer(t *testing.T) {
+	w := &world{objects: map[schema.GroupResource][]map[string]any{}, forbidden: map[string]bool{}}
+	w.add(t, `kind: Pod
+metadata: {name: web, creationTimestamp: "2026-11-17T12:00:00Z"}
+spec: {nodeName: n1}
+status: {containerStatuses: [{name: c, state: {waiting: {reason: ContainerCreating}}}]}`)
+	w.add(t, "kind: Node\nmetadata: {name: n1}\nstatus: {conditions: [{type: Ready, status: 'True'}]}")
+	w.add(t, `kind: Trace
+metadata: {name: "pods:web"}
+unseen: ["apiserver-1 at 192.0.2.1:6443: it did not answer in 1s"]`)
+	a, err := (&why.Asker{Cluster: w, Now: time.Now()}).Explain(t.Context(),
+		why.Target{Resource: resources["Pod"].GroupResource, Kind: "Pod", Namespace: "default", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "what other servers have recorded: apiserver-1 at 192.0.2.1:6443: it did not answer in 1s"
+	if !slices.Contains(a.Unseen, want) {
+		t.Errorf("not seen: %q", a.Unseen)
+	}
+}

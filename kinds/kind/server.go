@@ -30,6 +30,13 @@ type Server interface { //nolint:interfacebloat // all that a kind may ask of th
 	Reviewer
 }
 
+// Warn warns the client of a request, if it can be warned: a watch has begun to answer.
+func Warn(d Server, text string) {
+	if w, ok := d.(interface{ Warn(texts ...string) }); ok {
+		w.Warn(text)
+	}
+}
+
 // Reviewer authenticates and authorizes for kinds of reviews.
 type Reviewer interface {
 	ReviewToken(ctx context.Context, spec authenticationv1.TokenReviewSpec) authenticationv1.TokenReviewStatus

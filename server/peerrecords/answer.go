@@ -18,7 +18,9 @@ import (
 const (
 	// maxWrites and maxObjects are how many writes and objects one question names, and maxQuestion how large it is.
 	maxWrites, maxObjects = 2000, 4
-	maxQuestion           = 512 << 10
+	// maxRecent is of how many objects the last write is asked for.
+	maxRecent   = 200
+	maxQuestion = 512 << 10
 	// maxRecords is how many records one answer has, and maxAnswer how large it is; some room is for what is around the records.
 	maxRecords = 5000
 	maxAnswer  = 4 << 20
@@ -52,7 +54,7 @@ func (p *Peers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the question cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if len(q.Writes) > maxWrites || len(q.Objects) > maxObjects {
+	if len(q.Writes) > maxWrites || len(q.Objects) > maxObjects || q.Recent < 0 || q.Recent > maxRecent {
 		http.Error(w, "the question is about too much", http.StatusBadRequest)
 		return
 	}

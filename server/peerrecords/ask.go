@@ -45,6 +45,20 @@ func (p *Peers) Add(ctx context.Context, local []hop.Record, objects []trace.Ref
 	if p == nil {
 		return local, nil
 	}
+	return p.add(ctx, local, question{Objects: objects})
+}
+
+// AddRecent returns records together with those of the other servers that belong to the objects which users have written last, at most
+// limit of each server, in a namespace or in all, and the servers that did not answer.
+func (p *Peers) AddRecent(ctx context.Context, local []hop.Record, namespace string, limit int) (all []hop.Record, missing []Missing) {
+	if p == nil {
+		return local, nil
+	}
+	return p.add(ctx, local, question{Recent: min(limit, maxRecent), Namespace: namespace})
+}
+
+// add asks the other servers for what belongs to a question.
+func (p *Peers) add(ctx context.Context, local []hop.Record, about question) (all []hop.Record, missing []Missing) {
 	ctx, stop := context.WithTimeout(ctx, askTimeout)
 	defer stop()
 	leases, err := p.Client().View(ctx, gr.Leases)
@@ -66,7 +80,7 @@ func (p *Peers) Add(ctx context.Context, local []hop.Record, objects []trace.Ref
 	all = slices.Clip(local)
 	asked := map[write]bool{}
 	for round := 0; round < rounds && len(alive) > 0; round++ {
-		q := nextQuestion(all, objects, asked)
+		q := nextQuestion(all, about, asked)
 		if round > 0 && len(q.Writes) == 0 {
 			break
 		}
@@ -82,9 +96,13 @@ func (p *Peers) Add(ctx context.Context, local []hop.Record, objects []trace.Ref
 	return all, missing
 }
 
-// nextQuestion returns the question about objects and the writes that records name and that were not asked about before.
-func nextQuestion(records []hop.Record, objects []trace.Ref, asked map[write]bool) *question {
-	q := &question{Objects: objects}
+// nextQuestion returns a question with the writes too that records name and that were not asked about before.
+func nextQuestion(records []hop.Record, about question, asked map[write]bool) *question {
+	q := &about
+	if about.Recent > 0 { // the last ones are those that began last
+		records = slices.Clone(records)
+		slices.SortStableFunc(records, func(a, b hop.Record) int { return a.Start.Compare(b.Start) })
+	}
 	for _, w := range related(records, q, maxRecords).writes {
 		if len(q.Writes) < maxWrites && !asked[w] {
 			asked[w] = true

@@ -220,6 +220,58 @@ func TestRecordsOfAllServers(t *testing.T) {
 	}
 }
 
+// TestRecentOfAllServers: a list has the traces of what users wrote at any server, with the records of all of them; of one namespace if
+// that is asked for, and only so many of each server.
+func TestRecentOfAllServers(t *testing.T) {
+	request, controllers, nodes := rollout()
+	far := rec("create", "configmaps", "far", 8, write{})
+	far.Namespace = "elsewhere"
+	component := rec("create", "configmaps", "internal", 9, write{})
+	component.User = "system:kube-controller-manager"
+	n := newNetwork()
+	servers := []*Peers{n.server(t, 1, append(request, far, component)...), n.server(t, 2, controllers...), n.server(t, 3, nodes...)}
+	everything := trace.Reader{MayGet: func(trace.Ref) bool { return true }, MayGetNode: func(string) bool { return true }}
+	for i, p := range servers {
+		for _, c := range []struct {
+			namespace string
+			limit     int
+			want      string
+		}{{"default", 10, "deployments:other 2, deployments:web 5"}, {"", 10, "configmaps:far 1, deployments:other 2, deployments:web 5"},
+			{"", 1, "configmaps:far 1"}} {
+			local := p.Records().Select(func(*hop.Record) bool { return true })
+			if c.limit == 1 && i == 0 {
+				continue // it has all of its own records
+			}
+			all, missing := p.AddRecent(t.Context(), local, c.namespace, c.limit)
+			if len(missing) > 0 {
+				t.Errorf("server %d: missing %s", i, texts(missing))
+			}
+			x := trace.NewIndex(all)
+			var got []string
+			for _, tr := range x.Recent(c.namespace, 10, time.Now(), everything) {
+				records := 0
+				for _, s := range x.Trace(trace.Ref{Resource: tr.Object.Resource, Namespace: tr.Object.Namespace, Name: tr.Object.Name},
+					time.Now()).Spans {
+					if s.Parent == "" && s.HopName != "watch" {
+						records++
+					}
+				}
+				got = append(got, fmt.Sprint(tr.Name, " ", records))
+			}
+			slices.Sort(got)
+			if list := strings.Join(got, ", "); list != c.want {
+				t.Errorf("server %d, namespace %q, %d: %s, want %s", i, c.namespace, c.limit, list, c.want)
+			}
+			if strings.Contains(names(all[len(local):]), "internal") || strings.Contains(names(all[len(local):]), "alien") {
+				t.Errorf("server %d: others sent %s", i, names(all[len(local):]))
+			}
+		}
+	}
+	if all, missing := (*Peers)(nil).AddRecent(t.Context(), request, "", 1); len(all) != len(request) || missing != nil {
+		t.Errorf("without peers: %s, %s", names(all), texts(missing))
+	}
+}
+
 // TestSameRecordTwice: a record that two servers have is one span.
 func TestSameRecordTwice(t *testing.T) {
 	n := newNetwork()
@@ -298,7 +350,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", "{", `{"other": 1}`, "{} {}", string(many), `{"writes": [` + strings.Repeat(" ", maxQuestion) + "]}",
-		`{"objects": [{}, {}, {}, {}, {}]}`} {
+		`{"objects": [{}, {}, {}, {}, {}]}`, `{"recent": 201}`, `{"recent": -1}`} {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, strings.NewReader(text))
 		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{n.as}}
 		w := httptest.NewRecorder()

@@ -15,10 +15,14 @@ type write struct {
 	Rev int64     `json:"rev,omitempty"`
 }
 
-// question is what a server wants to know: the records of writes and of what they caused, and the writes of objects with a name.
+// question is what a server wants to know: the records of writes and of what they caused, the writes of objects with a name, and the last
+// writes of users.
 type question struct {
 	Objects []trace.Ref `json:"objects,omitempty"`
 	Writes  []write     `json:"writes,omitempty"`
+	// Recent is of how many objects the last write of a user is wanted: of those in Namespace, or of all if that is empty.
+	Recent    int    `json:"recent,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
 }
 
 // search finds the records that belong to a question, the nearest first.
@@ -55,6 +59,7 @@ func related(records []hop.Record, q *question, limit int) *search {
 			s.find(i)
 		}
 	}
+	s.findRecent(q, limit)
 	for ; s.next < len(s.writes); s.next++ {
 		for _, i := range s.linked[s.writes[s.next]] {
 			if len(s.found) >= limit {
@@ -64,6 +69,21 @@ func related(records []hop.Record, q *question, limit int) *search {
 		}
 	}
 	return s
+}
+
+// findRecent finds the last writes of users, the newest first.
+func (s *search) findRecent(q *question, limit int) {
+	seen := map[trace.Ref]bool{}
+	for i := len(s.records) - 1; i >= 0 && len(seen) < q.Recent && len(s.found) < limit; i-- {
+		r := &s.records[i]
+		name := trace.Ref{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name}
+		if !trace.IsByUser(r) || seen[name] || q.Namespace != "" && trace.NamespaceOf(name) != q.Namespace {
+			continue
+		}
+		seen[name] = true
+		s.want(write{UID: r.UID})
+		s.find(i)
+	}
 }
 
 // linksOf returns the writes under which a record is found.

@@ -64,7 +64,7 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 		return nil, nil, err
 	}
 	defer leave()
-	records, missing := s.Peers.Add(ctx, s.records(), objects)
+	records, missing := s.recordsOf(ctx, objects)
 	x := trace.NewIndex(s.Limits.present(records))
 	for _, object := range objects {
 		t := x.Trace(object, time.Now())
@@ -83,7 +83,7 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 	}
 	why := "the server has no record of a write of it; it keeps those of the latest time only"
 	if silent := unseen(missing, time.Now()); len(silent) > 0 {
-		why += "; other servers did not answer: " + strings.Join(silent, ", ")
+		why += "; " + trace.NotAnswered + strings.Join(silent, ", ")
 	}
 	return nil, nil, notFound(name, why)
 }
@@ -128,8 +128,17 @@ func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([
 		return nil, err
 	}
 	defer leave()
-	x := trace.NewIndex(s.Limits.present(s.records()))
-	return x.Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights()), nil
+	records, missing := s.Peers.AddRecent(ctx, s.records(), namespace, maxRecent)
+	x := trace.NewIndex(s.Limits.present(records))
+	out := x.Recent(namespace, maxRecent, time.Now(), newReader(ctx, d).rights())
+	for _, t := range out {
+		t.Unseen = unseen(missing, t.Start)
+		t.ResourceVersion += strings.Join(t.Unseen, ",") // it changes with what is in the trace
+	}
+	if silent := unseen(missing, time.Now()); len(silent) > 0 {
+		kind.Warn(d, "traces of other servers are missing or not complete: "+strings.Join(silent, ", "))
+	}
+	return out, nil
 }
 
 // Version returns a number that changes when traces may have changed; 0 if that is not known, because other servers have records too.

@@ -38,6 +38,8 @@ type Source struct {
 	Def func(schema.GroupResource) *kind.Def
 	// Trace returns the trace with a name, with what the user of the request may see of it.
 	Trace func(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
+	// Bound returns a context in which Trace is called for one explanation, so that all calls together have bounds; nil for none.
+	Bound func(context.Context) context.Context
 	// LastAttempt returns what the scheduler found when it last tried to place a Pod; nil if it does not know. An error says that the
 	// scheduler cannot be asked.
 	LastAttempt func(types.UID) (*why.Attempt, error)
@@ -114,6 +116,9 @@ func (s *Source) ask(ctx context.Context, d kind.Server, f func(context.Context,
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
+	if s.Bound != nil {
+		ctx = s.Bound(ctx)
+	}
 	r, ctx := s.reader(ctx, d)
 	err = f(ctx, &why.Asker{Cluster: r, Now: time.Now()})
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
