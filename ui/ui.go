@@ -7,10 +7,13 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,6 +43,8 @@ const (
 // Handler serves the files of the dashboard.
 type Handler struct {
 	files map[string]*file
+	// documentPolicy is the content security policy of the document, which has its style and one script in it.
+	documentPolicy string
 }
 
 // New returns the handler of a server. Files are compressed when they are first asked for.
@@ -53,20 +58,43 @@ func New(via Via) (*Handler, error) {
 		if err != nil {
 			return err
 		}
-		short := strings.TrimPrefix(name, "static/")
-		if short == indexName {
-			data = bytes.Replace(data, []byte(`data-via="server"`), []byte(`data-via="`+string(via)+`"`), 1)
-		}
-		h.files[short] = &file{data: data, contentType: contentType(path.Ext(name))}
+		h.files[strings.TrimPrefix(name, "static/")] = &file{data: data, contentType: contentType(path.Ext(name))}
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	index := h.files[indexName]
+	index.data = bytes.Replace(index.data, []byte(`data-via="server"`), []byte(`data-via="`+string(via)+`"`), 1)
+	if err := h.inline(); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
 const indexName = "index.html"
+
+// inline puts the style and the script that chooses the theme into the document, so that the browser needs nothing else to paint the
+// page. The policy of the document names their hashes: no other style or script in a document is accepted.
+func (h *Handler) inline() error {
+	h.documentPolicy = ContentSecurityPolicy
+	index := h.files[indexName]
+	for _, part := range []struct{ name, reference, element, directive string }{
+		{"style.css", `<link rel="stylesheet" href="style.css">`, "style", "style-src"},
+		{"theme.js", `<script src="theme.js"></script>`, "script", "script-src"},
+	} {
+		text := h.files[part.name].data
+		if !bytes.Contains(index.data, []byte(part.reference)) || bytes.Contains(text, []byte("</")) {
+			return fmt.Errorf("%s cannot be put into %s", part.name, indexName)
+		}
+		whole := slices.Concat([]byte("<"+part.element+">"), text, []byte("</"+part.element+">"))
+		index.data = bytes.Replace(index.data, []byte(part.reference), whole, 1)
+		sum := sha256.Sum256(text)
+		hash := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		h.documentPolicy = strings.Replace(h.documentPolicy, part.directive+" 'self'", part.directive+" 'self' "+hash, 1)
+	}
+	return nil
+}
 
 // contentType returns the media type of a file, by the end of its name.
 func contentType(extension string) string {
@@ -143,6 +171,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if f == nil {
 		http.Error(w, "the dashboard has no such file", http.StatusNotFound)
 		return
+	}
+	if name == indexName {
+		head.Set("Content-Security-Policy", h.documentPolicy)
 	}
 	f.once.Do(f.prepare)
 	head.Set("Etag", f.etag)

@@ -3,6 +3,8 @@ package ui
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/base64"
 	"io"
 	"io/fs"
 	"net/http"
@@ -50,8 +52,12 @@ func TestServing(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, resp.StatusCode, resp.Header.Get("Content-Type"))
 		}
 		// No answer may be put into a frame, be sniffed, or tell others its address; not even an error.
+		policy := ContentSecurityPolicy
+		if c.code == http.StatusOK && c.path == Path {
+			policy = h.documentPolicy
+		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy": ContentSecurityPolicy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
+			"Content-Security-Policy": policy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
 			"Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
 		} {
 			if got := resp.Header.Get(name); got != want {
@@ -66,6 +72,34 @@ func TestServing(t *testing.T) {
 	}
 	if strings.Contains(ContentSecurityPolicy, "unsafe") || strings.Contains(ContentSecurityPolicy, "http") {
 		t.Error("the policy allows inline script or other servers")
+	}
+}
+
+// TestDocumentIsWhole holds that the document has its style and the script of the theme in it, and that its policy allows these two by their
+// hashes and nothing more than the policy of the other files.
+func TestDocumentIsWhole(t *testing.T) {
+	h, err := New(Server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp := get(t, h, "GET", "/dashboard/")
+	body, _ := io.ReadAll(resp.Body)
+	policy := resp.Header.Get("Content-Security-Policy")
+	for _, element := range []string{"style", "script"} {
+		_, rest, _ := strings.Cut(string(body), "<"+element+">")
+		text, _, found := strings.Cut(rest, "</"+element+">")
+		sum := sha256.Sum256([]byte(text))
+		hash := " 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		if !found || len(text) < 100 || !strings.Contains(policy, element+"-src 'self'"+hash+";") {
+			t.Errorf("the document has no %s that its policy allows: %s", element, policy)
+		}
+		policy = strings.Replace(policy, hash, "", 1)
+	}
+	if policy != ContentSecurityPolicy {
+		t.Errorf("beside the two hashes, the policy of the document is %s", policy)
+	}
+	if blocking := regexp.MustCompile(`rel="stylesheet"|<script src=`).Find(body); blocking != nil {
+		t.Errorf("the first paint waits for another file: %s", blocking)
 	}
 }
 

@@ -21,6 +21,7 @@ for (const [text, ...want] of [
   ['  apiVersion: v1\n  kind: Pod\n  metadata:\n    name: a\n', '1 5 v1 Pod  a'],
   ['kind: Pod\nmetadata:\n  name: a', '1 3  Pod  a !'],
   ['apiVersion: v1\nkind: Pod\nmetadata:\n  name: |\n    a\n', '1 6 v1 Pod   !'],
+  ['apiVersion: v1\nkind: Pod\nmetadata: {name: ..}', '1 3 v1 Pod  .. !'], ['apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: "."}', '1 3 v1 Pod . a !'],
   ['just text', '1 1     !'], ['{not json', '1 1     !'], ['[1]', '1 1     !'], ['- a', '1 1     !'], ['null', '1 1     !'], ['{"metadata": 1}', '1 1     !'],
   ['apiVersion: v1\nkind: Pod\nmetadata:\n  name: 12\n  namespace: "\\x"', '1 5 v1 Pod  12'],
   ["apiVersion: v1\nkind: Pod\nmetadata:\n  name: 'it''s'", "1 4 v1 Pod  it's"],

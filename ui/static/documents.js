@@ -65,6 +65,7 @@ function complete(doc, names) {
   if (names.isList) doc.problem = 'This is a list. Write its objects as documents of their own, with a line “---” between them.';
   else if (!doc.apiVersion || !doc.kind) doc.problem = `The document has no ${doc.kind ? 'apiVersion' : doc.apiVersion ? 'kind' : 'apiVersion and kind'}.`;
   else if (!doc.name && !doc.generateName) doc.problem = 'The object has no name (metadata.name).';
+  else if ([doc.name, doc.namespace].some((n) => n === '.' || n === '..')) doc.problem = 'A name cannot be “.” or “..”.'; // they mean something in an address
   return doc;
 }
 

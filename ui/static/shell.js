@@ -82,7 +82,7 @@ export function show(box, ctx) {
 
   // --- drawing ---
 
-  const output = new Output();
+  let output = new Output();
   let terminal = new Terminal(80, 24);
   const elements = new WeakMap(); // of rows
   let cell = { width: 8, height: 18 };
@@ -148,6 +148,7 @@ export function show(box, ctx) {
     status.textContent = 'Connecting…';
     const sock = ws = socket(`/api/v1/namespaces/${encodeURIComponent(ctx.ns)}/pods/${encodeURIComponent(ctx.name)}/exec?` + q, ['v5.channel.k8s.io', 'v4.channel.k8s.io']);
     terminal = new Terminal(80, 24, { answer: send, line: speak });
+    output = new Output();
     button.textContent = 'Disconnect';
     let ended = '';
     sock.onopen = () => {
