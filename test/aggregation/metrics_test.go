@@ -26,14 +26,14 @@ import (
 	"proa.dev/proatest"
 )
 
-// adapter is an API server for all three APIs of metrics, as those are that ask a database of measurements.
-type adapter struct {
+// metricsAdapter is an API server for all three metrics APIs, like an adapter for a monitoring system.
+type metricsAdapter struct {
 	mu    sync.Mutex        // guards what follows
-	pods  []string          // those of the workloads
-	asked map[string]string // who has asked for a path
+	pods  []string          // the names of the Pods of the workloads
+	asked map[string]string // the user of the last request, by path
 }
 
-func (a *adapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (a *metricsAdapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.asked[req.URL.Path] = req.Header.Get("X-Remote-User")
@@ -45,7 +45,7 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		answer = map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": path, "resources": []any{}}
 	case "custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/requests":
 		answer["kind"], answer["apiVersion"] = "MetricValueList", "custom.metrics.k8s.io/v1beta2"
-		for _, name := range a.chosen(req) {
+		for _, name := range a.selectedPods(req) {
 			items = append(items, map[string]any{"describedObject": map[string]any{"kind": "Pod", "name": name}, "timestamp": now,
 				"value": "20"})
 		}
@@ -59,7 +59,7 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			map[string]any{"metricName": "queue", "timestamp": now, "value": "15"})
 	case "metrics.k8s.io/v1beta1/namespaces/default/pods":
 		answer["kind"], answer["apiVersion"] = "PodMetricsList", "metrics.k8s.io/v1beta1"
-		for _, name := range a.chosen(req) {
+		for _, name := range a.selectedPods(req) {
 			items = append(items, map[string]any{
 				"metadata": map[string]any{"name": name, "namespace": "default"}, "timestamp": now, "window": "15s",
 				"containers": []any{map[string]any{"name": "c", "usage": map[string]any{"cpu": "10m", "memory": "200Mi"}}},
@@ -81,17 +81,17 @@ func (a *adapter) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// chosen are the Pods that a request selects by the label app, with which their names begin. a.mu is held.
-func (a *adapter) chosen(req *http.Request) []string {
+// selectedPods returns the Pods that a request selects by the label app, which is the prefix of their names. a.mu is held.
+func (a *metricsAdapter) selectedPods(req *http.Request) []string {
 	app, _ := strings.CutPrefix(req.URL.Query().Get("labelSelector"), "app=")
 	return slices.DeleteFunc(slices.Clone(a.pods), func(name string) bool { return app == "" || !strings.HasPrefix(name, app+"-") })
 }
 
-// TestAutoscalersAskTheAPIsOfMetrics scales workloads by what an aggregated API server measures.
-func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
+// TestAutoscalersUseMetricsAPIs scales workloads by resource, custom and external metrics of an aggregated API server.
+func TestAutoscalersUseMetricsAPIs(t *testing.T) {
 	t.Parallel()
-	at := machineAddress(t)
-	cert, key := certificate(t, "adapter.monitoring.svc")
+	at := hostAddress(t)
+	cert, key := selfSignedCert(t, "adapter.monitoring.svc")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &adapter{asked: map[string]string{}}
+	a := &metricsAdapter{asked: map[string]string{}}
 	backend := &http.Server{Handler: a, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	go func() { _ = backend.ServeTLS(l, "", "") }()
 	defer func() { _ = backend.Close() }()
@@ -150,9 +150,9 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 			"2 FailedGetPodsMetric the HPA was unable to compute the replica count: unable to get metric nonsense: unable to fetch metrics from custom metrics API: the server could not find the metric nonsense for pods",
 		},
 	}
-	install(t, c, at, l.Addr().(*net.TCPAddr).Port, cert)
+	registerAdapter(t, c, at, l.Addr().(*net.TCPAddr).AddrPort().Port(), cert)
 	for name := range cases {
-		workload(t, c, name)
+		createDeployment(t, c, name)
 	}
 	pods := awaitPods(t, c, 2*len(cases))
 	a.mu.Lock()
@@ -172,7 +172,7 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 	for name, test := range cases {
 		var got string
 		await(t, func() bool {
-			got = outcome(t, c, name)
+			got = scalingResult(t, c, name)
 			return !strings.HasSuffix(got, " ")
 		})
 		if got != test.want {
@@ -185,8 +185,8 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 		a.mu.Unlock()
 	}
 
-	// What the controller may not ask here does not get there either.
-	forbid(t, c, "custom.metrics.k8s.io")
+	// A request that the controller's role forbids is not sent to the aggregated server.
+	revokeGroup(t, c, "custom.metrics.k8s.io")
 	o, err := c.Client.Get(t.Context(), gr.HorizontalPodAutoscalers, "default", "unknown", "")
 	if err != nil {
 		t.Fatal(err)
@@ -197,12 +197,12 @@ func TestAutoscalersAskTheAPIsOfMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, func() bool {
-		return strings.Contains(outcome(t, c, "unknown"), `pods.custom.metrics.k8s.io "*" is forbidden: User "system:serviceaccount:kube-system:horizontal-pod-autoscaler" cannot get resource "pods/nonsense" in API group "custom.metrics.k8s.io" in the namespace "default"`)
+		return strings.Contains(scalingResult(t, c, "unknown"), `pods.custom.metrics.k8s.io "*" is forbidden: User "system:serviceaccount:kube-system:horizontal-pod-autoscaler" cannot get resource "pods/nonsense" in API group "custom.metrics.k8s.io" in the namespace "default"`)
 	})
 }
 
-// forbid takes a group away from the role of the controller.
-func forbid(t *testing.T, c *proatest.Cluster, group string) {
+// revokeGroup removes an API group from the role of the controller.
+func revokeGroup(t *testing.T, c *proatest.Cluster, group string) {
 	t.Helper()
 	o, err := c.Client.Get(t.Context(), gr.ClusterRoles, "", "system:controller:horizontal-pod-autoscaler", "")
 	if err != nil {
@@ -215,11 +215,11 @@ func forbid(t *testing.T, c *proatest.Cluster, group string) {
 	}
 }
 
-// install gives the APIs of metrics to an adapter, and waits until it is available in all of them. The newer version of
-// custom metrics is the preferred one.
-func install(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) {
+// registerAdapter registers APIServices for the metrics APIs that refer to an adapter, and waits until all are available. The newer
+// version of custom metrics is the preferred one.
+func registerAdapter(t *testing.T, c *proatest.Cluster, at string, port uint16, ca []byte) {
 	t.Helper()
-	space(t, c, "monitoring")
+	createNamespace(t, c, "monitoring")
 	if _, err := c.Client.Create(t.Context(), gr.Services, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
@@ -230,7 +230,7 @@ func install(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) 
 		ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "adapter-1",
 			Labels: map[string]string{discoveryv1.LabelServiceName: "adapter"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at}}},
-		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}}, //nolint:gosec // it is a port
+		Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -267,8 +267,8 @@ func install(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) 
 	}
 }
 
-// workload makes a Deployment of two Pods.
-func workload(t *testing.T, c *proatest.Cluster, name string) {
+// createDeployment creates a Deployment of two Pods.
+func createDeployment(t *testing.T, c *proatest.Cluster, name string) {
 	t.Helper()
 	chosen := map[string]string{"app": name}
 	if _, err := c.Client.Create(t.Context(), gr.Deployments, &appsv1.Deployment{
@@ -313,8 +313,8 @@ func awaitPods(t *testing.T, c *proatest.Cluster, n int) (names []string) {
 	return names
 }
 
-// outcome is what an autoscaler has made of its workload, and why.
-func outcome(t *testing.T, c *proatest.Cluster, name string) string {
+// scalingResult returns the replicas of a Deployment, and the reason and message of the condition ScalingActive of its autoscaler.
+func scalingResult(t *testing.T, c *proatest.Cluster, name string) string {
 	t.Helper()
 	o, err := c.Client.Get(t.Context(), gr.HorizontalPodAutoscalers, "default", name, "")
 	if err != nil {

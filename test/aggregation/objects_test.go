@@ -31,30 +31,30 @@ type objectServer struct {
 	mu      sync.Mutex
 	rev     int
 	objects map[string]*unstructured.Unstructured // by namespace/name
-	log     []watched
-	moved   chan struct{}
-	callers map[string]bool // who has deleted something
+	log     []loggedEvent
+	changed chan struct{}
+	callers map[string]bool // the users who have deleted objects
 }
 
-type watched struct {
+type loggedEvent struct {
 	Type   string                     `json:"type"`
 	Object *unstructured.Unstructured `json:"object"`
 	rev    int
 }
 
 func newObjectServer() *objectServer {
-	return &objectServer{rev: 1, objects: map[string]*unstructured.Unstructured{}, moved: make(chan struct{}), callers: map[string]bool{}}
+	return &objectServer{rev: 1, objects: map[string]*unstructured.Unstructured{}, changed: make(chan struct{}), callers: map[string]bool{}}
 }
 
 const objectServerBase = "/apis/pond.example.com/v1"
 
-// note adds a change to the log. p.mu is held.
-func (p *objectServer) note(eventType string, o *unstructured.Unstructured) {
+// addEvent adds a change to the log. p.mu is held.
+func (p *objectServer) addEvent(eventType string, o *unstructured.Unstructured) {
 	p.rev++
 	o.SetResourceVersion(fmt.Sprint(p.rev))
-	p.log = append(p.log, watched{eventType, o.DeepCopy(), p.rev})
-	close(p.moved)
-	p.moved = make(chan struct{})
+	p.log = append(p.log, loggedEvent{eventType, o.DeepCopy(), p.rev})
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 func (p *objectServer) put(namespace, name string, owners ...metav1.OwnerReference) *unstructured.Unstructured {
@@ -68,7 +68,7 @@ func (p *objectServer) put(namespace, name string, owners ...metav1.OwnerReferen
 	o.SetUID(types.UID("frog-" + namespace + "-" + name))
 	o.SetOwnerReferences(owners)
 	p.objects[namespace+"/"+name] = o
-	p.note("ADDED", o)
+	p.addEvent("ADDED", o)
 	return o.DeepCopy()
 }
 
@@ -82,7 +82,7 @@ func (p *objectServer) has(namespace, name string) bool {
 func (p *objectServer) remove(key string) {
 	o := p.objects[key]
 	delete(p.objects, key)
-	p.note("DELETED", o)
+	p.addEvent("DELETED", o)
 }
 
 func (p *objectServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -144,7 +144,7 @@ func (p *objectServer) watch(w http.ResponseWriter, req *http.Request) {
 	w.(http.Flusher).Flush()
 	for req.Context().Err() == nil {
 		p.mu.Lock()
-		log, moved := p.log, p.moved
+		log, moved := p.log, p.changed
 		p.mu.Unlock()
 		for _, e := range log {
 			if e.rev > from {
@@ -160,13 +160,13 @@ func (p *objectServer) watch(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// TestObjectsElsewhere holds that the garbage collector and the deletion of namespaces see the objects of an aggregated
-// API server. While it is unavailable, a namespace reports that and stays, and garbage of other groups is deleted
-// nevertheless.
-func TestObjectsElsewhere(t *testing.T) {
+// TestObjectsOfAggregatedServer checks that the garbage collector and the deletion of namespaces include the objects of an
+// aggregated API server. While that server is unavailable, a namespace is not removed and has a condition with the reason, and
+// garbage of other groups is still deleted.
+func TestObjectsOfAggregatedServer(t *testing.T) {
 	t.Parallel()
-	at := machineAddress(t)
-	cert, key := certificate(t, "api.pond.svc")
+	at := hostAddress(t)
+	cert, key := selfSignedCert(t, "api.pond.svc")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -176,20 +176,20 @@ func TestObjectsElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newObjectServer()
-	var away gate
+	var away closableHandler
 	backend := &http.Server{Handler: away.around(p), ReadHeaderTimeout: time.Minute,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}}
 	go func() { _ = backend.ServeTLS(l, "", "") }()
 	defer func() { _ = backend.Close() }()
 	c := proatest.Start(t, proatest.Memory())
-	register(t, c, at, l.Addr().(*net.TCPAddr).Port, cert)
+	register(t, c, at, l.Addr().(*net.TCPAddr).AddrPort().Port(), cert)
 
-	// An owner here, and what it owns there.
-	owner := configMap(t, c, "default", "owner")
-	await(t, func() bool { return available(t, c) == apiregistrationv1.ConditionTrue })
+	// A built-in owner with a dependent on the aggregated server.
+	owner := createConfigMap(t, c, "default", "owner")
+	await(t, func() bool { return availableCondition(t, c) == apiregistrationv1.ConditionTrue })
 	p.put("default", "owned", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "owner", UID: owner.GetUID()})
 	p.put("default", "free")
-	drop(t, c, "default", "owner")
+	deleteConfigMap(t, c, "default", "owner")
 	await(t, func() bool { return !p.has("default", "owned") })
 	p.mu.Lock()
 	if !p.callers["system:serviceaccount:kube-system:generic-garbage-collector"] {
@@ -197,10 +197,10 @@ func TestObjectsElsewhere(t *testing.T) {
 	}
 	p.mu.Unlock()
 
-	// An owner there, and what it owns here.
+	// An owner on the aggregated server with a built-in dependent.
 	frog := p.put("default", "parent")
 	ref := metav1.OwnerReference{APIVersion: "pond.example.com/v1", Kind: "Frog", Name: "parent", UID: frog.GetUID()}
-	configMap(t, c, "default", "child", ref)
+	createConfigMap(t, c, "default", "child", ref)
 	p.mu.Lock()
 	p.remove("default/parent")
 	p.mu.Unlock()
@@ -209,8 +209,8 @@ func TestObjectsElsewhere(t *testing.T) {
 		t.Error("an object without an owner was deleted")
 	}
 
-	// A namespace with objects there goes with them, and not before them.
-	space(t, c, "full")
+	// A namespace with objects on the aggregated server is removed after them.
+	createNamespace(t, c, "full")
 	p.put("full", "a")
 	p.put("full", "b")
 	if err := c.Client.Delete(t.Context(), gr.Namespaces, "", "full", metav1.DeleteOptions{}); err != nil {
@@ -221,11 +221,11 @@ func TestObjectsElsewhere(t *testing.T) {
 		t.Error("the namespace has gone before its objects")
 	}
 
-	// A server that does not answer.
-	space(t, c, "waits")
+	// The aggregated server does not answer.
+	createNamespace(t, c, "waits")
 	p.put("waits", "a")
 	away.set(true)
-	await(t, func() bool { return available(t, c) == apiregistrationv1.ConditionFalse })
+	await(t, func() bool { return availableCondition(t, c) == apiregistrationv1.ConditionFalse })
 	if err := c.Client.Delete(t.Context(), gr.Namespaces, "", "waits", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -245,9 +245,10 @@ func TestObjectsElsewhere(t *testing.T) {
 		}
 		return false
 	})
-	other := configMap(t, c, "default", "other")
-	configMap(t, c, "default", "garbage", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: other.GetUID()})
-	drop(t, c, "default", "other")
+	other := createConfigMap(t, c, "default", "other")
+	createConfigMap(t, c, "default", "garbage",
+		metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: other.GetUID()})
+	deleteConfigMap(t, c, "default", "other")
 	await(t, func() bool { return !exists(t, c, gr.ConfigMaps, "default", "garbage") })
 	away.set(false)
 	await(t, func() bool { return !exists(t, c, gr.Namespaces, "", "waits") })
@@ -256,12 +257,12 @@ func TestObjectsElsewhere(t *testing.T) {
 	}
 }
 
-// gate lets requests wait for nothing while it is closed.
-type gate struct{ closed atomic.Bool }
+// closableHandler makes a handler block while it is closed.
+type closableHandler struct{ closed atomic.Bool }
 
-func (g *gate) set(closed bool) { g.closed.Store(closed) }
+func (g *closableHandler) set(closed bool) { g.closed.Store(closed) }
 
-func (g *gate) around(h http.Handler) http.Handler {
+func (g *closableHandler) around(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if g.closed.Load() {
 			http.Error(w, "away", http.StatusServiceUnavailable)
@@ -271,10 +272,10 @@ func (g *gate) around(h http.Handler) http.Handler {
 	})
 }
 
-// register names the server to the cluster.
-func register(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte) {
+// register creates the Service, its endpoint and the APIService of an aggregated server.
+func register(t *testing.T, c *proatest.Cluster, at string, port uint16, ca []byte) {
 	t.Helper()
-	space(t, c, "pond")
+	createNamespace(t, c, "pond")
 	for on, o := range map[schema.GroupResource]kind.Object{
 		gr.Services: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "pond", Name: "api"},
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "https", Port: 443}}}},
@@ -282,7 +283,7 @@ func register(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte)
 			ObjectMeta: metav1.ObjectMeta{Namespace: "pond", Name: "api-1",
 				Labels: map[string]string{discoveryv1.LabelServiceName: "api"}},
 			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{at}}},
-			Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}}, //nolint:gosec // it is a port
+			Ports: []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(port))}},
 		},
 		gr.APIServices: &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: "v1.pond.example.com"},
 			Spec: apiregistrationv1.APIServiceSpec{
@@ -296,8 +297,8 @@ func register(t *testing.T, c *proatest.Cluster, at string, port int, ca []byte)
 	}
 }
 
-// available is what the cluster thinks of the server.
-func available(t *testing.T, c *proatest.Cluster) apiregistrationv1.ConditionStatus {
+// availableCondition returns the status of the condition Available of the server's APIService.
+func availableCondition(t *testing.T, c *proatest.Cluster) apiregistrationv1.ConditionStatus {
 	t.Helper()
 	o, err := c.Client.Get(t.Context(), gr.APIServices, "", "v1.pond.example.com", "")
 	if err != nil {
@@ -311,14 +312,14 @@ func available(t *testing.T, c *proatest.Cluster) apiregistrationv1.ConditionSta
 	return ""
 }
 
-func space(t *testing.T, c *proatest.Cluster, name string) {
+func createNamespace(t *testing.T, c *proatest.Cluster, name string) {
 	t.Helper()
 	if _, err := c.Client.Create(t.Context(), gr.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func configMap(t *testing.T, c *proatest.Cluster, namespace, name string, owners ...metav1.OwnerReference) kind.Object {
+func createConfigMap(t *testing.T, c *proatest.Cluster, namespace, name string, owners ...metav1.OwnerReference) kind.Object {
 	t.Helper()
 	o, err := c.Client.Create(t.Context(), gr.ConfigMaps,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, OwnerReferences: owners}})
@@ -328,7 +329,7 @@ func configMap(t *testing.T, c *proatest.Cluster, namespace, name string, owners
 	return o
 }
 
-func drop(t *testing.T, c *proatest.Cluster, namespace, name string) {
+func deleteConfigMap(t *testing.T, c *proatest.Cluster, namespace, name string) {
 	t.Helper()
 	if err := c.Client.Delete(t.Context(), gr.ConfigMaps, namespace, name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

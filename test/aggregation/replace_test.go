@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// discovered is a group as aggregated discovery shows it; nil when it is not there.
+// discovered returns a group of aggregated discovery, or nil if there is no such group.
 func (c *cluster) discovered(t *testing.T, group string) *apidiscoveryv2.APIGroupDiscovery {
 	t.Helper()
 	var list apidiscoveryv2.APIGroupDiscoveryList
@@ -83,13 +83,13 @@ func (i *recordingServer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// TestReplaceTheBuiltInMetrics gives the group of the built-in metrics API to another server, as the manifest of
-// metrics-server does, and takes it back.
+// TestReplaceTheBuiltInMetrics registers another server for the group of the built-in metrics API, as the manifest of
+// metrics-server does, and removes it again.
 func TestReplaceTheBuiltInMetrics(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "kubectl")
-	at := machineAddress(t)
-	cert, key := certificate(t, "api.metrics.svc")
+	at := hostAddress(t)
+	cert, key := selfSignedCert(t, "api.metrics.svc")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestReplaceTheBuiltInMetrics(t *testing.T) {
 	})
 	other.mu.Lock()
 	if got := other.users[nodes]; got != "proa-admin system:masters,system:authenticated" || !other.names["front-proxy-client"] {
-		t.Errorf("the other server was told %q by %v", got, other.names)
+		t.Errorf("the other server got %q from %v", got, other.names)
 	}
 	other.mu.Unlock()
 	await(t, func() bool {
@@ -149,7 +149,7 @@ spec:
   - {name: v3, served: false, storage: false, schema: {openAPIV3Schema: {type: object}}}
 `
 
-// TestCustomResourcesHaveAPIServices follows a definition to the APIServices of its versions, and back.
+// TestCustomResourcesHaveAPIServices checks that there are APIServices for the versions of a definition as long as it exists.
 func TestCustomResourcesHaveAPIServices(t *testing.T) {
 	t.Parallel()
 	c := start(t, programs(t, "kubectl"))

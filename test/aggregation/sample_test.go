@@ -1,5 +1,5 @@
-// Package aggregation puts API servers of others behind a cluster of ours: upstream's sample-apiserver as a process,
-// and one that is written here in place of the built-in metrics API.
+// Package aggregation tests clusters with aggregated API servers: upstream's sample-apiserver as a process, and test servers, one of
+// which replaces the built-in metrics API.
 package aggregation
 
 import (
@@ -60,15 +60,15 @@ kind: Flunder
 metadata: {name: %s, labels: {sample-label: "true"}}
 `
 
-// TestSampleAPIServer registers upstream's sample server with nothing but the rights that its own manifests give it,
-// uses it with kubectl, and kills it.
+// TestSampleAPIServer registers upstream's sample server with only the permissions of its own manifests, uses it with kubectl, and
+// kills it.
 func TestSampleAPIServer(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "sample-apiserver", "etcd", "kubectl")
-	at := machineAddress(t)
+	at := hostAddress(t)
 	c := start(t, bins)
 	port := freePort(t)
-	cert, key := certificate(t, "api.wardle.svc")
+	cert, key := selfSignedCert(t, "api.wardle.svc")
 	c.run(apiService("v1alpha1", "wardle.example.com", "wardle", at, port, cert), "apply", "-f", "-")
 	c.run(wardleRoles, "apply", "-f", "-")
 	server := c.startSample(t, bins, at, port, cert, key)
@@ -88,7 +88,7 @@ func TestSampleAPIServer(t *testing.T) {
 	}
 	c.checkWatch(t)
 
-	// Both servers ask whether a user may; the second one asks the first.
+	// Both servers authorize each request; the sample server asks the cluster.
 	if out := c.run("", "get", "flunders", "--as=bob", "-o", "name"); !strings.Contains(out, "first") {
 		t.Errorf("bob sees %q", out)
 	}
@@ -106,14 +106,14 @@ func TestSampleAPIServer(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("a dead server took %v", took)
 	}
-	c.run("", "get", "namespaces", "-o", "name") // the others do not suffer
+	c.run("", "get", "namespaces", "-o", "name") // other groups still work
 	c.run("", "create", "configmap", "alive")
 	c.until("FailedDiscoveryCheck", "get", "apiservice", "v1alpha1.wardle.example.com", "-o", "yaml")
 	if out, err := c.try("", "get", "--raw", "/apis/wardle.example.com/v1alpha1/flunders"); err == nil ||
 		!strings.Contains(out, "service unavailable") && !strings.Contains(out, "ServiceUnavailable") {
 		t.Errorf("it says %q", out)
 	}
-	if stale := c.freshness(t); stale != "Stale" {
+	if stale := c.discoveryFreshness(t); stale != "Stale" {
 		t.Errorf("discovery says it is %q", stale)
 	}
 	c.run("", "get", "configmap", "alive", "-o", "name")
@@ -123,7 +123,7 @@ func TestSampleAPIServer(t *testing.T) {
 	}
 }
 
-// startSample starts etcd and the sample server, which knows the cluster by the token of its service account.
+// startSample starts etcd and the sample server, which authenticates to the cluster with the token of its service account.
 func (c *cluster) startSample(t *testing.T, bins map[string]string, at string, port int, cert, key []byte) *process {
 	t.Helper()
 	dir := t.TempDir()
@@ -136,8 +136,8 @@ func (c *cluster) startSample(t *testing.T, bins map[string]string, at string, p
 		t.Fatal(err)
 	}
 	token := strings.TrimSpace(c.run("", "-n", "wardle", "create", "token", "apiserver"))
-	authority := write(t, dir, "ca.crt", config.CAData)
-	kubeconfig := write(t, dir, "kubeconfig", fmt.Appendf(nil, `apiVersion: v1
+	authority := writeFile(t, dir, "ca.crt", config.CAData)
+	kubeconfig := writeFile(t, dir, "kubeconfig", fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: x
 contexts: [{name: x, context: {cluster: x, user: x}}]
@@ -146,10 +146,10 @@ users: [{name: x, user: {token: %q}}]
 `, config.Host, authority, token))
 	return launch(t, bins["sample-apiserver"], "--etcd-servers="+etcd, "--secure-port="+itoa(port), "--bind-address="+at,
 		"--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-		"--tls-cert-file="+write(t, dir, "tls.crt", cert), "--tls-private-key-file="+write(t, dir, "tls.key", key))
+		"--tls-cert-file="+writeFile(t, dir, "tls.crt", cert), "--tls-private-key-file="+writeFile(t, dir, "tls.key", key))
 }
 
-// checkWatch sees an object come by a watch that passes both servers.
+// checkWatch checks that a watch through both servers shows a new object.
 func (c *cluster) checkWatch(t *testing.T) {
 	t.Helper()
 	p := launch(t, c.kubectl, "--kubeconfig", c.Kubeconfig, "get", "flunders", "--watch", "--output-watch-events", "--no-headers")
@@ -171,8 +171,8 @@ func await(t *testing.T, ok func() bool) {
 	}
 }
 
-// freshness is what aggregated discovery says about the group version.
-func (c *cluster) freshness(t *testing.T) string {
+// discoveryFreshness returns the freshness of the group version in aggregated discovery.
+func (c *cluster) discoveryFreshness(t *testing.T) string {
 	t.Helper()
 	group := c.discovered(t, "wardle.example.com")
 	if group == nil {

@@ -47,13 +47,13 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{kind: User, name: bob, apiGroup: rbac.authorization.k8s.io}]
 `
 
-// TestSlowServer lets a user send more requests to a server that does not answer than there are seats. The user's other
-// requests are answered.
+// TestSlowServer sends more requests of one user to an aggregated server that does not answer than there are seats, and checks that
+// the user's other requests are still answered.
 func TestSlowServer(t *testing.T) {
 	t.Parallel()
 	bins := programs(t, "kubectl")
-	at := machineAddress(t)
-	cert, key := certificate(t, "api.slow.svc")
+	at := hostAddress(t)
+	cert, key := selfSignedCert(t, "api.slow.svc")
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
@@ -98,11 +98,11 @@ func TestSlowServer(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	const floods = 60
-	for range floods {
+	const requests = 60
+	for range requests {
 		wg.Go(func() { ask(ctx, base) })
 	}
-	await(t, func() bool { return slow.asked.Load() == floods }) // more than there are seats
+	await(t, func() bool { return slow.asked.Load() == requests }) // more than there are seats
 	began := time.Now()
 	if code, body := ask(ctx, "/api/v1/namespaces/default/configmaps"); code != http.StatusOK {
 		t.Errorf("another request of the user gets %d %s", code, body)
@@ -110,7 +110,7 @@ func TestSlowServer(t *testing.T) {
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("another request of the user took %v", took)
 	}
-	// What was authorized is the path as it stands: nobody may lead the server elsewhere with dots.
+	// The path is sent as it was authorized: a request cannot reach another path of the aggregated server with dots.
 	for _, path := range []string{base + "/%2e%2e/secrets", base + "/../secrets", base + "/a/..%2f..%2fsecrets"} {
 		if code, body := ask(ctx, path); code == http.StatusOK || code == 0 {
 			t.Errorf("%s: %d %s", path, code, body)

@@ -34,8 +34,8 @@ type cluster struct {
 	kubectl string
 }
 
-// programs finds or builds programs of others. Without them there is nothing to test with: that skips on a machine without the modules, and
-// fails where CI is set.
+// programs finds or builds upstream programs. Without the modules that they are built from the test is skipped, or fails if CI is
+// set.
 func programs(t *testing.T, names ...string) map[string]string {
 	t.Helper()
 	bins, err := upstream.Build(t.Context(), names...)
@@ -53,7 +53,7 @@ func start(t *testing.T, bins map[string]string) *cluster {
 	return &cluster{proatest.Start(t), t, bins["kubectl"]}
 }
 
-// try runs kubectl and returns what it says.
+// try runs kubectl and returns its output.
 func (c *cluster) try(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -73,7 +73,7 @@ func (c *cluster) run(stdin string, args ...string) string {
 	return out
 }
 
-// until runs kubectl until what it says contains a text.
+// until runs kubectl until its output contains a text.
 func (c *cluster) until(want string, args ...string) {
 	c.t.Helper()
 	var out string
@@ -85,11 +85,11 @@ func (c *cluster) until(want string, args ...string) {
 	c.t.Fatalf("kubectl %v does not say %q but:\n%s", args, want, out)
 }
 
-// machineAddress is an address of this machine that an endpoint may have: the one it sends from to others. Addresses of
-// clusters that run here come and go.
-func machineAddress(t *testing.T) string {
+// hostAddress returns an address of this machine that an endpoint may have: the source address of its default route. Addresses of
+// clusters on this machine come and go.
+func hostAddress(t *testing.T) string {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", "198.51.100.1:9") // nothing is sent
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", "198.51.100.1:9") // UDP: no packet is sent
 	if err == nil {
 		defer func() { _ = conn.Close() }()
 		if ip := conn.LocalAddr().(*net.UDPAddr).IP; ip.To4() != nil && ip.IsGlobalUnicast() {
@@ -100,7 +100,7 @@ func machineAddress(t *testing.T) string {
 	return ""
 }
 
-// freePort is a port of this machine on which nobody listens.
+// freePort returns a port that is not in use.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := ports.Reserve(1)
@@ -110,8 +110,8 @@ func freePort(t *testing.T) int {
 	return port[0]
 }
 
-// certificate makes a certificate for the name of a Service that vouches for itself.
-func certificate(t *testing.T, name string) (cert, key []byte) {
+// selfSignedCert returns a self-signed certificate for the name of a Service.
+func selfSignedCert(t *testing.T, name string) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -133,8 +133,8 @@ func certificate(t *testing.T, name string) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// write puts a file into a folder.
-func write(t *testing.T, dir, name string, content []byte) string {
+// writeFile writes a file into a folder.
+func writeFile(t *testing.T, dir, name string, content []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
 	if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -143,7 +143,7 @@ func write(t *testing.T, dir, name string, content []byte) string {
 	return path
 }
 
-// process is a program that runs for the time of the test.
+// process is a program that runs until the test ends.
 type process struct {
 	*exec.Cmd
 	output bytes.Buffer
@@ -163,19 +163,19 @@ func launch(t *testing.T, program string, args ...string) *process {
 		p.kill()
 		if t.Failed() {
 			out := p.output.String()
-			t.Logf("%s said:\n%s", filepath.Base(program), out[max(0, len(out)-6000):])
+			t.Logf("%s printed:\n%s", filepath.Base(program), out[max(0, len(out)-6000):])
 		}
 	})
 	return p
 }
 
-// kill ends the program and waits until it is gone. It may be called twice.
+// kill kills the program and waits until it has ended. It may be called twice.
 func (p *process) kill() {
 	_ = p.Process.Kill()
 	p.ended <- <-p.ended
 }
 
-// apiService is the manifest of a Service without a selector, its endpoint, and an APIService that names it.
+// apiService returns the manifest of a Service without a selector, its endpoint, and an APIService that refers to it.
 func apiService(version, group, namespace, address string, port int, ca []byte) string {
 	return fmt.Sprintf(`
 apiVersion: v1

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestFollow reads what the tool prints: failures as they come, and totals at the end.
+// TestFollow parses the output of the load tool: failures as they happen, and totals at the end.
 func TestFollow(t *testing.T) {
 	c := &Client{From: "node"}
 	c.follow(strings.NewReader(`{"at":"2026-11-15T13:00:00Z","took":1500,"url":"http://a/","new":true,"error":"connection refused"}
@@ -37,7 +37,8 @@ not a line of ours
 func TestEventTable(t *testing.T) {
 	got := EventTable([]Event{
 		{Kind: AgentKill, Node: "a-2"},
-		{Kind: LongCut, Node: "a-3", Failed: 7, Alone: 51 * time.Second, Disturbed: 51200 * time.Millisecond, Well: 56 * time.Second},
+		{Kind: LongCut, Node: "a-3", Failed: 7, WithoutNode: 51 * time.Second, Disturbed: 51200 * time.Millisecond,
+			Recovered: 56 * time.Second},
 	})
 	want := `| | event | node | requests that failed | the last one after | all well after |
 |---|---|---|---|---|---|
@@ -49,8 +50,8 @@ func TestEventTable(t *testing.T) {
 	}
 }
 
-// TestBelow tells the processes of a node from those of another whose name begins alike.
-func TestBelow(t *testing.T) {
+// TestProcessesBelow checks that the processes of a node do not include those of another node whose name has the same prefix.
+func TestProcessesBelow(t *testing.T) {
 	for line, want := range map[string]bool{
 		"proa agent --data-dir=/d/nodes/a-2 --node=a-2":    true,
 		"proa agent --data-dir /d/nodes/a-2":               true,
@@ -58,7 +59,7 @@ func TestBelow(t *testing.T) {
 		"proa agent --data-dir=/d/nodes/a-20":              false,
 		"proa server --data-dir=/d":                        false,
 	} {
-		if got := (process{args: strings.Fields(line)}).below("/d/nodes/a-2"); got != want {
+		if got := (process{args: strings.Fields(line)}).isBelow("/d/nodes/a-2"); got != want {
 			t.Errorf("%s: %t", line, got)
 		}
 	}

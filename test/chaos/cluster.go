@@ -1,10 +1,9 @@
-// Package chaos sends steady traffic to a Deployment while a cluster changes under it, and counts what fails: rollouts, which
-// may cost no request, and nodes, agents and links that are killed, after which traffic must recover by itself. The traffic
-// comes from Pods, from nodes and from outside, to every kind of address a Service has, over connections that are kept and
-// over new ones.
+// Package chaos sends steady traffic to a Deployment and counts the requests that fail during rollouts, in which none may fail, and
+// while nodes, agents and links are killed, after which traffic must recover by itself. The traffic comes from Pods, from nodes and
+// from outside the cluster, to every kind of address of a Service, over kept and over new connections.
 //
-// The cluster is started by others: the e2e tests, which play a small part of it, and the command in the folder cmd, whose
-// results are in the docs.
+// The cluster is started by the caller: the e2e tests, which run a few events, or the command in the folder cmd, whose results are in
+// the docs.
 package chaos
 
 import (
@@ -21,20 +20,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Cluster is one that runs, with its programs.
+// Cluster is a running cluster, with the programs that access it.
 type Cluster struct {
 	Kubectl    string
 	Kubeconfig string
-	// Tool is the program of the image proa.test/tool:1, for this machine.
+	// Tool is the path of the program of the image proa.test/tool:1, built for this machine.
 	Tool string
-	// Say tells what happens, Failed of each request that fails. Both may be nil.
-	Say    func(format string, args ...any)
+	// Log is called with messages about the run, Failed with each request that fails. Both may be nil.
+	Log    func(format string, args ...any)
 	Failed func(Failure)
 }
 
-func (c *Cluster) say(format string, args ...any) {
-	if c.Say != nil {
-		c.Say(format, args...)
+func (c *Cluster) logf(format string, args ...any) {
+	if c.Log != nil {
+		c.Log(format, args...)
 	}
 }
 
@@ -50,7 +49,7 @@ func BuildTool(ctx context.Context, root, folder string) (string, error) {
 	return out, nil
 }
 
-// kubectl runs a command of kubectl to its end and returns what it printed.
+// kubectl runs kubectl and returns its output.
 func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Kubectl, args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig)
@@ -72,7 +71,7 @@ func (c *Cluster) get(ctx context.Context, into any, args ...string) error {
 	return json.Unmarshal([]byte(text), into)
 }
 
-// Nodes are the names of the nodes that are ready, with their addresses; the one with the control plane is first.
+// Nodes returns the nodes with their addresses; the one with the control plane is first.
 func (c *Cluster) Nodes(ctx context.Context) ([]Node, error) {
 	var list corev1.NodeList
 	if err := c.get(ctx, &list, "nodes"); err != nil {
@@ -100,11 +99,11 @@ type Node struct {
 	Ready         bool
 }
 
-// eventually asks until there is an answer. The error is the last one.
-func eventually(ctx context.Context, limit time.Duration, what string, ask func() error) error {
+// eventually calls try until it succeeds or the time limit is over, and returns the last error.
+func eventually(ctx context.Context, limit time.Duration, what string, try func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
-		err := ask()
+		err := try()
 		if err == nil {
 			return nil
 		}

@@ -14,23 +14,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Events says what happens to a cluster of several nodes under steady traffic.
+// Events configures a run of events on a cluster of several nodes under steady traffic.
 type Events struct {
 	Count int
 	Rate  float64
-	// Timeout is when clients give up on a request; 2 s if 0.
+	// Timeout is the timeout of requests; 2 s if 0.
 	Timeout time.Duration
-	// Seed makes the events the same again.
+	// Seed determines the order of the events.
 	Seed uint64
-	// Kinds are those that happen, equally often; all if empty, and then few of those that take a minute each. InTurn takes them
-	// one after the other, not in an order by chance.
+	// Kinds are the kinds of events, which happen equally often; all if empty, and then only few of those that take a minute. With
+	// InTurn they happen in this order, not in random order.
 	Kinds  []string
 	InTurn bool
-	// Folder is where the data of a further node is, by its name.
+	// Folder returns the data folder of a further node.
 	Folder func(node string) string
 }
 
-// The kinds of events. A link that is cut for long is mended when traffic has recovered without it.
+// The kinds of events. With LongCut the link is restored when traffic has recovered without the node.
 const (
 	AgentKill = "agent killed"
 	NodeKill  = "node killed"
@@ -38,28 +38,29 @@ const (
 	LongCut   = "link cut until the node is given up"
 )
 
-// Kinds are all events.
+// Kinds returns all kinds of events.
 func Kinds() []string { return []string{AgentKill, NodeKill, ShortCut, LongCut} }
 
-// Event is one that happened, and what became of the traffic.
+// Event is an event that has happened, and its effect on traffic.
 type Event struct {
 	Kind, Node string
 	Failed     int // requests
-	// Alone is the time until traffic had recovered without the node, where that was waited for.
-	Alone time.Duration
+	// WithoutNode is the time until traffic had recovered without the node; 0 if the event did not wait for that.
+	WithoutNode time.Duration
 	// Disturbed is the time from the event to the end of the last request that failed; 0 if none did.
 	Disturbed time.Duration
-	// Well is the time until every node was ready, the Deployment had all its Pods, and the last request had failed.
-	Well time.Duration
+	// Recovered is the time until every node was ready, the Deployment had all its Pods, and no more requests failed.
+	Recovered time.Duration
 }
 
-// patience is how long a cluster may take to recover from one event, and quiet how long it must then stay well.
+// recoveryLimit is how long a cluster may take to recover from an event, and steadyTime how long it must then stay recovered.
 const (
-	patience = 4 * time.Minute
-	quiet    = 4 * time.Second
+	recoveryLimit = 4 * time.Minute
+	steadyTime    = 4 * time.Second
 )
 
-// Run lets events happen one after the other, each when all is well. It is an error when traffic does not recover.
+// Run causes the events one after the other, each after the cluster has recovered from the one before. It fails if traffic does not
+// recover.
 func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err error) {
 	st, err := c.deploy(ctx, false)
 	if st != nil {
@@ -71,25 +72,25 @@ func (e Events) Run(ctx context.Context, c *Cluster) (_ []Event, _ *Outcome, err
 	if len(st.nodes) < 2 {
 		return nil, nil, errors.New("there is one node only; events happen to the further ones")
 	}
-	clients, err := st.steady(ctx, e.Rate, cmp.Or(e.Timeout, 2*time.Second))
+	clients, err := st.startClients(ctx, e.Rate, cmp.Or(e.Timeout, 2*time.Second))
 	if err != nil {
 		return nil, nil, err
 	}
 	var events []Event
-	dice := rand.New(rand.NewPCG(e.Seed, 1))
+	rng := rand.New(rand.NewPCG(e.Seed, 1))
 	for i, kind := range e.order() {
-		if err = st.spread(ctx); err != nil {
+		if err = st.spreadPods(ctx); err != nil {
 			break
 		}
 		var happened Event
-		happened, err = e.runEvent(ctx, st, clients, kind, st.nodes[1+dice.IntN(len(st.nodes)-1)])
+		happened, err = e.runEvent(ctx, st, clients, kind, st.nodes[1+rng.IntN(len(st.nodes)-1)])
 		if err != nil {
 			err = fmt.Errorf("event %d, %s of %s: %w", i+1, happened.Kind, happened.Node, err)
 			break
 		}
 		events = append(events, happened)
-		st.say("%d of %d: %s, %s: %d requests failed, the last after %.1f s; all well after %.1f s",
-			i+1, e.Count, happened.Kind, happened.Node, happened.Failed, happened.Disturbed.Seconds(), happened.Well.Seconds())
+		st.logf("%d of %d: %s, %s: %d requests failed, the last after %.1f s; all well after %.1f s",
+			i+1, e.Count, happened.Kind, happened.Node, happened.Failed, happened.Disturbed.Seconds(), happened.Recovered.Seconds())
 	}
 	totals, stopped := clients.Stop()
 	return events, &Outcome{Totals: totals, Names: st.urls, Failures: clients.Failures()}, errors.Join(err, stopped)
@@ -110,8 +111,8 @@ func (e Events) order() (out []string) {
 	return out
 }
 
-// steady starts clients on the first node, outside and in a Pod, which nothing happens to.
-func (st *webDeployment) steady(ctx context.Context, rate float64, timeout time.Duration) (all Clients, err error) {
+// startClients starts clients on the first node, outside the cluster and in a Pod, which are not affected by events.
+func (st *webDeployment) startClients(ctx context.Context, rate float64, timeout time.Duration) (all Clients, err error) {
 	for _, w := range []struct {
 		place
 		url string
@@ -129,9 +130,8 @@ func (st *webDeployment) steady(ctx context.Context, rate float64, timeout time.
 	return all, nil
 }
 
-// spread brings Pods back to nodes that have lost theirs, so that the next event finds some everywhere: by a rollout, which costs
-// no request.
-func (st *webDeployment) spread(ctx context.Context) error {
+// spreadPods rolls out the Deployment if a node has no Pods, so that every node has some at the next event.
+func (st *webDeployment) spreadPods(ctx context.Context) error {
 	var pods corev1.PodList
 	if err := st.get(ctx, &pods, "pods", "-n", namespace, "-l", "app=web"); err != nil {
 		return err
@@ -157,11 +157,11 @@ func (st *webDeployment) spread(ctx context.Context) error {
 // runEvent causes one event and waits until the cluster has recovered.
 func (e Events) runEvent(ctx context.Context, st *webDeployment, clients Clients, kind string, node Node) (Event, error) {
 	out := Event{Kind: kind, Node: node.Name}
-	v, err := find(node, filepath.Clean(e.Folder(node.Name)))
+	v, err := findNode(node, filepath.Clean(e.Folder(node.Name)))
 	if err != nil {
 		return out, err
 	}
-	st.say("%s, %s: %d processes beside the agent", kind, node.Name, len(v.runtime))
+	st.logf("%s, %s: %d processes beside the agent", kind, node.Name, len(v.runtime))
 	start := time.Now()
 	switch kind {
 	case AgentKill:
@@ -170,12 +170,12 @@ func (e Events) runEvent(ctx context.Context, st *webDeployment, clients Clients
 		err = v.kill()
 	case ShortCut:
 		if err = v.cut(); err == nil {
-			err = errors.Join(wait(ctx, 5*time.Second), v.mend())
+			err = errors.Join(wait(ctx, 5*time.Second), v.restore())
 		}
 	case LongCut:
 		if err = v.cut(); err == nil {
-			out.Alone, err = st.waitUntilWithout(ctx, clients, start, node.Name)
-			err = errors.Join(err, v.mend())
+			out.WithoutNode, err = st.waitUntilWithout(ctx, clients, start, node.Name)
+			err = errors.Join(err, v.restore())
 		}
 	default:
 		err = fmt.Errorf("%q is no kind of event; there are: %s", kind, strings.Join(Kinds(), ", "))
@@ -183,8 +183,8 @@ func (e Events) runEvent(ctx context.Context, st *webDeployment, clients Clients
 	if err != nil {
 		return out, err
 	}
-	well, err := st.waitUntilSteady(ctx, clients, start, func() error { return st.isRestored(ctx) })
-	out.Well = well.Sub(start)
+	recovered, err := st.waitUntilSteady(ctx, clients, start, func() error { return st.isRestored(ctx) })
+	out.Recovered = recovered.Sub(start)
 	for _, f := range clients.Failures() {
 		if f.End().After(start) {
 			out.Failed++
@@ -196,7 +196,7 @@ func (e Events) runEvent(ctx context.Context, st *webDeployment, clients Clients
 
 // waitUntilWithout waits until the cluster treats a node as failed and traffic does not use it.
 func (st *webDeployment) waitUntilWithout(ctx context.Context, clients Clients, start time.Time, node string) (time.Duration, error) {
-	since, err := st.waitUntilSteady(ctx, clients, start, st.givenUp(ctx, node))
+	since, err := st.waitUntilSteady(ctx, clients, start, st.isNodeFailed(ctx, node))
 	return since.Sub(start), err
 }
 
@@ -204,7 +204,7 @@ func (st *webDeployment) waitUntilWithout(ctx context.Context, clients Clients, 
 func (st *webDeployment) waitUntilSteady(ctx context.Context, clients Clients, start time.Time, holds func() error) (since time.Time,
 	err error) {
 	held := start
-	err = eventually(ctx, patience, "recovery", func() error {
+	err = eventually(ctx, recoveryLimit, "recovery", func() error {
 		if err := holds(); err != nil {
 			held = time.Time{}
 			return err
@@ -218,7 +218,7 @@ func (st *webDeployment) waitUntilSteady(ctx context.Context, clients Clients, s
 				since = f.End()
 			}
 		}
-		if quiet > time.Since(since) {
+		if steadyTime > time.Since(since) {
 			return fmt.Errorf("all is well since %.1f s only", time.Since(since).Seconds())
 		}
 		return nil
@@ -226,8 +226,8 @@ func (st *webDeployment) waitUntilSteady(ctx context.Context, clients Clients, s
 	return since, err
 }
 
-// givenUp returns a check that the cluster treats a node as failed.
-func (st *webDeployment) givenUp(ctx context.Context, name string) func() error {
+// isNodeFailed returns a check that the cluster treats a node as failed.
+func (st *webDeployment) isNodeFailed(ctx context.Context, name string) func() error {
 	return func() error {
 		nodes, err := st.Nodes(ctx)
 		if err != nil {
@@ -272,19 +272,19 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// EventTable shows events as Markdown.
+// EventTable formats events as a Markdown table.
 func EventTable(events []Event) string {
 	var b strings.Builder
 	b.WriteString("| | event | node | requests that failed | the last one after | all well after |\n|---|---|---|---|---|---|\n")
 	for i, e := range events {
 		kind, disturbed := e.Kind, "none"
-		if e.Alone > 0 {
-			kind += fmt.Sprintf(" (after %.1f s)", e.Alone.Seconds())
+		if e.WithoutNode > 0 {
+			kind += fmt.Sprintf(" (after %.1f s)", e.WithoutNode.Seconds())
 		}
 		if e.Failed > 0 {
 			disturbed = fmt.Sprintf("%.1f s", e.Disturbed.Seconds())
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %d | %s | %.1f s |\n", i+1, kind, e.Node, e.Failed, disturbed, e.Well.Seconds())
+		fmt.Fprintf(&b, "| %d | %s | %s | %d | %s | %.1f s |\n", i+1, kind, e.Node, e.Failed, disturbed, e.Recovered.Seconds())
 	}
 	return b.String()
 }

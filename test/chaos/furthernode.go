@@ -20,13 +20,13 @@ type furtherNode struct {
 	link    string
 }
 
-// process is one of this machine.
+// process is a process of this machine.
 type process struct {
 	pid, parent int
 	args        []string
 }
 
-// processes are all there are now.
+// processes returns all running processes.
 func processes() (out []process) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -50,8 +50,8 @@ func processes() (out []process) {
 	return out
 }
 
-// below tells whether a process was started for a folder: one of its arguments is in it.
-func (p process) below(folder string) bool {
+// isBelow reports whether a process was started for a folder: one of its arguments is a path in it.
+func (p process) isBelow(folder string) bool {
 	return slices.ContainsFunc(p.args, func(a string) bool {
 		_, value, ok := strings.Cut(a, "=")
 		return inFolder(a, folder) || ok && inFolder(value, folder)
@@ -62,12 +62,12 @@ func inFolder(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
-// find looks for the parts of a node, whose folder is known.
-func find(n Node, folder string) (*furtherNode, error) {
+// findNode finds the processes and the link of a node by its data folder.
+func findNode(n Node, folder string) (*furtherNode, error) {
 	v := &furtherNode{Node: n}
 	all := processes()
 	for _, p := range all {
-		if len(p.args) > 1 && filepath.Base(p.args[0]) == "proa" && p.args[1] == "agent" && p.below(folder) {
+		if len(p.args) > 1 && filepath.Base(p.args[0]) == "proa" && p.args[1] == "agent" && p.isBelow(folder) {
 			v.agent = p.pid
 		}
 	}
@@ -90,7 +90,7 @@ func find(n Node, folder string) (*furtherNode, error) {
 			v.runtime = append(v.runtime, p.pid)
 		}
 	}
-	// Containers have networks of their own, but they are children of those who have the node's.
+	// Containers have their own network namespaces, but are children of processes in that of the node.
 	for grown := true; grown; {
 		grown = false
 		for _, p := range all {
@@ -103,10 +103,10 @@ func find(n Node, folder string) (*furtherNode, error) {
 	return v, err
 }
 
-// network names the network namespace of a process.
+// network returns the network namespace of a process.
 func network(pid int) (string, error) { return os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)) }
 
-// otherEnd is the name of this machine's end of the link of a process that has a network of its own.
+// otherEnd returns the name of this machine's end of the link of a process with its own network namespace.
 func otherEnd(pid int) (string, error) {
 	out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--", "ip", "-o", "link", "show", "eth0").Output()
 	if err != nil {
@@ -131,10 +131,10 @@ func otherEnd(pid int) (string, error) {
 	return "", fmt.Errorf("the machine has no link %s", number)
 }
 
-// killAgent kills the agent; what it runs stays.
+// killAgent kills the agent; its containers keep running.
 func (v *furtherNode) killAgent() error { return syscall.Kill(v.agent, syscall.SIGKILL) }
 
-// kill kills the agent, the runtime and every container at once, as a machine that loses its power.
+// kill kills the agent, the runtime and every container at once, like a power failure of a machine.
 func (v *furtherNode) kill() error {
 	err := v.killAgent()
 	for _, pid := range v.runtime {
@@ -143,8 +143,8 @@ func (v *furtherNode) kill() error {
 	return err
 }
 
-// cut drops all packets on the link, as if its cable had been pulled, and mend lets them pass again. The link itself
-// stays up, because proa would bring up again a link that is down.
+// cut drops all packets on the link, and restore accepts them again. The link itself stays up, because proa would bring up a link
+// that is down.
 func (v *furtherNode) cut() error {
 	return nft(fmt.Sprintf(`table bridge %[1]s {
 	chain from { type filter hook prerouting priority -500; iifname %[2]q drop; }
@@ -152,11 +152,11 @@ func (v *furtherNode) cut() error {
 }`, v.rules(), v.link))
 }
 
-func (v *furtherNode) mend() error {
+func (v *furtherNode) restore() error {
 	return nft("table bridge " + v.rules() + "\ndelete table bridge " + v.rules())
 }
 
-// rules names the rules of a link that is cut.
+// rules returns the name of the nftables table that drops the packets of the link.
 func (v *furtherNode) rules() string { return "chaos-" + v.link }
 
 func nft(text string) error {

@@ -16,7 +16,7 @@ type Run struct {
 	On      time.Time
 }
 
-// Begin notes the state of the machine for a run that a command starts.
+// Begin returns a Run with the command, the current load of the machine and the time.
 func Begin(command string) Run {
 	load, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(load), " ")
@@ -29,7 +29,7 @@ func (r Run) head() string {
 		runtime.GOOS, runtime.GOARCH, r.Load)
 }
 
-// RolloutSection is the section of documents about rollouts.
+// RolloutSection returns the title and the text of the section about rollouts.
 func RolloutSection(run Run, r Rollouts, o *Outcome) (title, text string) {
 	took := slices.Sorted(slices.Values(o.Took))
 	text = run.head() + fmt.Sprintf(`A Deployment of four Pods (readiness probe, preStop sleep of 3 s, requests that have begun may end) is rolled out %d times, while clients on the first node,
@@ -41,7 +41,7 @@ request fails if it is refused, reset, not answered with 200, or not answered wi
 	return "Rollouts under traffic", text + "\n\n" + o.Text()
 }
 
-// EventSection is the section of documents about events.
+// EventSection returns the title and the text of the section about events.
 func EventSection(run Run, e Events, events []Event, o *Outcome) (title, text string) {
 	text = run.head() + fmt.Sprintf(`%d events happen to the further nodes, chosen by dice (seed %d), each when all is well again and every node has Pods of the Deployment. Clients on the
 first node, in a Pod on it and outside send %g requests a second together, which fail after 2 s. Traffic recovered from all of them by itself.

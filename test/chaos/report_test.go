@@ -26,7 +26,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// TestSections: what a document says of a run are the numbers of the run.
+// TestSections checks that the sections of a document have the numbers of the run.
 func TestSections(t *testing.T) {
 	run := Run{"cmd", "0.10", time.Date(2026, 11, 15, 0, 0, 0, 0, time.UTC)}
 	out := &Outcome{Totals: []Total{{"node", Lane{URL: "u", Sent: 30, Failed: 1}}, {"outside", Lane{URL: "u", Sent: 12}}},
@@ -46,8 +46,9 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// TestDeck: the kinds of a run are those that were asked for, in an order of the dice; few of them take a minute.
-func TestDeck(t *testing.T) {
+// TestEventDeck checks that a run has events of the requested kinds in a random order that depends on the seed, and only a few of the
+// kind that takes a minute.
+func TestEventDeck(t *testing.T) {
 	count := map[string]int{}
 	deck := Events{Count: 24, Seed: 1}.order()
 	for _, kind := range deck {

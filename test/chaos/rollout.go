@@ -17,7 +17,7 @@ import (
 	"proa.dev/test/lab"
 )
 
-// Rollouts says how often a Deployment is rolled out, and under how many requests a second.
+// Rollouts configures how often a Deployment is rolled out, and the rate of requests meanwhile.
 type Rollouts struct {
 	Count int
 	Rate  float64
@@ -25,14 +25,14 @@ type Rollouts struct {
 	IngressPort int
 }
 
-// namespace is where everything is that this package makes.
+// namespace is the namespace of all objects that this package creates.
 const namespace = "steady"
 
 // host is the name under which the ingress serves.
 const host = "steady.test"
 
-// web is the Deployment and its Services. The server goes on for a while after it has been told to end (preStop), and lets
-// requests end that have begun.
+// web is the manifest of the Deployment and its Services. The server continues for a while after its deletion has begun (preStop),
+// and finishes the requests in flight.
 const web = `
 apiVersion: v1
 kind: Namespace
@@ -131,15 +131,15 @@ spec:
 // webDeployment is a Deployment that serves, with the clients that send requests to it.
 type webDeployment struct {
 	*Cluster
-	nodes   []Node
-	outside *lab.Net
-	urls    map[string]string // a URL, and what it is called
-	cluster string            // the URL of the cluster IP
-	ports   []string          // those of the node port
-	far     string            // that of the load balancer
+	nodes       []Node
+	outside     *lab.Net
+	urls        map[string]string // the names of URLs in reports
+	cluster     string            // the URL of the cluster IP
+	ports       []string          // the URLs of the node port
+	balancerURL string            // the URL of the load balancer
 }
 
-// deploy makes the Deployment, its Services and the places that traffic comes from.
+// deploy creates the Deployment, its Services, the client Pod and the network outside the cluster.
 func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*webDeployment, error) {
 	nodes, err := c.Nodes(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*webDeployment,
 		c.get(ctx, &open, "service", "-n", namespace, "web-port")); err != nil {
 		return nil, err
 	}
-	if st.far, err = st.balancer(ctx, port); err != nil {
+	if st.balancerURL, err = st.balancer(ctx, port); err != nil {
 		return nil, err
 	}
 	st.cluster = "http://" + inside.Spec.ClusterIP + "/"
@@ -179,7 +179,7 @@ func (c *Cluster) deploy(ctx context.Context, withIngress bool) (*webDeployment,
 		st.ports = append(st.ports, url)
 		st.urls[url] = fmt.Sprint("NodePort of node ", i+1)
 	}
-	return st, st.world()
+	return st, st.outsideNetwork()
 }
 
 // balancer waits until the load balancer has an address.
@@ -199,16 +199,16 @@ func (st *webDeployment) balancer(ctx context.Context, port int) (url string, er
 	return url, err
 }
 
-// names are those that only Pods know: of every Pod by itself, and of the Service by another name.
-func (st *webDeployment) names() []string {
+// podNames returns the URLs that only Pods can resolve: those of the headless Service and of the Service of type ExternalName.
+func (st *webDeployment) podNames() []string {
 	each, alias := "http://web-each."+namespace+".svc.cluster.local:8080/", "http://web-alias."+namespace+".svc.cluster.local/"
 	st.urls[each], st.urls[alias] = "headless, by name", "ExternalName"
 	return []string{each, alias}
 }
 
-// world is a network outside, linked to the machine. Others may do the same at the same time, so its number is by chance; the
-// addresses are of those that are meant for tests of networks.
-func (st *webDeployment) world() (err error) {
+// outsideNetwork creates a network namespace that is connected to the machine, with addresses that are reserved for tests. Its
+// number is random, because other tests may do the same at the same time.
+func (st *webDeployment) outsideNetwork() (err error) {
 	if st.outside, err = lab.New(); err != nil {
 		return err
 	}
@@ -224,24 +224,24 @@ func (st *webDeployment) world() (err error) {
 	return st.outside.IP("route add default via " + address(2))
 }
 
-// close removes all of it.
+// close removes the Deployment and the network.
 func (st *webDeployment) close(ctx context.Context) error {
 	_, err := st.kubectl(context.WithoutCancel(ctx), "", "delete", "namespace", namespace, "--wait=false")
 	return errors.Join(err, st.outside.Close())
 }
 
-// traffic starts clients everywhere, which share the rate.
+// traffic starts clients on nodes, in Pods and outside the cluster, which share the rate.
 func (st *webDeployment) traffic(ctx context.Context, rate float64, ingressPort int) (all Clients, err error) {
 	type way struct {
 		place
 		host string
 		urls []string
 	}
-	open := append([]string{st.far}, st.ports...)
+	open := append([]string{st.balancerURL}, st.ports...)
 	ways := []way{{st.onNode(), "", append([]string{st.cluster}, open...)}, {st.from(st.outside), "", open}}
 	for i, n := range st.nodes {
 		ways = append(ways, way{st.inPod(fmt.Sprint("Pod on node ", i+1), namespace, "client-"+n.Name), "",
-			slices.Concat([]string{st.cluster}, open, st.names())})
+			slices.Concat([]string{st.cluster}, open, st.podNames())})
 	}
 	if ingressPort > 0 {
 		url := "http://" + net.JoinHostPort(st.nodes[0].Address, strconv.Itoa(ingressPort)) + "/"
@@ -281,7 +281,7 @@ func (st *webDeployment) ready(ctx context.Context, ingressPort int) error {
 	})
 }
 
-// Outcome is what became of the requests.
+// Outcome has the results of the requests.
 type Outcome struct {
 	Totals   []Total
 	Names    map[string]string // of URLs
@@ -289,7 +289,7 @@ type Outcome struct {
 	Took     []time.Duration // each rollout
 }
 
-// Run rolls out again and again under traffic.
+// Run rolls out the Deployment again and again under traffic.
 func (r Rollouts) Run(ctx context.Context, c *Cluster) (_ *Outcome, err error) {
 	st, err := c.deploy(ctx, r.IngressPort > 0)
 	if st != nil {
@@ -327,7 +327,7 @@ func (r Rollouts) roll(ctx context.Context, st *webDeployment, clients Clients, 
 			return err
 		}
 		out.Took = append(out.Took, time.Since(start))
-		st.say("rollout %d of %d: %.1f s, %d requests have failed so far", i+1, r.Count, time.Since(start).Seconds(),
+		st.logf("rollout %d of %d: %.1f s, %d requests have failed so far", i+1, r.Count, time.Since(start).Seconds(),
 			len(clients.Failures()))
 	}
 	return nil
@@ -347,7 +347,7 @@ func (st *webDeployment) waitUntilTerminated(ctx context.Context) error {
 	})
 }
 
-// Text is the outcome for people.
+// Text returns the outcome as text for the terminal.
 func (o *Outcome) Text() string {
 	var b strings.Builder
 	b.WriteString(Table(o.Totals, o.Names))

@@ -17,7 +17,7 @@ import (
 	"proa.dev/test/lab"
 )
 
-// Lane is what a client counted for one URL and one way to connect.
+// Lane has the counts of a client for one URL over either kept or new connections.
 type Lane struct {
 	URL    string         `json:"url"`
 	New    bool           `json:"new"`
@@ -40,17 +40,17 @@ type Failure struct {
 	From  string    `json:"from"`
 }
 
-// End is when the request had failed.
+// End returns when the request failed.
 func (f Failure) End() time.Time { return f.At.Add(time.Duration(f.Took * float64(time.Millisecond))) }
 
 // Client sends requests from one place.
 type Client struct {
 	From string
 
-	tell  func(Failure)
-	cmd   *exec.Cmd
-	stdin io.Closer
-	read  sync.WaitGroup
+	report func(Failure)
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	read   sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
 	failures []Failure
@@ -58,24 +58,24 @@ type Client struct {
 	stderr   strings.Builder
 }
 
-// place is where a client runs: it makes a command of the tool's arguments.
+// place is a place where a client runs: command returns the command that runs the tool there.
 type place struct {
 	name    string
-	tell    func(Failure)
+	report  func(Failure)
 	command func(ctx context.Context, args []string) *exec.Cmd
 }
 
-// onNode is a client on the machine itself, which is the first node.
+// onNode returns the place of a client on the machine itself, which is the first node.
 func (c *Cluster) onNode() place {
 	return place{"node", c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return exec.CommandContext(ctx, c.Tool, args...) }}
 }
 
-// from is a client in the namespace outside.
+// from returns the place of a client in the network outside the cluster.
 func (c *Cluster) from(outside *lab.Net) place {
 	return place{"outside", c.Failed, func(ctx context.Context, args []string) *exec.Cmd { return outside.Command(ctx, c.Tool, args...) }}
 }
 
-// inPod is a client in a container.
+// inPod returns the place of a client in a container.
 func (c *Cluster) inPod(name, namespace, pod string) place {
 	return place{name, c.Failed, func(ctx context.Context, args []string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, c.Kubectl, append([]string{"exec", "-i", "-n", namespace, pod, "--", "/tool"}, args...)...)
@@ -92,7 +92,7 @@ func (p place) start(ctx context.Context, rate float64, host string, urls ...str
 
 func (p place) startWith(ctx context.Context, rate float64, flags []string, urls ...string) (*Client, error) {
 	args := append([]string{"load", "-until-eof", "-rate", fmt.Sprint(rate)}, flags...)
-	client := &Client{From: p.name, tell: p.tell, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
+	client := &Client{From: p.name, report: p.report, cmd: p.command(context.WithoutCancel(ctx), append(args, urls...))}
 	stdin, err := client.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (c *Client) follow(r io.Reader) {
 		if !f.At.IsZero() {
 			f.From = c.From
 			c.failures = append(c.failures, f)
-			if c.tell != nil {
-				c.tell(f)
+			if c.report != nil {
+				c.report(f)
 			}
 		} else {
 			var l Lane
@@ -146,7 +146,7 @@ func (c *Client) follow(r io.Reader) {
 	}
 }
 
-// Failures are those so far.
+// Failures returns the failures so far.
 func (c *Client) Failures() []Failure {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +171,7 @@ func (c *Client) stop() ([]Lane, error) {
 // Clients send requests from several places.
 type Clients []*Client
 
-// Failures are those of all so far, in order.
+// Failures returns the failures of all clients so far, in order of time.
 func (all Clients) Failures() (out []Failure) {
 	for _, c := range all {
 		out = append(out, c.Failures()...)
@@ -180,7 +180,7 @@ func (all Clients) Failures() (out []Failure) {
 	return out
 }
 
-// Stop ends all.
+// Stop stops all clients and returns their totals.
 func (all Clients) Stop() ([]Total, error) {
 	var totals []Total
 	var errs []error
@@ -194,13 +194,13 @@ func (all Clients) Stop() ([]Total, error) {
 	return totals, errors.Join(errs...)
 }
 
-// Total is a lane, and where it began.
+// Total is a lane and the place of its client.
 type Total struct {
 	From string
 	Lane
 }
 
-// Table shows totals as Markdown, with names for the URLs.
+// Table formats totals as a Markdown table, with names for the URLs.
 func Table(totals []Total, names map[string]string) string {
 	var b strings.Builder
 	b.WriteString("| from | to | connections | requests | failed | p50 ms | p99 ms | longest ms |\n|---|---|---|---|---|---|---|---|\n")

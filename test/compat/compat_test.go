@@ -7,7 +7,7 @@ import (
 	"proa.dev/test/compat/compatcases"
 )
 
-func TestCausesInAnotherOrder(t *testing.T) {
+func TestOrderOfCausesIsIgnored(t *testing.T) {
 	status := func(body string) *compatcases.Answer {
 		return &compatcases.Answer{Code: 422, Body: parsedBody(t, body)}
 	}
@@ -18,7 +18,7 @@ func TestCausesInAnotherOrder(t *testing.T) {
 	}
 }
 
-func TestHooksAnswer(t *testing.T) {
+func TestWebhookAnswers(t *testing.T) {
 	review := parsedBody(t, `{"apiVersion":"v","kind":"K","request":{"uid":"u","object":{"a":[1]},"userInfo":{"username":"proa-admin"}}}`).(map[string]any)
 	for _, c := range []struct {
 		name string

@@ -54,8 +54,8 @@ func TestReadReport(t *testing.T) {
 	}
 }
 
-// TestSectionsOfOthers writes the text again over one with sections of other suites.
-func TestSectionsOfOthers(t *testing.T) {
+// TestOtherSectionsAreKept checks that writing the report again keeps the sections of other suites.
+func TestOtherSectionsAreKept(t *testing.T) {
 	const text = "# Conformance\n\nnew\n\n## Not passed\n\n\n"
 	former := "# Conformance\n\nold\n\n## Not passed\n\n- old\n\n## Other\n\n| a |\n\n## Third\n\nx\n"
 	const want = "# Conformance\n\nnew\n\n## Not passed\n\n## Other\n\n| a |\n\n## Third\n\nx\n"

@@ -29,7 +29,7 @@ func TestCloudRoutes(t *testing.T) {
 		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), func(c *run.Config) {
 			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
-		s := &sky{routes: map[string]cloud.Route{}}
+		s := &fakeCloud{routes: map[string]cloud.Route{}}
 		for _, r := range []cloud.Route{
 			{Name: "office", Node: "vpn", Destination: netip.MustParsePrefix("192.168.0.0/16")},
 			{Name: "left-over", Node: "long-gone", Destination: netip.MustParsePrefix("10.244.9.0/24")},
@@ -92,11 +92,11 @@ func TestCloudRoutes(t *testing.T) {
 		check("one has moved", "a-10.244.1.0/24@10.0.0.9 a-fd00:0:0:1::/64@10.0.0.9 b-10.244.2.0/24@10.0.0.2 nobody office")
 		_ = s.Delete(ctx, cloud.Route{Name: "b-10.244.2.0/24"})
 		time.Sleep(2 * time.Minute)
-		check("somebody deletes one", "a-10.244.1.0/24@10.0.0.9 a-fd00:0:0:1::/64@10.0.0.9 b-10.244.2.0/24@10.0.0.2 nobody office")
+		check("a route is deleted in the cloud", "a-10.244.1.0/24@10.0.0.9 a-fd00:0:0:1::/64@10.0.0.9 b-10.244.2.0/24@10.0.0.2 nobody office")
 		if err := cluster.Client.Delete(ctx, gr.Nodes, "", "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		check("one is gone", "b-10.244.2.0/24@10.0.0.2 nobody office")
+		check("a node is deleted", "b-10.244.2.0/24@10.0.0.2 nobody office")
 		// Networks outside the cluster's networks get no route, and the condition of the node says so.
 		node("c", "10.0.0.66", "203.0.113.5/32")
 		node("d", "10.0.0.67", "128.0.0.0/2")

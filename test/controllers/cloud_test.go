@@ -19,19 +19,19 @@ import (
 	"proa.dev/control/controltest"
 )
 
-// sky is a cloud that is controlled by annotations of objects, so that scripts can describe it:
+// fakeCloud is the cloud provider "sky", which is controlled by annotations of objects, so that scripts can describe it:
 //
 //	sky/metadata: JSON of cloud.Metadata
 //	sky/gone, sky/off: the machine does not exist, or is switched off
 //	sky/fails: the error of the next call
 //	sky/later, sky/pending: why there is no load balancer yet
 //	sky/ip: its address
-type sky struct {
+type fakeCloud struct {
 	mu     sync.Mutex
 	routes map[string]cloud.Route
 }
 
-func (*sky) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, nodes []*corev1.Node) (out corev1.LoadBalancerStatus,
+func (*fakeCloud) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, nodes []*corev1.Node) (out corev1.LoadBalancerStatus,
 	err error) {
 	switch a := svc.Annotations; {
 	case a["sky/later"] != "":
@@ -50,22 +50,22 @@ func (*sky) Ensure(_ context.Context, _ *control.Cluster, svc *corev1.Service, n
 	return out, nil
 }
 
-func (*sky) Remove(_ context.Context, svc *corev1.Service) error {
+func (*fakeCloud) Remove(_ context.Context, svc *corev1.Service) error {
 	if why := svc.Annotations["sky/fails"]; why != "" {
 		return errors.New(why)
 	}
 	return nil
 }
 
-func (*sky) Exists(_ context.Context, n *corev1.Node) (bool, error) {
+func (*fakeCloud) Exists(_ context.Context, n *corev1.Node) (bool, error) {
 	return n.Annotations["sky/gone"] == "", lookupError(n)
 }
 
-func (*sky) Shutdown(_ context.Context, n *corev1.Node) (bool, error) {
+func (*fakeCloud) Shutdown(_ context.Context, n *corev1.Node) (bool, error) {
 	return n.Annotations["sky/off"] != "", lookupError(n)
 }
 
-func (*sky) Metadata(_ context.Context, n *corev1.Node) (*cloud.Metadata, error) {
+func (*fakeCloud) Metadata(_ context.Context, n *corev1.Node) (*cloud.Metadata, error) {
 	text := n.Annotations["sky/metadata"]
 	if text == "" {
 		return nil, lookupError(n)
@@ -81,7 +81,7 @@ func lookupError(n *corev1.Node) error {
 	return nil
 }
 
-func (s *sky) List(context.Context) (out []cloud.Route, err error) {
+func (s *fakeCloud) List(context.Context) (out []cloud.Route, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.routes {
@@ -91,7 +91,7 @@ func (s *sky) List(context.Context) (out []cloud.Route, err error) {
 	return out, nil
 }
 
-func (s *sky) Create(_ context.Context, _ string, r cloud.Route) error {
+func (s *fakeCloud) Create(_ context.Context, _ string, r cloud.Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Name = r.Node + "-" + r.Destination.String()
@@ -102,7 +102,7 @@ func (s *sky) Create(_ context.Context, _ string, r cloud.Route) error {
 	return nil
 }
 
-func (s *sky) Delete(_ context.Context, r cloud.Route) error {
+func (s *fakeCloud) Delete(_ context.Context, r cloud.Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.routes, r.Name)
@@ -111,13 +111,13 @@ func (s *sky) Delete(_ context.Context, r cloud.Route) error {
 
 func TestCloud(t *testing.T) {
 	t.Parallel()
-	s := &sky{}
+	s := &fakeCloud{}
 	controltest.Scripts(t, "../../control/cloud/testdata/scripts/*.txt",
 		cloud.Controllers(cloud.Provider{Name: "sky", Class: "sky.example.org/lb", Balancer: s, Instances: s}, nil)...)
 }
 
-// TestCloudNothing checks that a provider without any part has no controllers.
-func TestCloudNothing(t *testing.T) {
+// TestCloudWithoutParts checks that a provider without any part has no controllers.
+func TestCloudWithoutParts(t *testing.T) {
 	t.Parallel()
 	if got := cloud.Controllers(cloud.Provider{Name: "none"}, nil); len(got) > 0 {
 		t.Errorf("there are %d controllers", len(got))

@@ -22,8 +22,8 @@ import (
 	"proa.dev/run"
 )
 
-// inspector is a client that checks the definitions that a controller writes.
-type inspector struct {
+// checkingClient is a client that checks that the definitions which a controller writes are complete.
+type checkingClient struct {
 	client.Client
 	t          *testing.T
 	controller string
@@ -31,7 +31,7 @@ type inspector struct {
 	wrote      int
 }
 
-func (i *inspector) Update(ctx context.Context, on schema.GroupResource, o kind.Object, sub string) (kind.Object, error) {
+func (i *checkingClient) Update(ctx context.Context, on schema.GroupResource, o kind.Object, sub string) (kind.Object, error) {
 	if d, ok := o.(*apiextensionsv1.CustomResourceDefinition); ok {
 		if d.Spec.Versions[0].Schema == nil || len(d.ManagedFields) == 0 {
 			i.t.Errorf("%s writes the outline of a definition", i.controller)
@@ -43,9 +43,9 @@ func (i *inspector) Update(ctx context.Context, on schema.GroupResource, o kind.
 	return i.Client.Update(ctx, on, o, sub)
 }
 
-// TestDefinitionsAreWrittenWhole checks that controllers whose views show outlines of definitions write complete definitions,
+// TestDefinitionsAreWrittenCompletely checks that controllers whose views show outlines of definitions write complete definitions,
 // which webhooks and policies see.
-func TestDefinitionsAreWrittenWhole(t *testing.T) {
+func TestDefinitionsAreWrittenCompletely(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,9 +56,9 @@ func TestDefinitionsAreWrittenWhole(t *testing.T) {
 		var wg sync.WaitGroup
 		controllers := append(customresourcedefinition.Controllers(func(schema.GroupResource) bool { return false }),
 			garbagecollector.New(garbagecollector.Resources(kinds.All)).Controller())
-		var inspectors []*inspector
+		var inspectors []*checkingClient
 		for _, ctl := range controllers {
-			i := &inspector{Client: cluster.Client, t: t, controller: ctl.Name}
+			i := &checkingClient{Client: cluster.Client, t: t, controller: ctl.Name}
 			inspectors = append(inspectors, i)
 			wg.Go(func() {
 				if err := control.Run(ctx, slog.New(slog.DiscardHandler), i, ctl, nil); err != nil {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestEveryControllerIsPerturbed checks that each folder with a controller has a script that runs under all perturbations: one
+// TestEveryControllerHasPerturbedScript checks that each folder with a controller has a script that runs under all perturbations: one
 // that does not begin with "$ exact".
-func TestEveryControllerIsPerturbed(t *testing.T) {
+func TestEveryControllerHasPerturbedScript(t *testing.T) {
 	declares, runs := regexp.MustCompile(`control\.Controller ?\{`), regexp.MustCompile(`controltest\.Scripts(?:OfServer)?\(t, "([^"]+)"`)
 	patterns := captures(t, ".", runs)
 	folders, err := filepath.Glob("../../control/*")

@@ -7,7 +7,7 @@ import (
 	"proa.dev/control/foreignendpoints"
 )
 
-func TestStrangers(t *testing.T) {
+func TestForeignEndpoints(t *testing.T) {
 	t.Parallel()
 	controltest.Scripts(t, "../../control/foreignendpoints/testdata/scripts/*.txt", foreignendpoints.Controller())
 }

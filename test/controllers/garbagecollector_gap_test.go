@@ -26,25 +26,25 @@ import (
 	"proa.dev/run"
 )
 
-// deaf is a client whose views yield no deletions, and a gap on request.
-type deaf struct {
+// lossyClient is a client whose views drop deletions, and yield a gap on request.
+type lossyClient struct {
 	client.Client
 	gaps map[schema.GroupResource]chan struct{}
 }
 
-func (d *deaf) View(ctx context.Context, on schema.GroupResource) (client.View, error) {
+func (d *lossyClient) View(ctx context.Context, on schema.GroupResource) (client.View, error) {
 	v, err := d.Client.View(ctx, on)
-	return &deafView{v, d.gaps[on]}, err
+	return &lossyView{v, d.gaps[on]}, err
 }
 
-type deafView struct {
+type lossyView struct {
 	client.View
 	gap chan struct{}
 }
 
-func (d *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
+func (d *lossyView) Events(ctx context.Context) iter.Seq[client.Event] {
 	return func(yield func(client.Event) bool) {
-		feed := make(chan client.Event)
+		events := make(chan client.Event)
 		var wg sync.WaitGroup
 		defer wg.Wait()
 		ctx, stop := context.WithCancel(ctx)
@@ -52,7 +52,7 @@ func (d *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 		wg.Go(func() {
 			for ev := range d.View.Events(ctx) {
 				select {
-				case feed <- ev:
+				case events <- ev:
 				case <-ctx.Done():
 					return
 				}
@@ -62,7 +62,7 @@ func (d *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 			select {
 			case <-ctx.Done():
 				return
-			case ev := <-feed:
+			case ev := <-events:
 				if !ev.Deleted && !yield(ev) {
 					return
 				}
@@ -80,8 +80,8 @@ func (d *deafView) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 }
 
-// TestDeletionsThatWereMissed deletes owners without events, and then sends the collector a gap.
-func TestDeletionsThatWereMissed(t *testing.T) {
+// TestGCAfterMissedDeletions deletes an owner without an event, and checks that its dependents are deleted after a gap.
+func TestGCAfterMissedDeletions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestDeletionsThatWereMissed(t *testing.T) {
 			c.FilterControllers = func([]control.Controller) []control.Controller { return nil }
 		})
 		c := cluster.Client
-		d := &deaf{c, map[schema.GroupResource]chan struct{}{gr.PriorityClasses: make(chan struct{})}}
+		d := &lossyClient{c, map[schema.GroupResource]chan struct{}{gr.PriorityClasses: make(chan struct{})}}
 		ctl := garbagecollector.New(garbagecollector.Resources(func() []*kind.Def {
 			return slices.DeleteFunc(kinds.All(), func(d *kind.Def) bool {
 				return !slices.Contains([]string{"configmaps", "clusterroles", "namespaces", "priorityclasses"}, d.Plural)

@@ -20,8 +20,8 @@ import (
 	"proa.dev/run"
 )
 
-// TestIPAMCrowd creates a thousand nodes concurrently while the controller starts: in the end each has its own network.
-func TestIPAMCrowd(t *testing.T) {
+// TestIPAMConcurrentNodes creates a thousand nodes concurrently while the controller starts: in the end each has its own network.
+func TestIPAMConcurrentNodes(t *testing.T) {
 	t.Parallel()
 	const count = 1000
 	dir := t.TempDir()
@@ -79,14 +79,14 @@ func TestIPAMCrowd(t *testing.T) {
 
 // claimNetwork checks that a network is not assigned to another node as long as its owner exists.
 func claimNetwork(t *testing.T, cluster *proatest.Cluster, cidr, owner string) {
-	thief := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "thief"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
-	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, thief.DeepCopy()); !apierrors.IsInvalid(err) {
+	conflicting := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "conflicting"}, Spec: corev1.NodeSpec{PodCIDR: cidr}}
+	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, conflicting.DeepCopy()); !apierrors.IsInvalid(err) {
 		t.Errorf("%s of %s is given to another: %v", cidr, owner, err)
 	}
 	if err := cluster.Client.Delete(t.Context(), gr.Nodes, "", owner, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, thief); err != nil {
+	if _, err := cluster.Client.Create(t.Context(), gr.Nodes, conflicting); err != nil {
 		t.Errorf("%s is not free although %s is gone: %v", cidr, owner, err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"proa.dev/run"
 )
 
-// TestKindsThatComeLater deletes a namespace with objects of a kind that was not served when the controller started.
-func TestKindsThatComeLater(t *testing.T) {
+// TestNamespaceDeletionWithLaterKinds deletes a namespace with objects of a kind that was not served when the controller started.
+func TestNamespaceDeletionWithLaterKinds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"proa.dev/control/nodelifecycle"
 )
 
-func TestNodeLife(t *testing.T) {
+func TestNodeLifecycle(t *testing.T) {
 	t.Parallel()
 	controltest.Scripts(t, "../../control/nodelifecycle/testdata/*.txt", nodelifecycle.Controller(nodelifecycle.Config{}))
 }

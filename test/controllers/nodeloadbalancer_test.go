@@ -11,25 +11,25 @@ import (
 	"proa.dev/control/controltest"
 )
 
-// kept returns the reserved ports of the tests.
-func kept() []nodeloadbalancer.Port {
+// reservedPorts returns the reserved ports of the tests.
+func reservedPorts() []nodeloadbalancer.Port {
 	return []nodeloadbalancer.Port{{Protocol: corev1.ProtocolTCP, Number: 22, Owner: "SSH"},
 		{Protocol: corev1.ProtocolTCP, Number: 10250, Owner: "the node agent"}}
 }
 
-// ranges returns the networks of Pods and Services in the tests.
-func ranges() []netip.Prefix {
+// clusterRanges returns the networks of Pods and Services in the tests.
+func clusterRanges() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.244.0.0/16")}
 }
 
-func TestBalancer(t *testing.T) {
+func TestNodeLoadBalancer(t *testing.T) {
 	t.Parallel()
 	controltest.Scripts(t, "../../control/cloud/nodeloadbalancer/testdata/scripts/*.txt",
-		cloud.Controllers(nodeloadbalancer.Provider(kept(), ranges()), nil)...)
+		cloud.Controllers(nodeloadbalancer.Provider(reservedPorts(), clusterRanges()), nil)...)
 }
 
-// TestBalancerOff runs the controller of a cluster whose load balancers come from another provider.
-func TestBalancerOff(t *testing.T) {
+// TestNodeLoadBalancerOff runs the controller of a cluster whose load balancers come from another provider.
+func TestNodeLoadBalancerOff(t *testing.T) {
 	t.Parallel()
 	p := nodeloadbalancer.Provider(nil, nil)
 	p.Off = true

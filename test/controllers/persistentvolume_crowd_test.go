@@ -20,8 +20,9 @@ import (
 	"proa.dev/run"
 )
 
-// TestVolumeCrowd creates many claims concurrently, and as many volumes that fit all of them: in the end each claim has its own.
-func TestVolumeCrowd(t *testing.T) {
+// TestVolumesConcurrentClaims creates many claims concurrently, and as many volumes that fit all of them, and checks that each claim
+// gets its own volume.
+func TestVolumesConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	const count = 200
 	dir := t.TempDir()
@@ -55,15 +56,15 @@ func TestVolumeCrowd(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		volumeCheck(t, cluster, count)
+		checkBindings(t, cluster, count)
 		stop()
 		wg.Wait()
 		cluster.Stop()
 	})
 }
 
-// volumeCheck checks that every claim is bound to its own volume, whose claimRef names it.
-func volumeCheck(t *testing.T, cluster *proatest.Cluster, count int) {
+// checkBindings checks that every claim is bound to its own volume, whose claimRef names it.
+func checkBindings(t *testing.T, cluster *proatest.Cluster, count int) {
 	claims, err := cluster.Client.View(t.Context(), gr.PersistentVolumeClaims)
 	if err != nil {
 		t.Fatal(err)

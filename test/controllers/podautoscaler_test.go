@@ -18,10 +18,10 @@ import (
 	"proa.dev/kinds/lib/gr"
 )
 
-// queue is an external metric: high in the first minutes of the year, and low afterwards.
-type queue struct{ podautoscaler.Metrics }
+// queueMetric is an external metric: high in the first minutes of the year, and low afterwards.
+type queueMetric struct{ podautoscaler.Metrics }
 
-func (queue) External(_ context.Context, _, metric string, _ labels.Selector) ([]int64, error) {
+func (queueMetric) External(_ context.Context, _, metric string, _ labels.Selector) ([]int64, error) {
 	if metric != "queue" {
 		return nil, fmt.Errorf("unable to fetch metrics from external metrics API: no %s", metric)
 	}
@@ -31,7 +31,7 @@ func (queue) External(_ context.Context, _, metric string, _ labels.Selector) ([
 	return []int64{10_000}, nil
 }
 
-func (queue) Object(context.Context, string, autoscalingv2.CrossVersionObjectReference, string, labels.Selector) (int64, error) {
+func (queueMetric) Object(context.Context, string, autoscalingv2.CrossVersionObjectReference, string, labels.Selector) (int64, error) {
 	return 0, nil
 }
 
@@ -48,7 +48,7 @@ func autoscaleKinds(gk schema.GroupKind) ([]schema.GroupResource, error) {
 func TestAutoscale(t *testing.T) {
 	t.Parallel()
 	hpa := func() control.Controller {
-		return podautoscaler.Controller(queue{podautoscaler.Absent()}, autoscaleKinds, podautoscaler.Options{})
+		return podautoscaler.Controller(queueMetric{podautoscaler.Absent()}, autoscaleKinds, podautoscaler.Options{})
 	}
 	t.Run("alone", func(t *testing.T) {
 		controltest.Scripts(t, "../../control/podautoscaler/testdata/scripts/alone/*.txt", hpa())

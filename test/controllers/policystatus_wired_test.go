@@ -18,9 +18,9 @@ import (
 	"proa.dev/run"
 )
 
-// TestPolicyStatusWired checks a policy in a whole cluster: with the controller's own service account, and the schemas that the
+// TestPolicyStatusInCluster checks a policy in a whole cluster: with the controller's own service account, and the schemas that the
 // server publishes.
-func TestPolicyStatusWired(t *testing.T) {
+func TestPolicyStatusInCluster(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,8 +39,8 @@ func TestPolicyStatusWired(t *testing.T) {
 	})
 }
 
-// TestPolicyStatusOnce checks that a policy is type-checked once for each generation.
-func TestPolicyStatusOnce(t *testing.T) {
+// TestPolicyIsTypeCheckedOnce checks that a policy is type-checked once for each generation.
+func TestPolicyIsTypeCheckedOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -18,8 +18,8 @@ func TestTTL(t *testing.T) {
 	controltest.Scripts(t, "../../control/ttlafterfinished/testdata/scripts/*.txt", ttlafterfinished.Controller())
 }
 
-// TestTTLTogether runs the controllers of Jobs together with the garbage collector that they depend on.
-func TestTTLTogether(t *testing.T) {
+// TestTTLWithJobControllers runs the controllers of Jobs together with the garbage collector that they depend on.
+func TestTTLWithJobControllers(t *testing.T) {
 	t.Parallel()
 	batch := func() []*kind.Def {
 		return slices.DeleteFunc(kinds.All(),

@@ -22,8 +22,8 @@ import (
 	"proa.dev/run/storeencryption"
 )
 
-// awaited waits until an object satisfies a test; the object is nil if it does not exist.
-func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, name string, fits func(o kind.Object) bool) {
+// await waits until an object satisfies a condition; the object is nil if it does not exist.
+func await(t *testing.T, c client.Client, on schema.GroupResource, namespace, name string, fits func(o kind.Object) bool) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -47,10 +47,10 @@ func awaited(t *testing.T, c client.Client, on schema.GroupResource, namespace, 
 	t.Fatalf("%s %s/%s stays as it is: %+v", on, namespace, name, o)
 }
 
-// TestOneSecretThatCannotBeDecrypted checks that a cluster that has lost the key of a Secret serves everything else: garbage
-// collection and quotas work, the namespace of the Secret stays and has a condition with the reason, and a migration does not
-// succeed.
-func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
+// TestControllersWithUndecryptableSecret checks that controllers work in a cluster with a Secret that cannot be decrypted: garbage
+// collection and quotas work, the namespace of the Secret is not removed and has a condition with the reason, and a migration does
+// not succeed.
+func TestControllersWithUndecryptableSecret(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := proatest.Start(t, proatest.Alone(), proatest.InDir(dir))
@@ -85,21 +85,21 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	if err := c.Delete(t.Context(), gr.ConfigMaps, "default", "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, c, gr.Secrets, "default", "owned", func(o kind.Object) bool { return o == nil })
+	await(t, c, gr.Secrets, "default", "owned", func(o kind.Object) bool { return o == nil })
 	// Quota.
 	create(c, gr.Secrets, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "counted"}})
 	create(c, gr.ResourceQuotas, &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"secrets": resource.MustParse("5")}},
 	})
-	awaited(t, c, gr.ResourceQuotas, "default", "q", func(o kind.Object) bool {
+	await(t, c, gr.ResourceQuotas, "default", "q", func(o kind.Object) bool {
 		return o != nil && o.(*corev1.ResourceQuota).Status.Used.Name("secrets", resource.DecimalSI).Value() == 1
 	})
 	// Migration.
 	m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	m.Spec.Resource = metav1.GroupResource{Resource: "secrets"}
 	create(c, gr.StorageVersionMigrations, m)
-	awaited(t, c, gr.StorageVersionMigrations, "", "m", func(o kind.Object) bool {
+	await(t, c, gr.StorageVersionMigrations, "", "m", func(o kind.Object) bool {
 		for _, c := range o.(*storagemigrationv1.StorageVersionMigration).Status.Conditions {
 			if c.Type == string(storagemigrationv1.MigrationFailed) {
 				return strings.Contains(c.Message, key)
@@ -112,7 +112,7 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 	if err := c.Delete(t.Context(), gr.Namespaces, "", "x", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, c, gr.Namespaces, "", "x", func(o kind.Object) bool {
+	await(t, c, gr.Namespaces, "", "x", func(o kind.Object) bool {
 		if o == nil {
 			t.Fatal("the namespace is gone, with a Secret in it")
 		}
@@ -123,10 +123,10 @@ func TestOneSecretThatCannotBeDecrypted(t *testing.T) {
 		}
 		return false
 	})
-	awaited(t, c, gr.ConfigMaps, "x", "other", func(o kind.Object) bool { return o == nil })
+	await(t, c, gr.ConfigMaps, "x", "other", func(o kind.Object) bool { return o == nil })
 	if err := c.Delete(t.Context(), gr.Secrets, "x", "lost",
 		metav1.DeleteOptions{IgnoreStoreReadErrorWithClusterBreakingPotential: new(true)}); err != nil {
 		t.Fatal(err)
 	}
-	awaited(t, c, gr.Namespaces, "", "x", func(o kind.Object) bool { return o == nil })
+	await(t, c, gr.Namespaces, "", "x", func(o kind.Object) bool { return o == nil })
 }

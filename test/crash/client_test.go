@@ -11,7 +11,7 @@ import (
 
 const collection = "/api/v1/namespaces/crash/configmaps"
 
-// configMap is as much of a ConfigMap as the test looks at.
+// configMap has the fields of a ConfigMap that the tests use.
 type configMap struct {
 	APIVersion string            `json:"apiVersion,omitempty"`
 	Kind       string            `json:"kind,omitempty"`
@@ -25,7 +25,7 @@ type meta struct {
 	Labels          map[string]string `json:"labels,omitempty"`
 }
 
-// version is the state of an object: its value is zero when it does not exist.
+// version is the state of an object: its value is zero if it does not exist.
 type version struct {
 	value    int
 	revision int64
@@ -40,8 +40,8 @@ func (m *configMap) version() (version, error) {
 	return version{value, rev}, err
 }
 
-// setUp makes the namespace.
-func setUp(c *cluster) {
+// createNamespace creates the namespace of the tests.
+func createNamespace(c *cluster) {
 	c.Helper()
 	body := []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"crash"}}`)
 	client := c.client()
@@ -51,11 +51,11 @@ func setUp(c *cluster) {
 	}
 }
 
-// send returns the body of a good answer. Every other one is an error.
+// send sends a request and returns the body of the answer; a status code of 300 or more is an error.
 func (c *cluster) send(client *http.Client, method, path string, body []byte) ([]byte, error) {
 	code, text, err := c.exchange(client, method, path, body)
 	if err == nil && code >= 300 {
-		// An answer is an answer: a server that is killed sends none, so this is never the kill.
+		// A killed server sends no answer, so an error status is never caused by the kill.
 		c.Errorf("%s %s: %d %.300s", method, path, code, text)
 		err = fmt.Errorf("%d", code)
 	}
@@ -83,7 +83,7 @@ func (c *cluster) exchange(client *http.Client, method, path string, body []byte
 	return res.StatusCode, text, err
 }
 
-// apply does one write and notes what is known after it.
+// apply makes one write and records what is known after it.
 func (w *writer) apply(client *http.Client, name, verb string) error {
 	o := w.objects[name]
 	if o == nil {

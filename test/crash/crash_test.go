@@ -1,6 +1,5 @@
-// Package crash kills the built proa with SIGKILL while many clients write, again and again on one data folder, and looks
-// for what was promised: every acknowledged write is there, revisions never go back, and a watch that is resumed misses
-// nothing and sees nothing twice.
+// Package crash kills the built proa with SIGKILL while many clients write, again and again on one data folder, and checks that
+// every acknowledged write is stored, that revisions never go back, and that a resumed watch misses no event and gets none twice.
 package crash
 
 import (
@@ -20,8 +19,8 @@ const (
 	writes  = 1000 // in a round
 )
 
-// kills is how often a test kills the server: PROA_CRASH_KILLS, or as often as it says itself.
-func kills(t *testing.T, otherwise int) int {
+// killCount returns how often a test kills the server: PROA_CRASH_KILLS, or otherwise if that is not set.
+func killCount(t *testing.T, otherwise int) int {
 	t.Helper()
 	s := os.Getenv("PROA_CRASH_KILLS")
 	if s == "" {
@@ -37,20 +36,20 @@ func kills(t *testing.T, otherwise int) int {
 func TestKill(t *testing.T) {
 	c := newCluster(t)
 	c.start()
-	setUp(c)
+	createNamespace(c)
 	began := time.Now()
-	m := &model{T: t}
+	m := &clusterModel{T: t}
 	for range clients {
 		m.writers = append(m.writers, &writer{cluster: c, objects: map[string]*object{}, first: len(m.writers)})
 	}
-	seen := &history{cluster: c, after: c.list().revision}
-	for round := range kills(t, 20) {
+	seen := &watchHistory{cluster: c, after: c.list().revision}
+	for round := range killCount(t, 20) {
 		follow := seen.follow()
 		acked, inFlight := m.write(round)
-		follow() // the connection ended with the server
+		follow() // the watch ended because the server was killed
 		c.start()
 		listed := m.check(seen.after)
-		marker := m.mark(round)
+		marker := m.writeMarker(round)
 		seen.until(marker)
 		seen.compare(c.list())
 		t.Logf("round %d: killed after %d acknowledged writes with %d under way; back in %v with %d objects at revision %d; %d events seen",
@@ -68,25 +67,25 @@ func TestKill(t *testing.T) {
 		time.Since(began).Round(time.Second))
 }
 
-// model is what the clients know about the state of the cluster.
-type model struct {
+// clusterModel is what the clients know about the state of the cluster from the answers that they got.
+type clusterModel struct {
 	*testing.T
-	writers []*writer
-	high    int64 // the highest revision that anybody was told
+	writers     []*writer
+	maxRevision int64 // the highest revision in an answer
 }
 
-// object is what the one client that writes it knows about it: the state that was acknowledged, and the write that was
-// not. Its value counts its versions from one; zero is for an object that does not exist.
+// object is what the one client that writes it knows about an object: the acknowledged state, and the pending write. Its value
+// counts its versions from one; zero means that it does not exist.
 type object struct {
 	value    int
-	revision int64 // zero when only a list told the value
+	revision int64 // zero if the value is only known from a list
 	pending  string
 	acks     []ack
 	unknown  int
 	happened int
 }
 
-// ack is an acknowledged write: value is zero for a deletion, which tells no revision.
+// ack is an acknowledged write: value is zero for a deletion, whose answer has no revision.
 type ack struct {
 	value    int
 	revision int64
@@ -100,8 +99,8 @@ type writer struct {
 	first   int
 }
 
-// write lets all clients write until the server is killed, at a moment that nobody knows before.
-func (m *model) write(round int) (acked, inFlight int64) {
+// write lets all clients write until the server is killed at a random moment.
+func (m *clusterModel) write(round int) (acked, inFlight int64) {
 	m.Helper()
 	var killed atomic.Bool
 	var acks, under, started atomic.Int64
@@ -133,7 +132,7 @@ func (m *model) write(round int) (acked, inFlight int64) {
 	go func() { wg.Wait(); close(done) }()
 	select {
 	case <-kill:
-	case <-done: // only when writes failed
+	case <-done: // only reached if writes have failed
 	}
 	inFlight = under.Load()
 	killed.Store(true)
@@ -141,13 +140,13 @@ func (m *model) write(round int) (acked, inFlight int64) {
 	<-done
 	for _, w := range m.writers {
 		for _, o := range w.objects {
-			m.high = max(m.high, o.revision)
+			m.maxRevision = max(m.maxRevision, o.revision)
 		}
 	}
 	return acks.Load(), inFlight
 }
 
-// choose finds what to do next: half of the writes make something new.
+// choose picks the next write: half of the writes create a new object.
 func (w *writer) choose(round, i int) (name, verb string) {
 	n := rand.IntN(10)
 	if n < 5 || len(w.names) == 0 {
@@ -162,14 +161,14 @@ func (w *writer) choose(round, i int) (name, verb string) {
 	return name, "delete"
 }
 
-// check compares what the server has with what was acknowledged, and takes over what happened without an answer. Nobody
-// was told a revision that is still to come: neither a writer nor a watch, which had seen up to the given one.
-func (m *model) check(watched int64) *listing {
+// check compares the stored state with the acknowledged writes, and adopts the result of writes without an answer. No revision that
+// a writer got, or that the watch got (watched is its last one), may be higher than that of the server.
+func (m *clusterModel) check(watched int64) *listing {
 	m.Helper()
-	m.high = max(m.high, watched)
+	m.maxRevision = max(m.maxRevision, watched)
 	got := m.writers[0].list()
-	if got.revision < m.high {
-		m.Errorf("the server is at revision %d after it told %d", got.revision, m.high)
+	if got.revision < m.maxRevision {
+		m.Errorf("the server is at revision %d after it has sent %d", got.revision, m.maxRevision)
 	}
 	known := 0
 	for _, w := range m.writers {
@@ -190,7 +189,7 @@ func (m *model) check(watched int64) *listing {
 }
 
 // checkObject checks one object.
-func (m *model) checkObject(name string, o *object, got *listing) {
+func (m *clusterModel) checkObject(name string, o *object, got *listing) {
 	m.Helper()
 	is := got.objects[name]
 	wanted := map[string]int{"": -1, "create": 1, "update": o.value + 1, "delete": 0}[o.pending]
@@ -204,11 +203,11 @@ func (m *model) checkObject(name string, o *object, got *listing) {
 			name, o.value, o.revision, o.pending, is.value, is.revision)
 	}
 	o.pending = ""
-	m.high = max(m.high, is.revision)
+	m.maxRevision = max(m.maxRevision, is.revision)
 }
 
-// mark makes the first write after a restart, whose revision must be new.
-func (m *model) mark(round int) int64 {
+// writeMarker makes the first write after a restart, whose revision must be higher than all before.
+func (m *clusterModel) writeMarker(round int) int64 {
 	m.Helper()
 	w := m.writers[0]
 	client := w.client()
@@ -218,15 +217,15 @@ func (m *model) mark(round int) int64 {
 		m.Fatalf("the first write after the restart: %v", err)
 	}
 	rev := w.objects[name].revision
-	if rev <= m.high {
-		m.Errorf("a new write has revision %d, and an old one %d", rev, m.high)
+	if rev <= m.maxRevision {
+		m.Errorf("a new write has revision %d, and an old one %d", rev, m.maxRevision)
 	}
-	m.high = rev
+	m.maxRevision = rev
 	return rev
 }
 
-// compare finds every acknowledged write in what the watch saw.
-func (m *model) compare(h *history) {
+// compare checks that the watch got an event for every acknowledged write.
+func (m *clusterModel) compare(h *watchHistory) {
 	m.Helper()
 	type version struct {
 		name  string
@@ -247,7 +246,7 @@ func (m *model) compare(h *history) {
 	}
 }
 
-func (m *model) count() (acked, unknown, happened int) {
+func (m *clusterModel) count() (acked, unknown, happened int) {
 	for _, w := range m.writers {
 		for _, o := range w.objects {
 			acked += len(o.acks)

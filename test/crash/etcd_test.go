@@ -60,7 +60,7 @@ func startEtcd(t *testing.T, members int) *etcdCluster {
 	return e
 }
 
-// freeURLs finds addresses on which nobody listens.
+// freeURLs returns URLs with ports that are not in use.
 func freeURLs(t *testing.T, n int) (urls []string) {
 	t.Helper()
 	for range n {
@@ -69,7 +69,7 @@ func freeURLs(t *testing.T, n int) (urls []string) {
 	return urls
 }
 
-// urls are the addresses for clients, as --etcd-servers takes them.
+// urls returns the client URLs in the form of --etcd-servers.
 func (e *etcdCluster) urls() string {
 	var out []string
 	for _, m := range e.members {
@@ -93,18 +93,18 @@ func (m *etcdMember) kill() {
 		return
 	}
 	_ = m.process.Process.Kill()
-	_ = m.process.Wait() // it reports the kill
+	_ = m.process.Wait() // the error reports the kill
 	m.process = nil
 }
 
-// terminate ends a member in peace.
+// terminate ends a member with SIGTERM.
 func (m *etcdMember) terminate() {
 	_ = m.process.Process.Signal(syscall.SIGTERM)
-	_ = m.process.Wait() // it reports the signal
+	_ = m.process.Wait() // the error reports the signal
 	m.process = nil
 }
 
-// outage takes etcd away in the given way and returns what brings it back.
+// outage makes etcd unavailable in the given way, and returns a function that makes it available again.
 func (e *etcdCluster) outage(kind string) (end func()) {
 	e.Helper()
 	restart := func(members []*etcdMember) func() {

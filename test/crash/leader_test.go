@@ -20,9 +20,9 @@ import (
 
 const replicas = 60
 
-// TestLeader kills the leader of two servers on one etcd in the midst of a rollout: the other takes over two seconds after
-// the last renewal that it saw, and nothing is made twice.
-func TestLeader(t *testing.T) {
+// TestLeaderIsKilledDuringRollout kills the leader of two servers on one etcd during a rollout, and checks that the other one takes
+// over two seconds after the last renewal that it saw, and that no Pod is created twice.
+func TestLeaderIsKilledDuringRollout(t *testing.T) {
 	etcd := startEtcd(t, 1)
 	a, b := newCluster(t), newCluster(t)
 	a.args = []string{"--etcd-servers", etcd.urls(), "--simulate", "5"}
@@ -45,9 +45,9 @@ func TestLeader(t *testing.T) {
 	killed := time.Now()
 	for r.leader() == leader {
 		if time.Since(killed) > 10*time.Second {
-			t.Fatal("nobody took over in ten seconds")
+			t.Fatal("no server took over in ten seconds")
 		}
-		time.Sleep(5 * time.Millisecond) // what is measured is another process
+		time.Sleep(5 * time.Millisecond) // the time depends on another process
 	}
 	took := time.Since(killed)
 	if took >= 3*time.Second { // two seconds after the last renewal, and some time for a busy machine
@@ -61,8 +61,9 @@ func TestLeader(t *testing.T) {
 	t.Logf("the other server led after %v", took.Round(time.Millisecond))
 }
 
-// TestLeasesOfWhatRuns: a server that runs none of the controllers of upstream's manager, and no scheduler, leaves their Leases to others.
-func TestLeasesOfWhatRuns(t *testing.T) {
+// TestLeasesOfEnabledControllers checks that a server that runs no scheduler and none of the controllers of upstream's controller
+// manager does not hold their Leases.
+func TestLeasesOfEnabledControllers(t *testing.T) {
 	c := newCluster(t)
 	c.args = []string{"--etcd-servers", startEtcd(t, 1).urls(), "--simulate", "1", "--controllers", "simulated-nodes,simulated-pods"}
 	c.start()
@@ -76,7 +77,7 @@ func TestLeasesOfWhatRuns(t *testing.T) {
 			}
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody leads by proa-controllers: %v %v", l, err)
+			t.Fatalf("no server holds the Lease proa-controllers: %v %v", l, err)
 		}
 	}
 	for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
@@ -99,15 +100,15 @@ func connect(t *testing.T, c *cluster) dynamic.Interface {
 	return client
 }
 
-// rollout is one Deployment, and what was seen of its Pods.
+// rollout is a Deployment, and what a watch has shown of its Pods.
 type rollout struct {
 	*testing.T
 	client dynamic.Interface
 
-	mu   sync.Mutex // guards what follows
-	made map[string]map[types.UID]bool
-	now  map[types.UID]bool
-	most int
+	mu      sync.Mutex // guards what follows
+	made    map[string]map[types.UID]bool
+	current map[types.UID]bool
+	maxPods int
 }
 
 func deployments() schema.GroupVersionResource {
@@ -168,11 +169,11 @@ func (r *rollout) leader() string {
 	return holder
 }
 
-// watch notes every Pod that is made from here on, and the greatest number at a time, until it is stopped.
+// watch records every Pod that is created from now on, and the highest number of Pods at a time, until it is stopped.
 func (r *rollout) watch() (stop func()) {
 	r.Helper()
 	pods := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("default")
-	r.made, r.now = map[string]map[types.UID]bool{}, map[types.UID]bool{}
+	r.made, r.current = map[string]map[types.UID]bool{}, map[types.UID]bool{}
 	ctx, cancel := context.WithCancel(r.Context())
 	w, err := pods.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -182,21 +183,21 @@ func (r *rollout) watch() (stop func()) {
 	wg.Go(func() {
 		for ev := range w.ResultChan() {
 			if o, ok := ev.Object.(*unstructured.Unstructured); ok {
-				r.see(string(ev.Type), o)
+				r.record(string(ev.Type), o)
 			}
 		}
 	})
 	return func() {
 		r.Helper()
-		r.caughtUp(pods)
+		r.waitForWatch(pods)
 		cancel()
 		w.Stop()
 		wg.Wait()
 	}
 }
 
-// caughtUp waits until the watch has shown all Pods that there are: what was made before them it has shown, too.
-func (r *rollout) caughtUp(pods dynamic.ResourceInterface) {
+// waitForWatch waits until the watch has shown all existing Pods, and so all that were created before them.
+func (r *rollout) waitForWatch(pods dynamic.ResourceInterface) {
 	r.Helper()
 	list, err := pods.List(r.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -221,24 +222,24 @@ func (r *rollout) seen(list *unstructured.UnstructuredList) bool {
 	return true
 }
 
-func (r *rollout) see(what string, o *unstructured.Unstructured) {
+func (r *rollout) record(what string, o *unstructured.Unstructured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	hash := o.GetLabels()["pod-template-hash"]
 	if what == "DELETED" || o.GetDeletionTimestamp() != nil {
-		delete(r.now, o.GetUID())
+		delete(r.current, o.GetUID())
 		return
 	}
 	if r.made[hash] == nil {
 		r.made[hash] = map[types.UID]bool{}
 	}
 	r.made[hash][o.GetUID()] = true
-	r.now[o.GetUID()] = true
-	r.most = max(r.most, len(r.now))
+	r.current[o.GetUID()] = true
+	r.maxPods = max(r.maxPods, len(r.current))
 }
 
-// check looks for Pods that were made twice: of each template there are as many as asked for, and at no time were there more than
-// the surge allows.
+// check checks that no Pod was created twice: each template has as many Pods as replicas, and there were never more than the surge
+// allows.
 func (r *rollout) check() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -250,7 +251,7 @@ func (r *rollout) check() {
 			r.Errorf("%d Pods of template %s were made, want %d", len(pods), hash, replicas)
 		}
 	}
-	if surge := replicas + replicas/4; r.most > surge {
-		r.Errorf("there were %d Pods at a time, want at most %d", r.most, surge)
+	if surge := replicas + replicas/4; r.maxPods > surge {
+		r.Errorf("there were %d Pods at a time, want at most %d", r.maxPods, surge)
 	}
 }

@@ -18,24 +18,24 @@ import (
 	"time"
 )
 
-// recovery is how long everything may take to work again once etcd answers: three seconds when figures are taken, and more in a
-// quick run, whose machine may be busy with other tests.
-func recovery() time.Duration {
+// recoveryLimit returns how long everything may take to work again once etcd answers: three seconds if PROA_OUTAGES is set to
+// measure it, and more in an ordinary run, because the machine may be busy with other tests.
+func recoveryLimit() time.Duration {
 	if os.Getenv("PROA_OUTAGES") == "" {
 		return 10 * time.Second
 	}
 	return 3 * time.Second
 }
 
-// TestOutage takes etcd away from one and from two servers while clients list, watch and write. Once etcd answers, everything
-// works again within three seconds, and no watch has missed or repeated anything.
+// TestOutage makes etcd unavailable for one and for two servers while clients list, watch and write. Once etcd answers, everything
+// works again within three seconds, and no watch has missed or repeated an event.
 func TestOutage(t *testing.T) {
 	quick := os.Getenv("PROA_OUTAGES") == ""
 	const s = time.Second
 	for _, tt := range []struct {
 		name             string
 		members, servers int
-		outages          []outage // the quick choice
+		outages          []outage // the outages of an ordinary run
 	}{
 		{"one server", 1, 1, []outage{{"kill -9", 3 * s}, {"frozen", 3 * s}}},
 		{"two servers", 1, 2, []outage{{"kill -9", s / 10}, {"restart", 3 * s}, {"frozen", 3 * s}}},
@@ -50,9 +50,9 @@ func TestOutage(t *testing.T) {
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			if quick {
-				t.Parallel() // figures are taken one after the other
+				t.Parallel() // measurements run one after the other
 			}
-			o := newOutages(t, startEtcd(t, tt.members), tt.servers)
+			o := newOutageTest(t, startEtcd(t, tt.members), tt.servers)
 			for _, out := range tt.outages {
 				o.try(out)
 			}
@@ -60,13 +60,13 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// outage is one way in which etcd is away, for some time.
+// outage is a way in which etcd is unavailable, and for how long.
 type outage struct {
 	kind string
 	long time.Duration
 }
 
-// longOutages are outages of every kind for each of the times in PROA_OUTAGES, such as "0.1,1,3,10,60" seconds.
+// longOutages returns outages of every kind for each of the times in PROA_OUTAGES, such as "0.1,1,3,10,60" seconds.
 func longOutages(t *testing.T, members int) (out []outage) {
 	t.Helper()
 	kinds := []string{"kill -9", "restart", "frozen"}
@@ -85,18 +85,18 @@ func longOutages(t *testing.T, members int) (out []outage) {
 	return out
 }
 
-// outages are servers on one etcd, with clients that never stop.
-type outages struct {
+// outageTest has servers on one etcd, with clients that send requests all the time.
+type outageTest struct {
 	*testing.T
 	etcd    *etcdCluster
 	servers []*cluster
 	clients []*outageClient
-	number  int // of the check
+	number  int // of the current check, for names
 }
 
-func newOutages(t *testing.T, etcd *etcdCluster, servers int) *outages {
+func newOutageTest(t *testing.T, etcd *etcdCluster, servers int) *outageTest {
 	t.Helper()
-	o := &outages{T: t, etcd: etcd}
+	o := &outageTest{T: t, etcd: etcd}
 	for range servers {
 		c := newCluster(t)
 		c.args = []string{"--etcd-servers", etcd.urls(), "--simulate", "2"}
@@ -108,7 +108,7 @@ func newOutages(t *testing.T, etcd *etcdCluster, servers int) *outages {
 		c.start()
 		o.servers = append(o.servers, c)
 	}
-	setUp(o.servers[0])
+	createNamespace(o.servers[0])
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	for i, c := range o.servers {
@@ -137,8 +137,8 @@ func newOutages(t *testing.T, etcd *etcdCluster, servers int) *outages {
 const deployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":1,"selector":{"matchLabels":{"app":"web"}},` +
 	`"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"nginx"}]}}}}`
 
-// try takes etcd away once and measures how long it takes until all works again.
-func (o *outages) try(out outage) {
+// try makes etcd unavailable once, and measures how long it takes until everything works again.
+func (o *outageTest) try(out outage) {
 	o.Helper()
 	end := o.etcd.outage(out.kind)
 	time.Sleep(out.long) // the outage
@@ -146,14 +146,14 @@ func (o *outages) try(out outage) {
 	o.etcd.untilHealthy()
 	name := fmt.Sprintf("%s | %v", out.kind, out.long.Seconds())
 	for what, took := range o.check(name) {
-		if took > recovery() {
-			o.Errorf("%s: %s work again after %v, want at most %v", name, what, took, recovery())
+		if took > recoveryLimit() {
+			o.Errorf("%s: %s work again after %v, want at most %v", name, what, took, recoveryLimit())
 		}
 	}
 }
 
 // check measures how long it takes from now until writes, lists, watches, controllers, the scheduler and /readyz work.
-func (o *outages) check(name string) map[string]time.Duration {
+func (o *outageTest) check(name string) map[string]time.Duration {
 	o.Helper()
 	o.number++
 	began := time.Now()
@@ -188,7 +188,7 @@ func (o *outages) check(name string) map[string]time.Duration {
 			text, err := c.try(ctx, http.MethodGet, collection+"?labelSelector=crash%3Dmark", "")
 			return err == nil && written.Load() && bytes.Contains(text, []byte(mark))
 		})
-		measure("watches", func(context.Context) bool { return c.saw(mark) })
+		measure("watches", func(context.Context) bool { return c.hasSeen(mark) })
 		measure("readyz", func(ctx context.Context) bool {
 			_, err := c.try(ctx, http.MethodGet, "/readyz", "")
 			return err == nil
@@ -227,12 +227,12 @@ func (o *outages) check(name string) map[string]time.Duration {
 	return took
 }
 
-// outageClient is who uses one server the whole time.
+// outageClient is a client that uses one server all the time.
 type outageClient struct {
 	*cluster
 	http *http.Client
 	name string
-	// token is what identifies it if it has no certificate.
+	// token is the bearer token of a client without a certificate.
 	token string
 
 	mu    sync.Mutex // guards what follows
@@ -247,7 +247,7 @@ func (c *outageClient) try(ctx context.Context, method, path, body string) ([]by
 	return c.request(ctx, method, path, body)
 }
 
-// request sends one request and returns the body of a good answer.
+// request sends one request and returns the body of the answer; a status code of 300 or more is an error.
 func (c *outageClient) request(ctx context.Context, method, path, body string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, strings.NewReader(body))
 	if err != nil {
@@ -272,8 +272,8 @@ func (c *outageClient) request(ctx context.Context, method, path, body string) (
 	return text, err
 }
 
-// bearer is a client of the same server that has the token of a service account, and no certificate.
-func (c *outageClient) bearer() *outageClient {
+// withToken returns a client of the same server with the token of a service account and without a certificate.
+func (c *outageClient) withToken() *outageClient {
 	c.Helper()
 	c.must(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"bearer"},`+
 		`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
@@ -300,7 +300,7 @@ func (c *outageClient) bearer() *outageClient {
 	return b
 }
 
-// create makes an object; one that a try without an answer has made is fine, too.
+// create creates an object; it may exist already, created by an attempt without an answer.
 func (c *outageClient) create(ctx context.Context, path, body string) bool {
 	_, err := c.try(ctx, http.MethodPost, path, body)
 	return err == nil || strings.HasPrefix(err.Error(), "409 ")
@@ -335,8 +335,8 @@ func (c *outageClient) keepListing(ctx context.Context) {
 	time.Sleep(5 * time.Millisecond) // so that one client does not take the whole machine
 }
 
-// keepWatching follows the objects of the checks, and resumes where it was when the watch ends. A watch that begins again from
-// the present, or that repeats something, is an error.
+// keepWatching watches the objects of the checks, and resumes after the last event when a watch ends. A watch that cannot be
+// resumed, or that repeats an event, is an error.
 func (c *outageClient) keepWatching(ctx context.Context) {
 	time.Sleep(5 * time.Millisecond) // as an informer would
 	c.mu.Lock()
@@ -382,21 +382,21 @@ func (c *outageClient) keepWatching(ctx context.Context) {
 	}
 }
 
-func (c *outageClient) saw(name string) bool {
+func (c *outageClient) hasSeen(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.seen[name] != 0
 }
 
-// TestTerminateDuringOutage ends servers in peace while etcd is frozen and while it is gone: neither takes long. Before that,
-// /livez and /readyz answer at once and name what fails.
+// TestTerminateDuringOutage sends SIGTERM to servers while etcd is frozen and while it is stopped, and checks that they end soon.
+// Before that, /livez and /readyz answer at once and name what fails.
 func TestTerminateDuringOutage(t *testing.T) {
 	for _, kind := range []string{"frozen", "kill -9"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			o := newOutages(t, startEtcd(t, 1), 1)
+			o := newOutageTest(t, startEtcd(t, 1), 1)
 			c := o.clients[0]
-			bearer := c.bearer()
+			bearer := c.withToken()
 			defer bearer.http.CloseIdleConnections()
 			end := o.etcd.outage(kind)
 			defer end()
@@ -404,7 +404,7 @@ func TestTerminateDuringOutage(t *testing.T) {
 				for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 					began := time.Now()
 					_, err := c.request(t.Context(), http.MethodGet, path, "")
-					_, _ = bearer.request(t.Context(), http.MethodGet, path, "") // that it may, and soon, is what counts
+					_, _ = bearer.request(t.Context(), http.MethodGet, path, "") // it may be an error; only the time matters
 					if took := time.Since(began); took > 2*time.Second {
 						t.Errorf("%s answers to a certificate and to a token after %v", path, took)
 					}
@@ -427,7 +427,7 @@ func TestTerminateDuringOutage(t *testing.T) {
 			err := c.process.Wait()
 			c.process = nil
 			took := time.Since(began)
-			if took > 8*time.Second || err != nil { // a busy machine included
+			if took > 8*time.Second || err != nil { // long enough for a busy machine
 				t.Errorf("the server ended %v after SIGTERM: %v", took, err)
 			}
 			t.Logf("the server ended %v after SIGTERM", took.Round(time.Millisecond))

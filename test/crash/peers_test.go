@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestTraceOfSeveralServers: of two servers on one etcd, one takes a Deployment and the other runs controllers and scheduler. A trace
-// has the work of both, whichever of them is asked, and names a server that is gone. Nobody else may ask for records.
+// TestTraceOfSeveralServers runs two servers on one etcd: one gets a Deployment, and the other runs controllers and scheduler. A
+// trace has the records of both, whichever server is asked, and names a server that cannot be reached. Other clients may not read
+// a server's records.
 func TestTraceOfSeveralServers(t *testing.T) {
 	etcd := startEtcd(t, 1)
 	a, b := newCluster(t), newCluster(t)

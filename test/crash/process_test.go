@@ -21,7 +21,7 @@ import (
 // binary is the proa under test.
 var binary string
 
-// TestMain builds proa once, unless PROA_BIN names one.
+// TestMain builds proa once, unless PROA_BIN is set to one.
 func TestMain(m *testing.M) { os.Exit(withBinary(m)) }
 
 func withBinary(m *testing.M) int {
@@ -44,11 +44,11 @@ func withBinary(m *testing.M) int {
 	return m.Run()
 }
 
-// cluster is one data folder and one address, and the process that serves them at the moment.
+// cluster is a data folder and an address, and the server process that currently uses them.
 type cluster struct {
 	*testing.T
 	dir, addr string
-	args      []string // further ones
+	args      []string // further arguments of the server
 	base      string
 	tls       *tls.Config
 	process   *exec.Cmd
@@ -63,7 +63,7 @@ func newCluster(t *testing.T) *cluster {
 		c.kill()
 		if t.Failed() {
 			out := c.output.Bytes()
-			t.Logf("the last server said:\n%s", out[max(0, len(out)-4000):])
+			t.Logf("the last server printed:\n%s", out[max(0, len(out)-4000):])
 		}
 	})
 	return c
@@ -120,7 +120,7 @@ func (c *cluster) ready() error {
 	return nil
 }
 
-// client makes a client with connections of its own.
+// client returns a client that does not share connections.
 func (c *cluster) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.tls.Clone(), ForceAttemptHTTP2: true}}
 }

@@ -16,32 +16,32 @@ import (
 	"time"
 )
 
-// TestResumeUnderLoad kills the server again and again while clients write and others watch. All go on by themselves as soon as they
-// can connect. Watches are also broken off and resumed in between, after the last event that was seen or at the revision of a write of
-// one's own. No watch loses an event, gets one twice or gets one out of order. PROA_CRASH_KILLS says how often the server is killed.
+// TestResumeUnderLoad kills the server again and again while clients write and watch. All clients reconnect by themselves. Watches
+// are also ended and resumed in between, after the last event or at the revision of the client's own write. No watch misses an
+// event, gets one twice or gets one out of order. PROA_CRASH_KILLS is how often the server is killed.
 func TestResumeUnderLoad(t *testing.T) {
 	c := newCluster(t)
 	c.start()
-	setUp(c)
+	createNamespace(c)
 	l := &load{cluster: c}
 	l.ctx, l.stop = context.WithCancel(t.Context())
 	defer l.stop()
 	begin := c.list().revision
-	watchers := make([]*resumer, 5)
+	watchers := make([]*resumingWatch, 5)
 	var writing, watching sync.WaitGroup
 	for i := range watchers {
-		watchers[i] = &resumer{load: l, history: &history{cluster: c, after: begin}}
+		watchers[i] = &resumingWatch{load: l, watchHistory: &watchHistory{cluster: c, after: begin}}
 		watching.Go(watchers[i].run)
 	}
-	writers := make([]*steadyWriter, 8)
+	writers := make([]*persistentWriter, 8)
 	for i := range writers {
-		writers[i] = &steadyWriter{load: l, client: c.client()}
+		writers[i] = &persistentWriter{load: l, client: c.client()}
 		for n := range 3 {
-			writers[i].objects = append(writers[i].objects, &steadyObject{name: fmt.Sprintf("w%d-%d", i, n)})
+			writers[i].objects = append(writers[i].objects, &writtenObject{name: fmt.Sprintf("w%d-%d", i, n)})
 		}
 		writing.Go(writers[i].run)
 	}
-	for kill := range kills(t, 6) {
+	for kill := range killCount(t, 6) {
 		time.Sleep(50*time.Millisecond + rand.N(250*time.Millisecond)) // the load under which the server is killed
 		l.setDown()
 		c.kill()
@@ -56,7 +56,7 @@ func TestResumeUnderLoad(t *testing.T) {
 	}
 	l.stop()
 	writing.Wait()
-	last := writers[0].mark()
+	last := writers[0].writeMarker()
 	l.last.Store(last)
 	watching.Wait()
 	l.compare(watchers, writers)
@@ -65,7 +65,7 @@ func TestResumeUnderLoad(t *testing.T) {
 		c.starts[len(c.starts)/2].Round(time.Millisecond), c.starts[len(c.starts)-1].Round(time.Millisecond))
 }
 
-// load is what clients that write and watch through kills of the server share.
+// load is shared by the clients that write and watch while the server is killed.
 type load struct {
 	*cluster
 	ctx  context.Context // until when clients write
@@ -99,8 +99,9 @@ func (l *load) setUp() {
 	l.down = false
 }
 
-// begin is called before a request; excused says afterwards whether a kill explains that it failed.
-func (l *load) begin() (excused func() bool) {
+// startRequest is called before a request; explainedByKill reports afterwards whether a kill of the server may be the cause of its
+// failure.
+func (l *load) startRequest() (explainedByKill func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	down, life := l.down, l.life
@@ -114,14 +115,14 @@ func (l *load) begin() (excused func() bool) {
 // pause waits a moment before the next attempt to reach another process, which can only be polled.
 func pause() { time.Sleep(5 * time.Millisecond) }
 
-// resumer is a watch of all objects that is broken off and resumed again and again.
-type resumer struct {
-	*history
+// resumingWatch is a watch of all objects that is ended and resumed again and again.
+type resumingWatch struct {
+	*watchHistory
 	load *load
 }
 
 // run watches until the last revision.
-func (r *resumer) run() {
+func (r *resumingWatch) run() {
 	client := r.client()
 	defer client.CloseIdleConnections()
 	for !r.Failed() {
@@ -129,9 +130,9 @@ func (r *resumer) run() {
 		if last > 0 && r.after >= last {
 			return
 		}
-		excused := r.load.begin()
+		explainedByKill := r.load.startRequest()
 		err := r.watch(client, 1+rand.IntN(400))
-		if errors.As(err, new(*brokenWatch)) || err != nil && !excused() {
+		if errors.As(err, new(*brokenWatch)) || err != nil && !explainedByKill() {
 			r.Errorf("watch after %d: %v", r.after, err)
 			return
 		}
@@ -142,11 +143,11 @@ func (r *resumer) run() {
 	}
 }
 
-// brokenWatch is an error that no kill explains.
+// brokenWatch is an error of a watch that is not caused by a kill.
 type brokenWatch struct{ error }
 
-// watch resumes after the last event and takes so many events, or fewer.
-func (r *resumer) watch(client *http.Client, events int) error {
+// watch resumes after the last event, and reads at most this number of events.
+func (r *resumingWatch) watch(client *http.Client, events int) error {
 	ctx, stop := context.WithTimeout(r.Context(), 30*time.Second)
 	defer stop()
 	return r.watchEvents(ctx, client, r.after, func(kind string, text []byte) (bool, error) {
@@ -159,7 +160,7 @@ func (r *resumer) watch(client *http.Client, events int) error {
 	})
 }
 
-// watchEvents watches all objects after a revision until the callback wants no more, or the connection breaks, which is an error.
+// watchEvents watches all objects after a revision until the callback returns false. A connection that breaks is an error.
 func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after int64,
 	each func(kind string, object []byte) (more bool, err error)) error {
 	path := fmt.Sprintf("%s%s?watch=1&labelSelector=crash&timeoutSeconds=2&resourceVersion=%d", c.base, collection, after)
@@ -181,7 +182,7 @@ func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after in
 			Object json.RawMessage `json:"object"`
 		}
 		if err := dec.Decode(&e); err != nil {
-			return nil //nolint:nilerr // the server was killed, or two seconds are over; what was cut off will be sent again
+			return nil //nolint:nilerr // the server was killed, or two seconds are over; a truncated event will be sent again
 		}
 		if more, err = each(e.Type, e.Object); err != nil {
 			return err
@@ -190,29 +191,29 @@ func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after in
 	return nil
 }
 
-// steadyObject is an object that one writer creates, changes and deletes. Its value grows with each write.
-type steadyObject struct {
+// writtenObject is an object that one writer creates, changes and deletes. Its value grows with each write.
+type writtenObject struct {
 	name   string
 	value  int // the last one that is known to be stored
 	exists bool
-	acks   []ack // of writes that told a revision
+	acks   []ack // of writes whose answer had a revision
 }
 
-// steadyWriter writes through kills.
-type steadyWriter struct {
+// persistentWriter is a client that keeps writing while the server is killed.
+type persistentWriter struct {
 	*load
 	client  *http.Client
-	objects []*steadyObject
+	objects []*writtenObject
 }
 
-func (w *steadyWriter) run() {
+func (w *persistentWriter) run() {
 	defer w.client.CloseIdleConnections()
 	for w.ctx.Err() == nil && !w.Failed() {
 		o := w.objects[rand.IntN(len(w.objects))]
-		excused := w.begin()
+		explainedByKill := w.startRequest()
 		rev, err := w.write(o)
 		if err != nil {
-			if !excused() {
+			if !explainedByKill() {
 				w.Errorf("write %s: %v", o.name, err)
 				return
 			}
@@ -227,8 +228,8 @@ func (w *steadyWriter) run() {
 	}
 }
 
-// write creates an object, or changes it, or deletes it, and returns the revision if it is told.
-func (w *steadyWriter) write(o *steadyObject) (int64, error) {
+// write creates, changes or deletes an object, and returns its revision if the answer has one.
+func (w *persistentWriter) write(o *writtenObject) (int64, error) {
 	method, path := http.MethodPut, collection+"/"+o.name
 	switch {
 	case !o.exists:
@@ -256,11 +257,11 @@ func (w *steadyWriter) write(o *steadyObject) (int64, error) {
 	return v.revision, nil
 }
 
-// recover reads the object after a write without an answer until the server is back: the write has happened or it has not, and what
-// was acknowledged is there.
-func (w *steadyWriter) recover(o *steadyObject) {
+// recover reads an object after a write without an answer until the server answers again: the write was either stored or not, and
+// the acknowledged state is not lost.
+func (w *persistentWriter) recover(o *writtenObject) {
 	for !w.Failed() {
-		excused := w.begin()
+		explainedByKill := w.startRequest()
 		m, err := w.ask(http.MethodGet, collection+"/"+o.name, nil)
 		switch {
 		case errors.Is(err, errNotFound):
@@ -286,7 +287,7 @@ func (w *steadyWriter) recover(o *steadyObject) {
 			}
 			o.value, o.exists = v.value, true
 			return
-		case !excused():
+		case !explainedByKill():
 			w.Errorf("read %s: %v", o.name, err)
 			return
 		}
@@ -294,9 +295,9 @@ func (w *steadyWriter) recover(o *steadyObject) {
 	}
 }
 
-// watchOwn watches from the revision of a write. The first events are later than it, and in order.
-func (w *steadyWriter) watchOwn(rev int64) {
-	excused, seen, events := w.begin(), rev, 1+rand.IntN(3)
+// watchOwn watches from the revision of a write, and checks that the first events are later than it and in order.
+func (w *persistentWriter) watchOwn(rev int64) {
+	explainedByKill, seen, events := w.startRequest(), rev, 1+rand.IntN(3)
 	err := w.watchEvents(w.ctx, w.client, rev, func(kind string, text []byte) (bool, error) {
 		var m configMap
 		if err := json.Unmarshal(text, &m); err != nil {
@@ -310,16 +311,16 @@ func (w *steadyWriter) watchOwn(rev int64) {
 		events--
 		return events > 0, nil
 	})
-	if errors.As(err, new(*brokenWatch)) || err != nil && w.ctx.Err() == nil && !excused() {
+	if errors.As(err, new(*brokenWatch)) || err != nil && w.ctx.Err() == nil && !explainedByKill() {
 		w.Errorf("watch from the revision %d of a write: %v", rev, err)
 	}
 	w.ownResumed.Add(1)
 }
 
-// mark makes the last write and returns its revision.
-func (w *steadyWriter) mark() int64 {
+// writeMarker makes the last write of the test and returns its revision.
+func (w *persistentWriter) writeMarker() int64 {
 	w.Helper()
-	o := &steadyObject{name: "last"}
+	o := &writtenObject{name: "last"}
 	w.objects = append(w.objects, o)
 	rev, err := w.write(o)
 	if err != nil {
@@ -331,7 +332,7 @@ func (w *steadyWriter) mark() int64 {
 var errNotFound = errors.New("not found")
 
 // ask sends a request and reads the object of the answer.
-func (w *steadyWriter) ask(method, path string, body *configMap) (*configMap, error) {
+func (w *persistentWriter) ask(method, path string, body *configMap) (*configMap, error) {
 	var text []byte
 	if body != nil {
 		var err error
@@ -350,8 +351,9 @@ func (w *steadyWriter) ask(method, path string, body *configMap) (*configMap, er
 	return m, cmp.Or(err, json.Unmarshal(answer, m))
 }
 
-// compare expects that all watches saw the same, that every acknowledged write is in it, and that it leads to what a list shows.
-func (l *load) compare(watchers []*resumer, writers []*steadyWriter) {
+// compare checks that all watches got the same events, that every acknowledged write is among them, and that they lead to the state
+// of a list.
+func (l *load) compare(watchers []*resumingWatch, writers []*persistentWriter) {
 	l.Helper()
 	if l.Failed() {
 		return

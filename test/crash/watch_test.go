@@ -14,8 +14,8 @@ type event struct {
 	version
 }
 
-// history is what one watch saw, over all its connections. It is always resumed after the last event it saw.
-type history struct {
+// watchHistory has the events of one watch over all its connections; it is always resumed after its last event.
+type watchHistory struct {
 	*cluster
 	after  int64
 	events []event
@@ -23,8 +23,8 @@ type history struct {
 	last   map[string]int // the last value of each object, also of deleted ones
 }
 
-// follow watches until the server is gone. wait waits for that.
-func (h *history) follow() (wait func()) {
+// follow watches until the connection to the server ends; wait waits for that.
+func (h *watchHistory) follow() (wait func()) {
 	h.Helper()
 	done := make(chan error, 1)
 	opened := make(chan struct{})
@@ -43,7 +43,7 @@ func (h *history) follow() (wait func()) {
 }
 
 // until watches until it has seen a revision.
-func (h *history) until(rev int64) {
+func (h *watchHistory) until(rev int64) {
 	h.Helper()
 	ctx, stop := context.WithTimeout(h.Context(), time.Minute)
 	defer stop()
@@ -56,7 +56,7 @@ func (h *history) until(rev int64) {
 }
 
 // read reads events up to a revision, or until the connection breaks.
-func (h *history) read(ctx context.Context, until int64, opened chan<- struct{}) error {
+func (h *watchHistory) read(ctx context.Context, until int64, opened chan<- struct{}) error {
 	client := h.client()
 	defer client.CloseIdleConnections()
 	path := fmt.Sprintf("%s%s?watch=1&labelSelector=crash&resourceVersion=%d", h.base, collection, h.after)
@@ -79,7 +79,7 @@ func (h *history) read(ctx context.Context, until int64, opened chan<- struct{})
 			Object json.RawMessage `json:"object"`
 		}
 		if dec.Decode(&e) != nil {
-			return nil // what was cut off will be sent again
+			return nil // a truncated event will be sent again
 		}
 		if err := h.take(e.Type, e.Object); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (h *history) read(ctx context.Context, until int64, opened chan<- struct{})
 }
 
 // take adds an event, if it is the next one.
-func (h *history) take(kind string, text []byte) error {
+func (h *watchHistory) take(kind string, text []byte) error {
 	var m configMap
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
@@ -125,8 +125,8 @@ func (h *history) take(kind string, text []byte) error {
 	return nil
 }
 
-// compare expects that the events lead to the state that a list shows.
-func (h *history) compare(l *listing) {
+// compare checks that the events lead to the state of a list.
+func (h *watchHistory) compare(l *listing) {
 	h.Helper()
 	if len(h.now) != len(l.objects) {
 		h.Errorf("by the watch there are %d objects, by the list %d", len(h.now), len(l.objects))

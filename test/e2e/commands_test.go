@@ -17,11 +17,11 @@ import (
 	"proa.dev/test/ports"
 )
 
-// TestCtrlCDuringUpSaysWhatItLeft holds that Ctrl-C during "up" reports what is left, and exits with 130.
-func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
+// TestInterruptedUpReportsWhatIsLeft checks that an interrupted "up" reports what is left, and exits with code 130.
+func TestInterruptedUpReportsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	proa := build(t)["proa"]
-	// An etcd that never answers keeps "up" waiting for as long as it takes to interrupt it.
+	// With an etcd that never answers "up" waits until it is interrupted.
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -30,8 +30,8 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "a")
 	cmd := exec.Command(proa, "up", "--no-node", "--no-merge", "--data-dir", data, "--listen", "127.0.0.1:"+ports.Strings(t, 1)[0],
 		"--etcd-servers", "http://"+silent.Addr().String())
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer exec.Command(proa, "down", "--purge", "--now", "--data-dir", data).Run()
-	// The server holds its folder once it has begun.
+	// The server locks its data folder when it starts.
 	buffer := make([]byte, 1024)
 	if n, err := out.Read(buffer); err != nil || !strings.Contains(string(buffer[:n]), "Starting the cluster") {
 		t.Fatalf("up says %q, %v", buffer[:n], err)
@@ -60,13 +60,13 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	}
 	for _, want := range []string{"goes on starting the cluster in the background",
 		"the folder " + data + ": it was created by this command", "down --data-dir " + data, "down --purge --data-dir " + data} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, said.String())
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, stderr.String())
 		}
 	}
-	pid := regexp.MustCompile(`process (\d+),`).FindStringSubmatch(said.String())
+	pid := regexp.MustCompile(`process (\d+),`).FindStringSubmatch(stderr.String())
 	if pid == nil {
-		t.Fatalf("no process is named:\n%s", said.String())
+		t.Fatalf("no process is named:\n%s", stderr.String())
 	}
 	if n, _ := strconv.Atoi(pid[1]); syscall.Kill(n, 0) != nil {
 		t.Errorf("process %s does not run", pid[1])
@@ -79,22 +79,22 @@ func TestCtrlCDuringUpSaysWhatItLeft(t *testing.T) {
 	}
 }
 
-// nobody is a user without rights.
-const nobody = 65534
+// nobodyUID is the ID of a user without permissions.
+const nobodyUID = 65534
 
-// asNobody runs proa in a folder that everybody may pass through, as a user without rights if this is root.
+// asNobody runs proa in a folder that is accessible to all users, as the user nobody if the test runs as root.
 func asNobody(t *testing.T, dir, proa string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command(proa, args...)
 	cmd.Dir, cmd.Env = dir, []string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}
 	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUID, Gid: nobodyUID}}
 	}
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// openFolder is a folder that everybody may write into, with a copy of proa.
+// openFolder creates a folder that all users may write into, with a copy of proa.
 func openFolder(t *testing.T) (dir, proa string) {
 	t.Helper()
 	built := build(t)["proa"]
@@ -112,9 +112,9 @@ func openFolder(t *testing.T) (dir, proa string) {
 	return dir, proa
 }
 
-// TestUpWithANodeNeedsRootAtOnce holds that "up --node" without root fails at once with the reason, before anything is
+// TestUpWithNodeNeedsRoot checks that "up --node" without root fails at once with the reason, before anything is
 // created.
-func TestUpWithANodeNeedsRootAtOnce(t *testing.T) {
+func TestUpWithNodeNeedsRoot(t *testing.T) {
 	t.Parallel()
 	dir, proa := openFolder(t)
 	for _, args := range [][]string{{"--node", "a"}, {"--node", "a", "--nodes", "3"}, {"--config", "node.yaml"}} {
@@ -131,9 +131,9 @@ func TestUpWithANodeNeedsRootAtOnce(t *testing.T) {
 	}
 }
 
-// TestCommandsWithoutRightsSaySo holds that "status" and other commands without the rights to a data folder say so, and
-// do not report that the cluster is not running.
-func TestCommandsWithoutRightsSaySo(t *testing.T) {
+// TestCommandsWithoutPermission checks that "status" and other commands without permission for a data folder fail with that reason,
+// and do not report that the cluster is not running.
+func TestCommandsWithoutPermission(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to have a folder of another user")
 	}

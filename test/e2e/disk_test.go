@@ -23,19 +23,19 @@ import (
 // onSmallDisk is set in the process of this test that has a small disk.
 const onSmallDisk = "PROA_TEST_SMALL_DISK"
 
-// TestFullDisk fills a real disk of 200 MB with ConfigMaps: writes are refused, /readyz and "proa status" say so, a start with another
-// address works, and after deletions writes are taken again within seconds. The disk is mounted where nobody else sees it, which needs
-// root.
+// TestFullDisk fills a file system of 200 MB with ConfigMaps: writes are rejected, /readyz and "proa status" report it, a restart
+// with another address works, and after deletions writes are accepted again within seconds. The file system is mounted in another
+// mount namespace, which needs root.
 func TestFullDisk(t *testing.T) {
 	if os.Getenv(onSmallDisk) != "" {
-		fillsDisk(t)
+		testFullDisk(t)
 		return
 	}
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("a small disk can be mounted by root only")
 	}
-	// The mount is in a namespace of its own, which only another process can have.
+	// Only another process can have another mount namespace.
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
 	cmd.Env = append(os.Environ(), onSmallDisk+"=1", "PROA_BIN="+build(t)["proa"])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
@@ -46,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk mounts a disk of 200 MB: a file with ext4, or memory where that cannot be had.
+// smallDisk mounts a file system of 200 MB: ext4 in a file, or tmpfs if that is not possible.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,7 +129,7 @@ func (c *diskCluster) create(namespace, name string) (int, string) {
 		fmt.Sprintf(`{"metadata":{"name":%q},"data":{"a":%q}}`, name, strings.Repeat("x", 900_000)))
 }
 
-// fill creates ConfigMaps until that is refused.
+// fill creates ConfigMaps until that is rejected.
 func (c *diskCluster) fill(namespace, prefix string) (names []string) {
 	c.Helper()
 	for n := range 1000 {
@@ -171,7 +171,7 @@ func (c *diskCluster) waitForWrites(namespace, name string) time.Duration {
 	}
 }
 
-func fillsDisk(t *testing.T) {
+func testFullDisk(t *testing.T) {
 	disk := smallDisk(t)
 	c := &diskCluster{T: t, proa: os.Getenv("PROA_BIN"), disk: disk, data: filepath.Join(disk, "cluster")}
 	free := ports.Strings(t, 2)
@@ -183,19 +183,19 @@ func fillsDisk(t *testing.T) {
 		t.Fatal(text)
 	}
 	names := c.fill("big", "first-")
-	time.Sleep(2 * time.Second) // what was acknowledged goes into the database, and the log is released
+	time.Sleep(2 * time.Second) // acknowledged writes are moved to the database, and the write-ahead log is released
 	t.Logf("%d ConfigMaps fit; %d MB are free", len(names), c.free()/1e6)
 	if free := c.free(); free < 56<<20 {
 		t.Errorf("of the 64 MiB that are kept %d are left", free>>20)
 	}
-	// Somebody else takes more than the log may give back: the disk stays full until something is deleted.
+	// A file takes more space than the write-ahead log can release: the disk stays full until something is deleted.
 	if err := os.WriteFile(filepath.Join(disk, "other"), bytes.Repeat([]byte("y"), int(c.free()-44<<20)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.checkReported()
 	c.down()
-	if said := c.up(free[1]); !strings.Contains(said, ":"+free[1]) || !strings.Contains(said, "Warning: check storage-space failed") {
-		t.Errorf("a start with another address says\n%s", said)
+	if out := c.up(free[1]); !strings.Contains(out, ":"+free[1]) || !strings.Contains(out, "Warning: check storage-space failed") {
+		t.Errorf("a start with another address says\n%s", out)
 	}
 	c.checkReported()
 	for _, name := range names[:len(names)/4] {

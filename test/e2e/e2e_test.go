@@ -1,11 +1,12 @@
-// Package e2e drives the built proa with real kubectls: what a user types, and what a user sees.
+// Package e2e runs the built proa with real kubectls, as users do.
 //
-// A script in testdata/ is a list of commands with what they must print, and the files they use (script_test.go has the
-// words). Scripts in testdata/kubectl work in a namespace of their own of one cluster that all share, once with the kubectl
-// of the API that proa serves and once with one several minors older. Scripts in testdata/cluster start and stop clusters.
-// Those in testdata/node run containers on a node of this machine, which needs root; killed_test.go and purge_test.go are about
-// what becomes of such a node when it is killed and when it is removed.
-// Those in testdata/several have three such nodes, and those in testdata/joined nodes that joined from behind a router.
+// A script in testdata/ is a list of commands with the output that they must have, and the files that they use; script_test.go
+// documents the commands. Scripts in testdata/kubectl share one cluster, with a namespace for each script, and run once with the
+// kubectl of the Kubernetes version that proa serves and once with one several minor versions older. Scripts in testdata/cluster
+// start and stop clusters.
+// Scripts in testdata/node run containers on a node of this machine, which needs root; killed_test.go and purge_test.go kill and
+// remove such nodes. Scripts in testdata/several have three such nodes, and those in testdata/joined have nodes that joined from
+// behind a router.
 package e2e
 
 import (
@@ -25,8 +26,8 @@ import (
 // programs are the binaries under test, by name: proa, kubectl, kubectl-old.
 type programs map[string]string
 
-// build finds or makes the programs. PROA_BIN names a proa that is built already. Without the kubectls there is nothing to
-// test with: that skips on a machine without the modules, and fails where CI is set.
+// build finds or builds the programs. PROA_BIN is the path of a proa that is built already. Without the modules that kubectl is
+// built from the test is skipped, or fails if CI is set.
 func build(t *testing.T) programs {
 	t.Helper()
 	bins, err := upstream.Build(t.Context(), "kubectl", "kubectl-old")
@@ -54,7 +55,7 @@ func build(t *testing.T) programs {
 	return bins
 }
 
-// start runs a cluster for the time of the test and returns its admin kubeconfig.
+// start runs a cluster until the test ends, and returns its admin kubeconfig.
 func start(t *testing.T, bins programs, args ...string) string {
 	t.Helper()
 	s, err := upstream.StartProa(context.WithoutCancel(t.Context()), bins["proa"], args...)
@@ -76,7 +77,7 @@ func TestKubectl(t *testing.T) {
 	play(t, bins, start(t, bins), "testdata/kubectl")
 }
 
-// TestNodes has nodes, which are simulated.
+// TestNodes runs the scripts for clusters with simulated nodes.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	bins := build(t)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFamilies has clusters of two nodes whose addresses are of both families, and of IPv6 alone.
+// TestFamilies runs clusters of two nodes with dual-stack and with IPv6-only networks.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)

@@ -12,8 +12,8 @@ import (
 	"proa.dev/test/program"
 )
 
-// plugin is a small CNI plugin: a bridge, and addresses of which the names of folders say which are in use.
-const plugin = `#!/bin/sh
+// cniPlugin is a small CNI plugin with a bridge; the names of folders are the addresses in use.
+const cniPlugin = `#!/bin/sh
 set -e
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
@@ -39,7 +39,7 @@ DEL)
 esac
 `
 
-// TestForeignNetwork has Pods connected by a plugin that is not proa's.
+// TestForeignNetwork runs Pods whose network is made by a CNI plugin other than that of proa.
 func TestForeignNetwork(t *testing.T) {
 	bins := needNode(t)
 	for _, tool := range []string{"ip", "nsenter", "curl"} {
@@ -50,7 +50,7 @@ func TestForeignNetwork(t *testing.T) {
 	n := rand.IntN(256)
 	dir, link, network := t.TempDir(), fmt.Sprintf("pf%d", n), fmt.Sprintf("198.18.%d", n)
 	state := filepath.Join(dir, "state")
-	text := plugin
+	text := cniPlugin
 	for word, value := range map[string]string{"STATE": state, "LINK": link, "RANGE": network} {
 		text = strings.ReplaceAll(text, word, value)
 	}
@@ -76,7 +76,7 @@ func TestForeignNetwork(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", link).Run() })
-	// To pass packets on is the business of whoever makes the network.
+	// IP forwarding is up to the plugin that makes the network.
 	const forward = "/proc/sys/net/ipv4/ip_forward"
 	before, err := os.ReadFile(forward)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestGateway reaches containers through Gateways, from when a user installs the definitions of the Gateway API until they are gone again.
+// TestGateway reaches containers through Gateways, from the installation of the definitions of the Gateway API until their removal.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)

@@ -10,7 +10,7 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// TestHelm installs a chart of many parts (test/helm/shop) with real containers, by Helm and by the Helm of the series before.
+// TestHelm installs a chart with many kinds of objects (test/helm/shop) with real containers, with Helm 4 and with Helm 3.
 func TestHelm(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)

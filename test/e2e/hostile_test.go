@@ -9,9 +9,9 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// hostile makes an archive of images that mean no good, for testdata/node/attacks.txt. What they try to write on the host
-// goes below the folder that is returned too, which stays empty if they fail.
-func hostile(t *testing.T) (archive, target string) {
+// hostileImages writes an archive of malicious images for testdata/node/attacks.txt. It also returns the folder on the host into
+// which they try to write, which must stay empty.
+func hostileImages(t *testing.T) (archive, target string) {
 	t.Helper()
 	tool, err := oci.Open(archives(t, "tool")[0])
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"proa.dev/test/ports"
 )
 
-// TestIngress reaches containers from outside by the names that Ingresses have for them.
+// TestIngress reaches containers from outside the cluster by the host names of Ingresses.
 func TestIngress(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
@@ -32,7 +32,7 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// ownCertificate writes a certificate that vouches for itself, and its key.
+// ownCertificate writes a self-signed certificate and its key.
 func ownCertificate(t *testing.T, name string) (crt, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// rounds is how often something is killed.
-const rounds = 20
+// killRounds is the number of kills.
+const killRounds = 20
 
-// TestNodeKilled kills the server with its agent, the runtime, and both, at random moments while Pods start and stop. What
-// ran keeps running, nothing is started twice, what was deleted goes, and everything is Ready in the end.
+// TestNodeKilled kills the server with its agent, the container runtime, and both, at random moments while Pods start and stop, and
+// checks that running containers keep running, none is started twice, deleted Pods are removed, and all Pods are Ready in the end.
 func TestNodeKilled(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, needNode(t))
@@ -33,7 +33,7 @@ func TestNodeKilled(t *testing.T) {
 	before := k.containers("stable")
 
 	victims := []string{"server", "containerd", "both"}
-	for i := range rounds {
+	for i := range killRounds {
 		k.create(fmt.Sprintf("batch%d", i), 2)
 		if i > 0 {
 			k.delete(fmt.Sprintf("batch%d", i-1))
@@ -42,11 +42,11 @@ func TestNodeKilled(t *testing.T) {
 		k.kill(victims[i%len(victims)])
 		m.up()
 	}
-	last := fmt.Sprintf("batch%d", rounds-1)
+	last := fmt.Sprintf("batch%d", killRounds-1)
 	k.ready(last, 2)
 	k.ready("stable", 3)
 	k.until("something runs that no Pod wants", func() bool { return k.running() == 5 })
-	k.startedOnce()
+	k.checkStartedOnce()
 	k.release()
 	k.until("the deleted Pods are still there", func() bool { return len(k.pods("")) == 5 })
 	if after := k.containers("stable"); after != before {
@@ -70,7 +70,7 @@ type killTest struct {
 // keep is the finalizer that keeps deleted Pods, so that their restarts can be read in the end.
 const keep = "proa.test/keep"
 
-// create makes Pods that count how often they are started.
+// create creates Pods that count how often they are started.
 func (k killTest) create(app string, n int) {
 	k.t.Helper()
 	var all strings.Builder
@@ -121,7 +121,7 @@ func (k killTest) ready(app string, n int) {
 	}
 }
 
-// podOf is what the test looks at of a Pod.
+// podOf has the fields of a Pod that the test uses.
 type podOf struct {
 	Metadata struct{ Name string }
 	Status   struct {
@@ -143,7 +143,7 @@ func (k killTest) pods(app string) []podOf {
 	return list.Items
 }
 
-// containers tells of the containers of Pods, and of their restarts.
+// containers returns the containers of Pods and their restarts.
 func (k killTest) containers(app string) string {
 	k.t.Helper()
 	var out strings.Builder
@@ -155,7 +155,7 @@ func (k killTest) containers(app string) string {
 	return out.String()
 }
 
-// kill ends processes without a warning.
+// kill kills processes with SIGKILL.
 func (k killTest) kill(what string) {
 	k.t.Helper()
 	var pids []int
@@ -179,11 +179,11 @@ func (k killTest) kill(what string) {
 				return false
 			}
 		}
-		return what == "containerd" || k.isDown() // the threads of a zombie may end a little later, with the sockets they have
+		return what == "containerd" || k.isDown() // the threads of a zombie, and their sockets, may end a little later
 	})
 }
 
-// isDown tells whether nothing listens at the cluster's address.
+// isDown reports whether nothing listens at the cluster's address.
 func (k killTest) isDown() bool {
 	l, err := net.Listen("tcp", k.address)
 	if err != nil {
@@ -192,7 +192,7 @@ func (k killTest) isDown() bool {
 	return l.Close() == nil
 }
 
-// processes finds those of a program whose command line has a text.
+// processes returns the processes of a program whose command line contains a text.
 func (k killTest) processes(program, text string) (out []int) {
 	k.t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -210,7 +210,7 @@ func (k killTest) processes(program, text string) (out []int) {
 	return out
 }
 
-// state is what a process does, as ps shows it; empty if it has ended.
+// state returns the state of a process as ps shows it, or "" if it has ended.
 func state(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -223,9 +223,9 @@ func state(pid int) string {
 	return ""
 }
 
-// startedOnce checks that each Pod that ever ran was started once, but for the restarts that its status shows. A container
+// checkStartedOnce checks that each Pod that ever ran was started once, but for the restarts that its status shows. A container
 // that was made and could not be started, because the runtime was killed, counts as one of these too.
-func (k killTest) startedOnce() {
+func (k killTest) checkStartedOnce() {
 	k.t.Helper()
 	restarts := map[string]int{}
 	for _, p := range k.pods("") {
@@ -244,7 +244,7 @@ func (k killTest) startedOnce() {
 	}
 }
 
-// running counts the containers of this machine that run, by the folder that all of them see.
+// running counts the running containers of the test by the folder that all of them mount.
 func (k killTest) running() (n int) {
 	for _, pid := range k.processes("/tool", "-file=/counts/") {
 		root := fmt.Sprintf("/proc/%d/root/counts", pid)
@@ -263,7 +263,7 @@ func (k killTest) running() (n int) {
 
 func (k killTest) until(otherwise string, done func() bool) {
 	k.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); {
+	for deadline := time.Now().Add(waitLimit); !done(); {
 		if time.Now().After(deadline) {
 			k.t.Fatal(otherwise)
 		}

@@ -39,7 +39,7 @@ type example struct {
 const quietControllers = "service-account-controller,root-ca-cert-publisher,namespace-controller,clusterrole-aggregation-controller," +
 	"pv-protection-controller,volumeattributesclass-protection-controller,crd-finalizer"
 
-// TestEveryKind does to each kind what people do to objects, with both kubectls.
+// TestEveryKind runs the usual kubectl commands on an object of each kind, with both kubectls.
 func TestEveryKind(t *testing.T) {
 	t.Parallel()
 	bins := build(t)
@@ -56,7 +56,7 @@ func TestEveryKind(t *testing.T) {
 					t.Run(e.plural+" are asked", func(t *testing.T) {
 						one := newScript(t, "", s.bins)
 						one.setenv("KUBECONFIG", s.env["KUBECONFIG"])
-						one.ask(e)
+						one.createReview(e)
 					})
 				}
 			}
@@ -72,8 +72,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// isStored tells whether objects of a kind are stored. The others, which can only be created, are requests such as
-// reviews.
+// isStored reports whether objects of a kind are stored. The others, such as reviews, can only be created.
 func isStored(e *example) bool { return slices.Contains(e.verbs, "list") }
 
 // examples reads the corpus.
@@ -93,7 +92,7 @@ func examples(t *testing.T, namespace string) (out []*example) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
-		// The words stand for the insides of JSON strings.
+		// The placeholders are inside JSON strings.
 		text := strings.NewReplacer(append(pems, "$NAMESPACE", namespace, "$NAME", "obj"+n, "$KIND", "Obj"+n, "$N",
 			n)...).Replace(string(object))
 		e := new(example)
@@ -105,7 +104,7 @@ func examples(t *testing.T, namespace string) (out []*example) {
 	return out
 }
 
-// served keeps those with whose resources one can do all of what the verbs say, and names the resources.
+// served returns the examples whose resources are served with all of the verbs, and sets their resource names.
 func served(t *testing.T, s *script, all []*example, verbs ...string) (out []*example) {
 	t.Helper()
 	type resource struct {
@@ -122,7 +121,7 @@ func served(t *testing.T, s *script, all []*example, verbs ...string) (out []*ex
 			path = "/api/" + e.APIVersion
 		}
 		if err := s.exec([]string{"kubectl", "get", "--raw", path}, false); err != nil {
-			resources[e.APIVersion] = nil // an alpha or beta version, which is off
+			resources[e.APIVersion] = nil // an alpha or beta version that is not enabled
 			continue
 		}
 		var list struct{ Resources []resource }
@@ -146,7 +145,7 @@ func served(t *testing.T, s *script, all []*example, verbs ...string) (out []*ex
 	return out
 }
 
-// full is how kubectl is told exactly which resource is meant.
+// full returns the name of the resource with version and group, as kubectl takes it.
 func (e *example) full() string {
 	group, version, grouped := strings.Cut(e.APIVersion, "/")
 	if !grouped {
@@ -155,7 +154,7 @@ func (e *example) full() string {
 	return e.plural + "." + version + "." + group
 }
 
-// file writes the object with this metadata into a file.
+// file writes the object with other metadata into a file.
 func (e *example) file(s *script, name string, meta map[string]any) string {
 	s.t.Helper()
 	e.object["metadata"] = meta
@@ -170,8 +169,8 @@ func (e *example) file(s *script, name string, meta map[string]any) string {
 	return path
 }
 
-// known looks the kind up where people do.
-func (s *script) known(e *example) {
+// checkDiscovery checks that api-resources and explain know the kind, and that the user may create it.
+func (s *script) checkDiscovery(e *example) {
 	s.t.Helper()
 	group, _, grouped := strings.Cut(e.APIVersion, "/")
 	name := e.plural
@@ -191,10 +190,10 @@ func (s *script) known(e *example) {
 	s.must("kubectl", "auth", "can-i", "create", e.full())
 }
 
-// ask creates what is only an answer. A binding is one to a Pod, which is not there.
-func (s *script) ask(e *example) {
+// createReview creates an object that is not stored. A Binding fails because its Pod does not exist.
+func (s *script) createReview(e *example) {
 	s.t.Helper()
-	s.known(e)
+	s.checkDiscovery(e)
 	file := e.file(s, "object.json", e.Metadata)
 	if e.Kind == "Binding" {
 		if err := s.exec([]string{"kubectl", "create", "-f", file}, true); err != nil || !strings.Contains(s.stderr, "not found") {
@@ -208,7 +207,7 @@ func (s *script) ask(e *example) {
 	}
 }
 
-// kind takes one object through its life, while somebody watches.
+// kind creates, reads, changes and deletes an object while a watch runs.
 func (s *script) kind(e *example, i int) {
 	s.t.Helper()
 	name, kept := e.Metadata["name"].(string)
@@ -219,13 +218,13 @@ func (s *script) kind(e *example, i int) {
 	ref := typ + "/" + name
 	changed := e.file(s, "changed.json", map[string]any{"name": name, "labels": map[string]any{"applied": "later"}})
 	file := e.file(s, "object.json", map[string]any{"name": name})
-	s.known(e)
+	s.checkDiscovery(e)
 	s.must("kubectl", "create", "-f", file, "--dry-run=server")
 	s.must("kubectl", "create", "--save-config", "-f", file)
 	if err := s.begin([]string{"kubectl", "get", ref, "-w", "--output-watch-events", "-o", `jsonpath={.type} {.object.metadata.name} {.object.metadata.labels.a}{"\n"}`}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.seen("ADDED " + name + " ")
+	s.awaitWatchOutput("ADDED " + name + " ")
 	s.read(e, ref, name, i >= 100)
 	s.must("kubectl", "wait", "--for=jsonpath={.metadata.name}="+name, ref, "--timeout=60s")
 	s.must("kubectl", "auth", "can-i", "update", typ)
@@ -245,7 +244,7 @@ func (s *script) kind(e *example, i int) {
 		}
 	}
 	s.change(e, ref)
-	s.seen("MODIFIED " + name + " b")
+	s.awaitWatchOutput("MODIFIED " + name + " b")
 	s.must("kubectl", "apply", "--server-side", "--force-conflicts", "-f", file)
 	s.must("kubectl", "get", ref, "-o", "json")
 	stored := filepath.Join(s.work, "stored.json")
@@ -257,15 +256,15 @@ func (s *script) kind(e *example, i int) {
 	s.must("kubectl", "delete", ref, "--grace-period=0", "--force", "--wait=false")
 	if e.Kind != "Namespace" && e.Kind != "PersistentVolume" && e.Kind != "PersistentVolumeClaim" {
 		s.must("kubectl", "wait", "--for=delete", ref, "--timeout=60s")
-		s.seen("DELETED " + name + " b")
+		s.awaitWatchOutput("DELETED " + name + " b")
 	}
 	if err := s.end(true); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// seen waits until who watches has seen this.
-func (s *script) seen(line string) {
+// awaitWatchOutput waits until the watch has printed a text.
+func (s *script) awaitWatchOutput(line string) {
 	s.t.Helper()
 	err := s.until(func() error {
 		if out := s.back.out.String(); !slices.Contains(strings.Split(out, "\n"), line) {
@@ -278,7 +277,7 @@ func (s *script) seen(line string) {
 	}
 }
 
-// read shows the object in all forms.
+// read prints the object in all output formats.
 func (s *script) read(e *example, ref, name string, old bool) {
 	s.t.Helper()
 	for _, o := range []string{"wide", "yaml", "json", "custom-columns=NAME:.metadata.name,UID:.metadata.uid"} {
@@ -307,7 +306,7 @@ func (s *script) change(e *example, ref string) {
 	s.must("kubectl", "label", ref, "a=b")
 	s.must("kubectl", "annotate", ref, "note=written")
 	s.must("kubectl", "edit", ref)
-	if e.Kind != "APIService" && e.Kind != "CustomResourceDefinition" { // which upstream cannot merge so either
+	if e.Kind != "APIService" && e.Kind != "CustomResourceDefinition" { // upstream cannot merge this either
 		s.must("kubectl", "patch", ref, "--type=strategic", "-p", `{"metadata":{"labels":{"p":"strategic"}}}`)
 	}
 	s.must("kubectl", "patch", ref, "--type=merge", "-p", `{"metadata":{"labels":{"p":"merge"}}}`)
@@ -318,7 +317,7 @@ func (s *script) change(e *example, ref string) {
 	}
 }
 
-// certificates are the words of the corpus that stand for signed things.
+// certificates returns the values of the placeholders for certificates and requests in the corpus.
 func certificates(t *testing.T) []string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,17 +18,17 @@ import (
 	"proa.dev/test/registry"
 )
 
-// machine is a cluster with a node on this machine, in a data folder, at a port and with networks of its own, so that it
-// can stand beside others.
+// machine is a cluster with a node on this machine. It has its own data folder, port and networks, so that several can run at the
+// same time.
 type machine struct {
 	t       *testing.T
 	bins    programs
-	dir     string // has everything: the data folder, static Pods, mirrors
+	dir     string // the parent of the data folder, static Pods and registry mirrors
 	address string // where the cluster listens
 	args    []string
 }
 
-// needNode skips where containers cannot run.
+// needNode skips the test if containers cannot run, and returns the programs otherwise.
 func needNode(t *testing.T) programs {
 	t.Helper()
 	bins := build(t)
@@ -43,7 +43,7 @@ func needNode(t *testing.T) programs {
 	return bins
 }
 
-// newMachine prepares a cluster; up starts it. Whatever it made is gone after the test.
+// newMachine prepares a cluster; up starts it. Everything that the cluster creates is removed after the test.
 func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	t.Helper()
 	// Not t.TempDir: its names are too long for sockets.
@@ -51,7 +51,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As /var/lib: Pods with users of their own must be able to pass through.
+	// Like /var/lib: processes of Pods with other users must be able to pass through.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 		"--data-dir", m.data(), "--listen", m.address, "--node-port", free[1], "--name", filepath.Base(dir), "--no-merge", "--node", "a",
 		"--cluster-cidr", fmt.Sprintf("10.%d.0.0/16", 64+block), "--service-cidr", fmt.Sprintf("10.%d.0.0/16", 97+block),
 		"--pod-manifest-path", filepath.Join(dir, "static"), "--registry-dir", filepath.Join(dir, "mirrors"),
-		// How full the disk of this machine is says nothing about proa.
+		// The free space on the disk of this machine must not cause evictions.
 		"--image-gc-high-threshold", "100", "--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%",
 	}, args...)
 	t.Cleanup(func() {
@@ -78,7 +78,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 			t.Logf("the end of the log:\n%s", m.log(40))
 		}
 		for _, place := range m.namespaces() {
-			readableRules(t, place)
+			checkRulesAreReadable(t, place)
 		}
 		// A server that was killed may need a moment to end. Some tests remove the folder themselves.
 		var out string
@@ -94,7 +94,7 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 		}
 		if err != nil {
 			t.Errorf("down --purge: %v\n%s", err, out)
-			return // the folder is what is needed to clean up by hand
+			return // the folder is needed to clean up by hand
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Errorf("something is left: %v", err)
@@ -103,15 +103,15 @@ func newMachine(t *testing.T, bins programs, args ...string) *machine {
 	return m
 }
 
-// namespaces are the network namespaces of the cluster's nodes: this machine's, and those of further nodes on it.
+// namespaces returns the network namespaces of the cluster's nodes: that of this machine, and those of further nodes on it.
 func (m *machine) namespaces() []string {
 	further, _ := filepath.Glob(filepath.Join(m.data(), "nodes", "*", "netns"))
 	return append(further, "/proc/self/ns/net")
 }
 
-// readableRules lists the rules of a network namespace with the nft of this machine, where it is installed: an administrator must be able
-// to look at them.
-func readableRules(t *testing.T, place string) {
+// checkRulesAreReadable checks that the nft of this machine, if it is installed, can list the rules of a network namespace, so that
+// an administrator can read them.
+func checkRulesAreReadable(t *testing.T, place string) {
 	t.Helper()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
@@ -125,9 +125,9 @@ func readableRules(t *testing.T, place string) {
 // networks counts the clusters of this process, which run beside each other.
 var networks atomic.Int64
 
-// networkBlock numbers the networks of a cluster: 10.64.0.0/16 to 10.94.0.0/16 for Pods and 10.97.0.0/16 to
-// 10.127.0.0/16 for Services, none of which a cluster takes by itself. Clusters that run at the same time never have
-// the same, those of several test processes seldom.
+// networkBlock returns a number for the networks of a cluster: 10.64.0.0/16 to 10.94.0.0/16 for Pods and 10.97.0.0/16 to
+// 10.127.0.0/16 for Services, which no cluster chooses by itself. Clusters of one test process that run at the same time never have
+// the same networks, those of several processes seldom.
 func networkBlock() int { return (os.Getpid()*8 + int(networks.Add(1))) % 31 }
 
 func (m *machine) data() string       { return filepath.Join(m.dir, "data") }
@@ -158,7 +158,7 @@ func (m *machine) run(ctx context.Context, name string, args ...string) (string,
 	return string(out), err
 }
 
-// pid is the process of the cluster.
+// pid returns the process ID of the cluster.
 func (m *machine) pid() int {
 	m.t.Helper()
 	data, err := os.ReadFile(filepath.Join(m.data(), "server.pid"))
@@ -181,7 +181,7 @@ func (m *machine) log(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// archives are those of the images that scripts use.
+// archives returns the archives of images that scripts use.
 func archives(t *testing.T, names ...string) []string {
 	t.Helper()
 	paths, err := images.Archives(t.Context(), names...)
@@ -191,7 +191,7 @@ func archives(t *testing.T, names ...string) []string {
 	return paths
 }
 
-// registries are two: one for everybody, which also stands in for docker.io, and one that asks for a password.
+// registries starts two registries: an open one, which is also a mirror of docker.io, and one that needs a password.
 func (m *machine) registries() map[string]string {
 	m.t.Helper()
 	open, err := registry.Start(m.t.Context(), registry.Options{Archives: archives(m.t, "tool", "nginx")})
@@ -221,13 +221,13 @@ func (m *machine) must(err error) {
 	}
 }
 
-// script is one that plays on this machine, in a namespace of its own.
+// script returns a script that runs against this cluster, in its own namespace.
 func (m *machine) script(t *testing.T, path string, env map[string]string) *script {
 	t.Helper()
 	return m.scriptIn(t, path, strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".txt"), "_", "-"), env)
 }
 
-// scriptIn is one that plays in a namespace of a given name.
+// scriptIn returns a script that runs in a given namespace.
 func (m *machine) scriptIn(t *testing.T, path, ns string, env map[string]string) *script {
 	t.Helper()
 	s := newScript(t, path, m.bins)

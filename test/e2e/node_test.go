@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestNode runs Pods in containers. What would disturb the others has its turn first: scripts in testdata/node/alone.
+// TestNode runs scripts with Pods in containers. Scripts that would disturb others run first, one by one: testdata/node/alone.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
 	m := newMachine(t, bins)
 	env := m.registries()
 	m.up()
-	bad, target := hostile(t)
+	bad, target := hostileImages(t)
 	env["TARGET"] = target
 	m.load(append(archives(t, "tool", "busybox"), bad))
 	for _, path := range scripts(t, "testdata/node/alone") {

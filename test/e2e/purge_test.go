@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// TestNodesSideBySide runs two clusters with a node each on this machine, and removes one: nothing of it is left anywhere,
-// and the other one does not notice.
-func TestNodesSideBySide(t *testing.T) {
+// TestTwoClustersOnOneMachine runs two clusters with a node each on this machine, removes one, and checks that nothing of it is left
+// and that the other one keeps working.
+func TestTwoClustersOnOneMachine(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
 	first, second := killTest{machine: newMachine(t, bins)}, killTest{machine: newMachine(t, bins)}
@@ -45,7 +45,7 @@ func TestNodesSideBySide(t *testing.T) {
 		t.Error("the data folder is left")
 	}
 	first.answers()
-	// One that is stopped ends its containers, and runs its Pods again when it is started.
+	// A cluster that is stopped ends its containers, and runs its Pods again when it is started.
 	ip := first.webIP()
 	if out, err := first.run(t.Context(), "proa", "down", "--now", "--data-dir", first.data()); err != nil {
 		t.Fatalf("down: %v\n%s", err, out)
@@ -56,7 +56,7 @@ func TestNodesSideBySide(t *testing.T) {
 	first.up()
 	first.kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=90s")
 	first.answers()
-	// It can be made again in the same place.
+	// A cluster can be created again in the same folder.
 	second.up()
 	second.kubectl("get", "nodes")
 }
@@ -70,7 +70,7 @@ spec:
   containers: [{name: c, image: "proa.test/tool:1", args: [serve], volumeMounts: [{name: memory, mountPath: /m}]}]
 `
 
-// web starts the cluster with a Pod that serves.
+// web starts the cluster with a Pod that serves HTTP.
 func (k killTest) web() {
 	k.t.Helper()
 	k.up()
@@ -92,7 +92,7 @@ func (k killTest) webIP() string {
 	return k.kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
 }
 
-// ask tells whether the Pod at an address answers.
+// ask reports whether the Pod at an address answers.
 func ask(ip string) bool {
 	resp, err := (&http.Client{Timeout: 5 * time.Second}).Get("http://" + net.JoinHostPort(ip, "8080") + "/ready")
 	if err != nil {
@@ -102,7 +102,8 @@ func ask(ip string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// traces are the things on this machine that clusters make and that could be left behind.
+// traces returns what clusters create on this machine and could leave behind: network interfaces, mounts, cgroups, files,
+// nftables tables and processes.
 func traces(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}

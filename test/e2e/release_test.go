@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRelease takes the one file that is all there is to copy, alone in a folder, from nothing to a Pod that answers and back to
-// nothing. "make release-check" builds it first.
+// TestRelease copies the released file alone into a folder, starts a cluster with a Pod that answers, and purges it. "make
+// release-check" builds the file first.
 func TestRelease(t *testing.T) {
 	release := os.Getenv("PROA_RELEASE")
 	if release == "" {

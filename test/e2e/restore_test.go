@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestRestoreAtAnotherPath holds that a backup that is restored at another path, as docs/guide/operations.md describes,
+// TestRestoreAtAnotherPath checks that a backup that is restored at another path, as docs/guide/operations.md describes,
 // has its own volumes, and that those of the original are not touched.
 func TestRestoreAtAnotherPath(t *testing.T) {
 	t.Parallel()
@@ -17,7 +17,7 @@ func TestRestoreAtAnotherPath(t *testing.T) {
 	m.load(images)
 	k := killTest{machine: m}
 	manifest := filepath.Join(m.dir, "keeper.yaml")
-	if err := os.WriteFile(manifest, []byte(keeper), 0o600); err != nil {
+	if err := os.WriteFile(manifest, []byte(podWithVolume), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	k.kubectl("apply", "-f", manifest)
@@ -56,7 +56,7 @@ func TestRestoreAtAnotherPath(t *testing.T) {
 		}
 	})
 	proa("up", "--data-dir", restored, "--no-merge")
-	// The copy is a few seconds old, and its node takes nobody's name who was there just now.
+	// The node's Lease in the backup was renewed a few seconds ago, and a node does not take a name whose Lease is renewed: delete it.
 	k.kubectl("delete", "lease", "--namespace", "kube-node-lease", "a", "--ignore-not-found")
 	proa(append([]string{"images", "load", "--data-dir", restored}, images...)...)
 	k.until("the restored volume is not shown", func() bool {
@@ -78,8 +78,8 @@ func TestRestoreAtAnotherPath(t *testing.T) {
 	}
 }
 
-// keeper has a volume that is a folder of its node.
-const keeper = `
+// podWithVolume is the manifest of a Pod with a volume that is a folder of its node.
+const podWithVolume = `
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: kept}

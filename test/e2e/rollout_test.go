@@ -12,8 +12,8 @@ import (
 	"proa.dev/test/upstream"
 )
 
-// TestRollouts rolls a Deployment out twice while Pods on two nodes, a node and the world outside send it requests: none may fail.
-// "go run ./test/chaos/cmd rollouts" does that ten times.
+// TestRollouts rolls out a Deployment twice while Pods on two nodes, a node, and a client outside the cluster send it requests, none
+// of which may fail. "go run ./test/chaos/cmd rollouts" does that ten times.
 func TestRollouts(t *testing.T) {
 	bins := needNode(t)
 	if why := lab.Missing(); why != "" {
@@ -27,7 +27,7 @@ func TestRollouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := chaos.Rollouts{Count: 2, Rate: 200, IngressPort: number}.Run(t.Context(), m.steady(t))
+	out, err := chaos.Rollouts{Count: 2, Rate: 200, IngressPort: number}.Run(t.Context(), m.chaosCluster(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func TestRollouts(t *testing.T) {
 	}
 }
 
-// TestChaos kills an agent and a whole node and cuts a link under steady traffic, which recovers by itself.
-// "go run ./test/chaos/cmd events" lets more happen, by chance.
+// TestChaos kills an agent and a whole node and cuts a link under steady traffic, which must recover by itself. "go run
+// ./test/chaos/cmd events" runs more events in random order.
 func TestChaos(t *testing.T) {
 	bins := needNode(t)
 	if why := lab.Missing(); why != "" {
@@ -56,7 +56,7 @@ func TestChaos(t *testing.T) {
 	events, out, err := chaos.Events{
 		Count: len(kinds), Kinds: kinds, InTurn: true, Rate: 60, Timeout: 10 * time.Second,
 		Folder: func(node string) string { return filepath.Join(m.data(), "nodes", node) },
-	}.Run(t.Context(), m.steady(t))
+	}.Run(t.Context(), m.chaosCluster(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// steady is the cluster for those who send traffic to it.
-func (m *machine) steady(t *testing.T) *chaos.Cluster {
+// chaosCluster returns the cluster as package chaos uses it.
+func (m *machine) chaosCluster(t *testing.T) *chaos.Cluster {
 	t.Helper()
 	root, err := upstream.Root()
 	if err != nil {
@@ -77,5 +77,5 @@ func (m *machine) steady(t *testing.T) *chaos.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &chaos.Cluster{Kubectl: m.bins["kubectl"], Kubeconfig: m.kubeconfig(), Tool: tool, Say: t.Logf}
+	return &chaos.Cluster{Kubectl: m.bins["kubectl"], Kubeconfig: m.kubeconfig(), Tool: tool, Log: t.Logf}
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// script is a run of one script file. The lines before the first "-- name --" are commands, the rest are files that are
-// put into the work folder first. The words:
+// script is a run of one script file. The lines before the first "-- name --" are commands, the rest are files that are written into
+// the work folder first. The commands:
 //
 //	kubectl ARGS, proa ARGS, sh 'LINE'   run it; the test fails if it fails
 //	! COMMAND                            run it; it must fail
@@ -47,7 +47,7 @@ type background struct {
 	out, errOut buffer
 }
 
-// buffer is read while a program writes to it. mu guards all.
+// buffer can be read while a program writes to it. mu guards all.
 type buffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -65,8 +65,8 @@ func (b *buffer) String() string {
 	return b.all.String()
 }
 
-// patience bounds everything that is waited for. It is no assertion about speed: a slow machine has to pass.
-const patience = 90 * time.Second
+// waitLimit is how long a script waits for anything. It is no assertion about speed: the test must pass on a slow machine.
+const waitLimit = 90 * time.Second
 
 func newScript(t *testing.T, path string, bins programs) *script {
 	work := t.TempDir()
@@ -212,7 +212,7 @@ func (s *script) match(words []string, negate bool) error {
 }
 
 func (s *script) until(try func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		err := try()
 		if err == nil || time.Now().After(deadline) {
@@ -244,7 +244,7 @@ func (s *script) exec(words []string, mustFail bool) error {
 	if _, ok := s.bins[words[0]]; !ok && words[0] != "sh" {
 		return fmt.Errorf("unknown word %q", words[0])
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitLimit)
 	defer cancel()
 	cmd := s.command(ctx, words...)
 	if s.stdin != "" {
@@ -298,7 +298,7 @@ func (s *script) end(interrupt bool) error {
 	err := b.cmd.Wait()
 	s.stdout, s.stderr = b.out.String(), b.errOut.String()
 	if interrupt {
-		return nil // whatever an interrupted program says
+		return nil // the exit code of an interrupted program is ignored
 	}
 	return err
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSeccompDefault: a container that names no seccomp profile has that of the runtime, on every node of the machine, unless the setting
-// says otherwise. Privileged containers and those that ask for none have none.
+// TestSeccompDefault checks that a container without a seccomp profile has the default profile of the runtime on every node of the
+// machine, unless the setting is off. Privileged and unconfined containers have none.
 func TestSeccompDefault(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, needNode(t), "--nodes", "2")

@@ -12,14 +12,14 @@ import (
 	"proa.dev/test/ports"
 )
 
-// TestServices reaches Services of every type from Pods, from the node and from the world outside: a network namespace that is
-// linked to the machine.
+// TestServices reaches Services of every type from Pods, from the node and from outside the cluster: a network namespace that is
+// connected to the machine.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
 	healthz := ports.Strings(t, 1)[0]
 	m := newMachine(t, bins, "--proxy-healthz", "127.0.0.1:"+healthz, "--external-ip-ranges", "192.0.2.77")
-	world, address := outside(t)
+	world, address := newOutsideNamespace(t)
 	m.up()
 	m.load(archives(t, "tool", "busybox"))
 	env := map[string]string{"WORLD": "ip netns exec " + world, "WORLDIP": address, "HEALTHZ": healthz}
@@ -35,8 +35,8 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// outside makes a network namespace whose way to everywhere leads through this machine, and returns its name and address.
-func outside(t *testing.T) (name, address string) {
+// newOutsideNamespace creates a network namespace whose default route is through this machine, and returns its name and address.
+func newOutsideNamespace(t *testing.T) (name, address string) {
 	t.Helper()
 	for _, program := range []string{"ip", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -49,7 +49,7 @@ func outside(t *testing.T) (name, address string) {
 			t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	// A network of its own among those for tests, apart from the one in which nodes join behind a router.
+	// A network that is reserved for tests, other than that of the nodes behind a router.
 	n, octet := rand.IntN(64), (os.Getpid()+128)%256
 	name, link := fmt.Sprintf("proa-e2e-%d-%d", octet, n), fmt.Sprintf("pe%d-%d", octet, n)
 	here, there := fmt.Sprintf("198.19.%d.%d", octet, n<<2+1), fmt.Sprintf("198.19.%d.%d", octet, n<<2+2)

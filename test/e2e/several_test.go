@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestSeveralNodes runs three nodes on this machine, two of them in network namespaces. The scripts play one after the other:
-// they kill, stop and remove what the others use. At last everything is removed, and nothing is left.
+// TestSeveralNodes runs three nodes on this machine, two of them in network namespaces. The scripts run one after the other, because
+// they kill, stop and remove what others use. In the end the cluster is purged, and nothing may be left.
 func TestSeveralNodes(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, needNode(t), "--nodes", "3")
@@ -45,7 +45,8 @@ func TestSeveralNodes(t *testing.T) {
 	}
 }
 
-// traces are the things on this machine that bear the mark of the cluster: its folder, or a name made of the paths in it.
+// traces returns what the cluster has created on this machine, which it finds by the cluster's folder and by names that are derived
+// from paths in it.
 func (m *machine) traces() (out []string) {
 	m.t.Helper()
 	marks := []string{m.data()}
@@ -64,17 +65,17 @@ func (m *machine) traces() (out []string) {
 	return out
 }
 
-// TestJoinedNodes joins nodes by hand, as those of other machines do. Each has a link of its own, and a router that knows nothing
-// of Pods lies between them: their Pods meet in tunnels.
+// TestJoinedNodes joins nodes like those of other machines. Each has its own link, and the router between them has no routes to
+// Pods: traffic between their Pods goes through tunnels.
 func TestJoinedNodes(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	w := newWorld(t, 18)
+	w := newRoutedNetwork(t, 18)
 	w.play(bins, "testdata/joined")
 }
 
-// play starts a cluster on this machine with further flags, lets a node join from each place, and runs the scripts of a folder.
-func (w *world) play(bins programs, folder string, flags ...string) {
+// play starts a cluster on this machine with further flags, joins a node in each namespace, and runs the scripts of a folder.
+func (w *routedNetwork) play(bins programs, folder string, flags ...string) {
 	w.t.Helper()
 	m := newMachine(w.t, bins, append([]string{"--node-ip", w.machine}, flags...)...)
 	m.up()
@@ -83,7 +84,7 @@ func (w *world) play(bins programs, folder string, flags ...string) {
 	for i, name := range []string{"b", "c"} {
 		w.join(m, name, w.places[i], tools)
 	}
-	// What starts the agent of c again, with further arguments.
+	// A command that starts the agent of c again, with further arguments.
 	agent := filepath.Join(w.dir, "agent")
 	line := fmt.Sprintf("exec nsenter --net=%s %s agent --server %s '%s' \"$@\"\n", w.places[1], bins["proa"], w.url(m),
 		strings.Join(w.settings(m, "c"), "' '"))
@@ -97,16 +98,16 @@ func (w *world) play(bins programs, folder string, flags ...string) {
 	}
 }
 
-// world is this machine, a router, and two places behind it.
-type world struct {
+// routedNetwork is this machine, a router, and two network namespaces behind it, in which nodes join.
+type routedNetwork struct {
 	t       *testing.T
 	dir     string
 	machine string   // this machine's address
-	places  []string // the namespaces of the places
+	places  []string // the namespaces in which nodes join
 }
 
-// newWorld makes one in 198.18.0.0/16 or in 198.19.0.0/16. The test is skipped where a tool is missing that this or the test needs.
-func newWorld(t *testing.T, network int, tools ...string) *world {
+// newRoutedNetwork creates a network in 198.18.0.0/16 or 198.19.0.0/16. The test is skipped if a tool that it needs is missing.
+func newRoutedNetwork(t *testing.T, network int, tools ...string) *routedNetwork {
 	t.Helper()
 	for _, tool := range append([]string{"ip", "nsenter", "unshare", "mount"}, tools...) {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -117,9 +118,9 @@ func newWorld(t *testing.T, network int, tools ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Somewhere in the networks that are for tests, so that two worlds can be beside each other.
+	// A random network that is reserved for tests, so that two of them can exist at the same time.
 	at := fmt.Sprintf("198.%d.%d", network, os.Getpid()%256)
-	w := &world{t: t, dir: dir, machine: at + ".1", places: []string{filepath.Join(dir, "b"), filepath.Join(dir, "c")}}
+	w := &routedNetwork{t: t, dir: dir, machine: at + ".1", places: []string{filepath.Join(dir, "b"), filepath.Join(dir, "c")}}
 	cable := fmt.Sprintf("pw%d-%d", network, os.Getpid())
 	t.Cleanup(func() {
 		_ = w.sh(context.Background(), "ip link del "+cable+" 2>/dev/null; umount "+dir+"/router "+dir+"/b "+dir+"/c")
@@ -153,7 +154,7 @@ done
 	return w
 }
 
-func (w *world) sh(ctx context.Context, line string) error {
+func (w *routedNetwork) sh(ctx context.Context, line string) error {
 	out, err := exec.CommandContext(ctx, "/bin/sh", "-c", line).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
@@ -161,13 +162,14 @@ func (w *world) sh(ctx context.Context, line string) error {
 	return nil
 }
 
-// url is where the nodes find the server.
-func (w *world) url(m *machine) string {
+// url returns the URL at which the nodes reach the server.
+func (w *routedNetwork) url(m *machine) string {
 	return "https://" + w.machine + ":" + m.address[strings.LastIndexByte(m.address, ':')+1:]
 }
 
-// settings are those of an agent beside its server and its token. It learns the ranges of Pods and Services from the server.
-func (w *world) settings(m *machine, name string) []string {
+// settings returns the flags of an agent besides --server and --token. The agent reads the ranges of Pods and Services from the
+// server.
+func (w *routedNetwork) settings(m *machine, name string) []string {
 	out := []string{"--data-dir", filepath.Join(m.dir, name), "--node", name}
 	for i, arg := range m.args {
 		if slices.Contains([]string{"--image-gc-high-threshold", "--eviction-hard"}, arg) {
@@ -177,14 +179,14 @@ func (w *world) settings(m *machine, name string) []string {
 	return out
 }
 
-// join makes a node in a place, for the time of the test.
-func (w *world) join(m *machine, name, place string, images []string) {
+// join joins a node in a namespace until the test ends.
+func (w *routedNetwork) join(m *machine, name, place string, images []string) {
 	w.t.Helper()
 	out, err := m.run(w.t.Context(), "proa", "token", "create", "--data-dir", m.data(), "--server", w.url(m))
 	if err != nil {
 		w.t.Fatalf("token create: %v\n%s", err, out)
 	}
-	// What it prints is what is typed on the other machine.
+	// Users run the command that it prints on the other machine.
 	words := strings.Fields(out[strings.Index(out, "proa agent")+len("proa "):])
 	data := filepath.Join(m.dir, name)
 	args := append([]string{"--net=" + place, m.bins["proa"]}, words...)
@@ -204,8 +206,8 @@ func (w *world) join(m *machine, name, place string, images []string) {
 			text, _ := os.ReadFile(data + ".log")
 			w.t.Logf("the log of %s:\n%s", name, text)
 		}
-		readableRules(w.t, place)
-		// It ends in its own network, whether it was killed or not.
+		checkRulesAreReadable(w.t, place)
+		// The node is removed in its own network namespace, whether it was killed or not.
 		cmd := exec.Command("nsenter", "--net="+place, m.bins["proa"], "down", "--purge", "--now", "--data-dir", data)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			w.t.Errorf("down --purge of %s: %v\n%s", name, err, out)

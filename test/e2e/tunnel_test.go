@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// TestHiddenNodes joins nodes that the server cannot reach: b is behind a router that translates its address, c behind one that
-// lets nobody in. What needs the agents and Pods there goes through tunnels.
-func TestHiddenNodes(t *testing.T) {
+// TestNodesBehindFirewall joins nodes that the server cannot reach: b is behind NAT, and c behind a firewall. Requests to their
+// agents and Pods go through tunnels.
+func TestNodesBehindFirewall(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
-	w := newWorld(t, 19, "nft", "curl")
+	w := newRoutedNetwork(t, 19, "nft", "curl")
 	err := w.sh(t.Context(), `nsenter --net=`+w.dir+`/router nft -f - <<END
 table ip hides {
   chain forward { type filter hook forward priority 0; policy accept; ct state established,related accept; iifname "up" drop; }
@@ -20,6 +20,6 @@ END`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The server sees the router in place of b, and is told that there are nodes behind it.
+	// The server sees the address of the router instead of that of b, and is configured to allow nodes behind it.
 	w.play(bins, "testdata/hidden", "--node-address-ranges", strings.TrimSuffix(w.machine, ".1")+".64/26")
 }

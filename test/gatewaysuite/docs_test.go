@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestSection holds that a run takes the place of the one before, and leaves other sections alone.
+// TestSection checks that the section of a run replaces that of the run before, and that other sections are kept.
 func TestSection(t *testing.T) {
 	section, err := sectionOf([]byte("profiles:\n- name: GATEWAY-HTTP\n  core: {statistics: {Passed: 3, Failed: 1}, failedTests: [A]}\n  extended: {supportedFeatures: [B2, A1], unsupportedFeatures: [Z]}\n"),
 		suiteRun{version: "v1.2.3"}, time.Minute)

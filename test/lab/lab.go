@@ -1,6 +1,6 @@
-// Package lab makes network namespaces for programs under test: a world outside of a cluster, a machine of its own, a Pod
-// without a container. It uses the programs ip and nsenter, needs root, and touches nothing of the machine but links whose
-// other end is in a namespace it made; they go with the namespace.
+// Package lab creates network namespaces for programs under test: networks outside a cluster, other machines, or Pods without a
+// container. It uses the programs ip and nsenter, needs root, and changes nothing of the machine but links whose other end is in a
+// namespace that it created, which are removed with it.
 package lab
 
 import (
@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Net is a network namespace. A process that does nothing holds it; names below /run/netns are left to those who share them.
-// The zero value is the namespace of this process.
+// Net is a network namespace. An idle process keeps it alive, so that it needs no name below /run/netns. The zero value is the
+// namespace of this process.
 type Net struct{ holder *exec.Cmd }
 
-// Missing returns what is needed and missing; empty if nothing is.
+// Missing returns why namespaces cannot be created, or "" if they can.
 func Missing() string {
 	if os.Geteuid() != 0 {
 		return "network namespaces need root"
@@ -35,7 +35,7 @@ func Missing() string {
 	return ""
 }
 
-// New makes a namespace with its loopback up.
+// New creates a namespace whose loopback interface is up.
 func New() (*Net, error) {
 	if why := Missing(); why != "" {
 		return nil, errors.New(why)
@@ -51,7 +51,7 @@ func New() (*Net, error) {
 	return n, nil
 }
 
-// Close lets the namespace go, with its links. What still runs in it keeps it.
+// Close removes the namespace with its links, unless other processes still run in it.
 func (n *Net) Close() error {
 	if n == nil || n.holder == nil {
 		return nil
@@ -61,7 +61,7 @@ func (n *Net) Close() error {
 	return err
 }
 
-// Path names the namespace.
+// Path returns the path of the namespace.
 func (n *Net) Path() string {
 	if n.holder == nil {
 		return "/proc/self/ns/net"
@@ -69,7 +69,7 @@ func (n *Net) Path() string {
 	return "/proc/" + strconv.Itoa(n.holder.Process.Pid) + "/ns/net"
 }
 
-// Command is a program that runs in the namespace.
+// Command returns a command that runs a program in the namespace.
 func (n *Net) Command(ctx context.Context, bin string, args ...string) *exec.Cmd {
 	if n.holder == nil {
 		return exec.CommandContext(ctx, bin, args...)
@@ -107,10 +107,10 @@ type End struct {
 	Addrs []string
 }
 
-// Link joins two namespaces.
+// Link connects two namespaces.
 func Link(a, b End) error {
 	if a.Net.holder == nil {
-		a, b = b, a // the end that is in a namespace of ours is made there, so that the link goes with it
+		a, b = b, a // the link is created in a namespace of this package, so that it is removed with it
 	}
 	if a.Net.holder == nil {
 		return errors.New("a link needs one end in a namespace of its own")
@@ -144,7 +144,7 @@ func (n *Net) Do(f func() error) error {
 	}
 	done := make(chan error, 1)
 	go func() {
-		// The thread is not given back: it ends with this goroutine, and nobody else gets to be in the namespace by accident.
+		// The thread stays locked and ends with this goroutine, so that no other goroutine runs in the namespace.
 		runtime.LockOSThread()
 		file, err := os.Open(n.Path())
 		if err != nil {

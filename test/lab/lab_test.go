@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNet joins two namespaces, speaks from one to the other, and lets them go.
-func TestNet(t *testing.T) {
+// TestNetwork connects two network namespaces, sends data from one to the other, and removes them.
+func TestNetwork(t *testing.T) {
 	if why := Missing(); why != "" {
 		t.Skip(why)
 	}

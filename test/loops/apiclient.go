@@ -18,7 +18,7 @@ import (
 // object is an API object as JSON has it.
 type object = map[string]any
 
-// apiResource says where the objects of a kind are served.
+// apiResource is the kind of objects and the path at which they are served.
 type apiResource struct {
 	kind, prefix, resource string
 	global                 bool
@@ -78,7 +78,7 @@ func (p apiResource) path(namespace string, name ...string) string {
 	return strings.Join(append(append(parts, p.resource), name...), "/")
 }
 
-// apiClient is the API client of a system, with the rights of its administrator.
+// apiClient is a client of a system with the credentials of its administrator.
 type apiClient struct {
 	client *http.Client
 	host   string
@@ -96,7 +96,7 @@ func open(s *upstream.System) (*apiClient, error) {
 	return &apiClient{client, config.Host}, nil
 }
 
-// refusal is an answer that is not a success, as a client sees it.
+// refusal is the error of an answer that is not a success: the code and the message that clients get.
 type refusal struct {
 	code int
 	text string
@@ -150,7 +150,7 @@ func (d *apiClient) do(ctx context.Context, method, path, content string, body a
 	return out, nil
 }
 
-// list reads all objects of a kind; list items do not say what they are, so it is added.
+// list reads all objects of a kind, and adds apiVersion and kind to them, which list items do not have.
 func (d *apiClient) list(ctx context.Context, p apiResource) ([]object, error) {
 	got, err := d.do(ctx, http.MethodGet, p.path(""), plainJSON, nil)
 	if err != nil {
@@ -164,7 +164,7 @@ func (d *apiClient) list(ctx context.Context, p apiResource) ([]object, error) {
 	return out, nil
 }
 
-// at reads a value below an object by the keys that lead to it.
+// at returns the value of an object at a path of keys.
 func at(o any, keys ...string) any {
 	for _, k := range keys {
 		m, ok := o.(object)
@@ -176,13 +176,13 @@ func at(o any, keys ...string) any {
 	return o
 }
 
-// text is at for strings.
+// text returns the string of an object at a path.
 func text(o any, keys ...string) string {
 	s, _ := at(o, keys...).(string)
 	return s
 }
 
-// items is at for lists of objects.
+// items returns the list of objects at a path.
 func items(o any, keys ...string) (out []object) {
 	list, _ := at(o, keys...).([]any)
 	for _, e := range list {

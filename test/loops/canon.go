@@ -95,7 +95,7 @@ func (n *names) value(v any) any {
 	return v
 }
 
-// canonical makes what a client sees comparable.
+// canonical returns a snapshot of objects and Events in which everything generated is replaced, so that two systems can be compared.
 func canonical(name string, objects []object, sc *scenario) snap {
 	n := collect(objects)
 	out := snap{Name: name, Objects: map[string][]object{}}
@@ -131,8 +131,7 @@ func canonical(name string, objects []object, sc *scenario) snap {
 	return out
 }
 
-// removeRandomness removes what depends on chance: the node of a Pod if several were as good, and orders without
-// meaning.
+// removeRandomness removes what is random: the node of a Pod if several have the same score, and the order of unordered lists.
 func removeRandomness(kind string, c object) {
 	switch kind {
 	case "Pod":
@@ -173,7 +172,7 @@ func removeRandomness(kind string, c object) {
 			}
 		}
 	case "Node":
-		// Ranges of addresses for Pods are given out by choice of whoever set up the cluster.
+		// The ranges of Pod addresses depend on the configuration of the cluster.
 		if spec, ok := c["spec"].(object); ok {
 			delete(spec, "podCIDR")
 			delete(spec, "podCIDRs")
@@ -203,7 +202,7 @@ func flat(v any) string {
 	return string(data)
 }
 
-// event is the text of an Event: everything but times and counts.
+// event formats an Event without times and counts.
 func (n *names) event(o object) string {
 	who := cmp.Or(text(o, "reportingComponent"), "-")
 	if source := text(o, "source", "component"); source != who {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// difference is one thing that a client sees on one system and not, or not so, on the other.
+// difference is a value that differs between the two systems, or that only one of them has.
 type difference struct {
 	Scenario string
 	Where    string // the snap and the object

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// rule says what the kubelets do with the Pods of a scenario that it matches; of several rules the last counts.
+// rule is what the kubelets do with the Pods of a scenario that it matches; the last rule that matches is used.
 type rule struct {
 	space string
 	match string   // "*", "label=value", "image=…" or "index=…"
 	verb  []string // ready, running, pending, succeed, "fail N", and then maybe "keep": do not end deletions
 }
 
-// kubelets plays all kubelets of a system: it renews the Leases of nodes, and writes the status of Pods.
+// kubelets simulates all kubelets of a system: it renews the Leases of nodes, and writes the status of Pods.
 type kubelets struct {
 	api *apiClient
 
 	mu     sync.Mutex
 	rules  []rule
 	silent map[string]bool // nodes whose Lease is not renewed
-	ending bool            // between scenarios: Pods that are deleted end first, as those who hold them expect
+	ending bool            // between scenarios: deleted Pods fail before they are removed, as controllers with finalizers on them expect
 }
 
 func (k *kubelets) add(r rule) {
@@ -46,14 +46,14 @@ func (k *kubelets) reset(ending bool) {
 	k.rules, k.silent, k.ending = nil, map[string]bool{}, ending
 }
 
-// ends tells whether a Pod that is being deleted shall fail before it is gone.
-func (k *kubelets) ends(pod object) bool {
+// failsWhenDeleted reports whether a Pod that is being deleted becomes Failed before it is removed.
+func (k *kubelets) failsWhenDeleted(pod object) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ending && at(pod, "metadata", "finalizers") != nil
 }
 
-// verb finds what shall become of a Pod.
+// verb returns what the last rule that matches a Pod does with it.
 func (k *kubelets) verb(pod object) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -83,7 +83,7 @@ func matches(pod object, match string) bool {
 	return text(pod, "metadata", "labels", key) == value
 }
 
-// update does what is due for these Pods, and returns the namespaces to which it wrote.
+// update writes the next status of Pods and finishes deletions, and returns the namespaces to which it wrote.
 func (k *kubelets) update(ctx context.Context, pods []object) (busy map[string]bool) {
 	busy = map[string]bool{}
 	for _, pod := range pods {
@@ -95,7 +95,7 @@ func (k *kubelets) update(ctx context.Context, pods []object) (busy map[string]b
 		var done bool
 		switch {
 		case at(pod, "metadata", "deletionTimestamp") != nil:
-			if end := nextStatus(pod, []string{"fail", "137"}); end != nil && k.ends(pod) {
+			if end := nextStatus(pod, []string{"fail", "137"}); end != nil && k.failsWhenDeleted(pod) {
 				_, _ = k.api.do(ctx, http.MethodPatch, path+"/status", strategicPatch, object{"status": end})
 			}
 			if done = slices.Contains(verb, "keep"); !done {
@@ -154,7 +154,7 @@ func ready(pod object) bool {
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// status is what a kubelet writes about a Pod whose containers are all alike.
+// status returns the status that a kubelet writes for a Pod whose containers all have the same state.
 func status(pod object, phase, isReady string, state object) object {
 	if state == nil {
 		state = object{"running": object{"startedAt": now()}}

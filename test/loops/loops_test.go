@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestScenarios reads all scenarios: each says what it shows, knows its steps, and looks at something.
+// TestScenarios checks that each scenario has a description, known steps, and at least one snapshot.
 func TestScenarios(t *testing.T) {
 	all, err := readScenarios("scenarios", nil)
 	if err != nil {
@@ -83,7 +83,8 @@ source: {component: replicaset-controller}
 message: "Created pod: web-7d4b9c6f5b-x2v4z"
 `
 
-// TestCanonical shows that two systems that made up different words are the same, and that a true difference is found.
+// TestCanonical checks that two clusters which differ only in generated values, such as names, UIDs, addresses and times, compare as
+// equal, and that other differences are found.
 func TestCanonical(t *testing.T) {
 	sc := &scenario{name: "s"}
 	other := strings.NewReplacer("7d4b9c6f5b", "5bcd6", "x2v4z", "zzzzz", "11111111", "22222222", "10.8.1.2", "10.8.7.7", "n2", "n1",
@@ -107,7 +108,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-// TestKubelet shows what becomes of a Pod under each rule.
+// TestKubelet checks which status the simulated kubelet gives a Pod with each rule.
 func TestKubelet(t *testing.T) {
 	pod := objects(t, `{metadata: {namespace: s, name: p, uid: abcd0000, labels: {app: web}}, spec: {nodeName: n1, containers: [{name: c, image: one}]}, status: {phase: Running}}`)[0]
 	for _, c := range []struct{ verb, phase string }{{"ready", "Running"}, {"running", ""}, {"pending", ""}, {"succeed", "Succeeded"},

@@ -1,7 +1,7 @@
-// Command loops compares the controllers and the scheduler of proa with those of upstream. It plays the same scenarios on
-// both systems over HTTP, plays the kubelets on both, waits until each is idle, and compares what a client sees then:
-// objects, conditions, Events and refusals. It owns the folder of recorded answers of upstream, which are taken again only
-// when a scenario, or how it is played, has changed.
+// Command loops compares the controllers and the scheduler of proa with those of upstream. It runs the same scenarios on both
+// systems over HTTP, simulates the kubelets of both, waits until each is idle, and compares what clients see: objects, conditions,
+// Events and refusals. The records of upstream are kept in a folder, and made again only when a scenario, or how it is run, has
+// changed.
 package main
 
 import (
@@ -29,7 +29,7 @@ type options struct {
 	bin, docs, run string
 	fresh, verbose bool
 	many           int
-	quiet          time.Duration
+	idleTime       time.Duration
 }
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&o.fresh, "fresh", false, "play all scenarios on upstream again, even when there are recorded answers")
 	flag.BoolVar(&o.verbose, "v", false, "print explained differences too")
 	flag.IntVar(&o.many, "many", 6, "how many scenarios are played at the same time")
-	flag.DurationVar(&o.quiet, "quiet", 3*time.Second, "how long nothing may change for a scenario to count as idle")
+	flag.DurationVar(&o.idleTime, "quiet", 3*time.Second, "how long nothing may change for a scenario to count as idle")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// version is part of the key of recorded answers: raise it when what is recorded changes.
+// version is part of the key of upstream's records: raise it when the content of records changes.
 const version = "1"
 
 func compareAll(ctx context.Context, o options) error {
@@ -93,7 +93,7 @@ func compareAll(ctx context.Context, o options) error {
 	return nil
 }
 
-// upstream returns what upstream does in each scenario, and plays those of which that is not known.
+// upstream returns upstream's record of each scenario, and runs the scenarios that have none yet.
 func (o options) upstream(ctx context.Context, all []*scenario) (map[string]*record, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -126,7 +126,7 @@ func (o options) upstream(ctx context.Context, all []*scenario) (map[string]*rec
 		return nil, err
 	}
 	defer up.Stop()
-	// Each record is kept as soon as it is there, and read back, so that numbers have the same type as in recorded ones.
+	// Each record is written to its file at once and read back, so that numbers have the same type as in earlier records.
 	return out, o.playAll(ctx, up, missing, func(s *scenario, r *record) error {
 		data, err := json.MarshalIndent(r, "", " ")
 		if err := errors.Join(err, ctx.Err()); err != nil {
@@ -151,7 +151,7 @@ func (o options) proa(ctx context.Context, all []*scenario) (map[string]*record,
 	})
 }
 
-// playAll plays scenarios, those that touch nodes one at a time after the others, and hands over one record after another.
+// playAll runs scenarios, those that change nodes one at a time after the others, and calls keep with each record.
 func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenario, keep func(*scenario, *record) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var loops sync.WaitGroup
@@ -162,9 +162,9 @@ func (o options) playAll(ctx context.Context, s *upstream.System, all []*scenari
 		return err
 	}
 	k := &kubelets{api: d, silent: map[string]bool{}}
-	sys := &system{d, k, &observer{api: d, kubelets: k, views: map[string]*view{}}, o.quiet}
+	sys := &system{d, k, &observer{api: d, kubelets: k, views: map[string]*view{}}, o.idleTime}
 	loops.Go(func() { k.renew(ctx) })
-	loops.Go(func() { sys.eye.watch(ctx) })
+	loops.Go(func() { sys.observer.watch(ctx) })
 	if err := sys.addNodes(ctx, "n1", "n2"); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func dead(s *upstream.System) error {
 	return nil
 }
 
-// addNodes makes nodes as their kubelets would.
+// addNodes creates nodes as their kubelets would.
 func (s *system) addNodes(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if _, err := s.api.do(ctx, http.MethodPost, "/api/v1/nodes", plainJSON, node(name)); err != nil {
@@ -238,7 +238,7 @@ func (s *system) addNodes(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// clear removes what scenarios made, so that the next one finds two fresh nodes and no Pods.
+// clear removes the objects of scenarios, so that the next one starts with two new nodes and no Pods.
 func (s *system) clear(ctx context.Context, all []*scenario) {
 	list := func(path string) []object {
 		got, err := s.api.do(ctx, http.MethodGet, path, plainJSON, nil)
@@ -284,7 +284,7 @@ func (s *system) clear(ctx context.Context, all []*scenario) {
 	}
 }
 
-// node is a node that is ready and has room.
+// node returns a node that is ready and has capacity.
 func node(name string) object {
 	conditions := []any{}
 	for _, c := range [][2]string{{"MemoryPressure", "False"}, {"DiskPressure", "False"}, {"PIDPressure", "False"}, {"Ready", "True"}} {

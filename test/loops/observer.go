@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// view is what there is in one scenario's namespaces, and since when it has been so.
+// view has the objects of one scenario, and the time since which they have not changed.
 type view struct {
-	objects []object
-	print   string
-	since   time.Time
+	objects     []object
+	fingerprint string
+	since       time.Time
 }
 
-// observer reads a whole system again and again, for all scenarios at once, and lets the kubelets act on what it reads.
+// observer reads all objects of a system again and again, for all scenarios at once, and passes the Pods to the kubelets.
 type observer struct {
 	api      *apiClient
 	kubelets *kubelets
@@ -34,7 +34,7 @@ const readInterval = 400 * time.Millisecond
 // watch reads the system until ctx ends.
 func (e *observer) watch(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := e.look(ctx)
+		err := e.readAll(ctx)
 		e.mu.Lock()
 		e.last = err
 		e.mu.Unlock()
@@ -45,7 +45,7 @@ func (e *observer) watch(ctx context.Context) {
 	}
 }
 
-func (e *observer) look(ctx context.Context) error {
+func (e *observer) readAll(ctx context.Context) error {
 	started := time.Now()
 	by, prints := map[string][]object{}, map[string][]string{}
 	var pods, nodes []object
@@ -84,15 +84,15 @@ func (e *observer) look(ctx context.Context) error {
 			v = &view{}
 			e.views[space] = v
 		}
-		if v.print != fingerprint || busy[space] {
-			v.print, v.since = fingerprint, started
+		if v.fingerprint != fingerprint || busy[space] {
+			v.fingerprint, v.since = fingerprint, started
 		}
 		v.objects = objects
 	}
 	return nil
 }
 
-// scenarioOf is the scenario an object belongs to: that of its namespace, or for a global one that of its name.
+// scenarioOf returns the scenario of an object: that of its namespace, or of its name if it is cluster-scoped.
 func scenarioOf(p apiResource, o object) string {
 	name := text(o, "metadata", "namespace")
 	if p.global {
@@ -102,7 +102,7 @@ func scenarioOf(p apiResource, o object) string {
 	return name
 }
 
-// fingerprint changes when an object does; an Event that is only counted up is not a change.
+// fingerprint returns a text that changes when the object does; a higher count of an Event is not a change.
 func fingerprint(p apiResource, o object) string {
 	if p.kind == "Event" {
 		return text(o, "reason") + text(o, "message") + text(o, "involvedObject", "name")
@@ -123,7 +123,7 @@ func (e *observer) waitUntilIdle(ctx context.Context, space string, quiet time.D
 		}
 		e.mu.Unlock()
 		if time.Now().After(limit) {
-			return nil, fmt.Errorf("not idle after %s (%v)", restLimit, last) //nolint:errorlint // there may be none
+			return nil, fmt.Errorf("not idle after %s (%v)", restLimit, last) //nolint:errorlint // last may be nil, which %w cannot print
 		}
 		select {
 		case <-ctx.Done():

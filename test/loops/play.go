@@ -17,8 +17,8 @@ import (
 type system struct {
 	api      *apiClient
 	kubelets *kubelets
-	eye      *observer
-	quiet    time.Duration
+	observer *observer
+	idleTime time.Duration
 }
 
 // player runs one scenario on one system.
@@ -28,7 +28,7 @@ type player struct {
 	record   *record
 }
 
-// record is what a client saw of a scenario: answers that were refusals, and what there was at each snap.
+// record has the refusals that a scenario got, and the objects and Events at each snap.
 type record struct {
 	Answers []string `json:"answers"`
 	Snaps   []snap   `json:"snaps"`
@@ -44,13 +44,13 @@ type snap struct {
 func (s *system) play(ctx context.Context, sc *scenario) *record {
 	p := &player{system: s, scenario: sc, record: &record{}}
 	if err := p.create(ctx, object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": sc.space()}}); err != nil {
-		p.answer(step{args: []string{"namespace"}}, err)
+		p.recordRefusal(step{args: []string{"namespace"}}, err)
 	}
-	// Pods need the account that a controller makes.
+	// Pods need the default service account, which a controller creates.
 	_ = p.until(ctx, "serviceaccounts/default", "metadata.name=default")
 	for _, st := range sc.steps {
 		if err := p.step(ctx, st); err != nil {
-			p.answer(st, err)
+			p.recordRefusal(st, err)
 		}
 		if ctx.Err() != nil {
 			break
@@ -59,8 +59,8 @@ func (s *system) play(ctx context.Context, sc *scenario) *record {
 	return p.record
 }
 
-// answer notes a refusal, which is part of what a client sees.
-func (p *player) answer(st step, err error) {
+// recordRefusal adds the error of a step to the record.
+func (p *player) recordRefusal(st step, err error) {
 	p.record.Answers = append(p.record.Answers, fmt.Sprintf("line %d, %s: %v", st.line, st, err))
 }
 
@@ -122,10 +122,10 @@ func (p *player) step(ctx context.Context, st step) error {
 		}
 		return wait(ctx, d)
 	case "rest":
-		_, err := p.eye.waitUntilIdle(ctx, p.scenario.space(), p.quiet)
+		_, err := p.observer.waitUntilIdle(ctx, p.scenario.space(), p.idleTime)
 		return err
 	case "snap":
-		objects, err := p.eye.waitUntilIdle(ctx, p.scenario.space(), p.quiet)
+		objects, err := p.observer.waitUntilIdle(ctx, p.scenario.space(), p.idleTime)
 		if err == nil {
 			p.record.Snaps = append(p.record.Snaps, canonical(strings.Join(st.args[1:], " "), objects, p.scenario))
 		}
@@ -140,8 +140,8 @@ func (p *player) create(ctx context.Context, o object) error {
 		return err
 	}
 	space := cmp.Or(text(o, "metadata", "namespace"), p.scenario.space())
-	o = clone(o) // it is used for another system again
-	// "uid: configmaps/a" in an owner reference stands for the true one.
+	o = clone(o) // the scenario is run on the other system, too
+	// "uid: configmaps/a" in an owner reference is replaced by the UID of that object.
 	for _, ref := range items(o, "metadata", "ownerReferences") {
 		resource, name, ok := strings.Cut(text(ref, "uid"), "/")
 		if !ok {
@@ -171,7 +171,7 @@ func clone(o object) (out object) {
 	return out
 }
 
-// each calls do for an object, "pods/a", or for those of a selector, "pods/app=a" with "#0" for the first only.
+// each calls do for an object, "pods/a", or for those of a selector, "pods/app=a", with "#0" for the first only.
 func (p *player) each(ctx context.Context, which string, do func(path string, o object) error) error {
 	resource, name, _ := strings.Cut(which, "/")
 	where, err := findResource(func(x apiResource) bool { return x.resource == resource })

@@ -42,7 +42,7 @@ func readReasons(file string) ([]*reason, error) {
 	return out, nil
 }
 
-// outcome is the outcome of one scenario.
+// outcome has the differences of one scenario, explained and unexplained.
 type outcome struct {
 	scenario *scenario
 	snaps    int
@@ -110,7 +110,7 @@ func (r *report) print(w io.Writer, verbose bool) {
 	fmt.Fprintf(w, "%d scenarios, %d the same, %d differences without a reason\n", len(r.verdicts), same, r.open())
 }
 
-// markdown is the page for readers.
+// markdown returns the report as a Markdown page.
 func (r *report) markdown() string {
 	var b strings.Builder
 	same := 0

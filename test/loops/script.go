@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// scenario is one file: what a client and the kubelets do, in order.
+// scenario is a file with the steps of a client and of the kubelets.
 type scenario struct {
 	name  string
 	about string // the first comment
-	alone bool   // it touches nodes, so no other may run beside it
+	alone bool   // it changes nodes, so no other scenario may run at the same time
 	steps []step
 	file  []byte
 }

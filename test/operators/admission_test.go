@@ -19,11 +19,11 @@ import (
 
 const latestRefused = "images must not have the tag latest"
 
-// injectSidecar is the decision of a mutating webhook: a JSON patch that gives a Pod a proxy, unless it has one.
+// injectSidecar is the decision of a mutating webhook: a JSON patch that adds a proxy container to a Pod that has none.
 func injectSidecar(q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var pod corev1.Pod
 	if err := json.Unmarshal(q.Object.Raw, &pod); err != nil {
-		return refuse(err.Error())
+		return deny(err.Error())
 	}
 	for _, c := range pod.Spec.Containers {
 		if c.Name == "proxy" {
@@ -42,21 +42,21 @@ func injectSidecar(q *admissionv1.AdmissionRequest) *admissionv1.AdmissionRespon
 func denyLatest(q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 	var d appsv1.Deployment
 	if err := json.Unmarshal(q.Object.Raw, &d); err != nil {
-		return refuse(err.Error())
+		return deny(err.Error())
 	}
 	for _, c := range d.Spec.Template.Spec.Containers {
 		if strings.HasSuffix(c.Image, ":latest") {
-			return refuse(latestRefused)
+			return deny(latestRefused)
 		}
 	}
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-func refuse(why string) *admissionv1.AdmissionResponse {
+func deny(why string) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: why}}
 }
 
-// serveAdmission serves both decisions by HTTPS, and returns the manifest that registers them.
+// serveAdmission serves both webhooks over HTTPS, and returns the manifest that registers them.
 func serveAdmission(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -76,25 +76,25 @@ func serveAdmission(t *testing.T) string {
 	s := httptest.NewTLSServer(mux)
 	t.Cleanup(s.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	return strings.NewReplacer("$URL", s.URL, "$CA", base64.StdEncoding.EncodeToString(ca)).Replace(read(t, "testdata/webhooks.yaml"))
+	return strings.NewReplacer("$URL", s.URL, "$CA", base64.StdEncoding.EncodeToString(ca)).Replace(readFile(t, "testdata/webhooks.yaml"))
 }
 
-// admitted is what a user sees of the sidecar injector and the deny policy.
-type admitted struct {
+// admissionResult is what users see of the sidecar injector and the deny policy.
+type admissionResult struct {
 	containers string // of each Pod: names, images, ports and pull policies
 	refusal    string
 }
 
-// TestSidecarAndDeny applies the Deployment that the project began with under a sidecar injector and a policy that
-// denies, once as webhook servers and once as policies in CEL: a user sees the same.
+// TestSidecarAndDeny applies a Deployment with a sidecar injector and a policy that denies images, once as webhooks and once as CEL
+// policies, and checks that users see the same.
 func TestSidecarAndDeny(t *testing.T) {
 	t.Parallel()
-	ways := map[string]string{"webhooks": serveAdmission(t), "policies": read(t, "testdata/policies.yaml")}
+	ways := map[string]string{"webhooks": serveAdmission(t), "policies": readFile(t, "testdata/policies.yaml")}
 	refused := map[string]string{
 		"webhooks": `error: failed to create deployment: admission webhook "deny-latest.example.com" denied the request: `,
 		"policies": `error: failed to create deployment: deployments.apps "late" is forbidden: ValidatingAdmissionPolicy 'deny-latest' with binding 'deny-latest' denied request: `,
 	}
-	want := admitted{
+	want := admissionResult{
 		containers: strings.Repeat("nginx nginx:1.27 80 IfNotPresent, proxy envoy:1.30 15001 IfNotPresent, proxy Running\n", 3),
 		refusal:    latestRefused + "\n",
 	}
@@ -114,7 +114,7 @@ func TestSidecarAndDeny(t *testing.T) {
 }
 
 // admitUnder applies a manifest of webhooks or policies, and then the Deployment.
-func admitUnder(t *testing.T, manifest string) admitted {
+func admitUnder(t *testing.T, manifest string) admissionResult {
 	t.Helper()
 	k := newKubectl(t, proatest.Start(t, proatest.Memory(), proatest.Simulate(1)).Kubeconfig)
 	late := []string{"create", "deployment", "late", "--image=nginx:latest"}
@@ -127,7 +127,7 @@ func admitUnder(t *testing.T, manifest string) admitted {
 	pods := k.run(t, "", "get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{range .spec.containers[*]}`+
 		`{.name} {.image} {.ports[*].containerPort} {.imagePullPolicy}, {end}{.metadata.annotations.example\.com/injected} {.status.phase}{"\n"}{end}`)
 
-	// What runs may not be changed to what is refused, and stays as it was.
+	// An update to a denied image is rejected, and the Deployment is not changed.
 	if out, err := k.try(t, "", "set", "image", "deployment/web", "nginx=nginx:latest"); err == nil ||
 		!strings.Contains(out, latestRefused) {
 		t.Errorf("a change to latest is answered with %v: %s", err, out)
@@ -139,5 +139,5 @@ func admitUnder(t *testing.T, manifest string) admitted {
 	if err == nil {
 		t.Errorf("a Deployment with an image that has the tag latest is created")
 	}
-	return admitted{containers: pods, refusal: refusal}
+	return admissionResult{containers: pods, refusal: refusal}
 }

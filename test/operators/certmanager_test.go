@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// certManagerChart makes the chart of cert-manager as its release tool does: a version goes into Chart.yaml, and the
-// definitions become a template.
+// certManagerChart creates the chart of cert-manager as its release tool does: it writes the version into Chart.yaml, and adds the
+// definitions as a template.
 func certManagerChart(t *testing.T, version string) string {
 	t.Helper()
 	deploy, chart := filepath.Join(module(t, "cert-manager", "github.com/cert-manager/cert-manager"), "deploy"), filepath.Join(t.TempDir(),
@@ -27,20 +27,20 @@ func certManagerChart(t *testing.T, version string) string {
 		}
 	}
 	write("Chart.yaml", strings.NewReplacer("v0.1.0", version, "{{IS_PRERELEASE}}",
-		"false").Replace(read(t, filepath.Join(chart, "Chart.template.yaml"))))
+		"false").Replace(readFile(t, filepath.Join(chart, "Chart.template.yaml"))))
 	crds, err := filepath.Glob(filepath.Join(deploy, "crds", "crd-*.yaml"))
 	if err != nil || len(crds) == 0 {
 		t.Fatalf("no definitions in %s: %v", deploy, err)
 	}
 	text := "{{- if .Values.installCRDs }}\n"
 	for _, path := range crds {
-		text += "---\n" + read(t, path)
+		text += "---\n" + readFile(t, path)
 	}
 	write("templates/crds.yaml", text+"\n{{- end }}\n")
 	return chart
 }
 
-// cmctl runs cert-manager's own tool on the cluster, in a folder, and it must succeed. It has the libraries of Helm in it.
+// cmctl runs cert-manager's own tool on the cluster, in a folder; it must succeed. The tool includes Helm.
 func (n *node) cmctl(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), programs(t, "cert-manager-ctl")["cert-manager-ctl"], args...)
@@ -51,14 +51,14 @@ func (n *node) cmctl(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// installCertManager installs cert-manager from its chart, which cmctl takes from its working folder. A Job of the
-// chart then asks for a Certificate by the webhook, and cmctl waits for it.
+// installCertManager installs cert-manager from its chart, which cmctl reads from its working folder. A Job of the chart then sends
+// a Certificate to the webhook, and cmctl waits for it.
 func (n *node) installCertManager(t *testing.T) {
 	t.Helper()
 	n.cmctl(t, filepath.Dir(certManagerChart(t, "v1.11.5")), "x", "install", "--timeout", "6m")
 }
 
-// certificateOf is the certificate in a Secret, which must belong to its key and be vouched for by its authority.
+// certificateOf returns the certificate in a Secret, and checks that it belongs to its key and is signed by its CA.
 func (n *node) certificateOf(t *testing.T, secret, host string) *x509.Certificate {
 	t.Helper()
 	var s struct{ Data map[string][]byte }
@@ -77,7 +77,7 @@ func (n *node) certificateOf(t *testing.T, secret, host string) *x509.Certificat
 	return pair.Leaf
 }
 
-// TestCertManager installs cert-manager, has certificates issued, and sees them renewed, by command and in time.
+// TestCertManager installs cert-manager, has certificates issued, and checks that they are renewed by command and before they expire.
 func TestCertManager(t *testing.T) {
 	n := startNode(t, "cert-manager-controller", "tool")
 	n.installCertManager(t)
@@ -97,7 +97,7 @@ func TestCertManager(t *testing.T) {
 	n.until(t, "3", "get", "certificate", "short", "-o", "jsonpath={.status.revision}")
 	n.certificateOf(t, "short", "short.example.com")
 
-	// Its webhook refuses what makes no sense, over the CA that cainjector has put into the configuration.
+	// Its webhook, whose CA cainjector has written into the configuration, rejects invalid objects.
 	const bad = `{"apiVersion":"cert-manager.io/v1","kind":"Certificate","metadata":{"name":"bad"},"spec":{"secretName":"bad","dnsNames":["a.example.com"],"duration":"1m","issuerRef":{"name":"self"}}}`
 	if out, err := n.try(t, bad, "create", "-f", "-"); err == nil ||
 		!strings.Contains(out, `admission webhook "webhook.cert-manager.io" denied the request`) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// metricsServerManifests is a folder with the manifests of metrics-server and what is said beside them here.
+// metricsServerManifests returns a folder with the manifests of metrics-server and the changes for this test.
 func metricsServerManifests(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -20,7 +20,7 @@ func metricsServerManifests(t *testing.T) string {
 	return filepath.Join(dir, "ours")
 }
 
-// TestMetricsServer puts metrics-server in the place of the built-in metrics by its own manifests, with real containers to measure.
+// TestMetricsServer replaces the built-in metrics by metrics-server with its own manifests, and measures real containers.
 func TestMetricsServer(t *testing.T) {
 	n := startNode(t, "metrics-server", "tool")
 	n.run(t, "", "create", "deployment", "load", "--image=proa.test/tool:1", "--replicas=2")
@@ -37,11 +37,11 @@ func TestMetricsServer(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^load-\S+ +\d+m +\d+Mi *$`).MatchString(out) {
 		t.Errorf("kubectl top pods says %s", out)
 	}
-	// It is metrics-server that has answered: without its Pods nobody does.
+	// Without the Pods of metrics-server there are no metrics, so it was metrics-server that answered.
 	n.run(t, "", "scale", "deployment/metrics-server", "-n", "kube-system", "--replicas=0")
 	n.until(t, "unable to handle the request", "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
 
-	// Without its APIService the built-in metrics are back.
+	// Without the APIService of metrics-server the built-in metrics are served again.
 	n.run(t, "", "delete", "apiservice", "v1beta1.metrics.k8s.io")
 	n.until(t, "Local", "get", "apiservice", "v1beta1.metrics.k8s.io")
 	n.until(t, "a ", "top", "nodes", "--no-headers")

@@ -19,8 +19,8 @@ type node struct {
 	proa, dir string
 }
 
-// startNode starts a cluster with a node that has the images, and removes everything after the test. It skips where
-// that takes too long for those who wait, or is not possible.
+// startNode starts a cluster with a node that has the images, and removes everything after the test. It skips the test if
+// PROA_OPERATORS is not set, or if nodes cannot run.
 func startNode(t *testing.T, names ...string) *node {
 	t.Helper()
 	if os.Getenv("PROA_OPERATORS") == "" {
@@ -85,14 +85,14 @@ func (n *node) remove(t *testing.T) {
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, n.proa, "down", "--purge", "--now", "--data-dir", n.data()).CombinedOutput(); err != nil {
 		t.Errorf("down --purge: %v\n%s", err, out)
-		return // the folder is what is needed to clean up by hand
+		return // the folder is needed to clean up by hand
 	}
 	if err := os.RemoveAll(n.dir); err != nil {
 		t.Errorf("something is left: %v", err)
 	}
 }
 
-// module is the folder of a module that test/upstream pins in a folder of its own.
+// module returns the folder of a module that is pinned in a folder of test/upstream.
 func module(t *testing.T, pins, path string) string {
 	t.Helper()
 	root, err := upstream.Root()

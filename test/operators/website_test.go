@@ -23,7 +23,7 @@ func websiteImage(t *testing.T, root string) string {
 		t.Fatalf("build the operator: %v\n%s", err, out)
 	}
 	tree := oci.Tree{}
-	tree.Put("manager", 0o755, []byte(read(t, program)))
+	tree.Put("manager", 0o755, []byte(readFile(t, program)))
 	layer, err := tree.Layer()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func testWebsite(t *testing.T, n *node) {
 	n.until(t, "LS0t", "get", "validatingwebhookconfiguration", "website-validating-webhook-configuration", "-o",
 		"jsonpath={.webhooks[0].clientConfig.caBundle}")
 
-	// It is written in the old version, defaulted in the new one, and read in both.
+	// A Website is written in the old version, defaulted in the new one, and read in both.
 	n.run(t, websiteOld, "apply", "-f", "-")
 	if out := n.run(t, "", "get", "websites.v1.example.com", "shop", "-o",
 		"jsonpath={.spec.host} {.spec.replicas}"); out != "shop.example.com 2" {
@@ -79,7 +79,7 @@ func testWebsite(t *testing.T, n *node) {
 		t.Errorf("another host is answered with %v: %s", err, out)
 	}
 
-	// The leader goes, and the other one takes over.
+	// The leader is deleted, and the other manager takes over.
 	leader, _, _ := strings.Cut(n.run(t, "", "get", "lease", "website.example.com", "-n", "website-system", "-o",
 		"jsonpath={.spec.holderIdentity}"), "_")
 	n.run(t, "", "delete", "pod", leader, "-n", "website-system")
@@ -87,7 +87,7 @@ func testWebsite(t *testing.T, n *node) {
 	n.run(t, "", "patch", "website", "shop", "--type=merge", "-p", `{"spec":{"replicas":1}}`)
 	n.until(t, "1", "get", "deployment", "shop", "-o", "jsonpath={.spec.replicas}")
 
-	// The finalizer holds the Website until the manager has seen it; the Deployment goes with it.
+	// The finalizer keeps the Website until the manager has handled the deletion; the Deployment is deleted with it.
 	n.run(t, "", "delete", "website", "shop", "--timeout=2m")
 	n.until(t, "NotFound", "get", "deployment", "shop")
 	n.run(t, "", "delete", "-k", manifests, "--timeout=2m")

@@ -1,8 +1,7 @@
-// Package operators runs what people install on a cluster, and what we did not write, on clusters of ours: admission
-// webhooks beside policies that do the same, cert-manager and metrics-server from their own charts, an operator as
-// kubebuilder scaffolds it, and controller-runtime's own tests.
+// Package operators runs third-party software on clusters of proa: admission webhooks and equivalent policies, cert-manager and
+// metrics-server from their own manifests, an operator that was scaffolded with kubebuilder, and controller-runtime's own tests.
 //
-// What takes long is left out unless PROA_OPERATORS is set; make operators sets it.
+// Tests that take long are skipped unless PROA_OPERATORS is set; make operators sets it.
 package operators
 
 import (
@@ -21,8 +20,8 @@ type kubectl struct {
 	program, kubeconfig, cache string
 }
 
-// programs finds or builds programs of others. Without them there is nothing to test with: that skips on a machine without the modules, and
-// fails where CI is set.
+// programs finds or builds upstream programs. Without the modules that they are built from the test is skipped, or fails if CI is
+// set.
 func programs(t *testing.T, names ...string) map[string]string {
 	t.Helper()
 	bins, err := upstream.Build(t.Context(), names...)
@@ -41,7 +40,7 @@ func newKubectl(t *testing.T, kubeconfig string) *kubectl {
 	return &kubectl{program: programs(t, "kubectl")["kubectl"], kubeconfig: kubeconfig, cache: t.TempDir()}
 }
 
-// try runs kubectl and returns what it says.
+// try runs kubectl and returns its output.
 func (k *kubectl) try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -62,7 +61,7 @@ func (k *kubectl) run(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
-// until runs kubectl until what it says contains a text, and returns all that it said then.
+// until runs kubectl until its output contains a text, and returns the output.
 func (k *kubectl) until(t *testing.T, want string, args ...string) string {
 	t.Helper()
 	var out string
@@ -75,8 +74,8 @@ func (k *kubectl) until(t *testing.T, want string, args ...string) string {
 	return ""
 }
 
-// read returns the text of a file.
-func read(t *testing.T, path string) string {
+// readFile returns the text of a file.
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,12 +8,13 @@ import (
 	"testing"
 )
 
-// TestReserve: no port is given twice, neither by this process nor by others at the same time, and each can be listened on.
+// TestReserve checks that no port is reserved twice, neither by this process nor by others at the same time, and that each port can
+// be listened on.
 func TestReserve(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("PROA_PORTS_CHILD") != "" {
 		os.Stdout.WriteString("ports:" + strings.Join(Strings(t, 1000), " ") + "\n")
-		_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent has looked at all
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until the parent has read all ports
 		return
 	}
 	seen := map[string]bool{}
@@ -40,7 +41,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// childPorts are the ports that another process has reserved and keeps until the test ends.
+// childPorts returns the ports that another process has reserved, which it keeps until the test ends.
 func childPorts(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestReserve$")

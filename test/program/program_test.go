@@ -9,7 +9,7 @@ import (
 	"proa.dev/test/program"
 )
 
-// TestWrite holds that a program that is written while other programs are started can be run at once.
+// TestWrite checks that a program that is written while other programs are started can be run at once.
 func TestWrite(t *testing.T) {
 	path, err := exec.LookPath("true")
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// pack writes an archive with images of one layer; the layer holds the text.
-func pack(t *testing.T, text string, names ...string) string {
+// writeArchive writes an archive with images of one layer; the layer holds the text.
+func writeArchive(t *testing.T, text string, names ...string) string {
 	t.Helper()
 	tree := oci.Tree{}
 	tree.Text("text", text)
@@ -50,7 +50,7 @@ const (
 func start(t *testing.T, o Options) *Registry {
 	t.Helper()
 	if o.Archives == nil {
-		o.Archives = []string{pack(t, "hello", plain, other)}
+		o.Archives = []string{writeArchive(t, "hello", plain, other)}
 	}
 	r, err := Start(t.Context(), o)
 	if err != nil {
@@ -190,7 +190,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestTokenIsForOneRepository uses the token of one repository for another.
+// TestTokenIsForOneRepository checks that the token of one repository is rejected for another.
 func TestTokenIsForOneRepository(t *testing.T) {
 	r := start(t, Options{Auth: Token})
 	p := newPuller(t, r)
@@ -218,7 +218,7 @@ func TestTokenIsForOneRepository(t *testing.T) {
 func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		fault Fault
-		want  []string // of one pull after the other
+		want  []string // the results of several pulls, one after the other
 	}{
 		{Fault{Mode: ServerError}, []string{"manifest: status 500", "manifest: status 500"}},
 		{Fault{Mode: ServerError, Times: 1}, []string{"manifest: status 500", ""}},
@@ -250,7 +250,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestHang waits for an answer that never comes, until it gives up.
+// TestHang checks that a pull of a repository that does not answer ends with its context.
 func TestHang(t *testing.T) {
 	r := start(t, Options{})
 	r.Break(Fault{Mode: Hang})
@@ -269,8 +269,8 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestSlow sees a pull under way that takes as long as the rate says, and that
-// two repositories at once are counted.
+// TestSlow checks that a pull takes as long as the configured rate requires, and that concurrent pulls of two repositories are
+// counted.
 func TestSlow(t *testing.T) {
 	r := start(t, Options{Rate: 4000})
 	p := newPuller(t, r)
@@ -308,7 +308,7 @@ func TestTagsMove(t *testing.T) {
 		return resp.Header.Get("Docker-Content-Digest")
 	}
 	first := digest()
-	if err := r.Add(pack(t, "new", "proa.test/new:1")); err != nil {
+	if err := r.Add(writeArchive(t, "new", "proa.test/new:1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Tag("proa.test/new:1", plain); err != nil {
@@ -443,10 +443,10 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestEnds sees a registry end with its context, also while it sends.
-func TestEnds(t *testing.T) {
+// TestEndsWithContext checks that a registry ends with its context, also while it sends a response.
+func TestEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	r, err := Start(ctx, Options{Archives: []string{pack(t, "hello", plain)}, Rate: 1})
+	r, err := Start(ctx, Options{Archives: []string{writeArchive(t, "hello", plain)}, Rate: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestPinsNameEveryProgram(t *testing.T) {
 	}
 }
 
-// TestFindBuildsNothing holds that programs are found where Build makes them, and that an error says how to make one that is missing.
+// TestFindBuildsNothing checks that programs are found where Build makes them, and that an error says how to make one that is missing.
 func TestFindBuildsNothing(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("PROA_CACHE", cache)
@@ -38,7 +38,7 @@ func TestFindBuildsNothing(t *testing.T) {
 		t.Errorf("it made %v", made)
 	}
 	if _, err := Find("unheard-of"); err == nil {
-		t.Error("a program that nobody knows was found")
+		t.Error("an unknown program was found")
 	}
 	out := filepath.Join(cache, "bin", "kubernetes-"+oldKubectlVersion(), "kubectl")
 	if err := os.MkdirAll(filepath.Dir(out), 0o700); err != nil {
@@ -56,7 +56,7 @@ func TestFindBuildsNothing(t *testing.T) {
 	}
 }
 
-func TestFolderOfTheCaller(t *testing.T) {
+func TestCallerFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	if got, err := folder(dir); err != nil || got != dir {
 		t.Fatalf("folder %q, %v; want %q", got, err, dir)

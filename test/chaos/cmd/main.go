@@ -3,12 +3,11 @@
 //	go run ./test/chaos/cmd rollouts -count 10 -rate 500 -nodes 2
 //	go run ./test/chaos/cmd events -count 24 -rate 60 -nodes 3
 //
-// The first rolls a Deployment out again and again, and no request may fail. The second kills nodes and agents and cuts links,
-// and says how long traffic was disturbed each time; it fails when traffic does not recover by itself.
+// The first rolls out a Deployment again and again, and no request may fail. The second kills nodes and agents and cuts links, and
+// reports how long traffic was disturbed each time; it fails if traffic does not recover by itself.
 //
-// The result is a table on stdout, and with -out a section of a document; what happens meanwhile is on stderr. It needs
-// root, bin/proa with its parts beside it, and the images of the tests, which it builds. Everything it made is gone at
-// the end.
+// The result is a table on stdout, and with -out a section of a document; progress is printed on stderr. It needs root, bin/proa
+// with its parts beside it, and the images of the tests, which it builds. Everything that it creates is removed at the end.
 package main
 
 import (
@@ -86,11 +85,11 @@ func run(ctx context.Context, args []string) error {
 		}
 	})
 	f.run = chaos.Begin(strings.Join(words, " "))
-	return f.within(ctx, args[0])
+	return f.withCluster(ctx, args[0])
 }
 
-// within starts a cluster, does something with it and removes it.
-func (f flags) within(ctx context.Context, what string) (err error) {
+// withCluster starts a cluster, calls a function with it, and removes it.
+func (f flags) withCluster(ctx context.Context, what string) (err error) {
 	if os.Geteuid() != 0 {
 		return errors.New("a node with containers needs root")
 	}
@@ -149,10 +148,10 @@ func (f flags) within(ctx context.Context, what string) (err error) {
 	}
 	start := time.Now()
 	c := &chaos.Cluster{Kubectl: bins["kubectl"], Kubeconfig: filepath.Join(data, "admin.kubeconfig"), Tool: tool,
-		Say: func(format string, args ...any) {
+		Log: func(format string, args ...any) {
 			fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		}}
-	if c.Failed, err = f.teller(); err != nil {
+	if c.Failed, err = f.failureWriter(); err != nil {
 		return err
 	}
 	switch what {
@@ -181,7 +180,7 @@ func (f flags) events(ctx context.Context, c *chaos.Cluster) error {
 	return f.write(chaos.EventSection(f.run, e, events, out))
 }
 
-// write puts a section into the document.
+// write writes a section into the document.
 func (f flags) write(title, text string) error {
 	if f.out == "" {
 		return nil
@@ -212,8 +211,8 @@ func (f flags) rollouts(ctx context.Context, c *chaos.Cluster) error {
 	return err
 }
 
-// teller writes failures to a file as they come.
-func (f flags) teller() (func(chaos.Failure), error) {
+// failureWriter returns a function that writes failures to a file as they happen.
+func (f flags) failureWriter() (func(chaos.Failure), error) {
 	if f.file == "" {
 		return nil, nil
 	}
@@ -230,7 +229,7 @@ func (f flags) teller() (func(chaos.Failure), error) {
 	}, nil
 }
 
-// command runs proa, and shows what it says.
+// command runs proa, and prints its output.
 func (f flags) command(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, f.proa, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

@@ -14,7 +14,7 @@ func parsed(t *testing.T, text string) any {
 	return v
 }
 
-func TestMaskHidesWhatMustDiffer(t *testing.T) {
+func TestMaskHidesVariableFields(t *testing.T) {
 	a := parsed(t, `{"metadata":{"name":"gen-abcde","generateName":"gen-","uid":"5c0f5a62-57b2-4f2c-9d0e-0a2b5c6d7e8f","resourceVersion":"12",
 		"managedFields":[{"manager":"b"},{"manager":"a"}]},"spec":{"clusterIP":"10.96.3.4","ports":[{"nodePort":30001,"targetPort":6443}]}}`)
 	b := parsed(t, `{"metadata":{"name":"gen-xyzzy","generateName":"gen-","uid":"5c0f5a62-57b2-4f2c-9d0e-0a2b5c6d7e80","resourceVersion":"99",
@@ -24,7 +24,7 @@ func TestMaskHidesWhatMustDiffer(t *testing.T) {
 	}
 }
 
-func TestMaskKeepsWhatMatters(t *testing.T) {
+func TestMaskKeepsOtherFields(t *testing.T) {
 	m := NewMasker("")
 	for _, pair := range [][2]string{
 		{`{"metadata":{"resourceVersion":"0"}}`, `{"metadata":{"resourceVersion":"5"}}`},

@@ -15,7 +15,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-func TestScriptsBecomeSteps(t *testing.T) {
+func TestScriptSteps(t *testing.T) {
 	c := &corpus{words: map[string]string{"$HOOK": "https://hooks"}}
 	s, err := readScript(c, []byte(`
 name: a/b
@@ -45,7 +45,7 @@ steps:
 	}
 }
 
-func TestOnlyWhatIsNamedIsCompared(t *testing.T) {
+func TestComparedPaths(t *testing.T) {
 	doc := parsed(t, `{"kind":"x","metadata":{"a":1},"groups":[{"name":"a.com"},{"name":"b.com"}],"components":{"schemas":{"com.a":1,"com.b":2}}}`)
 	got := KeepOnly(doc, regexp.MustCompile(`a\.com|com\.a`))
 	if want := parsed(t, `{"kind":"x","groups":[{"name":"a.com"}],"components":{"schemas":{"com.a":1}}}`); !reflect.DeepEqual(got, want) {

@@ -196,7 +196,7 @@ func decodeEvents(data []byte) any {
 // Watch follows a watch until its context ends and sends each event. It closes
 // the channel at the end.
 func (t *Target) Watch(ctx context.Context, c *Call) (<-chan any, error) {
-	resp, err := t.send(ctx, c) //nolint:bodyclose // the one who reads it closes it
+	resp, err := t.send(ctx, c) //nolint:bodyclose // the goroutine that reads the body closes it
 	if err != nil {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func TestMerged(t *testing.T) {
 	}
 }
 
-// TestFetch serves one good package, and sees that nothing else gets into the cache.
+// TestFetch serves one valid package and several invalid ones, and checks that only the valid one gets into the cache.
 func TestFetch(t *testing.T) {
 	served := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +183,7 @@ func TestKey(t *testing.T) {
 	}
 	look("other code")
 	before := maps.Clone(seen)
-	k.lock[1].sha256 = noDigest // of a group that is not in the set
+	k.lock[1].sha256 = noDigest // a package of another group
 	key, err := k.key(s, in)
 	if err != nil || before[key] == "" {
 		t.Errorf("a package of another set changed the key, %v", err)
@@ -215,7 +215,7 @@ func TestUnknownImage(t *testing.T) {
 	}
 }
 
-// TestConfigureSaysWhatIsMissing gives it packages that lack what it needs.
+// TestConfigureSaysWhatIsMissing checks the errors for packages that lack required files.
 func TestConfigureSaysWhatIsMissing(t *testing.T) {
 	if err := configure(oci.Tree{}); err == nil || !strings.Contains(err.Error(), "/usr/share/") {
 		t.Errorf("%v; want the path of a file", err)

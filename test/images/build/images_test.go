@@ -17,9 +17,8 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// archives are the archives that are built from what is pinned, by image. The
-// programs come from modules and the packages from the network, so a machine
-// that reaches neither cannot run these tests.
+// archives builds the archives of all images and returns them by image. The programs come from modules and the packages from the
+// network, so the tests are skipped on a machine that reaches neither.
 func archives(t *testing.T, names ...string) map[string]*oci.Archive {
 	t.Helper()
 	if testing.Short() {
@@ -49,21 +48,20 @@ func archives(t *testing.T, names ...string) map[string]*oci.Archive {
 	return all
 }
 
-// TestImages compares the images with testdata/images.txt, which says what the
-// tests that run them rely on.
+// TestImages compares the images with testdata/images.txt, which has what other tests rely on.
 func TestImages(t *testing.T) {
 	all := archives(t)
 	text, err := os.ReadFile("testdata/images.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := map[string]bool{}
+	described := map[string]bool{}
 	for part := range strings.SplitSeq(string(text), "\n\n") {
 		head, rest, _ := strings.Cut(strings.TrimSpace(part), "\n")
 		if strings.HasPrefix(head, "#") {
 			continue
 		}
-		said[head] = true
+		described[head] = true
 		t.Run(head, func(t *testing.T) {
 			a := all[head]
 			if a == nil {
@@ -75,21 +73,21 @@ func TestImages(t *testing.T) {
 			}
 			for line := range strings.Lines(rest) {
 				line = strings.TrimSpace(line)
-				if got := look(process, tree, line); got != line {
+				if got := describeImage(process, tree, line); got != line {
 					t.Errorf("got  %s\nwant %s", got, line)
 				}
 			}
 		})
 	}
 	for name := range all {
-		if !said[name] {
+		if !described[name] {
 			t.Errorf("testdata/images.txt says nothing of %s", name)
 		}
 	}
 }
 
-// look says what an image has where a line says what it should have.
-func look(p oci.Process, tree oci.Tree, line string) string {
+// describeImage returns what an image has of what a line of testdata/images.txt names.
+func describeImage(p oci.Process, tree oci.Tree, line string) string {
 	what, rest, _ := strings.Cut(line, " ")
 	switch what {
 	case "user":
@@ -123,7 +121,7 @@ func look(p oci.Process, tree oci.Tree, line string) string {
 	return "no test knows " + line
 }
 
-// TestTagsDiffer sees that images which are the same but for a label are told apart.
+// TestTagsDiffer checks that images that differ only in a label have different digests.
 func TestTagsDiffer(t *testing.T) {
 	all := archives(t)
 	for first, second := range map[string]string{
@@ -137,7 +135,7 @@ func TestTagsDiffer(t *testing.T) {
 	}
 }
 
-// TestLayersAreShared counts the blobs of images that stand on the same layers.
+// TestLayersAreShared checks that images with the same base layers share their blobs.
 func TestLayersAreShared(t *testing.T) {
 	all := archives(t, "agnhost")
 	under := func(name string) string {
@@ -207,7 +205,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// unpacked puts the files of an image below a folder.
+// unpacked writes the files of an image below a folder.
 func unpacked(t *testing.T, a *oci.Archive, name string) string {
 	_, tree, err := a.Image(name)
 	if err != nil {
@@ -222,14 +220,14 @@ func unpacked(t *testing.T, a *oci.Archive, name string) string {
 	if err := os.Chmod(filepath.Dir(root), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := put(root, tree); err != nil {
+	if err := writeTree(root, tree); err != nil {
 		t.Fatal(err)
 	}
 	return root
 }
 
-// put writes a tree, folders first, links last.
-func put(root string, tree oci.Tree) error {
+// writeTree writes a tree, folders first, links last.
+func writeTree(root string, tree oci.Tree) error {
 	for _, pass := range []byte{tar.TypeDir, tar.TypeReg, tar.TypeLink, tar.TypeSymlink} {
 		for name, f := range tree {
 			at := filepath.Join(root, name)

@@ -31,7 +31,7 @@ func TestParseSource(t *testing.T) {
 	}
 }
 
-// TestUnpackSource gives it one good file, and some that are not taken.
+// TestUnpackSource unpacks one valid file, and checks that several invalid ones are rejected.
 func TestUnpackSource(t *testing.T) {
 	for _, test := range []struct {
 		h    tar.Header

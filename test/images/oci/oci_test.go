@@ -21,7 +21,7 @@ func layer(t *testing.T, tree Tree) Layer {
 	return l
 }
 
-// sample is two images that share a layer.
+// sample returns two images that share a layer.
 func sample(t *testing.T) []Image {
 	base := Tree{}
 	base.Text("usr/bin/text", "hello")
@@ -195,7 +195,7 @@ func device(t *testing.T) []byte {
 	return data.Bytes()
 }
 
-// FuzzOpen sees that no bytes make reading panic, and that what opens can be read.
+// FuzzOpen checks that no input makes reading panic, and that an archive that opens can be read.
 func FuzzOpen(f *testing.F) {
 	tree := Tree{}
 	tree.Text("index.json", `{"manifests":[{"digest":"sha256:1","annotations":{"io.containerd.image.name":"a:1"}}]}`)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestLoadCounts asks a server that fails every fifth time, over kept and over new connections.
+// TestLoadCounts sends load to a server that fails every fifth request, over kept and over new connections.
 func TestLoadCounts(t *testing.T) {
 	var asked, connections atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

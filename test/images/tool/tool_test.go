@@ -25,7 +25,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// play runs a command to its end and says what it printed and how it ended.
+// play runs a command to its end, and returns its output and exit code.
 func play(t *testing.T, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -152,8 +152,8 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// free is a port that nobody listens on.
-func free(t *testing.T, network string) int {
+// freePort returns a port that is not in use.
+func freePort(t *testing.T, network string) int {
 	t.Helper()
 	if network == "udp" {
 		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -171,8 +171,8 @@ func free(t *testing.T, network string) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// during runs a command while a test does something else.
-func during(t *testing.T, args []string, do func()) {
+// runWhile runs a command in the background while do runs.
+func runWhile(t *testing.T, args []string, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -186,7 +186,7 @@ func during(t *testing.T, args []string, do func()) {
 	running.Wait()
 }
 
-// until repeats a command until it succeeds, for the other side may not yet be there.
+// until repeats a command until it succeeds, because the server may not listen yet.
 func until(t *testing.T, want string, args ...string) {
 	t.Helper()
 	got := ""
@@ -200,21 +200,21 @@ func until(t *testing.T, want string, args ...string) {
 }
 
 func TestEcho(t *testing.T) {
-	tcp, udp := free(t, "tcp"), free(t, "udp")
-	during(t, []string{"echo", "-tcp", strconv.Itoa(tcp), "-udp", strconv.Itoa(udp), "-prefix", "you said "}, func() {
+	tcp, udp := freePort(t, "tcp"), freePort(t, "udp")
+	runWhile(t, []string{"echo", "-tcp", strconv.Itoa(tcp), "-udp", strconv.Itoa(udp), "-prefix", "you said "}, func() {
 		until(t, "you said hi", "send", "tcp", fmt.Sprintf("127.0.0.1:%d", tcp), "hi")
 		until(t, "you said ho", "send", "udp", fmt.Sprintf("127.0.0.1:%d", udp), "ho")
 	})
 }
 
 func TestServe(t *testing.T) {
-	port := free(t, "tcp")
-	during(t, []string{"serve", "-port", strconv.Itoa(port), "-ready-after", "10ms"}, func() {
+	port := freePort(t, "tcp")
+	runWhile(t, []string{"serve", "-port", strconv.Itoa(port), "-ready-after", "10ms"}, func() {
 		until(t, "200 OK\nready", "get", fmt.Sprintf("http://127.0.0.1:%d/ready", port))
 	})
 }
 
-// TestHealth asks with the real client.
+// TestHealth checks the health service with the gRPC client.
 func TestHealth(t *testing.T) {
 	for _, test := range []struct {
 		flags, service string
@@ -226,8 +226,8 @@ func TestHealth(t *testing.T) {
 		{"-down", "", "NOT_SERVING"},
 		{"-down-after 1ns", "", "NOT_SERVING"},
 	} {
-		port := free(t, "tcp")
-		during(t, append([]string{"health", "-port", strconv.Itoa(port)}, strings.Fields(test.flags)...), func() {
+		port := freePort(t, "tcp")
+		runWhile(t, append([]string{"health", "-port", strconv.Itoa(port)}, strings.Fields(test.flags)...), func() {
 			conn, err := grpc.NewClient(fmt.Sprintf("127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)
@@ -257,7 +257,7 @@ func FuzzReadCheck(f *testing.F) {
 	})
 }
 
-// lines passes on what is written to it, a line at a time.
+// lines is a writer that sends each line that is written to it to a channel.
 type lines chan string
 
 func (l lines) Write(data []byte) (int, error) {
