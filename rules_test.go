@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// The rules of this file keep the code easy to read for somebody who has not seen it. Each prints every place that breaks it.
+// The rules of this file keep the code easy to read for newcomers. Each test prints every place that breaks its rule.
 const (
 	maxPackage    = 2500 // lines of a package without its tests
 	maxLine       = 140  // columns, with a tab as four

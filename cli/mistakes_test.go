@@ -56,7 +56,7 @@ func TestUnreachableAdvice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if advice := unreachableAdvice(t.Context(), "https://127.0.0.1:1", "https://"+at); !strings.Contains(advice, "--listen 0.0.0.0:") {
-		t.Errorf("nobody listens there: %q", advice)
+		t.Errorf("nothing listens there: %q", advice)
 	}
 }
 

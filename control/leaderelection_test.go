@@ -146,7 +146,7 @@ func TestLeadership(t *testing.T) {
 }
 
 // TestLeadershipAfterOutage takes the store away from all contenders for a while. The leader stops leading, which Check
-// reports, and one of them leads again soon after the outage, although nobody else changes the Lease.
+// reports, and one of them leads again soon after the outage, although no other client changes the Lease.
 func TestLeadershipAfterOutage(t *testing.T) {
 	for _, outage := range []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour} {
 		for _, names := range [][]string{{"a"}, {"a", "b"}} {
@@ -176,7 +176,7 @@ func TestLeadershipAfterOutage(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				if got := c.leader(); got == "" {
-					t.Errorf("nobody leads a second after the store has come back, with %v, after %v", names, outage)
+					t.Errorf("no contender leads a second after the outage, with %v, after %v", names, outage)
 				}
 				for name, l := range c.runs {
 					if err := l.Check(); err != nil {
@@ -209,7 +209,7 @@ func TestLeadershipEndsWithoutStore(t *testing.T) {
 }
 
 // TestLeadershipRespectsLeaseDurationOfHolder has a holder with a lease duration of 15 seconds, as upstream's controller manager has,
-// which renews every ten: nobody takes over while it renews, nor before 15 seconds have passed since its last renewal.
+// which renews every ten: no contender takes over while it renews, nor before 15 seconds have passed since its last renewal.
 func TestLeadershipRespectsLeaseDurationOfHolder(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestLeadershipRespectsLeaseDurationOfHolder(t *testing.T) {
 		}
 		for name, l := range c.runs {
 			if err := l.Check(); err != nil {
-				t.Errorf("the check of %s says %v while somebody else leads", name, err)
+				t.Errorf("the check of %s returns %v while another contender leads", name, err)
 			}
 		}
 		time.Sleep(10 * time.Millisecond)

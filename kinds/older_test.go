@@ -283,7 +283,7 @@ func TestOlderVersionsAreListed(t *testing.T) {
 					continue
 				}
 			}
-			t.Errorf("%s: %s is neither read nor known to be stored by nobody", d.Plural, gv)
+			t.Errorf("%s: %s is neither read nor listed in notStored or notStoredKinds", d.Plural, gv)
 		}
 	}
 }

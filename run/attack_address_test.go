@@ -268,7 +268,7 @@ func TestAdministratorAllowsNodeAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := node.setAddresses("a", "10.96.0.1"); !apierrors.IsForbidden(err) {
-		t.Errorf("somebody allows a node the address of a Service: %v", err)
+		t.Errorf("an administrator can allow a node the address of a Service: %v", err)
 	}
 	cert, err := node.requestServingCert(t.Context(), "a", "203.0.113.80", "a.example")
 	if err != nil || cert.Current() == nil {

@@ -26,7 +26,7 @@ import (
 )
 
 // externalServices is an HTTPS server with the services that a cluster calls: an OpenID Connect issuer, and the authentication,
-// authorization and audit webhooks. The webhooks below /moved/ redirect to /thief/, and those below /echo/ return invalid
+// authorization and audit webhooks. The webhooks below /moved/ redirect to /redirected/, and those below /echo/ return invalid
 // answers that repeat the request.
 type externalServices struct {
 	*testing.T
@@ -68,7 +68,7 @@ func newExternalServices(t *testing.T) *externalServices {
 		_, _ = io.Copy(&w.events, r.Body)
 	})
 	mux.HandleFunc("/moved/", func(out http.ResponseWriter, r *http.Request) { // 307 keeps method and body
-		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/thief/", 1), http.StatusTemporaryRedirect)
+		http.Redirect(out, r, w.URL+strings.Replace(r.URL.Path, "/moved/", "/redirected/", 1), http.StatusTemporaryRedirect)
 	})
 	mux.HandleFunc("/echo/", func(out http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -82,15 +82,15 @@ func newExternalServices(t *testing.T) *externalServices {
 			_, _ = out.Write(body)
 		}
 	})
-	mux.HandleFunc("/thief/", func(out http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("/redirected/", func(out http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(&w.redirected, "%s %s\n", r.URL.Path, body)
 		switch r.URL.Path {
-		case "/thief/tokens":
+		case "/redirected/tokens":
 			fmt.Fprint(out, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"eve","groups":["system:masters"]}}}`)
-		case "/thief/access":
+		case "/redirected/access":
 			fmt.Fprint(out, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)
 		}
 	})

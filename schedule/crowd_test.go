@@ -252,7 +252,7 @@ func BenchmarkPreempt(b *testing.B) {
 				d := Decide(s, info, profile, framework.Seed{Tie: uint64(i)})
 				if all, _ := pre.FindCandidates(framework.PostFilterInput{Snapshot: s, Pod: info, Profile: profile,
 					Decision: &d}); d.Node != "" || len(all) == 0 {
-					b.Fatal("nobody to preempt")
+					b.Fatal("no preemption candidate")
 				}
 			}
 		})

@@ -377,7 +377,7 @@ func TestWebSockets(t *testing.T) {
 	defer ws.Close()
 	var got string
 	if err := websocket.Message.Receive(ws, &got); err != nil || got != "hello" {
-		t.Errorf("the shell said %q, %v", got, err)
+		t.Errorf("the shell printed %q, %v", got, err)
 	}
 	if req := <-c.requests; strings.Contains(fmt.Sprint(req.Header), b.key) {
 		t.Error("the API server got the key")

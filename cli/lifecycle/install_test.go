@@ -119,7 +119,7 @@ func TestUninstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := i.uninstall(t.Context(), []string{"server"}); err == nil || !command.FileExists(unit) {
-		t.Errorf("a unit of somebody else was removed: %v", err)
+		t.Errorf("a unit that proa did not install was removed: %v", err)
 	}
 }
 

@@ -14,12 +14,12 @@ func TestLastError(t *testing.T) {
 		bare   = `time=2026-11-15T19:00:03.000Z level=ERROR msg="a loop ended" loop=node` + "\n"
 	)
 	for lines, want := range map[string]string{
-		"":                                   "",
-		before + info:                        "",
-		before + broken + info:               `it needs "containerd" in /bin`,
-		broken + bare:                        "a loop ended",
-		"panic: nobody wrote this with slog": "",
-		broken + `level=ERROR err="cut off`:  `it needs "containerd" in /bin`,
+		"":                                  "",
+		before + info:                       "",
+		before + broken + info:              `it needs "containerd" in /bin`,
+		broken + bare:                       "a loop ended",
+		"panic: not written with slog":      "",
+		broken + `level=ERROR err="cut off`: `it needs "containerd" in /bin`,
 	} {
 		if got := lastError(lines, since); got != want {
 			t.Errorf("%q has %q, want %q", lines, got, want)

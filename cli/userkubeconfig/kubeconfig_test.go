@@ -64,9 +64,9 @@ func TestMergeAndUnmerge(t *testing.T) {
 					t.Errorf("%q was lost:\n%s", want, back)
 				}
 			}
-			if gone, _, err := Unmerge([]byte(admin), merged, "a context that is gone"); err != nil ||
-				!strings.Contains(string(gone), `current-context: ""`) {
-				t.Errorf("a context that is not there was made current (%v):\n%s", err, gone)
+			if out, _, err := Unmerge([]byte(admin), merged, "a context that does not exist"); err != nil ||
+				!strings.Contains(string(out), `current-context: ""`) {
+				t.Errorf("a context that does not exist was made current (%v):\n%s", err, out)
 			}
 		}
 	}

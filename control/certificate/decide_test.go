@@ -75,7 +75,7 @@ func (p plan) String() string {
 			words = append(words, a.permission)
 		}
 	case p.node != "":
-		words = append(words, "vouch", p.node)
+		words = append(words, "serving", p.node)
 	default:
 		words = append(words, "nothing")
 	}

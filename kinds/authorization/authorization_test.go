@@ -39,8 +39,8 @@ func TestAnswers(t *testing.T) {
 		body string
 		want string // a part of the error; empty: an answer
 	}{
-		{"somebody", SubjectAccessReviews(), `{spec: {user: a, resourceAttributes: {verb: get}}}`, ""},
-		{"nobody", SubjectAccessReviews(), `{spec: {resourceAttributes: {verb: get}}}`, `.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},
+		{"a user", SubjectAccessReviews(), `{spec: {user: a, resourceAttributes: {verb: get}}}`, ""},
+		{"no user", SubjectAccessReviews(), `{spec: {resourceAttributes: {verb: get}}}`, `.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},
 		{"two questions", SubjectAccessReviews(), `{spec: {user: a, resourceAttributes: {}, nonResourceAttributes: {path: /a}}}`,
 			`spec: Invalid value: {"Path":"/a","Verb":""}: exactly one of nonResourceAttributes or resourceAttributes must be specified`},
 		{"named", SubjectAccessReviews(), `{metadata: {name: x}, spec: {user: a, resourceAttributes: {}}}`,

@@ -119,7 +119,7 @@ func TestFieldsVisibleToOtherNodes(t *testing.T) {
 		}
 		for _, f := range tt.def.ForNodes.Fields {
 			if tt.def.Fields[f] == nil {
-				t.Errorf("nobody can select %s by %s", tt.def.Plural, f)
+				t.Errorf("%s cannot be selected by %s", tt.def.Plural, f)
 			}
 			// What a node may select by has the same value in what it is shown.
 			if whole, shown := tt.def.Fields[f](o), tt.def.Fields[f](tt.def.ForNodes.Show(o)); whole != shown {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestClustersAreListed checks that clusters are remembered and forgotten, and that folders which are gone are left out.
+// TestClustersAreListed checks that the list of clusters has those that were remembered, without forgotten ones and deleted folders.
 func TestClustersAreListed(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("the list of root is the machine's")

@@ -17,10 +17,10 @@ func TestHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pid, err := LockHolder(dir); pid != 0 || err != nil {
-		t.Errorf("a folder that nobody holds is held by %d, %v", pid, err)
+		t.Errorf("a folder that is not locked is held by %d, %v", pid, err)
 	}
 	if d := StopTime(dir); d != 20*time.Second {
-		t.Errorf("a process that said nothing may take %v to stop", d)
+		t.Errorf("a process without a stop time may take %v to stop", d)
 	}
 	release, err := Lock(dir, 90*time.Second)
 	if err != nil {

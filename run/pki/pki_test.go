@@ -219,7 +219,7 @@ func TestDamagedFiles(t *testing.T) {
 			"ca.key is missing but ca.crt is there; restore it from a backup"},
 		{"authority key cut off", func(d string) error { return os.Truncate(d+"/ca.key", 40) }, "ca.key holds no PEM private key; restore"},
 		{"authority empty", func(d string) error { return os.Truncate(d+"/ca.crt", 0) }, "ca.crt holds no PEM certificate; restore"},
-		{"authority of somebody else", func(d string) error {
+		{"certificate of another CA", func(d string) error {
 			data, err := os.ReadFile(d + "/front-proxy-ca.crt")
 			if err != nil {
 				return err

@@ -201,7 +201,7 @@ func TestCARotation(t *testing.T) {
 	}
 	// Each of the three CAs is rotated twice, in three steps: a successor is created, it signs, and the old one is dropped.
 	if len(notices) != 2*3*3 {
-		t.Errorf("told:\n%s", strings.Join(notices, "\n"))
+		t.Errorf("the notices are:\n%s", strings.Join(notices, "\n"))
 	}
 	if got := fileNames(t, dir); slices.Contains(got, "ca-next.key") || slices.Contains(got, "ca.key.old") {
 		t.Errorf("the files are %v", got)
@@ -274,14 +274,14 @@ func TestOperatorCA(t *testing.T) {
 		t.Errorf("news: %v", n)
 	}
 	if got := snapshot(t, dir)["ca.crt"]; got != string(encodeCert(cert)) {
-		t.Error("the bundle of somebody else has changed")
+		t.Error("the bundle of the operator has changed")
 	}
 	_, err = Ensure(dir, at(testOptions, epoch.Add(6*year)))
 	if err == nil || !strings.Contains(err.Error(), "ca.crt expired on 2034-12-31; check the clock") {
 		t.Errorf("expired: %v", err)
 	}
 	if got := snapshot(t, dir)["ca.crt"]; got != string(encodeCert(cert)) {
-		t.Error("an expired authority of somebody else was replaced")
+		t.Error("an expired CA of the operator was replaced")
 	}
 }
 

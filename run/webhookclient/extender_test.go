@@ -18,7 +18,7 @@ func TestAskExtender(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		switch r.URL.Path {
 		case "/filter":
-			_, _ = w.Write(append([]byte("heard "), body...))
+			_, _ = w.Write(append([]byte("received "), body...))
 		case "/slow":
 			<-r.Context().Done()
 		default:
@@ -29,7 +29,7 @@ func TestAskExtender(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	trusting := &configv1.Extender{URLPrefix: s.URL, TLSConfig: &configv1.ExtenderTLSConfig{CAData: ca},
 		HTTPTimeout: metav1.Duration{Duration: 200 * time.Millisecond}}
-	if got, err := AskExtender(t.Context(), trusting, s.URL+"/filter", []byte("a pod")); err != nil || string(got) != "heard a pod" {
+	if got, err := AskExtender(t.Context(), trusting, s.URL+"/filter", []byte("a pod")); err != nil || string(got) != "received a pod" {
 		t.Errorf("answer %q, %v", got, err)
 	}
 	for what, c := range map[string]struct {
@@ -37,9 +37,9 @@ func TestAskExtender(t *testing.T) {
 		path     string
 		want     string
 	}{
-		"a failure":  {trusting, "/bind", "500"},
-		"silence":    {trusting, "/slow", "deadline exceeded"},
-		"a stranger": {&configv1.Extender{URLPrefix: s.URL}, "/filter", "certificate"},
+		"a failure": {trusting, "/bind", "500"},
+		"silence":   {trusting, "/slow", "deadline exceeded"},
+		"no CA":     {&configv1.Extender{URLPrefix: s.URL}, "/filter", "certificate"},
 		"a broken CA": {&configv1.Extender{TLSConfig: &configv1.ExtenderTLSConfig{CAData: []byte("x")}}, "/filter",
 			"holds no certificate"},
 		"a missing CA": {&configv1.Extender{TLSConfig: &configv1.ExtenderTLSConfig{CAFile: "/absent"}}, "/filter", "no such file"},

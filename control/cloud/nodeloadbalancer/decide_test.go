@@ -45,7 +45,7 @@ func TestRandomServicesShareNoPort(t *testing.T) {
 		}
 		for _, svc := range all {
 			if out := got[svc.Name]; out.pending != "" && !hasPortConflict(svc, all, got) {
-				t.Fatalf("%s gets nothing (%s), but nobody has what it wants", svc.Name, out.pending)
+				t.Fatalf("%s gets nothing (%s), but its ports are free", svc.Name, out.pending)
 			}
 		}
 	}

@@ -184,6 +184,6 @@ func TestWakesOwners(t *testing.T) {
 		t.Error("a change that must wake the owner does not")
 	}
 	if WakesOwners(orphan, nil) {
-		t.Error("the deletion of a revision without an owner wakes somebody")
+		t.Error("the deletion of a revision without an owner wakes an owner")
 	}
 }

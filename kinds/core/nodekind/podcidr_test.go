@@ -66,7 +66,7 @@ func TestPodCIDRMustBeAllocatable(t *testing.T) {
 		"or start the server with --allocate-node-cidrs=false to allocate by yourself"
 	for _, test := range []struct{ name, cidrs, field, why string }{
 		{"a network of the allocator", "10.244.3.0/24 fd00:0:0:7::/64", "", ""},
-		{"one address of somebody", "203.0.113.5/32", "spec.podCIDRs[0]", notAllocated},
+		{"an address outside the cluster", "203.0.113.5/32", "spec.podCIDRs[0]", notAllocated},
 		{"all Services", "10.96.0.0/12", "spec.podCIDRs[0]", notAllocated},
 		{"half of the internet", "128.0.0.0/1", "spec.podCIDRs[0]", notAllocated},
 		{"the whole range", "10.244.0.0/16", "spec.podCIDRs[0]", notAllocated},

@@ -25,7 +25,7 @@ func TestReservedNodeNames(t *testing.T) {
 	}
 }
 
-// TestIsBootstrap checks that whoever has the name or a group of the bearers of bootstrap tokens counts as one.
+// TestIsBootstrap checks that a user counts as a bootstrap token by its name or by its groups.
 func TestIsBootstrap(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -52,7 +52,7 @@ func show(list corev1.ResourceList) string {
 }
 
 // TestUsage runs scripts: "== title", an object in YAML, "-- usage", and its usage, one resource a line. An object
-// after "-- now" is the first one after an update, and "frees" in the answer says that the quotas must be recounted.
+// after "-- now" is the first one after an update, and "frees" in the result means that the quotas must be recounted.
 func TestUsage(t *testing.T) {
 	file := "testdata/usage.txt"
 	text, err := os.ReadFile(file)

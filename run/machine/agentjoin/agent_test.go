@@ -106,7 +106,7 @@ func TestJoinErrors(t *testing.T) {
 	const expired, sans = "has the token expired?", "--tls-san 127.0.0.9"
 	for _, c := range []struct{ name, server, token, want, wantNot string }{
 		{"another name", forwardTCP(t, "127.0.0.9:0", strings.TrimPrefix(j.Config.Host, "https://")), "", sans, expired},
-		{"nobody answers", "https://127.0.0.1:1", "", "connection refused", expired},
+		{"no server answers", "https://127.0.0.1:1", "", "connection refused", expired},
 		{"an old token", "", "zzzzzz.0123456789abcdef", expired, sans},
 	} {
 		a := &Agent{settings.AgentConfig{Server: cmp.Or(c.server, j.Config.Host),

@@ -84,7 +84,7 @@ func TestServerWithoutCAInChain(t *testing.T) {
 		{"the authority of another cluster", other, clusterInfo(t, other), byCert,
 			"none of its authorities is the one that the token names"},
 		{"another server that shows what the true one shows", other, clusterInfo(t, own), byCert, "the certificate of the server: x509"},
-		{"not for everybody", own, nil, byCert, "cannot be read without a login: the server answers 403"},
+		{"not readable without credentials", own, nil, byCert, "cannot be read without a login: the server answers 403"},
 		{"without authorities", own, []byte(`{"data":{"kubeconfig":"clusters: []"}}`), byCert, "there is no certificate in it"},
 		{"nonsense", own, []byte("nonsense"), byCert, "the ConfigMap kube-public/cluster-info: invalid character"},
 	} {
@@ -105,7 +105,7 @@ func TestServerWithoutCAInChain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !known.Pool().Equal(own.CA().Pool) {
-				t.Error("another authority is believed")
+				t.Error("another authority is trusted")
 			}
 		})
 	}

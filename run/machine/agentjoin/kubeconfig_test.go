@@ -51,7 +51,7 @@ func TestJoinByKubeconfig(t *testing.T) {
 	dir := t.TempDir()
 	known, err := byToken.Authorities(ctx, dir)
 	if err != nil || !known.Contains(j.Server.CA().Cert.Equal) {
-		t.Fatalf("the authority of the kubeconfig is not believed: %v", err)
+		t.Fatalf("the authority of the kubeconfig is not trusted: %v", err)
 	}
 	cert, joined, err := byToken.Join(ctx, dir, known.Pool(), log)
 	if err != nil || !joined || cert.Current().Leaf.Subject.CommonName != "system:node:new" {
@@ -110,7 +110,7 @@ func TestKubeconfigWithNewCA(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !known.Pool().Equal(tt.want.CA().Pool) {
-				t.Error("another authority is believed")
+				t.Error("another authority is trusted")
 			}
 			if _, err := os.Stat(file); (err == nil) != tt.keepsCertificate {
 				t.Errorf("the node's certificate: %v", err)

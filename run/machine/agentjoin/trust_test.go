@@ -238,8 +238,8 @@ func TestRunUntilChanged(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(pools) != 2 || !pools[1].Equal(b.CA().Pool) {
 		t.Errorf("%d times, %v", len(pools), err)
 	}
-	gone := errors.New("gone")
-	if err := known.RunUntilChanged(t.Context(), func(context.Context) error { return gone }); !errors.Is(err, gone) {
+	failed := errors.New("failed")
+	if err := known.RunUntilChanged(t.Context(), func(context.Context) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("the error is not returned: %v", err)
 	}
 }
