@@ -32,7 +32,7 @@ func area(name string) string {
 	return sig + "] " + strings.Join(words[:min(len(words), 2)], " ")
 }
 
-// markdown is the text of docs/conformance.md.
+// markdown returns the text of docs/conformance.md.
 func (r *record) markdown() string {
 	var all count
 	areas, tiers := map[string]*count{}, map[string]*count{}
@@ -79,7 +79,7 @@ func withSections(text, former string) string {
 	return text
 }
 
-// because is what is known about a test that does not pass.
+// because returns the known reason why a test does not pass.
 func because(name string) string {
 	for part, why := range map[string]string{
 		" of a CR": "Custom resources are stored, and not served yet.",

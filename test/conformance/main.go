@@ -112,7 +112,7 @@ func run(ctx context.Context, f flags) error {
 	return conclude(f, root, rec, results)
 }
 
-// cluster gives the kubeconfig of the cluster to test, started if need be.
+// cluster returns the kubeconfig of the cluster to test, and starts one if none is given.
 func cluster(ctx context.Context, f flags, kubectl string) (string, func(), error) {
 	var s *upstream.System
 	var err error
@@ -219,18 +219,18 @@ type test struct {
 	Serial bool   `json:"serial"`
 }
 
-// result is how a test ended.
+// result is the result of a test.
 type result struct {
 	State   string  `json:"state"` // passed, failed, skipped, unfinished
 	Reason  string  `json:"reason,omitempty"`
 	Seconds float64 `json:"seconds"`
 	Date    string  `json:"date"`
 	Retried bool    `json:"retried,omitempty"`
-	// Nodes is how many nodes with containers there were.
+	// Nodes is the number of nodes with containers.
 	Nodes int `json:"nodes,omitempty"`
 }
 
-// record is what the repository remembers of earlier runs.
+// record has the results of earlier runs, which are kept in the repository.
 type record struct {
 	dir     string
 	tests   []test

@@ -208,7 +208,7 @@ type suiteReport struct {
 	}
 }
 
-// readReport gives the results of the tests that ran.
+// readReport returns the results of the tests that ran.
 func readReport(file string) (map[string]result, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -250,7 +250,7 @@ func readReport(file string) (map[string]result, error) {
 	return out, nil
 }
 
-// firstLine is the line of a message that says what is wrong.
+// firstLine returns the line of a message that has the error.
 func firstLine(s string) string {
 	line, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	most := 300

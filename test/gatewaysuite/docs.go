@@ -12,7 +12,7 @@ import (
 // title begins the section of docs/conformance.md.
 const title = "Gateway API"
 
-// report is what is read of the suite's own report.
+// report has the fields of the suite's report that are used.
 type report struct {
 	Profiles []struct {
 		Name     string `json:"name"`
@@ -34,7 +34,7 @@ type part struct {
 	UnsupportedFeatures []string `json:"unsupportedFeatures"`
 }
 
-// sectionOf makes the section of a report.
+// sectionOf returns the section of the document for a report.
 func sectionOf(text []byte, with suiteRun, took time.Duration) (string, error) {
 	var r report
 	if err := yaml.Unmarshal(text, &r); err != nil {

@@ -103,7 +103,7 @@ func module(ctx context.Context) (definitions, version string, err error) {
 	return filepath.Join(words[0], "config", "crd", "standard"), words[1], nil
 }
 
-// suiteRun is what the suite is run with: all features that the class says it has.
+// suiteRun has the arguments of the suite: all features in the status of the GatewayClass.
 type suiteRun struct {
 	program, version string
 	features         []string
@@ -148,7 +148,7 @@ func (o options) suite(ctx context.Context, s *upstream.System, with suiteRun) e
 		0o644)) //nolint:gosec // G306: a page for everybody
 }
 
-// cmd is a command for the cluster, whose output goes to the terminal.
+// cmd returns a command for the cluster whose output is printed.
 type cmd struct{ *exec.Cmd }
 
 func command(ctx context.Context, kubeconfig string, args ...string) cmd {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// The ports lie below those that the kernel gives to whoever asks for any (32768 and up), and below those of Services (30000 and up).
+// The ports are below the ephemeral ports of the kernel (32768 and up), and below the node ports of Services (30000 and up).
 const first, count = 20000, 10000
 
 // Reserve returns n free ports. No other process that uses this package gets them before this one has ended.

@@ -6,9 +6,9 @@ import (
 	"syscall"
 )
 
-// Write writes a program. A child that another test of the process forks in this moment would have the file open for
-// writing until it is the program it shall be, and Linux runs no program that somebody writes ("text file busy"): so
-// nobody forks until the file is closed.
+// Write writes an executable file. A child process that another goroutine forks meanwhile would inherit the open file until it
+// calls exec, and Linux does not run a program that is open for writing ("text file busy"), so forks are blocked until the file is
+// closed.
 func Write(path string, data []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -46,7 +46,7 @@ func (r *Registry) known(user, password string) bool {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// sign makes the token of a repository. It is good for no other one.
+// sign returns a token that is valid for one repository.
 func (r *Registry) sign(repository string) string {
 	h := hmac.New(sha256.New, r.key)
 	h.Write([]byte(repository))

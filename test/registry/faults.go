@@ -2,7 +2,7 @@ package registry
 
 import "net/http"
 
-// Kind is what a request asks for.
+// Kind is the kind of content that a request reads.
 type Kind string
 
 // The kinds. Any is for faults that do not care.
@@ -12,7 +12,7 @@ const (
 	Blobs     Kind = "blobs"
 )
 
-// Mode is how a registry fails.
+// Mode is a way in which an answer fails.
 type Mode int
 
 // The modes.
@@ -25,7 +25,7 @@ const (
 	Hang                 // no answer
 )
 
-// Fault says which answers fail, and how.
+// Fault configures which answers fail, and how.
 type Fault struct {
 	Mode       Mode
 	Kind       Kind
@@ -57,7 +57,7 @@ func (r *Registry) Heal() {
 	r.faults = nil
 }
 
-// takeFault is how an answer has to fail, if it has to.
+// takeFault returns the fault for an answer, if there is one, and counts it.
 func (r *Registry) takeFault(a answer) Mode {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *Registry) takeFault(a answer) Mode {
 	return none
 }
 
-// Counts are what was asked of a repository.
+// Counts has the numbers of requests to a repository.
 type Counts struct {
 	Resolved  int   // questions what a tag is; one for each pull, also if the runtime then has everything
 	Manifests int   // manifests that were fetched
@@ -104,7 +104,7 @@ func (r *Registry) of(repository string) *Counts {
 	return r.counts[repository]
 }
 
-// begin counts a request, and gives what is to be done at its end.
+// begin counts a request, and returns the function to call at its end.
 func (r *Registry) begin(a answer, method string) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +128,7 @@ func (r *Registry) begin(a answer, method string) (end func()) {
 	}
 }
 
-// resolve is the digest that a tag has, if there is one.
+// resolve returns the digest of a tag, if it exists.
 func (r *Registry) resolve(repository, tag string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

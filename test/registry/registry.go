@@ -24,7 +24,7 @@ import (
 	"proa.dev/test/images/oci"
 )
 
-// Auth is what a registry asks of its clients.
+// Auth is the authentication that a registry requires.
 type Auth int
 
 // The ways of asking.
@@ -34,10 +34,10 @@ const (
 	Token                 // a token for each repository, which user and password get
 )
 
-// Scheme is how a registry is spoken to.
+// Scheme is the protocol of a registry.
 type Scheme string
 
-// The schemes. HTTPS comes with a certificate authority of its own, see Registry.CA.
+// The schemes. With HTTPS the registry has its own certificate authority, see Registry.CA.
 const (
 	HTTP  Scheme = "http"
 	HTTPS Scheme = "https"
@@ -164,7 +164,7 @@ func (r *Registry) closeArchives() error {
 	return errors.Join(all...)
 }
 
-// URL is where the registry is.
+// URL returns the URL of the registry.
 func (r *Registry) URL() string { return string(r.options.Scheme) + "://" + r.Addr }
 
 // CA is the certificate authority of an HTTPS registry, as PEM.
@@ -194,7 +194,7 @@ func (r *Registry) Add(archive string) error {
 	return nil
 }
 
-// Tag gives an image that is served another name, or moves that name to it.
+// Tag adds a name to a served image, or moves an existing name to it.
 // Both are names with or without host.
 func (r *Registry) Tag(from, to string) error {
 	r.mu.Lock()
@@ -251,7 +251,7 @@ func (r *Registry) SetRate(bytesPerSecond int) {
 	r.rate = bytesPerSecond
 }
 
-// split gives the repository of an image, without its host, and the tag.
+// split returns the repository of an image, without its host, and the tag.
 func split(name string) (repository, tag string) {
 	repository, tag = name, "latest"
 	if at := strings.LastIndexByte(name, ':'); at > strings.LastIndexByte(name, '/') {

@@ -118,7 +118,7 @@ func (r *Registry) blob(w http.ResponseWriter, req *http.Request, repository, di
 	r.send(w, req, answer{repository: repository, kind: Blobs, content: blob, size: blob.Size()})
 }
 
-// find looks for a blob wherever there are some.
+// find finds a blob among those that the registry has made and in its archives.
 func (r *Registry) find(digest string) (*io.SectionReader, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,7 @@ const gatewayModule = "../../gateway"
 // certManager is the folder below pins of cert-manager.
 const certManager = "cert-manager"
 
-// program says how one upstream program is built from the pinned module.
+// program describes how an upstream program is built from its pinned module.
 type program struct {
 	module string // whose version names the output folder
 	pkg    string
@@ -42,7 +42,7 @@ type program struct {
 	version string
 }
 
-// programs are all that Build knows, by the name of the output.
+// programs returns all programs that Build can build, by the name of the output.
 func programs() map[string]program {
 	const (
 		kubernetes = "k8s.io/kubernetes"
@@ -147,7 +147,7 @@ func folders() (root, cache string, err error) {
 // oldKubectlName is the name of the older kubectl.
 const oldKubectlName = "kubectl-old"
 
-// outputOf is where a program is when it is built.
+// outputOf returns the path of a built program.
 func outputOf(root, cache, name string) (string, error) {
 	if name == oldKubectlName {
 		return filepath.Join(cache, "bin", "kubernetes-"+oldKubectlVersion(), "kubectl"), nil

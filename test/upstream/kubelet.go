@@ -10,7 +10,7 @@ import (
 	"proa.dev/test/ports"
 )
 
-// Kubelet says how a kubelet is started beside a system.
+// Kubelet configures a kubelet that is started for a system.
 type Kubelet struct {
 	// Runtime is the socket of its container runtime, Groups the path of the group that all its groups are in.
 	Runtime, Groups string
@@ -86,7 +86,7 @@ func restoreHost() func() {
 			_ = os.WriteFile(file, data, 0o644)
 		}
 		if fresh {
-			// Folders that somebody else has put something into stay.
+			// Folders that other programs have written to are kept.
 			for _, name := range []string{"device-plugins/kubelet.sock", "device-plugins/kubelet_internal_checkpoint",
 				"device-plugins/DEPRECATION", "device-plugins", ""} {
 				_ = os.Remove(filepath.Join(folder, name))

@@ -36,7 +36,7 @@ type System struct {
 	after []func() // what is to be done once the processes have ended
 }
 
-// process is one child, with its log kept in the system's folder.
+// process is a child process whose log is in the system's folder.
 type process struct {
 	name string
 	cmd  *exec.Cmd
@@ -108,7 +108,7 @@ func Start(ctx context.Context, opts Options) (*System, error) {
 	return s, nil
 }
 
-// folder makes the folder of a system: the given one, or a temporary one.
+// folder creates the folder of a system: the given one, or a temporary one.
 func folder(dir string) (string, error) {
 	if dir == "" {
 		return os.MkdirTemp("", "upstream-")

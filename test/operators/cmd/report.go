@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// outcome is what came of the tests of a package.
+// outcome is the result of the tests of a package.
 type outcome struct {
 	name                           string
 	ok                             bool
@@ -21,7 +21,7 @@ type outcome struct {
 	output                         string
 }
 
-// known says why packages fail where it is not for proa.
+// known returns the packages that fail for a reason that is not in proa, with the reason.
 func known() map[string]string {
 	return map[string]string{
 		"client/apiutil": "What fails downloads a kube-apiserver v1.28 to test against a server without aggregated discovery: it is no test of the server it is given, " +
@@ -59,7 +59,7 @@ func (o *outcome) row() string {
 		result)
 }
 
-// section is what the documentation says.
+// section returns the section of the documentation.
 func section(version, day string, all []outcome) string {
 	var b strings.Builder
 	good := 0
