@@ -88,6 +88,18 @@ await step('fields that somebody else manages', async () => {
   await page.getByRole('checkbox', { name: /Take over/ }).uncheck();
 });
 
+await step('somebody who may write an object and not read it', async () => {
+  const path = '**/api/v1/namespaces/team/configmaps/settings';
+  await page.route(path, (r) => (r.request().method() === 'GET' ? r.fulfill({ status: 403, contentType: 'application/json', body: '{"kind":"Status","code":403,"message":"no"}' }) : r.continue()));
+  await check(config('pink'), 'The server would accept it.');
+  await badge(1, 'Accepted');
+  await applyButton().click();
+  await sum('Applied 1 of 1.');
+  await badge(1, 'Applied');
+  await page.unroute(path);
+  assert.equal((await read('/api/v1/namespaces/team/configmaps/settings')).data.colour, 'pink');
+});
+
 await step('a definition and an object of it; a generated name; JSON', async () => {
   const definition = { apiVersion: 'apiextensions.k8s.io/v1', kind: 'CustomResourceDefinition', metadata: { name: 'boats.example.com' }, spec: { group: 'example.com', scope: 'Namespaced', names: { plural: 'boats', singular: 'boat', kind: 'Boat' },
     versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object', properties: { spec: { type: 'object', properties: { length: { type: 'integer' } } } } } } }] } };

@@ -91,14 +91,16 @@ export function show({ main, signal, ns }) {
     const where = k.namespaced ? doc.namespace || namespace.value.trim() || 'default' : '';
     const query = '?fieldManager=proa-dashboard&fieldValidation=Strict' + (dry ? '&dryRun=All' : '');
     try {
-      const present = doc.name ? await getJSON(objectPath(k, where, doc.name), { signal }).catch((e) => { if (e.code === 404) return null; throw e; }) : null;
+      // null if there is none, undefined if the viewer may not read it: to write one needs no right to read it.
+      const present = doc.name ? await getJSON(objectPath(k, where, doc.name), { signal }).catch((e) => { if (e.code === 404) return null; if (e.code === 403) return undefined; throw e; }) : null;
       const resp = doc.name
         ? await request(objectPath(k, where, doc.name) + query + (force.checked ? '&force=true' : ''), { method: 'PATCH', contentType: 'application/apply-patch+yaml', body: doc.text, signal })
         : await request(listPath(k, where) + query, { method: 'POST', contentType: 'application/yaml', body: doc.text, signal });
       const warnings = warningsOf(resp.headers.get('Warning'));
       const result = await resp.json();
       const same = present && shown(present) === shown(result);
-      if (dry) say(doc, present ? (same ? 'idle' : 'progress') : 'ok', present ? (same ? 'Unchanged' : 'Changes') : 'New', warnings, showDiff(present ? shown(present) : '', shown(result)));
+      if (present === undefined) say(doc, 'ok', dry ? 'Accepted' : 'Applied', warnings, h('p', { class: 'hint' }, 'You may not read the present object, so the page does not know what changes.'));
+      else if (dry) say(doc, present ? (same ? 'idle' : 'progress') : 'ok', present ? (same ? 'Unchanged' : 'Changes') : 'New', warnings, showDiff(present ? shown(present) : '', shown(result)));
       else say(doc, 'ok', present ? (same ? 'Unchanged' : 'Changed') : 'Created', warnings, h('p', null, h('a', { href: objectLink(k, where, result.metadata.name) }, `${doc.kind} ${result.metadata.name}`), ' is revision ' + result.metadata.resourceVersion + '.'));
       return true;
     } catch (e) {
