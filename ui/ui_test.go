@@ -75,8 +75,8 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// TestDocumentIsWhole holds that the document has its style and the script of the theme in it, and that its policy allows these two by their
-// hashes and nothing more than the policy of the other files.
+// TestDocumentIsWhole holds that the document has its style and the script of the theme in it, and that its policy allows these two by
+// their hashes and nothing more than the policy of the other files.
 func TestDocumentIsWhole(t *testing.T) {
 	h, err := New(Server)
 	if err != nil {
