@@ -53,7 +53,7 @@ func (s *Server) openPeers() *peerrecords.Peers {
 		at = s.Reachable()
 	}
 	return peerrecords.New(peerrecords.Config{
-		Address: at, User: pki.KubeletClientName, Client: s.OwnClient, Records: s.recorder, Log: s.log,
+		Address: at, User: pki.KubeletClientName, Client: s.OwnClient, Records: s.recorder, Attempt: s.lastAttempt, Log: s.log,
 		Certificate: func() tls.Certificate { return s.pki.KubeletClient().TLS() },
 		CAs:         func() *x509.CertPool { return s.pki.CA().Pool },
 		Verify:      func(chain []*x509.Certificate) (user.Info, error) { return s.auth.ClientCertificate(chain) },

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"os"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,6 +14,7 @@ import (
 	"proa.dev/run/schedulingattempts"
 	"proa.dev/server/apimetrics"
 	"proa.dev/server/nodereports"
+	"proa.dev/server/peerrecords"
 	"proa.dev/server/state"
 	"proa.dev/server/tracesource"
 	"proa.dev/server/whysource"
@@ -23,10 +23,15 @@ import (
 
 // traceKinds returns the kinds of traces, which are made of the records of the pipeline, and of what agents report to them.
 func (s *Server) traceKinds() []*kind.Def {
-	objects := func() *state.State { return s.state }
-	traces := &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(objects)}
-	return append([]*kind.Def{nodereports.Kind(objects, s.recorder)}, tracekind.All(traces)...)
+	return append([]*kind.Def{nodereports.Kind(s.objects, s.recorder)}, tracekind.All(s.traceSource())...)
 }
+
+// traceSource returns what makes traces.
+func (s *Server) traceSource() *tracesource.Source {
+	return &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(s.objects)}
+}
+
+func (s *Server) objects() *state.State { return s.state }
 
 // recordKeeper returns what keeps records for the next start; nil for a cluster that keeps nothing.
 func (s *Server) recordKeeper() *recordfile.Keeper {
@@ -46,24 +51,18 @@ func (s *Server) recorder() *hop.Recorder {
 
 // openRecorder makes the recorder of hops; nil if nothing is recorded. It feeds the histogram of hops.
 func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
-	r := hop.NewRecorder(s.TraceRecords)
-	if r == nil {
-		return nil
-	}
-	counts.ObserveHops(r)
-	if host, err := os.Hostname(); err == nil {
-		r.Process = host
+	r := recordfile.NewRecorder(s.TraceRecords)
+	if r != nil {
+		counts.ObserveHops(r)
 	}
 	return r
 }
 
 // explanationKinds returns the kinds that say why objects are as they are, and what the scheduler found.
 func (s *Server) explanationKinds() []*kind.Def {
-	objects := func() *state.State { return s.state }
-	traces := &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(objects)}
 	return whykind.All(&whysource.Source{
 		Def:   func(on schema.GroupResource) *kind.Def { return s.state.Def(on) },
-		Trace: traces.Trace, Bound: tracesource.WithFewAsks, LastAttempt: s.lastAttempt,
+		Trace: s.traceSource().Trace, Bound: peerrecords.WithFewAsks, LastAttempts: schedulingattempts.OfAll(s.lastAttempt, s.peers),
 	})
 }
 

@@ -3,11 +3,24 @@ package recordfile
 import (
 	"context"
 	"log/slog"
+	"os"
 	"time"
 
 	"proa.dev/hop"
 	"proa.dev/internal/wait"
 )
+
+// NewRecorder returns a recorder of so many records, whose records name this machine; nil if nothing is recorded.
+func NewRecorder(limit int) *hop.Recorder {
+	r := hop.NewRecorder(limit)
+	if r == nil {
+		return nil
+	}
+	if host, err := os.Hostname(); err == nil {
+		r.Process = host
+	}
+	return r
+}
 
 // interval is how often records are saved when there are new ones.
 const interval = 30 * time.Second

@@ -1,14 +1,17 @@
 // Package schedulingattempts tells what the scheduler of this server found when it last tried to place a Pod, in the words of
-// package why.
+// package why, or what that of another server found.
 package schedulingattempts
 
 import (
+	"context"
+	"maps"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/schedule"
+	"proa.dev/server/peerrecords"
 	"proa.dev/why"
 )
 
@@ -38,4 +41,39 @@ func Last(recent *schedule.Recent, running bool, pod types.UID) (*why.Attempt, e
 		out.Nodes = append(out.Nodes, next)
 	}
 	return out, nil
+}
+
+// OfAll returns a function that returns the last attempts to place Pods, of whichever server runs the scheduler; Pods that none has tried
+// to place are left out. Of several Pods the nodes may be left out. local is Last of this server.
+func OfAll(local func(types.UID) (*why.Attempt, error),
+	peers *peerrecords.Peers) func(context.Context, []types.UID) (map[types.UID]*why.Attempt, error) {
+	return func(ctx context.Context, pods []types.UID) (map[types.UID]*why.Attempt, error) {
+		out := map[types.UID]*why.Attempt{}
+		var elsewhere []types.UID
+		var err error
+		for _, pod := range pods {
+			a, notRunning := local(pod)
+			if a != nil {
+				out[pod] = a
+			} else if notRunning != nil {
+				elsewhere, err = append(elsewhere, pod), notRunning
+			}
+		}
+		if err == nil {
+			return out, nil
+		}
+		found, isKnown, missing := peers.Attempts(ctx, elsewhere)
+		maps.Copy(out, found)
+		if isKnown || len(found) == len(elsewhere) {
+			return out, nil
+		}
+		if len(missing) == 0 {
+			return out, err
+		}
+		texts := make([]string, 0, len(missing))
+		for _, m := range missing {
+			texts = append(texts, m.Text)
+		}
+		return out, apierrors.NewServiceUnavailable("the scheduler runs on another server, which did not answer: " + strings.Join(texts, ", "))
+	}
 }

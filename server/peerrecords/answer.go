@@ -27,13 +27,16 @@ const (
 	room       = 1 << 10
 )
 
-// answer is what a server knows about a question.
-type answer struct {
+// reply is what a server knows about a question.
+type reply struct {
 	// Server is the name of the server that answers.
 	Server  string            `json:"server"`
 	Records []json.RawMessage `json:"records"`
 	// More says that there are more records than one answer may have.
 	More bool `json:"more,omitempty"`
+	// Schedules says that the scheduler of the server runs: if it has not tried to place a Pod, no other has.
+	Schedules bool         `json:"schedules,omitempty"`
+	Attempts  []podAttempt `json:"attempts,omitempty"`
 }
 
 // ServeHTTP answers the question of another server, from the records of this one.
@@ -54,7 +57,7 @@ func (p *Peers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "the question cannot be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	if len(q.Writes) > maxWrites || len(q.Objects) > maxObjects || q.Recent < 0 || q.Recent > maxRecent {
+	if len(q.Writes) > maxWrites || len(q.Objects) > maxObjects || q.Recent < 0 || q.Recent > maxRecent || len(q.Attempts) > maxAttempts {
 		http.Error(w, "the question is about too much", http.StatusBadRequest)
 		return
 	}
@@ -82,7 +85,7 @@ func (p *Peers) isServer(req *http.Request) bool {
 func (p *Peers) answer(q *question) ([]byte, error) {
 	all := p.Records().Select(func(*hop.Record) bool { return true })
 	s := related(all, q, maxRecords+1)
-	out := answer{Server: p.name, Records: []json.RawMessage{}}
+	out := reply{Server: p.name, Records: []json.RawMessage{}}
 	size := room
 	for _, i := range s.found {
 		r := all[i]
@@ -96,6 +99,9 @@ func (p *Peers) answer(q *question) ([]byte, error) {
 			break
 		}
 		out.Records = append(out.Records, text)
+	}
+	if len(q.Attempts) > 0 {
+		p.addAttempts(&out, q.Attempts)
 	}
 	return json.Marshal(out)
 }
@@ -122,7 +128,7 @@ const (
 
 // readAnswer reads the answer of the server with a name. An answer with anything in it that cannot be is refused as a whole.
 func readAnswer(body []byte, server string, now time.Time) (records []hop.Record, more bool, err error) {
-	var a answer
+	var a reply
 	if err := decodeStrictly(bytes.NewReader(body), &a); err != nil {
 		return nil, false, fmt.Errorf("its answer cannot be read: %w", err)
 	}

@@ -59,24 +59,13 @@ func (p *Peers) AddRecent(ctx context.Context, local []hop.Record, namespace str
 
 // add asks the other servers for what belongs to a question.
 func (p *Peers) add(ctx context.Context, local []hop.Record, about question) (all []hop.Record, missing []Missing) {
+	if may, missing := mayAsk(ctx); !may {
+		return local, missing
+	}
 	ctx, stop := context.WithTimeout(ctx, askTimeout)
 	defer stop()
-	leases, err := p.Client().View(ctx, gr.Leases)
-	if err != nil {
-		return local, []Missing{{Text: "all other servers: their Leases cannot be read"}}
-	}
-	now := time.Now()
-	var alive []peer
-	for _, o := range p.others(leases) {
-		switch {
-		case now.Sub(o.renewed) > lifetime:
-			missing = append(missing, Missing{Text: o.String() + ": it has stopped", Until: o.renewed.Add(renewal)})
-		case len(alive) == maxPeers:
-			missing = append(missing, Missing{Text: o.String() + ": not asked, because there are too many servers"})
-		default:
-			alive = append(alive, o)
-		}
-	}
+	defer func() { noteSilence(ctx, missing) }()
+	alive, missing := p.alive(ctx)
 	all = slices.Clip(local)
 	asked := map[write]bool{}
 	for round := 0; round < rounds && len(alive) > 0; round++ {
@@ -94,6 +83,26 @@ func (p *Peers) add(ctx context.Context, local []hop.Record, about question) (al
 		})
 	}
 	return all, missing
+}
+
+// alive returns the other servers that run, and what is missing because others do not, or cannot be found.
+func (p *Peers) alive(ctx context.Context) (alive []peer, missing []Missing) {
+	leases, err := p.Client().View(ctx, gr.Leases)
+	if err != nil {
+		return nil, []Missing{{Text: "all other servers: their Leases cannot be read"}}
+	}
+	now := time.Now()
+	for _, o := range p.others(leases) {
+		switch {
+		case now.Sub(o.renewed) > lifetime:
+			missing = append(missing, Missing{Text: o.String() + ": it has stopped", Until: o.renewed.Add(renewal)})
+		case len(alive) == maxPeers:
+			missing = append(missing, Missing{Text: o.String() + ": not asked, because there are too many servers"})
+		default:
+			alive = append(alive, o)
+		}
+	}
+	return alive, missing
 }
 
 // nextQuestion returns a question with the writes too that records name and that were not asked about before.
@@ -158,32 +167,41 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// ask asks one server.
+// ask asks one server for records.
 func (p *Peers) ask(ctx context.Context, o peer, body []byte) (records []hop.Record, more bool, err error) {
+	text, err := p.send(ctx, o, body)
+	if err != nil {
+		return nil, false, err
+	}
+	return readAnswer(text, o.name, time.Now())
+}
+
+// send sends a question to one server, and returns its answer.
+func (p *Peers) send(ctx context.Context, o peer, body []byte) ([]byte, error) {
 	if _, err := netip.ParseAddrPort(o.address); err != nil {
-		return nil, false, errors.New("its Lease has no valid address")
+		return nil, errors.New("its Lease has no valid address")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+o.address+Path, bytes.NewReader(body))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	res, err := p.http.Do(req)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, false, fmt.Errorf("it answered %d", res.StatusCode)
+		return nil, fmt.Errorf("it answered %d", res.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if len(text) > maxAnswer {
-		return nil, false, errors.New("its answer is too large")
+		return nil, errors.New("its answer is too large")
 	}
-	return readAnswer(text, o.name, time.Now())
+	return text, nil
 }
 
 // dial connects to another server. The configuration is made for each connection, because certificates are renewed.

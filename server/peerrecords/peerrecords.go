@@ -17,12 +17,14 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
 	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/lib/gr"
+	"proa.dev/why/answer"
 )
 
 // Path is where a server asks another one for records.
@@ -53,6 +55,9 @@ type Config struct {
 	// Client returns a client of the server itself, and Records its recorder.
 	Client  func() client.Client
 	Records func() *hop.Recorder
+	// Attempt returns what the scheduler of this server found when it last tried to place a Pod; nil if it has not tried, and an error if
+	// it does not run.
+	Attempt func(pod types.UID) (*answer.Attempt, error)
 	Log     *slog.Logger
 }
 

@@ -350,7 +350,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"", "{", `{"other": 1}`, "{} {}", string(many), `{"writes": [` + strings.Repeat(" ", maxQuestion) + "]}",
-		`{"objects": [{}, {}, {}, {}, {}]}`, `{"recent": 201}`, `{"recent": -1}`} {
+		`{"objects": [{}, {}, {}, {}, {}]}`, `{"recent": 201}`, `{"recent": -1}`,
+		`{"attempts": [` + strings.Repeat(`"x",`, maxAttempts) + `"x"]}`} {
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Path, strings.NewReader(text))
 		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{n.as}}
 		w := httptest.NewRecorder()

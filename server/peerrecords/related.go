@@ -23,6 +23,8 @@ type question struct {
 	// Recent is of how many objects the last write of a user is wanted: of those in Namespace, or of all if that is empty.
 	Recent    int    `json:"recent,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
+	// Attempts are the Pods of which the last attempt to schedule them is wanted. Of several the nodes are left out.
+	Attempts []types.UID `json:"attempts,omitempty"`
 }
 
 // search finds the records that belong to a question, the nearest first.

@@ -20,7 +20,8 @@ import (
 
 // defs returns the descriptors of all kinds of the group, and one of another group.
 func defs() []*kind.Def {
-	other := &kind.Def{Traits: kind.Traits{GroupVersionKind: schema.GroupVersionKind{Group: "x", Version: "v1", Kind: "Trace"}, Plural: "traces"}}
+	gvk := schema.GroupVersionKind{Group: "x", Version: "v1", Kind: "Trace"}
+	other := &kind.Def{Traits: kind.Traits{GroupVersionKind: gvk, Plural: "traces"}}
 	return slices.Concat([]*kind.Def{nodereport.Kind(nil), other}, tracekind.All(nil), whykind.All(nil))
 }
 
@@ -63,7 +64,8 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 				if s.Description == "" || len(s.Kinds) != 1 || s.Kinds[0].Group != trace.Group || s.Properties["kind"].Type != "string" {
 					t.Errorf("%s: %s", c.Kind, raw)
 				}
-				if ref := s.Properties["metadata"]; (ref.Ref != "") != (dialect == openapi.V2) || (len(ref.AllOf) == 1) != (dialect == openapi.V3) {
+				ref := s.Properties["metadata"]
+				if isV2 := dialect == openapi.V2; (ref.Ref != "") != isV2 || (len(ref.AllOf) == 1) == isV2 {
 					t.Errorf("%s: the metadata is %+v", c.Kind, ref)
 				}
 				s.each(c.Kind, func(path string, n node) {

@@ -64,7 +64,7 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 		return nil, nil, err
 	}
 	defer leave()
-	records, missing := s.recordsOf(ctx, objects)
+	records, missing := s.Peers.Add(ctx, s.records(), objects)
 	x := trace.NewIndex(s.Limits.present(records))
 	for _, object := range objects {
 		t := x.Trace(object, time.Now())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,9 +41,9 @@ type Source struct {
 	Trace func(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error)
 	// Bound returns a context in which Trace is called for one explanation, so that all calls together have bounds; nil for none.
 	Bound func(context.Context) context.Context
-	// LastAttempt returns what the scheduler found when it last tried to place a Pod; nil if it does not know. An error says that the
-	// scheduler cannot be asked.
-	LastAttempt func(types.UID) (*why.Attempt, error)
+	// LastAttempts returns what the scheduler found when it last tried to place Pods; those are left out that it does not know. Of several
+	// the nodes may be left out. An error says that the scheduler cannot be asked.
+	LastAttempts func(ctx context.Context, pods []types.UID) (map[types.UID]*why.Attempt, error)
 
 	mu      sync.Mutex               // guards what follows
 	busy    map[string]chan struct{} // by user; a channel is closed when the explanation for that user is made
@@ -202,10 +203,11 @@ func (s *Source) Attempt(ctx context.Context, d kind.Server, namespace, name str
 	if err := r.Get(ctx, gr.Pods, namespace, name, pod); err != nil {
 		return nil, err
 	}
-	a, err := s.LastAttempt(pod.UID)
+	all, err := s.LastAttempts(ctx, []types.UID{pod.UID})
 	if err != nil {
 		return nil, err
 	}
+	a := all[pod.UID]
 	if a == nil {
 		return nil, notFound("schedulingattempts", name,
 			"the scheduler has not tried to place the Pod since it was started, or too many others since then")
@@ -224,12 +226,17 @@ func (s *Source) Attempts(ctx context.Context, d kind.Server, namespace string) 
 	if pods == nil {
 		return nil, err
 	}
-	for o := range pods {
-		a, err := s.LastAttempt(o.GetUID())
-		if err != nil {
-			return nil, err
-		}
-		if a != nil {
+	objects := slices.Collect(pods)
+	uids := make([]types.UID, len(objects))
+	for i, o := range objects {
+		uids[i] = o.GetUID()
+	}
+	all, err := s.LastAttempts(ctx, uids)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if a := all[o.GetUID()]; a != nil {
 			a.Nodes, a.LeftOut = nil, 0
 			if pod, isPod := o.(*corev1.Pod); isPod {
 				r.hideNodes(ctx, a, pod)

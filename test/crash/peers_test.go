@@ -36,6 +36,15 @@ func TestTraceOfSeveralServers(t *testing.T) {
 				!strings.Contains(text, `"unseen"`)
 		})
 	}
+	for name, c := range map[string]*cluster{"the one with the controllers": a, "the other one": b} {
+		untilListed(t, c, "traces", name, "the trace of the Deployment", func(text string) bool {
+			return strings.Contains(text, `"name":"deployments.apps:web"`) && strings.Contains(text, `"state":"Ready"`) &&
+				!strings.Contains(text, `"unseen"`)
+		})
+		untilListed(t, c, "schedulingattempts", name, "an attempt of the scheduler", func(text string) bool {
+			return strings.Contains(text, `"kind":"SchedulingAttempt"`) && strings.Contains(text, `"chosenNode":"sim-`)
+		})
+	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.base+"/proa/records", strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +60,34 @@ func TestTraceOfSeveralServers(t *testing.T) {
 		t.Errorf("an administrator who asks for records: %s", res.Status)
 	}
 	a.kill()
+	untilListed(t, b, "traces", "the one that is left", "the server that is gone", func(text string) bool {
+		return strings.Contains(text, `"unseen":["apiserver-`) && strings.Contains(text, a.addr)
+	})
 	untilTrace(t, b, "the one that is left", "the server that is gone", func(text string) bool {
 		return strings.Contains(text, `"unseen":["apiserver-`) && strings.Contains(text, a.addr)
 	})
+}
+
+// untilListed lists a resource of the group of traces at a server until the list is as wanted.
+func untilListed(t *testing.T, c *cluster, resource, name, want string, holds func(text string) bool) {
+	t.Helper()
+	list := connect(t, c).Resource(schema.GroupVersionResource{Group: "trace.proa.dev", Version: "v1", Resource: resource})
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	for {
+		text := ""
+		got, err := list.Namespace("default").List(ctx, metav1.ListOptions{})
+		if err == nil {
+			body, jsonErr := got.MarshalJSON()
+			if text = string(body); jsonErr == nil && holds(text) {
+				return
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %v, the list of %s has no %s: %.3000s", name, err, resource, want, text)
+		}
+		time.Sleep(100 * time.Millisecond) // another process can only be polled
+	}
 }
 
 // untilTrace reads the trace of the Deployment from a server until it is as wanted.

@@ -1,4 +1,4 @@
-package tracesource
+package peerrecords
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
-	"proa.dev/hop"
-	"proa.dev/server/peerrecords"
 	"proa.dev/trace"
 )
 
@@ -31,25 +29,21 @@ func (u *unreadable) View(context.Context, schema.GroupResource) (client.View, e
 // is missing.
 func TestFewAsks(t *testing.T) {
 	cluster := &unreadable{}
-	peers := peerrecords.New(peerrecords.Config{Address: netip.MustParseAddrPort("192.0.2.1:1"), Log: slog.New(slog.DiscardHandler),
+	peers := New(Config{Address: netip.MustParseAddrPort("192.0.2.1:1"), Log: slog.New(slog.DiscardHandler),
 		Client: func() client.Client { return cluster }})
-	s := &Source{Records: func() *hop.Recorder { return nil }, Peers: peers}
 	object := []trace.Ref{{Resource: "pods", Namespace: "default", Name: "web"}}
 	ctx := WithFewAsks(t.Context())
 	for i, want := range []string{"Leases cannot be read", "did not answer before", "did not answer before"} {
-		if _, missing := s.recordsOf(ctx, object); len(missing) != 1 || !strings.Contains(missing[0].Text, want) {
+		if _, missing := peers.Add(ctx, nil, object); len(missing) != 1 || !strings.Contains(missing[0].Text, want) {
 			t.Errorf("trace %d: %v", i, missing)
 		}
 	}
 	if cluster.asked != 1 {
 		t.Errorf("it has asked %d times", cluster.asked)
 	}
-	s.recordsOf(t.Context(), object)
-	s.recordsOf(t.Context(), object)
+	peers.Add(t.Context(), nil, object)
+	peers.Add(t.Context(), nil, object)
 	if cluster.asked != 3 {
 		t.Errorf("without a bound it has asked %d times", cluster.asked)
-	}
-	if _, missing := (&Source{Records: s.Records}).recordsOf(ctx, object); missing != nil {
-		t.Errorf("without other servers: %v", missing)
 	}
 }
