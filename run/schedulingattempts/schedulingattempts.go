@@ -74,6 +74,7 @@ func OfAll(local func(types.UID) (*why.Attempt, error),
 		for _, m := range missing {
 			texts = append(texts, m.Text)
 		}
-		return out, apierrors.NewServiceUnavailable("the scheduler runs on another server, which did not answer: " + strings.Join(texts, ", "))
+		silent := strings.Join(texts, ", ")
+		return out, apierrors.NewServiceUnavailable("the scheduler runs on another server, which did not answer: " + silent)
 	}
 }

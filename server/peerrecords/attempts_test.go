@@ -35,7 +35,8 @@ func TestAttemptsOfTheServerThatSchedules(t *testing.T) {
 	scheduling(n.server(t, 2), "a", "b")
 	scheduling(n.server(t, 3))
 	got, isKnown, missing := idle.Attempts(t.Context(), []types.UID{"a"})
-	if a := got["a"]; !isKnown || missing != nil || len(got) != 1 || a.Message != "about a" || len(a.Nodes) != 1 || a.Nodes[0].Reason != "full" {
+	if a := got["a"]; !isKnown || missing != nil || len(got) != 1 || a.Message != "about a" || len(a.Nodes) != 1 ||
+		a.Nodes[0].Reason != "full" {
 		t.Errorf("%+v, %v, %s", got, isKnown, texts(missing))
 	}
 	many := []types.UID{"a", "b"}
