@@ -122,7 +122,7 @@ func (r *Recorder) Durations(h Hop) *Durations {
 }
 
 // Detail reports whether a request that arrives now is recorded in detail, which costs more: with each admission plugin that
-// takes long, and with its bodies. When there are more than a thousand requests in a second for a while, some of them are not.
+// takes long, and with its bodies. When there are more than 200 requests in a second for a while, some of them are not.
 // Callers in this process, such as controllers, are counted apart from clients over HTTP.
 func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
 	if r == nil {
@@ -134,7 +134,7 @@ func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
 	}
 	for at := now.UnixNano(); ; {
 		paid := counter.Load()
-		next := max(paid, at) + int64(time.Millisecond)
+		next := max(paid, at) + int64(detailInterval)
 		if ahead := next - at; ahead > int64(detailBurst) {
 			if ahead <= 2*int64(detailBurst) {
 				return false
@@ -147,8 +147,13 @@ func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
 	}
 }
 
-// detailBurst is for how long requests may arrive faster than one in a millisecond.
-const detailBurst = 200 * time.Millisecond
+const (
+	// detailInterval is the time for each request that is recorded in detail. More of them would push out each other's bodies within
+	// a second or two.
+	detailInterval = 5 * time.Millisecond
+	// detailBurst is for how long requests may arrive faster than that.
+	detailBurst = time.Second
+)
 
 // historyOf returns the history that a record belongs to.
 func (r *Recorder) historyOf(rec *Record) *history {
