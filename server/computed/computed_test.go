@@ -30,7 +30,7 @@ type fake struct {
 	version   uint64
 	reads     int
 	total     *atomic.Int64 // reads of several
-	names     []string // of the reads
+	names     []string      // of the reads
 	takes     time.Duration
 	err, auth error
 }
