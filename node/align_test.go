@@ -28,13 +28,13 @@ func (r *testNode) cgroupFile(p *corev1.Pod, hierarchy, file string) string {
 	}
 	var text []byte
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != id {
-			return nil //nolint:nilerr // cgroups may disappear during the walk
+		if err == nil && d.Name() == id { // cgroups may disappear during the walk
+			if text, err = os.ReadFile(filepath.Join(path, file)); err != nil {
+				r.Fatal(err)
+			}
+			return fs.SkipAll
 		}
-		if text, err = os.ReadFile(filepath.Join(path, file)); err != nil {
-			r.Fatal(err)
-		}
-		return fs.SkipAll
+		return nil
 	})
 	return strings.TrimSpace(string(text))
 }

@@ -15,7 +15,7 @@ func makeFolders(dir string) error {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
 			return err
 		}
-		if err := os.Chmod(filepath.Join(dir, name), 0o750); err != nil { //nolint:gosec // G302: a folder
+		if err := os.Chmod(filepath.Join(dir, name), 0o750); err != nil { //nolint:gosec // G302: a folder must be executable
 			return err
 		}
 	}
@@ -23,5 +23,5 @@ func makeFolders(dir string) error {
 	if err := os.Chmod(filepath.Join(dir, "config.json"), 0o600); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Chmod(dir, 0o711) //nolint:gosec // G302: see above
+	return os.Chmod(dir, 0o711) //nolint:gosec // G302: processes of user namespaces pass through it
 }

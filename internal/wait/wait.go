@@ -1,5 +1,5 @@
 // Package wait has what long-running goroutines wait with: Sleep, which a context can end early, Signal, by which one goroutine wakes
-// another, and Backoff, the growing pause between retries.
+// another, Backoff, the growing pause between retries, and Jitter, which keeps many callers from acting at the same time.
 package wait
 
 import (
@@ -38,6 +38,15 @@ func (s Signal) Send() {
 	}
 }
 
+// Jitter returns a random duration that is at least 0 and less than d, or 0 if d is not positive. It spreads load, and is not
+// for secrets.
+func Jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d) //nolint:gosec // G404: it spreads load, and is no secret
+}
+
 // Backoff is the pause between retries of something that fails: it starts at First and doubles until it is Max.
 // The zero value of Jitter makes the pauses exact; with a Jitter of 0.5 each is between half and one and a half times as long, so
 // that many callers that failed together do not come back together.
@@ -53,7 +62,8 @@ func (b *Backoff) Next() time.Duration {
 	d := max(b.next, b.First)
 	b.next = min(2*d, b.Max)
 	if b.Jitter > 0 {
-		d += time.Duration((rand.Float64()*2 - 1) * b.Jitter * float64(d)) //nolint:gosec // G404: it spreads load
+		spread := time.Duration(b.Jitter * float64(d))
+		d += Jitter(2*spread) - spread
 	}
 	return d
 }

@@ -33,6 +33,19 @@ func TestSleepEndsWithContext(t *testing.T) {
 	})
 }
 
+func TestJitter(t *testing.T) {
+	for range 1000 {
+		if d := wait.Jitter(time.Second); d < 0 || d >= time.Second {
+			t.Fatalf("a jitter of up to 1s is %v", d)
+		}
+	}
+	for _, d := range []time.Duration{0, -time.Second} {
+		if got := wait.Jitter(d); got != 0 {
+			t.Errorf("a jitter of up to %v is %v, want 0", d, got)
+		}
+	}
+}
+
 func TestSignalsAreMerged(t *testing.T) {
 	s := wait.NewSignal()
 	for range 3 {

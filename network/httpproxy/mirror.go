@@ -24,7 +24,7 @@ func (p *Proxy) mirror(x *exchange, in *http.Request) (send func()) {
 	var chosen []*Pool
 	for i, m := range x.route.Mirrors {
 		if pool := x.route.mirrors[i]; pool != nil &&
-			rand.IntN(max(m.Denominator, 1)) < m.Numerator { //nolint:gosec // G404: who can guess it gains nothing
+			rand.IntN(max(m.Denominator, 1)) < m.Numerator { //nolint:gosec // G404: it spreads load, and is no secret
 			chosen = append(chosen, pool)
 		}
 	}

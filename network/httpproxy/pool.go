@@ -94,7 +94,7 @@ func (p *Pool) pick(client string, tried []*endpoint) *endpoint {
 	turn := int(p.turn.Add(1) % uint64(len(live)))
 	if len(tried) == 0 {
 		one := live[turn]
-		other := live[rand.IntN(len(live))] //nolint:gosec // G404: who can guess it gains nothing
+		other := live[rand.IntN(len(live))] //nolint:gosec // G404: it spreads load, and is no secret
 		if other.busy.Load() < one.busy.Load() {
 			one = other
 		}

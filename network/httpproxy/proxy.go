@@ -151,7 +151,7 @@ func addressOf(r *http.Request) string {
 
 // forward sends a request to a backend of its rule, and the response back.
 func (p *Proxy) forward(a *responseWriter, r *http.Request, route *route) {
-	to := route.choose(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
+	to := route.choose(rand.Int()) //nolint:gosec // G404: it spreads load, and is no secret
 	switch {
 	case to == nil && route.Refusal != 0:
 		respond(a, route.Refusal, noBackend)

@@ -115,7 +115,7 @@ func (p *Proxy) stream(ctx context.Context, c net.Conn, s *Section, name string)
 	if route == nil {
 		return
 	}
-	to := route.choose(rand.Int()) //nolint:gosec // G404: who can guess it gains nothing
+	to := route.choose(rand.Int()) //nolint:gosec // G404: it spreads load, and is no secret
 	if to == nil || to.pool == nil {
 		return
 	}

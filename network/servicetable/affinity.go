@@ -148,7 +148,7 @@ func (t *Table) saveClients() map[string][]nftables.SetElement {
 		old := &nftables.Table{Family: nftables.TableFamilyINet, Name: t.Name}
 		sets, err := c.GetSets(old)
 		if err != nil {
-			return nil //nolint:nilerr // there is no such table
+			return nil //nolint:nilerr // the table does not exist yet
 		}
 		for _, s := range sets {
 			if !strings.HasPrefix(s.Name, clientsPrefix) {

@@ -117,8 +117,8 @@ func (m *Maker) mounts(p *corev1.Pod, c *corev1.Container, r pod.Run) ([]*cri.Mo
 		return nil, fmt.Errorf("make a place for the last message: %w", err)
 	}
 	// Each run has a file of its own: the message of the run before may still be read.
-	file := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32()))        //nolint:gosec // G404: a name, not a secret
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666) //nolint:gosec // G302: see below
+	file := filepath.Join(dir, fmt.Sprintf("%08x", rand.Uint32())) //nolint:gosec // G404: the name of a file, not a secret
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make a place for the last message: %w", err)
 	}

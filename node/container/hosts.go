@@ -43,11 +43,10 @@ func (m *Maker) hosts(p *corev1.Pod, c *corev1.Container, ips []netip.Addr) (*cr
 	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
 		return nil, fmt.Errorf("make the folder of the pod: %w", err)
 	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { //nolint:gosec // G306: every process of the Pod reads it
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	// The umask may have removed permissions.
-	if err := os.Chmod(file, 0o644); err != nil { //nolint:gosec // G302: every process of the Pod reads it
+	if err := os.Chmod(file, 0o644); err != nil { //nolint:gosec // G302: every process of the Pod may read it
 		return nil, err
 	}
 	return &cri.Mount{ContainerPath: hostsPath, HostPath: file, SelinuxRelabel: m.SELinux}, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"time"
@@ -82,7 +81,7 @@ func (d *Drivers) Publish(ctx context.Context, v *volume.DriverVolume) (*volume.
 		return nil, err
 	}
 	if republish || grows {
-		out.RepublishAt = time.Now().Add(recheckPeriod + rand.N(recheckPeriod/2)) //nolint:gosec // G404: it spreads load
+		out.RepublishAt = time.Now().Add(recheckPeriod + wait.Jitter(recheckPeriod/2))
 	}
 	return out, nil
 }

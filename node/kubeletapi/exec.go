@@ -129,5 +129,5 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json") // clients expect this type, whatever the output is
-	_, _ = w.Write(out)                                //nolint:gosec // G705: it is no page
+	_, _ = w.Write(out)                                //nolint:gosec // G705: the response is not HTML
 }

@@ -50,7 +50,7 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		portforward.ServePortForward(w, r, to, l.Pod.Name, string(l.Pod.UID), o, idleTimeout, streamTimeout, portforward.SupportedProtocols)
 	}
 	if tunnel {
-		serveTunnel(w, r, serve) //nolint:contextcheck // the request carries it
+		serveTunnel(w, r, serve) //nolint:contextcheck // the request has the context
 		return
 	}
 	serve(w, r)

@@ -172,7 +172,7 @@ func sendError(w http.ResponseWriter, text string, code int) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write([]byte(text)) //nolint:gosec // G705: it is plain text
+	_, _ = w.Write([]byte(text)) //nolint:gosec // G705: the response is plain text, not HTML
 }
 
 // sendJSON writes a value as JSON.

@@ -72,7 +72,7 @@ func (p *printer) print(line []byte) error {
 	}
 	e, err := Parse(line)
 	if err != nil || e.Time.Before(p.Since) || p.Stream != "" && p.Stream != e.Stream {
-		return nil //nolint:nilerr // a line that was cut by a crash
+		return nil //nolint:nilerr // invalid entries, such as lines cut by a crash, are left out
 	}
 	if p.Timestamps && !p.within[e.Stream] {
 		p.stamp = append(e.Time.AppendFormat(p.stamp[:0], stampLayout), ' ')

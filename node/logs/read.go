@@ -204,7 +204,7 @@ func (r *Reader) watch(dir string) (logChanges, func()) {
 func successor(path string, f *file) (*file, error) {
 	now, err := os.Stat(path)
 	if err != nil || now.Size() == 0 {
-		return nil, nil //nolint:nilerr // it is being rotated or removed
+		return nil, nil //nolint:nilerr // the file is being rotated or removed
 	}
 	was, err := f.Stat()
 	if err != nil || os.SameFile(now, was) {

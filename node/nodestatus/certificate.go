@@ -171,7 +171,7 @@ func (c *Certificate) due() time.Time {
 	case pair == nil || c.outdated.Load() || !matchesRequest(pair.Leaf, want):
 		return time.Now()
 	}
-	return renewalTime(pair.Leaf, mathrand.Float64()) //nolint:gosec // it spreads work and hides nothing
+	return renewalTime(pair.Leaf, mathrand.Float64()) //nolint:gosec // G404: it spreads load, and is no secret
 }
 
 func renewalTime(leaf *x509.Certificate, chance float64) time.Time {

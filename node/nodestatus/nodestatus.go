@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -309,7 +308,7 @@ func (n *Node) statusWritten(o kind.Object, events []nodeEvent, changed bool, no
 	// The delay keeps nodes that were created together from reporting together.
 	n.delay = 0
 	if changed || n.reported.IsZero() {
-		n.delay = time.Duration((rand.Float64() - 0.5) * float64(reportEvery)) //nolint:gosec // it spreads work and hides nothing
+		n.delay = wait.Jitter(reportEvery) - reportEvery/2
 	}
 	n.reported, n.adopted = now, false
 	if stored, ok := o.(*corev1.Node); ok {

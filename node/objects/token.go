@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/lib/gr"
 )
 
@@ -56,7 +56,7 @@ func (r *Refs) Token(ctx context.Context, namespace, account string,
 	}
 	switch {
 	case err == nil:
-		renew := renewAt(made, rand.N(jitter)) //nolint:gosec // G404: it spreads load
+		renew := renewAt(made, wait.Jitter(jitter))
 		t.mu.Lock()
 		t.held[k] = &heldToken{made, renew}
 		t.mu.Unlock()

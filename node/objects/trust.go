@@ -100,7 +100,7 @@ func anchors(bundles []*certificatesv1.ClusterTrustBundle, seed uint64) []byte {
 	return out.Bytes()
 }
 
-func seed() uint64 { return rand.Uint64() } //nolint:gosec // G404: an order, not a secret
+func seed() uint64 { return rand.Uint64() } //nolint:gosec // G404: it decides an order, and is no secret
 
 // orderOf returns the position of a certificate in the order of a seed.
 func orderOf(seed uint64, der []byte) uint64 {

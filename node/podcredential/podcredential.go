@@ -16,7 +16,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -207,7 +206,7 @@ func (c *Manager) checkRequest(ctx context.Context, p *corev1.Pod, held *certifi
 	for _, cond := range r.Status.Conditions {
 		switch cond.Type {
 		case certificatesv1.PodCertificateRequestConditionTypeIssued:
-			later := mathrand.N(refreshJitter) //nolint:gosec // G404: it spreads load
+			later := wait.Jitter(refreshJitter)
 			*held = certificate{key: held.requestKey, chain: cleanChain([]byte(r.Status.CertificateChain))}
 			if r.Status.BeginRefreshAt != nil {
 				held.refresh = r.Status.BeginRefreshAt.Add(later)

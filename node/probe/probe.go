@@ -5,7 +5,6 @@ package probe
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -178,7 +177,7 @@ func (b *Prober) start(ctx context.Context, s *probedPod, r *run, k kind, spec *
 	setDefaults(w.spec)
 	if r.adopted {
 		// An agent that starts finds many containers at once; their probes are spread over a period.
-		w.jitter = time.Duration(rand.Float64() * float64(w.period())) //nolint:gosec // it spreads work and hides nothing
+		w.jitter = wait.Jitter(w.period())
 	}
 	b.Workers.Go(func() { w.loop(ctx) })
 }

@@ -37,10 +37,8 @@ func cgroupsOf(root string, ids []string) (out []string) {
 		return nil
 	}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // it was removed meanwhile
-		}
-		if slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
+		// A cgroup that was removed meanwhile has an error.
+		if err == nil && d.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
 			out = append(out, path)
 			return fs.SkipDir
 		}
@@ -68,13 +66,13 @@ func killCgroup(dir string) {
 
 func processesIn(dir string) (out []int) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil //nolint:nilerr // it was removed meanwhile
-		}
-		data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
-		for _, word := range strings.Fields(string(data)) {
-			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
-				out = append(out, pid)
+		// A cgroup that was removed meanwhile has an error.
+		if err == nil && d.IsDir() {
+			data, _ := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			for _, word := range strings.Fields(string(data)) {
+				if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+					out = append(out, pid)
+				}
 			}
 		}
 		return nil

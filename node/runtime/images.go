@@ -133,14 +133,14 @@ func presentImages(ctx context.Context, conn *grpc.ClientConn, client *cri.Clien
 	}
 	start, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return nil, nil //nolint:nilerr // a pipe, which cannot be read twice
+		return nil, nil //nolint:nilerr // a pipe cannot be read twice
 	}
 	all, err := imagesIn(file)
 	if _, back := file.Seek(start, io.SeekStart); back != nil {
 		return nil, fmt.Errorf("read the archive again: %w", back)
 	}
 	if err != nil || len(all) == 0 {
-		return nil, nil //nolint:nilerr // containerd reports what is wrong with it
+		return nil, nil //nolint:nilerr // containerd reports the error of a damaged archive
 	}
 	have, err := list(ctx, conn)
 	if err != nil {

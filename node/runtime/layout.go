@@ -69,7 +69,7 @@ func (l layout) isConfig(file string) bool {
 // them.
 func (l layout) make() error {
 	for _, dir := range []string{l.dir, l.root, l.state, l.run} {
-		if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // G301: see above
+		if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // G301: processes of user namespaces pass through it
 			return fmt.Errorf("make the folders of the runtime: %w", err)
 		}
 	}

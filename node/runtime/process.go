@@ -68,7 +68,7 @@ func findContainerd(l layout) (*process, error) {
 	}
 	if p.program, err = os.Readlink(fmt.Sprintf("/proc/%d/exe", p.Pid)); err != nil {
 		p.Release()
-		return nil, nil //nolint:nilerr // it has just ended
+		return nil, nil //nolint:nilerr // containerd has just ended
 	}
 	p.config = subprocess.Arguments(p.Pid)[2]
 	return p, nil

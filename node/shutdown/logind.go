@@ -155,10 +155,10 @@ func inhibitDelay(bus *Bus) (time.Duration, error) {
 
 // overrideDelay sets how long logind waits for inhibitor locks.
 func overrideDelay(folder string, d time.Duration) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // a folder of the system, with nothing secret
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // G301: a folder of the system without secrets
 		return err
 	}
-	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // logind reads it, and nothing in it is secret
+	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // G306: logind reads it, and it has no secrets
 }
 
 // RemoveOverride removes what Run has set on the machine.

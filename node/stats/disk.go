@@ -76,7 +76,7 @@ func measure(ctx context.Context, root string) (out Size) {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil //nolint:nilerr // it was removed
+			return nil //nolint:nilerr // the file was removed meanwhile
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {

@@ -1,8 +1,9 @@
 package tunnel
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"proa.dev/internal/wait"
 )
 
 // The back-off of attempts to open a tunnel.
@@ -28,5 +29,5 @@ func next(pause, lived time.Duration, hasOne bool) time.Duration {
 
 // jitter spreads the attempts of nodes that have lost a server at the same moment.
 func jitter(pause time.Duration) time.Duration {
-	return pause/2 + rand.N(pause) //nolint:gosec // chance spreads load here, it keeps no secret
+	return pause/2 + wait.Jitter(pause)
 }

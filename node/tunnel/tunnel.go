@@ -170,7 +170,7 @@ func (t *Tunnels) ask(conn io.Writer, r *bufio.Reader, server string) error {
 	if err != nil {
 		return err
 	}
-	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost}) //nolint:bodyclose // it ends with the connection
+	resp, err := http.ReadResponse(r, &http.Request{Method: http.MethodPost}) //nolint:bodyclose // the caller closes the connection
 	if err != nil {
 		return err
 	}

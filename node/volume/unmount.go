@@ -72,7 +72,7 @@ func (v *Volumes) forget(uid types.UID) {
 		k.stopTimer()
 		k.mu.Unlock()
 		k.work.Lock()   // waits for the work that is going on
-		k.work.Unlock() //nolint:staticcheck // an empty critical section is the point
+		k.work.Unlock() //nolint:staticcheck // SA2001: locking waits for the running work
 	}
 	v.Refs.Drop(uid)
 	v.certs.Drop(uid)

@@ -141,7 +141,7 @@ func MountByProgram(ctx context.Context, source, dir, fsType string, options []s
 	}
 	// "--" keeps a source that begins with a dash from being taken for an option.
 	out, err := exec.CommandContext(ctx, "mount",
-		append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: see above
+		append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: no shell, and "--" ends the options
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(append(args, source, dir), " "), out)
 	}
