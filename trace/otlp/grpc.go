@@ -68,11 +68,11 @@ func (s *grpcSender) send(ctx context.Context, r *exportRequest) error {
 	answer, err := collector.NewTraceServiceClient(s.conn).Export(ctx, r.message())
 	if err != nil {
 		st := grpcstatus.Convert(err)
-		return &refusedError{url: s.target, status: st.Code().String(), text: printable(secret.redact(st.Message())),
+		return &refusedError{url: s.target, status: st.Code().String(), text: secret.readable(st.Message()),
 			temporary: isTemporaryCode(st.Code())}
 	}
 	if p := answer.GetPartialSuccess(); p.GetRejectedSpans() > 0 {
-		return &partialError{spans: p.GetRejectedSpans(), text: printable(secret.redact(p.GetErrorMessage()))}
+		return &partialError{spans: p.GetRejectedSpans(), text: secret.readable(p.GetErrorMessage())}
 	}
 	return nil
 }

@@ -2,11 +2,15 @@ package otlp
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -135,14 +139,45 @@ func isReserved(name string) bool {
 	return strings.HasPrefix(name, "grpc-")
 }
 
-// redact takes the values of headers out of a text of the receiver.
+// redact takes the values of headers out of a text of the receiver, also as JSON and URLs write them. The longest come first: the rest of
+// one that has another one in it would stay.
 func (h headers) redact(text string) string {
+	var secrets []string
 	for _, value := range h {
-		for _, secret := range append(strings.Fields(value), value) { // Bearer TOKEN
-			if len(secret) >= shortestSecret && !strings.EqualFold(secret, "bearer") && !strings.EqualFold(secret, "basic") {
-				text = strings.ReplaceAll(text, secret, "***")
+		scheme, credential, _ := strings.Cut(value, " ") // Bearer TOKEN
+		if !strings.EqualFold(scheme, "bearer") && !strings.EqualFold(scheme, "basic") {
+			credential = value
+		}
+		for _, part := range append(strings.Fields(credential), credential) {
+			quoted, _ := json.Marshal(part) // a string can be encoded
+			secrets = append(secrets, part, strings.Trim(string(quoted), `"`), url.QueryEscape(part), url.PathEscape(part))
+			if pair, err := base64.StdEncoding.DecodeString(part); err == nil && strings.EqualFold(scheme, "basic") {
+				_, password, _ := strings.Cut(string(pair), ":")
+				secrets = append(secrets, string(pair), password)
 			}
+		}
+	}
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	for _, s := range secrets {
+		if len(s) >= shortestSecret {
+			text = strings.ReplaceAll(text, s, "***")
 		}
 	}
 	return text
 }
+
+// readable returns the beginning of a text of the receiver for error messages, without control characters and without the values of
+// headers. What is left out first could be between the characters of a value.
+func (h headers) readable(text string) string { return shorten(h.redact(printable(text))) }
+
+// redactedError is an error of the connection. It may quote what the receiver has sent, so its text has no values of headers.
+type redactedError struct {
+	text  string
+	cause error
+}
+
+// Error implements error.
+func (e *redactedError) Error() string { return e.text }
+
+// Unwrap returns the error itself, whose text must not be shown.
+func (e *redactedError) Unwrap() error { return e.cause }

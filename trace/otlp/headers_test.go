@@ -1,13 +1,18 @@
 package otlp
 
 import (
+	"bufio"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -191,4 +196,61 @@ func manyHeaders() string {
 		fmt.Fprintf(&out, "x-%d: y\n", i)
 	}
 	return out.String()
+}
+
+// TestValuesOfHeadersAreInNoError checks ways in which an answer may quote a credential.
+func TestValuesOfHeadersAreInNoError(t *testing.T) {
+	const special = `p&ss"w<rd/1`
+	h := headers{
+		"authorization": "Bearer " + secret, "x-tenant": "s3cr", "x-key": special,
+		"proxy-authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte("proa:hunter-two")),
+	}
+	quoted, err := json.Marshal(special)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"a value within another one":   "the token " + secret + " is wrong",
+		"with a character between":     "the token s3cr3t-\x00t0ken is wrong",
+		"cut by what comes before":     strings.Repeat("x", 195) + secret,
+		"as JSON":                      `{"errors":[` + string(quoted) + `]} is`,
+		"in a query":                   "?key=" + url.QueryEscape(special),
+		"the password that was in it":  "the password hunter-two is wrong",
+		"with many characters between": strings.Repeat("\x00", 790) + secret,
+	} {
+		got := h.readable(text)
+		for _, part := range []string{"s3c", "3t-t", "t0ken", "hunter", "p&ss", `ss\"`, "%26ss"} {
+			if strings.Contains(got, part) {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	}
+	// The message of a partial success is decoded before it is shown.
+	answer := `{"partialSuccess":{"rejectedSpans":"2","errorMessage":"` + strings.ReplaceAll(secret, "s", `\u0073`) + ` is wrong"}}`
+	if err := h.rejectedSpans([]byte(answer)); err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(), "***") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestErrorOfTheConnectionHasNoCredential(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s\r\n\r\n", r.Header.Get("Authorization"))
+		}
+	}()
+	file := writeFile(t, "headers", "Authorization: Bearer "+secret)
+	err = SendTo(t.Context(), Endpoint{URL: "http://" + l.Addr().String(), HeadersFile: file}, sample())
+	if err == nil || !strings.Contains(err.Error(), "***") || strings.Contains(err.Error(), secret) {
+		t.Errorf("%v", err)
+	}
 }

@@ -239,7 +239,7 @@ func (s *httpSender) send(ctx context.Context, r *exportRequest) error {
 		if strings.Contains(err.Error(), "malformed HTTP response") {
 			err = fmt.Errorf("%w (is this the port of OTLP/gRPC? then begin the address with grpc://)", err)
 		}
-		return fmt.Errorf("send spans: %w", err)
+		return &redactedError{"send spans: " + secret.redact(printable(err.Error())), err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -247,11 +247,11 @@ func (s *httpSender) send(ctx context.Context, r *exportRequest) error {
 		return fmt.Errorf("send spans to %s: read the answer: %w", s.url, err)
 	}
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return &refusedError{url: s.url, status: printable(secret.redact(resp.Status)), code: resp.StatusCode,
-			text:      printable(secret.redact(errorText(answer))),
+		return &refusedError{url: s.url, status: secret.readable(resp.Status), code: resp.StatusCode,
+			text:      secret.readable(errorText(answer)),
 			temporary: isTemporaryStatus(resp.StatusCode), retryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 	}
-	return rejectedSpans([]byte(secret.redact(string(answer))))
+	return secret.rejectedSpans(answer)
 }
 
 // compress returns a body compressed with gzip.
@@ -275,7 +275,7 @@ func errorText(answer []byte) string {
 }
 
 // rejectedSpans returns an error if a receiver took only a part of a batch. An answer that says nothing is a success.
-func rejectedSpans(answer []byte) error {
+func (h headers) rejectedSpans(answer []byte) error {
 	var a struct {
 		PartialSuccess struct {
 			RejectedSpans json.Number `json:"rejectedSpans"`
@@ -286,7 +286,7 @@ func rejectedSpans(answer []byte) error {
 		return nil
 	}
 	if n, err := a.PartialSuccess.RejectedSpans.Int64(); err == nil && n > 0 {
-		return &partialError{spans: n, text: printable(a.PartialSuccess.ErrorMessage)}
+		return &partialError{spans: n, text: h.readable(a.PartialSuccess.ErrorMessage)}
 	}
 	return nil
 }
@@ -305,10 +305,9 @@ func retryAfter(text string, now time.Time) time.Duration {
 // maxPause is the longest pause before a batch is sent again.
 const maxPause = time.Minute
 
-// printable returns the beginning of a foreign text without control characters, for error messages.
+// printable returns a foreign text without control characters.
 func printable(text string) string {
-	const most = 200
-	text = strings.Map(func(r rune) rune {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '
 		}
@@ -316,9 +315,14 @@ func printable(text string) string {
 			return -1
 		}
 		return r
-	}, strings.ToValidUTF8(text[:min(len(text), 4*most)], ""))
+	}, strings.ToValidUTF8(text, "")))
+}
+
+// shorten returns the beginning of a text, for error messages.
+func shorten(text string) string {
+	const most = 200
 	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
+		text = strings.TrimSpace(strings.ToValidUTF8(text[:most], "")) + "..."
 	}
-	return strings.TrimSpace(text)
+	return text
 }
