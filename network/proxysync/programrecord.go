@@ -15,8 +15,13 @@ import (
 	"proa.dev/hop"
 )
 
-// maxRecorded is how many changes are recorded at a time; those beyond it are not.
-const maxRecorded = 1000
+const (
+	// maxRecorded is how many changes are recorded at a time; those beyond it are not.
+	maxRecorded = 1000
+	// maxOpen is how many of them the proxy may be unable to follow, and maxOpenOfNamespace how many of one namespace: anybody may make
+	// objects that no proxy can follow, and those of others are still recorded then. The records of more are not open.
+	maxOpen, maxOpenOfNamespace = maxRecorded / 2, maxRecorded / 8
+)
 
 // ProgramRecorder records how long it takes until the proxy follows the changes of Ingresses, Gateways and routes. On a nil
 // ProgramRecorder all methods do nothing.
@@ -66,7 +71,9 @@ func (p *ProgramRecorder) Note(on schema.GroupResource, e client.Event) {
 	o := e.Object
 	uid := o.GetUID()
 	if e.Deleted {
-		delete(p.pending, uid)
+		if r := p.pending[uid]; r != nil && !r.Open { // an open record ends when the proxy is configured without it
+			delete(p.pending, uid)
+		}
 		return
 	}
 	if e.Old != nil && e.Old.GetUID() == uid && e.Old.GetGeneration() == o.GetGeneration() &&
@@ -107,6 +114,7 @@ func (p *ProgramRecorder) Take() []*hop.Record {
 // Programmed records that the proxy was configured with changes; that began at begin. The function tells whether the proxy serves the
 // object of a change, and why it cannot, in which case the record stays open. Objects that are not for this proxy are not recorded.
 func (p *ProgramRecorder) Programmed(changes []*hop.Record, begin time.Time, isServed func(*hop.Record) (bool, error)) {
+	open, openOf := 0, map[string]int{}
 	for _, r := range changes {
 		served, err := isServed(r)
 		if !served && !r.Open {
@@ -117,21 +125,26 @@ func (p *ProgramRecorder) Programmed(changes []*hop.Record, begin time.Time, isS
 		r.Took[hop.Network], r.Wait[hop.Network] = now.Sub(r.Start), wait
 		r.Open, r.Error = err != nil, ""
 		r.Steps = []hop.Step{{Hop: hop.Network, Name: "routes", After: wait, Took: now.Sub(begin), Failed: err != nil}}
-		if err != nil {
+		switch {
+		case err != nil:
 			r.Error = err.Error()
-			p.keep(r)
+			if r.Open = open < maxOpen && openOf[r.Namespace] < maxOpenOfNamespace; r.Open {
+				open++
+				openOf[r.Namespace]++
+				p.keep(r)
+			}
+		case !served:
+			r.Error = "it was deleted, or is not for this proxy any more"
 		}
-		if err == nil || isNews {
+		if !r.Open || isNews {
 			p.record(*r)
 		}
 	}
 }
 
-// keep makes a change pending again that the proxy cannot follow yet.
+// keep makes a change pending again that the proxy cannot follow yet. A change of the same object that came in between is a part of it.
 func (p *ProgramRecorder) keep(r *hop.Record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pending[r.UID] == nil && len(p.pending) < maxRecorded {
-		p.pending[r.UID] = r
-	}
+	p.pending[r.UID] = r
 }

@@ -105,3 +105,77 @@ func TestObjectsOfOthersAreNotRecordedAndChangesAreBounded(t *testing.T) {
 	nobody.Note(ingresses(), client.Event{Object: ingress("x", 1, 1), Rev: 1})
 	nobody.Programmed(nobody.Take(), time.Now(), isServed)
 }
+
+func cannotServe(*hop.Record) (bool, error) { return true, errors.New("port 80 cannot be opened") }
+
+// TestNoRecordStaysOpenForever checks that every open record is ended, whatever happens to the object meanwhile.
+func TestNoRecordStaysOpenForever(t *testing.T) {
+	for name, what := range map[string]func(p *ProgramRecorder){
+		"deleted while it waits": func(p *ProgramRecorder) {
+			p.Note(ingresses(), client.Event{Object: ingress("web", 6, 1), Deleted: true, Rev: 6})
+			p.Programmed(p.Take(), time.Now(), func(*hop.Record) (bool, error) { return false, nil })
+		},
+		"changed while the proxy is configured": func(p *ProgramRecorder) {
+			changes := p.Take()
+			p.Note(ingresses(), client.Event{Object: ingress("web", 6, 2), Old: ingress("web", 5, 1), Rev: 6})
+			p.Programmed(changes, time.Now(), cannotServe)
+			p.Programmed(p.Take(), time.Now(), isServed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records := hop.NewRecorder(100)
+			p := NewProgramRecorder(records.Update, "here")
+			p.Note(ingresses(), client.Event{Object: ingress("web", 5, 1), Rev: 5})
+			p.Programmed(p.Take(), time.Now(), cannotServe)
+			what(p)
+			got := records.Of("u-web")
+			if len(got) != 1 || got[0].Open || (got[0].Error != "") != (name == "deleted while it waits") {
+				t.Errorf("%+v", got)
+			}
+			if left := p.Take(); len(left) > 0 {
+				t.Errorf("%+v is left", left[0])
+			}
+		})
+	}
+}
+
+// TestObjectsThatCannotBeServedLeaveRoomForOthers checks that whoever makes many objects that no proxy can follow does not keep those of
+// others from being recorded.
+func TestObjectsThatCannotBeServedLeaveRoomForOthers(t *testing.T) {
+	records := hop.NewRecorder(1 << 16)
+	p := NewProgramRecorder(records.Update, "here")
+	rev := int64(0)
+	note := func(namespace, name string) {
+		rev++
+		o := ingress(name, rev, 1)
+		o.Namespace, o.UID = namespace, types.UID(namespace+name)
+		p.Note(ingresses(), client.Event{Object: o, Rev: rev})
+	}
+	for namespace := range 10 {
+		for i := range maxRecorded {
+			note(fmt.Sprint("flood-", namespace), fmt.Sprint(i))
+		}
+		p.Programmed(p.Take(), time.Now(), cannotServe)
+	}
+	open := map[string]int{}
+	all := 0
+	for _, r := range records.Select(func(r *hop.Record) bool { return r.Open }) {
+		open[r.Namespace]++
+		all++
+	}
+	if open["flood-0"] != maxOpenOfNamespace || all != maxOpen {
+		t.Errorf("%d are open: %v", all, open)
+	}
+	note("shop", "web")
+	changes := p.Take()
+	if len(changes) != maxOpen+1 {
+		t.Errorf("%d changes are pending", len(changes))
+	}
+	p.Programmed(changes, time.Now(), isServed)
+	if got := records.Of("shopweb"); len(got) != 1 || got[0].Open {
+		t.Errorf("%+v", got)
+	}
+	if left := records.Select(func(r *hop.Record) bool { return r.Open }); len(left) > 0 {
+		t.Errorf("%d are still open", len(left))
+	}
+}
