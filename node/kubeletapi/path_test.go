@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestPathsAreCleanBeforeTheyAreJudged checks that permission and handler are looked up by the same path: a path that could be
+// TestPathsAreCleanedBeforeAuthorization checks that permission and handler are looked up by the same path: a path that could be
 // understood in two ways is rejected before authorization.
-func TestPathsAreCleanBeforeTheyAreJudged(t *testing.T) {
+func TestPathsAreCleanedBeforeAuthorization(t *testing.T) {
 	r := newTestServer(t)
 	// A user with one permission, the path that it allows, and the method.
 	for _, test := range []struct{ who, below, method string }{
