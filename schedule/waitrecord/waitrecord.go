@@ -20,6 +20,8 @@ const (
 	Delay = time.Second
 	// MaxOpen is how many Pods have an open record; further ones have none, or they would push out other records.
 	MaxOpen = 256
+	// maxOfNamespace is how many of them one namespace has: a Pod with a scheduling gate waits forever, and costs nothing.
+	maxOfNamespace = MaxOpen / 4
 )
 
 // Recorder records the Pods that wait. On a nil Recorder all methods do nothing.
@@ -31,6 +33,7 @@ type Recorder struct {
 	pods    map[types.UID]*waiting
 	arrived []*waiting // in the queue for less than Delay, the oldest first
 	open    int
+	openOf  map[string]int // by namespace
 }
 
 // waiting is a Pod that waits.
@@ -48,7 +51,7 @@ func New(record func(hop.Record)) *Recorder {
 	if record == nil {
 		return nil
 	}
-	return &Recorder{record: record, added: wait.NewSignal(), pods: map[types.UID]*waiting{}}
+	return &Recorder{record: record, added: wait.NewSignal(), pods: map[types.UID]*waiting{}, openOf: map[string]int{}}
 }
 
 // Queued says that a Pod is in the queue since a time. detail says what is worth knowing of that.
@@ -82,12 +85,10 @@ func (r *Recorder) Waits(attempt hop.Record) {
 	attempt.Open = true
 	if w.opened != nil {
 		attempt.Rev = w.opened.Rev // by which the open record is found
-	} else if r.open == MaxOpen {
+	} else if !r.take(attempt.Namespace) {
 		delete(r.pods, attempt.UID)
 		w.isOver = true
 		return
-	} else {
-		r.open++
 	}
 	w.opened = &attempt
 	r.record(attempt)
@@ -137,9 +138,27 @@ func (r *Recorder) remove(uid types.UID) *waiting {
 	}
 	delete(r.pods, uid)
 	if w.isOver = true; w.opened != nil {
-		r.open--
+		r.give(w.opened.Namespace)
 	}
 	return w
+}
+
+// take counts one more open record of a namespace, if it may have one.
+func (r *Recorder) take(namespace string) bool {
+	if r.open == MaxOpen || r.openOf[namespace] == maxOfNamespace {
+		return false
+	}
+	r.open++
+	r.openOf[namespace]++
+	return true
+}
+
+// give counts one less.
+func (r *Recorder) give(namespace string) {
+	r.open--
+	if r.openOf[namespace]--; r.openOf[namespace] == 0 {
+		delete(r.openOf, namespace)
+	}
 }
 
 // Run records Pods that wait until ctx ends; then no record stays open.
@@ -187,7 +206,7 @@ func (r *Recorder) openQueued(w *waiting, now time.Time) {
 	pod := w.pod
 	w.pod = nil
 	rev, err := strconv.ParseInt(pod.ResourceVersion, 10, 64)
-	if r.open == MaxOpen || err != nil {
+	if err != nil || !r.take(pod.Namespace) {
 		delete(r.pods, pod.UID)
 		return
 	}
@@ -199,7 +218,6 @@ func (r *Recorder) openQueued(w *waiting, now time.Time) {
 	}
 	rec.Took[hop.Schedule], rec.Wait[hop.Schedule] = took, took
 	w.opened = rec
-	r.open++
 	r.record(*rec)
 }
 

@@ -14,8 +14,10 @@ import (
 	"proa.dev/hop"
 )
 
-func pod(name string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: types.UID("u-" + name), ResourceVersion: "7"}}
+func pod(name string) *corev1.Pod { return podIn("d", name) }
+
+func podIn(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("u-" + name), ResourceVersion: "7"}}
 }
 
 // attempt returns the record of an attempt that began to wait at since and has decided about the Pod at revision 9.
@@ -125,7 +127,7 @@ func TestOpenRecordsAreBounded(t *testing.T) {
 	play(t, func(r *Recorder, records *hop.Recorder, _ func()) {
 		start := time.Now()
 		for i := range 3 * MaxOpen {
-			r.Queued(pod(fmt.Sprint(i)), start, "")
+			r.Queued(podIn(fmt.Sprint("n-", i%8), fmt.Sprint(i)), start, "")
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -140,12 +142,32 @@ func TestOpenRecordsAreBounded(t *testing.T) {
 		for i := range 3 * MaxOpen {
 			r.End(attempt(fmt.Sprint(i), start))
 		}
-		if n := open(); n != 0 || r.open != 0 || len(r.pods) != 0 {
-			t.Errorf("%d are open, counted %d, %d Pods are kept", n, r.open, len(r.pods))
+		if n := open(); n != 0 || r.open != 0 || len(r.openOf) != 0 || len(r.pods) != 0 {
+			t.Errorf("%d are open, counted %d, of namespaces %v, %d Pods are kept", n, r.open, r.openOf, len(r.pods))
 		}
 		r.Waits(attempt("one more", start))
 		if n := open(); n != 1 {
 			t.Errorf("%d are open", n)
+		}
+	})
+}
+
+// TestOneNamespaceLeavesRoomForOthers checks that Pods with scheduling gates, which anybody can make, do not hide how long others wait.
+func TestOneNamespaceLeavesRoomForOthers(t *testing.T) {
+	play(t, func(r *Recorder, records *hop.Recorder, _ func()) {
+		start := time.Now()
+		for i := range 2 * MaxOpen {
+			r.Queued(podIn("flood", fmt.Sprint("gated-", i)), start, "")
+		}
+		r.Queued(podIn("shop", "web"), start, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		waits := attempt("db", start)
+		waits.Namespace = "shop"
+		r.Waits(waits)
+		flood := records.Select(func(r *hop.Record) bool { return r.Open && r.Namespace == "flood" })
+		if web, db := records.Of("u-web"), records.Of("u-db"); len(web) != 1 || len(db) != 1 || len(flood) != maxOfNamespace {
+			t.Errorf("%+v, %+v, %d others", web, db, len(flood))
 		}
 	})
 }
