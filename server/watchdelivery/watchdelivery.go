@@ -3,7 +3,9 @@
 package watchdelivery
 
 import (
+	"hash/maphash"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +21,10 @@ const (
 	maxPerWrite = 4
 	// interval is the time for each delivery that is recorded, and burst for how long they may come faster.
 	interval, burst = 200 * time.Millisecond, 10 * time.Second
+	// userInterval is the time for each delivery to one user, so that whoever watches and writes all the time takes a part of them only.
+	userInterval = 4 * interval
+	// users is how many users are told apart; others share what they may have.
+	users = 256
 	// maxTogether is how many events a watch may get at a time: one that gets more is behind, or there is too much going on.
 	maxTogether = 8
 	// slots is how many of the latest writes are told apart.
@@ -29,8 +35,11 @@ const (
 
 // Limiter bounds how many deliveries are recorded. The zero value is ready to use.
 type Limiter struct {
-	paid   atomic.Int64 // the time up to which deliveries are paid for, in nanoseconds
+	paid   atomic.Int64        // the time up to which deliveries are paid for, in nanoseconds
+	paidBy [users]atomic.Int64 // the same of each user
 	writes [slots]atomic.Int64
+	once   sync.Once
+	seed   maphash.Seed // of the indexes of users, so that nobody chooses whose part he shares
 }
 
 // Watch is one watch of a client. On a nil Watch Sent does nothing.
@@ -39,6 +48,7 @@ type Watch struct {
 	recorder *hop.Recorder
 	on       schema.GroupResource
 	user     string
+	paidBy   *atomic.Int64
 	after    int64
 }
 
@@ -52,7 +62,9 @@ func (l *Limiter) Watch(recorder *hop.Recorder, on schema.GroupResource, user st
 	case gr.Events, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, gr.Leases, gr.Nodes:
 		return nil
 	}
-	return &Watch{limiter: l, recorder: recorder, on: on, user: user, after: after}
+	l.once.Do(func() { l.seed = maphash.MakeSeed() })
+	paidBy := &l.paidBy[maphash.String(l.seed, user)%users]
+	return &Watch{limiter: l, recorder: recorder, on: on, user: user, paidBy: paidBy, after: after}
 }
 
 // Sent says that events were sent to the client.
@@ -63,7 +75,7 @@ func (w *Watch) Sent(items []watch.Item) {
 	now := time.Now()
 	for _, it := range items {
 		// What happened before the watch began was not delayed by the watch.
-		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, now) {
+		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, w.paidBy, now) {
 			w.record(it.Event, now)
 		}
 	}
@@ -82,25 +94,40 @@ func (w *Watch) record(e *watch.Event, now time.Time) {
 	w.recorder.Add(r)
 }
 
-// admit reports whether the delivery of a write is recorded.
-func (l *Limiter) admit(rev int64, now time.Time) bool {
-	at, isCounted := now.UnixNano(), false
+// admit reports whether the delivery of a write to a user is recorded.
+func (l *Limiter) admit(rev int64, paidBy *atomic.Int64, now time.Time) bool {
+	return hasBudget(&l.paid, interval, now) && hasBudget(paidBy, userInterval, now) && l.count(rev) &&
+		pay(paidBy, userInterval, now) && pay(&l.paid, interval, now)
+}
+
+// hasBudget reports whether one more delivery can be paid for.
+func hasBudget(paid *atomic.Int64, each time.Duration, now time.Time) bool {
+	_, ok := paidAfter(paid.Load(), each, now)
+	return ok
+}
+
+// pay pays for a delivery, and reports whether that was possible.
+func pay(paid *atomic.Int64, each time.Duration, now time.Time) bool {
 	for {
-		paid := l.paid.Load()
-		next := max(paid, at) + int64(interval)
-		if ahead := next - at; ahead > int64(burst) {
-			if ahead <= 2*int64(burst) {
-				return false
-			}
-			next = at // the clock was set back
-		}
-		if !isCounted && !l.count(rev) {
-			return false
-		}
-		if isCounted = true; l.paid.CompareAndSwap(paid, next) {
-			return true
+		have := paid.Load()
+		next, ok := paidAfter(have, each, now)
+		if !ok || paid.CompareAndSwap(have, next) {
+			return ok
 		}
 	}
+}
+
+// paidAfter returns up to which time deliveries are paid for with one more of them, if it can be paid for.
+func paidAfter(paid int64, each time.Duration, now time.Time) (next int64, ok bool) {
+	at := now.UnixNano()
+	next = max(paid, at) + int64(each)
+	switch ahead := next - at; {
+	case ahead <= int64(burst):
+		return next, true
+	case ahead <= 2*int64(burst):
+		return 0, false
+	}
+	return at, true // the clock was set back
 }
 
 // count counts a delivery of a write, and reports whether it is among the first.

@@ -80,11 +80,15 @@ func TestFewDeliveriesInASecondAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := hop.NewRecorder(1 << 16)
 		var l Limiter
-		w := l.Watch(records, gr.ConfigMaps, "bob", 0)
+		var watches []*Watch // of so many users that each of them has a part of the budget left
+		for i := range 100 {
+			watches = append(watches, l.Watch(records, gr.ConfigMaps, fmt.Sprint("user-", i), 0))
+		}
+		w := watches[0]
 		rev := int64(0)
 		for range 60 * 1000 {
 			rev++
-			w.Sent([]watch.Item{event(rev)})
+			watches[rev%100].Sent([]watch.Item{event(rev)})
 			time.Sleep(time.Millisecond)
 		}
 		const most = int((time.Minute+burst)/interval) + 1
@@ -98,6 +102,7 @@ func TestFewDeliveriesInASecondAreRecorded(t *testing.T) {
 		}
 		// A clock that was set back does not stop the recording.
 		l.paid.Store(time.Now().Add(time.Hour).UnixNano())
+		w.paidBy.Store(time.Now().Add(time.Hour).UnixNano())
 		before := len(deliveries(records))
 		w.Sent([]watch.Item{event(rev + 1)})
 		if got := len(deliveries(records)); got != before+1 {
@@ -127,4 +132,30 @@ func TestWatchesOfNodesAndRoutineWritesAreNotRecorded(t *testing.T) {
 	if got := deliveries(records); len(got) > 0 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestOneUserLeavesDeliveriesToOthers checks that whoever writes all the time and watches that does not hide the deliveries to others.
+func TestOneUserLeavesDeliveriesToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(1 << 16)
+		var l Limiter
+		flood := l.Watch(records, gr.ConfigMaps, "mallory", 0)
+		other := l.Watch(records, gr.ConfigMaps, "alice", 0)
+		for other.paidBy == flood.paidBy { // by chance they share a part
+			l = Limiter{}
+			flood, other = l.Watch(records, gr.ConfigMaps, "mallory", 0), l.Watch(records, gr.ConfigMaps, "alice", 0)
+		}
+		for rev := range int64(60 * 1000) {
+			flood.Sent([]watch.Item{event(rev + 1)})
+			time.Sleep(time.Millisecond)
+		}
+		const most = int((time.Minute+burst)/userInterval) + 1
+		if got := len(deliveries(records)); got > most || got < most-2 {
+			t.Errorf("%d deliveries to one user in a minute, want about %d", got, most)
+		}
+		other.Sent([]watch.Item{event(100000)})
+		if got := deliveries(records); got[len(got)-1].User != "alice" {
+			t.Error("the delivery to another user is not recorded")
+		}
+	})
 }
