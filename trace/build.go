@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,7 +65,9 @@ func (x *Index) Trace(object Ref, now time.Time) *Trace {
 		text, at := stuck(items, now)
 		if at != nil {
 			t.Stuck, t.StuckSpan, t.stuckRef, t.stuckHop = text, at.id, refOf(at.Record).withoutUID(), mainHop(at.Record)
-			t.stuckError = errorOf(at.Record)
+			if err := errorOf(at.Record); strings.HasSuffix(text, ": "+err) {
+				t.stuckError = err
+			}
 		}
 	}
 	t.Took = end.at.end.Sub(t.Start)
@@ -80,7 +83,7 @@ func (x *Index) clientSpan(root *hop.Record) (Span, bool) {
 	if root.Origin == nil || root.Origin.Session == "" {
 		return Span{}, false
 	}
-	begin, known := x.session[root.Origin.Session]
+	begin, known := x.session[sessionOf(root)]
 	took := root.Start.Sub(begin)
 	if !known || took <= 0 || took > time.Hour {
 		return Span{}, false

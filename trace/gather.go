@@ -153,14 +153,15 @@ func sortItems(items []*item) {
 	})
 }
 
-// cutLater leaves out what began after the object was ready and nothing happened for a while.
+// cutLater leaves out what began after the object was ready and nothing happened for a while. A client that is slow to take an event does
+// not count as something that happens.
 func cutLater(items []*item, ready time.Time) (kept []*item, later int) {
 	end := ready
 	for i, it := range items {
 		if it.start.After(end.Add(quiet)) {
 			return items[:i], len(items) - i
 		}
-		if !it.Open && it.end.After(end) {
+		if !it.Open && it.Verb != hop.Deliver && it.end.After(end) {
 			end = it.end
 		}
 	}

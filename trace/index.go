@@ -24,15 +24,19 @@ type Index struct {
 	ofUID    map[types.UID][]int
 	ofName   map[Ref][]int // the writes, also refused ones, which have no UID
 	causedBy map[version][]int
-	session  map[string]time.Time // when the first request of a session of kubectl began
-	inside   map[string]int       // how many writes a session has
+	session  map[session]time.Time // when the first request of a session of kubectl began
 }
+
+// session is a session of kubectl. Nobody checks its name, so that of another user is another one.
+type session struct{ user, name string }
+
+func sessionOf(r *hop.Record) session { return session{r.User, r.Origin.Session} }
 
 // NewIndex makes an index of records, in whatever order they are. The same record from two sources counts once.
 func NewIndex(records []hop.Record) *Index {
 	x := &Index{
 		records: make([]*hop.Record, 0, len(records)), writes: map[version]int{}, ofUID: map[types.UID][]int{}, ofName: map[Ref][]int{},
-		causedBy: map[version][]int{}, session: map[string]time.Time{}, inside: map[string]int{},
+		causedBy: map[version][]int{}, session: map[session]time.Time{},
 	}
 	known := make(map[recordKey]int, len(records))
 	for i := range records {
@@ -61,10 +65,9 @@ func NewIndex(records []hop.Record) *Index {
 			if !o.Began.IsZero() {
 				began = o.Began
 			}
-			if first, known := x.session[o.Session]; !known || began.Before(first) {
-				x.session[o.Session] = began
+			if first, known := x.session[sessionOf(r)]; !known || began.Before(first) {
+				x.session[sessionOf(r)] = began
 			}
-			x.inside[o.Session]++
 		}
 		v := version{r.UID, r.Rev}
 		if _, known := x.writes[v]; !known && r.UID != "" && r.Rev != 0 {
