@@ -23,60 +23,78 @@ type recorded struct {
 	namespace string
 
 	rate, cpu []float64 // creates a second, microseconds of processor time a create
+	anon      []float64 // MiB of anonymous memory after the rounds of one start
 }
 
 // traceCost is the result of the suite: what a create costs without and with the recorder. Ratios are of the second to the
 // first.
 type traceCost struct {
-	Rounds          int
+	Starts, Rounds  int // how often the servers were started, and the rounds after each start
 	Rate, CPU, Anon [2]float64
-	RateRatio       float64 // the median over all rounds
-	CPURatio        float64 // of all rounds together, so that work which is done from time to time counts
-	// CPUSpread are the quartiles of the ratio of processor times.
-	CPUSpread [2]float64
+	RateRatio       float64    // the median over all rounds
+	CPURatio        float64    // of all rounds together, so that work which is done from time to time counts
+	Spread          [2]float64 // the lowest and the highest ratio of processor times of one start
 }
+
+// The parts of the suite for each turn: two processes of the same program differ by some percent, so the servers are started often.
+const (
+	traceCreates       = 3000
+	traceStartsPerTurn = 4
+	traceRounds        = 5
+)
 
 // measureTrace runs two servers beside each other, one with the recorder and one without, and sends the same creates to one
 // and to the other in turn. What else the machine does meanwhile meets both alike.
 func (f flags) measureTrace(ctx context.Context, s suite) (section, error) {
-	const creates, roundsPerTurn = 3000, 20
 	sides := [2]*recorded{{name: "off", args: []string{"--trace-records", "0"}}, {name: "on"}}
-	for _, side := range sides {
-		if err := side.start(ctx, f.Bin); err != nil {
+	out := &traceCost{Starts: traceStartsPerTurn * max(1, f.turns), Rounds: traceRounds}
+	for start := range out.Starts {
+		benchrun.Progress("recorder off and on: start %d of %d", start+1, out.Starts)
+		if err := f.traceRounds(ctx, sides, start); err != nil {
 			return section{}, err
+		}
+		first := start * traceRounds
+		ratio := mean(sides[1].cpu[first:]) / mean(sides[0].cpu[first:])
+		if start == 0 {
+			out.Spread = [2]float64{ratio, ratio}
+		}
+		out.Spread = [2]float64{min(out.Spread[0], ratio), max(out.Spread[1], ratio)}
+	}
+	for i, side := range sides {
+		out.Rate[i], out.CPU[i], out.Anon[i] = quantile(side.rate, 0.5), mean(side.cpu), mean(side.anon)
+	}
+	out.RateRatio, out.CPURatio = quantile(ratios(sides[1].rate, sides[0].rate), 0.5), out.CPU[1]/out.CPU[0]
+	return section{suite: s, trace: out}, nil
+}
+
+// traceRounds starts both servers, measures rounds, and stops them.
+func (f flags) traceRounds(ctx context.Context, sides [2]*recorded, start int) error {
+	order := []*recorded{sides[start%2], sides[1-start%2]}
+	for _, side := range order {
+		if err := side.start(ctx, f.Bin); err != nil {
+			return err
 		}
 		defer side.server.Stop()
 	}
-	out := &traceCost{Rounds: roundsPerTurn * max(1, f.turns)}
-	for round := range out.Rounds + 1 {
-		benchrun.Progress("recorder off and on: round %d of %d", round, out.Rounds)
-		order := []*recorded{sides[round%2], sides[1-round%2]}
-		for _, side := range order {
-			if err := side.round(ctx, round*creates, creates, f.Parallel); err != nil {
-				return section{}, fmt.Errorf("recorder %s: %w", side.name, err)
-			}
-		}
-		if round == 0 { // it fills connections, caches and the recorder
-			for _, side := range sides {
-				side.rate, side.cpu = nil, nil
+	for round := range traceRounds + 1 {
+		for i := range order {
+			side := order[(i+round)%2]
+			if err := side.round(ctx, round, f.Parallel); err != nil {
+				return fmt.Errorf("recorder %s: %w", side.name, err)
 			}
 		}
 	}
 	if err := wait.Sleep(ctx, f.Settle); err != nil {
-		return section{}, err
+		return err
 	}
-	for i, side := range sides {
-		out.Rate[i], out.CPU[i] = quantile(side.rate, 0.5), mean(side.cpu)
+	for _, side := range sides {
 		used, err := benchrun.ReadUsage(side.server.Pids())
 		if err != nil {
-			return section{}, err
+			return err
 		}
-		out.Anon[i] = float64(used.Anon) / (1 << 20)
+		side.anon = append(side.anon, float64(used.Anon)/(1<<20))
 	}
-	cpu := ratios(sides[1].cpu, sides[0].cpu)
-	out.RateRatio, out.CPURatio = quantile(ratios(sides[1].rate, sides[0].rate), 0.5), out.CPU[1]/out.CPU[0]
-	out.CPUSpread = [2]float64{quantile(cpu, 0.25), quantile(cpu, 0.75)}
-	return section{suite: s, trace: out}, nil
+	return nil
 }
 
 // start starts a server and makes a client and a namespace for it.
@@ -94,23 +112,23 @@ func (r *recorded) start(ctx context.Context, bin string) (err error) {
 	return err
 }
 
-// round sends n creates, numbered from first on.
-func (r *recorded) round(ctx context.Context, first, n, parallel int) error {
+// round sends creates and measures them. The first round fills connections, caches and the recorder, and does not count.
+func (r *recorded) round(ctx context.Context, round, parallel int) error {
 	before, err := benchrun.ProcessorTime(r.server.Pids())
 	if err != nil {
 		return err
 	}
-	_, rate, err := benchrun.Workers(parallel, time.Hour, n, func(i int) error {
-		return r.client.Create(ctx, r.namespace, fmt.Sprintf("cm-%07d", first+i))
+	_, rate, err := benchrun.Workers(parallel, time.Hour, traceCreates, func(i int) error {
+		return r.client.Create(ctx, r.namespace, fmt.Sprintf("cm-%07d", round*traceCreates+i))
 	})
 	if err != nil {
 		return err
 	}
 	after, err := benchrun.ProcessorTime(r.server.Pids())
-	if err != nil {
+	if err != nil || round == 0 {
 		return err
 	}
-	r.rate, r.cpu = append(r.rate, rate), append(r.cpu, float64((after-before).Microseconds())/float64(n))
+	r.rate, r.cpu = append(r.rate, rate), append(r.cpu, float64((after-before).Microseconds())/traceCreates)
 	return nil
 }
 
@@ -157,7 +175,8 @@ func (c *traceCost) table() string {
 // notes say how the suite measures.
 func (c *traceCost) notes() string {
 	return fmt.Sprintf(`- Two servers run beside each other: one with `+"`--trace-records 0`"+`, the other as it is by default, with 8192 records and bodies. In each of %d rounds both
-  are sent the same 3,000 creates of ConfigMaps with 1 KiB of data, one server after the other, in alternating order. The ratio of creates is the median of those of each round.
-  Processor time is that of all rounds together, the file of records that is written every 30 seconds included; half of the rounds have ratios between %.3f and %.3f.
-`, c.Rounds, c.CPUSpread[0], c.CPUSpread[1])
+  are sent the same 3,000 creates of ConfigMaps with 1 KiB of data, one server after the other, in alternating order. After that both are started anew, %d times in all, because two processes
+  of the same program differ by some percent: the ratio of processor time was between %.3f and %.3f in a single start. The ratio of creates is the median of those of each round; processor time is that of
+  all rounds together; memory is the mean.
+`, c.Rounds, c.Starts, c.Spread[0], c.Spread[1])
 }
