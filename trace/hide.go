@@ -35,6 +35,7 @@ func (t *Trace) Hide(r Reader) {
 		s := &t.Spans[i]
 		if r.MayGet(s.Object.withoutUID()) {
 			hideNode(s, r)
+			hideConsumer(s, r)
 			continue
 		}
 		*s = Span{
@@ -116,6 +117,19 @@ func hideNode(s *Span, r Reader) {
 		return
 	}
 	s.Actor, s.Process = nodePrefix+"("+hiddenName+")", ""
+}
+
+// hideConsumer takes the name of a service account out of the delivery of an event, unless the reader may get it: that somebody watches an
+// object does not tell those who may get the object who he is.
+func hideConsumer(s *Span, r Reader) {
+	name, isAccount := strings.CutPrefix(s.Actor, accountPrefix)
+	if !isAccount || s.Hop != int(hop.Watch) || s.Parent != "" {
+		return
+	}
+	namespace, account, _ := strings.Cut(name, ":")
+	if !r.MayGet(Ref{Resource: "serviceaccounts", Namespace: namespace, Name: account}) {
+		s.Actor = accountPrefix + "(" + hiddenName + ")"
+	}
 }
 
 // hideErrors leaves only the reasons of the errors of reconciles, unless the reader may get everything.

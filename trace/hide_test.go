@@ -159,3 +159,23 @@ func TestReconcileErrorsNameOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestHideWhoWatches: whoever may get an object does not learn the names of service accounts elsewhere that watch it.
+func TestHideWhoWatches(t *testing.T) {
+	write := hop.Record{UID: "c", Rev: 1, Verb: "create", Resource: "configmaps", Namespace: "shop", Name: "a", User: "alice", Start: epoch}
+	write.Took[hop.Commit] = time.Millisecond
+	deliver := hop.Record{UID: "c", Rev: 1, Verb: hop.Deliver, Resource: "configmaps", Namespace: "shop", Name: "a",
+		User: "system:serviceaccount:vault:spy", CauseUID: "c", CauseRev: 1, Start: epoch.Add(time.Millisecond)}
+	deliver.Took[hop.Watch] = time.Millisecond
+	for _, may := range []bool{false, true} {
+		got := Build([]hop.Record{write, deliver}, Ref{Resource: "configmaps", Namespace: "shop", Name: "a"}, epoch.Add(time.Second))
+		reader := everything()
+		reader.MayGet = func(r Ref) bool {
+			return r.Resource == "configmaps" || may && r == Ref{Resource: "serviceaccounts", Namespace: "vault", Name: "spy"}
+		}
+		got.Hide(reader)
+		if text := fmt.Sprint(got.Spans); strings.Contains(text, "vault:spy") != may || got.Hidden != 0 {
+			t.Errorf("may %v: %s", may, text)
+		}
+	}
+}

@@ -137,10 +137,11 @@ func isComponent(user string) bool {
 		strings.HasPrefix(user, nodePrefix) || strings.HasPrefix(user, controllerPrefix)
 }
 
-// The beginnings of the names of nodes and of controllers.
+// The beginnings of the names of nodes, of service accounts and of controllers.
 const (
 	nodePrefix       = "system:node:"
-	controllerPrefix = "system:serviceaccount:kube-system:"
+	accountPrefix    = "system:serviceaccount:"
+	controllerPrefix = accountPrefix + "kube-system:"
 )
 
 // isSameActor tells whether two records are of the same actor: a controller writes as its service account, and its other work has its
