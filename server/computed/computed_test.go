@@ -42,13 +42,17 @@ func (f *fake) query() *Query {
 	d := kind.Define(kind.Resource[corev1.ConfigMap]{
 		Traits:          kind.Traits{GroupVersionKind: gvk, Plural: "configmaps", Verbs: []string{"get", "list", "watch"}},
 		ComputedVersion: func() uint64 { return f.version },
-		Computed: func(_ context.Context, _ kind.Server, which kind.Selection) (out []*corev1.ConfigMap, err error) {
+		Computed: func(ctx context.Context, _ kind.Server, which kind.Selection) (out []*corev1.ConfigMap, err error) {
 			f.reads++
 			if f.total != nil {
 				f.total.Add(1)
 			}
 			f.names = append(f.names, which.Name)
-			time.Sleep(f.takes)
+			select {
+			case <-time.After(f.takes):
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
 			for name, text := range f.objects {
 				if which.Name == "" || which.Name == name {
 					o := &corev1.ConfigMap{}
@@ -290,5 +294,40 @@ func TestWatchEndsWithItsRights(t *testing.T) {
 		if items, err := w.Next(t.Context(), idle, []watch.Item{{}}); len(items) != 0 || err != nil {
 			t.Errorf("%v, %v", items, err)
 		}
+	})
+}
+
+// TestSlowWatchDoesNotStopOthers checks that objects which take forever to compute for one user, such as by an authorizer that does not
+// answer, do not keep those of others from being computed.
+func TestSlowWatchDoesNotStopOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, slow, f := &Reader{}, newFake(), newFake()
+		slow.user = &user.DefaultInfo{Name: "mallory"}
+		bad, _, _, err := c.Watch(t.Context(), slow.query(), &collection.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, _, _, err := c.Watch(t.Context(), f.query(), &collection.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow.takes = 24 * time.Hour
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := bad.Next(ctx, nil, nil)
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		f.objects["c"] = "1"
+		if got := next(t, w, time.Minute); got != "ADDED c" {
+			t.Errorf("the other watch gets %s", got)
+		}
+		stop()
+		if err := <-ended; ctx.Err() == nil || err == nil {
+			t.Error(err)
+		}
+		bad.Close()
+		w.Close()
 	})
 }

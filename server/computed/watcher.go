@@ -21,6 +21,8 @@ const (
 	// maxUnchecked is how long a watch goes on without being computed, when nothing says that it would show something else. The rights of
 	// its user are looked at each time.
 	maxUnchecked = 10 * time.Second
+	// computeTimeout bounds one computation: a watch has no other bound, and all others wait meanwhile.
+	computeTimeout = 10 * time.Second
 )
 
 // Watcher finds out what changes of objects that are computed. Its methods must be called by one goroutine only.
@@ -86,7 +88,11 @@ func (c *Reader) Watch(ctx context.Context, q *Query, o *collection.Options) (*W
 // compute computes the objects and plans when that is done again. An object that does not exist is none.
 func (w *Watcher) compute(ctx context.Context) (objects []kind.Object, err error) {
 	version := w.kindVersion()
-	took, turnErr := w.reader.turn.pass(ctx, func() { objects, err = w.query.read(ctx) })
+	took, turnErr := w.reader.turn.pass(ctx, func() {
+		ctx, stop := context.WithTimeout(ctx, computeTimeout)
+		defer stop()
+		objects, err = w.query.read(ctx)
+	})
 	if turnErr != nil {
 		return nil, turnErr
 	}
