@@ -72,7 +72,7 @@ func (t *tracer) note(e client.Event) {
 	t.seen[resource] = e.Rev
 	uid := e.Object.GetUID()
 	if e.Deleted {
-		delete(t.pending, uid)
+		t.forget(uid)
 		return
 	}
 	if !changesTraffic(e.Object, e.Old) {
@@ -90,6 +90,17 @@ func (t *tracer) note(e client.Event) {
 			Name: e.Object.GetName(), User: "system:node:" + t.node, Start: time.Now(), CauseUID: uid, CauseRev: e.Rev,
 		}
 		t.noteDNS(t.pending[uid], e.Object)
+	}
+}
+
+// forget ends the record of an object that was deleted. If it is not open, nobody knows of it.
+func (t *tracer) forget(uid types.UID) {
+	r := t.pending[uid]
+	delete(t.pending, uid)
+	if r != nil && r.Open {
+		r.Open, r.Error = false, "it was deleted"
+		r.Took[hop.Network] = time.Since(r.Start)
+		t.record(*r)
 	}
 }
 
@@ -144,28 +155,28 @@ func (t *tracer) take() []*hop.Record {
 }
 
 // written records changes whose rules were written by a transaction that began at begin. If it failed, the records stay open
-// until one succeeds.
+// until one succeeds: at most maxTraced, those of the oldest changes.
 func (t *tracer) written(changes []*hop.Record, begin time.Time, err error) {
-	for _, r := range changes {
+	for i, r := range changes {
 		now, isNews := time.Now(), !r.Open
 		r.Took[hop.Network], r.Wait[hop.Network] = now.Sub(r.Start), max(begin.Sub(r.Start), 0)
-		r.Open, r.Error = err != nil, ""
+		r.Open, r.Error = err != nil && i < maxTraced, ""
 		r.Steps = slices.DeleteFunc(slices.Clone(r.Steps), func(s hop.Step) bool { return s.Name != dnsStep })
 		r.Steps = append(r.Steps, hop.Step{Hop: hop.Network, Name: "rules", After: max(begin.Sub(r.Start), 0), Took: now.Sub(begin),
 			Failed: err != nil})
 		if err != nil {
 			r.Error = err.Error() // whoever stores or sends it cuts it and makes it printable
 		}
-		if err == nil || isNews {
+		if !r.Open || isNews {
 			t.record(*r)
 		}
 	}
 }
 
-// keep makes changes pending again whose rules could not be written.
+// keep makes changes pending again whose rules could not be written: all with an open record, which has to be ended.
 func (t *tracer) keep(changes []*hop.Record) {
 	for _, r := range changes {
-		if len(t.pending) < maxTraced {
+		if r.Open {
 			t.pending[r.UID] = r
 		}
 	}

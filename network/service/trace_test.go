@@ -196,3 +196,45 @@ func TestPendingRecordsAreBounded(t *testing.T) {
 		t.Error("something was recorded for nobody")
 	}
 }
+
+// TestNoRecordStaysOpen checks that the records of rules that could not be written end with their objects, however many there are.
+func TestNoRecordStaysOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(1 << 16)
+		tr := newTracer(records)
+		rev := int64(0)
+		note := func(name string, isDeleted bool) {
+			rev++
+			tr.note(client.Event{Object: endpointSlice(name, rev, "10.0.0.1"), Deleted: isDeleted, Rev: rev})
+		}
+		for i := range maxTraced {
+			note(fmt.Sprint("first-", i), false)
+		}
+		changes := tr.take()
+		for i := range maxTraced {
+			note(fmt.Sprint("second-", i), false)
+		}
+		for round := range 5 {
+			tr.written(changes, time.Now(), errors.New("no table"))
+			tr.keep(changes)
+			if len(tr.pending) > 2*maxTraced {
+				t.Fatalf("%d changes are pending", len(tr.pending))
+			}
+			changes = tr.take()
+			for i := range maxTraced {
+				note(fmt.Sprint("round-", round, "-", i), false)
+			}
+		}
+		tr.written(changes, time.Now(), errors.New("no table"))
+		tr.keep(changes)
+		time.Sleep(time.Second)
+		note("first-0", true)
+		if got := records.Of("u-first-0"); len(got) != 1 || got[0].Open || got[0].Error == "" || got[0].Took[hop.Network] != time.Second {
+			t.Errorf("after it was deleted: %+v", got)
+		}
+		tr.written(tr.take(), time.Now(), nil)
+		if open := records.Select(func(r *hop.Record) bool { return r.Open }); len(open) > 0 {
+			t.Errorf("%d records are still open", len(open))
+		}
+	})
+}
