@@ -94,6 +94,8 @@ func (p *Peers) alive(ctx context.Context) (alive []peer, missing []Missing) {
 	now := time.Now()
 	for _, o := range p.others(leases) {
 		switch {
+		case o.renewed.After(now.Add(maxSkew)):
+			missing = append(missing, Missing{Text: o.String() + ": its Lease is from the future"})
 		case now.Sub(o.renewed) > lifetime:
 			missing = append(missing, Missing{Text: o.String() + ": it has stopped", Until: o.renewed.Add(renewal)})
 		case len(alive) == maxPeers:
@@ -102,7 +104,25 @@ func (p *Peers) alive(ctx context.Context) (alive []peer, missing []Missing) {
 			alive = append(alive, o)
 		}
 	}
-	return alive, missing
+	return alive, few(missing)
+}
+
+// few returns the first servers of which records are missing, and one more for the rest: every trace of a list names them.
+func few(missing []Missing) []Missing {
+	if len(missing) <= maxPeers {
+		return missing
+	}
+	rest := Missing{Text: fmt.Sprintf("%d other servers", len(missing)-maxPeers)}
+	for _, m := range missing[maxPeers:] {
+		if m.Until.IsZero() { // one of them runs
+			rest.Until = time.Time{}
+			break
+		}
+		if m.Until.After(rest.Until) {
+			rest.Until = m.Until
+		}
+	}
+	return append(missing[:maxPeers:maxPeers], rest)
 }
 
 // nextQuestion returns a question with the writes too that records name and that were not asked about before.
@@ -156,15 +176,15 @@ func (p *Peers) askAll(ctx context.Context, servers []peer, q *question) (record
 	return slices.Concat(answers...), silent
 }
 
-// plain returns what is wrong in words for users.
+// plain returns what is wrong in words for users. What another server has sent may be quoted in it, so it is bounded.
 func plain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("it did not answer in %v", askTimeout)
 	}
 	if outer := (*url.Error)(nil); errors.As(err, &outer) {
-		return outer.Err.Error() // without the URL
+		err = outer.Err // without the URL
 	}
-	return err.Error()
+	return hop.Printable(err.Error(), hop.MaxText)
 }
 
 // ask asks one server for records.

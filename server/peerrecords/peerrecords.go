@@ -146,8 +146,13 @@ type peer struct {
 	renewed       time.Time
 }
 
-// String names the server for users.
-func (o peer) String() string { return o.name + " at " + o.address }
+// String names the server for users. Whoever may write Leases in kube-system chooses the text of an address that is none.
+func (o peer) String() string {
+	if _, err := netip.ParseAddrPort(o.address); err != nil {
+		return o.name
+	}
+	return o.name + " at " + o.address
+}
 
 // others returns the other servers, in the order of their names.
 func (p *Peers) others(leases client.View) (out []peer) {

@@ -484,6 +484,37 @@ func TestSilentServers(t *testing.T) {
 	})
 }
 
+// TestFalseLeases checks what somebody can do who may write Leases in kube-system: neither texts of any length, nor a server that lives
+// forever, nor any number of them reaches the readers of traces.
+func TestFalseLeases(t *testing.T) {
+	n := newNetwork()
+	p := n.server(t, 1)
+	lie := func(name, address string, renewed time.Time) {
+		l := n.leases[p.name].DeepCopy()
+		l.Name, l.Annotations[addressKey], l.Spec.RenewTime = name, address, &metav1.MicroTime{Time: renewed}
+		n.leases[name] = l
+	}
+	lie("a", strings.Repeat("\x1b[2J", 10_000), time.Now())
+	lie("b", "192.0.2.9:1", time.Now().Add(1000*time.Hour))
+	for i := range 100 {
+		lie(fmt.Sprint("c", i), fmt.Sprint("192.0.2.10:", i+1), time.Now().Add(-10*time.Minute))
+	}
+	_, missing := p.Add(t.Context(), nil, []trace.Ref{ref("pods", "pod")})
+	got := texts(missing)
+	if len(got) > 4096 || strings.Contains(got, "\x1b") || !strings.Contains(got, "a: its Lease has no valid address") ||
+		!strings.Contains(got, "b at 192.0.2.9:1: its Lease is from the future") || !strings.Contains(got, "85 other servers") {
+		t.Errorf("%d bytes: %.3000s", len(got), got)
+	}
+	if n.asked.Load() != 0 {
+		t.Error("a server was asked")
+	}
+	for _, m := range missing {
+		if strings.Contains(m.Text, "85 other") && m.Until.IsZero() {
+			t.Error("servers that have stopped count as such that run")
+		}
+	}
+}
+
 // TestAnnounce: a server renews its Lease, so that others ask it.
 func TestAnnounce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
