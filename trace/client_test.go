@@ -40,15 +40,16 @@ func TestSessionsOfOthersDoNotMoveTheBeginning(t *testing.T) {
 // TestSlowClientDoesNotMakeATraceLonger checks that the delivery to a client that takes an hour to read does not bring everything of that
 // hour into a trace.
 func TestSlowClientDoesNotMakeATraceLonger(t *testing.T) {
-	web := hop.Record{UID: "u", Rev: 7, Verb: "create", Resource: "configmaps", Namespace: "default", Name: "a", User: "alice", Start: epoch}
-	web.Took[hop.Commit] = time.Millisecond
+	own := hop.Record{UID: "u", Rev: 7, Verb: "create", Resource: "configmaps", Namespace: "default", Name: "a", User: "alice",
+		Start: epoch}
+	own.Took[hop.Commit] = time.Millisecond
 	slow := hop.Record{UID: "u", Rev: 7, Verb: hop.Deliver, Resource: "configmaps", Namespace: "default", Name: "a", User: "mallory",
 		CauseUID: "u", CauseRev: 7, Start: epoch.Add(time.Millisecond)}
 	slow.Took[hop.Watch] = time.Hour
 	later := hop.Record{UID: "v", Rev: 9, Verb: "create", Resource: "pods", Namespace: "default", Name: "later", CauseUID: "u", CauseRev: 7,
 		User: "system:serviceaccount:kube-system:x", Start: epoch.Add(30 * time.Minute)}
 	later.Took[hop.Commit] = time.Millisecond
-	got := Build([]hop.Record{web, slow, later}, Ref{Resource: "configmaps", Namespace: "default", Name: "a"}, epoch.Add(2*time.Hour))
+	got := Build([]hop.Record{own, slow, later}, Ref{Resource: "configmaps", Namespace: "default", Name: "a"}, epoch.Add(2*time.Hour))
 	if got == nil || got.Later != 1 {
 		t.Errorf("%+v", got)
 	}

@@ -227,7 +227,8 @@ func TestValuesOfHeadersAreInNoError(t *testing.T) {
 	}
 	// The message of a partial success is decoded before it is shown.
 	answer := `{"partialSuccess":{"rejectedSpans":"2","errorMessage":"` + strings.ReplaceAll(secret, "s", `\u0073`) + ` is wrong"}}`
-	if err := h.rejectedSpans([]byte(answer)); err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(), "***") {
+	err = h.rejectedSpans([]byte(answer))
+	if err == nil || strings.Contains(err.Error(), "t0ken") || !strings.Contains(err.Error(), "***") {
 		t.Errorf("%v", err)
 	}
 }
