@@ -3,6 +3,7 @@ package tracesource
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,10 +19,20 @@ type Limits struct {
 	// another one with the same name, whose objects the reader could not get. Without the function they are not told apart.
 	Created func(namespace string) (time.Time, bool)
 	slots   chan struct{} // has a value for each trace that is being made
+
+	mu    sync.Mutex // guards what follows
+	users map[string]*userSlots
 }
 
-// maxTraces is how many traces are made at the same time.
-const maxTraces = 4
+// userSlots are the slots of one user who makes or waits for traces.
+type userSlots struct {
+	slots    chan struct{}
+	requests int
+}
+
+// maxTraces is how many traces are made at the same time, and maxTracesOfUser how many of them for one user: the others do not wait behind
+// all that he asks for.
+const maxTraces, maxTracesOfUser = 4, 2
 
 // NewLimits returns the limits of a server. The function returns its state.
 func NewLimits(objects func() *state.State) *Limits {
@@ -35,16 +46,57 @@ func NewLimits(objects func() *state.State) *Limits {
 	return &Limits{Created: created, slots: make(chan struct{}, maxTraces)}
 }
 
-// enter waits until a trace may be made; the caller calls leave at the end. Nil limits let everybody in.
-func (l *Limits) enter(ctx context.Context) (leave func(), err error) {
+// enter waits until a trace may be made for a user; the caller calls leave at the end. Nil limits let everybody in.
+func (l *Limits) enter(ctx context.Context, user string) (leave func(), err error) {
 	if l == nil {
 		return func() {}, nil
 	}
+	own := l.join(user)
+	busy := apierrors.NewTooManyRequests("the server makes too many other traces", 1)
+	select {
+	case own.slots <- struct{}{}:
+	case <-ctx.Done():
+		l.part(user)
+		return nil, busy
+	}
+	leaveOwn := func() {
+		<-own.slots
+		l.part(user)
+	}
 	select {
 	case l.slots <- struct{}{}:
-		return func() { <-l.slots }, nil
+		return func() {
+			<-l.slots
+			leaveOwn()
+		}, nil
 	case <-ctx.Done():
-		return nil, apierrors.NewTooManyRequests("the server makes too many other traces", 1)
+		leaveOwn()
+		return nil, busy
+	}
+}
+
+// join returns the slots of a user, which are kept until he has called part as often as join.
+func (l *Limits) join(user string) *userSlots {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users == nil {
+		l.users = map[string]*userSlots{}
+	}
+	own := l.users[user]
+	if own == nil {
+		own = &userSlots{slots: make(chan struct{}, maxTracesOfUser)}
+		l.users[user] = own
+	}
+	own.requests++
+	return own
+}
+
+// part says that a request of a user has ended.
+func (l *Limits) part(user string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users[user].requests--; l.users[user].requests == 0 {
+		delete(l.users, user)
 	}
 }
 

@@ -59,7 +59,7 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 	if len(objects) == 0 { // whoever may not get the object does not learn whether there is a trace of it
 		return nil, nil, forbidden(object, name)
 	}
-	leave, err := s.Limits.enter(ctx)
+	leave, err := s.Limits.enter(ctx, d.User().GetName())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func notFound(name, why string) error {
 
 // Recent returns the latest traces of a namespace, or of all, whose objects the user may get.
 func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([]*trace.Trace, error) {
-	leave, err := s.Limits.enter(ctx)
+	leave, err := s.Limits.enter(ctx, d.User().GetName())
 	if err != nil {
 		return nil, err
 	}
