@@ -12,6 +12,8 @@ for (const [text, ...want] of [
   ['apiVersion: v1\r\nkind: Pod\r\nmetadata:\r\n  name: a', '1 4 v1 Pod  a'],
   ['\ufeff# a comment\n\nkind: "Pod" # why\napiVersion: \'v1\'\nmetadata: # here\n\n    # and here\n    labels: {name: x}\n    annotations:\n      name: y\n    name:   a # b\n    namespace: "n"\nspec:\n  name: no\n', '3 15 v1 Pod n a'],
   ['metadata: {labels: {name: x, list: [name: z]}, name: a, "namespace": \'n\'}\nkind: Pod\napiVersion: v1', '1 3 v1 Pod n a'],
+  ['metadata: {labels: ' + '{a: '.repeat(90) + '0' + '}'.repeat(90) + ', name: a}\nkind: Pod\napiVersion: v1', '1 3 v1 Pod  a'],
+  ['metadata: {name: a, labels: ' + '{a: '.repeat(300000) + '0' + '}'.repeat(300000) + '}\nkind: Pod\napiVersion: v1', '1 3 v1 Pod   !'], // it is not read level by level
   ['metadata: {\n  name: "a,b}",\n  namespace: n\n}\nkind: Pod\napiVersion: v1', '1 6 v1 Pod n a,b}'],
   ['apiVersion: v1\nkind: A\nmetadata: {name: a}\n--- # next\napiVersion: v1\nkind: B\nmetadata:\n  generateName: b-\n', '1 3 v1 A  a', '5 9 v1 B  b-'],
   ['--- {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}\n---\n{"apiVersion": "v1",\n "kind": "B", "metadata": {"name": "b"}}', '1 1 v1 A  a', '3 4 v1 B  b'],

@@ -2,6 +2,7 @@
 // what an address needs is read here, and the server refuses a document that names another object than its address.
 
 const MAX_DOCUMENTS = 500;
+const MAX_NESTED = 100; // mappings and lists in each other in braces; each level reads the text once
 
 // scalar reads a value on one line. It returns null for what goes on over lines or refers to something else.
 function scalar(text) {
@@ -21,7 +22,7 @@ function scalar(text) {
 // flow reads the keys of a mapping in braces, without those of mappings and lists in it.
 function flow(text) {
   let s = text.trim().replace(/^\{/, '').replace(/\}[^}]*$/, '');
-  for (let before = ''; before !== s;) { before = s; s = s.replace(/\{[^{}]*\}|\[[^[\]]*\]/g, '0'); }
+  for (let before = '', level = 0; before !== s; level++) { if (level > MAX_NESTED) return {}; before = s; s = s.replace(/\{[^{}]*\}|\[[^[\]]*\]/g, '0'); }
   return Object.fromEntries([...s.matchAll(/(?:^|,)\s*["']?([\w.-]+)["']?\s*:\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,]*)/g)].map((m) => [m[1], scalar(m[2])]));
 }
 
