@@ -7,6 +7,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/hop"
 )
 
 // TestOneUserDoesNotTakeAllTraces checks that whoever asks for many traces at once, which take long, does not make others wait.
@@ -43,6 +45,26 @@ func TestOneUserDoesNotTakeAllTraces(t *testing.T) {
 		synctest.Wait()
 		if len(l.users) != 0 || len(l.slots) != 0 {
 			t.Errorf("%d users and %d traces are left", len(l.users), len(l.slots))
+		}
+	})
+}
+
+// TestManyWatchesReadTheRecordsSeldom checks that the version of all traces, which every watch asks for again and again, is made seldom, and
+// that it changes soon after a record was added.
+func TestManyWatchesReadTheRecordsSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, records := 0, hop.NewRecorder(100)
+		s := &Source{Records: func() *hop.Recorder { reads++; return records }}
+		before := s.Version()
+		records.Add(hop.Record{UID: "u", Rev: 1, Verb: "create", Resource: "pods", Start: time.Now()})
+		for range 1000 {
+			for range 64 {
+				s.Version()
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if reads > 6 || s.Version() == before {
+			t.Errorf("the records were read %d times in a second, and the version has changed: %v", reads, s.Version() != before)
 		}
 	})
 }

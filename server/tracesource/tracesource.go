@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,10 @@ type Source struct {
 	Peers *peerrecords.Peers
 	// Limits bound what readers cost; nil for none.
 	Limits *Limits
+
+	mu        sync.Mutex // guards what follows
+	version   uint64
+	versionAt time.Time // when the version was made; zero for never
 }
 
 // Trace returns the trace with a name.
@@ -147,6 +152,19 @@ func (s *Source) Version() uint64 {
 	if s.Peers != nil {
 		return 0
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.versionAt.IsZero() || now.Sub(s.versionAt).Abs() >= versionLifetime {
+		s.version, s.versionAt = s.makeVersion(), now
+	}
+	return s.version
+}
+
+// versionLifetime is for how long a version counts. To make one needs all records, and while they are read nobody can add one.
+const versionLifetime = 200 * time.Millisecond
+
+// makeVersion makes a version of all records.
+func (s *Source) makeVersion() uint64 {
 	sum := uint64(1)
 	s.Records().Select(func(r *hop.Record) bool {
 		if r.Resource == "leases" || r.Resource == "events" {
