@@ -49,7 +49,7 @@ func TestOneUserDoesNotTakeAllTraces(t *testing.T) {
 	})
 }
 
-// TestManyWatchesReadTheRecordsSeldom checks that the version of all traces, which every watch asks for again and again, is made seldom, and
+// TestManyWatchesReadTheRecordsSeldom checks that the version of all traces, which every watch asks for all the time, is made seldom, and
 // that it changes soon after a record was added.
 func TestManyWatchesReadTheRecordsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
