@@ -128,7 +128,7 @@ func shortError(err error) string {
 
 // statuses adds to out what the server has said in an error, and in those that it wraps.
 func statuses(err error, out []metav1.Status) []metav1.Status {
-	if status, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // all errors of the tree are looked at, and not the first one
+	if status, ok := err.(apierrors.APIStatus); ok { // all errors of the tree are looked at, and not the first one
 		return append(out, status.Status())
 	}
 	switch w := err.(type) { //nolint:errorlint // as above

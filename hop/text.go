@@ -11,14 +11,16 @@ import (
 const (
 	// MaxSteps is how many steps a record has at most.
 	MaxSteps = 64
-	// MaxName is the length of the longest name of an object, a user or a step, and MaxText that of a detail, an error and what
-	// a client says of itself, in bytes.
-	MaxName, MaxText = 256, 256
+	// MaxName is the length of the longest name of an object, a user or a step, in bytes.
+	MaxName = 256
+	// MaxText is the length of the longest detail, error and text that a client says of itself, in bytes.
+	MaxText = 256
 	// MaxBody is how many bytes of a body are kept.
 	MaxBody = 16 << 10
-	// ShortestWait is the shortest time that counts as waiting, and ShortestStep that of a step of the server itself: what is
-	// shorter costs more to record than it tells.
-	ShortestWait, ShortestStep = 20 * time.Microsecond, 50 * time.Microsecond
+	// ShortestWait is the shortest time that counts as waiting: what is shorter costs more to record than it tells.
+	ShortestWait = 20 * time.Microsecond
+	// ShortestStep is the shortest time of a step of the server itself.
+	ShortestStep = 50 * time.Microsecond
 )
 
 // Printable returns a text with at most limit bytes in which every character can be printed on one line: others, such as

@@ -85,7 +85,6 @@ func TestForeignEndpointsAreRejected(t *testing.T) {
 		if got := answer(err); got != c.want {
 			t.Errorf("a slice with %s: %s, want %s (%v)", c.ip, got, c.want, err)
 		}
-		//nolint:staticcheck // the server must check the deprecated Endpoints, too
 		endpoints := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("x%d", i)},
 			Subsets: []corev1.EndpointSubset{{
 				Addresses: []corev1.EndpointAddress{{IP: c.ip}}, Ports: []corev1.EndpointPort{{Port: 80}},

@@ -233,7 +233,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.state.SoleWriter = len(s.EtcdServers) == 0
 	s.extensions, s.webhooks = s.openExtensions(), webhook.NewMetrics()
 	s.aggregator = s.openAggregator()
-	s.viewContext, s.endViews = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // close calls it
+	s.viewContext, s.endViews = context.WithCancel(context.WithoutCancel(ctx))
 	if s.policy, err = bootstrappolicy.Default(); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (s *Server) open(ctx context.Context) error {
 		config.Audit = s.audit
 	}
 	s.pipeline = server.New(config)
-	if err := s.openExporter(counts.Registry()); err != nil { //nolint:contextcheck // it has the context of Run
+	if err := s.openExporter(counts.Registry()); err != nil {
 		return err
 	}
 	dashboard, err := ui.New(ui.Server)

@@ -72,7 +72,7 @@ func (s *stoppableServer) watchHTTP(http2 bool) (checkEnd func() error) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	res, err := s.client(http2).Do(req) //nolint:bodyclose // closed when the test ends
+	res, err := s.client(http2).Do(req)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -23,8 +23,8 @@ func recordID(r *hop.Record) string {
 func hashID(parts ...string) string {
 	h := fnv.New64a()
 	for _, p := range parts {
-		h.Write([]byte(p)) //nolint:errcheck // a hash takes everything
-		h.Write([]byte{0}) //nolint:errcheck // a hash takes everything
+		h.Write([]byte(p))
+		h.Write([]byte{0})
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }

@@ -263,7 +263,7 @@ func (c *Cache) pastEvent(ch kv.Change, last map[string]*Entry) (*Event, error) 
 		if ev.Prev != nil {
 			last[ch.Key] = ev.Prev
 		}
-		return nil, nil //nolint:nilerr // watchers get no event for it
+		return nil, nil // watchers get no event for it
 	}
 	ev.Now = now
 	return ev, nil

@@ -40,7 +40,7 @@ func TestInterruptedDown(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$") //nolint:gosec // G204: it is this program
+	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$")
 	server.Env = append(os.Environ(), lockedDirEnv+"="+dir)
 	stdout, err := server.StdoutPipe()
 	if err == nil {

@@ -49,8 +49,8 @@ func Play(t *testing.T, pattern, mark string, play func(t *testing.T, body strin
 			out += mark + name + "\n" + got
 		}
 		if *update {
-			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"),
-				0o644); err != nil { //nolint:gosec // G306: a file of the repository
+			if err := os.WriteFile(file, []byte(strings.TrimRight(out, "\n")+"\n"), //nolint:gosec // G306: a file of the repository
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -33,8 +33,8 @@ func WriteConf(file, name, socket string) error {
 	}
 	// With this suffix no runtime reads the unfinished file.
 	tmp := file + ".new"
-	if err := os.WriteFile(tmp, append(raw, '\n'),
-		0o644); err != nil { //nolint:gosec // G306: any runtime reads it, and nothing in it is secret
+	if err := os.WriteFile(tmp, append(raw, '\n'), //nolint:gosec // G306: any runtime reads it, and nothing in it is secret
+		0o644); err != nil {
 		return fmt.Errorf("write the CNI configuration: %w", err)
 	}
 	if err := os.Rename(tmp, file); err != nil {

@@ -74,8 +74,8 @@ func (t *Tree) makeUnified(n name) error {
 				return fmt.Errorf("let groups below %s use the %q controller (no process may be in %s itself): %w", above, c.name, above, err)
 			}
 		}
-		if err := os.Mkdir(filepath.Join(t.Host.Unified, n[:i+1].path(t.Driver)), 0o755); err != nil &&
-			!errors.Is(err, fs.ErrExist) { //nolint:gosec // G301: as all groups of the kernel
+		if err := os.Mkdir(filepath.Join(t.Host.Unified, n[:i+1].path(t.Driver)), 0o755); err != nil && //nolint:gosec // G301: a cgroup
+			!errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("make a group: %w", err)
 		}
 	}

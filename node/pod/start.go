@@ -301,8 +301,8 @@ func (w *worker) createAndStart(ctx context.Context, p *corev1.Pod, f *fact.Pod,
 	if err != nil {
 		return &fact.Waiting{Reason: "CreateContainerConfigError", Message: err.Error()}
 	}
-	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name),
-		0o755); err != nil { //nolint:gosec // G301: collectors of logs are other users
+	if err := os.MkdirAll(filepath.Join(around.LogDirectory, name), //nolint:gosec // G301: collectors of logs are other users
+		0o755); err != nil {
 		return &fact.Waiting{Reason: "CreateContainerError", Message: err.Error()}
 	}
 	// A call that is cancelled leaves a container that the runtime reports as failed, although only its Pod is

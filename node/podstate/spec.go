@@ -58,6 +58,7 @@ func hasBegun(p *corev1.Pod, f *fact.Pod) bool {
 	return false
 }
 
+// IsTerminal reports whether a Pod in a phase has ended for good.
 func IsTerminal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }

@@ -247,8 +247,8 @@ func (v *Volumes) localDisk(ctx context.Context, b *bound) (string, error) {
 // formatDisk makes a file system on an empty disk, and checks an existing one. A disk with unknown contents is never
 // overwritten.
 func formatDisk(ctx context.Context, device, fsType string, readOnly bool) error {
-	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export",
-		device).Output() //nolint:gosec // G204: the device is one that a volume names
+	//nolint:gosec // G204: the device is one that a volume names
+	out, err := exec.CommandContext(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", device).Output()
 	failed, ran := errors.AsType[*exec.ExitError](err)
 	switch {
 	case err != nil && (!ran || failed.ExitCode() != 2): // 2: nothing was found
@@ -257,8 +257,8 @@ func formatDisk(ctx context.Context, device, fsType string, readOnly bool) error
 		if readOnly {
 			return nil
 		}
-		out, err := exec.CommandContext(ctx, "fsck", "-a",
-			device).CombinedOutput() //nolint:gosec // G204: the device is one that a volume names
+		out, err := exec.CommandContext(ctx, "fsck", "-a", //nolint:gosec // G204: the device is one that a volume names
+			device).CombinedOutput()
 		if e, ok := errors.AsType[*exec.ExitError](err); ok && e.ExitCode() == 4 {
 			return fmt.Errorf("'fsck' found errors on device %s but could not correct them: %s", device, out)
 		}
@@ -270,8 +270,8 @@ func formatDisk(ctx context.Context, device, fsType string, readOnly bool) error
 	if fsType == "ext4" || fsType == "ext3" {
 		args = []string{"-F", "-m0", device}
 	}
-	if out, err := exec.CommandContext(ctx, "mkfs."+fsType,
-		args...).CombinedOutput(); err != nil { //nolint:gosec // G204: whoever makes volumes names the file system
+	if out, err := exec.CommandContext(ctx, "mkfs."+fsType, //nolint:gosec // G204: whoever makes volumes names the file system
+		args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("format %s: %w: %s", device, err, out)
 	}
 	return nil

@@ -114,7 +114,7 @@ func (c *Client) open(f *remoteResource, on schema.GroupResource) (client.View, 
 	}
 	f.opened = make(chan struct{})
 	go func() {
-		v, err := f.Client.View(c.resources.Lifetime, on) //nolint:contextcheck // it outlives the caller that opens it
+		v, err := f.Client.View(c.resources.Lifetime, on)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if err == nil {

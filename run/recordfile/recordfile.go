@@ -155,7 +155,7 @@ func Load(file string) ([]hop.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:

@@ -27,6 +27,7 @@ const (
 	atPreBind
 	atBind
 	atPostBind
+	// AllPoints is the set of all extension points.
 	AllPoints Points = 1<<iota - 1
 )
 

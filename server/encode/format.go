@@ -9,6 +9,7 @@ import (
 // Shape is what of an object a client wants to see.
 type Shape uint8
 
+// The shapes of an answer.
 const (
 	Whole        Shape = iota // the object itself
 	MetadataOnly              // its metadata, as PartialObjectMetadata

@@ -118,7 +118,7 @@ func (s *Handler) locateTarget(t *kind.Target) (*destination, error) {
 // copyText reads a text, such as a log, from a node and writes it to the client.
 func (s *Handler) copyText(w *responsewriter.Writer, req *http.Request, r *server.Request, from *destination) {
 	toNode, err := http.NewRequestWithContext(req.Context(), http.MethodGet, from.url.String(),
-		http.NoBody) //nolint:gosec // only to the agent of a registered node, which locateTarget checks
+		http.NoBody) // only to the agent of a registered node, which locateTarget checks
 	if err != nil {
 		s.writeError(w, req, fmt.Errorf("failed to construct request for %s, got %w", from.url, err))
 		return

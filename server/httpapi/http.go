@@ -90,7 +90,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	impersonating := req.Header.Get(authenticationv1.ImpersonateUserHeader) != ""
-	if who, err = s.impersonate(req, who); err != nil { //nolint:contextcheck // it takes the context of the request
+	if who, err = s.impersonate(req, who); err != nil {
 		s.writeError(out, req, err)
 		return
 	}

@@ -145,7 +145,7 @@ func endpointAddresses(o kind.Object) (out []netip.Addr) {
 				add(text)
 			}
 		}
-	case *corev1.Endpoints: //nolint:staticcheck // Endpoints are deprecated, but mirrored into EndpointSlices
+	case *corev1.Endpoints:
 		for _, s := range o.Subsets {
 			for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
 				add(a.IP)

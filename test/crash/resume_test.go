@@ -182,7 +182,7 @@ func (c *cluster) watchEvents(ctx context.Context, client *http.Client, after in
 			Object json.RawMessage `json:"object"`
 		}
 		if err := dec.Decode(&e); err != nil {
-			return nil //nolint:nilerr // the server was killed, or two seconds are over; a truncated event will be sent again
+			return nil // the server was killed, or two seconds are over; a truncated event will be sent again
 		}
 		if more, err = each(e.Type, e.Object); err != nil {
 			return err

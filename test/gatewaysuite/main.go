@@ -145,7 +145,7 @@ func (o options) suite(ctx context.Context, s *upstream.System, with suiteRun) e
 		return err
 	}
 	return errors.Join(failed, os.WriteFile(o.docs, []byte(withSection(string(page), section)),
-		0o644)) //nolint:gosec // G306: a page for everybody
+		0o644))
 }
 
 // cmd returns a command for the cluster whose output is printed.

@@ -191,7 +191,7 @@ func newCluster(t *testing.T) *cluster {
 	c.port = ports.Strings(t, 1)[0]
 	// A program in place of the desktop's, which keeps the page that it should open.
 	opener := "#!/bin/sh\ncp \"$1\" " + c.login + ".part && mv " + c.login + ".part " + c.login + "\n"
-	if err := os.WriteFile(filepath.Join(home, "xdg-open"), []byte(opener), 0o755); err != nil { //nolint:gosec // G306: it is a program
+	if err := os.WriteFile(filepath.Join(home, "xdg-open"), []byte(opener), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	c.env = append(os.Environ(), "HOME="+home, "KUBECONFIG="+filepath.Join(home, "kubeconfig"), "DISPLAY=:0",

@@ -51,7 +51,7 @@ func TestSendSaysWhatIsWrong(t *testing.T) {
 	})
 	mux.HandleFunc("/endless", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
-		for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 1<<20)) { //nolint:revive // until it is hung up
+		for err := error(nil); err == nil; _, err = io.WriteString(w, strings.Repeat("x", 1<<20)) {
 		}
 	})
 	mux.HandleFunc("/partial", func(w http.ResponseWriter, _ *http.Request) {

@@ -90,7 +90,7 @@ func TestWrite(t *testing.T) {
 				t.Errorf("a text of the cluster reaches the terminal as it is:\n%q", got)
 			}
 			if textcase.Update() {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // G306: a file of the repository
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

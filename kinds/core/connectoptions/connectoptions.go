@@ -44,6 +44,7 @@ func chooseOptions(c *kind.Connection, options runtime.Object) {
 
 func optionsType(name string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: "v1", Kind: name} }
 
+// Exec returns the options of an exec, as admission sees them.
 func Exec(c *kind.Connection) runtime.Object {
 	o := streamoptions.ParseExec(c.Query)
 	return &corev1.PodExecOptions{
@@ -52,6 +53,7 @@ func Exec(c *kind.Connection) runtime.Object {
 	}
 }
 
+// Attach returns the options of an attach, as admission sees them.
 func Attach(c *kind.Connection) runtime.Object {
 	o := streamoptions.ParseAttach(c.Query)
 	return &corev1.PodAttachOptions{
@@ -65,14 +67,17 @@ func PortForward(c *kind.Connection) runtime.Object {
 	return &corev1.PodPortForwardOptions{TypeMeta: optionsType("PodPortForwardOptions"), Ports: ports}
 }
 
+// PodProxy returns the options of a proxied request to a Pod, as admission sees them.
 func PodProxy(c *kind.Connection) runtime.Object {
 	return &corev1.PodProxyOptions{TypeMeta: optionsType("PodProxyOptions"), Path: pathOf(c)}
 }
 
+// NodeProxy returns the options of a proxied request to a node, as admission sees them.
 func NodeProxy(c *kind.Connection) runtime.Object {
 	return &corev1.NodeProxyOptions{TypeMeta: optionsType("NodeProxyOptions"), Path: pathOf(c)}
 }
 
+// ServiceProxy returns the options of a proxied request to a Service, as admission sees them.
 func ServiceProxy(c *kind.Connection) runtime.Object {
 	return &corev1.ServiceProxyOptions{TypeMeta: optionsType("ServiceProxyOptions"), Path: pathOf(c)}
 }

@@ -8,6 +8,7 @@ import (
 	"proa.dev/kinds/lib/imagereference"
 )
 
+// Default sets the defaults of a container.
 func Default(c *corev1.Container) {
 	if c.ImagePullPolicy == "" { // stored containers have it, and parsing the name of an image is slow
 		c.ImagePullPolicy = imagereference.PullPolicy(c.Image)

@@ -109,6 +109,7 @@ func validateClaimNames(used []corev1.ResourceClaim, claims []string, list *fiel
 	return errs
 }
 
+// ValidatePodResourceName checks the name of a resource of a whole Pod.
 func ValidatePodResourceName(res corev1.ResourceName, at *field.Path) field.ErrorList {
 	errs := resourcename.Validate(res, at)
 	if len(errs) == 0 && !resourcehelper.IsSupportedPodLevelResource(res) {

@@ -133,6 +133,7 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	return errs
 }
 
+// ValidateAppArmorProfile checks the AppArmor profile of a Pod or a container.
 func ValidateAppArmorProfile(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil

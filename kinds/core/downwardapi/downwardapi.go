@@ -15,6 +15,7 @@ import (
 	"proa.dev/kinds/lib/defaulting"
 )
 
+// ValidateFieldRef checks a reference to a field of the Pod, which must be one of paths.
 func ValidateFieldRef(r *corev1.ObjectFieldSelector, at *field.Path, paths []string) field.ErrorList {
 	if r.APIVersion == "" {
 		return field.ErrorList{field.Required(at.Child("apiVersion"), "")}
@@ -83,6 +84,7 @@ func divisors() []string {
 	return []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
 }
 
+// ValidateResourceFieldRef checks a reference to a resource of a container. In a volume it must name the container.
 func ValidateResourceFieldRef(r *corev1.ResourceFieldSelector, at *field.Path, volume bool) field.ErrorList {
 	var errs field.ErrorList
 	huge := strings.HasPrefix(r.Resource, "requests.hugepages-") || strings.HasPrefix(r.Resource, "limits.hugepages-")
@@ -122,6 +124,7 @@ func ValidateResourceFieldRef(r *corev1.ResourceFieldSelector, at *field.Path, v
 	return errs
 }
 
+// DefaultFieldRef sets the defaults of a reference to a field of the Pod.
 func DefaultFieldRef(r *corev1.ObjectFieldSelector) {
 	if r != nil {
 		defaulting.IfZero(&r.APIVersion, "v1")

@@ -11,6 +11,7 @@ import (
 	"proa.dev/kinds/lib/check"
 )
 
+// IsWindows reports whether a Pod says that it is for Windows.
 func IsWindows(s *corev1.PodSpec) bool { return s.OS != nil && s.OS.Name == corev1.Windows }
 
 // validateOS checks the operating system and refuses fields that only another one supports.

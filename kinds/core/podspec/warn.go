@@ -28,6 +28,7 @@ func (w *warnings) add(at *field.Path, format string, args ...any) {
 
 func (w *warnings) spec(names ...string) *field.Path { return w.at.Child("spec", names...) }
 
+// Warnings returns what a client is warned of about a Pod, or about the template of one at a path.
 func Warnings(at *field.Path, s *corev1.PodSpec, meta *metav1.ObjectMeta) []string {
 	w := &warnings{at: at}
 	w.placement(s)

@@ -100,6 +100,7 @@ func orUnset[S ~string](s *S) string {
 	return string(*s)
 }
 
+// DefaultClaim sets the defaults of a claim.
 func DefaultClaim(c *corev1.PersistentVolumeClaim) {
 	defaulting.IfZero(&c.Status.Phase, corev1.ClaimPending)
 	defaulting.IfNil(&c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)

@@ -19,9 +19,10 @@ const (
 	// NodeExtra is the key in the extra of a user that names the node its bootstrap token was made for. The API server copies
 	// the extra of whoever creates a CertificateSigningRequest into spec.extra, where the approver reads it.
 	NodeExtra = "authentication.proa.dev/node"
-	// UserPrefix begins the user names of bearers of bootstrap tokens, and Group is the group that all of them are in.
+	// UserPrefix begins the user names of bearers of bootstrap tokens.
 	UserPrefix = "system:bootstrap:"
-	Group      = "system:bootstrappers"
+	// Group is the group that all bearers of bootstrap tokens are in.
+	Group = "system:bootstrappers"
 )
 
 // IsBootstrap reports whether a user authenticated with a bootstrap token, or with a credential that stands for one.

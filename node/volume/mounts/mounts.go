@@ -140,8 +140,8 @@ func MountByProgram(ctx context.Context, source, dir, fsType string, options []s
 		args = append(args, "-o", strings.Join(options, ","))
 	}
 	// "--" keeps a source that begins with a dash from being taken for an option.
-	out, err := exec.CommandContext(ctx, "mount",
-		append(slices.Clone(args), "--", source, dir)...).CombinedOutput() //nolint:gosec // G204: no shell, and "--" ends the options
+	out, err := exec.CommandContext(ctx, "mount", //nolint:gosec // G204: no shell, and "--" ends the options
+		append(slices.Clone(args), "--", source, dir)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("mount failed: %w\nMounting command: mount\nMounting arguments: %s\nOutput: %s", err, strings.Join(append(args, source, dir), " "), out)
 	}

@@ -81,6 +81,7 @@ type Frame struct {
 	Stream uint32
 }
 
+// Has reports whether a flag is set.
 func (f Frame) Has(flag uint8) bool { return f.Flags&flag != 0 }
 
 // ParseFrame decodes the header of a frame from its nine bytes.
@@ -105,6 +106,7 @@ type Setting struct {
 	Value uint32
 }
 
+// AppendSettings appends a SETTINGS frame.
 func AppendSettings(b []byte, all ...Setting) []byte {
 	b = AppendFrame(b, Frame{Size: 6 * len(all), Type: FrameSettings})
 	for _, s := range all {
@@ -114,16 +116,19 @@ func AppendSettings(b []byte, all ...Setting) []byte {
 	return b
 }
 
+// AppendWindowUpdate appends a WINDOW_UPDATE frame of a stream, or with 0 of the connection.
 func AppendWindowUpdate(b []byte, stream uint32, more int) []byte {
 	b = AppendFrame(b, Frame{Size: 4, Type: FrameWindow, Stream: stream})
 	return binary.BigEndian.AppendUint32(b, uint32(more))
 }
 
+// AppendReset appends a RST_STREAM frame.
 func AppendReset(b []byte, stream uint32, why ErrorCode) []byte {
 	b = AppendFrame(b, Frame{Size: 4, Type: FrameReset, Stream: stream})
 	return binary.BigEndian.AppendUint32(b, uint32(why))
 }
 
+// AppendGoAway appends a GOAWAY frame with the last stream that is served.
 func AppendGoAway(b []byte, last uint32, why ErrorCode, text string) []byte {
 	b = AppendFrame(b, Frame{Size: 8 + len(text), Type: FrameGoAway})
 	b = binary.BigEndian.AppendUint32(b, last)
@@ -159,6 +164,7 @@ type ConnectionError struct {
 
 func (e *ConnectionError) Error() string { return fmt.Sprintf("HTTP/2: %s (code %d)", e.Text, e.Code) }
 
+// NewError returns a ConnectionError.
 func NewError(c ErrorCode, text string) error { return &ConnectionError{c, text} }
 
 // Unpad removes the padding from the payload of a frame.

@@ -43,6 +43,7 @@ const (
 	maxTrailers = 64
 )
 
+// NewHeaderList returns an empty list with room for so many bytes.
 func NewHeaderList(room int) *HeaderList {
 	return &HeaderList{Header: make(http.Header, 8), values: make([]string, 0, 8), Length: -1, remaining: room, Cost: RequestCost}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// measureInterval is how long a measurement of the free space is used, and MeasureAfter how many bytes may be promised
-	// before it is measured again.
+	// measureInterval is how long a measurement of the free space is used.
 	measureInterval = 100 * time.Millisecond
-	MeasureAfter    = 1 << 20
+	// MeasureAfter is how many bytes may be promised before the free space is measured again.
+	MeasureAfter = 1 << 20
 	// changeOverhead is an upper bound for the space that a change takes besides its keys and values.
 	changeOverhead = 1 << 10
 )

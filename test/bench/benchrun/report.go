@@ -11,6 +11,7 @@ import (
 // better says whether a lower or a higher number is better.
 type better string
 
+// The words for which of two results is better.
 const (
 	Lower  better = "lower"
 	Higher better = "higher"

@@ -118,7 +118,7 @@ func RunFlood(ctx context.Context, kubeconfig, path, priority string) error {
 	asked := bufio.NewReader(os.Stdin)
 	for {
 		if _, err := asked.ReadByte(); err != nil {
-			return nil //nolint:nilerr // that is how it is told to end
+			return nil // that is how it is told to end
 		}
 		if err := json.NewEncoder(os.Stdout).Encode(did.count()); err != nil {
 			return err
