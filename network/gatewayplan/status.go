@@ -160,9 +160,7 @@ func ListenerSetStatus(s *ListenerSet, now time.Time) gw.ListenerSetStatus {
 			}
 		}
 		one := listenerStatus(l, old, s.Generation, now)
-		out.Listeners = append(out.Listeners,
-			gw.ListenerEntryStatus{Name: one.Name, SupportedKinds: one.SupportedKinds, AttachedRoutes: one.AttachedRoutes,
-				Conditions: one.Conditions})
+		out.Listeners = append(out.Listeners, gw.ListenerEntryStatus(one))
 		if l.isValid() {
 			good++
 		}

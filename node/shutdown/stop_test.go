@@ -48,7 +48,7 @@ func runStop(ctx context.Context, diskFull bool, limit time.Duration) string {
 	h := &fakePods{start: time.Now(), endTimes: map[types.UID]time.Time{},
 		stopTimes: map[types.UID]time.Duration{"quick": time.Second, "slow": time.Hour, "critical": 2 * time.Second}}
 	all := []*corev1.Pod{newPod("critical", critical, 60), newPod("quick", 0, 5), newPod("slow", 0, 30)}
-	remaining, lastProgress := []string{}, ""
+	lastProgress := ""
 	remaining, err := Stop(ctx, fakeStopper{h, diskFull}, all, limit, func(p Progress) {
 		if text := fmt.Sprintf("%d of %d, %s", len(p.Left), p.Pods, p.Longest); text != lastProgress {
 			lastProgress = text

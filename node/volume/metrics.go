@@ -100,7 +100,7 @@ func (c volumeCounter) Collect(ch chan<- prometheus.Metric) {
 	for _, k := range c.volumes.pods {
 		p, ready, _ := k.current()
 		for _, vol := range usedVolumes(p) {
-			plugin := unknownPlugin
+			var plugin string
 			if m := ready[vol.Name]; m != nil {
 				plugin = m.plugin
 				counts[labels{plugin, "actual_state_of_world"}]++

@@ -3,7 +3,6 @@ package aggregatedresources
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -68,7 +67,7 @@ func (c *Client) find(on schema.GroupResource) (*remoteResource, error) {
 	}
 	opened, err := remote.New(c.resources.Lifetime, remote.Config{
 		URL: "https://elsewhere", Transport: c.resources.Aggregator.RoundTripper(c.as), Resources: []*kind.Def{def}, MaxList: maxListBytes,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err

@@ -128,7 +128,7 @@ func TestNodeWithoutPodNetwork(t *testing.T) {
 		if err := p.checkParts(); err != nil {
 			t.Errorf("too early: %v", err)
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		if err := p.checkParts(); err == nil || !strings.Contains(err.Error(), "the Node a has no spec.podCIDRs") ||
 			!strings.Contains(err.Error(), "--allocate-node-cidrs") {

@@ -2,7 +2,6 @@ package crdopenapi
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http/httptest"
 	"runtime"
@@ -71,7 +70,7 @@ func BenchmarkThousandDefinitions(b *testing.B) {
 				r.Header.Set("Accept", test.accept)
 				r.Header.Set("Accept-Encoding", "gzip")
 				w := httptest.NewRecorder()
-				s.Handler(slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w, r)
+				s.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, r)
 				if size = w.Body.Len(); w.Code != 200 {
 					b.Fatal(w.Code, w.Body)
 				}

@@ -2,7 +2,6 @@ package crdopenapi
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http/httptest"
@@ -49,7 +48,7 @@ func get(t testing.TB, definitions []*Definition, path string) object {
 	t.Helper()
 	s := openapi.New(openapi.Options{Groups: func() []openapi.Group { return Groups(sources(definitions)) }})
 	w := httptest.NewRecorder()
-	s.Handler(slog.New(slog.NewTextHandler(io.Discard, nil))).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	s.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", path, nil))
 	if w.Code != 200 {
 		t.Fatalf("%s: %d %s", path, w.Code, w.Body)
 	}

@@ -124,7 +124,7 @@ func (c *conn) handleHeaders(f h2wire.Frame, p []byte) error {
 		return nil // it was told that this stream is not answered
 	}
 	c.lastStream = f.Stream
-	why := h2wire.NoError
+	var why h2wire.ErrorCode
 	switch {
 	case selfish:
 		why = h2wire.ProtocolError

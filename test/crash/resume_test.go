@@ -253,7 +253,7 @@ func (w *persistentWriter) write(o *writtenObject) (int64, error) {
 		return 0, err
 	}
 	o.value, o.exists = v.value, true
-	o.acks = append(o.acks, ack{v.value, v.revision})
+	o.acks = append(o.acks, ack(v))
 	return v.revision, nil
 }
 
