@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -35,8 +34,8 @@ type Recorder struct {
 	// Process is set in records that name no process.
 	Process   string
 	following following
-	// detailsPaid and localDetailsPaid are the times up to which requests in detail are paid for: see Detail.
-	detailsPaid, localDetailsPaid atomic.Int64
+	// details and localDetails bound how many requests are recorded in detail: see Detail.
+	details, localDetails Budget
 
 	mu        sync.Mutex // guards what follows
 	durations [Count + 1]Durations
@@ -128,23 +127,11 @@ func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
 	if r == nil {
 		return false
 	}
-	counter := &r.detailsPaid
+	budget := &r.details
 	if isLocal {
-		counter = &r.localDetailsPaid
+		budget = &r.localDetails
 	}
-	for at := now.UnixNano(); ; {
-		paid := counter.Load()
-		next := max(paid, at) + int64(detailInterval)
-		if ahead := next - at; ahead > int64(detailBurst) {
-			if ahead <= 2*int64(detailBurst) {
-				return false
-			}
-			next = at // the clock was set back
-		}
-		if counter.CompareAndSwap(paid, next) {
-			return true
-		}
-	}
+	return budget.Spend(detailInterval, detailBurst, now)
 }
 
 const (

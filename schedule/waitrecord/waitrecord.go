@@ -138,7 +138,7 @@ func (r *Recorder) remove(uid types.UID) *waiting {
 	}
 	delete(r.pods, uid)
 	if w.isOver = true; w.opened != nil {
-		r.give(w.opened.Namespace)
+		r.release(w.opened.Namespace)
 	}
 	return w
 }
@@ -153,8 +153,8 @@ func (r *Recorder) take(namespace string) bool {
 	return true
 }
 
-// give counts one less.
-func (r *Recorder) give(namespace string) {
+// release counts one less.
+func (r *Recorder) release(namespace string) {
 	r.open--
 	if r.openOf[namespace]--; r.openOf[namespace] == 0 {
 		delete(r.openOf, namespace)

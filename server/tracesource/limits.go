@@ -51,17 +51,17 @@ func (l *Limits) enter(ctx context.Context, user string) (leave func(), err erro
 	if l == nil {
 		return func() {}, nil
 	}
-	own := l.join(user)
+	own := l.addRequest(user)
 	busy := apierrors.NewTooManyRequests("the server makes too many other traces", 1)
 	select {
 	case own.slots <- struct{}{}:
 	case <-ctx.Done():
-		l.part(user)
+		l.removeRequest(user)
 		return nil, busy
 	}
 	leaveOwn := func() {
 		<-own.slots
-		l.part(user)
+		l.removeRequest(user)
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -75,8 +75,8 @@ func (l *Limits) enter(ctx context.Context, user string) (leave func(), err erro
 	}
 }
 
-// join returns the slots of a user, which are kept until he has called part as often as join.
-func (l *Limits) join(user string) *userSlots {
+// addRequest returns the slots of a user, which are kept until removeRequest was called as often.
+func (l *Limits) addRequest(user string) *userSlots {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users == nil {
@@ -91,8 +91,8 @@ func (l *Limits) join(user string) *userSlots {
 	return own
 }
 
-// part says that a request of a user has ended.
-func (l *Limits) part(user string) {
+// removeRequest says that a request of a user has ended.
+func (l *Limits) removeRequest(user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.users[user].requests--; l.users[user].requests == 0 {

@@ -35,8 +35,8 @@ const (
 
 // Limiter bounds how many deliveries are recorded. The zero value is ready to use.
 type Limiter struct {
-	paid   atomic.Int64        // the time up to which deliveries are paid for, in nanoseconds
-	paidBy [users]atomic.Int64 // the same of each user
+	all    hop.Budget
+	byUser [users]hop.Budget
 	writes [slots]atomic.Int64
 	once   sync.Once
 	seed   maphash.Seed // of the indexes of users, so that nobody chooses whose part he shares
@@ -48,7 +48,7 @@ type Watch struct {
 	recorder *hop.Recorder
 	on       schema.GroupResource
 	user     string
-	paidBy   *atomic.Int64
+	budget   *hop.Budget // of the user
 	after    int64
 }
 
@@ -63,8 +63,8 @@ func (l *Limiter) Watch(recorder *hop.Recorder, on schema.GroupResource, user st
 		return nil
 	}
 	l.once.Do(func() { l.seed = maphash.MakeSeed() })
-	paidBy := &l.paidBy[maphash.String(l.seed, user)%users]
-	return &Watch{limiter: l, recorder: recorder, on: on, user: user, paidBy: paidBy, after: after}
+	budget := &l.byUser[maphash.String(l.seed, user)%users]
+	return &Watch{limiter: l, recorder: recorder, on: on, user: user, budget: budget, after: after}
 }
 
 // Sent says that events were sent to the client.
@@ -75,7 +75,7 @@ func (w *Watch) Sent(items []watch.Item) {
 	now := time.Now()
 	for _, it := range items {
 		// What happened before the watch began was not delayed by the watch.
-		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, w.paidBy, now) {
+		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, w.budget, now) {
 			w.record(it.Event, now)
 		}
 	}
@@ -95,39 +95,9 @@ func (w *Watch) record(e *watch.Event, now time.Time) {
 }
 
 // admit reports whether the delivery of a write to a user is recorded.
-func (l *Limiter) admit(rev int64, paidBy *atomic.Int64, now time.Time) bool {
-	return hasBudget(&l.paid, interval, now) && hasBudget(paidBy, userInterval, now) && l.count(rev) &&
-		pay(paidBy, userInterval, now) && pay(&l.paid, interval, now)
-}
-
-// hasBudget reports whether one more delivery can be paid for.
-func hasBudget(paid *atomic.Int64, each time.Duration, now time.Time) bool {
-	_, ok := paidAfter(paid.Load(), each, now)
-	return ok
-}
-
-// pay pays for a delivery, and reports whether that was possible.
-func pay(paid *atomic.Int64, each time.Duration, now time.Time) bool {
-	for {
-		have := paid.Load()
-		next, ok := paidAfter(have, each, now)
-		if !ok || paid.CompareAndSwap(have, next) {
-			return ok
-		}
-	}
-}
-
-// paidAfter returns up to which time deliveries are paid for with one more of them, if it can be paid for.
-func paidAfter(paid int64, each time.Duration, now time.Time) (next int64, ok bool) {
-	at := now.UnixNano()
-	next = max(paid, at) + int64(each)
-	switch ahead := next - at; {
-	case ahead <= int64(burst):
-		return next, true
-	case ahead <= 2*int64(burst):
-		return 0, false
-	}
-	return at, true // the clock was set back
+func (l *Limiter) admit(rev int64, ofUser *hop.Budget, now time.Time) bool {
+	return l.all.Has(interval, burst, now) && ofUser.Has(userInterval, burst, now) && l.count(rev) &&
+		ofUser.Spend(userInterval, burst, now) && l.all.Spend(interval, burst, now)
 }
 
 // count counts a delivery of a write, and reports whether it is among the first.

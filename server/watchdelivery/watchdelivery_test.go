@@ -101,8 +101,10 @@ func TestFewDeliveriesInASecondAreRecorded(t *testing.T) {
 			t.Errorf("%v allocations", n)
 		}
 		// A clock that was set back does not stop the recording.
-		l.paid.Store(time.Now().Add(time.Hour).UnixNano())
-		w.paidBy.Store(time.Now().Add(time.Hour).UnixNano())
+		later := time.Now().Add(time.Hour)
+		if !l.all.Spend(interval, burst, later) || !w.budget.Spend(userInterval, burst, later) {
+			t.Fatal("nothing is left after an hour")
+		}
 		before := len(deliveries(records))
 		w.Sent([]watch.Item{event(rev + 1)})
 		if got := len(deliveries(records)); got != before+1 {
@@ -141,7 +143,7 @@ func TestOneUserLeavesDeliveriesToOthers(t *testing.T) {
 		var l Limiter
 		flood := l.Watch(records, gr.ConfigMaps, "mallory", 0)
 		other := l.Watch(records, gr.ConfigMaps, "alice", 0)
-		for other.paidBy == flood.paidBy { // by chance they share a part
+		for other.budget == flood.budget { // by chance they share a part
 			l = Limiter{}
 			flood, other = l.Watch(records, gr.ConfigMaps, "mallory", 0), l.Watch(records, gr.ConfigMaps, "alice", 0)
 		}
