@@ -25,7 +25,7 @@ type history struct {
 }
 
 // maxGroupings is how many groups a record is in at most.
-const maxGroupings = 2
+const maxGroupings = 4
 
 // grouping divides the records of a history into groups: those with the same key.
 type grouping struct {
@@ -34,6 +34,8 @@ type grouping struct {
 	// is full: until then one group may have all of it.
 	share, shareBytes int
 	isSoft            bool
+	// large is the list that had more than a share when a record was last added to such a list.
+	large uint32
 	// lists has the groups by the hash of the key. The few groups that have the same one are in one list, and have one share.
 	lists []groupList
 }
@@ -64,13 +66,24 @@ const (
 	byNamespace
 	// byUser groups records by who has made the request or done the work.
 	byUser
+	// byClient groups records by the client whose request led to them. What a part of this process or a node has done belongs to the
+	// client who has the newest record of the object that caused it, so that nobody gets more room by the work of controllers and nodes.
+	byClient
 )
+
+// userKey returns under which name a record counts for its user. Controllers in this process have service accounts too, each for itself.
+func (r *Record) userKey() string {
+	if r.Origin == nil {
+		return r.User
+	}
+	return ClientKey(r.User)
+}
 
 // key returns what the records of one group have in common.
 func (by groupBy) key(r *Record) string {
 	switch {
-	case by == byUser:
-		return r.User
+	case by == byUser || by == byClient:
+		return r.userKey()
 	case by == byNamespace:
 		return r.Namespace
 	case r.UID != "":
@@ -100,12 +113,35 @@ func (h *history) listOf(g *grouping, key string) uint32 {
 	return uint32(maphash.String(h.seed, key)) & uint32(len(g.lists)-1)
 }
 
+// groupsOf sets the lists that a record belongs into.
+func (h *history) groupsOf(l *link, rec *Record) {
+	for i := range h.groupings {
+		g := &h.groupings[i]
+		if g.groupBy == byClient && (rec.Origin == nil || rec.isByNode()) {
+			if cause := h.causeOf(l, rec); cause != 0 {
+				l.in[i].list = h.at(cause).in[i].list
+				continue
+			}
+		}
+		l.in[i].list = h.listOf(g, g.key(rec))
+	}
+}
+
+// causeOf returns the newest record of the object that caused a record, or else of the object itself; 0 if there is none.
+func (h *history) causeOf(l *link, rec *Record) int32 {
+	objects := &h.groupings[0]
+	if rec.CauseUID != "" && rec.CauseUID != rec.UID {
+		if i := objects.lists[h.listOf(objects, string(rec.CauseUID))].newest; i != 0 {
+			return i
+		}
+	}
+	return objects.lists[l.in[0].list].newest
+}
+
 // add adds a record; older records make room.
 func (h *history) add(rec *Record) {
 	l := link{size: int32(rec.size())}
-	for g := range h.groupings {
-		l.in[g].list = h.listOf(&h.groupings[g], h.groupings[g].key(rec))
-	}
+	h.groupsOf(&l, rec)
 	h.makeRoom(&l, 1, l.size)
 	i := h.take()
 	h.records[i-1] = *rec
@@ -126,6 +162,9 @@ func (h *history) add(rec *Record) {
 		list.newest = i
 		list.count++
 		list.bytes += l.size
+		if g := &h.groupings[g]; g.exceeds(list, 0, 0) {
+			g.large = in.list
+		}
 	}
 	*h.at(i) = l
 	h.count++
@@ -151,22 +190,31 @@ func (h *history) makeRoom(l *link, records, bytes int32) {
 	}
 }
 
-// superfluous returns the record that has to go first: the oldest of a group that has more than its share, or else the oldest of
-// all; 0 when there is room.
+// superfluous returns the record that has to go first; 0 when there is room. It is the oldest of a group of the new record that has more
+// than its share, or of another group that has, because there is no room for what others need, or else the oldest of all.
 func (h *history) superfluous(l *link, records, bytes int32) int32 {
 	isFull := h.count > 0 && (h.count+int(records) > h.limit || h.bytes+int(bytes) > h.maxBytes)
 	for i := range h.groupings {
 		g := &h.groupings[i]
-		list := &g.lists[l.in[i].list]
-		if (isFull || !g.isSoft) && list.count > 0 &&
-			(int(list.count+records) > g.share || int(list.bytes+bytes) > g.shareBytes) {
-			return list.oldest
+		if g.isSoft && !isFull {
+			continue
+		}
+		if own := &g.lists[l.in[i].list]; g.exceeds(own, records, bytes) {
+			return own.oldest
+		}
+		if large := &g.lists[g.large]; isFull && g.exceeds(large, 0, 0) {
+			return large.oldest
 		}
 	}
 	if isFull {
 		return h.oldest
 	}
 	return 0
+}
+
+// exceeds reports whether a list with more records and bytes has more than its share.
+func (g *grouping) exceeds(list *groupList, records, bytes int32) bool {
+	return list.count > 0 && (int(list.count+records) > g.share || int(list.bytes+bytes) > g.shareBytes)
 }
 
 func (h *history) at(i int32) *link { return &h.links[i-1] }

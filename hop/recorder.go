@@ -13,12 +13,10 @@ import (
 const (
 	// bytesPerRecord is how many bytes of memory the records of a Recorder may take on average.
 	bytesPerRecord = 1400
-	// maxBodies is how many bytes of bodies a Recorder keeps.
-	maxBodies = 1 << 20
 	// minShare is how many records one object or user may have at least, however small the Recorder is.
 	minShare = 64
-	// namespaceLists is how many namespaces have shares of their own at most.
-	namespaceLists = 1 << 10
+	// shareLists is how many namespaces, users and clients have shares of their own at most.
+	shareLists = 1 << 10
 	// spareRecords is for how many records there is room besides those that were counted before they are copied.
 	spareRecords = 16
 )
@@ -27,15 +25,15 @@ const (
 // for new ones. There are four histories, so that no flood pushes out what people look for: writes that happen all the
 // time by themselves, such as renewals of Leases, have one, refused writes have another, the work that nodes report a third, and
 // all other records the main one. Of one object, and of the refused writes of one user, only a share of the records is kept. Of one
-// namespace, and of the work of one node, only a share is kept when there is no room for that of others.
+// namespace, of one user, of what one client did and caused, and of the work of one node, only a share is kept when there is no room for
+// that of others.
 //
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
 	// Process is set in records that name no process.
 	Process   string
 	following following
-	// details and localDetails bound how many requests are recorded in detail: see Detail.
-	details, localDetails Budget
+	details   details
 
 	mu        sync.Mutex // guards what follows
 	durations [Count + 1]Durations
@@ -43,14 +41,7 @@ type Recorder struct {
 	steady    history
 	failed    history
 	nodes     history
-	bodies    []keptBodies // the oldest first
-	held      int          // bytes in bodies
-}
-
-// keptBodies tells which record of the main history has a Wire.
-type keptBodies struct {
-	slot int32
-	wire *Wire
+	bodies    bodies
 }
 
 // NewRecorder returns a recorder that keeps at most limit records, and some of the routine and refused writes and of the work
@@ -62,8 +53,11 @@ func NewRecorder(limit int) *Recorder {
 	few, work := max(1, limit/16), max(minShare, limit/4)
 	return &Recorder{
 		main: newHistory(limit, newGrouping(byObject, max(minShare, limit/32), limit),
-			newGrouping(byNamespace, max(minShare, limit/4), namespaceLists).soft()),
-		steady: newHistory(few, newGrouping(byObject, minShare, few), newGrouping(byNamespace, few/4, namespaceLists).soft()),
+			newGrouping(byUser, max(minShare, limit/2), shareLists).soft(),
+			newGrouping(byClient, max(minShare, limit/4), shareLists).soft(),
+			newGrouping(byNamespace, max(minShare, limit/4), shareLists).soft()),
+		steady: newHistory(few, newGrouping(byObject, minShare, few), newGrouping(byClient, few/4, shareLists).soft(),
+			newGrouping(byNamespace, few/4, shareLists).soft()),
 		failed: newHistory(2*few, newGrouping(byUser, max(minShare, few/4), 2*few)),
 		nodes:  newHistory(work, newGrouping(byUser, work/4, work).soft()),
 	}
@@ -120,28 +114,6 @@ func (r *Recorder) Durations(h Hop) *Durations {
 	return d
 }
 
-// Detail reports whether a request that arrives now is recorded in detail, which costs more: with each admission plugin that
-// takes long, and with its bodies. When there are more than 200 requests in a second for a while, some of them are not.
-// Callers in this process, such as controllers, are counted apart from clients over HTTP.
-func (r *Recorder) Detail(now time.Time, isLocal bool) bool {
-	if r == nil {
-		return false
-	}
-	budget := &r.details
-	if isLocal {
-		budget = &r.localDetails
-	}
-	return budget.Spend(detailInterval, detailBurst, now)
-}
-
-const (
-	// detailInterval is the time for each request that is recorded in detail. More of them would push out each other's bodies within
-	// a second or two.
-	detailInterval = 5 * time.Millisecond
-	// detailBurst is for how long requests may arrive faster than that.
-	detailBurst = time.Second
-)
-
 // historyOf returns the history that a record belongs to.
 func (r *Recorder) historyOf(rec *Record) *history {
 	switch {
@@ -156,16 +128,10 @@ func (r *Recorder) historyOf(rec *Record) *history {
 }
 
 // isOfNode reports whether a record is of the work of a node, which the node says itself.
-func (r *Record) isOfNode() bool {
-	if !strings.HasPrefix(r.User, "system:node:") {
-		return false
-	}
-	switch r.Verb {
-	case Receive, Volumes, Sandbox, PodNetwork, Pull, Container, Probe, Program:
-		return true
-	}
-	return false
-}
+func (r *Record) isOfNode() bool { return r.isByNode() && !r.IsWrite() }
+
+// isByNode reports whether a node has made the request or done the work.
+func (r *Record) isByNode() bool { return strings.HasPrefix(r.User, "system:node:") }
 
 // isRoutine reports whether a write is one of those that every cluster makes all the time without being asked.
 func (r *Record) isRoutine() bool {
@@ -208,32 +174,6 @@ func (r *Record) isSameWork(o *Record) bool {
 	return r.Rev == o.Rev && r.Verb == o.Verb && r.Start.Equal(o.Start) && r.UID == o.UID && r.User == o.User &&
 		(r.UID != "" || r.Namespace == o.Namespace && r.Name == o.Name)
 }
-
-// SetWire sets the bodies of a write that was recorded. The bodies of older writes make room for them.
-func (r *Recorder) SetWire(uid types.UID, rev int64, w *Wire) {
-	if r == nil || len(w.Request)+len(w.Response) > maxBodies {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i, rec := range r.main.of(string(uid)) {
-		if rec.Rev != rev || !rec.IsWrite() {
-			continue
-		}
-		rec.Wire = w
-		r.bodies, r.held = append(r.bodies, keptBodies{i, w}), r.held+w.size()
-		for r.held > maxBodies {
-			oldest := r.bodies[0]
-			r.bodies, r.held = r.bodies[1:], r.held-oldest.wire.size()
-			if was := &r.main.records[oldest.slot]; was.Wire == oldest.wire { // the slot may have another record now
-				was.Wire = nil
-			}
-		}
-		return
-	}
-}
-
-func (w *Wire) size() int { return wireSize + cap(w.Request) + cap(w.Response) }
 
 // Select returns copies of the records that a predicate chooses, sorted by their start. The predicate must be quick and must
 // not keep the record; it may be asked more than once about the same one.

@@ -2,6 +2,7 @@ package hop
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -345,22 +346,77 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// TestDetail: 200 requests in a second are recorded in detail, and a burst of 200 besides.
+// TestDetail: of one user 150 requests in a second are recorded in detail, and a burst of as many besides; of all 200.
 func TestDetail(t *testing.T) {
+	begin := time.Now()
+	count := func(r *Recorder, users ...string) (detailed int) {
+		for i := range 10000 {
+			if r.Detail(begin.Add(time.Duration(i)*100*time.Microsecond), users[i%len(users)]) {
+				detailed++
+			}
+		}
+		return detailed
+	}
+	r := NewRecorder(10)
+	if n := count(r, "alice"); n < 290 || n > 300 || (*Recorder)(nil).Detail(begin, "alice") {
+		t.Errorf("%d of 10000", n)
+	}
+	last := begin.Add(9999 * 100 * time.Microsecond)
+	if r.Detail(last, "alice") || !r.Detail(last, "") {
+		t.Error("clients and callers in this process share what is recorded in detail")
+	}
+	if !r.Detail(begin.Add(-time.Hour), "alice") { // the clock of the machine was set back
+		t.Error("never again")
+	}
+	if n := count(NewRecorder(10), ""); n != 200+199 {
+		t.Errorf("%d of 10000 in this process", n)
+	}
+	if n := count(NewRecorder(10), "a", "b", "c", "d", "e", "f", "g", "h"); n < 390 || n > 400 {
+		t.Errorf("%d of 10000 of many users", n)
+	}
+}
+
+// TestDetailOfOthers: whoever sends very many requests leaves it to others that theirs are recorded in detail.
+func TestDetailOfOthers(t *testing.T) {
 	r, begin, detailed := NewRecorder(10), time.Now(), 0
-	for i := range 10000 {
-		if r.Detail(begin.Add(time.Duration(i)*100*time.Microsecond), false) {
+	for maphash.String(r.main.seed, "alice")%detailUsers == maphash.String(r.main.seed, "system:serviceaccount:m")%detailUsers {
+		r = NewRecorder(10)
+	}
+	for i := range 100_000 {
+		now := begin.Add(time.Duration(i) * 100 * time.Microsecond)
+		r.Detail(now, fmt.Sprint("system:serviceaccount:m:", i%100))
+		if i%1000 == 0 && r.Detail(now, "alice") {
 			detailed++
 		}
 	}
-	if detailed != 200+199 || (*Recorder)(nil).Detail(begin, false) {
-		t.Errorf("%d of 10000", detailed)
+	if detailed != 100 {
+		t.Errorf("%d of 100 requests of another user", detailed)
 	}
-	if last := begin.Add(9999 * 100 * time.Microsecond); r.Detail(last, false) || !r.Detail(last, true) {
-		t.Error("clients and callers in this process share what is recorded in detail")
+}
+
+// TestBodiesOfOthersStay: whoever makes many large writes pushes out his own bodies, and not those of others.
+func TestBodiesOfOthersStay(t *testing.T) {
+	r := newRecorder()
+	add := func(user string, i int) {
+		rec := by(user, types.UID(fmt.Sprint(user, i)), "default")
+		r.Add(rec)
+		w := &Wire{}
+		w.SetRequest(make([]byte, MaxBody))
+		r.SetWire(rec.UID, rec.Rev, w)
 	}
-	if !r.Detail(begin.Add(-time.Hour), false) { // the clock of the machine was set back
-		t.Error("never again")
+	of := func(user string) int {
+		return len(r.Select(func(rec *Record) bool { return rec.User == user && rec.Wire != nil }))
+	}
+	for i := range 1000 {
+		if add("mallory", i); i%100 == 0 {
+			add("alice", i)
+		}
+	}
+	if alice, mallory := of("alice"), of("mallory"); alice != 10 || mallory != maxBodies/(MaxBody+wireSize)-10 {
+		t.Errorf("%d bodies of alice are kept, and %d of mallory", alice, mallory)
+	}
+	if kept := r.bodies.kept; len(kept) != of("alice")+of("mallory") || r.bodies.held != len(kept)*(MaxBody+wireSize) {
+		t.Errorf("%d bodies of %d bytes", len(kept), r.bodies.held)
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	if s.Recorder != nil && hop.IsWriteVerb(r.Verb) && !r.Clock.IsRunning() {
 		now := time.Now()
 		r.Clock.Begin(now)
-		r.Clock.Detailed = s.Recorder.Detail(now, true)
+		r.Clock.Detailed = s.Recorder.Detail(now, "")
 	}
 	resp, err := s.serve(ctx, r)
 	if err != nil {

@@ -18,7 +18,7 @@ func (s *Handler) beginClock(r *server.Request, req *http.Request, by *requester
 		return
 	}
 	r.Clock.Begin(by.start)
-	r.Clock.Detailed = s.Server.Recorder.Detail(by.start, false)
+	r.Clock.Detailed = s.Server.Recorder.Detail(by.start, r.User.GetName())
 	r.Clock.Done(hop.Authenticate)
 	r.Clock.Record.Origin = originOf(req, auditID)
 	r.Clock.Record.Origin.TraceParent, r.Clock.Record.Origin.Began = traceParentOf(req, r.User), by.sessionBegan
