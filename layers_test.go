@@ -84,7 +84,7 @@ var layers = []layer{
 	{"server/decode", "server/apistatus kinds", "bodies are decoded without knowing what becomes of them"},
 	{"server/deletion", "kinds", "what a deletion does to an object is worked out from the object alone"},
 	{"server/fieldmanager", "server/schema server/state kinds", "managedFields are kept for built-in and custom resources alike"},
-	{"server/computed", "server/collection watch kinds", "it watches what is not stored, in the words of those who watch what is"},
+	{"server/computed", "server/collection watch kinds hop", "it watches what is not stored, in the words of those who watch what is"},
 	{"server/requestflow", "server/apistatus server/state server/fairqueue watch kinds", "it tells fairqueue which flows the cluster has, for the pipeline and for HTTP"},
 	{"server/coreadmission", "server/authz kinds", "plugins that need hop 3"},
 	{"server/encode", "server kinds watch", "it writes what the pipeline answers, for both adapters"},

@@ -104,6 +104,12 @@ func TestWatchOfTraces(t *testing.T) {
 		t.Fatal(err)
 	}
 	config("second")
+	for range 40 { // more than the versions that are remembered of a user
+		got, code, text := getAs[trace.Trace](t, c, "eve", traceAPI+"namespaces/default/traces/configmaps:first")
+		if code != http.StatusOK || got.ResourceVersion != "" {
+			t.Fatalf("a single trace: %d %s", code, text)
+		}
+	}
 	later, _ := watchTraces(t, c, "eve", "namespaces/default/traces?watch=true&resourceVersion="+list.ResourceVersion)
 	for what, next := range map[string]func() traceEvent{"all": all, "from the version of the list": later} {
 		if ev := next(); ev.Type != "ADDED" || ev.Object.Name != "configmaps:second" || ev.Object.ResourceVersion == "" {

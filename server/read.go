@@ -41,14 +41,9 @@ func (s *Server) get(ctx context.Context, r *Request) (*Response, error) {
 func (s *Server) findObject(ctx context.Context, r *Request) (kind.Object, error) {
 	def := r.Def.Storage()
 	if def.Computed != nil {
-		all, _, err := s.computed.Read(ctx, s.computedQuery(r, r.Name))
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range all {
-			if o := e.Outline(); o.GetName() == r.Name && o.GetNamespace() == r.Namespace {
-				return e.Object(), nil
-			}
+		o, found, err := s.computedQuery(r, r.Name).Get(ctx)
+		if found || err != nil {
+			return o, err
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: def.Group, Resource: def.Singular}, r.Name)
 	}

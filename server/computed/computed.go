@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/watch"
 )
@@ -50,13 +53,31 @@ func (q *Query) read(ctx context.Context) ([]kind.Object, error) {
 // Reader reads and watches computed objects. The zero value is ready to use.
 type Reader struct {
 	mu       sync.Mutex     // guards what follows
-	watches  map[string]int // how many each user has
+	watches  map[string]int // how many each client has
 	total    int            // how many there are
 	points   map[identity][]resumePoint
 	lastRev  int64
 	lastUser []identity // the users with resume points, the one first whose last is the oldest
 
 	turn turnstile
+}
+
+// Get computes the object that a query names, and returns false if there is none. It has no resourceVersion: a watch goes on from that of
+// a list or of another watch.
+func (q *Query) Get(ctx context.Context) (kind.Object, bool, error) {
+	objects, err := q.read(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, o := range objects {
+		if o.GetName() == q.Name && o.GetNamespace() == q.Namespace {
+			if q.Def.Serves("watch") {
+				o.SetResourceVersion("")
+			}
+			return o, true, nil
+		}
+	}
+	return nil, false, nil
 }
 
 // Read computes the selected objects. Those of a kind that can be watched, and the list of them, have a resourceVersion from which a watch
@@ -106,14 +127,15 @@ func contentsOf(objects []kind.Object) contents {
 }
 
 // identity is a user with what his rights depend on. One with the same name and other groups has other rights.
-type identity string
+type identity struct{ client, all string }
 
 func identityOf(u user.Info) identity {
+	client := hop.ClientKey(u.GetName())
 	text, err := json.Marshal([]any{u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra()})
 	if err != nil {
-		return identity(u.GetName())
+		return identity{client, u.GetName()}
 	}
-	return identity(text)
+	return identity{client, string(text)}
 }
 
 // resumePoint is what a client had at a resourceVersion.
@@ -122,8 +144,8 @@ type resumePoint struct {
 	had contents
 }
 
-// The bounds of what is remembered: points of each user, and users.
-const maxPoints, maxUsers = 32, 64
+// The bounds of what is remembered: points of each user, users, and how many of these are one client with other groups or tokens.
+const maxPoints, maxUsers, maxUsersOfClient = 32, 64, 8
 
 // remember returns a resourceVersion for what a user has got. The versions grow, also over a restart.
 func (c *Reader) remember(who identity, had contents) int64 {
@@ -133,15 +155,10 @@ func (c *Reader) remember(who identity, had contents) int64 {
 	if c.points == nil {
 		c.points = map[identity][]resumePoint{}
 	}
-	for i, u := range c.lastUser {
-		if u == who {
-			c.lastUser = append(c.lastUser[:i], c.lastUser[i+1:]...)
-			break
-		}
-	}
-	if c.lastUser = append(c.lastUser, who); len(c.lastUser) > maxUsers {
-		delete(c.points, c.lastUser[0])
-		c.lastUser = c.lastUser[1:]
+	c.lastUser = append(slices.DeleteFunc(c.lastUser, func(u identity) bool { return u == who }), who)
+	if i := tooManyUsers(c.lastUser, who.client); i >= 0 {
+		delete(c.points, c.lastUser[i])
+		c.lastUser = slices.Delete(c.lastUser, i, i+1)
 	}
 	own := append(c.points[who], resumePoint{c.lastRev, had})
 	if len(own) > maxPoints {
@@ -149,6 +166,24 @@ func (c *Reader) remember(who identity, had contents) int64 {
 	}
 	c.points[who] = own
 	return c.lastRev
+}
+
+// tooManyUsers returns the index of the user whose points make room, if there are too many of one client or of all; otherwise -1.
+func tooManyUsers(users []identity, client string) int {
+	isOfClient := func(u identity) bool { return u.client == client }
+	count := 0
+	for _, u := range users {
+		if isOfClient(u) {
+			count++
+		}
+	}
+	switch {
+	case count > maxUsersOfClient:
+		return slices.IndexFunc(users, isOfClient)
+	case len(users) > maxUsers:
+		return 0
+	}
+	return -1
 }
 
 // recall returns what a user had got at a resourceVersion. Each user has versions of his own: those of others would tell him names.
@@ -163,15 +198,26 @@ func (c *Reader) recall(who identity, rev int64) (contents, bool) {
 	return nil, false
 }
 
-// The bounds of watches: of all users, and of one.
-const maxWatches, maxWatchesOfUser = 64, 8
+// The bounds of watches: of all clients, and of one.
+const maxWatches, maxWatchesOfClient = 64, 8
+
+// mayHave returns how many watches one client may have when so many are free. The fewer are free, the fewer it is, and the last ones are
+// for clients who have none: it takes more than 20 clients to use up all.
+func mayHave(free int) int { return min(max(free/6, 1), maxWatchesOfClient) }
 
 // enter counts a watch of a user; the caller calls leave when it has ended.
-func (c *Reader) enter(who string) (leave func(), err error) {
+func (c *Reader) enter(user string) (leave func(), err error) {
+	who := hop.ClientKey(user)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.total >= maxWatches || c.watches[who] >= maxWatchesOfUser {
-		return nil, apierrors.NewTooManyRequests("there are too many watches of objects that are computed", 10)
+	free, own := maxWatches-c.total, c.watches[who]
+	switch most := mayHave(free); {
+	case free == 0:
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("all %d watches of objects that are computed, such as traces, are taken; "+
+			"list them instead, or try again later", maxWatches), 10)
+	case own >= most:
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("%q has %d watches of objects that are computed, such as traces, and may have %d "+
+			"while %d of %d are taken; end one of them, list the objects instead, or try again later", who, own, most, c.total, maxWatches), 10)
 	}
 	if c.watches == nil {
 		c.watches = map[string]int{}

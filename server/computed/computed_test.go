@@ -183,7 +183,7 @@ func TestVersionsBelongToUsers(t *testing.T) {
 		t.Error("x is a version")
 	}
 	for i := range 3 * maxUsers {
-		u := identity(fmt.Sprint("user ", i))
+		u := identity{client: fmt.Sprint("user ", i)}
 		for range 3 * maxPoints {
 			c.remember(u, nil)
 		}
@@ -191,6 +191,49 @@ func TestVersionsBelongToUsers(t *testing.T) {
 	if len(c.points) > maxUsers || len(c.lastUser) > maxUsers || len(c.points[c.lastUser[0]]) > maxPoints {
 		t.Errorf("it remembers %d users, the first with %d versions", len(c.points), len(c.points[c.lastUser[0]]))
 	}
+}
+
+// TestGetRemembersNothing checks that a get, unlike a list, leaves nothing in memory from which a watch could go on.
+func TestGetRemembersNothing(t *testing.T) {
+	f, c := newFake(), &Reader{}
+	q := f.query()
+	q.Name = "a"
+	o, found, err := q.Get(t.Context())
+	if err != nil || !found || o.GetName() != "a" || o.GetResourceVersion() != "" || o.GetObjectKind().GroupVersionKind().Kind != "ConfigMap" {
+		t.Errorf("%v, %v, %v", o, found, err)
+	}
+	if len(c.points) != 0 {
+		t.Errorf("%d users are remembered", len(c.points))
+	}
+	q.Name = "none"
+	if _, found, err := q.Get(t.Context()); found || !apierrors.IsNotFound(err) {
+		t.Errorf("an object that does not exist: %v, %v", found, err)
+	}
+	q.Name, f.err = "a", apierrors.NewTooManyRequests("busy", 1)
+	if _, _, err := q.Get(t.Context()); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("an object that cannot be computed: %v", err)
+	}
+}
+
+// TestOneClientLeavesVersionsOfOthers checks that whoever lists with very many tokens does not make others list again.
+func TestOneClientLeavesVersionsOfOthers(t *testing.T) {
+	f, c := newFake(), &Reader{}
+	_, version, err := c.Read(t.Context(), f.query())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 * maxUsers {
+		m := newFake()
+		m.user = &user.DefaultInfo{Name: fmt.Sprint("system:serviceaccount:m:", i%20), Extra: map[string][]string{"token": {fmt.Sprint(i)}}}
+		if _, _, err := c.Read(t.Context(), m.query()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, _, _, err := c.Watch(t.Context(), f.query(), &collection.Options{ResourceVersion: version})
+	if err != nil || len(c.points) != 1+maxUsersOfClient {
+		t.Fatalf("%d users are remembered, and a watch goes on: %v", len(c.points), err)
+	}
+	w.Close()
 }
 
 // TestWatchesAreBounded checks how many watches there are, how often they compute, and for how much of the time.
@@ -204,19 +247,34 @@ func TestWatchesAreBounded(t *testing.T) {
 			return w, err
 		}
 		var all []*Watcher
-		for i := range maxWatches {
-			w, err := open(fmt.Sprint("user ", i/maxWatchesOfUser))
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, w)
-			if i == maxWatchesOfUser-1 {
-				if _, err := open("user 0"); !apierrors.IsTooManyRequests(err) {
-					t.Errorf("one user has one more: %v", err)
+		takeAll := func(name string) (taken int, err error) { // as many as the user gets
+			for {
+				w, err := open(name)
+				if err != nil {
+					return taken, err
 				}
+				all = append(all, w)
+				taken++
 			}
 		}
-		if _, err := open("another"); !apierrors.IsTooManyRequests(err) {
+		if n, err := takeAll("user 0"); n != maxWatchesOfClient || !apierrors.IsTooManyRequests(err) ||
+			!strings.Contains(err.Error(), `"user 0" has 8 watches`) || !strings.Contains(err.Error(), "may have 8 while 8 of 64 are taken") {
+			t.Errorf("one user has %d: %v", n, err)
+		}
+		users := 1
+		for n := 1; n > 0; users++ {
+			var err error
+			if n, err = takeAll(fmt.Sprintf("system:serviceaccount:ns-%d:a", users)); !apierrors.IsTooManyRequests(err) {
+				t.Fatal(err)
+			}
+			if m, _ := takeAll(fmt.Sprintf("system:serviceaccount:ns-%d:b", users)); m != 0 {
+				t.Fatal("two service accounts of one namespace have more watches than one")
+			}
+		}
+		if users < 20 || len(all) != maxWatches {
+			t.Errorf("%d users have taken %d watches", users-1, len(all))
+		}
+		if _, err := open("another"); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "all 64 watches") {
 			t.Errorf("there is one more: %v", err)
 		}
 		for _, w := range all {
