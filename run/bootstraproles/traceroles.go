@@ -12,14 +12,18 @@ import (
 // Kubernetes stay as they are: the controller that fills view and admin finds them by their labels, and puts them behind those of
 // Kubernetes, in the order of their names.
 func TraceRoles() ([]*rbacv1.ClusterRole, []*rbacv1.ClusterRoleBinding) {
-	role := func(name, into string, verbs []string, resources ...string) *rbacv1.ClusterRole {
+	role := func(name, into string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 		return &rbacv1.ClusterRole{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + into: "true"}},
-			Rules:      []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{trace.Group}, Resources: resources}},
+			Rules:      rules,
 		}
 	}
+	rule := func(verbs []string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{trace.Group}, Resources: resources}
+	}
 	return []*rbacv1.ClusterRole{
-		role("trace.proa.dev:view", "view", []string{"get", "list", "watch"}, "traces", "explanations", "schedulingattempts"),
-		role("trace.proa.dev:admin", "admin", []string{"get"}, "wiretraces"),
+		role("trace.proa.dev:view", "view", rule([]string{"get", "list", "watch"}, "traces"),
+			rule([]string{"get", "list"}, "explanations", "schedulingattempts")),
+		role("trace.proa.dev:admin", "admin", rule([]string{"get"}, "wiretraces")),
 	}, nil
 }
