@@ -95,7 +95,7 @@ var layers = []layer{
 	{"server/negotiate", "server kinds", "it reads headers, and says what is wrong with them"},
 	{"server/healthz", "server/state server/apidiscovery server/responsewriter", "health is answered without the pipeline"},
 	{"server/httpapi", "server watch kinds hop", "the adapter between HTTP and the pipeline"},
-	{"server/whysource", "server/authz kinds trace why", "it reads for explanations what their reader may read"},
+	{"server/whysource", "server/authz kinds trace why hop", "it reads for explanations what their reader may read"},
 	{"server/peerrecords", "client kinds trace why/answer hop", "servers find each other by Leases, and ask for what belongs to a trace"},
 	{"server/tracesource", "server/authz server/peerrecords server/state kinds trace hop", "it makes traces of records, and asks what a reader may see"},
 	{"server/watchdelivery", "watch kinds hop", "it records what watches have sent, and knows no request"},

@@ -54,6 +54,7 @@ import (
 	"proa.dev/server/resourcemetrics"
 	fields "proa.dev/server/schema"
 	"proa.dev/server/state"
+	"proa.dev/server/tracesource"
 	"proa.dev/server/webhook"
 	"proa.dev/store"
 	"proa.dev/store/memory"
@@ -83,6 +84,7 @@ type Server struct {
 	policy      *bootstrappolicy.Policy // the RBAC policy that every cluster begins with
 	audit       *audit.Log              // nil if there is no audit log
 	exporter    *otlp.Exporter          // nil if spans are not exported
+	traces      *tracesource.Source     // made by traceSource
 
 	// Connections to node agents, webhooks and aggregated API servers.
 	agents     *nodeconnection.Agents

@@ -26,9 +26,12 @@ func (s *Server) traceKinds() []*kind.Def {
 	return append([]*kind.Def{nodereports.Kind(s.objects, s.recorder)}, tracekind.All(s.traceSource())...)
 }
 
-// traceSource returns what makes traces.
+// traceSource returns what makes traces. There is one, so that its limits count for traces and for those that explanations read alike.
 func (s *Server) traceSource() *tracesource.Source {
-	return &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(s.objects)}
+	if s.traces == nil {
+		s.traces = &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(s.objects)}
+	}
+	return s.traces
 }
 
 func (s *Server) objects() *state.State { return s.state }

@@ -20,19 +20,19 @@ type Limits struct {
 	Created func(namespace string) (time.Time, bool)
 	slots   chan struct{} // has a value for each trace that is being made
 
-	mu    sync.Mutex // guards what follows
-	users map[string]*userSlots
+	mu      sync.Mutex // guards what follows
+	clients map[string]*clientSlots
 }
 
-// userSlots are the slots of one user who makes or waits for traces.
-type userSlots struct {
+// clientSlots are the slots of one client who makes or waits for traces.
+type clientSlots struct {
 	slots    chan struct{}
 	requests int
 }
 
-// maxTraces is how many traces are made at the same time, and maxTracesOfUser how many of them for one user: the others do not wait behind
-// all that he asks for.
-const maxTraces, maxTracesOfUser = 4, 2
+// maxTraces is how many traces are made at the same time, and maxTracesOfClient how many of them for one client: the others do not wait
+// behind all that it asks for.
+const maxTraces, maxTracesOfClient = 4, 2
 
 // NewLimits returns the limits of a server. The function returns its state.
 func NewLimits(objects func() *state.State) *Limits {
@@ -51,17 +51,18 @@ func (l *Limits) enter(ctx context.Context, user string) (leave func(), err erro
 	if l == nil {
 		return func() {}, nil
 	}
-	own := l.addRequest(user)
-	busy := apierrors.NewTooManyRequests("the server makes too many other traces", 1)
+	client := hop.ClientKey(user)
+	own := l.addRequest(client)
+	busy := apierrors.NewTooManyRequests("the server is busy with other traces; ask again in a second", 1)
 	select {
 	case own.slots <- struct{}{}:
 	case <-ctx.Done():
-		l.removeRequest(user)
+		l.removeRequest(client)
 		return nil, busy
 	}
 	leaveOwn := func() {
 		<-own.slots
-		l.removeRequest(user)
+		l.removeRequest(client)
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -75,28 +76,28 @@ func (l *Limits) enter(ctx context.Context, user string) (leave func(), err erro
 	}
 }
 
-// addRequest returns the slots of a user, which are kept until removeRequest was called as often.
-func (l *Limits) addRequest(user string) *userSlots {
+// addRequest returns the slots of a client, which are kept until removeRequest was called as often.
+func (l *Limits) addRequest(client string) *clientSlots {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users == nil {
-		l.users = map[string]*userSlots{}
+	if l.clients == nil {
+		l.clients = map[string]*clientSlots{}
 	}
-	own := l.users[user]
+	own := l.clients[client]
 	if own == nil {
-		own = &userSlots{slots: make(chan struct{}, maxTracesOfUser)}
-		l.users[user] = own
+		own = &clientSlots{slots: make(chan struct{}, maxTracesOfClient)}
+		l.clients[client] = own
 	}
 	own.requests++
 	return own
 }
 
-// removeRequest says that a request of a user has ended.
-func (l *Limits) removeRequest(user string) {
+// removeRequest says that a request of a client has ended.
+func (l *Limits) removeRequest(client string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users[user].requests--; l.users[user].requests == 0 {
-		delete(l.users, user)
+	if l.clients[client].requests--; l.clients[client].requests == 0 {
+		delete(l.clients, client)
 	}
 }
 

@@ -2,6 +2,7 @@ package tracesource
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +12,14 @@ import (
 	"proa.dev/hop"
 )
 
-// TestOneUserDoesNotTakeAllTraces checks that whoever asks for many traces at once, which take long, does not make others wait.
-func TestOneUserDoesNotTakeAllTraces(t *testing.T) {
+// TestOneClientDoesNotTakeAllTraces checks that whoever asks for many traces at once, which take long, does not make others wait, also as
+// many service accounts.
+func TestOneClientDoesNotTakeAllTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimits(nil)
-		for range 100 {
+		for i := range 100 {
 			go func() {
-				leave, err := l.enter(t.Context(), "mallory")
+				leave, err := l.enter(t.Context(), fmt.Sprint("system:serviceaccount:mallory:", i))
 				if err != nil {
 					t.Error(err)
 					return
@@ -28,8 +30,8 @@ func TestOneUserDoesNotTakeAllTraces(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := len(l.slots); n != maxTracesOfUser {
-			t.Errorf("%d traces are made for one user", n)
+		if n := len(l.slots); n != maxTracesOfClient {
+			t.Errorf("%d traces are made for one client", n)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
@@ -38,13 +40,13 @@ func TestOneUserDoesNotTakeAllTraces(t *testing.T) {
 			t.Fatalf("another user waits: %v", err)
 		}
 		leave()
-		if _, err := l.enter(ctx, "mallory"); !apierrors.IsTooManyRequests(err) {
+		if _, err := l.enter(ctx, "system:serviceaccount:mallory:x"); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("the request that is not answered in time: %v", err)
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		if len(l.users) != 0 || len(l.slots) != 0 {
-			t.Errorf("%d users and %d traces are left", len(l.users), len(l.slots))
+		if len(l.clients) != 0 || len(l.slots) != 0 {
+			t.Errorf("%d clients and %d traces are left", len(l.clients), len(l.slots))
 		}
 	})
 }

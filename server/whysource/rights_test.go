@@ -17,13 +17,14 @@ import (
 // refusing refuses everything, after it has waited for caches.
 type refusing struct {
 	kind.Server
-	waits int
+	waits, questions int
 }
 
 func (*refusing) User() user.Info { return &user.DefaultInfo{Name: "eve"} }
 
 func (r *refusing) ReviewAccess(ctx context.Context,
 	spec authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+	r.questions++
 	none := authz.Func(func(context.Context, authz.Attributes) (authz.Decision, string, error) {
 		return authz.NoOpinion, "", nil
 	})
@@ -43,5 +44,24 @@ func TestRefusalsWaitOnce(t *testing.T) {
 	r.hideNodes(ctx, a, &corev1.Pod{})
 	if d.waits != 1 || a.ChosenNode != "" || a.Nodes[99].Node != "" {
 		t.Errorf("it has waited %d times, and shows %q and %q", d.waits, a.ChosenNode, a.Nodes[99].Node)
+	}
+}
+
+// TestQuestionsAreBounded checks that one request asks a bounded number of questions about rights, however many nodes there are, and hides
+// those that it has not asked about.
+func TestQuestionsAreBounded(t *testing.T) {
+	d := &refusing{}
+	r, ctx := (&Source{}).reader(t.Context(), d)
+	for attempt := range 10 {
+		a := &why.Attempt{}
+		for i := range 1000 {
+			a.Nodes = append(a.Nodes, why.NodeReason{Node: fmt.Sprint("node-", attempt, "-", i)})
+		}
+		if r.hideNodes(ctx, a, &corev1.Pod{}); a.Nodes[999].Node != "" || !a.Nodes[999].Hidden {
+			t.Errorf("attempt %d shows %+v", attempt, a.Nodes[999])
+		}
+	}
+	if d.questions > maxQuestions {
+		t.Errorf("%d questions", d.questions)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/hop"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/kinds/whykind"
@@ -24,13 +25,14 @@ import (
 	"proa.dev/why"
 )
 
-// The bounds of what explanations cost: how long one may take, how many are made at a time for all users, of which each user has one,
-// and how many requests wait how long for others to end.
+// The bounds of what explanations cost: how long one may take, how many are made at a time for all clients, of which each client has one,
+// how many requests wait for others to end, how many of these are of one client, and how long they wait.
 const (
-	maxTime     = 20 * time.Second
-	maxParallel = 4
-	maxWaiting  = 16
-	maxWait     = 3 * time.Second
+	maxTime            = 20 * time.Second
+	maxParallel        = 4
+	maxWaiting         = 16
+	maxWaitingOfClient = 4
+	maxWait            = 3 * time.Second
 )
 
 // Source makes explanations.
@@ -45,19 +47,21 @@ type Source struct {
 	// the nodes may be left out. An error says that the scheduler cannot be asked.
 	LastAttempts func(ctx context.Context, pods []types.UID) (map[types.UID]*why.Attempt, error)
 
-	mu      sync.Mutex               // guards what follows
-	busy    map[string]chan struct{} // by user; a channel is closed when the explanation for that user is made
-	waiting int
+	mu        sync.Mutex               // guards what follows
+	busy      map[string]chan struct{} // by client; a channel is closed when the explanation for that client is made
+	waiting   int
+	waitingOf map[string]int // by client
 }
 
-// begin waits until an explanation can be made for a user: until none is being made for the same user, and not too many for others.
+// begin waits until an explanation can be made for a user: until none is being made for the same client, and not too many for others.
 // It fails when that takes too long or too many requests wait. The caller calls the returned function when the explanation is made.
 func (s *Source) begin(ctx context.Context, user string) (func(), error) {
 	errBusy := apierrors.NewTooManyRequests("the server is busy with other explanations; ask again in a second", 1)
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
+	client := hop.ClientKey(user)
 	for {
-		done, ended := s.tryBegin(user)
+		done, ended := s.tryBegin(client)
 		if done != nil {
 			return done, nil
 		}
@@ -69,7 +73,7 @@ func (s *Source) begin(ctx context.Context, user string) (func(), error) {
 		case <-ctx.Done():
 		}
 		s.mu.Lock()
-		s.waiting--
+		s.addWaiting(client, -1)
 		s.mu.Unlock()
 		if ctx.Err() != nil {
 			return nil, errBusy
@@ -77,35 +81,46 @@ func (s *Source) begin(ctx context.Context, user string) (func(), error) {
 	}
 }
 
-// tryBegin begins an explanation for a user, or returns a channel that is closed when it may be tried again; the caller then counts as
+// tryBegin begins an explanation for a client, or returns a channel that is closed when it may be tried again; the caller then counts as
 // waiting. It returns neither when too many wait already.
-func (s *Source) tryBegin(user string) (done func(), ended <-chan struct{}) {
+func (s *Source) tryBegin(client string) (done func(), ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	own := s.busy[user]
+	own := s.busy[client]
 	if own == nil && len(s.busy) < maxParallel {
 		if s.busy == nil {
 			s.busy = map[string]chan struct{}{}
 		}
 		own = make(chan struct{})
-		s.busy[user] = own
+		s.busy[client] = own
 		return func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			delete(s.busy, user)
+			delete(s.busy, client)
 			close(own)
 		}, nil
 	}
-	if s.waiting >= maxWaiting {
+	if s.waiting >= maxWaiting || s.waitingOf[client] >= maxWaitingOfClient {
 		return nil, nil
 	}
-	s.waiting++
+	s.addWaiting(client, 1)
 	if own == nil {
 		for _, own = range s.busy { // any of them
 			break
 		}
 	}
 	return nil, own
+}
+
+// addWaiting says that one more request of a client waits, or with -1 one less. The caller holds mu.
+func (s *Source) addWaiting(client string, n int) {
+	if s.waitingOf == nil {
+		s.waitingOf = map[string]int{}
+	}
+	s.waiting += n
+	if s.waitingOf[client] += n; s.waitingOf[client] == 0 {
+		delete(s.waitingOf, client)
+	}
 }
 
 // ask calls f with an asker that reads with the rights of the user of the request.
@@ -248,11 +263,15 @@ func (s *Source) Attempts(ctx context.Context, d kind.Server, namespace string) 
 	return out, nil
 }
 
+// maxQuestions is how many questions about rights one request asks before nodes of which it is not known whether the user may get them are
+// hidden. An authorizer may be a webhook, which takes its time for each.
+const maxQuestions = 1000
+
 // hideNodes takes the names of nodes out that the user may not get, but for those that the Pod itself names.
 func (r *reader) hideNodes(ctx context.Context, a *why.Attempt, pod *corev1.Pod) {
 	may := func(node string) bool {
-		return node == pod.Spec.NodeName || node == pod.Status.NominatedNodeName ||
-			r.may(ctx, right{"get", gr.Nodes, "", ""}) || r.may(ctx, right{"get", gr.Nodes, "", node})
+		return node == pod.Spec.NodeName || node == pod.Status.NominatedNodeName || r.may(ctx, right{"get", gr.Nodes, "", ""}) ||
+			len(r.rights) < maxQuestions && r.may(ctx, right{"get", gr.Nodes, "", node})
 	}
 	if a.ChosenNode != "" && !may(a.ChosenNode) {
 		a.ChosenNode = ""
