@@ -91,19 +91,24 @@ func (r *Recorder) add(rec *Record, isNew bool) {
 	r.historyOf(rec).add(rec)
 }
 
-// observe counts the times of a record that has ended. The caller holds mu.
+// observe counts the times of a record that has ended, without those for which a client kept the event of a write waiting: they say
+// nothing about the server. The caller holds mu.
 func (r *Recorder) observe(rec *Record) {
 	if rec.Open {
 		return
 	}
 	for h := Client; h <= Network; h++ {
-		if d := rec.Took[h]; d > 0 {
+		d := rec.Took[h]
+		if h == Watch {
+			d -= rec.Wait[h]
+		}
+		if d > 0 {
 			r.durations[h].observe(d)
 		}
 	}
 }
 
-// Durations returns the distribution of the times at a hop of all records that were added.
+// Durations returns the distribution of the times at a hop of all records that were added; see observe for what is left out.
 func (r *Recorder) Durations(h Hop) *Durations {
 	d := &Durations{}
 	if r != nil {

@@ -85,6 +85,7 @@ func (w *eventWriter) run(ctx context.Context, out eventSink) {
 				w.fail(err)
 				return
 			}
+			w.watch.Sending()
 			if _, err := w.out.Write(frame); err != nil {
 				return
 			}

@@ -1,5 +1,6 @@
-// Package watchdelivery records when clients got the event of a write by their watches, which is the last part of hop 8. Only few
-// deliveries are recorded: those to the first watches that get a write, and only some in a second. All others cost a look at the clock.
+// Package watchdelivery records when clients got the event of a write by their watches, which is the last part of hop 8, and how much of
+// the time was spent waiting for a client that does not read. Only few deliveries are recorded: those to the first watches that get a
+// write, and only some in a second. All others cost two looks at the clock.
 package watchdelivery
 
 import (
@@ -42,7 +43,7 @@ type Limiter struct {
 	seed   maphash.Seed // of the indexes of users, so that nobody chooses whose part he shares
 }
 
-// Watch is one watch of a client. On a nil Watch Sent does nothing.
+// Watch is one watch of a client. On a nil Watch its methods do nothing. They must be called by one goroutine only.
 type Watch struct {
 	limiter  *Limiter
 	recorder *hop.Recorder
@@ -50,6 +51,20 @@ type Watch struct {
 	user     string
 	budget   *hop.Budget // of the user
 	after    int64
+
+	isSending     bool
+	sending, last period // of the events that are being sent, and of those before them
+}
+
+// period is when events were handed to the connection, and when it had taken them all. It waits for the client if that does not read.
+type period struct{ from, to time.Time }
+
+// after returns how much of a period is after a time.
+func (p period) after(t time.Time) time.Duration {
+	if p.from.After(t) {
+		t = p.from
+	}
+	return max(p.to.Sub(t), 0)
 }
 
 // Watch returns a watch of a user that begins with the events after a revision; nil if its deliveries are not recorded: agents
@@ -63,25 +78,39 @@ func (l *Limiter) Watch(recorder *hop.Recorder, on schema.GroupResource, user st
 		return nil
 	}
 	l.once.Do(func() { l.seed = maphash.MakeSeed() })
-	budget := &l.byUser[maphash.String(l.seed, user)%users]
+	budget := &l.byUser[maphash.String(l.seed, hop.ClientKey(user))%users]
 	return &Watch{limiter: l, recorder: recorder, on: on, user: user, budget: budget, after: after}
+}
+
+// Sending says that an event is handed to the connection of the client, which takes more of them until Sent is called.
+func (w *Watch) Sending() {
+	if w != nil && !w.isSending {
+		w.isSending, w.sending.from = true, time.Now()
+	}
 }
 
 // Sent says that events were sent to the client.
 func (w *Watch) Sent(items []watch.Item) {
-	if w == nil || len(items) > maxTogether {
+	if w == nil {
 		return
 	}
 	now := time.Now()
-	for _, it := range items {
-		// What happened before the watch began was not delayed by the watch.
-		if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, w.budget, now) {
-			w.record(it.Event, now)
+	if w.sending.to = now; !w.isSending {
+		w.sending.from = now
+	}
+	if len(items) <= maxTogether {
+		for _, it := range items {
+			// What happened before the watch began was not delayed by the watch.
+			if it.Event.Rev > w.after && it.Event.Now != nil && w.limiter.admit(it.Event.Rev, w.budget, now) {
+				w.record(it.Event, now)
+			}
 		}
 	}
+	w.isSending, w.last = false, w.sending
 }
 
-// record records that the client has got an event at a time. If the write is not recorded yet, the record begins and ends then.
+// record records that the client has got an event at a time. If the write is not recorded yet, the record begins and ends then. The event
+// has waited for the client while this one and those before it were sent.
 func (w *Watch) record(e *watch.Event, now time.Time) {
 	o := e.Now.Outline()
 	r := hop.Record{
@@ -90,6 +119,9 @@ func (w *Watch) record(e *watch.Event, now time.Time) {
 	}
 	if at, known := w.recorder.Committed(r.UID, r.Rev); known && at.Before(now) {
 		r.Start, r.Took[hop.Watch] = at, now.Sub(at)
+		if wait := w.sending.after(at) + w.last.after(at); wait >= hop.ShortestWait {
+			r.Wait[hop.Watch] = wait
+		}
 	}
 	w.recorder.Add(r)
 }

@@ -164,3 +164,42 @@ func TestOneUserLeavesDeliveriesToOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowClientDoesNotCountAsTimeOfTheServer checks that the time for which a client does not read is waiting, in the delivery itself and
+// in those behind it, and that the distribution of times at hop 8 does not have it.
+func TestSlowClientDoesNotCountAsTimeOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(100)
+		var l Limiter
+		w := l.Watch(records, gr.ConfigMaps, "bob", 0)
+		send := func(rev int64, blocked time.Duration) {
+			w.Sending()
+			time.Sleep(blocked)
+			w.Sending() // another event of the same kind does not begin it again
+			w.Sent([]watch.Item{event(rev)})
+		}
+		addWrite(records, 1) // is committed after a millisecond
+		time.Sleep(3 * time.Millisecond)
+		send(1, 0)
+		addWrite(records, 2)
+		time.Sleep(3 * time.Millisecond)
+		go func() {
+			time.Sleep(time.Minute - 2*time.Millisecond)
+			addWrite(records, 3)
+		}()
+		send(2, time.Minute)
+		time.Sleep(5 * time.Millisecond) // the server is slow
+		send(3, time.Second)
+		synctest.Wait()
+		want := [][2]time.Duration{{2 * time.Millisecond, 0}, {time.Minute + 2*time.Millisecond, time.Minute},
+			{time.Second + 6*time.Millisecond, time.Second + time.Millisecond}}
+		for i, r := range deliveries(records) {
+			if got := [2]time.Duration{r.Took[hop.Watch], r.Wait[hop.Watch]}; got != want[i] {
+				t.Errorf("delivery %d took and waited %v, want %v", i+1, got, want[i])
+			}
+		}
+		if d := records.Durations(hop.Watch); d.Count != 3 || d.Sum != 9*time.Millisecond {
+			t.Errorf("hop 8 has taken %v in %d deliveries", d.Sum, d.Count)
+		}
+	})
+}
