@@ -92,6 +92,9 @@ const (
 	ScheduleAttempt = "schedule"
 	// Program is the programming of a node's Service rules; the object is the EndpointSlice or Service.
 	Program = "program"
+	// Answer is the first answer of a Pod to a client, from the client's first packet on; the object is the EndpointSlice with which the
+	// Pod became reachable, and the name of its step the name of the Pod.
+	Answer = "answer"
 	// The steps of a Pod's start and life on its node.
 	Receive    = "receive"
 	Volumes    = "volumes"
@@ -100,6 +103,8 @@ const (
 	Pull       = "pull"
 	Container  = "container"
 	Probe      = "probe"
+	// Stop is the end of a Pod that was deleted or that its node ends, until its containers have ended and its volumes are unmounted.
+	Stop = "stop"
 )
 
 // Step is a named part of a record.

@@ -2,6 +2,8 @@ package node
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,4 +70,16 @@ func (a *Agent) TraceNetwork(uid string) (done func(error)) {
 		}
 		traced.Done()
 	}
+}
+
+// HasPod reports whether a Pod of the node is in a namespace and has an address, by what the runtime says.
+func (a *Agent) HasPod(uid types.UID, namespace string, addr netip.Addr) bool {
+	l, found := a.pods.Find(uid)
+	if !found || l.Pod.Namespace != namespace {
+		return false
+	}
+	if l.Pod.Spec.HostNetwork {
+		return slices.ContainsFunc(l.Pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == addr.String() })
+	}
+	return l.Facts != nil && slices.Contains(l.Facts.IPs(), addr)
 }

@@ -50,7 +50,7 @@ func withDeliveries(items []*item) []*item {
 
 // beginsWithEvent tells whether a record begins when an actor gets the event of the cause.
 func beginsWithEvent(r *hop.Record) bool {
-	return r.Verb == hop.ScheduleAttempt || r.Verb == hop.Program || r.Verb == hop.Receive
+	return r.Verb == hop.ScheduleAttempt || r.Verb == hop.Program || r.Verb == hop.Receive || r.Verb == hop.Stop
 }
 
 // cutDelivery takes the time at the hop Watch out of an item, and returns an item that has only this.

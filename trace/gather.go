@@ -154,12 +154,18 @@ func sortItems(items []*item) {
 }
 
 // cutLater leaves out what began after the object was ready and nothing happened for a while. A client that is slow to take an event does
-// not count as something that happens.
+// not count as something that happens. The first answer of a Pod to a client stays, because it is what the rest was for.
 func cutLater(items []*item, ready time.Time) (kept []*item, later int) {
 	end := ready
 	for i, it := range items {
 		if it.start.After(end.Add(quiet)) {
-			return items[:i], len(items) - i
+			kept = slices.Clone(items[:i])
+			for _, it := range items[i:] {
+				if it.Verb == hop.Answer {
+					kept = append(kept, it)
+				}
+			}
+			return kept, len(items) - len(kept)
 		}
 		if !it.Open && it.Verb != hop.Deliver && it.end.After(end) {
 			end = it.end

@@ -102,8 +102,8 @@ func (r Ref) withoutUID() Ref {
 // isWrite tells a write from other work.
 func isWrite(r *hop.Record) bool {
 	switch r.Verb {
-	case hop.Deliver, hop.Reconcile, hop.ScheduleAttempt, hop.Program, hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull,
-		hop.Container, hop.Probe:
+	case hop.Deliver, hop.Reconcile, hop.ScheduleAttempt, hop.Program, hop.Answer, hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork,
+		hop.Pull, hop.Container, hop.Probe, hop.Stop:
 		return false
 	}
 	return true

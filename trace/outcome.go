@@ -105,7 +105,8 @@ func furthest(items []*item) *item {
 	return ended
 }
 
-// milestones returns the moments of a trace that people look for. Of several Pods the last one counts.
+// milestones returns the moments of a trace that people look for. Of several Pods the last one counts, but for the first answer to a
+// client, which is that of any of them.
 func milestones(items []*item, t *Trace) []Milestone {
 	last := map[string]time.Time{}
 	note := func(name string, at time.Time) {
@@ -113,6 +114,7 @@ func milestones(items []*item, t *Trace) []Milestone {
 			last[name] = at
 		}
 	}
+	const answered = "First answer"
 	ready := map[string]bool{} // by UID: later writes of the same object do not count
 	for _, it := range items {
 		if it.Open || isFailed(it.Record) {
@@ -129,6 +131,10 @@ func milestones(items []*item, t *Trace) []Milestone {
 			note("Started", it.end)
 		case it.Verb == hop.Program:
 			note("Programmed", it.end)
+		case it.Verb == hop.Answer:
+			if first, known := last[answered]; !known || it.end.Before(first) {
+				last[answered] = it.end
+			}
 		}
 		isOwn := it.UID == t.Object.UID
 		if isWrite(it.Record) && it.Ready && !ready[string(it.UID)] && isOwn {
@@ -137,7 +143,7 @@ func milestones(items []*item, t *Trace) []Milestone {
 		}
 	}
 	var out []Milestone
-	for _, name := range []string{"Accepted", "Scheduled", "Sandbox", "Started", "Ready", "Programmed"} {
+	for _, name := range []string{"Accepted", "Scheduled", "Sandbox", "Started", "Ready", "Programmed", answered} {
 		if at, known := last[name]; known {
 			out = append(out, Milestone{Name: name, At: at.Sub(t.Start)})
 		}

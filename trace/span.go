@@ -93,9 +93,9 @@ func mainHop(r *hop.Record) hop.Hop {
 		return hop.Control
 	case hop.ScheduleAttempt:
 		return hop.Schedule
-	case hop.Program:
+	case hop.Program, hop.Answer:
 		return hop.Network
-	case hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull, hop.Container, hop.Probe:
+	case hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull, hop.Container, hop.Probe, hop.Stop:
 		return hop.Node
 	}
 	return 0
@@ -109,9 +109,6 @@ func spansOf(it *item, links []string) []Span {
 	}
 	if it.Origin != nil {
 		whole.TraceParent = it.Origin.TraceParent
-	}
-	if label(it) == readinessLabel && !it.Open && !isFailed(it.Record) {
-		whole.Detail = "the first answer that is recorded: the node has asked, and not a client"
 	}
 	if it.isMoved {
 		whole.Detail = "its times were not possible and are shown as near as can be"
@@ -228,10 +225,20 @@ func nameOf(r *hop.Record) string {
 		return "deliver " + resourceOf(r)
 	case hop.Program:
 		return programName(r)
-	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox:
+	case hop.Answer:
+		return strings.TrimSpace(answerName + " of " + first.Name)
+	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox, hop.Stop:
 		return r.Verb
 	}
 	return r.Verb + " " + resourceOf(r)
+}
+
+// answerName is what the first answer of a Pod to a client is called.
+const answerName = "first answer"
+
+// IsAnswer reports whether a span is the first answer of a Pod to a client.
+func (s *Span) IsAnswer() bool {
+	return s.Hop == int(hop.Network) && s.Parent == "" && strings.HasPrefix(s.Name, answerName)
 }
 
 // programName says what was programmed: the rules of Services, or the routes of the HTTP proxy, as the last step says.
@@ -276,20 +283,19 @@ const (
 	unknownLabel = "not recorded"
 )
 
-// readinessLabel is the label of readiness probes.
-const readinessLabel = "readiness probe"
-
 // label returns the word for a record in the sum of the critical path.
 func label(it *item) string {
 	switch it.Verb {
 	case hop.Deliver:
 		return watchLabel
-	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox, hop.Pull:
+	case hop.Reconcile, hop.ScheduleAttempt, hop.Receive, hop.Volumes, hop.Sandbox, hop.Pull, hop.Stop:
 		return it.Verb
 	case hop.PodNetwork:
 		return "pod network"
 	case hop.Program:
 		return programName(it.Record)
+	case hop.Answer:
+		return answerName
 	case hop.Container:
 		return "container start"
 	case hop.Probe:

@@ -39,7 +39,7 @@ type Trace struct {
 	// Critical is the chain of spans that the whole had to wait for, in order, and Summary the same in one sentence.
 	Critical []Share `json:"critical,omitempty"`
 	Summary  string  `json:"summary,omitempty"`
-	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed.
+	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed, First answer.
 	Milestones []Milestone `json:"milestones,omitempty"`
 	// State is how far it has come, and Took how long that took, or has taken until now.
 	State State         `json:"state,omitempty"`

@@ -86,9 +86,9 @@ type Step struct {
 // HopOf returns the hop at which work with a verb of agents is done, 0 for other verbs.
 func HopOf(verb string) hop.Hop {
 	switch verb {
-	case hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull, hop.Container, hop.Probe:
+	case hop.Receive, hop.Volumes, hop.Sandbox, hop.PodNetwork, hop.Pull, hop.Container, hop.Probe, hop.Stop:
 		return hop.Node
-	case hop.Program:
+	case hop.Program, hop.Answer:
 		return hop.Network
 	}
 	return 0

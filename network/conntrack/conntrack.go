@@ -1,6 +1,6 @@
-// Package conntrack deletes entries of the connection tracking table of the kernel. An entry records where the packets
-// of a connection go, and established connections are not checked against the rules again; so when an endpoint is
-// removed, or an address gets another owner, entries have to be deleted.
+// Package conntrack deletes entries of the connection tracking table of the kernel, and listens for new ones. An entry
+// records where the packets of a connection go, and established connections are not checked against the rules again; so
+// when an endpoint is removed, or an address gets another owner, entries have to be deleted.
 //
 // Finding them means a dump of the whole table, which has tens of thousands of entries on a busy node. The kernel
 // filters the dump, and only the needed attributes of an entry are parsed, without copies.

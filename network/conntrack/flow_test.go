@@ -276,3 +276,22 @@ func FuzzMessages(f *testing.F) {
 		}
 	})
 }
+
+func TestIsAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry testEntry
+		want  bool
+	}{
+		"TCP, the first packet": {testEntry{protocol: tcp, state: 1}, false},
+		"TCP, established":      {testEntry{protocol: tcp, state: 3, answered: true}, true},
+		"TCP, refused":          {testEntry{protocol: tcp, state: 8, answered: true}, false},
+		"UDP, the first packet": {testEntry{protocol: udp}, false},
+		"UDP, a reply":          {testEntry{protocol: udp, answered: true}, true},
+	} {
+		c.entry.from, c.entry.to = "10.0.0.1:1234", "10.0.0.2:80"
+		var f Flow
+		if !f.read(c.entry.message()) || f.IsAnswered() != c.want {
+			t.Errorf("%s: %v", name, &f)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"errors"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,14 +13,17 @@ type socket struct {
 	seq uint32 // the sequence number of the last request
 }
 
-func open() (*socket, error) {
+func open() (*socket, error) { return openFor(0, patience) }
+
+// openFor opens a socket that receives the events of multicast groups, and whose calls return after a timeout.
+func openFor(groups uint32, timeout time.Duration) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, err
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	err = errors.Join(
-		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
+		unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
 	)

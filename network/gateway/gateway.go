@@ -62,6 +62,8 @@ type Config struct {
 	Metrics *httpproxy.Metrics // may be nil
 	// Record stores how long it takes until the proxy follows a change of a Gateway or a route. May be nil.
 	Record func(hop.Record)
+	// Answered is told of the answers of endpoints, as in httpproxy.Config. May be nil.
+	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
@@ -235,7 +237,7 @@ func recorded() []string { return []string{gateways, httpRoutes, grpcRoutes, tls
 func (s *server) isProgrammed(r *hop.Record) (bool, error) {
 	k := key{Namespace: r.Namespace, Name: r.Name}
 	if r.Resource != gateways {
-		return len(s.latest.open) > 0 && s.counted[httpproxy.Owner{Namespace: k.Namespace, Name: k.Name}], nil
+		return len(s.latest.open) > 0 && s.plan.HasRules(r.UID), nil
 	}
 	if problem, failed := s.latest.failed[k]; failed {
 		return true, errors.New(problem.Message)

@@ -96,7 +96,8 @@ func (s *server) socket(ctx context.Context, name socketKey) (*socket, error) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	k := &socket{port: at.Port, stop: stop, ended: make(chan struct{})}
-	k.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: int(name.port), HTTPSPort: int(name.port), Metrics: s.Metrics, Log: s.Log})
+	k.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: int(name.port), HTTPSPort: int(name.port), Metrics: s.Metrics,
+		Answered: s.Answered, Log: s.Log})
 	k.wg.Go(func() {
 		defer close(k.ended)
 		if err := k.proxy.ServeSections(ctx, l, name.secure, maxClients); err != nil {

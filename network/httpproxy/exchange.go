@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"slices"
 	"sync/atomic"
@@ -33,7 +34,9 @@ type exchange struct {
 	// client is the address of the client.
 	client string
 	origin string // the Origin header of the client
-	log    *slog.Logger
+	// answered is Config.Answered.
+	answered func(netip.AddrPort, time.Time) bool
+	log      *slog.Logger
 	// slow cancels the request when it fires.
 	slow *time.Timer
 }
@@ -149,6 +152,7 @@ func (x *exchange) send(e *endpoint, r *http.Request) (answer *http.Response, se
 		r = watchSent(r, &sent)
 	}
 	r, stop := x.limit(r)
+	answered := e.watchAnswer(x.answered)
 	answer, err = e.transport.RoundTrip(r)
 	stop()
 	if err != nil {
@@ -162,6 +166,7 @@ func (x *exchange) send(e *endpoint, r *http.Request) (answer *http.Response, se
 		}
 		return nil, sent, err
 	}
+	answered()
 	if x.slow != nil {
 		x.slow.Stop()
 	}

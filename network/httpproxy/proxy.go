@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -43,7 +44,10 @@ type Config struct {
 	// HTTPPort and HTTPSPort are the ports that clients use; 0 for HTTPSPort means that there is no TLS.
 	HTTPPort, HTTPSPort int
 	Metrics             *Metrics // nil for none
-	Log                 *slog.Logger
+	// Answered is told when an endpoint has answered a request that was sent to it at a certain time, until it returns true or the endpoint
+	// is known for a while. May be nil.
+	Answered func(endpoint netip.AddrPort, sent time.Time) bool
+	Log      *slog.Logger
 }
 
 // Proxy forwards requests by the rules of its table.
@@ -164,7 +168,7 @@ func (p *Proxy) forward(a *responseWriter, r *http.Request, route *route) {
 		return
 	}
 	x := &exchange{route: route, pool: to.pool, backend: &to.backend, out: a, port: strconv.Itoa(p.HTTPPort), client: addressOf(r),
-		origin: r.Header.Get("Origin"), log: p.Log}
+		origin: r.Header.Get("Origin"), answered: p.Answered, log: p.Log}
 	if r.TLS != nil {
 		x.port = strconv.Itoa(p.HTTPSPort)
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -130,7 +131,7 @@ func (p *Proxy) stream(ctx context.Context, c net.Conn, s *Section, name string)
 		c = secure
 	}
 	client, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-	e, out := to.pool.dial(ctx, client)
+	e, out := to.pool.dial(ctx, client, p.Answered)
 	if out == nil {
 		return
 	}
@@ -153,8 +154,8 @@ func (t *Table) streamFor(name string) *route {
 	return nil
 }
 
-// dial connects to an endpoint, which the caller must release.
-func (p *Pool) dial(ctx context.Context, client string) (*endpoint, net.Conn) {
+// dial connects to an endpoint, which the caller must release. answered is Config.Answered.
+func (p *Pool) dial(ctx context.Context, client string, answered func(netip.AddrPort, time.Time) bool) (*endpoint, net.Conn) {
 	var tried [maxTries]*endpoint
 	dialer := net.Dialer{Timeout: dialTimeout}
 	for n := range maxTries {
@@ -163,8 +164,10 @@ func (p *Pool) dial(ctx context.Context, client string) (*endpoint, net.Conn) {
 			return nil, nil
 		}
 		tried[n] = e
+		hasAnswered := e.watchAnswer(answered)
 		c, err := dialer.DialContext(ctx, "tcp", e.addr)
 		if err == nil {
+			hasAnswered()
 			return e, c
 		}
 		e.release()

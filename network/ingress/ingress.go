@@ -60,6 +60,8 @@ type Config struct {
 	Metrics     *httpproxy.Metrics // may be nil
 	// Record stores how long it takes until the proxy follows a change of an Ingress. May be nil.
 	Record func(hop.Record)
+	// Answered is told of the answers of endpoints, as in httpproxy.Config. May be nil.
+	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
@@ -124,7 +126,8 @@ func New(c Config) (*Server, error) {
 		records: proxysync.NewProgramRecorder(c.Record, c.NodeName),
 		pools:   proxysync.NewPools(c.Services, c.Slices), reported: map[event]bool{},
 	}
-	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Log: c.Log})
+	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Answered: c.Answered,
+		Log: c.Log})
 	s.http = &portServer{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log, backoff: newBackoff()}
 	s.https = &portServer{port: c.HTTPSPort, secure: true, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log,
 		backoff: newBackoff()}

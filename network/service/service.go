@@ -23,6 +23,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
+	"proa.dev/network/firstanswer"
 	"proa.dev/network/servicetable"
 )
 
@@ -57,6 +58,11 @@ type Config struct {
 	RecordEvent func(about kind.Object, reason, message string)
 	// Record stores how long rules take to follow a change. May be nil.
 	Record func(hop.Record)
+	// Expect says that a Pod of this node has become ready at some endpoints, whose first answer completes a record. May be nil.
+	Expect func(record hop.Record, endpoints ...firstanswer.Endpoint)
+	// HasPod tells whether a Pod of this node is in a namespace and has an address, for Expect: whoever may write EndpointSlices could
+	// otherwise see when the Pods of others are asked. If nil, all are believed.
+	HasPod func(uid types.UID, namespace string, addr netip.Addr) bool
 	// Answers tells whether the DNS server of the node answers for a Service, for the record. May be nil.
 	Answers func(namespace, name string) bool
 	Log     *slog.Logger
@@ -118,7 +124,7 @@ func New(config Config) (*Proxy, error) {
 	p := &Proxy{
 		Config: config, table: t, metrics: newMetrics(), nodes: newNodeAddresses(slices.Concat(config.ClusterCIDRs, config.ServiceCIDRs)),
 		dirty: map[key]bool{}, reported: map[key]string{}, wake: wait.NewSignal(), start: time.Now(),
-		tracer: tracer{record: config.Record, node: config.NodeName},
+		tracer: tracer{record: config.Record, expect: config.Expect, hasPod: config.HasPod, node: config.NodeName},
 	}
 	if config.Answers != nil {
 		p.tracer.answers = p.isAnswered

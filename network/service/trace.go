@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/hop"
 	"proa.dev/kinds/kind"
+	"proa.dev/network/firstanswer"
 )
 
 // maxTraced is how many changes are recorded at a time; those beyond it are not.
@@ -25,6 +27,10 @@ const maxTraced = 1000
 type tracer struct {
 	record func(hop.Record)
 	node   string
+	// expect waits for the first answer of a Pod; it may be nil.
+	expect func(hop.Record, ...firstanswer.Endpoint)
+	// hasPod tells whether a Pod of the node is in a namespace and has an address; nil believes all.
+	hasPod func(uid types.UID, namespace string, addr netip.Addr) bool
 	// answers tells whether the DNS server of the node answers for the Service of a change; nil if there is none.
 	answers func(kind.Object) bool
 	// pending are the changes whose rules are not written yet; those of one object are merged.
@@ -65,7 +71,7 @@ func (t *tracer) note(e client.Event) {
 	if t.record == nil {
 		return
 	}
-	group, resource := tracedResource(e.Object)
+	_, resource := tracedResource(e.Object)
 	if resource == "" || e.Rev <= t.seen[resource] {
 		return
 	}
@@ -78,6 +84,7 @@ func (t *tracer) note(e client.Event) {
 	if !changesTraffic(e.Object, e.Old) {
 		return
 	}
+	t.expectAnswers(e)
 	if r := t.pending[uid]; r != nil {
 		if !r.Open { // an open record is found again by its revision
 			r.Rev, r.CauseRev = e.Rev, e.Rev
@@ -85,11 +92,19 @@ func (t *tracer) note(e client.Event) {
 		return
 	}
 	if len(t.pending) < maxTraced {
-		t.pending[uid] = &hop.Record{
-			UID: uid, Rev: e.Rev, Verb: hop.Program, Group: group, Resource: resource, Namespace: e.Object.GetNamespace(),
-			Name: e.Object.GetName(), User: "system:node:" + t.node, Start: time.Now(), CauseUID: uid, CauseRev: e.Rev,
-		}
+		r := t.newRecord(e, hop.Program)
+		t.pending[uid] = &r
 		t.noteDNS(t.pending[uid], e.Object)
+	}
+}
+
+// newRecord returns the record of work that begins with a change.
+func (t *tracer) newRecord(e client.Event, verb string) hop.Record {
+	group, resource := tracedResource(e.Object)
+	uid := e.Object.GetUID()
+	return hop.Record{
+		UID: uid, Rev: e.Rev, Verb: verb, Group: group, Resource: resource, Namespace: e.Object.GetNamespace(), Name: e.Object.GetName(),
+		User: "system:node:" + t.node, Start: time.Now(), CauseUID: uid, CauseRev: e.Rev,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"proa.dev/client/remote"
 	"proa.dev/kinds"
 	"proa.dev/kinds/nodereport"
+	"proa.dev/network/firstanswer"
 	"proa.dev/node"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/tracereport"
@@ -88,7 +89,7 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 			clusterCIDRs: c.ClusterCIDRs(), find: c.LocalAddress,
 			issue:     nodestatus.RequestCertificates(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
-			record: reports.Record,
+			record: reports.Record, answers: firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log}),
 		}
 		p.numbers.add(append(node.ClientCertificateMetrics(cert), requests))
 		persist(ctx, "node", func() error { return p.run(ctx) })

@@ -19,7 +19,8 @@ func (s *Machine) beginGateway(ctx context.Context, wg *sync.WaitGroup) {
 			return gateway.Run(ctx, gateway.Config{
 				NodeName: s.Node.Name, Class: s.Ingress.GatewayClass, Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()),
 				Client: s.AccountClient(bootstraproles.GatewayAccount), Metrics: s.gateways, Record: s.RecordHops,
-				Log: s.Log(),
+				Answered: s.answers.Answered,
+				Log:      s.Log(),
 			})
 		})
 	})

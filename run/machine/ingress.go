@@ -61,7 +61,8 @@ func (s *Machine) runIngress(ctx context.Context) error {
 	config := ingress.Config{
 		NodeName: s.Node.Name, Class: s.Ingress.Class, HTTPPort: s.Ingress.HTTPPort, HTTPSPort: s.Ingress.HTTPSPort,
 		Ranges: slices.Concat(s.ServiceCIDRs, s.ClusterCIDRs()), Writer: c, Metrics: s.ingresses, Record: s.RecordHops,
-		Log: s.Log(),
+		Answered: s.answers.Answered,
+		Log:      s.Log(),
 	}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"proa.dev/network/firstanswer"
 	"proa.dev/network/httpproxy"
 	"proa.dev/network/nodebridge"
 	"proa.dev/node/subprocess"
@@ -28,6 +29,8 @@ type Machine struct {
 	ingresses *httpproxy.Metrics
 	// gateways are the metrics of the routes of Gateways; nil where they are not served.
 	gateways *httpproxy.Metrics
+	// answers records the first answers of Pods on the node of this process; nil if nothing is recorded.
+	answers *firstanswer.Watcher
 }
 
 // Open creates the bridge between the nodes, at which the server listens too.
@@ -38,6 +41,9 @@ func (s *Machine) Open(of *run.Server) error {
 	}
 	if s.ServesGateways() {
 		s.gateways = httpproxy.NewMetrics("route")
+	}
+	if s.TraceRecords > 0 {
+		s.answers = firstanswer.New(firstanswer.Config{Record: s.RecordHops, Log: s.Log()})
 	}
 	return s.openBridge()
 }

@@ -25,6 +25,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/dns"
+	"proa.dev/network/firstanswer"
 	"proa.dev/network/localports"
 	"proa.dev/network/networkpolicy"
 	"proa.dev/network/noderoutes"
@@ -57,8 +58,10 @@ type agentHost struct {
 	servers *servers
 	// record stores how long the node works on Pods and rules, or sends it to the server.
 	record func(hop.Record)
-	guard  *networkpolicy.Guard // what the pod network asks about policies
-	log    *slog.Logger
+	// answers records the first answers of Pods on the node.
+	answers *firstanswer.Watcher
+	guard   *networkpolicy.Guard // what the pod network asks about policies
+	log     *slog.Logger
 	// numbers are the metrics of the parts beside the agent.
 	numbers partMetrics
 	// health tracks which of the parts work.
@@ -81,7 +84,7 @@ func (s *Machine) runNode(ctx context.Context) error {
 		join: func(a *node.Agent) (func(), error) {
 			return s.JoinAgent(s.Node.Name, a.InProcessHandler(run.AgentCaller()))
 		},
-		record: s.RecordHops,
+		record: s.RecordHops, answers: s.answers,
 	}
 	return p.run(ctx)
 }
@@ -120,6 +123,7 @@ func (p *agentHost) run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	wg.Go(func() { p.answers.Run(ctx) })
 	p.health.OnChange(agent.RefreshStatus)
 	part := func(name string, work func() error) {
 		wg.Go(func() { p.persist(ctx, name, func() error { return p.health.Run(ctx, name, work) }) })
@@ -132,7 +136,7 @@ func (p *agentHost) run(ctx context.Context) error {
 		part("mesh", func() error { return p.mesh(ctx) })
 	}
 	if !p.NoProxy {
-		part("service-proxy", func() error { return p.serviceProxy(ctx) })
+		part("service-proxy", func() error { return p.serviceProxy(ctx, agent) })
 	}
 	part("control", func() error { return p.control(ctx, agent) })
 	wg.Go(func() {
@@ -163,9 +167,10 @@ func (p *agentHost) openViews(ctx context.Context, all ...viewTarget) (err error
 }
 
 // serviceProxy implements Services on the node until ctx ends.
-func (p *agentHost) serviceProxy(ctx context.Context) error {
+func (p *agentHost) serviceProxy(ctx context.Context, agent *node.Agent) error {
 	config := service.Config{NodeName: p.Name, NodeAddresses: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs,
-		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Answers: p.isAnswered, Log: p.log}
+		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Expect: p.answers.Expect, HasPod: agent.HasPod,
+		Answers: p.isAnswered, Log: p.log}
 	p.traffic(&config)
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Nodes, &config.Nodes})

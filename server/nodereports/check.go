@@ -1,9 +1,11 @@
 package nodereports
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/hop"
@@ -28,7 +30,7 @@ type checker struct {
 func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
 	h := nodereport.HopOf(r.Verb)
 	on := schema.GroupResource{Group: r.Group, Resource: r.Resource}
-	if h == 0 || !concerns(h, on) || r.Revision <= 0 || len(r.Steps) > nodereport.MaxSteps {
+	if h == 0 || !concerns(r.Verb, on) || r.Revision <= 0 || len(r.Steps) > nodereport.MaxSteps {
 		return hop.Record{}, false
 	}
 	o, found := c.find(on, r.Namespace, r.Name)
@@ -36,6 +38,9 @@ func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
 		return hop.Record{}, false
 	}
 	if p, isPod := o.(*corev1.Pod); isPod && p.Spec.NodeName != c.node {
+		return hop.Record{}, false
+	}
+	if s, isSlice := o.(*discoveryv1.EndpointSlice); isSlice && r.Verb == hop.Answer && !hasEndpoint(s, c.node) {
 		return hop.Record{}, false
 	}
 	c.created = o.GetCreationTimestamp().Time
@@ -55,12 +60,20 @@ func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
 	return out, true
 }
 
-// concerns reports whether work at a hop can be about a resource.
-func concerns(h hop.Hop, on schema.GroupResource) bool {
-	if h == hop.Node {
-		return on == gr.Pods
+// concerns reports whether work with a verb can be about a resource.
+func concerns(verb string, on schema.GroupResource) bool {
+	switch verb {
+	case hop.Program:
+		return on == gr.EndpointSlices || on == gr.Services
+	case hop.Answer:
+		return on == gr.EndpointSlices
 	}
-	return on == gr.EndpointSlices || on == gr.Services
+	return on == gr.Pods
+}
+
+// hasEndpoint reports whether an endpoint of a slice is on a node: only that node knows when it has answered.
+func hasEndpoint(s *discoveryv1.EndpointSlice, node string) bool {
+	return slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.NodeName != nil && *e.NodeName == node })
 }
 
 // bound limits the times of a record to what is possible: nothing begins before its object was created or ends after now.

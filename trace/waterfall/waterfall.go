@@ -62,7 +62,9 @@ func Write(w io.Writer, t *trace.Trace, o Options) {
 	p.bar = rest - p.label - 1
 	for i := range t.Spans {
 		s := &t.Spans[i]
-		p.whole = max(p.whole, s.Start.Add(s.Took).Sub(t.Start))
+		if !s.IsAnswer() { // a client may come much later, and is drawn at the end then
+			p.whole = max(p.whole, s.Start.Add(s.Took).Sub(t.Start))
+		}
 		p.children[s.Parent] = append(p.children[s.Parent], s)
 		if s.Parent == "" && s.HopName != hop.Watch.String() {
 			p.records++
@@ -182,8 +184,9 @@ func (p *printer) rows() (left int) {
 	for _, g := range p.groups() {
 		fmt.Fprintln(p.w, p.paint(bold, g.title))
 		longest := slices.MaxFunc(g.spans, func(a, b *trace.Span) int { return cmp.Compare(a.Took, b.Took) })
-		for _, s := range g.spans {
-			if s != longest && !p.All && (printed >= maxRows || p.isMinor(s)) {
+		answer := slices.IndexFunc(g.spans, (*trace.Span).IsAnswer) // of several Pods the first one is of interest
+		for i, s := range g.spans {
+			if s != longest && i != answer && !p.All && (printed >= maxRows || p.isMinor(s)) {
 				left += 1 + p.countBelow(s)
 				continue
 			}
