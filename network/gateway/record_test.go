@@ -22,7 +22,7 @@ import (
 )
 
 // TestProgrammingIsRecorded checks that a Gateway and a route have a record when the proxy serves them. It stays open while the Gateway
-// has no port, and those of other classes and routes that no Gateway takes have none.
+// has no port, and those of other classes and routes that no Gateway takes have none, also if a route of another kind has the same name.
 func TestProgrammingIsRecorded(t *testing.T) {
 	records, isTaken := hop.NewRecorder(100), true
 	s := &server{
@@ -36,7 +36,7 @@ func TestProgrammingIsRecorded(t *testing.T) {
 		publish: wait.NewSignal(), sockets: map[socketKey]*socket{}, records: proxysync.NewProgramRecorder(records.Update, "here"),
 	}
 	views := map[string]*nettest.View{}
-	for _, name := range []string{classes, gateways, httpRoutes, grants} {
+	for _, name := range []string{classes, gateways, httpRoutes, grpcRoutes, grants} {
 		views[name] = nettest.NewView()
 		s.custom[name] = views[name]
 	}
@@ -55,7 +55,7 @@ func TestProgrammingIsRecorded(t *testing.T) {
 		o.SetAPIVersion(gw.GroupVersion.String())
 		o.SetKind(kind)
 		o.SetName(name)
-		o.SetUID(types.UID("u-" + name))
+		o.SetUID(types.UID(kind + " " + name))
 		o.SetResourceVersion("1")
 		if kind != "GatewayClass" {
 			o.SetNamespace("default")
@@ -77,9 +77,10 @@ func TestProgrammingIsRecorded(t *testing.T) {
 	isTaken = false
 	put(httpRoutes, "HTTPRoute", "attached", `{parentRefs: [{name: web}], rules: [{backendRefs: [{name: x, port: 80}]}]}`)
 	put(httpRoutes, "HTTPRoute", "lost", `{parentRefs: [{name: others}], rules: [{backendRefs: [{name: x, port: 80}]}]}`)
+	put(grpcRoutes, "GRPCRoute", "attached", `{parentRefs: [{name: others}], rules: [{backendRefs: [{name: x, port: 80}]}]}`)
 	s.sync(t.Context())
 	for _, name := range []string{"web", "attached"} {
-		if got := of(name); len(got) != 1 || got[0].Open || got[0].Error != "" || got[0].Verb != hop.Program ||
+		if got := of(name); len(got) != 1 || got[0].Resource == grpcRoutes || got[0].Open || got[0].Error != "" || got[0].Verb != hop.Program ||
 			got[0].Group != gw.GroupName || got[0].User != "system:node:here" {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -125,6 +125,7 @@ func (d *decision) attach(r *routeObject, ref gw.ParentReference, listeners []*l
 		}
 		if t.rejected.IsZero() {
 			l.rules = append(l.rules, t.rules...)
+			d.plan.withRules[r.GetUID()] = len(t.rules) > 0 || d.plan.withRules[r.GetUID()]
 		}
 	}
 	switch {

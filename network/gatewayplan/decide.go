@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"proa.dev/network/proxysync"
@@ -15,7 +16,8 @@ const Controller = "proa.dev/gateway"
 
 // Decide makes the plan for a world. The same objects make the same plan in every server.
 func Decide(w *World) *Plan {
-	d := &decision{World: w, plan: Plan{Services: map[key]bool{}, Secrets: map[key]bool{}, ConfigMaps: map[key]bool{}},
+	d := &decision{World: w, plan: Plan{Services: map[key]bool{}, Secrets: map[key]bool{}, ConfigMaps: map[key]bool{},
+		withRules: map[types.UID]bool{}},
 		byName: map[key]*Gateway{}, bySet: map[key]*ListenerSet{}}
 	classes := map[string]bool{}
 	for _, c := range sorted(w.Classes) {

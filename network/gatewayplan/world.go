@@ -49,9 +49,13 @@ type Plan struct {
 	Policies     []*Policy
 	// Services, Secrets and ConfigMaps are the objects that the plan depends on, also those that do not exist.
 	Services, Secrets, ConfigMaps map[types.NamespacedName]bool
+	withRules                     map[types.UID]bool // see HasRules
 }
 
-// Owners returns the routes that have rules in the plan.
+// HasRules reports whether the route with a UID has rules in the plan. Routes of different kinds may have the same name.
+func (p *Plan) HasRules(route types.UID) bool { return p.withRules[route] }
+
+// Owners returns the names of the routes that have rules in the plan.
 func (p *Plan) Owners() map[httpproxy.Owner]bool {
 	owners := map[httpproxy.Owner]bool{}
 	for _, g := range p.Gateways {
