@@ -123,8 +123,7 @@ func (r *Explainer) container(ctx context.Context, p *corev1.Pod, c *corev1.Cont
 		a.Cause = name + " keeps ending, and is started again after a growing pause; how it ended is not known."
 		return a.Do("kubectl logs %s%s -c %s --previous", p.Name, answer.InNamespace(p.Namespace), c.Name)
 	case "CreateContainerConfigError":
-		a.Cause = name + " cannot be made because something that it names is missing: " + answer.Sentence(w.Message) + "."
-		return a.Do("create what is missing; the node tries again by itself")
+		return configError(a, name, w.Message)
 	case "CreateContainerError", "RunContainerError", "StartError", "PreCreateHookError", "PreStartHookError", "PostStartHookError",
 		"ContainerCannotRun":
 		a.Cause = name + " cannot be started: " + answer.Sentence(w.Message) + "."
@@ -137,6 +136,24 @@ func (r *Explainer) container(ctx context.Context, p *corev1.Pod, c *corev1.Cont
 		return a
 	}
 	return r.creating(ctx, p, a, events)
+}
+
+// configError explains a container that the node cannot make as it is described.
+func configError(a *answer.Answer, name, message string) *answer.Answer {
+	text := answer.Sentence(message) + "."
+	switch {
+	case strings.Contains(message, "non-numeric user"):
+		a.Cause = name + " must not run as root (runAsNonRoot), and its image has a user without a number, who may be root: " + text
+		return a.Do("set securityContext.runAsUser to the number of that user")
+	case strings.Contains(message, "runAsNonRoot") || strings.Contains(message, "non-root policy"):
+		a.Cause = name + " would run as root, which its runAsNonRoot forbids: " + text
+		return a.Do("set securityContext.runAsUser to another number than 0, use an image with such a user, or leave runAsNonRoot out")
+	case strings.Contains(message, "not found") || strings.Contains(message, "couldn't find"):
+		a.Cause = name + " cannot be made because something that it names is missing: " + text
+		return a.Do("create what is missing; the node tries again by itself")
+	}
+	a.Cause = name + " cannot be made as it is described: " + text
+	return a.Do("correct what the message names; the node tries again by itself")
 }
 
 // statusField returns the path of the status of a container.
@@ -153,7 +170,7 @@ func (r *Explainer) image(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 	message := w.Message
 	// The back-off hides the reason; the last failure has it.
 	for k := range events {
-		if e := &events[k]; e.Reason == "Failed" && strings.HasPrefix(e.Message, "Failed to pull image") {
+		if e := &events[k]; e.Reason == "Failed" && e.IsAbout(c.Name) && strings.HasPrefix(e.Message, "Failed to pull image") {
 			message = e.Message
 			a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 			break
