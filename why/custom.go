@@ -2,7 +2,6 @@ package why
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,8 +35,7 @@ func (r *reader) custom(ctx context.Context, t Target) (*Answer, error) {
 		return r.ending(&o.ObjectMeta, a), nil
 	}
 	if stale := o.ObservedGeneration; stale != nil && *stale < o.Generation {
-		a.Cause = fmt.Sprintf("Its controller has not acted on the last change (generation %d, observed %d); it may not be running.", o.Generation, *stale)
-		return a.Because(a.Object, "status.observedGeneration", fmt.Sprint(*stale), lastChange(&o.ObjectMeta)), nil
+		return r.notActed(a, &o.ObjectMeta, *stale), nil
 	}
 	if judgeConditions(a, o.Conditions); a.Cause != "" {
 		return a, nil

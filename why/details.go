@@ -34,8 +34,8 @@ func traces() schema.GroupResource {
 // found about each node, what the agent of a node is at, and which nodes have programmed a Service.
 func (r *reader) addDetails(ctx context.Context, a *Answer) {
 	for at := a; at != nil; at = at.Through {
-		if at.State == Stuck && at.Hop == 0 && at.Resource != "" {
-			r.addRefusal(ctx, at)
+		if message := r.refusals[at]; message != "" && at.Resource != "" {
+			r.addRefusal(ctx, at, message)
 		}
 		switch at.Object.Kind {
 		case "Pod":
@@ -77,6 +77,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		return
 	}
 	state := map[string]programming{} // by node
+	var answered firstAnswer
 	names := []string{"services:" + a.Object.Name}
 	for _, name := range slicesOf {
 		names = append(names, "endpointslices.discovery.k8s.io:"+name)
@@ -91,6 +92,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 			return
 		case err == nil:
 			readProgrammed(t, names, state)
+			answered.read(t, names)
 		}
 	}
 	if len(state) == 0 {
@@ -115,6 +117,9 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	slices.Sort(done)
 	slices.Sort(failed)
 	if a.AddStep("nodes", len(failed) == 0, "programmed by %s: %s", answer.Plural(len(done), "node"), strings.Join(done, ", ")) {
+		if answered.pod != "" {
+			a.AddStep("answer", true, "%s answered a client%s, %s ago", answered.pod, answered.through, r.ago(answered.at))
+		}
 		return
 	}
 	a.Chain[len(a.Chain)-1].Text = answer.OneLine("not programmed on " + strings.Join(failed, ", "))
@@ -141,7 +146,8 @@ func readProgrammed(t *trace.Trace, names []string, state map[string]programming
 	for i := range t.Spans {
 		s := &t.Spans[i]
 		node, ok := strings.CutPrefix(s.Actor, "system:node:")
-		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || !slices.Contains(names, trace.Name(s.Object)) {
+		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || s.IsAnswer() ||
+			!slices.Contains(names, trace.Name(s.Object)) {
 			continue
 		}
 		before, known := state[node]
@@ -149,6 +155,30 @@ func readProgrammed(t *trace.Trace, names []string, state map[string]programming
 			continue
 		}
 		state[node] = programming{done: !s.Open && s.Error == "", err: answer.Sentence(s.Error), since: s.Start}
+	}
+}
+
+// firstAnswer is the first answer of a Pod of a Service to a client that is known.
+type firstAnswer struct {
+	pod     string
+	through string // as in ", through 10.96.0.1:80"; may be empty
+	at      time.Time
+}
+
+// read takes from a trace the first answer of an endpoint of one of the objects of these names, if it is earlier.
+func (f *firstAnswer) read(t *trace.Trace, names []string) {
+	first := ""
+	for i := range t.Spans {
+		s := &t.Spans[i]
+		end := s.Start.Add(s.Took)
+		switch {
+		case s.IsAnswer() && slices.Contains(names, trace.Name(s.Object)) && (f.pod == "" || end.Before(f.at)):
+			*f, first = firstAnswer{at: end, pod: "a Pod"}, s.ID
+		case s.Parent == first && first != "": // its one step, which has the name of the Pod
+			if f.pod = s.Name; s.Detail != "" {
+				f.through = ", " + s.Detail
+			}
+		}
 	}
 }
 
@@ -161,7 +191,7 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	}
 	a := &Answer{Object: t.ref(), Resource: t.Resource.String(), State: Stuck}
 	a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused: " + answer.Sentence(record.Stuck) + "."
-	if last := refusal(record); last != nil {
+	if last := refusal(record, anyRefusal); last != nil {
 		a.At(hop.Hop(last.Hop))
 		a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused"
 		if last.Name != a.HopName {
@@ -174,30 +204,35 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	if record.User != "" {
 		a.Because(a.Object, "record of the request", "by "+record.User+" "+record.Command, record.Start)
 	}
-	if last := refusal(record); last != nil && !strings.Contains(last.Error, " ") {
+	if last := refusal(record, anyRefusal); last != nil && !strings.Contains(last.Error, " ") {
 		return a.Do("the record has only the reason, because a message could tell what is confidential; send the request again to see it")
 	}
 	_, _, advice := messages.Refusal(a.Cause)
 	return a.Do("%s", advice)
 }
 
-// addRefusal adds the hop that has refused what a controller wanted to create, where the message does not tell it: which webhook or
-// policy it was is in the records.
-func (r *reader) addRefusal(ctx context.Context, a *Answer) {
+// addRefusal sets the hop that has refused what a controller wanted to create to that of the record of such a refusal, which also tells
+// which webhook, policy or plugin it was. The message is that of the controller, which does not always tell the hop.
+func (r *reader) addRefusal(ctx context.Context, a *Answer, message string) {
 	t, err := r.trace(ctx, cmp.Or(a.Object.Namespace, trace.NoNamespace), a.Resource+":"+a.Object.Name)
 	if err != nil {
 		return // whoever may not read traces has the message
 	}
-	if last := refusal(t); last != nil {
+	same := func(s *trace.Span) bool { return messages.IsSameRefusal(s.Error, message) }
+	if last := refusal(t, same); last != nil {
 		a.At(hop.Hop(last.Hop)).Because(a.Object, "record of "+last.Name, last.Error, last.Start)
 	}
 }
 
-// refusal returns the span of the hop, or of its step, that has refused a write; nil if there is none. Of several the last one counts.
-func refusal(t *trace.Trace) (last *trace.Span) {
+// anyRefusal is for those who take whatever has refused a write.
+func anyRefusal(*trace.Span) bool { return true }
+
+// refusal returns the span of the hop, or of its step, that has refused a write in a way that matches; nil if there is none. Of several
+// the last one counts.
+func refusal(t *trace.Trace, matches func(*trace.Span) bool) (last *trace.Span) {
 	for i := range t.Spans {
 		s := &t.Spans[i]
-		if s.Error == "" || s.Hop == 0 || s.Hop > int(hop.Commit) {
+		if s.Error == "" || s.Hop == 0 || s.Hop > int(hop.Commit) || !matches(s) {
 			continue
 		}
 		if last == nil || s.Parent == last.ID || !s.Start.Before(last.Start) && s.Hop >= last.Hop {

@@ -22,10 +22,13 @@ type reader struct {
 	pods map[types.UID]*Answer
 	// slices are the names of the EndpointSlices of the Services that were explained.
 	slices map[Ref][]string
+	// refusals are the messages of refused writes, by the answers that rest on them.
+	refusals map[*Answer]string
 }
 
 func (k *Asker) reader() *reader {
-	return &reader{Asker: k, Reader: lookup.New(k.Cluster), pods: map[types.UID]*Answer{}, slices: map[Ref][]string{}}
+	return &reader{Asker: k, Reader: lookup.New(k.Cluster), pods: map[types.UID]*Answer{}, slices: map[Ref][]string{},
+		refusals: map[*Answer]string{}}
 }
 
 // trace reads a trace, and notes which servers did not say what they have recorded.

@@ -71,10 +71,18 @@ func (r *reader) explainService(ctx context.Context, s *corev1.Service) *Answer 
 			a.Cause = "The Service has no endpoints because none of its Pods is ready; " + worst.Object.Name + ": " +
 				answer.Lower(worst.Cause)
 			a.Hop, a.HopName = worst.Hop, worst.HopName
+			if slices.ContainsFunc(pods, mayBecomeReady) {
+				a.State = worst.State
+			}
 		}
 		return a.Because(a.Object, "spec.selector", selector.String(), time.Time{})
 	}
 	return r.serviceEndpoints(ctx, s, a)
+}
+
+// mayBecomeReady tells whether a Pod has neither ended nor is about to.
+func mayBecomeReady(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
 }
 
 // maxSlices is the number of EndpointSlices of a Service of which it is asked which nodes have programmed them.

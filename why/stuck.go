@@ -159,7 +159,7 @@ func nodeSuspect(n *corev1.Node) bool {
 }
 
 func podSuspect(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded && p.DeletionTimestamp == nil {
+	if p.Status.Phase == corev1.PodSucceeded && p.DeletionTimestamp == nil || isReplaced(p) {
 		return false
 	}
 	c := lookup.PodCondition(p, corev1.PodReady)

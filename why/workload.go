@@ -183,14 +183,10 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 	case w.meta.DeletionTimestamp != nil:
 		return r.ending(w.meta, a)
 	case w.observed < w.meta.Generation:
-		a.Cause = fmt.Sprintf("The controller has not acted on the last change of the %s (generation %d, observed %d); it may not be running.", w.ref.Kind, w.meta.Generation, w.observed)
-		a.At(hop.Control).Because(a.Object, "status.observedGeneration", fmt.Sprint(w.observed), lastChange(w.meta))
-		if r.Now.Sub(lastChange(w.meta)) < 10*time.Second {
-			a.State, a.Cause = Waiting, fmt.Sprintf("The %s was changed %s ago, and its controller has not acted on it yet.", w.ref.Kind,
-				r.ago(lastChange(w.meta)))
-			return a
+		if r.notActed(a, w.meta, w.observed); a.State == Stuck {
+			a.Do("proa status tells how the controllers do")
 		}
-		return a.Do("proa status tells how the controllers do")
+		return a
 	case w.failure != nil:
 		return r.refused(ctx, a, w.failure.Message, "status.conditions["+w.failure.Type+"]", w.failure.LastTransitionTime.Time)
 	}
@@ -234,6 +230,21 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 	return a.At(hop.Control).Because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
 }
 
+// patience is how long a controller may take to act on a change before the object counts as stuck.
+const patience = 10 * time.Second
+
+// notActed explains an object whose controller has not acted on its last change.
+func (r *reader) notActed(a *Answer, meta *metav1.ObjectMeta, observed int64) *Answer {
+	changed := lastChange(meta)
+	a.Cause = fmt.Sprintf("The controller has not acted on the last change of the %s (generation %d, observed %d); it may not be running.",
+		a.Object.Kind, meta.Generation, observed)
+	if r.Now.Sub(changed) < patience {
+		a.State = Waiting
+		a.Cause = fmt.Sprintf("The %s was changed %s ago, and its controller has not acted on it yet.", a.Object.Kind, r.ago(changed))
+	}
+	return a.At(hop.Control).Because(a.Object, "status.observedGeneration", fmt.Sprint(observed), changed)
+}
+
 // lastChange returns when somebody last wrote the object itself, as far as its managedFields tell; not its status.
 func lastChange(meta *metav1.ObjectMeta) time.Time {
 	at := meta.CreationTimestamp.Time
@@ -257,6 +268,9 @@ func (r *reader) worstPod(ctx context.Context, pods []*corev1.Pod) (worst *Answe
 		if c := lookup.PodCondition(p, corev1.PodReady); c != nil && c.Status == corev1.ConditionTrue && p.DeletionTimestamp == nil {
 			continue
 		}
+		if isReplaced(p) {
+			continue
+		}
 		if a := r.explainPod(ctx, p); a.State != Working && (worst == nil || a.State.Rank() > worst.State.Rank()) {
 			worst = a
 		}
@@ -264,13 +278,24 @@ func (r *reader) worstPod(ctx context.Context, pods []*corev1.Pod) (worst *Answe
 	return worst
 }
 
+// isReplaced tells whether a Pod has ended for good, as after an eviction, and its controller makes another one in its place. A Job counts
+// the Pods that have failed, so that they tell something about it.
+func isReplaced(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+		return false
+	}
+	owner := metav1.GetControllerOfNoCopy(p)
+	return owner != nil && slices.Contains([]string{"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"}, owner.Kind)
+}
+
 // refused explains that the API server refused to create something for a controller, and at which hop.
 func (r *reader) refused(ctx context.Context, a *Answer, message, field string, at time.Time) *Answer {
 	a.Because(a.Object, field, message, at)
 	h, what, advice := messages.Refusal(message)
 	a.Cause = "The controller cannot create Pods: " + what + ": " + answer.Sentence(message) + "."
+	r.refusals[a] = message
 	if h == 0 {
-		h = r.webhookHop(ctx, message)
+		h = r.webhookHop(ctx, messages.Webhook(message))
 	}
 	if a.Hop, a.HopName = 0, ""; h != 0 {
 		a.At(h)
@@ -278,10 +303,12 @@ func (r *reader) refused(ctx context.Context, a *Answer, message, field string, 
 	return a.Do("%s", advice)
 }
 
-// webhookHop returns the hop of the webhook that a message names, by the configurations that there are; zero when they cannot be read, or
-// when the name occurs in both kinds or in none.
-func (r *reader) webhookHop(ctx context.Context, message string) hop.Hop {
-	name := messages.Webhook(message)
+// webhookHop returns the hop of a webhook by the configurations that there are; zero when they cannot be read, or when the name is empty or
+// occurs in both kinds or in none.
+func (r *reader) webhookHop(ctx context.Context, name string) hop.Hop {
+	if name == "" {
+		return 0
+	}
 	mutates, seen := lookup.HasWebhook(ctx, r.Reader, "mutatingwebhookconfigurations", name)
 	validates, seenToo := lookup.HasWebhook(ctx, r.Reader, "validatingwebhookconfigurations", name)
 	switch {

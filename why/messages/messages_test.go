@@ -31,6 +31,15 @@ func TestRefusal(t *testing.T) {
 		`Internal error occurred: failed calling webhook "w": gone`: 0,
 		`Pod "a" is invalid: spec`:                                  hop.Schema,
 		`something else`:                                            hop.Control,
+		`pods "a" is forbidden: User "system:serviceaccount:default:x" cannot create resource "pods" in API group ""`:         hop.Authorize,
+		`pods "a" is forbidden: [minimum cpu usage per Container is 1, but request is 1m, maximum memory usage per Pod is 1]`: hop.Validate,
+		`pods "a" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000`:            hop.Validate,
+		`pods "a" is forbidden: error looking up service account default/x: serviceaccount "x" not found`:                     hop.Mutate,
+		`pods "a" is forbidden: error looking up service account default/x: timeout`:                                          0,
+		`pods "a" is forbidden: no PriorityClass with name high was found`:                                                    hop.Mutate,
+		`pods "a" is forbidden: unable to create new content in namespace shop because it is being terminated`:                hop.Mutate,
+		`pods "a" is forbidden: violates PodSecurity "restricted:latest": privileged`:                                         hop.Validate,
+		`pods "a" is forbidden: pod tolerations conflict with those of the namespace`:                                         0,
 	} {
 		if got, _, _ := Refusal(message); got != want {
 			t.Errorf("%s: hop %d, want %d", message, got, want)
