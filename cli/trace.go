@@ -134,7 +134,7 @@ func (o *traceFlags) print(env *command.Env, t *trace.Trace) error {
 		return nil
 	}
 	if err == nil {
-		_, err = env.Out.Write(append(data, '\n'))
+		_, err = env.Out.Write(append(command.PrintableJSON(data), '\n'))
 	}
 	return err
 }

@@ -210,12 +210,10 @@ func resourceOf(labels string) string {
 
 func (s *Status) print(env *command.Env, format string) error {
 	if format == "json" {
-		enc := json.NewEncoder(env.Out)
-		enc.SetIndent("", "  ")
 		if s.unreadable { // whether it runs is not known, so it is not reported
-			return enc.Encode(map[string]any{"dataDir": s.DataDir, "problems": s.Problems})
+			return command.WriteJSON(env.Out, map[string]any{"dataDir": s.DataDir, "problems": s.Problems})
 		}
-		return enc.Encode(s)
+		return command.WriteJSON(env.Out, s)
 	}
 	w := tabwriter.NewWriter(env.Out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
