@@ -7,9 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/hop"
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // ending is the state of a Pod that terminates: its containers are stopped, its status says how they ended, what it
@@ -17,6 +19,8 @@ import (
 type ending struct {
 	within time.Duration // the grace period of its containers
 	began  time.Time
+	// traced is the record of the stop; nil for a Pod that has ended by itself.
+	traced *podtrace.Work
 }
 
 // end takes a terminating Pod one step further.
@@ -34,6 +38,9 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, removed bo
 	}
 	within := order.limitGrace(grace(p, own))
 	w.shortenGrace(within)
+	if isOrdered := removed || p.DeletionTimestamp != nil || v != nil; isOrdered {
+		w.traceStop(p, f)
+	}
 	if w.starting() {
 		return 0, false
 	}
@@ -41,6 +48,7 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, removed bo
 	if wait := time.Until(w.retryAt); wait > 0 {
 		return wait, false
 	}
+	w.ending.traced.Continue()
 	if running(f) {
 		if v != nil && v.Reason == podstate.ReasonTerminated {
 			if err := w.recordInterruption(f); err != nil {
@@ -73,6 +81,7 @@ func (w *worker) end(ctx context.Context, p *corev1.Pod, f *fact.Pod, removed bo
 		w.releaseResources(ctx, p)
 		return 0, false
 	}
+	w.ending.traced.Done()
 	return w.removePod(ctx, p, f, removed)
 }
 
@@ -92,6 +101,14 @@ func (w *worker) shortenGrace(within time.Duration) {
 	}
 }
 
+// traceStop begins the record of the stop of a Pod that somebody or the node ends, unless the Pod has ended by itself or nothing of it
+// runs.
+func (w *worker) traceStop(p *corev1.Pod, f *fact.Pod) {
+	if w.ending.traced == nil && !podstate.IsTerminal(p.Status.Phase) && (running(f) || len(w.busy) > 0) {
+		w.ending.traced = w.m.Trace.Begin(p, hop.Stop)
+	}
+}
+
 // running reports whether a container or a sandbox of the Pod still runs.
 func running(f *fact.Pod) bool {
 	return podstate.HasActiveContainer(f) || slices.ContainsFunc(f.Sandboxes, func(s fact.Sandbox) bool { return s.Ready })
@@ -99,8 +116,15 @@ func running(f *fact.Pod) bool {
 
 // stopPod stops all containers and sandboxes of the Pod.
 func (w *worker) stopPod(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) {
+	traced, agent := w.ending.traced, ctx
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := w.stopAll(ctx, p, f, within)
+		err := w.stopAll(ctx, p, f, within, traced)
+		switch {
+		case agent.Err() != nil:
+			traced.Abort("the agent of the node ends")
+		case err != nil && ctx.Err() == nil:
+			traced.Failed(err)
+		}
 		return func(broken bool) {
 			if err == nil || broken {
 				return
@@ -113,8 +137,9 @@ func (w *worker) stopPod(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 
 // releaseDevices releases the devices of the Pod.
 func (w *worker) releaseDevices(ctx context.Context, p *corev1.Pod) {
+	traced := w.ending.traced
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := w.m.Devices.Release(ctx, p.UID)
+		err := recordStep(ctx, traced, "devices", func() error { return w.m.Devices.Release(ctx, p.UID) })
 		return func(broken bool) {
 			if err != nil && !broken {
 				w.log.Warn("the devices of a Pod could not be given back; retrying", "err", err)
@@ -127,8 +152,9 @@ func (w *worker) releaseDevices(ctx context.Context, p *corev1.Pod) {
 // releaseResources releases the volumes and cgroups of the Pod.
 func (w *worker) releaseResources(ctx context.Context, p *corev1.Pod) {
 	w.m.Probes.Forget(p.UID)
+	traced := w.ending.traced
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := w.m.release(ctx, p.UID)
+		err := recordStep(ctx, traced, "volumes", func() error { return w.m.release(ctx, p.UID) })
 		return func(broken bool) {
 			if err == nil {
 				w.finished, w.volumes = true, false
@@ -141,6 +167,16 @@ func (w *worker) releaseResources(ctx context.Context, p *corev1.Pod) {
 			}
 		}
 	})
+}
+
+// recordStep does something as a step of a record, which may be nil.
+func recordStep(ctx context.Context, traced *podtrace.Work, name string, do func() error) error {
+	step := traced.BeginPart(name)
+	err := do()
+	if step.End("", err); err != nil && ctx.Err() == nil {
+		traced.Failed(err)
+	}
+	return err
 }
 
 // removePod ends the worker once the Pod has disappeared from its source. A Pod that was deleted is removed from the API

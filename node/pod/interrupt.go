@@ -139,7 +139,7 @@ func (w *worker) pause(ctx context.Context, p *corev1.Pod, f *fact.Pod, o *stopO
 // stopContainers stops the containers of the Pod, but not its sandbox.
 func (w *worker) stopContainers(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) {
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := w.stopRunning(ctx, p, f, within)
+		err := w.stopRunning(ctx, p, f, within, nil)
 		return func(broken bool) {
 			if err == nil || broken {
 				return

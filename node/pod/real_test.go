@@ -2,6 +2,7 @@ package pod_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -321,7 +323,11 @@ func TestPodLifecycle(t *testing.T) {
 			t.Errorf("recorded %q", got)
 		}
 		b.remove(t, p.UID, 5)
+		if got := b.stopRecord(t, p.UID); got != "sandbox, volumes" { // its container had ended before
+			t.Errorf("recorded %q", got)
+		}
 	})
+	t.Run("the end of a deleted Pod is recorded", func(t *testing.T) { testStopIsRecorded(t, b) })
 	t.Run("runs once", func(t *testing.T) {
 		p := newPod("once", corev1.RestartPolicyNever)
 		b.apply(p)
@@ -338,6 +344,9 @@ func TestPodLifecycle(t *testing.T) {
 			t.Errorf("the status after the end: %+v", st)
 		}
 		b.remove(t, p.UID, 0)
+		if got := b.traceRecords(p.UID); strings.Contains(fmt.Sprint(got), hop.Stop) {
+			t.Errorf("recorded %q of a Pod that has ended by itself", got)
+		}
 	})
 	t.Run("a command that does not exist", func(t *testing.T) {
 		p := newPod("bad", corev1.RestartPolicyAlways)
@@ -401,6 +410,69 @@ func testImageArrives(t *testing.T, b *testManager) {
 		t.Errorf("recorded %q", got)
 	}
 	b.remove(t, p.UID, 5)
+}
+
+// testStopIsRecorded deletes a Pod with a container that ends after SIGTERM, and with one that does not.
+func testStopIsRecorded(t *testing.T, b *testManager) {
+	t.Helper()
+	p := newPod("slow", corev1.RestartPolicyAlways)
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}}
+	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "deaf", Image: runtime.PauseImage})
+	b.apply(p)
+	up := b.await(t, p.UID, "running", func(p *corev1.Pod) bool {
+		return len(p.Status.ContainerStatuses) == 2 && p.Status.ContainerStatuses[0].Ready && p.Status.ContainerStatuses[1].Ready
+	})
+	for _, c := range up.Status.ContainerStatuses {
+		if c.Name == "deaf" {
+			b.suspend(t, strings.TrimPrefix(c.ContainerID, "containerd://"))
+		}
+	}
+	b.remove(t, p.UID, 2)
+	if got := b.stopRecord(t, p.UID); got != "preStop c, stop c: ended after SIGTERM, with exit code 0, "+
+		"stop deaf: killed after the grace period of 2 s, sandbox, volumes" {
+		t.Errorf("recorded %q", got)
+	}
+	for _, r := range b.records.Of(p.UID) {
+		if r.Verb == hop.Stop && (r.Wait[hop.Node] < 2*time.Second || r.Took[hop.Node] <= r.Wait[hop.Node] || r.Open || r.CauseRev != r.Rev) {
+			t.Errorf("recorded %+v", r)
+		}
+	}
+}
+
+// suspend stops the process of a container with SIGSTOP, so that it does not get other signals than SIGKILL.
+func (b *testManager) suspend(t *testing.T, id string) {
+	t.Helper()
+	answer, err := b.Client.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info struct {
+		Pid int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(answer.Info["info"]), &info); err != nil || info.Pid <= 1 {
+		t.Fatalf("%+v %v", info, err)
+	}
+	if err := syscall.Kill(info.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stopRecord returns the steps of the record of a Pod's stop with their details.
+func (b *testManager) stopRecord(t *testing.T, uid types.UID) string {
+	t.Helper()
+	var steps []string
+	for _, r := range b.records.Of(uid) {
+		if r.Verb != hop.Stop {
+			continue
+		}
+		for _, s := range r.Steps {
+			steps = append(steps, strings.TrimSuffix(s.Name+": "+s.Detail, ": "))
+		}
+		if r.Open || r.Error != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	return strings.Join(steps, ", ")
 }
 
 // traceRecords returns the records of a Pod with the names of their steps, in the order in which the work is listed in package hop.

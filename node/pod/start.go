@@ -69,7 +69,7 @@ func (w *worker) createSandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, 
 	}
 	traced := w.trace(workSandbox, p, hop.Sandbox)
 	w.do(ctx, workSandbox, func(ctx context.Context) func(bool) {
-		err := w.stopAll(ctx, p, f, grace(p, nil))
+		err := w.stopAll(ctx, p, f, grace(p, nil), nil)
 		if err == nil {
 			err = w.runSandbox(ctx, p, attempt, traced)
 		}

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"proa.dev/node/event"
 	"proa.dev/node/fact"
 	"proa.dev/node/podstate"
+	"proa.dev/node/podtrace"
 )
 
 // minGrace is the minimum grace period, so that a container that stops at once is not killed.
@@ -59,6 +61,9 @@ type stopping struct {
 	// period at most.
 	after []<-chan struct{}
 	slots StopSlots
+	// traced records the steps of the stop; nil for a stop that is not recorded.
+	traced *podtrace.Work
+	signal string // the stop signal, such as SIGTERM
 }
 
 // StopSlots limit how many containers of a Pod are stopped at the same time: a shim that gets many stop requests at
@@ -112,11 +117,41 @@ func (w *worker) stop(ctx context.Context, p *corev1.Pod, s stopping) error {
 	defer done()
 	until = until.Add(time.Since(queued)) // the grace period begins when the container gets its signal
 	left := max(time.Until(until), minGrace).Round(time.Second)
+	traced := s.traced.BeginWaiting("stop " + s.container.Name)
+	asked := time.Now()
 	_, err = w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: s.id, Timeout: int64(left / time.Second)})
 	if cri.NotFound(err) {
-		return nil
+		err = nil
+	}
+	switch {
+	case err == nil && traced != nil:
+		traced.End(w.endOf(ctx, s, time.Since(asked) >= left), nil)
+	case ctx.Err() != nil:
+		traced.End("given up, because the grace period was shortened or the agent ends", nil)
+	default:
+		traced.End("", err)
 	}
 	return err
+}
+
+// endOf says how a container that was stopped has ended.
+func (w *worker) endOf(ctx context.Context, s stopping, isGraceOver bool) string {
+	answer, err := w.m.Client.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: s.id})
+	if err != nil {
+		return ""
+	}
+	return describeEnd(s, answer.GetStatus().GetExitCode(), isGraceOver)
+}
+
+// exitKilled is the exit code of a process that was killed with SIGKILL.
+const exitKilled = 128 + 9
+
+// describeEnd says whether a container ended after its stop signal, or was killed because it had not ended within its grace period.
+func describeEnd(s stopping, exitCode int32, isGraceOver bool) string {
+	if isGraceOver && exitCode == exitKilled {
+		return fmt.Sprintf("killed after the grace period of %d s", max(s.grace, minGrace).Round(time.Second)/time.Second)
+	}
+	return fmt.Sprintf("ended after %s, with exit code %d", cmp.Or(s.signal, "SIGTERM"), exitCode)
 }
 
 // waitForEnds waits until all channels are closed, or for the given time. It fails only if ctx ends.
@@ -139,16 +174,23 @@ func (w *worker) preStop(ctx context.Context, p *corev1.Pod, s stopping) {
 	ctx, cancel := context.WithTimeout(ctx, s.grace)
 	defer cancel()
 	c := s.container
-	if err := w.m.Hooks.Run(ctx, p, c, s.id, s.ips, c.Lifecycle.PreStop); err != nil {
+	traced := s.traced.BeginPart("preStop " + c.Name)
+	err := w.m.Hooks.Run(ctx, p, c, s.id, s.ips, c.Lifecycle.PreStop)
+	traced.End("", err)
+	if err != nil {
 		w.log.Info("a preStop hook failed", "container", c.Name, "err", err)
 		w.m.Events.Event(event.Container(p, c.Name), corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }
 
-// stopAll stops all containers of the Pod and then its sandboxes.
-func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
-	if err := w.stopRunning(ctx, p, f, within); err != nil {
+// stopAll stops all containers of the Pod and then its sandboxes. Its steps are recorded in traced, which may be nil.
+func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration, traced *podtrace.Work) (err error) {
+	if err := w.stopRunning(ctx, p, f, within, traced); err != nil {
 		return err
+	}
+	if len(f.Sandboxes) > 0 {
+		step := traced.BeginPart("sandbox")
+		defer func() { step.End("", err) }()
 	}
 	for i := range f.Sandboxes {
 		if s := &f.Sandboxes[i]; s.Ready || i == 0 {
@@ -162,7 +204,7 @@ func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 
 // stopRunning stops all running containers of the Pod. Sidecars are stopped after the regular containers, in reverse
 // order. within is the grace period of all of them together.
-func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration) error {
+func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration, traced *podtrace.Work) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -181,7 +223,8 @@ func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, wi
 		if c == nil {
 			c = &corev1.Container{Name: r.Name}
 		}
-		s := stopping{container: c, id: r.ID, grace: within, ips: f.IPs(), after: endsToAwait(p, r.Name, ended), slots: slots}
+		s := stopping{container: c, id: r.ID, grace: within, ips: f.IPs(), after: endsToAwait(p, r.Name, ended), slots: slots,
+			traced: traced, signal: r.StopSignal}
 		wg.Go(func() {
 			err := w.stop(ctx, p, s)
 			mu.Lock()

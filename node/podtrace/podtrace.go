@@ -1,4 +1,4 @@
-// Package podtrace records how long the agent of a node works on the start of a Pod, and what it waits for: one record of
+// Package podtrace records how long the agent of a node works on the start and the end of a Pod, and what it waits for: one record of
 // package hop for each piece of work, over all its tries. A record is open while the work goes on, so that a pull that hangs
 // can be seen.
 package podtrace
@@ -61,9 +61,12 @@ type Work struct {
 
 	mu       sync.Mutex // guards what follows
 	rec      hop.Record
-	current  *hop.Step // the part that is under way; nil for none
+	current  *hop.Step // the step that is under way; nil for none
+	parts    []*Part   // the steps that are under way beside it, those that wait last
 	failures int
 	pausedAt time.Time // when the last try failed; zero while a try is under way
+	// waitsSince is when the first of the parts that wait now began; zero for none.
+	waitsSince time.Time
 }
 
 // Report records the work as it is now.
@@ -79,11 +82,17 @@ func (k *Work) Report() {
 func (k *Work) report() {
 	out := k.rec
 	out.Took[hop.Node] = time.Since(out.Start)
-	if !k.pausedAt.IsZero() {
-		out.Wait[hop.Node] += time.Since(k.pausedAt)
+	for _, since := range []time.Time{k.pausedAt, k.waitsSince} {
+		if !since.IsZero() {
+			out.Wait[hop.Node] += time.Since(since)
+		}
 	}
 	out.Wait[hop.Node] = min(out.Wait[hop.Node], out.Took[hop.Node])
 	out.Steps = k.withCurrent()
+	for _, p := range k.parts {
+		out.Steps = append(out.Steps, p.stepSoFar())
+	}
+	out.Steps = longest(out.Steps, nodereport.MaxSteps)
 	k.send(out)
 }
 
@@ -125,11 +134,15 @@ func (k *Work) leave(failed bool) {
 func (k *Work) withCurrent() []hop.Step {
 	out := slices.Clone(k.rec.Steps)
 	if k.current != nil && len(out) < nodereport.MaxSteps {
-		step := *k.current
-		step.Took = time.Since(k.rec.Start) - step.After
-		out = append(out, step)
+		out = append(out, k.soFar(*k.current))
 	}
 	return out
+}
+
+// soFar returns a step that is under way with the time that it has taken so far.
+func (k *Work) soFar(step hop.Step) hop.Step {
+	step.Took = time.Since(k.rec.Start) - step.After
+	return step
 }
 
 // Waited says that some of the time was spent waiting.
@@ -184,6 +197,16 @@ func (k *Work) pause(note func() (mustReport bool)) {
 
 // Retry says that the next try begins. The steps of the one before are forgotten. It reports whether there was one before.
 func (k *Work) Retry() bool {
+	return k.resume(func(hop.Step) bool { return true })
+}
+
+// Continue says that the next try begins and goes on where the one before has failed: only its failed steps are forgotten.
+func (k *Work) Continue() {
+	k.resume(func(s hop.Step) bool { return s.Failed })
+}
+
+// resume ends the waiting for the next try and forgets steps. It reports whether there was a try before.
+func (k *Work) resume(forget func(hop.Step) bool) bool {
 	if k == nil {
 		return false
 	}
@@ -193,7 +216,8 @@ func (k *Work) Retry() bool {
 		return false
 	}
 	k.rec.Wait[hop.Node] += time.Since(k.pausedAt)
-	k.pausedAt, k.rec.Steps, k.current = time.Time{}, nil, nil
+	k.pausedAt, k.current = time.Time{}, nil
+	k.rec.Steps = slices.DeleteFunc(slices.Clone(k.rec.Steps), forget)
 	return true
 }
 

@@ -2,6 +2,7 @@ package podtrace
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,69 @@ func TestNothingIsRecordedOfStaticPodsOrForNobody(t *testing.T) {
 	if records.Len() != 0 {
 		t.Error("something was recorded")
 	}
+}
+
+func TestPartsAreStepsAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(10)
+		k := New("n", records.Update).Begin(newPod(), hop.Stop)
+		web := k.BeginWaiting("stop web")
+		time.Sleep(time.Second)
+		log := k.BeginWaiting("stop log")
+		hook := k.BeginPart("preStop db")
+		time.Sleep(time.Second)
+		k.Report()
+		if got := describeSteps(records.Of("u")[0]); got != "2s/2s: preStop db 1s 1s/0s, stop web 0s 2s/2s, stop log 1s 1s/1s" {
+			t.Error(got) // those that wait come last
+		}
+		web.End("ended", nil)
+		time.Sleep(time.Second)
+		log.End("killed", nil)
+		log.End("once more", nil)
+		time.Sleep(time.Second)
+		hook.End("", errors.New("no"))
+		k.Failed(errors.New("no"))
+		time.Sleep(time.Second)
+		k.Continue()
+		time.Sleep(time.Second)
+		k.Done()
+		if got := describeSteps(records.Of("u")[0]); got != "6s/4s: stop web 0s 2s/2s ended, stop log 1s 2s/2s 1 try failed, killed" {
+			t.Error(got)
+		}
+	})
+}
+
+func TestLongestStepsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records := hop.NewRecorder(10)
+		k := New("n", records.Update).Begin(newPod(), hop.Stop)
+		slow := k.BeginWaiting("slow")
+		for range 40 {
+			p := k.BeginPart("quick")
+			time.Sleep(time.Millisecond)
+			p.End("", nil)
+		}
+		time.Sleep(time.Second)
+		slow.End("", nil)
+		k.Done()
+		got := records.Of("u")[0]
+		if len(got.Steps) != 16 || got.Steps[15].Name != "slow" {
+			t.Errorf("%+v", got.Steps)
+		}
+	})
+}
+
+// describeSteps returns the times of a record and of its steps: when each began, how long it took, and how long of that it waited.
+func describeSteps(r hop.Record) string {
+	var steps []string
+	for _, s := range r.Steps {
+		steps = append(steps, strings.TrimSpace(fmt.Sprintf("%s %v %v/%v %s", s.Name, s.After, s.Took, s.Wait, s.Detail)))
+	}
+	return fmt.Sprintf("%v/%v: %s", r.Took[hop.Node], r.Wait[hop.Node], strings.Join(steps, ", "))
+}
+
+func TestPartOfNoWork(t *testing.T) {
+	var k *Work
+	k.BeginPart("x").End("", nil)
+	k.Continue()
 }
