@@ -14,7 +14,9 @@ import (
 // cache.
 type history struct {
 	limit, maxBytes int
-	groupings       []grouping // at most maxGroupings; records are found by the first one
+	// groupings are at most maxGroupings. Records are found by the first one. The last one is by where something happens, and those between
+	// by who does it.
+	groupings []grouping
 
 	records      []Record
 	links        []link
@@ -22,6 +24,9 @@ type history struct {
 	oldest, last int32
 	count, bytes int
 	seed         maphash.Seed
+	// clients is the history in which the client is found who led to a record; nil for this one. It has as many lists of clients, and the
+	// same seed.
+	clients *history
 }
 
 // maxGroupings is how many groups a record is in at most.
@@ -30,10 +35,9 @@ const maxGroupings = 4
 // grouping divides the records of a history into groups: those with the same key.
 type grouping struct {
 	groupBy
-	// share and shareBytes are how many records and bytes one group may have. When the shares are soft, they count only once the history
-	// is full: until then one group may have all of it.
+	// share and shareBytes are how many records and bytes one group may have. The shares of all groupings but the first one count only once
+	// the history is full: until then one group may have all of it.
 	share, shareBytes int
-	isSoft            bool
 	// large is the list that had more than a share when a record was last added to such a list.
 	large uint32
 	// lists has the groups by the hash of the key. The few groups that have the same one are in one list, and have one share.
@@ -97,15 +101,9 @@ func newGrouping(by groupBy, share, groups int) grouping {
 	return grouping{groupBy: by, share: share, shareBytes: share * bytesPerRecord, lists: make([]groupList, 1<<bits.Len(uint(groups)))}
 }
 
-// soft returns a grouping with shares that count only once the history is full.
-func (g grouping) soft() grouping {
-	g.isSoft = true
-	return g
-}
-
 // newHistory returns an empty history.
-func newHistory(limit int, groupings ...grouping) history {
-	return history{limit: limit, maxBytes: limit * bytesPerRecord, groupings: groupings, seed: maphash.MakeSeed()}
+func newHistory(limit int, seed maphash.Seed, groupings ...grouping) history {
+	return history{limit: limit, maxBytes: limit * bytesPerRecord, groupings: groupings, seed: seed}
 }
 
 // listOf returns the index of the list that has the records with a key.
@@ -118,8 +116,8 @@ func (h *history) groupsOf(l *link, rec *Record) {
 	for i := range h.groupings {
 		g := &h.groupings[i]
 		if g.groupBy == byClient && (rec.Origin == nil || rec.isByNode()) {
-			if cause := h.causeOf(l, rec); cause != 0 {
-				l.in[i].list = h.at(cause).in[i].list
+			if list, known := h.clientOf(rec, l.in[0].list); known {
+				l.in[i].list = list
 				continue
 			}
 		}
@@ -127,15 +125,27 @@ func (h *history) groupsOf(l *link, rec *Record) {
 	}
 }
 
-// causeOf returns the newest record of the object that caused a record, or else of the object itself; 0 if there is none.
-func (h *history) causeOf(l *link, rec *Record) int32 {
-	objects := &h.groupings[0]
-	if rec.CauseUID != "" && rec.CauseUID != rec.UID {
-		if i := objects.lists[h.listOf(objects, string(rec.CauseUID))].newest; i != 0 {
-			return i
-		}
+// clientGrouping is the grouping by clients of a history in which others find them.
+const clientGrouping = 2
+
+// clientOf returns the list of the client who has the newest record of the object that caused a record, or else of the object itself,
+// whose list is known if this is the history in which clients are found.
+func (h *history) clientOf(rec *Record, object uint32) (list uint32, known bool) {
+	if h.clients != nil {
+		h = h.clients
+		object = h.listOf(&h.groupings[0], h.groupings[0].key(rec))
 	}
-	return objects.lists[l.in[0].list].newest
+	newest, lists := int32(0), h.groupings[0].lists
+	if rec.CauseUID != "" && rec.CauseUID != rec.UID {
+		newest = lists[h.listOf(&h.groupings[0], string(rec.CauseUID))].newest
+	}
+	if newest == 0 {
+		newest = lists[object].newest
+	}
+	if newest == 0 {
+		return 0, false
+	}
+	return h.at(newest).in[clientGrouping].list, true
 }
 
 // add adds a record; older records make room.
@@ -190,26 +200,44 @@ func (h *history) makeRoom(l *link, records, bytes int32) {
 	}
 }
 
-// superfluous returns the record that has to go first; 0 when there is room. It is the oldest of a group of the new record that has more
-// than its share, or of another group that has, because there is no room for what others need, or else the oldest of all.
+// superfluous returns the record that has to go first; 0 when there is room. It is the oldest of the object if that has more than its share.
+// In a history that is full it is the oldest of whoever has more than a share, or else of a namespace that has, or else of all.
 func (h *history) superfluous(l *link, records, bytes int32) int32 {
-	isFull := h.count > 0 && (h.count+int(records) > h.limit || h.bytes+int(bytes) > h.maxBytes)
-	for i := range h.groupings {
+	g := &h.groupings[0]
+	if own := &g.lists[l.in[0].list]; g.exceeds(own, records, bytes) {
+		return own.oldest
+	}
+	if h.count == 0 || h.count+int(records) <= h.limit && h.bytes+int(bytes) <= h.maxBytes {
+		return 0
+	}
+	last := len(h.groupings) - 1
+	if i := h.oldestOfLarge(l, 1, last); i != 0 {
+		return i
+	}
+	if i := h.oldestOfLarge(l, max(last, 1), last+1); i != 0 {
+		return i
+	}
+	return h.oldest
+}
+
+// oldestOfLarge returns the oldest record of the smallest group that has more than its share, among the groups of the new record and those
+// that were large before, in some of the groupings; 0 if there is none. The smallest tells best who has too much: if there is one node, it
+// has all records, and one client some of them; if there is one client, it has all, and one node that lies some of them.
+func (h *history) oldestOfLarge(l *link, from, to int) int32 {
+	var smallest *groupList
+	for i := from; i < to; i++ {
 		g := &h.groupings[i]
-		if g.isSoft && !isFull {
-			continue
+		if own := &g.lists[l.in[i].list]; g.exceeds(own, 1, 0) && (smallest == nil || own.count < smallest.count) {
+			smallest = own
 		}
-		if own := &g.lists[l.in[i].list]; g.exceeds(own, records, bytes) {
-			return own.oldest
-		}
-		if large := &g.lists[g.large]; isFull && g.exceeds(large, 0, 0) {
-			return large.oldest
+		if large := &g.lists[g.large]; g.exceeds(large, 0, 0) && (smallest == nil || large.count < smallest.count) {
+			smallest = large
 		}
 	}
-	if isFull {
-		return h.oldest
+	if smallest == nil {
+		return 0
 	}
-	return 0
+	return smallest.oldest
 }
 
 // exceeds reports whether a list with more records and bytes has more than its share.

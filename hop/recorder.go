@@ -2,6 +2,7 @@ package hop
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +26,7 @@ const (
 // for new ones. There are four histories, so that no flood pushes out what people look for: writes that happen all the
 // time by themselves, such as renewals of Leases, have one, refused writes have another, the work that nodes report a third, and
 // all other records the main one. Of one object, and of the refused writes of one user, only a share of the records is kept. Of one
-// namespace, of one user, of what one client did and caused, and of the work of one node, only a share is kept when there is no room for
-// that of others.
+// namespace, of one user or node, and of what one client did and caused, only a share is kept when there is no room for that of others.
 //
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
@@ -50,17 +50,18 @@ func NewRecorder(limit int) *Recorder {
 	if limit <= 0 {
 		return nil
 	}
-	few, work := max(1, limit/16), max(minShare, limit/4)
-	return &Recorder{
-		main: newHistory(limit, newGrouping(byObject, max(minShare, limit/32), limit),
-			newGrouping(byUser, max(minShare, limit/2), shareLists).soft(),
-			newGrouping(byClient, max(minShare, limit/4), shareLists).soft(),
-			newGrouping(byNamespace, max(minShare, limit/4), shareLists).soft()),
-		steady: newHistory(few, newGrouping(byObject, minShare, few), newGrouping(byClient, few/4, shareLists).soft(),
-			newGrouping(byNamespace, few/4, shareLists).soft()),
-		failed: newHistory(2*few, newGrouping(byUser, max(minShare, few/4), 2*few)),
-		nodes:  newHistory(work, newGrouping(byUser, work/4, work).soft()),
+	few, work, seed := max(1, limit/16), max(minShare, limit/4), maphash.MakeSeed()
+	byWhere := func(size int) grouping { return newGrouping(byNamespace, max(minShare, size/4), shareLists) }
+	byCause := func(size int) grouping { return newGrouping(byClient, max(minShare, size/4), shareLists) }
+	byWho := func(share int) grouping { return newGrouping(byUser, max(minShare, share), shareLists) }
+	r := &Recorder{
+		main:   newHistory(limit, seed, newGrouping(byObject, max(minShare, limit/32), limit), byWho(limit/2), byCause(limit), byWhere(limit)),
+		steady: newHistory(few, seed, newGrouping(byObject, minShare, few), byCause(few), byWhere(few)),
+		failed: newHistory(2*few, seed, newGrouping(byUser, max(minShare, few/4), 2*few)),
+		nodes:  newHistory(work, seed, newGrouping(byObject, work, work), byWho(work/4), byCause(work), byWhere(work)),
 	}
+	r.steady.clients, r.nodes.clients = &r.main, &r.main
+	return r
 }
 
 // Add adds a record; the oldest ones make room for it.
@@ -235,17 +236,15 @@ func (r *Recorder) Of(uid types.UID) []Record {
 func (r *Recorder) ofObject(uid types.UID) (out []Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, h := range []*history{&r.main, &r.steady} {
+	for _, h := range []*history{&r.main, &r.steady, &r.nodes} {
 		for _, rec := range h.of(string(uid)) {
 			out = append(out, *rec)
 		}
 	}
-	slices.Reverse(out)                                 // the oldest first
-	for _, h := range []*history{&r.failed, &r.nodes} { // these have lists of users
-		for _, rec := range h.all() {
-			if rec.UID == uid {
-				out = append(out, *rec)
-			}
+	slices.Reverse(out)                  // the oldest first
+	for _, rec := range r.failed.all() { // it has lists of users
+		if rec.UID == uid {
+			out = append(out, *rec)
 		}
 	}
 	return out

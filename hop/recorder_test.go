@@ -242,11 +242,13 @@ func TestSizesAreCounted(t *testing.T) {
 // order in which these were added.
 func TestHistoryKeepsItsLists(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	h := newHistory(50, newGrouping(byObject, 8, 1<<20), newGrouping(byNamespace, 20, 1).soft())
+	h := newHistory(50, maphash.MakeSeed(), newGrouping(byObject, 8, 1<<20), newGrouping(byNamespace, 20, 1))
 	objects := &h.groupings[0]
 	h.maxBytes, objects.shareBytes = 40*slotSize, 6*slotSize
 	for n := range 5000 {
-		objects.isSoft = n >= 2500
+		if n == 2500 {
+			objects.share, objects.shareBytes = h.limit, h.maxBytes
+		}
 		rec := Record{UID: types.UID(fmt.Sprint("o", random.IntN(12))), Rev: int64(n), Error: strings.Repeat("e", random.IntN(200))}
 		rec.Namespace = "of-" + string(rec.UID[len(rec.UID)-1:])
 		h.add(&rec)
@@ -276,10 +278,10 @@ func TestHistoryKeepsItsLists(t *testing.T) {
 				}
 			}
 			c := objects.lists[h.listOf(objects, string(uid))]
-			if int(c.bytes) != bytesByKey[uid] || !objects.isSoft && bytesByKey[uid] > objects.shareBytes {
+			if int(c.bytes) != bytesByKey[uid] || bytesByKey[uid] > objects.shareBytes {
 				t.Fatalf("after %d: the list of %s has %d bytes, counted %d", n, uid, bytesByKey[uid], c.bytes)
 			}
-			if got != want || want > objects.share && !objects.isSoft {
+			if got != want || want > objects.share {
 				t.Fatalf("after %d: the list of %s has %d, there are %d", n, uid, got, want)
 			}
 		}

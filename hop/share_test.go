@@ -36,7 +36,7 @@ func rollout(r *Recorder, request Record, node string) {
 	r.Add(request)
 	follow := func(user, verb string, uid, cause types.UID) {
 		rec := Record{UID: uid, Rev: 1, Verb: verb, Namespace: request.Namespace, User: user, CauseUID: cause, CauseRev: 1}
-		if rec.isByNode() {
+		if rec.isByNode() && rec.IsWrite() {
 			rec.Origin, rec.CauseUID, rec.CauseRev = &Origin{}, "", 0
 		}
 		r.Add(rec)
@@ -52,6 +52,7 @@ func rollout(r *Recorder, request Record, node string) {
 		follow("system:node:"+node, "update", pod, "")
 		follow("somebody", Deliver, pod, pod)
 		follow("system:node:"+node, "update", pod, "")
+		follow("system:node:"+node, Pull, pod, pod)
 	}
 }
 
@@ -76,6 +77,9 @@ func TestOneClientLeavesRoomForOthers(t *testing.T) {
 			rec := by("system:node:liar", pod, fmt.Sprint("n", i%16))
 			rec.Verb, rec.Rev = "update", int64(i+2)
 			r.Add(rec)
+		},
+		"rollouts in many namespaces, on the same node": func(r *Recorder, i int) {
+			rollout(r, by("mallory", types.UID(fmt.Sprint("m", i)), fmt.Sprint("n", i%16)), "node-0")
 		},
 	}
 	for what, flood := range floods {
@@ -109,7 +113,7 @@ func TestOneClientHasTheWholeHistory(t *testing.T) {
 	}
 	whole := 0
 	for i := shareLimit - 1; len(r.Of(types.UID(fmt.Sprint(i)))) > 0; i-- {
-		if n := len(r.Of(types.UID(fmt.Sprint(i, "-pod-3")))); n == 6 {
+		if n := len(r.Of(types.UID(fmt.Sprint(i, "-pod-3")))); n == 7 {
 			whole++
 		}
 	}
@@ -128,7 +132,7 @@ func TestRecordsCountForTheClientThatCausedThem(t *testing.T) {
 	clients := slices.IndexFunc(h.groupings, func(g grouping) bool { return g.groupBy == byClient })
 	g := &h.groupings[clients]
 	alice, bob := g.lists[h.listOf(g, "alice")].count, g.lists[h.listOf(g, "bob")].count
-	if alice != 27 || bob != 27 || r.Len() != 55 {
+	if alice != 27 || bob != 27 || r.Len() != 63 {
 		t.Errorf("alice has %d records and bob %d, of %d", alice, bob, r.Len())
 	}
 }
@@ -146,5 +150,26 @@ func TestOthersGetRoomWhileOneClientWritesAllTheTime(t *testing.T) {
 		if n := len(r.Select(func(x *Record) bool { return x.User == "alice" })); n < shareLimit/4 {
 			t.Errorf("%s: %d records of the user who writes little, want at least %d", what, n, shareLimit/4)
 		}
+	}
+}
+
+// TestLyingNodeLeavesTheWorkOfOthers checks that a node which reports all the time pushes out its own work only, though all of it is on
+// Pods of the same user as that of other nodes.
+func TestLyingNodeLeavesTheWorkOfOthers(t *testing.T) {
+	r := newRecorder()
+	work := func(node string, i int) {
+		pod := types.UID(fmt.Sprint("p", i%100))
+		r.Add(by("admin", pod, "default"))
+		r.Add(Record{UID: pod, Rev: int64(i), Verb: Pull, Namespace: "default", User: "system:node:" + node, CauseUID: pod})
+	}
+	for i := range shareLimit {
+		work(fmt.Sprint("node-", i%2), i)
+	}
+	for i := range 4 * shareLimit {
+		work("liar", i)
+	}
+	liar := len(r.Select(func(x *Record) bool { return x.User == "system:node:liar" }))
+	if all := r.nodes.count; all != shareLimit/4 || liar > all/4 {
+		t.Errorf("%d of %d records of nodes are of the one that lies", liar, all)
 	}
 }
