@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,8 +34,11 @@ The exit code is that of kubectl, and with --trace 3 when an object is not ready
 		Setup: func(*flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			return func(ctx context.Context, env *command.Env, args []string) error {
 				dir, given, args := takeDataDir(args)
-				follow := slices.Contains(args, traceFlag)
-				args = append([]string{"apply"}, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == traceFlag })...)
+				args, follow, err := takeTraceFlag(args)
+				if err != nil {
+					return err
+				}
+				args = append([]string{"apply"}, args...)
 				if given {
 					args = append([]string{"--data-dir=" + dir}, args...)
 				}
@@ -49,6 +53,24 @@ The exit code is that of kubectl, and with --trace 3 when an object is not ready
 
 // traceFlag is the flag of "proa apply" that kubectl does not know.
 const traceFlag = "--trace"
+
+// takeTraceFlag takes the flag out of the arguments for kubectl, and returns its value.
+func takeTraceFlag(args []string) (rest []string, follow bool, err error) {
+	for _, a := range args {
+		name, value, hasValue := strings.Cut(a, "=")
+		switch {
+		case name != traceFlag:
+			rest = append(rest, a)
+		case !hasValue:
+			follow = true
+		default:
+			if follow, err = strconv.ParseBool(value); err != nil {
+				return nil, false, fmt.Errorf("%s is true or false, and not %q", traceFlag, value)
+			}
+		}
+	}
+	return rest, follow, nil
+}
 
 // kubectlTarget is the cluster that arguments of kubectl are about.
 type kubectlTarget struct {
@@ -122,11 +144,15 @@ func applyAndFollow(ctx context.Context, env *command.Env, args []string) error 
 	if err != nil {
 		return err
 	}
-	changed, err := changedObjects(ctx, r, said.String(), namespace, begin)
+	changed, missing, err := changedObjects(ctx, r, said.String(), namespace, begin)
 	if err != nil {
 		return err
 	}
-	if len(changed) == 0 {
+	if len(missing) > 0 {
+		fmt.Fprintf(env.Out, "\nNot followed, because the server has no record of the change: %s. \"proa trace\" with the namespace may know more.\n",
+			strings.Join(missing, ", "))
+	}
+	if len(changed)+len(missing) == 0 {
 		fmt.Fprintln(env.Out, "\nNothing was changed, so there is nothing to follow.")
 		return nil
 	}
@@ -154,20 +180,22 @@ func followAll(ctx context.Context, env *command.Env, r *apireader.Reader, objec
 }
 
 // changedObjects returns the objects that kubectl says it has changed, in the order of its lines. The lines have no namespaces: these are
-// those of the traces that began since then.
-func changedObjects(ctx context.Context, r *apireader.Reader, said, namespace string, begin time.Time) ([]why.Target, error) {
+// those of the traces that began since then. A list has the latest traces only; of what is not in it there may be a trace in the namespace
+// that kubectl uses. missing are the lines of objects of which there is none.
+func changedObjects(ctx context.Context, r *apireader.Reader, said, namespace string, begin time.Time) (out []why.Target, missing []string,
+	err error,
+) {
 	if served, err := (&traceReader{reader: r}).serves(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if !served {
-		return nil, errNoTraces
+		return nil, nil, errNoTraces
 	}
 	recent := &trace.TraceList{}
 	if err := r.List(ctx, trace.TracesResource(), "", "", recent); err != nil {
 		if err := r.List(ctx, trace.TracesResource(), namespace, "", recent); err != nil { // he may read those of one namespace only
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var out []why.Target
 	for line := range strings.Lines(said) {
 		word, isChanged := changedObject(line)
 		if !isChanged {
@@ -178,14 +206,27 @@ func changedObjects(ctx context.Context, r *apireader.Reader, said, namespace st
 		if err != nil {
 			continue // its definition may have been deleted meanwhile
 		}
+		target, before := why.Target{Resource: res.GroupResource(), Kind: res.Kind, Namespace: namespace, Name: name}, len(out)
 		for i := range recent.Items {
 			o := recent.Items[i].Object
 			if o.Name == name && o.Resource == res.Plural && o.Group == res.Group && recent.Items[i].Start.After(begin.Add(-clockSkew)) {
-				out = append(out, why.Target{Resource: res.GroupResource(), Kind: res.Kind, Namespace: o.Namespace, Name: name})
+				target.Namespace = o.Namespace
+				out = append(out, target)
 			}
 		}
+		if len(out) > before {
+			continue
+		}
+		if !res.Namespaced {
+			target.Namespace = ""
+		}
+		if t, err := (&traceReader{reader: r, target: &target}).read(ctx); err == nil && t.Start.After(begin.Add(-clockSkew)) {
+			out = append(out, target)
+		} else {
+			missing = append(missing, word)
+		}
 	}
-	return out, nil
+	return out, missing, nil
 }
 
 // clockSkew is how far the clock of the server may be behind that of the user.

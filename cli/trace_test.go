@@ -164,3 +164,27 @@ func TestTraceGrows(t *testing.T) {
 		t.Errorf("%+v of %+v", after, before)
 	}
 }
+
+func TestTakeTraceFlag(t *testing.T) {
+	for args, want := range map[string]string{
+		"-f x.yaml":               "-f x.yaml",
+		"-f x.yaml --trace":       "-f x.yaml, follow",
+		"--trace -f x.yaml":       "-f x.yaml, follow",
+		"--trace=true -f x.yaml":  "-f x.yaml, follow",
+		"--trace=false -f x.yaml": "-f x.yaml",
+		"-f x.yaml --trace=maybe": `--trace is true or false, and not "maybe"`,
+		"-f x.yaml --tracer":      "-f x.yaml --tracer",
+	} {
+		rest, follow, err := takeTraceFlag(strings.Fields(args))
+		got := strings.Join(rest, " ")
+		if follow {
+			got += ", follow"
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+	}
+}

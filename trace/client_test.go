@@ -74,3 +74,16 @@ func TestStuckEndsWithAnErrorOnce(t *testing.T) {
 		t.Errorf("%q", got.Stuck)
 	}
 }
+
+func TestAuditID(t *testing.T) {
+	write := hop.Record{UID: "u", Rev: 7, Verb: "create", Resource: "pods", Namespace: "d", Name: "a", User: "alice", Start: epoch,
+		Origin: &hop.Origin{AuditID: "4f5d"}}
+	got := Build([]hop.Record{write}, Ref{Resource: "pods", Namespace: "d", Name: "a"}, epoch.Add(time.Second))
+	if id := got.Spans[0].AuditID; id != "4f5d" {
+		t.Errorf("the audit ID is %q", id)
+	}
+	got.Hide(Reader{MayGet: func(Ref) bool { return false }, MayGetNode: func(string) bool { return false }})
+	if id := got.Spans[0].AuditID; id != "" {
+		t.Errorf("who may not get the object sees the audit ID %q", id)
+	}
+}

@@ -108,7 +108,7 @@ func spansOf(it *item, links []string) []Span {
 		Start: it.start, Took: it.end.Sub(it.start), Open: it.Open, Critical: it.isCritical, Error: errorOf(it.Record),
 	}
 	if it.Origin != nil {
-		whole.TraceParent = it.Origin.TraceParent
+		whole.TraceParent, whole.AuditID = it.Origin.TraceParent, it.Origin.AuditID
 	}
 	if it.isMoved {
 		whole.Detail = "its times were not possible and are shown as near as can be"

@@ -108,6 +108,8 @@ type Span struct {
 	Critical bool   `json:"critical,omitempty"`
 	Detail   string `json:"detail,omitempty"`
 	Error    string `json:"error,omitempty"`
+	// AuditID is the ID that the request has in the audit log, and in the header Audit-Id of its answer.
+	AuditID string `json:"auditID,omitempty"`
 	// TraceParent is the W3C traceparent of a request whose user may set it: the span in another system that this one is a part of.
 	TraceParent string `json:"traceParent,omitempty"`
 	// Wire has the bodies of a request over HTTP, if these were asked for.

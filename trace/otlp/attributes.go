@@ -33,6 +33,7 @@ func (s *span) describe(from *trace.Span) {
 		return
 	}
 	s.text("enduser.id", from.Actor)
+	s.text("audit-id", from.AuditID)
 	if node, ok := strings.CutPrefix(from.Actor, "system:node:"); ok && from.Object.Resource != "nodes" {
 		s.text("k8s.node.name", node)
 	}

@@ -76,7 +76,7 @@ type value struct {
 
 // The numbers of OTLP's enums and flags.
 const (
-	kindInternal, kindServer, kindClient = 1, 2, 3
+	kindInternal, kindServer = 1, 2
 
 	statusError = 2
 	// sampledFlags are the flags of W3C trace context, and that OTLP knows whether the parent is in another process.

@@ -97,13 +97,11 @@ func newSpan(s *trace.Span, id TraceID) span {
 	return out
 }
 
-// kindOf returns the OTLP kind of a span: a request is server, what its client did before is client, and all work inside is internal.
+// kindOf returns the OTLP kind of a span: a request is server, and all other work is internal, as is a run of a command line program such
+// as kubectl by the conventions of OpenTelemetry.
 func kindOf(s *trace.Span) int {
-	switch {
-	case s.Parent == "" && s.Hop == 0:
+	if s.Parent == "" && s.Hop == 0 {
 		return kindServer
-	case s.Parent == "" && s.Hop == int(hop.Client):
-		return kindClient
 	}
 	return kindInternal
 }

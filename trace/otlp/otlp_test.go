@@ -48,7 +48,7 @@ func sample() *trace.Trace {
 		ClusterUID: "u-cluster", Object: web, Command: "kubectl apply", Start: start, Summary: "31 ms in all",
 		Milestones: []trace.Milestone{{Name: "Ready", At: 30 * time.Millisecond}},
 		Spans: []trace.Span{
-			{ID: rootID, Name: "create web", Actor: "ann", Object: web, Revision: 7, Process: "s1", Start: start,
+			{ID: rootID, Name: "create web", Actor: "ann", AuditID: "4f5d", Object: web, Revision: 7, Process: "s1", Start: start,
 				Took: 5 * time.Millisecond},
 			{ID: "a/7", Parent: rootID, Hop: 7, HopName: "commit", Name: "commit", Process: "s1", Start: start.Add(time.Millisecond),
 				Took: 4 * time.Millisecond, Wait: 3 * time.Millisecond},
@@ -112,7 +112,7 @@ func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
 		t.Errorf("the status is %v, that of the request %v", s, root.GetStatus())
 	}
 	for name, want := range map[string]map[string]string{
-		"create web": {"enduser.id": "ann", "k8s.namespace.name": "shop", "k8s.deployment.name": "web", "k8s.deployment.uid": "u-web",
+		"create web": {"enduser.id": "ann", "audit-id": "4f5d", "k8s.namespace.name": "shop", "k8s.deployment.name": "web", "k8s.deployment.uid": "u-web",
 			"proa.object.resource": "deployments.apps", "proa.object.revision": "7", "proa.command": "kubectl apply", "proa.summary": "31 ms in all"},
 		"commit": {"proa.hop": "7", "proa.hop.name": "commit", "proa.wait_ns": "3000000"},
 		"pull": {"proa.hop": "11", "proa.hop.name": "node", "proa.open": "true", "enduser.id": "system:node:n1", "k8s.node.name": "n1",
