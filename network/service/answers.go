@@ -8,6 +8,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/kinds/nodereport"
 	"proa.dev/network/firstanswer"
 )
 
@@ -21,7 +22,7 @@ func (t *tracer) expectAnswers(e client.Event) {
 	before, _ := e.Old.(*discoveryv1.EndpointSlice)
 	for pod, endpoints := range t.newEndpoints(now, before) {
 		r := t.newRecord(e, hop.Answer)
-		r.Steps = []hop.Step{{Hop: hop.Network, Name: pod}}
+		r.Steps = []hop.Step{{Hop: hop.Network, Name: nodereport.Text(pod)}}
 		t.expect(r, endpoints...)
 	}
 }
