@@ -30,7 +30,7 @@ func (r *Recorder) tell(rec *Record) {
 		return
 	}
 	c := *rec
-	c.bound()
+	c.Bound()
 	c.Wire = nil
 	if c.Process == "" {
 		c.Process = r.Process

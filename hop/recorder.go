@@ -81,7 +81,7 @@ func (r *Recorder) Restore(rec Record) {
 }
 
 func (r *Recorder) add(rec *Record, isNew bool) {
-	if rec.bound(); rec.Process == "" {
+	if rec.Bound(); rec.Process == "" {
 		rec.Process = r.Process
 	}
 	r.mu.Lock()
@@ -159,7 +159,7 @@ func (r *Recorder) Update(rec Record) {
 		return
 	}
 	r.tell(&rec)
-	if rec.bound(); rec.Process == "" {
+	if rec.Bound(); rec.Process == "" {
 		rec.Process = r.Process
 	}
 	r.mu.Lock()

@@ -55,8 +55,8 @@ func truncate(s string, limit int) string {
 	return strings.Clone(strings.ToValidUTF8(s[:limit], ""))
 }
 
-// bound cuts what is too long in a record. The record must not be shared.
-func (r *Record) bound() {
+// Bound cuts what is too long in a record. The record must not be shared.
+func (r *Record) Bound() {
 	if len(r.UID)|len(r.Verb)|len(r.Group)|len(r.Resource)|len(r.Subresource)|len(r.Namespace)|len(r.Name)|len(r.User)|len(r.CauseUID)|
 		len(r.Process) > MaxName {
 		for _, s := range []*string{(*string)(&r.UID), &r.Verb, &r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.User,

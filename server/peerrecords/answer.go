@@ -146,6 +146,7 @@ func readAnswer(body []byte, server string, now time.Time) (records []hop.Record
 		if err := check(&records[i], now); err != nil {
 			return nil, false, fmt.Errorf("its answer has a record that cannot be: %w", err)
 		}
+		records[i].Bound() // no server has recorded longer texts
 	}
 	return records, a.More, nil
 }

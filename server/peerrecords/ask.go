@@ -59,30 +59,80 @@ func (p *Peers) AddRecent(ctx context.Context, local []hop.Record, namespace str
 
 // add asks the other servers for what belongs to a question.
 func (p *Peers) add(ctx context.Context, local []hop.Record, about question) (all []hop.Record, missing []Missing) {
+	all = slices.Clip(local)
+	missing = p.inquire(ctx, func(ctx context.Context, n *inquiry) {
+		asked := map[write]bool{}
+		for round := 0; round < rounds && len(n.alive) > 0; round++ {
+			q := nextQuestion(all, about, asked)
+			if round > 0 && len(q.Writes) == 0 {
+				return
+			}
+			all = append(all, slices.Concat(askAll(ctx, n, q, readRecords)...)...)
+		}
+	})
+	return all, missing
+}
+
+// readRecords reads the records of a server from its answer.
+func readRecords(o peer, body []byte) ([]hop.Record, error) {
+	records, more, err := readAnswer(body, o.name, time.Now())
+	if err == nil && more {
+		err = errors.New("it has more records than one answer may have")
+	}
+	return records, err
+}
+
+// inquiry is a number of questions to the other servers, for one request.
+type inquiry struct {
+	peers *Peers
+	// alive are the servers that are asked, in the order of their names. One that does not answer is not asked again.
+	alive   []peer
+	missing []Missing
+}
+
+// inquire finds the other servers and calls ask, unless the request has asked too much. It returns those that have not answered everything.
+func (p *Peers) inquire(ctx context.Context, ask func(context.Context, *inquiry)) []Missing {
 	if may, missing := mayAsk(ctx); !may {
-		return local, missing
+		return missing
 	}
 	ctx, stop := context.WithTimeout(ctx, askTimeout)
 	defer stop()
-	defer func() { noteSilence(ctx, missing) }()
-	alive, missing := p.alive(ctx)
-	all = slices.Clip(local)
-	asked := map[write]bool{}
-	for round := 0; round < rounds && len(alive) > 0; round++ {
-		q := nextQuestion(all, about, asked)
-		if round > 0 && len(q.Writes) == 0 {
-			break
-		}
-		records, silent := p.askAll(ctx, alive, q)
-		all = append(all, records...)
-		for _, s := range silent {
-			missing = append(missing, Missing{Text: s.text})
-		}
-		alive = slices.DeleteFunc(alive, func(o peer) bool {
-			return slices.ContainsFunc(silent, func(s silence) bool { return s.peer == o })
+	n := &inquiry{peers: p}
+	n.alive, n.missing = p.alive(ctx)
+	ask(ctx, n)
+	noteSilence(ctx, n.missing)
+	return n.missing
+}
+
+// askAll asks all servers of an inquiry at the same time, and returns what read makes of their answers, in the order of the servers. It may
+// make something of an answer and return an error too, if that is not all.
+func askAll[T any](ctx context.Context, n *inquiry, q *question, read func(o peer, body []byte) (T, error)) []T {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return nil
+	}
+	answers, errs := make([]T, len(n.alive)), make([]error, len(n.alive))
+	var wg sync.WaitGroup
+	for i, o := range n.alive {
+		wg.Go(func() {
+			text, err := n.peers.send(ctx, o, body)
+			if err == nil {
+				answers[i], err = read(o, text)
+			}
+			errs[i] = err
 		})
 	}
-	return all, missing
+	wg.Wait()
+	var left []peer
+	for i, o := range n.alive {
+		if errs[i] == nil {
+			left = append(left, o)
+		} else {
+			n.missing = append(n.missing, Missing{Text: o.String() + ": " + plain(errs[i])})
+		}
+	}
+	n.alive = left
+	return answers
 }
 
 // alive returns the other servers that run, and what is missing because others do not, or cannot be found.
@@ -141,41 +191,6 @@ func nextQuestion(records []hop.Record, about question, asked map[write]bool) *q
 	return q
 }
 
-// silence is a server that did not give all that it knows.
-type silence struct {
-	peer peer
-	text string
-}
-
-// askAll asks servers at the same time, and returns their records in the order of the servers.
-func (p *Peers) askAll(ctx context.Context, servers []peer, q *question) (records []hop.Record, silent []silence) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return nil, nil
-	}
-	answers, texts := make([][]hop.Record, len(servers)), make([]string, len(servers))
-	var wg sync.WaitGroup
-	for i, o := range servers {
-		wg.Go(func() {
-			got, more, err := p.ask(ctx, o, body)
-			switch {
-			case err != nil:
-				texts[i] = o.String() + ": " + plain(err)
-			case more:
-				texts[i] = o.String() + ": it has more records than one answer may have"
-			}
-			answers[i] = got
-		})
-	}
-	wg.Wait()
-	for i, text := range texts {
-		if text != "" {
-			silent = append(silent, silence{servers[i], text})
-		}
-	}
-	return slices.Concat(answers...), silent
-}
-
 // plain returns what is wrong in words for users. What another server has sent may be quoted in it, so it is bounded.
 func plain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -185,15 +200,6 @@ func plain(err error) string {
 		err = outer.Err // without the URL
 	}
 	return hop.Printable(err.Error(), hop.MaxText)
-}
-
-// ask asks one server for records.
-func (p *Peers) ask(ctx context.Context, o peer, body []byte) (records []hop.Record, more bool, err error) {
-	text, err := p.send(ctx, o, body)
-	if err != nil {
-		return nil, false, err
-	}
-	return readAnswer(text, o.name, time.Now())
 }
 
 // send sends a question to one server, and returns its answer.

@@ -3,11 +3,10 @@ package peerrecords
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -47,63 +46,45 @@ func (p *Peers) Attempts(ctx context.Context, pods []types.UID) (found map[types
 	if p == nil || len(pods) == 0 {
 		return found, false, nil
 	}
-	if may, missing := mayAsk(ctx); !may {
-		return found, false, missing
-	}
-	ctx, stop := context.WithTimeout(ctx, askTimeout)
-	defer stop()
-	defer func() { noteSilence(ctx, missing) }()
-	alive, missing := p.alive(ctx)
-	for part := range slices.Chunk(pods, maxAttempts) {
-		body, err := json.Marshal(question{Attempts: part})
-		if err != nil {
-			return found, false, missing
+	missing = p.inquire(ctx, func(ctx context.Context, n *inquiry) {
+		for part := range slices.Chunk(pods, maxAttempts) {
+			read := func(o peer, body []byte) (reply, error) { return readAttempts(body, o.name, part, time.Now()) }
+			for _, a := range askAll(ctx, n, &question{Attempts: part}, read) {
+				isKnown = isKnown || a.Schedules
+				addNewest(found, a.Attempts)
+			}
 		}
-		var mu sync.Mutex // guards found, isKnown and missing
-		var wg sync.WaitGroup
-		for _, o := range alive {
-			wg.Go(func() {
-				text, err := p.send(ctx, o, body)
-				var got *reply
-				if err == nil {
-					got, err = readAttempts(text, o.name, part)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					missing = append(missing, Missing{Text: o.String() + ": " + plain(err)})
-					return
-				}
-				isKnown = isKnown || got.Schedules
-				for i := range got.Attempts {
-					a := &got.Attempts[i]
-					if have := found[a.Pod]; have == nil || have.Time.Before(a.Attempt.Time) { // the scheduler may have moved
-						found[a.Pod] = &a.Attempt
-					}
-				}
-			})
-		}
-		wg.Wait()
-	}
+	})
 	return found, isKnown, missing
 }
 
-// readAttempts reads the answer of the server with a name about Pods.
-func readAttempts(body []byte, server string, asked []types.UID) (*reply, error) {
-	var a reply
-	if err := decodeStrictly(bytes.NewReader(body), &a); err != nil {
-		return nil, fmt.Errorf("its answer cannot be read: %w", err)
-	}
-	if a.Server != server {
-		return nil, errors.New("another server has answered at its address")
-	}
-	if len(a.Attempts) > len(asked) {
-		return nil, errors.New("its answer has too many attempts")
-	}
-	for i := range a.Attempts {
-		if one := &a.Attempts[i]; !slices.Contains(asked, one.Pod) || len(one.Attempt.Nodes) > maxNodes {
-			return nil, errors.New("its answer has an attempt that cannot be")
+// addNewest adds attempts to those that were found, unless there is a newer one of the same Pod: the scheduler may have moved.
+func addNewest(found map[types.UID]*answer.Attempt, attempts []podAttempt) {
+	for i := range attempts {
+		a := &attempts[i]
+		if have := found[a.Pod]; have == nil || have.Time.Before(a.Attempt.Time) {
+			found[a.Pod] = &a.Attempt
 		}
 	}
-	return &a, nil
+}
+
+// readAttempts reads the answer of the server with a name about Pods.
+func readAttempts(body []byte, server string, asked []types.UID, now time.Time) (reply, error) {
+	var a reply
+	if err := decodeStrictly(bytes.NewReader(body), &a); err != nil {
+		return reply{}, fmt.Errorf("its answer cannot be read: %w", err)
+	}
+	if a.Server != server {
+		return reply{}, errors.New("another server has answered at its address")
+	}
+	if len(a.Attempts) > len(asked) {
+		return reply{}, errors.New("its answer has too many attempts")
+	}
+	for i := range a.Attempts {
+		one := &a.Attempts[i]
+		if !slices.Contains(asked, one.Pod) || len(one.Attempt.Nodes) > maxNodes || one.Attempt.Time.After(now.Add(maxSkew)) {
+			return reply{}, errors.New("its answer has an attempt that cannot be")
+		}
+	}
+	return a, nil
 }

@@ -61,6 +61,7 @@ func TestAttemptsOfNobody(t *testing.T) {
 		{`{"server": "other"}`, "another server"},
 		{`{"server": "NAME", "records": [], "schedules": true, "attempts": [{"pod": "x", "attempt": {}}]}`, "cannot be"},
 		{`{"server": "NAME", "records": [], "attempts": [{"pod": "a"}, {"pod": "a"}]}`, "too many"},
+		{`{"server": "NAME", "records": [], "attempts": [{"pod": "a", "attempt": {"time": "2999-01-01T00:00:00Z"}}]}`, "cannot be"},
 	} {
 		n := newNetwork()
 		p := scheduling(n.server(t, 1))
@@ -77,6 +78,36 @@ func TestAttemptsOfNobody(t *testing.T) {
 		if len(got) != 0 || isKnown || len(missing) != 1 || !strings.Contains(missing[0].Text, c.want) ||
 			!strings.Contains(missing[0].Text, other.name) {
 			t.Errorf("%s: %v, %v, %s", c.text, got, isKnown, texts(missing))
+		}
+	}
+}
+
+// TestSilentServersOfAttempts checks that servers which do not answer are named once each, in the order of their names, however many
+// questions there are, and that they are not asked again.
+func TestSilentServersOfAttempts(t *testing.T) {
+	n := newNetwork()
+	p := scheduling(n.server(t, 1))
+	var want []string
+	for port := range uint16(8) {
+		other := n.server(t, port+2)
+		n.handlers[other.Address.String()] = lines("nonsense")
+		want = append(want, other.name)
+	}
+	slices.Sort(want)
+	pods := make([]types.UID, 5*maxAttempts)
+	for i := range pods {
+		pods[i] = types.UID(fmt.Sprint(i))
+	}
+	for range 10 {
+		n.asked.Store(0)
+		_, isKnown, missing := p.Attempts(t.Context(), pods)
+		var got []string
+		for _, m := range missing {
+			name, _, _ := strings.Cut(m.Text, " ")
+			got = append(got, name)
+		}
+		if !slices.Equal(got, want) || isKnown || n.asked.Load() != 8 {
+			t.Fatalf("%d questions, and missing are %v, want %v", n.asked.Load(), got, want)
 		}
 	}
 }

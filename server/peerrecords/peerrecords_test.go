@@ -436,6 +436,28 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
+// TestLongTextsOfOtherServers: what another server sends is cut to what a server records itself.
+func TestLongTextsOfOtherServers(t *testing.T) {
+	n := newNetwork()
+	p, liar := n.server(t, 1), n.server(t, 2)
+	r := rec("create", "pods", "pod", 1, write{})
+	r.User, r.Error, r.Steps = strings.Repeat("u", 10_000), strings.Repeat("\x1b", 10_000), make([]hop.Step, 1000)
+	r.Steps[0].Detail = strings.Repeat("d", 10_000)
+	text, err := json.Marshal([]hop.Record{r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.handlers[liar.Address.String()] = lines(`{"server": "` + liar.name + `", "records": ` + string(text) + "}")
+	all, missing := p.Add(t.Context(), nil, []trace.Ref{ref("pods", "pod")})
+	if len(all) == 0 || len(missing) > 0 {
+		t.Fatalf("%d records, missing %s", len(all), texts(missing))
+	}
+	if got := all[0]; len(got.User) > hop.MaxName || len(got.Error) > hop.MaxText || strings.Contains(got.Error, "\x1b") ||
+		len(got.Steps) > hop.MaxSteps || len(got.Steps[0].Detail) > hop.MaxText {
+		t.Errorf("%d bytes of user, %d of error, %d steps", len(got.User), len(got.Error), len(got.Steps))
+	}
+}
+
 // TestSilentServers: servers that do not answer are named after a second altogether, those that stopped are not asked, and the answers
 // of others count.
 func TestSilentServers(t *testing.T) {
