@@ -31,11 +31,14 @@ func traces() schema.GroupResource {
 }
 
 // addDetails adds to an answer about one object what would cost too much in a list of everything that is stuck: what the scheduler
-// found about each node, what the agent of a node is at, and which nodes have programmed a Service.
+// found about each node, what the agent of a node is at, and which nodes have programmed a Service or serve an Ingress.
 func (r *reader) addDetails(ctx context.Context, a *Answer) {
 	for at := a; at != nil; at = at.Through {
 		if message := r.refusals[at]; message != "" && at.Resource != "" {
 			r.addRefusal(ctx, at, message)
+		}
+		if on := schema.ParseGroupResource(at.Resource); on == ingresses() || on.Group == gatewayGroup && at.Object.Namespace != "" {
+			r.addProxies(ctx, at)
 		}
 		switch at.Object.Kind {
 		case "Pod":
@@ -99,23 +102,7 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 		r.CannotSee("which nodes have programmed the Service", errors.New("no node has recorded it; records are kept of the latest time only"))
 		return
 	}
-	var done, failed []string
-	stuck := false
-	for node, p := range state {
-		if p.done {
-			done = append(done, node)
-			continue
-		}
-		if node != hiddenNode {
-			if _, missing := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", node); missing {
-				continue // what a node that is gone has not done, nobody waits for
-			}
-		}
-		failed = append(failed, node+" ("+cmp.Or(p.err, "since "+r.ago(p.since))+")")
-		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > 10*time.Second
-	}
-	slices.Sort(done)
-	slices.Sort(failed)
+	done, failed, stuck := r.splitProgrammed(ctx, state)
 	if a.AddStep("nodes", len(failed) == 0, "programmed by %s: %s", answer.Plural(len(done), "node"), strings.Join(done, ", ")) {
 		if answered.pod != "" {
 			a.AddStep("answer", true, "%s answered a client%s, %s ago", answered.pod, answered.through, r.ago(answered.at))
@@ -129,6 +116,59 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	a.Cause = "The Service has ready endpoints, but not every node leads traffic to them: " + answer.Sentence(strings.Join(failed, "; ")) + "."
 	a.At(hop.Network).Actions = nil
 	a.Do("proa logs NODE of that node has what its agent says about the Service rules")
+}
+
+// splitProgrammed returns the nodes that have programmed something, and those that have not with the error or since when; stuck says that
+// one of these will not do so by itself.
+func (r *reader) splitProgrammed(ctx context.Context, state map[string]programming) (done, failed []string, stuck bool) {
+	for node, p := range state {
+		if p.done {
+			done = append(done, node)
+			continue
+		}
+		if node != hiddenNode {
+			if _, missing := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", node); missing {
+				continue // what a node that is gone has not done, nobody waits for
+			}
+		}
+		failed = append(failed, node+" ("+cmp.Or(p.err, "since "+r.ago(p.since))+")")
+		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > patience
+	}
+	slices.Sort(done)
+	slices.Sort(failed)
+	return done, failed, stuck
+}
+
+// addProxies adds to an Ingress, a Gateway or a route on which nodes the proxy serves it, by their records; and if it does not, why. What
+// else is wrong with the object stays its cause, because the proxy may fail for that.
+func (r *reader) addProxies(ctx context.Context, a *Answer) {
+	name := a.Resource + ":" + a.Object.Name
+	t, err := r.trace(ctx, a.Object.Namespace, name)
+	if err != nil {
+		r.CannotSee("which nodes serve the "+a.Object.Kind, err)
+		return
+	}
+	state := map[string]programming{}
+	readProgrammed(t, []string{name}, state)
+	done, failed, stuck := r.splitProgrammed(ctx, state)
+	if len(failed) == 0 {
+		if len(done) > 0 && a.State == Working {
+			a.AddStep("proxy", true, "follows it on %s: %s", answer.Plural(len(done), "node"), strings.Join(done, ", "))
+		}
+		return
+	}
+	text := answer.Sentence(strings.Join(failed, "; "))
+	isCause := a.State != Stuck || slices.ContainsFunc(a.Chain, func(s answer.Step) bool { return s.Name == addressStep && !s.OK })
+	a.AddStep("proxy", false, "does not follow it on %s", text)
+	if a.Because(a.Object, "record of the proxy", text, t.Start); !isCause {
+		return
+	}
+	if a.State = Waiting; stuck {
+		a.State = Stuck
+	}
+	a.At(hop.Network).Cause = answer.OneLine("The proxy of the nodes does not serve the " + a.Object.Kind + ": " + text + ".")
+	a.Actions = nil
+	a.Do("if a port is in use, end the program that holds it, or let the proxy use another; proa logs NODE has what the proxy says")
 }
 
 // hiddenNode stands in traces for nodes that the reader may not get.

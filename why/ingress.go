@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/hop"
@@ -27,9 +27,8 @@ func ingressClasses() schema.GroupResource {
 	return schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 }
 
-func httpRoutes() schema.GroupResource {
-	return schema.GroupResource{Group: "gateway.networking.k8s.io", Resource: "httproutes"}
-}
+// addressStep is the link of the chain of an Ingress that does not hold while no controller has given it an address.
+const addressStep = "address"
 
 // ingress explains an Ingress: its class, its Services and what is behind them.
 func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
@@ -55,7 +54,7 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 		a.AddStep("class", true, "none is named: the default class counts")
 	}
 	for _, b := range backends(in) {
-		s, missing := lookup.Get[corev1.Service](ctx, r.Reader, gr.Services, in.Namespace, b.Name)
+		s, missing := lookup.Get[corev1.Service](ctx, r.Reader, gr.Services, b.namespace, b.name)
 		if s == nil && !missing {
 			unread = true
 		} else if done := r.backend(ctx, b, s, a); done {
@@ -76,7 +75,7 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	if len(in.Status.LoadBalancer.Ingress) == 0 {
-		a.AddStep("address", false, "none")
+		a.AddStep(addressStep, false, "none")
 		a.Cause = "No controller has taken the Ingress: its status has no address."
 		return a.Because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
 			Do("check that a controller for its class runs; proa serves Ingresses unless --ingress is off"), nil
@@ -88,13 +87,37 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 	return a, nil
 }
 
+// serviceBackend is a Service that an Ingress or a route leads to, with the number or the name of its port.
+type serviceBackend struct {
+	namespace, name string
+	port            int32
+	portName        string
+	// from is what names the Service, and field the path of the field that does so.
+	from, field string
+}
+
+// wantedPort returns the port as people write it.
+func (b *serviceBackend) wantedPort() string {
+	return cmp.Or(b.portName, fmt.Sprint(b.port))
+}
+
+// isServedBy tells whether a Service has the port. A backend may leave it out.
+func (b *serviceBackend) isServedBy(s *corev1.Service) bool {
+	return b.port == 0 && b.portName == "" || slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+		return b.portName != "" && p.Name == b.portName || b.portName == "" && p.Port == b.port
+	})
+}
+
 // backends returns the backends of an Ingress that are Services, each once.
-func backends(in *networkingv1.Ingress) (out []networkingv1.IngressServiceBackend) {
-	seen := map[networkingv1.IngressServiceBackend]bool{}
+func backends(in *networkingv1.Ingress) (out []serviceBackend) {
 	add := func(b *networkingv1.IngressServiceBackend) {
-		if b != nil && !seen[*b] {
-			seen[*b] = true
-			out = append(out, *b)
+		if b == nil {
+			return
+		}
+		to := serviceBackend{namespace: in.Namespace, name: b.Name, port: b.Port.Number, portName: b.Port.Name, from: "Ingress",
+			field: "spec.rules.http.paths.backend.service"}
+		if !slices.Contains(out, to) {
+			out = append(out, to)
 		}
 	}
 	if b := in.Spec.DefaultBackend; b != nil {
@@ -111,90 +134,29 @@ func backends(in *networkingv1.Ingress) (out []networkingv1.IngressServiceBacken
 	return out
 }
 
-// backend looks at a Service that an Ingress names, nil when it does not exist, and returns whether it is what is wrong.
-func (r *reader) backend(ctx context.Context, b networkingv1.IngressServiceBackend, s *corev1.Service, a *Answer) bool {
+// backend looks at a Service that an Ingress or a route names, nil when it does not exist, and returns whether it is what is wrong.
+func (r *reader) backend(ctx context.Context, b serviceBackend, s *corev1.Service, a *Answer) bool {
+	step := "Service " + b.name
 	if s == nil {
-		a.AddStep("Service "+b.Name, false, "does not exist")
-		a.Cause = "The Service " + b.Name + " that the Ingress names does not exist in namespace " + a.Object.Namespace + "."
-		a.Because(a.Object, "spec.rules.http.paths.backend.service.name", b.Name, time.Time{}).Do("create the Service, or correct its name")
+		a.AddStep(step, false, "does not exist")
+		a.Cause = "The Service " + b.name + " that the " + b.from + " names does not exist in namespace " + b.namespace + "."
+		a.Because(a.Object, b.field+".name", b.name, time.Time{}).Do("create the Service, or correct its name")
 		return true
 	}
-	found := false
-	for _, p := range s.Spec.Ports {
-		found = found || b.Port.Name != "" && p.Name == b.Port.Name || b.Port.Name == "" && p.Port == b.Port.Number
-	}
-	if !found {
-		want := b.Port.Name
-		if want == "" {
-			want = fmt.Sprint(b.Port.Number)
-		}
-		a.AddStep("Service "+b.Name, false, "has no port %s", want)
-		a.Cause = "The Service " + b.Name + " has no port " + want + ", which the Ingress names."
-		a.Because(a.Object, "spec.rules.http.paths.backend.service.port", want, time.Time{}).Do("use one of the ports %s", portsOf(s))
+	if !b.isServedBy(s) {
+		a.AddStep(step, false, "has no port %s", b.wantedPort())
+		a.Cause = "The Service " + b.name + " has no port " + b.wantedPort() + ", which the " + b.from + " names."
+		a.Because(a.Object, b.field+".port", b.wantedPort(), time.Time{}).Do("use one of the ports %s", portsOf(s))
 		return true
 	}
 	behind := r.explainService(ctx, s)
 	if behind.State == Working || s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 &&
 		strings.Contains(behind.Cause, "load balancer") {
-		a.AddStep("Service "+b.Name, true, "%s", answer.Lower(behind.Cause))
+		a.AddStep(step, true, "%s", answer.Lower(behind.Cause))
 		return false
 	}
-	a.AddStep("Service "+b.Name, false, "%s", answer.Lower(behind.Cause))
-	a.Cause = "The Service " + b.Name + " behind the Ingress has nothing to answer with: " + answer.Lower(behind.Cause)
+	a.AddStep(step, false, "%s", answer.Lower(behind.Cause))
+	a.Cause = "The Service " + b.name + " behind the " + b.from + " has nothing to answer with: " + answer.Lower(behind.Cause)
 	a.Through, a.Hop, a.HopName, a.State = behind, behind.Hop, behind.HopName, behind.State
 	return true
-}
-
-// routeStatus is the part of the status of routes of the Gateway API that explanations read.
-type routeStatus struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Status            struct {
-		Parents []struct {
-			ParentRef struct {
-				Name string `json:"name"`
-			} `json:"parentRef"`
-			ControllerName string             `json:"controllerName"`
-			Conditions     []lookup.Condition `json:"conditions"`
-		} `json:"parents"`
-	} `json:"status"`
-}
-
-// httpRoute explains an HTTPRoute of the Gateway API by what its gateways say of it.
-func (r *reader) httpRoute(ctx context.Context, t Target) (*Answer, error) {
-	route, err := lookup.Load[routeStatus](ctx, r.Reader, t.Resource, t.Namespace, t.Name)
-	if err != nil {
-		return nil, err
-	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
-	if route.DeletionTimestamp != nil {
-		return r.ending(&route.ObjectMeta, a), nil
-	}
-	if len(route.Status.Parents) == 0 {
-		a.Cause = "No Gateway has taken the route: its status names none."
-		return a.Because(a.Object, "status.parents", "empty", time.Time{}).
-			Do("check spec.parentRefs, and that the Gateway exists and its class has a controller"), nil
-	}
-	accepted := true
-	for _, parent := range route.Status.Parents {
-		accepted = accepted && slices.ContainsFunc(parent.Conditions, func(c lookup.Condition) bool {
-			return c.Type == "Accepted" && c.Status == "True"
-		})
-		for _, name := range []string{"Accepted", "ResolvedRefs"} {
-			for _, c := range parent.Conditions {
-				if c.Type == name && c.Status == "False" {
-					a.Cause = "The Gateway " + parent.ParentRef.Name + " does not serve the route (" + c.Reason + "): " +
-						answer.Sentence(c.Message) + "."
-					return a.Because(a.Object, "status.parents["+parent.ParentRef.Name+"].conditions["+name+"]", c.Reason+": "+c.Message,
-						c.Time()), nil
-				}
-			}
-		}
-	}
-	if !accepted {
-		a.State, a.Cause = Unknown, "Not every Gateway that the status of the route names has said whether it accepts it."
-		return a, nil
-	}
-	a.State, a.Hop, a.HopName = Working, 0, ""
-	a.Cause = "The route is accepted by " + answer.Plural(len(route.Status.Parents), "Gateway") + ", and everything that it names is there."
-	return a, nil
 }

@@ -31,7 +31,9 @@ func explainers() map[schema.GroupResource]explainer {
 		gr.Deployments: (*reader).deployment, gr.ReplicaSets: (*reader).replicaSet, gr.StatefulSets: (*reader).statefulSet,
 		gr.DaemonSets: (*reader).daemonSet,
 		gr.Jobs:       (*reader).job, gr.CronJobs: (*reader).cronJob, gr.HorizontalPodAutoscalers: (*reader).autoscaler,
-		gr.Services: (*reader).service, ingresses(): (*reader).ingress, httpRoutes(): (*reader).httpRoute,
+		gr.Services: (*reader).service, ingresses(): (*reader).ingress,
+		gatewayResource("gateways"): (*reader).explainGateway, gatewayResource("httproutes"): (*reader).explainRoute,
+		gatewayResource("grpcroutes"): (*reader).explainRoute, gatewayResource("tlsroutes"): (*reader).explainRoute,
 		gr.CertificateSigningRequests: (*reader).signingRequest,
 	}
 }
@@ -40,7 +42,7 @@ func explainers() map[schema.GroupResource]explainer {
 func resourceOf(kindName string) (schema.GroupResource, bool) {
 	on, known := map[string]schema.GroupResource{
 		"Pod": gr.Pods, "Node": gr.Nodes, "PersistentVolumeClaim": gr.PersistentVolumeClaims, "Service": gr.Services, "Job": gr.Jobs,
-		"ReplicaSet": gr.ReplicaSets,
+		"ReplicaSet": gr.ReplicaSets, "Gateway": gatewayResource("gateways"),
 	}[kindName]
 	return on, known
 }
