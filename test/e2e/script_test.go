@@ -3,11 +3,13 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 //
 //	kubectl ARGS, proa ARGS, sh 'LINE'   run it; the test fails if it fails
 //	! COMMAND                            run it; it must fail
+//	code N COMMAND                       run it; it must end with exit code N
 //	eventually COMMAND                   run it until it succeeds (a failing "stdout" after it is tried again too)
 //	stdout REGEX, stderr REGEX           the last command printed this; "! stdout REGEX" that it did not
 //	stdin FILE                           the next command reads FILE
@@ -241,6 +244,9 @@ func (s *script) command(ctx context.Context, words ...string) *exec.Cmd {
 }
 
 func (s *script) exec(words []string, mustFail bool) error {
+	if words[0] == "code" && len(words) > 2 {
+		return s.expectCode(words[1], words[2:])
+	}
 	if _, ok := s.bins[words[0]]; !ok && words[0] != "sh" {
 		return fmt.Errorf("unknown word %q", words[0])
 	}
@@ -266,6 +272,21 @@ func (s *script) exec(words []string, mustFail bool) error {
 		return nil
 	}
 	return err
+}
+
+// expectCode runs a command that must end with a given exit code.
+func (s *script) expectCode(code string, words []string) error {
+	got := "0"
+	err := s.exec(words, false)
+	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
+		got = strconv.Itoa(ended.ExitCode())
+	} else if err != nil {
+		return err
+	}
+	if got != code {
+		return fmt.Errorf("it ended with exit code %s, not %s", got, code)
+	}
+	return nil
 }
 
 func (s *script) must(words ...string) {
