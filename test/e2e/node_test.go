@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ func TestNode(t *testing.T) {
 	m.up()
 	bad, target := hostileImages(t)
 	env["TARGET"] = target
+	maps.Copy(env, webhooks(t))
 	m.load(append(archives(t, "tool", "busybox"), bad))
 	for _, path := range scripts(t, "testdata/node/alone") {
 		t.Run("alone/"+strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { m.script(t, path, env).run() })
