@@ -40,6 +40,11 @@ type gateway struct {
 
 // explainGateway explains a Gateway of the Gateway API: its class, and what its controller says of it and of its listeners.
 func (r *reader) explainGateway(ctx context.Context, t Target) (*Answer, error) {
+	return r.explainListeners(ctx, t, func(string) bool { return true })
+}
+
+// explainListeners explains a Gateway as far as somebody uses it: of its listeners those count of which a predicate is true.
+func (r *reader) explainListeners(ctx context.Context, t Target, isUsed func(listener string) bool) (*Answer, error) {
 	g, err := lookup.Load[gateway](ctx, r.Reader, gatewayResource("gateways"), t.Namespace, t.Name)
 	if err != nil {
 		return nil, err
@@ -61,6 +66,9 @@ func (r *reader) explainGateway(ctx context.Context, t Target) (*Answer, error) 
 		return a.Because(a.Object, "status.conditions["+c.Type+"]", c.Reason+": "+c.Message, c.Time()), nil
 	}
 	for _, l := range g.Status.Listeners {
+		if !isUsed(l.Name) {
+			continue
+		}
 		if c := falseCondition(l.Conditions, "Accepted", "ResolvedRefs", "Programmed"); c != nil {
 			a.AddStep("listener "+l.Name, false, "%s: %s", c.Reason, c.Message)
 			a.Cause = "The listener " + l.Name + " of the Gateway is not served" + reasonOf(c)
@@ -241,7 +249,8 @@ func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) 
 		return true, true
 	}
 	if g != nil {
-		behind, err := r.explainGateway(ctx, t)
+		// A route that names no listener may be served by any of them; its status says so.
+		behind, err := r.explainListeners(ctx, t, func(listener string) bool { return listener == p.SectionName })
 		if err == nil && behind.State != Working {
 			a.AddStep(step, false, "%s", answer.Lower(behind.Cause))
 			a.Cause = "The Gateway " + p.Name + " of the route does not work: " + answer.Lower(behind.Cause)
