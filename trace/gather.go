@@ -40,7 +40,19 @@ func (x *Index) gather(object Ref) *gathering {
 		g.todo = g.todo[1:]
 		g.addConsequences(next)
 	}
+	g.addAnswers()
 	return g
+}
+
+// addAnswers adds the first answers of the endpoints of the object that the trace is about. The Pods may have become ready because of
+// another write than the one that the trace begins with.
+func (g *gathering) addAnswers() {
+	first := g.records[g.first]
+	for _, i := range g.ofUID[first.UID] {
+		if r := g.records[i]; r.Verb == hop.Answer && !r.Start.Before(first.Start) {
+			g.add(i)
+		}
+	}
 }
 
 // chooseRoot chooses the newest write of the object by a user; without one the newest write of a user that led to a change of the
