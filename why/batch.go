@@ -95,6 +95,9 @@ func (r *reader) cronJob(ctx context.Context, t Target) (*Answer, error) {
 		return nil, err
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
+	if j.DeletionTimestamp != nil {
+		return r.ending(&j.ObjectMeta, a), nil
+	}
 	a.Because(a.Object, "spec.schedule", j.Spec.Schedule, time.Time{})
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
 		a.State, a.Cause = Waiting, "The CronJob is suspended."
@@ -139,6 +142,9 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 		return nil, err
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
+	if h.DeletionTimestamp != nil {
+		return r.ending(&h.ObjectMeta, a), nil
+	}
 	if text := h.Annotations[conditionsOfV1]; len(h.Status.Conditions) == 0 && text != "" {
 		var conditions []autoscalingv2.HorizontalPodAutoscalerCondition
 		if err := json.Unmarshal([]byte(text), &conditions); err != nil {

@@ -31,7 +31,8 @@ func traces() schema.GroupResource {
 }
 
 // addDetails adds to an answer about one object what would cost too much in a list of everything that is stuck: what the scheduler
-// found about each node, what the agent of a node is at, and which nodes have programmed a Service or serve an Ingress.
+// found about each node, what the agent of a node is at, what keeps a namespace, and which nodes have programmed a Service or serve an
+// Ingress.
 func (r *reader) addDetails(ctx context.Context, a *Answer) {
 	for at := a; at != nil; at = at.Through {
 		if message := r.refusals[at]; message != "" && at.Resource != "" {
@@ -48,6 +49,8 @@ func (r *reader) addDetails(ctx context.Context, a *Answer) {
 			case at.Hop == int(hop.Node) && (at.State == Waiting || at.State == Unknown):
 				r.addOpenWork(ctx, at)
 			}
+		case "Namespace":
+			r.addRemaining(ctx, at)
 		case "Service":
 			if at.State == Working {
 				r.addProgrammed(ctx, at)

@@ -197,7 +197,8 @@ func (r *reader) explainRoute(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	a.State, a.Hop, a.HopName = Working, 0, ""
-	a.Cause = "The route is accepted by " + answer.Plural(len(o.Status.Parents), "Gateway") + ", and every Service that it names has endpoints."
+	a.Cause = "The route is accepted by " + answer.Plural(len(o.Status.Parents), "Gateway") +
+		", and every Service that it names has endpoints."
 	if unread {
 		a.State, a.Cause = Unknown, "The route is accepted, but not everything that it names could be read."
 	}
@@ -268,7 +269,8 @@ func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) 
 		return g != nil, false
 	}
 	a.AddStep(step, false, "has not said anything about the route")
-	a.Cause = "The Gateway " + p.Name + " has not said anything about the route; its controller may not be running, or not know the part of the Gateway that the route names."
+	a.Cause = "The Gateway " + p.Name + " has not said anything about the route; its controller may not be running, " +
+		"or not know the part of the Gateway that the route names."
 	if r.Now.Sub(lastChange(&o.ObjectMeta)) < patience {
 		a.State = Waiting
 	}

@@ -1,13 +1,17 @@
 package why
 
 import (
+	"cmp"
 	"context"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
@@ -47,7 +51,7 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	if len(says) > 0 {
-		a.Cause = "The namespace cannot be deleted yet: " + strings.Join(says, "; ") + "."
+		a.Cause = notDeletedYet + ": " + strings.Join(says, "; ") + "."
 		if remaining && len(says) == 1 && r.Now.Sub(n.DeletionTimestamp.Time) < time.Minute {
 			a.State = Waiting // Pods take their grace period
 		}
@@ -68,6 +72,70 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 	return a, nil
 }
 
+// notDeletedYet begins the cause of a namespace that is not empty.
+const notDeletedYet = "The namespace cannot be deleted yet"
+
+// The bounds of what is read about the objects that keep a namespace: from how many resources, how many objects of each, and how many of
+// these are named in the cause.
+const (
+	maxRemainingResources = 5
+	maxRemainingObjects   = 3
+	maxRemainingNamed     = 3
+)
+
+// remainingResource matches a resource, with a dot even if it has no group, in the condition of a namespace that names what remains.
+var remainingResource = regexp.MustCompile(`([a-z0-9-]+)\.([a-z0-9.-]*) has \d+ resource instances`)
+
+// addRemaining adds some of the objects that keep a namespace, with their finalizers, as evidence, and names the first of them in the
+// cause.
+func (r *reader) addRemaining(ctx context.Context, a *Answer) {
+	n, err := lookup.Load[corev1.Namespace](ctx, r.Reader, gr.Namespaces, "", a.Object.Name)
+	if err != nil {
+		return
+	}
+	var some []string
+	for _, c := range n.Status.Conditions {
+		if c.Type != corev1.NamespaceContentRemaining || c.Status != corev1.ConditionTrue {
+			continue
+		}
+		for _, found := range remainingResource.FindAllStringSubmatch(c.Message, maxRemainingResources) {
+			some = append(some, r.remaining(ctx, n.Name, schema.GroupResource{Resource: found[1], Group: found[2]}, a)...)
+		}
+	}
+	if rest, found := strings.CutPrefix(a.Cause, notDeletedYet); found && len(some) > 0 {
+		a.Cause = answer.OneLine(notDeletedYet + " because of " + strings.Join(some[:min(len(some), maxRemainingNamed)], ", ") + rest)
+	}
+}
+
+// remaining adds some of the objects of a resource that keep a namespace as evidence, and returns them as people write them.
+func (r *reader) remaining(ctx context.Context, namespace string, on schema.GroupResource, a *Answer) (some []string) {
+	items, _ := lookup.List[lookup.Conditioned](ctx, r.Reader, on, namespace, "")
+	// Those that finalizers keep come first: what has none goes by itself.
+	slices.SortStableFunc(items, func(x, y lookup.Conditioned) int { return min(len(y.Finalizers), 1) - min(len(x.Finalizers), 1) })
+	for i := range items[:min(len(items), maxRemainingObjects)] {
+		o := &items[i]
+		ref := Ref{Kind: on.String(), Namespace: namespace, Name: o.Name}
+		finalizers := strings.Join(o.Finalizers, ", ")
+		a.Because(ref, "metadata.finalizers", cmp.Or(finalizers, "none"), deletedAt(&o.ObjectMeta))
+		if finalizers != "" {
+			finalizers = " (finalizers " + finalizers + ")"
+		}
+		some = append(some, ref.String()+finalizers)
+	}
+	return some
+}
+
+// deletedAt returns when somebody deleted an object that is still there; the zero time if nobody did.
+func deletedAt(meta *metav1.ObjectMeta) time.Time {
+	if meta.DeletionTimestamp == nil {
+		return time.Time{}
+	}
+	return meta.DeletionTimestamp.Time
+}
+
+// approvalTime is how long whoever approves requests for certificates may take before a request counts as stuck.
+const approvalTime = time.Minute
+
 // signingRequest explains a CertificateSigningRequest.
 func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) {
 	c, err := lookup.Load[certificatesv1.CertificateSigningRequest](ctx, r.Reader, gr.CertificateSigningRequests, "", t.Name)
@@ -75,6 +143,9 @@ func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) 
 		return nil, err
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
+	if c.DeletionTimestamp != nil {
+		return r.ending(&c.ObjectMeta, a), nil
+	}
 	a.Because(a.Object, "spec.signerName", c.Spec.SignerName, time.Time{}).Because(a.Object, "spec.username", c.Spec.Username, time.Time{})
 	approved := false
 	for _, cond := range c.Status.Conditions {
@@ -95,7 +166,11 @@ func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) 
 	case len(c.Status.Certificate) > 0:
 		a.State, a.Cause, a.Hop, a.HopName = Working, "The certificate is issued.", 0, ""
 	case !approved:
-		a.State, a.Cause = Waiting, "Nobody has approved the request yet; only requests of joining nodes are approved by the cluster itself."
+		a.Cause = "Nobody has approved the request yet; only requests of joining nodes are approved by the cluster itself."
+		if r.Now.Sub(c.CreationTimestamp.Time) < approvalTime {
+			a.State = Waiting
+		}
+		a.Because(a.Object, "metadata.creationTimestamp", c.CreationTimestamp.UTC().Format(time.RFC3339), c.CreationTimestamp.Time)
 		a.Do("kubectl certificate approve %s, once you have checked who asks for what", c.Name)
 	default:
 		a.Cause = "The request is approved, but the signer " + c.Spec.SignerName +

@@ -21,6 +21,9 @@ func (r *reader) node(ctx context.Context, t Target) (*Answer, error) {
 		return nil, err
 	}
 	if bad := r.nodeProblem(ctx, n); bad != nil {
+		if bad.State == Waiting && nodePressure(n) != nil { // its Pods run, but somebody has to act for the node
+			bad.State = Stuck
+		}
 		return bad, nil
 	}
 	a := &Answer{Object: nodeRef(n), State: Working, Cause: "The node is ready and takes Pods."}
@@ -36,6 +39,17 @@ func nodeCondition(n *corev1.Node, name corev1.NodeConditionType) *corev1.NodeCo
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == name {
 			return &n.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// nodePressure returns the first condition that says that a node lacks something; nil if none does.
+func nodePressure(n *corev1.Node) *corev1.NodeCondition {
+	for _, name := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+		corev1.NodeNetworkUnavailable} {
+		if c := nodeCondition(n, name); c != nil && c.Status == corev1.ConditionTrue {
+			return c
 		}
 	}
 	return nil
@@ -75,14 +89,11 @@ func (r *reader) nodeProblem(ctx context.Context, n *corev1.Node) *Answer {
 			Do("proa logs %s", n.Name)
 	}
 	a.State = Waiting
-	for _, name := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
-		corev1.NodeNetworkUnavailable} {
-		if c := nodeCondition(n, name); c != nil && c.Status == corev1.ConditionTrue {
-			a.Cause = "The node " + n.Name + " runs short of something and takes no further Pods: " + string(name) + " (" +
-				answer.Sentence(c.Message) + ")."
-			return a.Because(a.Object, "status.conditions["+string(name)+"]", string(c.Status)+" "+c.Reason, c.LastTransitionTime.Time).
-				Do("free what is short on the machine; the node evicts Pods by itself if that does not help")
-		}
+	if c := nodePressure(n); c != nil {
+		a.Cause = "The node " + n.Name + " runs short of something and takes no further Pods: " + string(c.Type) + " (" +
+			answer.Sentence(c.Message) + ")."
+		return a.Because(a.Object, "status.conditions["+string(c.Type)+"]", string(c.Status)+" "+c.Reason, c.LastTransitionTime.Time).
+			Do("free what is short on the machine; the node evicts Pods by itself if that does not help")
 	}
 	if n.Spec.Unschedulable {
 		a.Cause = "The node " + n.Name + " is cordoned: it runs its Pods, and takes no new ones."

@@ -6,14 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/lib/gr"
@@ -27,10 +21,11 @@ type explainer func(*reader, context.Context, Target) (*Answer, error)
 // explainers are the kinds of which more is known than the conventions of the API.
 func explainers() map[schema.GroupResource]explainer {
 	return map[schema.GroupResource]explainer{
-		gr.Pods: (*reader).pod, gr.Nodes: (*reader).node, gr.PersistentVolumeClaims: (*reader).claim, gr.Namespaces: (*reader).namespace,
+		gr.Pods: (*reader).pod, gr.Nodes: (*reader).node, gr.PersistentVolumeClaims: (*reader).claim,
+		gr.PersistentVolumes: (*reader).volume, gr.Namespaces: (*reader).namespace,
 		gr.Deployments: (*reader).deployment, gr.ReplicaSets: (*reader).replicaSet, gr.StatefulSets: (*reader).statefulSet,
-		gr.DaemonSets: (*reader).daemonSet,
-		gr.Jobs:       (*reader).job, gr.CronJobs: (*reader).cronJob, gr.HorizontalPodAutoscalers: (*reader).autoscaler,
+		gr.DaemonSets: (*reader).daemonSet, gr.ReplicationControllers: (*reader).replicationController,
+		gr.Jobs: (*reader).job, gr.CronJobs: (*reader).cronJob, gr.HorizontalPodAutoscalers: (*reader).autoscaler,
 		gr.Services: (*reader).service, ingresses(): (*reader).ingress,
 		gatewayResource("gateways"): (*reader).explainGateway, gatewayResource("httproutes"): (*reader).explainRoute,
 		gatewayResource("grpcroutes"): (*reader).explainRoute, gatewayResource("tlsroutes"): (*reader).explainRoute,
@@ -95,75 +90,4 @@ func (k *Asker) Stuck(ctx context.Context, namespace string) (answers []*Answer,
 			answer.Plural(left, "object"), maxStuck))
 	}
 	return answers, unseen
-}
-
-// suspects lists the objects that are not obviously well, owners before what they own.
-func (r *reader) suspects(ctx context.Context, namespace string) (out []Target) {
-	if namespace == "" {
-		out = append(out, suspect(ctx, r, gr.Nodes, "Node", "", nodeSuspect)...)
-		out = append(out, suspect(ctx, r, gr.Namespaces, "Namespace", "",
-			func(n *corev1.Namespace) bool { return n.DeletionTimestamp != nil })...)
-		out = append(out, suspect(ctx, r, gr.CertificateSigningRequests, "CertificateSigningRequest", "",
-			func(c *certificatesv1.CertificateSigningRequest) bool {
-				return len(c.Status.Certificate) == 0
-			})...)
-	}
-	out = append(out, suspect(ctx, r, gr.Deployments, "Deployment", namespace, func(d *appsv1.Deployment) bool {
-		return d.DeletionTimestamp != nil || d.Status.ObservedGeneration < d.Generation || d.Spec.Replicas != nil &&
-			(d.Status.ReadyReplicas < *d.Spec.Replicas || !deploymentRolledOut(d, *d.Spec.Replicas))
-	})...)
-	out = append(out, suspect(ctx, r, gr.StatefulSets, "StatefulSet", namespace, func(s *appsv1.StatefulSet) bool {
-		return s.DeletionTimestamp != nil || s.Status.ObservedGeneration < s.Generation || s.Spec.Replicas != nil &&
-			(s.Status.ReadyReplicas < *s.Spec.Replicas || s.Status.UpdatedReplicas < *s.Spec.Replicas)
-	})...)
-	out = append(out, suspect(ctx, r, gr.DaemonSets, "DaemonSet", namespace, func(s *appsv1.DaemonSet) bool {
-		return s.DeletionTimestamp != nil || s.Status.ObservedGeneration < s.Generation ||
-			s.Status.NumberReady < s.Status.DesiredNumberScheduled
-	})...)
-	out = append(out, suspect(ctx, r, gr.ReplicaSets, "ReplicaSet", namespace, func(s *appsv1.ReplicaSet) bool {
-		return metav1.GetControllerOf(s) == nil && s.Spec.Replicas != nil && s.Status.ReadyReplicas < *s.Spec.Replicas
-	})...)
-	out = append(out, suspect(ctx, r, gr.Jobs, "Job", namespace, func(j *batchv1.Job) bool {
-		return !slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
-			return c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
-		})
-	})...)
-	out = append(out, suspect(ctx, r, gr.Pods, "Pod", namespace, podSuspect)...)
-	out = append(out, suspect(ctx, r, gr.HorizontalPodAutoscalers, "HorizontalPodAutoscaler", namespace,
-		func(*autoscalingv2.HorizontalPodAutoscaler) bool { return true })...)
-	out = append(out, suspect(ctx, r, ingresses(), "Ingress", namespace, func(*networkingv1.Ingress) bool { return true })...)
-	out = append(out, suspect(ctx, r, gr.PersistentVolumeClaims, "PersistentVolumeClaim", namespace,
-		func(c *corev1.PersistentVolumeClaim) bool {
-			return c.DeletionTimestamp != nil || c.Status.Phase != corev1.ClaimBound
-		})...)
-	return append(out, suspect(ctx, r, gr.Services, "Service", namespace, func(s *corev1.Service) bool {
-		return s.DeletionTimestamp != nil || len(s.Spec.Selector) > 0 || s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
-			len(s.Status.LoadBalancer.Ingress) == 0
-	})...)
-}
-
-// suspect lists the objects of a resource that a predicate does not find well.
-func suspect[T any](ctx context.Context, r *reader, from schema.GroupResource, kindName, namespace string,
-	bad func(*T) bool) (out []Target) {
-	items, _ := lookup.List[T](ctx, r.Reader, from, namespace, "")
-	for i := range items {
-		if o, ok := any(&items[i]).(metav1.Object); ok && o.GetName() != "" && bad(&items[i]) {
-			r.Keep(from, o.GetNamespace(), o.GetName(), &items[i])
-			out = append(out, Target{Resource: from, Kind: kindName, Namespace: o.GetNamespace(), Name: o.GetName()})
-		}
-	}
-	return out
-}
-
-func nodeSuspect(n *corev1.Node) bool {
-	c := nodeCondition(n, corev1.NodeReady)
-	return n.DeletionTimestamp != nil || c == nil || c.Status != corev1.ConditionTrue
-}
-
-func podSuspect(p *corev1.Pod) bool {
-	if p.Status.Phase == corev1.PodSucceeded && p.DeletionTimestamp == nil || isReplaced(p) {
-		return false
-	}
-	c := lookup.PodCondition(p, corev1.PodReady)
-	return p.DeletionTimestamp != nil || c == nil || c.Status != corev1.ConditionTrue
 }

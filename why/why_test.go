@@ -323,3 +323,35 @@ unseen: ["apiserver-1 at 192.0.2.1:6443: it did not answer in 1s"]`)
 		t.Errorf("not seen: %q", a.Unseen)
 	}
 }
+
+// TestManyCustomObjects holds that a list looks at a bounded number of custom resources and of their objects, and says what it left out.
+func TestManyCustomObjects(t *testing.T) {
+	w := &world{objects: map[schema.GroupResource][]map[string]any{}, forbidden: map[string]bool{}}
+	for i := range 100 {
+		w.add(t, fmt.Sprintf(`kind: CustomResourceDefinition
+metadata: {name: "k%02d.example.com"}
+spec: {group: example.com, scope: Namespaced, names: {plural: k%02d, kind: K}}
+status: {conditions: [{type: Established, status: "True"}]}`, i, i))
+	}
+	bad := map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False"}}}
+	first := schema.GroupResource{Group: "example.com", Resource: "k00"}
+	fill := func(n int) {
+		w.objects[first], w.requests = nil, 0
+		for i := range n {
+			meta := map[string]any{"name": fmt.Sprint("o-", i), "namespace": "default", "uid": fmt.Sprint("o-", i)}
+			w.objects[first] = append(w.objects[first], map[string]any{"metadata": meta, "status": bad})
+		}
+	}
+	asker := &why.Asker{Cluster: w, Now: time.Now()}
+	fill(10)
+	answers, unseen := asker.Stuck(t.Context(), "")
+	if len(answers) != 10 || w.requests > 100 || !strings.Contains(strings.Join(unseen, "\n"), "(k50.example.com, k51.example.com, ") {
+		t.Errorf("%d answers after %d requests, not seen: %q", len(answers), w.requests, unseen)
+	}
+	fill(5000)
+	answers, unseen = asker.Stuck(t.Context(), "")
+	if len(answers) != 1000 || w.requests > 40 ||
+		!strings.Contains(strings.Join(unseen, "\n"), "(3000 of 5000 k00.example.com, k01.example.com, ") {
+		t.Errorf("%d answers after %d requests, not seen: %q", len(answers), w.requests, unseen)
+	}
+}

@@ -20,7 +20,8 @@ import (
 	"proa.dev/why/messages"
 )
 
-// workload is what the explanations of Deployments, ReplicaSets, StatefulSets and DaemonSets have in common.
+// workload is what the explanations of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets have in
+// common.
 type workload struct {
 	meta *metav1.ObjectMeta
 	ref  Ref
@@ -111,6 +112,28 @@ func (r *reader) replicaSet(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	w.pods, w.seen = r.podsOf(ctx, s.Namespace, s.UID)
+	return r.explainWorkload(ctx, &w), nil
+}
+
+// replicationController explains a ReplicationController.
+func (r *reader) replicationController(ctx context.Context, t Target) (*Answer, error) {
+	c, err := lookup.Load[corev1.ReplicationController](ctx, r.Reader, gr.ReplicationControllers, t.Namespace, t.Name)
+	if err != nil {
+		return nil, err
+	}
+	w := workload{meta: &c.ObjectMeta, ref: t.ref(), observed: c.Status.ObservedGeneration, wanted: 1, ready: c.Status.ReadyReplicas,
+		updated: c.Status.Replicas}
+	if c.Spec.Replicas != nil {
+		w.wanted = *c.Spec.Replicas
+	}
+	w.rolledOut = w.updated >= w.wanted
+	for _, cond := range c.Status.Conditions {
+		if cond.Type == corev1.ReplicationControllerReplicaFailure && cond.Status == corev1.ConditionTrue {
+			w.failure = &metav1.Condition{Type: string(cond.Type), Reason: cond.Reason, Message: cond.Message,
+				LastTransitionTime: cond.LastTransitionTime}
+		}
+	}
+	w.pods, w.seen = r.podsOf(ctx, c.Namespace, c.UID)
 	return r.explainWorkload(ctx, &w), nil
 }
 
@@ -330,8 +353,11 @@ func (r *reader) ending(meta *metav1.ObjectMeta, a *Answer) *Answer {
 	}
 	a.Cause = "The " + a.Object.Kind + " is being deleted, and the finalizers " + strings.Join(meta.Finalizers, ", ") +
 		" keep it; whoever added them has to remove them."
-	if len(meta.Finalizers) == 0 {
+	switch {
+	case len(meta.Finalizers) == 0:
 		a.State, a.Cause = Waiting, "The "+a.Object.Kind+" is being deleted."
+	case r.Now.Sub(meta.DeletionTimestamp.Time) < patience:
+		a.State = Waiting
 	}
 	return a.Because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{}).
 		Do("find out why the owner of the finalizer does not remove it: the controller may be gone or failing")
