@@ -42,6 +42,7 @@ type Recorder struct {
 	failed    history
 	nodes     history
 	bodies    bodies
+	changes   uint64 // see Changes
 }
 
 // NewRecorder returns a recorder that keeps at most limit records, and some of the routine and refused writes and of the work
@@ -89,7 +90,27 @@ func (r *Recorder) add(rec *Record, isNew bool) {
 	if isNew {
 		r.observe(rec)
 	}
-	r.historyOf(rec).add(rec)
+	h := r.historyOf(rec)
+	r.countChange(h)
+	h.add(rec)
+}
+
+// countChange counts a change of the records of a history, unless that is of writes that happen all the time. The caller holds mu.
+func (r *Recorder) countChange(h *history) {
+	if h != &r.steady {
+		r.changes++
+	}
+}
+
+// Changes returns how many records were added or replaced so far, without those that happen all the time by themselves, such as renewals
+// of Leases. As long as it stays the same, so do all other records.
+func (r *Recorder) Changes() uint64 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes
 }
 
 // observe counts the times of a record that has ended, without those for which a client kept the event of a write waiting: they say
@@ -166,6 +187,7 @@ func (r *Recorder) Update(rec Record) {
 	defer r.mu.Unlock()
 	r.observe(&rec)
 	h := r.historyOf(&rec)
+	r.countChange(h)
 	for i, have := range h.of(h.groupings[0].key(&rec)) {
 		if have.isSameWork(&rec) && have.Open {
 			h.replace(i, &rec)

@@ -30,7 +30,7 @@ type Keeper struct {
 	File     string
 	Recorder *hop.Recorder
 	Log      *slog.Logger
-	saved    string // the fingerprint of what is in the file
+	saved    uint64 // how many changes of the recorder are in the file
 }
 
 // Restore adds the records that an earlier process has saved to the recorder.
@@ -49,6 +49,7 @@ func (k *Keeper) Restore() {
 		}
 		k.Recorder.Restore(r)
 	}
+	k.saved = k.Recorder.Changes()
 }
 
 // Run saves the records from time to time until ctx ends, and then a last time.
@@ -62,21 +63,21 @@ func (k *Keeper) Run(ctx context.Context) {
 	k.Save()
 }
 
-// Save saves the records, unless they are those that were saved last.
+// Save saves the records, unless nothing was recorded since they were saved last.
 func (k *Keeper) Save() {
 	if k == nil {
 		return
 	}
-	records := k.Recorder.Select(isWorthSaving)
-	now := fingerprint(records)
-	if now == k.saved || len(records) == 0 {
+	changes := k.Recorder.Changes() // what is recorded from now on may be saved too, and is saved again
+	if changes == k.saved {
 		return
 	}
+	records := k.Recorder.Select(isWorthSaving)
 	if err := Save(k.File, records); err != nil {
 		k.Log.Warn("the records of requests cannot be saved for the next start", "file", k.File, "err", err)
 		return
 	}
-	k.saved = now
+	k.saved = changes
 }
 
 // isWorthSaving leaves out what every cluster does all the time.

@@ -2,9 +2,12 @@ package recordfile
 
 import (
 	"bytes"
+	"encoding/binary"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +20,8 @@ func fullRecord(n int) hop.Record {
 	r := hop.Record{
 		UID: "u", Rev: int64(n), Verb: "create", Group: "apps", Resource: "deployments", Subresource: "status", Namespace: "default",
 		Name: "web", User: "alice", Code: 201, Start: time.Unix(1000, int64(n)).UTC(), CauseUID: "c", CauseRev: 3,
-		Origin: &hop.Origin{Agent: "kubectl", AuditID: "a", Session: "s", Command: "kubectl apply"}, Process: "server", Open: true,
+		Origin: &hop.Origin{Agent: "kubectl", AuditID: "a", Session: "s", Command: "kubectl apply", Began: time.Unix(999, 0).UTC(),
+			TraceParent: "00-1-2-01"}, Process: "server", Open: true,
 		Error: "no", Refused: hop.Mutate, Ready: true,
 		Steps: []hop.Step{{Hop: hop.Mutate, Name: "webhook", After: 1, Took: 2, Wait: 1, Detail: "d", Failed: true}},
 	}
@@ -67,27 +71,62 @@ func TestOnlyTheNewestAreKept(t *testing.T) {
 	}
 }
 
+// sealed returns a file with encoded records, whatever they are, and the right checksum.
+func sealed(records ...[]byte) []byte {
+	out := []byte(header)
+	for _, r := range records {
+		out = append(binary.AppendUvarint(out, uint64(len(r))), r...)
+	}
+	return append(out, checksum(out)...)
+}
+
+// with returns an encoded record that was changed.
+func with(change func(*hop.Record)) []byte {
+	r := fullRecord(1)
+	change(&r)
+	return appendRecord(nil, &r)
+}
+
+// TestDamagedFiles checks that a file with anything wrong in it has no records and says what is wrong, without a panic and without memory
+// for more than it has.
 func TestDamagedFiles(t *testing.T) {
+	good := encode([]hop.Record{fullRecord(1), fullRecord(2)})
+	flipped := bytes.Clone(good)
+	flipped[len(header)+20] ^= 1
+	whole, endless := with(func(*hop.Record) {}), binary.AppendUvarint([]byte(header), 1<<62)
 	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"empty":          "",
-		"another header": "proa hop records 99\n",
-		"no JSON":        header + "\nx\n",
-		"no verb":        header + "\n{}\n",
-		"a hop too many": header + `
-{"verb":"x","start":"2026-11-17T12:00:00Z","hops":{"13":[1,1]}}`,
-		"a negative time": header + `
-{"verb":"x","start":"2026-11-17T12:00:00Z","hops":{"3":[-1,1]}}`,
-		"a long line": header + "\n" + strings.Repeat(" ", maxLine+1) + "\n",
-		"too large":   header + "\n" + strings.Repeat(" \n", maxBytes),
-		"cut":         header + "\n" + `{"verb":"x","sta`,
+	for name, tt := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"empty":             {nil, "does not begin"},
+		"only the header":   {[]byte(header), "does not begin"},
+		"another version":   {[]byte("proa hop records 1\n" + `{"verb":"create","start":"2026-11-17T12:00:00Z"}` + "\n"), "of this version"},
+		"cut":               {good[:len(good)-20], "checksum"},
+		"a bit is wrong":    {flipped, "checksum"},
+		"something behind":  {append(bytes.Clone(good), 0), "checksum"},
+		"too large":         {append([]byte(header), make([]byte, maxBytes)...), "more than"},
+		"a length too long": {append(bytes.Clone(endless), checksum(endless)...), "record 1: it is cut off"},
+		"a record cut off":  {sealed(whole[:len(whole)-1]), "record 1: it has no number"},
+		"a record too long": {sealed(append(bytes.Clone(whole), 0)), "something after its end"},
+		"no verb":           {sealed(whole, with(func(r *hop.Record) { r.Verb = "" })), "record 2: it has no verb"},
+		"no start":          {sealed(with(func(r *hop.Record) { r.Start = time.Time{} })), "no start"},
+		"a hop too many":    {sealed(with(func(r *hop.Record) { r.Refused = 13 })), "hop 13"},
+		"a negative time":   {sealed(with(func(r *hop.Record) { r.Took[hop.Node] = -1 })), "the time -1ns"},
+		"a negative wait":   {sealed(with(func(r *hop.Record) { r.Steps[0].Wait = -1 })), "the time -1ns"},
+		"a step nowhere":    {sealed(with(func(r *hop.Record) { r.Steps[0].Hop = 99 })), "hop 99"},
+		"too many steps":    {sealed(with(func(r *hop.Record) { r.Steps = make([]hop.Step, hop.MaxSteps+1) })), "65 steps"},
+		"the end of time":   {sealed(with(func(r *hop.Record) { r.Start = time.Unix(1<<50, 0) })), "it has the time"},
+		"too many records":  {sealed(slices.Repeat([][]byte{whole}, MaxRecords+1)...), "more than 8000 records"},
+		"a number too long": {sealed([]byte{0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}), "no number"},
+		"a text too long":   {sealed([]byte{0, 0, 0xff, 0xff, 0xff, 0xff, 0x7f}), "cut off"},
 	} {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, tt.data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := Load(file); err == nil || got != nil {
-			t.Errorf("%s: got %d records, %v", name, len(got), err)
+		if got, err := Load(file); err == nil || got != nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %d records, %v, want %s", name, len(got), err, tt.want)
 		}
 	}
 	if _, err := Load(dir); err == nil {
@@ -95,21 +134,83 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-func FuzzRead(f *testing.F) {
-	f.Add([]byte(header + "\n"))
-	f.Add([]byte(header + "\n" + `{"verb":"create","start":"2026-11-17T12:00:00Z","hops":{"3":[1,1]},"steps":[{"Hop":3}]}` + "\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		records, err := Read(bytes.NewReader(data))
+// TestKeeper checks that records are there after a restart, that work which this machine has left open has ended, that nothing is written
+// when nothing was recorded, and that a file which cannot be read is ignored with a line in the log.
+func TestKeeper(t *testing.T) {
+	var log bytes.Buffer
+	keeper := func(file string) *Keeper {
+		r := hop.NewRecorder(100)
+		r.Process = "server"
+		return &Keeper{File: file, Recorder: r, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	}
+	file := filepath.Join(t.TempDir(), Name)
+	k := keeper(file)
+	k.Restore()
+	if k.Save(); fileExists(t, file) {
+		t.Error("a file without records was written")
+	}
+	k.Recorder.Add(hop.Record{UID: "l", Rev: 1, Verb: "update", Group: "coordination.k8s.io", Resource: "leases", Start: time.Now()})
+	if k.Save(); fileExists(t, file) {
+		t.Error("a file was written for a Lease")
+	}
+	k.Recorder.Add(fullRecord(1))
+	open := fullRecord(2)
+	open.Verb, open.Refused = hop.Pull, 0
+	k.Recorder.Update(open)
+	if k.Save(); !fileExists(t, file) || log.Len() > 0 {
+		t.Fatalf("no file was written: %s", log.String())
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if k.Save(); fileExists(t, file) {
+		t.Error("a file was written though nothing was recorded")
+	}
+	open.Took[hop.Node]++
+	k.Recorder.Update(open)
+	k.Save()
+	next := keeper(file)
+	next.Restore()
+	got := next.Recorder.Select(func(*hop.Record) bool { return true })
+	if len(got) != 2 || got[0].Open || got[1].Open || got[1].Took[hop.Node] != 1 {
+		t.Errorf("after a restart: %+v", got)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if next.Save(); fileExists(t, file) {
+		t.Error("what was read is written again")
+	}
+	if err := os.WriteFile(file, []byte("proa hop records 1\n{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := keeper(file)
+	if bad.Restore(); bad.Recorder.Len() != 0 || !strings.Contains(log.String(), "cannot be read") {
+		t.Errorf("%d records of a file of another version; the log is %s", bad.Recorder.Len(), log.String())
+	}
+}
+
+func fileExists(t *testing.T, file string) bool {
+	t.Helper()
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+// FuzzDecode checks that no file makes a server fail, and that what was read is the same when it is written and read again. The fuzzer does
+// not have to find checksums.
+func FuzzDecode(f *testing.F) {
+	f.Add(with(func(*hop.Record) {}), []byte{})
+	f.Add(with(func(r *hop.Record) { r.Origin, r.Steps = nil, nil }), with(func(r *hop.Record) { r.Origin.Began = time.Unix(5, 5) }))
+	f.Add([]byte{0xff, 0xff}, []byte("x"))
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		_, _ = decode(first)
+		records, err := decode(sealed(first, second))
 		if err != nil {
 			return
 		}
-		file := filepath.Join(t.TempDir(), "records")
-		if err := Save(file, records); err != nil {
-			t.Skip("a time that JSON cannot write")
-		}
-		again, err := Load(file)
-		if err != nil || len(again) != len(records) {
-			t.Errorf("%d records were read, and %d of them again: %v", len(records), len(again), err)
+		again, err := decode(encode(records))
+		if err != nil || !reflect.DeepEqual(again, records) {
+			t.Errorf("%+v were read, and %+v of them again: %v", records, again, err)
 		}
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,10 +30,6 @@ type Source struct {
 	Peers *peerrecords.Peers
 	// Limits bound what readers cost; nil for none.
 	Limits *Limits
-
-	mu        sync.Mutex // guards what follows
-	version   uint64
-	versionAt time.Time // when the version was made; zero for never
 }
 
 // Trace returns the trace with a name.
@@ -147,41 +142,12 @@ func (s *Source) Recent(ctx context.Context, d kind.Server, namespace string) ([
 }
 
 // Version returns a number that changes when traces may have changed; 0 if that is not known, because other servers have records too.
-// Leases and Events change all the time, and are seldom what somebody wants to see.
+// Leases, Events and statuses of nodes change all the time, and are seldom what somebody wants to see.
 func (s *Source) Version() uint64 {
 	if s.Peers != nil {
 		return 0
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); s.versionAt.IsZero() || now.Sub(s.versionAt).Abs() >= versionLifetime {
-		s.version, s.versionAt = s.makeVersion(), now
-	}
-	return s.version
-}
-
-// versionLifetime is for how long a version counts. To make one needs all records, and while they are read nobody can add one.
-const versionLifetime = 200 * time.Millisecond
-
-// makeVersion makes a version of all records.
-func (s *Source) makeVersion() uint64 {
-	sum := uint64(1)
-	s.Records().Select(func(r *hop.Record) bool {
-		if r.Resource == "leases" || r.Resource == "events" {
-			return false
-		}
-		const mixer = 0x9e3779b97f4a7c15
-		one := uint64(r.Start.UnixNano())*mixer ^ uint64(r.Rev)
-		for _, took := range r.Took {
-			one = one*mixer + uint64(took)
-		}
-		if one = one*mixer + uint64(len(r.Error)+len(r.Steps)); r.Open {
-			one = ^one
-		}
-		sum += one
-		return false
-	})
-	return max(sum, 1)
+	return s.Records().Changes() + 1
 }
 
 func (s *Source) records() []hop.Record {
