@@ -278,14 +278,23 @@ export const TRACES = '/apis/trace.proa.dev/v1';
 // traceName is the name of a trace or an explanation of an object.
 export const traceName = (k, name) => k.resource + (k.group ? '.' + k.group : '') + ':' + name;
 
+// splitExplanations returns what is stuck of a list of explanations, and what the server could not read for this user. The server adds the
+// latter to the list as an item with a name of its own.
+export function splitExplanations(list) {
+  const isUnseen = (e) => e.metadata?.name === 'not-seen';
+  const items = list.items || [];
+  return { explanations: items.filter((e) => !isUnseen(e)), unseen: items.filter(isUnseen).flatMap((e) => (e.unseen?.length ? e.unseen : [e.cause])) };
+}
+
 // --- list and watch ---
 
 export const TABLE = 'application/json;as=Table;v=v1;g=meta.k8s.io,application/json';
 const PAGE = 500;
 
 const sleep = (ms, signal) => new Promise((resolve) => {
-  const t = setTimeout(resolve, ms);
-  signal?.addEventListener('abort', () => { clearTimeout(t); resolve(); }, { once: true });
+  const end = () => { clearTimeout(t); signal?.removeEventListener('abort', end); resolve(); };
+  const t = setTimeout(end, ms);
+  signal?.addEventListener('abort', end);
 });
 
 // keyOf is the key of an object in a list.

@@ -60,6 +60,12 @@ export function setText(el, s) {
   if (el.textContent !== text) el.textContent = text;
 }
 
+// setHint sets the text that an element shows under the pointer.
+export function setHint(el, s) {
+  const text = visible(s);
+  if (el.title !== text) el.title = text;
+}
+
 const paths = {
   ok: 'M4 12.5l5 5L20 6.5', bad: 'M6 6l12 12M18 6L6 18', warn: 'M12 4L2.5 20h19zM12 10v4.500M12 17v.5',
   progress: 'M12 3a9 9 0 1 1-8.5 6M3.5 4v5h5', idle: 'M7 12h10', unknown: 'M9 9a3 3 0 1 1 4.5 2.600c-1 .6-1.5 1.200-1.5 2.400M12 17.500v.5',

@@ -1,6 +1,6 @@
 // The objects of one kind, as the columns that the server prints, live. Only the rows in sight are in the document.
 
-import { h, fill, setText, icon, age, empty, announce } from './dom.js';
+import { h, fill, setText, setHint, icon, age, empty, announce } from './dom.js';
 import { Live, findKind, listPath } from './api.js';
 import { ofPodStatus } from './health.js';
 import { objectLink, setParams, setTitle, titleOf, parseHash } from './app.js';
@@ -155,8 +155,7 @@ export async function show({ main, route, signal, ns }) {
     if (text !== cell.text) {
       cell.text = text;
       setText(cell.inner, text);
-      const title = text.length > 24 ? text : '';
-      if (cell.inner.title !== title) cell.inner.title = title;
+      setHint(cell.inner, text.length > 24 ? text : '');
     }
     if (cell.inner.tagName === 'A') {
       const href = objectLink(kind, meta(r).namespace, meta(r).name);

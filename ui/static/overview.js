@@ -1,7 +1,7 @@
 // The overview: what the cluster has, how it does and what happens, live.
 
-import { h, fill, setText, icon, badge, age, empty } from './dom.js';
-import { Live, TRACES, getJSON } from './api.js';
+import { h, fill, setText, setHint, icon, badge, age, empty } from './dom.js';
+import { Live, TRACES, getJSON, splitExplanations } from './api.js';
 import { ofPodStatus, stateName } from './health.js';
 import { linkTo, objectLink } from './app.js';
 
@@ -17,7 +17,7 @@ export function liveMark(el, live) {
   el.dataset.state = now;
   const words = { loading: 'Loading…', live: 'Live', retrying: 'Connection lost, trying again', polling: 'Every 10 s (no right to watch)', refused: 'No access' };
   fill(el, h('span', { class: ['live-dot', 'live-' + live.state] }), words[live.state] || live.state);
-  el.title = live.error ? live.error.message : '';
+  setHint(el, live.error ? live.error.message : '');
 }
 
 // atMostOnceA returns a function that calls f, now or when so many milliseconds have passed since the last call. What looks at everything
@@ -176,10 +176,11 @@ export function show({ main, signal, ns }) {
   const askStuck = async () => {
     try {
       const doc = await getJSON(TRACES + inNs + '/explanations', { signal });
-      const n = (doc.items || []).length;
+      const { explanations, unseen } = splitExplanations(doc);
+      const n = explanations.length;
       setText(stuck, String(n));
-      stuck.className = 'tile-big ' + (n ? 'is-bad' : 'is-ok');
-      setText(stuckNote, n ? 'see why' : 'nothing is stuck');
+      stuck.className = 'tile-big ' + (n ? 'is-bad' : unseen.length ? '' : 'is-ok');
+      setText(stuckNote, (n ? 'see why' : 'nothing is stuck') + (unseen.length ? ', but you may not see everything' : ''));
     } catch (e) {
       if (signal.aborted) return;
       setText(stuck, '–');
