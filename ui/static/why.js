@@ -1,6 +1,6 @@
 // Why an object is as it is: the hop, one sentence, the evidence, and what to do. The server decides it; this only shows it.
 
-import { h, fill, badge, empty, when } from './dom.js';
+import { h, fill, icon, badge, empty, when } from './dom.js';
 import { getJSON, kinds, TRACES, traceName } from './api.js';
 import { objectLink, linkTo } from './app.js';
 import { hopTag } from './hops.js';
@@ -34,10 +34,28 @@ function part(a, all) {
       h('tbody', null, a.evidence.map((e) => h('tr', null, h('td', { class: 'nowrap' }, refLink(e.object, all)), h('td', null, h('code', null, e.field)), h('td', null, e.value), h('td', { class: 'nowrap' }, e.time ? when(e.time) : '')))))),
     a.chain?.length > 0 && h('section', null, h('h3', null, 'The chain'), h('ol', { class: 'chain' }, a.chain.map((s) => h('li', null, badge(s.ok ? 'ok' : 'bad', s.name), h('span', null, s.text))))),
     a.nodes?.length > 0 && h('section', null, h('h3', null, 'Each node'), h('table', { class: 'table' },
-      h('thead', null, h('tr', null, ['Node', 'Fits', 'Reason', 'Score'].map((t) => h('th', { scope: 'col' }, t)))),
-      h('tbody', null, a.nodes.slice(0, 500).map((n) => h('tr', null, h('td', null, n.node), h('td', null, badge(n.reason ? 'bad' : 'ok', n.reason ? 'no' : 'yes')), h('td', null, n.reason || ''), h('td', null, n.score ?? '')))))),
+      h('thead', null, h('tr', null, ['Node', 'Fits', 'Score', 'Plugin', 'Reason, or the score of each plugin'].map((t) => h('th', { scope: 'col' }, t)))),
+      h('tbody', null, a.nodes.slice(0, MAX_NODES).map(nodeRow))), nodesLeftOut(a)),
     a.actions?.length > 0 && h('section', { class: 'do' }, h('h3', null, 'What to do'), h('ul', null, a.actions.map((t) => h('li', null, withCommands(t))))),
   ];
+}
+
+const MAX_NODES = 500; // that are shown
+
+// nodeRow shows what the scheduler found about a node, as the terminal does.
+function nodeRow(n) {
+  const scores = (n.scores || []).filter((s) => s.score !== 0).map((s) => `${s.plugin} ${s.score}`).join(', ');
+  const hasScore = n.score !== undefined && n.score !== null;
+  return h('tr', { class: n.chosen && 'chosen' },
+    h('td', null, n.hidden ? [icon('hidden'), ' hidden (no access)'] : n.node, n.chosen && [' ', badge('ok', 'chosen')]),
+    h('td', null, badge(n.reason ? 'bad' : 'ok', n.reason ? 'no' : 'yes')), h('td', null, hasScore ? n.score : ''), h('td', null, n.plugin || ''),
+    h('td', null, n.reason || scores || (hasScore ? '' : 'the only node that fits')));
+}
+
+// nodesLeftOut says how many nodes the table does not have.
+function nodesLeftOut(a) {
+  const n = Math.max(0, a.nodes.length - MAX_NODES) + (a.nodesLeftOut || 0);
+  return n > 0 && h('p', { class: 'hint' }, `${n} more ${n === 1 ? 'node is' : 'nodes are'} not shown.`);
 }
 
 // withCommands sets quoted commands in an action apart.
