@@ -113,6 +113,13 @@ func TestDashboard(t *testing.T) {
 	c.play("page.mjs")
 }
 
+// TestRights uses the page with few rights, and looks at owners.
+func TestRights(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("rights.mjs")
+}
+
 // TestAccessibility looks at every view in both themes.
 func TestAccessibility(t *testing.T) {
 	c := newCluster(t)

@@ -6,49 +6,81 @@ import { healthOf, worst, stateName } from './health.js';
 import { objectLink } from './app.js';
 
 const MAX = 1000; // objects of one kind that are looked at
+const MAX_CUSTOM = 30; // custom kinds that are looked at
+const PAUSE = 60000; // milliseconds after which a kind without children of an object is asked for again
 const DEPTH = 6;
 const candidates = ['replicasets.apps', 'pods', 'jobs.batch', 'deployments.apps', 'statefulsets.apps', 'daemonsets.apps', 'services', 'endpointslices.discovery.k8s.io', 'persistentvolumeclaims',
   'controllerrevisions.apps', 'configmaps', 'ingresses.networking.k8s.io', 'horizontalpodautoscalers.autoscaling'];
 // Most owners own one kind; asking for the others would be a waste.
 const owned = {
   Deployment: ['replicasets.apps'], ReplicaSet: ['pods'], StatefulSet: ['pods', 'controllerrevisions.apps'], DaemonSet: ['pods', 'controllerrevisions.apps'], Job: ['pods'], CronJob: ['jobs.batch'],
-  ReplicationController: ['pods'], Pod: ['persistentvolumeclaims', 'resourceclaims.resource.k8s.io'], Service: ['endpointslices.discovery.k8s.io'],
+  ReplicationController: ['pods'], Node: ['leases.coordination.k8s.io', 'csinodes.storage.k8s.io'], Pod: ['persistentvolumeclaims', 'resourceclaims.resource.k8s.io'], Service: ['endpointslices.discovery.k8s.io'],
 };
+
+const idOf = (k) => k.resource + (k.group ? '.' + k.group : '');
+const isCustom = (k) => k.group.includes('.') && !k.group.endsWith('.k8s.io') && k.group !== 'trace.proa.dev';
+
+// selectorOf returns the label selector that the children of an object match, as the API takes it; empty if it has none.
+export function selectorOf(o) {
+  if (o.kind === 'Service') return 'kubernetes.io/service-name=' + o.metadata.name;
+  const s = o.spec?.selector;
+  if (!Object.hasOwn(owned, o.kind) || !s) return '';
+  const equal = (labels) => Object.entries(labels || {}).map(([k, v]) => `${k}=${v}`);
+  if (o.kind === 'ReplicationController') return equal(s).join(',');
+  const one = { In: (e) => `${e.key} in (${e.values.join(',')})`, NotIn: (e) => `${e.key} notin (${e.values.join(',')})`, Exists: (e) => e.key, DoesNotExist: (e) => '!' + e.key };
+  return [...equal(s.matchLabels), ...(s.matchExpressions || []).map((e) => one[e.operator]?.(e)).filter(Boolean)].join(',');
+}
 
 export function show(box, ctx) {
   const cache = new Map();
   const notes = new Set();
-  const list = (k) => {
-    const path = listPath(k, ctx.ns);
+  const refused = new Set();
+  const childless = new Map(); // when a kind was found to have no children of an object
+  const list = (k, ns, selector) => {
+    const path = `${listPath(k, ns)}?limit=${MAX}` + (selector ? '&labelSelector=' + encodeURIComponent(selector) : '');
     if (!cache.has(path)) {
-      cache.set(path, getJSON(`${path}?limit=${MAX}`, { signal: ctx.signal }).then((doc) => {
+      cache.set(path, getJSON(path, { signal: ctx.signal }).then((doc) => {
         if (doc.metadata?.continue) notes.add(`Only the first ${MAX} ${k.resource} were looked at.`);
         return (doc.items || []).map((o) => ({ ...o, kind: o.kind || k.kind, resource: k }));
       }).catch((e) => {
-        if (e.code === 403) notes.add(`You may not list ${k.resource}.`);
+        if (e.code === 403) refused.add(`You may not list ${k.resource}.`);
         return [];
       }));
     }
     return cache.get(path);
   };
 
-  const children = async (o, depth, all) => {
-    if (depth >= DEPTH || !ctx.ns) return [];
-    const ids = owned[o.kind] || (depth === 0 || !o.resource || !Object.hasOwn(owned, o.kind) ? candidates : []);
+  // kindsBelow returns the kinds among which the children of an object are looked for: those that its kind has, and those that anybody may have
+  // given to it.
+  const kindsBelow = (o, depth, all) => {
+    const usual = Object.hasOwn(owned, o.kind) ? owned[o.kind] : candidates;
+    const custom = depth === 0 || !Object.hasOwn(owned, o.kind) ? all.filter((k) => isCustom(k) && k.verbs.includes('list') && (k.namespaced || !o.metadata.namespace)) : [];
+    if (custom.length > MAX_CUSTOM) notes.add(`Only ${MAX_CUSTOM} of ${custom.length} custom kinds were looked at.`);
+    return [...usual.map((id) => all.find((k) => idOf(k) === id)).filter(Boolean).map((k) => [k, Object.hasOwn(owned, o.kind)]), ...custom.slice(0, MAX_CUSTOM).map((k) => [k, false])];
+  };
+
+  // children returns what an object owns. Inherited is the selector of the owner above, which what is below matches too: so one list of Pods
+  // is enough for all ReplicaSets of a Deployment.
+  const children = async (o, depth, all, inherited) => {
+    if (depth >= DEPTH) return [];
+    const selector = inherited || selectorOf(o);
     const found = [];
-    for (const id of ids) {
-      const k = all.find((x) => x.resource + (x.group ? '.' + x.group : '') === id);
-      if (!k) continue;
-      for (const c of await list(k)) if ((c.metadata.ownerReferences || []).some((r) => r.uid === o.metadata.uid)) found.push(c);
+    for (const [k, isUsual] of kindsBelow(o, depth, all)) {
+      const key = o.metadata.uid + ' ' + idOf(k);
+      if (!isUsual && Date.now() - (childless.get(key) || -PAUSE) < PAUSE) continue;
+      const own = (await list(k, o.metadata.namespace, isUsual ? selector : '')).filter((c) => (c.metadata.ownerReferences || []).some((r) => r.uid === o.metadata.uid));
+      if (own.length) childless.delete(key);
+      else childless.set(key, Date.now());
+      found.push(...own);
     }
     const nodes = [];
-    for (const c of found.slice(0, 200)) nodes.push(await node(c, c.resource, depth + 1, all));
+    for (const c of found.slice(0, 200)) nodes.push(await node(c, c.resource, depth + 1, all, o.kind === 'Deployment' && c.kind === 'ReplicaSet' ? selector : ''));
     if (found.length > 200) notes.add(`${found.length - 200} of ${found.length} are not shown.`);
     return nodes;
   };
 
-  const node = async (o, k, depth, all) => {
-    const below = depth > 4 ? [] : await children(o, depth, all);
+  const node = async (o, k, depth, all, inherited = '') => {
+    const below = depth > 4 ? [] : await children(o, depth, all, inherited);
     const own = healthOf(o);
     const retired = o.kind === 'ReplicaSet' && (o.spec?.replicas ?? 1) === 0;
     return { o, k, own, below, state: retired ? 'idle' : worst([own.state, ...below.map((b) => b.state)]) };
@@ -94,7 +126,7 @@ export function show(box, ctx) {
         h('div', { class: 'tree-node' }, h('span', { class: 'muted tree-kind' }, n.o.kind), h('a', { href: objectLink(n.k, n.o.metadata.namespace, n.o.metadata.name, { tab: 'tree' }) }, n.o.metadata.name), badge(n.own.state, n.own.text)),
         h('ul', { role: 'group' }, n.below.map(render))));
       fill(box, h('div', { class: 'panel' }, h('ul', { class: 'tree', role: 'tree', 'aria-label': 'Owners and what is owned' }, render(top))),
-        [...notes].map((n) => h('p', { class: 'hint' }, n)), !me.below.length && top === me && h('p', { class: 'hint' }, 'Nothing owns this object, and it owns nothing that was looked for.'));
+        [...notes, ...refused].map((n) => h('p', { class: 'hint' }, n)), !me.below.length && top === me && h('p', { class: 'hint' }, 'Nothing owns this object, and it owns nothing that was looked for.'));
     } catch (e) {
       if (!ctx.signal.aborted) fill(box, empty('The tree could not be read.', e.message));
     } finally {
