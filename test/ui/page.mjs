@@ -158,6 +158,13 @@ await step('logs follow; colours are removed, other sequences shown, markup is t
   await go(`#/object/core/pods/default/${pods.items[0].metadata.name}?tab=logs`);
   await page.getByRole('log').getByText('first green').waitFor();
   const shown = await page.getByRole('log').textContent();
+  const filter = page.getByRole('searchbox', { name: 'Only lines with' });
+  await filter.fill('Second');
+  assert.ok(new URL(page.url()).hash.includes('lines=Second'), 'the filter is in the address');
+  await page.reload();
+  await page.getByRole('log').getByText('second').waitFor();
+  assert.equal(await page.locator('.log-line').count(), 1);
+  await filter.fill('');
   assert.ok(shown.includes('<script>window.pwned=1</script>') && shown.includes('\u241b]0;title'));
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   for (const line of ['third', 'fourth']) {

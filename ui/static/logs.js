@@ -10,17 +10,17 @@ const MAX = 5000;
 export const withoutColours = (s) => s.replace(/\u001b\[[0-9;:]*m/g, '').replace(/\r$/, '');
 
 export function show(box, ctx) {
-  const state = { pod: '', container: ctx.params.get('container') || '', previous: false, times: false, follow: true, filter: '' };
+  const state = { pod: '', container: ctx.params.get('container') || '', previous: ctx.params.get('previous') === '1', times: ctx.params.get('times') === '1', follow: true, filter: ctx.params.get('lines') || '' };
   let abort = null;
   const kept = [];
   const out = h('div', { class: 'log', tabindex: '0', role: 'log', 'aria-live': 'off', 'aria-label': 'Log lines' });
   const status = h('span', { class: 'hint', role: 'status' });
   const podSelect = h('select', { class: 'select', 'aria-label': 'Pod', onchange: () => { state.pod = podSelect.value; setParams({ pod: state.pod }); choosePod(); } });
   const containerSelect = h('select', { class: 'select', 'aria-label': 'Container', onchange: () => { state.container = containerSelect.value; setParams({ container: state.container }); begin(); } });
-  const check = (name, label) => h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: (e) => { state[name] = e.target.checked; begin(); } }), label);
+  const check = (name, label) => h('label', { class: 'check' }, h('input', { type: 'checkbox', checked: state[name], onchange: (e) => { state[name] = e.target.checked; setParams({ [name]: state[name] ? '1' : '' }); begin(); } }), label);
   const follow = h('button', { type: 'button', class: 'button', 'aria-pressed': 'true', onclick: () => { state.follow = !state.follow; drawFollow(); if (state.follow) out.scrollTop = out.scrollHeight; } }, 'Follow');
   const drawFollow = () => follow.setAttribute('aria-pressed', String(state.follow));
-  const filter = h('input', { type: 'search', class: 'input search', placeholder: 'Only lines with', 'aria-label': 'Only lines with', oninput: () => { state.filter = filter.value.toLowerCase(); redraw(); } });
+  const filter = h('input', { type: 'search', class: 'input search', placeholder: 'Only lines with', 'aria-label': 'Only lines with', value: state.filter, oninput: () => { state.filter = filter.value; setParams({ lines: state.filter }); redraw(); } });
   fill(box, h('div', { class: 'toolbar' }, podSelect, containerSelect, follow, check('previous', 'Previous run'), check('times', 'Times'), filter, status), out);
 
   let pods = [];
@@ -37,7 +37,7 @@ export function show(box, ctx) {
   };
 
   const lineEl = (s) => h('div', { class: 'log-line' }, s || ' ');
-  const matches = (s) => !state.filter || s.toLowerCase().includes(state.filter);
+  const matches = (s) => !state.filter || s.toLowerCase().includes(state.filter.toLowerCase());
   const redraw = () => { fill(out, kept.filter(matches).map(lineEl)); out.scrollTop = out.scrollHeight; };
   let waiting = [];
   let timer = 0;
@@ -62,7 +62,7 @@ export function show(box, ctx) {
   const begin = async () => {
     abort?.abort();
     const mine = abort = new AbortController();
-    ctx.signal.addEventListener('abort', () => mine.abort(), { once: true });
+    if (ctx.signal.aborted) mine.abort();
     kept.length = 0;
     waiting = [];
     fill(out);
@@ -108,5 +108,6 @@ export function show(box, ctx) {
     choosePod();
   };
   load();
+  ctx.signal.addEventListener('abort', () => abort?.abort());
   return {};
 }

@@ -51,7 +51,7 @@ export async function show({ main, route, signal }) {
   const choose = (id) => {
     if (id === tab && tabView) return;
     tab = id;
-    setParams({ tab: id === 'summary' ? '' : id, sel: '', t: '', hide: '' });
+    setParams({ tab: id === 'summary' ? '' : id, sel: '', t: '', hide: '', fold: '', order: '', find: '', lines: '', previous: '', times: '' });
     ctx.params = new URLSearchParams(location.hash.split('?')[1] || '');
     drawTabs();
     open();
@@ -60,7 +60,7 @@ export async function show({ main, route, signal }) {
   const open = async () => {
     tabAbort?.abort();
     const mine = tabAbort = new AbortController();
-    signal.addEventListener('abort', () => mine.abort(), { once: true });
+    if (signal.aborted) mine.abort();
     tabView = null;
     box.setAttribute('aria-labelledby', 'tab-' + tab);
     box.className = 'tab-panel tab-' + tab;
@@ -99,6 +99,7 @@ export async function show({ main, route, signal }) {
     fill(box, empty(`There is no ${kind.kind} ${name}${ns ? ' in the namespace ' + ns : ''}.`));
   } });
   // Whoever may get an object and not list it reads it again and again.
+  let next = 0;
   const poll = async () => {
     try {
       got(await getJSON(path, { signal }));
@@ -107,18 +108,17 @@ export async function show({ main, route, signal }) {
       if (!object) fill(box, empty(e.code === 403 ? 'You may not see this object.' : 'The object could not be read.', e.message));
       if (e.code === 403 || e.code === 404) return;
     }
-    const t = setTimeout(poll, 5000);
-    signal.addEventListener('abort', () => clearTimeout(t));
+    if (!signal.aborted) next = setTimeout(poll, 5000);
   };
   const timer = setInterval(drawHead, 1000);
-  signal.addEventListener('abort', () => clearInterval(timer));
+  signal.addEventListener('abort', () => { clearInterval(timer); clearTimeout(next); tabAbort?.abort(); });
   void live;
 
   return {
     update(to) {
-      const next = to.params.get('tab') || 'summary';
+      const chosen = to.params.get('tab') || 'summary';
       ctx.params = to.params;
-      if (next !== tab) { tab = next; drawTabs(); open(); } else tabView?.navigate?.(to.params);
+      if (chosen !== tab) { tab = chosen; drawTabs(); open(); } else tabView?.navigate?.(to.params);
     },
   };
 }
