@@ -1,7 +1,7 @@
 // Logs and a shell, on a node that runs containers.
 
 import assert from 'node:assert/strict';
-import { api, end, go, logIn, page, step } from './browser.mjs';
+import { api, end, go, logIn, page, playFast, step } from './browser.mjs';
 
 await step('log in', logIn);
 
@@ -104,6 +104,15 @@ await step('the keyboard leaves the shell, and comes back', async () => {
   await page.locator('.terminal-input').focus();
   await enter('exit 3');
   await page.getByText('exit code 3', { exact: false }).first().waitFor();
+});
+
+await step('a trace of a real node is played to hop 11', async () => {
+  await go('#/learn?of=default/pods:talk');
+  await page.getByRole('button', { name: 'Play' }).and(page.locator(':enabled')).waitFor();
+  const stations = await playFast();
+  for (const n of [2, 3, 4, 5, 6, 7, 8, 10, 11]) assert.ok(stations.includes(n), `hop ${n} was not played, only ${stations}`);
+  await page.locator('#hop-card-11').getByText('The bytes of the status that nodes wrote').waitFor();
+  await go('#/object/core/pods/default/talk');
 });
 
 await step('the trace has the hops of the node', async () => {

@@ -113,6 +113,13 @@ func TestDashboard(t *testing.T) {
 	c.play("page.mjs")
 }
 
+// TestTrace plays real traces hop by hop, and uses the waterfall.
+func TestTrace(t *testing.T) {
+	c := newCluster(t)
+	c.up("--simulate", "3")
+	c.play("trace.mjs")
+}
+
 // TestRights uses the page with few rights, and looks at owners.
 func TestRights(t *testing.T) {
 	c := newCluster(t)

@@ -1,7 +1,7 @@
 // Starts the page: logs in, draws the frame around the views, and shows the view that the address names. The part of the address
 // behind "#" holds the whole state of a view.
 
-import { h, fill, icon, announce, dialog, empty, setText } from './dom.js';
+import { h, fill, icon, announce, dialog, empty, setText, visible } from './dom.js';
 import * as api from './api.js';
 
 const views = {
@@ -232,7 +232,7 @@ function showHelp() {
   dialog('Keys', h('div', { class: 'help' },
     keys('Everywhere', [['/', 'go to a kind or an object'], ['g o', 'overview'], ['g s', 'stuck list'], ['g t', 'traces'], ['g p', 'Pods'], ['g c', 'create objects'], ['?', 'this help'], ['Esc', 'close']]),
     keys('Lists', [['↑ ↓', 'move'], ['PgUp PgDn', 'move by a page'], ['Home End', 'first, last'], ['Enter', 'open the object']]),
-    keys('Traces', [['f b', 'next, previous span'], ['w s', 'scroll up, down'], ['a d', 'move left, right in time'], ['+ -', 'zoom in, out'], ['0', 'show all of it'], ['[ ]', 'collapse, expand all'], ['Enter', 'expand or collapse the span']]),
+    keys('Traces', [['f b', 'next, previous span'], ['w s', 'scroll up, down'], ['a d', 'move left, right in time'], ['+ -', 'zoom in, out'], ['0', 'show all of it'], ['p o', 'collapse, expand one level'], ['[ ]', 'collapse, expand all'], ['Ctrl B', 'find in the trace'], ['↑ ↓', 'previous, next span in the list, not zoom as in Jaeger'], ['Shift ↑ ↓', 'zoom in, out by half, in the list'], ['Enter', 'expand or collapse the span']]),
     keys('Shell', [['Ctrl Shift L', 'leave the terminal'], ['Ctrl Shift C', 'copy'], ['Ctrl Shift V', 'paste']])),
   [{ text: 'Close', value: null, class: 'button primary' }]);
 }
@@ -287,7 +287,7 @@ async function show() {
 let moved = false;
 
 export function setTitle(text) {
-  document.title = (text ? text + ' · ' : '') + 'proa';
+  document.title = visible((text ? text + ' · ' : '') + 'proa');
 }
 
 // --- logging in ---

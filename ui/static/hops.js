@@ -38,9 +38,23 @@ export const hops = [
     text: 'The agent of that node sees the Pod. It mounts the volumes, makes the sandbox with its network namespace and address, pulls the images, and starts the containers in order. Probes tell when the Pod is ready. What it sees it writes as the status, through hops 2 to 8.',
     wrong: 'An image that cannot be pulled, a container that crashes, a probe that never succeeds.', look: 'kubectl describe pod web' },
   { id: 'network', name: 'network', part: 'network', title: 'Traffic finds it',
-    text: 'A ready Pod gets into the EndpointSlices of its Services. On every node they become rules of the kernel, so that a connection to the Service’s address goes to one of the Pods. DNS, Ingress and Gateway lead there by name. Now it serves.',
+    text: 'A ready Pod gets into the EndpointSlices of its Services. On every node they become rules of the kernel, so that a connection to the Service’s address goes to one of the Pods. DNS, Ingress and Gateway lead there by name. Now it serves: the first time that a Pod answers a client is in the trace as “first answer”.',
     wrong: 'A selector that matches nothing, a Pod that is not ready, a network policy that refuses.', look: 'kubectl get endpointslices' },
 ];
+
+// hopGroup returns the hop in whose group a span is listed, as “proa trace” lists them. A write of a controller, of the scheduler or of a node
+// is part of that one's work; others are in the group of the API server, which is that of hop 2.
+export function hopGroup(s, isFirstWrite = false) {
+  if (s.hop) return s.hop;
+  const actor = s.actor || '';
+  if (isFirstWrite || s.hidden) return 2;
+  if (actor.startsWith('system:node:')) return 11;
+  if (actor === 'system:kube-scheduler') return 10;
+  return actor.startsWith('system:serviceaccount:kube-system:') ? 9 : 2;
+}
+
+// groupTitle is the title of such a group.
+export const groupTitle = (n) => (n === 2 ? '2–7 API server' : `${n} ${hops[n].name}`);
 
 // hopTag shows a hop by its colour, number and name.
 export function hopTag(n, long = false) {

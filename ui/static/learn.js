@@ -2,9 +2,55 @@
 
 import { h, fill, icon, nanos, announce, reducedMotion, setText } from './dom.js';
 import { getJSON, TRACES } from './api.js';
-import { hops } from './hops.js';
+import { hops, hopGroup } from './hops.js';
 import { setParams } from './app.js';
-import { unseenView, wireView } from './trace.js';
+import { nanosOf, unseenView, wireView } from './trace.js';
+
+// stepsOf returns the steps in which a trace is played: the parts of its critical path in their order, each with its hop. A write is played
+// as the hops that it passed. Together the steps take as long as the trace. A hop that is in the trace and not on its critical path is a step
+// that adds no time.
+export function stepsOf(trace) {
+  const spans = trace.spans || [];
+  const byId = new Map(spans.map((s) => [s.id, s]));
+  const shares = trace.critical || [];
+  const steps = [];
+  const startOf = (s) => Date.parse(s.start) * 1e6 + nanosOf(s.start);
+  let at = 0; // when the span began that is looked at
+  const add = (hop, took, text) => { if (took > 0) steps.push({ hop, took, text, at }); };
+  for (let i = 0; i < shares.length; i++) {
+    const { span: id, name, wait } = shares[i];
+    let { took } = shares[i];
+    const span = byId.get(id);
+    if (span) at = startOf(span);
+    if (name === 'watch') { add(8, took, 'watch'); continue; }
+    if (!span || name === 'not recorded') { add(span ? hopGroup(span) : steps.at(-1)?.hop || 1, took, name); continue; }
+    if (span.hop) { add(span.hop, took, name + (wait ? ' (waiting)' : '')); continue; }
+    // The time in which a write waits and the time in which it works are two shares.
+    if (shares[i + 1]?.span === id && shares[i + 1].name === name) took += shares[++i].took;
+    const parts = spans.filter((s) => s.parent === id && s.hop && (s.hidden || s.name === s.hopName));
+    const title = span.hidden ? 'hidden (no access)' : writeTitle(span);
+    for (const [n, part] of parts.entries()) { // what follows from a write may begin before the write has ended
+      const own = n === parts.length - 1 ? took : Math.min(part.took, took);
+      add(part.hop, own, `${title}: ${hops[part.hop].name}`);
+      took -= own;
+    }
+    if (!parts.length) add(hopGroup(span), took, title);
+  }
+  const rest = (trace.took || 0) - steps.reduce((sum, s) => sum + s.took, 0);
+  if (rest > 0 && steps.length) add(byId.get(trace.stuckSpan)?.hop || steps.at(-1).hop, rest, trace.state === 'Running' ? 'not ended yet' : 'not recorded');
+  const played = new Set(steps.map((s) => s.hop));
+  for (const s of spans) {
+    if (!s.hop || played.has(s.hop) || s.open) continue;
+    played.add(s.hop);
+    const behind = steps.findLastIndex((x) => x.at <= startOf(s)) + 1;
+    steps.splice(behind, 0, { hop: s.hop, took: 0, text: `${s.hidden ? 'hidden (no access)' : s.name}, ${nanos(s.took)} beside the critical path`, at: startOf(s) });
+  }
+  return steps;
+}
+
+const MAX_BODIES = 6; // that are shown at one hop
+
+const writeTitle = (s) => s.name + (s.object?.name ? ' ' + s.object.name : '');
 
 export function show({ main, route, signal }) {
   const state = { of: route.params.get('of') || '', at: Number(route.params.get('hop')) || 0, playing: false };
@@ -77,16 +123,18 @@ export function show({ main, route, signal }) {
   // --- the real trace ---
 
   let trace = null;
-  const steps = []; // [hop, nanoseconds, text]
+  let mayReadBodies = true;
+  let steps = [];
   const load = async () => {
     stop();
     trace = null;
-    steps.length = 0;
+    steps = [];
     if (state.of) {
       const [ns, name] = [state.of.slice(0, state.of.indexOf('/')), state.of.slice(state.of.indexOf('/') + 1)];
       try {
         const read = (resource) => getJSON(`${TRACES}/namespaces/${encodeURIComponent(ns)}/${resource}/${encodeURIComponent(name)}`, { signal });
-        trace = await read('wiretraces').catch(() => read('traces')); // bodies need a right of their own
+        mayReadBodies = true;
+        trace = await read('wiretraces').catch((e) => { mayReadBodies = e.code !== 403; return read('traces'); }); // bodies need a right of their own
       } catch (e) {
         if (signal.aborted) return;
         setText(sentence, 'This trace could not be read: ' + e.message);
@@ -110,11 +158,8 @@ export function show({ main, route, signal }) {
       sum.n++;
       sum.spans.push(s);
     }
-    for (const s of (trace?.critical || [])) {
-      const hop = trace.spans.find((x) => x.id === s.span)?.hop || 0;
-      if (hop) steps.push([hop, s.took, s.name + (s.wait ? ' (waiting)' : '')]);
-    }
-    if (trace && !steps.length) sums.forEach((s, n) => { if (s.n) steps.push([n, s.took / s.n, hops[n].name]); });
+    steps = trace ? stepsOf(trace) : [];
+    if (trace && !steps.length) sums.forEach((s, n) => { if (s.n) steps.push({ hop: n, took: s.took / s.n, text: hops[n].name }); });
     fill(unseen, trace && unseenView(trace));
     setText(sentence, trace ? trace.summary || '' : state.of ? sentence.textContent : '');
     hops.forEach((hop, n) => {
@@ -123,23 +168,40 @@ export function show({ main, route, signal }) {
       const time = stations.children[n - 1].querySelector('.station-time');
       setText(time, s.n ? nanos(s.took) : '');
       if (!trace) { fill(cards[n].real); return; }
-      const sent = n === 1 ? (trace.spans || []).find((x) => x.wire) : null;
-      if (n === 1 && (trace.command || sent)) {
-        fill(cards[n].real, h('h3', null, 'In this trace'), trace.command && h('p', null, h('code', null, trace.command), trace.user && ' as ' + trace.user), sent && [h('p', { class: 'muted' }, sent.name), wireView(sent.wire)]);
-        return;
-      }
-      if (!s.n) { fill(cards[n].real, h('p', { class: 'hint' }, 'This trace has no span of this hop.')); return; }
+      const bytes = bytesOf(n);
+      const command = n === 1 && trace.command && h('p', null, h('code', null, trace.command), trace.user && ' as ' + trace.user);
+      if (!s.n) { fill(cards[n].real, command ? h('h3', null, 'In this trace') : h('p', { class: 'hint' }, 'This trace has no span of this hop.'), command, bytes); return; }
       const longest = [...s.spans].sort((a, b) => b.took - a.took).slice(0, 4);
-      fill(cards[n].real, h('h3', null, `In this trace: ${nanos(s.took)}${s.wait ? `, ${nanos(s.wait)} of it waiting` : ''}, ${s.n} ${s.n === 1 ? 'time' : 'times'}`),
+      fill(cards[n].real, h('h3', null, `In this trace: ${nanos(s.took)}${s.wait ? `, ${nanos(s.wait)} of it waiting` : ''}, ${s.n} ${s.n === 1 ? 'time' : 'times'}`), command,
         h('ul', { class: 'real-list' }, longest.map((x) => {
           const bar = h('span', { class: 'mini-bar' }, h('span', { class: 'bar-wait' }), h('span', { class: 'bar-work' }));
           bar.style.width = Math.max(1, x.took / longest[0].took * 100) + '%';
           bar.firstChild.style.width = (x.wait || 0) / (x.took || 1) * 100 + '%';
           bar.lastChild.style.width = 100 - (x.wait || 0) / (x.took || 1) * 100 + '%';
           return h('li', null, h('span', { class: 'real-name' }, x.hidden ? 'hidden (no access)' : x.name, x.object?.name && h('span', { class: 'muted' }, ` ${x.object.resource}/${x.object.name}`)), h('span', { class: 'mini' }, bar), h('span', null, nanos(x.took)),
-            x.detail && h('code', { class: 'real-detail' }, x.detail), x.wire && wireView(x.wire));
-        })));
+            x.detail && h('code', { class: 'real-detail' }, x.detail));
+        })), bytes);
     });
+  };
+
+  // bytesOf shows the bodies of writes at the hops where they matter, or says why there are none.
+  const bytesOf = (n) => {
+    const writes = trace.spans.filter((s) => !s.hop && !s.parent && !s.hidden);
+    const [title, about, shown, part] = {
+      1: ['The bytes that the client sent', 'the request', writes.slice(0, 1), 'request'],
+      5: ['The bytes that were read as objects', 'the writes', writes, 'request'],
+      7: ['The objects as they were stored and answered', 'the writes', writes, 'response'],
+      10: ['The bytes of bindings', 'the bindings', writes.filter((s) => s.name.endsWith('/binding')), ''],
+      11: ['The bytes of the status that nodes wrote', 'these writes', writes.filter((s) => s.name.endsWith('/status') && hopGroup(s) === 11), ''],
+    }[n] || [];
+    if (!title || !shown.length) return null;
+    const kept = shown.filter((s) => s.wire);
+    const without = shown.length - kept.length;
+    const why = mayReadBodies ? 'Writes inside the server’s process send no bytes; of other writes the server may not have kept them, and never those of Secrets.' : 'You may not read bodies of requests (get wiretraces).';
+    return h('div', { class: 'hop-bytes' }, h('h3', null, title),
+      kept.slice(0, MAX_BODIES).map((s) => h('details', { open: n === 1 }, h('summary', null, writeTitle(s)), wireView(part ? { [part]: s.wire[part] } : s.wire))),
+      kept.length > MAX_BODIES && h('p', { class: 'hint' }, `and of ${kept.length - MAX_BODIES} more writes`),
+      without > 0 && h('p', { class: 'hint' }, (kept.length ? `${without} more ${without === 1 ? 'write has' : 'writes have'} no bytes here. ` : `There are no bytes of ${about}. `) + why));
   };
 
   // --- playing ---
@@ -150,20 +212,22 @@ export function show({ main, route, signal }) {
     if (!steps.length) return;
     state.playing = true;
     drawPlay();
-    // Each step lasts at least a second, and longer the more of the time it took: otherwise most would pass unseen.
-    const total = steps.reduce((a, [, t]) => a + t, 0) || 1;
-    const list = steps.map(([hop, t, name]) => ({ hop, t, name, show: reducedMotion() ? 2500 : 1100 + 5000 * t / total }));
+    // The first step at a hop lasts at least a second, and each longer the more of the time it took: otherwise most would pass unseen.
+    const total = steps.reduce((sum, s) => sum + s.took, 0) || 1;
+    const least = (s, i) => (steps.findIndex((x) => x.hop === s.hop) === i ? 1100 : 350) * (reducedMotion() ? 2 : 1);
+    const list = steps.map((s, i) => ({ ...s, show: least(s, i) + 5000 * s.took / total }));
     let i = 0;
-    let began = performance.now();
+    let began = -1;
     let sum = 0;
     go(list[0].hop);
     const tick = (now) => {
       if (!state.playing || signal.aborted) return;
       const step = list[i];
+      if (began < 0) began = now;
       const part = Math.min(1, (now - began) / step.show);
-      setText(clock, `${nanos(sum + step.t * part)} · ${step.name}`);
+      setText(clock, `${nanos(sum + step.took * part)} · ${step.text}`);
       if (part >= 1) {
-        sum += step.t;
+        sum += step.took;
         i++;
         began = now;
         if (i >= list.length) { setText(clock, `${nanos(sum)} in all`); stop(); return; }

@@ -1,14 +1,16 @@
 // The trace of an object as a waterfall. Colours and the order of hops are fixed; waiting is hatched and work is solid; the chain of
 // spans that the whole had to wait for is marked; spans that have not ended grow with the clock.
 
-import { h, fill, icon, badge, nanos, when, empty, announce, setText, reducedMotion } from './dom.js';
+import { h, fill, icon, badge, nanos, when, empty, announce, setText, setHint, reducedMotion } from './dom.js';
 import { getJSON, findKind, TRACES, traceName } from './api.js';
-import { hops, hopTag } from './hops.js';
+import { hops, hopTag, hopGroup, groupTitle } from './hops.js';
 import { objectLink, setParams, linkTo } from './app.js';
 
 const ROW = 28;
 const SPARE = 10;
 const MAX = 5000; // spans that are shown
+const FEW = 40; // up to so many spans are expanded at first
+const MAX_FOLDS = 100; // spans in the address that are expanded or collapsed by themselves
 
 export function show(box, ctx) {
   fill(box, h('p', { class: 'hint' }, 'Reading the trace…'));
@@ -55,12 +57,11 @@ export class Waterfall {
     this.signal = signal;
     this.bodies = bodies;
     this.trace = null;
-    this.rows = [];
+    this.rows = []; // spans, and titles of groups
     this.pool = [];
-    this.closed = new Set(); // spans whose children are not shown
-    this.hide = new Set((params.get('hide') || '').split(',').filter(Boolean).map(Number));
+    this.matches = [];
+    this.readParams(params);
     this.selected = params.get('sel') || '';
-    this.view = readView(params);
     this.summary = h('div', { class: 'trace-summary' });
     this.legend = h('div', { class: 'trace-legend', role: 'group', 'aria-label': 'Hops; press one to hide its spans' });
     this.critical = h('div', { class: 'critical' });
@@ -70,13 +71,30 @@ export class Waterfall {
     this.marks = h('div', { class: 'trace-marks', 'aria-hidden': 'true' });
     this.block = h('div', { class: 'trace-block', role: 'presentation' });
     this.spacer = h('div', { class: 'trace-spacer', role: 'presentation' }, this.block);
-    this.body = h('div', { class: 'trace-body', role: 'tree', tabindex: '0', 'aria-label': 'Spans. f and b go to the next and previous one, a and d move in time, plus and minus zoom.' }, this.spacer);
+    this.body = h('div', { class: 'trace-body', role: 'tree', tabindex: '0', 'aria-label': 'Spans. f and b go to the next and previous one, o and p expand and collapse by a level, a and d move in time, plus and minus zoom.' }, this.spacer);
     this.detail = h('aside', { class: 'trace-detail', 'aria-label': 'The chosen span', 'aria-live': 'polite' });
     this.note = h('p', { class: 'hint' });
+    this.find = h('input', { type: 'search', class: 'input search', placeholder: 'Find in this trace', 'aria-label': 'Find in this trace: names, objects, actors and details', value: this.wanted, spellcheck: 'false', 'aria-keyshortcuts': 'Control+B',
+      oninput: () => { this.wanted = this.find.value; setParams({ find: this.wanted }); this.layout(); },
+      onkeydown: (e) => { if (e.key === 'Enter') { e.preventDefault(); this.stepMatch(e.shiftKey ? -1 : 1); } else if (e.key === 'Escape') this.body.focus(); } });
+    this.found = h('span', { class: 'hint', role: 'status' });
+    this.orders = ['hop', 'time'].map((order) => h('button', { type: 'button', class: 'button small', onclick: () => { this.order = order; setParams({ order: order === 'time' ? order : '' }); this.layout(); } }, 'By ' + order));
+    const tools = h('div', { class: 'toolbar trace-tools' }, h('div', { class: 'row', role: 'group', 'aria-label': 'Order of the spans' }, this.orders), this.find, this.found);
     const map = h('div', { class: 'trace-map-box' }, this.map, this.mapWindow);
     this.chart = h('div', { class: 'trace-chart' }, h('div', { class: 'trace-head' }, h('div', { class: 'trace-left' }, 'Hop and span'), h('div', { class: 'trace-right' }, this.axis)), this.body, this.marks);
-    fill(box, this.summary, this.critical, this.legend, map, h('div', { class: 'trace-columns' }, this.chart, this.detail), this.note);
+    fill(box, this.summary, this.critical, this.legend, tools, map, h('div', { class: 'trace-columns' }, this.chart, this.detail), this.note);
     this.listen(map);
+  }
+
+  // readParams takes from the address what it says about the view of the trace.
+  readParams(params) {
+    this.view = readView(params);
+    this.hide = new Set((params.get('hide') || '').split(',').filter(Boolean).map(Number));
+    this.order = params.get('order') === 'time' ? 'time' : 'hop';
+    this.wanted = params.get('find') || '';
+    const [fold, ...others] = (params.get('fold') || '').split(',');
+    this.fold = fold === 'all' || fold === 'none' ? fold : this.spans?.length > FEW ? 'all' : this.spans ? 'none' : '';
+    this.others = new Set(others.slice(0, MAX_FOLDS));
   }
 
   // --- data ---
@@ -98,9 +116,7 @@ export class Waterfall {
       this.children.get(p).push(s);
       s.level = p ? (this.byId.get(p).level || 0) + 1 : 0;
     }
-    if (first && this.spans.length > 40) { // requests are read as wholes first; their bars show the hops
-      for (const s of this.spans) if (this.children.has(s.id)) this.closed.add(s.id);
-    }
+    if (first && !this.fold) this.fold = this.spans.length > FEW ? 'all' : 'none'; // requests are read as wholes first; their bars show the hops
     this.layout();
     if (first) {
       const open = this.byId.get(t.stuckSpan) || this.spans.find((s) => s.open);
@@ -120,14 +136,19 @@ export class Waterfall {
   end(s) { return s.at + this.tookNow(s); }
 
   layout() {
-    const visit = (id) => {
-      for (const s of this.children.get(id) || []) {
-        if (!this.hide.has(s.hop) || !s.hop) this.rows.push(s);
-        if (!this.closed.has(s.id)) visit(s.id);
-      }
-    };
-    this.rows = [];
-    visit('');
+    const all = this.inOrder();
+    const isShut = new Map(); // whether a span, or one above it, is collapsed
+    this.rows = all.filter((s) => {
+      if (s.title) return true;
+      const isBelowShut = isShut.get(s.parent) || false;
+      isShut.set(s.id, isBelowShut || this.isClosed(s));
+      return !isBelowShut && (!this.hide.has(s.hop) || !s.hop);
+    });
+    this.rows = this.rows.filter((s, i) => !s.title || this.rows[i + 1] && !this.rows[i + 1].title); // no titles of empty groups
+    this.matches = this.wanted.trim() ? all.filter((s) => !s.title && this.isWanted(s)) : [];
+    this.chart.classList.toggle('finding', this.wanted.trim() !== '');
+    setText(this.found, this.wanted.trim() ? `${this.matches.length} of ${this.spans.length} spans` + (this.matches.length ? '; Enter goes to the next' : '') : '');
+    for (const [i, b] of this.orders.entries()) b.setAttribute('aria-pressed', String(this.order === ['hop', 'time'][i]));
     this.spacer.style.height = this.rows.length * ROW + 'px';
     this.drawSummary();
     this.drawLegend();
@@ -135,7 +156,70 @@ export class Waterfall {
     const open = this.spans.some((s) => s.open);
     clearInterval(this.clock);
     if (open) this.clock = setInterval(() => { if (!document.hidden) this.draw(); }, reducedMotion() ? 1000 : 100);
-    this.signal.addEventListener('abort', () => clearInterval(this.clock), { once: true });
+  }
+
+  // inOrder returns all spans, each before its children: by the time at which they began, or in groups by their hops, with titles.
+  inOrder() {
+    const out = [];
+    const visit = (s) => { out.push(s); for (const c of this.children.get(s.id) || []) visit(c); };
+    const top = this.children.get('') || [];
+    if (this.order === 'time') { top.forEach(visit); return out; }
+    const firstWrite = top.find((s) => !s.hop);
+    const groups = new Map();
+    for (const s of top) {
+      const n = hopGroup(s, s === firstWrite);
+      if (!groups.has(n)) groups.set(n, []);
+      groups.get(n).push(s);
+    }
+    for (const n of [...groups.keys()].sort((a, b) => a - b)) {
+      out.push({ title: groupTitle(n), group: n, level: 0 });
+      groups.get(n).forEach(visit);
+    }
+    return out;
+  }
+
+  // isClosed tells whether the children of a span are collapsed. What is remembered are the spans that differ from all others.
+  isClosed(s) { return this.children.has(s.id) && (this.fold === 'all') !== this.others.has(s.id); }
+
+  // setClosed expands or collapses some spans.
+  setClosed(list, shut) {
+    for (const s of list) if (this.children.has(s.id) && this.isClosed(s) !== shut) this.others.has(s.id) ? this.others.delete(s.id) : this.others.add(s.id);
+    this.keepFold();
+  }
+
+  // foldAll expands or collapses all spans.
+  foldAll(shut) {
+    this.fold = shut ? 'all' : 'none';
+    this.others.clear();
+    this.keepFold();
+  }
+
+  // foldLevel collapses the deepest level that is expanded, or expands the first that is collapsed.
+  foldLevel(shut) {
+    const shown = this.rows.filter((s) => this.children.has(s.id) && this.isClosed(s) !== shut);
+    const level = (shut ? Math.max : Math.min)(...shown.map((s) => s.level));
+    this.setClosed(shown.filter((s) => s.level === level), shut);
+  }
+
+  keepFold() {
+    setParams({ fold: [this.fold, ...[...this.others].slice(0, MAX_FOLDS)].join(',') });
+    this.layout();
+  }
+
+  isWanted(s) {
+    if (s.hidden) return false;
+    const o = s.object || {};
+    const text = [s.name, s.hopName, s.actor, s.detail, s.error, s.process, o.resource && `${o.resource}/${o.name}`].filter(Boolean).join(' ').toLowerCase();
+    return this.wanted.toLowerCase().split(/\s+/).every((w) => text.includes(w));
+  }
+
+  // stepMatch goes to the next span that was searched for, or to the previous one.
+  stepMatch(by) {
+    if (!this.matches.length) return;
+    const i = this.matches.findIndex((s) => s.id === this.selected);
+    const s = this.matches.at(i < 0 && by > 0 ? 0 : (i + by) % this.matches.length);
+    this.select(s.id, true);
+    announce(`${s.name}, ${nanos(this.tookNow(s))}`);
   }
 
   // --- drawing ---
@@ -194,7 +278,7 @@ export class Waterfall {
     while (this.pool.length > n) this.pool.pop().el.remove();
     this.block.style.transform = `translateY(${first * ROW}px)`;
     for (let i = 0; i < n; i++) this.fillRow(this.pool[i], first + i, from, to);
-    const at = this.rows.findIndex((s) => s.id === this.selected);
+    const at = this.selected ? this.rows.findIndex((s) => s.id === this.selected) : -1;
     if (at >= first && at < first + n) this.body.setAttribute('aria-activedescendant', 'span-' + at);
     else this.body.removeAttribute('aria-activedescendant');
     this.drawAxis(from, to);
@@ -210,19 +294,40 @@ export class Waterfall {
     r.left = h('div', { class: 'trace-left' }, r.twist, r.tag, r.name, r.more, r.mark);
     r.right = h('div', { class: 'trace-right' }, r.bar, r.time);
     r.el = h('div', { class: 'trace-row', role: 'treeitem' }, r.left, r.right);
-    r.el.addEventListener('click', (e) => { if (!e.target.closest('.twist')) this.select(r.span.id, false); });
+    r.el.addEventListener('click', (e) => { if (!r.span.title && !e.target.closest('.twist')) this.select(r.span.id, false); });
     r.twist.addEventListener('click', () => this.toggle(r.span));
     return r;
   }
 
+  // fillTitle makes a row the title of a group. It is none of the spans that can be chosen.
+  fillTitle(r, s) {
+    if (r.span?.title === s.title) return;
+    r.span = s;
+    r.el.className = 'trace-row trace-group hop-' + s.group;
+    r.el.setAttribute('role', 'presentation');
+    for (const name of ['id', 'aria-level', 'aria-selected', 'aria-expanded']) r.el.removeAttribute(name);
+    r.left.style.setProperty('--level', '0');
+    r.twist.style.visibility = 'hidden';
+    setText(r.tag, '');
+    r.tag.title = '';
+    setText(r.name, s.title);
+    setText(r.more, '');
+    fill(r.mark);
+    r.left.title = '';
+    r.right.hidden = true;
+  }
+
   fillRow(r, index, from, to) {
     const s = this.rows[index];
-    if (r.span !== s || r.chosen !== (s.id === this.selected) || r.shut !== this.closed.has(s.id)) {
-      r.span = s;
-      r.chosen = s.id === this.selected;
-      r.shut = this.closed.has(s.id);
+    if (s.title) { this.fillTitle(r, s); return; }
+    const shut = this.isClosed(s);
+    const found = this.wanted.trim() !== '' && this.isWanted(s);
+    if (r.span !== s || r.chosen !== (s.id === this.selected) || r.shut !== shut || r.found !== found || r.index !== index) {
+      Object.assign(r, { span: s, chosen: s.id === this.selected, shut, found, index });
+      r.el.setAttribute('role', 'treeitem');
+      r.right.hidden = false;
       const kids = this.children.get(s.id)?.length || 0;
-      r.el.className = ['trace-row', 'hop-' + s.hop, r.chosen && 'selected', s.critical && 'critical-row', s.open && 'open-row', s.error && 'error-row'].filter(Boolean).join(' ');
+      r.el.className = ['trace-row', 'hop-' + s.hop, r.chosen && 'selected', s.critical && 'critical-row', s.open && 'open-row', s.error && 'error-row', found && 'found'].filter(Boolean).join(' ');
       r.el.id = 'span-' + index;
       r.el.setAttribute('aria-level', String(s.level + 1));
       r.el.setAttribute('aria-selected', String(r.chosen));
@@ -240,7 +345,7 @@ export class Waterfall {
       r.parts = kinds.some((c) => c.hop !== s.hop) ? kinds : [];
       r.segments = r.parts.map((c) => h('div', { class: ['bar-part hop-' + c.hop, c.wait > c.took / 2 && 'is-wait'] }));
       r.bar.replaceChildren(r.wait, r.work, ...r.segments);
-      r.left.title = s.hidden ? 'You may not see the object of this span' : [s.name, moreOf(s)].filter(Boolean).join(' · ');
+      setHint(r.left, s.hidden ? 'You may not see the object of this span' : [s.name, moreOf(s)].filter(Boolean).join(' · '));
       fill(r.mark, s.hidden && icon('hidden'), s.error && h('span', { class: 'is-bad' }, icon('bad'), h('span', { class: 'sr' }, 'failed')),
         s.critical && h('span', { class: 'crit', title: 'on the critical path' }, icon('critical'), h('span', { class: 'sr' }, 'critical path')));
     }
@@ -283,19 +388,20 @@ export class Waterfall {
     this.axisKey = key;
     const place = (el, t) => { el.style.left = (t - from) / (to - from) * 100 + '%'; return el; };
     const stones = (this.trace.milestones || []).filter((m) => m.at >= from && m.at <= to).sort((a, b) => a.at - b.at);
-    const lastEnd = [-1e9, -1e9, -1e9];
+    const lastEnd = []; // of each lane of labels: as many as keep the labels apart
     const wide = this.axis.clientWidth || 600;
     const labels = stones.map((m) => {
       const x = (m.at - from) / (to - from) * wide;
       const len = m.name.length * 7 + 14;
       const flip = x + len > wide; // then it stands to the left of its line
       let lane = lastEnd.findIndex((e) => e <= (flip ? x - len : x));
-      if (lane < 0) lane = 2;
+      if (lane < 0) lane = lastEnd.length;
       lastEnd[lane] = flip ? x : x + len;
-      const el = place(h('span', { class: ['stone-label', 'lane-' + lane, flip && 'flip'] }, m.name), m.at);
-      el.title = m.name + ' after ' + nanos(m.at);
+      const el = place(h('span', { class: ['stone-label', flip && 'flip'], title: m.name + ' after ' + nanos(m.at) }, m.name), m.at);
+      el.style.setProperty('--lane', String(lane));
       return el;
     });
+    this.chart.style.setProperty('--lanes', String(Math.max(3, lastEnd.length)));
     fill(this.axis, ticks.map((t) => place(h('span', { class: 'tick' }, t === 0 ? '0' : nanos(t)), t)), labels);
     fill(this.marks, ticks.map((t) => place(h('span', { class: 'grid-line' }), t)), stones.map((m) => place(h('span', { class: 'stone-line' }), m.at)));
   }
@@ -330,10 +436,12 @@ export class Waterfall {
   select(id, scroll) {
     const s = this.byId.get(id);
     if (!s) return;
-    for (let p = s.parent; p && this.byId.has(p); p = this.byId.get(p).parent) this.closed.delete(p);
+    const above = [];
+    for (let p = this.byId.get(s.parent); p; p = this.byId.get(p.parent)) above.push(p);
     this.selected = id;
     setParams({ sel: id });
-    this.layout();
+    if (above.some((p) => this.isClosed(p))) this.setClosed(above, false);
+    else this.layout();
     const i = this.rows.indexOf(s);
     const top = i * ROW;
     if (scroll || top < this.body.scrollTop || top + ROW > this.body.scrollTop + this.body.clientHeight) {
@@ -381,10 +489,7 @@ export class Waterfall {
   }
 
   toggle(s, shut) {
-    if (!this.children.has(s.id)) return;
-    if (shut ?? !this.closed.has(s.id)) this.closed.add(s.id);
-    else this.closed.delete(s.id);
-    this.layout();
+    this.setClosed([s], shut ?? !this.isClosed(s));
   }
 
   setView(from, to) {
@@ -408,8 +513,9 @@ export class Waterfall {
   }
 
   step(by) {
-    const i = this.rows.findIndex((s) => s.id === this.selected);
-    const s = this.rows[Math.max(0, Math.min(this.rows.length - 1, i < 0 ? 0 : i + by))];
+    const list = this.rows.filter((s) => !s.title);
+    const i = list.findIndex((s) => s.id === this.selected);
+    const s = list[Math.max(0, Math.min(list.length - 1, i < 0 ? 0 : i + by))];
     if (!s) return;
     this.select(s.id, false);
     announce(`${s.hidden ? 'hidden' : s.name}, ${nanos(this.tookNow(s))}`);
@@ -417,16 +523,17 @@ export class Waterfall {
 
   listen(map) {
     const on = (e) => {
+      if (e.ctrlKey && e.key === 'b' && !document.querySelector('dialog[open]')) { e.preventDefault(); this.find.focus(); return; }
       if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName) || document.querySelector('dialog[open]')) return;
       const s = this.byId?.get(this.selected);
       const inBody = e.target === this.body;
       const act = {
         f: () => this.step(1), b: () => this.step(-1), w: () => { this.body.scrollTop -= ROW * 4; }, s: () => { this.body.scrollTop += ROW * 4; },
         a: () => this.pan(-0.2), d: () => this.pan(0.2), '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1 / 0.7), 0: () => this.setView(0, 1),
-        ']': () => { this.closed.clear(); this.layout(); }, '[': () => { for (const x of this.spans) if (this.children.has(x.id)) this.closed.add(x.id); this.layout(); },
-      }[e.key] || (inBody && {
+        ']': () => this.foldAll(false), '[': () => this.foldAll(true), o: () => this.foldLevel(false), p: () => this.foldLevel(true),
+      }[e.key] || (inBody && e.shiftKey && { ArrowUp: () => this.zoom(0.5), ArrowDown: () => this.zoom(2) }[e.key]) || (inBody && {
         ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowRight: () => s && this.toggle(s, false), ArrowLeft: () => s && this.toggle(s, true), Enter: () => s && this.toggle(s),
-        Home: () => this.rows.length && this.select(this.rows[0].id, true), End: () => this.rows.length && this.select(this.rows.at(-1).id, true),
+        Home: () => this.step(-this.rows.length), End: () => this.step(this.rows.length),
       }[e.key]);
       if (!act) return;
       e.preventDefault();
@@ -450,12 +557,12 @@ export class Waterfall {
     const resize = new ResizeObserver(redraw);
     resize.observe(this.chart);
     window.addEventListener('proa-theme', redraw, { signal: this.signal });
-    this.signal.addEventListener('abort', () => resize.disconnect());
+    this.signal.addEventListener('abort', () => { resize.disconnect(); clearInterval(this.clock); });
   }
 
   navigate(params) {
-    this.view = readView(params);
-    this.hide = new Set((params.get('hide') || '').split(',').filter(Boolean).map(Number));
+    this.readParams(params);
+    this.find.value = this.wanted;
     const sel = params.get('sel') || '';
     if (this.trace) { this.layout(); if (sel && sel !== this.selected) this.select(sel, true); }
   }
@@ -467,7 +574,7 @@ function readView(params) {
 }
 
 // nanosOf returns the nanoseconds of a time that Date.parse cuts off.
-function nanosOf(time) {
+export function nanosOf(time) {
   const digits = /\.(\d+)/.exec(time)?.[1] || '';
   return Number((digits.slice(3) + '000000').slice(0, 6));
 }
