@@ -180,11 +180,15 @@ func (a *Agent) openImages(recorder podEvents) error {
 	if err != nil {
 		return err
 	}
-	a.images, err = image.New(image.Config{
+	c := image.Config{
 		Service: image.OfCRI(a.cri), Secrets: a.refs, Events: recorder, Dir: filepath.Join(a.Dir, "images-pulled"),
 		Parallel: cmp.Or(a.ParallelPulls, parallelPulls), Plugins: plugins, Log: a.Log,
 		Verify: a.Verify, Allowed: a.AllowedImages, Logins: filepath.Join(a.Dir, "config.json"), Metrics: a.counts,
-	})
+	}
+	if a.own != nil {
+		c.Progress = a.own
+	}
+	a.images, err = image.New(c)
 	return err
 }
 

@@ -30,8 +30,10 @@ type Secrets interface {
 // Config is what Images needs.
 type Config struct {
 	Service Service
-	Secrets Secrets
-	Events  event.Recorder
+	// Progress tells how far pulls are; nil for a runtime that does not.
+	Progress Progress
+	Secrets  Secrets
+	Events   event.Recorder
 	// Dir is the folder of the records who may use which image.
 	Dir string
 	// Parallel is how many images are pulled at a time; 0 is one.
@@ -67,11 +69,11 @@ func New(c Config) (*Images, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Images{Config: c, puller: newPuller(c.Service, c.Parallel), backoff: newBackoff(), records: r}, nil
+	return &Images{Config: c, puller: newPuller(c), backoff: newBackoff(), records: r}, nil
 }
 
 // Ensure makes the image of a container present, as its pull policy says. The step of traced that is under way says
-// how large it is; traced may be nil.
+// how much of it has been pulled, and in the end how large it is; traced may be nil.
 func (m *Images) Ensure(ctx context.Context, p *corev1.Pod, c *corev1.Container, traced *podtrace.Work) (*cri.Image, error) {
 	return m.ensure(ctx, imageRequest{pod: p, container: c.Name, image: c.Image, policy: c.ImagePullPolicy, traced: traced})
 }
@@ -132,7 +134,7 @@ func (m *Images) ensure(ctx context.Context, w imageRequest) (*cri.Image, error)
 	if err != nil {
 		return nil, &fact.Waiting{Reason: "ErrImagePull", Message: err.Error()}
 	}
-	return m.pull(ctx, w, spec, ls)
+	return m.pull(ctx, w, request{spec: spec, repository: name.Repository, logins: ls.logins, sandbox: sandbox(w.pod)}, ls)
 }
 
 // policyOf returns the default pull policy: Always for the tag latest, IfNotPresent for all others.
@@ -144,7 +146,7 @@ func policyOf(n Name) corev1.PullPolicy {
 }
 
 // pull pulls an image, unless it is in back-off.
-func (m *Images) pull(ctx context.Context, w imageRequest, spec *cri.ImageSpec, ls podLogins) (*cri.Image, error) {
+func (m *Images) pull(ctx context.Context, w imageRequest, r request, ls podLogins) (*cri.Image, error) {
 	key := string(w.pod.UID) + "_" + w.image
 	if left, why := m.backoff.remaining(key, time.Now()); left > 0 {
 		m.event(w, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", w.image)
@@ -158,7 +160,10 @@ func (m *Images) pull(ctx context.Context, w imageRequest, spec *cri.ImageSpec, 
 	m.event(w, corev1.EventTypeNormal, "Pulling", "Pulling image %q", w.image)
 	began := time.Now()
 	m.Metrics.PullBegan(w.pod.UID, began)
-	f, err := m.puller.pull(ctx, request{spec: spec, logins: ls.logins, sandbox: sandbox(w.pod)})
+	if w.traced != nil {
+		r.watch = func(done, total int64) { w.traced.Progress(progressText(done, total, w.image)) }
+	}
+	f, err := m.puller.pull(ctx, r)
 	if err != nil {
 		m.records.failed(w.image)
 		if ctx.Err() != nil {

@@ -299,7 +299,7 @@ func TestConcurrentPulls(t *testing.T) {
 		if s.pulls != 1 {
 			t.Errorf("the image was pulled %d times", s.pulls)
 		}
-		m.puller = newPuller(s, 3)
+		m.puller = newPuller(Config{Service: s, Parallel: 3})
 		for i := range 9 {
 			wg.Go(func() {
 				if _, err := m.Ensure(t.Context(), newPod(), &corev1.Container{Image: fmt.Sprintf("there%d:1", i)}, nil); err != nil {

@@ -15,6 +15,8 @@ type sharedPull struct {
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiters int // number of waiting callers; guarded by puller.mu
+	// watchers are told the progress; guarded by puller.mu.
+	watchers []func(done, total int64)
 
 	// The result, to be read when done is closed.
 	image *cri.Image
@@ -25,22 +27,27 @@ type sharedPull struct {
 
 // puller pulls a limited number of images at a time, and the same image with the same logins only once.
 type puller struct {
-	service Service
-	slots   chan struct{}
+	service  Service
+	progress Progress // nil if nobody knows it
+	slots    chan struct{}
 
-	mu    sync.Mutex // guards pulls and their waiters
-	pulls map[string]*sharedPull
+	mu      sync.Mutex // guards what follows
+	pulls   map[string]*sharedPull
+	running map[*sharedPull]request // the pulls that have a slot
 }
 
-func newPuller(s Service, parallel int) *puller {
-	return &puller{service: s, slots: make(chan struct{}, max(parallel, 1)), pulls: map[string]*sharedPull{}}
+func newPuller(c Config) *puller {
+	return &puller{service: c.Service, progress: c.Progress, slots: make(chan struct{}, max(c.Parallel, 1)),
+		pulls: map[string]*sharedPull{}, running: map[*sharedPull]request{}}
 }
 
 // request is what is pulled.
 type request struct {
-	spec    *cri.ImageSpec
-	logins  []login
-	sandbox *cri.PodSandboxConfig
+	spec       *cri.ImageSpec
+	repository string // the whole name without tag and digest
+	logins     []login
+	sandbox    *cri.PodSandboxConfig
+	watch      func(done, total int64) // is told the progress in bytes; nil if nobody wants to know it
 }
 
 // key is equal for requests that one pull can serve. A Pod with other logins must show that they work.
@@ -76,6 +83,9 @@ func (p *puller) pull(ctx context.Context, r request) (*sharedPull, error) {
 		}()
 	}
 	f.waiters++
+	if r.watch != nil {
+		f.watchers = append(f.watchers, r.watch)
+	}
 	p.mu.Unlock()
 	select {
 	case <-f.done:
@@ -102,12 +112,32 @@ func (p *puller) run(ctx context.Context, r request, f *sharedPull) {
 		f.err = ctx.Err()
 		return
 	}
+	defer p.beginRunning(ctx, r, f)()
 	began := time.Now()
 	ref, used, err := p.pullWithLogins(ctx, r)
 	if err == nil {
 		f.image, err = status(ctx, p.service, r.spec, ref)
 	}
 	f.used, f.err, f.took = used, err, time.Since(began)
+}
+
+// beginRunning notes that a pull has a slot, and watches its progress until the function that it returns is called.
+func (p *puller) beginRunning(ctx context.Context, r request, f *sharedPull) (end func()) {
+	p.mu.Lock()
+	p.running[f] = r
+	p.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	if p.progress != nil {
+		watching.Go(func() { p.watchProgress(ctx, r, f) })
+	}
+	return func() {
+		cancel()
+		watching.Wait() // nobody is told the progress of a pull that has ended
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.running, f)
+	}
 }
 
 func (p *puller) pullWithLogins(ctx context.Context, r request) (string, *login, error) {

@@ -122,6 +122,20 @@ func (k *Work) Detail(format string, args ...any) {
 	}
 }
 
+// Progress replaces what is worth knowing of the step that is under way, and records it if it has changed. The caller limits how often.
+func (k *Work) Progress(detail string) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	detail = nodereport.Text(detail)
+	if k.current != nil && k.rec.Open && k.current.Detail != detail {
+		k.current.Detail = detail
+		k.report()
+	}
+}
+
 // leave ends the part that is under way.
 func (k *Work) leave(failed bool) {
 	if k.current != nil {

@@ -221,3 +221,24 @@ func TestPartOfNoWork(t *testing.T) {
 	k.BeginPart("x").End("", nil)
 	k.Continue()
 }
+
+func TestProgressIsRecordedWhenItHasChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		records, calls := hop.NewRecorder(10), 0
+		k := New("n", func(x hop.Record) { calls++; records.Update(x) }).Begin(newPod(), hop.Pull)
+		k.Progress("nothing is under way")
+		k.Enter("image of web", "nginx")
+		for range 3 {
+			time.Sleep(time.Second)
+			k.Progress("1 MB of 2 MB: nginx")
+		}
+		if got := records.Of("u")[0]; calls != 3 || !got.Open || got.Steps[0].Detail != "1 MB of 2 MB: nginx" {
+			t.Errorf("%d calls, %+v", calls, got)
+		}
+		k.Done()
+		k.Progress("too late")
+		if got := records.Of("u")[0]; calls != 4 || got.Steps[0].Detail != "1 MB of 2 MB: nginx" {
+			t.Errorf("%d calls, %+v", calls, got)
+		}
+	})
+}
