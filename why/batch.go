@@ -15,6 +15,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
 // job explains a Job.
@@ -29,7 +30,7 @@ func (r *reader) job(ctx context.Context, t Target) (*Answer, error) {
 func (r *reader) explainJob(ctx context.Context, j *batchv1.Job) *Answer {
 	a := (&Answer{Object: Ref{Kind: "Job", Namespace: j.Namespace, Name: j.Name}, State: Stuck}).At(hop.Control)
 	if j.DeletionTimestamp != nil {
-		return r.ending(&j.ObjectMeta, a)
+		return metadata.Ending(a, &j.ObjectMeta, r.Now)
 	}
 	for _, c := range j.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
@@ -96,7 +97,7 @@ func (r *reader) cronJob(ctx context.Context, t Target) (*Answer, error) {
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if j.DeletionTimestamp != nil {
-		return r.ending(&j.ObjectMeta, a), nil
+		return metadata.Ending(a, &j.ObjectMeta, r.Now), nil
 	}
 	a.Because(a.Object, "spec.schedule", j.Spec.Schedule, time.Time{})
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
@@ -143,7 +144,7 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if h.DeletionTimestamp != nil {
-		return r.ending(&h.ObjectMeta, a), nil
+		return metadata.Ending(a, &h.ObjectMeta, r.Now), nil
 	}
 	if text := h.Annotations[conditionsOfV1]; len(h.Status.Conditions) == 0 && text != "" {
 		var conditions []autoscalingv2.HorizontalPodAutoscalerCondition

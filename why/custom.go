@@ -9,6 +9,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
 // positive are conditions that are good when they are True, negative those that are good when they are False. Of others nobody but their
@@ -32,10 +33,10 @@ func (r *reader) custom(ctx context.Context, t Target) (*Answer, error) {
 	o.ReadStatus()
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if o.DeletionTimestamp != nil {
-		return r.ending(&o.ObjectMeta, a), nil
+		return metadata.Ending(a, &o.ObjectMeta, r.Now), nil
 	}
 	if stale := o.ObservedGeneration; stale != nil && *stale < o.Generation {
-		return r.notActed(a, &o.ObjectMeta, *stale), nil
+		return metadata.NotActed(a, &o.ObjectMeta, *stale, r.Now), nil
 	}
 	if judgeConditions(a, o.Conditions); a.Cause != "" {
 		return a, nil

@@ -18,6 +18,8 @@ import (
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 	"proa.dev/why/messages"
+	"proa.dev/why/metadata"
+	"proa.dev/why/traffic"
 )
 
 // schedulingAttempts is the resource by which the scheduler of proa says what it found about each node; other clusters do not have it.
@@ -38,7 +40,8 @@ func (r *reader) addDetails(ctx context.Context, a *Answer) {
 		if message := r.refusals[at]; message != "" && at.Resource != "" {
 			r.addRefusal(ctx, at, message)
 		}
-		if on := schema.ParseGroupResource(at.Resource); on == ingresses() || on.Group == gatewayGroup && at.Object.Namespace != "" {
+		on := schema.ParseGroupResource(at.Resource)
+		if on == traffic.Ingresses() || on.Group == traffic.GatewayGroup && at.Object.Namespace != "" {
 			r.addProxies(ctx, at)
 		}
 		switch at.Object.Kind {
@@ -135,7 +138,7 @@ func (r *reader) splitProgrammed(ctx context.Context, state map[string]programmi
 			}
 		}
 		failed = append(failed, node+" ("+cmp.Or(p.err, "since "+r.ago(p.since))+")")
-		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > patience
+		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > metadata.Patience
 	}
 	slices.Sort(done)
 	slices.Sort(failed)
@@ -161,7 +164,7 @@ func (r *reader) addProxies(ctx context.Context, a *Answer) {
 		return
 	}
 	text := answer.Sentence(strings.Join(failed, "; "))
-	isCause := a.State != Stuck || slices.ContainsFunc(a.Chain, func(s answer.Step) bool { return s.Name == addressStep && !s.OK })
+	isCause := a.State != Stuck || slices.ContainsFunc(a.Chain, func(s answer.Step) bool { return s.Name == traffic.AddressStep && !s.OK })
 	a.AddStep("proxy", false, "does not follow it on %s", text)
 	if a.Because(a.Object, "record of the proxy", text, t.Start); !isCause {
 		return

@@ -17,6 +17,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
 // namespace explains a Namespace; the interesting ones are stuck in Terminating.
@@ -144,7 +145,7 @@ func (r *reader) signingRequest(ctx context.Context, t Target) (*Answer, error) 
 	}
 	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Control)
 	if c.DeletionTimestamp != nil {
-		return r.ending(&c.ObjectMeta, a), nil
+		return metadata.Ending(a, &c.ObjectMeta, r.Now), nil
 	}
 	a.Because(a.Object, "spec.signerName", c.Spec.SignerName, time.Time{}).Because(a.Object, "spec.username", c.Spec.Username, time.Time{})
 	approved := false

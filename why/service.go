@@ -16,6 +16,8 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
+	"proa.dev/why/traffic"
 )
 
 // service explains a Service as a chain: its selector, the Pods, their readiness, the EndpointSlices, the nodes.
@@ -31,7 +33,7 @@ func (r *reader) explainService(ctx context.Context, s *corev1.Service) *Answer 
 	a := (&Answer{Object: Ref{Kind: "Service", Namespace: s.Namespace, Name: s.Name}, State: Stuck}).At(hop.Network)
 	switch {
 	case s.DeletionTimestamp != nil:
-		return r.ending(&s.ObjectMeta, a)
+		return metadata.Ending(a, &s.ObjectMeta, r.Now)
 	case s.Spec.Type == corev1.ServiceTypeExternalName:
 		a.State, a.Cause, a.Hop, a.HopName = Working, "The Service is another name for "+s.Spec.ExternalName+
 			"; whether that answers is not for the cluster to say.", 0, ""
@@ -141,7 +143,7 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			a.Cause = "The EndpointSlices have ready addresses, but no port of the name that the Service gives to " +
 				strings.Join(nowhere, ", ") + "."
 		}
-		return a.At(hop.Control).Because(a.Object, "spec.ports", portsOf(s),
+		return a.At(hop.Control).Because(a.Object, "spec.ports", traffic.PortsOf(s),
 			time.Time{}).Do("name the container port as targetPort says, or give a number")
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.AddStep("load balancer", len(s.Status.LoadBalancer.Ingress) > 0, "%s",
@@ -153,7 +155,7 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 	a.State, a.Hop, a.HopName = Working, 0, ""
 	a.Cause = fmt.Sprintf("The Service leads to %d ready addresses.", addresses)
 	if len(s.Spec.Selector) > 0 && s.Spec.ClusterIP != corev1.ClusterIPNone {
-		a.Do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", portsOf(s))
+		a.Do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", traffic.PortsOf(s))
 	}
 	return a
 }
@@ -163,12 +165,21 @@ func podsSeen(a *Answer) bool {
 	return slices.ContainsFunc(a.Chain, func(s answer.Step) bool { return s.Name == "Pods" })
 }
 
-func portsOf(s *corev1.Service) string {
-	out := make([]string, 0, len(s.Spec.Ports))
-	for _, p := range s.Spec.Ports {
-		out = append(out, fmt.Sprintf("%d to %s", p.Port, p.TargetPort.String()))
-	}
-	return strings.Join(out, ", ")
+// traffic returns the explainer of what is in front of Services.
+func (r *reader) traffic() *traffic.Explainer {
+	return &traffic.Explainer{Reader: r.Reader, Now: r.Now, Service: r.explainService}
+}
+
+func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
+	return r.traffic().Ingress(ctx, t.ref())
+}
+
+func (r *reader) gateway(ctx context.Context, t Target) (*Answer, error) {
+	return r.traffic().Gateway(ctx, t.ref())
+}
+
+func (r *reader) route(ctx context.Context, t Target) (*Answer, error) {
+	return r.traffic().Route(ctx, t.Resource, t.ref())
 }
 
 // nearest names a Pod that has some of the labels of a selector, as after a typing error.

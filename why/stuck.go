@@ -13,6 +13,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/traffic"
 )
 
 // explainer explains one object of a kind.
@@ -26,9 +27,9 @@ func explainers() map[schema.GroupResource]explainer {
 		gr.Deployments: (*reader).deployment, gr.ReplicaSets: (*reader).replicaSet, gr.StatefulSets: (*reader).statefulSet,
 		gr.DaemonSets: (*reader).daemonSet, gr.ReplicationControllers: (*reader).replicationController,
 		gr.Jobs: (*reader).job, gr.CronJobs: (*reader).cronJob, gr.HorizontalPodAutoscalers: (*reader).autoscaler,
-		gr.Services: (*reader).service, ingresses(): (*reader).ingress,
-		gatewayResource("gateways"): (*reader).explainGateway, gatewayResource("httproutes"): (*reader).explainRoute,
-		gatewayResource("grpcroutes"): (*reader).explainRoute, gatewayResource("tlsroutes"): (*reader).explainRoute,
+		gr.Services: (*reader).service, traffic.Ingresses(): (*reader).ingress,
+		traffic.GatewayResource("gateways"): (*reader).gateway, traffic.GatewayResource("httproutes"): (*reader).route,
+		traffic.GatewayResource("grpcroutes"): (*reader).route, traffic.GatewayResource("tlsroutes"): (*reader).route,
 		gr.CertificateSigningRequests: (*reader).signingRequest,
 	}
 }
@@ -37,7 +38,7 @@ func explainers() map[schema.GroupResource]explainer {
 func resourceOf(kindName string) (schema.GroupResource, bool) {
 	on, known := map[string]schema.GroupResource{
 		"Pod": gr.Pods, "Node": gr.Nodes, "PersistentVolumeClaim": gr.PersistentVolumeClaims, "Service": gr.Services, "Job": gr.Jobs,
-		"ReplicaSet": gr.ReplicaSets, "Gateway": gatewayResource("gateways"),
+		"ReplicaSet": gr.ReplicaSets, "Gateway": traffic.GatewayResource("gateways"),
 	}[kindName]
 	return on, known
 }

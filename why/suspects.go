@@ -18,6 +18,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/traffic"
 )
 
 // suspects lists the objects that are not obviously well, owners before what they own.
@@ -102,7 +103,8 @@ func (r *reader) podSuspects(ctx context.Context, namespace string) []Target {
 			c := lookup.PodCondition(p, corev1.PodReady)
 			return p.Status.Phase != corev1.PodSucceeded && !isReplaced(p) && (c == nil || c.Status != corev1.ConditionTrue)
 		}),
-		suspect(ctx, r, gr.HorizontalPodAutoscalers, "HorizontalPodAutoscaler", namespace, anyObject[autoscalingv2.HorizontalPodAutoscaler]),
+		suspect(ctx, r, gr.HorizontalPodAutoscalers, "HorizontalPodAutoscaler", namespace,
+			anyObject[autoscalingv2.HorizontalPodAutoscaler]),
 		suspect(ctx, r, gr.PersistentVolumeClaims, "PersistentVolumeClaim", namespace, func(c *corev1.PersistentVolumeClaim) bool {
 			return c.Status.Phase != corev1.ClaimBound
 		}))
@@ -111,11 +113,11 @@ func (r *reader) podSuspects(ctx context.Context, namespace string) []Target {
 // trafficSuspects lists what leads traffic to Pods. Clusters without the Gateway API do not have the routes.
 func (r *reader) trafficSuspects(ctx context.Context, namespace string) []Target {
 	return slices.Concat(
-		suspect(ctx, r, ingresses(), "Ingress", namespace, anyObject[networkingv1.Ingress]),
-		suspect(ctx, r, gatewayResource("httproutes"), "HTTPRoute", namespace, anyObject[route]),
-		suspect(ctx, r, gatewayResource("grpcroutes"), "GRPCRoute", namespace, anyObject[route]),
-		suspect(ctx, r, gatewayResource("tlsroutes"), "TLSRoute", namespace, anyObject[route]),
-		suspect(ctx, r, gatewayResource("gateways"), "Gateway", namespace, anyObject[gateway]),
+		suspect(ctx, r, traffic.Ingresses(), "Ingress", namespace, anyObject[networkingv1.Ingress]),
+		suspect(ctx, r, traffic.GatewayResource("httproutes"), "HTTPRoute", namespace, anyObject[traffic.Route]),
+		suspect(ctx, r, traffic.GatewayResource("grpcroutes"), "GRPCRoute", namespace, anyObject[traffic.Route]),
+		suspect(ctx, r, traffic.GatewayResource("tlsroutes"), "TLSRoute", namespace, anyObject[traffic.Route]),
+		suspect(ctx, r, traffic.GatewayResource("gateways"), "Gateway", namespace, anyObject[traffic.Gateway]),
 		suspect(ctx, r, gr.Services, "Service", namespace, func(s *corev1.Service) bool {
 			return len(s.Spec.Selector) > 0 || s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0
 		}))
@@ -153,7 +155,8 @@ func (r *reader) customSuspects(ctx context.Context, namespace string) (out []Ta
 	all, _ := lookup.List[definition](ctx, r.Reader, from, "", "")
 	known := explainers()
 	served := slices.DeleteFunc(slices.Clone(all), func(d definition) bool {
-		return !isTrue(d.Status.Conditions, "Established") || known[d.resource()] != nil || namespace != "" && d.Spec.Scope != "Namespaced"
+		return !lookup.IsTrue(d.Status.Conditions, "Established") || known[d.resource()] != nil ||
+			namespace != "" && d.Spec.Scope != "Namespaced"
 	})
 	slices.SortFunc(served, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
 	left := maxCustomObjects

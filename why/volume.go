@@ -11,6 +11,7 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
 // volume explains a PersistentVolume.
@@ -29,7 +30,7 @@ func (r *reader) volume(ctx context.Context, t Target) (*Answer, error) {
 			a.State, a.Cause = Waiting, "The volume is deleted once the claim "+claim+", which is bound to it, is deleted."
 			return a.Because(a.Object, "spec.claimRef", claim, time.Time{}), nil
 		}
-		return r.ending(&v.ObjectMeta, a), nil
+		return metadata.Ending(a, &v.ObjectMeta, r.Now), nil
 	}
 	a.Because(a.Object, "status.phase", string(v.Status.Phase), time.Time{})
 	failure := lookup.Latest(r.Events(ctx, "default", v.UID), "VolumeFailedDelete", "VolumeFailedRecycle")

@@ -18,6 +18,7 @@ import (
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
 	"proa.dev/why/messages"
+	"proa.dev/why/metadata"
 )
 
 // workload is what the explanations of Deployments, ReplicaSets, ReplicationControllers, StatefulSets and DaemonSets have in
@@ -204,9 +205,9 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 	kindName := "The " + w.ref.Kind
 	switch {
 	case w.meta.DeletionTimestamp != nil:
-		return r.ending(w.meta, a)
+		return metadata.Ending(a, w.meta, r.Now)
 	case w.observed < w.meta.Generation:
-		if r.notActed(a, w.meta, w.observed); a.State == Stuck {
+		if metadata.NotActed(a, w.meta, w.observed, r.Now); a.State == Stuck {
 			a.Do("proa status tells how the controllers do")
 		}
 		return a
@@ -251,32 +252,6 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 			answer.Plural(int(w.wanted), "Pod"))
 	}
 	return a.At(hop.Control).Because(a.Object, readyField, fmt.Sprint(w.ready), time.Time{})
-}
-
-// patience is how long a controller may take to act on a change before the object counts as stuck.
-const patience = 10 * time.Second
-
-// notActed explains an object whose controller has not acted on its last change.
-func (r *reader) notActed(a *Answer, meta *metav1.ObjectMeta, observed int64) *Answer {
-	changed := lastChange(meta)
-	a.Cause = fmt.Sprintf("The controller has not acted on the last change of the %s (generation %d, observed %d); it may not be running.",
-		a.Object.Kind, meta.Generation, observed)
-	if r.Now.Sub(changed) < patience {
-		a.State = Waiting
-		a.Cause = fmt.Sprintf("The %s was changed %s ago, and its controller has not acted on it yet.", a.Object.Kind, r.ago(changed))
-	}
-	return a.At(hop.Control).Because(a.Object, "status.observedGeneration", fmt.Sprint(observed), changed)
-}
-
-// lastChange returns when somebody last wrote the object itself, as far as its managedFields tell; not its status.
-func lastChange(meta *metav1.ObjectMeta) time.Time {
-	at := meta.CreationTimestamp.Time
-	for _, f := range meta.ManagedFields {
-		if f.Subresource != "status" && f.Time != nil && f.Time.After(at) {
-			at = f.Time.Time
-		}
-	}
-	return at
 }
 
 // manyPods is the number of Pods from which on the Events of their namespace are read at once.
@@ -341,24 +316,4 @@ func (r *reader) webhookHop(ctx context.Context, name string) hop.Hop {
 		return hop.Mutate
 	}
 	return hop.Validate
-}
-
-// ending explains an object that is being deleted and is still there.
-func (r *reader) ending(meta *metav1.ObjectMeta, a *Answer) *Answer {
-	a.At(hop.Control).Because(a.Object, "metadata.deletionTimestamp", meta.DeletionTimestamp.UTC().Format(time.RFC3339),
-		meta.DeletionTimestamp.Time)
-	if slices.Contains(meta.Finalizers, metav1.FinalizerDeleteDependents) {
-		a.State, a.Cause = Waiting, "The "+a.Object.Kind+" is deleted once everything that it owns is deleted."
-		return a.Because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{})
-	}
-	a.Cause = "The " + a.Object.Kind + " is being deleted, and the finalizers " + strings.Join(meta.Finalizers, ", ") +
-		" keep it; whoever added them has to remove them."
-	switch {
-	case len(meta.Finalizers) == 0:
-		a.State, a.Cause = Waiting, "The "+a.Object.Kind+" is being deleted."
-	case r.Now.Sub(meta.DeletionTimestamp.Time) < patience:
-		a.State = Waiting
-	}
-	return a.Because(a.Object, "metadata.finalizers", strings.Join(meta.Finalizers, ", "), time.Time{}).
-		Do("find out why the owner of the finalizer does not remove it: the controller may be gone or failing")
 }

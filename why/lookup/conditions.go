@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,22 @@ type Condition struct {
 func (c *Condition) Time() time.Time {
 	at, _ := time.Parse(time.RFC3339, c.LastTransitionTime)
 	return at
+}
+
+// FirstFalse returns the first of the conditions, in the order of the names, that is False; nil if none is.
+func FirstFalse(conditions []Condition, names ...string) *Condition {
+	for _, name := range names {
+		i := slices.IndexFunc(conditions, func(c Condition) bool { return c.Type == name && c.Status == "False" })
+		if i >= 0 {
+			return &conditions[i]
+		}
+	}
+	return nil
+}
+
+// IsTrue tells whether a condition is there and True.
+func IsTrue(conditions []Condition, name string) bool {
+	return slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == name && c.Status == "True" })
 }
 
 // Conditioned is what objects of most kinds, custom ones too, have in common. A status may have any shape: what does not follow the

@@ -1,4 +1,4 @@
-package why
+package traffic
 
 import (
 	"cmp"
@@ -16,10 +16,11 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
-// ingresses and ingressClasses are resources that only explanations read.
-func ingresses() schema.GroupResource {
+// Ingresses is the resource of Ingresses.
+func Ingresses() schema.GroupResource {
 	return schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingresses"}
 }
 
@@ -27,18 +28,18 @@ func ingressClasses() schema.GroupResource {
 	return schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 }
 
-// addressStep is the link of the chain of an Ingress that does not hold while no controller has given it an address.
-const addressStep = "address"
+// AddressStep is the link of the chain of an Ingress that does not hold while no controller has given it an address.
+const AddressStep = "address"
 
-// ingress explains an Ingress: its class, its Services and what is behind them.
-func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
-	in, err := lookup.Load[networkingv1.Ingress](ctx, r.Reader, ingresses(), t.Namespace, t.Name)
+// Ingress explains an Ingress: its class, its Services and what is behind them.
+func (r *Explainer) Ingress(ctx context.Context, ref answer.Ref) (*answer.Answer, error) {
+	in, err := lookup.Load[networkingv1.Ingress](ctx, r.Reader, Ingresses(), ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
+	a := (&answer.Answer{Object: ref, State: answer.Stuck}).At(hop.Network)
 	if in.DeletionTimestamp != nil {
-		return r.ending(&in.ObjectMeta, a), nil
+		return metadata.Ending(a, &in.ObjectMeta, r.Now), nil
 	}
 	unread := false
 	if name := in.Spec.IngressClassName; name != nil {
@@ -75,14 +76,14 @@ func (r *reader) ingress(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	if len(in.Status.LoadBalancer.Ingress) == 0 {
-		a.AddStep(addressStep, false, "none")
+		a.AddStep(AddressStep, false, "none")
 		a.Cause = "No controller has taken the Ingress: its status has no address."
 		return a.Because(a.Object, "status.loadBalancer.ingress", "empty", time.Time{}).
 			Do("check that a controller for its class runs; proa serves Ingresses unless --ingress is off"), nil
 	}
-	a.State, a.Cause, a.Hop, a.HopName = Working, "The Ingress is served, and every Service that it names has endpoints.", 0, ""
+	a.State, a.Cause, a.Hop, a.HopName = answer.Working, "The Ingress is served, and every Service that it names has endpoints.", 0, ""
 	if unread {
-		a.State, a.Cause = Unknown, "The Ingress has an address, but not everything that it names could be read."
+		a.State, a.Cause = answer.Unknown, "The Ingress has an address, but not everything that it names could be read."
 	}
 	return a, nil
 }
@@ -135,7 +136,7 @@ func backends(in *networkingv1.Ingress) (out []serviceBackend) {
 }
 
 // backend looks at a Service that an Ingress or a route names, nil when it does not exist, and returns whether it is what is wrong.
-func (r *reader) backend(ctx context.Context, b serviceBackend, s *corev1.Service, a *Answer) bool {
+func (r *Explainer) backend(ctx context.Context, b serviceBackend, s *corev1.Service, a *answer.Answer) bool {
 	step := "Service " + b.name
 	if s == nil {
 		a.AddStep(step, false, "does not exist")
@@ -146,11 +147,11 @@ func (r *reader) backend(ctx context.Context, b serviceBackend, s *corev1.Servic
 	if !b.isServedBy(s) {
 		a.AddStep(step, false, "has no port %s", b.wantedPort())
 		a.Cause = "The Service " + b.name + " has no port " + b.wantedPort() + ", which the " + b.from + " names."
-		a.Because(a.Object, b.field+".port", b.wantedPort(), time.Time{}).Do("use one of the ports %s", portsOf(s))
+		a.Because(a.Object, b.field+".port", b.wantedPort(), time.Time{}).Do("use one of the ports %s", PortsOf(s))
 		return true
 	}
-	behind := r.explainService(ctx, s)
-	if behind.State == Working || s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 &&
+	behind := r.Service(ctx, s)
+	if behind.State == answer.Working || s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 &&
 		strings.Contains(behind.Cause, "load balancer") {
 		a.AddStep(step, true, "%s", answer.Lower(behind.Cause))
 		return false

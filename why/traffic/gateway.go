@@ -1,4 +1,4 @@
-package why
+package traffic
 
 import (
 	"cmp"
@@ -14,17 +14,19 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/why/answer"
 	"proa.dev/why/lookup"
+	"proa.dev/why/metadata"
 )
 
-// gatewayGroup is the API group of the Gateway API, whose objects are custom ones.
-const gatewayGroup = "gateway.networking.k8s.io"
+// GatewayGroup is the API group of the Gateway API, whose objects are custom ones.
+const GatewayGroup = "gateway.networking.k8s.io"
 
-func gatewayResource(name string) schema.GroupResource {
-	return schema.GroupResource{Group: gatewayGroup, Resource: name}
+// GatewayResource returns a resource of the Gateway API.
+func GatewayResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: GatewayGroup, Resource: name}
 }
 
-// gateway is the part of a Gateway that explanations read.
-type gateway struct {
+// Gateway is the part of a Gateway that explanations read.
+type Gateway struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		GatewayClassName string `json:"gatewayClassName"`
@@ -38,30 +40,30 @@ type gateway struct {
 	} `json:"status"`
 }
 
-// explainGateway explains a Gateway of the Gateway API: its class, and what its controller says of it and of its listeners.
-func (r *reader) explainGateway(ctx context.Context, t Target) (*Answer, error) {
-	return r.explainListeners(ctx, t, func(string) bool { return true })
+// Gateway explains a Gateway of the Gateway API: its class, and what its controller says of it and of its listeners.
+func (r *Explainer) Gateway(ctx context.Context, ref answer.Ref) (*answer.Answer, error) {
+	return r.explainListeners(ctx, ref, func(string) bool { return true })
 }
 
 // explainListeners explains a Gateway as far as somebody uses it: of its listeners those count of which a predicate is true.
-func (r *reader) explainListeners(ctx context.Context, t Target, isUsed func(listener string) bool) (*Answer, error) {
-	g, err := lookup.Load[gateway](ctx, r.Reader, gatewayResource("gateways"), t.Namespace, t.Name)
+func (r *Explainer) explainListeners(ctx context.Context, ref answer.Ref, isUsed func(listener string) bool) (*answer.Answer, error) {
+	g, err := lookup.Load[Gateway](ctx, r.Reader, GatewayResource("gateways"), ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
+	a := (&answer.Answer{Object: ref, State: answer.Stuck}).At(hop.Network)
 	if g.DeletionTimestamp != nil {
-		return r.ending(&g.ObjectMeta, a), nil
+		return metadata.Ending(a, &g.ObjectMeta, r.Now), nil
 	}
 	if class := g.Spec.GatewayClassName; class != "" {
-		_, missing := lookup.Get[lookup.Conditioned](ctx, r.Reader, gatewayResource("gatewayclasses"), "", class)
+		_, missing := lookup.Get[lookup.Conditioned](ctx, r.Reader, GatewayResource("gatewayclasses"), "", class)
 		if !a.AddStep("class", !missing, "%s", class) {
 			a.Cause = "The GatewayClass " + class + " does not exist, so that no controller serves the Gateway."
 			return a.Because(a.Object, "spec.gatewayClassName", class, time.Time{}).
 				Do("kubectl get gatewayclass shows those that there are"), nil
 		}
 	}
-	if c := falseCondition(g.Status.Conditions, "Accepted", "Programmed"); c != nil {
+	if c := lookup.FirstFalse(g.Status.Conditions, "Accepted", "Programmed"); c != nil {
 		a.Cause = "The Gateway is not served" + reasonOf(c)
 		return a.Because(a.Object, "status.conditions["+c.Type+"]", c.Reason+": "+c.Message, c.Time()), nil
 	}
@@ -69,38 +71,23 @@ func (r *reader) explainListeners(ctx context.Context, t Target, isUsed func(lis
 		if !isUsed(l.Name) {
 			continue
 		}
-		if c := falseCondition(l.Conditions, "Accepted", "ResolvedRefs", "Programmed"); c != nil {
+		if c := lookup.FirstFalse(l.Conditions, "Accepted", "ResolvedRefs", "Programmed"); c != nil {
 			a.AddStep("listener "+l.Name, false, "%s: %s", c.Reason, c.Message)
 			a.Cause = "The listener " + l.Name + " of the Gateway is not served" + reasonOf(c)
 			return a.Because(a.Object, "status.listeners["+l.Name+"].conditions["+c.Type+"]", c.Reason+": "+c.Message, c.Time()), nil
 		}
 		a.AddStep("listener "+l.Name, true, "nothing is wrong with it")
 	}
-	if !isTrue(g.Status.Conditions, "Accepted") || !isTrue(g.Status.Conditions, "Programmed") {
+	if !lookup.IsTrue(g.Status.Conditions, "Accepted") || !lookup.IsTrue(g.Status.Conditions, "Programmed") {
 		a.Cause = "No controller has said that it serves the Gateway."
-		if r.Now.Sub(lastChange(&g.ObjectMeta)) < patience {
-			a.State = Waiting
+		if r.Now.Sub(metadata.LastChange(&g.ObjectMeta)) < metadata.Patience {
+			a.State = answer.Waiting
 		}
 		return a.Because(a.Object, "status.conditions", "neither Accepted nor Programmed is False, and not both are True", time.Time{}).
 			Do("check that a controller for its class runs; proa serves Gateways unless --ingress is off"), nil
 	}
-	a.State, a.Hop, a.HopName, a.Cause = Working, 0, "", "The Gateway is accepted and programmed."
+	a.State, a.Hop, a.HopName, a.Cause = answer.Working, 0, "", "The Gateway is accepted and programmed."
 	return a, nil
-}
-
-// falseCondition returns the first of the conditions, in the order of the names, that is False; nil if none is.
-func falseCondition(conditions []lookup.Condition, names ...string) *lookup.Condition {
-	for _, name := range names {
-		i := slices.IndexFunc(conditions, func(c lookup.Condition) bool { return c.Type == name && c.Status == "False" })
-		if i >= 0 {
-			return &conditions[i]
-		}
-	}
-	return nil
-}
-
-func isTrue(conditions []lookup.Condition, name string) bool {
-	return slices.ContainsFunc(conditions, func(c lookup.Condition) bool { return c.Type == name && c.Status == "True" })
 }
 
 // reasonOf returns what a condition says, for the end of a sentence.
@@ -120,7 +107,7 @@ type parentRef struct {
 
 // isGateway tells whether the parent is a Gateway, which is the default.
 func (p *parentRef) isGateway() bool {
-	return (p.Group == nil || *p.Group == gatewayGroup) && (p.Kind == "" || p.Kind == "Gateway")
+	return (p.Group == nil || *p.Group == GatewayGroup) && (p.Kind == "" || p.Kind == "Gateway")
 }
 
 // isSame tells whether two references of a route of a namespace are to the same part of the same parent.
@@ -130,8 +117,8 @@ func (p *parentRef) isSame(other *parentRef, namespace string) bool {
 		cmp.Or(p.Namespace, namespace) == cmp.Or(other.Namespace, namespace)
 }
 
-// route is the part of a route of the Gateway API that explanations read.
-type route struct {
+// Route is the part of a route of the Gateway API that explanations read.
+type Route struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		ParentRefs []parentRef `json:"parentRefs"`
@@ -160,16 +147,17 @@ type backendRef struct {
 	Weight    *int32 `json:"weight"`
 }
 
-// explainRoute explains a route of the Gateway API by what its Gateways say of it, by the Gateways, and by the Services behind it.
-func (r *reader) explainRoute(ctx context.Context, t Target) (*Answer, error) {
-	o, err := lookup.Load[route](ctx, r.Reader, t.Resource, t.Namespace, t.Name)
+// Route explains a route of the Gateway API, which is an object of the resource: by what its Gateways say of it, by the Gateways, and by
+// the Services behind it.
+func (r *Explainer) Route(ctx context.Context, from schema.GroupResource, ref answer.Ref) (*answer.Answer, error) {
+	o, err := lookup.Load[Route](ctx, r.Reader, from, ref.Namespace, ref.Name)
 	if err != nil {
 		return nil, err
 	}
-	a := (&Answer{Object: t.ref(), State: Stuck}).At(hop.Network)
+	a := (&answer.Answer{Object: ref, State: answer.Stuck}).At(hop.Network)
 	switch {
 	case o.DeletionTimestamp != nil:
-		return r.ending(&o.ObjectMeta, a), nil
+		return metadata.Ending(a, &o.ObjectMeta, r.Now), nil
 	case rejected(o, a):
 		return a, nil
 	}
@@ -196,19 +184,19 @@ func (r *reader) explainRoute(ctx context.Context, t Target) (*Answer, error) {
 			return a, nil
 		}
 	}
-	a.State, a.Hop, a.HopName = Working, 0, ""
+	a.State, a.Hop, a.HopName = answer.Working, 0, ""
 	a.Cause = "The route is accepted by " + answer.Plural(len(o.Status.Parents), "Gateway") +
 		", and every Service that it names has endpoints."
 	if unread {
-		a.State, a.Cause = Unknown, "The route is accepted, but not everything that it names could be read."
+		a.State, a.Cause = answer.Unknown, "The route is accepted, but not everything that it names could be read."
 	}
 	return a, nil
 }
 
 // rejected looks for a Gateway that says that it does not serve the route, and returns whether there is one.
-func rejected(o *route, a *Answer) bool {
+func rejected(o *Route, a *answer.Answer) bool {
 	for _, parent := range o.Status.Parents {
-		if c := falseCondition(parent.Conditions, "Accepted", "ResolvedRefs"); c != nil {
+		if c := lookup.FirstFalse(parent.Conditions, "Accepted", "ResolvedRefs"); c != nil {
 			name := parent.ParentRef.Name
 			a.Cause = "The Gateway " + name + " does not serve the route" + reasonOf(c)
 			a.Because(a.Object, "status.parents["+name+"].conditions["+c.Type+"]", c.Reason+": "+c.Message, c.Time())
@@ -219,7 +207,7 @@ func rejected(o *route, a *Answer) bool {
 }
 
 // unanswered looks whether the status of the route has no Gateway, or one that has not accepted it, and returns whether that is so.
-func unanswered(o *route, a *Answer) bool {
+func unanswered(o *Route, a *answer.Answer) bool {
 	if len(o.Status.Parents) == 0 {
 		a.Cause = "No Gateway has taken the route: its status names none."
 		a.Because(a.Object, "status.parents", "empty", time.Time{}).
@@ -227,8 +215,8 @@ func unanswered(o *route, a *Answer) bool {
 		return true
 	}
 	for i := range o.Status.Parents {
-		if !isTrue(o.Status.Parents[i].Conditions, "Accepted") {
-			a.State, a.Cause = Unknown, "Not every Gateway that the status of the route names has said whether it accepts it."
+		if !lookup.IsTrue(o.Status.Parents[i].Conditions, "Accepted") {
+			a.State, a.Cause = answer.Unknown, "Not every Gateway that the status of the route names has said whether it accepts it."
 			return true
 		}
 	}
@@ -236,23 +224,23 @@ func unanswered(o *route, a *Answer) bool {
 }
 
 // parent looks at a Gateway that a route names. Seen is false when it cannot be read; isCause says that it is what is wrong.
-func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) (seen, isCause bool) {
-	t := Target{Resource: gatewayResource("gateways"), Kind: "Gateway", Namespace: cmp.Or(p.Namespace, o.Namespace), Name: p.Name}
-	g, missing := lookup.Get[gateway](ctx, r.Reader, t.Resource, t.Namespace, t.Name)
+func (r *Explainer) parent(ctx context.Context, o *Route, p *parentRef, a *answer.Answer) (seen, isCause bool) {
+	ref := answer.Ref{Kind: "Gateway", Namespace: cmp.Or(p.Namespace, o.Namespace), Name: p.Name}
+	g, missing := lookup.Get[Gateway](ctx, r.Reader, GatewayResource("gateways"), ref.Namespace, ref.Name)
 	step := "Gateway " + p.Name
 	if p.SectionName != "" {
 		step += " (" + p.SectionName + ")"
 	}
 	if missing {
 		a.AddStep(step, false, "does not exist")
-		a.Cause = "The Gateway " + p.Name + " that the route names does not exist in namespace " + t.Namespace + "."
+		a.Cause = "The Gateway " + p.Name + " that the route names does not exist in namespace " + ref.Namespace + "."
 		a.Because(a.Object, "spec.parentRefs.name", p.Name, time.Time{}).Do("create the Gateway, or correct its name")
 		return true, true
 	}
 	if g != nil {
 		// A route that names no listener may be served by any of them; its status says so.
-		behind, err := r.explainListeners(ctx, t, func(listener string) bool { return listener == p.SectionName })
-		if err == nil && behind.State != Working {
+		behind, err := r.explainListeners(ctx, ref, func(listener string) bool { return listener == p.SectionName })
+		if err == nil && behind.State != answer.Working {
 			a.AddStep(step, false, "%s", answer.Lower(behind.Cause))
 			a.Cause = "The Gateway " + p.Name + " of the route does not work: " + answer.Lower(behind.Cause)
 			a.State, a.Through = behind.State, behind
@@ -261,7 +249,7 @@ func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) 
 	}
 	i := slices.IndexFunc(o.Status.Parents, func(s parentStatus) bool { return p.isSame(&s.ParentRef, o.Namespace) })
 	switch {
-	case i >= 0 && isTrue(o.Status.Parents[i].Conditions, "Accepted"):
+	case i >= 0 && lookup.IsTrue(o.Status.Parents[i].Conditions, "Accepted"):
 		a.AddStep(step, true, "accepts the route")
 		return g != nil, false
 	case i >= 0:
@@ -271,8 +259,8 @@ func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) 
 	a.AddStep(step, false, "has not said anything about the route")
 	a.Cause = "The Gateway " + p.Name + " has not said anything about the route; its controller may not be running, " +
 		"or not know the part of the Gateway that the route names."
-	if r.Now.Sub(lastChange(&o.ObjectMeta)) < patience {
-		a.State = Waiting
+	if r.Now.Sub(metadata.LastChange(&o.ObjectMeta)) < metadata.Patience {
+		a.State = answer.Waiting
 	}
 	a.Because(a.Object, "status.parents", "has no entry for "+p.Name, time.Time{}).
 		Do("check sectionName and port in spec.parentRefs, and that a controller for the class of the Gateway runs")
@@ -280,7 +268,7 @@ func (r *reader) parent(ctx context.Context, o *route, p *parentRef, a *Answer) 
 }
 
 // serviceBackends returns the Services that a route leads traffic to, each port once.
-func (o *route) serviceBackends() (out []serviceBackend) {
+func (o *Route) serviceBackends() (out []serviceBackend) {
 	for _, rule := range o.Spec.Rules {
 		for _, b := range rule.BackendRefs {
 			isService := b.Group == "" && (b.Kind == "" || b.Kind == "Service")
