@@ -116,6 +116,7 @@ func askAll[T any](ctx context.Context, n *inquiry, q *question, read func(o pee
 	for i, o := range n.alive {
 		wg.Go(func() {
 			text, err := n.peers.send(ctx, o, body)
+			n.peers.contacts.note(o, err, time.Now())
 			if err == nil {
 				answers[i], err = read(o, text)
 			}
@@ -142,12 +143,18 @@ func (p *Peers) alive(ctx context.Context) (alive []peer, missing []Missing) {
 		return nil, []Missing{{Text: "all other servers: their Leases cannot be read"}}
 	}
 	now := time.Now()
-	for _, o := range p.others(leases) {
+	others := p.others(leases)
+	if len(others) > maxPeers {
+		p.contacts.sortKnownFirst(others)
+	}
+	for _, o := range others {
 		switch {
 		case o.renewed.After(now.Add(maxSkew)):
 			missing = append(missing, Missing{Text: o.String() + ": its Lease is from the future"})
 		case now.Sub(o.renewed) > lifetime:
 			missing = append(missing, Missing{Text: o.String() + ": it has stopped", Until: o.renewed.Add(renewal)})
+		case p.contacts.isPausing(o, now):
+			missing = append(missing, Missing{Text: o.String() + ": it has not answered so far, and is asked again later"})
 		case len(alive) == maxPeers:
 			missing = append(missing, Missing{Text: o.String() + ": not asked, because there are too many servers"})
 		default:

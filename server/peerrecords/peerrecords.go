@@ -64,8 +64,9 @@ type Config struct {
 // Peers are the other servers of the cluster. Nil Peers stand for a server that shares its store with nobody.
 type Peers struct {
 	Config
-	name string // of the Lease of this server
-	http *http.Client
+	name     string // of the Lease of this server
+	http     *http.Client
+	contacts contacts
 }
 
 // New returns the peers of a server.
@@ -142,9 +143,12 @@ func (p *Peers) renew(ctx context.Context) error {
 
 // peer is another server, as its Lease describes it.
 type peer struct {
-	name, address string
-	renewed       time.Time
+	identity
+	renewed time.Time
 }
+
+// identity tells servers apart.
+type identity struct{ name, address string }
 
 // String names the server for users. Whoever may write Leases in kube-system chooses the text of an address that is none.
 func (o peer) String() string {
@@ -162,7 +166,7 @@ func (p *Peers) others(leases client.View) (out []peer) {
 		if l.Name == p.name || l.Labels[identityLabel] != identityValue || address == "" || l.Spec.RenewTime == nil {
 			continue
 		}
-		out = append(out, peer{l.Name, address, l.Spec.RenewTime.Time})
+		out = append(out, peer{identity{l.Name, address}, l.Spec.RenewTime.Time})
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package peerrecords
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -535,6 +536,44 @@ func TestFalseLeases(t *testing.T) {
 			t.Error("servers that have stopped count as such that run")
 		}
 	}
+}
+
+// TestFalseLeasesHideNoServer checks that Leases of servers that do not exist, whose names come first, neither keep those that have answered
+// from being asked, nor make every question wait.
+func TestFalseLeasesHideNoServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		p := n.server(t, 1)
+		n.server(t, 2, rec("create", "pods", "pod", 1, write{}))
+		object := []trace.Ref{ref("pods", "pod")}
+		if all, missing := p.Add(t.Context(), nil, object); !strings.HasPrefix(names(all), "create pod") || missing != nil {
+			t.Fatalf("%s, missing %s", names(all), texts(missing))
+		}
+		hanging := http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() })
+		for i := range 2 * maxPeers {
+			l := n.leases[p.name].DeepCopy()
+			l.Name, l.Annotations[addressKey] = fmt.Sprint("aaa-", i), fmt.Sprint("192.0.2.10:", i+1)
+			n.leases[l.Name], n.handlers[l.Annotations[addressKey]] = l, hanging
+		}
+		var took []time.Duration
+		for range 10 {
+			begin := time.Now()
+			if all, missing := p.Add(t.Context(), nil, object); !strings.HasPrefix(names(all), "create pod") || len(missing) == 0 {
+				t.Errorf("%s, missing %s", names(all), texts(missing))
+			}
+			took = append(took, time.Since(begin))
+		}
+		if took[0] != askTimeout || took[9] != 0 {
+			t.Errorf("the questions took %v", took)
+		}
+		for range 10 * maxContacts {
+			p.contacts.note(peer{identity: identity{rand.Text(), "x"}}, errors.New("no"), time.Now())
+			p.contacts.note(peer{identity: identity{rand.Text(), "x"}}, nil, time.Now())
+		}
+		if len(p.contacts.answered) > maxContacts || len(p.contacts.failed) > maxContacts {
+			t.Errorf("%d and %d servers are remembered", len(p.contacts.answered), len(p.contacts.failed))
+		}
+	})
 }
 
 // TestAnnounce: a server renews its Lease, so that others ask it.
