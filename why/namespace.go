@@ -52,7 +52,7 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 		}
 	}
 	if len(says) > 0 {
-		a.Cause = notDeletedYet + ": " + strings.Join(says, "; ") + "."
+		a.Cause = notDeletedYet + strings.Join(says, "; ") + "."
 		if remaining && len(says) == 1 && r.Now.Sub(n.DeletionTimestamp.Time) < time.Minute {
 			a.State = Waiting // Pods take their grace period
 		}
@@ -74,7 +74,7 @@ func (r *reader) namespace(ctx context.Context, t Target) (*Answer, error) {
 }
 
 // notDeletedYet begins the cause of a namespace that is not empty.
-const notDeletedYet = "The namespace cannot be deleted yet"
+const notDeletedYet = "The namespace cannot be deleted yet: "
 
 // The bounds of what is read about the objects that keep a namespace: from how many resources, how many objects of each, and how many of
 // these are named in the cause.
@@ -104,7 +104,8 @@ func (r *reader) addRemaining(ctx context.Context, a *Answer) {
 		}
 	}
 	if rest, found := strings.CutPrefix(a.Cause, notDeletedYet); found && len(some) > 0 {
-		a.Cause = answer.OneLine(notDeletedYet + " because of " + strings.Join(some[:min(len(some), maxRemainingNamed)], ", ") + rest)
+		named := strings.Join(some[:min(len(some), maxRemainingNamed)], ", ")
+		a.Cause = answer.OneLine(notDeletedYet + "it still has " + named + "; " + rest)
 	}
 }
 
