@@ -139,7 +139,7 @@ func (w *worker) stopPod(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 func (w *worker) releaseDevices(ctx context.Context, p *corev1.Pod) {
 	traced := w.ending.traced
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := recordStep(ctx, traced, "devices", func() error { return w.m.Devices.Release(ctx, p.UID) })
+		err := traced.Do(ctx, "devices", func() error { return w.m.Devices.Release(ctx, p.UID) })
 		return func(broken bool) {
 			if err != nil && !broken {
 				w.log.Warn("the devices of a Pod could not be given back; retrying", "err", err)
@@ -154,7 +154,7 @@ func (w *worker) releaseResources(ctx context.Context, p *corev1.Pod) {
 	w.m.Probes.Forget(p.UID)
 	traced := w.ending.traced
 	w.do(ctx, workEnd, func(ctx context.Context) func(bool) {
-		err := recordStep(ctx, traced, "volumes", func() error { return w.m.release(ctx, p.UID) })
+		err := traced.Do(ctx, "volumes", func() error { return w.m.release(ctx, p.UID) })
 		return func(broken bool) {
 			if err == nil {
 				w.finished, w.volumes = true, false
@@ -167,16 +167,6 @@ func (w *worker) releaseResources(ctx context.Context, p *corev1.Pod) {
 			}
 		}
 	})
-}
-
-// recordStep does something as a step of a record, which may be nil.
-func recordStep(ctx context.Context, traced *podtrace.Work, name string, do func() error) error {
-	step := traced.BeginPart(name)
-	err := do()
-	if step.End("", err); err != nil && ctx.Err() == nil {
-		traced.Failed(err)
-	}
-	return err
 }
 
 // removePod ends the worker once the Pod has disappeared from its source. A Pod that was deleted is removed from the API

@@ -33,7 +33,7 @@ func (w *worker) mount(ctx context.Context, p *corev1.Pod) {
 	}
 	w.do(ctx, workVolumes, func(ctx context.Context) func(bool) {
 		err := w.m.Volumes.Mount(ctx, p)
-		endTry(ctx, traced, err)
+		traced.EndTry(ctx, err)
 		return func(broken bool) {
 			if err == nil {
 				w.volumes, w.mountedFor = true, p
@@ -73,7 +73,7 @@ func (w *worker) createSandbox(ctx context.Context, p *corev1.Pod, f *fact.Pod, 
 		if err == nil {
 			err = w.runSandbox(ctx, p, attempt, traced)
 		}
-		endTry(ctx, traced, err)
+		traced.EndTry(ctx, err)
 		return func(broken bool) {
 			if err == nil {
 				delete(w.fails, workSandbox)
@@ -162,18 +162,6 @@ func (w *worker) trace(name string, p *corev1.Pod, verb string) *podtrace.Work {
 	return w.traced.Begin(name, func() *podtrace.Work { return w.m.Trace.Begin(p, verb) })
 }
 
-// endTry records how a try of a piece of work has ended. The Pod may have begun to terminate meanwhile, which cancels ctx.
-func endTry(ctx context.Context, traced *podtrace.Work, err error) {
-	switch {
-	case err == nil:
-		traced.Done()
-	case ctx.Err() != nil:
-		traced.Abort("cancelled, because the Pod or its node ends")
-	default:
-		traced.Failed(err)
-	}
-}
-
 // pull makes the image of a container's next run present.
 func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 	if _, busy := w.busy[name]; busy {
@@ -187,7 +175,7 @@ func (w *worker) pull(ctx context.Context, p *corev1.Pod, name string) {
 		if isPullBackOff(err) {
 			traced.Postpone(err)
 		} else {
-			endTry(ctx, traced, err)
+			traced.EndTry(ctx, err)
 		}
 		return func(broken bool) {
 			if err != nil {
@@ -228,7 +216,7 @@ func (w *worker) start(ctx context.Context, p *corev1.Pod, f *fact.Pod, name str
 	w.do(ctx, name, func(ctx context.Context) func(bool) {
 		w.m.Metrics.StartContainer(agentmetrics.TypeOf(p, name))
 		err := w.createAndStart(ctx, p, f, newContainer{name: name, image: img.Image, traced: traced})
-		endTry(ctx, traced, err)
+		traced.EndTry(ctx, err)
 		return func(broken bool) {
 			if err != nil {
 				w.startFailed(p, name, err, broken)

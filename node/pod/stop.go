@@ -60,39 +60,10 @@ type stopping struct {
 	// after has a channel for each container that must end first; each is closed at its end. They are awaited during the grace
 	// period at most.
 	after []<-chan struct{}
-	slots StopSlots
+	slots cri.StopSlots
 	// traced records the steps of the stop; nil for a stop that is not recorded.
 	traced *podtrace.Work
 	signal string // the stop signal, such as SIGTERM
-}
-
-// StopSlots limit how many containers of a Pod are stopped at the same time: a shim that gets many stop requests at
-// once stalls, for minutes at worst. A nil StopSlots has no limit.
-type StopSlots chan struct{}
-
-// NewStopSlots makes the slots of one Pod.
-func NewStopSlots() StopSlots { return make(StopSlots, parallelStops) }
-
-const (
-	// parallelStops is how many containers of a Pod are stopped at the same time.
-	parallelStops = 2
-	// slotTime is how long a container that does not end keeps its slot.
-	slotTime = 500 * time.Millisecond
-)
-
-// Take waits for a slot, which is free again when done is called or slotTime is over.
-func (s StopSlots) Take(ctx context.Context) (done func(), err error) {
-	if s == nil {
-		return func() {}, nil
-	}
-	select {
-	case s <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	free := sync.OnceFunc(func() { <-s })
-	timer := time.AfterFunc(slotTime, free)
-	return func() { timer.Stop(); free() }, nil
 }
 
 // stop stops one container: its preStop hook runs first, then it gets its stop signal, and is killed when the grace period
@@ -208,7 +179,7 @@ func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, wi
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	ended, slots := map[string]chan struct{}{}, NewStopSlots()
+	ended, slots := map[string]chan struct{}{}, cri.NewStopSlots()
 	var running []*fact.Container
 	for i := range f.Containers {
 		if r := &f.Containers[i]; r.State == fact.Running || r.State == fact.Unknown {

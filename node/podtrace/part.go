@@ -1,6 +1,7 @@
 package podtrace
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -65,6 +66,16 @@ func (p *Part) End(detail string, err error) {
 		k.rec.Wait[hop.Node] += time.Since(k.waitsSince)
 		k.waitsSince = time.Time{}
 	}
+}
+
+// Do does something as a part of the work. The try of the work has failed if it fails, unless ctx has ended.
+func (k *Work) Do(ctx context.Context, name string, do func() error) error {
+	p := k.BeginPart(name)
+	err := do()
+	if p.End("", err); err != nil && ctx.Err() == nil {
+		k.Failed(err)
+	}
+	return err
 }
 
 // stepSoFar returns the step of the part with the time that it has taken so far.

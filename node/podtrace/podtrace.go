@@ -4,6 +4,7 @@
 package podtrace
 
 import (
+	"context"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -257,6 +258,19 @@ func (k *Work) Done() {
 func (k *Work) Abort(why string) {
 	if k != nil {
 		k.end(why)
+	}
+}
+
+// EndTry records how a try of the work has ended: it is done, or has failed and is tried again, or was cancelled with ctx because the Pod
+// has begun to terminate.
+func (k *Work) EndTry(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		k.Done()
+	case ctx.Err() != nil:
+		k.Abort("cancelled, because the Pod or its node ends")
+	default:
+		k.Failed(err)
 	}
 }
 

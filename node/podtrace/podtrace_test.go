@@ -1,6 +1,7 @@
 package podtrace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -216,10 +217,31 @@ func describeSteps(r hop.Record) string {
 	return fmt.Sprintf("%v/%v: %s", r.Took[hop.Node], r.Wait[hop.Node], strings.Join(steps, ", "))
 }
 
+func TestDo(t *testing.T) {
+	records := hop.NewRecorder(10)
+	k := New("n", records.Update).Begin(newPod(), hop.Stop)
+	why := errors.New("busy")
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := k.Do(ctx, "volumes", func() error { return why }); !errors.Is(err, why) || records.Of("u")[0].Error != "busy" {
+		t.Errorf("%v, %+v", err, records.Of("u"))
+	}
+	k.Continue()
+	cancel()
+	_ = k.Do(ctx, "devices", func() error { return errors.New("cancelled") })
+	if got := records.Of("u")[0]; got.Error != "busy" || !got.Open {
+		t.Errorf("%+v", got)
+	}
+	k.EndTry(ctx, ctx.Err())
+	if got := records.Of("u")[0]; got.Open || len(got.Steps) != 1 || got.Steps[0].Name != "devices" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPartOfNoWork(t *testing.T) {
 	var k *Work
 	k.BeginPart("x").End("", nil)
 	k.Continue()
+	k.EndTry(t.Context(), k.Do(t.Context(), "x", func() error { return nil }))
 }
 
 func TestProgressIsRecordedWhenItHasChanged(t *testing.T) {

@@ -114,7 +114,7 @@ func endAll(ctx context.Context, c *cri.Client, records interruption.Records, li
 	var mu sync.Mutex
 	var errs []error
 	for _, runs := range pods {
-		slots := pod.NewStopSlots()
+		slots := cri.NewStopSlots()
 		for _, x := range runs {
 			wg.Go(func() {
 				if err := endOne(ctx, c, x, slots, limit); err != nil {
@@ -131,7 +131,7 @@ func endAll(ctx context.Context, c *cri.Client, records interruption.Records, li
 }
 
 // endOne ends a container within the grace period of its annotation, or limit if that is shorter.
-func endOne(ctx context.Context, c *cri.Client, x *cri.Container, slots pod.StopSlots, limit time.Duration) error {
+func endOne(ctx context.Context, c *cri.Client, x *cri.Container, slots cri.StopSlots, limit time.Duration) error {
 	done, err := slots.Take(ctx)
 	if err != nil {
 		return err
