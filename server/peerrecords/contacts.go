@@ -8,7 +8,7 @@ import (
 
 const (
 	// pause is for how long a server is not asked again that has never answered.
-	pause = 15 * time.Second
+	pause = 5 * time.Second
 	// maxContacts is how many servers are remembered.
 	maxContacts = 256
 )
