@@ -21,9 +21,9 @@ func whyCommand() command.Command {
 		Name: "why", Args: "[KIND/NAME]", Short: "say why an object is stuck, and what to do",
 		Long: `
 Explains why an object is not as you want it: at which of the twelve hops between "kubectl apply" and traffic it is stuck, by which
-evidence, and what to do. Knows Pods, workloads, Services, Ingresses, HTTPRoutes, claims, nodes, namespaces, Jobs, autoscalers and
-certificate requests; of other objects, custom ones too, it reads conditions, finalizers and Events. It reads what you may read, changes
-nothing, and says what it could not see.
+evidence, and what to do. Knows Pods, workloads, Services, Ingresses, Gateways and their routes, claims, volumes, nodes, namespaces, Jobs,
+autoscalers and certificate requests; of other objects, custom ones too, it reads conditions, finalizers and Events. It reads what you may
+read, changes nothing, and says what it could not see.
 
 Without an object it lists everything that is stuck, in all namespaces unless you choose one.
 
