@@ -149,6 +149,22 @@ await step('the first answer to a client, and labels of milestones that are clos
   await page.locator('#hop-card-12').getByText('the first time that a Pod answers a client').waitFor();
 });
 
+await step('a hop in the address is shown, also on a page that is open', async () => {
+  await go('#/learn?of=default/deployments.apps:played&hop=4');
+  await page.locator('.station.now').getByText('mutate').waitFor();
+  await go('#/learn?of=default/deployments.apps:played&hop=11');
+  await page.locator('.station.now').getByText('node').waitFor();
+});
+
+await step('the chosen span is shown anew when it has ended', async () => {
+  await show(fixed, '&sel=pl1');
+  const detail = page.getByRole('complementary', { name: 'The chosen span' });
+  await detail.getByText('so far').waitFor();
+  shown = { ...fixed, spans: fixed.spans.map((s) => (s.id === 'pl1' ? { ...s, open: false, took: 2500000000 } : s)) };
+  await detail.getByText('2.50 s', { exact: true }).waitFor();
+  assert.equal(await detail.getByText('so far').count(), 0);
+});
+
 await step('a page that stays open registers no more listeners', async () => {
   await show(fixed);
   await page.keyboard.press('[');

@@ -263,5 +263,13 @@ export function show({ main, route, signal }) {
   const redraw = new ResizeObserver(() => moveDot(state.at));
   redraw.observe(stations);
   signal.addEventListener('abort', () => redraw.disconnect());
-  return { update() {} };
+  return {
+    update(to) { // the address was changed by hand, or by a link
+      const of = to.params.get('of') || '';
+      const hop = Number(to.params.get('hop')) || 0;
+      stop();
+      if (of !== state.of) { state.of = of; picker.value = of; load(); }
+      if (hop) go(hop, false);
+    },
+  };
 }

@@ -101,6 +101,7 @@ export class Waterfall {
 
   set(t) {
     const first = !this.trace;
+    const wasOpen = this.byId?.get(this.selected)?.open;
     this.trace = t;
     this.read = Date.now();
     this.start = Date.parse(t.start);
@@ -122,6 +123,8 @@ export class Waterfall {
       const open = this.byId.get(t.stuckSpan) || this.spans.find((s) => s.open);
       if (!this.selected && open) this.select(open.id, false);
       else if (this.selected) this.select(this.selected, true);
+    } else if (wasOpen && this.byId.get(this.selected)?.open !== true) { // the chosen span has ended
+      this.select(this.selected, false);
     }
   }
 
