@@ -39,6 +39,9 @@ func (r *reader) explainClaim(ctx context.Context, c *corev1.PersistentVolumeCla
 	events := r.Events(ctx, c.Namespace, c.UID)
 	if e := lookup.Latest(events, "ProvisioningFailed", "FailedBinding", "VolumeMismatch"); e != nil && e.Reason != "FailedBinding" {
 		a.Cause = "No volume can be made for the claim: " + answer.Sentence(e.Message) + "."
+		if strings.Contains(e.Message, "storageclass") && strings.Contains(e.Message, "not found") {
+			a.Do("kubectl get storageclass shows those that there are")
+		}
 		return a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 	}
 	return r.claimClass(ctx, c, a, events)

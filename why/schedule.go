@@ -2,13 +2,13 @@ package why
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
@@ -67,9 +67,33 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 		}
 	}
 	if strings.Contains(low, "node affinity/selector") || strings.Contains(low, "node selector") {
-		a.Because(a.Object, "spec.nodeSelector", fmt.Sprint(p.Spec.NodeSelector), time.Time{})
+		becauseOfSelection(a, p)
 	}
 	return a
+}
+
+// becauseOfSelection adds which nodes a Pod asks for.
+func becauseOfSelection(a *Answer, p *corev1.Pod) {
+	if len(p.Spec.NodeSelector) > 0 {
+		a.Because(a.Object, "spec.nodeSelector", labels.Set(p.Spec.NodeSelector).String(), time.Time{})
+	}
+	affinity := p.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	var terms []string // one of them has to hold
+	for _, t := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		var parts []string
+		for _, e := range slices.Concat(t.MatchExpressions, t.MatchFields) {
+			text := e.Key + " " + string(e.Operator)
+			if len(e.Values) > 0 {
+				text += " [" + strings.Join(e.Values, ", ") + "]"
+			}
+			parts = append(parts, text)
+		}
+		terms = append(terms, strings.Join(parts, " and "))
+	}
+	a.Because(a.Object, "spec.affinity.nodeAffinity", strings.Join(terms, ", or "), time.Time{})
 }
 
 // podUntried explains a Pod about which the scheduler has not said anything.
