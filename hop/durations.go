@@ -21,7 +21,7 @@ const (
 // Counting is cheaper than in a histogram of the Prometheus client by a factor of ten, because the Recorder is locked anyway.
 type Durations struct {
 	Count   uint64
-	Sum     time.Duration
+	Seconds float64 // the sum; nanoseconds in 64 bits would not hold the times that a node may claim
 	classic [classicBounds]uint64
 	native  [(longest - shortest) * eighths]uint32
 }
@@ -54,8 +54,9 @@ func (d *Durations) Native() iter.Seq2[int, uint32] {
 
 // observe counts a duration, which is positive.
 func (d *Durations) observe(took time.Duration) {
+	seconds := took.Seconds()
 	d.Count++
-	d.Sum += took
+	d.Seconds += seconds
 	for i := range classicBounds {
 		if took <= classicBound(i) {
 			d.classic[i]++
@@ -63,7 +64,7 @@ func (d *Durations) observe(took time.Duration) {
 		}
 	}
 	// The bucket of index i has the durations above 2^((i-1)/8) seconds and up to 2^(i/8).
-	fraction, exponent := math.Frexp(took.Seconds())
+	fraction, exponent := math.Frexp(seconds)
 	i := (exponent-1-shortest)*eighths + eighthOf(fraction)
 	d.native[min(max(i, 0), len(d.native)-1)]++
 }

@@ -21,8 +21,8 @@ func TestDurationsAreInTheirBuckets(t *testing.T) {
 				t.Errorf("%v is in bucket %d, from %v to %v", took, i, low, high)
 			}
 		}
-		if buckets != 1 || d.Count != 1 || d.Sum != took {
-			t.Errorf("%v: %d buckets, %d counted, sum %v", took, buckets, d.Count, d.Sum)
+		if buckets != 1 || d.Count != 1 || d.Seconds != took.Seconds() {
+			t.Errorf("%v: %d buckets, %d counted, sum %v", took, buckets, d.Count, d.Seconds)
 		}
 		for bound, n := range d.Classic() {
 			if (n == 1) != (took <= bound) {
@@ -33,6 +33,9 @@ func TestDurationsAreInTheirBuckets(t *testing.T) {
 	for _, took := range []time.Duration{100 * time.Hour, math.MaxInt64} {
 		var d Durations
 		d.observe(took) // beyond the last bucket
+		if d.observe(took); d.Seconds != 2*took.Seconds() {
+			t.Errorf("the sum of two times %v is %v", took, d.Seconds)
+		}
 		for i := range d.Native() {
 			if i != longest*eighths {
 				t.Errorf("%v is in bucket %d", took, i)

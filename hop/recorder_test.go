@@ -339,8 +339,8 @@ func TestDurations(t *testing.T) {
 	r.Restore(rec)
 	for h := Client; h <= Network; h++ {
 		want := map[Hop]time.Duration{Node: 2 * time.Second, Watch: time.Millisecond}[h]
-		if d := r.Durations(h); d.Sum != want || d.Count > 1 {
-			t.Errorf("%s: %d, %v", h, d.Count, d.Sum)
+		if d := r.Durations(h); d.Seconds != want.Seconds() || d.Count > 1 {
+			t.Errorf("%s: %d, %v", h, d.Count, d.Seconds)
 		}
 	}
 	if d := (*Recorder)(nil).Durations(Node); d.Count != 0 {

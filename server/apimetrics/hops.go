@@ -45,7 +45,7 @@ func (m *hopMetric) Desc() *prometheus.Desc { return m.desc }
 
 // Write implements prometheus.Metric.
 func (m *hopMetric) Write(out *dto.Metric) error {
-	h := &dto.Histogram{SampleCount: &m.times.Count, SampleSum: new(m.times.Sum.Seconds()), Schema: new(int32(hop.NativeSchema)),
+	h := &dto.Histogram{SampleCount: &m.times.Count, SampleSum: &m.times.Seconds, Schema: new(int32(hop.NativeSchema)),
 		ZeroThreshold: new(prometheus.DefNativeHistogramZeroThreshold), ZeroCount: new(uint64(0))}
 	for bound, n := range m.times.Classic() {
 		h.Bucket = append(h.Bucket, &dto.Bucket{UpperBound: new(bound.Seconds()), CumulativeCount: &n})
