@@ -247,6 +247,10 @@ func (r *reader) explainWorkload(ctx context.Context, w *workload) *Answer {
 	}
 	a.State = Waiting
 	a.Cause = fmt.Sprintf("%s has %d of %s ready, and %d of them from the current template; its Pods are being made.", kindName, w.ready, answer.Plural(int(w.wanted), "Pod"), w.updated)
+	if last := lastReplaced(w.pods); last != nil {
+		a.Through = r.explainPod(ctx, last)
+		a.Cause += " Pod " + last.Name + ", which is replaced, has ended: " + answer.Lower(a.Through.Cause)
+	}
 	if !w.seen {
 		a.State, a.Cause = Unknown, fmt.Sprintf("%s has %d of %s ready; its Pods cannot be read.", kindName, w.ready,
 			answer.Plural(int(w.wanted), "Pod"))
@@ -284,6 +288,16 @@ func isReplaced(p *corev1.Pod) bool {
 	}
 	owner := metav1.GetControllerOfNoCopy(p)
 	return owner != nil && slices.Contains([]string{"ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController"}, owner.Kind)
+}
+
+// lastReplaced returns the newest of the Pods that have failed for good and are replaced; nil if there is none.
+func lastReplaced(pods []*corev1.Pod) (last *corev1.Pod) {
+	for _, p := range pods {
+		if isReplaced(p) && p.Status.Phase == corev1.PodFailed && (last == nil || last.CreationTimestamp.Before(&p.CreationTimestamp)) {
+			last = p
+		}
+	}
+	return last
 }
 
 // refused explains that the API server refused to create something for a controller, and at which hop.
