@@ -32,7 +32,7 @@ await step('what a viewer may not see is not counted as stuck', async () => {
   await tile.getByText('see why, but you may not see everything').waitFor();
   assert.equal(await tile.locator('.tile-big').textContent(), '1'); // the Ingress, whose class a viewer may not get
   await p.evaluate(() => { location.hash = '#/stuck?ns=small'; });
-  await p.getByRole('note').getByText('Not seen: ingressclasses.networking.k8s.io elsewhere').waitFor();
+  await p.getByRole('note').getByText('Not seen: ingressclasses.networking.k8s.io elsewhere').first().waitFor();
   assert.equal(await p.locator('article').count(), 1);
   assert.equal(await p.getByRole('status').first().textContent(), '1');
   // Only what is not seen is left.
@@ -41,7 +41,7 @@ await step('what a viewer may not see is not counted as stuck', async () => {
     await r.fulfill({ json: { ...list, items: list.items.filter((e) => e.metadata.name === 'not-seen') } });
   });
   await p.getByText('Nothing that you may see is stuck.').waitFor();
-  await p.getByRole('note').getByText('Not seen: ').waitFor();
+  await p.getByRole('note').getByText('Not seen: ').first().waitFor();
   assert.equal(await p.locator('article').count(), 0);
   await p.evaluate(() => { location.hash = '#/overview?ns=small'; });
   await tile.getByText('nothing is stuck, but you may not see everything').waitFor();
