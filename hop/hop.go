@@ -74,6 +74,8 @@ type Record struct {
 	Refused Hop
 	// Ready says that the object was ready as it was written, by what its kind calls ready.
 	Ready bool
+	// Removed says that the write has removed the object: a delete, or an update that took the last finalizer away.
+	Removed bool
 	// Wire has the bodies of the request and its answer; nil when they are not kept. It must not be stored or sent to another
 	// process, and only a user who may get the object may see it.
 	Wire *Wire

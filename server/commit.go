@@ -49,6 +49,7 @@ func (s *Server) commit(ctx context.Context, r *Request, obj, old kind.Object, r
 			return nil, 0, err
 		}
 		out, rev, err := s.store(ctx, r, next, old, rev, tx)
+		r.Clock.Record.Removed = err == nil && obj == nil
 		if c, isConflict := errors.AsType[*kv.Conflict](err); isConflict {
 			if claimErr, claimed := tx.claimErrors[c.Key]; claimed {
 				if claimErr != nil {

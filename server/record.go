@@ -25,7 +25,7 @@ func (s *Server) recordWrite(r *Request, obj kind.Object, rev int64, code int) {
 	r.nameRecord(obj.GetNamespace(), obj.GetName())
 	rec.Code, rec.Refused, rec.Error = code, 0, ""
 	ready := r.Def.Storage().Ready
-	rec.Ready = ready != nil && ready(obj)
+	rec.Ready = ready != nil && obj.GetDeletionTimestamp() == nil && !rec.Removed && ready(obj)
 	s.Recorder.Add(*rec)
 }
 

@@ -134,6 +134,8 @@ func parseRecord(t *testing.T, words []string) hop.Record {
 			r.Open = true
 		case "ready":
 			r.Ready = true
+		case "removed":
+			r.Removed = true
 		case "detail":
 			r.Steps[len(r.Steps)-1].Detail = text
 		case "process":

@@ -50,6 +50,9 @@ func outcome(items []*item, object Ref) ending {
 	if isFailed(root.Record) {
 		return ending{Failed, root}
 	}
+	if end, isDeletion := deletion(items, root, object); isDeletion {
+		return end
+	}
 	var own, programmed, programming, lastWrite *item
 	var isReady bool
 	for _, it := range items {
@@ -72,7 +75,7 @@ func outcome(items []*item, object Ref) ending {
 	switch {
 	case isReady:
 		return ending{Ready, own}
-	case canBeReady(object.Resource, object.Group) && lastWrite != nil && lastWrite.Verb != "delete":
+	case canBeReady(object.Resource, object.Group) && lastWrite != nil && lastWrite.Verb != deleteVerb:
 		return ending{Running, furthest(items)}
 	case programming != nil:
 		return ending{Running, programming}
@@ -83,6 +86,23 @@ func outcome(items []*item, object Ref) ending {
 	}
 	return ending{Accepted, root}
 }
+
+// deletion returns how far the deletion of an object has come, if it was deleted or the trace begins with a request to delete it. Such an
+// object may wait for its containers to end, or for finalizers.
+func deletion(items []*item, root *item, object Ref) (end ending, isDeletion bool) {
+	for _, it := range items {
+		if it.Removed && it.UID == object.UID {
+			return ending{Deleted, it}, true
+		}
+	}
+	if root.Verb == deleteVerb && root.UID == object.UID {
+		return ending{Running, furthest(items)}, true
+	}
+	return ending{}, false
+}
+
+// deleteVerb is the verb of requests to delete one object.
+const deleteVerb = "delete"
 
 // furthest returns the open record that began last, or else the record that ended last.
 func furthest(items []*item) *item {
@@ -141,9 +161,12 @@ func milestones(items []*item, t *Trace) []Milestone {
 			ready[string(it.UID)] = true
 			note("Ready", it.end)
 		}
+		if it.Removed && isOwn {
+			note(string(Deleted), it.end)
+		}
 	}
 	var out []Milestone
-	for _, name := range []string{"Accepted", "Scheduled", "Sandbox", "Started", "Ready", "Programmed", answered} {
+	for _, name := range []string{"Accepted", "Scheduled", "Sandbox", "Started", "Ready", "Programmed", answered, string(Deleted)} {
 		if at, known := last[name]; known {
 			out = append(out, Milestone{Name: name, At: at.Sub(t.Start)})
 		}
@@ -227,9 +250,13 @@ func summary(t *Trace) string {
 		text = "refused after " + Seconds(took)
 	case Accepted:
 		text = Seconds(took) + " from " + beginning(t) + " to commit"
+	case Deleted:
+		text = Seconds(took) + " from " + beginning(t) + " until it was gone"
 	default:
 		text = Seconds(took) + " since " + beginning(t) + " and not ready"
-		if canBeProgrammed(t.Object.Resource, t.Object.Group) {
+		if t.isDeletion {
+			text = Seconds(took) + " since " + beginning(t) + " and not gone"
+		} else if canBeProgrammed(t.Object.Resource, t.Object.Group) {
 			text = Seconds(took) + " since " + beginning(t) + " and not programmed"
 		}
 	}

@@ -113,6 +113,9 @@ func spansOf(it *item, links []string) []Span {
 	if it.isMoved {
 		whole.Detail = "its times were not possible and are shown as near as can be"
 	}
+	if it.Open && it.Verb == hop.Pull && len(it.Steps) > 0 && whole.Detail == "" {
+		whole.Detail, _ = cutLast(it.Steps[0].Detail, ": ") // how much has been downloaded; the image is in the name
+	}
 	parts := hopsOf(it)
 	parents := map[hop.Hop]string{}
 	out := []Span{whole}

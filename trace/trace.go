@@ -39,7 +39,7 @@ type Trace struct {
 	// Critical is the chain of spans that the whole had to wait for, in order, and Summary the same in one sentence.
 	Critical []Share `json:"critical,omitempty"`
 	Summary  string  `json:"summary,omitempty"`
-	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed, First answer.
+	// Milestones are moments that people look for: Accepted, Scheduled, Sandbox, Started, Ready, Programmed, First answer, Deleted.
 	Milestones []Milestone `json:"milestones,omitempty"`
 	// State is how far it has come, and Took how long that took, or has taken until now.
 	State State         `json:"state,omitempty"`
@@ -52,8 +52,9 @@ type Trace struct {
 	Hidden  int `json:"hidden,omitempty"`
 	Dropped int `json:"dropped,omitempty"`
 	Later   int `json:"later,omitempty"`
-	// root is the object whose write began it.
-	root Ref
+	// root is the object whose write began it, and isDeletion says that it began with a request to delete the object of the trace.
+	root       Ref
+	isDeletion bool
 	// stuckRef is the object of StuckSpan, which may have been dropped, and stuckHop its hop.
 	stuckRef Ref
 	stuckHop hop.Hop
@@ -73,6 +74,7 @@ const (
 	Accepted   State = "Accepted"
 	Programmed State = "Programmed"
 	Ready      State = "Ready"
+	Deleted    State = "Deleted" // the object was deleted and is gone
 )
 
 // Ref names an object.

@@ -25,6 +25,7 @@ const (
 	isReady
 	hasOrigin
 	hasBegan // the origin says when its session began
+	isRemoved
 )
 
 // checksum returns the checksum of what is before it in a file.
@@ -60,6 +61,9 @@ func appendRecord(to []byte, r *hop.Record) []byte {
 	}
 	if r.Ready {
 		flags |= isReady
+	}
+	if r.Removed {
+		flags |= isRemoved
 	}
 	if r.Origin != nil {
 		flags |= hasOrigin
@@ -241,7 +245,7 @@ const maxSeconds = 1 << 38
 
 func (d *decoder) record() (r hop.Record) {
 	flags := d.byte()
-	r.Open, r.Ready, r.Refused = flags&isOpen != 0, flags&isReady != 0, hop.Hop(d.byte())
+	r.Open, r.Ready, r.Removed, r.Refused = flags&isOpen != 0, flags&isReady != 0, flags&isRemoved != 0, hop.Hop(d.byte())
 	d.texts((*string)(&r.UID), &r.Verb, &r.Group, &r.Resource, &r.Subresource, &r.Namespace, &r.Name, &r.User, (*string)(&r.CauseUID),
 		&r.Process, &r.Error)
 	r.Rev, r.CauseRev, r.Code = d.varint(), d.varint(), int(d.varint())

@@ -22,7 +22,7 @@ func fullRecord(n int) hop.Record {
 		Name: "web", User: "alice", Code: 201, Start: time.Unix(1000, int64(n)).UTC(), CauseUID: "c", CauseRev: 3,
 		Origin: &hop.Origin{Agent: "kubectl", AuditID: "a", Session: "s", Command: "kubectl apply", Began: time.Unix(999, 0).UTC(),
 			TraceParent: "00-1-2-01"}, Process: "server", Open: true,
-		Error: "no", Refused: hop.Mutate, Ready: true,
+		Error: "no", Refused: hop.Mutate, Ready: true, Removed: true,
 		Steps: []hop.Step{{Hop: hop.Mutate, Name: "webhook", After: 1, Took: 2, Wait: 1, Detail: "d", Failed: true}},
 	}
 	r.Took[hop.Mutate], r.Wait[hop.Mutate], r.Took[hop.Commit] = 5, 2, 7

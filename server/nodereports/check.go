@@ -51,13 +51,32 @@ func (c *checker) record(r *nodereport.Record) (hop.Record, bool) {
 		User: c.user, Process: "agent of " + c.node, Start: r.Start.Add(c.offset), CauseUID: o.GetUID(), CauseRev: r.Revision,
 		Open: r.Open, Error: nodereport.Text(r.Error),
 	}
+	c.setTimes(&out, r)
+	return out, true
+}
+
+// ended returns an open record with what the node reports about the end of its work. The object need not exist any more: it did when the
+// work was reported first.
+func (c *checker) ended(before *hop.Record, r *nodereport.Record) (hop.Record, bool) {
+	if r.Open || len(r.Steps) > nodereport.MaxSteps {
+		return hop.Record{}, false
+	}
+	c.created = before.Start
+	out := *before
+	out.Open, out.Error, out.Steps = false, nodereport.Text(r.Error), nil
+	c.setTimes(&out, r)
+	return out, true
+}
+
+// setTimes sets the times and the steps of a record to what a node reports, as far as that is possible.
+func (c *checker) setTimes(out *hop.Record, r *nodereport.Record) {
+	h := nodereport.HopOf(r.Verb)
 	out.Took[h], out.Wait[h] = r.Took, r.Wait
 	for _, s := range r.Steps {
 		out.Steps = append(out.Steps, hop.Step{Hop: h, Name: nodereport.Text(s.Name), Detail: nodereport.Text(s.Detail), After: s.After,
 			Took: s.Took, Wait: s.Wait, Failed: s.Failed})
 	}
-	c.bound(&out)
-	return out, true
+	c.bound(out)
 }
 
 // concerns reports whether work with a verb can be about a resource.

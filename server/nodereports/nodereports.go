@@ -200,6 +200,9 @@ func (c *Receiver) store(n *node, check *checker, r *nodereport.Record) {
 	key := work{string(r.UID), r.Verb, r.Revision, r.Start.UnixNano()}
 	before, wasOpen := n.open[key]
 	out, ok := check.record(r)
+	if !ok && wasOpen {
+		out, ok = check.ended(&before, r) // a Pod is often gone when the record of its stop arrives
+	}
 	if !ok {
 		return
 	}

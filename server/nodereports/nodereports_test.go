@@ -428,3 +428,30 @@ func FuzzReport(f *testing.F) {
 		}
 	})
 }
+
+// TestTheStopOfAPodIsRecordedAfterThePodIsGone checks that the end of work arrives that was open when the Pod was removed, and nothing
+// else about a Pod that is gone.
+func TestTheStopOfAPodIsRecordedAfterThePodIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, stop := newWorld(), pull()
+		stop.Verb, stop.Open = hop.Stop, true
+		w.send(t, stop)
+		delete(w.objects, "pods/d/mine")
+		other := stop
+		other.Open, other.Revision = false, 8
+		if got := w.send(t, stop, other); len(got) != 1 || !got[0].Open {
+			t.Errorf("%+v", got)
+		}
+		time.Sleep(time.Second)
+		stop.Open, stop.Took, stop.Name = false, 6*time.Second, "another"
+		stop.Steps = []nodereport.Step{{Name: "stop web", Detail: "killed", Took: time.Hour}}
+		got := w.send(t, stop)
+		if len(got) != 1 || got[0].Open || got[0].Name != "mine" || got[0].Took[hop.Node] != 6*time.Second || len(got[0].Steps) != 1 ||
+			got[0].Steps[0].Took != 6*time.Second {
+			t.Errorf("%+v", got)
+		}
+		if got := w.send(t, stop); len(got) != 1 {
+			t.Errorf("it was recorded again: %+v", got)
+		}
+	})
+}
