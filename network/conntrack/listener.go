@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The multicast groups of connection tracking events, as bits: entries that are new, and entries that have changed.
+// groupsNewAndChanged are multicast groups of connection tracking, as bits: of entries that are new, and of entries that have changed.
 const groupsNewAndChanged = 1<<0 | 1<<1
 
 // eventBuffer is how many bytes of events wait to be read.
@@ -65,7 +65,7 @@ func (l *Listener) Read(handle func(*Flow)) (int, error) {
 	return count, nil
 }
 
-// The states of a TCP connection that matter to those who listen.
+// tcpEstablished is the state of a TCP connection that both sides have accepted.
 const tcpEstablished = 3
 
 // IsAnswered reports whether the other side has accepted the connection: a TCP connection is established, any other has got a reply. A

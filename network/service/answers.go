@@ -27,8 +27,8 @@ func (t *tracer) expectAnswers(e client.Event) {
 	}
 }
 
-// newEndpoints returns the endpoints on the node that are ready now and were not before, by Pod. Those for SCTP are left out: the kernel does
-// not say which of their connections were refused.
+// newEndpoints returns the endpoints on the node that are ready now and were not before, by Pod. Those for SCTP are left out: the kernel
+// does not say which of their connections were refused.
 func (t *tracer) newEndpoints(now, before *discoveryv1.EndpointSlice) map[string][]firstanswer.Endpoint {
 	out := map[string][]firstanswer.Endpoint{}
 	known := readyAddresses(before)
@@ -43,7 +43,8 @@ func (t *tracer) newEndpoints(now, before *discoveryv1.EndpointSlice) map[string
 			}
 			x, ok := readEndpoint(e, *p.Port, nodeFacts{name: t.node})
 			if ok && x.local && x.ready && !known[e.Addresses[0]] && t.isOfPod(now, e.TargetRef, x.addr.Addr()) {
-				out[e.TargetRef.Name] = append(out[e.TargetRef.Name], firstanswer.Endpoint{Protocol: protocolNumber(*p.Protocol), Addr: x.addr})
+				name := e.TargetRef.Name
+				out[name] = append(out[name], firstanswer.Endpoint{Protocol: protocolNumber(*p.Protocol), Addr: x.addr})
 			}
 		}
 	}

@@ -28,7 +28,8 @@ func podSlice(endpoints ...string) *discoveryv1.EndpointSlice {
 	}
 	for _, text := range endpoints {
 		words := strings.Fields(text)
-		e := discoveryv1.Endpoint{Addresses: words[:1], NodeName: &words[1], Conditions: discoveryv1.EndpointConditions{Ready: new(len(words) < 4)}}
+		e := discoveryv1.Endpoint{Addresses: words[:1], NodeName: &words[1]}
+		e.Conditions.Ready = new(len(words) < 4)
 		if words[2] != "-" {
 			e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: words[2], UID: types.UID("u-" + words[2])}
 		}
@@ -78,7 +79,8 @@ func TestFirstAnswers(t *testing.T) {
 	answers := firstanswer.New(firstanswer.Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Record: func(r hop.Record) {
 		mu.Lock()
 		defer mu.Unlock()
-		if took := r.Took[hop.Network]; r.Verb != hop.Answer || r.User != "system:node:here" || r.Rev == 0 || took < 0 || took.Seconds() > 10 {
+		took := r.Took[hop.Network]
+		if r.Verb != hop.Answer || r.User != "system:node:here" || r.Rev == 0 || took < 0 || took.Seconds() > 10 {
 			t.Errorf("%+v", r)
 		}
 		got = append(got, r.Name+" "+r.Steps[0].Name+" "+r.Steps[0].Detail)
@@ -88,7 +90,8 @@ func TestFirstAnswers(t *testing.T) {
 	t.Cleanup(func() { <-running })
 	n.startWith(Config{
 		NodeName: "here", Services: n.services, Slices: n.slices, Nodes: n.nodes, ClusterCIDRs: clusterCIDRs, ServiceCIDRs: serviceCIDRs,
-		Table: "proa-test-services", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Record: func(hop.Record) {}, Expect: answers.Expect,
+		Table: "proa-test-services", Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Record: func(hop.Record) {},
+		Expect: answers.Expect,
 	})
 	records := func() string {
 		mu.Lock()
