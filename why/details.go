@@ -74,8 +74,34 @@ func (r *reader) addNodes(ctx context.Context, a *Answer) {
 		n := &a.Nodes[i]
 		n.Node, n.Reason, n.Plugin = answer.OneLine(n.Node), answer.OneLine(n.Reason), answer.OneLine(n.Plugin)
 	}
+	r.addTaints(ctx, a)
 	if rest := attempt.Total - attempt.Examined; rest > 0 && attempt.Rest != "" {
 		a.Because(a.Object, "the other "+answer.Plural(rest, "node"), attempt.Rest, attempt.Time)
+	}
+}
+
+// maxTainted is of how many nodes the taints are shown.
+const maxTainted = 3
+
+// addTaints adds the taints of nodes that were rejected because of them.
+func (r *reader) addTaints(ctx context.Context, a *Answer) {
+	count := 0
+	for i := range a.Nodes {
+		if a.Nodes[i].Plugin != "TaintToleration" || a.Nodes[i].Reason == "" {
+			continue
+		}
+		if count++; count > maxTainted {
+			return
+		}
+		node, _ := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", a.Nodes[i].Node)
+		if node == nil {
+			continue // the table has the reason all the same
+		}
+		taints := make([]string, 0, len(node.Spec.Taints))
+		for _, t := range node.Spec.Taints {
+			taints = append(taints, t.ToString())
+		}
+		a.Because(answer.Ref{Kind: "Node", Name: node.Name}, "spec.taints", strings.Join(taints, ", "), time.Time{})
 	}
 }
 
@@ -250,7 +276,11 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	if record.User != "" {
 		a.Because(a.Object, "record of the request", "by "+record.User+" "+record.Command, record.Start)
 	}
-	if last := refusal(record, anyRefusal); last != nil && !strings.Contains(last.Error, " ") {
+	last := refusal(record, anyRefusal)
+	if last != nil && last.Hop == int(hop.Authenticate) {
+		return a.Do("check the token or the client certificate of whoever sent the request")
+	}
+	if last != nil && !strings.Contains(last.Error, " ") {
 		return a.Do("the record has only the reason, because a message could tell what is confidential; send the request again to see it")
 	}
 	_, _, advice := messages.Refusal(a.Cause)
