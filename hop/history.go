@@ -50,7 +50,8 @@ type groupList struct{ oldest, newest, count, bytes int32 }
 // link is where a record is in the lists.
 type link struct {
 	size         int32
-	before, next int32 // in the order of all records
+	object       uint32 // a hash of the object that tells it from others in the same list
+	before, next int32  // in the order of all records
 	in           [maxGroupings]groupLink
 }
 
@@ -108,15 +109,20 @@ func newHistory(limit int, seed maphash.Seed, groupings ...grouping) history {
 
 // listOf returns the index of the list that has the records with a key.
 func (h *history) listOf(g *grouping, key string) uint32 {
-	return uint32(maphash.String(h.seed, key)) & uint32(len(g.lists)-1)
+	return g.listAt(maphash.String(h.seed, key))
 }
+
+// listAt returns the index of the list that has the records whose key has a hash.
+func (g *grouping) listAt(hash uint64) uint32 { return uint32(hash) & uint32(len(g.lists)-1) }
 
 // groupsOf sets the lists that a record belongs into.
 func (h *history) groupsOf(l *link, rec *Record) {
-	for i := range h.groupings {
+	object := maphash.String(h.seed, h.groupings[0].key(rec))
+	l.object, l.in[0].list = uint32(object>>32), h.groupings[0].listAt(object)
+	for i := 1; i < len(h.groupings); i++ {
 		g := &h.groupings[i]
 		if g.groupBy == byClient && (rec.Origin == nil || rec.isByNode()) {
-			if list, known := h.clientOf(rec, l.in[0].list); known {
+			if list, known := h.clientOf(rec, object); known {
 				l.in[i].list = list
 				continue
 			}
@@ -129,20 +135,23 @@ func (h *history) groupsOf(l *link, rec *Record) {
 const clientGrouping = 2
 
 // clientOf returns the list of the client who has the newest record of the object that caused a record, or else of the object itself,
-// whose list is known if this is the history in which clients are found.
-func (h *history) clientOf(rec *Record, object uint32) (list uint32, known bool) {
+// which has a hash.
+func (h *history) clientOf(rec *Record, object uint64) (list uint32, known bool) {
 	if h.clients != nil {
 		h = h.clients
-		object = h.listOf(&h.groupings[0], h.groupings[0].key(rec))
 	}
-	newest, lists := int32(0), h.groupings[0].lists
 	if rec.CauseUID != "" && rec.CauseUID != rec.UID {
-		newest = lists[h.listOf(&h.groupings[0], string(rec.CauseUID))].newest
+		if list, known = h.clientOfObject(maphash.String(h.seed, string(rec.CauseUID))); known {
+			return list, true
+		}
 	}
-	if newest == 0 {
-		newest = lists[object].newest
-	}
-	if newest == 0 {
+	return h.clientOfObject(object)
+}
+
+// clientOfObject returns the list of the client who has the newest record of the object that has a hash.
+func (h *history) clientOfObject(object uint64) (list uint32, known bool) {
+	newest := h.groupings[0].lists[h.groupings[0].listAt(object)].newest
+	if newest == 0 || h.at(newest).object != uint32(object>>32) {
 		return 0, false
 	}
 	return h.at(newest).in[clientGrouping].list, true
