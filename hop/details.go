@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// detailInterval is the time for each request that is recorded in detail, from each of the three budgets of details, and detailBurst for
-	// how long requests may arrive faster. More of them would push out each other's bodies within a second or two.
+	// detailInterval is the time for each request that is recorded in detail, from each of the three budgets of details, and detailBurst
+	// for how long requests may arrive faster. More of them would push out each other's bodies within a second or two.
 	detailInterval, detailBurst = 10 * time.Millisecond, time.Second
 	// userDetailInterval is the time for each request of one user from the budget that users share.
 	userDetailInterval = 2 * detailInterval

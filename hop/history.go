@@ -209,8 +209,8 @@ func (h *history) makeRoom(l *link, records, bytes int32) {
 	}
 }
 
-// superfluous returns the record that has to go first; 0 when there is room. It is the oldest of the object if that has more than its share.
-// In a history that is full it is the oldest of whoever has more than a share, or else of a namespace that has, or else of all.
+// superfluous returns the record that has to go first; 0 when there is room. It is the oldest of the object if that has more than its
+// share. In a history that is full it is the oldest of whoever has more than a share, or else of a namespace that has, or else of all.
 func (h *history) superfluous(l *link, records, bytes int32) int32 {
 	g := &h.groupings[0]
 	if own := &g.lists[l.in[0].list]; g.exceeds(own, records, bytes) {

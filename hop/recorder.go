@@ -56,7 +56,8 @@ func NewRecorder(limit int) *Recorder {
 	byCause := func(size int) grouping { return newGrouping(byClient, max(minShare, size/4), shareLists) }
 	byWho := func(share int) grouping { return newGrouping(byUser, max(minShare, share), shareLists) }
 	r := &Recorder{
-		main:   newHistory(limit, seed, newGrouping(byObject, max(minShare, limit/32), limit), byWho(limit/2), byCause(limit), byWhere(limit)),
+		main: newHistory(limit, seed, newGrouping(byObject, max(minShare, limit/32), limit), byWho(limit/2), byCause(limit),
+			byWhere(limit)),
 		steady: newHistory(few, seed, newGrouping(byObject, minShare, few), byCause(few), byWhere(few)),
 		failed: newHistory(2*few, seed, newGrouping(byUser, max(minShare, few/4), 2*few)),
 		nodes:  newHistory(work, seed, newGrouping(byObject, work, work), byWho(work/4), byCause(work), byWhere(work)),

@@ -80,8 +80,8 @@ func TestProgrammingIsRecorded(t *testing.T) {
 	put(grpcRoutes, "GRPCRoute", "attached", `{parentRefs: [{name: others}], rules: [{backendRefs: [{name: x, port: 80}]}]}`)
 	s.sync(t.Context())
 	for _, name := range []string{"web", "attached"} {
-		if got := of(name); len(got) != 1 || got[0].Resource == grpcRoutes || got[0].Open || got[0].Error != "" || got[0].Verb != hop.Program ||
-			got[0].Group != gw.GroupName || got[0].User != "system:node:here" {
+		if got := of(name); len(got) != 1 || got[0].Resource == grpcRoutes || got[0].Open || got[0].Error != "" ||
+			got[0].Verb != hop.Program || got[0].Group != gw.GroupName || got[0].User != "system:node:here" {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}

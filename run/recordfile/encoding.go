@@ -72,8 +72,8 @@ func appendRecord(to []byte, r *hop.Record) []byte {
 		}
 	}
 	to = append(to, flags, byte(r.Refused))
-	to = appendTexts(to, string(r.UID), r.Verb, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.User, string(r.CauseUID), r.Process,
-		r.Error)
+	to = appendTexts(to, string(r.UID), r.Verb, r.Group, r.Resource, r.Subresource, r.Namespace, r.Name, r.User, string(r.CauseUID),
+		r.Process, r.Error)
 	to = binary.AppendVarint(to, r.Rev)
 	to = binary.AppendVarint(to, r.CauseRev)
 	to = binary.AppendVarint(to, int64(r.Code))

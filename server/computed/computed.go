@@ -206,8 +206,8 @@ const maxWatches, maxWatchesOfClient = 64, 8
 func mayHave(free int) int { return min(max(free/6, 1), maxWatchesOfClient) }
 
 // enter counts a watch of a user; the caller calls leave when it has ended.
-func (c *Reader) enter(user string) (leave func(), err error) {
-	who := hop.ClientKey(user)
+func (c *Reader) enter(userName string) (leave func(), err error) {
+	who := hop.ClientKey(userName)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free, own := maxWatches-c.total, c.watches[who]

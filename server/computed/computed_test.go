@@ -199,7 +199,8 @@ func TestGetRemembersNothing(t *testing.T) {
 	q := f.query()
 	q.Name = "a"
 	o, found, err := q.Get(t.Context())
-	if err != nil || !found || o.GetName() != "a" || o.GetResourceVersion() != "" || o.GetObjectKind().GroupVersionKind().Kind != "ConfigMap" {
+	if err != nil || !found || o.GetName() != "a" || o.GetResourceVersion() != "" ||
+		o.GetObjectKind().GroupVersionKind().Kind != "ConfigMap" {
 		t.Errorf("%v, %v, %v", o, found, err)
 	}
 	if len(c.points) != 0 {
@@ -258,7 +259,8 @@ func TestWatchesAreBounded(t *testing.T) {
 			}
 		}
 		if n, err := takeAll("user 0"); n != maxWatchesOfClient || !apierrors.IsTooManyRequests(err) ||
-			!strings.Contains(err.Error(), `"user 0" has 8 watches`) || !strings.Contains(err.Error(), "may have 8 while 8 of 64 are taken") {
+			!strings.Contains(err.Error(), `"user 0" has 8 watches`) ||
+			!strings.Contains(err.Error(), "may have 8 while 8 of 64 are taken") {
 			t.Errorf("one user has %d: %v", n, err)
 		}
 		users := 1

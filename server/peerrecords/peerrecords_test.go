@@ -538,8 +538,8 @@ func TestFalseLeases(t *testing.T) {
 	}
 }
 
-// TestFalseLeasesHideNoServer checks that Leases of servers that do not exist, whose names come first, neither keep those that have answered
-// from being asked, nor make every question wait.
+// TestFalseLeasesHideNoServer checks that Leases of servers that do not exist, whose names come first, neither keep those that have
+// answered from being asked, nor make every question wait.
 func TestFalseLeasesHideNoServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
