@@ -54,7 +54,6 @@ import (
 	"proa.dev/server/resourcemetrics"
 	fields "proa.dev/server/schema"
 	"proa.dev/server/state"
-	"proa.dev/server/tracesource"
 	"proa.dev/server/webhook"
 	"proa.dev/store"
 	"proa.dev/store/memory"
@@ -84,7 +83,6 @@ type Server struct {
 	policy      *bootstrappolicy.Policy // the RBAC policy that every cluster begins with
 	audit       *audit.Log              // nil if there is no audit log
 	exporter    *otlp.Exporter          // nil if spans are not exported
-	traces      *tracesource.Source     // made by traceSource
 
 	// Connections to node agents, webhooks and aggregated API servers.
 	agents     *nodeconnection.Agents
@@ -223,7 +221,7 @@ func (s *Server) open(ctx context.Context) error {
 		return err
 	}
 	s.agents, s.peers = s.openAgents(), s.openPeers()
-	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.traceKinds(), s.explanationKinds())
+	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.tracingKinds())
 	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
 		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,
 		Recovered: func() { s.state.RereadUnreadable() },

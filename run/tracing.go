@@ -2,6 +2,7 @@ package run
 
 import (
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,17 +22,11 @@ import (
 	"proa.dev/why"
 )
 
-// traceKinds returns the kinds of traces, which are made of the records of the pipeline, and of what agents report to them.
-func (s *Server) traceKinds() []*kind.Def {
-	return append([]*kind.Def{nodereports.Kind(s.objects, s.recorder)}, tracekind.All(s.traceSource())...)
-}
-
-// traceSource returns what makes traces. There is one, so that its limits count for traces and for those that explanations read alike.
-func (s *Server) traceSource() *tracesource.Source {
-	if s.traces == nil {
-		s.traces = &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(s.objects)}
-	}
-	return s.traces
+// tracingKinds returns the kinds of traces, which are made of the records of the pipeline, of what agents report to them, and of
+// explanations. Traces have one source, so that its limits count for those that explanations read too.
+func (s *Server) tracingKinds() []*kind.Def {
+	traces := &tracesource.Source{Records: s.recorder, Peers: s.peers, Limits: tracesource.NewLimits(s.objects)}
+	return slices.Concat([]*kind.Def{nodereports.Kind(s.objects, s.recorder)}, tracekind.All(traces), s.explanationKinds(traces))
 }
 
 func (s *Server) objects() *state.State { return s.state }
@@ -62,10 +57,10 @@ func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
 }
 
 // explanationKinds returns the kinds that say why objects are as they are, and what the scheduler found.
-func (s *Server) explanationKinds() []*kind.Def {
+func (s *Server) explanationKinds(traces *tracesource.Source) []*kind.Def {
 	return whykind.All(&whysource.Source{
 		Def:   func(on schema.GroupResource) *kind.Def { return s.state.Def(on) },
-		Trace: s.traceSource().Trace, Bound: peerrecords.WithFewAsks, LastAttempts: schedulingattempts.OfAll(s.lastAttempt, s.peers),
+		Trace: traces.Trace, Bound: peerrecords.WithFewAsks, LastAttempts: schedulingattempts.OfAll(s.lastAttempt, s.peers),
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"proa.dev/why/lookup"
 	"proa.dev/why/messages"
 	"proa.dev/why/metadata"
+	"proa.dev/why/servicetrace"
 	"proa.dev/why/traffic"
 )
 
@@ -111,8 +112,8 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	if len(slicesOf) == 0 {
 		return
 	}
-	state := map[string]programming{} // by node
-	var answered firstAnswer
+	state := map[string]servicetrace.Programming{} // by node
+	var answered servicetrace.FirstAnswer
 	names := []string{"services:" + a.Object.Name}
 	for _, name := range slicesOf {
 		names = append(names, "endpointslices.discovery.k8s.io:"+name)
@@ -126,8 +127,8 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 			r.CannotSee("which nodes have programmed the Service", err)
 			return
 		case err == nil:
-			readProgrammed(t, names, state)
-			answered.read(t, names)
+			servicetrace.ReadProgrammed(t, names, state)
+			answered.Read(t, names)
 		}
 	}
 	if len(state) == 0 {
@@ -136,8 +137,8 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 	}
 	done, failed, stuck := r.splitProgrammed(ctx, state)
 	if a.AddStep("nodes", len(failed) == 0, "programmed by %s: %s", answer.Plural(len(done), "node"), strings.Join(done, ", ")) {
-		if answered.pod != "" {
-			a.AddStep("answer", true, "%s answered a client%s, %s ago", answered.pod, answered.through, r.ago(answered.at))
+		if answered.Pod != "" {
+			a.AddStep("answer", true, "%s answered a client%s, %s ago", answered.Pod, answered.Through, r.ago(answered.At))
 		}
 		return
 	}
@@ -152,19 +153,19 @@ func (r *reader) addProgrammed(ctx context.Context, a *Answer) {
 
 // splitProgrammed returns the nodes that have programmed something, and those that have not with the error or since when; stuck says that
 // one of these will not do so by itself.
-func (r *reader) splitProgrammed(ctx context.Context, state map[string]programming) (done, failed []string, stuck bool) {
+func (r *reader) splitProgrammed(ctx context.Context, state map[string]servicetrace.Programming) (done, failed []string, stuck bool) {
 	for node, p := range state {
-		if p.done {
+		if p.Done {
 			done = append(done, node)
 			continue
 		}
-		if node != hiddenNode {
+		if node != servicetrace.HiddenNode {
 			if _, missing := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", node); missing {
 				continue // what a node that is gone has not done, nobody waits for
 			}
 		}
-		failed = append(failed, node+" ("+cmp.Or(p.err, "since "+r.ago(p.since))+")")
-		stuck = stuck || p.err != "" || r.Now.Sub(p.since) > metadata.Patience
+		failed = append(failed, node+" ("+cmp.Or(p.Err, "since "+r.ago(p.Since))+")")
+		stuck = stuck || p.Err != "" || r.Now.Sub(p.Since) > metadata.Patience
 	}
 	slices.Sort(done)
 	slices.Sort(failed)
@@ -180,8 +181,8 @@ func (r *reader) addProxies(ctx context.Context, a *Answer) {
 		r.CannotSee("which nodes serve the "+a.Object.Kind, err)
 		return
 	}
-	state := map[string]programming{}
-	readProgrammed(t, []string{name}, state)
+	state := map[string]servicetrace.Programming{}
+	servicetrace.ReadProgrammed(t, []string{name}, state)
 	done, failed, stuck := r.splitProgrammed(ctx, state)
 	if len(failed) == 0 {
 		if len(done) > 0 && a.State == Working {
@@ -201,57 +202,6 @@ func (r *reader) addProxies(ctx context.Context, a *Answer) {
 	a.At(hop.Network).Cause = answer.OneLine("The proxy of the nodes does not serve the " + a.Object.Kind + ": " + text + ".")
 	a.Actions = nil
 	a.Do("if a port is in use, end the program that holds it, or let the proxy use another; proa logs NODE has what the proxy says")
-}
-
-// hiddenNode stands in traces for nodes that the reader may not get.
-const hiddenNode = "(hidden)"
-
-// programming is how far a node is with the rules for an EndpointSlice.
-type programming struct {
-	done  bool
-	err   string
-	since time.Time
-}
-
-// readProgrammed takes from a trace how each node did with the objects of these names at last.
-func readProgrammed(t *trace.Trace, names []string, state map[string]programming) {
-	for i := range t.Spans {
-		s := &t.Spans[i]
-		node, ok := strings.CutPrefix(s.Actor, "system:node:")
-		if !ok || s.Hop != int(hop.Network) || s.Parent != "" || s.IsAnswer() ||
-			!slices.Contains(names, trace.Name(s.Object)) {
-			continue
-		}
-		before, known := state[node]
-		if known && (s.Start.Before(before.since) || !before.done && node == hiddenNode) { // hiddenNode stands for several nodes
-			continue
-		}
-		state[node] = programming{done: !s.Open && s.Error == "", err: answer.Sentence(s.Error), since: s.Start}
-	}
-}
-
-// firstAnswer is the first answer of a Pod of a Service to a client that is known.
-type firstAnswer struct {
-	pod     string
-	through string // as in ", through 10.96.0.1:80"; may be empty
-	at      time.Time
-}
-
-// read takes from a trace the first answer of an endpoint of one of the objects of these names, if it is earlier.
-func (f *firstAnswer) read(t *trace.Trace, names []string) {
-	first := ""
-	for i := range t.Spans {
-		s := &t.Spans[i]
-		end := s.Start.Add(s.Took)
-		switch {
-		case s.IsAnswer() && slices.Contains(names, trace.Name(s.Object)) && (f.pod == "" || end.Before(f.at)):
-			*f, first = firstAnswer{at: end, pod: "a Pod"}, s.ID
-		case s.Parent == first && first != "": // its one step, which has the name of the Pod
-			if f.pod = s.Name; s.Detail != "" {
-				f.through = ", " + s.Detail
-			}
-		}
-	}
 }
 
 // refusedWrite explains an object that does not exist by the record of the last request to make it; nil if there is none.
