@@ -124,11 +124,11 @@ func assign(o kind.Object, into reflect.Value) error {
 
 // List reads the objects of a namespace, or of all, into the field Items of a struct. Fields is a field selector with one term, or empty.
 func (r *reader) List(ctx context.Context, on schema.GroupResource, namespace, fields string, into any) error {
-	if err := r.check(ctx, right{"list", on, namespace, ""}); err != nil {
+	def, err := r.def(on) // which resources are served is no secret: discovery tells everybody
+	if err != nil {
 		return err
 	}
-	def, err := r.def(on)
-	if err != nil {
+	if err := r.check(ctx, right{"list", on, namespace, ""}); err != nil {
 		return err
 	}
 	label, value, selects := strings.Cut(fields, "=")
