@@ -210,7 +210,8 @@ func (h *history) makeRoom(l *link, records, bytes int32) {
 }
 
 // superfluous returns the record that has to go first; 0 when there is room. It is the oldest of the object if that has more than its
-// share. In a history that is full it is the oldest of whoever has more than a share, or else of a namespace that has, or else of all.
+// share. In a history that is full it is the oldest of whoever has more than a share: who adds the record, or else somebody else, because
+// there is no room for what others need. If nobody has, it is the oldest of a namespace that has, or else of all.
 func (h *history) superfluous(l *link, records, bytes int32) int32 {
 	g := &h.groupings[0]
 	if own := &g.lists[l.in[0].list]; g.exceeds(own, records, bytes) {
@@ -229,24 +230,23 @@ func (h *history) superfluous(l *link, records, bytes int32) int32 {
 	return h.oldest
 }
 
-// oldestOfLarge returns the oldest record of the smallest group that has more than its share, among the groups of the new record and those
-// that were large before, in some of the groupings; 0 if there is none. The smallest tells best who has too much: if there is one node, it
-// has all records, and one client some of them; if there is one client, it has all, and one node that lies some of them.
+// oldestOfLarge returns the oldest record of a group that has more than its share, in some of the groupings: of one that the new record is
+// in, or else of one that was large before. It returns 0 if there is none. A group with all records, such as that of the only node, does
+// not tell who has too much.
 func (h *history) oldestOfLarge(l *link, from, to int) int32 {
-	var smallest *groupList
 	for i := from; i < to; i++ {
 		g := &h.groupings[i]
-		if own := &g.lists[l.in[i].list]; g.exceeds(own, 1, 0) && (smallest == nil || own.count < smallest.count) {
-			smallest = own
-		}
-		if large := &g.lists[g.large]; g.exceeds(large, 0, 0) && (smallest == nil || large.count < smallest.count) {
-			smallest = large
+		if own := &g.lists[l.in[i].list]; g.exceeds(own, 1, 0) && int(own.count) < h.count {
+			return own.oldest
 		}
 	}
-	if smallest == nil {
-		return 0
+	for i := from; i < to; i++ {
+		g := &h.groupings[i]
+		if large := &g.lists[g.large]; g.exceeds(large, 0, 0) && int(large.count) < h.count {
+			return large.oldest
+		}
 	}
-	return smallest.oldest
+	return 0
 }
 
 // exceeds reports whether a list with more records and bytes has more than its share.

@@ -60,7 +60,7 @@ func NewRecorder(limit int) *Recorder {
 			byWhere(limit)),
 		steady: newHistory(few, seed, newGrouping(byObject, minShare, few), byCause(few), byWhere(few)),
 		failed: newHistory(2*few, seed, newGrouping(byUser, max(minShare, few/4), 2*few)),
-		nodes:  newHistory(work, seed, newGrouping(byObject, work, work), byWho(work/4), byCause(work), byWhere(work)),
+		nodes:  newHistory(work, seed, newGrouping(byObject, work, work), byWho(work/2), byCause(work), byWhere(work)),
 	}
 	r.steady.clients, r.nodes.clients = &r.main, &r.main
 	return r

@@ -17,7 +17,7 @@ import (
 // TestFloodsLeaveOthersAlone: whoever writes a lot, is refused a lot, or writes one object again and again pushes out his
 // own records, and not those that people look for.
 func TestFloodsLeaveOthersAlone(t *testing.T) {
-	const limit = 4096
+	const limit = shareLimit
 	long := make([]Step, MaxSteps)
 	for i := range long {
 		long[i] = Step{Name: strings.Repeat("n", MaxName), Detail: strings.Repeat("d", MaxText)}
@@ -56,7 +56,7 @@ func TestFloodsLeaveOthersAlone(t *testing.T) {
 	}
 	for what, flood := range floods {
 		t.Run(what, func(t *testing.T) {
-			r := NewRecorder(limit)
+			r := newRecorder()
 			r.Add(Record{UID: "web", Rev: 1, Verb: "create", Resource: "deployments", User: "alice", Code: 201})
 			r.Add(Record{UID: "web", Verb: "update", Resource: "deployments", User: "alice", Code: 422, Refused: Schema})
 			r.Add(Record{UID: "web", Rev: 2, Verb: Pull, Resource: "pods", User: "system:node:n2"})
