@@ -40,7 +40,9 @@ export async function step(name, f) {
   console.log(`passed: ${name} (${Date.now() - start} ms)`);
 }
 
-export const go = (hash) => page.evaluate((h) => { location.hash = h; }, hash);
+// hash returns the part of the address that the page sets, as the page sees it: page.url() hears of changes a moment later.
+export const hash = () => page.evaluate(() => location.hash);
+export const go = (to) => page.evaluate((h) => { location.hash = h; }, to);
 export const text = (s) => page.getByText(s, { exact: false }).first().waitFor();
 // api makes a request as the page makes it.
 export const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);

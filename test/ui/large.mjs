@@ -2,7 +2,7 @@
 // busy machine makes neither larger.
 
 import assert from 'node:assert/strict';
-import { context, end, go, logIn, page, step } from './browser.mjs';
+import { context, end, go, hash, logIn, page, step } from './browser.mjs';
 
 const PODS = 10000;
 const ROW = 36; // pixels
@@ -157,7 +157,7 @@ await step('each letter of a search is no long task', async () => {
   await counted(`10 of ${PODS + 1}`);
   console.log(`the longest of eight letters: ${(worst * 1000).toFixed(1)} ms of processor time, with its frames`);
   assert.ok(worst < LONG, `${worst} s`);
-  assert.ok(page.url().includes('q=pod-0424'), 'the search is in the address');
+  assert.ok((await hash()).includes('q=pod-0424'), 'the search is in the address');
   send(eventOf('MODIFIED', rowOf(4245, 'Failed')), eventOf('DELETED', rowOf(4246)));
   await counted(`9 of ${PODS}`);
   await page.getByRole('row').filter({ hasText: nameOf(4245) }).getByText('Failed').waitFor();

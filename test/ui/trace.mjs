@@ -1,13 +1,13 @@
 // Traces: played hop by hop, in groups or by time, searched, with all that is chosen in the address; and pages that stay open do not grow.
 
 import assert from 'node:assert/strict';
-import { api, axe, context, end, fixture, go, logIn, page, playFast, step, text } from './browser.mjs';
+import { api, axe, context, end, fixture, go, hash, logIn, page, playFast, step, text } from './browser.mjs';
 
 const DEPLOYMENTS = '/apis/apps/v1/namespaces/default/deployments';
 const TRACE = '/apis/trace.proa.dev/v1/namespaces/default/wiretraces/deployments.apps:';
 // Simulated nodes do nothing at hop 11; node.mjs plays a trace of a real one.
 const read = (path) => page.evaluate(async (p) => (await import('/dashboard/api.js')).getJSON(p), path);
-const params = () => new URLSearchParams(new URL(page.url()).hash.split('?')[1]);
+const params = async () => new URLSearchParams((await hash()).split('?')[1]);
 
 // Each signal remembers how many listeners it has, and each page the most that one of its signals has had.
 await context.addInitScript(() => {
@@ -77,7 +77,7 @@ await step('spans are in the order of hops, or by time', async () => {
   const byHop = await rows();
   assert.ok(byHop.indexOf('pull nginx:1.29') > byHop.indexOf('hidden (no access)'), 'all of hop 9 is before hop 11');
   await page.getByRole('button', { name: 'By time' }).click();
-  assert.equal(params().get('order'), 'time');
+  assert.equal((await params()).get('order'), 'time');
   assert.deepEqual(await groups(), []);
   const byTime = await rows();
   assert.ok(byTime.indexOf('pull nginx:1.29') < byTime.indexOf('hidden (no access)'));
@@ -85,7 +85,7 @@ await step('spans are in the order of hops, or by time', async () => {
   await page.locator('.trace-row').first().waitFor();
   assert.deepEqual(await rows(), byTime);
   await page.getByRole('button', { name: 'By hop' }).click();
-  assert.equal(params().get('order'), null);
+  assert.equal((await params()).get('order'), null);
 });
 
 await step('what is expanded is in the address', async () => {
@@ -114,21 +114,21 @@ await step('find spans in a trace', async () => {
   await text('1 of');
   await page.keyboard.press('Enter');
   await page.locator('.trace-row.selected.found').filter({ hasText: 'webhook inject.example.dev' }).waitFor();
-  assert.equal(params().get('find'), 'webhook');
+  assert.equal((await params()).get('find'), 'webhook');
   await page.getByRole('searchbox', { name: /^Find/ }).fill('pull nginx');
   await text('2 of');
   await page.keyboard.press('Enter');
-  const first = params().get('sel');
+  const first = (await params()).get('sel');
   await page.keyboard.press('Enter');
-  assert.notEqual(params().get('sel'), first);
+  assert.notEqual((await params()).get('sel'), first);
   await page.keyboard.press('Enter');
-  assert.equal(params().get('sel'), first);
+  assert.equal((await params()).get('sel'), first);
   await axe('a trace with a search');
   await page.reload();
   await page.locator('.trace-row.found').first().waitFor();
   await page.getByRole('searchbox', { name: /^Find/ }).press('Escape');
   await page.keyboard.press('Shift+ArrowUp');
-  assert.ok(params().get('t'), 'Shift with the arrows zooms');
+  assert.ok((await params()).get('t'), 'Shift with the arrows zooms');
 });
 
 await step('the first answer to a client, and labels of milestones that are close together', async () => {
