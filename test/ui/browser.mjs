@@ -15,6 +15,22 @@ export const browser = await chromium.launch({
   executablePath: process.env.UI_CHROMIUM,
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
+// Chromium gives up what it loads when an interface of the machine comes or goes, as other tests make them. A page is then loaded again.
+const retry = (load) => async (...args) => {
+  for (let i = 0; ; i++) {
+    try {
+      return await load(...args);
+    } catch (e) {
+      if (i === 9 || !e.message.includes('ERR_NETWORK_CHANGED')) throw e;
+    }
+  }
+};
+const newContext = browser.newContext.bind(browser);
+browser.newContext = async (...args) => {
+  const made = await newContext(...args);
+  made.on('page', (p) => { p.goto = retry(p.goto.bind(p)); p.reload = retry(p.reload.bind(p)); });
+  return made;
+};
 export const context = await browser.newContext({ viewport: { width: 1360, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce', ignoreHTTPSErrors: true });
 context.setDefaultTimeout(20000);
 export const page = await context.newPage();
