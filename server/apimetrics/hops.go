@@ -11,7 +11,8 @@ import (
 func (m *Metrics) ObserveHops(r *hop.Recorder) {
 	if r != nil {
 		m.registry.MustRegister(&hops{r, prometheus.NewDesc("proa_hop_duration_seconds",
-			"Time that writes, reconciles, scheduling attempts and the work of nodes spent at each of the twelve hops, waiting included, but not for clients that do not read.",
+			"Time that writes, reconciles, scheduling attempts and the work of nodes spent at each of the twelve hops, waiting included, "+
+				"but not for clients that do not read.",
 			[]string{"hop"}, nil)})
 	}
 }
