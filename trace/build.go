@@ -33,7 +33,7 @@ func (x *Index) Trace(object Ref, now time.Time) *Trace {
 	if t.Object.UID == "" {
 		t.Object.UID = object.UID
 	}
-	t.isDeletion = root.Verb == deleteVerb && root.UID == t.Object.UID
+	t.isDeletion = isDeletionOf(root, t.Object)
 	end := outcome(items, t.Object)
 	t.State = end.state
 	if end.at != nil && end.state != Running {

@@ -95,11 +95,14 @@ func deletion(items []*item, root *item, object Ref) (end ending, isDeletion boo
 			return ending{Deleted, it}, true
 		}
 	}
-	if root.Verb == deleteVerb && root.UID == object.UID {
+	if isDeletionOf(root.Record, object) {
 		return ending{Running, furthest(items)}, true
 	}
 	return ending{}, false
 }
+
+// isDeletionOf tells whether a write is a request to delete an object.
+func isDeletionOf(r *hop.Record, object Ref) bool { return r.Verb == deleteVerb && r.UID == object.UID }
 
 // deleteVerb is the verb of requests to delete one object.
 const deleteVerb = "delete"

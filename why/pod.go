@@ -172,8 +172,7 @@ func (r *reader) podNode(ctx context.Context, p *corev1.Pod, a *Answer) *Answer 
 	}
 	a.Cause = "The node of the Pod does not work: " + answer.Lower(bad.Cause)
 	if ready := nodeCondition(node, corev1.NodeReady); ready != nil && strings.Contains(ready.Message, "network not ready") {
-		a.Cause = "The network of the Pod cannot be made (CNI): " + answer.Sentence(ready.Message) + "."
-		a.Do("proa status and proa logs %s show how the network of the node does", node.Name)
+		containers.NoNetwork(a, ready.Message, node.Name)
 	}
 	a.Through = bad
 	return a.At(hop.Node).Because(a.Object, "spec.nodeName", p.Spec.NodeName, time.Time{})

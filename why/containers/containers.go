@@ -311,6 +311,12 @@ func Terminated(end *corev1.ContainerStateTerminated) string {
 	return strings.TrimSpace(fmt.Sprintf("exit code %d %s %s", end.ExitCode, end.Reason, end.Message))
 }
 
+// NoNetwork says that a Pod cannot get its network on a node, and why.
+func NoNetwork(a *answer.Answer, message, node string) {
+	a.Cause = "The network of the Pod cannot be made (CNI): " + answer.Sentence(message) + "."
+	a.Do("proa status and proa logs %s show how the network of the node does", node)
+}
+
 // creating explains a Pod whose sandbox or volumes are not there yet.
 func (r *Explainer) creating(ctx context.Context, p *corev1.Pod, a *answer.Answer, events []lookup.Event) *answer.Answer {
 	a.At(hop.Node)
@@ -321,11 +327,11 @@ func (r *Explainer) creating(ctx context.Context, p *corev1.Pod, a *answer.Answe
 		a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
 		switch e.Reason {
 		case "FailedCreatePodSandBox", "NetworkNotReady":
-			a.Cause = "The sandbox of the Pod cannot be made: " + answer.Sentence(e.Message) + "."
-			if low := strings.ToLower(e.Message); strings.Contains(low, "cni") || strings.Contains(low, "network") {
-				a.Cause = "The network of the Pod cannot be made (CNI): " + answer.Sentence(e.Message) + "."
+			NoNetwork(a, e.Message, p.Spec.NodeName)
+			if low := strings.ToLower(e.Message); !strings.Contains(low, "cni") && !strings.Contains(low, "network") {
+				a.Cause = "The sandbox of the Pod cannot be made: " + answer.Sentence(e.Message) + "."
 			}
-			return a.Do("proa status and proa logs %s show how the network of the node does", p.Spec.NodeName)
+			return a
 		case "FailedAttachVolume":
 			a.Cause = "A volume of the Pod cannot be attached to node " + p.Spec.NodeName + ": " + answer.Sentence(e.Message) + "."
 			return a.Do("a volume that only one node may have must first be detached from the other: look for Pods that still use it")
