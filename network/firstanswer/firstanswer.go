@@ -32,7 +32,7 @@ const (
 	maxAnswered = 4096
 	// maxEvents is how many events in a second are read. On a node with more connections than that nothing is recorded for a while.
 	maxEvents = 20_000
-	// expiryPeriod is how often is looked for Pods that have not answered in time, and localPeriod how often the addresses of the node are
+	// expiryPeriod is how often Pods that have not answered in time are forgotten, and localPeriod how often the addresses of the node are
 	// read.
 	expiryPeriod, localPeriod = 100 * time.Millisecond, 5 * time.Second
 )
@@ -69,7 +69,7 @@ type Watcher struct {
 	answered  map[pod]bool // what is not expected any more
 	events    events       // open while something is expected
 	isRunning bool
-	quietTill time.Time           // nothing is expected before, because there are too many connections
+	idleUntil time.Time           // nothing is expected before, because there are too many connections or events cannot be read
 	local     map[netip.Addr]bool // the addresses of this node
 }
 
@@ -116,7 +116,7 @@ func (w *Watcher) Expect(record hop.Record, endpoints ...Endpoint) {
 		endpoints: endpoints[:min(len(endpoints), maxEndpoints)]}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isRunning || time.Now().Before(w.quietTill) || !w.hasRoom(x) || !w.open() {
+	if !w.isRunning || time.Now().Before(w.idleUntil) || !w.hasRoom(x) || !w.open() {
 		return
 	}
 	w.expected[x.pod] = x
@@ -151,7 +151,7 @@ func (w *Watcher) open() bool {
 		l, err := w.listen()
 		if err != nil {
 			w.Log.Debug("first answers of Pods are not recorded", "err", err)
-			w.quietTill = time.Now().Add(patience)
+			w.idleUntil = time.Now().Add(patience)
 			return false
 		}
 		w.events = l
@@ -297,7 +297,7 @@ func (w *Watcher) giveUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.clear()
-	w.quietTill = time.Now().Add(patience)
+	w.idleUntil = time.Now().Add(patience)
 	w.close()
 }
 
@@ -325,7 +325,7 @@ func (w *Watcher) close() {
 	w.events = nil
 }
 
-// handle takes the event of a connection.
+// handle records the first answers that the event of a connection tells of.
 func (w *Watcher) handle(f *conntrack.Flow) {
 	now := time.Now()
 	fulfilled, asked := w.take(f, now)

@@ -47,10 +47,10 @@ func TestAnswered(t *testing.T) {
 	if want := addresses(backend.URL)[0]; len(told) != 3 || told[0] != want || told[2] != want {
 		t.Errorf("told %v, want three times %v", told, want)
 	}
-	if e := (*f.pool(Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: HTTP}).live.Load())[0]; e.tellUntil.Load() != 0 {
+	if e := (*f.pool(Ref{Namespace: "ns", Service: "web", Number: 80, Protocol: HTTP}).live.Load())[0]; e.notifyUntil.Load() != 0 {
 		t.Error("it would be told again")
 	} else {
-		e.tellUntil.Store(time.Now().Add(-time.Second).UnixNano()) // the endpoint is known for longer
+		e.notifyUntil.Store(time.Now().Add(-time.Second).UnixNano()) // the endpoint is known for longer
 	}
 	ask(false)
 	if len(told) != 3 {

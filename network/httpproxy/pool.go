@@ -28,12 +28,12 @@ type endpoint struct {
 	// avoidUntil is until when the endpoint is avoided because it could not be reached, in Unix nanoseconds. It is used
 	// only if there is no other.
 	avoidUntil atomic.Int64
-	// tellUntil is until when Config.Answered is told of answers, in Unix nanoseconds; 0 if it need not be.
-	tellUntil atomic.Int64
+	// notifyUntil is until when Config.Answered is called for answers, in Unix nanoseconds; 0 if it need not be.
+	notifyUntil atomic.Int64
 }
 
-// tellFor is how long Config.Answered is told of the answers of an endpoint. The proxy may know of an endpoint before others do.
-const tellFor = 30 * time.Second
+// notifyFor is how long Config.Answered is called for the answers of a new endpoint. The proxy may know of an endpoint before others do.
+const notifyFor = 30 * time.Second
 
 // avoidFor is how long an endpoint that could not be reached is avoided.
 const avoidFor = 2 * time.Second
@@ -60,7 +60,7 @@ func (p *Pool) Set(addrs []netip.AddrPort) {
 		e := have[a.String()]
 		if e == nil {
 			e = &endpoint{addr: a.String(), transport: newTransport(p.ref)}
-			e.tellUntil.Store(time.Now().Add(tellFor).UnixNano())
+			e.notifyUntil.Store(time.Now().Add(notifyFor).UnixNano())
 		}
 		delete(have, e.addr)
 		next = append(next, e)
@@ -130,18 +130,18 @@ func (e *endpoint) release() {
 	}
 }
 
-// watchAnswer returns a function to be called when the endpoint has answered a request that is sent now. It tells tell, which may be nil,
-// if that wants to know.
-func (e *endpoint) watchAnswer(tell func(netip.AddrPort, time.Time) bool) func() {
-	until := e.tellUntil.Load()
-	if until == 0 || tell == nil {
+// watchAnswer returns a function that the caller calls when the endpoint has answered a request that is sent now. While the endpoint is
+// new, that function calls notify, which is Config.Answered and may be nil.
+func (e *endpoint) watchAnswer(notify func(netip.AddrPort, time.Time) bool) func() {
+	until := e.notifyUntil.Load()
+	if until == 0 || notify == nil {
 		return func() {}
 	}
 	sent := time.Now()
 	return func() {
 		addr, err := netip.ParseAddrPort(e.addr)
-		if err != nil || sent.UnixNano() > until || tell(addr, sent) {
-			e.tellUntil.Store(0)
+		if err != nil || sent.UnixNano() > until || notify(addr, sent) {
+			e.notifyUntil.Store(0)
 		}
 	}
 }

@@ -44,8 +44,8 @@ type Config struct {
 	// HTTPPort and HTTPSPort are the ports that clients use; 0 for HTTPSPort means that there is no TLS.
 	HTTPPort, HTTPSPort int
 	Metrics             *Metrics // nil for none
-	// Answered is told when an endpoint has answered a request that was sent to it at a certain time, until it returns true or the endpoint
-	// is known for a while. May be nil.
+	// Answered is called when a new endpoint has answered a request, with the time at which the request was sent: for the answers of the
+	// endpoint's first half minute, or until it returns true. May be nil.
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	Log      *slog.Logger
 }

@@ -60,7 +60,7 @@ type Config struct {
 	Metrics     *httpproxy.Metrics // may be nil
 	// Record stores how long it takes until the proxy follows a change of an Ingress. May be nil.
 	Record func(hop.Record)
-	// Answered is told of the answers of endpoints, as in httpproxy.Config. May be nil.
+	// Answered is called when a new endpoint has answered, as in httpproxy.Config. May be nil.
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
