@@ -71,6 +71,15 @@ func (w *world) do(out *strings.Builder, line string) {
 		if len(w.hidden) > 0 {
 			got.Hide(w.reader())
 		}
+		if got.State != Running {
+			var sum time.Duration
+			for _, share := range got.Critical {
+				sum += share.Took
+			}
+			if sum != got.Took {
+				w.t.Errorf("the critical path of %s is %s long and the whole %s", words[2], sum, got.Took)
+			}
+		}
 		show(out, got)
 	case words[0] == "recent":
 		for _, t := range NewIndex(w.records).Recent("", 10, w.now, w.reader()) {

@@ -1,7 +1,9 @@
 package trace
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -29,11 +31,16 @@ type path struct {
 	causedBy map[version][]*item
 	writes   map[version]*item
 	used     map[*item]bool
+	// bindings and firstOnNode have for each Pod its binding, and what its node did first.
+	bindings, firstOnNode map[types.UID]*item
 }
 
 // criticalPath returns the critical path from begin to the end of an item, in order.
 func criticalPath(items []*item, last *item, begin time.Time) []segment {
-	p := &path{ofUID: map[types.UID][]*item{}, causedBy: map[version][]*item{}, writes: map[version]*item{}, used: map[*item]bool{}}
+	p := &path{
+		ofUID: map[types.UID][]*item{}, causedBy: map[version][]*item{}, writes: map[version]*item{}, used: map[*item]bool{},
+		bindings: map[types.UID]*item{}, firstOnNode: map[types.UID]*item{},
+	}
 	for _, it := range items {
 		p.ofUID[it.UID] = append(p.ofUID[it.UID], it)
 		if it.CauseUID != "" {
@@ -42,15 +49,20 @@ func criticalPath(items []*item, last *item, begin time.Time) []segment {
 		if v := (version{it.UID, it.Rev}); isWrite(it.Record) && p.writes[v] == nil {
 			p.writes[v] = it
 		}
+		if isBinding(it.Record) {
+			p.bindings[it.UID] = it
+		}
+		if p.firstOnNode[it.UID] == nil && isStartOnNode(it.Record) {
+			p.firstOnNode[it.UID] = it
+		}
 	}
 	var out []segment
 	at := last.end
 	for cur := last; len(out) < maxPath; {
 		p.used[cur] = true
-		if cur.start.Before(at) {
-			out = append(out, segment{item: cur, from: cur.start, to: at})
-			at = cur.start
-		}
+		from := earlier(cur.start, at) // a clock that is ahead may say that it began after what followed from it
+		out = append(out, segment{item: cur, from: from, to: at})
+		at = from
 		if cur.isRoot || !at.After(begin) {
 			break
 		}
@@ -81,29 +93,31 @@ func earlier(a, b time.Time) time.Time {
 
 // before returns the related item that ended last before a moment, or was at work then; nil if there is none.
 func (p *path) before(cur *item, at time.Time) *item {
+	if binding := p.bindings[cur.UID]; binding != nil && !p.used[binding] && p.beginsOnNode(cur) {
+		return cmp.Or(p.delivery(cur, at), binding)
+	}
 	var best *item
 	var bestEnd time.Time
 	consider := func(it *item) {
-		if it == nil || p.used[it] || !it.start.Before(at) {
+		if it == cur || p.used[it] || !it.start.Before(at) {
 			return
 		}
 		end := it.end
 		if end.After(at) {
 			// The event of a cause is seen before its request has ended.
-			isCause := isWrite(it.Record) && cause(cur.Record) == (version{it.UID, it.Rev})
 			isLate := end.After(at.Add(slack)) || end.Sub(at) > at.Sub(it.start) // then they have rather been done at the same time
-			if !isWorkAround(it, cur) && !isCause && isLate {
+			if !isWorkAround(it, cur) && !isCauseOf(it, cur) && isLate {
 				return
 			}
 			end = at
 		}
-		if best == nil || end.After(bestEnd) || end.Equal(bestEnd) && it.start.After(best.start) {
+		if best == nil || end.After(bestEnd) || end.Equal(bestEnd) && isCloser(it, best, cur) {
 			best, bestEnd = it, end
 		}
 	}
 	why := cause(cur.Record)
 	exact := p.writes[why]
-	if exact != nil && exact != cur {
+	if exact != nil {
 		consider(exact)
 	}
 	if cur.CauseUID != "" {
@@ -113,9 +127,12 @@ func (p *path) before(cur *item, at time.Time) *item {
 			}
 		}
 	}
+	isCauseKnown := best != nil && exact != nil
 	if cur.CauseUID == "" || cur.CauseUID == cur.UID {
 		for _, it := range p.ofUID[cur.UID] {
-			if it.Verb != hop.Deliver {
+			// What others do about the object concerns this actor only by what they write, and not even that when its cause is known.
+			isRelated := isSameActor(it.Record, cur.Record) || isWrite(it.Record) && !isCauseKnown
+			if it.Verb != hop.Deliver && isRelated {
 				consider(it)
 			}
 		}
@@ -127,6 +144,49 @@ func (p *path) before(cur *item, at time.Time) *item {
 		}
 	}
 	return best
+}
+
+// beginsOnNode tells whether an item is the first that a node did about a Pod, or the delivery of the event with which that began. It follows
+// from the Pod's binding, whatever the clock of the node says, and although the first event that the node got may be that of a later write.
+func (p *path) beginsOnNode(it *item) bool {
+	first := p.firstOnNode[it.UID]
+	if first == nil || it.Verb != hop.Deliver {
+		return first == it
+	}
+	return it.User == first.User && cause(it.Record) == cause(first.Record)
+}
+
+// delivery returns the delivery of the event with which an item began; nil if there is none before a moment.
+func (p *path) delivery(cur *item, at time.Time) *item {
+	for _, it := range p.causedBy[cause(cur.Record)] {
+		if it.Verb == hop.Deliver && it.User == cur.User && !p.used[it] && it.start.Before(at) {
+			return it
+		}
+	}
+	return nil
+}
+
+// isCauseOf tells whether an item is the write that caused another one.
+func isCauseOf(it, other *item) bool {
+	return isWrite(it.Record) && cause(other.Record) == (version{it.UID, it.Rev})
+}
+
+// isCloser tells which of two items that ended at the same moment led to a third one: what belongs to its cause, and else what began later.
+func isCloser(a, b, third *item) bool {
+	belongs := func(it *item) bool {
+		isSibling := third.CauseUID != "" && cause(it.Record) == cause(third.Record) && isSameActor(it.Record, third.Record)
+		return isSibling || isCauseOf(it, third)
+	}
+	if x, y := belongs(a), belongs(b); x != y {
+		return x
+	}
+	return a.start.After(b.start)
+}
+
+// isStartOnNode tells whether a record is of what a node did to run a Pod.
+func isStartOnNode(r *hop.Record) bool {
+	isOther := r.Verb == hop.Deliver || r.Verb == hop.Stop
+	return !isOther && r.Group == "" && r.Resource == "pods" && strings.HasPrefix(r.User, nodePrefix)
 }
 
 // isWorkAround tells whether an item is the work of the actor that another one, which is a write, is a part of.

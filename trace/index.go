@@ -114,6 +114,11 @@ func isCreate(r *hop.Record) bool {
 	return r.Subresource == "" && (r.Verb == "create" || r.Verb == "patch" && r.Code == codeCreated)
 }
 
+// isBinding tells whether a write bound a Pod to a node.
+func isBinding(r *hop.Record) bool {
+	return r.Verb == "create" && r.Group == "" && r.Resource == "pods" && r.Subresource == "binding" && !isFailed(r)
+}
+
 // The codes of answers that mean something here.
 const (
 	codeCreated      = 201

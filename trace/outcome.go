@@ -146,7 +146,7 @@ func milestones(items []*item, t *Trace) []Milestone {
 		switch {
 		case it.isRoot:
 			note("Accepted", it.end)
-		case it.Verb == "create" && it.Resource == "pods" && it.Subresource == "binding":
+		case isBinding(it.Record):
 			note("Scheduled", it.end)
 		case it.Verb == hop.Sandbox:
 			note("Sandbox", it.end)
