@@ -14,7 +14,7 @@ import (
 const module = "proa.dev"
 
 // leaves are the packages that every other one may import.
-const leaves = "internal/nativehistogram internal/wait"
+const leaves = "internal/nativehistogram internal/printable internal/wait"
 
 // layer says what the packages of a folder may import of this module. A name covers the folders below it; "." is the
 // folder itself with what is below.
@@ -29,6 +29,7 @@ var layers = []layer{
 	{"hop", "", "every part records its hop, so hop may need none of them"},
 	{"internal/wait", "", "every loop waits, so it may need none of them"},
 	{"internal/nativehistogram", "", "every part counts, so it may need none of them"},
+	{"internal/printable", "", "whoever shows texts of others needs it, on the server and in a terminal"},
 	{"trace/waterfall", "trace hop", "it prints traces, and reads nothing"},
 	{"trace/chrometrace", "trace hop", "it writes traces in the form of another program"},
 	{"trace", "hop", "a trace is made of records alone, by the server and by whoever reads them"},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"proa.dev/internal/printable"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/codec"
 	"proa.dev/server"
@@ -217,6 +218,14 @@ func (e *Encoder) marks(objects []kind.Object) func(kind.Object, []any) {
 func (e *Encoder) row(o kind.Object, mark func(kind.Object, []any)) *metav1.TableRow {
 	row := &metav1.TableRow{Cells: e.Def.Row(o)}
 	mark(o, row.Cells)
+	if e.Def.Computed != nil {
+		// Causes, commands and messages are texts of many users; kubectl prints cells as they are, but for the escape character.
+		for i, c := range row.Cells {
+			if text, isText := c.(string); isText {
+				row.Cells[i] = printable.Text(text)
+			}
+		}
+	}
 	if e.Def.RowConditions != nil {
 		row.Conditions = e.Def.RowConditions(o)
 	}

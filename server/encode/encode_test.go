@@ -2,7 +2,9 @@ package encode
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -92,6 +94,41 @@ func TestEvents(t *testing.T) {
 	var raw metav1.WatchEvent
 	if err := raw.Unmarshal(b[4:]); err != nil || raw.Type != "DELETED" || !bytes.HasPrefix(raw.Object.Raw, []byte("k8s\x00")) {
 		t.Errorf("frame %q: %v", b, err)
+	}
+}
+
+// TestCellsOfComputedKindsArePrintable checks that a Table of a computed kind, such as traces and explanations, has nothing in its cells
+// that manipulates a terminal, in lists and in watches, and that Tables of stored kinds are left as they are.
+func TestCellsOfComputedKindsArePrintable(t *testing.T) {
+	all, stored := codecAndDef(t, "ConfigMap")
+	const hostile = "\u009b2J\x1b]0;x\a\u202e"
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: hostile}}
+	object.SetGroupVersionKind(stored.GroupVersionKind)
+	for _, isComputed := range []bool{true, false} {
+		def := *stored
+		if isComputed {
+			def.Computed = func(context.Context, kind.Server, kind.Selection) ([]kind.Object, error) { return nil, nil }
+		}
+		e := &Encoder{Codec: all, Def: &def, Format: Format{Media: codec.JSON, Shape: Table, Include: metav1.IncludeNone}}
+		event, err := e.Event(watch.Added, object, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var inEvent struct{ Object metav1.Table }
+		var inList metav1.Table
+		list := wholeList(t, e, &collection.List{Items: []*watch.Entry{watch.NewEntry("", object, 0)}})
+		if err := errors.Join(json.Unmarshal(event, &inEvent), json.Unmarshal(list, &inList)); err != nil {
+			t.Fatal(err)
+		}
+		want := hostile
+		if isComputed {
+			want = `\u009b2J\x1b]0;x\a\u202e`
+		}
+		for _, table := range []metav1.Table{inEvent.Object, inList} {
+			if got := table.Rows[0].Cells[0]; got != want {
+				t.Errorf("computed %v: the cell is %q, want %q", isComputed, got, want)
+			}
+		}
 	}
 }
 
