@@ -146,8 +146,9 @@ func (p *path) before(cur *item, at time.Time) *item {
 	return best
 }
 
-// beginsOnNode tells whether an item is the first that a node did about a Pod, or the delivery of the event with which that began. It follows
-// from the Pod's binding, whatever the clock of the node says, and although the first event that the node got may be that of a later write.
+// beginsOnNode tells whether an item is the first that a node did about a Pod, or the delivery of the event with which that began. It
+// follows from the Pod's binding, whatever the clock of the node says, and although the first event that the node got may be that of a
+// later write.
 func (p *path) beginsOnNode(it *item) bool {
 	first := p.firstOnNode[it.UID]
 	if first == nil || it.Verb != hop.Deliver {
