@@ -134,10 +134,18 @@ type Origin struct {
 }
 
 // Wire is the bodies of one request over HTTP and of its answer, as they were sent, up to MaxBody bytes each.
+//
+// A caller in this process sends no bytes. Its bodies are the object that it handed over and the object that it was answered, in a short
+// encoding; they are shown as JSON.
 type Wire struct {
 	Request, Response         []byte
 	RequestType, ResponseType string // the media types
 	RequestSize, ResponseSize int    // in bytes, of the whole bodies
+	// InProcess says that the caller is in this process.
+	InProcess bool
+	// RequestJSON and ResponseJSON turn the bodies of a caller in this process into JSON; nil if they are JSON already, or are not kept
+	// because they are larger than MaxBody.
+	RequestJSON, ResponseJSON func(body []byte) ([]byte, error) `json:"-"`
 }
 
 // SetRequest copies the body of a request, or the beginning of it.

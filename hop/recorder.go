@@ -31,7 +31,9 @@ const (
 // All methods do nothing on a nil Recorder, which stands for one that is switched off.
 type Recorder struct {
 	// Process is set in records that name no process.
-	Process   string
+	Process string
+	// NoBodies says that bodies of requests are not kept.
+	NoBodies  bool
 	following following
 	details   details
 
@@ -163,13 +165,17 @@ func (r *Record) isByNode() bool { return strings.HasPrefix(r.User, "system:node
 
 // isRoutine reports whether a write is one of those that every cluster makes all the time without being asked.
 func (r *Record) isRoutine() bool {
-	switch r.Resource {
+	return r.IsWrite() && isRoutine(r.Group, r.Resource, r.Subresource)
+}
+
+func isRoutine(group, resource, subresource string) bool {
+	switch resource {
 	case "leases":
-		return r.IsWrite() && r.Group == "coordination.k8s.io"
+		return group == "coordination.k8s.io"
 	case "events":
-		return r.IsWrite() && (r.Group == "" || r.Group == "events.k8s.io")
+		return group == "" || group == "events.k8s.io"
 	case "nodes":
-		return r.IsWrite() && r.Group == "" && r.Subresource == "status"
+		return group == "" && subresource == "status"
 	}
 	return false
 }

@@ -417,8 +417,59 @@ func TestBodiesOfOthersStay(t *testing.T) {
 	if alice, mallory := of("alice"), of("mallory"); alice != 10 || mallory != maxBodies/(MaxBody+wireSize)-10 {
 		t.Errorf("%d bodies of alice are kept, and %d of mallory", alice, mallory)
 	}
-	if kept := r.bodies.kept; len(kept) != of("alice")+of("mallory") || r.bodies.held != len(kept)*(MaxBody+wireSize) {
-		t.Errorf("%d bodies of %d bytes", len(kept), r.bodies.held)
+	if l := &r.bodies.clients; len(l.kept) != of("alice")+of("mallory") || l.held != len(l.kept)*(MaxBody+wireSize) {
+		t.Errorf("%d bodies of %d bytes", len(l.kept), l.held)
+	}
+}
+
+// TestBodiesOfCallersInThisProcess: objects that controllers hand over never push out the bodies of clients over HTTP, as long as these
+// need no more than their part, and those that follow from the requests of one client not those of another.
+func TestBodiesOfCallersInThisProcess(t *testing.T) {
+	r := newRecorder()
+	const controller = "system:serviceaccount:kube-system:replicaset-controller"
+	set := func(rec Record, inProcess bool) {
+		r.Add(rec)
+		w := &Wire{InProcess: inProcess, RequestJSON: func(b []byte) ([]byte, error) { return b, nil }}
+		w.SetRequest(make([]byte, MaxBody/2))
+		r.SetWire(rec.UID, rec.Rev, w)
+	}
+	request := func(user string, i int) { set(by(user, types.UID(fmt.Sprint(user, i)), "default"), false) }
+	consequence := func(user string, i, of int) {
+		rec := by(controller, types.UID(fmt.Sprint("of ", user, i)), "default")
+		rec.Origin, rec.CauseUID, rec.CauseRev = nil, types.UID(fmt.Sprint(user, of)), 1
+		set(rec, true)
+	}
+	kept := func(beginning string) int {
+		return len(r.Select(func(rec *Record) bool { return strings.HasPrefix(string(rec.UID), beginning) && rec.Wire != nil }))
+	}
+	const size = wireSize + jsonSize + MaxBody/2
+	request("alice", 0)
+	for i := range 10 {
+		consequence("alice", i, 0)
+	}
+	request("mallory", 0)
+	for i := range 300 {
+		consequence("mallory", i, 0)
+	}
+	if alice, of, more := kept("alice"), kept("of alice"), kept("of mallory"); alice != 1 || of != 10 || more != maxBodies/size-12 {
+		t.Errorf("kept are %d bodies of alice, %d of what followed, and %d of what followed from mallory's request", alice, of, more)
+	}
+	for i := range 300 {
+		request("mallory", i+1)
+	}
+	if alice, of, local := kept("alice"), kept("of alice"), r.bodies.local.held; alice != 1 || of != 10 || local > localBodies ||
+		local < localBodies-size {
+		t.Errorf("kept are %d bodies of alice, %d of what followed, and %d bytes of callers in this process", alice, of, local)
+	}
+	if held := r.bodies.held(); held > maxBodies || held < maxBodies-size {
+		t.Errorf("%d bytes are held", held)
+	}
+	if r.KeepsBodies("coordination.k8s.io", "leases", "") || !r.KeepsBodies("", "pods", "status") {
+		t.Error("bodies are kept of Leases, or not of Pods")
+	}
+	r.NoBodies = true
+	if set(by("bob", "off", "default"), true); kept("off") != 0 || r.KeepsBodies("", "pods", "") {
+		t.Error("bodies are kept although they are switched off")
 	}
 }
 

@@ -90,7 +90,9 @@ const (
 	slotSize   = 576
 	stepSize   = 80
 	originSize = 112
-	wireSize   = 112
+	wireSize   = 136
+	// jsonSize is the size of a function that turns a body into JSON.
+	jsonSize = 80
 )
 
 // size returns about how many bytes a record takes in a Recorder, without its Wire.

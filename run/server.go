@@ -310,7 +310,7 @@ func (s *Server) open(ctx context.Context) error {
 		Watching:  func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
 		Nodes:     s.agents, Aggregated: s.aggregator,
 		NoCompression: !s.FeatureEnabled(settings.ResponseCompression), NoWatchList: !s.FeatureEnabled(settings.WatchList),
-		NoBodies: s.NoTraceBodies, Memory: s.requestMemory(),
+		Memory: s.requestMemory(),
 	})
 	s.http = s.newHTTPServer() //nolint:contextcheck // connections have the context of the HTTP server
 	return nil

@@ -51,6 +51,7 @@ func (s *Server) recorder() *hop.Recorder {
 func (s *Server) openRecorder(counts *apimetrics.Metrics) *hop.Recorder {
 	r := recordfile.NewRecorder(s.TraceRecords)
 	if r != nil {
+		r.NoBodies = s.NoTraceBodies
 		counts.ObserveHops(r)
 	}
 	return r

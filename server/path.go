@@ -21,7 +21,6 @@ package server
 import (
 	"context"
 	"errors"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -43,11 +42,6 @@ type Response struct {
 
 // Serve takes one authenticated request through hops 3 to 8, and records a write that is refused.
 func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
-	if s.Recorder != nil && hop.IsWriteVerb(r.Verb) && !r.Clock.IsRunning() {
-		now := time.Now()
-		r.Clock.Begin(now)
-		r.Clock.Detailed = s.Recorder.Detail(now, "")
-	}
 	resp, err := s.serve(ctx, r)
 	if err != nil {
 		s.RecordRefusal(r, err)

@@ -27,6 +27,10 @@ func (s *Server) recordWrite(r *Request, obj kind.Object, rev int64, code int) {
 	ready := r.Def.Storage().Ready
 	rec.Ready = ready != nil && obj.GetDeletionTimestamp() == nil && !rec.Removed && ready(obj)
 	s.Recorder.Add(*rec)
+	if r.actionOf != nil {
+		r = r.actionOf
+	}
+	r.RecordedUID, r.RecordedRev = obj.GetUID(), rev
 }
 
 // nameRecord sets what the record says of the request and its object.
@@ -81,7 +85,7 @@ func (r *Request) continueClock(outer *Request) {
 	}
 	r.Clock = outer.Clock
 	if outer.Sub != nil && outer.Def.Resource() == r.Def.Resource() && outer.Namespace == r.Namespace && outer.Name == r.Name {
-		r.Verb, r.Sub = outer.Verb, outer.Sub
+		r.Verb, r.Sub, r.actionOf = outer.Verb, outer.Sub, outer
 		return
 	}
 	r.Clock.Restart(time.Now())

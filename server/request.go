@@ -60,6 +60,12 @@ type Request struct {
 	// Audit is the audit record of the request; nil for none.
 	Audit *audit.Record
 
+	// RecordedUID and RecordedRev name the record of the write of the request, or of the action that it asked for, such as a binding; zero
+	// if there is none.
+	RecordedUID types.UID
+	RecordedRev int64
+	actionOf    *Request // the request whose action this write is; nil for none
+
 	// unchanged says that the write would have stored what is stored already, and so nothing was written.
 	unchanged bool
 	// admitted says that the request is a part of another one, which has passed admission already.

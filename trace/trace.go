@@ -114,7 +114,7 @@ type Span struct {
 	AuditID string `json:"auditID,omitempty"`
 	// TraceParent is the W3C traceparent of a request whose user may set it: the span in another system that this one is a part of.
 	TraceParent string `json:"traceParent,omitempty"`
-	// Wire has the bodies of a request over HTTP, if these were asked for.
+	// Wire has the bodies of a request, if these were asked for.
 	Wire *Wire `json:"wire,omitempty"`
 	// Hidden says that the reader may not see the object: only hop and times are shown.
 	Hidden bool `json:"hidden,omitempty"`
@@ -142,7 +142,7 @@ type TraceList struct {
 	Items           []Trace `json:"items"`
 }
 
-// WireTrace is a trace whose spans have the bodies of requests over HTTP and of their answers. It is a resource of its own, so that the
+// WireTrace is a trace whose spans have the bodies of requests and of their answers. It is a resource of its own, so that the
 // right to read bodies can be given apart.
 type WireTrace struct {
 	Trace `json:",inline"`
@@ -159,6 +159,10 @@ type WireTraceList struct {
 type Wire struct {
 	Request  Body `json:"request,omitzero"`
 	Response Body `json:"response,omitzero"`
+	// InProcess says that the caller is in the server's process, and that no bytes were sent: Request is the object that it handed over and
+	// Response the object that it was answered, both shown as JSON. One that is too large to be kept has no text, and the size of its
+	// protobuf.
+	InProcess bool `json:"inProcess,omitempty"`
 }
 
 // Body is one body.

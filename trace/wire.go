@@ -32,15 +32,22 @@ func (x *Index) AddBodies(t *Trace) {
 		}
 		if w := bodies[bodyKey{s.ID, s.Object, s.Revision, s.Name}]; w != nil {
 			s.Wire = &Wire{
-				Request:  bodyOf(w.Request, w.RequestType, w.RequestSize),
-				Response: bodyOf(w.Response, w.ResponseType, w.ResponseSize),
+				Request:   bodyOf(w.Request, w.RequestType, w.RequestSize, w.RequestJSON),
+				Response:  bodyOf(w.Response, w.ResponseType, w.ResponseSize, w.ResponseJSON),
+				InProcess: w.InProcess,
 			}
 		}
 	}
 }
 
-// bodyOf returns a body as text, if it is one. One that was cut may end within a character.
-func bodyOf(data []byte, mediaType string, size int) Body {
+// bodyOf returns a body as text, if it is one. asJSON makes JSON of the object of a caller in the server's process; it is nil for what was
+// sent. A body that was cut may end within a character.
+func bodyOf(data []byte, mediaType string, size int, asJSON func([]byte) ([]byte, error)) Body {
+	if asJSON != nil {
+		if text, err := asJSON(data); err == nil {
+			data, mediaType, size = text[:min(len(text), hop.MaxBody)], "application/json", len(text)
+		}
+	}
 	b := Body{Type: mediaType, Size: size}
 	text := string(data)
 	if size > len(data) {

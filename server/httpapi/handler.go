@@ -45,8 +45,6 @@ type Config struct {
 	Address string
 	// NoCompression turns compression of answers off. NoWatchList refuses sendInitialEvents.
 	NoCompression, NoWatchList bool
-	// NoBodies keeps no bodies of writes beside their records.
-	NoBodies bool
 	// Memory bounds the memory of all requests together, in bytes; 0 for DefaultMemory.
 	Memory int64
 }

@@ -10,6 +10,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/server"
+	"proa.dev/server/encode"
 )
 
 // beginClock starts the clock of a write, which is authenticated by now, and notes who sent it.
@@ -99,18 +100,15 @@ type keptBodies struct {
 	wire     *hop.Wire
 }
 
-// keepRequestBody copies the body of a write that was committed; nil for requests whose bodies are not kept. Kept are the
-// bodies that the audit log would show at its level RequestResponse. So Secrets, tokens and other kinds that hold secrets
-// are left out, and so is every body that never became an object.
+// keepRequestBody copies the body of a write that was committed; nil for requests whose bodies are not kept. Every body that
+// never became an object is left out too.
 func (s *Handler) keepRequestBody(req *http.Request, r *server.Request, res *server.Response) *keptBodies {
-	rec := &r.Clock.Record
-	if s.NoBodies || !r.Clock.Detailed || res == nil || res.Object == nil || rec.Code == 0 || rec.Origin == nil ||
-		r.Def.HoldsSecrets(rec.Subresource) {
+	if res == nil || res.Object == nil || r.RecordedUID == "" || !encode.KeepsBodies(s.Server.Recorder, r) {
 		return nil
 	}
 	w := &hop.Wire{RequestType: hop.Printable(req.Header.Get("Content-Type"), hop.MaxText)}
 	w.SetRequest(r.Body)
-	return &keptBodies{s.Server.Recorder, rec.UID, rec.Rev, w}
+	return &keptBodies{s.Server.Recorder, r.RecordedUID, r.RecordedRev, w}
 }
 
 // keepAnswer adds the body of the answer and stores both.

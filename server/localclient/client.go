@@ -100,7 +100,9 @@ func (l *localClient) serveCopy(ctx context.Context, r *server.Request) (kind.Ob
 func (l *localClient) serve(ctx context.Context, r *server.Request) (*server.Response, error) {
 	writes := client.WriteSetOf(ctx)
 	r.SetCause(ctx)
+	objects := l.beginClock(r)
 	res, err := l.serveAudited(ctx, r)
+	l.keepAnswer(r, res, objects)
 	if rev := r.Clock.Record.Rev; rev != 0 {
 		writes.Add(r.Def.Resource(), rev)
 	} else if r.Verb != "get" && mayHaveWritten(r, err) {

@@ -34,34 +34,29 @@ type Source struct {
 
 // Trace returns the trace with a name.
 func (s *Source) Trace(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error) {
-	t, _, err := s.build(ctx, d, namespace, name)
-	return t, err
+	return s.build(ctx, d, namespace, name, false)
 }
 
 // Bodies returns the trace with a name, with the bodies of requests and answers about objects that the user may get.
 func (s *Source) Bodies(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, error) {
-	t, x, err := s.build(ctx, d, namespace, name)
-	if err == nil {
-		x.AddBodies(t)
-	}
-	return t, err
+	return s.build(ctx, d, namespace, name, true)
 }
 
-// build makes the trace with a name.
-func (s *Source) build(ctx context.Context, d kind.Server, namespace, name string) (*trace.Trace, *trace.Index, error) {
+// build makes the trace with a name, with bodies or without.
+func (s *Source) build(ctx context.Context, d kind.Server, namespace, name string, bodies bool) (*trace.Trace, error) {
 	object, ok := trace.ParseName(name)
 	if !ok {
-		return nil, nil, notFound(name, "the name of a trace is RESOURCE[.GROUP]:NAME, as deployments.apps:web")
+		return nil, notFound(name, "the name of a trace is RESOURCE[.GROUP]:NAME, as deployments.apps:web")
 	}
 	object.Namespace = namespace
 	reader := newReader(ctx, d)
 	objects := slices.DeleteFunc(candidates(object), func(r trace.Ref) bool { return !reader.mayGet(r) })
 	if len(objects) == 0 { // whoever may not get the object does not learn whether there is a trace of it
-		return nil, nil, forbidden(object, name)
+		return nil, forbidden(object, name)
 	}
 	leave, err := s.Limits.enter(ctx, d.User().GetName())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer leave()
 	records, missing := s.Peers.Add(ctx, s.records(), objects)
@@ -76,16 +71,19 @@ func (s *Source) build(ctx context.Context, d kind.Server, namespace, name strin
 		if system, err := d.Get(ctx, gr.Namespaces, "", "kube-system"); err == nil {
 			t.ClusterUID = system.GetUID()
 		}
-		return t, x, nil
+		if bodies { // those of callers in this process are encoded now, which takes a while
+			x.AddBodies(t)
+		}
+		return t, nil
 	}
 	if !reader.mayGet(object) { // he may get an object without a namespace that has the name
-		return nil, nil, forbidden(object, name)
+		return nil, forbidden(object, name)
 	}
 	why := "the server has no record of a write of it; it keeps those of the latest time only"
 	if silent := unseen(missing, time.Now()); len(silent) > 0 {
 		why += "; " + trace.NotAnswered + strings.Join(silent, ", ")
 	}
-	return nil, nil, notFound(name, why)
+	return nil, notFound(name, why)
 }
 
 // forbidden returns the error for a user who may not get the object of a trace.

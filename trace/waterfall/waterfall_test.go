@@ -113,8 +113,23 @@ func TestWriteBodies(t *testing.T) {
 	var out strings.Builder
 	WriteBodies(&out, tr, escaping)
 	got := out.String()
-	if !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, "\x1b") || !strings.Contains(got, "answer: 2 bytes") {
+	if !strings.Contains(got, `"kind":"Pod"`) || strings.Contains(got, "\x1b") || !strings.Contains(got, "answer: 2 bytes") ||
+		strings.Contains(got, "in the server's process") {
 		t.Errorf("got %q", got)
+	}
+	out.Reset()
+	rec[0].Wire = &hop.Wire{InProcess: true, Request: []byte("p"), RequestSize: 1, RequestType: "protobuf", ResponseSize: 50000,
+		ResponseType: "application/vnd.kubernetes.protobuf", RequestJSON: func(b []byte) ([]byte, error) {
+			return []byte(`{"kind":"Binding","was":"` + string(b) + `"}`), nil
+		}}
+	tr = x.Trace(trace.Ref{Resource: "pods", Namespace: "shop", Name: "web"}, epoch.Add(time.Minute))
+	x.AddBodies(tr)
+	WriteBodies(&out, tr, escaping)
+	for _, want := range []string{"The caller is in the server's process: no bytes were sent.", "request: 28 bytes of application/json\n",
+		`"was": "p"`, "answer: 50000 bytes of application/vnd.kubernetes.protobuf\n", "more than 16384 bytes is not kept"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in %q", want, out.String())
+		}
 	}
 	tr = x.Trace(trace.Ref{Resource: "pods", Namespace: "shop", Name: "web"}, epoch.Add(time.Minute))
 	tr.Hide(trace.Reader{MayGet: func(trace.Ref) bool { return false }, MayGetNode: func(string) bool { return false }})
