@@ -78,8 +78,9 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		s.Server.Log.Debug("not authenticated", "path", req.URL.Path, "err", err)
 		out.Audit = s.beginAudit(req, &rt, nil, id, start)
-		s.recordUnauthenticated(req, &rt, start, id)
-		s.writeError(out, req, authenticationError(err))
+		err = authenticationError(err)
+		s.recordUnauthenticated(out, req, &rt, start, err)
+		s.writeError(out, req, err)
 		return
 	}
 	responsewriter.MarkAuthenticated(w, who)
