@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -55,15 +56,24 @@ func (s *Server) RecordRefusal(r *Request, err error) {
 	if rec.Refused == 0 {
 		r.Clock.Refuse(refusal.Hop(err))
 	}
-	name := r.Name
-	if name == "" {
-		name = rec.Name // that of the object in the body
-	}
-	r.nameRecord(r.Namespace, name)
+	r.nameRecord(r.Namespace, r.refusedName())
 	refused := *rec
 	refused.Rev, refused.Code = 0, int(apistatus.Of(err).Code)
 	refused.Error = refusal.Text(err, r.Body, r.Def.HoldsSecrets(rec.Subresource))
 	s.Recorder.Add(refused)
+}
+
+// refusedName returns the name of the object of a refused request. A new object has it in the body, which was not decoded if the request
+// was refused before hop 5, or could not be.
+func (r *Request) refusedName() string {
+	name := cmp.Or(r.Name, r.Clock.Record.Name)
+	switch {
+	case name != "" || r.Verb != "create":
+		return name
+	case r.Object != nil:
+		return r.Object.GetName()
+	}
+	return refusal.ObjectName(r.Body, r.Media)
 }
 
 // beginWork waits for processor time, at hop 5.

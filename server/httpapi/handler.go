@@ -15,6 +15,7 @@ import (
 	"proa.dev/server/clientsession"
 	"proa.dev/server/encode"
 	"proa.dev/server/fairqueue"
+	"proa.dev/server/unreadbody"
 	"proa.dev/server/watchdelivery"
 )
 
@@ -58,6 +59,7 @@ type Handler struct {
 	encodings  *encode.Cache
 	deliveries watchdelivery.Limiter
 	sessions   clientsession.Sessions
+	unread     unreadbody.Reader
 
 	reads, writes, streams atomic.Int64 // requests in flight
 }

@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/hop"
+	"proa.dev/kinds/kind"
 	"proa.dev/server"
+	"proa.dev/server/apistatus"
 	"proa.dev/server/encode"
 )
 
@@ -64,7 +66,7 @@ func bodyRead(r *server.Request) {
 
 // recordUnauthenticated keeps the record of a write whose client could not be authenticated. All of them count as those of
 // one user without a name, so that they push out nobody else's.
-func (s *Handler) recordUnauthenticated(req *http.Request, rt *route, start time.Time, auditID string) {
+func (s *Handler) recordUnauthenticated(w http.ResponseWriter, req *http.Request, rt *route, start time.Time, err error) {
 	if s.Server.Recorder == nil || !hop.IsWriteVerb(rt.verb) {
 		return
 	}
@@ -72,12 +74,20 @@ func (s *Handler) recordUnauthenticated(req *http.Request, rt *route, start time
 	if def == nil {
 		return
 	}
-	rec := hop.Record{Verb: rt.verb, Start: start, Code: http.StatusUnauthorized, Refused: hop.Authenticate, Error: "Unauthorized"}
-	rec.Group, rec.Resource, rec.Origin = def.Group, def.Plural, originOf(req, auditID)
+	st := apistatus.Of(err)
+	rec := hop.Record{Verb: rt.verb, Start: start, Code: int(st.Code), Refused: hop.Authenticate, Error: st.Message}
+	rec.Group, rec.Resource, rec.Origin = def.Group, def.Plural, originOf(req, w.Header().Get("Audit-Id"))
 	if sub := def.Sub(rt.sub); sub != nil {
 		rec.Subresource = sub.Name
 	}
-	rec.SetNames(rt.namespace, rt.name)
+	namespace, name := rt.namespace, rt.name
+	if def.Scope == kind.Cluster {
+		namespace = ""
+	}
+	if rt.verb == "create" && name == "" {
+		name = s.unread.ObjectName(w, req)
+	}
+	rec.SetNames(namespace, name)
 	rec.Took[hop.Authenticate] = time.Since(start)
 	s.Server.Recorder.Add(rec)
 }
