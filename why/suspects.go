@@ -12,6 +12,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -129,54 +130,40 @@ const (
 	maxCustomObjects   = 2000
 )
 
-// definition is the part of a CustomResourceDefinition that explanations read.
-type definition struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		Group string `json:"group"`
-		Scope string `json:"scope"`
-		Names struct {
-			Plural string `json:"plural"`
-			Kind   string `json:"kind"`
-		} `json:"names"`
-	} `json:"spec"`
-	Status struct {
-		Conditions []lookup.Condition `json:"conditions"`
-	} `json:"status"`
-}
-
-func (d *definition) resource() schema.GroupResource {
-	return schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
-}
-
 // customSuspects lists objects of custom resources whose conditions say that something is wrong, as far as the bounds allow.
 func (r *reader) customSuspects(ctx context.Context, namespace string) (out []Target) {
-	from := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
-	all, _ := lookup.List[definition](ctx, r.Reader, from, "", "")
 	known := explainers()
-	served := slices.DeleteFunc(slices.Clone(all), func(d definition) bool {
-		return !lookup.IsTrue(d.Status.Conditions, "Established") || known[d.resource()] != nil ||
-			namespace != "" && d.Spec.Scope != "Namespaced"
+	served := slices.DeleteFunc(r.CustomResources(ctx), func(x lookup.Resource) bool {
+		return known[x.GroupResource] != nil || namespace != "" && !x.Namespaced
 	})
-	slices.SortFunc(served, func(a, b definition) int { return strings.Compare(a.Name, b.Name) })
 	left := maxCustomObjects
-	var leftOut []string
+	var leftOut, forbidden []string
 	for i := range served {
-		d := &served[i]
+		on := served[i].GroupResource
 		if i >= maxCustomResources || left <= 0 {
-			leftOut = append(leftOut, d.resource().String())
+			leftOut = append(leftOut, on.String())
 			continue
 		}
-		items, _ := lookup.List[lookup.Conditioned](ctx, r.Reader, d.resource(), namespace, "")
-		if len(items) > left {
-			leftOut = append(leftOut, fmt.Sprintf("%d of %d %s", len(items)-left, len(items), d.resource()))
+		items, err := lookup.TryList[lookup.Conditioned](ctx, r.Reader, on, namespace, "")
+		switch {
+		case apierrors.IsForbidden(err):
+			forbidden = append(forbidden, on.String())
+			continue
+		case err != nil:
+			r.CannotSee(on.String(), err)
+			continue
+		case len(items) > left:
+			leftOut = append(leftOut, fmt.Sprintf("%d of %d %s", len(items)-left, len(items), on))
 		}
 		checked := 0
-		out = append(out, suspect(ctx, r, d.resource(), d.Spec.Names.Kind, namespace, func(o *lookup.Conditioned) bool {
+		out = append(out, suspect(ctx, r, on, served[i].Kind, namespace, func(o *lookup.Conditioned) bool {
 			checked++
 			return checked <= left && customSuspect(o)
 		})...)
 		left -= len(items)
+	}
+	if n := len(forbidden); n > 0 {
+		r.CannotSee("custom objects ("+answer.Shorten(strings.Join(forbidden, ", "))+")", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 	}
 	if n := len(leftOut); n > 0 {
 		r.CannotSee("custom objects that were not looked at ("+answer.Shorten(strings.Join(leftOut, ", "))+")",

@@ -17,6 +17,7 @@ import (
 
 	"proa.dev/internal/textcase"
 	"proa.dev/why"
+	"proa.dev/why/lookup"
 	"proa.dev/why/report"
 )
 
@@ -25,7 +26,15 @@ type world struct {
 	objects   map[schema.GroupResource][]map[string]any
 	forbidden map[string]bool
 	failing   map[string]string // what the server says in place of objects, by resource
+	served    []lookup.Resource // by discovery
 	requests  int
+}
+
+func (w *world) Discover(context.Context) ([]lookup.Resource, error) {
+	if w.forbidden["discovery"] {
+		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	}
+	return w.served, nil
 }
 
 func (w *world) Get(_ context.Context, r schema.GroupResource, namespace, name string, into any) error {
@@ -105,6 +114,8 @@ var resources = map[string]struct {
 	"SchedulingAttempt": {schema.GroupResource{Group: "trace.proa.dev", Resource: "schedulingattempts"}, false},
 	"Trace":             {schema.GroupResource{Group: "trace.proa.dev", Resource: "traces"}, false},
 	"Certificate":       {schema.GroupResource{Group: "cert-manager.io", Resource: "certificates"}, false},
+	"Issuer":            {schema.GroupResource{Group: "cert-manager.io", Resource: "issuers"}, false},
+	"ClusterIssuer":     {schema.GroupResource{Group: "cert-manager.io", Resource: "clusterissuers"}, true},
 }
 
 // add reads objects. What a test leaves out is filled in: the namespace, a UID made of kind and name, the time of creation.
@@ -136,7 +147,8 @@ func (w *world) add(t *testing.T, text string) {
 }
 
 // TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable, "$ fail
-// RESOURCE MESSAGE" makes the server say so when it is read, "$ why KIND NAME" and "$ stuck" print answers.
+// RESOURCE MESSAGE" makes the server say so when it is read, "$ serve KIND" adds a resource to discovery, "$ why KIND NAME" and
+// "$ stuck [NAMESPACE]" print answers.
 func TestAnswers(t *testing.T) {
 	now := time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
 	clean := func(s string) string { return strings.ReplaceAll(s, "\x1b", "<ESC>") }
@@ -156,6 +168,10 @@ func TestAnswers(t *testing.T) {
 			case "fail":
 				w.failing = map[string]string{words[1]: strings.Join(words[2:], " ")}
 				return "", false
+			case "serve":
+				r := resources[words[1]]
+				w.served = append(w.served, lookup.Resource{GroupResource: r.GroupResource, Kind: words[1], Namespaced: !r.global})
+				return "", false
 			case "why":
 				r := resources[words[1]]
 				target := why.Target{Resource: r.GroupResource, Kind: words[1], Namespace: "default", Name: words[2]}
@@ -168,7 +184,7 @@ func TestAnswers(t *testing.T) {
 				}
 				report.Write(&out, a, now, clean)
 			case "stuck":
-				answers, unseen := asker.Stuck(t.Context(), "")
+				answers, unseen := asker.Stuck(t.Context(), strings.TrimSpace(strings.TrimPrefix(command, "stuck")))
 				for _, a := range answers {
 					out.WriteString(clean(report.Headline(a)) + "\n")
 				}

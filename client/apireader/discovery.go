@@ -20,6 +20,7 @@ type Resource struct {
 	Singular                     string
 	ShortNames                   []string
 	Namespaced                   bool
+	CanList                      bool // it has the verb list
 }
 
 // GroupResource names the resource.
@@ -85,7 +86,7 @@ func (l *discoveryList) resources() (out []Resource) {
 				seen[x.Resource] = true
 				out = append(out, Resource{
 					Group: g.Metadata.Name, Version: v.Version, Plural: x.Resource, Kind: x.ResponseKind.Kind, Singular: x.Singular,
-					ShortNames: x.ShortNames, Namespaced: x.Scope == "Namespaced",
+					ShortNames: x.ShortNames, Namespaced: x.Scope == "Namespaced", CanList: slices.Contains(x.Verbs, "list"),
 				})
 			}
 		}

@@ -16,10 +16,11 @@ import (
 	"proa.dev/server/authz"
 	"proa.dev/trace"
 	"proa.dev/why"
+	"proa.dev/why/lookup"
 )
 
-// reader reads objects with the rights of the user of a request. It implements lookup.Cluster. What it returns shares memory with the
-// cache of the server and must not be changed.
+// reader reads objects with the rights of the user of a request. It implements lookup.Cluster and lookup.Discoverer. What it returns shares
+// memory with the cache of the server and must not be changed.
 type reader struct {
 	source *Source
 	server kind.Server
@@ -31,6 +32,8 @@ type reader struct {
 func (s *Source) reader(ctx context.Context, d kind.Server) (*reader, context.Context) {
 	return &reader{source: s, server: d, rights: map[right]bool{}}, authz.WithOneWait(ctx)
 }
+
+var _ lookup.Discoverer = (*reader)(nil) // explanations ask whether it is one
 
 // right is what a user asks for.
 type right struct {
@@ -131,6 +134,29 @@ func (r *reader) List(ctx context.Context, on schema.GroupResource, namespace, f
 	if err := r.check(ctx, right{"list", on, namespace, ""}); err != nil {
 		return err
 	}
+	return r.read(ctx, def, namespace, fields, into)
+}
+
+// Discover returns the custom resources that the server serves. It reads their definitions without the right to list these, and returns of
+// them what discovery tells, to users who may ask for discovery.
+func (r *reader) Discover(ctx context.Context) ([]lookup.Resource, error) {
+	spec := kind.AccessReview(r.server.User(), nil)
+	spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: "/apis", Verb: "get"}
+	if !r.server.ReviewAccess(ctx, spec).Allowed {
+		return nil, apierrors.NewForbidden(gr.CustomResourceDefinitions, "", fmt.Errorf("the user %q may not ask for discovery", spec.User))
+	}
+	def, err := r.def(gr.CustomResourceDefinitions)
+	if err != nil {
+		return nil, err
+	}
+	var all struct{ Items []lookup.Definition }
+	err = r.read(ctx, def, "", "", &all)
+	return lookup.Established(all.Items), err
+}
+
+// read reads objects as List does, whatever the rights of the user are.
+func (r *reader) read(ctx context.Context, def *kind.Def, namespace, fields string, into any) error {
+	on := def.Resource()
 	label, value, selects := strings.Cut(fields, "=")
 	field := def.Fields[label]
 	if selects && field == nil {

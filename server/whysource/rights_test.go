@@ -7,6 +7,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/kinds/kind"
@@ -63,5 +64,13 @@ func TestQuestionsAreBounded(t *testing.T) {
 	}
 	if d.questions > maxQuestions {
 		t.Errorf("%d questions", d.questions)
+	}
+}
+
+// TestDiscoveryIsRefused checks that a user who may not ask for discovery is not told either which custom resources there are.
+func TestDiscoveryIsRefused(t *testing.T) {
+	r, ctx := (&Source{}).reader(t.Context(), &refusing{})
+	if found, err := r.Discover(ctx); !apierrors.IsForbidden(err) {
+		t.Errorf("%v, %v", found, err)
 	}
 }

@@ -101,30 +101,36 @@ func cacheKey(from schema.GroupResource, namespace, rest string) string {
 
 // List reads the objects of a namespace, once for each question. Seen is false when that was not possible.
 func List[T any](ctx context.Context, r *Reader, from schema.GroupResource, namespace, fields string) (items []T, seen bool) {
+	items, err := TryList[T](ctx, r, from, namespace, fields)
+	where := "of all namespaces"
+	if namespace != "" {
+		where = "of namespace " + namespace
+	}
+	r.CannotSee(from.String()+" "+where, err)
+	return items, err == nil
+}
+
+// TryList reads as List does, and leaves it to the caller to note what could not be read.
+func TryList[T any](ctx context.Context, r *Reader, from schema.GroupResource, namespace, fields string) ([]T, error) {
 	key := cacheKey(from, namespace, fields)
 	switch have := r.lists[key].(type) {
 	case []T:
-		return have, true
+		return have, nil
 	case error:
-		return nil, false
+		return nil, have
 	}
 	if all, ok := r.lists[cacheKey(from, "", "")].([]T); ok && fields == "" {
-		return byNamespace(r, from, all)[namespace], true
+		return byNamespace(r, from, all)[namespace], nil
 	}
 	var out struct {
 		Items []T `json:"items"`
 	}
 	if err := r.cluster.List(ctx, from, namespace, fields, &out); err != nil {
-		where := "of all namespaces"
-		if namespace != "" {
-			where = "of namespace " + namespace
-		}
-		r.CannotSee(from.String()+" "+where, err)
 		r.lists[key] = err
-		return nil, false
+		return nil, err
 	}
 	r.lists[key] = out.Items
-	return out.Items, true
+	return out.Items, nil
 }
 
 // byNamespace groups the objects of all namespaces.
