@@ -13,7 +13,6 @@ import (
 	"proa.dev/cli/localcluster"
 	"proa.dev/client/apireader"
 	"proa.dev/why"
-	"proa.dev/why/lookup"
 	"proa.dev/why/report"
 )
 
@@ -46,7 +45,7 @@ The exit code is 0 when nothing that could be read is stuck, and 3 when somethin
 				if err != nil {
 					return err
 				}
-				asker := &why.Asker{Cluster: explainedCluster{r}, Now: time.Now()}
+				asker := &why.Asker{Cluster: r, Now: time.Now()}
 				if len(args) == 0 {
 					if *flags.namespace == "" {
 						namespace = ""
@@ -64,22 +63,6 @@ The exit code is 0 when nothing that could be read is stuck, and 3 when somethin
 			}
 		},
 	}
-}
-
-// explainedCluster is a cluster as explanations read it.
-type explainedCluster struct{ *apireader.Reader }
-
-var _ lookup.Discoverer = explainedCluster{} // explanations ask whether it is one
-
-// Discover returns the resources that can be listed.
-func (c explainedCluster) Discover(ctx context.Context) (out []lookup.Resource, err error) {
-	all, err := c.Resources(ctx)
-	for i := range all {
-		if x := &all[i]; x.CanList {
-			out = append(out, lookup.Resource{GroupResource: x.GroupResource(), Kind: x.Kind, Namespaced: x.Namespaced})
-		}
-	}
-	return out, err
 }
 
 // exitStuck is the exit code of "proa why" when something is stuck.

@@ -25,7 +25,13 @@ func TestWhy(t *testing.T) {
 			fmt.Fprintf(w, `{"items":[{"versions":[{"version":"v1","resources":[%s,%s]}]}]}`,
 				fmt.Sprintf(resource, "nodes", "Cluster", "node", "Node"), fmt.Sprintf(resource, "pods", "Namespaced", "pod", "Pod"))
 		case "/apis":
-			fmt.Fprint(w, `{"items":[]}`)
+			const group = `{"metadata":{"name":"%s"},"versions":[{"version":"v1","resources":[%s]}]}`
+			crd := fmt.Sprintf(resource, "customresourcedefinitions", "Cluster", "crd", "CustomResourceDefinition")
+			custom := fmt.Sprintf(resource, "widgets", "Namespaced", "widget", "Widget") + "," +
+				fmt.Sprintf(resource, "gadgets", "Namespaced", "gadget", "Gadget")
+			fmt.Fprintf(w, `{"items":[%s,%s]}`, fmt.Sprintf(group, "apiextensions.k8s.io", crd), fmt.Sprintf(group, "example.com", custom))
+		case "/apis/example.com/v1/namespaces/lab/widgets":
+			fmt.Fprint(w, `{"items":[{"metadata":{"name":"w","namespace":"lab"},"status":{"conditions":[{"type":"Ready","status":"False"}]}}]}`)
 		case "/api/v1/nodes":
 			fmt.Fprint(w, `{"items":[null,`+node+`]}`)
 		case "/api/v1/nodes/n1":
@@ -54,6 +60,7 @@ func TestWhy(t *testing.T) {
 		{"-kubeconfig=" + closedConfig, "connection refused"},
 		{"", `why node/n1" shows the evidence|exit 3`},
 		{"-n shop", "Nothing that could be read is stuck.|not seen: pods of namespace shop: you may not read it|exit 0"},
+		{"-n lab", "widget/w in lab: stuck|not seen: custom objects (gadgets.example.com): you may not read it|exit 3"},
 		{"-o json -n shop", `"stuck": []|"unseen": [|exit 0`},
 		{"node/n1 -n shop", "node/n1: stuck at hop 11 (node)|exit 3"},
 		{"pod done -n shop", "pod/done in shop: working|exit 0"},

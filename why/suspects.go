@@ -133,13 +133,13 @@ const (
 // customSuspects lists objects of custom resources whose conditions say that something is wrong, as far as the bounds allow.
 func (r *reader) customSuspects(ctx context.Context, namespace string) (out []Target) {
 	known := explainers()
-	served := slices.DeleteFunc(r.CustomResources(ctx), func(x lookup.Resource) bool {
-		return known[x.GroupResource] != nil || namespace != "" && !x.Namespaced
+	served := slices.DeleteFunc(r.CustomResources(ctx), func(x metav1.APIResource) bool {
+		return known[schema.GroupResource{Group: x.Group, Resource: x.Name}] != nil || namespace != "" && !x.Namespaced
 	})
 	left := maxCustomObjects
 	var leftOut, forbidden []string
 	for i := range served {
-		on := served[i].GroupResource
+		on := schema.GroupResource{Group: served[i].Group, Resource: served[i].Name}
 		if i >= maxCustomResources || left <= 0 {
 			leftOut = append(leftOut, on.String())
 			continue
@@ -163,7 +163,8 @@ func (r *reader) customSuspects(ctx context.Context, namespace string) (out []Ta
 		left -= len(items)
 	}
 	if n := len(forbidden); n > 0 {
-		r.CannotSee("custom objects ("+answer.Shorten(strings.Join(forbidden, ", "))+")", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
+		r.CannotSee("custom objects ("+answer.Shorten(strings.Join(forbidden, ", "))+")",
+			apierrors.NewForbidden(schema.GroupResource{}, "", nil))
 	}
 	if n := len(leftOut); n > 0 {
 		r.CannotSee("custom objects that were not looked at ("+answer.Shorten(strings.Join(leftOut, ", "))+")",

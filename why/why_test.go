@@ -12,12 +12,12 @@ import (
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"proa.dev/internal/textcase"
 	"proa.dev/why"
-	"proa.dev/why/lookup"
 	"proa.dev/why/report"
 )
 
@@ -25,12 +25,12 @@ import (
 type world struct {
 	objects   map[schema.GroupResource][]map[string]any
 	forbidden map[string]bool
-	failing   map[string]string // what the server says in place of objects, by resource
-	served    []lookup.Resource // by discovery
+	failing   map[string]string    // what the server says in place of objects, by resource
+	served    []metav1.APIResource // by discovery
 	requests  int
 }
 
-func (w *world) Discover(context.Context) ([]lookup.Resource, error) {
+func (w *world) Discover(context.Context) ([]metav1.APIResource, error) {
 	if w.forbidden["discovery"] {
 		return nil, apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	}
@@ -170,7 +170,8 @@ func TestAnswers(t *testing.T) {
 				return "", false
 			case "serve":
 				r := resources[words[1]]
-				w.served = append(w.served, lookup.Resource{GroupResource: r.GroupResource, Kind: words[1], Namespaced: !r.global})
+				w.served = append(w.served, metav1.APIResource{Group: r.Group, Name: r.Resource, Kind: words[1], Namespaced: !r.global,
+					Verbs: metav1.Verbs{"get", "list"}})
 				return "", false
 			case "why":
 				r := resources[words[1]]

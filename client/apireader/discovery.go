@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -20,7 +21,7 @@ type Resource struct {
 	Singular                     string
 	ShortNames                   []string
 	Namespaced                   bool
-	CanList                      bool // it has the verb list
+	Verbs                        []string
 }
 
 // GroupResource names the resource.
@@ -75,6 +76,19 @@ func (r *Reader) Resources(ctx context.Context) ([]Resource, error) {
 	return out, nil
 }
 
+// Discover returns what Resources returns, in the words of the API.
+func (r *Reader) Discover(ctx context.Context) (out []metav1.APIResource, err error) {
+	all, err := r.Resources(ctx)
+	for i := range all {
+		x := &all[i]
+		out = append(out, metav1.APIResource{
+			Group: x.Group, Version: x.Version, Name: x.Plural, Kind: x.Kind, SingularName: x.Singular, ShortNames: x.ShortNames,
+			Namespaced: x.Namespaced, Verbs: x.Verbs,
+		})
+	}
+	return out, err
+}
+
 func (l *discoveryList) resources() (out []Resource) {
 	for _, g := range l.Items {
 		seen := map[string]bool{}
@@ -86,7 +100,7 @@ func (l *discoveryList) resources() (out []Resource) {
 				seen[x.Resource] = true
 				out = append(out, Resource{
 					Group: g.Metadata.Name, Version: v.Version, Plural: x.Resource, Kind: x.ResponseKind.Kind, Singular: x.Singular,
-					ShortNames: x.ShortNames, Namespaced: x.Scope == "Namespaced", CanList: slices.Contains(x.Verbs, "list"),
+					ShortNames: x.ShortNames, Namespaced: x.Scope == "Namespaced", Verbs: x.Verbs,
 				})
 			}
 		}

@@ -8,11 +8,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client/apireader"
@@ -118,6 +120,21 @@ func TestResolveResourceArguments(t *testing.T) {
 	}
 	if _, err := r.Resolve(t.Context(), "deploy.example.com"); err == nil {
 		t.Error("a resource of another group was found")
+	}
+}
+
+// TestDiscover checks that discovery has what is needed to list objects of a resource: its group, name, scope and verbs.
+func TestDiscover(t *testing.T) {
+	server, _ := serveAPI(t)
+	r, err := load(t, server.URL, "{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := r.Discover(t.Context())
+	i := slices.IndexFunc(all, func(x metav1.APIResource) bool { return x.Name == "deployments" })
+	if err != nil || i < 0 || all[i].Group != "apps" || all[i].Kind != "Deployment" || !all[i].Namespaced ||
+		!slices.Contains(all[i].Verbs, "list") {
+		t.Errorf("%+v, %v", all, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
@@ -139,7 +140,7 @@ func (r *reader) List(ctx context.Context, on schema.GroupResource, namespace, f
 
 // Discover returns the custom resources that the server serves. It reads their definitions without the right to list these, and returns of
 // them what discovery tells, to users who may ask for discovery.
-func (r *reader) Discover(ctx context.Context) ([]lookup.Resource, error) {
+func (r *reader) Discover(ctx context.Context) ([]metav1.APIResource, error) {
 	spec := kind.AccessReview(r.server.User(), nil)
 	spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: "/apis", Verb: "get"}
 	if !r.server.ReviewAccess(ctx, spec).Allowed {
