@@ -53,10 +53,15 @@ func (r *reader) followPod(ctx context.Context, p *corev1.Pod) *Answer {
 		return broken
 	}
 	events := r.Events(ctx, p.Namespace, p.UID)
-	if waiting := (&containers.Explainer{Reader: r.Reader, Now: r.Now}).Explain(ctx, p, a, events); waiting != nil {
+	if waiting := r.containers().Explain(ctx, p, a, events); waiting != nil {
 		return waiting
 	}
 	return r.podReady(p, a, events)
+}
+
+// containers returns what explains the containers of Pods.
+func (r *reader) containers() *containers.Explainer {
+	return &containers.Explainer{Reader: r.Reader, Now: r.Now}
 }
 
 // podEnding explains a Pod that is being deleted.
@@ -184,14 +189,8 @@ func (r *reader) podReady(p *corev1.Pod, a *Answer, events []lookup.Event) *Answ
 	if ready != nil && ready.Status == corev1.ConditionTrue {
 		a.State, a.Cause = Working, "The Pod runs and is ready."
 		a.Because(a.Object, "status.conditions[Ready]", string(ready.Status), ready.LastTransitionTime.Time)
-		for _, c := range p.Status.ContainerStatuses {
-			if last := c.LastTerminationState.Terminated; last != nil && r.Now.Sub(last.FinishedAt.Time) < time.Hour {
-				a.Cause = "The Pod runs and is ready, but " + containers.Ended(c.Name, last) + " " + r.ago(last.FinishedAt.Time) +
-					" ago and was restarted."
-				a.Because(a.Object, "status.containerStatuses["+c.Name+"].lastState.terminated", containers.Terminated(last),
-					last.FinishedAt.Time).
-					Do("kubectl logs %s%s -c %s --previous", p.Name, answer.InNamespace(p.Namespace), c.Name)
-			}
+		for i := range p.Status.ContainerStatuses {
+			r.containers().AddRestart(p, &p.Status.ContainerStatuses[i], a, events)
 		}
 		return a
 	}

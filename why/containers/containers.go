@@ -249,42 +249,18 @@ func (r *Explainer) crashed(p *corev1.Pod, c *corev1.ContainerStatus, end *corev
 				Do("give the container a request and a limit, so that it is placed where there is enough memory").Do("%s", logs)
 		}
 		return a.Do("raise the limit, or make the program use less memory").Do("%s", logs)
-	case probeKilled(events, p, c.Name, end) != nil:
-		e := probeKilled(events, p, c.Name, end)
-		a.Cause = "The node restarts the container " + c.Name + " again and again because its probe fails: " + answer.Sentence(e.Message) + "."
-		return a.Because(a.Object, "event "+e.Reason, e.Message, e.Time).
-			Do("check the probe's port and path, and whether initialDelaySeconds or a startupProbe gives the program enough time").Do("%s", logs)
 	case end.ExitCode == 127 || end.ExitCode == 126:
 		a.Do("check command and args: the program was not found or may not be executed")
-	}
-	return a.Do("%s", logs)
-}
-
-// probeKilled returns the Event about a failed liveness or startup probe that made the node end the container, if one did. The
-// container must have ended within its grace period after that.
-func probeKilled(events []lookup.Event, p *corev1.Pod, container string, end *corev1.ContainerStateTerminated) *lookup.Event {
-	grace := 30 * time.Second
-	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = time.Duration(min(max(*s, 0), 1<<30)) * time.Second
-	}
-	i := slices.IndexFunc(events, func(e lookup.Event) bool {
-		return e.Reason == "Killing" && e.IsAbout(container) && strings.Contains(e.Message, "probe") &&
-			slices.Contains(strings.FieldsFunc(e.Message, func(r rune) bool { return strings.ContainsRune(` ,.:;"'`, r) }), container)
-	})
-	if i < 0 {
-		return nil
-	}
-	killing := &events[i]
-	if at := end.FinishedAt.Time; !at.IsZero() && !killing.Time.IsZero() && at.Sub(killing.Time) > grace+time.Minute {
-		return nil
-	}
-	for i := range events {
-		if m := events[i].Message; events[i].Reason == "Unhealthy" && events[i].IsAbout(container) &&
-			(strings.HasPrefix(m, "Liveness") || strings.HasPrefix(m, "Startup")) {
-			return &events[i]
+	default:
+		if stop := stopByProbe(events, p, c.Name, end); stop.isKnown {
+			e := stop.event
+			a.Cause = "The node restarts the container " + c.Name + " again and again because its probe fails: " + answer.Sentence(e.Message) + "."
+			a.Because(a.Object, "event "+e.Reason, e.Message, e.Time).Do(probeAdvice)
+		} else {
+			r.addStop(p, c, end, a, events)
 		}
 	}
-	return killing
+	return a.Do("%s", logs)
 }
 
 // Ended says in words how a container ended.
@@ -410,6 +386,7 @@ func (r *Explainer) unready(p *corev1.Pod, c *corev1.ContainerStatus, a *answer.
 			a.Cause = "The container " + c.Name + " runs, but its " + probe + " probe fails, so that it gets no traffic: " +
 				answer.Sentence(e.Message) + "."
 			a.Because(a.Object, "event "+e.Reason, e.Message, e.Time)
+			r.AddRestart(p, c, a, events)
 			return a.Do("kubectl logs %s%s -c %s", p.Name, answer.InNamespace(p.Namespace), c.Name).
 				Do("check that the program listens on the port and path of the probe, on all addresses and not only on localhost")
 		}
@@ -419,9 +396,11 @@ func (r *Explainer) unready(p *corev1.Pod, c *corev1.ContainerStatus, a *answer.
 		a.State = answer.Waiting
 		a.Cause = fmt.Sprintf("The container %s runs since %s and its %s probe, made every %s, has not succeeded yet.", c.Name, answer.Ago(r.Now, started), probe,
 			answer.Plural(int(max(1, spec.PeriodSeconds)), "second"))
+		r.AddRestart(p, c, a, events)
 		return a.Because(a.Object, "spec.containers["+c.Name+"]."+probe+"Probe.initialDelaySeconds", fmt.Sprint(spec.InitialDelaySeconds),
 			started)
 	}
 	a.State, a.Cause = answer.Waiting, "The container "+c.Name+" runs since "+answer.Ago(r.Now, started)+"; its node has not reported it as ready yet."
+	r.AddRestart(p, c, a, events)
 	return a
 }
