@@ -87,8 +87,10 @@ func newTraceFlags(fs *flag.FlagSet) *traceFlags {
 }
 
 func (o *traceFlags) check() error {
-	switch *o.format {
-	case "", "json", "chrome", "otlp":
+	switch f := *o.format; {
+	case *o.otlp == "" && *o.otlpCA+*o.otlpHeaders != "":
+		return errors.New("--otlp-ca-file and --otlp-headers-file need --otlp: say where the trace is sent")
+	case f == "" || f == "json" || f == "chrome" || f == "otlp":
 		return nil
 	}
 	return fmt.Errorf("-o takes json, chrome or otlp, but got %q", *o.format)

@@ -125,6 +125,8 @@ func TestTraceCommand(t *testing.T) {
 		{with, "-live", "pod/watched", "3 s from apply to Ready|exit 0"},
 		{with, "-o=json", "pod/web", `"state": "Ready"|exit 0`},
 		{with, "-o=xml", "pod/web", "-o takes json, chrome or otlp"},
+		{with, "-otlp-headers-file=x", "pod/web", "--otlp-headers-file need --otlp: say where"},
+		{with, "-o=otlp -otlp-ca-file=x", "pod/web", "--otlp-headers-file need --otlp: say where"},
 		{with, "", "pod/other", "no record of"},
 		{with, "", "", "NAMESPACE   NAME       COMMAND   USER|pods:web             mallory|2.00 s   Ready|exit 0"},
 		{without, "", "", "does not record traces"},

@@ -33,6 +33,8 @@ func (c *Config) checkOTLP() error {
 		return fmt.Errorf("otlp-ca-file needs otlp-endpoint: say where spans go")
 	case c.OTLP.URL == "" && c.OTLP.HeadersFile != "":
 		return fmt.Errorf("otlp-headers-file needs otlp-endpoint: say where spans go")
+	case c.OTLP.URL == "" && c.OTLP.Gzip:
+		return fmt.Errorf("otlp-compression needs otlp-endpoint: say where spans go")
 	case c.OTLP.URL == "":
 		return nil
 	case c.TraceRecords == 0:

@@ -27,6 +27,8 @@ func TestOTLPSettings(t *testing.T) {
 		{Values{"otlp-endpoint": {"unix:///run/x"}}, "must begin with http://"},
 		{Values{"otlp-ca-file": {empty}}, "needs otlp-endpoint"},
 		{Values{"otlp-headers-file": {empty}}, "needs otlp-endpoint"},
+		{Values{"otlp-compression": {"gzip"}}, "needs otlp-endpoint"},
+		{Values{"otlp-compression": {"none"}}, ""},
 		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-headers-file": {empty}}, ""},
 		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-headers-file": {bad}}, "line 1 is not NAME: VALUE"},
 		{Values{"otlp-endpoint": {"http://localhost"}, "otlp-compression": {"gzip"}}, ""},
