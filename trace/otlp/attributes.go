@@ -34,6 +34,7 @@ func (s *span) describe(from *trace.Span) {
 	}
 	s.text("enduser.id", from.Actor)
 	s.text("audit-id", from.AuditID)
+	s.text("http.request.method", methodOf(from))
 	if node, ok := strings.CutPrefix(from.Actor, "system:node:"); ok && from.Object.Resource != "nodes" {
 		s.text("k8s.node.name", node)
 	}
@@ -43,6 +44,25 @@ func (s *span) describe(from *trace.Span) {
 	if from.Revision != 0 {
 		s.number("proa.object.revision", from.Revision)
 	}
+}
+
+// methodOf returns the method of a request over HTTP, which has an ID for the audit log, by the verb with which package trace begins the
+// name of its span. Callers in the server's process send no HTTP.
+func methodOf(s *trace.Span) string {
+	if s.AuditID == "" || s.Parent != "" || s.Hop != 0 {
+		return ""
+	}
+	switch verb, _, _ := strings.Cut(s.Name, " "); verb {
+	case "create":
+		return "POST"
+	case "update":
+		return "PUT"
+	case "patch":
+		return "PATCH"
+	case "delete", "deletecollection":
+		return "DELETE"
+	}
+	return ""
 }
 
 // containerOf returns the name of the container that work on a node is about, which package trace puts into the name of the span.

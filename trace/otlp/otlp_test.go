@@ -112,8 +112,11 @@ func TestJSONIsWhatTheProtocolDefines(t *testing.T) {
 		t.Errorf("the status is %v, that of the request %v", s, root.GetStatus())
 	}
 	for name, want := range map[string]map[string]string{
-		"create web": {"enduser.id": "ann", "audit-id": "4f5d", "k8s.namespace.name": "shop", "k8s.deployment.name": "web", "k8s.deployment.uid": "u-web",
+		"create web": {"enduser.id": "ann", "audit-id": "4f5d", "http.request.method": "POST", "k8s.namespace.name": "shop",
+			"k8s.deployment.name": "web", "k8s.deployment.uid": "u-web",
 			"proa.object.resource": "deployments.apps", "proa.object.revision": "7", "proa.command": "kubectl apply", "proa.summary": "31 ms in all"},
+		"create web-1": {"enduser.id": "the controller", "k8s.namespace.name": "shop", "k8s.replicaset.name": "web-1",
+			"k8s.replicaset.uid": "u-set", "proa.object.resource": "replicasets.apps", "proa.object.revision": "8", "proa.critical": "true"},
 		"commit": {"proa.hop": "7", "proa.hop.name": "commit", "proa.wait_ns": "3000000"},
 		"pull": {"proa.hop": "11", "proa.hop.name": "node", "proa.open": "true", "enduser.id": "system:node:n1", "k8s.node.name": "n1",
 			"k8s.namespace.name": "shop", "k8s.pod.name": "web-1-x", "k8s.pod.uid": "u-pod", "proa.detail": "10 bytes",
@@ -181,5 +184,24 @@ func TestTextsAreCutAndValid(t *testing.T) {
 	}
 	if got := s.Tags["proa.detail"]; got != "a\uFFFDb\x1b[31m" {
 		t.Errorf("the detail is %q", got)
+	}
+}
+
+// TestMethods checks which method the spans of requests over HTTP have.
+func TestMethods(t *testing.T) {
+	for name, want := range map[string]string{
+		"create pods/binding": "POST", "update pods/status": "PUT", "patch deployments.apps": "PATCH", "delete pods": "DELETE",
+		"deletecollection pods": "DELETE", "reconcile": "",
+	} {
+		if got := methodOf(&trace.Span{Name: name, AuditID: "1"}); got != want {
+			t.Errorf("%s has the method %q, want %q", name, got, want)
+		}
+	}
+	for _, s := range []trace.Span{
+		{Name: "create pods"}, {Name: "create main", AuditID: "1", Parent: "x"}, {Name: "create main", AuditID: "1", Hop: 11},
+	} {
+		if got := methodOf(&s); got != "" {
+			t.Errorf("%+v, which is no request over HTTP, has the method %q", s, got)
+		}
 	}
 }
