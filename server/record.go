@@ -45,15 +45,15 @@ func (r *Request) nameRecord(namespace, name string) {
 }
 
 // RecordRefusal keeps the record of a write that was refused, with the hop that has refused it: the one that has called
-// Refuse on the clock, or else the one that errors of this sort come from. Reads and dry runs are not recorded, and neither
-// are requests whose client has gone.
+// Refuse on the clock, or else the one that errors of this sort come from, as for a store that does not answer. Reads and dry
+// runs are not recorded, and neither are requests whose client has gone.
 func (s *Server) RecordRefusal(r *Request, err error) {
 	rec := &r.Clock.Record
 	if s.Recorder == nil || !hop.IsWriteVerb(r.Verb) || r.Options.DryRun || r.Def.Transient || r.User == nil ||
 		errors.Is(err, context.Canceled) {
 		return
 	}
-	if rec.Refused == 0 {
+	if rec.Refused == 0 || apistatus.IsStoreUnavailable(err) {
 		r.Clock.Refuse(refusal.Hop(err))
 	}
 	r.nameRecord(r.Namespace, r.refusedName())

@@ -84,10 +84,29 @@ func FromStore(err error) error {
 		return apierrors.NewRequestEntityTooLargeError("the object is larger than the store accepts (1.5 MiB)")
 	case errors.Is(err, kv.ErrFull):
 		return Unavailable("the write is refused: " + err.Error())
-	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return Unavailable("the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again")
+	case errors.Is(err, kv.ErrUnavailable):
+		return &storeUnavailable{unavailableStatus(noAnswer(err))}
+	case errors.Is(err, context.DeadlineExceeded):
+		return Unavailable(noAnswer(err))
 	}
 	return err
+}
+
+// noAnswer returns what clients are told when the store does not answer.
+func noAnswer(err error) string {
+	return "the store is not available: " + err.Error() + "; the outcome of a write is unknown, read before trying again"
+}
+
+// storeUnavailable is the error 503 of a request for which the store has not answered.
+type storeUnavailable struct{ *apierrors.StatusError }
+
+// Unwrap returns the error that clients see.
+func (u *storeUnavailable) Unwrap() error { return u.StatusError }
+
+// IsStoreUnavailable reports whether a request failed because the store does not answer, whichever hop has asked it.
+func IsStoreUnavailable(err error) bool {
+	_, ok := errors.AsType[*storeUnavailable](err)
+	return ok || errors.Is(err, kv.ErrUnavailable)
 }
 
 // loggableError is an error whose text for clients differs from what may be logged.
@@ -115,7 +134,9 @@ func ForLog(err error) any {
 
 // Unavailable returns the error 503. It has no Retry-After: clients would hide the failure behind their own retries,
 // and whether a write whose outcome is unknown is tried again is the decision of the user.
-func Unavailable(message string) error {
+func Unavailable(message string) error { return unavailableStatus(message) }
+
+func unavailableStatus(message string) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: codeServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: message,
 	}}

@@ -79,6 +79,12 @@ func TestStoreUnavailable(t *testing.T) {
 		if code, text := w.do("GET", "/readyz", ""); code != 200 {
 			t.Errorf("/readyz returns %d %s although the store is available again", code, text)
 		}
+		for _, name := range []string{"configmaps:b", "services:s"} { // admission was the first to ask the store
+			_, text := w.do("GET", "/apis/trace.proa.dev/v1/namespaces/default/traces/"+name, "")
+			if !strings.Contains(text, `"hop":7,"hopName":"commit"`) || !strings.Contains(text, `"stuck":"failed at hop 7 (commit)`) {
+				t.Errorf("the record of a request for which the store did not answer: %s", text)
+			}
+		}
 		if got := fieldAt(w.must(200, "GET", maps+"/a", "", headers...), "data", "k"); got != "1" {
 			t.Errorf("a refused write happened: %v", got)
 		}

@@ -11,8 +11,12 @@ import (
 )
 
 // Hop returns the hop from which an error comes when no hop has said that it refuses the request: the store knows which
-// objects exist and at which revision, and everything else is about the body.
+// objects exist and at which revision, and everything else is about the body. A store that does not answer is hop 7, whichever hop has
+// asked it: admission asks whether the namespace exists before anything is written.
 func Hop(err error) hop.Hop {
+	if apistatus.IsStoreUnavailable(err) {
+		return hop.Commit
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return hop.Commit
 	}
