@@ -144,13 +144,14 @@ var layers = []layer{
 	{"network/*", "network client kinds hop kv", "from hop 9 on a part is a client among others, with no side door"},
 
 	{"ui", "", "the page is static files; what it shows comes from the API"},
-	{"why", "why/answer why/containers why/lookup why/messages why/metadata why/servicetrace why/traffic kinds/lib trace hop", "explanations see what any client sees"},
+	{"why", "why/answer why/containers why/lookup why/messages why/metadata why/refusedwrite why/servicetrace why/traffic kinds/lib trace hop", "explanations see what any client sees"},
 	{"why/answer", "hop", "an answer is data, for those who make it and those who show it"},
 	{"why/containers", "why/answer why/lookup why/messages kinds/lib hop", "it explains a part of a Pod, and knows no other kind"},
 	{"why/metadata", "why/answer hop", "it explains what objects of all kinds have, and reads none"},
+	{"why/refusedwrite", "why/answer why/messages trace hop", "it reads traces, and nothing else"},
 	{"why/servicetrace", "why/answer trace hop", "it reads traces, and nothing else"},
 	{"why/traffic", "why/answer why/lookup why/metadata kinds/lib hop", "it explains what is in front of Services, and is given what explains them"},
-	{"why/lookup", "kinds/lib", "it reads what any client sees, and explains nothing"},
+	{"why/lookup", "why/messages kinds/lib", "it reads what any client sees, and explains nothing"},
 	{"why/messages", "hop", "it reads texts, and no objects"},
 	{"why/report", "why", "it prints answers, and reads nothing"},
 

@@ -19,6 +19,7 @@ import (
 	"proa.dev/why/lookup"
 	"proa.dev/why/messages"
 	"proa.dev/why/metadata"
+	"proa.dev/why/refusedwrite"
 	"proa.dev/why/servicetrace"
 	"proa.dev/why/traffic"
 )
@@ -211,30 +212,22 @@ func (r *reader) refusedWrite(ctx context.Context, t Target) *Answer {
 	if err != nil || record.State != trace.Failed {
 		return nil
 	}
-	a := &Answer{Object: t.ref(), Resource: t.Resource.String(), State: Stuck}
-	a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused: " + answer.Sentence(record.Stuck) + "."
-	if last := refusal(record, anyRefusal); last != nil {
-		a.At(hop.Hop(last.Hop))
-		a.Cause = "The " + t.Kind + " does not exist: the last request to make it was refused"
-		if last.Name != a.HopName {
-			a.Cause += " by " + last.Name
-		}
-		a.Cause += ": " + answer.Sentence(last.Error) + "."
-		a.Because(a.Object, "record of "+last.Name, last.Error, last.Start)
+	a := &Answer{Object: t.ref(), Resource: t.Resource.String()}
+	refusedwrite.ExplainMissing(a, record)
+	a.Unseen = r.unseen()
+	return a
+}
+
+// addOutage adds to an answer that is made of what the server remembers, because its store does not answer, whether the last request
+// to change the object was refused for that.
+func (r *reader) addOutage(ctx context.Context, a *Answer) {
+	if r.Outage() == nil {
+		return
 	}
-	a.Cause = answer.OneLine(a.Cause)
-	if record.User != "" {
-		a.Because(a.Object, "record of the request", "by "+record.User+" "+record.Command, record.Start)
+	record, err := r.trace(ctx, cmp.Or(a.Object.Namespace, trace.NoNamespace), a.Resource+":"+a.Object.Name)
+	if err == nil {
+		refusedwrite.ExplainOutage(a, record)
 	}
-	last := refusal(record, anyRefusal)
-	if last != nil && last.Hop == int(hop.Authenticate) {
-		return a.Do("check the token or the client certificate of whoever sent the request")
-	}
-	if last != nil && !strings.Contains(last.Error, " ") {
-		return a.Do("the record has only the reason, because a message could tell what is confidential; send the request again to see it")
-	}
-	_, _, advice := messages.Refusal(a.Cause)
-	return a.Do("%s", advice)
 }
 
 // addRefusal sets the hop that has refused what a controller wanted to create to that of the record of such a refusal, which also tells
@@ -245,27 +238,9 @@ func (r *reader) addRefusal(ctx context.Context, a *Answer, message string) {
 		return // whoever may not read traces has the message
 	}
 	same := func(s *trace.Span) bool { return messages.IsSameRefusal(s.Error, message) }
-	if last := refusal(t, same); last != nil {
+	if last := refusedwrite.Last(t, same); last != nil {
 		a.At(hop.Hop(last.Hop)).Because(a.Object, "record of "+last.Name, last.Error, last.Start)
 	}
-}
-
-// anyRefusal is for those who take whatever has refused a write.
-func anyRefusal(*trace.Span) bool { return true }
-
-// refusal returns the span of the hop, or of its step, that has refused a write in a way that matches; nil if there is none. Of several
-// the last one counts.
-func refusal(t *trace.Trace, matches func(*trace.Span) bool) (last *trace.Span) {
-	for i := range t.Spans {
-		s := &t.Spans[i]
-		if s.Error == "" || s.Hop == 0 || s.Hop > int(hop.Commit) || !matches(s) {
-			continue
-		}
-		if last == nil || s.Parent == last.ID || !s.Start.Before(last.Start) && s.Hop >= last.Hop {
-			last = s
-		}
-	}
-	return last
 }
 
 // addOpenWork adds what the agent of a node is at with a Pod that does not run yet, by its records.

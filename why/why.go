@@ -4,6 +4,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -58,11 +59,13 @@ func (k *Asker) Explain(ctx context.Context, t Target) (*Answer, error) {
 		if a = r.refusedWrite(ctx, t); a != nil {
 			return a, nil
 		}
+		err = cmp.Or(r.Outage(), err) // the object may exist by now, the server cannot know
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.addDetails(ctx, a)
+	r.addOutage(ctx, a)
 	a.Unseen = r.unseen()
 	return a, nil
 }

@@ -28,7 +28,11 @@ type world struct {
 	failing   map[string]string    // what the server says in place of objects, by resource
 	served    []metav1.APIResource // by discovery
 	requests  int
+	outage    bool // the store does not answer
 }
+
+// ReadCached has everything read from the cache of the server.
+func (w *world) ReadCached() { w.outage = false }
 
 func (w *world) Discover(context.Context) ([]metav1.APIResource, error) {
 	if w.forbidden["discovery"] {
@@ -41,6 +45,9 @@ func (w *world) Get(_ context.Context, r schema.GroupResource, namespace, name s
 	w.requests++
 	if w.forbidden[r.Resource] {
 		return apierrors.NewForbidden(r, name, nil)
+	}
+	if w.outage && r.Group != "trace.proa.dev" {
+		return apierrors.NewServiceUnavailable("the store is not available: no answer")
 	}
 	if message := w.failing[r.Resource]; message != "" {
 		return apierrors.NewServiceUnavailable(message)
@@ -60,6 +67,9 @@ func (w *world) List(_ context.Context, r schema.GroupResource, namespace, _ str
 	w.requests++
 	if w.forbidden[r.Resource] {
 		return apierrors.NewForbidden(r, "", nil)
+	}
+	if w.outage {
+		return apierrors.NewServiceUnavailable("the store is not available: no answer")
 	}
 	items := []map[string]any{}
 	for _, o := range w.objects[r] {
@@ -146,9 +156,9 @@ func (w *world) add(t *testing.T, text string) {
 	}
 }
 
-// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable, "$ fail
-// RESOURCE MESSAGE" makes the server say so when it is read, "$ serve KIND" adds a resource to discovery, "$ why KIND NAME" and
-// "$ stuck [NAMESPACE]" print answers.
+// TestAnswers plays texts: "$ objects" adds objects, "$ forbid RESOURCE" makes a resource unreadable, "$ outage" takes the store away,
+// "$ fail RESOURCE MESSAGE" makes the server say so when it is read, "$ serve KIND" adds a resource to discovery, "$ why KIND NAME"
+// and "$ stuck [NAMESPACE]" print answers.
 func TestAnswers(t *testing.T) {
 	now := time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
 	clean := func(s string) string { return strings.ReplaceAll(s, "\x1b", "<ESC>") }
@@ -167,6 +177,9 @@ func TestAnswers(t *testing.T) {
 				return "", false
 			case "fail":
 				w.failing = map[string]string{words[1]: strings.Join(words[2:], " ")}
+				return "", false
+			case "outage":
+				w.outage = true
 				return "", false
 			case "serve":
 				r := resources[words[1]]

@@ -38,6 +38,7 @@ type Reader struct {
 	http          *http.Client
 	loaded        Options    // what it was made of, with the name of the context
 	resources     []Resource // what the server has, once it was asked
+	cached        bool       // see ReadCached
 }
 
 // Server is the address of the API server, for people: a password in it is left out.
@@ -108,13 +109,32 @@ func (r *Reader) readAnswer(resp *http.Response, path string) ([]byte, error) {
 		0, false)
 }
 
+// ReadCached has all further objects read as the server has them in its cache, which may be old. It is for a cluster whose store does not
+// answer.
+func (r *Reader) ReadCached() { r.cached = true }
+
+// query returns the query of a read, with a field selector if that is not empty.
+func (r *Reader) query(fields string) string {
+	q := url.Values{}
+	if fields != "" {
+		q.Set("fieldSelector", fields)
+	}
+	if r.cached {
+		q.Set("resourceVersion", "0")
+	}
+	if len(q) == 0 {
+		return ""
+	}
+	return "?" + q.Encode()
+}
+
 // Get reads one object into a pointer to its type, or to a map.
 func (r *Reader) Get(ctx context.Context, gr schema.GroupResource, namespace, name string, into any) error {
 	path, err := r.path(ctx, gr, namespace)
 	if err != nil {
 		return err
 	}
-	data, err := r.Raw(ctx, path+"/"+url.PathEscape(name), "application/json")
+	data, err := r.Raw(ctx, path+"/"+url.PathEscape(name)+r.query(""), "application/json")
 	if err != nil {
 		return err
 	}
@@ -127,10 +147,7 @@ func (r *Reader) List(ctx context.Context, gr schema.GroupResource, namespace, f
 	if err != nil {
 		return err
 	}
-	if fields != "" {
-		path += "?fieldSelector=" + url.QueryEscape(fields)
-	}
-	data, err := r.Raw(ctx, path, "application/json")
+	data, err := r.Raw(ctx, path+r.query(fields), "application/json")
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type Reader struct {
 	failed  map[string]string
 	objects map[string]any // by resource, namespace and name: a pointer to the object, or the error
 	lists   map[string]any // the items and indexes of them, or an error
+	outage  error          // see Outage
 	// AllEvents reads the Events of a namespace at once, for questions about many objects.
 	AllEvents bool
 }
@@ -56,7 +57,7 @@ func Load[T any](ctx context.Context, r *Reader, from schema.GroupResource, name
 		return nil, have
 	}
 	out := new(T)
-	if err := r.cluster.Get(ctx, from, namespace, name, out); err != nil {
+	if err := r.read(func() error { return r.cluster.Get(ctx, from, namespace, name, out) }); err != nil {
 		r.objects[key] = err
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func TryList[T any](ctx context.Context, r *Reader, from schema.GroupResource, n
 	var out struct {
 		Items []T `json:"items"`
 	}
-	if err := r.cluster.List(ctx, from, namespace, fields, &out); err != nil {
+	if err := r.read(func() error { return r.cluster.List(ctx, from, namespace, fields, &out) }); err != nil {
 		r.lists[key] = err
 		return nil, err
 	}

@@ -56,6 +56,18 @@ func Refusal(message string) (h hop.Hop, what, advice string) {
 	return hop.Control, "the API server refuses it", "read the message"
 }
 
+// IsOutage tells whether a message says that the store of the API server does not answer.
+func IsOutage(message string) bool {
+	return strings.Contains(message, "the store is not available") || strings.Contains(message, "etcdserver: request timed out") ||
+		strings.Contains(message, "etcdserver: no leader")
+}
+
+// IsUndecodable tells whether a message says that the body of a request is not an object of its kind.
+func IsUndecodable(message string) bool {
+	return strings.Contains(message, "cannot be handled as a ") || strings.Contains(message, "decoding error: ") ||
+		strings.Contains(message, "the object provided is unrecognized")
+}
+
 // IsSameRefusal tells whether two messages are about refusals for the same reason. The names of objects in them may differ.
 func IsSameRefusal(a, b string) bool {
 	_, one, _ := Refusal(a)
