@@ -43,7 +43,7 @@ const (
 // Handler serves the files of the dashboard.
 type Handler struct {
 	files map[string]*file
-	// documentPolicy is the content security policy of the document, which has its style and one script in it.
+	// documentPolicy is the content security policy of the document, which has its style and two scripts in it.
 	documentPolicy string
 }
 
@@ -74,14 +74,15 @@ func New(via Via) (*Handler, error) {
 
 const indexName = "index.html"
 
-// inline puts the style and the script that chooses the theme into the document, so that the browser needs nothing else to paint the
-// page. The policy of the document names their hashes: no other style or script in a document is accepted.
+// inline puts the style, the script that chooses the theme and the one that loads the modules into the document, so that the browser needs
+// nothing else to paint the page. The policy of the document names their hashes: no other style or script in a document is accepted.
 func (h *Handler) inline() error {
 	h.documentPolicy = ContentSecurityPolicy
 	index := h.files[indexName]
 	for _, part := range []struct{ name, reference, element, directive string }{
 		{"style.css", `<link rel="stylesheet" href="style.css">`, "style", "style-src"},
 		{"theme.js", `<script src="theme.js"></script>`, "script", "script-src"},
+		{"start.js", `<script src="start.js"></script>`, "script", "script-src"},
 	} {
 		text := h.files[part.name].data
 		if !bytes.Contains(index.data, []byte(part.reference)) || bytes.Contains(text, []byte("</")) {

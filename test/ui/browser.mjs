@@ -11,11 +11,19 @@ export const fixture = (name) => fs.readFileSync(new URL('testdata/' + name, imp
 
 export const base = process.env.UI_ADDRESS; // of the proxy, with /dashboard/
 export const server = process.env.UI_SERVER; // of the API server
+// A wait ends with its event; how long it may take is only for pages that are broken. Machines that test may be very busy.
+const PATIENCE = 90000; // milliseconds
 export const browser = await chromium.launch({
   executablePath: process.env.UI_CHROMIUM,
+  timeout: 2 * PATIENCE,
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
 // Chromium gives up what it loads when an interface of the machine comes or goes, as other tests make them. A page is then loaded again.
+// What else was given up may be a module or an answer that the page needs: a script that fails after that says so by the code with which it
+// ends, and ui_test.go runs it again.
+const RUN_AGAIN = 75;
+let networkHasChanged = false;
+const note = (message) => { networkHasChanged ||= message.includes('ERR_NETWORK_CHANGED'); };
 const retry = (load) => async (...args) => {
   for (let i = 0; ; i++) {
     try {
@@ -28,11 +36,16 @@ const retry = (load) => async (...args) => {
 const newContext = browser.newContext.bind(browser);
 browser.newContext = async (...args) => {
   const made = await newContext(...args);
-  made.on('page', (p) => { p.goto = retry(p.goto.bind(p)); p.reload = retry(p.reload.bind(p)); });
+  made.setDefaultTimeout(PATIENCE);
+  made.on('page', (p) => {
+    p.goto = retry(p.goto.bind(p));
+    p.reload = retry(p.reload.bind(p));
+    p.on('websocket', (ws) => ws.on('socketerror', note));
+  });
+  made.on('requestfailed', (r) => note(r.failure()?.errorText || ''));
   return made;
 };
 export const context = await browser.newContext({ viewport: { width: 1360, height: 860 }, colorScheme: 'light', reducedMotion: 'reduce', ignoreHTTPSErrors: true });
-context.setDefaultTimeout(20000);
 export const page = await context.newPage();
 const faults = [];
 // Where a test answers WebSockets itself, Playwright's stand-in for them throws this when a message comes for one that the page has just
@@ -51,10 +64,27 @@ export async function step(name, f) {
     if (process.env.UI_SHOT) await page.screenshot({ path: process.env.UI_SHOT }).catch(() => {});
     console.log(`FAILED: ${name}: ${e.stack}\nat ${page.url()}\n${(await page.textContent('#main').catch(() => '')).slice(0, 1500)}`);
     await browser.close();
-    process.exit(1);
+    process.exit(networkHasChanged ? RUN_AGAIN : 1);
   }
   console.log(`passed: ${name} (${Date.now() - start} ms)`);
 }
+
+// until asks again and again until the answer is one, for what happens outside the page.
+export async function until(what, ask) {
+  for (const end = Date.now() + PATIENCE; ;) {
+    const answer = await ask();
+    if (answer) return answer;
+    assert.ok(Date.now() < end, 'it did not happen: ' + what);
+    await new Promise((resolve) => { setTimeout(resolve, 20); });
+  }
+}
+// hurry makes pages that are opened afterwards ask the server ten times as often as they do for people.
+export const hurry = (of) => of.addInitScript(() => {
+  for (const name of ['setTimeout', 'setInterval']) {
+    const plain = window[name];
+    window[name] = (f, time = 0, ...rest) => plain(f, time < 1000 ? time : time / 10, ...rest);
+  }
+});
 
 // hash returns the part of the address that the page sets, as the page sees it: page.url() hears of changes a moment later.
 export const hash = () => page.evaluate(() => location.hash);
@@ -64,10 +94,12 @@ export const text = (s) => page.getByText(s, { exact: false }).first().waitFor()
 export const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);
 // axe looks for serious faults of accessibility: all, or those of some rules.
 export async function axe(where, rules = null) {
-  if (!await page.evaluate(() => globalThis.axe)) await page.evaluate(axeSource);
-  const found = await page.evaluate((r) => globalThis.axe.run(document, { resultTypes: ['violations'], ...(r && { runOnly: r }) }), rules);
-  const bad = found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')
-    .map((v) => `${where}: ${v.id} (${v.impact}): ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + (n.any[0]?.message || '')).join(' | ')}`);
+  if (!await page.evaluate(() => Boolean(globalThis.axe))) await page.evaluate(axeSource);
+  const bad = await page.evaluate(async ([w, r]) => { // only what is said of faults leaves the page: the whole result is large
+    const found = await globalThis.axe.run(document, { resultTypes: ['violations'], ...(r && { runOnly: r }) });
+    return found.violations.filter((v) => v.impact === 'serious' || v.impact === 'critical')
+      .map((v) => `${w}: ${v.id} (${v.impact}): ${v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + ' ' + (n.any[0]?.message || '')).join(' | ')}`);
+  }, [where, rules]);
   assert.deepEqual(bad, []);
 }
 
@@ -81,7 +113,7 @@ export async function playFast() {
       .observe(document.querySelector('.stations'), { subtree: true, attributes: true });
   });
   await page.getByRole('button', { name: 'Play' }).click();
-  await page.locator('.play-clock').getByText(/ in all$/).waitFor({ timeout: 60000 });
+  await page.locator('.play-clock').getByText(/ in all$/).waitFor();
   return page.evaluate(() => [...window.lit].sort((a, b) => a - b));
 }
 

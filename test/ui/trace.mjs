@@ -1,7 +1,7 @@
 // Traces: played hop by hop, in groups or by time, searched, with all that is chosen in the address; and pages that stay open do not grow.
 
 import assert from 'node:assert/strict';
-import { api, axe, context, end, fixture, go, hash, logIn, page, playFast, step, text } from './browser.mjs';
+import { api, axe, context, end, fixture, go, hash, hurry, logIn, page, playFast, step, text, until } from './browser.mjs';
 
 const DEPLOYMENTS = '/apis/apps/v1/namespaces/default/deployments';
 const TRACE = '/apis/trace.proa.dev/v1/namespaces/default/wiretraces/deployments.apps:';
@@ -23,17 +23,13 @@ await context.addInitScript(() => {
   AbortSignal.prototype.removeEventListener = function (type, f, ...rest) { listeners.get(this)?.delete(f); return remove.call(this, type, f, ...rest); };
 });
 
+await hurry(context);
 await step('log in', logIn);
 
 await step('a real trace is played through the hops of its writes, and the sum is the time that it took', async () => {
   await api('POST', DEPLOYMENTS, { apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name: 'played' }, spec: { replicas: 2, selector: { matchLabels: { app: 'played' } },
     template: { metadata: { labels: { app: 'played' } }, spec: { containers: [{ name: 'c', image: 'nginx' }] } } } });
-  let trace = null;
-  for (let i = 0; i < 100 && trace?.state !== 'Ready'; i++) {
-    await page.waitForTimeout(100);
-    trace = await read(TRACE + 'played').catch(() => null);
-  }
-  assert.equal(trace?.state, 'Ready');
+  const trace = await until('the trace is Ready', async () => { const t = await read(TRACE + 'played').catch(() => null); return t?.state === 'Ready' && t; });
   assert.ok(trace.spans.some((s) => s.wire), 'the trace has the bodies of the first write');
   await go('#/learn?of=default/deployments.apps:played');
   await page.getByRole('button', { name: 'Play' }).and(page.locator(':enabled')).waitFor();
@@ -53,8 +49,20 @@ await step('the bytes of a write are at the hops where they matter, and where th
   }
   assert.ok(!(await page.locator('#hop-card-5 .wire').first().textContent()).includes('"uid"'), 'hop 5 has what was sent');
   assert.ok((await page.locator('#hop-card-7 .wire').first().textContent()).includes('"uid"'), 'hop 7 has what was stored');
-  await page.locator('#hop-card-10').getByText('There are no bytes of the bindings. Writes inside the server').waitFor();
+  const bindings = page.locator('#hop-card-10');
+  await bindings.locator('summary').filter({ hasText: 'pods/binding' }).first().click();
+  await bindings.getByText('The caller is in the server’s process: no bytes were sent.').first().waitFor(); // the scheduler
+  assert.ok((await bindings.locator('.wire').first().textContent()).includes('"Binding"'), 'hop 10 has the object that the scheduler handed over');
   await axe('How it works, with a trace');
+  await page.route(/\/wiretraces\/deployments/, async (r) => {
+    const read = await (await r.fetch()).json();
+    await r.fulfill({ json: { ...read, spans: read.spans.map((s) => (s.name.endsWith('/binding') ? { ...s, wire: undefined } : s)) } });
+  });
+  await go('#/overview');
+  await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  await go('#/learn?of=default/deployments.apps:played');
+  await bindings.getByText('There are no bytes of the bindings. The server keeps those of Secrets, Leases and Events never').waitFor();
+  await page.unroute(/\/wiretraces\/deployments/);
 });
 
 // show shows a trace that the test has made.
@@ -170,7 +178,7 @@ await step('a page that stays open registers no more listeners', async () => {
   await page.keyboard.press('[');
   for (let i = 0; i < 40; i++) await page.keyboard.press('f');
   for (const name of ['Summary', 'Trace', 'Summary', 'Trace', 'Summary', 'Trace', 'Summary', 'Trace']) await page.getByRole('tab', { name }).click();
-  await page.waitForTimeout(2500); // the trace is read again
+  for (let i = 0; i < 3; i++) await page.waitForResponse(/\/traces\/deployments/); // the trace is read again
   const most = await page.evaluate(() => window.mostListeners);
   assert.ok(most > 0 && most < 10, `a signal has had ${most} listeners`);
 });

@@ -197,9 +197,9 @@ export function show({ main, route, signal }) {
     if (!title || !shown.length) return null;
     const kept = shown.filter((s) => s.wire);
     const without = shown.length - kept.length;
-    const why = mayReadBodies ? 'Writes inside the server’s process send no bytes; of other writes the server may not have kept them, and never those of Secrets.' : 'You may not read bodies of requests (get wiretraces).';
+    const why = mayReadBodies ? 'The server keeps those of Secrets, Leases and Events never, not all when there are many requests, and removes old ones.' : 'You may not read bodies of requests (get wiretraces).';
     return h('div', { class: 'hop-bytes' }, h('h3', null, title),
-      kept.slice(0, MAX_BODIES).map((s) => h('details', { open: n === 1 }, h('summary', null, writeTitle(s)), wireView(part ? { [part]: s.wire[part] } : s.wire))),
+      kept.slice(0, MAX_BODIES).map((s) => h('details', { open: n === 1 }, h('summary', null, writeTitle(s)), wireView(part ? { inProcess: s.wire.inProcess, [part]: s.wire[part] } : s.wire))),
       kept.length > MAX_BODIES && h('p', { class: 'hint' }, `and of ${kept.length - MAX_BODIES} more writes`),
       without > 0 && h('p', { class: 'hint' }, (kept.length ? `${without} more ${without === 1 ? 'write has' : 'writes have'} no bytes here. ` : `There are no bytes of ${about}. `) + why));
   };

@@ -148,7 +148,7 @@ export class Terminal {
 
   keep(rows) {
     this.history.push(...rows);
-    if (this.history.length > HISTORY) this.history.splice(0, this.history.length - HISTORY);
+    while (this.history.length > HISTORY) this.history.shift(); // unlike splice, it does not move all the others
   }
 
   // lines are what there is to see: the screen, and what has left it above unless a program uses the whole screen.

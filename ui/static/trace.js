@@ -594,11 +594,13 @@ export function unseenView(t) {
     h('ul', { class: 'plain' }, t.unseen.slice(0, 20).map((u) => h('li', null, 'Not seen: the records of ' + u)), t.unseen.length > 20 && h('li', null, `and ${t.unseen.length - 20} more`)));
 }
 
-// wireView shows the bytes of a request and of its answer.
+// wireView shows the bytes of a request and of its answer, or of a caller in the server's process the objects.
 export function wireView(wire) {
+  const none = wire.inProcess ? '(too large to be kept)' : '(not text)';
   const part = (title, body) => body && (body.size > 0 || body.text) && [h('h4', null, `${title}: ${body.size ?? body.text.length} bytes${body.type ? ' of ' + body.type : ''}`),
-    h('pre', { class: 'code-block small', tabindex: '0', 'aria-label': title + ' body' }, pretty(body.text) || '(not text)')];
-  return h('div', { class: 'wire' }, part('Request', wire.request), part('Answer', wire.response));
+    h('pre', { class: 'code-block small', tabindex: '0', 'aria-label': title + ' body' }, pretty(body.text) || none)];
+  return h('div', { class: 'wire' }, wire.inProcess && h('p', { class: 'hint' }, 'The caller is in the server’s process: no bytes were sent. This is the object, as JSON.'),
+    part('Request', wire.request), part('Answer', wire.response));
 }
 
 function pretty(text) {
