@@ -9,6 +9,7 @@ import (
 func TestModules(t *testing.T) {
 	for _, script := range []string{"documents.mjs", "rows.mjs", "terminal.mjs"} {
 		t.Run(script, func(t *testing.T) {
+			t.Parallel()
 			if output, err := exec.CommandContext(t.Context(), find(t, "node"), script).CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, output)
 			}

@@ -1,7 +1,7 @@
 // Uses the dashboard as people do, against an API server with simulated nodes.
 
 import assert from 'node:assert/strict';
-import { api, base, browser, context, end, fixture, go, hash, logIn, page, server, step, text } from './browser.mjs';
+import { api, base, browser, context, end, fixture, go, hash, logIn, page, server, step, text, until } from './browser.mjs';
 
 const deployment = (name, replicas) => ({ apiVersion: 'apps/v1', kind: 'Deployment', metadata: { name }, spec: { replicas, selector: { matchLabels: { app: name } },
   template: { metadata: { labels: { app: name } }, spec: { containers: [{ name: 'c', image: 'nginx' }] } } } });
@@ -182,7 +182,7 @@ await step('a shell is a terminal: keys, colours, whole screens, size', async ()
   });
   const say = (s) => shell.send(Buffer.from('\u0001' + s));
   const rows = () => page.locator('.terminal-row').evaluateAll((all) => all.map((r) => r.textContent.trimEnd()));
-  const sent = async (want) => { for (let i = 0; i < 200 && got.keys !== want; i++) await page.waitForTimeout(20); assert.equal(got.keys, want); got.keys = ''; };
+  const sent = async (want) => { await until('as many keys as ' + want, () => got.keys.length >= want.length); assert.equal(got.keys, want); got.keys = ''; };
   await go('#/object/core/pods/default/lost?tab=shell');
   await page.getByRole('button', { name: 'Connect' }).click();
   await page.getByText('Connected', { exact: true }).waitFor();
@@ -229,8 +229,7 @@ await step('a shell is a terminal: keys, colours, whole screens, size', async ()
   const before = got.sizes.length;
   await page.setViewportSize({ width: 1000, height: 700 });
   await page.waitForFunction(() => document.querySelector('.terminal').clientWidth < 800);
-  for (let i = 0; i < 200 && got.sizes.length === before; i++) await page.waitForTimeout(20);
-  assert.ok(got.sizes.at(-1).Width < got.sizes[0].Width && got.sizes.at(-1).Height < got.sizes[0].Height, JSON.stringify(got.sizes));
+  await until('the program hears of the new size', () => got.sizes.length > before && got.sizes.at(-1).Width < got.sizes[0].Width && got.sizes.at(-1).Height < got.sizes[0].Height);
   await page.setViewportSize({ width: 1360, height: 860 });
 
   say('\r\nspoken line\r\n');

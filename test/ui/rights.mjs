@@ -1,7 +1,7 @@
 // What a user with few rights sees, what the scheduler says about nodes, and owners with their children.
 
 import assert from 'node:assert/strict';
-import { api, browser, end, fixture, go, logIn, page, server, step, text } from './browser.mjs';
+import { api, browser, end, fixture, go, hurry, logIn, page, server, step, text, until } from './browser.mjs';
 
 await step('log in', logIn);
 
@@ -14,6 +14,7 @@ async function open(namespace) {
     roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'view' }, subjects: [{ kind: 'ServiceAccount', name: 'viewer', namespace }] });
   const { status: { token } } = await api('POST', `/api/v1${inside}/serviceaccounts/viewer/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} });
   const context = await browser.newContext({ ignoreHTTPSErrors: true, viewport: { width: 1360, height: 860 } });
+  await hurry(context);
   const p = await context.newPage();
   await p.goto(`${server}/dashboard/#/overview?ns=${namespace}`);
   await p.fill('#secret', token);
@@ -86,12 +87,7 @@ await step('the tree asks with selectors, and finds custom children and those of
     spec: { group: 'example.dev', scope, names: { plural, kind, singular: kind.toLowerCase(), listKind: kind + 'List' }, versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } } }] } });
   await definition('widgets', 'Widget', 'Namespaced');
   await definition('fleets', 'Fleet', 'Cluster');
-  const make = async (path, object) => {
-    for (let i = 0; ; i++) {
-      try { return await api('POST', path, object); } catch (e) { if (i > 50) throw e; } // the API of a new definition comes after it
-      await page.waitForTimeout(100);
-    }
-  };
+  const make = (path, object) => until(path, () => api('POST', path, object).catch(() => null)); // the API of a new definition comes after it
   const owner = (o) => ({ ownerReferences: [{ apiVersion: o.apiVersion, kind: o.kind, name: o.metadata.name, uid: o.metadata.uid }] });
   const fleet = await make('/apis/example.dev/v1/fleets', { apiVersion: 'example.dev/v1', kind: 'Fleet', metadata: { name: 'north' } });
   const outer = await make('/apis/example.dev/v1/namespaces/small/widgets', { apiVersion: 'example.dev/v1', kind: 'Widget', metadata: { name: 'outer', ...owner(fleet) } });

@@ -13,6 +13,7 @@ import (
 
 // TestYAML holds that what the page writes for people to edit is read as the same object again.
 func TestYAML(t *testing.T) {
+	t.Parallel()
 	node := find(t, "node")
 	texts := []string{"", " ", "a ", " a", "true", "No", "null", "~", "1", "1.5", "1e3", "0x1F", "0o17", "017", "1_000", ".5", ".inf", ".nan",
 		"-", "- a", "? a", ": a", "a: b", "a:", "a #b", "#a", "&a", "*a", "!a", "|", ">", "%a", "@a", "`a", "{a", "[a", "'a", `"a`, "a\nb",
