@@ -88,7 +88,7 @@ var layers = []layer{
 	{"server/computed", "server/collection watch kinds hop", "it watches what is not stored, in the words of those who watch what is"},
 	{"server/requestflow", "server/apistatus server/state server/fairqueue watch kinds", "it tells fairqueue which flows the cluster has, for the pipeline and for HTTP"},
 	{"server/coreadmission", "server/authz kinds", "plugins that need hop 3"},
-	{"server/encode", "server kinds watch", "it writes what the pipeline answers, for both adapters"},
+	{"server/encode", "server kinds watch hop", "it writes what the pipeline answers, for both adapters, and what records keep of it"},
 	{"server/localclient", "server client watch kinds hop kv", "the adapter between callers in this process and the pipeline"},
 	{"server/initialobjects", "server/state server/authz/bootstrappolicy client kinds",
 		"the first objects are created by a client among others"},

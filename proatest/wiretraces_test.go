@@ -29,7 +29,8 @@ func TestObjectsOfControllersInWireTrace(t *testing.T) {
 		if _, err := c.Client.Create(t.Context(), gr.Deployments, tracedDeployment("default")); err != nil {
 			t.Fatal(err)
 		}
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"p": []byte("hunter2")}}
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"},
+			Data: map[string][]byte{"p": []byte("hunter2")}}
 		if _, err := c.Client.Create(t.Context(), gr.Secrets, secret); err != nil {
 			t.Fatal(err)
 		}

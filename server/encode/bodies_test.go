@@ -12,7 +12,8 @@ import (
 	"proa.dev/hop"
 )
 
-// TestBodyOf checks that an object comes back as JSON as it was when it was encoded, whether it has a protobuf form or not, and with a kind.
+// TestBodyOf checks that an object comes back as JSON as it was when it was encoded, whether it has a protobuf form or not, and with its
+// kind.
 func TestBodyOf(t *testing.T) {
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}}
 	b := BodyOf(m, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
@@ -26,7 +27,8 @@ func TestBodyOf(t *testing.T) {
 	}
 	custom := &unstructured.Unstructured{Object: map[string]any{"kind": "Own", "spec": map[string]any{"a": int64(1)}}}
 	b = BodyOf(custom, schema.GroupVersionKind{})
-	if want := `{"kind":"Own","spec":{"a":1}}`; b.JSON != nil || string(b.Data) != want || b.Type != "application/json" || b.Size != len(want) {
+	if want := `{"kind":"Own","spec":{"a":1}}`; b.JSON != nil || string(b.Data) != want || b.Type != "application/json" ||
+		b.Size != len(want) {
 		t.Errorf("%+v %s", b, b.Data)
 	}
 	custom.Object["spec"] = strings.Repeat("x", hop.MaxBody)

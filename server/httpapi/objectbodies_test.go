@@ -108,8 +108,8 @@ func TestObjectsThatAreNotKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := newestWire(t, r, made); w == nil || w.Request != nil || w.RequestJSON != nil || w.RequestSize <= hop.MaxBody || w.Response != nil ||
-		w.ResponseSize <= w.RequestSize {
+	if w := newestWire(t, r, made); w == nil || w.Request != nil || w.RequestJSON != nil || w.RequestSize <= hop.MaxBody ||
+		w.Response != nil || w.ResponseSize <= w.RequestSize {
 		t.Errorf("of a large object are kept %+v", w)
 	}
 	small, err := c.Create(t.Context(), configMapsResource(), configMap("small"))
@@ -157,13 +157,15 @@ func TestBodiesOfActions(t *testing.T) {
 	body := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"p"},"target":{"kind":"Node","name":"n1"}}`
 	r.send(httptest.NewRecorder(), "alice", "POST", "/api/v1/namespaces/ns/pods/p/binding", strings.NewReader(body),
 		"Content-Type: application/json")
-	if w := newestWire(t, r, pod); w == nil || w.InProcess || string(w.Request) != body || !strings.Contains(string(w.Response), "Success") {
+	w := newestWire(t, r, pod)
+	if w == nil || w.InProcess || string(w.Request) != body || !strings.Contains(string(w.Response), "Success") {
 		t.Errorf("%+v", w)
 	}
 	body = `{"status":{"phase":"Running"}}`
 	r.send(httptest.NewRecorder(), "system:node:n1", "PATCH", "/api/v1/namespaces/ns/pods/p/status", strings.NewReader(body),
 		"Content-Type: application/strategic-merge-patch+json")
-	if w := newestWire(t, r, pod); w == nil || w.InProcess || string(w.Request) != body || !strings.Contains(string(w.Response), "Running") {
+	w = newestWire(t, r, pod)
+	if w == nil || w.InProcess || string(w.Request) != body || !strings.Contains(string(w.Response), "Running") {
 		t.Errorf("%+v", w)
 	}
 }
@@ -179,7 +181,7 @@ func BenchmarkObjects(b *testing.B) {
 			c, pods := r.Client(r.who), runtimeschema.GroupResource{Resource: "pods"}
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", n), Labels: map[string]string{"app": "web"}},
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", n)},
 					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example/web:1"}}}}
 				if _, err := c.Create(b.Context(), pods, pod); err != nil {
 					b.Fatal(err)
