@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"weak"
 
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
@@ -54,6 +55,9 @@ type types struct {
 	atoms map[string]smd.Atom
 	kinds map[string]*typed.ParseableType
 	plans map[planID]*plan
+	// read has the packages that were read last. Kinds of one package are often written one after the other, as when a
+	// server starts; the next garbage collection frees them.
+	read weak.Pointer[packages]
 }
 
 func newTypes() *types {
@@ -78,7 +82,11 @@ func (t *types) kind(name string) (*typed.ParseableType, error) {
 	}
 	s := &smd.Schema{}
 	seen := map[string]bool{}
-	open := packages{}
+	open := t.read.Value()
+	if open == nil {
+		open = &packages{}
+		t.read = weak.Make(open)
+	}
 	for todo := []string{name}; len(todo) > 0; {
 		next := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -86,7 +94,7 @@ func (t *types) kind(name string) (*typed.ParseableType, error) {
 			continue
 		}
 		seen[next] = true
-		atom, err := t.atom(open, next)
+		atom, err := t.atom(*open, next)
 		if err != nil {
 			return nil, err
 		}
