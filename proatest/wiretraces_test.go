@@ -13,6 +13,7 @@ import (
 	"proa.dev/hop"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
+	"proa.dev/run"
 	"proa.dev/trace"
 )
 
@@ -79,6 +80,28 @@ func TestObjectsOfControllersInWireTrace(t *testing.T) {
 		}
 		if len(spans) == 0 {
 			t.Error("the trace of the Secret has no spans")
+		}
+	})
+}
+
+// TestNoBodiesInWireTrace checks that --trace-bodies=false keeps nothing of callers in the server's process either.
+func TestNoBodiesInWireTrace(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		off := func(c *run.Config) { c.NoTraceBodies = true }
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Controllers(), off)
+		defer c.Stop()
+		if _, err := c.Client.Create(t.Context(), gr.Deployments, tracedDeployment("default")); err != nil {
+			t.Fatal(err)
+		}
+		o, err := c.Client.Get(t.Context(), trace.WireTracesResource(), "default", "deployments.apps:web", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range o.(*trace.WireTrace).Spans {
+			if s.Wire != nil {
+				t.Errorf("%s has %+v", s.Name, s.Wire)
+			}
 		}
 	})
 }
