@@ -91,6 +91,8 @@ func TestNoBodiesInWireTrace(t *testing.T) {
 		off := func(c *run.Config) { c.NoTraceBodies = true }
 		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir), proatest.Controllers(), off)
 		defer c.Stop()
+		time.Sleep(5 * time.Second) // the first objects of a cluster are too many for bodies of all
+		synctest.Wait()
 		if _, err := c.Client.Create(t.Context(), gr.Deployments, tracedDeployment("default")); err != nil {
 			t.Fatal(err)
 		}
