@@ -17,6 +17,7 @@ func (s *Server) openExporter(counts *prometheus.Registry) (err error) {
 		return nil
 	}
 	config := otlp.ExporterConfig{Endpoint: s.OTLP, Records: s.recorder(), ClusterUID: s.clusterUID, Log: s.log}
+	config.NodeUID = func(name string) string { return string(s.pipeline.State.CachedUID(gr.Nodes, "", name)) }
 	if s.exporter, err = otlp.NewExporter(config); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds/kind"
 )
@@ -18,6 +19,14 @@ func (s *State) peek(gr schema.GroupResource, namespace, name string) (kind.Obje
 		return nil, false
 	}
 	return e.Object(), true
+}
+
+// CachedUID returns the UID of an object that is in the cache; empty if there is none.
+func (s *State) CachedUID(gr schema.GroupResource, namespace, name string) types.UID {
+	if o, found := s.peek(gr, namespace, name); found {
+		return o.GetUID()
+	}
+	return ""
 }
 
 // Cached yields the objects of a namespace, or of all, from the cache, without waiting for the newest state.

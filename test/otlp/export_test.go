@@ -240,6 +240,39 @@ func TestExportWithACredential(t *testing.T) {
 	e.check(t, spans())
 }
 
+// TestNodeUID checks that the spans of what a node does have the UID of its Node.
+func TestNodeUID(t *testing.T) {
+	t.Parallel()
+	var r otlptest.Receiver
+	srv := httptest.NewServer(&r)
+	defer srv.Close()
+	c := proatest.Start(t, proatest.Memory(), func(c *run.Config) { c.OTLP.URL = srv.URL })
+	node, err := c.Client.Create(t.Context(), gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := createNamespace(t, c.Config, "system:node:n1", "own", nil); err != nil || code != http.StatusForbidden {
+		t.Fatalf("a node that creates a namespace gets %d, %v", code, err)
+	}
+	c.Stop()
+	spans, err := r.Spans()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, s := range spans {
+		if s.Tags["enduser.id"] == "system:node:n1" {
+			found = true
+			if s.Tags["k8s.node.name"] != "n1" || s.Tags["k8s.node.uid"] != string(node.GetUID()) {
+				t.Errorf("the span %s of the node %s has %v", s.GetName(), node.GetUID(), s.Tags)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("there is no span of the node among %d", len(spans))
+	}
+}
+
 const (
 	foreignTrace  = "0af7651916cd43dd8448eb211c80319c"
 	foreignSpan   = "b7ad6b7169203331"

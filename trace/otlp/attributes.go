@@ -35,9 +35,7 @@ func (s *span) describe(from *trace.Span) {
 	s.text("enduser.id", from.Actor)
 	s.text("audit-id", from.AuditID)
 	s.text("http.request.method", methodOf(from))
-	if node, ok := strings.CutPrefix(from.Actor, "system:node:"); ok && from.Object.Resource != "nodes" {
-		s.text("k8s.node.name", node)
-	}
+	s.text("k8s.node.name", nodeOf(from))
 	s.text("k8s.container.name", containerOf(from))
 	s.text("proa.detail", from.Detail)
 	s.object(&from.Object)
@@ -61,6 +59,14 @@ func methodOf(s *trace.Span) string {
 		return "PATCH"
 	case "delete", "deletecollection":
 		return "DELETE"
+	}
+	return ""
+}
+
+// nodeOf returns the name of the node that did the work of a span. The attributes of a span about a Node are those of its object.
+func nodeOf(s *trace.Span) string {
+	if node, ok := strings.CutPrefix(s.Actor, "system:node:"); ok && s.Object.Resource != "nodes" {
+		return node
 	}
 	return ""
 }

@@ -103,6 +103,7 @@ func (id SpanID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, id
 // batch collects spans by the process that has recorded them.
 type batch struct {
 	cluster   string
+	nodeUID   func(name string) string // nil if UIDs of nodes are not known
 	processes []string
 	spans     map[string][]span
 	count     int

@@ -34,6 +34,7 @@ type Exporter struct {
 	records <-chan hop.Record
 	stop    func()
 	cluster func(context.Context) string
+	nodeUID func(name string) string
 	log     *slog.Logger
 	sender  sender
 
@@ -52,7 +53,10 @@ type ExporterConfig struct {
 	Records  *hop.Recorder
 	// ClusterUID returns the UID of the namespace kube-system, or nothing when it is not known yet.
 	ClusterUID func(context.Context) string
-	Log        *slog.Logger
+	// NodeUID returns the UID of the Node that has a name at present, or nothing when there is none. It is called for each span of work on
+	// a node, and must not wait.
+	NodeUID func(name string) string
+	Log     *slog.Logger
 }
 
 // NewExporter returns an exporter that follows the records from now on, and sends them when Run is called.
@@ -65,7 +69,7 @@ func NewExporter(c ExporterConfig) (*Exporter, error) {
 }
 
 func newExporter(c ExporterConfig, s sender) *Exporter {
-	e := &Exporter{cluster: c.ClusterUID, log: c.Log, sender: s}
+	e := &Exporter{cluster: c.ClusterUID, nodeUID: c.NodeUID, log: c.Log, sender: s}
 	e.records, e.stop = c.Records.Follow(queueSize, func(r *hop.Record) { e.dropped.Add(uint64(countSpans(r))) })
 	return e
 }
@@ -109,7 +113,7 @@ func (e *Exporter) Run(ctx context.Context) {
 // gathered, those are dropped that are left after a little time.
 func (e *Exporter) sendAll(ctx context.Context, cluster string, records []hop.Record) {
 	begin, isLast := time.Now(), ctx.Err() != nil
-	out := batch{cluster: cluster}
+	out := batch{cluster: cluster, nodeUID: e.nodeUID}
 	for i := range records {
 		e.writes.addSpans(&out, &records[i])
 		if out.count == 0 || out.count < maxBatch && i < len(records)-1 {
@@ -121,7 +125,7 @@ func (e *Exporter) sendAll(ctx context.Context, cluster string, records []hop.Re
 		} else {
 			e.send(ctx, &out)
 		}
-		out = batch{cluster: cluster}
+		out = batch{cluster: cluster, nodeUID: e.nodeUID}
 	}
 }
 

@@ -183,6 +183,35 @@ func TestAttributesOfWorkOnANode(t *testing.T) {
 	}
 }
 
+// TestNodeUIDs checks that work on a node has the UID of the Node, if there is one, and that the spans of a Node have its UID once.
+func TestNodeUIDs(t *testing.T) {
+	var x writeIndex
+	out := batch{nodeUID: func(name string) string { return map[string]string{"n1": "u-n1"}[name] }}
+	for _, r := range []hop.Record{
+		{UID: "u", Verb: hop.Receive, Resource: "pods", Name: "web", User: "system:node:n1", Took: took(hop.Node)},
+		{UID: "u", Verb: hop.Sandbox, Resource: "pods", Name: "web", User: "system:node:gone", Took: took(hop.Node)},
+		{UID: "u-n1", Rev: 1, Verb: "create", Resource: "nodes", Name: "n1", User: "system:node:n1"},
+		{UID: "u", Verb: hop.Reconcile, Resource: "pods", Name: "web", User: "some-controller", Took: took(hop.Control)},
+	} {
+		x.addSpans(&out, &r)
+	}
+	body, err := json.Marshal(out.request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, s := range decode(t, body) {
+		for _, a := range s.GetAttributes() {
+			if a.GetKey() == "k8s.node.uid" {
+				got[s.GetName()] += a.GetValue().GetStringValue()
+			}
+		}
+	}
+	if want := map[string]string{"receive": "u-n1", "create nodes": "u-n1"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("the UIDs of nodes are %v, want %v", got, want)
+	}
+}
+
 func TestExporterHonoursATraceParent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := export(t, always(nil))

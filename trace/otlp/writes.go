@@ -116,6 +116,9 @@ func (x *writeIndex) addSpans(out *batch, r *hop.Record) {
 	id := x.recordTraceID(r)
 	for i, from := range trace.RecordSpans(r, nil) {
 		s := newSpan(&from, id)
+		if node := nodeOf(&from); node != "" && out.nodeUID != nil {
+			s.text("k8s.node.uid", out.nodeUID(node))
+		}
 		if i == 0 && r.CauseUID != "" {
 			if cause := x.writes[causeOf(r)]; cause != nil {
 				s.Links = []link{{TraceID: id, SpanID: spanID(cause.spanID), Flags: sampledFlags}}
