@@ -27,7 +27,7 @@ const Path = "/dashboard/"
 
 // ContentSecurityPolicy lets the page load its own files and speak to its own server, and nothing else. No text can become markup
 // or script: inline script and style are refused, and browsers with Trusted Types refuse to parse text as HTML.
-const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // Via says who serves the page. The page asks for a bearer token when it is the API server, and for a code when it is the proxy of

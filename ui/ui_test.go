@@ -70,8 +70,10 @@ func TestServing(t *testing.T) {
 			t.Errorf("the policy lacks %s", part)
 		}
 	}
-	if strings.Contains(ContentSecurityPolicy, "unsafe") || strings.Contains(ContentSecurityPolicy, "http") {
-		t.Error("the policy allows inline script or other servers")
+	for _, part := range []string{"unsafe", "http", "data:", "blob:", "*"} {
+		if strings.Contains(ContentSecurityPolicy, part) {
+			t.Errorf("the policy has %s: inline script, other servers or what a text can hold", part)
+		}
 	}
 }
 
