@@ -138,7 +138,8 @@ func playOnSimulatedNodes(t *testing.T, script string) {
 	c.playUndisturbed(func() { c.up("--simulate", "3") }, script)
 }
 
-// TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers.
+// TestLogsAndShell follows the logs of a container and works in a shell, which needs a node that runs containers. It runs alone: a node
+// makes network interfaces, which disturb the browsers of the others.
 func TestLogsAndShell(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("a node needs root")
