@@ -5,7 +5,8 @@
 // Anybody who reaches the port may send such requests, so that the body is read only where this costs next to nothing: up to MaxSize
 // bytes of a length that the client has said, and only what arrives at once. The HTTP/2 server has collected such a body before the request
 // is served. The HTTP/1.1 server reads it before it sends an answer, with or without this package; here it is waited for for a fraction
-// of a second by a few requests at a time, and others have no name in their records.
+// of a second by a few requests at a time, and others have no name in their records. The connection of a body that did not arrive in time
+// is closed after the answer, see read.
 package unreadbody
 
 import (
@@ -50,7 +51,9 @@ func (r *Reader) ObjectName(w http.ResponseWriter, req *http.Request) string {
 	return refusal.ObjectName(r.read(w, req), media)
 }
 
-// read returns the body of a request; nil if it does not arrive soon.
+// read returns the body of a request; nil if it does not arrive soon. A deadline that passes while net/http reads from an HTTP/1.1
+// connection cancels the context of that connection for good, so that later requests on it would begin with a cancelled context: such a
+// connection must not serve another request.
 func (r *Reader) read(w http.ResponseWriter, req *http.Request) []byte {
 	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
 		whole, _ := b.Whole()
@@ -61,12 +64,18 @@ func (r *Reader) read(w http.ResponseWriter, req *http.Request) []byte {
 		return nil
 	}
 	c := http.NewResponseController(w)
-	if c.SetReadDeadline(time.Now().Add(cmp.Or(r.Patience, DefaultPatience))) != nil {
+	deadline := time.Now().Add(cmp.Or(r.Patience, DefaultPatience))
+	if c.SetReadDeadline(deadline) != nil {
 		return nil // it could take forever
 	}
-	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
 	body := make([]byte, req.ContentLength)
-	if _, err := io.ReadFull(req.Body, body); err != nil {
+	_, err := io.ReadFull(req.Body, body)
+	_ = c.SetReadDeadline(time.Time{})
+	// After the last byte net/http goes on reading in the background, so that the deadline may pass without an error here.
+	if passed := !time.Now().Before(deadline); req.ProtoMajor == 1 && (err != nil || passed) {
+		w.Header().Set("Connection", "close")
+	}
+	if err != nil {
 		return nil
 	}
 	return body

@@ -92,27 +92,35 @@ func TestObjectName(t *testing.T) {
 	}
 }
 
-// TestSlowBody checks that a body that does not arrive is not waited for, and that the connection is then as good as before.
+// TestSlowBody checks that a body that does not arrive is not waited for, and that the next request of the client is served as any other:
+// net/http cancels the context of a connection on which a read has failed, so that no other request may be served on that connection.
 func TestSlowBody(t *testing.T) {
 	var reader Reader
-	names := make(chan string, 1)
+	began, names := make(chan error, 1), make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		began <- req.Context().Err()
 		names <- reader.ObjectName(w, req)
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 	}))
 	defer server.Close()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
+	connect := func() (net.Conn, *bufio.Reader) {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn, bufio.NewReader(conn)
 	}
-	defer func() { _ = conn.Close() }()
-	answers := bufio.NewReader(conn)
+	conn, answers := connect()
 	header := fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(web))
 	for _, c := range []struct{ now, later, want string }{
 		{web[:5], web[5:], ""},
 		{web, "", "web"},
 	} {
 		_, _ = io.WriteString(conn, header+c.now)
+		if err := <-began; err != nil {
+			t.Errorf("the context of a request is done when it begins: %v", err)
+		}
 		if got := <-names; got != c.want { // nothing more comes before the handler goes on
 			t.Errorf("%q, want %q", got, c.want)
 		}
@@ -125,13 +133,17 @@ func TestSlowBody(t *testing.T) {
 		if _ = res.Body.Close(); res.StatusCode != http.StatusUnauthorized {
 			t.Error(res.Status)
 		}
+		if res.Close {
+			conn, answers = connect()
+		}
 	}
 }
 
-// stalled is the response writer and the body of a client that sends nothing.
+// stalled is the response writer and the body of a client that sends nothing until the deadline has passed, and then what is left.
 type stalled struct {
-	http.ResponseWriter
+	httptest.ResponseRecorder
 	until time.Time
+	left  string
 }
 
 func (s *stalled) SetReadDeadline(at time.Time) error {
@@ -139,9 +151,14 @@ func (s *stalled) SetReadDeadline(at time.Time) error {
 	return nil
 }
 
-func (s *stalled) Read([]byte) (int, error) {
+func (s *stalled) Read(p []byte) (int, error) {
 	<-time.After(time.Until(s.until))
-	return 0, os.ErrDeadlineExceeded
+	if s.left == "" {
+		return 0, os.ErrDeadlineExceeded
+	}
+	n := copy(p, s.left)
+	s.left = s.left[n:]
+	return n, nil
 }
 
 func (*stalled) Close() error { return nil }
@@ -162,8 +179,8 @@ func TestBounds(t *testing.T) {
 		for range maxReaders {
 			go func() {
 				s := &stalled{}
-				if got := reader.ObjectName(s, request(s)); got != "" || !s.until.IsZero() {
-					t.Errorf("%q, and the deadline is still %v", got, s.until)
+				if got := reader.ObjectName(s, request(s)); got != "" || !s.until.IsZero() || s.Header().Get("Connection") != "close" {
+					t.Errorf("%q, and the deadline is still %v, the header %v", got, s.until, s.Header())
 				}
 			}()
 		}
@@ -179,8 +196,13 @@ func TestBounds(t *testing.T) {
 		if n, took := reader.reading.Load(), time.Since(began); n != 0 || took != DefaultPatience {
 			t.Errorf("%d bodies are waited for after %v", n, took)
 		}
-		if got := reader.ObjectName(&stalled{}, request(strings.NewReader(web))); got != "web" {
-			t.Errorf("the name is %q", got)
+		prompt := &stalled{}
+		if got := reader.ObjectName(prompt, request(strings.NewReader(web))); got != "web" || prompt.Header().Get("Connection") != "" {
+			t.Errorf("the name is %q, the header %v", got, prompt.Header())
+		}
+		late := &stalled{left: web}
+		if got := reader.ObjectName(late, request(late)); got != "web" || late.Header().Get("Connection") != "close" {
+			t.Errorf("of a body that came when the deadline passed, the name is %q, the header %v", got, late.Header())
 		}
 		if got := reader.ObjectName(endless{}, request(strings.NewReader(web))); got != "" {
 			t.Errorf("a body is read that could take forever: %q", got)
