@@ -102,6 +102,7 @@ func (l *bodyList) removeOldest() keptBodies {
 	old := l.kept[i]
 	l.count(old, -1)
 	if i == 0 {
+		l.kept[0] = keptBodies{} // the array keeps it otherwise
 		l.kept = l.kept[1:]
 	} else {
 		l.kept = slices.Delete(l.kept, i, i+1)

@@ -62,7 +62,10 @@ func (g *gpuPlugin) register(r *testNode, ids ...string) {
 	r.Helper()
 	dir := filepath.Join(r.config.Dir, "device-plugins")
 	// An agent that starts removes the sockets of plugins before it makes its own.
-	r.eventually("the agent lets plugins register", func() bool { _, err := os.Stat(filepath.Join(dir, "kubelet.sock")); return err == nil })
+	r.eventually("the agent lets plugins register", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "kubelet.sock"))
+		return err == nil
+	})
 	serveSocket(r, filepath.Join(dir, "gpu.sock"), func(s *grpc.Server) { plugins.RegisterDevicePluginServer(s, g) })
 	conn := dialSocket(r, filepath.Join(dir, "kubelet.sock"))
 	if _, err := plugins.NewRegistrationClient(conn).Register(r.Context(), &plugins.RegisterRequest{

@@ -44,7 +44,7 @@ type Response struct {
 func (s *Server) Serve(ctx context.Context, r *Request) (*Response, error) {
 	resp, err := s.serve(ctx, r)
 	if err != nil {
-		s.RecordRefusal(r, err)
+		s.RecordRefusal(ctx, r, err)
 	}
 	return resp, err
 }

@@ -46,20 +46,25 @@ func (r *Request) nameRecord(namespace, name string) {
 
 // RecordRefusal keeps the record of a write that was refused, with the hop that has refused it: the one that has called
 // Refuse on the clock, or else the one that errors of this sort come from, as for a store that does not answer. Reads and dry
-// runs are not recorded, and neither are requests whose client has gone.
-func (s *Server) RecordRefusal(r *Request, err error) {
+// runs are not recorded, and neither are requests whose client has gone. A request that has run out of its own time tells nothing about
+// the store.
+func (s *Server) RecordRefusal(ctx context.Context, r *Request, err error) {
 	rec := &r.Clock.Record
 	if s.Recorder == nil || !hop.IsWriteVerb(r.Verb) || r.Options.DryRun || r.Def.Transient || r.User == nil ||
-		errors.Is(err, context.Canceled) {
+		errors.Is(err, context.Canceled) || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
-	if rec.Refused == 0 || apistatus.IsStoreUnavailable(err) {
+	isUnavailable := apistatus.IsStoreUnavailable(err)
+	if rec.Refused == 0 || isUnavailable && ctx.Err() == nil {
 		r.Clock.Refuse(refusal.Hop(err))
 	}
 	r.nameRecord(r.Namespace, r.refusedName())
 	refused := *rec
 	refused.Rev, refused.Code = 0, int(apistatus.Of(err).Code)
 	refused.Error = refusal.Text(err, r.Body, r.Def.HoldsSecrets(rec.Subresource))
+	if isUnavailable && ctx.Err() != nil {
+		refused.Error = "the timeout of the request was over before the store had answered"
+	}
 	s.Recorder.Add(refused)
 }
 

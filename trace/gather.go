@@ -60,7 +60,7 @@ func (g *gathering) addAnswers() {
 func (g *gathering) chooseRoot(object Ref) bool {
 	memo := map[int]int{}
 	own := g.ofName[object.withoutUID()]
-	best, bestRank := -1, -1
+	best, bestRank := -1, -3
 	for _, i := range own {
 		if uid := g.records[i].UID; object.UID != "" && uid != object.UID && uid != "" {
 			continue
@@ -68,7 +68,11 @@ func (g *gathering) chooseRoot(object Ref) bool {
 		root := g.Index.root(i, memo)
 		rank := 0
 		switch {
-		case isUnauthorized(g.records[root]): // whoever may not write an object must not decide what others see of it
+		// Whoever may not write an object must not decide what others see of it, and least of all somebody who is not known.
+		case g.records[root].Refused == hop.Authenticate:
+			rank = -2
+		case isUnauthorized(g.records[root]):
+			rank = -1
 		case root == i && isByUser(g.records[root]):
 			rank = 2
 		case isByUser(g.records[root]):

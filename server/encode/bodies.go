@@ -46,6 +46,7 @@ func BodyOf(obj runtime.Object, gvk schema.GroupVersionKind) ObjectBody {
 	if own := obj.GetObjectKind().GroupVersionKind(); !own.Empty() {
 		gvk = own
 	}
+	obj = obj.DeepCopyObject() // encoding a quantity changes it, and the object may be shared
 	m, isMessage := obj.(message)
 	if !isMessage {
 		return jsonBody(obj)

@@ -1,10 +1,12 @@
 package encode
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +36,27 @@ func TestBodyOf(t *testing.T) {
 	custom.Object["spec"] = strings.Repeat("x", hop.MaxBody)
 	if b = BodyOf(custom, schema.GroupVersionKind{}); b.Data != nil || b.Size <= hop.MaxBody {
 		t.Errorf("%d of %d bytes of a large object are kept", len(b.Data), b.Size)
+	}
+}
+
+// TestBodyOfLeavesTheObjectAlone: an object that is shared with others must not change while it is encoded, not even the text that a
+// quantity remembers of itself.
+func TestBodyOfLeavesTheObjectAlone(t *testing.T) {
+	read := func() *corev1.Pod { // as the cache has it
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("0.5Gi"))}}}}}}
+		data, err := pod.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *pod = (corev1.Pod{}); pod.Unmarshal(data) != nil {
+			t.Fatal("the Pod cannot be decoded")
+		}
+		return pod
+	}
+	pod := read()
+	if BodyOf(pod, schema.GroupVersionKind{}); !reflect.DeepEqual(pod, read()) {
+		t.Error("the object has changed")
 	}
 }
 

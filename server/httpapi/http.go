@@ -253,7 +253,7 @@ func (s *Handler) serveRequest(ctx context.Context, w *responsewriter.Writer, re
 		if aerr := s.Server.Authorize(req.Context(), r); aerr != nil {
 			err = aerr
 		}
-		s.recordUnread(r, err)
+		s.recordUnread(ctx, r, err)
 		s.writeError(w, req, err)
 		return
 	}

@@ -89,20 +89,26 @@ func (s *Handler) readRequest(ctx context.Context, w *responsewriter.Writer, req
 }
 
 // readBody reads the body of a request. The HTTP/2 server may have received a small one as a whole already; otherwise
-// it must arrive before the deadline of the request.
+// it must arrive before the deadline of the request. A deadline that passes while net/http reads from an HTTP/1.1 connection cancels the
+// context of that connection for good, so that no other request may be served on it: the connection is closed after the answer.
 func readBody(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
 		if p, ok := b.Whole(); ok && len(p) <= maxBody {
 			return p, nil
 		}
 	}
-	if at, ok := ctx.Deadline(); ok && req.Body != http.NoBody {
-		c := http.NewResponseController(w)
-		if c.SetReadDeadline(at) == nil {
-			defer func() { _ = c.SetReadDeadline(time.Time{}) }()
-		}
+	c := http.NewResponseController(w)
+	at, ends := ctx.Deadline()
+	ends = ends && req.Body != http.NoBody && c.SetReadDeadline(at) == nil
+	body, err := readSized(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
+	if ends {
+		_ = c.SetReadDeadline(time.Time{})
 	}
-	return readSized(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
+	// After the last byte net/http goes on reading in the background, so that the deadline may pass without an error here.
+	if passed := ends && !time.Now().Before(at); req.ProtoMajor == 1 && (err != nil || passed) {
+		w.Header().Set("Connection", "close")
+	}
+	return body, err
 }
 
 // readSized reads a body into a buffer of its length, with one byte more, so that the end is seen without growing it.

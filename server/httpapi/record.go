@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"time"
@@ -93,13 +94,13 @@ func (s *Handler) recordUnauthenticated(w http.ResponseWriter, req *http.Request
 }
 
 // recordUnread keeps the record of a write whose body or query could not be read, or whose user may not make it.
-func (s *Handler) recordUnread(r *server.Request, err error) {
+func (s *Handler) recordUnread(ctx context.Context, r *server.Request, err error) {
 	refused := hop.Schema
 	if apierrors.IsForbidden(err) {
 		refused = hop.Authorize
 	}
 	r.Clock.Refuse(refused)
-	s.Server.RecordRefusal(r, err)
+	s.Server.RecordRefusal(ctx, r, err)
 }
 
 // keptBodies is the copy of the bodies of a write that is kept beside its record.

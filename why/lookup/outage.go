@@ -1,6 +1,10 @@
 package lookup
 
-import "proa.dev/why/messages"
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"proa.dev/why/messages"
+)
 
 // cacheReader is a Cluster that can read what the server has in its cache, without asking its store, from now on.
 type cacheReader interface{ ReadCached() }
@@ -9,7 +13,7 @@ type cacheReader interface{ ReadCached() }
 // that is noted: each attempt to read what is stored would take seconds.
 func (r *Reader) read(what func() error) error {
 	err := what()
-	if err == nil || r.outage != nil || !messages.IsOutage(err.Error()) {
+	if !apierrors.IsServiceUnavailable(err) || r.outage != nil || !messages.IsOutage(err.Error()) { // other errors may quote names
 		return err
 	}
 	cached, ok := r.cluster.(cacheReader)

@@ -28,6 +28,12 @@ func Last(t *trace.Trace, matches func(*trace.Span) bool) (last *trace.Span) {
 	return last
 }
 
+// isOutage tells whether a write was refused because the store does not answer. Hops between authentication and the commit have messages
+// of others, such as webhooks with a store of their own.
+func isOutage(s *trace.Span) bool {
+	return (s.Hop == int(hop.Authenticate) || s.Hop == int(hop.Commit)) && messages.IsOutage(s.Error)
+}
+
 // ExplainMissing explains an object that does not exist by the trace of the last request to make it, which was refused.
 func ExplainMissing(a *answer.Answer, record *trace.Trace) {
 	a.State = answer.Stuck
@@ -41,7 +47,7 @@ func ExplainMissing(a *answer.Answer, record *trace.Trace) {
 	}
 	a.At(hop.Hop(last.Hop))
 	switch {
-	case messages.IsOutage(last.Error):
+	case isOutage(last):
 		begin += " because the store (etcd) did not answer"
 	case last.Name != a.HopName:
 		begin += " by " + last.Name
@@ -65,7 +71,7 @@ func addRequest(a *answer.Answer, record *trace.Trace, last *trace.Span) {
 // advice says what to do about a refusal.
 func advice(a *answer.Answer, last *trace.Span) string {
 	switch {
-	case messages.IsOutage(last.Error):
+	case isOutage(last):
 		return OutageAdvice
 	case last.Hop == int(hop.Authenticate):
 		return "check the token or the client certificate of whoever sent the request"
@@ -85,7 +91,7 @@ const OutageAdvice = "check that etcd runs and that the server reaches it (--etc
 // ExplainOutage explains an object that exists, and that the last request could not change because the store did not answer. It reports
 // whether that is so.
 func ExplainOutage(a *answer.Answer, record *trace.Trace) bool {
-	last := Last(record, func(s *trace.Span) bool { return messages.IsOutage(s.Error) })
+	last := Last(record, isOutage)
 	if record.State != trace.Failed || last == nil {
 		return false
 	}
