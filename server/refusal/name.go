@@ -2,6 +2,7 @@ package refusal
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -175,7 +176,8 @@ func flowName(members string) string {
 	return ""
 }
 
-// yamlScalar returns a YAML scalar without its quotes and without a comment that follows.
+// yamlScalar returns a string in YAML without its quotes and without a comment that follows; nothing if the scalar is not a string, as null
+// and numbers are not unless they are quoted.
 func yamlScalar(text string) string {
 	text = strings.TrimSpace(text)
 	for _, quote := range []string{`"`, `'`} {
@@ -185,7 +187,31 @@ func yamlScalar(text string) string {
 		}
 	}
 	text, _, _ = strings.Cut(text, " #")
-	return strings.TrimSpace(text)
+	if text = strings.TrimSpace(text); isYAMLConstant(text) || isYAMLNumber(text) {
+		return ""
+	}
+	return text
+}
+
+// isYAMLConstant reports whether an unquoted scalar is null or a boolean. Those with capitals are no valid names in any case.
+func isYAMLConstant(text string) bool {
+	switch text {
+	case "null", "true", "false", "yes", "no", "on", "off", "y", "n":
+		return true
+	}
+	return false
+}
+
+// isYAMLNumber reports whether an unquoted scalar that could be a name is a number.
+func isYAMLNumber(text string) bool {
+	if _, err := strconv.ParseUint(text, 0, 64); err == nil {
+		return true
+	}
+	if strings.Trim(text, "0123456789.e-+") != "" {
+		return false // Go reads infinities and hexadecimal fractions too, YAML does not
+	}
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
 }
 
 // protoName returns metadata.name of an object in Kubernetes' protobuf: the envelope has the object in its field 2, every object its

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"proa.dev/kinds/lib/codec"
 )
@@ -88,6 +89,39 @@ func TestObjectName(t *testing.T) {
 		if got := ObjectName([]byte(c.body), c.media); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
 		}
+	}
+}
+
+// TestYAMLScalars checks that a scalar is a name exactly if the decoder of the server reads it as a string.
+func TestYAMLScalars(t *testing.T) {
+	names := 0
+	for _, scalar := range strings.Fields("web null Null ~ true True false yes no on off y n nul nullx true-1 n1 x-1 " +
+		"0 1 12 017 089 1.5 1.5.2 1e3 1e-3 1e999 1e 12e 1-2 0x1f 0x1g 0x1p-2 0o17 0o18 0b11 0b12 18446744073709551615 18446744073709551616 " +
+		"0x1ffffffffffffffff inf nan infinity +1 -1 2026-01-02 1a 1.a") {
+		for text, quoted := range map[string]bool{scalar: false, `"` + scalar + `"`: true, "'" + scalar + "'": true} {
+			var object struct{ Metadata struct{ Name any } }
+			if err := yaml.Unmarshal([]byte("metadata:\n  name: "+text+"\n"), &object); err != nil {
+				t.Fatal(err)
+			}
+			want, isString := object.Metadata.Name.(string)
+			if quoted && !isString {
+				t.Fatalf("the decoder reads %s as %v", text, object.Metadata.Name)
+			}
+			if !isValidName(want) {
+				want = ""
+			}
+			if want != "" {
+				names++
+			}
+			for _, body := range []string{"metadata:\n  name: " + text + " # here\n", "metadata: {name: " + text + "}\n"} {
+				if got := ObjectName([]byte(body), codec.YAML); got != want {
+					t.Errorf("%q: %q, want %q", body, got, want)
+				}
+			}
+		}
+	}
+	if names == 0 {
+		t.Error("no scalar is a name")
 	}
 }
 
