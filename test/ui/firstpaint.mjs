@@ -42,6 +42,26 @@ await step('the first paint needs the document and nothing else', async () => {
   await other.close();
 });
 
+await step('a module that cannot be loaded is said on the page, and one that throws is reported as an error', async () => {
+  const other = await browser.newContext();
+  const p = await other.newPage();
+  const errors = [];
+  p.on('pageerror', (e) => errors.push(e.message));
+  for (const name of ['app.js', 'dom.js']) {
+    await p.route('**/' + name, (r) => r.abort());
+    await p.goto(base);
+    await p.locator('#main').getByText('The page could not be loaded. Load it again.').waitFor();
+    await p.unrouteAll();
+  }
+  assert.deepEqual(errors, []);
+  await p.route('**/app.js', (r) => r.fulfill({ contentType: 'text/javascript', body: "throw new Error('thrown by a module');" }));
+  const reported = p.waitForEvent('pageerror');
+  await p.goto(base);
+  assert.equal((await reported).message, 'thrown by a module');
+  assert.equal(await p.getByText('could not be loaded').count(), 0);
+  await other.close();
+});
+
 await step('log in', logIn);
 
 await step('a page that is opened again is drawn before anything is answered', async () => {

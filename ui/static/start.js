@@ -11,7 +11,11 @@
       link.href = name + '.js';
       document.head.append(link);
     }
-    import('./app.js').catch((e) => { document.getElementById('main').textContent = 'The page could not be loaded. Load it again. (' + e.message + ')'; });
+    import('./app.js').catch((e) => {
+      // What a module throws is reported as of any script. Only the texts of browsers tell it from a module that could not be loaded.
+      if (!/import.*module/i.test(e)) reportError(e);
+      else document.getElementById('main').textContent = 'The page could not be loaded. Load it again. (' + e.message + ')';
+    });
   };
   if (document.hidden) start();
   else requestAnimationFrame(() => setTimeout(start));
