@@ -19,10 +19,10 @@ export const browser = await chromium.launch({
   args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
 });
 // Chromium gives up what it loads when an interface of the machine comes or goes, as other tests make them. A page is then loaded again.
-// What else was given up may be a module or an answer that the page needs: a script that fails after that says so by the code with which it
-// ends, and ui_test.go runs it again.
+// What else was given up may be a module or an answer that the page needs: a script whose step fails after that, says so by the code with
+// which it ends, and ui_test.go runs it again.
 const RUN_AGAIN = 75;
-let networkHasChanged = false;
+let networkHasChanged = false; // in the present step
 const note = (message) => { networkHasChanged ||= message.includes('ERR_NETWORK_CHANGED'); };
 const retry = (load) => async (...args) => {
   for (let i = 0; ; i++) {
@@ -57,24 +57,26 @@ page.on('console', (m) => { if (/Content Security Policy|Trusted/i.test(m.text()
 const began = Date.now();
 export async function step(name, f) {
   const start = Date.now();
+  networkHasChanged = false; // nothing that the steps before needed was lost: they passed
   try {
     await f();
     assert.deepEqual(faults, []);
   } catch (e) {
     if (process.env.UI_SHOT) await page.screenshot({ path: process.env.UI_SHOT }).catch(() => {});
-    console.log(`FAILED: ${name}: ${e.stack}\nat ${page.url()}\n${(await page.textContent('#main').catch(() => '')).slice(0, 1500)}`);
+    console.log(`FAILED: ${name}: ${e.stack}\nat ${page.url()}\n${(await page.textContent('#main', { timeout: 1000 }).catch(() => '')).slice(0, 1500)}`);
     await browser.close();
     process.exit(networkHasChanged ? RUN_AGAIN : 1);
   }
   console.log(`passed: ${name} (${Date.now() - start} ms)`);
 }
 
-// until asks again and again until the answer is one, for what happens outside the page.
+// until asks again and again until the answer is one, for what happens outside the page. What is waited for is a text, or a function that
+// returns one when it did not happen.
 export async function until(what, ask) {
   for (const end = Date.now() + PATIENCE; ;) {
     const answer = await ask();
     if (answer) return answer;
-    assert.ok(Date.now() < end, 'it did not happen: ' + what);
+    if (Date.now() >= end) assert.fail('it did not happen: ' + (typeof what === 'function' ? what() : what));
     await new Promise((resolve) => { setTimeout(resolve, 20); });
   }
 }
@@ -90,8 +92,15 @@ export const hurry = (of) => of.addInitScript(() => {
 export const hash = () => page.evaluate(() => location.hash);
 export const go = (to) => page.evaluate((h) => { location.hash = h; }, to);
 export const text = (s) => page.getByText(s, { exact: false }).first().waitFor();
-// api makes a request as the page makes it.
-export const api = (method, path, object) => page.evaluate(async ([m, p, o]) => (await import('/dashboard/api.js')).sendJSON(m, p, o), [method, path, object]);
+// api makes a request as the page makes it. The error has the code of the answer.
+export async function api(method, path, object) {
+  const { answer, refusal } = await page.evaluate(async ([m, p, o]) => {
+    const { sendJSON } = await import('/dashboard/api.js');
+    try { return { answer: await sendJSON(m, p, o) }; } catch (e) { return { refusal: { code: e.code, message: e.message } }; }
+  }, [method, path, object]);
+  if (refusal) throw Object.assign(new Error(`${method} ${path}: ${refusal.message}`), { code: refusal.code });
+  return answer;
+}
 // axe looks for serious faults of accessibility: all, or those of some rules.
 export async function axe(where, rules = null) {
   if (!await page.evaluate(() => Boolean(globalThis.axe))) await page.evaluate(axeSource);

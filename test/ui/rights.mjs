@@ -87,7 +87,15 @@ await step('the tree asks with selectors, and finds custom children and those of
     spec: { group: 'example.dev', scope, names: { plural, kind, singular: kind.toLowerCase(), listKind: kind + 'List' }, versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } } }] } });
   await definition('widgets', 'Widget', 'Namespaced');
   await definition('fleets', 'Fleet', 'Cluster');
-  const make = (path, object) => until(path, () => api('POST', path, object).catch(() => null)); // the API of a new definition comes after it
+  // make creates an object of a new definition, whose API comes after it. Until then the server does not find it.
+  const make = (path, object) => {
+    let refusal = null;
+    const tryAgain = (e) => {
+      if (e.code !== 404 && !(e.code >= 500)) throw e;
+      refusal = e;
+    };
+    return until(() => `${path}: ${refusal?.message}`, () => api('POST', path, object).catch(tryAgain));
+  };
   const owner = (o) => ({ ownerReferences: [{ apiVersion: o.apiVersion, kind: o.kind, name: o.metadata.name, uid: o.metadata.uid }] });
   const fleet = await make('/apis/example.dev/v1/fleets', { apiVersion: 'example.dev/v1', kind: 'Fleet', metadata: { name: 'north' } });
   const outer = await make('/apis/example.dev/v1/namespaces/small/widgets', { apiVersion: 'example.dev/v1', kind: 'Widget', metadata: { name: 'outer', ...owner(fleet) } });

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -241,25 +242,50 @@ const (
 	maxRuns = 3
 )
 
+// TestDisturbed checks that a script ends with exitDisturbed only if the network changed in the step that failed.
+func TestDisturbed(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it needs a browser")
+	}
+	chromium, node, packages := find(t, "chromium", "chromium-browser", "google-chrome"), find(t, "node"), modules(t)
+	for step, want := range map[string]int{"": 1, "first": 1, "second": exitDisturbed} {
+		cmd := exec.CommandContext(t.Context(), node, "disturbed.mjs")
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "UI_MODULES="+packages, "UI_CHROMIUM="+chromium, "UI_DISTURBED="+step)
+		out, err := cmd.CombinedOutput()
+		if _, ended := errors.AsType[*exec.ExitError](err); !ended || cmd.ProcessState.ExitCode() != want {
+			t.Errorf("disturbed in step %q: %v, want code %d\n%s", step, err, want, out)
+		}
+		if got := failureOf(string(out)); !strings.HasPrefix(got, "FAILED: second: ") || strings.Contains(got, "passed: ") {
+			t.Errorf("disturbed in step %q: the failure is %q", step, got)
+		}
+	}
+}
+
+// failureOf returns what a script has printed about the step that failed.
+func failureOf(output string) string {
+	return output[max(0, strings.Index(output, "FAILED: ")):]
+}
+
 // playUndisturbed starts a cluster and runs a script, and does so again if the script failed and was disturbed.
 func (c *cluster) playUndisturbed(start func(), script string, env ...string) {
 	c.Helper()
 	for run := 1; ; run++ {
 		start()
-		code := c.play(script, env...)
+		code, printed := c.play(script, env...)
 		switch {
 		case code == 0:
 			return
 		case code != exitDisturbed || run == maxRuns:
 			c.Fatalf("%s ended with code %d in run %d", script, code, run)
 		}
-		c.Logf("The network of the machine changed. %s runs again.", script)
+		c.Logf("The network of the machine changed. %s runs again. Run %d failed:\n%s", script, run, failureOf(printed))
 		c.down()
 	}
 }
 
-// play opens the dashboard, runs a script in a browser and returns the code with which the script ended.
-func (c *cluster) play(script string, env ...string) int {
+// play opens the dashboard, runs a script in a browser and returns the code with which the script ended, and what it printed.
+func (c *cluster) play(script string, env ...string) (code int, printed string) {
 	c.Helper()
 	ctx, stop := context.WithCancel(c.Context())
 	dashboard := c.command(ctx, "dashboard", "--data-dir", c.data)
@@ -298,5 +324,5 @@ func (c *cluster) play(script string, env ...string) int {
 	if err != nil && cmd.ProcessState == nil {
 		c.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode()
+	return cmd.ProcessState.ExitCode(), string(result)
 }
