@@ -94,8 +94,22 @@ await step('every view and every tab is in the list', async () => {
   assert.deepEqual(missing, []);
 });
 
+const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
 // inTheme puts the page into a theme, as its button does; a dialog is in front of the button.
 const inTheme = (theme) => page.evaluate((t) => { document.documentElement.dataset.theme = t; window.dispatchEvent(new Event('proa-theme')); }, theme);
+
+await step('the button of the page chooses the themes that are looked at', async () => {
+  const shown = [];
+  for (const theme of ['light', 'dark']) { // the page begins with the theme of the system
+    await page.locator('#theme').click();
+    await page.getByRole('button', { name: `Theme: ${theme}.` }).waitFor();
+    const colour = await background();
+    await inTheme(theme);
+    assert.equal(await background(), colour);
+    shown.push(colour);
+  }
+  assert.notEqual(shown[0], shown[1]);
+});
 
 await step('no serious finding in the light and in the dark theme', async () => {
   for (const [name, hash, show] of views) {
@@ -105,9 +119,10 @@ await step('no serious finding in the light and in the dark theme', async () => 
     await go(hash);
     await show();
     await axe(`${name} (light)`);
+    const light = await background();
     await inTheme('dark');
     await axe(`${name} (dark)`, ['color-contrast']); // the other rules do not depend on the theme
-    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), 'dark');
+    assert.notEqual(await background(), light, name + ' is not dark');
     if (name.startsWith('dialog')) await page.keyboard.press('Escape');
   }
 });
