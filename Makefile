@@ -41,10 +41,10 @@ TEST  := GOGC=400 $(GO) test $(TAGS) -vet=off -p 4 -timeout 20m
 # The packages whose tests take longest begin first, so that none of them is left running alone at the end.
 SLOW  := $(addprefix ./,test/ui test/crash store/singlemember test/controllers network/service network/networkpolicy server run server/h2 network/noderoutes)
 
-# Every package but the e2e tests.
-packages:
+# Every package but the e2e tests. Those that start servers take the binary that was built.
+packages: build
 	$(GO) vet $(TAGS) ./...
-	$(TEST) $(SLOW) $$($(GO) list ./... | grep -v /test/e2e)
+	PROA_BIN=$(CURDIR)/bin/proa $(TEST) $(SLOW) $$($(GO) list ./... | grep -v /test/e2e)
 	cd examples/operator && $(TEST) ./...
 
 # The packages whose tests need neither root nor a browser.
