@@ -50,7 +50,7 @@ packages: build
 # The packages whose tests need neither root nor a browser.
 unit:
 	$(GO) vet $(TAGS) ./...
-	$(TEST) $$($(GO) list ./... | grep -vE '/(test/e2e|test/ui|test/images/build|node|network)(/|$$)')
+	$(TEST) $(filter-out ./test/ui ./network/%,$(SLOW)) $$($(GO) list ./... | grep -vE '/(test/e2e|test/ui|test/images/build|node|network)(/|$$)')
 	cd examples/operator && $(TEST) ./...
 
 e2e: build
