@@ -101,7 +101,7 @@ var layers = []layer{
 	{"server/tracesource", "server/authz server/peerrecords server/state kinds trace hop", "it makes traces of records, and asks what a reader may see"},
 	{"server/watchdelivery", "watch kinds hop", "it records what watches have sent, and knows no request"},
 	{"server/refusal", "server/apistatus kinds/lib/codec hop", "it reads errors, as clients see them, and bodies that nobody has decoded"},
-	{"server/unreadbody", "server/refusal kinds/lib/codec", "names are found in bodies in one place"},
+	{"server/unreadbody", "server/deadline server/refusal kinds/lib/codec", "names are found in bodies in one place"},
 	{"server/*", ". kinds hop kv", "hops 2 to 6 never import each other: server/path.go alone shows their order"},
 	{"server", "server/admissionchain server/apistatus server/audit server/authz server/collection server/computed server/decode server/deletion server/fairqueue server/fieldmanager server/keylock server/memorybudget server/objectmeta server/refusal server/requestflow server/schema server/state watch client kinds hop kv", "the one place where hops 2 to 8 are composed; it knows none of the adapters that call it"},
 	{"store/storetest", "kv", "the promises of a store are those of kv"},

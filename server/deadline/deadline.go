@@ -1,4 +1,5 @@
-// Package deadline makes contexts with a deadline that have no timer until somebody waits for their end.
+// Package deadline has the deadlines of requests: contexts that have no timer until somebody waits for their end, and a limit for bodies
+// that arrive slowly.
 package deadline
 
 import (

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	"proa.dev/kinds/lib/codec"
 	"proa.dev/server"
 	"proa.dev/server/apistatus"
+	"proa.dev/server/deadline"
 	"proa.dev/server/negotiate"
 	"proa.dev/server/responsewriter"
 )
@@ -89,25 +89,19 @@ func (s *Handler) readRequest(ctx context.Context, w *responsewriter.Writer, req
 }
 
 // readBody reads the body of a request. The HTTP/2 server may have received a small one as a whole already; otherwise
-// it must arrive before the deadline of the request. A deadline that passes while net/http reads from an HTTP/1.1 connection cancels the
-// context of that connection for good, so that no other request may be served on it: the connection is closed after the answer.
+// it must arrive before the deadline of the request.
 func readBody(ctx context.Context, w http.ResponseWriter, req *http.Request) ([]byte, error) {
 	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
 		if p, ok := b.Whole(); ok && len(p) <= maxBody {
 			return p, nil
 		}
 	}
-	c := http.NewResponseController(w)
-	at, ends := ctx.Deadline()
-	ends = ends && req.Body != http.NoBody && c.SetReadDeadline(at) == nil
+	finish := func(error) {}
+	if at, ends := ctx.Deadline(); ends && req.Body != http.NoBody {
+		finish, _ = deadline.LimitBody(w, req, at)
+	}
 	body, err := readSized(http.MaxBytesReader(w, req.Body, maxBody), req.ContentLength)
-	if ends {
-		_ = c.SetReadDeadline(time.Time{})
-	}
-	// After the last byte net/http goes on reading in the background, so that the deadline may pass without an error here.
-	if passed := ends && !time.Now().Before(at); req.ProtoMajor == 1 && (err != nil || passed) {
-		w.Header().Set("Connection", "close")
-	}
+	finish(err)
 	return body, err
 }
 

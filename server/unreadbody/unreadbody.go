@@ -6,7 +6,7 @@
 // bytes of a length that the client has said, and only what arrives at once. The HTTP/2 server has collected such a body before the request
 // is served. The HTTP/1.1 server reads it before it sends an answer, with or without this package; here it is waited for for a fraction
 // of a second by a few requests at a time, and others have no name in their records. The connection of a body that did not arrive in time
-// is closed after the answer, see read.
+// is closed after the answer.
 package unreadbody
 
 import (
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"proa.dev/kinds/lib/codec"
+	"proa.dev/server/deadline"
 	"proa.dev/server/refusal"
 )
 
@@ -51,9 +52,7 @@ func (r *Reader) ObjectName(w http.ResponseWriter, req *http.Request) string {
 	return refusal.ObjectName(r.read(w, req), media)
 }
 
-// read returns the body of a request; nil if it does not arrive soon. A deadline that passes while net/http reads from an HTTP/1.1
-// connection cancels the context of that connection for good, so that later requests on it would begin with a cancelled context: such a
-// connection must not serve another request.
+// read returns the body of a request; nil if it does not arrive soon.
 func (r *Reader) read(w http.ResponseWriter, req *http.Request) []byte {
 	if b, ok := req.Body.(interface{ Whole() ([]byte, bool) }); ok {
 		whole, _ := b.Whole()
@@ -63,18 +62,13 @@ func (r *Reader) read(w http.ResponseWriter, req *http.Request) []byte {
 	if r.reading.Add(1) > maxReaders {
 		return nil
 	}
-	c := http.NewResponseController(w)
-	deadline := time.Now().Add(cmp.Or(r.Patience, DefaultPatience))
-	if c.SetReadDeadline(deadline) != nil {
+	finish, isLimited := deadline.LimitBody(w, req, time.Now().Add(cmp.Or(r.Patience, DefaultPatience)))
+	if !isLimited {
 		return nil // it could take forever
 	}
 	body := make([]byte, req.ContentLength)
 	_, err := io.ReadFull(req.Body, body)
-	_ = c.SetReadDeadline(time.Time{})
-	// After the last byte net/http goes on reading in the background, so that the deadline may pass without an error here.
-	if passed := !time.Now().Before(deadline); req.ProtoMajor == 1 && (err != nil || passed) {
-		w.Header().Set("Connection", "close")
-	}
+	finish(err)
 	if err != nil {
 		return nil
 	}
