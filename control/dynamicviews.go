@@ -203,7 +203,11 @@ func (f *viewFollower) open(ctx context.Context, on schema.GroupResource, uid ty
 		for ev := range restrict(v, t.Of, t.When).Events(have.life) {
 			t.wake(f.cluster, f.queue, ev, f.keys)
 		}
-		have.end()
+		if have.life.Err() == nil { // the view has ended by itself: it may have missed deletions, and must not be read any more
+			have.end()
+			f.cluster.dynamic.CompareAndDelete(on, have)
+			t.wake(f.cluster, f.queue, client.Event{Gap: true}, f.keys)
+		}
 		if wait.Sleep(ctx, reopen) == nil { // the view has ended, but the resource may still be served
 			f.cluster.RefreshDynamicViews()
 		}

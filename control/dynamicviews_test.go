@@ -104,7 +104,7 @@ func TestDynamicViewIsReplaced(t *testing.T) {
 }
 
 // TestDynamicViewOfEmptyResource checks that a resource without objects has no view until it gets its first object, and that
-// all keys are woken then.
+// all keys are woken then, and when the view has ended.
 func TestDynamicViewOfEmptyResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		toys := schema.GroupResource{Group: "example.com", Resource: "toys"}
@@ -145,9 +145,16 @@ func TestDynamicViewOfEmptyResource(t *testing.T) {
 		occupied = true
 		newlyOccupied <- struct{}{}
 		check("its first object", 1, true)
+		close(opener.opened[0].ended)
+		check("a view that has ended, and may have missed deletions", 1, true)
+		if c.View(toys) != nil {
+			t.Error("a view that has ended is still read")
+		}
+		time.Sleep(2 * reopen)
+		check("its next view", 2, true)
 		d.UID, occupied = "2", false
 		c.RefreshDynamicViews()
-		check("another definition", 1, true)
+		check("another definition", 2, true)
 		time.Sleep(2 * linger)
 		stop()
 		synctest.Wait()

@@ -34,7 +34,7 @@ func Controller(resources []schema.GroupResource, custom func() []schema.GroupRe
 	l := &reconciler{counted: map[control.Key]countTime{}}
 	ctl := control.Controller{
 		Name: "resourcequota-controller", For: gr.ResourceQuotas, When: mustRecount, Workers: 5,
-		Reads:     []schema.GroupResource{control.Any()},
+		Reads:     []schema.GroupResource{control.Any(), gr.APIServices},
 		Writes:    []control.Write{{On: gr.ResourceQuotas, Do: "update/status"}},
 		Reconcile: l.reconcile,
 		DynamicViews: &control.DynamicViews{

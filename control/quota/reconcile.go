@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"proa.dev/client"
 	"proa.dev/control"
@@ -35,6 +37,12 @@ func (l *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	}
 	start := time.Now()
 	used := count(q, views, d, start)
+	for _, on := range unwatched {
+		if views[on] == nil && isUndefined(c, on) {
+			// The objects went with the definition of the resource, perhaps before they could be counted.
+			used = usage.Add(used, usage.Counter{Resource: on}.Used(&corev1.ResourceQuotaSpec{Hard: q.Status.Used}, nil))
+		}
+	}
 	l.recordCount(k, time.Now(), time.Since(start))
 	if next := decide(q, used); next != nil {
 		if _, err := c.Update(ctx, gr.ResourceQuotas, next, "status"); err != nil {
@@ -44,7 +52,7 @@ func (l *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 			return 0, err
 		}
 	}
-	if unwatched {
+	if len(unwatched) > 0 {
 		return unwatchedResync, nil
 	}
 	return resync, nil
@@ -71,18 +79,19 @@ func decide(q *corev1.ResourceQuota, used corev1.ResourceList) *corev1.ResourceQ
 	return next
 }
 
-// open returns the views of the resources that a quota bounds. unwatched is true if changes of some of them wake no key.
+// open returns the views of the resources that a quota bounds. Changes of the unwatched ones wake no key; those that are not served
+// have no view.
 func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *usage.Devices) (views map[schema.GroupResource]client.View,
-	unwatched bool, err error) {
+	unwatched []schema.GroupResource, err error) {
 	views = map[schema.GroupResource]client.View{}
 	for _, on := range usage.Resources(q.Spec.Hard, d) {
 		v := c.View(on)
 		if v == nil {
-			unwatched = true
+			unwatched = append(unwatched, on)
 			if v, err = c.Open(ctx, on); apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) {
 				continue // it is not served, yet
 			} else if err != nil {
-				return nil, false, err
+				return nil, nil, err
 			}
 			c.RefreshDynamicViews()
 		}
@@ -92,18 +101,36 @@ func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *u
 	// they are newer, the write of the quota conflicts.
 	rev, err := strconv.ParseInt(q.ResourceVersion, 10, 64)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
+	}
+	reached := slices.Collect(maps.Values(views))
+	if slices.ContainsFunc(unwatched, func(on schema.GroupResource) bool { return views[on] == nil }) {
+		reached = append(reached, c.View(gr.CustomResourceDefinitions), c.View(gr.APIServices)) // for isUndefined
 	}
 	var wg sync.WaitGroup
-	errs := make(chan error, len(views))
-	for _, v := range views {
+	errs := make(chan error, len(reached))
+	for _, v := range reached {
 		wg.Go(func() { errs <- v.Reach(ctx, rev) })
 	}
 	wg.Wait()
-	for range views {
+	for range reached {
 		err = errors.Join(err, <-errs)
 	}
 	return views, unwatched, err
+}
+
+// isUndefined reports whether a resource that is not served has no objects either: there is no definition of it, served or not, and no
+// aggregated API server has its group.
+func isUndefined(c *control.Cluster, on schema.GroupResource) bool {
+	if _, found := client.Outlines(c.View(gr.CustomResourceDefinitions)).Get("", on.String()); found {
+		return false
+	}
+	for s := range control.List[*apiregistrationv1.APIService](c, gr.APIServices, "") {
+		if s.Spec.Group == on.Group && s.Spec.Service != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // count returns what the objects in a namespace use of a quota.

@@ -81,6 +81,14 @@ func isSame(a, b *Definition) bool {
 		sameNames(&a.Status.AcceptedNames, &b.Status.AcceptedNames)
 }
 
+// Decodes reports whether a definition decodes objects as that of the resource does: it is the same one, or has only begun to be deleted,
+// which increments its generation.
+func (r *Resource) Decodes(d *Definition) bool {
+	was := r.Definition
+	begins := was.DeletionTimestamp == nil && d.DeletionTimestamp != nil && d.Generation == was.Generation+1
+	return was.UID == d.UID && (was.Generation == d.Generation || begins) && sameNames(&was.Status.AcceptedNames, &d.Status.AcceptedNames)
+}
+
 // Describes reports whether a definition still describes the resource, so that it need not be made again.
 func (r *Resource) Describes(d *Definition) bool { return isSame(r.Definition, d) }
 

@@ -100,7 +100,7 @@ func (v *view) subscribe(ctx context.Context, start watch.Start) *subscription {
 // Events yields the present objects and then their changes, until ctx ends or the server has stopped. They are the present objects
 // of the time of the call: a controller that reads several views and asks for the events of all of them before it reads any
 // misses no change between two of its views. A watch that was ended because it lagged is resumed where it was; when that is
-// no longer possible, an event with Gap is yielded.
+// no longer possible, an event with Gap is yielded. The view shows every change before its event is yielded.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	first := v.subscribe(ctx, watch.Start{State: true})
 	read := func() bool { return true }
@@ -119,6 +119,12 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 				start = watch.Start{State: true}
 				continue
 			}
+			if s.err == nil {
+				s.err = v.reachStart(ctx, s)
+			}
+			if errors.Is(s.err, watch.ErrStopped) {
+				return
+			}
 			if s.err != nil {
 				_ = wait.Sleep(ctx, 100*time.Millisecond) // the loop sees that ctx has ended
 				continue
@@ -136,6 +142,16 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 			start = watch.Start{After: seen}
 		}
 	}
+}
+
+// reachStart waits until the cache has reached the revision at which a watch starts. A watch that is resumed begins with changes from the
+// store, which may be ahead of the cache: a controller that is told of a change must find it in the view, since it is not told again.
+func (v *view) reachStart(ctx context.Context, s *subscription) error {
+	err := v.cache.WaitFor(ctx, s.rev)
+	if err != nil {
+		s.watcher.Close()
+	}
+	return err
 }
 
 // follow yields the events of a watch until it ends, and reports whether to start another one. Then seen is the

@@ -83,7 +83,7 @@ func (s *State) syncDefinitions() {
 	if changes == s.customResources.applied.Load() {
 		return
 	}
-	entries, _ := c.List(c.Prefix, nil)
+	entries, rev := c.List(c.Prefix, nil)
 	next := map[string]*customresource.Resource{}
 	changed := false
 	var reload []*customresource.Resource
@@ -99,7 +99,7 @@ func (s *State) syncDefinitions() {
 		}
 		changed = true
 		next[d.Name] = customresource.New(s.ctx, d, fullDefinition(e, d), s.customResources.call)
-		if before != nil && before.Definition.UID == d.UID {
+		if before != nil && before.Definition.UID == d.UID && !before.Decodes(d) {
 			reload = append(reload, next[d.Name])
 		}
 	}
@@ -114,7 +114,7 @@ func (s *State) syncDefinitions() {
 			}
 			return true
 		})
-		s.changeCaches(old, next, reload)
+		s.changeCaches(old, next, reload, rev)
 	}
 	s.customResources.applied.Store(changes)
 }
@@ -140,8 +140,8 @@ func (s *State) StoppedError(def *kind.Def) error {
 }
 
 // changeCaches ends the caches of custom resources whose definition was deleted, and reloads those whose definition has
-// changed.
-func (s *State) changeCaches(old, next map[string]*customresource.Resource, reload []*customresource.Resource) {
+// changed. The definitions are those at a revision.
+func (s *State) changeCaches(old, next map[string]*customresource.Resource, reload []*customresource.Resource, rev int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, before := range old {
@@ -151,8 +151,8 @@ func (s *State) changeCaches(old, next map[string]*customresource.Resource, relo
 		for _, d := range before.Versions() {
 			delete(s.occupied, d.StorageFolder)
 			if c := s.caches[cacheName(d)]; c != nil {
-				c.stop()
 				delete(s.caches, cacheName(d))
+				s.stopAt(c, rev)
 			}
 		}
 	}
@@ -163,6 +163,20 @@ func (s *State) changeCaches(old, next map[string]*customresource.Resource, relo
 			}
 		}
 	}
+}
+
+// stopAt ends a cache when it has reached a revision, or cannot reach it: its watchers get the deletions of the last objects before they
+// are ended. The caller holds s.mu.
+func (s *State) stopAt(c *runningCache, rev int64) {
+	if s.ctx.Err() != nil {
+		return // all caches end
+	}
+	s.wg.Go(func() {
+		defer c.stop()
+		if err := c.WaitFor(s.ctx, rev); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("watches of a custom resource end before its last objects are seen to be deleted", "prefix", c.Prefix, "err", err)
+		}
+	})
 }
 
 // currentDef returns the descriptor of a version of a custom resource as its definition is now, or def when there is
