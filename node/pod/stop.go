@@ -80,23 +80,12 @@ func (w *worker) stop(ctx context.Context, p *corev1.Pod, s stopping) error {
 	if err := waitForEnds(ctx, s.after, time.Until(until)); err != nil {
 		return err
 	}
-	queued := time.Now()
-	done, err := s.slots.Take(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	until = until.Add(time.Since(queued)) // the grace period begins when the container gets its signal
-	left := max(time.Until(until), minGrace).Round(time.Second)
+	left := max(time.Until(until), minGrace)
 	traced := s.traced.BeginWaiting("stop " + s.container.Name)
-	asked := time.Now()
-	_, err = w.m.Client.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: s.id, Timeout: int64(left / time.Second)})
-	if cri.NotFound(err) {
-		err = nil
-	}
+	isGraceOver, err := w.m.Client.Stop(ctx, s.id, left, s.slots)
 	switch {
 	case err == nil && traced != nil:
-		traced.End(w.endOf(ctx, s, time.Since(asked) >= left), nil)
+		traced.End(w.endOf(ctx, s, isGraceOver), nil)
 	case ctx.Err() != nil:
 		traced.End("given up, because the grace period was shortened or the agent ends", nil)
 	default:
@@ -174,12 +163,12 @@ func (w *worker) stopAll(ctx context.Context, p *corev1.Pod, f *fact.Pod, within
 }
 
 // stopRunning stops all running containers of the Pod. Sidecars are stopped after the regular containers, in reverse
-// order. within is the grace period of all of them together.
+// order. within is the grace period of all of them together; in Pods of many containers it begins later for some.
 func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, within time.Duration, traced *podtrace.Work) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	ended, slots := map[string]chan struct{}{}, cri.NewStopSlots()
+	ended := map[string]chan struct{}{}
 	var running []*fact.Container
 	for i := range f.Containers {
 		if r := &f.Containers[i]; r.State == fact.Running || r.State == fact.Unknown {
@@ -189,6 +178,8 @@ func (w *worker) stopRunning(ctx context.Context, p *corev1.Pod, f *fact.Pod, wi
 			}
 		}
 	}
+	shared := p.Spec.HostPID || p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace
+	slots := cri.NewStopSlots(len(running), shared)
 	for _, r := range running {
 		c, _ := podstate.FindContainer(p, r.Name)
 		if c == nil {

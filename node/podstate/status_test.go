@@ -52,3 +52,20 @@ func TestStopSignal(t *testing.T) {
 		}
 	}
 }
+
+// TestStartOfContainerThatNeverRan checks that the status of a container that could not be started has a startedAt, which is required:
+// 1970, as with kubelets.
+func TestStartOfContainerThatNeverRan(t *testing.T) {
+	finished := time.Unix(1000, 0)
+	run := &fact.Container{ID: "1", Name: "c", State: fact.Exited, ExitCode: 128, Reason: "StartError", Finished: finished}
+	st := statusOfRun(StatusInput{Runtime: "containerd"}, &corev1.Container{Name: "c"}, run, nil)
+	data, err := json.Marshal(st.State.Terminated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"exitCode":128,"reason":"StartError","startedAt":"1970-01-01T00:00:00Z","finishedAt":"1970-01-01T00:16:40Z",` +
+		`"containerID":"containerd://1"}`
+	if string(data) != want {
+		t.Errorf("got %s, want %s", data, want)
+	}
+}

@@ -114,7 +114,7 @@ func endAll(ctx context.Context, c *cri.Client, records interruption.Records, li
 	var mu sync.Mutex
 	var errs []error
 	for _, runs := range pods {
-		slots := cri.NewStopSlots()
+		slots := cri.NewStopSlots(len(runs), sharesPIDs(ctx, c, runs[0].PodSandboxId))
 		for _, x := range runs {
 			wg.Go(func() {
 				if err := endOne(ctx, c, x, slots, limit); err != nil {
@@ -130,19 +130,17 @@ func endAll(ctx context.Context, c *cri.Client, records interruption.Records, li
 	return count - len(errs), errors.Join(errs...)
 }
 
+// sharesPIDs reports whether the containers of a sandbox share a PID namespace, or may do so.
+func sharesPIDs(ctx context.Context, c *cri.Client, sandbox string) bool {
+	answer, err := c.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandbox})
+	return err != nil || answer.GetStatus().GetLinux().GetNamespaces().GetOptions().GetPid() != cri.NamespaceContainer
+}
+
 // endOne ends a container within the grace period of its annotation, or limit if that is shorter.
 func endOne(ctx context.Context, c *cri.Client, x *cri.Container, slots cri.StopSlots, limit time.Duration) error {
-	done, err := slots.Take(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
 	within := min(container.GracePeriod(x.Annotations), limit)
 	ctx, cancel := context.WithTimeout(ctx, within+time.Minute)
 	defer cancel()
-	_, err = c.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: x.Id, Timeout: int64(within.Round(time.Second) / time.Second)})
-	if cri.NotFound(err) {
-		return nil
-	}
+	_, err := c.Stop(ctx, x.Id, within, slots)
 	return err
 }
