@@ -176,8 +176,16 @@ func (n *Node) Current() *corev1.Node {
 	return n.current
 }
 
-func (n *Node) setCurrent(o *corev1.Node) {
+func (n *Node) setCurrent(o *corev1.Node) { n.replaceCurrent(nil, o) }
+
+// replaceCurrent makes o the current Node, unless the watch has replaced seen in the meantime: o may be older than that, and what
+// another writer has changed since would go unnoticed.
+func (n *Node) replaceCurrent(seen, o *corev1.Node) {
 	n.mu.Lock()
+	if seen != nil && seen != n.current {
+		n.mu.Unlock()
+		return
+	}
 	moved := n.current == nil || !slices.Equal(n.current.Status.Addresses, o.Status.Addresses)
 	n.uid, n.current = o.UID, o
 	n.mu.Unlock()
@@ -268,7 +276,8 @@ func (n *Node) run(ctx context.Context) {
 // sync writes the status if it has changed, or if it was not written for reportEvery.
 func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 	facts := n.gatherFacts(ctx)
-	have := n.Current()
+	seen := n.Current()
+	have := seen
 	n.recordCordon(have)
 	for range 5 {
 		now := time.Now()
@@ -280,7 +289,7 @@ func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 		}
 		changed := statusDiffers(&have.Status, &next.Status)
 		if !changed && now.Sub(n.reported) < reportEvery+n.delay {
-			n.setCurrent(have)
+			n.replaceCurrent(seen, have)
 			n.reportRefused(facts)
 			return ready, nil
 		}
@@ -296,24 +305,29 @@ func (n *Node) sync(ctx context.Context) (ready bool, err error) {
 		if err != nil {
 			return ready, err
 		}
-		n.statusWritten(o, events, changed, now)
+		n.statusWritten(changed, now)
+		if stored, ok := o.(*corev1.Node); ok {
+			n.replaceCurrent(seen, stored)
+		}
+		n.recordEvents(events)
 		n.reportRefused(facts)
 		return ready, nil
 	}
 	return ready, errors.New("others write the Node all the time")
 }
 
-// statusWritten records that the status is stored, and records the Events about its changes.
-func (n *Node) statusWritten(o kind.Object, events []nodeEvent, changed bool, now time.Time) {
+// statusWritten notes when the status was written, and when it must be written again.
+func (n *Node) statusWritten(changed bool, now time.Time) {
 	// The delay keeps nodes that were created together from reporting together.
 	n.delay = 0
 	if changed || n.reported.IsZero() {
 		n.delay = wait.Jitter(reportEvery) - reportEvery/2
 	}
 	n.reported, n.adopted = now, false
-	if stored, ok := o.(*corev1.Node); ok {
-		n.setCurrent(stored)
-	}
+}
+
+// recordEvents records the Events about changes of the status.
+func (n *Node) recordEvents(events []nodeEvent) {
 	for _, x := range events {
 		if x.reason == "Rebooted" {
 			if n.rebooted {

@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
@@ -148,6 +149,47 @@ func readiness(o *corev1.Node) string {
 		}
 	}
 	return "none"
+}
+
+// eventFunc calls a function at each Event.
+type eventFunc func(reason string)
+
+func (f eventFunc) Event(_ kind.Object, _, reason, _ string, _ ...any) { f(reason) }
+
+// TestChangeDuringCheck checks that a node notices what others write while it checks its status. An Event is recorded in the middle of
+// such a check, so the other writer uses that moment.
+func TestChangeDuringCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := proatest.Start(t, proatest.Memory(), proatest.Alone(), anyAddress())
+		written := false
+		events := eventFunc(func(reason string) {
+			if reason != "NodeNotSchedulable" {
+				return
+			}
+			for err := error(nil); !written; written = err == nil { // a controller adds the taint of a cordoned node
+				o := get(t, c.Client)
+				o.Status.Addresses = nil
+				if _, err = c.Client.Update(t.Context(), gr.Nodes, o, "status"); err != nil && !apierrors.IsConflict(err) {
+					t.Error(err)
+					return
+				}
+			}
+			time.Sleep(time.Second) // until the watch has delivered it
+		})
+		_, stop := startNode(t, t.Context(), c, &fakeRuntime{ready: true}, events)
+		time.Sleep(time.Minute)
+		o := get(t, c.Client)
+		o.Spec.Unschedulable = true
+		if _, err := c.Client.Update(t.Context(), gr.Nodes, o, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if o = get(t, c.Client); !written || len(o.Status.Addresses) != 2 {
+			t.Errorf("the Node has the addresses %v after somebody has removed them", o.Status.Addresses)
+		}
+		stop()
+		c.Stop()
+	})
 }
 
 // TestNodeLifecycle covers the lifecycle of a Node in a real cluster, with the node's own identity.
