@@ -188,6 +188,7 @@ var layers = []layer{
 	{"proatest", "proatest/manifest run client kinds hop kv", "a test gets the same cluster that a process runs"},
 	{"cli/command", "run/settings", "the framework knows no command, and of the system only that settings are flags"},
 	{"cli/userkubeconfig", "cli/command", "it edits a file of the user"},
+	{"cli/credentialplugin", "client/apireader", "it runs a program of the user"},
 	{"cli/localcluster", "cli/command run", "it knows a cluster by its data folder"},
 	{"cli/clusterstatus", "cli/command cli/localcluster run kinds", "it asks a running cluster, as users do"},
 	{"cli/lifecycle", "cli/command cli/localcluster cli/userkubeconfig run node/preflight kinds", "it starts and stops clusters"},

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"proa.dev/cli/command"
+	"proa.dev/cli/credentialplugin"
 	"proa.dev/cli/localcluster"
 	"proa.dev/client/apireader"
 	"proa.dev/trace"
@@ -102,7 +103,7 @@ func (t kubectlTarget) reader(ctx context.Context) (*apireader.Reader, string, e
 	if file == "" {
 		file = t.cluster.Kubeconfig()
 	}
-	r, err := apireader.Load(ctx, apireader.Options{Files: []string{file}, Context: t.context, RunPlugin: runCredentialPlugin})
+	r, err := apireader.Load(ctx, apireader.Options{Files: []string{file}, Context: t.context, RunPlugin: credentialplugin.Run})
 	if err != nil {
 		return nil, "", err
 	}
@@ -114,12 +115,12 @@ func (t kubectlTarget) reader(ctx context.Context) (*apireader.Reader, string, e
 
 // applyAndFollow runs kubectl apply and then follows the objects that it has changed.
 func applyAndFollow(ctx context.Context, env *command.Env, args []string) error {
-	dir, _, kubectlArgs := takeDataDir(args)
+	dir, given, kubectlArgs := takeDataDir(args)
 	c, err := localcluster.ClusterAt(dir)
 	if err != nil {
 		return err
 	}
-	if !namesKubeconfig(kubectlArgs) {
+	if given || !namesKubeconfig(kubectlArgs) {
 		if err := c.Exists(); err != nil {
 			return err
 		}

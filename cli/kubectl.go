@@ -22,7 +22,7 @@ func kubectlCommand() command.Command {
 		Name: "kubectl", Args: "ARGS…", Short: "run kubectl against the cluster", Raw: true,
 		Long: `
 Runs the kubectl that lies beside proa, or else the one in PATH, as the administrator of the cluster, whatever KUBECONFIG in the
-environment says. All arguments are kubectl's; only --data-dir DIR, if it comes first, chooses the cluster. With a --kubeconfig
+environment says. All arguments are kubectl's; only --data-dir DIR, anywhere before "--", chooses the cluster. With a --kubeconfig
 among the arguments kubectl uses that instead.`,
 		Setup: func(*flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			return func(_ context.Context, _ *command.Env, args []string) error { return kubectl(args) }
@@ -36,11 +36,8 @@ func kubectl(args []string) error {
 	if err != nil {
 		return err
 	}
-	there := c.Exists()
-	if there == nil && !command.FileExists(c.Kubeconfig()) {
-		there = fmt.Errorf("the cluster in %s has not been started yet; \"proa up%s\" starts it", c.Dir, c.CommandFlags())
-	}
-	if there != nil && !needsNoCluster(args) && !namesKubeconfig(args) {
+	there := hasKubeconfig(c)
+	if there != nil && (given && c.Exists() != nil || !needsNoCluster(args) && !namesKubeconfig(args)) {
 		return there
 	}
 	bin, err := findKubectl(c, there == nil || !given)
@@ -56,21 +53,35 @@ func kubectl(args []string) error {
 	return nil
 }
 
-// takeDataDir removes --data-dir from the front of kubectl's arguments. The folder is empty if its path is missing.
+// hasKubeconfig returns why there is no kubeconfig of the cluster; nil if there is one.
+func hasKubeconfig(c localcluster.Cluster) error {
+	if err := c.Exists(); err != nil {
+		return err
+	}
+	if !command.FileExists(c.Kubeconfig()) {
+		return fmt.Errorf("the cluster in %s has not been started yet; \"proa up%s\" starts it", c.Dir, c.CommandFlags())
+	}
+	return nil
+}
+
+// takeDataDir removes --data-dir from kubectl's arguments. The folder is empty if its path is missing.
 func takeDataDir(args []string) (dir string, given bool, rest []string) {
-	if len(args) == 0 {
-		return datafolder.Default(), false, args
+	dir = datafolder.Default()
+	for i := 0; i < len(args); i++ {
+		name, value, hasValue := strings.Cut(args[i], "=")
+		switch {
+		case args[i] == "--":
+			return dir, given, append(rest, args[i:]...)
+		case name != "--data-dir" && name != "-data-dir":
+			rest = append(rest, args[i])
+			continue
+		case !hasValue && i+1 < len(args):
+			i++
+			value = args[i]
+		}
+		dir, given = value, true
 	}
-	name, value, hasValue := strings.Cut(args[0], "=")
-	switch {
-	case name != "--data-dir" && name != "-data-dir":
-		return datafolder.Default(), false, args
-	case hasValue:
-		return value, true, args[1:]
-	case len(args) > 1:
-		return args[1], true, args[2:]
-	}
-	return "", true, nil
+	return dir, given, rest
 }
 
 // forKubectl returns the arguments of kubectl itself. Those after -- are for a container.

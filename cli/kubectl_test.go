@@ -5,14 +5,24 @@ import (
 	"testing"
 )
 
+// TestTakeDataDir checks that --data-dir may be before and after the arguments of kubectl, except those for a container.
 func TestTakeDataDir(t *testing.T) {
-	for _, args := range [][]string{{"--data-dir", "/d", "get", "pods"}, {"--data-dir=/d", "get", "pods"}} {
-		dir, given, rest := takeDataDir(args)
-		if dir != "/d" || !given || strings.Join(rest, " ") != "get pods" {
-			t.Errorf("%v: got %s %v %v", args, dir, given, rest)
+	for args, want := range map[string]string{
+		"--data-dir /d get pods":            "/d: get pods",
+		"--data-dir=/d get pods":            "/d: get pods",
+		"get pods --data-dir /d":            "/d: get pods",
+		"get -data-dir /d pods -A":          "/d: get pods -A",
+		"exec p --data-dir=/d -- ls -l":     "/d: exec p -- ls -l",
+		"exec p -- server --data-dir /d":    "none: exec p -- server --data-dir /d",
+		"get pods --data-dir":               ": get pods",
+		"--data-dir /c get --data-dir=/d x": "/d: get x",
+	} {
+		dir, given, rest := takeDataDir(strings.Fields(args))
+		if !given {
+			dir = "none"
 		}
-	}
-	if _, given, rest := takeDataDir([]string{"get", "--data-dir", "x"}); given || len(rest) != 3 {
-		t.Error("--data-dir is taken although it is not the first argument")
+		if got := dir + ": " + strings.Join(rest, " "); got != want {
+			t.Errorf("%s: got %s, want %s", args, got, want)
+		}
 	}
 }

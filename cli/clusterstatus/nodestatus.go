@@ -25,6 +25,18 @@ type nodeStatus struct {
 	Tunnel        bool   `json:"tunnel,omitempty"` // its agent has opened one to the server
 	// Unreachable are the nodes whose Pods the Pods of this node cannot reach, as its agent has found out.
 	Unreachable []string `json:"unreachable,omitempty"`
+	// Shortages are what the node lacks although it may be ready, such as disk space.
+	Shortages []string `json:"shortages,omitempty"`
+}
+
+// shortages returns what a node lacks, by the condition that says so.
+func shortages() map[corev1.NodeConditionType]string {
+	return map[corev1.NodeConditionType]string{
+		corev1.NodeDiskPressure:       "is short of disk space",
+		corev1.NodeMemoryPressure:     "is short of memory",
+		corev1.NodePIDPressure:        "is short of process IDs",
+		corev1.NodeNetworkUnavailable: "has no network",
+	}
 }
 
 // describe describes the status for users.
@@ -106,6 +118,9 @@ func describeNode(n *corev1.Node) nodeStatus {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			out.Ready, out.Text = c.Status == corev1.ConditionTrue, c.Message
+		}
+		if lacks := shortages()[c.Type]; lacks != "" && c.Status == corev1.ConditionTrue {
+			out.Shortages = append(out.Shortages, fmt.Sprintf("%s: %s (%s)", lacks, c.Message, c.Type))
 		}
 	}
 	if out.Ready {

@@ -33,6 +33,20 @@ func TestDescribeNode(t *testing.T) {
 	}
 }
 
+// TestShortages checks that a node without disk space or memory is reported although it is ready.
+func TestShortages(t *testing.T) {
+	got := describeNode(&corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse, Message: "kubelet has sufficient memory available"},
+		{Type: corev1.NodeDiskPressure, Status: corev1.ConditionTrue, Message: "kubelet has disk pressure"},
+		{Type: "Other", Status: corev1.ConditionTrue},
+	}}})
+	want := "is short of disk space: kubelet has disk pressure (DiskPressure)"
+	if !got.Ready || len(got.Shortages) != 1 || got.Shortages[0] != want {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestTunnels(t *testing.T) {
 	nodes := []nodeStatus{{Name: "a", Ready: true}, {Name: "b", Ready: true, Address: "192.0.2.7"}}
 	markTunnels(nodes, []byte("# HELP proa_node_tunnel_streams x\nproa_node_tunnel_streams{node=\"b\"} 0\nproa_node_tunnel_streams{node=\"ab\"} 0\n"))

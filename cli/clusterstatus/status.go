@@ -156,6 +156,10 @@ func (s *Status) ask(ctx context.Context, a *localcluster.Access) error {
 			s.Ready = false
 			s.Problems = append(s.Problems, fmt.Sprintf("node %s is not ready: %s", n.Name, n.Text))
 		}
+		for _, lacks := range n.Shortages {
+			s.Ready = false
+			s.Problems = append(s.Problems, fmt.Sprintf("node %s %s", n.Name, lacks))
+		}
 	}
 	for _, problem := range unreachablePairs(s.Nodes) {
 		s.Ready = false

@@ -31,14 +31,18 @@ func TestUpChoosesFreeNetworks(t *testing.T) {
 		{"--nodes", fresh, settings.Values{"node": {"a"}, "nodes": {"2"}}, true, "[10.130.0.0/16] [10.194.0.0/16]"},
 		{"nothing is in use", fresh, settings.Values{"node": {"a"}}, false, "[] []"},
 		{"no node", fresh, settings.Values{"simulate": {"1"}}, true, "[] []"},
-		{"chosen by the user", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16"}}, true, "[10.9.0.0/16] []"},
+		{"chosen by the user", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16"}, "service-cidr": {"10.8.0.0/16"}}, true, "[10.9.0.0/16] [10.8.0.0/16]"},
+		{"one chosen by the user", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16"}}, true, "[10.9.0.0/16] [10.194.0.0/16]"},
+		{"the other one", fresh, settings.Values{"node": {"a"}, "service-cidr": {"10.9.0.0/16"}}, true, "[10.130.0.0/16] [10.9.0.0/16]"},
+		{"IPv6", fresh, settings.Values{"node": {"a"}, "cluster-cidr": {"10.9.0.0/16,fd00::/56"}}, true, "[10.9.0.0/16,fd00::/56] []"},
 		{"the cluster exists", existing, settings.Values{"node": {"a"}}, true, "[] []"},
 	} {
+		before := len(c.values)
 		note := chooseRanges(c.in, c.values, own(c.needed))
 		if got := fmt.Sprint(c.values["cluster-cidr"], c.values["service-cidr"]); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
-		if chosen := c.values["service-cidr"] != nil; chosen != (note != "") {
+		if chosen := len(c.values) > before; chosen != (note != "") {
 			t.Errorf("%s: the note for the user is %q", c.name, note)
 		}
 	}

@@ -1,4 +1,4 @@
-package cli
+package credentialplugin
 
 import (
 	"path/filepath"
@@ -25,7 +25,7 @@ func TestCredentialPlugins(t *testing.T) {
 		if err := program.Write(file, []byte("#!/bin/sh\n"+c.script+"\n")); err != nil {
 			t.Fatal(err)
 		}
-		got, err := runCredentialPlugin(t.Context(), &apireader.Exec{APIVersion: beta, Command: file, InteractiveMode: c.mode,
+		got, err := Run(t.Context(), &apireader.Exec{APIVersion: beta, Command: file, InteractiveMode: c.mode,
 			ProvideClusterInfo: true, Cluster: apireader.ExecCluster{Server: "https://k"}})
 		text := got.Token
 		if err != nil {
