@@ -26,10 +26,12 @@ func Name(all []control.Controller) string {
 }
 
 // Additional returns the controllers that upstream's controller manager does not have: there they are part of the API server
-// or of a cloud's manager, or do not exist.
+// or of a cloud's manager, or do not exist. The certificate-controller is among them because nodes cannot join without it; it does
+// what three controllers of the manager do and more, and these are switched off there.
 func Additional() []string {
 	return []string{
-		"aggregated-availability-controller", "autoregister", "cluster-authentication-trust-controller", "crd-finalizer",
+		"aggregated-availability-controller", "autoregister", "certificate-controller", "cluster-authentication-trust-controller",
+		"crd-finalizer", "kubelet-serving-clustertrustbundle-publisher",
 		"crd-status-controller", "flow-schema-config-producer", "flow-schema-controller",
 		"legacy-service-account-token-tracking-controller", "local-availability-controller", "priority-level-config-producer",
 		"service-controller", "cluster-settings-publisher", "foreign-endpoints-controller", "local-path-provisioner",
