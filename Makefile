@@ -37,14 +37,15 @@ down:
 test: build packages e2e
 
 # Tests are short and there is memory enough, so the garbage collector of the compiler, the linker and the tests runs rarely.
-TEST  := GOGC=400 $(GO) test $(TAGS) -vet=off -p 4 -timeout 20m
+TEST  := GOGC=400 $(GO) test $(TAGS) -vet=off -p 6 -timeout 20m
 # The packages whose tests take longest begin first, so that none of them is left running alone at the end.
 SLOW  := $(addprefix ./,test/ui test/crash store/singlemember test/controllers network/service network/networkpolicy server run server/h2 network/noderoutes)
 
 # Every package but the e2e tests. Those that start servers take the binary that was built.
 packages: build
+	-$(GO) run ./test/upstream/cmd kubectl kubectl-old >/dev/null
 	$(GO) vet $(TAGS) ./...
-	PROA_BIN=$(CURDIR)/bin/proa $(TEST) $(SLOW) $$($(GO) list ./... | grep -v /test/e2e)
+	PROA_BUILD=1 PROA_BIN=$(CURDIR)/bin/proa $(TEST) $(SLOW) $$($(GO) list ./... | grep -v /test/e2e)
 	cd examples/operator && $(TEST) ./...
 
 # The packages whose tests need neither root nor a browser.
@@ -55,8 +56,7 @@ unit:
 
 e2e: build
 	-$(GO) run ./test/upstream/cmd kubectl kubectl-old helm helm3 >/dev/null
-	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -parallel 4 -timeout 25m ./test/e2e
-	PROA_BUILD=1 $(GO) test $(TAGS) -count=1 -run '^TestKubectl$$' ./node/kubeletapi
+	PROA_BIN=$(CURDIR)/bin/proa $(GO) test $(TAGS) -count=1 -parallel 5 -timeout 25m ./test/e2e
 
 race:
 	-$(GO) run ./test/upstream/cmd kubectl kubectl-old >/dev/null

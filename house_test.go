@@ -189,7 +189,25 @@ func TestLinker(t *testing.T) {
 	}
 }
 
-// TestLinks checks that links between files of the documentation lead to files that exist.
+// hasHeading reports whether a file of the documentation has a heading to which #anchor leads.
+func hasHeading(t *testing.T, name, anchor string) bool {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped := regexp.MustCompile("[^a-z0-9 _-]")
+	for line := range strings.Lines(string(text)) {
+		title, isHeading := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if isHeading && strings.HasPrefix(line, "#") &&
+			strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLinks checks that links between files of the documentation lead to files, and to headings in them, that exist.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	check := func(name string) {
@@ -198,11 +216,15 @@ func TestLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
-			target, _, _ := strings.Cut(m[1], "#")
-			if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+			target, heading, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), target)); err != nil {
+			at := name
+			if target != "" {
+				at = filepath.Join(filepath.Dir(name), target)
+			}
+			if _, err := os.Stat(at); err != nil || heading != "" && !hasHeading(t, at, heading) {
 				t.Errorf("%s links to %s, which is not there", name, m[1])
 			}
 		}

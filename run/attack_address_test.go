@@ -131,17 +131,22 @@ func (j *joinedAgent) requestServingCert(ctx context.Context, name string, addre
 	return cert, cert.Renew(ctx)
 }
 
-// ownAddress returns an address of this machine that is neither loopback nor one of Pods.
+// ownAddress returns an address of this machine that is neither loopback nor one that a cluster has added.
 func ownAddress(t *testing.T) string {
 	t.Helper()
-	all, err := net.InterfaceAddrs()
+	links, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range all {
-		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().IsGlobalUnicast() && p.Addr().Is4() &&
-			!netip.MustParsePrefix("10.244.0.0/16").Contains(p.Addr()) {
-			return p.Addr().String()
+	for _, l := range links {
+		all, err := l.Addrs()
+		if err != nil || l.Flags&net.FlagLoopback != 0 || strings.HasPrefix(l.Name, "proa") { // of another cluster on this machine
+			continue
+		}
+		for _, x := range all {
+			if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().IsGlobalUnicast() && p.Addr().Is4() {
+				return p.Addr().String()
+			}
 		}
 	}
 	t.Skip("this machine has no address but loopback")

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"proa.dev/control"
 	"proa.dev/kinds"
 	"proa.dev/kinds/core"
 	"proa.dev/kinds/kind"
@@ -116,6 +118,27 @@ func TestNotReadyWhileWatchesAreStuck(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestNotReadyWithoutLeader checks that a server that contends for a Lease is not ready while nobody is known to hold it.
+func TestNotReadyWithoutLeader(t *testing.T) {
+	s := serverOnExternalEtcd(t, memory.New(memory.Config{}))
+	defer s.state.Close()
+	if code, text, _ := getHealth(t, s, "/readyz"); code != http.StatusOK {
+		t.Fatalf("without an election: /readyz says %d %q", code, text)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end() // nobody is ever elected
+	s.queues = control.NewMetrics()
+	var wg sync.WaitGroup
+	s.lead(ended, &wg, election{lease: "some", work: func(context.Context) {}})
+	wg.Wait()
+	if code, text, _ := getHealth(t, s, "/readyz"); code == http.StatusOK || !strings.Contains(text, "[-]leader-election failed") {
+		t.Errorf("/readyz says %d %q", code, text)
+	}
+	if code, text, _ := getHealth(t, s, "/livez"); code != http.StatusOK {
+		t.Errorf("/livez says %d %q", code, text)
+	}
 }
 
 // TestHealthChecksHaveUpstreamNames checks that there are health checks with the names of upstream's API server, and that they

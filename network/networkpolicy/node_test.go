@@ -287,12 +287,22 @@ func (r *testNode) disconnect(g *testPod) {
 	g.Drop()
 }
 
+// ask returns an answer, or that there is none within a time limit.
+type ask func(limit time.Duration) string
+
+// shortly is the limit for answers that are not expected, or that are asked for again. An answer that is expected may take as long as
+// a busy machine needs.
+const (
+	shortly   = 400 * time.Millisecond
+	patiently = 10 * time.Second
+)
+
 // eventually waits until ask returns want, because rules follow objects after a moment.
-func (r *testNode) eventually(what, want string, ask func() string) {
+func (r *testNode) eventually(what, want string, ask ask) {
 	r.t.Helper()
 	var got string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if got = ask(); got == want {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if got = ask(shortly); got == want {
 			nettest.Home(r.t).Readable(r.t)
 			return
 		}
@@ -301,10 +311,14 @@ func (r *testNode) eventually(what, want string, ask func() string) {
 	r.logTable()
 }
 
-// check fails the test unless ask returns want at once.
-func (r *testNode) check(what, want string, ask func() string) {
+// check fails the test unless the first answer is want.
+func (r *testNode) check(what, want string, ask ask) {
 	r.t.Helper()
-	if got := ask(); got != want {
+	limit := patiently
+	if want == "no answer" {
+		limit = shortly
+	}
+	if got := ask(limit); got != want {
 		r.t.Errorf("%s: got %q, want %q", what, got, want)
 		r.logTable()
 	}
@@ -319,32 +333,36 @@ func (r *testNode) logTable() {
 }
 
 // probe returns a function that connects from a namespace and returns what answers there, or "no answer".
-func probe(from *nettest.NS, network, host string, port int) func() string {
-	return func() string {
-		if answer, ok := dialAndAsk(from, network, nettest.At(host, port)); ok {
+func probe(from *nettest.NS, network, host string, port int) ask {
+	return func(limit time.Duration) string {
+		if answer, ok := dialAndAsk(from, network, nettest.At(host, port), limit); ok {
 			return answer
 		}
 		return "no answer"
 	}
 }
 
-// dialAndAsk connects with a short timeout, and returns the answer and whether there is one.
-func dialAndAsk(from *nettest.NS, network, addr string) (string, bool) {
+// dialAndAsk connects, and returns the answer and whether there is one.
+func dialAndAsk(from *nettest.NS, network, addr string, limit time.Duration) (string, bool) {
 	var c net.Conn
 	var err error
-	from.Do(func() { c, err = net.DialTimeout(network, addr, 400*time.Millisecond) })
+	from.Do(func() { c, err = net.DialTimeout(network, addr, limit) })
 	if err != nil {
 		return err.Error(), !strings.Contains(err.Error(), "timeout")
 	}
 	defer c.Close()
-	return askName(c)
+	return askName(c, limit)
 }
 
-// askName asks the server of a connection for its name.
-func askName(c net.Conn) (string, bool) {
+// askName asks the server of a connection for its name. Packets may be lost, so over UDP it asks several times.
+func askName(c net.Conn, limit time.Duration) (string, bool) {
 	buf := make([]byte, 100)
-	for range 2 { // packets may be lost
-		_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	again := limit
+	if _, udp := c.(*net.UDPConn); udp {
+		again = min(limit, shortly/2)
+	}
+	for ; limit > 0; limit -= again {
+		_ = c.SetDeadline(time.Now().Add(again))
 		if _, err := c.Write([]byte("who\n")); err != nil {
 			return err.Error(), false
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -163,7 +164,7 @@ func TestEstablishedConnectionsSurviveNewPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		ask := func() string { s, _ := askName(c); return s }
+		ask := func(limit time.Duration) string { s, _ := askName(c, limit); return s }
 		r.check("a connection, "+network, "db "+web.v4, ask)
 		r.applyPolicy("deny", "{podSelector: {}, policyTypes: [Ingress, Egress]}")
 		r.eventually("a new connection, "+network, "no answer", probe(web.NS, network, db.v4, 80))
@@ -207,7 +208,7 @@ func TestReusedAddressHasNoOldConnections(t *testing.T) {
 	r.outside.Listen("udp", ":80", "outside")
 	r.applyPolicy("out", "{podSelector: {matchLabels: {app: restricted}}, policyTypes: [Egress]}")
 	// A fixed source port, so that both Pods use the same conntrack entry.
-	sendUDP := func(g *testPod) string {
+	sendUDP := func(g *testPod, limit time.Duration) string {
 		var c interface{ Close() error }
 		defer func() {
 			if c != nil {
@@ -222,13 +223,13 @@ func TestReusedAddressHasNoOldConnections(t *testing.T) {
 				return
 			}
 			c = conn
-			if s, ok := askName(conn); ok {
+			if s, ok := askName(conn, limit); ok {
 				answer = s
 			}
 		})
 		return answer
 	}
-	r.eventually("the first Pod has a connection", "outside 192.168.9.1", func() string { return sendUDP(web) })
+	r.eventually("the first Pod has a connection", "outside 192.168.9.1", func(limit time.Duration) string { return sendUDP(web, limit) })
 	// The Pod has ended, on the node and in the API.
 	r.disconnect(web)
 	ended := web.pod.DeepCopy()
@@ -237,15 +238,15 @@ func TestReusedAddressHasNoOldConnections(t *testing.T) {
 	restricted := podObject("default/restricted", "app=restricted")
 	r.views[gr.Pods].Put(restricted)
 	var g *testPod
-	r.eventually("the address is released", "<nil>", func() string {
+	r.eventually("the address is released", "<nil>", func(time.Duration) string {
 		var err error
 		g, err = r.tryConnect(restricted)
 		return fmt.Sprint(err)
 	})
 	nettest.Same(t, "the address", g.v4, web.v4)
-	r.check("the second Pod cannot use the connection", "no answer", func() string { return sendUDP(g) })
+	r.check("the second Pod cannot use the connection", "no answer", func(limit time.Duration) string { return sendUDP(g, limit) })
 	r.views[gr.NetworkPolicies].Remove("default", "out")
-	r.eventually("without the policy", "outside 192.168.9.1", func() string { return sendUDP(g) })
+	r.eventually("without the policy", "outside 192.168.9.1", func(limit time.Duration) string { return sendUDP(g, limit) })
 }
 
 // TestDNSOfTheNode queries the DNS of the node: policies treat that as a connection to the DNS Pods of the cluster.

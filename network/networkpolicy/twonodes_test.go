@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -95,12 +96,12 @@ func TestPodsOfTwoNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	r.check("a connection", "db "+remote.v4, func() string { s, _ := askName(c); return s })
+	r.check("a connection", "db "+remote.v4, func(limit time.Duration) string { s, _ := askName(c, limit); return s })
 	ended := remote.pod.DeepCopy()
 	ended.Status.Phase = corev1.PodFailed
 	r.views[gr.Pods].Put(ended)
 	r.eventually("its Pod has ended", "no answer", probe(remote.NS, "tcp", db.v4, 80))
-	r.eventually("its connections are closed too", "", func() string { s, _ := askName(c); return s })
+	r.eventually("its connections are closed too", "", func(limit time.Duration) string { s, _ := askName(c, limit); return s })
 	if a := netip.MustParseAddr(remote.v4); r.guard.Taken(a) {
 		t.Error("the address of a Pod that has ended is taken")
 	}

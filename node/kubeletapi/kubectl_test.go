@@ -175,13 +175,13 @@ func startCluster(t *testing.T) *proatest.Cluster {
 }
 
 // kubectlBinaries returns the kubectls to test with. Building them takes minutes, so it is done only if PROA_BUILD is set,
-// as by make e2e, which runs this test too.
+// as by make packages.
 func kubectlBinaries(t *testing.T) map[string]string {
 	t.Helper()
 	if os.Getenv("PROA_BUILD") == "" {
 		bins, err := upstream.Find("kubectl", "kubectl-old")
 		if err != nil {
-			t.Skipf("left to make e2e: %v", err)
+			t.Skipf("left to make packages: %v", err)
 		}
 		return bins
 	}

@@ -14,14 +14,28 @@ import (
 	"time"
 )
 
-// TestTwoClustersOnOneMachine runs two clusters with a node each on this machine, removes one, and checks that nothing of it is left
-// and that the other one keeps working.
+// TestTwoClustersOnOneMachine runs two clusters with a node each on this machine, which choose their networks themselves, removes one,
+// and checks that nothing of it is left and that the other one keeps working.
 func TestTwoClustersOnOneMachine(t *testing.T) {
 	t.Parallel()
 	bins := needNode(t)
 	first, second := killTest{machine: newMachine(t, bins)}, killTest{machine: newMachine(t, bins)}
-	first.web()
-	second.web()
+	for _, k := range []killTest{first, second} {
+		for _, flag := range []string{"--cluster-cidr", "--service-cidr"} {
+			at := slices.Index(k.args, flag)
+			k.args = slices.Delete(k.args, at, at+2)
+		}
+		k.web()
+	}
+	for _, k := range []killTest{first, second} {
+		if out, err := k.run(t.Context(), "proa", "status", "--data-dir", k.data()); err != nil {
+			t.Errorf("status: %v\n%s", err, out)
+		}
+	}
+	network := func(k killTest) string { return strings.Join(strings.Split(k.webIP(), ".")[:2], ".") }
+	if network(first) == network(second) {
+		t.Errorf("both clusters have Pods in %s.0.0/16", network(first))
+	}
 	made := second.traces()
 	for _, what := range []string{"interface", "mount", "cgroup", "process"} {
 		if !slices.ContainsFunc(made, func(s string) bool { return strings.HasPrefix(s, what) }) {
