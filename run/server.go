@@ -356,7 +356,11 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 				Hook: s.StoreHook}))
 		return err
 	}
-	s.store, err = nonNilStore(store.Embed(ctx, store.Config{Dir: filepath.Join(s.DataDir, "etcd"), Log: s.log, Hook: s.StoreHook}))
+	dir := filepath.Join(s.DataDir, "etcd")
+	if err := checkNotLost(dir, storeencryption.KeyFilePath(s.DataDir)); err != nil {
+		return err
+	}
+	s.store, err = nonNilStore(store.Embed(ctx, store.Config{Dir: dir, Log: s.log, Hook: s.StoreHook}))
 	return err
 }
 
