@@ -30,6 +30,7 @@ import (
 	"proa.dev/node/simulate"
 	"proa.dev/run/access"
 	"proa.dev/run/bootstraproles"
+	"proa.dev/run/datafolder"
 	"proa.dev/run/goprocess"
 	"proa.dev/run/parthealth"
 	"proa.dev/run/pki"
@@ -350,26 +351,17 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 		s.store = memory.New(memory.Config{Hook: s.StoreHook})
 		return nil
 	}
-	if len(s.EtcdServers) > 0 {
-		s.store, err = nonNilStore(store.Dial(ctx,
-			store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile, KeyFile: s.EtcdKeyFile, Log: s.log,
-				Hook: s.StoreHook}))
-		return err
+	var e *store.Etcd
+	if dir := filepath.Join(s.DataDir, "etcd"); len(s.EtcdServers) > 0 {
+		e, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile,
+			KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook})
+	} else if err = datafolder.CheckStoreNotLost(dir, storeencryption.KeyFilePath(s.DataDir)); err == nil {
+		e, err = store.Embed(ctx, store.Config{Dir: dir, Log: s.log, Hook: s.StoreHook})
 	}
-	dir := filepath.Join(s.DataDir, "etcd")
-	if err := checkNotLost(dir, storeencryption.KeyFilePath(s.DataDir)); err != nil {
-		return err
+	if err == nil {
+		s.store = e // not before: a nil *Etcd would become a Store that is not nil
 	}
-	s.store, err = nonNilStore(store.Embed(ctx, store.Config{Dir: dir, Log: s.log, Hook: s.StoreHook}))
 	return err
-}
-
-// nonNilStore returns nil for a nil *Etcd, which would otherwise become a Store that is not nil.
-func nonNilStore(e *store.Etcd, err error) (Store, error) {
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
 }
 
 // start creates the initial objects, and reads which API groups other servers serve.

@@ -24,7 +24,8 @@ type stoppingRuntime struct {
 	killed   int
 }
 
-func (r *stoppingRuntime) StopContainer(ctx context.Context, in *StopContainerRequest, _ ...grpc.CallOption) (*runtimev1.StopContainerResponse, error) {
+func (r *stoppingRuntime) StopContainer(ctx context.Context, in *StopContainerRequest, _ ...grpc.CallOption) (
+	*runtimev1.StopContainerResponse, error) {
 	r.mu.Lock()
 	r.now++
 	r.most = max(r.most, r.now)

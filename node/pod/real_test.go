@@ -188,7 +188,8 @@ func (b *testManager) await(t *testing.T, uid types.UID, what string, is func(*c
 		if time.Now().After(end) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			t.Fatalf("%s: not within %v; the Pod is %.5000s, events %.5000s", what, patience, fmt.Sprintf("%+v", p), fmt.Sprintf("%q", b.events))
+			t.Fatalf("%s: not within %v; the Pod is %.5000s, events %.5000s", what, patience, fmt.Sprintf("%+v", p),
+				fmt.Sprintf("%q", b.events))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package run
+package datafolder
 
 import (
 	"errors"
@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// checkNotLost refuses to make a new embedded store where one has been. The key of Secrets is made after the store, so that a key without
-// a store means that the store is gone, or on a disk that is not mounted.
-func checkNotLost(dir, keyFile string) error {
+// CheckStoreNotLost refuses to make a new embedded store where one has been. The key of Secrets is made after the store, so that a key
+// without a store means that the store is gone, or on a disk that is not mounted.
+func CheckStoreNotLost(dir, keyFile string) error {
 	if _, err := os.Stat(filepath.Join(dir, "member")); !errors.Is(err, fs.ErrNotExist) {
 		return nil // it is there, or opening it tells what is wrong
 	}
