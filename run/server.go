@@ -30,7 +30,6 @@ import (
 	"proa.dev/node/simulate"
 	"proa.dev/run/access"
 	"proa.dev/run/bootstraproles"
-	"proa.dev/run/datafolder"
 	"proa.dev/run/goprocess"
 	"proa.dev/run/parthealth"
 	"proa.dev/run/pki"
@@ -355,7 +354,7 @@ func (s *Server) openStore(ctx context.Context) (err error) {
 	if dir := filepath.Join(s.DataDir, "etcd"); len(s.EtcdServers) > 0 {
 		e, err = store.Dial(ctx, store.Config{Endpoints: s.EtcdServers, CAFile: s.EtcdCAFile, CertFile: s.EtcdCertFile,
 			KeyFile: s.EtcdKeyFile, Log: s.log, Hook: s.StoreHook})
-	} else if err = datafolder.CheckStoreNotLost(dir, storeencryption.KeyFilePath(s.DataDir)); err == nil {
+	} else if err = storeencryption.CheckStoreNotLost(dir, s.DataDir); err == nil {
 		e, err = store.Embed(ctx, store.Config{Dir: dir, Log: s.log, Hook: s.StoreHook})
 	}
 	if err == nil {

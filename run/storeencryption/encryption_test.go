@@ -81,7 +81,7 @@ func TestEncryptedSecretsMoveToExternalEtcd(t *testing.T) {
 	if raw, _, err := fresh.Get(t.Context(), secretsPrefix+"ns/c"); err != nil || string(raw.Value) != "swordfish" {
 		t.Errorf("a server that shares a store without keys stores %q, %v", raw.Value, err)
 	}
-	if _, err := os.Stat(KeyFilePath(other)); !os.IsNotExist(err) {
+	if _, err := os.Stat(keyFilePath(other)); !os.IsNotExist(err) {
 		t.Errorf("a server that shares its store has made a key: %v", err)
 	}
 }
@@ -91,31 +91,31 @@ func TestEncryptedSecretsMoveToExternalEtcd(t *testing.T) {
 func TestMissingSecretsKeyIsNotReplaced(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
 	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
-	key, err := os.ReadFile(KeyFilePath(dir))
+	key, err := os.ReadFile(keyFilePath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(KeyFilePath(dir)); err != nil {
+	if err := os.Remove(keyFilePath(dir)); err != nil {
 		t.Fatal(err)
 	}
 	name := strings.Fields(string(key))[0]
 	if _, err := openEncryption(t, testConfig(t, store, dir, false)); err == nil ||
-		!strings.Contains(err.Error(), KeyFilePath(dir)+" is missing") || !strings.Contains(err.Error(), name) {
+		!strings.Contains(err.Error(), keyFilePath(dir)+" is missing") || !strings.Contains(err.Error(), name) {
 		t.Errorf("without the key: %v", err)
 	}
-	if _, err := os.Stat(KeyFilePath(dir)); !os.IsNotExist(err) {
+	if _, err := os.Stat(keyFilePath(dir)); !os.IsNotExist(err) {
 		t.Error("there is a new key")
 	}
 	// Another key with the same name.
 	wrong := name + " " + base64.StdEncoding.EncodeToString(make([]byte, 32)) + "\n"
-	if err := os.WriteFile(KeyFilePath(dir), []byte(wrong), 0o600); err != nil {
+	if err := os.WriteFile(keyFilePath(dir), []byte(wrong), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := openEncryption(t, testConfig(t, store, dir, false)); err == nil ||
 		!strings.Contains(err.Error(), "has not the keys of the Secrets in this store") {
 		t.Errorf("with the key of another cluster: %v", err)
 	}
-	if err := os.WriteFile(KeyFilePath(dir), key, 0o600); err != nil {
+	if err := os.WriteFile(keyFilePath(dir), key, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	openStore(t, testConfig(t, store, dir, false))
@@ -123,7 +123,7 @@ func TestMissingSecretsKeyIsNotReplaced(t *testing.T) {
 		t.Error("a key was made where there is one")
 	}
 	// The key is lost, and the user creates a new one.
-	if err := os.Remove(KeyFilePath(dir)); err != nil {
+	if err := os.Remove(keyFilePath(dir)); err != nil {
 		t.Fatal(err)
 	}
 	newName, err := NewKeyFile(dir)
@@ -148,7 +148,7 @@ func TestKeysOfAnotherClusterAreRejected(t *testing.T) {
 	}
 	data := s.EncryptedStore()
 	putSecret(t, data, "a")
-	other, former := newKey(), must(t, func() ([]encryption.Key, error) { return readKeyFile(KeyFilePath(dir)) })
+	other, former := newKey(), must(t, func() ([]encryption.Key, error) { return readKeyFile(keyFilePath(dir)) })
 	rules := must(t, func() ([]encryption.Rule, error) { return secretRules([]encryption.Key{other}) })
 	if err := s.setRules(t.Context(), rules); err == nil || !strings.Contains(err.Error(), secretsPrefix+"ns/a") {
 		t.Errorf("the keys of another cluster: %v", err)
@@ -178,7 +178,7 @@ func must[T any](t *testing.T, f func() (T, error)) T {
 func TestEncryptionConfigurationOfGuide(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
 	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
-	line, err := os.ReadFile(KeyFilePath(dir))
+	line, err := os.ReadFile(keyFilePath(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

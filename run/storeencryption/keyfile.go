@@ -99,13 +99,13 @@ func (s *Encryption) KeyFile() string {
 	if s.File != "" {
 		return s.File
 	}
-	return KeyFilePath(s.DataDir)
+	return keyFilePath(s.DataDir)
 }
 
 // firstRules returns how Secrets are encrypted where there is no file of keys: with a new key, or not at all if servers share the store. It
 // is an error if the store has encrypted Secrets.
 func (s *Encryption) firstRules(ctx context.Context) ([]encryption.Rule, error) {
-	path := KeyFilePath(s.DataDir)
+	path := keyFilePath(s.DataDir)
 	if name, key, err := s.findEncryptedSecret(ctx); err != nil {
 		return nil, err
 	} else if name != "" {
@@ -166,7 +166,7 @@ func (s *Encryption) checkKeys(ctx context.Context) error {
 			return nil
 		}
 	}
-	if bad.Err == nil || s.File == "" && hasLostKeys(KeyFilePath(s.DataDir)) {
+	if bad.Err == nil || s.File == "" && hasLostKeys(keyFilePath(s.DataDir)) {
 		return nil
 	}
 	return fmt.Errorf("%s has not the keys of the Secrets in this store: none can be decrypted; %s: %w. Put the keys back from the backup of pki/ or from "+
@@ -180,7 +180,7 @@ func (s *Encryption) readRules(ctx context.Context) ([]encryption.Rule, error) {
 		return readEncryption(s.File, s.Resources,
 			func(c *api.KMSConfiguration) (encryption.Envelope, error) { return s.kms.plugin(ctx, c) })
 	}
-	keys, err := readKeyFile(KeyFilePath(s.DataDir))
+	keys, err := readKeyFile(keyFilePath(s.DataDir))
 	if err != nil {
 		return nil, err
 	}
@@ -200,8 +200,8 @@ func secretRules(keys []encryption.Key) ([]encryption.Rule, error) {
 	return []encryption.Rule{r}, nil
 }
 
-// KeyFilePath returns the path of the key file of a data folder.
-func KeyFilePath(dataDir string) string { return filepath.Join(dataDir, "pki", "secrets.key") }
+// keyFilePath returns the path of the key file of a data folder.
+func keyFilePath(dataDir string) string { return filepath.Join(dataDir, "pki", "secrets.key") }
 
 // readKeyFile reads a key file. The first key is the one that encrypts.
 func readKeyFile(path string) ([]encryption.Key, error) {
@@ -261,7 +261,7 @@ func newKey() encryption.Key {
 // RotateKey puts a new key before those of a data folder. A server that runs there uses it within seconds, and writes
 // the Secrets again.
 func RotateKey(dataDir string) (name string, err error) {
-	path := KeyFilePath(dataDir)
+	path := keyFilePath(dataDir)
 	keys, err := readKeyFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("there is no key to put a new one before: %s is missing. A cluster with --encryption-provider-config has its keys in the file that this names, and "+
@@ -277,7 +277,7 @@ func RotateKey(dataDir string) (name string, err error) {
 // NewKeyFile makes the key file of a data folder where it is lost. Secrets that were encrypted with the lost keys stay
 // unreadable.
 func NewKeyFile(dataDir string) (name string, err error) {
-	path := KeyFilePath(dataDir)
+	path := keyFilePath(dataDir)
 	if _, err := os.Stat(path); err == nil {
 		return "", fmt.Errorf("%s is there; \"proa certs rotate-secrets\" puts a new key before those that it has", path)
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -353,7 +353,7 @@ func (s *Encryption) KeyToMigrateTo() (string, error) {
 	if s.File != "" {
 		return "", nil
 	}
-	keys, err := readKeyFile(KeyFilePath(s.DataDir))
+	keys, err := readKeyFile(keyFilePath(s.DataDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // nothing is encrypted
 	}

@@ -17,7 +17,7 @@ import (
 
 func TestKeyFile(t *testing.T) {
 	dir := t.TempDir()
-	path := KeyFilePath(dir)
+	path := keyFilePath(dir)
 	if _, err := readKeyFile(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("keys of a folder without any: %v", err)
 	}

@@ -1,4 +1,4 @@
-package datafolder
+package storeencryption
 
 import (
 	"errors"
@@ -10,7 +10,8 @@ import (
 
 // CheckStoreNotLost refuses to make a new embedded store where one has been. The key of Secrets is made after the store, so that a key
 // without a store means that the store is gone, or on a disk that is not mounted.
-func CheckStoreNotLost(dir, keyFile string) error {
+func CheckStoreNotLost(dir, dataDir string) error {
+	keyFile := keyFilePath(dataDir)
 	if _, err := os.Stat(filepath.Join(dir, "member")); !errors.Is(err, fs.ErrNotExist) {
 		return nil // it is there, or opening it tells what is wrong
 	}
