@@ -22,8 +22,8 @@ func kubectlCommand() command.Command {
 		Name: "kubectl", Args: "ARGS…", Short: "run kubectl against the cluster", Raw: true,
 		Long: `
 Runs the kubectl that lies beside proa, or else the one in PATH, as the administrator of the cluster, whatever KUBECONFIG in the
-environment says. All arguments are kubectl's; only --data-dir DIR, anywhere before "--", chooses the cluster. With a --kubeconfig
-among the arguments kubectl uses that instead.`,
+environment says. All arguments are kubectl's, except --data-dir DIR anywhere before "--": it chooses the cluster, and neither
+kubectl nor a plugin of kubectl sees it. With a --kubeconfig among the arguments kubectl uses that instead.`,
 		Setup: func(*flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			return func(_ context.Context, _ *command.Env, args []string) error { return kubectl(args) }
 		},

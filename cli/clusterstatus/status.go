@@ -110,7 +110,7 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 		}
 	}
 	if !s.Running {
-		problem(fmt.Errorf("the cluster is not running; \"proa up%s\" starts it", c.CommandFlags()))
+		problem(notRunning(c))
 		return s
 	}
 	s.MemoryBytes = residentMemory(pid)
@@ -120,6 +120,14 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 		problem(s.tryNodes(ctx, c, a))
 	}
 	return s
+}
+
+// notRunning returns the problem of a cluster that does not run. It names the reason if its last start failed.
+func notRunning(c localcluster.Cluster) error {
+	if failure := c.StartFailure(); failure != "" {
+		return fmt.Errorf("the cluster is not running, and its last start failed: %s", failure)
+	}
+	return fmt.Errorf("the cluster is not running; \"proa up%s\" starts it", c.CommandFlags())
 }
 
 // ask adds what the server reports about itself.

@@ -100,6 +100,7 @@ func down(ctx context.Context, env *command.Env, c localcluster.Cluster, o downO
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	podsStopped := false // the agents have stopped their Pods
 	if !o.keepContainers {
 		stopping, err := stopPods(ctx, env, c, o)
@@ -109,19 +110,26 @@ func down(ctx context.Context, env *command.Env, c localcluster.Cluster, o downO
 		defer stopping.Close()
 		podsStopped = stopping.Nodes > 0
 	}
-	err = takeDown(ctx, env, c, o, pid, podsStopped)
+	err = takeDown(ctx, env, c, o, serverToStop{pid, begin, podsStopped})
 	if err != nil && ctx.Err() != nil {
 		return leftByDown(env, c, o)
 	}
 	return err
 }
 
-// takeDown ends the server, the agents and, unless they are to be kept, the containers. podsStopped says that the agents have
-// stopped their Pods. With --purge it removes everything.
-func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o downOptions, pid int, podsStopped bool) error {
-	if pid == 0 {
+// serverToStop is the server that "proa down" stops.
+type serverToStop struct {
+	pid         int       // zero if none runs
+	begin       time.Time // when the command began to stop the cluster
+	podsStopped bool      // the agents have stopped their Pods
+}
+
+// takeDown ends the server, the agents and, unless they are to be kept, the containers. With --purge it removes
+// everything.
+func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o downOptions, server serverToStop) error {
+	if server.pid == 0 {
 		fmt.Fprintf(env.Out, "The cluster in %s is not running.\n", c.Dir)
-	} else if err := stop(ctx, env, c, pid); err != nil {
+	} else if err := stop(ctx, env, c, server.pid); err != nil {
 		return err
 	}
 	left, err := teardown.StopAgents(ctx, c.Dir)
@@ -134,11 +142,16 @@ func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 	if err := removeContext(env, c); err != nil {
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
 	}
-	if !o.purge {
-		if o.keepContainers {
-			return nil
+	if !o.purge && !o.keepContainers {
+		if err := haltNodes(ctx, env, c, o.limit, server.podsStopped); err != nil {
+			return err
 		}
-		return haltNodes(ctx, env, c, o.limit, podsStopped)
+	}
+	if server.pid != 0 {
+		showStopped(env, c, server.begin)
+	}
+	if !o.purge {
+		return nil
 	}
 	if err := teardown.PurgeNodes(ctx, c.Dir, warnings(env)); err != nil {
 		return fmt.Errorf("remove what the nodes have created: %w", err)
@@ -233,6 +246,11 @@ func someNames(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
 }
 
+// showStopped reports that the cluster was stopped, and how long that took.
+func showStopped(env *command.Env, c localcluster.Cluster, begin time.Time) {
+	fmt.Fprintf(env.Out, "Stopped the cluster in %s (%.1f s)\n", c.Dir, time.Since(begin).Seconds())
+}
+
 // stop ends the server: first by SIGTERM and, if it takes too long, by SIGKILL.
 func stop(ctx context.Context, env *command.Env, c localcluster.Cluster, pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
@@ -251,7 +269,6 @@ func stop(ctx context.Context, env *command.Env, c localcluster.Cluster, pid int
 			return err
 		}
 		if now != pid {
-			fmt.Fprintf(env.Out, "Stopped the cluster in %s (%.1f s)\n", c.Dir, time.Since(begin).Seconds())
 			return nil
 		}
 		if !killed && time.Since(begin) > patience {

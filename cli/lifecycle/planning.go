@@ -107,9 +107,15 @@ func claimOf(ctx context.Context, c localcluster.Cluster, running bool, volume s
 	return fmt.Sprintf(" of the claim %s/%s", pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
 }
 
+// withoutNodes reports whether the cluster shall have no node: the user asks for that now, or has done so at the last
+// start and asks for no node now. The settings of every other start name a node, or a number of simulated ones.
+func (u *upCommandRun) withoutNodes(values settings.Values) bool {
+	return u.noNode || u.stored != nil && values["node"] == nil && values["nodes"] == nil && values["simulate"] == nil
+}
+
 // nodes chooses nodes if the user has not: a node on this machine for root, or a simulated one for other users.
 func (u *upCommandRun) nodes(values settings.Values) {
-	if u.noNode {
+	if u.withoutNodes(values) {
 		delete(values, "node")
 		delete(values, "nodes")
 		delete(values, "simulate")
@@ -171,7 +177,11 @@ func (u *upCommandRun) plan(flags settings.Values) (proa.Config, settings.Values
 	maps.Copy(values, u.given)
 	values["data-dir"] = []string{first.DataDir}
 	u.nodes(values)
-	if note := chooseRanges(localcluster.Cluster{Dir: first.DataDir}, values, machine.OwnRanges); note != "" {
+	note, err := planRanges(localcluster.Cluster{Dir: first.DataDir}, values, thisMachine())
+	if err != nil {
+		return first, nil, err
+	}
+	if note != "" {
 		u.notes = append(u.notes, note)
 	}
 	conf, err := proa.Load("", values)

@@ -47,3 +47,28 @@ func TestPurgeOfAnotherUsersCluster(t *testing.T) {
 		t.Errorf("purge: %v", err)
 	}
 }
+
+// TestNoNodeIsRemembered checks that a cluster that was started with --no-node gets no node by a later start that does not ask for one.
+func TestNoNodeIsRemembered(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		noNode         bool
+		stored, values settings.Values
+		want           bool // nodes of some kind are wanted
+	}{
+		{"the first start", false, nil, settings.Values{}, true},
+		{"--no-node", true, nil, settings.Values{}, false},
+		{"--no-node later", true, settings.Values{"node": {"a"}}, settings.Values{"node": {"a"}, "nodes": {"2"}}, false},
+		{"after --no-node", false, settings.Values{"listen": {":1"}}, settings.Values{"listen": {":1"}}, false},
+		{"--node after --no-node", false, settings.Values{"listen": {":1"}}, settings.Values{"listen": {":1"}, "node": {"a"}}, true},
+		{"--nodes after --no-node", false, settings.Values{"listen": {":1"}}, settings.Values{"listen": {":1"}, "nodes": {"2"}}, true},
+		{"--simulate after --no-node", false, settings.Values{"listen": {":1"}}, settings.Values{"simulate": {"2"}}, true},
+		{"as before", false, settings.Values{"node": {"a"}}, settings.Values{"node": {"a"}}, true},
+	} {
+		u := &upCommandRun{noNode: c.noNode, stored: c.stored}
+		u.nodes(c.values)
+		if got := c.values["node"] != nil || c.values["simulate"] != nil; got != c.want {
+			t.Errorf("%s: %v", c.name, c.values)
+		}
+	}
+}

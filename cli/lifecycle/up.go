@@ -19,11 +19,15 @@ import (
 	"syscall"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
 	"proa.dev/cli/userkubeconfig"
 	"proa.dev/internal/wait"
 	proa "proa.dev/run"
+	"proa.dev/run/datafolder"
 	"proa.dev/run/machine/nodefolder"
 	"proa.dev/run/settings"
 )
@@ -122,6 +126,7 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 	}
 	if restart {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is started again for %s; containers of the nodes that stay keep running.\n", c.Dir, command.Count(conf.Nodes, "node"))
+		stopping := time.Now()
 		if err := stop(ctx, u.env, c, pid); err != nil {
 			if ctx.Err() != nil {
 				fmt.Fprintf(u.env.Err, "Interrupted: process %d was told to stop and goes on doing so, and the cluster was not started again.\n  %s up%s   # start it\n", pid, localcluster.Program(), c.CommandFlags())
@@ -129,6 +134,7 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 			}
 			return err
 		}
+		showStopped(u.env, c, stopping)
 	}
 	return u.start(ctx, c, conf, values)
 }
@@ -149,11 +155,12 @@ func (u *upCommandRun) start(ctx context.Context, c localcluster.Cluster, conf p
 	}
 	fmt.Fprintf(u.env.Out, "Starting the cluster in %s\n", c.Dir)
 	begin := time.Now()
+	steps := stepsOf(c, conf, begin)
 	child, err := u.launch(c)
 	if err != nil {
 		return err
 	}
-	if err := u.wait(ctx, c, child, begin, conf); err != nil {
+	if err := u.wait(ctx, c, child, begin, steps); err != nil {
 		if ctx.Err() != nil {
 			return u.interrupted(c, child.Process.Pid, newFolder)
 		}
@@ -265,7 +272,7 @@ func (u *upCommandRun) launch(c localcluster.Cluster) (*exec.Cmd, error) {
 }
 
 // wait returns when the cluster is ready, or returns why it will not be.
-func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, child *exec.Cmd, begin time.Time, conf proa.Config) error {
+func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, child *exec.Cmd, begin time.Time, steps []step) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
 	ended := make(chan struct{})
@@ -273,7 +280,6 @@ func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, child *
 		defer close(ended) // wait receives from it when the process has ended
 		_ = child.Wait()
 	}()
-	steps := stepsOf(c, conf)
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	var missing error
@@ -344,16 +350,22 @@ type step struct {
 	ready      func(context.Context, *localcluster.Access) error
 }
 
-// stepsOf returns what "proa up" waits for: the server, the wanted nodes, and the removal of others.
-func stepsOf(c localcluster.Cluster, conf proa.Config) []step {
+// stepsOf returns what "proa up" waits for: the server, the wanted nodes, and the removal of others. It must be called
+// before the server starts, at begin.
+func stepsOf(c localcluster.Cluster, conf proa.Config, begin time.Time) []step {
 	out := []step{{"API server", "ready", func(ctx context.Context, a *localcluster.Access) error {
 		_, err := a.GetOK(ctx, "/readyz?exclude="+spaceCheck) // a server without disk space has started nevertheless
 		return err
 	}}}
 	wanted := nodefolder.NodeNames(&conf.Config)
+	running := runningAgents(&conf.Config)
 	for _, node := range wanted {
+		since := begin
+		if slices.Contains(running, node) {
+			since = time.Time{} // its agent reports what changes, and may have nothing new
+		}
 		out = append(out, step{"node " + node, "ready",
-			func(ctx context.Context, a *localcluster.Access) error { return nodeReady(ctx, a, node) }})
+			func(ctx context.Context, a *localcluster.Access) error { return nodeReady(ctx, a, node, since) }})
 	}
 	have, err := nodefolder.FurtherNames(c.Dir)
 	if err != nil || conf.Nodes == 0 {
@@ -373,29 +385,61 @@ func stepsOf(c localcluster.Cluster, conf proa.Config) []step {
 	return out
 }
 
-// nodeReady returns why a node is not ready; nil if it is.
-func nodeReady(ctx context.Context, a *localcluster.Access, name string) error {
+// runningAgents returns the further nodes whose agents have outlived a server that was killed; the next server adopts them.
+func runningAgents(conf *settings.Config) (names []string) {
+	for _, f := range nodefolder.Wanted(conf) {
+		if pid, err := datafolder.LockHolder(f.Dir); err == nil && pid != 0 {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
+// nodeReady returns why a node is not ready; nil if it is. Only what its agent has reported since a moment counts: the
+// store still has the status of the last run.
+func nodeReady(ctx context.Context, a *localcluster.Access, name string, since time.Time) error {
 	body, err := a.GetOK(ctx, "/api/v1/nodes/"+name)
 	if err != nil {
 		return err
 	}
-	var node struct {
-		Status struct {
-			Conditions []struct{ Type, Status, Message string } `json:"conditions"`
-		} `json:"status"`
-	}
+	var node corev1.Node
 	if err := json.Unmarshal(body, &node); err != nil {
 		return err
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == "Ready" {
-			if c.Status == "True" {
-				return nil
-			}
-			return errors.New(c.Message)
+	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if at < 0 {
+		return errors.New("it has not reported its status")
+	}
+	ready := node.Status.Conditions[at]
+	if ready.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) { // conditions have times in seconds
+		return fmt.Errorf("it has not reported its status since this start; its last report is of %s",
+			ready.LastHeartbeatTime.Local().Format(time.DateTime))
+	}
+	if ready.Status != corev1.ConditionTrue {
+		return errors.New(ready.Message)
+	}
+	if since.IsZero() {
+		return nil
+	}
+	return leaseRenewed(ctx, a, name, since)
+}
+
+// leaseRenewed returns an error if the agent of a node has not renewed its Lease since a moment.
+func leaseRenewed(ctx context.Context, a *localcluster.Access, node string, since time.Time) error {
+	code, body, err := a.Get(ctx, "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/"+node)
+	if err != nil {
+		return err
+	}
+	var lease coordinationv1.Lease
+	if code == http.StatusOK {
+		if err := json.Unmarshal(body, &lease); err != nil {
+			return err
 		}
 	}
-	return errors.New("it has not reported its status")
+	if renewed := lease.Spec.RenewTime; renewed == nil || !renewed.After(since) {
+		return errors.New("its agent has not renewed its Lease since this start")
+	}
+	return nil
 }
 
 // finish merges the kubeconfig and prints the next commands.

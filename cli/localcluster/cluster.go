@@ -99,7 +99,15 @@ func (c Cluster) PermissionError() error {
 			}
 		}
 	}
-	return fmt.Errorf("the cluster in %s belongs to another user, and %w; run this as %s or as root", c.Dir, ErrNoRights, who)
+	return fmt.Errorf("the cluster in %s belongs to another user, and %w; run this as %s", c.Dir, ErrNoRights, orRoot(who))
+}
+
+// orRoot names the users who may do what a user may.
+func orRoot(who string) string {
+	if who == "root" {
+		return who
+	}
+	return who + " or as root"
 }
 
 // Path returns the path of a file in the data folder.

@@ -105,3 +105,27 @@ func Tail(path string, n int) string {
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
+
+// failurePrefix begins the last words of a server that could not start, and of every other command that fails.
+const failurePrefix = "proa: "
+
+// StartFailure returns why the last start of the server failed, as the end of its log has it; empty if it did not fail.
+func (c Cluster) StartFailure() string {
+	if info, err := os.Stat(c.LogFile()); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	var failure []string
+	for line := range strings.Lines(Tail(c.LogFile(), 10)) {
+		line = strings.TrimSpace(line)
+		text, failed := strings.CutPrefix(line, failurePrefix)
+		switch {
+		case failed:
+			failure = []string{text}
+		case strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "ready: ") || strings.HasPrefix(line, "kubeconfig: "):
+			failure = nil // it is of a server that ran
+		case failure != nil && line != "":
+			failure = append(failure, line)
+		}
+	}
+	return strings.Join(failure, " ")
+}

@@ -78,3 +78,33 @@ func TestShowLogFollows(t *testing.T) {
 		t.Errorf("followed: %v, %q", err, out.b.String())
 	}
 }
+
+// TestStartFailure checks that the reason of a failed start is found in the log, and that a server that ran since then hides it.
+func TestStartFailure(t *testing.T) {
+	c := Cluster{Dir: t.TempDir()}
+	if got := c.StartFailure(); got != "" {
+		t.Errorf("without a log: %q", got)
+	}
+	const failed = "proa: the store is damaged\n  run \"proa store check\"\n"
+	for log, want := range map[string]string{
+		"":                                "",
+		"ready: https://x\n" + failed:     `the store is damaged run "proa store check"`,
+		failed + "ready: https://x\n":     "",
+		failed + "time=2026 level=INFO\n": "",
+		failed + "proa: another reason\n": "another reason",
+	} {
+		if err := os.WriteFile(c.LogFile(), []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.StartFailure(); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
+	}
+}
+
+// TestOrRoot checks that root is not named twice.
+func TestOrRoot(t *testing.T) {
+	if a, b := orRoot("root"), orRoot("anna"); a != "root" || b != "anna or as root" {
+		t.Errorf("%q, %q", a, b)
+	}
+}

@@ -261,6 +261,32 @@ func Unplug(namespace string) error {
 	return interfaces.Remove(there, inside)
 }
 
+// Disable sets the bridge down, so that this machine has no route to the nodes any more. Ensure sets it up again.
+func Disable(c Config) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	return interfaces.Disable(host, c.Bridge)
+}
+
+// Check returns an error unless the bridge is up and packets to the nodes leave by it. Without Networks, those in which the bridge
+// has addresses count.
+func Check(c Config) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	if len(c.Networks) == 0 {
+		if c.Networks, err = interfaces.NetworksOf(host, c.Bridge); err != nil {
+			return err
+		}
+	}
+	return interfaces.CheckRoutes(host, c.Bridge, c.Networks, "")
+}
+
 // Purge removes the bridge, the interfaces of all nodes, and the rules.
 func Purge(c Config) error {
 	kernel, err := nft.Open()

@@ -116,6 +116,43 @@ func TestNodesReachEachOther(t *testing.T) {
 	}
 }
 
+// TestStoppedClusterHasNoRoutes checks that nodes are reached beside a stopped cluster whose bridge has the same networks, and those of
+// the stopped cluster after its next start. A bridge that was left up is reported.
+func TestStoppedClusterHasNoRoutes(t *testing.T) {
+	nettest.Need(t)
+	home := nettest.Home(t)
+	networks := []netip.Prefix{netip.MustParsePrefix("100.64.7.0/24"), netip.MustParsePrefix("fd00:7::/64")}
+	first := Config{Bridge: "pnfirst", Table: "pnfirst", Networks: networks}
+	second := Config{Bridge: "pnsecond", Table: "pnsecond", Networks: networks}
+	t.Cleanup(func() {
+		if err := errors.Join(Purge(first), Purge(second)); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, c := range []Config{first, second, first} {
+		node := nettest.New(t)
+		if err := errors.Join(Ensure(c), Plug(c, 2, node.Path()), Check(c)); err != nil {
+			t.Fatal(err)
+		}
+		node.Listen("tcp", ":80", c.Bridge)
+		nettest.Same(t, c.Bridge, home.Ask("tcp", "100.64.7.2:80"), c.Bridge+" 100.64.7.1")
+		nettest.Same(t, c.Bridge+", IPv6", home.Ask("tcp", "[fd00:7::2]:80"), c.Bridge+" fd00:7::1")
+		if err := Disable(c); err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(c); err == nil || !strings.Contains(err.Error(), "the bridge "+c.Bridge+" is down") {
+			t.Errorf("the disabled bridge: %v", err)
+		}
+	}
+	if err := errors.Join(Ensure(first), Ensure(second)); err != nil {
+		t.Fatal(err)
+	}
+	second.Networks = nil
+	if err := Check(second); err == nil || !strings.Contains(err.Error(), "leave by the interface pnfirst instead of the bridge pnsecond") {
+		t.Errorf("two bridges with the same network: %v", err)
+	}
+}
+
 func TestTaken(t *testing.T) {
 	nettest.Need(t)
 	nettest.Wire(t, nettest.End{NS: nettest.Home(t), Name: "one", Addrs: []string{"198.51.100.7/24"}},

@@ -213,13 +213,13 @@ func (n *Network) Serve(ctx context.Context) error {
 	defer n.close()
 	var wg sync.WaitGroup
 	wg.Go(func() { n.drain.run(ctx) })
-	wg.Go(func() { n.checkRules(ctx) })
+	wg.Go(func() { n.keepRepaired(ctx) })
 	defer wg.Wait()
 	return cni.Serve(ctx, n.listen, n, n.Log)
 }
 
-// checkRules writes the rules again when another program has removed them, as some firewall managers do.
-func (n *Network) checkRules(ctx context.Context) {
+// keepRepaired writes the rules again when another program has removed them, as some firewall managers do, and repairs the bridge.
+func (n *Network) keepRepaired(ctx context.Context) {
 	resync := time.NewTicker(30 * time.Second)
 	defer resync.Stop()
 	for {
@@ -227,6 +227,7 @@ func (n *Network) checkRules(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-resync.C:
+			n.repairBridge()
 			n.repairRules()
 		}
 	}

@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"proa.dev/network/dns"
+	"proa.dev/network/nodebridge"
+	netpod "proa.dev/network/podnetwork"
 	"proa.dev/node/netns"
 	"proa.dev/run/machine/nodefolder"
 	"proa.dev/run/settings"
@@ -21,7 +24,8 @@ import (
 type NodeFailure struct{ Node, Part, Error string }
 
 // AskNodes tries, in the network of each node of a data folder, what its Pods do: it looks up the API server in the
-// cluster's DNS, and connects to it at the address of its Service. It needs root.
+// cluster's DNS, and connects to it at the address of its Service. It also checks that packets to Pods and to the other nodes take the
+// bridges of this cluster. It needs root.
 func AskNodes(ctx context.Context, dataDir string, c *settings.Config, trust *tls.Config) (out []NodeFailure) {
 	for _, f := range nodesHere(dataDir, c) {
 		ask := func(part string, do func() error) {
@@ -32,6 +36,12 @@ func AskNodes(ctx context.Context, dataDir string, c *settings.Config, trust *tl
 			if err := in(); err != nil {
 				out = append(out, NodeFailure{f.Name, part, err.Error()})
 			}
+		}
+		if c.Node.CNIConf == "" {
+			ask("Pod network", func() error { return checkPodNetworkOf(f.Dir) })
+		}
+		if f.Number == 1 && c.Nodes > 1 {
+			ask("network between the nodes", func() error { return nodebridge.Check(nodefolder.NodeBridge(dataDir)) })
 		}
 		for _, server := range dnsAddressesOf(f.Dir) {
 			ask("DNS", func() error {
@@ -56,6 +66,20 @@ func nodesHere(dataDir string, c *settings.Config) []nodefolder.Node {
 		return nil
 	}
 	return append([]nodefolder.Node{{Name: c.Node.Name, Number: 1, Dir: dataDir}}, nodefolder.Wanted(c)...)
+}
+
+// checkPodNetworkOf returns an error if packets to the Pods of a node do not reach their bridge, or if another interface is in the
+// same network.
+func checkPodNetworkOf(dataDir string) error {
+	config := nodefolder.PodNetwork(dataDir, "", nil)
+	config.Tunnel = nodefolder.Tunnel(dataDir)
+	if _, err := os.Stat(filepath.Join(config.DataDir, "network")); errors.Is(err, os.ErrNotExist) {
+		return nil // the Pod network has not started yet, and the Node reports that
+	}
+	if err := netpod.Check(config); err != nil {
+		return err
+	}
+	return netpod.CheckOverlap(config)
 }
 
 // dnsAddressesOf returns the addresses at which a node answers DNS queries, as the node has stored them.

@@ -68,7 +68,7 @@ func TestFreeRanges(t *testing.T) {
 		{59, taken("10.187.0.1"), "10.128.0.0/16", "10.192.0.0/16"},
 	} {
 		free := func(p, s netip.Prefix) bool { return !overlaps(c.taken, p, s) }
-		if pods, services := freeRanges(c.begin, free); pods != c.pods || services != c.services {
+		if pods, services, found := freeRanges(c.begin, free); !found || pods.String() != c.pods || services.String() != c.services {
 			t.Errorf("from %d beside %v: %s and %s, want %s and %s", c.begin, c.taken, pods, services, c.pods, c.services)
 		}
 	}

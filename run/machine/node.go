@@ -28,6 +28,7 @@ import (
 	"proa.dev/network/firstanswer"
 	"proa.dev/network/localports"
 	"proa.dev/network/networkpolicy"
+	"proa.dev/network/nodebridge"
 	"proa.dev/network/noderoutes"
 	netpod "proa.dev/network/podnetwork"
 	"proa.dev/network/service"
@@ -70,6 +71,10 @@ type agentHost struct {
 	refused *refusedWatches
 	// names is the DNS server of the node; nil until it accepts queries.
 	names atomic.Pointer[dns.Server]
+	// podConfig is the configuration of the Pod network; nil while it does not run.
+	podConfig atomic.Pointer[netpod.Config]
+	// bridge connects the nodes of this machine; nil if there is one node, and for the others.
+	bridge *nodebridge.Config
 	// persist runs a part and restarts it when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
 }
@@ -84,7 +89,7 @@ func (s *Machine) runNode(ctx context.Context) error {
 		join: func(a *node.Agent) (func(), error) {
 			return s.JoinAgent(s.Node.Name, a.InProcessHandler(run.AgentCaller()))
 		},
-		record: s.RecordHops, answers: s.answers,
+		record: s.RecordHops, answers: s.answers, bridge: s.bridge,
 	}
 	return p.run(ctx)
 }
@@ -316,7 +321,20 @@ func (p *agentHost) checks() []nodestatus.Check {
 	if p.refused != nil {
 		out = append(out, nodestatus.Check{Name: "what the node knows of the cluster", Run: p.refused.check})
 	}
+	out = append(out, nodestatus.Check{Name: "the Pod network", Run: p.checkPodNetwork})
+	if p.bridge != nil {
+		out = append(out, nodestatus.Check{Name: "the network between the nodes", Run: func() error { return nodebridge.Check(*p.bridge) }})
+	}
 	return out
+}
+
+// checkPodNetwork returns an error if packets to the node's Pods do not reach their bridge. Until the Pod network has started there
+// is nothing to check: the container runtime reports that.
+func (p *agentHost) checkPodNetwork() error {
+	if config := p.podConfig.Load(); config != nil {
+		return netpod.Check(*config)
+	}
+	return nil
 }
 
 // signServingCertificate signs the serving certificate of the agent of this process, and vouch the client certificates of the agents
@@ -336,7 +354,7 @@ func (p *agentHost) podNetwork(ctx context.Context, agent *node.Agent) error {
 		return err
 	}
 	config := nodefolder.PodNetwork(p.dataDir, p.Name, p.log)
-	config.Tunnel = cmp.Or(nodefolder.NodeRoutes(p.dataDir).Device, noderoutes.DefaultDevice)
+	config.Tunnel = nodefolder.Tunnel(p.dataDir)
 	config.PodCIDRs, config.ClusterCIDRs, config.Live, config.Guard = cidrs, p.clusterCIDRs, agent.Sandboxes, p.guard
 	config.Trace = agent.TraceNetwork
 	n, err := netpod.New(ctx, config)
@@ -346,6 +364,11 @@ func (p *agentHost) podNetwork(ctx context.Context, agent *node.Agent) error {
 	if err := n.WriteConf(nodefolder.CNIDir(p.dataDir)); err != nil {
 		return err
 	}
+	if err := netpod.CheckOverlap(config); err != nil {
+		p.log.WarnContext(ctx, "another interface of this machine is in the network of the node's Pods", "err", err)
+	}
+	p.podConfig.Store(&config)
+	defer p.podConfig.Store(nil)
 	return n.Serve(ctx)
 }
 

@@ -6,6 +6,9 @@ import (
 	"syscall"
 )
 
+// reservationPrefix begins the names of the sockets that reserve networks.
+const reservationPrefix = "@proa-network-"
+
 // ReserveRanges reserves networks for the cluster that this process is about to start, and tells whether none of them
 // was reserved before. Two clusters that start at the same moment do not see a bridge of each other yet, and would take
 // the same networks. A reservation is an abstract Unix socket that is named after the network; it lasts until the
@@ -18,7 +21,7 @@ func ReserveRanges(networks []netip.Prefix) bool {
 			continue // without a reservation the addresses of the machine are still checked
 		}
 		held = append(held, socket)
-		if err := syscall.Bind(socket, &syscall.SockaddrUnix{Name: "@proa-network-" + network.Masked().String()}); errors.Is(err,
+		if err := syscall.Bind(socket, &syscall.SockaddrUnix{Name: reservationPrefix + network.Masked().String()}); errors.Is(err,
 			syscall.EADDRINUSE) {
 			for _, s := range held {
 				_ = syscall.Close(s) // nothing has been sent to it

@@ -55,9 +55,19 @@ func TestRestoreAtAnotherPath(t *testing.T) {
 			t.Errorf("down --purge: %v\n%s", err, out)
 		}
 	})
-	proa("up", "--data-dir", restored, "--no-merge")
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		if out, err := m.run(t.Context(), "proa", "up", "--data-dir", restored, "--no-merge", "--timeout", "2m"); err != nil {
+			t.Errorf("proa up: %v\n%s", err, out)
+		}
+	}()
 	// The node's Lease in the backup was renewed a few seconds ago, and a node does not take a name whose Lease is renewed: delete it.
-	k.kubectl("delete", "lease", "--namespace", "kube-node-lease", "a", "--ignore-not-found")
+	k.until("the Lease of the node is not deleted", func() bool {
+		_, err := m.run(t.Context(), "kubectl", "delete", "lease", "--namespace", "kube-node-lease", "a", "--ignore-not-found")
+		return err == nil
+	})
+	<-started
 	proa(append([]string{"images", "load", "--data-dir", restored}, images...)...)
 	k.until("the restored volume is not shown", func() bool {
 		out, err := m.run(t.Context(), "kubectl", "exec", "deployment/keeper", "--", "cat", "/data/file")

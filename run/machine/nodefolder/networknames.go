@@ -56,6 +56,11 @@ func NodeRoutes(dataDir string) noderoutes.Config {
 		Alone: !OtherClustersHere(dataDir)}
 }
 
+// Tunnel returns the name of the interface of the tunnels to other nodes.
+func Tunnel(dataDir string) string {
+	return cmp.Or(NodeRoutes(dataDir).Device, noderoutes.DefaultDevice)
+}
+
 // NodeBridge returns the names of the bridge that the nodes of a data folder share, different for each cluster.
 func NodeBridge(dataDir string) nodebridge.Config {
 	sum := sha256.Sum256([]byte(dataDir))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/network/nodebridge"
+	netpod "proa.dev/network/podnetwork"
 	"proa.dev/node"
 	"proa.dev/node/container"
 	"proa.dev/node/cri"
@@ -27,7 +28,8 @@ import (
 // HaltNodes ends the containers and the container runtimes of a data folder whose cluster has been stopped, and returns
 // how many containers there were. No agent is left that could run hooks or keep an order: each container has the grace
 // period of its Pod, or limit if that is shorter. Before, it records that the containers were interrupted; what they
-// have written stays, and the next start runs their Pods again, in new sandboxes. No process and no mount is left.
+// have written stays, and the next start runs their Pods again, in new sandboxes. No process and no mount is left, and no
+// route to the Pods and nodes: another cluster with the same networks would not work beside it.
 func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *slog.Logger) (ended int, err error) {
 	all, err := nodefolder.Existing(dataDir)
 	if err != nil {
@@ -42,12 +44,32 @@ func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *sl
 			}
 		})
 	}
+	hasRuntime := hasRuntimeSocket(dataDir)
 	ended, errs[len(all)] = haltNode(ctx, dataDir, "", limit, log)
 	wg.Wait()
 	for _, n := range counts {
 		ended += n
 	}
-	return ended, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return ended, err // containers that still run need the network
+	}
+	return ended, disableNetwork(dataDir, !hasRuntime)
+}
+
+// disableNetwork sets the interfaces of a data folder's nodes down. If keepUsed is set, the bridge of Pods that are still connected
+// stays: containers of a runtime that is not part of proa may go on.
+func disableNetwork(dataDir string, keepUsed bool) error {
+	if _, err := os.Stat(nodefolder.AgentDir(dataDir)); errors.Is(err, os.ErrNotExist) {
+		return nil // there was no node, and the interface of this name is that of another cluster
+	}
+	pods := nodefolder.PodNetwork(dataDir, "", nil)
+	pods.Tunnel = nodefolder.Tunnel(dataDir)
+	return errors.Join(netpod.Disable(pods, keepUsed), nodebridge.Disable(nodefolder.NodeBridge(dataDir)))
+}
+
+func hasRuntimeSocket(dataDir string) bool {
+	_, err := os.Stat(runtime.Socket(nodefolder.RuntimeDir(dataDir)))
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // releaseTimeout is how long a killed process may take to release the runtime.
@@ -55,8 +77,7 @@ const releaseTimeout = 10 * time.Second
 
 // haltNode ends the containers and the runtime of one node, whose runtime is in a network namespace.
 func haltNode(ctx context.Context, dataDir, namespace string, limit time.Duration, log *slog.Logger) (ended int, err error) {
-	socket := runtime.Socket(nodefolder.RuntimeDir(dataDir))
-	if _, err := os.Stat(socket); errors.Is(err, os.ErrNotExist) {
+	if !hasRuntimeSocket(dataDir) {
 		return 0, nil
 	}
 	config, err := nodefolder.StoredRuntimeConfig(dataDir)

@@ -1,0 +1,122 @@
+package teardown
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"proa.dev/network/nettest"
+	"proa.dev/network/nodebridge"
+	netpod "proa.dev/network/podnetwork"
+	"proa.dev/run/machine/nodefolder"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// TestHaltLeavesNoRoutes checks that a stopped cluster has no interface that is up. Where containers of another runtime may go on, the
+// bridge of connected Pods stays up, and so does everything of a cluster without a node.
+func TestHaltLeavesNoRoutes(t *testing.T) {
+	nettest.Need(t)
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	pods, nodes := nodefolder.PodNetwork(dir, "a", log), nodefolder.NodeBridge(dir)
+	pods.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.6.0/24"), netip.MustParsePrefix("fd00:244:6::/64")}
+	nodes.Networks = []netip.Prefix{netip.MustParsePrefix("100.64.6.0/24")}
+	t.Cleanup(func() {
+		if err := PurgeNodes(t.Context(), dir, log); err != nil {
+			t.Error(err)
+		}
+		if err := nodebridge.Purge(nodes); err != nil {
+			t.Error(err)
+		}
+	})
+	addLink(t, pods.Bridge)
+	addLink(t, nodes.Bridge)
+	addLink(t, nodefolder.Tunnel(dir))
+	halt := func(when string, want ...string) {
+		t.Helper()
+		if _, err := HaltNodes(t.Context(), dir, time.Second, log); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		up := map[string]bool{}
+		links, err := net.Interfaces()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			up[l.Name] = l.Flags&net.FlagUp != 0
+		}
+		for _, name := range want {
+			if !up[name] {
+				t.Errorf("%s: %s is down", when, name)
+			}
+			delete(up, name)
+		}
+		for _, name := range []string{pods.Bridge, nodes.Bridge, nodefolder.Tunnel(dir)} {
+			if up[name] {
+				t.Errorf("%s: %s is up", when, name)
+			}
+		}
+	}
+	halt("there is no node", pods.Bridge, nodes.Bridge, nodefolder.Tunnel(dir))
+
+	if err := os.MkdirAll(nodefolder.AgentDir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	port := addLink(t, "port0")
+	bridge, err := netlink.LinkByName(pods.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetMaster(port, bridge); err != nil {
+		t.Fatal(err)
+	}
+	halt("a Pod is connected", pods.Bridge, nodefolder.Tunnel(dir))
+	nettest.Unplug("port0")
+	halt("no Pod is connected")
+
+	// The next start sets the bridges up with all their addresses.
+	n, err := netpod.New(t.Context(), pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := n.Serve(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := netpod.Check(pods); err != nil {
+		t.Error(err)
+	}
+	if err := nodebridge.Ensure(nodes); err != nil {
+		t.Fatal(err)
+	}
+	if err := nodebridge.Check(nodes); err != nil {
+		t.Error(err)
+	}
+	halt("after the next start")
+}
+
+// addLink adds a bridge, or the interface port0 that can be connected to one, and sets it up.
+func addLink(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	var link netlink.Link = &netlink.Bridge{LinkAttrs: attrs}
+	if name == "port0" {
+		link = &netlink.Veth{LinkAttrs: attrs, PeerName: "port1"}
+	}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nettest.Unplug(name) })
+	if err := netlink.LinkSetUp(link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
