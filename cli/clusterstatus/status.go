@@ -122,10 +122,10 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 	return s
 }
 
-// notRunning returns the problem of a cluster that does not run. It names the reason if its last start failed.
+// notRunning returns the problem of a cluster that does not run. It names the reason if its server could not start, or has failed.
 func notRunning(c localcluster.Cluster) error {
-	if failure := c.StartFailure(); failure != "" {
-		return fmt.Errorf("the cluster is not running, and its last start failed: %s", failure)
+	if failure := c.Failure(); failure != "" {
+		return fmt.Errorf("the cluster is not running; it ended with this error: %s", failure)
 	}
 	return fmt.Errorf("the cluster is not running; \"proa up%s\" starts it", c.CommandFlags())
 }

@@ -106,11 +106,11 @@ func Tail(path string, n int) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// failurePrefix begins the last words of a server that could not start, and of every other command that fails.
+// failurePrefix begins the last line of a server that could not start or has failed, and of every other command that fails.
 const failurePrefix = "proa: "
 
-// StartFailure returns why the last start of the server failed, as the end of its log has it; empty if it did not fail.
-func (c Cluster) StartFailure() string {
+// Failure returns why the last server could not start, or has failed, as the end of its log has it; empty if it was stopped.
+func (c Cluster) Failure() string {
 	if info, err := os.Stat(c.LogFile()); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}

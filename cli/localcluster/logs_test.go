@@ -79,10 +79,10 @@ func TestShowLogFollows(t *testing.T) {
 	}
 }
 
-// TestStartFailure checks that the reason of a failed start is found in the log, and that a server that ran since then hides it.
-func TestStartFailure(t *testing.T) {
+// TestFailure checks that the reason of a failed start is found in the log, and that a server that ran since then hides it.
+func TestFailure(t *testing.T) {
 	c := Cluster{Dir: t.TempDir()}
-	if got := c.StartFailure(); got != "" {
+	if got := c.Failure(); got != "" {
 		t.Errorf("without a log: %q", got)
 	}
 	const failed = "proa: the store is damaged\n  run \"proa store check\"\n"
@@ -96,7 +96,7 @@ func TestStartFailure(t *testing.T) {
 		if err := os.WriteFile(c.LogFile(), []byte(log), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.StartFailure(); got != want {
+		if got := c.Failure(); got != want {
 			t.Errorf("%q: %q, want %q", log, got, want)
 		}
 	}

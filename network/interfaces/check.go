@@ -31,7 +31,7 @@ func NetworksOf(host *netlink.Handle, name string) (out []netip.Prefix, err erro
 	if err != nil {
 		return nil, fmt.Errorf("find the interface %s: %w", name, err)
 	}
-	addrs, err := host.AddrList(link, netlink.FAMILY_ALL)
+	addrs, err := Addresses(host, link)
 	if err != nil {
 		return nil, fmt.Errorf("read the addresses of the interface %s: %w", name, err)
 	}
@@ -83,11 +83,11 @@ func leavesElsewhere(host *netlink.Handle, bridge string, network netip.Prefix, 
 // CheckOverlap returns an error if an interface that is up, and not among own, has an address in one of the networks. For alternative
 // see CheckRoutes.
 func CheckOverlap(host *netlink.Handle, own []string, networks []netip.Prefix, alternative string) error {
-	links, err := host.LinkList()
+	links, err := Links(host)
 	if err != nil {
 		return fmt.Errorf("list the interfaces: %w", err)
 	}
-	addrs, err := host.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := Addresses(host, nil)
 	if err != nil {
 		return fmt.Errorf("list the addresses of the interfaces: %w", err)
 	}

@@ -129,7 +129,7 @@ func configure(h *netlink.Handle, link netlink.Link, c Config, n int) error {
 			return fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, a, err)
 		}
 	}
-	have, err := h.AddrList(link, netlink.FAMILY_ALL)
+	have, err := interfaces.Addresses(h, link)
 	if err != nil {
 		return err
 	}
@@ -299,7 +299,7 @@ func Purge(c Config) error {
 		return errors.Join(append(errs, fmt.Errorf("open netlink: %w", err))...)
 	}
 	defer host.Close()
-	links, err := host.LinkList()
+	links, err := interfaces.Links(host)
 	errs = append(errs, err)
 	for _, l := range links {
 		if strings.HasPrefix(l.Attrs().Name, c.Bridge+"-") {

@@ -109,7 +109,7 @@ func (n *Network) ensureBridge() (netlink.Link, error) {
 
 // removeOldAddresses removes addresses from the bridge that are from a time when the node had other networks.
 func (n *Network) removeOldAddresses(bridge netlink.Link) error {
-	addrs, err := n.host.AddrList(bridge, netlink.FAMILY_ALL)
+	addrs, err := interfaces.Addresses(n.host, bridge)
 	if err != nil {
 		return fmt.Errorf("read the addresses of the bridge: %w", err)
 	}

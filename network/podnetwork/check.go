@@ -19,52 +19,60 @@ const otherCIDR = ", or create one of the two with another --cluster-cidr"
 // Check returns an error unless the bridge of the node is up and packets to the node's Pods leave by it. Without PodCIDRs, the
 // networks in which the bridge has addresses count.
 func Check(config Config) error {
-	return config.inspect(func(host *netlink.Handle) error {
-		return interfaces.CheckRoutes(host, config.Bridge, config.PodCIDRs, otherCIDR)
+	return config.inspect(func(host *netlink.Handle, networks []netip.Prefix) error {
+		return interfaces.CheckRoutes(host, config.Bridge, networks, otherCIDR)
 	})
 }
 
 // CheckOverlap returns an error if an interface of this machine that is not of this Pod network has an address in it, such as the
 // bridge of another cluster. The network may work nevertheless: the kernel uses the older one of two equal routes.
 func CheckOverlap(config Config) error {
-	return config.inspect(func(host *netlink.Handle) error {
-		return interfaces.CheckOverlap(host, []string{config.Bridge, config.Tunnel}, config.PodCIDRs, otherCIDR)
+	return config.inspect(func(host *netlink.Handle, networks []netip.Prefix) error {
+		return interfaces.CheckOverlap(host, []string{config.Bridge, config.Tunnel}, networks, otherCIDR)
 	})
 }
 
 // Disable sets the bridge and the tunnel of a node down, so that this machine has no route to its Pods any more. New sets the bridge
 // up again. If keepUsed is set, a bridge to which Pods are connected stays as it is.
 func Disable(config Config, keepUsed bool) error {
-	return config.inspect(func(host *netlink.Handle) error {
-		if keepUsed {
-			used, err := isUsed(host, config.Bridge)
-			if err != nil || used {
-				return err
-			}
-		}
-		if config.Tunnel != "" {
-			if err := interfaces.Disable(host, config.Tunnel); err != nil {
-				return err
-			}
-		}
-		return interfaces.Disable(host, config.Bridge)
-	})
-}
-
-// inspect calls do with a netlink handle, after it has completed the names and networks of the configuration.
-func (c *Config) inspect(do func(*netlink.Handle) error) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer host.Close()
-	c.Bridge = cmp.Or(c.Bridge, "proa0")
-	if len(c.PodCIDRs) == 0 {
-		if c.PodCIDRs, err = interfaces.NetworksOf(host, c.Bridge); err != nil {
+	bridge := config.bridgeName()
+	if keepUsed {
+		used, err := isUsed(host, bridge)
+		if err != nil || used {
 			return err
 		}
 	}
-	return do(host)
+	if config.Tunnel != "" {
+		if err := interfaces.Disable(host, config.Tunnel); err != nil {
+			return err
+		}
+	}
+	return interfaces.Disable(host, bridge)
+}
+
+// bridgeName returns the name of the bridge of the Pods.
+func (c *Config) bridgeName() string { return cmp.Or(c.Bridge, "proa0") }
+
+// inspect calls do with a netlink handle and the networks of the node's Pods, after it has completed the name of the bridge.
+func (c *Config) inspect(do func(*netlink.Handle, []netip.Prefix) error) error {
+	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open netlink: %w", err)
+	}
+	defer host.Close()
+	c.Bridge = c.bridgeName()
+	networks := c.PodCIDRs
+	if len(networks) == 0 {
+		if networks, err = interfaces.NetworksOf(host, c.Bridge); err != nil {
+			return err
+		}
+	}
+	return do(host, networks)
 }
 
 // isUsed reports whether an interface is connected to a bridge.
@@ -76,7 +84,7 @@ func isUsed(host *netlink.Handle, bridge string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("find the bridge %s: %w", bridge, err)
 	}
-	links, err := host.LinkList()
+	links, err := interfaces.Links(host)
 	if err != nil {
 		return false, fmt.Errorf("list the interfaces: %w", err)
 	}
@@ -94,17 +102,28 @@ func (n *Network) repairBridge() {
 		return
 	}
 	for _, r := range n.pool.all() {
-		port, err := n.host.LinkByName(r.HostIf)
-		if r.Deleted || err != nil || port.Attrs().MasterIndex == n.bridgeIndex() {
-			continue // a Pod without an interface is not connected any more
-		}
-		if err = n.host.LinkSetMasterByIndex(port, n.bridgeIndex()); err == nil {
-			err = n.host.LinkSetHairpin(port, true)
-		}
-		if err != nil {
+		if err := n.reconnect(r); err != nil {
 			n.Log.Error("a Pod cannot be connected to the bridge again", "pod", r.Pod, "interface", r.HostIf, "err", err)
 		}
 	}
+}
+
+// reconnect connects a Pod to the bridge again. A bridge that was only set down has lost the entries that keep other Pods from claiming
+// the Pod's address.
+func (n *Network) reconnect(r *record) error {
+	port, err := n.host.LinkByName(r.HostIf)
+	if r.Deleted || err != nil {
+		return nil // a Pod without an interface is not connected any more
+	}
+	if port.Attrs().MasterIndex != n.bridgeIndex() {
+		if err := n.host.LinkSetMasterByIndex(port, n.bridgeIndex()); err != nil {
+			return err
+		}
+		if err := n.host.LinkSetHairpin(port, true); err != nil {
+			return err
+		}
+	}
+	return n.addNeighbors(r)
 }
 
 // hasBridge reports whether the bridge is up and has an address in each network of the node.

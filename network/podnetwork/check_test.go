@@ -2,10 +2,12 @@ package podnetwork
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"proa.dev/network/interfaces"
 	"proa.dev/network/nettest"
@@ -145,10 +147,41 @@ func TestBridgeIsRepaired(t *testing.T) {
 	x.n.repairBridge()
 	checkSays(t, "set down and repaired", Check(c))
 	checkReached(t, "set down and repaired", p)
+	checkPinned(t, "set down and repaired", c.Bridge, p)
 
 	nettest.Unplug(c.Bridge)
 	checkSays(t, "removed", Check(c), "the bridge tp0 does not exist")
 	x.n.repairBridge()
 	checkSays(t, "removed and repaired", Check(c))
 	checkReached(t, "removed and repaired", p)
+	checkPinned(t, "removed and repaired", c.Bridge, p)
+}
+
+// checkPinned checks that the entries exist that keep other Pods from claiming the addresses of a Pod: permanent ones in the neighbor
+// tables of the node, and a sticky one in the forwarding table of the bridge.
+func checkPinned(t *testing.T, when, bridge string, p *pod) {
+	t.Helper()
+	link, err := netlink.LinkByName(bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	neighbors, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{p.v4, p.v6} {
+		if !slices.ContainsFunc(neighbors, func(n netlink.Neigh) bool {
+			return n.IP.String() == address && n.State == unix.NUD_PERMANENT
+		}) {
+			t.Errorf("%s: the node has no permanent entry for %s", when, address)
+		}
+	}
+	entries, err := netlink.NeighList(0, unix.AF_BRIDGE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hardwareAddress(netip.MustParseAddr(p.v4)).String()
+	if !slices.ContainsFunc(entries, func(n netlink.Neigh) bool { return n.HardwareAddr.String() == mac && n.Flags&sticky != 0 }) {
+		t.Errorf("%s: the bridge has no sticky entry for %s", when, mac)
+	}
 }

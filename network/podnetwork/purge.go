@@ -83,7 +83,7 @@ func removePairs(host *netlink.Handle, config Config) error {
 		}
 	}
 	if bridge, err := host.LinkByName(config.Bridge); err == nil && bridge.Type() == "bridge" {
-		links, err := host.LinkList()
+		links, err := interfaces.Links(host)
 		errs = append(errs, err)
 		for _, link := range links {
 			if link.Attrs().MasterIndex == bridge.Attrs().Index && strings.HasPrefix(link.Attrs().Name, "veth") {
@@ -146,7 +146,7 @@ func handedOver() (string, error) {
 
 // hasOtherNetwork reports whether another Pod network of ours is on this machine.
 func hasOtherNetwork(host *netlink.Handle, bridge string) bool {
-	links, err := host.LinkList()
+	links, err := interfaces.Links(host)
 	if err != nil {
 		return true // leaving a sysctl changed is better than breaking the other network
 	}

@@ -79,7 +79,8 @@ func (c *Client) signal(ctx context.Context, id string, grace time.Duration, slo
 		return false, err
 	}
 	defer done()
-	graceCtx, cancel := context.WithTimeout(ctx, grace)
+	// Sending the signal takes a part of the time, so that a very short grace period could be over before the container has it.
+	graceCtx, cancel := context.WithTimeout(ctx, max(grace, 2*signalTime))
 	defer cancel()
 	err = c.stopContainer(graceCtx, id, grace+time.Hour)
 	if err != nil && ctx.Err() == nil && graceCtx.Err() != nil {

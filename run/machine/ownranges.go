@@ -134,7 +134,7 @@ func addressIn(dataDir string, networks []netip.Prefix) string {
 		for _, a := range all {
 			p, err := netip.ParsePrefix(a.String())
 			if err == nil && slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(p.Addr()) }) {
-				return fmt.Sprintf("the address %s of the interface %s%s", p.Addr(), link.Name, linkOwner(link.Name))
+				return fmt.Sprintf("the address %s of the interface %s%s", p.Addr(), link.Name, addressOwner(link, p.Addr()))
 			}
 		}
 	}
@@ -154,8 +154,17 @@ func HasPodBridge(dataDir string) bool {
 
 // isOwnLink reports whether a link belongs to the cluster in the data folder.
 func isOwnLink(dataDir, name string) bool {
-	return name == podBridge(dataDir) || name == nodefolder.NodeRoutes(dataDir).Device ||
+	return name == podBridge(dataDir) || name == nodefolder.Tunnel(dataDir) ||
 		strings.HasPrefix(name, nodefolder.NodeBridge(dataDir).Bridge)
+}
+
+// addressOwner says where an address may come from, as far as its interface tells.
+func addressOwner(link net.Interface, address netip.Addr) string {
+	if link.Flags&net.FlagLoopback != 0 && !address.IsLoopback() {
+		return fmt.Sprintf(" (if a cluster has left it whose folder was removed without \"proa down --purge\": \"ip address delete %s dev %s\")",
+			address, link.Name)
+	}
+	return linkOwner(link.Name)
 }
 
 // linkOwner says that a link belongs to a cluster of proa, if its name tells.

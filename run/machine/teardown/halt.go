@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -59,12 +60,13 @@ func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *sl
 // disableNetwork sets the interfaces of a data folder's nodes down. If keepUsed is set, the bridge of Pods that are still connected
 // stays: containers of a runtime that is not part of proa may go on.
 func disableNetwork(dataDir string, keepUsed bool) error {
-	if _, err := os.Stat(nodefolder.AgentDir(dataDir)); errors.Is(err, os.ErrNotExist) {
-		return nil // there was no node, and the interface of this name is that of another cluster
-	}
+	err := nodebridge.Disable(nodefolder.NodeBridge(dataDir))
 	pods := nodefolder.PodNetwork(dataDir, "", nil)
+	if _, statErr := os.Stat(filepath.Join(pods.DataDir, "network")); errors.Is(statErr, os.ErrNotExist) {
+		return err // there was no Pod network, and a bridge of its name is that of another cluster
+	}
 	pods.Tunnel = nodefolder.Tunnel(dataDir)
-	return errors.Join(netpod.Disable(pods, keepUsed), nodebridge.Disable(nodefolder.NodeBridge(dataDir)))
+	return errors.Join(err, netpod.Disable(pods, keepUsed))
 }
 
 func hasRuntimeSocket(dataDir string) bool {

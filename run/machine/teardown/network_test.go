@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 // TestHaltLeavesNoRoutes checks that a stopped cluster has no interface that is up. Where containers of another runtime may go on, the
-// bridge of connected Pods stays up, and so does everything of a cluster without a node.
+// bridge of connected Pods stays up; and the bridge and the tunnel stay of a cluster that has no Pod network: they are another's.
 func TestHaltLeavesNoRoutes(t *testing.T) {
 	nettest.Need(t)
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -63,9 +64,12 @@ func TestHaltLeavesNoRoutes(t *testing.T) {
 			}
 		}
 	}
-	halt("there is no node", pods.Bridge, nodes.Bridge, nodefolder.Tunnel(dir))
+	if err := os.MkdirAll(nodefolder.ImageDir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	halt("there was no node, and there are only images", pods.Bridge, nodefolder.Tunnel(dir))
 
-	if err := os.MkdirAll(nodefolder.AgentDir(dir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(pods.DataDir, "network"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	port := addLink(t, "port0")
