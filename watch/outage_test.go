@@ -5,8 +5,11 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"proa.dev/kinds/kind"
@@ -69,4 +72,41 @@ func TestIdleCacheAfterWatchFailure(t *testing.T) {
 		stop()
 		wg.Wait()
 	}
+}
+
+// silentStore is a store that answers no watch but the first, which is that of the cache, as during an outage.
+type silentStore struct {
+	*laggingStore
+	silent atomic.Bool
+}
+
+func (s *silentStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+	if s.silent.Load() {
+		return func(yield func(kv.Batch, error) bool) {
+			<-ctx.Done()
+			yield(kv.Batch{}, ctx.Err())
+		}
+	}
+	return s.laggingStore.Watch(ctx, prefix, after)
+}
+
+// TestRevisionIsNotTooOldDuringOutage checks that a watch that must be resumed from the store, while the store does not answer, is not
+// told that its revision is too old: it can be resumed later.
+func TestRevisionIsNotTooOldDuringOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLaggingCacheTest(t)
+		first := b.put("1", "a")
+		b.put("2", "a")
+		store := &silentStore{laggingStore: b.store}
+		b.source = store
+		b.run() // its history begins after the first write
+		store.silent.Store(true)
+		_, _, _, err := b.cache.Watch(t.Context(), watch.Selection{Prefix: b.def.Prefix()}, watch.Start{After: first})
+		if _, tooOld := errors.AsType[*watch.TooOld](err); tooOld || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("during the outage: %v", err)
+		}
+		store.silent.Store(false)
+		b.expect(b.watch(first), "MODIFIED a@"+strconv.FormatInt(b.revs["a"], 10))
+		b.stop()
+	})
 }

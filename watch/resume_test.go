@@ -55,11 +55,13 @@ func (s *laggingStore) Watch(ctx context.Context, prefix string, after int64) it
 type laggingCacheTest struct {
 	*testing.T
 	store *laggingStore
-	cache *watch.Cache
-	codec *codec.Codec
-	def   *kind.Def
-	revs  map[string]int64
-	stop  func()
+	// source is what the cache reads; the store, unless a test replaces it.
+	source watch.Source
+	cache  *watch.Cache
+	codec  *codec.Codec
+	def    *kind.Def
+	revs   map[string]int64
+	stop   func()
 }
 
 func newLaggingCacheTest(t *testing.T) *laggingCacheTest {
@@ -71,6 +73,7 @@ func newLaggingCacheTest(t *testing.T) *laggingCacheTest {
 	b := &laggingCacheTest{T: t, store: &laggingStore{Store: memory.New(memory.Config{}), paused: make(chan struct{}, 1)},
 		codec: codec.New(scheme),
 		def:   core.ConfigMaps(), revs: map[string]int64{}}
+	b.source = b.store
 	t.Cleanup(func() { _ = b.store.Close() })
 	return b
 }
@@ -79,7 +82,7 @@ func newLaggingCacheTest(t *testing.T) *laggingCacheTest {
 func (b *laggingCacheTest) run() {
 	b.Helper()
 	b.cache = watch.New(watch.Config{
-		Prefix: b.def.Prefix(), Source: b.store, Log: slog.New(slog.DiscardHandler),
+		Prefix: b.def.Prefix(), Source: b.source, Log: slog.New(slog.DiscardHandler),
 		Decode: func(p kv.Pair) (kind.Object, error) { return b.codec.Load(b.def, p) },
 	})
 	ctx, stop := context.WithCancel(b.Context())

@@ -208,13 +208,18 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 	}
 	size := 0
 	last := map[string]*Entry{}
+	answered := false
 	for b, err := range c.Source.Watch(ctx, c.Prefix, w.after) {
-		if errors.Is(err, kv.ErrCompacted) || ctx.Err() != nil {
+		if errors.Is(err, kv.ErrCompacted) {
 			return errCannotResume
+		}
+		if ctx.Err() != nil {
+			break
 		}
 		if err != nil {
 			return err
 		}
+		answered = true
 		for _, ch := range b.Changes {
 			ev, err := c.pastEvent(ch, last)
 			if err != nil {
@@ -235,7 +240,10 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 			return nil
 		}
 	}
-	return errCannotResume
+	if !answered && ctx.Err() != nil {
+		return ctx.Err() // the store may have the changes, but does not answer now
+	}
+	return errCannotResume // there are too many changes to read in time
 }
 
 // pastEvent decodes a change and its previous state. It returns nil for a change to a state that cannot be decoded;

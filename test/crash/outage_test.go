@@ -361,8 +361,11 @@ func (c *outageClient) keepWatching(ctx context.Context) {
 	}
 	for dec := json.NewDecoder(res.Body); ; {
 		var e struct {
-			Type   string    `json:"type"`
-			Object configMap `json:"object"`
+			Type   string `json:"type"`
+			Object struct {
+				configMap
+				Message string `json:"message"`
+			} `json:"object"`
 		}
 		if dec.Decode(&e) != nil {
 			return
