@@ -233,6 +233,7 @@ func TestSlowWatcherEndsBetweenRevisions(t *testing.T) {
 		for range 9000 { // more than the queue of a watcher holds
 			b.put("3", "a")
 		}
+		synctest.Wait() // until the cache has applied the writes
 		if len(got) != 1 || got[0].Event.Rev != both {
 			t.Fatalf("the watcher took %v first, want half of the transaction at %d", got, both)
 		}
