@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"path/filepath"
 	"testing"
 	"time"
@@ -62,11 +63,21 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() {
 		c.kill()
 		if t.Failed() {
-			out := c.output.Bytes()
-			t.Logf("the last server printed:\n%s", out[max(0, len(out)-4000):])
+			t.Logf("the last server printed:\n%s", tail(c.output.String()))
 		}
 	})
 	return c
+}
+
+// tail returns the end of a log, without the many lines in which etcd's client reports that it tries again.
+func tail(log string) string {
+	var out strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `msg="etcd reports"`) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()[max(0, out.Len()-20000):]
 }
 
 // start starts the server and waits until it is ready.
