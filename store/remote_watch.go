@@ -75,7 +75,16 @@ func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (eventBat
 		select {
 		case m := <-s.conn.in:
 			s.asked, s.silence = time.Time{}, minSilence
+			before := s.delivered
 			n, whole, err := s.take(m)
+			if whole {
+				if err = s.readPrevious(ctx, n); err != nil {
+					s.delivered, whole = before, false // the next stream delivers it again
+				}
+			}
+			if ctx.Err() != nil {
+				return eventBatch{}, ctx.Err()
+			}
 			if err != nil && !isTransient(err) {
 				return eventBatch{}, err
 			}
@@ -127,6 +136,26 @@ func (s *remoteStream) take(m received) (n eventBatch, whole bool, err error) {
 	}
 	s.delivered = max(s.delivered, n.rev)
 	return n, true, nil
+}
+
+// readPrevious reads the previous pairs that etcd has left out, although it was asked for them: it does so for events that it finds before
+// it has finished to create the watch. If a pair has been compacted, the error says so.
+func (s *remoteStream) readPrevious(ctx context.Context, n eventBatch) error {
+	ctx, cancel := context.WithTimeout(ctx, minSilence)
+	defer cancel()
+	for _, ev := range n.events {
+		if ev.PrevKv != nil || isCreate(ev) {
+			continue
+		}
+		p, err := s.r.read(ctx, span{key: ev.Kv.Key, rev: ev.Kv.ModRevision - 1})
+		if err != nil {
+			return err
+		}
+		if len(p.kvs) > 0 {
+			ev.PrevKv = p.kvs[0]
+		}
+	}
+	return nil
 }
 
 // canceled turns the text with which etcd has canceled a watch back into the error it was made of.
@@ -237,7 +266,7 @@ func (s *remoteStream) disconnect() {
 	s.conn, s.part, s.asked = nil, eventBatch{}, time.Time{}
 }
 
-// complete does nothing: etcd was asked to send the previous pairs.
+// complete does nothing: next has the previous pairs.
 func (s *remoteStream) complete(context.Context, eventBatch) error { return nil }
 
 func (s *remoteStream) ask(context.Context) {
