@@ -1,7 +1,6 @@
 package podnetwork
 
 import (
-	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -40,7 +39,7 @@ func Disable(config Config, keepUsed bool) error {
 		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer host.Close()
-	bridge := config.bridgeName()
+	bridge := config.BridgeName()
 	if keepUsed {
 		used, err := isUsed(host, bridge)
 		if err != nil || used {
@@ -55,9 +54,6 @@ func Disable(config Config, keepUsed bool) error {
 	return interfaces.Disable(host, bridge)
 }
 
-// bridgeName returns the name of the bridge of the Pods.
-func (c *Config) bridgeName() string { return cmp.Or(c.Bridge, "proa0") }
-
 // inspect calls do with a netlink handle and the networks of the node's Pods, after it has completed the name of the bridge.
 func (c *Config) inspect(do func(*netlink.Handle, []netip.Prefix) error) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -65,7 +61,7 @@ func (c *Config) inspect(do func(*netlink.Handle, []netip.Prefix) error) error {
 		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer host.Close()
-	c.Bridge = c.bridgeName()
+	c.Bridge = c.BridgeName()
 	networks := c.PodCIDRs
 	if len(networks) == 0 {
 		if networks, err = interfaces.NetworksOf(host, c.Bridge); err != nil {

@@ -11,6 +11,7 @@
 package podnetwork
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ func (c Config) complete() (Config, error) {
 			return c, errors.New("pod network: a CIDR is not valid")
 		}
 	}
-	if c.Bridge == "" {
-		c.Bridge = "proa0"
-	}
+	c.Bridge = c.BridgeName()
 	if len(c.Bridge) >= unix.IFNAMSIZ {
 		return c, fmt.Errorf("pod network: %q is too long for the name of an interface; use at most %d characters", c.Bridge, unix.IFNAMSIZ-1)
 	}
@@ -111,6 +110,15 @@ func (c Config) complete() (Config, error) {
 
 // folder returns the folder for the state of the network.
 func (c Config) folder() string { return filepath.Join(c.DataDir, "network") }
+
+// BridgeName returns the name of the bridge, also if the configuration leaves it to the default.
+func (c Config) BridgeName() string { return cmp.Or(c.Bridge, "proa0") }
+
+// HasRun reports whether the Pod network of the node has ever been set up, as far as its folder tells.
+func (c Config) HasRun() bool {
+	_, err := os.Stat(c.folder())
+	return !errors.Is(err, os.ErrNotExist)
+}
 
 // socketFor returns a path that fits into the address of a unix socket, which holds 107 bytes.
 func socketFor(folder string) string {

@@ -23,9 +23,7 @@ func Purge(config Config) error {
 	if config.DataDir == "" {
 		return errors.New("pod network: no data folder was given")
 	}
-	if config.Bridge == "" {
-		config.Bridge = "proa0"
-	}
+	config.Bridge = config.BridgeName()
 	if config.Table == "" {
 		config.Table = "proa"
 	}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -73,7 +72,7 @@ func nodesHere(dataDir string, c *settings.Config) []nodefolder.Node {
 func checkPodNetworkOf(dataDir string) error {
 	config := nodefolder.PodNetwork(dataDir, "", nil)
 	config.Tunnel = nodefolder.Tunnel(dataDir)
-	if _, err := os.Stat(filepath.Join(config.DataDir, "network")); errors.Is(err, os.ErrNotExist) {
+	if !config.HasRun() {
 		return nil // the Pod network has not started yet, and the Node reports that
 	}
 	if err := netpod.Check(config); err != nil {

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -143,7 +142,7 @@ func addressIn(dataDir string, networks []netip.Prefix) string {
 
 // podBridge returns the name of the bridge of the Pods of a cluster.
 func podBridge(dataDir string) string {
-	return cmp.Or(nodefolder.PodNetwork(dataDir, "", nil).Bridge, "proa0")
+	return nodefolder.PodNetwork(dataDir, "", nil).BridgeName()
 }
 
 // HasPodBridge reports whether the bridge of the Pods of a cluster exists: it has a node, or had one when it was stopped.

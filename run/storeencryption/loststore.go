@@ -19,5 +19,5 @@ func CheckStoreNotLost(dir, dataDir string) error {
 		return nil
 	}
 	return fmt.Errorf("the embedded store in %s is missing, although %s shows that there was one. If it is on another disk, mount that; "+
-		"otherwise put the folder back from a backup. To begin with an empty cluster, remove that file", dir, keyFile)
+		"otherwise put the folder back from a backup. To begin with an empty cluster, move that file away, and keep it: the Secrets of the old store cannot be read without it", dir, keyFile)
 }

@@ -81,9 +81,9 @@ func isSame(a, b *Definition) bool {
 		sameNames(&a.Status.AcceptedNames, &b.Status.AcceptedNames)
 }
 
-// Decodes reports whether a definition decodes objects as that of the resource does: it is the same one, or has only begun to be deleted,
-// which increments its generation.
-func (r *Resource) Decodes(d *Definition) bool {
+// DecodesLike reports whether a definition decodes stored objects as that of the resource does, so that a cache of them stays valid: it is
+// the same one, or has only begun to be deleted, which increments its generation.
+func (r *Resource) DecodesLike(d *Definition) bool {
 	was := r.Definition
 	begins := was.DeletionTimestamp == nil && d.DeletionTimestamp != nil && d.Generation == was.Generation+1
 	return was.UID == d.UID && (was.Generation == d.Generation || begins) && sameNames(&was.Status.AcceptedNames, &d.Status.AcceptedNames)

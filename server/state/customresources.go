@@ -99,7 +99,7 @@ func (s *State) syncDefinitions() {
 		}
 		changed = true
 		next[d.Name] = customresource.New(s.ctx, d, fullDefinition(e, d), s.customResources.call)
-		if before != nil && before.Definition.UID == d.UID && !before.Decodes(d) {
+		if before != nil && before.Definition.UID == d.UID && !before.DecodesLike(d) {
 			reload = append(reload, next[d.Name])
 		}
 	}

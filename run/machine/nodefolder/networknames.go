@@ -74,6 +74,6 @@ func OtherClustersHere(dataDir string) bool {
 	if err != nil {
 		return false
 	}
-	own := cmp.Or(PodNetwork(dataDir, "", nil).Bridge, "proa0")
+	own := PodNetwork(dataDir, "", nil).BridgeName()
 	return slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, "proa") && l.Name != own })
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -62,7 +61,7 @@ func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *sl
 func disableNetwork(dataDir string, keepUsed bool) error {
 	err := nodebridge.Disable(nodefolder.NodeBridge(dataDir))
 	pods := nodefolder.PodNetwork(dataDir, "", nil)
-	if _, statErr := os.Stat(filepath.Join(pods.DataDir, "network")); errors.Is(statErr, os.ErrNotExist) {
+	if !pods.HasRun() {
 		return err // there was no Pod network, and a bridge of its name is that of another cluster
 	}
 	pods.Tunnel = nodefolder.Tunnel(dataDir)
