@@ -56,6 +56,8 @@ type Cache struct {
 	rev atomic.Int64 // the revision up to which the cache is complete; 0 before the first load
 	// changes counts the changes of objects, and the loads of the whole cache.
 	changes atomic.Int64
+	// rereads counts the calls of Reread.
+	rereads atomic.Int64
 	ready   chan struct{}
 
 	mu   sync.RWMutex // guards what follows, and orders changes of rev
@@ -159,6 +161,7 @@ func (c *Cache) beginFill(stop context.CancelCauseFunc) (load bool) {
 // load replaces all objects of the cache by those of the store. Watchers are ended, because the changes in between are
 // not known.
 func (c *Cache) load(ctx context.Context) error {
+	rereads := c.rereads.Load()
 	tree := btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key })
 	lost := map[string]*unreadable{}
 	r := kv.Range{Prefix: c.Prefix, Limit: 2000}
@@ -182,6 +185,9 @@ func (c *Cache) load(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := context.Cause(ctx); err != nil { // Reload has been called: the objects may have to be decoded in another way
+		return err
+	}
 	first := c.rev.Load() == 0
 	c.offers.clear()
 	for key, u := range lost {
@@ -199,6 +205,7 @@ func (c *Cache) load(ctx context.Context) error {
 	if first {
 		close(c.ready)
 	}
+	c.rereadIfMissed(rereads)
 	return nil
 }
 
@@ -222,6 +229,7 @@ func (c *Cache) entryOfWrite(p kv.Pair) (*Entry, error) {
 
 // apply applies one batch of changes to the cache and sends it to the watchers.
 func (c *Cache) apply(b kv.Batch) {
+	rereads := c.rereads.Load()
 	events := make([]*Event, 0, len(b.Changes))
 	for _, ch := range b.Changes {
 		ev := &Event{Type: Modified, Rev: ch.Rev}
@@ -243,6 +251,7 @@ func (c *Cache) apply(b kv.Batch) {
 	}
 	c.failed = nil
 	c.advance(b.Rev)
+	c.rereadIfMissed(rereads)
 }
 
 // applyEvent applies an event to the tree and fills in the previous state of the object. It returns false if there is

@@ -110,3 +110,43 @@ func TestRevisionIsNotTooOldDuringOutage(t *testing.T) {
 		b.stop()
 	})
 }
+
+// dyingStore answers watches other than the cache's with one batch and then no more.
+type dyingStore struct {
+	*laggingStore
+	dying atomic.Bool
+}
+
+func (s *dyingStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+	if !s.dying.Load() {
+		return s.laggingStore.Watch(ctx, prefix, after)
+	}
+	return func(yield func(kv.Batch, error) bool) {
+		if !yield(kv.Batch{Rev: after + 1}, nil) {
+			return
+		}
+		<-ctx.Done()
+		yield(kv.Batch{}, ctx.Err())
+	}
+}
+
+// TestOutageWhileChangesAreRead checks that a watch is not told that its revision is too old if the store stops answering while the
+// changes since then are read.
+func TestOutageWhileChangesAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLaggingCacheTest(t)
+		first := b.put("1", "a")
+		b.put("2", "a")
+		b.put("3", "a")
+		b.put("4", "a")
+		store := &dyingStore{laggingStore: b.store}
+		b.source = store
+		b.run()
+		store.dying.Store(true)
+		_, _, _, err := b.cache.Watch(t.Context(), watch.Selection{Prefix: b.def.Prefix()}, watch.Start{After: first})
+		if _, tooOld := errors.AsType[*watch.TooOld](err); tooOld {
+			t.Errorf("during the outage: %v", err)
+		}
+		b.stop()
+	})
+}

@@ -34,6 +34,7 @@ func (c *Cache) removeUnreadable(ev *Event) {
 		c.unreadable = map[string]*unreadable{}
 	}
 	c.unreadable[ev.Now.Key] = u
+	c.changes.Add(1)
 }
 
 // forgetUnreadable removes an object from the unreadable ones, because it was written or deleted, and returns the last
@@ -46,6 +47,7 @@ func (c *Cache) forgetUnreadable(key string, rev int64) *Entry {
 		return nil
 	}
 	delete(c.unreadable, key)
+	c.changes.Add(1)
 	c.Log.Info("a stored object that could not be decoded was written or deleted", "key", key)
 	if u.last == nil {
 		c.history = history{floor: rev}
@@ -132,7 +134,16 @@ var errReread = errors.New("the stored objects are read again")
 func (c *Cache) Reread() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.rereads.Add(1)
 	if len(c.unreadable) > 0 {
+		c.reload()
+	}
+}
+
+// rereadIfMissed loads the cache again if Reread was called while objects were decoded that are unreadable now. rereads
+// is the number of its calls before they were decoded. The caller holds the lock.
+func (c *Cache) rereadIfMissed(rereads int64) {
+	if len(c.unreadable) > 0 && c.rereads.Load() != rereads {
 		c.reload()
 	}
 }

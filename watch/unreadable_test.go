@@ -137,19 +137,12 @@ func TestRereadFindsNewlyDecodableObjects(t *testing.T) {
 	w.put("a", 0)
 	var locked atomic.Bool
 	locked.Store(true)
-	c := watch.New(watch.Config{
-		Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
-		Decode: func(p kv.Pair) (kind.Object, error) {
-			if locked.Load() {
-				return nil, kv.NewUnreadable(p, errors.New("no key"))
-			}
-			return w.codec.Load(w.def, p)
-		},
+	c := runCache(w, func(p kv.Pair) (kind.Object, error) {
+		if locked.Load() {
+			return nil, kv.NewUnreadable(p, errors.New("no key"))
+		}
+		return w.codec.Load(w.def, p)
 	})
-	ctx, stop := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { c.Run(ctx) })
-	defer func() { stop(); wg.Wait() }()
 	if err := c.WaitUntilFresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,8 @@ var ErrStopped = errors.New("the cache has stopped")
 const (
 	// queueMax bounds the events that are queued for one watcher, besides those it starts with.
 	queueMax = 8192
+	// answerTimeout is after how long without an answer of the store, while past changes are read from it, it counts as not available.
+	answerTimeout = time.Second
 	// catchUpMax bounds the bytes of past changes that are read from the store for a watcher that starts at a past
 	// revision.
 	catchUpMax = 32 << 20
@@ -208,7 +210,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 	}
 	size := 0
 	last := map[string]*Entry{}
-	answered := false
+	answered := time.Time{} // when the store last did
 	for b, err := range c.Source.Watch(ctx, c.Prefix, w.after) {
 		if errors.Is(err, kv.ErrCompacted) {
 			return errCannotResume
@@ -219,7 +221,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 		if err != nil {
 			return err
 		}
-		answered = true
+		answered = time.Now()
 		for _, ch := range b.Changes {
 			ev, err := c.pastEvent(ch, last)
 			if err != nil {
@@ -240,7 +242,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 			return nil
 		}
 	}
-	if !answered && ctx.Err() != nil {
+	if ctx.Err() != nil && time.Since(answered) > answerTimeout {
 		return ctx.Err() // the store may have the changes, but does not answer now
 	}
 	return errCannotResume // there are too many changes to read in time

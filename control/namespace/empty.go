@@ -48,6 +48,7 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 	if e.Undiscovered != nil {
 		unknown = e.Undiscovered()
 	}
+	definitionsErr := undecodableDefinitionsError(c) // before Custom reads the definitions
 	resources := slices.Concat(e.Resources, e.Custom())
 	others := slices.DeleteFunc(slices.Clone(resources), func(r schema.GroupResource) bool { return r == gr.Pods })
 	var remains []leftover
@@ -62,6 +63,9 @@ func (e *emptier) empty(ctx context.Context, c *control.Cluster, ns *corev1.Name
 	// Nothing may be overlooked: the views must show everything that is stored before the finalizer is removed.
 	if len(remains) == 0 && len(failures) == 0 {
 		remains, failures = e.deleteAll(ctx, c, ns.Name, resources, true)
+	}
+	if definitionsErr != nil {
+		failures = append(failures, definitionsErr)
 	}
 	e.remember(ns.Name, func(s *progress) {
 		s.reconciled, s.left = time.Now(), 0
@@ -151,12 +155,27 @@ func undecodableError(v client.View, namespace string) error {
 	if len(keys) == 0 {
 		return nil
 	}
+	return fmt.Errorf("stored objects cannot be decoded: %s; delete them with ignoreStoreReadErrorWithClusterBreakingPotential", listKeys(keys))
+}
+
+// undecodableDefinitionsError returns an error about definitions of custom resources that cannot be decoded; nil if there are none. They
+// keep every namespace, because it may contain objects of their resources, which are perhaps not served.
+func undecodableDefinitionsError(c *control.Cluster) error {
+	keys := c.View(gr.CustomResourceDefinitions).Unreadable("")
+	if len(keys) == 0 {
+		return nil
+	}
+	return fmt.Errorf("definitions of custom resources cannot be decoded, so that their objects may be overlooked: %s", listKeys(keys))
+}
+
+// listKeys formats keys for a message, which names the first ones only.
+func listKeys(keys []string) string {
 	const named = 3
 	text := strings.Join(keys[:min(len(keys), named)], ", ")
 	if more := len(keys) - named; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("stored objects cannot be decoded: %s; delete them with ignoreStoreReadErrorWithClusterBreakingPotential", text)
+	return text
 }
 
 // count counts the objects of one resource in a namespace.

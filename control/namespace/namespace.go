@@ -35,8 +35,9 @@ type Config struct {
 func Controller(config Config) control.Controller {
 	e := &emptier{Config: config, progress: map[string]progress{}}
 	ctl := control.Controller{
-		Name: "namespace-controller", For: gr.Namespaces, Reads: []schema.GroupResource{control.Any()}, Workers: 10,
-		When: func(_, now kind.Object) bool { return now == nil || now.GetDeletionTimestamp() != nil },
+		Name: "namespace-controller", For: gr.Namespaces, Workers: 10,
+		Reads: []schema.GroupResource{control.Any(), gr.CustomResourceDefinitions},
+		When:  func(_, now kind.Object) bool { return now == nil || now.GetDeletionTimestamp() != nil },
 		Writes: []control.Write{
 			{On: gr.Namespaces, Do: "update/status update/finalize"}, {On: control.Any(), Do: "delete deletecollection"},
 		},

@@ -3,9 +3,11 @@ package quota
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +39,14 @@ func (l *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 	}
 	start := time.Now()
 	used := count(q, views, d, start)
+	var uncounted error
 	for _, on := range unwatched {
-		if views[on] == nil && isUndefined(c, on) {
+		if views[on] != nil {
+			continue
+		}
+		undefined, err := isUndefined(c, on)
+		uncounted = errors.Join(uncounted, err)
+		if undefined {
 			// The objects went with the definition of the resource, perhaps before they could be counted.
 			used = usage.Add(used, usage.Counter{Resource: on}.Used(&corev1.ResourceQuotaSpec{Hard: q.Status.Used}, nil))
 		}
@@ -51,6 +59,9 @@ func (l *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 			}
 			return 0, err
 		}
+	}
+	if uncounted != nil {
+		return 0, uncounted
 	}
 	if len(unwatched) > 0 {
 		return unwatchedResync, nil
@@ -120,17 +131,26 @@ func open(ctx context.Context, c *control.Cluster, q *corev1.ResourceQuota, d *u
 }
 
 // isUndefined reports whether a resource that is not served has no objects either: there is no definition of it, served or not, and no
-// aggregated API server has its group.
-func isUndefined(c *control.Cluster, on schema.GroupResource) bool {
-	if _, found := client.Outlines(c.View(gr.CustomResourceDefinitions)).Get("", on.String()); found {
-		return false
+// aggregated API server has its group. It returns an error if the definition is stored and cannot be decoded: its objects may exist, and
+// cannot be counted.
+func isUndefined(c *control.Cluster, on schema.GroupResource) (bool, error) {
+	definitions := c.View(gr.CustomResourceDefinitions)
+	before := definitions.Unreadable("")
+	if _, found := client.Outlines(definitions).Get("", on.String()); found {
+		return false, nil
+	}
+	// It may have become readable or unreadable between the two reads.
+	for _, key := range append(before, definitions.Unreadable("")...) {
+		if strings.HasSuffix(key, "/"+on.String()) {
+			return false, fmt.Errorf("the definition of %s cannot be decoded: %s; its objects are not counted", on, key)
+		}
 	}
 	for s := range control.List[*apiregistrationv1.APIService](c, gr.APIServices, "") {
 		if s.Spec.Group == on.Group && s.Spec.Service != nil {
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
 // count returns what the objects in a namespace use of a quota.

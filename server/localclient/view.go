@@ -99,8 +99,10 @@ func (v *view) subscribe(ctx context.Context, start watch.Start) *subscription {
 
 // Events yields the present objects and then their changes, until ctx ends or the server has stopped. They are the present objects
 // of the time of the call: a controller that reads several views and asks for the events of all of them before it reads any
-// misses no change between two of its views. A watch that was ended because it lagged is resumed where it was; when that is
-// no longer possible, an event with Gap is yielded. The view shows every change before its event is yielded.
+// misses no change between two of its views. A watch that was ended because it lagged is resumed where it was. When that is
+// no longer possible, an event with Gap is yielded, and the present objects again; also when the cache was loaded again, which may
+// show objects that nobody has written since, such as those that could not be decoded before. The view shows every change
+// before its event is yielded.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	first := v.subscribe(ctx, watch.Start{State: true})
 	read := func() bool { return true }
@@ -136,10 +138,11 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 				}
 				seen = s.rev
 			}
-			if !v.follow(ctx, s.watcher, s.entries, &seen, yield) {
+			reloaded, again := v.follow(ctx, s.watcher, s.entries, &seen, yield)
+			if !again {
 				return
 			}
-			start = watch.Start{After: seen}
+			start = watch.Start{After: seen, State: reloaded}
 		}
 	}
 }
@@ -154,21 +157,22 @@ func (v *view) reachStart(ctx context.Context, s *subscription) error {
 	return err
 }
 
-// follow yields the events of a watch until it ends, and reports whether to start another one. Then seen is the
-// revision up to which every event was yielded: a watch ends between two revisions.
-func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.Entry, seen *int64, yield func(client.Event) bool) bool {
+// follow yields the events of a watch until it ends, and reports whether to start another one, and whether that must be because the
+// cache was loaded again. Otherwise seen is the revision up to which every event was yielded: a watch ends between two revisions.
+func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.Entry, seen *int64,
+	yield func(client.Event) bool) (reloaded, again bool) {
 	defer w.Close()
 	at := time.Now()
 	for _, e := range entries {
 		if !yield(client.Event{Object: v.show(e), Rev: e.Rev, At: at}) {
-			return false
+			return false, false
 		}
 	}
 	var items []watch.Item
 	for {
 		var err error
 		if items, err = w.Next(ctx, nil, items); err != nil {
-			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
+			return errors.Is(err, watch.ErrReloaded), ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
 		}
 		at = time.Now()
 		for _, it := range items {
@@ -177,7 +181,7 @@ func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.En
 				ev.Old = v.show(it.Event.Prev)
 			}
 			if !yield(ev) {
-				return false
+				return false, false
 			}
 			*seen = ev.Rev
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,8 @@ func (s *State) followDefinitions(c *watch.Cache) {
 
 // syncDefinitions updates the table of resources from the cache of definitions. It costs nothing when no definition has
 // changed, so a function that does not find a resource calls it and looks again: a client may have seen that a
-// definition is established before the table was updated.
+// definition is established before the table was updated. While a stored definition cannot be decoded, its resource is
+// served as before.
 func (s *State) syncDefinitions() {
 	c := s.customResources.definitions
 	if c == nil || c.Changes() == s.customResources.applied.Load() {
@@ -79,15 +81,19 @@ func (s *State) syncDefinitions() {
 	}
 	s.customResources.mu.Lock()
 	defer s.customResources.mu.Unlock()
-	changes := c.Changes()
-	if changes == s.customResources.applied.Load() {
+	if c.Changes() == s.customResources.applied.Load() {
 		return
 	}
-	entries, rev := c.List(c.Prefix, nil)
+	stored := readDefinitions(c)
 	next := map[string]*customresource.Resource{}
 	changed := false
 	var reload []*customresource.Resource
-	for _, e := range entries {
+	for _, name := range stored.unreadable {
+		if before := s.customResources.all[name]; before != nil {
+			next[name] = before
+		}
+	}
+	for _, e := range stored.entries {
 		d, ok := e.Outline().(*apiextensionsv1.CustomResourceDefinition)
 		if !ok || !customresource.IsServed(d) {
 			continue
@@ -114,9 +120,32 @@ func (s *State) syncDefinitions() {
 			}
 			return true
 		})
-		s.changeCaches(old, next, reload, rev)
+		s.changeCaches(old, next, reload, stored.rev)
 	}
-	s.customResources.applied.Store(changes)
+	s.customResources.applied.Store(stored.changes)
+}
+
+// storedDefinitions are the definitions in their cache at one time.
+type storedDefinitions struct {
+	entries    []*watch.Entry
+	unreadable []string // the names of those that cannot be decoded
+	rev        int64
+	changes    int64 // how many changes of the cache they include
+}
+
+// readDefinitions reads the definitions in their cache. It reads them again if one changes meanwhile: a definition that
+// becomes readable or unreadable must not be missed in both lists, as if it were deleted.
+func readDefinitions(c *watch.Cache) storedDefinitions {
+	for {
+		d := storedDefinitions{changes: c.Changes()}
+		d.entries, d.rev = c.List(c.Prefix, nil)
+		for _, key := range c.UnreadableKeys(c.Prefix) {
+			d.unreadable = append(d.unreadable, strings.TrimPrefix(key, c.Prefix))
+		}
+		if c.Changes() == d.changes {
+			return d
+		}
+	}
 }
 
 // fullDefinition returns the function that decodes a definition with its schemas; the cache shows only its outline.

@@ -43,7 +43,7 @@ func (s *State) Unreadable() map[string]int {
 	defer s.mu.Unlock()
 	out := map[string]int{}
 	for _, def := range s.defs.Load().stored {
-		if c := s.caches[def.StorageFolder]; c != nil {
+		if c := s.caches[cacheName(def)]; c != nil {
 			if n := len(c.UnreadableKeys(c.Prefix)); n > 0 {
 				out[def.Resource().String()] = n
 			}
