@@ -23,8 +23,9 @@ import (
 // releases the Lease, another takes over at once.
 //
 // Clocks of different processes are never compared: a follower counts from when it saw the Lease change, a leader from
-// before it sent its last renewal, and stops well before the Lease expires. No wait depends on an event alone: a follower
-// whose view shows no change reads the Lease from the server, and retries while the store does not answer.
+// before it sent its last successful renewal, and stops after two thirds of the duration, even while a request hangs. So it
+// keeps the Lease while a request takes less than a third of the duration. No wait depends on an event alone: a follower whose
+// view shows no change reads the Lease from the server, and retries while the store does not answer.
 type Leadership struct {
 	Lease    string
 	Identity string
@@ -36,6 +37,10 @@ type Leadership struct {
 	leads bool
 	// known is the Lease as last observed.
 	known observation
+	// last is the last leadership that is known, of this process or another one.
+	last leadership
+	// unproven is how many leaderships have begun since one lasted a whole Term.
+	unproven int
 }
 
 // observation is an observed state of the Lease; lease is nil when there was none.
@@ -46,14 +51,25 @@ type observation struct {
 	at time.Time
 }
 
-// heldLease is the Lease while this process holds it, and when the last request that wrote it was sent.
+// leadership is the time for which one process holds the Lease without interruption.
+type leadership struct {
+	holder   string
+	acquired time.Time // from the Lease: it identifies the leadership, and is not compared with a clock
+	began    time.Time // when this process first knew of it
+}
+
+// heldLease is the Lease while this process holds it, and when the last successful request that wrote it was sent.
 type heldLease struct {
 	lease *coordinationv1.Lease
 	since time.Time
 }
 
-// readTimeout bounds one request about the Lease.
-const readTimeout = time.Second
+const (
+	// readTimeout bounds one request about the Lease.
+	readTimeout = time.Second
+	// maxUnproven is how many leaderships in a row may begin, none of which has lasted a whole Term yet, before Check fails.
+	maxUnproven = 3
+)
 
 func (l *Leadership) term() time.Duration {
 	if l.Term == 0 {
@@ -65,12 +81,12 @@ func (l *Leadership) term() time.Duration {
 // Run calls lead whenever this process becomes the leader, with a context that ends when it no longer is. It returns when
 // ctx ends.
 func (l *Leadership) Run(ctx context.Context, log *slog.Logger, c client.Client, lead func(context.Context)) {
-	changes := make(chan observation, 1)
+	changed := wait.NewSignal()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { l.follow(ctx, c, changes) })
+	wg.Go(func() { l.follow(ctx, c, changed) })
 	for ctx.Err() == nil {
-		held := l.acquire(ctx, log, c, changes)
+		held := l.acquire(ctx, log, c, changed)
 		if held == nil {
 			return
 		}
@@ -79,7 +95,7 @@ func (l *Leadership) Run(ctx context.Context, log *slog.Logger, c client.Client,
 	}
 }
 
-// IsLeading reports whether this process holds the Lease.
+// IsLeading reports whether this process holds the Lease and works.
 func (l *Leadership) IsLeading() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,10 +103,15 @@ func (l *Leadership) IsLeading() bool {
 }
 
 // Check returns an error when no leader is known: neither this process, nor another one whose Lease has not expired. It
-// allows one more Term after the expiry, so that a change of leaders is not reported as a failure.
+// allows one more Term after the expiry, so that a change of leaders is not reported as a failure. It also returns an error
+// while leaders come and go without one that stays for a Term, as when the store is too slow to renew the Lease in time.
 func (l *Leadership) Check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.unproven > maxUnproven {
+		return fmt.Errorf("none of the last %d times that the Lease %s/%s was taken has it been held for %v",
+			l.unproven, metav1.NamespaceSystem, l.Lease, l.term())
+	}
 	if l.leads {
 		return nil
 	}
@@ -122,28 +143,24 @@ func holder(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// follow sends the Lease to changes whenever the view shows that it has changed. An unread older state is replaced.
-func (l *Leadership) follow(ctx context.Context, c client.Client, changes chan observation) {
-	put := func(s observation) {
-		select {
-		case <-changes:
-		default:
-		}
-		changes <- s
-	}
+// follow observes the Lease in a view, until ctx ends, and signals when it has changed.
+func (l *Leadership) follow(ctx context.Context, c client.Client, changed wait.Signal) {
 	for ctx.Err() == nil {
 		v, err := c.View(ctx, gr.Leases)
-		if err != nil { // contend reads the Lease from the server meanwhile
+		if err != nil { // acquire reads the Lease from the server meanwhile
 			_ = wait.Sleep(ctx, l.term()/8)
 			continue
 		}
 		for ev := range v.Events(ctx) {
-			switch {
-			case ev.Gap || ev.Object.GetNamespace() != metav1.NamespaceSystem || ev.Object.GetName() != l.Lease:
-			case ev.Deleted:
-				put(observation{rev: ev.Rev})
-			default:
-				put(observationOf(ev.Object.(*coordinationv1.Lease)))
+			if ev.Gap || ev.Object.GetNamespace() != metav1.NamespaceSystem || ev.Object.GetName() != l.Lease {
+				continue
+			}
+			seen := observation{rev: ev.Rev}
+			if !ev.Deleted {
+				seen = observationOf(ev.Object.(*coordinationv1.Lease))
+			}
+			if l.observe(seen) {
+				changed.Send()
 			}
 		}
 	}
@@ -173,7 +190,25 @@ func (l *Leadership) observe(s observation) (changed bool) {
 		s.at = time.Now()
 	}
 	l.known = s
+	if changed && s.lease != nil && holder(s.lease) != "" && holder(s.lease) != l.Identity {
+		l.countLeadership(s.lease)
+	}
 	return changed
+}
+
+// countLeadership updates unproven when a process, this one or another, has taken or renewed the Lease. The caller holds mu.
+func (l *Leadership) countLeadership(lease *coordinationv1.Lease) {
+	now := leadership{holder: holder(lease), began: time.Now()}
+	if t := lease.Spec.AcquireTime; t != nil {
+		now.acquired = t.Time
+	}
+	switch {
+	case now.holder != l.last.holder || !now.acquired.Equal(l.last.acquired):
+		l.last = now
+		l.unproven++
+	case now.began.Sub(l.last.began) >= l.term():
+		l.unproven = 0
+	}
 }
 
 // timeUntilFree returns how long this process must still wait before it may take the Lease.
@@ -187,25 +222,23 @@ func (l *Leadership) timeUntilFree() time.Duration {
 }
 
 // acquire waits until the Lease is free and takes it. It returns nil when ctx ends.
-func (l *Leadership) acquire(ctx context.Context, log *slog.Logger, c client.Client, changes <-chan observation) *heldLease {
+func (l *Leadership) acquire(ctx context.Context, log *slog.Logger, c client.Client, changed wait.Signal) *heldLease {
 	failed := false
 	for ctx.Err() == nil {
 		if left := l.timeUntilFree(); left > 0 {
 			expiry := time.NewTimer(left)
 			select {
 			case <-ctx.Done():
-			case s := <-changes:
-				l.observe(s)
+			case <-changed:
 			case <-expiry.C:
 			}
 			expiry.Stop()
 			continue
 		}
-		since := time.Now()
 		held, err := l.takeIfFree(ctx, c)
 		switch {
 		case held != nil:
-			return &heldLease{held, since}
+			return held
 		case err == nil: // another process has taken the Lease, or its holder has renewed it
 			continue
 		case !failed && ctx.Err() == nil: // logged once: an outage of the store may last long
@@ -219,7 +252,7 @@ func (l *Leadership) acquire(ctx context.Context, log *slog.Logger, c client.Cli
 
 // takeIfFree takes the Lease unless its holder has renewed it: it reads the Lease from the server, because the view may lag
 // behind. It returns nil without an error when another process holds the Lease.
-func (l *Leadership) takeIfFree(ctx context.Context, c client.Client) (*coordinationv1.Lease, error) {
+func (l *Leadership) takeIfFree(ctx context.Context, c client.Client) (*heldLease, error) {
 	lease, err := l.read(ctx, c)
 	if err != nil {
 		return nil, err
@@ -232,11 +265,15 @@ func (l *Leadership) takeIfFree(ctx context.Context, c client.Client) (*coordina
 	if l.timeUntilFree() > 0 {
 		return nil, nil
 	}
+	since := time.Now() // after the read, which may have taken long
 	held, err := l.take(ctx, c, lease)
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-		return nil, err
+	switch {
+	case err == nil:
+		return &heldLease{held, since}, nil
+	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err):
+		return nil, nil
 	}
-	return held, nil
+	return nil, err
 }
 
 // read returns the Lease as it is now; nil when there is none.
@@ -281,32 +318,20 @@ func leaseOf(o any, err error) (*coordinationv1.Lease, error) {
 	return o.(*coordinationv1.Lease), nil
 }
 
-// hold runs lead and renews the Lease, until renewing fails for too long or ctx ends. When ctx ends the Lease is released,
-// after lead has returned.
+// hold runs lead and renews the Lease, until renewing fails for too long or ctx ends. It returns after lead has returned. When
+// ctx ends the Lease is released then.
 func (l *Leadership) hold(ctx context.Context, log *slog.Logger, c client.Client, held *heldLease, lead func(context.Context)) {
-	l.setLeads(true)
 	work, stop := context.WithCancel(ctx)
+	l.startLeading(held.lease)
 	var wg sync.WaitGroup
 	wg.Go(func() { lead(work) })
-	until := func() time.Time { return held.since.Add(l.term() * 2 / 3) }
-	for interval := l.term() / 4; ctx.Err() == nil && time.Now().Before(until()); {
-		_ = wait.Sleep(ctx, interval)
-		began := time.Now()
-		try, end := context.WithDeadline(ctx, until())
-		next, err := l.renew(try, c, held.lease)
-		end()
-		if err == nil {
-			held, interval = &heldLease{next, began}, l.term()/4
-			continue
-		}
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // another process has taken or deleted the Lease
-			break
-		}
-		interval = l.term() / 16
-	}
+	wg.Go(func() {
+		<-work.Done()
+		l.stopLeading()
+	})
+	held = l.renewUntilLost(work, stop, c, held)
 	stop()
 	wg.Wait()
-	l.setLeads(false)
 	if ctx.Err() == nil {
 		log.WarnContext(ctx, "stopped leading", "lease", l.Lease, "identity", l.Identity)
 		return
@@ -314,24 +339,68 @@ func (l *Leadership) hold(ctx context.Context, log *slog.Logger, c client.Client
 	l.release(context.WithoutCancel(ctx), c, held.lease)
 }
 
-// setLeads stores whether this process leads. When it stops leading, no leader is known until the Lease is observed again.
-func (l *Leadership) setLeads(leads bool) {
+// renewUntilLost renews the Lease until work ends or another process has taken it, and returns it as last written. It calls stop,
+// which ends work, when renewing has failed for too long, even while a request hangs.
+func (l *Leadership) renewUntilLost(work context.Context, stop func(), c client.Client, held *heldLease) *heldLease {
+	untilExpiry := func() time.Duration { return l.term()*2/3 - time.Since(held.since) }
+	expiry := time.AfterFunc(untilExpiry(), stop)
+	defer expiry.Stop()
+	interval := l.term()/4 - time.Since(held.since)
+	for wait.Sleep(work, interval) == nil {
+		renewed, err := l.renew(work, c, held.lease)
+		switch {
+		case err == nil && !expiry.Stop(): // the answer came too late
+			return renewed
+		case err == nil:
+			held = renewed
+			expiry.Reset(untilExpiry())
+			l.countRenewal(held.lease)
+			interval = l.term()/4 - time.Since(held.since)
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err): // another process has taken or deleted the Lease
+			return held
+		default:
+			interval = l.term() / 16
+		}
+	}
+	return held
+}
+
+// startLeading stores that this process leads.
+func (l *Leadership) startLeading(lease *coordinationv1.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.leads = leads; !leads {
-		l.known = observation{at: time.Now(), rev: l.known.rev}
-	}
+	l.leads = true
+	l.countLeadership(lease)
+}
+
+// countRenewal stores that this process, which leads, has renewed the Lease.
+func (l *Leadership) countRenewal(lease *coordinationv1.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.countLeadership(lease)
+}
+
+// stopLeading stores that this process does not lead. No leader is known until the Lease is observed again.
+func (l *Leadership) stopLeading() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leads = false
+	l.known = observation{at: time.Now(), rev: l.known.rev}
 }
 
 // renew writes the renewal time into the Lease. A conflict may come from an earlier attempt whose answer was lost: then this
 // process still holds the Lease, and renew tries once more.
-func (l *Leadership) renew(ctx context.Context, c client.Client, held *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (l *Leadership) renew(ctx context.Context, c client.Client, held *coordinationv1.Lease) (*heldLease, error) {
 	for tries := 0; ; tries++ {
+		since := time.Now()
 		next := held.DeepCopy()
-		next.Spec.RenewTime = new(metav1.NewMicroTime(time.Now()))
-		lease, err := leaseOf(c.Update(ctx, gr.Leases, next, ""))
+		next.Spec.RenewTime = new(metav1.NewMicroTime(since))
+		renewed, err := leaseOf(c.Update(ctx, gr.Leases, next, ""))
+		if err == nil {
+			return &heldLease{renewed, since}, nil
+		}
 		if !apierrors.IsConflict(err) || tries > 0 {
-			return lease, err
+			return nil, err
 		}
 		now, readErr := leaseOf(c.Get(ctx, gr.Leases, metav1.NamespaceSystem, l.Lease, ""))
 		if readErr != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,56 +17,68 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/control"
+	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
 )
 
-// disconnectableClient is a client whose connection to the server can be cut: then every request fails, and nothing it writes
-// arrives.
-type disconnectableClient struct {
+// unreliableClient is a client whose requests take as long as latency says, half of it before they reach the server, and whose
+// connection can be cut: then every request fails, and nothing it writes arrives.
+type unreliableClient struct {
 	client.Client
+	latency      atomic.Int64
 	disconnected atomic.Bool
 }
 
 var errNoRoute = errors.New("no route")
 
-func (c *disconnectableClient) Get(ctx context.Context, on schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
+// request sends one request and returns its answer. Like a real connection it may lose the answer to a write that has arrived.
+func (c *unreliableClient) request(ctx context.Context, send func() (kind.Object, error)) (kind.Object, error) {
+	half := time.Duration(c.latency.Load()) / 2
+	if err := wait.Sleep(ctx, half); err != nil {
+		return nil, err
+	}
 	if c.disconnected.Load() {
 		return nil, errNoRoute
 	}
-	return c.Client.Get(ctx, on, namespace, name, sub)
-}
-
-func (c *disconnectableClient) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
-	if c.disconnected.Load() {
-		return nil, errNoRoute
+	o, err := send()
+	if err := wait.Sleep(ctx, half); err != nil {
+		return nil, err
 	}
-	return c.Client.Create(ctx, on, obj)
+	return o, err
 }
 
-func (c *disconnectableClient) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
-	if c.disconnected.Load() {
-		return nil, errNoRoute
-	}
-	return c.Client.Update(ctx, on, obj, sub)
+func (c *unreliableClient) Get(ctx context.Context, on schema.GroupResource, namespace, name, sub string) (kind.Object, error) {
+	return c.request(ctx, func() (kind.Object, error) { return c.Client.Get(ctx, on, namespace, name, sub) })
 }
 
-// election runs several contenders and records the current leader and since when it leads. The test fails when two lead at
-// the same time.
+func (c *unreliableClient) Create(ctx context.Context, on schema.GroupResource, obj kind.Object) (kind.Object, error) {
+	return c.request(ctx, func() (kind.Object, error) { return c.Client.Create(ctx, on, obj) })
+}
+
+func (c *unreliableClient) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
+	return c.request(ctx, func() (kind.Object, error) { return c.Client.Update(ctx, on, obj, sub) })
+}
+
+// election runs several contenders and records the current leader, since when it leads, and how often one has begun to lead. The
+// test fails when two lead at the same time.
 type election struct {
 	*testing.T
 	mu      sync.Mutex
 	current string
 	since   time.Time
-	stop    map[string]context.CancelFunc
-	clients map[string]*disconnectableClient
-	runs    map[string]*control.Leadership
-	wg      sync.WaitGroup
+	begun   int
+	// stopTime is how long the work of a leader takes to return after it was told to stop.
+	stopTime time.Duration
+	stop     map[string]context.CancelFunc
+	clients  map[string]*unreliableClient
+	runs     map[string]*control.Leadership
+	wg       sync.WaitGroup
 }
 
 func newElection(t *testing.T) *election {
-	return &election{T: t, stop: map[string]context.CancelFunc{}, clients: map[string]*disconnectableClient{},
+	return &election{T: t, stop: map[string]context.CancelFunc{}, clients: map[string]*unreliableClient{},
 		runs: map[string]*control.Leadership{}}
 }
 
@@ -80,7 +93,7 @@ func (c *election) end() {
 // addContender starts a contender for the Lease.
 func (c *election) addContender(cluster *proatest.Cluster, name string) {
 	ctx, stop := context.WithCancel(c.Context())
-	c.stop[name], c.clients[name] = stop, &disconnectableClient{Client: cluster.Client}
+	c.stop[name], c.clients[name] = stop, &unreliableClient{Client: cluster.Client}
 	c.runs[name] = &control.Leadership{Lease: "test", Identity: name}
 	c.wg.Go(func() {
 		c.runs[name].Run(ctx, slog.New(slog.DiscardHandler), c.clients[name], func(ctx context.Context) {
@@ -89,15 +102,25 @@ func (c *election) addContender(cluster *proatest.Cluster, name string) {
 				c.Errorf("%s leads while %s does", name, c.current)
 			}
 			c.current, c.since = name, time.Now()
+			c.begun++
 			c.mu.Unlock()
 			<-ctx.Done()
 			c.mu.Lock()
 			c.current = ""
 			c.mu.Unlock()
+			time.Sleep(c.stopTime)
 		})
 	})
 }
 
+// setLatency makes each request of all contenders take d.
+func (c *election) setLatency(d time.Duration) {
+	for _, one := range c.clients {
+		one.latency.Store(int64(d))
+	}
+}
+
+// leader returns the contender that leads now, or an empty string.
 func (c *election) leader() string {
 	synctest.Wait()
 	c.mu.Lock()
@@ -262,4 +285,187 @@ func TestLeadershipRespectsLeaseDurationOfHolder(t *testing.T) {
 		c.end()
 		cluster.Stop()
 	})
+}
+
+// TestLeadershipWithSlowStore checks that a leader keeps the Lease although each request takes almost a third of its duration,
+// that the other contender does not take it meanwhile, and takes it when the leader is cut off.
+func TestLeadershipWithSlowStore(t *testing.T) {
+	for _, latency := range []time.Duration{100 * time.Millisecond, 450 * time.Millisecond, 640 * time.Millisecond} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+			c := newElection(t)
+			c.addContender(cluster, "a")
+			c.setLatency(latency)
+			time.Sleep(2 * time.Second)
+			c.addContender(cluster, "b")
+			c.setLatency(latency)
+			time.Sleep(time.Minute)
+			if got := c.leader(); got != "a" || time.Since(c.since) < time.Minute || c.begun != 1 {
+				t.Errorf("with requests of %v %q leads since %v, and leaders began %d times; want a, once", latency, got,
+					time.Since(c.since), c.begun)
+			}
+			for name, l := range c.runs {
+				if err := l.Check(); err != nil {
+					t.Errorf("with requests of %v the check of %s says %v", latency, name, err)
+				}
+			}
+			at := time.Now()
+			c.clients["a"].disconnected.Store(true)
+			time.Sleep(4 * time.Second)
+			if got, limit := c.leader(), 2*time.Second+3*latency; got != "b" || c.since.Sub(at) > limit {
+				t.Errorf("with requests of %v %q leads %v after a is cut off, want b in at most %v", latency, got, c.since.Sub(at), limit)
+			}
+			c.end()
+			cluster.Stop()
+		})
+	}
+}
+
+// TestLeadershipWithVaryingLatency checks that two contenders never lead at the same time, whatever time requests take.
+func TestLeadershipWithVaryingLatency(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+		c := newElection(t)
+		for _, name := range []string{"a", "b", "c"} {
+			c.addContender(cluster, name)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		for range 1000 {
+			for _, name := range []string{"a", "b", "c"} {
+				c.clients[name].latency.Store(random.Int64N(int64(1200 * time.Millisecond)))
+				c.clients[name].disconnected.Store(random.IntN(8) == 0)
+			}
+			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
+		}
+		if c.begun < 100 {
+			t.Errorf("leaders began %d times, want many changes", c.begun)
+		}
+		c.end()
+		cluster.Stop()
+	})
+}
+
+// hangingClient is a client whose updates do not return for a minute once it hangs, even if their context ends.
+type hangingClient struct {
+	client.Client
+	hangs atomic.Bool
+	// sent is when the last update was sent that did not hang.
+	sent time.Time
+}
+
+func (c *hangingClient) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
+	if c.hangs.Load() {
+		time.Sleep(time.Minute)
+		return nil, errNoRoute
+	}
+	c.sent = time.Now()
+	return c.Client.Update(ctx, on, obj, sub)
+}
+
+// TestLeadershipEndsWhileRequestHangs checks that a leader stops two thirds of the Lease's duration after its last successful
+// renewal was sent, although a request to renew it does not return.
+func TestLeadershipEndsWhileRequestHangs(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+		ctx, stop := context.WithCancel(t.Context())
+		c := &hangingClient{Client: cluster.Client}
+		l := &control.Leadership{Lease: "test", Identity: "a"}
+		var ended time.Time
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			l.Run(ctx, slog.New(slog.DiscardHandler), c, func(ctx context.Context) {
+				<-ctx.Done()
+				ended = time.Now()
+			})
+		})
+		time.Sleep(10 * time.Second)
+		c.hangs.Store(true)
+		time.Sleep(10 * time.Second)
+		if ended.IsZero() || ended.Sub(c.sent) > 2*time.Second*2/3 || l.IsLeading() {
+			t.Errorf("the leader ended %v after its last renewal, want at most two thirds of two seconds", ended.Sub(c.sent))
+		}
+		if l.Check() == nil {
+			t.Error("the check does not say that nobody leads")
+		}
+		stop()
+		wg.Wait()
+		cluster.Stop()
+	})
+}
+
+// TestCheckWhileLeadershipFlaps checks that Check fails on each contender while the store is too slow for any leader to keep the
+// Lease, and no longer fails once one keeps it.
+func TestCheckWhileLeadershipFlaps(t *testing.T) {
+	for _, latency := range []time.Duration{700 * time.Millisecond, 900 * time.Millisecond} {
+		for _, names := range [][]string{{"a"}, {"a", "b"}} {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+				c := newElection(t)
+				for _, name := range names {
+					c.addContender(cluster, name)
+				}
+				time.Sleep(10 * time.Second)
+				c.setLatency(latency)
+				time.Sleep(20 * time.Second)
+				for range 60 {
+					time.Sleep(500 * time.Millisecond)
+					for name, l := range c.runs {
+						if l.Check() == nil {
+							t.Fatalf("with requests of %v the check of %s of %v says nothing; leaders began %d times", latency, name,
+								names, c.begun)
+						}
+					}
+				}
+				// All but the last contender are cut off, and the last keeps the Lease: the others see it, and all is well.
+				last := names[len(names)-1]
+				for _, name := range names {
+					c.clients[name].disconnected.Store(name != last)
+				}
+				c.setLatency(0)
+				time.Sleep(7 * time.Second)
+				if got := c.leader(); got != last {
+					t.Errorf("%q leads, want %s", got, last)
+				}
+				for range 60 {
+					time.Sleep(500 * time.Millisecond)
+					for name, l := range c.runs {
+						if err := l.Check(); err != nil {
+							t.Fatalf("with %v the check of %s says %v while %s leads", names, name, err, last)
+						}
+					}
+				}
+				c.end()
+				cluster.Stop()
+			})
+		}
+	}
+}
+
+// TestCheckWhileWorkStops checks that Check and IsLeading do not claim that a process leads which has lost the Lease and whose work
+// takes long to stop. Check is well again when it sees that another process leads.
+func TestCheckWhileWorkStops(t *testing.T) {
+	for _, names := range [][]string{{"a"}, {"a", "b"}} {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			cluster := proatest.Start(t, proatest.Memory(), proatest.Alone(), proatest.InDir(dir))
+			c := newElection(t)
+			c.stopTime = time.Minute
+			for _, name := range names {
+				c.addContender(cluster, name)
+				time.Sleep(10 * time.Second)
+			}
+			c.clients["a"].disconnected.Store(true)
+			time.Sleep(10 * time.Second)
+			a := c.runs["a"]
+			if err := a.Check(); a.IsLeading() || (err == nil) != (len(names) > 1) {
+				t.Errorf("of %v a has lost the Lease and leads %v, and its check says %v", names, a.IsLeading(), err)
+			}
+			c.end()
+			cluster.Stop()
+		})
+	}
 }
