@@ -10,6 +10,7 @@ import (
 
 	"proa.dev/store/etcdtest"
 	"proa.dev/store/storetest"
+	"proa.dev/test/ports"
 )
 
 func TestEmbedded(t *testing.T) {
@@ -34,7 +35,7 @@ type externalEtcd struct {
 // serveEtcd starts etcd's server in this process and serves its API on a socket.
 func serveEtcd(t testing.TB) *externalEtcd {
 	t.Helper()
-	o := &externalEtcd{t: t, etcd: etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount), addr: "127.0.0.1:0"}
+	o := &externalEtcd{t: t, etcd: etcdtest.Start(t, t.TempDir(), etcdserver.DefaultSnapshotCount), addr: ports.Address(t)}
 	o.listen()
 	t.Cleanup(func() {
 		o.closeConnections()

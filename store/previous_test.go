@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -81,4 +82,45 @@ func TestMissingPreviousPair(t *testing.T) {
 			})
 		})
 	}
+}
+
+// slowMember is an etcd whose watches deliver a thousand changes without their previous pairs, and which takes a while for each read.
+type slowMember struct{ forgetfulMember }
+
+func (m *slowMember) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	if m.watches++; m.watches > 3 {
+		return nil, status.Error(codes.PermissionDenied, "the watch is opened again and again")
+	}
+	s := &fakeWatchStream{ctx: ctx, responses: make(chan *pb.WatchResponse, 2)}
+	s.responses <- &pb.WatchResponse{Created: true}
+	many := &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: 1010}}
+	for rev := int64(11); rev <= 1010; rev++ {
+		many.Events = append(many.Events, &mvccpb.Event{Kv: &mvccpb.KeyValue{Key: []byte("/a/x"), CreateRevision: 3, ModRevision: rev}})
+	}
+	s.responses <- many
+	return s, nil
+}
+
+func (m *slowMember) Range(ctx context.Context, req *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
+	select {
+	case <-time.After(5 * time.Millisecond):
+	case <-ctx.Done():
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: 1010}, Count: 1,
+		Kvs: []*mvccpb.KeyValue{{Key: req.Key, Value: []byte("old"), CreateRevision: 3, ModRevision: req.Revision}}}, nil
+}
+
+// TestManyMissingPreviousPairs checks that previous pairs are read however many there are, as long as etcd answers.
+func TestManyMissingPreviousPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &slowMember{}
+		e := newEtcd(&remote{watch: m, kv: m}, Config{}.withDefaults())
+		for b, err := range e.Watch(t.Context(), "/a/", 10) {
+			if err != nil || len(b.Changes) != 1000 || m.watches != 1 {
+				t.Errorf("%d changes, %v, in watch %d", len(b.Changes), err, m.watches)
+			}
+			break
+		}
+	})
 }

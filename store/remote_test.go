@@ -126,7 +126,7 @@ func certificate(t *testing.T) (ca, cert, keyFile string) {
 // TestUnreachableServer checks that operations fail with ErrUnavailable while the server is gone, and work again afterwards.
 func TestUnreachableServer(t *testing.T) {
 	o := serveEtcd(t)
-	e, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + o.addr}, Timeout: 300 * time.Millisecond})
+	e, err := Dial(t.Context(), Config{Endpoints: []string{"http://" + o.addr}, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,13 +141,13 @@ func (s *remoteStream) take(m received) (n eventBatch, whole bool, err error) {
 // readPrevious reads the previous pairs that etcd has left out, although it was asked for them: it does so for events that it finds before
 // it has finished to create the watch. If a pair has been compacted, the error says so.
 func (s *remoteStream) readPrevious(ctx context.Context, n eventBatch) error {
-	ctx, cancel := context.WithTimeout(ctx, minSilence)
-	defer cancel()
 	for _, ev := range n.events {
 		if ev.PrevKv != nil || isCreate(ev) {
 			continue
 		}
-		p, err := s.r.read(ctx, span{key: ev.Kv.Key, rev: ev.Kv.ModRevision - 1})
+		readCtx, cancel := context.WithTimeout(ctx, minSilence)
+		p, err := s.r.read(readCtx, span{key: ev.Kv.Key, rev: ev.Kv.ModRevision - 1})
+		cancel()
 		if err != nil {
 			return err
 		}

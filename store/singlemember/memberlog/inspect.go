@@ -219,14 +219,17 @@ func whyNotUnfinished(rest []byte, at int64, claims []Claim) string {
 	if len(rest) > maxUnfinished {
 		return "more follows than is ever written at once"
 	}
-	first := min(int(Sector-at%Sector), len(rest))
-	if len(rest) < FrameSize || binary.LittleEndian.Uint64(rest) == 0 {
-		if slices.ContainsFunc(rest[:first], func(b byte) bool { return b != 0 }) {
+	first := Sector - at%Sector // how many bytes of the record are in the sector with its length
+	var frame [FrameSize]byte
+	copy(frame[:], rest) // zeros at the end of the log are not part of rest, also not those of a length
+	length := binary.LittleEndian.Uint64(frame[:])
+	if length == 0 {
+		if slices.ContainsFunc(rest[:min(first, int64(len(rest)))], func(b byte) bool { return b != 0 }) {
 			return "the sector with the length of the record is there, the length is not"
 		}
 		return ""
 	}
-	bytes, padding, ok := RecordLength(binary.LittleEndian.Uint64(rest))
+	bytes, padding, ok := RecordLength(length)
 	if !ok {
 		return "the length of the record is impossible"
 	}
@@ -234,7 +237,7 @@ func whyNotUnfinished(rest []byte, at int64, claims []Claim) string {
 	if slices.ContainsFunc(claims, func(c Claim) bool { return 0 < c.At && c.At < end }) {
 		return "the record would go on beyond others"
 	}
-	for from := int64(first); from < end; from += Sector {
+	for from := first; from < end; from += Sector {
 		if from >= int64(len(rest)) ||
 			!slices.ContainsFunc(rest[from:min(from+Sector, int64(len(rest)))], func(b byte) bool { return b != 0 }) {
 			return ""

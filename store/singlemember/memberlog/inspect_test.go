@@ -103,6 +103,8 @@ func TestUnfinishedWrites(t *testing.T) {
 			[]Claim{{At: 1600, Index: 1}}},
 		{"more bytes than an unfinished write can have", make([]byte, maxUnfinished+1), 0, false, nil},
 		{"a small record in one sector", record(80), 0, false, nil},
+		{"only the length is there, at the end of a sector", record(2000)[:2], 504, true, nil},
+		{"only the length is there, of a record in one sector", record(80)[:1], 0, false, nil},
 	} {
 		if problem := whyNotUnfinished(c.rest, c.at, c.claims); (problem == "") != c.ok {
 			t.Errorf("%s: %q", c.name, problem)
