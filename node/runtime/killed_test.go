@@ -2,18 +2,23 @@ package runtime
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"proa.dev/node/subprocess"
+	"proa.dev/test/program"
 )
 
 // agentEnv makes the test binary an agent that only runs a runtime, to be killed by a test.
@@ -60,6 +65,55 @@ func TestContainersOutliveAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = syscall.Wait4(pid, nil, 0, nil)
+}
+
+// TestContainerdEndsWhileItIsTakenOver checks that another containerd is started if the one of an earlier agent ends before it answers,
+// as one does that was just killed.
+func TestContainerdEndsWhileItIsTakenOver(t *testing.T) {
+	c := newConfig(t)
+	pid := killAgent(t, c)
+	if err := program.Freeze(pid); err != nil {
+		t.Fatal(err)
+	}
+	var log takeOverLog
+	started := make(chan error, 1)
+	go func() {
+		r, err := Start(t.Context(), c, slog.New(slog.NewTextHandler(&log, nil)))
+		if err == nil {
+			if r.Pid() == pid {
+				err = errors.New("the runtime is the process that was killed")
+			}
+			r.Detach()
+		}
+		started <- err
+	}()
+	for deadline := time.Now().Add(time.Minute); !log.has("is taken over") && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-started; err != nil || !log.has("has ended") {
+		t.Errorf("the start ends with %v", err)
+	}
+}
+
+// takeOverLog is a log that can be read while it is written.
+type takeOverLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *takeOverLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *takeOverLog) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
 }
 
 // killAgent runs an agent until its runtime is up, kills it, and returns the process id of containerd.

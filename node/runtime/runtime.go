@@ -120,18 +120,16 @@ func (r *Runtime) start(ctx context.Context) error {
 	if r.file, err = writeConfig(r.config, r.layout, probeHost(r.layout.root)); err != nil {
 		return err
 	}
-	p, err := r.adopt(ctx)
-	if err != nil {
+	if err := r.takeOver(ctx); err != nil {
 		return err
 	}
-	if p == nil {
-		if p, err = r.spawn(); err != nil {
+	if r.current == nil {
+		if r.current, err = r.spawn(); err != nil {
 			return err
 		}
-	}
-	r.current = p
-	if err := r.waitReady(ctx, p); err != nil {
-		return err
+		if err := r.waitReady(ctx, r.current); err != nil {
+			return err
+		}
 	}
 	r.layout.removeOldConfigs(r.file)
 	run, cancel := context.WithCancel(ctx)
@@ -139,6 +137,22 @@ func (r *Runtime) start(ctx context.Context) error {
 	r.tasks.Go(func() { r.supervise(run) })
 	r.tasks.Go(func() { subprocess.LimitLog(run, r.layout.log, r.config.LogBytes, r.log) })
 	return r.ensurePause(ctx)
+}
+
+// takeOver makes the containerd of an earlier agent the current one when it answers. There is none afterwards if none ran, or if it has
+// ended meanwhile, as one does that was just killed.
+func (r *Runtime) takeOver(ctx context.Context) (err error) {
+	if r.current, err = r.adopt(ctx); err != nil || r.current == nil {
+		return err
+	}
+	err = r.waitReady(ctx, r.current)
+	if _, ended := errors.AsType[*endedError](err); !ended {
+		return err
+	}
+	r.log.Warn("the containerd that was taken over has ended; another one is started", "pid", r.current.Pid, "err", err)
+	r.current.Release()
+	r.current = nil
+	return nil
 }
 
 // adopt finds the containerd of an earlier agent. One with another configuration, or of a program that has been
@@ -207,6 +221,13 @@ func (r *Runtime) release() {
 	}
 }
 
+// endedError is the error of a containerd that has ended before it answered.
+type endedError struct{ log, tail string }
+
+func (e *endedError) Error() string {
+	return fmt.Sprintf("containerd ended while it started; %s has its log, which ends\n%s", e.log, e.tail)
+}
+
 // waitReady waits until containerd answers, or has ended.
 func (r *Runtime) waitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -222,8 +243,7 @@ func (r *Runtime) waitReady(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.Done:
-			return fmt.Errorf("containerd ended while it started; %s has its log, which ends\n%s", r.layout.log,
-				subprocess.Tail(r.layout.log))
+			return &endedError{log: r.layout.log, tail: subprocess.Tail(r.layout.log)}
 		case <-ctx.Done():
 			return fmt.Errorf("containerd does not answer at %s: %w", r.layout.socket, errors.Join(ctx.Err(), err))
 		case <-time.After(5 * time.Millisecond):

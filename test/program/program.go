@@ -1,4 +1,4 @@
-// Package program writes programs that a test runs afterwards.
+// Package program writes programs that a test runs afterwards, and freezes processes.
 package program
 
 import (
