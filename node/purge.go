@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 
 	"proa.dev/node/cgroup"
-	"proa.dev/node/shutdown"
 	"proa.dev/node/volume/mounts"
 )
 
@@ -19,7 +18,7 @@ func Purge(_ context.Context, dir string, log *slog.Logger) error {
 		return err
 	}
 	errs := []error{cgroup.New(cgroup.Config{Host: host, Root: cgroup.RootFor(dir), Units: cgroup.FindUnits(), Log: log}).Purge()}
-	return errors.Join(append(errs, shutdown.RemoveOverride(), Unmount(dir))...)
+	return errors.Join(append(errs, Unmount(dir))...)
 }
 
 // Unmount unmounts what the agent of a data folder has mounted below it, such as the volumes of Pods. The containers must

@@ -119,6 +119,7 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 		problem(s.ask(ctx, a))
 		problem(s.tryNodes(ctx, c, a))
 	}
+	s.Ready = s.Ready && len(s.Problems) == 0
 	return s
 }
 
@@ -161,22 +162,16 @@ func (s *Status) ask(ctx context.Context, a *localcluster.Access) error {
 	}
 	for _, n := range s.Nodes {
 		if !n.Ready {
-			s.Ready = false
 			s.Problems = append(s.Problems, fmt.Sprintf("node %s is not ready: %s", n.Name, n.Text))
 		}
 		for _, lacks := range n.Shortages {
-			s.Ready = false
 			s.Problems = append(s.Problems, fmt.Sprintf("node %s %s", n.Name, lacks))
 		}
 	}
-	for _, problem := range unreachablePairs(s.Nodes) {
-		s.Ready = false
-		s.Problems = append(s.Problems, problem)
-	}
+	s.Problems = append(s.Problems, unreachablePairs(s.Nodes)...)
 	if code, body, err = a.Get(ctx, "/metrics"); err == nil && code == http.StatusOK {
 		s.Objects = parseObjects(body, "apiserver_resource_objects{", "apiserver_storage_objects{")
 		for resource, n := range parseObjects(body, "proa_unreadable_objects{") {
-			s.Ready = false
 			s.Problems = append(s.Problems, fmt.Sprintf("%d stored %s cannot be decrypted or decoded; \"kubectl get %s -A\" names them in a warning", n, resource, resource))
 		}
 		markTunnels(s.Nodes, body)

@@ -30,9 +30,7 @@ flags of "proa up", and checks whether the same ports are free.
 The exit code is 1 if something is missing without which nodes do not run. Notes are about what works less well than it
 could.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
-			values := command.ServerFlags(fs)
-			var u upCommandRun
-			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
+			u, values := upFlags(fs)
 			format := command.OutputFlag(fs)
 			return func(_ context.Context, env *command.Env, args []string) error {
 				if err := command.NoArguments("check", args); err != nil {

@@ -34,7 +34,9 @@ Pods are stopped first, while the API still runs: preStop hooks run, every Pod h
 start again with the next "proa up". A Pod whose restartPolicy is Never cannot; it fails, and a Job makes another one.
 --grace-period and --now give Pods less time. Ctrl-C while Pods stop leaves the cluster running, and they start again.
 
---keep-containers leaves the containers running: the next "proa up", with a newer proa perhaps, finds them as they are.`,
+--keep-containers leaves the containers running: the next "proa up", with a newer proa perhaps, finds them as they are.
+
+A cluster that "proa install" has made a service is stopped with that service: "systemctl start" starts it again.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			which := localcluster.AnyDataDirFlag(fs)
 			purge := fs.Bool("purge", false, "remove the data folder too, with everything the cluster kept")
@@ -56,7 +58,7 @@ start again with the next "proa up". A Pod whose restartPolicy is Never cannot; 
 				if err != nil {
 					return err
 				}
-				return down(ctx, env, c, downOptions{purge: *purge, keepContainers: *keep, limit: limit})
+				return down(ctx, env, c, downOptions{purge: *purge, keepContainers: *keep, limit: limit, systemd: machineSystemd()})
 			}
 		},
 	}
@@ -66,7 +68,8 @@ start again with the next "proa up". A Pod whose restartPolicy is Never cannot; 
 type downOptions struct {
 	purge, keepContainers bool
 	// limit is the most time that a Pod has to end.
-	limit time.Duration
+	limit   time.Duration
+	systemd systemd
 }
 
 // longestStop is how long Pods may take to end by default.
@@ -100,17 +103,24 @@ func down(ctx context.Context, env *command.Env, c localcluster.Cluster, o downO
 	if err != nil {
 		return err
 	}
-	begin := time.Now()
-	podsStopped := false // the agents have stopped their Pods
+	server := serverToStop{begin: time.Now()}
+	if unit := o.systemd.serviceOfCluster(c.Dir, pid); unit != "" && o.purge {
+		return fmt.Errorf("the cluster in %s is the service %s, which systemd would start again; use \"proa uninstall\", and then this command", c.Dir, unit)
+	}
 	if !o.keepContainers {
 		stopping, err := stopPods(ctx, env, c, o)
 		if err != nil {
 			return err
 		}
 		defer stopping.Close()
-		podsStopped = stopping.Nodes > 0
+		server.stopped = stopping.Stopped
 	}
-	err = takeDown(ctx, env, c, o, serverToStop{pid, begin, podsStopped})
+	// The server may have ended while Pods stopped, which takes minutes.
+	if server.pid, err = c.ServerPID(); err != nil {
+		return err
+	}
+	server.service = o.systemd.serviceOfCluster(c.Dir, server.pid)
+	err = takeDown(ctx, env, c, o, server)
 	if err != nil && ctx.Err() != nil {
 		return leftByDown(env, c, o)
 	}
@@ -119,9 +129,11 @@ func down(ctx context.Context, env *command.Env, c localcluster.Cluster, o downO
 
 // serverToStop is the server that "proa down" stops.
 type serverToStop struct {
-	pid         int       // zero if none runs
-	begin       time.Time // when the command began to stop the cluster
-	podsStopped bool      // the agents have stopped their Pods
+	pid     int       // zero if none runs
+	service string    // of systemd that the cluster is; empty if it is none
+	begin   time.Time // when the command began to stop the cluster
+	// stopped has the data folders of the nodes whose agents have stopped their Pods.
+	stopped map[string]bool
 }
 
 // takeDown ends the server, the agents and, unless they are to be kept, the containers. With --purge it removes
@@ -129,7 +141,8 @@ type serverToStop struct {
 func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o downOptions, server serverToStop) error {
 	if server.pid == 0 {
 		fmt.Fprintf(env.Out, "The cluster in %s is not running.\n", c.Dir)
-	} else if err := stop(ctx, env, c, server.pid); err != nil {
+	}
+	if err := stopServer(ctx, env, c, o, server); err != nil {
 		return err
 	}
 	left, err := teardown.StopAgents(ctx, c.Dir)
@@ -143,12 +156,15 @@ func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
 	}
 	if !o.purge && !o.keepContainers {
-		if err := haltNodes(ctx, env, c, o.limit, server.podsStopped); err != nil {
+		if err := haltNodes(ctx, env, c, o.limit, server.stopped); err != nil {
 			return err
 		}
 	}
 	if server.pid != 0 {
 		showStopped(env, c, server.begin)
+	}
+	if server.service != "" {
+		fmt.Fprintf(env.Out, "It is the service %[1]s: \"systemctl start %[1]s\" starts it again, and so does the next start of the machine.\n", server.service)
 	}
 	if !o.purge {
 		return nil
@@ -166,13 +182,23 @@ func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 	return nil
 }
 
-// haltNodes ends the containers and container runtimes of nodes whose agents have ended. podsStopped says that the agents
-// have stopped their Pods; if not, limit is the most time that a Pod has.
-func haltNodes(ctx context.Context, env *command.Env, c localcluster.Cluster, limit time.Duration, podsStopped bool) error {
-	if podsStopped {
-		limit = 0 // the grace periods of what still runs are over
+// stopServer ends the server, if it runs: by systemd if it is a service, which would start it again otherwise, perhaps in a moment.
+func stopServer(ctx context.Context, env *command.Env, c localcluster.Cluster, o downOptions, server serverToStop) error {
+	if server.service != "" {
+		if err := o.systemd.systemctl(ctx, "stop", server.service); err != nil {
+			return err
+		}
 	}
-	ended, err := teardown.HaltNodes(ctx, c.Dir, limit, warnings(env))
+	if pid, err := c.ServerPID(); err != nil || pid != server.pid || pid == 0 {
+		return err
+	}
+	return stop(ctx, env, c, server.pid)
+}
+
+// haltNodes ends the containers and container runtimes of nodes whose agents have ended. stopped has the data folders of
+// the nodes whose agents have stopped their Pods; on others, limit is the most time that a Pod has.
+func haltNodes(ctx context.Context, env *command.Env, c localcluster.Cluster, limit time.Duration, stopped map[string]bool) error {
+	ended, err := teardown.HaltNodes(ctx, c.Dir, limit, stopped, warnings(env))
 	if ended > 0 {
 		fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
 	}
@@ -229,7 +255,7 @@ func stopPods(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 		fmt.Fprintf(env.Err, "Pods were not stopped in order: %v\n", err)
 		return &teardown.Stopping{}, nil
 	case err != nil:
-		return nil, fmt.Errorf("%w\nThe cluster keeps running. Correct that, or stop it with --keep-containers", err)
+		return nil, fmt.Errorf("%w\nThe cluster keeps running. Correct that, or stop it with \"proa down --keep-containers\"", err)
 	}
 	if len(stopping.Left) > 0 {
 		fmt.Fprintf(env.Err, "%d Pods did not stop in time and are killed: %s\n", len(stopping.Left), someNames(stopping.Left))
@@ -253,7 +279,7 @@ func showStopped(env *command.Env, c localcluster.Cluster, begin time.Time) {
 
 // stop ends the server: first by SIGTERM and, if it takes too long, by SIGKILL.
 func stop(ctx context.Context, env *command.Env, c localcluster.Cluster, pid int) error {
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		if errors.Is(err, syscall.EPERM) {
 			return fmt.Errorf("process %d belongs to another user; run this as that user or as root", pid)
 		}

@@ -20,10 +20,11 @@ import (
 	"proa.dev/run/datafolder"
 )
 
-// TestInterruptedDown checks that an interrupted "down" reports what is left and what to do. The server is this test program in
-// another process, which locks the data folder and does not end at SIGTERM.
-func TestInterruptedDown(t *testing.T) {
-	const lockedDirEnv = "PROA_TEST_LOCKED_DIR"
+// lockedDirEnv makes TestStubbornServer lock the data folder that it names.
+const lockedDirEnv = "PROA_TEST_LOCKED_DIR"
+
+// TestStubbornServer is a server in a process of its own, for other tests: it locks a data folder and does not end at SIGTERM.
+func TestStubbornServer(t *testing.T) {
 	if dir := os.Getenv(lockedDirEnv); dir != "" {
 		terminated := make(chan os.Signal, 1)
 		signal.Notify(terminated, syscall.SIGTERM)
@@ -34,15 +35,19 @@ func TestInterruptedDown(t *testing.T) {
 		<-terminated
 		_, _ = os.Stdout.WriteString("terminated\n")
 		time.Sleep(time.Minute)
-		return
 	}
-	dir := t.TempDir()
+}
+
+// startStubbornServer starts TestStubbornServer for a new data folder, and returns when it has locked that.
+func startStubbornServer(t *testing.T) (dir string, server *exec.Cmd, stdout *bufio.Reader) {
+	t.Helper()
+	dir = t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "pki"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command(os.Args[0], "-test.run=^TestInterruptedDown$")
+	server = exec.Command(os.Args[0], "-test.run=^TestStubbornServer$")
 	server.Env = append(os.Environ(), lockedDirEnv+"="+dir)
-	stdout, err := server.StdoutPipe()
+	out, err := server.StdoutPipe()
 	if err == nil {
 		err = server.Start()
 	}
@@ -50,10 +55,16 @@ func TestInterruptedDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	lines := bufio.NewReader(stdout)
-	if _, err := lines.ReadString('\n'); err != nil {
+	stdout = bufio.NewReader(out)
+	if _, err := stdout.ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
+	return dir, server, stdout
+}
+
+// TestInterruptedDown checks that an interrupted "down" reports what is left and what to do.
+func TestInterruptedDown(t *testing.T) {
+	dir, server, lines := startStubbornServer(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	go func() {
@@ -61,7 +72,7 @@ func TestInterruptedDown(t *testing.T) {
 		interrupt()
 	}()
 	var out bytes.Buffer
-	err = down(ctx, &command.Env{Out: &out, Err: &out}, localcluster.Cluster{Dir: dir}, downOptions{purge: true, limit: time.Second})
+	err := down(ctx, &command.Env{Out: &out, Err: &out}, localcluster.Cluster{Dir: dir}, downOptions{purge: true, limit: time.Minute})
 	var code command.ExitCode
 	if !errors.As(err, &code) || code != command.Interrupted {
 		t.Errorf("it ends with %v", err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,12 +24,19 @@ type service struct {
 	about   string
 }
 
+// services returns the services that "proa install" can make.
+func services() []service {
+	return []service{
+		{"proa", "server", "proa, a Kubernetes-compatible control plane with a node"},
+		{"proa-agent", "agent", "proa, a node of a Kubernetes-compatible cluster"},
+	}
+}
+
 func serviceOf(word string) (service, error) {
-	switch word {
-	case "server":
-		return service{"proa", "server", "proa, a Kubernetes-compatible control plane with a node"}, nil
-	case "agent":
-		return service{"proa-agent", "agent", "proa, a node of a Kubernetes-compatible cluster"}, nil
+	for _, s := range services() {
+		if s.command == word {
+			return s, nil
+		}
 	}
 	return service{}, errors.New("use \"server\" or \"agent\"")
 }
@@ -55,7 +61,7 @@ stops or restarts, containers keep running. "proa uninstall" takes the unit away
 		Settings: settings.All,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			values := command.ServerFlags(fs)
-			i := installer{root: "/"}
+			i := installer{systemd: machineSystemd()}
 			fs.StringVar(&i.server, "server", "", "for an agent: join the cluster whose API server is at `URL`")
 			fs.StringVar(&i.token, "token", os.Getenv("PROA_TOKEN"), "for an agent: the `TOKEN` that lets it join; PROA_TOKEN in the environment does too")
 			fs.BoolVar(&i.noStart, "no-start", false, "write the files, and start nothing")
@@ -97,7 +103,7 @@ as they are there.`,
 				if os.Geteuid() != 0 {
 					return errors.New("a service of the machine needs root; use \"sudo proa uninstall\"")
 				}
-				i := installer{root: "/", env: env}
+				i := installer{systemd: machineSystemd(), env: env}
 				return i.uninstall(ctx, args)
 			}
 		},
@@ -106,15 +112,12 @@ as they are there.`,
 
 // installer installs and removes services.
 type installer struct {
+	systemd
 	env           *command.Env
-	root          string // "/" except in tests
 	server, token string
 	noStart       bool
 }
 
-func (i *installer) unitFile(s service) string {
-	return filepath.Join(i.root, "etc/systemd/system", s.name+".service")
-}
 func (i *installer) configFile() string { return filepath.Join(i.root, "etc/proa/config.yaml") }
 func (i *installer) envFile() string    { return filepath.Join(i.root, "etc/proa/agent.env") }
 
@@ -267,23 +270,6 @@ func systemdQuote(word string) string {
 	return word
 }
 
-// hasSystemd tells whether the machine runs systemd.
-func (i *installer) hasSystemd() bool {
-	return command.FileExists(filepath.Join(i.root, "run/systemd/system"))
-}
-
-// systemctl runs systemctl; it is an error if the machine does not run systemd.
-func (i *installer) systemctl(ctx context.Context, args ...string) error {
-	if !i.hasSystemd() {
-		return fmt.Errorf("systemd does not run this machine: \"systemctl %s\" was not called. The files are written, and nothing is started", strings.Join(args, " "))
-	}
-	cmd := exec.CommandContext(ctx, "systemctl", args...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, command.Printable(strings.TrimSpace(string(text))))
-	}
-	return nil
-}
-
 func (i *installer) uninstall(ctx context.Context, words []string) error {
 	var removed []string
 	for _, word := range words {
@@ -298,8 +284,7 @@ func (i *installer) uninstall(ctx context.Context, words []string) error {
 		if err != nil {
 			return err
 		}
-		line, _, _ := strings.Cut(string(text), "\n")
-		dir, isOwn := strings.CutPrefix(line, madeBy)
+		dir, isOwn := dataFolderOf(text)
 		if !isOwn {
 			return fmt.Errorf("%s was not made by \"proa install\"; remove it yourself", i.unitFile(s))
 		}
@@ -310,7 +295,7 @@ func (i *installer) uninstall(ctx context.Context, words []string) error {
 			return fmt.Errorf("remove the unit: %w", err)
 		}
 		fmt.Fprintf(i.env.Out, "Removed %s\n", i.unitFile(s))
-		if i.hasSystemd() {
+		if i.isRunning() {
 			if err := i.systemctl(ctx, "daemon-reload"); err != nil {
 				return err
 			}
@@ -327,29 +312,26 @@ func (i *installer) uninstall(ctx context.Context, words []string) error {
 }
 
 // stopService stops a service for good: first its Pods, each with its grace period, while the agent still runs, then
-// the process, then the container runtime.
+// the process, then the container runtime. If the Pods are not stopped, the service stays as it was.
 func (i *installer) stopService(ctx context.Context, s service, c localcluster.Cluster) error {
-	if !i.hasSystemd() {
+	if !i.isRunning() {
 		fmt.Fprintln(i.env.Err, "systemd does not run this machine: if the service runs, \"proa down\" stops it.")
 		return nil
 	}
-	if err := i.systemctl(ctx, "disable", s.name); err != nil {
-		return err
-	}
-	podsStopped := false
+	var stopped map[string]bool
 	if c.Exists() == nil {
 		stopping, err := stopPods(ctx, i.env, c, downOptions{limit: longestStop})
 		if err != nil {
 			return err
 		}
 		defer stopping.Close()
-		podsStopped = stopping.Nodes > 0
+		stopped = stopping.Stopped
 	}
-	if err := i.systemctl(ctx, "stop", s.name); err != nil {
+	if err := i.systemctl(ctx, "disable", "--now", s.name); err != nil {
 		return err
 	}
 	if c.Exists() != nil {
 		return nil
 	}
-	return haltNodes(ctx, i.env, c, longestStop, podsStopped)
+	return haltNodes(ctx, i.env, c, longestStop, stopped)
 }

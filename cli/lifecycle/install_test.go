@@ -55,11 +55,11 @@ func TestInstallServer(t *testing.T) {
 		t.Errorf("the settings are %+v, %v", c, err)
 	}
 	// Settings that exist are the user's.
-	if _, err := installed(t, installer{root: root}, "server", settings.Values{"name": {"other"}}); err == nil ||
+	if _, err := installed(t, installer{systemd: systemd{root: root}}, "server", settings.Values{"name": {"other"}}); err == nil ||
 		!strings.Contains(err.Error(), "exists, and flags do not change it") {
 		t.Errorf("with other flags: %v", err)
 	}
-	if _, err := installed(t, installer{root: root}, "server", nil); err != nil {
+	if _, err := installed(t, installer{systemd: systemd{root: root}}, "server", nil); err != nil {
 		t.Errorf("once more: %v", err)
 	}
 	if _, err := installed(t, installer{}, "server", settings.Values{"listen": {"nowhere"}}); err == nil {
@@ -104,7 +104,7 @@ func TestUninstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := installer{root: root, env: &command.Env{Out: &out, Err: &out}}
+	i := installer{systemd: systemd{root: root}, env: &command.Env{Out: &out, Err: &out}}
 	if err := i.uninstall(t.Context(), []string{"server", "agent"}); err != nil {
 		t.Errorf("uninstall: %v", err)
 	}

@@ -70,10 +70,7 @@ func (u *upCommandRun) refuseLoss(ctx context.Context, c localcluster.Cluster, c
 	if err != nil {
 		return err
 	}
-	if u.removeData {
-		return teardown.AllowDataRemoval(&conf.Config)
-	}
-	if len(lost) == 0 {
+	if u.removeData || len(lost) == 0 {
 		return nil
 	}
 	var b strings.Builder
@@ -145,6 +142,11 @@ func (u *upCommandRun) plan(flags settings.Values) (proa.Config, settings.Values
 	first, err := proa.Load(u.config, flags)
 	if err != nil {
 		return first, nil, err
+	}
+	for _, name := range []string{"node", "nodes", "simulate"} {
+		if u.noNode && flags[name] != nil {
+			return first, nil, fmt.Errorf("--no-node means a control plane alone, and --%s asks for nodes; choose one", name)
+		}
 	}
 	if u.stored, err = (localcluster.Cluster{Dir: first.DataDir}).Settings(); err != nil {
 		return first, nil, err

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -70,5 +71,25 @@ func TestNoNodeIsRemembered(t *testing.T) {
 		if got := c.values["node"] != nil || c.values["simulate"] != nil; got != c.want {
 			t.Errorf("%s: %v", c.name, c.values)
 		}
+	}
+}
+
+// TestNoNodeContradictsNodes checks that --no-node with a flag that asks for nodes is an error. It takes precedence over the config file.
+func TestNoNodeContradictsNodes(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"node", "nodes", "simulate"} {
+		u := &upCommandRun{noNode: true}
+		_, _, err := u.plan(settings.Values{"data-dir": {dir}, name: {"1"}})
+		if err == nil || !strings.Contains(err.Error(), "--"+name+" asks for nodes") {
+			t.Errorf("--no-node --%s: %v", name, err)
+		}
+	}
+	u := &upCommandRun{noNode: true, config: filepath.Join(dir, "config.yaml")}
+	if err := os.WriteFile(u.config, []byte("node: a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conf, _, err := u.plan(settings.Values{"data-dir": {dir}})
+	if err != nil || conf.Node.Name != "" {
+		t.Errorf("--no-node with a node in the config file: node %q, %v", conf.Node.Name, err)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	proa "proa.dev/run"
 	"proa.dev/run/datafolder"
 	"proa.dev/run/machine/nodefolder"
+	"proa.dev/run/machine/teardown"
 	"proa.dev/run/settings"
 )
 
@@ -62,13 +63,7 @@ The other settings of a running cluster are not changed: stop it with "proa down
 "proa check" reports whether this machine can run a node, and what to do if not.`,
 		Settings: settings.All,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
-			values := command.ServerFlags(fs)
-			var u upCommandRun
-			fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
-			fs.BoolVar(&u.noMerge, "no-merge", false, "do not change your kubeconfig")
-			fs.BoolVar(&u.noNode, "no-node", false, "start the control plane alone")
-			fs.BoolVar(&u.removeData, "remove-data", false, "remove the volumes of nodes that --nodes removes, with their data")
-			fs.DurationVar(&u.timeout, "timeout", time.Minute, "give up when the cluster is not ready after this `DURATION`")
+			u, values := upFlags(fs)
 			return func(ctx context.Context, env *command.Env, args []string) error {
 				if err := command.NoArguments("up", args); err != nil {
 					return err
@@ -80,6 +75,17 @@ The other settings of a running cluster are not changed: stop it with "proa down
 	}
 }
 
+// upFlags declares the flags of "proa up".
+func upFlags(fs *flag.FlagSet) (*upCommandRun, settings.Values) {
+	u := &upCommandRun{systemd: machineSystemd()}
+	fs.StringVar(&u.config, "config", "", "config `FILE` (YAML) with the same names as the flags of \"proa server\"")
+	fs.BoolVar(&u.noMerge, "no-merge", false, "do not change your kubeconfig")
+	fs.BoolVar(&u.noNode, "no-node", false, "start the control plane alone")
+	fs.BoolVar(&u.removeData, "remove-data", false, "remove the volumes of nodes that --nodes removes, with their data")
+	fs.DurationVar(&u.timeout, "timeout", time.Minute, "give up when the cluster is not ready after this `DURATION`")
+	return u, command.ServerFlags(fs)
+}
+
 // upCommandRun is one run of "proa up".
 type upCommandRun struct {
 	env     *command.Env
@@ -89,6 +95,7 @@ type upCommandRun struct {
 	// removeData agrees that the volumes of nodes that are no longer wanted are removed.
 	removeData bool
 	timeout    time.Duration
+	systemd    systemd
 	// stored has the settings with which the last "proa up" has started the cluster; nil if there was none.
 	stored settings.Values
 	// given has the settings of the flags and of the config file, without the data folder.
@@ -119,7 +126,10 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 	}
 	if pid != 0 && !restart {
 		fmt.Fprintf(u.env.Out, "The cluster in %s is already running (process %d).\n", c.Dir, pid)
-		return u.finish(c)
+		return u.waitForRunning(ctx, c, conf, pid)
+	}
+	if unit := u.systemd.serviceOfCluster(c.Dir, pid); unit != "" {
+		return refuseService(c, pid, unit)
 	}
 	if err := u.refuseLoss(ctx, c, &conf, pid != 0); err != nil {
 		return err
@@ -139,6 +149,15 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 	return u.start(ctx, c, conf, values)
 }
 
+// refuseService returns the error about a service that shall be started, or started again with another number of nodes: only systemd does
+// that.
+func refuseService(c localcluster.Cluster, pid int, unit string) error {
+	if pid == 0 {
+		return fmt.Errorf("the cluster in %s is the service %s; start it with \"systemctl start %s\"", c.Dir, unit, unit)
+	}
+	return fmt.Errorf("the cluster in %s is the service %s: change the number of nodes in /etc/proa/config.yaml, and then use \"systemctl restart %s\"", c.Dir, unit, unit)
+}
+
 // start launches the server and waits until it is ready.
 func (u *upCommandRun) start(ctx context.Context, c localcluster.Cluster, conf proa.Config, values settings.Values) error {
 	for _, note := range u.notes {
@@ -150,17 +169,28 @@ func (u *upCommandRun) start(ctx context.Context, c localcluster.Cluster, conf p
 		}
 	}
 	newFolder := !command.FileExists(c.Path("pki"))
+	if u.removeData {
+		if err := teardown.AllowDataRemoval(&conf.Config); err != nil {
+			return err
+		}
+	}
 	if err := writeSettings(c, values); err != nil {
 		return err
 	}
 	fmt.Fprintf(u.env.Out, "Starting the cluster in %s\n", c.Dir)
 	begin := time.Now()
 	steps := stepsOf(c, conf, begin)
+	log := fileSize(c.LogFile())
 	child, err := u.launch(c)
 	if err != nil {
 		return err
 	}
-	if err := u.wait(ctx, c, child, begin, steps); err != nil {
+	ended := make(chan string, 1)
+	go func() {
+		_ = child.Wait()
+		ended <- child.ProcessState.String()
+	}()
+	if err := u.wait(ctx, c, serverToAwait{child.Process.Pid, begin, log, ended}, steps); err != nil {
 		if ctx.Err() != nil {
 			return u.interrupted(c, child.Process.Pid, newFolder)
 		}
@@ -169,6 +199,55 @@ func (u *upCommandRun) start(ctx context.Context, c localcluster.Cluster, conf p
 	fmt.Fprintf(u.env.Out, "Ready after %.1f s (process %d)\n", time.Since(begin).Seconds(), child.Process.Pid)
 	u.warnOfFullDisk(ctx, c)
 	return u.finish(c)
+}
+
+// waitForRunning waits until a cluster is ready that was running before, perhaps because an earlier "proa up" was interrupted.
+func (u *upCommandRun) waitForRunning(ctx context.Context, c localcluster.Cluster, conf proa.Config, pid int) error {
+	steps, err := stepsOfRunning(c, conf, processArguments(pid))
+	if err != nil {
+		return err
+	}
+	missing := slices.DeleteFunc(steps, func(s step) bool {
+		a, err := c.Access()
+		return err == nil && s.ready(ctx, a) == nil
+	})
+	server := serverToAwait{pid, time.Now(), fileSize(c.LogFile()), nil}
+	if err := u.wait(ctx, c, server, missing); err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintf(u.env.Err, "Interrupted: process %d goes on starting the cluster in the background.\n", pid)
+			return command.ExitCode(command.Interrupted)
+		}
+		return err
+	}
+	return u.finish(c)
+}
+
+// stepsOfRunning returns what a running server has to do until its cluster is ready. conf is the configuration of "proa up", which another
+// command may have started the server without; args is the command line of the server.
+func stepsOfRunning(c localcluster.Cluster, conf proa.Config, args []string) ([]step, error) {
+	if len(args) > 1 && args[1] == "agent" {
+		return nil, fmt.Errorf("%s is the folder of a node of another cluster, whose agent runs; choose another --data-dir", c.Dir)
+	}
+	if !slices.Contains(args, c.Path(localcluster.SettingsFile)) {
+		running, found, err := c.ServerConfig()
+		if err != nil {
+			return nil, err
+		}
+		if conf = proa.Default(); found {
+			conf = running
+		}
+		conf.DataDir = c.Dir
+	}
+	return stepsOf(c, conf, datafolder.LockTime(c.Dir)), nil
+}
+
+// processArguments returns the command line of a process; nil if it cannot be read.
+func processArguments(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
 // spaceCheck is the check of /readyz that fails while the store has no room for writes.
@@ -271,33 +350,41 @@ func (u *upCommandRun) launch(c localcluster.Cluster) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
+// serverToAwait is the server whose cluster "proa up" waits for.
+type serverToAwait struct {
+	pid   int
+	begin time.Time // when the wait began
+	// log is where the part of the server's log begins that is shown.
+	log int64
+	// ended gets the exit status of the process; nil if this command has not started it.
+	ended <-chan string
+}
+
 // wait returns when the cluster is ready, or returns why it will not be.
-func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, child *exec.Cmd, begin time.Time, steps []step) error {
+func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, server serverToAwait, steps []step) error {
 	ctx, cancel := context.WithTimeout(ctx, u.timeout)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended) // wait receives from it when the process has ended
-		_ = child.Wait()
-	}()
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	var missing error
 	trouble := ""
 	for at := 0; at < len(steps); {
 		select {
-		case <-ended:
-			return fmt.Errorf("the server ended with %s. The last lines of %s:\n%s", child.ProcessState, c.LogFile(),
-				localcluster.Tail(c.LogFile(), 10))
+		case status := <-server.ended:
+			return serverEnded(c, server, " with "+status)
 		case <-ctx.Done():
 			return fmt.Errorf("the cluster is not ready after %s (%s: %w); it keeps trying. \"proa status%s\" shows what is missing, and %s is its log", u.timeout, steps[at].name, missing, c.CommandFlags(), c.LogFile())
 		case <-tick.C:
 		}
-		if now := lastError(localcluster.Tail(c.LogFile(), 10), begin); now != "" && now != trouble {
+		if now := lastError(localcluster.Tail(c.LogFile(), 10, server.log), server.begin); now != "" && now != trouble {
 			trouble = now
 			fmt.Fprintf(u.env.Out, "  %-20s %s\n", "in the log", trouble)
 		}
-		if pid, err := c.ServerPID(); err != nil || pid != child.Process.Pid {
+		switch pid, err := c.ServerPID(); {
+		case err == nil && pid == server.pid:
+		case server.ended == nil:
+			return serverEnded(c, server, "")
+		default:
 			missing = errors.New("it has not started yet")
 			continue // an admin.kubeconfig of an earlier run may still be there
 		}
@@ -309,11 +396,25 @@ func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, child *
 			missing = err
 		}
 		if err == nil {
-			fmt.Fprintf(u.env.Out, "  %-20s %s after %.1f s\n", steps[at].name, steps[at].done, time.Since(begin).Seconds())
+			fmt.Fprintf(u.env.Out, "  %-20s %s after %.1f s\n", steps[at].name, steps[at].done, time.Since(server.begin).Seconds())
 			at++
 		}
 	}
 	return nil
+}
+
+// serverEnded returns the error about a server that has ended before its cluster was ready.
+func serverEnded(c localcluster.Cluster, server serverToAwait, how string) error {
+	return fmt.Errorf("the server ended%s. The last lines of %s:\n%s", how, c.LogFile(), localcluster.Tail(c.LogFile(), 10, server.log))
+}
+
+// fileSize returns the size of a file; 0 if it cannot be read.
+func fileSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // lastError returns the last error in the lines of a log since a moment; empty if there is none.
@@ -350,15 +451,15 @@ type step struct {
 	ready      func(context.Context, *localcluster.Access) error
 }
 
-// stepsOf returns what "proa up" waits for: the server, the wanted nodes, and the removal of others. It must be called
-// before the server starts, at begin.
+// stepsOf returns what "proa up" waits for: the server, the wanted nodes, and the removal of others. The server starts or has started
+// at begin.
 func stepsOf(c localcluster.Cluster, conf proa.Config, begin time.Time) []step {
 	out := []step{{"API server", "ready", func(ctx context.Context, a *localcluster.Access) error {
 		_, err := a.GetOK(ctx, "/readyz?exclude="+spaceCheck) // a server without disk space has started nevertheless
 		return err
 	}}}
 	wanted := nodefolder.NodeNames(&conf.Config)
-	running := runningAgents(&conf.Config)
+	running := runningAgents(&conf.Config, begin)
 	for _, node := range wanted {
 		since := begin
 		if slices.Contains(running, node) {
@@ -385,10 +486,11 @@ func stepsOf(c localcluster.Cluster, conf proa.Config, begin time.Time) []step {
 	return out
 }
 
-// runningAgents returns the further nodes whose agents have outlived a server that was killed; the next server adopts them.
-func runningAgents(conf *settings.Config) (names []string) {
+// runningAgents returns the further nodes whose agents run and have started before begin: they have outlived a server that was killed,
+// and the next server adopts them.
+func runningAgents(conf *settings.Config, begin time.Time) (names []string) {
 	for _, f := range nodefolder.Wanted(conf) {
-		if pid, err := datafolder.LockHolder(f.Dir); err == nil && pid != 0 {
+		if pid, err := datafolder.LockHolder(f.Dir); err == nil && pid != 0 && datafolder.LockTime(f.Dir).Before(begin) {
 			names = append(names, f.Name)
 		}
 	}

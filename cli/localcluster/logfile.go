@@ -14,6 +14,8 @@ import (
 type LogOptions struct {
 	Follow bool
 	Lines  int // negative for all
+	// From is the offset in the file before which nothing is shown.
+	From int64
 }
 
 // followPause is the time between reads of a log that is followed.
@@ -30,14 +32,17 @@ func ShowLog(ctx context.Context, w io.Writer, path string, o LogOptions) error 
 		return fmt.Errorf("read the log: %w", err)
 	}
 	defer f.Close()
+	start := int64(0)
 	if o.Lines >= 0 {
-		start, err := lastLines(f, o.Lines)
-		if err == nil {
-			_, err = f.Seek(start, io.SeekStart)
-		}
-		if err != nil {
+		if start, err = lastLines(f, o.Lines); err != nil {
 			return fmt.Errorf("read the log: %w", err)
 		}
+	}
+	if info, err := f.Stat(); err == nil && o.From <= info.Size() { // else the log was truncated meanwhile
+		start = max(start, o.From)
+	}
+	if _, err := f.Seek(start, io.SeekStart); err != nil {
+		return fmt.Errorf("read the log: %w", err)
 	}
 	tick := time.NewTicker(followPause)
 	defer tick.Stop()
@@ -97,10 +102,10 @@ func lastLines(f io.ReadSeeker, n int) (int64, error) {
 	return 0, nil
 }
 
-// Tail returns the last n lines of a log.
-func Tail(path string, n int) string {
+// Tail returns the last n lines of a log, of those behind an offset.
+func Tail(path string, n int, from int64) string {
 	var b strings.Builder
-	if err := ShowLog(context.Background(), &b, path, LogOptions{Lines: n}); err != nil {
+	if err := ShowLog(context.Background(), &b, path, LogOptions{Lines: n, From: from}); err != nil {
 		return err.Error()
 	}
 	return strings.TrimRight(b.String(), "\n")
@@ -115,7 +120,7 @@ func (c Cluster) Failure() string {
 		return ""
 	}
 	var failure []string
-	for line := range strings.Lines(Tail(c.LogFile(), 10)) {
+	for line := range strings.Lines(Tail(c.LogFile(), 10, 0)) {
 		line = strings.TrimSpace(line)
 		text, failed := strings.CutPrefix(line, failurePrefix)
 		switch {

@@ -108,3 +108,21 @@ func TestOrRoot(t *testing.T) {
 		t.Errorf("%q, %q", a, b)
 	}
 }
+
+// TestTailBehindAnOffset checks that lines of an earlier run are not among the last lines, unless the log was truncated since.
+func TestTailBehindAnOffset(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "server.log")
+	if err := os.WriteFile(path, []byte("of the last run\none\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begin := int64(len("of the last run\n"))
+	for _, c := range []struct {
+		lines int
+		from  int64
+		want  string
+	}{{9, begin, "one\ntwo"}, {1, begin, "two"}, {9, 0, "of the last run\none\ntwo"}, {9, 1000, "of the last run\none\ntwo"}} {
+		if got := Tail(path, c.lines, c.from); got != c.want {
+			t.Errorf("the last %d lines behind %d are %q, want %q", c.lines, c.from, got, c.want)
+		}
+	}
+}

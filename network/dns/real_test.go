@@ -56,7 +56,8 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{name: dns, port
 				t.Error(err)
 			}
 		}
-		for _, err := range []error{podnetwork.Purge(pc), proxying.Purge("proa-test-services"), Purge(c.Addresses)} {
+		services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+		for _, err := range []error{podnetwork.Purge(pc), proxying.Purge("proa-test-services", services), Purge(c.Addresses)} {
 			if err != nil {
 				t.Error(err)
 			}

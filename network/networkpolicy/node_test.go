@@ -143,7 +143,7 @@ func (r *testNode) startServiceProxy() {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() {
-		if err := service.Purge("proa-test-services"); err != nil {
+		if err := service.Purge("proa-test-services", serviceCIDRs); err != nil {
 			r.t.Error(err)
 		}
 	})

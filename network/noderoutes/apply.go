@@ -198,6 +198,18 @@ func (m *Mesh) removeTunnel() error {
 
 // Purge removes the routes, the tunnel and the rules. It must not run at the same time as Run.
 func Purge(config Config) error {
+	return clean(config, func(m *Mesh) error {
+		return errors.Join(m.updateRoutes(nil, nil), m.removeTunnel(), removeGuard(m.Table))
+	})
+}
+
+// RemoveRoutes removes the routes, which Run makes again. It must not run at the same time as Run.
+func RemoveRoutes(config Config) error {
+	return clean(config, func(m *Mesh) error { return m.updateRoutes(nil, nil) })
+}
+
+// clean calls a function that removes what Run has made.
+func clean(config Config, remove func(*Mesh) error) error {
 	m := &Mesh{Config: config.complete()}
 	m.Alone = m.Alone || len(m.Networks) == 0 // an older version did not store the networks
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -206,5 +218,5 @@ func Purge(config Config) error {
 	}
 	defer host.Close()
 	m.host = host
-	return errors.Join(m.updateRoutes(nil, nil), m.removeTunnel(), removeGuard(m.Table))
+	return remove(m)
 }

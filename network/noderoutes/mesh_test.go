@@ -262,9 +262,7 @@ func TestTunnelDropsPacketsOfOtherMachines(t *testing.T) {
 		_, _, err = listener.ReadFrom(make([]byte, 1))
 		return err == nil
 	}
-	if !arrives() {
-		t.Error("packets of a node do not arrive")
-	}
+	eventually(t, "packets of a node arrive", func() string { return fmt.Sprint(arrives()) }, "true")
 	// The Node object of the second now has another address, so its old address is not the address of a node.
 	for _, o := range nettest.Objects(t, nodeObject(2, "192.0.2.77")) {
 		known.Put(o)

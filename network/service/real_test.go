@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"proa.dev/network/cni"
 	"proa.dev/network/nettest"
 	"proa.dev/network/podnetwork"
@@ -64,7 +66,7 @@ func newNodeVia(t testing.TB, via ...string) *testNode {
 	n.start()
 	t.Cleanup(func() {
 		n.stop()
-		if err := Purge("proa-test-services"); err != nil {
+		if err := Purge("proa-test-services", serviceCIDRs); err != nil {
 			t.Error(err)
 		}
 	})
@@ -397,4 +399,30 @@ spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{port: 80, nodePort: 3
 	n.eventually("two endpoints", get, body(2, "200"))
 	n.services.Remove("default", "web")
 	n.eventually("the Service is deleted", get, "000")
+}
+
+// TestRemoveRoutesKeepsOtherClusters checks that the routes to the Services of another cluster stay.
+func TestRemoveRoutesKeepsOtherClusters(t *testing.T) {
+	nettest.Need(t)
+	own, other := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.97.0.0/16")
+	nettest.New(t).Do(func() {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err == nil {
+			err = ensureRoutes([]netip.Prefix{own, other})
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := RemoveRoutes([]netip.Prefix{own}); err != nil {
+			t.Error(err)
+		}
+		left, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil || len(left) != 1 || left[0].Dst.String() != other.String() {
+			t.Errorf("the routes to Services are %v, %v", left, err)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -34,13 +35,21 @@ func ensureRoutes(networks []netip.Prefix) error {
 	return nil
 }
 
-func removeRoutes() error {
+// RemoveRoutes removes the routes to the Services in some networks. Other clusters on the machine have routes to theirs.
+func RemoveRoutes(networks []netip.Prefix) error {
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("read the routes: %w", err)
 	}
 	var errs []error
 	for _, r := range routes {
+		if r.Dst == nil {
+			continue
+		}
+		to, ok := netip.AddrFromSlice(r.Dst.IP)
+		if !ok || !slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(to.Unmap()) }) {
+			continue
+		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove the route to %s: %w", r.Dst, err))
 		}

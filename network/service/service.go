@@ -411,9 +411,9 @@ func (p *Proxy) reportHealthProblem(problem healthProblem) {
 }
 
 // Purge removes the rules and the routes to Services. An empty name stands for the default table.
-func Purge(tableName string) error {
+func Purge(tableName string, networks []netip.Prefix) error {
 	if tableName == "" {
 		tableName = "proa-services"
 	}
-	return errors.Join(servicetable.Remove(tableName), removeRoutes())
+	return errors.Join(servicetable.Remove(tableName), RemoveRoutes(networks))
 }

@@ -161,7 +161,7 @@ func overrideDelay(folder string, d time.Duration) error {
 	return os.WriteFile(filepath.Join(folder, loginFile), fmt.Appendf(nil, "# Written by proa, so that Pods can end before the machine does\n[Login]\nInhibitDelayMaxSec=%.0f\n", d.Seconds()), 0o644) //nolint:gosec // G306: logind reads it, and it has no secrets
 }
 
-// RemoveOverride removes what Run has set on the machine.
+// RemoveOverride removes what Run has set on the machine, for the nodes of all clusters on it.
 func RemoveOverride() error {
 	err := os.Remove(filepath.Join(loginFolder, loginFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -70,6 +70,15 @@ func LockHolder(dir string) (pid int, err error) {
 	return locker(f)
 }
 
+// LockTime returns when the server of the data folder dir has locked it, or the last one did; zero if none has.
+func LockTime(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, pidFile))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
 // StopTime returns how long the server of the data folder dir may take to stop: the time given to Lock, or 20 seconds
 // if it is unknown.
 func StopTime(dir string) time.Duration {

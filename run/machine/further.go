@@ -34,6 +34,9 @@ func (s *Machine) furtherNodes(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	if err := teardown.ForbidDataRemoval(&s.Config.Config); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.Persist(ctx, "fewer-nodes", func() error { return s.fewerNodes(ctx) }) })

@@ -73,6 +73,9 @@ func (s *Machine) Collectors() (out []prometheus.Collector) {
 
 // Start runs the nodes and the proxies until ctx ends.
 func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
+	if err := nodefolder.StoreServerSettings(&s.Config.Config); err != nil {
+		s.Log().ErrorContext(ctx, "the settings could not be stored for \"proa status\"", "err", err)
+	}
 	if s.Node.Name != "" {
 		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
 		s.beginIngress(ctx, wg)

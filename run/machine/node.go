@@ -188,6 +188,9 @@ func (p *agentHost) serviceProxy(ctx context.Context, agent *node.Agent) error {
 	if err != nil {
 		return err
 	}
+	if err := keepPrefixes(nodefolder.ServiceNetworksFile(p.dataDir), p.serviceCIDRs); err != nil {
+		return err
+	}
 	defer p.numbers.add(proxy.Collectors())()
 	local := localports.New(localports.Config{Services: config.Services, Balancers: config.Balancers, Reserved: config.ReservedPorts,
 		Log: p.log})

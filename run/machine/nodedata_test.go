@@ -40,4 +40,16 @@ func TestServerKeepsNodesWithData(t *testing.T) {
 	if err := mayRemove(f); err != nil {
 		t.Errorf("the user has agreed, and the node stays: %v", err)
 	}
+	// A server that starts with the node takes that back, so that the node is not removed without asking later.
+	more := c
+	more.Nodes = 2
+	s = &Machine{Server: &run.Server{Config: more}}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.furtherNodes(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := mayRemove(f); err == nil {
+		t.Error("an agreement about an earlier start counts for ever")
+	}
 }

@@ -98,6 +98,18 @@ type Config struct {
 // Given returns the values that were given for a setting.
 func (c *Config) Given(name string) []string { return c.given[name] }
 
+// FormatGiven returns a config file with the settings that were given. Their paths are absolute.
+func (c *Config) FormatGiven() ([]byte, error) {
+	given := Values{}
+	for name, values := range c.given {
+		given[name] = slices.Clone(values)
+	}
+	if err := given.Absolute(); err != nil {
+		return nil, err
+	}
+	return given.Format()
+}
+
 // Default returns the configuration of a cluster on this machine when no setting is given.
 func Default() Config {
 	return Config{

@@ -71,6 +71,11 @@ func TestInterruptedUpReportsWhatIsLeft(t *testing.T) {
 	if n, _ := strconv.Atoi(pid[1]); syscall.Kill(n, 0) != nil {
 		t.Errorf("process %s does not run", pid[1])
 	}
+	// The advice is to wait with the same command.
+	if text, err := exec.Command(proa, "up", "--no-merge", "--data-dir", data, "--timeout", "2s").CombinedOutput(); err == nil ||
+		!strings.Contains(string(text), "already running") || !strings.Contains(string(text), "is not ready after 2s") {
+		t.Errorf("a cluster that never becomes ready: %v\n%s", err, text)
+	}
 	if text, err := exec.Command(proa, "down", "--purge", "--now", "--data-dir", data).CombinedOutput(); err != nil {
 		t.Errorf("down --purge: %v\n%s", err, text)
 	}

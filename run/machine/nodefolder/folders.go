@@ -42,6 +42,17 @@ func BridgeFile(dataDir string) string { return filepath.Join(NodesDir(dataDir),
 // use the same protocol number for its routes.
 func RoutesFile(dataDir string) string { return filepath.Join(AgentDir(dataDir), "pod-networks") }
 
+// ServiceNetworksFile returns the file that stores the networks of the Services to which a route was made.
+func ServiceNetworksFile(dataDir string) string {
+	return filepath.Join(AgentDir(dataDir), "service-networks")
+}
+
+// ServerSettingsFile returns the file that stores the settings of the server whose process last ran the node. Commands read it where
+// "proa up" has not started the cluster.
+func ServerSettingsFile(dataDir string) string {
+	return filepath.Join(AgentDir(dataDir), "server-settings.yaml")
+}
+
 // DNSAddressFile returns the file that stores the addresses that were added to the machine for the DNS server.
 func DNSAddressFile(dataDir string) string { return filepath.Join(AgentDir(dataDir), "dns-addresses") }
 

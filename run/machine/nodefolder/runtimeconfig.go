@@ -50,6 +50,29 @@ func StoreRuntimeConfig(dataDir string, c runtime.Config) error {
 	return os.WriteFile(runtimeFile(dataDir), text, 0o600)
 }
 
+// StoreServerSettings stores the settings of a server that runs nodes, and removes those of a former one from a server that runs none.
+func StoreServerSettings(c *settings.Config) error {
+	file := ServerSettingsFile(c.DataDir)
+	if c.Node.Name == "" {
+		if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	text, err := c.FormatGiven()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(AgentDir(c.DataDir), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the node: %w", err)
+	}
+	// A full disk must not leave an empty file, which would say that there is no node.
+	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
 // BinDir returns the folder of containerd and its companions.
 func BinDir(n *settings.NodeConfig, dataDir string) (string, error) {
 	if n.BinDir != "" {

@@ -27,25 +27,32 @@ import (
 
 // HaltNodes ends the containers and the container runtimes of a data folder whose cluster has been stopped, and returns
 // how many containers there were. No agent is left that could run hooks or keep an order: each container has the grace
-// period of its Pod, or limit if that is shorter. Before, it records that the containers were interrupted; what they
-// have written stays, and the next start runs their Pods again, in new sandboxes. No process and no mount is left, and no
-// route to the Pods and nodes: another cluster with the same networks would not work beside it.
-func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *slog.Logger) (ended int, err error) {
+// period of its Pod, or limit if that is shorter. What still runs on the nodes in stopped, see Stopping, is killed: its time
+// is over. Before, it records that the containers were interrupted; what they have written stays, and the next start
+// runs their Pods again, in new sandboxes. No process and no mount is left, and no route to the Pods and nodes: another
+// cluster with the same networks would not work beside it.
+func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, stopped map[string]bool, log *slog.Logger) (ended int, err error) {
 	all, err := nodefolder.Existing(dataDir)
 	if err != nil {
 		return 0, err
+	}
+	limitOf := func(dir string) time.Duration {
+		if stopped[dir] {
+			return 0
+		}
+		return limit
 	}
 	var wg sync.WaitGroup
 	counts, errs := make([]int, len(all)), make([]error, len(all)+1)
 	for i, f := range all {
 		wg.Go(func() {
-			if counts[i], errs[i] = haltNode(ctx, f.Dir, f.NetNS(), limit, log); errs[i] == nil {
+			if counts[i], errs[i] = haltNode(ctx, f.Dir, f.NetNS(), limitOf(f.Dir), log); errs[i] == nil {
 				errs[i] = errors.Join(nodebridge.Unplug(f.NetNS()), netns.Remove(f.NetNS()))
 			}
 		})
 	}
 	hasRuntime := hasRuntimeSocket(dataDir)
-	ended, errs[len(all)] = haltNode(ctx, dataDir, "", limit, log)
+	ended, errs[len(all)] = haltNode(ctx, dataDir, "", limitOf(dataDir), log)
 	wg.Wait()
 	for _, n := range counts {
 		ended += n
@@ -53,7 +60,10 @@ func HaltNodes(ctx context.Context, dataDir string, limit time.Duration, log *sl
 	if err := errors.Join(errs...); err != nil {
 		return ended, err // containers that still run need the network
 	}
-	return ended, disableNetwork(dataDir, !hasRuntime)
+	if hasRuntime {
+		err = removeRoutes(dataDir)
+	}
+	return ended, errors.Join(err, disableNetwork(dataDir, !hasRuntime))
 }
 
 // disableNetwork sets the interfaces of a data folder's nodes down. If keepUsed is set, the bridge of Pods that are still connected

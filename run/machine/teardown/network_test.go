@@ -41,7 +41,7 @@ func TestHaltLeavesNoRoutes(t *testing.T) {
 	addLink(t, nodefolder.Tunnel(dir))
 	halt := func(when string, want ...string) {
 		t.Helper()
-		if _, err := HaltNodes(t.Context(), dir, time.Second, log); err != nil {
+		if _, err := HaltNodes(t.Context(), dir, time.Second, nil, log); err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}
 		up := map[string]bool{}
@@ -123,4 +123,89 @@ func addLink(t *testing.T, name string) netlink.Link {
 		t.Fatal(err)
 	}
 	return link
+}
+
+// TestHaltRemovesRoutes checks that a stopped node leaves no route to Pods on other machines and to Services, and no address of its DNS
+// server, and that it keeps those of other clusters.
+func TestHaltRemovesRoutes(t *testing.T) {
+	nettest.Need(t)
+	dir := t.TempDir()
+	addLink(t, "proa0other") // there is another cluster
+	port := addLink(t, "port0")
+	peer, err := netlink.LinkByName("port1")
+	if err == nil {
+		err = netlink.LinkSetUp(peer)
+	}
+	if err == nil {
+		err = netlink.AddrAdd(port, &netlink.Addr{IPNet: network("192.0.2.1/24")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []netlink.Route{
+		{Dst: network("10.244.1.0/24"), Gw: net.ParseIP("192.0.2.2"), Protocol: netlink.RouteProtocol(nodefolder.NodeRoutes(dir).Protocol)},
+		{Dst: network("10.99.1.0/24"), Gw: net.ParseIP("192.0.2.2"), Protocol: netlink.RouteProtocol(nodefolder.NodeRoutes(dir).Protocol)},
+		{Dst: network("10.96.0.0/16"), LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: 81},
+		{Dst: network("10.97.0.0/16"), LinkIndex: lo.Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: 81},
+	} {
+		if err := netlink.RouteAdd(&r); err != nil {
+			t.Fatalf("%s: %v", r.Dst, err)
+		}
+		t.Cleanup(func() { _ = netlink.RouteDel(&r) })
+	}
+	for _, a := range []string{"10.96.0.10/32", "10.97.0.10/32"} {
+		address := &netlink.Addr{IPNet: network(a)}
+		if err := netlink.AddrAdd(lo, address); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netlink.AddrDel(lo, address) })
+	}
+	if err := os.MkdirAll(nodefolder.AgentDir(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{nodefolder.RoutesFile(dir): "10.244.0.0/16\n",
+		nodefolder.ServiceNetworksFile(dir): "10.96.0.0/16\n", nodefolder.DNSAddressFile(dir): "10.96.0.10"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removeRoutes(dir); err != nil {
+		t.Fatal(err)
+	}
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]bool{}
+	for _, r := range routes {
+		if r.Dst != nil {
+			left[r.Dst.String()] = true
+		}
+	}
+	addrs, err := netlink.AddrList(lo, netlink.FAMILY_V4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		left[a.IPNet.String()] = true
+	}
+	for what, want := range map[string]bool{"10.244.1.0/24": false, "10.96.0.0/16": false, "10.96.0.10/32": false, "10.99.1.0/24": true,
+		"10.97.0.0/16": true, "10.97.0.10/32": true} {
+		if left[what] != want {
+			t.Errorf("%s is there: %v, want %v", what, left[what], want)
+		}
+	}
+}
+
+// network parses an address with the length of its network.
+func network(text string) *net.IPNet {
+	ip, n, err := net.ParseCIDR(text)
+	if err != nil {
+		panic(err)
+	}
+	return &net.IPNet{IP: ip, Mask: n.Mask}
 }

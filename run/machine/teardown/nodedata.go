@@ -35,6 +35,17 @@ func AllowDataRemoval(c *settings.Config) error {
 	return err
 }
 
+// ForbidDataRemoval takes the permission of AllowDataRemoval back for the nodes that the config asks for: it was given for another
+// number of nodes.
+func ForbidDataRemoval(c *settings.Config) (err error) {
+	for _, f := range nodefolder.Wanted(c) {
+		if e := os.Remove(f.RemovalFile()); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
 // DataOf returns the data of Pods that a node keeps.
 func DataOf(f nodefolder.Node) (NodeData, error) {
 	d := NodeData{Node: f.Name}

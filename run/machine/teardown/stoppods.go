@@ -26,9 +26,9 @@ type StopAnswer struct {
 // Stopping holds the Pods of this machine's nodes stopped. They start again when it is closed while the agents still
 // run.
 type Stopping struct {
-	// Nodes is how many agents have stopped their Pods, and Left names the Pods that did not stop in time.
-	Nodes int
-	Left  []string
+	// Stopped has the data folders of the nodes whose agents have stopped their Pods. Left names the Pods that did not stop in time.
+	Stopped map[string]bool
+	Left    []string
 
 	cancel context.CancelFunc
 	bodies []*http.Response
@@ -59,7 +59,7 @@ func StopPods(ctx context.Context, dataDir string, limit time.Duration, tell fun
 		dirs = append(dirs, f.Dir)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &Stopping{cancel: cancel}
+	s := &Stopping{Stopped: map[string]bool{}, cancel: cancel}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
@@ -75,7 +75,7 @@ func StopPods(ctx context.Context, dataDir string, limit time.Duration, tell fun
 			mu.Lock()
 			defer mu.Unlock()
 			if body != nil {
-				s.bodies, s.Nodes = append(s.bodies, body), s.Nodes+1
+				s.bodies, s.Stopped[dir] = append(s.bodies, body), true
 			}
 			s.Left, errs = append(s.Left, left...), append(errs, err)
 		})
