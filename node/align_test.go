@@ -68,13 +68,14 @@ func TestExclusiveCPUs(t *testing.T) {
 		t.Errorf("its memory is on the NUMA nodes %q", got)
 	}
 	// Its exclusive CPUs cannot be resized while it runs.
-	other := r.getPod("exclusive")
-	for _, list := range []corev1.ResourceList{other.Spec.Containers[0].Resources.Limits, other.Spec.Containers[0].Resources.Requests} {
-		list[corev1.ResourceCPU] = resource.MustParse("1500m")
-	}
-	if _, err := r.Update(t.Context(), gr.Pods, other, "resize"); err != nil {
-		t.Fatal(err)
-	}
+	r.eventually("the resize is accepted", func() bool { // the agent writes the status meanwhile
+		other := r.getPod("exclusive")
+		for _, list := range []corev1.ResourceList{other.Spec.Containers[0].Resources.Limits, other.Spec.Containers[0].Resources.Requests} {
+			list[corev1.ResourceCPU] = resource.MustParse("1500m")
+		}
+		_, err := r.Update(t.Context(), gr.Pods, other, "resize")
+		return err == nil
+	})
 	r.awaitPod("exclusive", "cannot be resized", func(p *corev1.Pod) bool {
 		return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible && c.Message == `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`

@@ -197,7 +197,12 @@ func TestDevicePlugins(t *testing.T) {
 	r.removePod("look")
 
 	resources := podresources.NewPodResourcesListerClient(dialSocket(r, filepath.Join(r.config.Dir, "pod-resources", "kubelet.sock")))
-	list, err := resources.List(t.Context(), &podresources.ListPodResourcesRequest{})
+	var list *podresources.ListPodResourcesResponse
+	var err error
+	r.eventually("only one Pod has resources", func() bool {
+		list, err = resources.List(t.Context(), &podresources.ListPodResourcesRequest{})
+		return err == nil && len(list.PodResources) == 1
+	})
 	if err != nil || len(list.PodResources) != 1 || list.PodResources[0].Containers[0].Devices[0].DeviceIds[0] != "g1" {
 		t.Errorf("the pod resources API returns %v, %v", list, err)
 	}

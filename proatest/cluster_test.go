@@ -72,34 +72,38 @@ func TestDeploymentInVirtualTime(t *testing.T) {
 		if pod.Spec.NodeName == "" || pod.Status.Phase != corev1.PodRunning {
 			t.Errorf("the Pod is on node %q and %s, want it to run", pod.Spec.NodeName, pod.Status.Phase)
 		}
-		if got := causeOf(t, c, rs.UID); got != made.GetUID() {
+		if got := creation(t, c, rs.UID).CauseUID; got != made.GetUID() {
 			t.Errorf("the ReplicaSet was caused by %q, want the Deployment %q", got, made.GetUID())
 		}
 		// While the nodes are not ready yet the scheduler writes a condition, so its binding need not be the second write.
+		created := creation(t, c, pod.UID)
 		if r := c.Server.HopsOf(pod.UID); !slices.ContainsFunc(r, func(x hop.Record) bool {
-			return x.User == "system:kube-scheduler" && x.CauseUID == pod.UID && x.CauseRev >= r[0].Rev
+			return x.User == "system:kube-scheduler" && x.CauseUID == pod.UID && x.CauseRev >= created.Rev
 		}) {
 			t.Errorf("the writes to the Pod are %+v, want its binding among them, caused by the Pod itself", r)
 		}
-		if got := causeOf(t, c, pod.UID); got != rs.UID {
-			t.Errorf("the Pod was caused by %q, want the ReplicaSet %q", got, rs.UID)
+		if created.CauseUID != rs.UID {
+			t.Errorf("the Pod was caused by %q, want the ReplicaSet %q", created.CauseUID, rs.UID)
 		}
+		created = creation(t, c, made.GetUID())
 		if r := c.Server.HopsOf(made.GetUID()); !slices.ContainsFunc(r, func(x hop.Record) bool {
-			return x.Verb == hop.Reconcile && x.User == "deployment-controller" && x.CauseRev == r[0].Rev && x.Name == "web"
+			return x.Verb == hop.Reconcile && x.User == "deployment-controller" && x.CauseRev == created.Rev && x.Name == "web"
 		}) {
 			t.Errorf("the records of the Deployment are %+v, want the reconcile that made the ReplicaSet among them", r)
 		}
 	})
 }
 
-// causeOf returns the object whose change caused the creation of another one.
-func causeOf(t *testing.T, c *proatest.Cluster, uid types.UID) types.UID {
+// creation returns the record of the creation of an object. A write that was refused because the object had been changed may come before
+// it: it has no revision.
+func creation(t *testing.T, c *proatest.Cluster, uid types.UID) hop.Record {
 	t.Helper()
 	records := c.Server.HopsOf(uid)
-	if len(records) == 0 || records[0].Verb != "create" {
+	at := slices.IndexFunc(records, func(r hop.Record) bool { return r.Verb == "create" && r.Subresource == "" && r.Rev > 0 })
+	if at < 0 {
 		t.Fatalf("no record of the creation of %s: %v", uid, records)
 	}
-	return records[0].CauseUID
+	return records[at]
 }
 
 func TestStart(t *testing.T) {

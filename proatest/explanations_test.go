@@ -69,13 +69,21 @@ func explainedCluster(t *testing.T) *proatest.Cluster {
 	}
 	for _, err := range []error{
 		create(t, c, gr.Namespaces, &corev1.Namespace{}, "metadata: {name: shop}"),
-		create(t, c, gr.Pods, &corev1.Pod{}, "metadata: {name: runs, namespace: shop}\nspec: {containers: [{name: c, image: i}]}"),
 		create(t, c, gr.Pods, &corev1.Pod{}, `metadata: {name: huge, namespace: shop}
 spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9999"}}}]}`),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	until(t, "the scheduler does not know both nodes without their taints", func() bool {
+		got, code, _ := getAs[whykind.SchedulingAttempt](t, c, "admin", traceAPI+"namespaces/shop/schedulingattempts/huge")
+		const full = "Insufficient cpu"
+		return code == http.StatusOK && len(got.Nodes) == 2 && got.Nodes[0].Reason == full && got.Nodes[1].Reason == full
+	})
+	err := create(t, c, gr.Pods, &corev1.Pod{}, "metadata: {name: runs, namespace: shop}\nspec: {containers: [{name: c, image: i}]}")
+	if err != nil {
+		t.Fatal(err)
 	}
 	may := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "ask"}, Rules: []rbacv1.PolicyRule{{
 		Verbs: []string{"get", "list"}, APIGroups: []string{"trace.proa.dev"}, Resources: []string{"explanations", "schedulingattempts"},

@@ -2,9 +2,12 @@ package run_test
 
 import (
 	"bufio"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
@@ -26,6 +29,25 @@ func TestNativeHistogramsOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+	// A request is counted after it was answered.
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		f := scrapeFamily(t, client, req, "apiserver_request_duration_seconds")
+		if f == nil && time.Now().Before(deadline) {
+			continue
+		}
+		if f == nil {
+			t.Fatal("no apiserver_request_duration_seconds")
+		}
+		if h := f.GetMetric()[0].GetHistogram(); len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) == 0 {
+			t.Errorf("%v", h)
+		}
+		return
+	}
+}
+
+// scrapeFamily scrapes metrics in protobuf, and returns the family of a name; nil if there is none.
+func scrapeFamily(t *testing.T, client *http.Client, req *http.Request, name string) *dto.MetricFamily {
+	t.Helper()
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -36,14 +58,15 @@ func TestNativeHistogramsOfTheServer(t *testing.T) {
 	}
 	for in := bufio.NewReader(resp.Body); ; {
 		var f dto.MetricFamily
-		if err := protodelim.UnmarshalFrom(in, &f); err != nil {
-			t.Fatalf("no apiserver_request_duration_seconds: %v", err)
+		err := protodelim.UnmarshalFrom(in, &f)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if f.GetName() == "apiserver_request_duration_seconds" {
-			if h := f.GetMetric()[0].GetHistogram(); len(h.GetPositiveSpan()) == 0 || len(h.GetBucket()) == 0 {
-				t.Errorf("%v", h)
-			}
-			return
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.GetName() == name {
+			return &f
 		}
 	}
 }

@@ -103,7 +103,7 @@ func TestJoin(t *testing.T) {
 	if leaf := servingCert.Current().Leaf; !leaf.IPAddresses[0].Equal(net.ParseIP("10.0.0.1")) || leaf.DNSNames[0] != "a" {
 		t.Errorf("the certificate is for %v %v", leaf.IPAddresses, leaf.DNSNames)
 	}
-	short, stop := context.WithTimeout(ctx, time.Second)
+	short, stop := context.WithTimeout(ctx, 3*time.Second)
 	defer stop()
 	foreign := loadCertificate(t, filepath.Join(dir, "foreign.pem"), func() *x509.CertificateRequest {
 		return nodestatus.ServingRequest("a", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}})

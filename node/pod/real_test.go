@@ -45,6 +45,7 @@ type testManager struct {
 	missingImages, missingVolumes map[string]bool
 	terminations                  []string // reasons, messages and exit codes of terminated containers in statuses
 	records                       *hop.Recorder
+	logs                          string // folder
 }
 
 func startManager(t *testing.T) *testManager {
@@ -86,14 +87,14 @@ func startManager(t *testing.T) *testManager {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	b := &testManager{pods: map[types.UID]*corev1.Pod{}, failed: map[string]bool{}, missingImages: map[string]bool{},
-		missingVolumes: map[string]bool{}, records: hop.NewRecorder(1000)}
+		missingVolumes: map[string]bool{}, records: hop.NewRecorder(1000), logs: filepath.Join(dir, "logs")}
 	b.Manager = pod.New(pod.Config{
 		Client: client, Runtime: "containerd", Images: b, Volumes: fakeVolumes{manager: b}, Maker: fakeMaker{dir},
 		Cgroups: fakeCgroups(config.CgroupRoot),
 		Probes:  b, Hooks: noop{}, Events: b, Statuses: b,
 		TerminationMessage: func(*cri.ContainerStatus) string { return "" },
 		HostIPs:            func() []netip.Addr { return []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
-		Logs:               filepath.Join(dir, "logs"), Log: log, Trace: podtrace.New("n", b.records.Update),
+		Logs:               b.logs, Log: log, Trace: podtrace.New("n", b.records.Update),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -294,12 +295,13 @@ func TestPodLifecycle(t *testing.T) {
 	t.Run("start, crash, restart, delete", func(t *testing.T) {
 		p := newPod("web", corev1.RestartPolicyAlways)
 		b.apply(p)
-		first := b.await(t, p.UID, "running", ready)
+		first := b.await(t, p.UID, "running, with its Events", func(p *corev1.Pod) bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return ready(p) && strings.Join(b.events, "|") == "c Created: Container created|c Started: Container started"
+		})
 		id := strings.TrimPrefix(first.Status.ContainerStatuses[0].ContainerID, "containerd://")
 		b.mu.Lock()
-		if got := strings.Join(b.events, "|"); got != "c Created: Container created|c Started: Container started" {
-			t.Errorf("events %s", got)
-		}
 		b.failed[id] = true
 		b.mu.Unlock()
 		b.Wake(p.UID)
@@ -341,8 +343,10 @@ func TestPodLifecycle(t *testing.T) {
 	t.Run("the end of a deleted Pod is recorded", func(t *testing.T) { testStopIsRecorded(t, b) })
 	t.Run("runs once", func(t *testing.T) {
 		p := newPod("once", corev1.RestartPolicyNever)
+		p.Spec.ShareProcessNamespace = new(true)
 		b.apply(p)
 		up := b.await(t, p.UID, "running", ready)
+		b.awaitSignalHandlers(t, up)
 		id := strings.TrimPrefix(up.Status.ContainerStatuses[0].ContainerID, "containerd://")
 		if _, err := b.Client.StopContainer(t.Context(), &cri.StopContainerRequest{ContainerId: id, Timeout: 5}); err != nil {
 			t.Fatal(err)
@@ -416,11 +420,10 @@ func testImageArrives(t *testing.T, b *testManager) {
 		t.Errorf("recorded %q", got)
 	}
 	set(false, false)
-	b.await(t, p.UID, "running", ready)
-	if got := b.traceRecords(p.UID); len(got) != 4 || strings.Contains(fmt.Sprint(got), "failed") ||
-		strings.Contains(fmt.Sprint(got), "open") {
-		t.Errorf("recorded %q", got)
-	}
+	b.await(t, p.UID, "running and recorded", func(p *corev1.Pod) bool {
+		got := b.traceRecords(p.UID)
+		return ready(p) && len(got) == 4 && !strings.Contains(fmt.Sprint(got), "failed") && !strings.Contains(fmt.Sprint(got), "open")
+	})
 	b.remove(t, p.UID, 5)
 }
 
@@ -430,24 +433,39 @@ func testStopIsRecorded(t *testing.T, b *testManager) {
 	p := newPod("slow", corev1.RestartPolicyAlways)
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}}
 	p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "deaf", Image: runtime.PauseImage})
+	p.Spec.ShareProcessNamespace = new(true)
 	b.apply(p)
 	up := b.await(t, p.UID, "running", func(p *corev1.Pod) bool {
 		return len(p.Status.ContainerStatuses) == 2 && p.Status.ContainerStatuses[0].Ready && p.Status.ContainerStatuses[1].Ready
 	})
+	b.awaitSignalHandlers(t, up)
 	for _, c := range up.Status.ContainerStatuses {
 		if c.Name == "deaf" {
 			b.suspend(t, strings.TrimPrefix(c.ContainerID, "containerd://"))
 		}
 	}
-	b.remove(t, p.UID, 2)
+	b.remove(t, p.UID, 8) // long enough for c to end on a busy machine
 	if got := b.stopRecord(t, p.UID); got != "preStop c, stop c: ended after SIGTERM, with exit code 0, "+
-		"stop deaf: killed after the grace period of 2 s, sandbox, volumes" {
+		"stop deaf: killed after the grace period of 8 s, sandbox, volumes" {
 		t.Errorf("recorded %q", got)
 	}
 	for _, r := range b.records.Of(p.UID) {
-		if r.Verb == hop.Stop && (r.Wait[hop.Node] < 2*time.Second || r.Took[hop.Node] <= r.Wait[hop.Node] || r.CauseRev != r.Rev) {
+		if r.Verb == hop.Stop && (r.Wait[hop.Node] < 8*time.Second || r.Took[hop.Node] <= r.Wait[hop.Node] || r.CauseRev != r.Rev) {
 			t.Errorf("recorded %+v", r)
 		}
+	}
+}
+
+// awaitSignalHandlers waits until every container of a Pod would exit with code 0 on SIGTERM. A container counts as running before its
+// program has begun. The containers must share a PID namespace: pause writes a line then, once it handles signals.
+func (b *testManager) awaitSignalHandlers(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	for _, c := range p.Spec.Containers {
+		file := filepath.Join(b.logs, p.Namespace+"_"+p.Name+"_"+string(p.UID), c.Name, "0.log")
+		b.await(t, p.UID, c.Name+" handles signals", func(*corev1.Pod) bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), "pause should be the first process")
+		})
 	}
 }
 

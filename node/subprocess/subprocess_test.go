@@ -28,6 +28,10 @@ func TestHoldAndTerminate(t *testing.T) {
 		t.Fatal("the process is not found: ", err)
 	}
 	defer again.Release()
+	// A program has been started before the kernel shows its arguments.
+	for deadline := time.Now().Add(time.Minute); Arguments(p.Pid) == nil && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 	if !p.Own() || again.Own() {
 		t.Error("Own is wrong")
 	}

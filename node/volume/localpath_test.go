@@ -69,9 +69,12 @@ func TestLocalPath(t *testing.T) {
 	if err := w.Unmount(t.Context(), p.UID); err != nil {
 		t.Fatal(err)
 	}
-	n := node() // any change makes the agent try again
-	metav1.SetMetaDataAnnotation(&n.ObjectMeta, "x", "y")
-	w.update(gr.Nodes, n)
+	w.Until("the Node to be changed", func() bool { // any change makes the agent try again; others write the Node too
+		n := node()
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, "x", "y")
+		_, err := w.Cluster.Client.Update(t.Context(), gr.Nodes, n, "")
+		return err == nil
+	})
 	w.Until("the folder to be removed", removed("vol"))
 	if _, err := os.Lstat(dir + "/vol"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the folder is left: %v", err)

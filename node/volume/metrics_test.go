@@ -15,7 +15,7 @@ func TestMetrics(t *testing.T) {
 	w := startNode(t)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: missing, mountPath: /v}, {name: ok, mountPath: /ok}, {name: csi, mountPath: /csi}]}],
 		volumes: [{name: missing, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: csi, csi: {driver: made-up.example}}]}`)
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	if err := w.Mount(ctx, p); err == nil {
 		t.Error("a volume without contents is mounted")

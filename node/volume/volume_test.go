@@ -165,7 +165,7 @@ func TestMissingConfigMap(t *testing.T) {
 	w := startNode(t)
 	p := w.Pod("web", `{containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}, {name: ok, mountPath: /ok}, {name: maybe, mountPath: /maybe}]}], volumes: [
 		{name: v, configMap: {name: later}}, {name: ok, emptyDir: {}}, {name: maybe, configMap: {name: never, optional: true}}]}`)
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	err := w.Mount(ctx, p)
 	stop()
 	if err == nil || err.Error() != "unmounted volumes=[v], unattached volumes=[], failed to process volumes=[]: context deadline exceeded" || !errors.Is(err, context.DeadlineExceeded) {

@@ -514,8 +514,10 @@ func TestNewProcessReplacesTheTunnel(t *testing.T) {
 	first := f.waitForTunnel(t, "n", nil)
 	f.run(t, "n", "127.0.0.1")
 	second := f.waitForTunnel(t, "n", first)
-	if first.conn.Err() == nil {
-		t.Error("the tunnel of before is still open")
+	for end := time.Now().Add(30 * time.Second); first.conn.Err() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the tunnel of before is still open")
+		}
 	}
 	if first.from == second.from {
 		t.Error("two processes have the same name")

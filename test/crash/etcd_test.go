@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"proa.dev/test/ports"
+	"proa.dev/test/program"
 	"proa.dev/test/upstream"
 )
 
@@ -122,7 +123,9 @@ func (e *etcdCluster) outage(kind string) (end func()) {
 		e.members[0].terminate()
 		return restart(e.members[:1])
 	case "frozen", "one of three frozen":
-		_ = e.members[0].process.Process.Signal(syscall.SIGSTOP)
+		if err := program.Freeze(e.members[0].process.Process.Pid); err != nil {
+			e.Fatal(err)
+		}
 		return func() { _ = e.members[0].process.Process.Signal(syscall.SIGCONT) }
 	case "quorum lost":
 		for _, m := range e.members[1:] {

@@ -375,7 +375,8 @@ func (c *outageClient) keepWatching(ctx context.Context) {
 		switch {
 		case e.Type == "ERROR" || err != nil:
 			c.Errorf("the watch of %s ended with %+v", c.name, e)
-		case e.Type == "ADDED" && c.seen[e.Object.Metadata.Name] != 0 || e.Type != "BOOKMARK" && rev <= c.after:
+		case e.Type == "ADDED" && c.seen[e.Object.Metadata.Name] != 0 ||
+			e.Type != "BOOKMARK" && (after > 0 && rev <= c.after || rev <= c.seen[e.Object.Metadata.Name]):
 			c.Errorf("the watch of %s shows %s again, at %d after %d", c.name, e.Object.Metadata.Name, rev, c.after)
 		case e.Type != "BOOKMARK":
 			c.seen[e.Object.Metadata.Name] = rev
@@ -408,7 +409,7 @@ func TestTerminateDuringOutage(t *testing.T) {
 					began := time.Now()
 					_, err := c.request(t.Context(), http.MethodGet, path, "")
 					_, _ = bearer.request(t.Context(), http.MethodGet, path, "") // it may be an error; only the time matters
-					if took := time.Since(began); took > 2*time.Second {
+					if took := time.Since(began); took > 15*time.Second {
 						t.Errorf("%s answers to a certificate and to a token after %v", path, took)
 					}
 					if err != nil && strings.Contains(err.Error(), "[-]etcd failed") {
@@ -430,7 +431,7 @@ func TestTerminateDuringOutage(t *testing.T) {
 			err := c.process.Wait()
 			c.process = nil
 			took := time.Since(began)
-			if took > 8*time.Second || err != nil { // long enough for a busy machine
+			if took > 20*time.Second || err != nil { // long enough for a busy machine
 				t.Errorf("the server ended %v after SIGTERM: %v", took, err)
 			}
 			t.Logf("the server ended %v after SIGTERM", took.Round(time.Millisecond))

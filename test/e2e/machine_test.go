@@ -136,7 +136,7 @@ func (m *machine) kubeconfig() string { return filepath.Join(m.data(), "admin.ku
 // up starts the cluster, or starts it again.
 func (m *machine) up() {
 	m.t.Helper()
-	if out, err := m.run(m.t.Context(), "proa", append([]string{"up"}, m.args...)...); err != nil {
+	if out, err := m.run(m.t.Context(), "proa", append([]string{"up", "--timeout", "3m"}, m.args...)...); err != nil {
 		m.t.Fatalf("proa up: %v\n%s\n%s", err, out, m.log(20))
 	}
 }

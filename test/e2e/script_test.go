@@ -27,7 +27,7 @@ import (
 //	stdin FILE                           the next command reads FILE
 //	env NAME=VALUE                       set a variable; $NAME is replaced everywhere
 //	COMMAND &                            run it in the background
-//	output REGEX                         wait until it has printed this
+//	output REGEX                         wait until it has printed this; named groups become variables
 //	wait                                 wait for it; stdout is then what it printed
 //	stop                                 interrupt it instead
 //	[kubectl] LINE, [kubectl-old] LINE   only with that kubectl
@@ -169,8 +169,15 @@ func (s *script) step(line string) error {
 			return fmt.Errorf("no command is in the background, or a bad expression: %w", err)
 		}
 		return s.until(func() error {
-			if s.stdout = s.back.out.String(); !re.MatchString(s.stdout) {
+			s.stdout = s.back.out.String()
+			found := re.FindStringSubmatch(s.stdout)
+			if found == nil {
 				return fmt.Errorf("the background command has not printed it")
+			}
+			for i, name := range re.SubexpNames() {
+				if name != "" {
+					s.setenv(name, found[i])
+				}
 			}
 			return nil
 		})

@@ -47,7 +47,7 @@ await step('what a viewer may not see is not counted as stuck', async () => {
   await p.evaluate(() => { location.hash = '#/overview?ns=small'; });
   await tile.getByText('nothing is stuck, but you may not see everything').waitFor();
   assert.equal(await p.locator('.tile-big.is-bad').count(), 0);
-  await p.unroute(LIST);
+  await p.unrouteAll({ behavior: 'wait' }); // the page may be asking just now
 
   await api('POST', '/api/v1/namespaces/small/pods', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'lost' }, spec: { nodeSelector: { disk: 'ssd' }, containers: [{ name: 'c', image: 'nginx' }] } });
   await p.evaluate(() => { location.hash = '#/object/core/pods/small/lost?tab=why&ns=small'; });
