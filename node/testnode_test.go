@@ -121,12 +121,12 @@ func ready(all []corev1.NodeCondition) bool {
 	return false
 }
 
-// eventually waits up to 30 seconds until a condition is true.
+// eventually waits up to a minute until a condition is true.
 func (r *testNode) eventually(what string, is func() bool) {
 	r.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.Fatalf("not within 30 s: %s", what)
+			r.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

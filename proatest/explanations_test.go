@@ -105,6 +105,11 @@ spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "9999"}}}]}`
 		return o.GetName() == "runs" && len(statuses) > 0 && statuses[0].Ready
 	})
 	waitFor(t, c, gr.Pods, func(o kind.Object) bool { return o.GetName() == "huge" && len(o.(*corev1.Pod).Status.Conditions) > 0 })
+	until(t, "the role view, which a controller fills, does not allow everything yet", func() bool {
+		_, attempt, _ := getAs[whykind.SchedulingAttempt](t, c, "dev", traceAPI+"namespaces/shop/schedulingattempts/huge")
+		_, explanation, _ := getAs[whykind.Explanation](t, c, "dev", traceAPI+"namespaces/shop/explanations/pods:huge")
+		return attempt == http.StatusOK && explanation == http.StatusOK
+	})
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/proatest"
@@ -81,14 +82,18 @@ func TestOpenAPIFollowsDefinitions(t *testing.T) {
 		}
 	}
 
-	stored, err := c.Client.Get(t.Context(), gr.CustomResourceDefinitions, "", d.Name, "")
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // a controller may write the status
+		stored, err := c.Client.Get(t.Context(), gr.CustomResourceDefinitions, "", d.Name, "")
+		if err != nil {
+			return err
+		}
+		d = stored.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["schedule"] = apiextensionsv1.JSONSchemaProps{
+			Type: "string", Description: "Another text."}
+		_, err = c.Client.Update(t.Context(), gr.CustomResourceDefinitions, d, "")
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	d = stored.DeepCopyObject().(*apiextensionsv1.CustomResourceDefinition)
-	d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["schedule"] = apiextensionsv1.JSONSchemaProps{Type: "string",
-		Description: "Another text."}
-	if _, err := c.Client.Update(t.Context(), gr.CustomResourceDefinitions, d, ""); err != nil {
 		t.Fatal(err)
 	}
 	wait("the change is in the index", func() bool { return url() != first })

@@ -52,6 +52,12 @@ func listenOnHostAddress(t *testing.T) (net.Listener, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The source address of the default route comes first: others may belong to clusters on this machine, and go with them.
+	if conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", "198.51.100.1:9"); err == nil { // UDP: no packet is sent
+		own := conn.LocalAddr().(*net.UDPAddr).IP
+		_ = conn.Close()
+		addresses = append([]net.Addr{&net.IPNet{IP: own}}, addresses...)
+	}
 	for _, a := range addresses {
 		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
 			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(n.IP.String(), "0"))

@@ -228,7 +228,7 @@ func TestShutdownTimeout(t *testing.T) {
 // TestShutdownDelay checks that during the shutdown delay the server answers requests but is not ready.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel()
-	s := startStoppable(t, func(c *Config) { c.ShutdownDelay = 5 * time.Second })
+	s := startStoppable(t, func(c *Config) { c.ShutdownDelay = 10 * time.Second })
 	client := s.client(true)
 	get := func(path string) int {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.host+path, http.NoBody)
@@ -248,7 +248,7 @@ func TestShutdownDelay(t *testing.T) {
 		t.Fatal("it does not stop")
 	}
 	ready, live, read := get("/readyz"), get("/livez"), get("/api/v1/namespaces")
-	if <-s.ended; time.Since(asked) < 5*time.Second {
+	if <-s.ended; time.Since(asked) < 10*time.Second {
 		t.Errorf("the server has ended after %v", time.Since(asked))
 	}
 	if ready != http.StatusInternalServerError || live != http.StatusOK || read != http.StatusOK {

@@ -99,7 +99,7 @@ func (w *cacheTest) remove(name string, rev int64) int64 {
 func (w *cacheTest) readEvents(x *watch.Watcher, n int) []string {
 	w.Helper()
 	var got []string
-	ctx, stop := context.WithTimeout(w.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(w.Context(), time.Minute)
 	defer stop()
 	for len(got) < n {
 		items, err := x.Next(ctx, nil, nil)

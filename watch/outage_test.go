@@ -54,7 +54,7 @@ func TestIdleCacheAfterWatchFailure(t *testing.T) {
 		wg.Go(func() { c.Run(ctx) })
 		b.fault <- fault
 		var rev int64
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); { // until the watch is open again, reads may fail
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // until the watch is open again, reads may fail
 			var err error
 			if rev, err = w.store.Commit(t.Context(), kv.Write{Key: "/registry/others/x", Value: []byte("1"), Rev: rev}); err != nil {
 				t.Fatal(err)

@@ -115,7 +115,7 @@ func TestDeletionOfUndecodableObjectIsDelivered(t *testing.T) {
 // nextEvents returns the next n events of a watcher as text, or fewer after a timeout.
 func nextEvents(t *testing.T, w *watch.Watcher, n int) string {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var out []string
 	for len(out) < n {

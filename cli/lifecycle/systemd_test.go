@@ -59,7 +59,7 @@ func TestDownOfService(t *testing.T) {
 	}
 	run := func(o downOptions) (string, error) {
 		var out bytes.Buffer
-		o.limit, o.systemd = time.Second, f.systemd
+		o.limit, o.systemd = time.Minute, f.systemd
 		err := down(t.Context(), &command.Env{Out: &out, Err: &out}, localcluster.Cluster{Dir: dir}, o)
 		return out.String(), err
 	}
@@ -82,11 +82,11 @@ func TestDownOfServiceWithoutProcess(t *testing.T) {
 	f.write("etc/systemd/system/proa.service", unit(services()[0], "/proa", []string{"server"}, dir))
 	var out bytes.Buffer
 	env, c := &command.Env{Out: &out, Err: &out}, localcluster.Cluster{Dir: dir}
-	err := down(t.Context(), env, c, downOptions{limit: time.Second, systemd: f.systemd, purge: true})
+	err := down(t.Context(), env, c, downOptions{limit: time.Minute, systemd: f.systemd, purge: true})
 	if err == nil || !strings.Contains(err.Error(), "proa uninstall") || len(f.calls) > 0 || !command.FileExists(dir) {
 		t.Errorf("down --purge: %v, systemctl %q", err, f.calls)
 	}
-	err = down(t.Context(), env, c, downOptions{limit: time.Second, systemd: f.systemd})
+	err = down(t.Context(), env, c, downOptions{limit: time.Minute, systemd: f.systemd})
 	if err != nil || strings.Join(f.calls, "; ") != "stop proa" {
 		t.Errorf("down: %v, systemctl %q\n%s", err, f.calls, out.String())
 	}

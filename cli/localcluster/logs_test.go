@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestLastLines(t *testing.T) {
@@ -64,12 +65,20 @@ func TestShowLogFollows(t *testing.T) {
 			select {
 			case err := <-done:
 				t.Fatalf("it ended: %v", err)
-			default:
+			case <-time.After(5 * time.Millisecond):
 			}
 		}
 	}
 	wait("two\n")
-	write("one\ntwo\nthree\n")
+	// The line is appended: a file that is written anew is empty for a moment, and would be shown from its beginning.
+	added, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer added.Close()
+	if _, err := added.WriteString("three\n"); err != nil {
+		t.Fatal(err)
+	}
 	wait("three\n")
 	write("four\n")
 	wait("four\n")

@@ -90,11 +90,9 @@ func TestDeploymentIsExposed(t *testing.T) {
 	})
 
 	// Without the annotation the Service is deleted; with the Deployment it would be garbage collected.
-	if err := c.Get(ctx, key, d); err != nil {
-		t.Fatal(err)
-	}
+	with := d.DeepCopy()
 	delete(d.Annotations, PortAnnotation)
-	if err := c.Update(ctx, d); err != nil {
+	if err := c.Patch(ctx, d, client.MergeFrom(with)); err != nil { // an update could conflict with one of the status
 		t.Fatal(err)
 	}
 	eventually(t, "the Service is gone", func() bool { return apierrors.IsNotFound(c.Get(ctx, key, &corev1.Service{})) })

@@ -74,25 +74,28 @@ spec: {clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], ports: [{name: dns, port
 		t.Fatal(err)
 	}
 	for _, by := range []string{"udp", "tcp"} {
-		var m *dns.Msg
-		for range 100 {
-			if m, err = query(ns, by, "10.96.0.10:53", "kube-dns.kube-system.svc.cluster.local."); err == nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		m, err := queryUntilAnswered(ns, by, "10.96.0.10:53", "kube-dns.kube-system.svc.cluster.local.")
 		if err != nil {
 			t.Fatal(by, err)
 		}
 		// The namespace kube-system is not there, so the Service has no name. That is an answer too.
 		nettest.Same(t, by, strings.TrimSpace(show(m)), "NXDOMAIN SOA")
-		if m, err = query(ns, by, "10.96.0.10:53", "web.default.svc.cluster.local."); err != nil {
+		if m, err = queryUntilAnswered(ns, by, "10.96.0.10:53", "web.default.svc.cluster.local."); err != nil {
 			t.Fatal(by, err)
 		}
 		nettest.Same(t, by, strings.TrimSpace(show(m)), "NOERROR\n  web.default.svc.cluster.local. 5 IN A 10.96.0.11")
 	}
 	if !ns.Silent("tcp", "10.96.0.77:53") {
 		t.Error("an address without a Service answers")
+	}
+}
+
+// queryUntilAnswered asks again for up to a minute: the server and the rules may not be there yet, and packets may be lost.
+func queryUntilAnswered(ns *nettest.NS, network, server, name string) (m *dns.Msg, err error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if m, err = query(ns, network, server, name); err == nil || time.Now().After(end) {
+			return m, err
+		}
 	}
 }
 

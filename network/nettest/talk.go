@@ -73,9 +73,9 @@ func reply(name string, from net.Addr) string {
 	return name + " " + host + "\n"
 }
 
-// Dial connects from the namespace.
+// Dial connects from the namespace. A bridge port may drop the first packets, which are sent again after one second and after three.
 func (n *NS) Dial(network, addr string) (c net.Conn, err error) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 5*time.Second)
 	defer cancel()
 	n.Do(func() { c, err = (&net.Dialer{}).DialContext(ctx, network, addr) })
 	return c, err
@@ -116,11 +116,16 @@ func timeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// Question asks over a connection. Packets may get lost, so it retries.
+// Question asks over a connection. Packets may get lost, so it retries over UDP.
 func Question(c net.Conn) string {
+	_, isUDP := c.(*net.UDPConn)
+	limit := 10 * time.Second
+	if isUDP {
+		limit = time.Second
+	}
 	var err error
 	for range 5 {
-		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_ = c.SetDeadline(time.Now().Add(limit))
 		if _, err = c.Write([]byte("who\n")); err != nil {
 			continue
 		}
@@ -128,7 +133,7 @@ func Question(c net.Conn) string {
 		if line, err = bufio.NewReader(c).ReadString('\n'); err == nil {
 			return strings.TrimSpace(line)
 		}
-		if _, ok := c.(*net.UDPConn); !ok {
+		if !isUDP {
 			break
 		}
 	}

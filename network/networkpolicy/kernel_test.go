@@ -226,7 +226,7 @@ func startRecordingPod(t *testing.T, network *netpod.Network, d *randomCluster, 
 	d.nodes["n1"].setPod(k, p)
 	// A bridge port needs a moment until it forwards: wait until the node reaches the Pod.
 	ready := "ready " + k.name
-	for range 50 {
+	for range 300 {
 		if c, err := net.Dial("udp", netip.AddrPortFrom(l.v4, 79).String()); err == nil {
 			_, _ = c.Write([]byte(ready))
 			c.Close()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -182,8 +183,9 @@ func TestDNSRelay(t *testing.T) {
 	}()
 	for _, network := range []string{"udp", "tcp"} {
 		got := node.Ask(network, "100.64.8.1:53")
-		for try := 0; strings.HasPrefix(got, "error") && try < 50; try++ {
-			got = node.Ask(network, "100.64.8.1:53") // it may not listen yet
+		for end := time.Now().Add(30 * time.Second); strings.HasPrefix(got, "error") && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond) // it may not listen yet
+			got = node.Ask(network, "100.64.8.1:53")
 		}
 		nettest.Same(t, network, got, "dns 127.0.0.1")
 	}

@@ -61,7 +61,8 @@ func TestSecondInterface(t *testing.T) {
 		text, there := o.GetAnnotations()[name]
 		return fmt.Sprint(text, there)
 	}
-	nettest.Same(t, "the links that the first node publishes", annotation("n1", nodekind.OnLinkAnnotation), "192.0.2.0/24,198.51.100.0/24true")
+	eventually(t, "the links that the first node publishes", func() string { return annotation("n1", nodekind.OnLinkAnnotation) },
+		"192.0.2.0/24,198.51.100.0/24true")
 	for _, n := range []string{"n1", "n2"} {
 		eventually(t, "probes of "+n, func() string { return annotation(n, nodekind.UnreachableAnnotation) }, "true")
 	}

@@ -143,7 +143,7 @@ func (p *testNode) runMeshWith(t *testing.T, c Config) {
 func eventually(t *testing.T, what string, ask func() string, want string) {
 	t.Helper()
 	var got string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if got = ask(); got == want {
 			return
 		}

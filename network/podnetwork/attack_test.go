@@ -57,7 +57,7 @@ func sendUDP(t *testing.T, ns *nettest.NS, from, to, text string) {
 // sendUntilReceived sends packets until one arrives: a bridge port may need a moment after its interface is up.
 func sendUntilReceived(t *testing.T, ns *nettest.NS, from, to, text string, received func() string) string {
 	t.Helper()
-	for i := range 10 {
+	for i := range 100 {
 		sendUDP(t, ns, from, to, text)
 		if got := received(); got != "nothing" {
 			for ; i > 0 && received() != "nothing"; i-- { // those that were sent before may be late
@@ -262,7 +262,7 @@ func TestRogueRouter(t *testing.T) {
 	nettest.Wire(t, nettest.End{NS: home, Name: "out0", Addrs: []string{"fd99::1/64"}},
 		nettest.End{NS: unprotected, Name: "eth0", Addrs: []string{"fd99::2/64"}})
 	unprotected.Do(func() { advertise(t) })
-	for deadline := time.Now().Add(5 * time.Second); len(learned()) == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); len(learned()) == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 		unprotected.Do(func() { advertise(t) })
 	}

@@ -73,13 +73,11 @@ func TestRandomChanges(t *testing.T) {
 // compareEventually compares until the dump of the kernel is consistent. A map that has just grown or shrunk is rehashed after the
 // transaction, and a dump of several messages in that moment misses or repeats elements. A real difference stays.
 func (t *Table) compareEventually() (err error) {
-	for range 20 {
-		if err = t.compare(); err == nil {
-			return nil
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err = t.compare(); err == nil || time.Now().After(end) {
+			return err
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	return err
 }
 
 // randomPorts returns the ports of a random Service: none, or ports of every kind. Some share addresses with others.

@@ -102,7 +102,7 @@ func (c *TestCluster) Create(on schema.GroupResource, o kind.Object) kind.Object
 func (c *TestCluster) Until(what string, ok func() bool) {
 	c.Helper()
 	for start := time.Now(); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > 20*time.Second {
+		if time.Since(start) > time.Minute {
 			c.Fatalf("timeout while waiting for %s; events: %q", what, c.Events())
 		}
 	}

@@ -103,12 +103,20 @@ func TestJoin(t *testing.T) {
 	if leaf := servingCert.Current().Leaf; !leaf.IPAddresses[0].Equal(net.ParseIP("10.0.0.1")) || leaf.DNSNames[0] != "a" {
 		t.Errorf("the certificate is for %v %v", leaf.IPAddresses, leaf.DNSNames)
 	}
-	short, stop := context.WithTimeout(ctx, 3*time.Second)
-	defer stop()
 	foreign := loadCertificate(t, filepath.Join(dir, "foreign.pem"), func() *x509.CertificateRequest {
 		return nodestatus.ServingRequest("a", []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}})
 	}, serve)
-	if err := foreign.Renew(short); err == nil || !strings.Contains(err.Error(), "was not answered") {
+	// On a busy machine the first limits may pass before the request is made; a later attempt finds the same key and goes on.
+	for limit := 3 * time.Second; ; limit *= 2 {
+		short, stop := context.WithTimeout(ctx, limit)
+		err = foreign.Renew(short)
+		early := errors.Is(short.Err(), context.DeadlineExceeded) && ctx.Err() == nil
+		stop()
+		if err == nil || !early || strings.Contains(err.Error(), "was not answered") {
+			break
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "was not answered") {
 		t.Errorf("an address of another node: %v", err)
 	}
 	// The key of an unanswered request is kept, and that of a refused one is not.

@@ -157,14 +157,19 @@ func TestAnnotationsOfTheAPIAreNotTrusted(t *testing.T) {
 			return apierrors.IsNotFound(err)
 		})
 	}
+	known := []string{"a-n"}
 	for _, annotations := range []map[string]string{{"kubernetes.io/config.source": "file"},
 		{"kubernetes.io/config.source": "http", "kubernetes.io/config.hash": "x", "kubernetes.io/config.seen": "now"}} {
-		if _, err := c.Client.Create(t.Context(), gr.Pods,
-			pod("says-"+annotations["kubernetes.io/config.source"], annotations)); err != nil {
+		name := "says-" + annotations["kubernetes.io/config.source"]
+		if _, err := c.Client.Create(t.Context(), gr.Pods, pod(name, annotations)); err != nil {
 			t.Fatal(err)
 		}
 		x, ok := u.Next()
-		if !ok || x.Pod == nil || fact.Static(x.Pod) || fact.Critical(x.Pod) {
+		for ok && x.Pod != nil && slices.Contains(known, x.Pod.Name) { // others write these Pods too, so updates may repeat
+			x, ok = u.Next()
+		}
+		known = append(known, name)
+		if !ok || x.Pod == nil || x.Pod.Name != name || fact.Static(x.Pod) || fact.Critical(x.Pod) {
 			t.Errorf("%v: static %v, critical %v", annotations, x.Pod != nil && fact.Static(x.Pod), x.Pod != nil && fact.Critical(x.Pod))
 		}
 	}
@@ -173,11 +178,11 @@ func TestAnnotationsOfTheAPIAreNotTrusted(t *testing.T) {
 
 func eventually(t *testing.T, is func() bool) {
 	t.Helper()
-	for range 500 {
+	for range 3000 {
 		if is() {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatal("not within 10 s")
+	t.Fatal("not within a minute")
 }

@@ -88,7 +88,7 @@ func TestHTTP(t *testing.T) {
 		get := &corev1.HTTPGetAction{Scheme: corev1.URIScheme(x.scheme), Path: x.path, Port: intstr.FromString("web"),
 			HTTPHeaders: x.headers}
 		c := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: int32(at[x.scheme])}}}
-		out, err := newHTTPProber().get(t.Context(), get, target{container: c, ip: "127.0.0.1"}, 5*time.Second)
+		out, err := newHTTPProber().get(t.Context(), get, target{container: c, ip: "127.0.0.1"}, time.Minute)
 		if got := string(out.result) + " " + out.text; got != x.want || err != nil {
 			t.Errorf("%s %s: got %q %v, want %q", x.scheme, x.path, got, err, x.want)
 		}
@@ -112,11 +112,11 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := portOf(t, l.Addr().String())
-	if out := connect(t.Context(), "127.0.0.1", n, time.Second); out.result != success {
+	if out := connect(t.Context(), "127.0.0.1", n, time.Minute); out.result != success {
 		t.Errorf("open: %v", out)
 	}
 	l.Close()
-	if out := connect(t.Context(), "127.0.0.1", n, time.Second); out.result != failure ||
+	if out := connect(t.Context(), "127.0.0.1", n, time.Minute); out.result != failure ||
 		!strings.Contains(out.text, "connect: connection refused") {
 		t.Errorf("closed: %v", out)
 	}
@@ -139,12 +139,7 @@ func TestGRPC(t *testing.T) {
 		t.Cleanup(s.Stop)
 		return portOf(t, l.Addr().String())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := portOf(t, l.Addr().String())
-	l.Close()
+	closed := portOf(t, ports.Address(t))
 	with, without := serve(true), serve(false)
 	for _, x := range []struct {
 		port    int
@@ -158,7 +153,7 @@ func TestGRPC(t *testing.T) {
 		{without, nil, "failure error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
 		{closed, nil, fmt.Sprintf(`failure timeout: failed to connect service "127.0.0.1:%d" within 300ms: context deadline exceeded`, closed)},
 	} {
-		timeout := 5 * time.Second
+		timeout := time.Minute
 		if x.port == closed {
 			timeout = 300 * time.Millisecond
 		}

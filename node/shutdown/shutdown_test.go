@@ -280,10 +280,7 @@ func TestLogind(t *testing.T) {
 	}
 	d.signal(t, false)
 	d.wantCalls(t, "Inhibit")
-	for range 100 {
-		if m.Status() == nil {
-			break
-		}
+	for end := time.Now().Add(30 * time.Second); m.Status() != nil && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if m.Status() != nil {

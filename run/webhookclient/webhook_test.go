@@ -40,7 +40,7 @@ func TestWebhookClient(t *testing.T) {
 	token := writeTempFile(t, "token", "secret\n")
 	path := writeTempFile(t, "hook.yaml", kubeconfigHead+"clusters: [{name: c, cluster: {server: '"+s.URL+
 		"/ask'}}]\nusers: [{name: u, user: {tokenFile: "+token+"}}]\n")
-	h, err := Open(path, time.Second)
+	h, err := Open(path, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

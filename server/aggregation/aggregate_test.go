@@ -104,7 +104,7 @@ func (w *aggregatorTest) get(t *testing.T, path string, h http.Header) (*http.Re
 // waitForDiscovery waits until discovery has the one version of the aggregated server, and that satisfies ok.
 func (w *aggregatorTest) waitForDiscovery(t *testing.T, what string, ok func(apidiscovery.Remote) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		all := w.Versions()
 		if len(all) == 1 && ok(all[0]) {
 			return
@@ -378,7 +378,7 @@ func TestDiscovery(t *testing.T) {
 		return !r.Stale && r.GroupVersion == wardle && len(r.Resources) == 1 && r.Resources[0].Resource == "flunders" &&
 			r.Resources[0].ResponseKind != nil
 	})
-	for deadline := time.Now().Add(10 * time.Second); len(w.Descriptions()) == 0 &&
+	for deadline := time.Now().Add(time.Minute); len(w.Descriptions()) == 0 &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 	}
 	all := w.Descriptions()

@@ -50,19 +50,14 @@ func TestShutdownBeforePreface(t *testing.T) {
 // TestIdle checks that a connection without requests is closed after some time, and one with a request is not.
 func TestIdle(t *testing.T) {
 	t.Parallel()
-	cfg := rawConfig()
-	cfg.Idle = 20 * time.Millisecond
-	open := make(chan struct{})
-	p := dialWithPreface(t, cfg, waitHandler(open))
-	p.sendRequest(1, "/")
-	time.Sleep(3 * cfg.Idle)
-	p.expectAlive()
-	close(open)
-	p.expectEvent("answer 1 200")
-	p.expectEvent("goaway NO_ERROR")
-	p.expectEvent("EOF")
-	p.must(p.socket.Close())
-	p.waitClosed()
+	cfg := bubbleConfig()
+	cfg.Idle = 20 * time.Millisecond // of virtual time: a busy machine might not send the request in so short a time
+	inBubble(t, cfg, func(http.ResponseWriter, *http.Request) { time.Sleep(3 * cfg.Idle) }, func(v *bubbleClient) {
+		v.request(1, "GET", true)
+		v.expectEvents(3*cfg.Idle - 1)
+		v.expectEvents(cfg.Idle/2, "answer 1 200", "end 1")
+		v.expectEvents(cfg.Idle+2*closeTimeout, "answer 1 200", "end 1", "goaway NO_ERROR", "over")
+	})
 }
 
 // closeReason reads until the connection ends, and returns the error code of GOAWAY, if there was one.

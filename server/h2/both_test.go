@@ -227,6 +227,7 @@ func abuseHandler(running *atomic.Int64, read chan<- error) http.HandlerFunc {
 			w.Header().Set("Content-Length", "10")
 			_, _ = io.WriteString(w, "short")
 		case "/deadline":
+			_ = http.NewResponseController(w).Flush() // the response begins before the deadline, however busy the machine is
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 			_, err := w.Write(make([]byte, 1<<20))
 			read <- err

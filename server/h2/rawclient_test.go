@@ -22,7 +22,7 @@ import (
 )
 
 // testTimeout is how long a test waits for something that must happen.
-const testTimeout = 10 * time.Second
+const testTimeout = time.Minute
 
 // rawClient is an HTTP/2 client that sends single frames, valid or not. When the test ends it checks that every handler
 // of its connection has returned and that no memory is counted for the connection.

@@ -248,6 +248,7 @@ var handlersByPath = map[string]http.HandlerFunc{
 		fmt.Fprint(w, errors.Is(err, os.ErrDeadlineExceeded))
 	},
 	"/write-deadline": func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush() // the response begins before the deadline, however busy the machine is
 		c := http.NewResponseController(w)
 		if err := c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 			panic(err)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -213,6 +214,15 @@ rules:
 	big := strings.Repeat("x", 600<<10)
 	w.must(201, "POST", ns+"configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"big"},"data":{"k":"`+big+`"}}`, agent)
 	w.must(201, "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"other"}}`, agent)
+	// A controller, whose events are expected below, creates a ConfigMap some time after the start.
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if code, _ := w.do("GET", ns+"configmaps/kube-root-ca.crt", ""); code == 200 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no controller has created kube-root-ca.crt")
+		}
+	}
 	_, metrics := w.do("GET", "/metrics", "")
 	if !strings.Contains(metrics, "apiserver_audit_event_total") ||
 		!strings.Contains(metrics, `apiserver_audit_level_total{level="Request"} 1`) {

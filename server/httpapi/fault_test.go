@@ -61,7 +61,7 @@ func TestStoreUnavailable(t *testing.T) {
 			{"DELETE", maps + "/a", "", ""},
 			{"DELETE", maps, "", ""},
 			{"GET", maps + "?watch=1&timeoutSeconds=5", "", ""},
-			{"GET", "/apis/apps/v1/deployments?timeout=300ms", "", ""}, // they were not requested before, so there is no cache of them
+			{"GET", "/apis/apps/v1/deployments?timeout=2s", "", ""}, // they were not requested before, so there is no cache of them
 			{"POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`, ""},
 			{"POST", "/api/v1/namespaces/default/services", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"s"},"spec":{"ports":[{"port":1}]}}`, ""},
 		} {

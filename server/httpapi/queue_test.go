@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
@@ -59,14 +60,25 @@ func TestRequestClassification(t *testing.T) {
 	if got := where(alice, http.MethodGet, "/api/v1/namespaces/default/pods", ""); got != "mine workload-low" {
 		t.Errorf("with a schema of its own it is in %s", got)
 	}
-	_, metrics := admin.do(http.MethodGet, "/metrics", "")
 	for _, want := range []string{
 		`apiserver_flowcontrol_dispatched_requests_total{flow_schema="exempt",priority_level="exempt"}`,
 		`apiserver_flowcontrol_nominal_limit_seats{priority_level="workload-low"} 245`,
 		`apiserver_flowcontrol_current_executing_requests{flow_schema="mine",priority_level="workload-low"} 0`,
 	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("the metrics have no %s", want)
+		awaitMetric(admin, want)
+	}
+}
+
+// awaitMetric waits until /metrics has a text: a client may get the response to a request before its seat is given back.
+func awaitMetric(w *httpClient, want string) {
+	w.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, metrics := w.do(http.MethodGet, "/metrics", ""); strings.Contains(metrics, want) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Errorf("the metrics have no %s", want)
+			return
 		}
 	}
 }

@@ -485,7 +485,11 @@ func TestAgentSendsNoRequestsThroughTunnel(t *testing.T) {
 		for _, h := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/api/v1/secrets"}, {":authority", "server"}} {
 			_ = enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]})
 		}
-		if err := errors.Join(to.WriteSettings(), attack(to, head.Bytes()), to.WritePing(false, [8]byte{1})); err != nil {
+		if err := to.WriteSettings(); err != nil {
+			t.Fatal(err)
+		}
+		f.waitForTunnel(t, "n", nil) // so that its end can be awaited below
+		if err := errors.Join(attack(to, head.Bytes()), to.WritePing(false, [8]byte{1})); err != nil {
 			t.Fatal(err)
 		}
 		for over := false; !over; { // until the server has read everything, or failed

@@ -18,12 +18,13 @@ func TestParallel(t *testing.T) {
 	both := make(chan struct{}, 2)
 	for _, name := range []string{"a", "b", "c"} {
 		r.validate(webhookSetup{configuration: name, name: name + ".example.com",
+			change: func(w *admissionregv1.MutatingWebhook) { w.TimeoutSeconds = new(int32(30)) },
 			answer: func(req *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 				if name == "c" {
 					return allow(req)
 				}
 				both <- struct{}{}
-				for deadline := time.Now().Add(5 * time.Second); len(both) < 2 && time.Now().Before(deadline); {
+				for deadline := time.Now().Add(20 * time.Second); len(both) < 2 && time.Now().Before(deadline); {
 					time.Sleep(time.Millisecond)
 				}
 				out := &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "waited in vain"}}

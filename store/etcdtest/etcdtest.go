@@ -15,7 +15,8 @@ import (
 	"go.uber.org/zap"
 )
 
-const waitLimit = 10 * time.Second
+// waitLimit is how long a member may take to elect itself leader, for which it syncs its log.
+const waitLimit = time.Minute
 
 // Start starts a member on the data in dir and returns when it has elected itself leader. It makes a snapshot after
 // every snapshotEvery writes. The caller stops it with HardStop.

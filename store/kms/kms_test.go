@@ -29,7 +29,7 @@ func readyPlugin(t *testing.T, s *kmstest.Service) *Plugin {
 
 func newPlugin(t *testing.T, s *kmstest.Service) *Plugin {
 	t.Helper()
-	p, err := New(Config{Name: "vault", Endpoint: "unix://" + s.Path, Timeout: 5 * time.Second})
+	p, err := New(Config{Name: "vault", Endpoint: "unix://" + s.Path, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestPluginUnavailable(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.Serve(t)
-	for deadline := time.Now().Add(20 * time.Second); other.Probe(t.Context()) != nil ||
+	for deadline := time.Now().Add(time.Minute); other.Probe(t.Context()) != nil ||
 		p.Probe(t.Context()) != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(other.Health(), p.Health())
@@ -212,7 +212,7 @@ func TestInvalidPluginResponses(t *testing.T) {
 func TestCompatibleWithUpstream(t *testing.T) {
 	s := kmstest.Start(t)
 	ours := readyPlugin(t, s)
-	remote, err := kmsv2.NewGRPCService(t.Context(), "unix://"+s.Path, "vault", 5*time.Second)
+	remote, err := kmsv2.NewGRPCService(t.Context(), "unix://"+s.Path, "vault", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

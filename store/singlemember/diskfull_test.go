@@ -308,7 +308,7 @@ func TestFullDatabaseRecovers(t *testing.T) {
 	}
 	// Compaction runs in the background. Several writers notice at the same time that there is space.
 	accepted := make([]bool, 8)
-	for end := time.Now().Add(20 * time.Second); slices.Contains(accepted, false) &&
+	for end := time.Now().Add(time.Minute); slices.Contains(accepted, false) &&
 		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var wg sync.WaitGroup
 		for i := range accepted {

@@ -40,7 +40,7 @@ func config(dir string) Config {
 	return Config{
 		Dir: dir, Name: "default", PeerURL: "http://localhost:2380", Token: "etcd-cluster",
 		Quota: 1 << 30, MaxRequest: 3 << 19, BatchInterval: 20 * time.Millisecond, SnapshotEvery: 20, SnapshotBytes: 1 << 30,
-		WriteTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second,
 		// As in the store while a member starts: a fatal log entry panics.
 		Log: zap.New(zapcore.NewNopCore(), zap.WithFatalHook(zapcore.WriteThenPanic)),
 	}

@@ -230,9 +230,10 @@ func ttl(b *bench) {
 
 // ttlRemoved checks that a write without TTL removes the TTL of the key.
 func ttlRemoved(b *bench) {
+	const life = 5 // seconds, so that the last of the three writes is made before the first one expires
 	changes := b.follow("/a/", b.commit())
-	kept := b.commit(kv.Write{Key: "/a/kept", Value: []byte("1"), TTL: 1})
-	gone := b.commit(kv.Write{Key: "/a/gone", Value: []byte("1"), TTL: 1})
+	kept := b.commit(kv.Write{Key: "/a/kept", Value: []byte("1"), TTL: life})
+	gone := b.commit(kv.Write{Key: "/a/gone", Value: []byte("1"), TTL: life})
 	now := b.put("/a/kept", "2", kept)
 	changes.want(put("/a/kept", "1", kept), put("/a/gone", "1", gone), update("/a/kept", "2", now, "1", kept))
 	if got := changes.next(); !got.Delete || got.Key != "/a/gone" {

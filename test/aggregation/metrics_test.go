@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/retry"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"proa.dev/kinds/lib/gr"
@@ -169,13 +170,18 @@ func TestAutoscalersUseMetricsAPIs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// The first result of each counts: an autoscaler goes on after some seconds, with the new number of Pods.
+	results := map[string]string{}
+	await(t, func() bool {
+		for name := range cases {
+			if got := scalingResult(t, c, name); results[name] == "" && !strings.HasSuffix(got, " ") {
+				results[name] = got
+			}
+		}
+		return len(results) == len(cases)
+	})
 	for name, test := range cases {
-		var got string
-		await(t, func() bool {
-			got = scalingResult(t, c, name)
-			return !strings.HasSuffix(got, " ")
-		})
-		if got != test.want {
+		if got := results[name]; got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 		a.mu.Lock()
@@ -187,13 +193,17 @@ func TestAutoscalersUseMetricsAPIs(t *testing.T) {
 
 	// A request that the controller's role forbids is not sent to the aggregated server.
 	revokeGroup(t, c, "custom.metrics.k8s.io")
-	o, err := c.Client.Get(t.Context(), gr.HorizontalPodAutoscalers, "default", "unknown", "")
+	err = retry.RetryOnConflict(retry.DefaultRetry, func() error { // its controller may write the status
+		o, err := c.Client.Get(t.Context(), gr.HorizontalPodAutoscalers, "default", "unknown", "")
+		if err != nil {
+			return err
+		}
+		h := o.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
+		h.Spec.MaxReplicas++ // so that it is looked at
+		_, err = c.Client.Update(t.Context(), gr.HorizontalPodAutoscalers, h, "")
+		return err
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	h := o.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
-	h.Spec.MaxReplicas++ // so that it is looked at
-	if _, err := c.Client.Update(t.Context(), gr.HorizontalPodAutoscalers, h, ""); err != nil {
 		t.Fatal(err)
 	}
 	await(t, func() bool {
@@ -237,22 +247,24 @@ func registerAdapter(t *testing.T, c *proatest.Cluster, at string, port uint16, 
 	for name, priority := range map[string]int32{"v1beta1.custom.metrics.k8s.io": 100, "v1beta2.custom.metrics.k8s.io": 200,
 		"v1beta1.external.metrics.k8s.io": 100, "v1beta1.metrics.k8s.io": 100} {
 		version, group, _ := strings.Cut(name, ".")
-		s := &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		spec := apiregistrationv1.APIServiceSpec{
 			Group: group, Version: version, GroupPriorityMinimum: 100, VersionPriority: priority, CABundle: ca,
 			Service: &apiregistrationv1.ServiceReference{Namespace: "monitoring", Name: "adapter", Port: new(int32(443))},
 		}
-		if have, err := c.Client.Get(t.Context(), gr.APIServices, "", name, ""); err == nil { // the one of the built-in API
-			s = have.DeepCopyObject().(*apiregistrationv1.APIService)
+		err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // a controller may write the status
+			have, err := c.Client.Get(t.Context(), gr.APIServices, "", name, "")
+			if err != nil {
+				_, err = c.Client.Create(t.Context(), gr.APIServices,
+					&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec})
+				return err
+			}
+			s := have.DeepCopyObject().(*apiregistrationv1.APIService) // the one of the built-in API
 			s.Labels, s.Spec = nil, spec
-			if _, err := c.Client.Update(t.Context(), gr.APIServices, s, ""); err != nil {
-				t.Fatal(err)
-			}
-		} else {
-			s.Spec = spec
-			if _, err := c.Client.Create(t.Context(), gr.APIServices, s); err != nil {
-				t.Fatal(err)
-			}
+			_, err = c.Client.Update(t.Context(), gr.APIServices, s, "")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		await(t, func() bool {
 			o, err := c.Client.Get(t.Context(), gr.APIServices, "", name, "")

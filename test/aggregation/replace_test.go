@@ -130,9 +130,10 @@ func TestReplaceTheBuiltInMetrics(t *testing.T) {
 		return code == http.StatusOK && !strings.Contains(body, "of-the-other-server")
 	})
 	c.until("Local", "get", "apiservice", "v1beta1.metrics.k8s.io")
-	if g := c.discovered(t, "metrics.k8s.io"); g == nil || len(g.Versions[0].Resources) != 2 {
-		t.Errorf("discovery shows %+v", g)
-	}
+	await(t, func() bool {
+		g := c.discovered(t, "metrics.k8s.io")
+		return g != nil && len(g.Versions) == 1 && len(g.Versions[0].Resources) == 2
+	})
 }
 
 const widgets = `

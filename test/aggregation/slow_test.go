@@ -102,12 +102,12 @@ func TestSlowServer(t *testing.T) {
 	for range requests {
 		wg.Go(func() { ask(ctx, base) })
 	}
-	await(t, func() bool { return slow.asked.Load() == requests }) // more than there are seats
+	await(t, func() bool { return slow.asked.Load() >= requests }) // more than there are seats; one may be sent again
 	began := time.Now()
 	if code, body := ask(ctx, "/api/v1/namespaces/default/configmaps"); code != http.StatusOK {
 		t.Errorf("another request of the user gets %d %s", code, body)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("another request of the user took %v", took)
 	}
 	// The path is sent as it was authorized: a request cannot reach another path of the aggregated server with dots.

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -146,8 +147,27 @@ func writeFile(t *testing.T, dir, name string, content []byte) string {
 // process is a program that runs until the test ends.
 type process struct {
 	*exec.Cmd
-	output bytes.Buffer
+	output output
 	ended  chan error
+}
+
+// output is what a program has printed; it can be read while the program runs. mu guards text.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds what the program prints.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 func launch(t *testing.T, program string, args ...string) *process {

@@ -115,6 +115,7 @@ func TestControllersWithUndecryptableDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.(*corev1.ResourceQuota).Spec.Hard["configmaps"] = resource.MustParse("100")
+	q.SetResourceVersion("") // the controller may write the status meanwhile
 	if _, err := c.Update(t.Context(), gr.ResourceQuotas, q, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -108,7 +108,10 @@ func newOutageTest(t *testing.T, etcd *etcdCluster, servers int) *outageTest {
 		c.start()
 		o.servers = append(o.servers, c)
 	}
-	createNamespace(o.servers[0])
+	first := &outageClient{cluster: o.servers[0], http: o.servers[0].client()}
+	defer first.http.CloseIdleConnections()
+	first.untilCreated("/api/v1/namespaces", `{"metadata":{"name":"crash"}}`)
+	first.untilCreated("/apis/apps/v1/namespaces/crash/deployments", deployment)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
 	for i, c := range o.servers {
@@ -129,7 +132,6 @@ func newOutageTest(t *testing.T, etcd *etcdCluster, servers int) *outageTest {
 			c.http.CloseIdleConnections()
 		}
 	})
-	o.clients[0].must(http.MethodPost, "/apis/apps/v1/namespaces/crash/deployments", deployment)
 	o.check("before | 0")
 	return o
 }
@@ -306,6 +308,16 @@ func (c *outageClient) create(ctx context.Context, path, body string) bool {
 	return err == nil || strings.HasPrefix(err.Error(), "409 ")
 }
 
+// untilCreated creates an object. An attempt can fail while the members of etcd elect another leader, as they may on a busy machine.
+func (c *outageClient) untilCreated(path, body string) {
+	c.Helper()
+	for end := time.Now().Add(time.Minute); !c.create(c.Context(), path, body); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatalf("%s cannot be created in a minute: %s", path, body)
+		}
+	}
+}
+
 func (c *outageClient) must(method, path, body string) {
 	c.Helper()
 	if _, err := c.request(c.Context(), method, path, body); err != nil {
@@ -405,7 +417,7 @@ func TestTerminateDuringOutage(t *testing.T) {
 			end := o.etcd.outage(kind)
 			defer end()
 			for _, path := range []string{"/livez", "/readyz", "/healthz"} {
-				for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 					began := time.Now()
 					_, err := c.request(t.Context(), http.MethodGet, path, "")
 					_, _ = bearer.request(t.Context(), http.MethodGet, path, "") // it may be an error; only the time matters

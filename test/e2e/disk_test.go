@@ -184,7 +184,7 @@ func testFullDisk(t *testing.T) {
 	}
 	names := c.fill("big", "first-")
 	// Acknowledged writes are moved to the database, and the write-ahead log is released.
-	for end := time.Now().Add(30 * time.Second); c.free() < 56<<20 && time.Now().Before(end); {
+	for end := time.Now().Add(waitLimit); c.free() < 56<<20 && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)
 	}
 	t.Logf("%d ConfigMaps fit; %d MB are free", len(names), c.free()/1e6)
@@ -218,7 +218,7 @@ func testFullDisk(t *testing.T) {
 	if took > 45*time.Second || all > 45*time.Second {
 		t.Errorf("writes were taken again after %v and %v", took, all)
 	}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) { // the namespace is still being deleted
+	for end := time.Now().Add(waitLimit); ; time.Sleep(200 * time.Millisecond) { // the namespace is still being deleted
 		out, err := exec.Command(c.proa, "status", "--data-dir", c.data).CombinedOutput()
 		if err == nil && strings.Contains(string(out), "Everything is well.") {
 			return

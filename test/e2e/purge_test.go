@@ -28,9 +28,15 @@ func TestTwoClustersOnOneMachine(t *testing.T) {
 		k.web()
 	}
 	for _, k := range []killTest{first, second} {
-		if out, err := k.run(t.Context(), "proa", "status", "--data-dir", k.data()); err != nil {
-			t.Errorf("status: %v\n%s", err, out)
-		}
+		last := ""
+		k.until("\"proa status\" reports a problem", func() bool {
+			out, err := k.run(t.Context(), "proa", "status", "--data-dir", k.data())
+			if err != nil && out != last {
+				last = out
+				t.Logf("status: %v\n%s", err, out)
+			}
+			return err == nil
+		})
 	}
 	network := func(k killTest) string { return strings.Join(strings.Split(k.webIP(), ".")[:2], ".") }
 	if network(first) == network(second) {
@@ -46,7 +52,7 @@ func TestTwoClustersOnOneMachine(t *testing.T) {
 		t.Fatalf("down --purge: %v\n%s", err, out)
 	}
 	var left []string
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(200 * time.Millisecond) {
 		left = second.traces()
 		if len(left) == 0 || time.Now().After(deadline) {
 			break

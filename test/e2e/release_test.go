@@ -43,7 +43,7 @@ func TestRelease(t *testing.T) {
 	kubectl("apply", "-f", filepath.Join(m.dir, "web.yaml"))
 	kubectl("wait", "--for=condition=Ready", "pod/web", "--timeout=90s")
 	ip := kubectl("get", "pod", "web", "-o", "jsonpath={.status.podIP}")
-	for deadline := time.Now().Add(20 * time.Second); !ask(ip); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ask(ip); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the Pod at %s does not answer", ip)
 		}
@@ -54,7 +54,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the data folder is left: %v", err)
 	}
 	left := m.traces()
-	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = m.traces() {
+	for deadline := time.Now().Add(waitLimit); len(left) > 0 && time.Now().Before(deadline); left = m.traces() {
 		time.Sleep(200 * time.Millisecond)
 	}
 	if len(left) > 0 {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -26,6 +27,7 @@ import (
 //	stdout REGEX, stderr REGEX           the last command printed this; "! stdout REGEX" that it did not
 //	stdin FILE                           the next command reads FILE
 //	env NAME=VALUE                       set a variable; $NAME is replaced everywhere
+//	kill FILE                            kill the process whose ID FILE begins with, and wait until it has ended
 //	COMMAND &                            run it in the background
 //	output REGEX                         wait until it has printed this; named groups become variables
 //	wait                                 wait for it; stdout is then what it printed
@@ -163,6 +165,8 @@ func (s *script) step(line string) error {
 		name, value, _ := strings.Cut(words[1], "=")
 		s.setenv(name, value)
 		return nil
+	case "kill":
+		return s.kill(words[1])
 	case "output":
 		re, err := regexp.Compile("(?m)" + words[1])
 		if err != nil || s.back == nil {
@@ -192,6 +196,36 @@ func (s *script) step(line string) error {
 		return s.begin(words[:len(words)-1])
 	}
 	return s.exec(words, negate)
+}
+
+// kill ends a process with SIGKILL, and waits until its last thread has ended: until then its ports and its lock are taken. The file
+// begins with the ID of the process.
+func (s *script) kill(file string) error {
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(s.work, file)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return err
+	}
+	return s.until(func() error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		if err != nil {
+			return err
+		}
+		if state(pid) != "" || len(threads) > 1 { // of a process that nobody waits for, the first thread stays
+			return fmt.Errorf("process %d has not ended", pid)
+		}
+		return nil
+	})
 }
 
 // match checks what the last command printed. After "eventually" it runs that command again until it fits.

@@ -37,7 +37,7 @@ func TestSeveralNodes(t *testing.T) {
 		t.Fatalf("down --purge: %v\n%s", err, out)
 	}
 	left := m.traces()
-	for deadline := time.Now().Add(10 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = m.traces() {
+	for deadline := time.Now().Add(waitLimit); len(left) > 0 && time.Now().Before(deadline); left = m.traces() {
 		time.Sleep(200 * time.Millisecond)
 	}
 	if len(left) > 0 {

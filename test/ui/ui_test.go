@@ -296,7 +296,7 @@ func (c *cluster) play(script string, env ...string) (code int, printed string) 
 	ctx, stop := context.WithCancel(c.Context())
 	dashboard := c.command(ctx, "dashboard", "--data-dir", c.data)
 	dashboard.Cancel = func() error { return dashboard.Process.Signal(os.Interrupt) }
-	dashboard.WaitDelay = 10 * time.Second
+	dashboard.WaitDelay = time.Minute
 	out := &output{want: regexp.MustCompile(`is at (\S+)\n.*code: (\d{4} \d{4})\n`), found: make(chan []string, 1)}
 	found := out.found
 	dashboard.Stdout, dashboard.Stderr = out, out
