@@ -133,15 +133,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { cluster.events.Run(ctx) })
-	wg.Go(func() {
-		for ev := range ofKeys {
-			switch {
-			case ev.Gap: // every object follows
-			case ctl.When == nil || accepts(ctl.When, ev):
-				q.add(KeyOf(ev.Object), causeOf(ctl.For, ev))
-			}
-		}
-	})
+	wg.Go(func() { ctl.addOwn(q, ofKeys, own) })
 	for i, t := range ctl.Triggers {
 		wg.Go(func() {
 			for ev := range ofTriggers[i] {
@@ -161,6 +153,32 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 	q.stop()
 	wg.Wait()
 	return nil
+}
+
+// addOwn adds the keys of the controller's own objects to the queue as they change. After a gap every present object follows; those that
+// were deleted meanwhile do not, so it remembers the keys it has added.
+func (ctl *Controller) addOwn(q *queue, events iter.Seq[client.Event], own client.View) {
+	added := map[Key]struct{}{}
+	for ev := range events {
+		if ev.Gap {
+			for k := range added {
+				if _, present := own.Get(k.Namespace, k.Name); !present {
+					delete(added, k)
+					q.add(k, cause{})
+				}
+			}
+			continue
+		}
+		k, accepted := KeyOf(ev.Object), ctl.When == nil || accepts(ctl.When, ev)
+		if ev.Deleted {
+			delete(added, k)
+		} else if accepted {
+			added[k] = struct{}{}
+		}
+		if accepted {
+			q.add(k, causeOf(ctl.For, ev))
+		}
+	}
 }
 
 // accepts calls a When filter for an event.

@@ -76,6 +76,41 @@ func start(t *testing.T, workers int, reconcile func(Key) (time.Duration, error)
 	return func(name string) { f.events <- event(name) }, func() { cancel(); wg.Wait() }
 }
 
+// TestDeletionInGap checks that a controller handles an object that was deleted while its view missed events.
+func TestDeletionInGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &eventView{events: make(chan client.Event)} // it has no object
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		got := ""
+		wg.Go(func() {
+			_ = Run(ctx, slog.New(slog.DiscardHandler), viewClient{view: f}, Controller{
+				Name: "test", For: schema.GroupResource{Resource: "nodes"},
+				When: func(_, now kind.Object) bool { return now == nil || now.GetName() != "other" },
+				Reconcile: func(_ context.Context, _ *Cluster, k Key) (time.Duration, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					got += k.Name + " "
+					return 0, nil
+				},
+			}, NewMetrics())
+		})
+		deleted := event("b")
+		deleted.Deleted, deleted.Old = true, deleted.Object
+		gap := client.Event{Gap: true}
+		for _, ev := range []client.Event{event("a"), event("other"), event("b"), deleted, gap, event("c"), gap, gap} {
+			f.events <- ev
+			synctest.Wait()
+		}
+		stop()
+		wg.Wait()
+		if got != "a b b a c c " {
+			t.Errorf("reconciled %q", got)
+		}
+	})
+}
+
 func TestBackoffMergingAndRequeueAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -63,14 +63,17 @@ type Cache struct {
 	mu   sync.RWMutex // guards what follows, and orders changes of rev
 	tree *btree.BTreeG[*Entry]
 	// unreadable has the stored objects that cannot be decoded, by key. They are not in the tree.
-	unreadable    map[string]*unreadable
-	history       history
-	watchers      watcherIndex
-	indexes       map[string]*objectIndex
-	advanced      chan struct{} // closed and replaced when rev changes while waiting is not 0
-	waiting       int           // how many calls wait for a revision
-	failed        error         // why the cache cannot be filled at the moment
-	reloadPending atomic.Bool   // the cache is to be loaded again
+	unreadable map[string]*unreadable
+	history    history
+	watchers   watcherIndex
+	indexes    map[string]*objectIndex
+	advanced   chan struct{} // closed and replaced when rev changes while waiting is not 0
+	waiting    int           // how many calls wait for a revision
+	failed     error         // why the cache cannot be filled at the moment
+	// reloads counts how often objects have come that nobody may have written since: when the cache was loaded, or when one could be
+	// decoded at last.
+	reloads       int64
+	reloadPending atomic.Bool // the cache is to be loaded again
 	stopFill      context.CancelCauseFunc
 	ended         chan struct{} // closed when Run has returned
 
@@ -200,6 +203,7 @@ func (c *Cache) load(ctx context.Context) error {
 	for _, l := range c.indexes {
 		c.rebuildIndex(l)
 	}
+	c.reloads++
 	c.watchers.endAll(ErrReloaded)
 	c.advance(r.Rev)
 	if first {

@@ -150,3 +150,41 @@ func TestOutageWhileChangesAreRead(t *testing.T) {
 		b.stop()
 	})
 }
+
+// splittingStore answers watches with one change a batch.
+type splittingStore struct{ *laggingStore }
+
+func (s splittingStore) Watch(ctx context.Context, prefix string, after int64) iter.Seq2[kv.Batch, error] {
+	return func(yield func(kv.Batch, error) bool) {
+		for b, err := range s.laggingStore.Watch(ctx, prefix, after) {
+			for i := 0; i+1 < len(b.Changes); i++ {
+				if !yield(kv.Batch{Rev: b.Changes[i].Rev, Changes: b.Changes[i : i+1]}, nil) {
+					return
+				}
+			}
+			b.Changes = b.Changes[max(0, len(b.Changes)-1):]
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestSlowDecodingIsNoOutage checks that a watch is told that its revision is too old if the store answers, and decoding its changes takes
+// too long: it would not be faster later.
+func TestSlowDecodingIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newLaggingCacheTest(t)
+		first := b.put("1", "a")
+		for range 9 {
+			b.put("2", "a")
+		}
+		b.source, b.decodeTime = splittingStore{b.store}, 600*time.Millisecond // of an object; a change has two
+		b.run()
+		_, _, _, err := b.cache.Watch(t.Context(), watch.Selection{Prefix: b.def.Prefix()}, watch.Start{After: first})
+		if _, tooOld := errors.AsType[*watch.TooOld](err); !tooOld {
+			t.Errorf("want TooOld, got %v", err)
+		}
+		b.stop()
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,6 +63,8 @@ type laggingCacheTest struct {
 	def    *kind.Def
 	revs   map[string]int64
 	stop   func()
+	// decodeTime is how long decoding an object takes.
+	decodeTime time.Duration
 }
 
 func newLaggingCacheTest(t *testing.T) *laggingCacheTest {
@@ -83,7 +86,10 @@ func (b *laggingCacheTest) run() {
 	b.Helper()
 	b.cache = watch.New(watch.Config{
 		Prefix: b.def.Prefix(), Source: b.source, Log: slog.New(slog.DiscardHandler),
-		Decode: func(p kv.Pair) (kind.Object, error) { return b.codec.Load(b.def, p) },
+		Decode: func(p kv.Pair) (kind.Object, error) {
+			time.Sleep(b.decodeTime)
+			return b.codec.Load(b.def, p)
+		},
 	})
 	ctx, stop := context.WithCancel(b.Context())
 	var wg sync.WaitGroup

@@ -123,6 +123,7 @@ func (c *Cache) addReadable(key string, u *unreadable, e *Entry) {
 	}
 	c.changes.Add(1)
 	c.history = history{floor: c.rev.Load()}
+	c.reloads++
 	c.watchers.endAll(ErrReloaded)
 }
 

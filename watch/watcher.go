@@ -98,9 +98,10 @@ type Watcher struct {
 	sel   Selection
 	// after is the revision up to which the watcher had all events when it started. It may be ahead of the cache, which
 	// then must not deliver the events up to there again. It does not change after the watcher was added to the cache.
-	after int64
-	slot  *watcherSet
-	at    int // position in slot
+	after   int64
+	reloads int64 // of the cache when the watcher was added to it
+	slot    *watcherSet
+	at      int // position in slot
 
 	mu           sync.Mutex // guards what follows
 	queue        []Item
@@ -148,13 +149,25 @@ func (c *Cache) Watch(ctx context.Context, sel Selection, start Start) (w *Watch
 func (c *Cache) watchState(w *Watcher) (state []*Entry, rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	state = c.list(w.sel.Prefix, w.sel.Keep)
-	if w.sel.Exact {
-		state = exactly(state, w.sel.Prefix)
-	}
 	w.after = c.rev.Load()
 	c.addWatcher(w)
-	return state, w.after
+	return c.selected(&w.sel), w.after
+}
+
+// Select returns the present objects of a selection.
+func (c *Cache) Select(sel *Selection) []*Entry {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.selected(sel)
+}
+
+// selected returns the present objects of a selection. The caller holds the lock.
+func (c *Cache) selected(sel *Selection) []*Entry {
+	all := c.list(sel.Prefix, sel.Keep)
+	if sel.Exact {
+		return exactly(all, sel.Prefix)
+	}
+	return all
 }
 
 // resume adds a watcher that gets the events after w.after, first those of the history. If the history does not reach
@@ -179,6 +192,7 @@ func (c *Cache) resume(w *Watcher) (oldest int64, resumed bool) {
 
 // addWatcher adds a watcher to the cache, whose lock the caller holds.
 func (c *Cache) addWatcher(w *Watcher) {
+	w.reloads = c.reloads
 	select {
 	case <-c.ended:
 		w.err = ErrStopped
@@ -215,13 +229,15 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 		if errors.Is(err, kv.ErrCompacted) {
 			return errCannotResume
 		}
+		if err == nil {
+			answered = time.Now()
+		}
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		answered = time.Now()
 		for _, ch := range b.Changes {
 			ev, err := c.pastEvent(ch, last)
 			if err != nil {
@@ -241,6 +257,7 @@ func (w *Watcher) catchUp(ctx context.Context, upTo int64) error {
 		if w.after = b.Rev; w.after >= upTo {
 			return nil
 		}
+		answered = time.Now() // the objects may have taken long to decode
 	}
 	if ctx.Err() != nil && time.Since(answered) > answerTimeout {
 		return ctx.Err() // the store may have the changes, but does not answer now
@@ -355,6 +372,10 @@ func (w *Watcher) DeliveredUpTo() (int64, bool) {
 	}
 	return max(w.after, w.cache.rev.Load()), true
 }
+
+// Reloads returns how often the cache had got objects that nobody had written since, when the watch began. If the number is another
+// one than that of an earlier watch, there may be objects of which no watch tells, such as those that could not be decoded before.
+func (w *Watcher) Reloads() int64 { return w.reloads }
 
 // Close ends the watch.
 func (w *Watcher) Close() {

@@ -145,11 +145,7 @@ func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 	if err := stopServer(ctx, env, c, o, server); err != nil {
 		return err
 	}
-	left, err := teardown.StopAgents(ctx, c.Dir)
-	for _, name := range left {
-		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
-	}
-	if err != nil {
+	if err := stopAgents(ctx, env, c); err != nil {
 		return err
 	}
 	if err := removeContext(env, c); err != nil {
@@ -193,6 +189,15 @@ func stopServer(ctx context.Context, env *command.Env, c localcluster.Cluster, o
 		return err
 	}
 	return stop(ctx, env, c, server.pid)
+}
+
+// stopAgents ends the agents that a killed server has left running.
+func stopAgents(ctx context.Context, env *command.Env, c localcluster.Cluster) error {
+	left, err := teardown.StopAgents(ctx, c.Dir)
+	for _, name := range left {
+		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
+	}
+	return err
 }
 
 // haltNodes ends the containers and container runtimes of nodes whose agents have ended. stopped has the data folders of

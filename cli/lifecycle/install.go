@@ -333,5 +333,8 @@ func (i *installer) stopService(ctx context.Context, s service, c localcluster.C
 	if c.Exists() != nil {
 		return nil
 	}
+	if err := stopAgents(ctx, i.env, c); err != nil {
+		return err
+	}
 	return haltNodes(ctx, i.env, c, longestStop, stopped)
 }

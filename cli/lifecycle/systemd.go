@@ -58,15 +58,24 @@ func (m systemd) serviceOfProcess(pid int) string {
 		return ""
 	}
 	for line := range strings.Lines(string(cgroups)) {
-		for folder := range strings.SplitSeq(strings.TrimSpace(line), "/") {
-			for _, s := range services() {
-				if folder == s.name+".service" {
-					return s.name
-				}
+		for _, s := range services() {
+			// Services of users, which may have the same name, are in other slices.
+			if strings.Contains(strings.TrimSpace(line)+"/", "/system.slice/"+s.name+".service/") && m.isOwn(s) {
+				return s.name
 			}
 		}
 	}
 	return ""
+}
+
+// isOwn tells whether the unit of a service was written by "proa install".
+func (m systemd) isOwn(s service) bool {
+	text, err := os.ReadFile(m.unitFile(s))
+	if err != nil {
+		return false
+	}
+	_, isOwn := dataFolderOf(text)
+	return isOwn
 }
 
 // serviceOfCluster returns the name of the service of "proa install" that a cluster is; empty if it is none. pid is its server; zero if

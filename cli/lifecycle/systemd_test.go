@@ -52,6 +52,7 @@ func (f *fakeSystemd) write(name, text string) {
 func TestDownOfService(t *testing.T) {
 	dir, server, _ := startStubbornServer(t)
 	f := newFakeSystemd(t)
+	f.write("etc/systemd/system/proa.service", unit(services()[0], "/proa", []string{"server"}, "/elsewhere"))
 	f.write(fmt.Sprintf("proc/%d/cgroup", server.Process.Pid), "12:memory:/system.slice/proa.service/agent\n0::/system.slice/proa.service/agent\n")
 	f.onCall = func(...string) {
 		_ = server.Process.Kill()
@@ -94,12 +95,16 @@ func TestDownOfServiceWithoutProcess(t *testing.T) {
 
 func TestServiceOfProcess(t *testing.T) {
 	f := newFakeSystemd(t)
+	for _, s := range services() {
+		f.write("etc/systemd/system/"+s.name+".service", unit(s, "/proa", []string{"server"}, "/var/lib/"+s.name))
+	}
 	for text, want := range map[string]string{
 		"0::/system.slice/proa.service\n":                         "proa",
 		"1:name=systemd:/system.slice/proa-agent.service/a\n":     "proa-agent",
 		"0::/system.slice/runner.service\n":                       "",
 		"0::/user.slice/user-0.slice/session-3.scope\n":           "",
 		"0::/user.slice/user@0.service/app.slice/xproa.service\n": "",
+		"0::/user.slice/user@0.service/app.slice/proa.service\n":  "", // a service of a user, with its own systemd
 		"": "",
 	} {
 		f.write("proc/7/cgroup", text)
@@ -109,6 +114,11 @@ func TestServiceOfProcess(t *testing.T) {
 	}
 	if got := f.serviceOfProcess(8); got != "" {
 		t.Errorf("a process that has ended: service %q", got)
+	}
+	f.write("proc/7/cgroup", "0::/system.slice/proa.service\n")
+	f.write("etc/systemd/system/proa.service", "[Service]\nExecStart=/proa server\n")
+	if got := f.serviceOfProcess(7); got != "" {
+		t.Errorf("a unit that \"proa install\" has not written: service %q", got)
 	}
 }
 
@@ -127,6 +137,19 @@ func TestUpOfService(t *testing.T) {
 	}
 }
 
+// TestUpOfSilentServer checks what "up" says of a server that answers nothing for as long as it waits.
+func TestUpOfSilentServer(t *testing.T) {
+	dir, server, _ := startStubbornServer(t)
+	var out bytes.Buffer
+	u := &upCommandRun{env: &command.Env{Out: &out, Err: &out}, timeout: time.Second}
+	began := time.Now().Add(-time.Minute) // the time has passed while it was asked for the first time
+	await := serverToAwait{pid: server.Process.Pid, begin: began}
+	err := u.wait(t.Context(), localcluster.Cluster{Dir: dir}, await, []step{{name: "API server"}})
+	if err == nil || !strings.Contains(err.Error(), "not ready after 1s (API server: it has not answered yet)") {
+		t.Errorf("it says %v", err)
+	}
+}
+
 // TestUpKeepsRunningService checks that "up" with another number of nodes does not stop a service, which systemd would start again.
 func TestUpKeepsRunningService(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -134,6 +157,7 @@ func TestUpKeepsRunningService(t *testing.T) {
 	}
 	dir, server, _ := startStubbornServer(t)
 	f := newFakeSystemd(t)
+	f.write("etc/systemd/system/proa.service", unit(services()[0], "/proa", []string{"server"}, "/elsewhere"))
 	f.write(fmt.Sprintf("proc/%d/cgroup", server.Process.Pid), "0::/system.slice/proa.service\n")
 	stored := "data-dir: " + dir + "\nnode: a\nnodes: 2\nlisten: 127.0.0.1:0\ncluster-cidr: 10.222.0.0/16\nservice-cidr: 10.223.0.0/16\n"
 	if err := os.WriteFile(filepath.Join(dir, localcluster.SettingsFile), []byte(stored), 0o600); err != nil {

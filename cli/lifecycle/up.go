@@ -207,12 +207,8 @@ func (u *upCommandRun) waitForRunning(ctx context.Context, c localcluster.Cluste
 	if err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(steps, func(s step) bool {
-		a, err := c.Access()
-		return err == nil && s.ready(ctx, a) == nil
-	})
 	server := serverToAwait{pid, time.Now(), fileSize(c.LogFile()), nil}
-	if err := u.wait(ctx, c, server, missing); err != nil {
+	if err := u.wait(ctx, c, server, u.missingSteps(ctx, c, server, steps)); err != nil {
 		if ctx.Err() != nil {
 			fmt.Fprintf(u.env.Err, "Interrupted: process %d goes on starting the cluster in the background.\n", pid)
 			return command.ExitCode(command.Interrupted)
@@ -220,6 +216,16 @@ func (u *upCommandRun) waitForRunning(ctx context.Context, c localcluster.Cluste
 		return err
 	}
 	return u.finish(c)
+}
+
+// missingSteps returns the steps of a running server that are not done. It asks for as long as "proa up" waits for them, at most.
+func (u *upCommandRun) missingSteps(ctx context.Context, c localcluster.Cluster, server serverToAwait, steps []step) []step {
+	ctx, cancel := context.WithDeadline(ctx, server.begin.Add(u.timeout))
+	defer cancel()
+	return slices.DeleteFunc(steps, func(s step) bool {
+		a, err := c.Access()
+		return err == nil && s.ready(ctx, a) == nil
+	})
 }
 
 // stepsOfRunning returns what a running server has to do until its cluster is ready. conf is the configuration of "proa up", which another
@@ -362,11 +368,11 @@ type serverToAwait struct {
 
 // wait returns when the cluster is ready, or returns why it will not be.
 func (u *upCommandRun) wait(ctx context.Context, c localcluster.Cluster, server serverToAwait, steps []step) error {
-	ctx, cancel := context.WithTimeout(ctx, u.timeout)
+	ctx, cancel := context.WithDeadline(ctx, server.begin.Add(u.timeout))
 	defer cancel()
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
-	var missing error
+	missing := errors.New("it has not answered yet")
 	trouble := ""
 	for at := 0; at < len(steps); {
 		select {

@@ -99,10 +99,10 @@ func (v *view) subscribe(ctx context.Context, start watch.Start) *subscription {
 
 // Events yields the present objects and then their changes, until ctx ends or the server has stopped. They are the present objects
 // of the time of the call: a controller that reads several views and asks for the events of all of them before it reads any
-// misses no change between two of its views. A watch that was ended because it lagged is resumed where it was. When that is
-// no longer possible, an event with Gap is yielded, and the present objects again; also when the cache was loaded again, which may
-// show objects that nobody has written since, such as those that could not be decoded before. The view shows every change
-// before its event is yielded.
+// misses no change between two of its views. A watch that was ended, because it lagged or the cache was loaded again, is resumed where
+// it was. When that is no longer possible, an event with Gap is yielded, and the present objects again. When the cache was loaded
+// again, the present objects are yielded again after the changes: nobody may have written some since, such as those that could not be
+// decoded before. The view shows every change before its event is yielded.
 func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	first := v.subscribe(ctx, watch.Start{State: true})
 	read := func() bool { return true }
@@ -111,7 +111,7 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 	}
 	return func(yield func(client.Event) bool) {
 		read()
-		start, seen := watch.Start{State: true}, int64(0)
+		start, at := watch.Start{State: true}, position{}
 		for ctx.Err() == nil {
 			s := first
 			if first = nil; s == nil {
@@ -132,17 +132,16 @@ func (v *view) Events(ctx context.Context) iter.Seq[client.Event] {
 				continue
 			}
 			if start.State {
-				if seen > 0 && !yield(client.Event{Gap: true, Rev: s.rev}) {
+				if at.rev > 0 && !yield(client.Event{Gap: true, Rev: s.rev}) {
 					s.watcher.Close()
 					return
 				}
-				seen = s.rev
+				at = position{rev: s.rev, reloads: s.watcher.Reloads()}
 			}
-			reloaded, again := v.follow(ctx, s.watcher, s.entries, &seen, yield)
-			if !again {
+			if !v.follow(ctx, s, &at, yield) {
 				return
 			}
-			start = watch.Start{After: seen, State: reloaded}
+			start = watch.Start{After: at.rev}
 		}
 	}
 }
@@ -157,33 +156,57 @@ func (v *view) reachStart(ctx context.Context, s *subscription) error {
 	return err
 }
 
-// follow yields the events of a watch until it ends, and reports whether to start another one, and whether that must be because the
-// cache was loaded again. Otherwise seen is the revision up to which every event was yielded: a watch ends between two revisions.
-func (v *view) follow(ctx context.Context, w *watch.Watcher, entries []*watch.Entry, seen *int64,
-	yield func(client.Event) bool) (reloaded, again bool) {
-	defer w.Close()
-	at := time.Now()
-	for _, e := range entries {
-		if !yield(client.Event{Object: v.show(e), Rev: e.Rev, At: at}) {
-			return false, false
-		}
+// position is how far the events of a view have been yielded.
+type position struct {
+	rev     int64 // every change up to here was: a watch ends between two revisions
+	reloads int64 // the objects that came with these reloads of the cache were
+}
+
+// follow yields the events of a watch until it ends, and reports whether to start another one. If the cache was loaded again since the
+// last watch, it yields the present objects after what that watch has missed.
+func (v *view) follow(ctx context.Context, s *subscription, at *position, yield func(client.Event) bool) (again bool) {
+	defer s.watcher.Close()
+	if !v.yieldPresent(s.entries, s.rev, yield) {
+		return false
+	}
+	var idle chan time.Time
+	if at.reloads != s.watcher.Reloads() {
+		idle = make(chan time.Time)
+		close(idle) // the watch may have missed nothing
 	}
 	var items []watch.Item
 	for {
 		var err error
-		if items, err = w.Next(ctx, nil, items); err != nil {
-			return errors.Is(err, watch.ErrReloaded), ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
+		if items, err = s.watcher.Next(ctx, idle, items); err != nil {
+			return ctx.Err() == nil && !errors.Is(err, watch.ErrStopped)
 		}
-		at = time.Now()
+		now := time.Now()
 		for _, it := range items {
-			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev, At: at}
+			ev := client.Event{Object: v.show(it.Event.Now), Deleted: it.Event.Type == watch.Deleted, Rev: it.Event.Rev, At: now}
 			if it.Event.Prev != nil {
 				ev.Old = v.show(it.Event.Prev)
 			}
 			if !yield(ev) {
-				return false, false
+				return false
 			}
-			*seen = ev.Rev
+			at.rev = ev.Rev
+		}
+		if idle != nil {
+			if !v.yieldPresent(v.cache.Select(&v.sel), s.rev, yield) {
+				return false
+			}
+			idle, at.reloads = nil, s.watcher.Reloads()
 		}
 	}
+}
+
+// yieldPresent yields objects that were last written up to a revision; the watch tells of later ones.
+func (v *view) yieldPresent(entries []*watch.Entry, upTo int64, yield func(client.Event) bool) bool {
+	now := time.Now()
+	for _, e := range entries {
+		if e.Rev <= upTo && !yield(client.Event{Object: v.show(e), Rev: e.Rev, At: now}) {
+			return false
+		}
+	}
+	return true
 }
