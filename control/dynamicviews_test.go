@@ -4,6 +4,8 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,12 +45,23 @@ func (s *stubView) Reach(ctx context.Context, _ int64) error { <-ctx.Done(); ret
 // countingClient keeps the views that are opened.
 type countingClient struct {
 	client.Client
-	opened []*stubView
+	mu    sync.Mutex // guards views
+	views []*stubView
 }
 
 func (o *countingClient) View(context.Context, schema.GroupResource) (client.View, error) {
-	o.opened = append(o.opened, &stubView{ended: make(chan struct{})})
-	return o.opened[len(o.opened)-1], nil
+	v := &stubView{ended: make(chan struct{})}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.views = append(o.views, v)
+	return v, nil
+}
+
+// opened returns the views that were opened.
+func (o *countingClient) opened() []*stubView {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.views)
 }
 
 // TestDynamicViewIsReplaced checks that a resource has one view as long as it is served, and a new one when its definition was
@@ -78,10 +91,10 @@ func TestDynamicViewIsReplaced(t *testing.T) {
 			t.Helper()
 			c.RefreshDynamicViews()
 			synctest.Wait()
-			if len(opener.opened) != views {
-				t.Errorf("%s: %d views were opened, not %d", title, len(opener.opened), views)
+			if len(opener.opened()) != views {
+				t.Errorf("%s: %d views were opened, not %d", title, len(opener.opened()), views)
 			}
-			if v := c.View(toys); (v != nil) != (len(served) > 0) || v != nil && v != client.View(opener.opened[views-1]) {
+			if v := c.View(toys); (v != nil) != (len(served) > 0) || v != nil && v != client.View(opener.opened()[views-1]) {
 				t.Errorf("%s: the view is not the last one", title)
 			}
 		}
@@ -89,10 +102,10 @@ func TestDynamicViewIsReplaced(t *testing.T) {
 		check("the same", 1)
 		define("2")
 		check("another definition", 2)
-		close(opener.opened[1].ended)
+		close(opener.opened()[1].ended)
 		synctest.Wait()
 		check("a view that has ended", 3)
-		close(opener.opened[2].ended)
+		close(opener.opened()[2].ended)
 		time.Sleep(2 * reopen)
 		check("a view that has ended without a change of definitions", 4)
 		served = nil
@@ -126,8 +139,8 @@ func TestDynamicViewOfEmptyResource(t *testing.T) {
 		check := func(title string, views int, woken bool) {
 			t.Helper()
 			synctest.Wait()
-			if len(opener.opened) != views {
-				t.Errorf("%s: %d views were opened, not %d", title, len(opener.opened), views)
+			if len(opener.opened()) != views {
+				t.Errorf("%s: %d views were opened, not %d", title, len(opener.opened()), views)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -145,7 +158,7 @@ func TestDynamicViewOfEmptyResource(t *testing.T) {
 		occupied = true
 		newlyOccupied <- struct{}{}
 		check("its first object", 1, true)
-		close(opener.opened[0].ended)
+		close(opener.opened()[0].ended)
 		check("a view that has ended, and may have missed deletions", 1, true)
 		if c.View(toys) != nil {
 			t.Error("a view that has ended is still read")

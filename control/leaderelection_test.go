@@ -93,10 +93,10 @@ func (c *election) end() {
 // addContender starts a contender for the Lease.
 func (c *election) addContender(cluster *proatest.Cluster, name string) {
 	ctx, stop := context.WithCancel(c.Context())
-	c.stop[name], c.clients[name] = stop, &unreliableClient{Client: cluster.Client}
-	c.runs[name] = &control.Leadership{Lease: "test", Identity: name}
+	contender, own := &control.Leadership{Lease: "test", Identity: name}, &unreliableClient{Client: cluster.Client}
+	c.stop[name], c.clients[name], c.runs[name] = stop, own, contender
 	c.wg.Go(func() {
-		c.runs[name].Run(ctx, slog.New(slog.DiscardHandler), c.clients[name], func(ctx context.Context) {
+		contender.Run(ctx, slog.New(slog.DiscardHandler), own, func(ctx context.Context) {
 			c.mu.Lock()
 			if c.current != "" {
 				c.Errorf("%s leads while %s does", name, c.current)
@@ -339,6 +339,7 @@ func TestLeadershipWithVaryingLatency(t *testing.T) {
 			}
 			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Second))))
 		}
+		synctest.Wait()
 		if c.begun < 100 {
 			t.Errorf("leaders began %d times, want many changes", c.begun)
 		}
@@ -384,6 +385,7 @@ func TestLeadershipEndsWhileRequestHangs(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		c.hangs.Store(true)
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		if ended.IsZero() || ended.Sub(c.sent) > 2*time.Second*2/3 || l.IsLeading() {
 			t.Errorf("the leader ended %v after its last renewal, want at most two thirds of two seconds", ended.Sub(c.sent))
 		}
