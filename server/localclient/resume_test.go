@@ -2,10 +2,8 @@ package localclient
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -107,70 +105,4 @@ func TestViewShowsWhatItTells(t *testing.T) {
 		stop()
 		s.Close()
 	})
-}
-
-// TestViewTellsWhatBecomesReadable checks that a view yields an object that can be decoded at last: nobody writes it, and a controller
-// would not see it before somebody does.
-func TestViewTellsWhatBecomesReadable(t *testing.T) {
-	for _, how := range []string{"reread", "retry"} {
-		t.Run(how, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				scheme, err := kinds.Scheme()
-				if err != nil {
-					t.Fatal(err)
-				}
-				def, store, cd := core.ConfigMaps(), memorystore.New(memorystore.Config{}), codec.New(scheme)
-				o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
-				o.SetGroupVersionKind(def.GroupVersionKind)
-				value, err := cd.Store(def, o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := store.Commit(t.Context(), kv.Write{Key: def.Key("ns", "a"), Value: value}); err != nil {
-					t.Fatal(err)
-				}
-				var locked atomic.Bool
-				locked.Store(true)
-				c := watch.New(watch.Config{Prefix: def.Prefix(), Source: store, Log: slog.New(slog.DiscardHandler),
-					Decode: func(p kv.Pair) (kind.Object, error) {
-						if locked.Load() {
-							return nil, kv.NewUnreadable(p, errors.New("no key"))
-						}
-						return cd.Load(def, p)
-					}})
-				ctx, stop := context.WithCancel(t.Context())
-				var wg sync.WaitGroup
-				wg.Go(func() { c.Run(ctx) })
-				synctest.Wait()
-				v := &view{def: def, cache: c, sel: watch.Selection{Prefix: def.Prefix()}, show: (*watch.Entry).Object}
-				var told atomic.Int64
-				events := v.Events(ctx)
-				wg.Go(func() {
-					for range events {
-						told.Add(1)
-					}
-				})
-				synctest.Wait()
-				if _, err := store.Commit(t.Context(), kv.Write{Key: "/registry/other", Value: []byte("x")}); err != nil {
-					t.Fatal(err)
-				}
-				locked.Store(false)
-				if how == "reread" {
-					c.Reread()
-				} else if err := c.Retry(t.Context(), def.Prefix()); err != nil {
-					t.Fatal(err)
-				}
-				synctest.Wait()
-				if _, found := v.Get("ns", "a"); !found {
-					t.Fatal("the view does not have it")
-				}
-				if told.Load() == 0 {
-					t.Error("the view has it, and nobody was told")
-				}
-				stop()
-				wg.Wait()
-				_ = store.Close()
-			})
-		})
-	}
 }
