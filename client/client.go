@@ -51,7 +51,8 @@ type View interface {
 	// By yields the objects that have a value in an index, in the order of their keys. The first call for an index
 	// reads every object of the view; later calls cost as much as they yield.
 	By(index Index, value string) iter.Seq[kind.Object]
-	// Events yields the present objects and then every change, until ctx ends.
+	// Events yields the present objects and then every change, until ctx ends. Present objects may be yielded again, without Old: after a
+	// gap, and when the server has decoded its objects anew.
 	Events(ctx context.Context) iter.Seq[Event]
 	// Unreadable returns the keys of stored objects that cannot be decoded, in a namespace or, if it is empty, in all.
 	// Such objects exist, but Get, List and Events do not return them.
