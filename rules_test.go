@@ -1,14 +1,12 @@
 package proa
 
 import (
-	"fmt"
 	"go/ast"
 	"go/scanner"
 	"go/token"
 	"go/types"
 	"os"
 	"path"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -16,25 +14,9 @@ import (
 
 // The rules of this file keep the code easy to read for newcomers. Each test prints every place that breaks its rule.
 const (
-	maxPackage    = 2500 // lines of a package without its tests
-	maxLine       = 140  // columns, with a tab as four
-	maxParameters = 5    // of a function; context.Context does not count
+	maxLine       = 140 // columns, with a tab as four
+	maxParameters = 5   // of a function; context.Context does not count
 )
-
-// TestPackageSizes checks that a package is small enough to be read as a whole. A larger one is split by what its parts do.
-func TestPackageSizes(t *testing.T) {
-	sizes := map[string]int{}
-	for _, f := range sources(t) {
-		if !f.test {
-			sizes[f.folder] += f.lines()
-		}
-	}
-	for folder, lines := range sizes {
-		if lines > maxPackage {
-			t.Errorf("package %s has %d lines without its tests, more than %d; split it by what it does", folder, lines, maxPackage)
-		}
-	}
-}
 
 // TestLineLength checks that lines fit on a screen. A line that is mostly text in quotes may be longer.
 func TestLineLength(t *testing.T) {
@@ -205,20 +187,4 @@ func declared(n ast.Node) (out []*ast.Ident) {
 		}
 	}
 	return out
-}
-
-// TestPackageNamesOccurOnce checks that a package can be named without its path.
-func TestPackageNamesOccurOnce(t *testing.T) {
-	folders := map[string][]string{}
-	for _, f := range sources(t) {
-		name := f.ast.Name.Name
-		if !f.test && name != "main" && !slices.Contains(folders[name], f.folder) {
-			folders[name] = append(folders[name], f.folder)
-		}
-	}
-	for name, in := range folders {
-		if len(in) > 1 {
-			t.Errorf("the package name %s occurs %d times: %s", name, len(in), fmt.Sprint(in))
-		}
-	}
 }
