@@ -283,7 +283,8 @@ func TestNodeListsOnlySecretsOfItsPods(t *testing.T) {
 	}
 }
 
-// TestOldNodeRoleIsReplaced checks that the role of nodes of an earlier version, which may get every Pod, is replaced at start.
+// TestOldNodeRoleIsReplaced checks that the role of nodes of an earlier version, which may get every Pod and every namespace, is
+// replaced at the first start: nodes may then read what this version needs, and nothing more.
 func TestOldNodeRoleIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	c := proatest.Start(t, proatest.InDir(dir))
@@ -292,7 +293,8 @@ func TestOldNodeRoleIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	role := o.(*rbacv1.ClusterRole)
-	role.Rules = []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
+	role.Rules = []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""},
+		Resources: []string{"pods", "namespaces", "nodes", "services", "configmaps"}}}
 	if _, err := c.Client.Update(t.Context(), gr.ClusterRoles, role, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -300,6 +302,10 @@ func TestOldNodeRoleIsReplaced(t *testing.T) {
 	c = proatest.Start(t, proatest.InDir(dir))
 	if o, err = c.Client.Get(t.Context(), gr.ClusterRoles, "", "proa:node-network", ""); err != nil {
 		t.Fatal(err)
+	}
+	node := newNodeClient(t, c, "a")
+	if code, answer := node.do("GET", "/api/v1/namespaces/kube-system", nil); code != http.StatusOK {
+		t.Errorf("the namespace whose UID names the cluster, after the first start: %d %s", code, answer)
 	}
 	for _, r := range o.(*rbacv1.ClusterRole).Rules {
 		if slices.Contains(r.Verbs, "get") && !slices.Equal(r.ResourceNames, []string{"kube-system"}) &&

@@ -322,6 +322,7 @@ func (s *Server) addRoles() {
 		s.policy.ClusterRoles = append(s.policy.ClusterRoles, roles...)
 		s.policy.ClusterRoleBindings = append(s.policy.ClusterRoleBindings, bindings...)
 	}
+	s.policy.Withdraw = bootstraproles.Withdrawn()
 	controllers := s.controllers()
 	add(bootstraproles.ControllerRoles(controllers), bootstraproles.ControllerBindings(controllers))
 	add(bootstraproles.TraceRoles())
@@ -384,9 +385,6 @@ func (s *Server) createInitialObjects(ctx context.Context) error {
 	// The controllers start as soon as this returns, and hop 3 must know their roles by then.
 	if err := s.rbac.Wait(ctx); err != nil {
 		return fmt.Errorf("read the roles: %w", err)
-	}
-	if err := bootstraproles.WithdrawNodeReads(ctx, c, s.rbac); err != nil {
-		return err
 	}
 	if err := s.publishSettings(ctx, c); err != nil {
 		return fmt.Errorf("publish the settings of the cluster for nodes: %w", err)

@@ -3,22 +3,16 @@
 package bootstraproles
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
-	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/control/clustersettings"
 	"proa.dev/kinds/lib/gr"
-	"proa.dev/server/state"
 )
 
 // ControllerRoles returns the roles of controllers, from the permissions that they declare, and those of nodes and
@@ -61,29 +55,17 @@ func nodeNetworkRules() (rules []rbacv1.PolicyRule) {
 	})
 }
 
-// WithdrawNodeReads takes from the role of nodes, in a cluster of an earlier version, the permission to read every Pod
-// whole. Roles that exist are otherwise only extended.
-func WithdrawNodeReads(ctx context.Context, c client.Client, rbac *state.RBACView) error {
-	have, found := rbac.ClusterRole(networkRole)
-	if !found || have.Annotations[rbacv1.AutoUpdateAnnotationKey] == "false" {
-		return nil
-	}
-	next := have.DeepCopy()
-	for i := range next.Rules {
-		r := &next.Rules[i]
-		if len(r.ResourceNames) == 0 {
-			r.Verbs = slices.DeleteFunc(r.Verbs, func(verb string) bool { return verb == "get" })
+// Withdrawn returns, by ClusterRole, what takes from the rules of an earlier version those that this one does not grant
+// any more: nodes could read every Pod whole.
+func Withdrawn() map[string]func([]rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	return map[string]func([]rbacv1.PolicyRule) []rbacv1.PolicyRule{networkRole: func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+		for i := range rules {
+			if r := &rules[i]; len(r.ResourceNames) == 0 {
+				r.Verbs = slices.DeleteFunc(r.Verbs, func(verb string) bool { return verb == "get" })
+			}
 		}
-	}
-	next.Rules = slices.DeleteFunc(next.Rules, func(r rbacv1.PolicyRule) bool { return len(r.Verbs) == 0 })
-	if equality.Semantic.DeepEqual(next.Rules, have.Rules) {
-		return nil
-	}
-	// Another server that starts at the same time does the same.
-	if _, err := c.Update(ctx, gr.ClusterRoles, next, ""); err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("withdraw what nodes could read in an earlier version: %w", err)
-	}
-	return nil
+		return slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return len(r.Verbs) == 0 })
+	}}
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,23 +57,42 @@ func Create(ctx context.Context, c client.Client, rbac *state.RBACView, s Settin
 	if err := markServiceCIDRReady(ctx, c); err != nil {
 		return err
 	}
-	if err := rbac.Wait(ctx); err != nil {
+	policy, err := reconcilePolicy(ctx, c, rbac, s.Policy)
+	if err != nil {
 		return err
 	}
-	steps := bootstrappolicy.Reconcile(rbac, s.Policy)
-	rest := append([]Object{}, s.Objects...)
-	var changes []func() error
-	rest, changes = applySteps(ctx, c, rest, changes, "clusterroles", steps.ClusterRoles)
-	rest, changes = applySteps(ctx, c, rest, changes, "clusterrolebindings", steps.ClusterRoleBindings)
-	rest, changes = applySteps(ctx, c, rest, changes, "roles", steps.Roles)
-	rest, changes = applySteps(ctx, c, rest, changes, "rolebindings", steps.RoleBindings)
+	return createAll(ctx, c, slices.Concat(s.Objects, policy, apiServerService(s), criticalClasses()))
+}
+
+// reconcilePolicy changes the roles and bindings that exist, and returns those to be created. It begins again when
+// another server that starts at the same time was faster.
+func reconcilePolicy(ctx context.Context, c client.Client, rbac *state.RBACView, want *bootstrappolicy.Policy) ([]Object, error) {
+	for n := 0; ; n++ {
+		if err := rbac.Wait(ctx); err != nil {
+			return nil, err
+		}
+		steps := bootstrappolicy.Reconcile(rbac, want)
+		var missing []Object
+		var changes []func() error
+		missing, changes = applySteps(ctx, c, missing, changes, "clusterroles", steps.ClusterRoles)
+		missing, changes = applySteps(ctx, c, missing, changes, "clusterrolebindings", steps.ClusterRoleBindings)
+		missing, changes = applySteps(ctx, c, missing, changes, "roles", steps.Roles)
+		missing, changes = applySteps(ctx, c, missing, changes, "rolebindings", steps.RoleBindings)
+		err := inOrder(changes)
+		if n == 10 || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return missing, err
+		}
+	}
+}
+
+// inOrder makes changes until one fails.
+func inOrder(changes []func() error) error {
 	for _, change := range changes {
 		if err := change(); err != nil {
 			return err
 		}
 	}
-	rest = append(append(rest, apiServerService(s)...), criticalClasses()...)
-	return createAll(ctx, c, rest)
+	return nil
 }
 
 // applySteps adds the steps that reconcile the RBAC policy to the objects to be created and the changes to be made.

@@ -19,6 +19,9 @@ type Policy struct {
 	ClusterRoleBindings []*rbacv1.ClusterRoleBinding
 	Roles               []*rbacv1.Role
 	RoleBindings        []*rbacv1.RoleBinding
+	// Withdraw changes, by ClusterRole, the rules that the cluster has before missing ones are added: it takes away what
+	// an earlier version granted and this one does not.
+	Withdraw map[string]func([]rbacv1.PolicyRule) []rbacv1.PolicyRule
 }
 
 // Default returns a new copy of the policy of a new cluster, marked as bootstrapped and as to be kept up to date. An

@@ -53,13 +53,20 @@ func (s *Steps) Empty() bool {
 	return len(s.ClusterRoles)+len(s.ClusterRoleBindings)+len(s.Roles)+len(s.RoleBindings) == 0
 }
 
-// Reconcile returns the writes with which the cluster has at least what is wanted. It only adds: rules and subjects
-// that people have put into an object stay. An object annotated with autoupdate "false" stays as it is.
+// Reconcile returns the writes with which the cluster has at least what is wanted. Except for Policy.Withdraw it only
+// adds: rules and subjects that people have put into an object stay. An object annotated with autoupdate "false" stays
+// as it is.
 func Reconcile(have Existing, want *Policy) Steps {
 	var s Steps
 	for _, w := range want.ClusterRoles {
 		h, ok := have.ClusterRole(w.Name)
-		s.ClusterRoles = appendStep(&s, s.ClusterRoles, change[*rbacv1.ClusterRole]{h, w, ok, clusterRole})
+		s.ClusterRoles = appendStep(&s, s.ClusterRoles, change[*rbacv1.ClusterRole]{h, w, ok, func(copied, w *rbacv1.ClusterRole) bool {
+			// Before rules are added: what is withdrawn may cover a rule that is wanted.
+			if withdraw := want.Withdraw[w.Name]; withdraw != nil {
+				copied.Rules = withdraw(copied.Rules)
+			}
+			return clusterRole(copied, w)
+		}})
 	}
 	for _, w := range want.ClusterRoleBindings {
 		h, ok := have.ClusterRoleBinding(w.Name)

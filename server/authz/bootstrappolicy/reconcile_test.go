@@ -37,6 +37,27 @@ func (h policyObjects) RoleBinding(namespace, name string) (*rbacv1.RoleBinding,
 	return find(h.RoleBindings, namespace, name)
 }
 
+// TestWithdrawnRulesDoNotCoverWantedOnes checks that what an earlier version granted is taken away before it is decided which
+// rules are missing: the step leads to a role that has nothing more to change.
+func TestWithdrawnRulesDoNotCoverWantedOnes(t *testing.T) {
+	existing, want := mustParse(t, "clusterrole c\n  get,list core pods\n  list core nodes"), mustParse(t, "clusterrole c\n  get core pods")
+	want.ClusterRoles[0].Rules[0].ResourceNames = []string{"one"}
+	want.Withdraw = map[string]func([]rbacv1.PolicyRule) []rbacv1.PolicyRule{"c": func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+		return slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return r.ResourceNames == nil && slices.Contains(r.Verbs, "get") })
+	}}
+	steps := Reconcile(policyObjects{existing}, want)
+	if len(steps.ClusterRoles) != 1 {
+		t.Fatalf("%+v", steps.ClusterRoles)
+	}
+	rules := steps.ClusterRoles[0].Object.Rules
+	if len(rules) != 2 || rules[0].Resources[0] != "nodes" || !slices.Equal(rules[1].ResourceNames, []string{"one"}) {
+		t.Errorf("the rules become %+v", rules)
+	}
+	if again := Reconcile(policyObjects{applySteps(existing, steps)}, want); !again.Empty() {
+		t.Errorf("a second time: %+v", again)
+	}
+}
+
 // TestReconcile checks the steps that change an existing policy into the wanted one. All three are texts.
 func TestReconcile(t *testing.T) {
 	for _, c := range []struct{ name, existing, want, steps string }{
