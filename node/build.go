@@ -167,7 +167,8 @@ func (a *Agent) openPods(ctx context.Context) error {
 		Hooks:  lifecyclehook.New(a.cri, recorder, a.firstIP),
 		Images: a.images, Volumes: a.volumes, Devices: podDevices{a}, Network: a.node.Network, TruncateMessages: container.TruncateMessages,
 		Events: recorder, Statuses: &statusWriter{client: a.Client, mirror: a.source.Mirror},
-		TerminationMessage: container.TerminationMessage, Expand: container.ExpandPath, CheckResize: a.checkResize, HostIPs: a.nodeIPs,
+		TerminationMessage: container.TerminationMessage, PathExpander: container.PathExpander,
+		CheckResize: a.checkResize, HostIPs: a.nodeIPs,
 		Interruptions: interruption.RecordsIn(a.Dir), BootTime: bootTime(),
 		Logs: a.podLogs(), Trace: a.trace, Metrics: a.counts, Log: a.Log,
 	})

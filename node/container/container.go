@@ -73,12 +73,8 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &cri.LinuxContainerConfig{Resources: m.Resources(p, c), SecurityContext: security},
 	}
-	value := orReference(asMap(r.Env))
-	for _, word := range c.Command {
-		config.Command = append(config.Command, Expand(word, value))
-	}
-	for _, word := range c.Args {
-		config.Args = append(config.Args, Expand(word, value))
+	if config.Command, config.Args, err = commandAndArgs(c, asMap(r.Env)); err != nil {
+		return nil, configError(err)
 	}
 	if config.Annotations, err = m.annotations(p, c, r); err != nil {
 		return nil, configError(err)
@@ -97,6 +93,30 @@ func (m *Maker) Container(ctx context.Context, p *corev1.Pod, c *corev1.Containe
 		}
 	}
 	return config, nil
+}
+
+// commandAndArgs returns the command and the arguments of a container with the values of its environment.
+func commandAndArgs(c *corev1.Container, env map[string]string) (command, args []string, err error) {
+	room, value := MaxArguments, orReference(env)
+	for name, v := range env {
+		room -= len(name) + len(v) + 2
+	}
+	expand := func(words []string) (out []string) {
+		for _, word := range words {
+			text, failed := Expand(word, value, max(room, 0))
+			if room -= len(text) + 1; failed != nil || room < 0 {
+				err = fmt.Errorf("with the argument %.100q the environment, the command and the arguments have more than the %d bytes "+
+					"that Linux accepts for a program: shorten it, or the variables that it refers to", word, MaxArguments)
+				return nil
+			}
+			out = append(out, text)
+		}
+		return out
+	}
+	if command = expand(c.Command); err == nil {
+		args = expand(c.Args)
+	}
+	return command, args, err
 }
 
 // mounts returns the mounts of the volumes, of /etc/hosts and of the termination message.

@@ -381,10 +381,79 @@ func TestParseUsers(t *testing.T) {
 func FuzzExpand(f *testing.F) {
 	f.Add("$(A) $$(A) $x $( $")
 	f.Fuzz(func(t *testing.T, text string) {
-		if got := Expand(text, func(name string) string { return "$(" + name + ")" }); !strings.Contains(text, "$$") && got != text {
-			t.Errorf("%q becomes %q", text, got)
+		got, err := Expand(text, func(name string) string { return "$(" + name + ")" }, len(text))
+		if err != nil || !strings.Contains(text, "$$") && got != text {
+			t.Errorf("%q becomes %q, %v", text, got, err)
 		}
 	})
+}
+
+// TestExpansionsAreBounded expands variables that refer to variables: without a bound each of these makes gigabytes.
+func TestExpansionsAreBounded(t *testing.T) {
+	four := func(name string) string { return strings.Repeat("$("+name+")", 4) }
+	newPod := func() *corev1.Pod {
+		p := readPod(t, "spec: {enableServiceLinks: false, containers: [{name: a}]}")
+		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 4<<10)}}
+		for i := 1; i < 10; i++ {
+			v := corev1.EnvVar{Name: fmt.Sprintf("V%d", i), Value: four(fmt.Sprintf("V%d", i-1))}
+			p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, v)
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		change func(c *corev1.Container)
+		want   string
+	}{
+		"variables": {func(*corev1.Container) {}, `with the variable "V6" the environment has more than the 6291456 bytes that Linux accepts`},
+		"one variable": {func(c *corev1.Container) {
+			c.Env = append(c.Env[:1], corev1.EnvVar{Name: "W", Value: strings.Repeat("$(V0)", 100_000)})
+		}, `with the variable "W" the environment has more than`},
+		"command": {func(c *corev1.Container) {
+			c.Env, c.Command = c.Env[:4], []string{"sh", strings.Repeat("$(V3)", 1000)}
+		}, `with the argument "$(V3)$(V3)`},
+		"arguments": {func(c *corev1.Container) {
+			c.Env, c.Args = c.Env[:4], slices.Repeat([]string{"$(V3)"}, 1000)
+		}, `with the argument "$(V3)" the environment, the command and the arguments have more than the 6291456 bytes`},
+		"nothing of it": {func(c *corev1.Container) { c.Env, c.Args = c.Env[:5], []string{"$(V4)"} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, p := newMaker(t, newFakeCluster(), 2), newPod()
+			first := &p.Spec.Containers[0]
+			c.change(first)
+			env, err := m.Env(t.Context(), p, first, nil)
+			if err == nil {
+				_, err = m.Container(t.Context(), p, first, pod.Run{Image: &cri.Image{Id: "i"}, Env: env})
+			}
+			w, waits := errors.AsType[*fact.Waiting](err)
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (!waits || w.Reason != "CreateContainerConfigError" || !strings.Contains(w.Message, c.want)):
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+	path := PathExpander([]*cri.KeyValue{{Key: "V", Value: []byte(strings.Repeat("x", 1000))}})
+	if got, err := path("$(V)/" + four("V")); err == nil {
+		t.Errorf("a path of %d bytes is accepted", len(got))
+	}
+	if got, err := path("$(V)/$(V)"); err != nil || len(got) != 2001 {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+}
+
+// BenchmarkExpandUnclosed expands a text of references that nothing closes; the time grows with its size, not with its square.
+func BenchmarkExpandUnclosed(b *testing.B) {
+	for _, piece := range []string{"$x", "$("} {
+		text := strings.Repeat(piece, 500_000)
+		b.Run(piece, func(b *testing.B) {
+			for b.Loop() {
+				if got, err := Expand(text, func(string) string { return "" }, len(text)); err != nil || got != text {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 func FuzzEnvFile(f *testing.F) {

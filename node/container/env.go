@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -16,6 +15,7 @@ import (
 
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
+	"proa.dev/node/subpath"
 )
 
 // configError makes an error a CreateContainerConfigError, which the container's waiting state shows.
@@ -41,20 +41,27 @@ func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips
 	}
 	for i := range c.Env {
 		v := &c.Env[i]
-		value, found := Expand(v.Value, orReference(e.values, services)), true
+		value, err := Expand(v.Value, orReference(e.values, services), MaxArguments-e.size)
+		if err != nil {
+			return nil, configError(tooLarge(v.Name))
+		}
+		found := true
 		if v.Value == "" && v.ValueFrom != nil {
-			var err error
 			if value, found, err = m.valueFrom(ctx, p, c, v.ValueFrom, ips); err != nil {
 				return nil, configError(err)
 			}
 		}
 		if found {
-			e.set(v.Name, value)
+			if err := e.set(v.Name, value); err != nil {
+				return nil, configError(err)
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		if _, has := e.values[name]; !has {
-			e.set(name, services[name])
+			if err := e.set(name, services[name]); err != nil {
+				return nil, configError(err)
+			}
 		}
 	}
 	out := make([]*cri.KeyValue, 0, len(e.names))
@@ -64,17 +71,31 @@ func (m *Maker) Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, ips
 	return out, nil
 }
 
-// environment holds variables in the order in which they were set first.
+// environment holds variables in the order in which they were set first, and their size as arguments of a program.
 type environment struct {
 	names  []string
 	values map[string]string
+	size   int
 }
 
-func (e *environment) set(name, value string) {
-	if _, has := e.values[name]; !has {
+// set sets a variable. It is an error if the environment becomes too large.
+func (e *environment) set(name, value string) error {
+	old, has := e.values[name]
+	if !has {
 		e.names = append(e.names, name)
+		e.size += len(name) + 2 // NAME=VALUE and a zero
 	}
 	e.values[name] = value
+	if e.size += len(value) - len(old); e.size > MaxArguments {
+		return tooLarge(name)
+	}
+	return nil
+}
+
+// tooLarge is the error of a variable that does not fit into the environment.
+func tooLarge(name string) error {
+	return fmt.Errorf("with the variable %.100q the environment has more than the %d bytes that Linux accepts for a program: "+
+		"shorten it, or the variables that it refers to; large texts belong in a volume", name, MaxArguments)
 }
 
 // envFrom adds all keys of a ConfigMap or a Secret.
@@ -86,7 +107,9 @@ func (m *Maker) envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFrom
 			return err
 		}
 		for _, k := range slices.Sorted(maps.Keys(o.Data)) {
-			e.set(from.Prefix+k, o.Data[k])
+			if err := e.set(from.Prefix+k, o.Data[k]); err != nil {
+				return err
+			}
 		}
 	case from.SecretRef != nil:
 		o, err := m.secret(ctx, p, from.SecretRef.Name, from.SecretRef.Optional)
@@ -94,7 +117,9 @@ func (m *Maker) envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFrom
 			return err
 		}
 		for _, k := range slices.Sorted(maps.Keys(o.Data)) {
-			e.set(from.Prefix+k, string(o.Data[k]))
+			if err := e.set(from.Prefix+k, string(o.Data[k])); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -191,19 +216,7 @@ func (m *Maker) fromFile(p *corev1.Pod, ref *corev1.FileKeySelector) (string, bo
 }
 
 func readEnvFile(dir, path, key string) (string, bool, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return "", false, err
-	}
-	defer root.Close()
-	info, err := root.Stat(path)
-	if err != nil {
-		return "", false, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxEnvFile {
-		return "", false, fmt.Errorf("%s is no regular file of at most %d bytes", path, maxEnvFile)
-	}
-	text, err := root.ReadFile(path)
+	text, err := subpath.ReadFile(dir, path, maxEnvFile)
 	if err != nil {
 		return "", false, err
 	}

@@ -57,8 +57,8 @@ type Config struct {
 	TerminationMessage func(*cri.ContainerStatus) string
 	// TruncateMessages limits the length of termination messages in a status; nil leaves them as they are.
 	TruncateMessages func(p *corev1.Pod, st *corev1.PodStatus)
-	// Expand replaces $(NAME) in a path by variables of an environment.
-	Expand func(text string, env []*cri.KeyValue) (string, error)
+	// PathExpander returns a function that replaces $(NAME) in a path by variables of an environment.
+	PathExpander func(env []*cri.KeyValue) func(path string) (string, error)
 	// CheckResize decides whether a running Pod can be resized from has to p; nil allows every resize.
 	CheckResize func(p, has *corev1.Pod) Fit
 	// HostIPs returns the addresses of the node.

@@ -355,7 +355,7 @@ func (w *worker) containerConfig(ctx context.Context, p *corev1.Pod, f *fact.Pod
 	if r.Env, err = w.m.Maker.Env(ctx, p, c, r.IPs); err != nil {
 		return nil, err
 	}
-	r.Binds, r.Devices, err = w.m.Volumes.Binds(ctx, p, c, func(text string) (string, error) { return w.m.Expand(text, r.Env) })
+	r.Binds, r.Devices, err = w.m.Volumes.Binds(ctx, p, c, w.m.PathExpander(r.Env))
 	if err != nil {
 		return nil, err
 	}

@@ -2,10 +2,12 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"proa.dev/node/container"
 	"proa.dev/test/ports"
 )
 
@@ -185,8 +188,12 @@ func TestExpand(t *testing.T) {
 		{"plain", "plain"}, {"$(A)", "1"}, {"x$(A)y$(B)z", "x1y$(A)z"}, {"$$(A)", "$(A)"}, {"$$$(A)", "$1"}, {"$(C)", "$(C)"},
 		{"$", "$"}, {"a$", "a$"}, {"$(A", "$(A"}, {"$A", "$A"}, {"$()", "$()"}, {"$(E)", ""}, {"$(A)$", "1$"}, {"$$", "$"},
 	} {
-		if got := expand([]string{x[0]}, env)[0]; got != x[1] {
+		if got, err := expand([]string{x[0]}, env); err != nil || got[0] != x[1] {
 			t.Errorf("%s: got %s, want %s", x[0], got, x[1])
 		}
+	}
+	large := []corev1.EnvVar{{Name: "A", Value: strings.Repeat("x", 1<<20)}}
+	if _, err := expand(slices.Repeat([]string{strings.Repeat("$(A)", 4)}, 1000), large); !errors.Is(err, container.ErrTooLong) {
+		t.Errorf("a command of four gigabytes: %v", err)
 	}
 }

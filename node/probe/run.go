@@ -50,7 +50,11 @@ func (b *Prober) probeOnce(ctx context.Context, p *corev1.Probe, t target) (outc
 	timeout := time.Duration(p.TimeoutSeconds) * time.Second
 	switch {
 	case p.Exec != nil:
-		return b.exec(ctx, expand(p.Exec.Command, t.container.Env), t.id, timeout)
+		command, err := expand(p.Exec.Command, t.container.Env)
+		if err != nil {
+			return outcome{result: unknown}, err
+		}
+		return b.exec(ctx, command, t.id, timeout)
 	case p.HTTPGet != nil:
 		return b.http.get(ctx, p.HTTPGet, t, timeout)
 	case p.TCPSocket != nil:
@@ -83,7 +87,7 @@ func (b *Prober) exec(ctx context.Context, command []string, id string, timeout 
 
 // expand replaces $(NAME) in a command by the value that the container's spec itself gives a variable; $$ stands for
 // one $. Other references stay as they are: values from ConfigMaps and the like are not known to probes.
-func expand(command []string, env []corev1.EnvVar) []string {
+func expand(command []string, env []corev1.EnvVar) ([]string, error) {
 	values := map[string]string{}
 	for _, e := range env {
 		values[e.Name] = e.Value
@@ -94,9 +98,13 @@ func expand(command []string, env []corev1.EnvVar) []string {
 		}
 		return "$(" + name + ")"
 	}
-	out := make([]string, len(command))
+	out, room := make([]string, len(command)), container.MaxArguments
 	for i, word := range command {
-		out[i] = container.Expand(word, value)
+		var err error
+		if out[i], err = container.Expand(word, value, room); err != nil {
+			return nil, fmt.Errorf("the probe's argument %.100q: %w", word, err)
+		}
+		room -= len(out[i])
 	}
-	return out
+	return out, nil
 }

@@ -1,4 +1,4 @@
-// Package subpath mounts a part of a volume for a container, and never anything else of the host, whatever the
+// Package subpath mounts a part of a volume for a container, or reads a file of it, and never anything else of the host, whatever the
 // container does to the volume meanwhile. The part is opened with a path resolution that the kernel confines to the
 // volume; the open file, and not a path, is then bind-mounted at a place that only the agent can write to, and the
 // runtime gets that place.
