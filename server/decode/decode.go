@@ -37,7 +37,7 @@ func (d *Decoder) Object(body []byte, m codec.Media, want schema.GroupVersionKin
 	strict := d.isStrict()
 	obj, found, err := d.Codec.Decode(body, m, want, into, strict)
 	if err != nil {
-		return nil, decodeError(err, want, body)
+		return nil, d.decodeError(err, want, body)
 	}
 	o, ok := obj.(kind.Object)
 	if !ok {
@@ -45,7 +45,7 @@ func (d *Decoder) Object(body []byte, m codec.Media, want schema.GroupVersionKin
 	}
 	unknown, err := coerce(d.Def, o, strict)
 	if err != nil {
-		return nil, decodeError(&codec.Error{Found: &want, Err: err}, want, body)
+		return nil, d.decodeError(&codec.Error{Found: &want, Err: err}, want, body)
 	}
 	if err := d.reportFindings(append(found, unknown...), want); err != nil {
 		return nil, err
@@ -96,8 +96,8 @@ func (d *Decoder) warnOfFindings(found ...error) {
 }
 
 // decodeError returns the error for a body that cannot be decoded. It names the kind that the body claims to be, or
-// else shows how the body begins.
-func decodeError(err error, want schema.GroupVersionKind, body []byte) error {
+// else shows how the body begins, unless the kind is confidential: errors end up in logs of clients.
+func (d *Decoder) decodeError(err error, want schema.GroupVersionKind, body []byte) error {
 	e, ok := errors.AsType[*codec.Error](err)
 	if !ok {
 		return apierrors.NewBadRequest(err.Error())
@@ -105,7 +105,8 @@ func decodeError(err error, want schema.GroupVersionKind, body []byte) error {
 	if e.Found != nil && e.Found.Kind != "" {
 		return apistatus.BadRequest("%s in version %q cannot be handled as a %s: %v", e.Found.Kind, e.Found.Version, want.Kind, e.Err)
 	}
-	return apistatus.BadRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, e.Err, summarize(body))
+	return apistatus.BadRequest("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, e.Err,
+		d.redact(summarize(body)))
 }
 
 // summarize returns the beginning of a body for an error message.

@@ -105,6 +105,49 @@ await step('edit: dry run, difference, apply', async () => {
   await page.getByText('4/4 ready').waitFor();
 });
 
+await step('values of a Secret are shown only when they are asked for', async () => {
+  const value = 'tr0ub4dor-mark';
+  const last = (o) => ({ ...o, metadata: { ...o.metadata, annotations: { 'kubectl.kubernetes.io/last-applied-configuration': JSON.stringify(o) + '\n', 'example.dev/last-applied': btoa(JSON.stringify(o)), 'example.dev/note': 'plain' } } });
+  const login = { apiVersion: 'v1', kind: 'Secret', metadata: { name: 'login', namespace: 'default' }, stringData: { password: value } };
+  const made = await api('POST', '/api/v1/namespaces/default/secrets', last(login));
+  await api('POST', '/api/v1/namespaces/default/pods', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'keyed', ownerReferences: [{ apiVersion: 'v1', kind: 'Secret', name: 'login', uid: made.metadata.uid }] },
+    spec: { containers: [{ name: 'c', image: 'nginx', env: [{ name: 'P', valueFrom: { secretKeyRef: { name: 'login', key: 'password' } } }] }] } });
+  const isHidden = async (where) => {
+    const html = await page.evaluate(() => document.documentElement.outerHTML + [...document.querySelectorAll('textarea, input')].map((e) => e.value).join());
+    for (const text of [value, btoa(value), btoa(JSON.stringify(login)).slice(40, 80)]) assert.ok(!html.includes(text), `${text} is shown: ${where}`);
+  };
+  await go('#/kind/core/secrets?wide=1');
+  await page.getByRole('grid').getByText('login').waitFor();
+  await isHidden('the list');
+  for (const [tab, sign] of [['summary', 'plain'], ['why', 'Secret'], ['trace', 'create secrets'], ['tree', 'keyed'], ['events', 'No Events'], ['yaml', '(hidden)']]) {
+    await go('#/object/core/secrets/default/login?tab=' + tab);
+    await page.locator('#tabpanel').getByText(sign).first().waitFor();
+    await isHidden('the tab ' + tab);
+  }
+  await page.getByRole('tabpanel').getByRole('button', { name: 'Edit' }).click();
+  await page.getByRole('dialog').getByText('Keep them hidden').click();
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await isHidden('Edit, and no');
+  await page.getByRole('tabpanel').getByRole('button', { name: 'Edit' }).click();
+  await page.getByRole('dialog').getByText('Show and edit').click();
+  const area = page.getByRole('textbox', { name: 'YAML of login' });
+  assert.ok((await area.inputValue()).includes(btoa(value)), 'who asks for the values gets them');
+  await page.getByRole('button', { name: 'Cancel' }).click();
+  await isHidden('after Edit');
+  await page.getByText('Show the values').click();
+  await page.locator('.code-block').getByText(btoa(value)).first().waitFor();
+  await go('#/object/core/pods/default/keyed?tab=yaml');
+  await page.locator('.code-block').getByText('secretKeyRef').waitFor();
+  await isHidden('a Pod that uses it');
+  // What is applied over it shows that a value changes, and not from which.
+  await go('#/create');
+  await page.getByRole('textbox', { name: 'YAML of one or more objects' }).fill('apiVersion: v1\nkind: Secret\nmetadata: {name: login}\nstringData: {other: x}\ndata: {password: eA==}\n');
+  await page.getByLabel('Take over fields that others manage').check();
+  await page.getByRole('button', { name: /^Check/ }).click();
+  await page.locator('.diff-add').getByText('password: "(hidden) (changed)"').waitFor();
+  await isHidden('Create');
+});
+
 await step('the tree of owners', async () => {
   await go('#/object/apps/deployments/default/web?tab=tree');
   await page.getByRole('tree').getByText('ReplicaSet').waitFor();

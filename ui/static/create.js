@@ -14,9 +14,10 @@ const EXAMPLE = 'apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: example\nda
 let draft = ''; // the text stays when the viewer looks at something else, and goes with the viewer
 window.addEventListener('proa-logout', () => { draft = ''; });
 
-// shown writes an object without what the server alone decides.
-function shown(o) {
-  const { status, ...copy } = shownObject(o, { managed: false, values: true });
+// written writes an object without what the server alone decides. The values of a Secret are hidden, unless it is for a comparison: the text
+// in the editor has the new ones, and nobody has asked for those that are stored. Before is the object as it is now.
+function written(o, { values, before } = {}) {
+  const { status, ...copy } = shownObject(o, { values, before });
   for (const k of ['uid', 'resourceVersion', 'generation', 'creationTimestamp', 'selfLink']) delete copy.metadata[k];
   return toYAML(copy);
 }
@@ -98,9 +99,9 @@ export function show({ main, signal, ns }) {
         : await request(listPath(k, where) + query, { method: 'POST', contentType: 'application/yaml', body: doc.text, signal });
       const warnings = warningsOf(resp.headers.get('Warning'));
       const result = await resp.json();
-      const same = present && shown(present) === shown(result);
+      const same = present && written(present, { values: true }) === written(result, { values: true });
       if (present === undefined) say(doc, 'ok', dry ? 'Accepted' : 'Applied', warnings, h('p', { class: 'hint' }, 'You may not read the present object, so the page does not know what changes.'));
-      else if (dry) say(doc, present ? (same ? 'idle' : 'progress') : 'ok', present ? (same ? 'Unchanged' : 'Changes') : 'New', warnings, showDiff(present ? shown(present) : '', shown(result)));
+      else if (dry) say(doc, present ? (same ? 'idle' : 'progress') : 'ok', present ? (same ? 'Unchanged' : 'Changes') : 'New', warnings, showDiff(present ? written(present) : '', written(result, { before: present })));
       else say(doc, 'ok', present ? (same ? 'Unchanged' : 'Changed') : 'Created', warnings, h('p', null, h('a', { href: objectLink(k, where, result.metadata.name) }, `${doc.kind} ${result.metadata.name}`), ' is revision ' + result.metadata.resourceVersion + '.'));
       return true;
     } catch (e) {

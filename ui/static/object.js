@@ -182,7 +182,7 @@ function showSummary(box, ctx) {
           h('span', { class: 'row-main' }, h('span', { class: 'strong' }, c.name), h('span', { class: 'muted' }, c.image), st?.state?.waiting?.message && h('span', { class: 'muted' }, st.state.waiting.message)),
           h('span', { class: 'muted' }, st ? st.restartCount + ' restarts' : ''));
       }))),
-      Object.keys(m.annotations || {}).length > 0 && h('section', { class: 'panel' }, h('h2', null, 'Annotations'), facts(Object.entries(m.annotations).map(([k, v]) => [k, h('span', { class: 'clamp3' }, v || '(empty)')]))));
+      Object.keys(m.annotations || {}).length > 0 && h('section', { class: 'panel' }, h('h2', null, 'Annotations'), facts(Object.entries(shownObject(o, {}).metadata.annotations).map(([k, v]) => [k, h('span', { class: 'clamp3' }, v || '(empty)')]))));
   };
   draw();
   return { update: draw };
@@ -212,14 +212,22 @@ export function showEvents(box, ctx) {
 
 const HIDDEN = '(hidden)';
 
-// shownObject leaves out what only machines need, and the values of a Secret unless they are asked for.
-export function shownObject(o, { managed, values }) {
+// holdsObject says that an annotation holds the object as somebody has applied it, with the values of a Secret in it. kubectl apply writes
+// such an annotation, and so do other programs, under names of their own, as JSON or compressed.
+const holdsObject = (name, value) => name.includes('last-applied') || /^\s*[{[]/.test(value);
+
+// shownObject leaves out what only machines need, and the values of a Secret unless they are asked for. Of those that differ from the ones
+// of the object before it says so.
+export function shownObject(o, { managed, values, before }) {
   const copy = structuredClone(o);
   if (!managed) delete copy.metadata.managedFields;
-  if (copy.kind === 'Secret' && !values) {
-    for (const field of ['data', 'stringData']) for (const k of Object.keys(copy[field] || {})) copy[field][k] = HIDDEN;
-    if (copy.metadata.annotations?.['kubectl.kubernetes.io/last-applied-configuration']) copy.metadata.annotations['kubectl.kubernetes.io/last-applied-configuration'] = HIDDEN;
-  }
+  if (copy.kind !== 'Secret' || values) return copy;
+  const hide = (map, had, which = () => true) => {
+    for (const [k, v] of Object.entries(map || {})) if (which(k, v)) map[k] = HIDDEN + (before && had?.[k] !== v ? ' (changed)' : '');
+  };
+  hide(copy.data, before?.data);
+  hide(copy.stringData, before?.stringData);
+  hide(copy.metadata.annotations, before?.metadata.annotations, holdsObject);
   return copy;
 }
 
@@ -242,7 +250,10 @@ function showYAML(box, ctx) {
     fill(body, text);
   };
 
-  const edit = () => {
+  const edit = async () => {
+    if (secret && !show.values && !await dialog('Show the values of ' + ctx.name + '?', h('p', null, 'Whoever edits a Secret sees its values, and so does whoever sees this screen.'),
+      [{ text: 'Keep them hidden', value: false }, { text: 'Show and edit', value: true, class: 'button primary' }])) return;
+    if (ctx.signal.aborted) return;
     editing = true;
     const before = toYAML(shownObject(ctx.object, { managed: false, values: true }));
     const area = h('textarea', { class: 'editor', spellcheck: 'false', 'aria-label': 'YAML of ' + ctx.name, autocomplete: 'off' });
