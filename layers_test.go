@@ -14,7 +14,7 @@ import (
 const module = "proa.dev"
 
 // leaves are the packages that every other one may import.
-const leaves = "internal/nativehistogram internal/printable internal/wait"
+const leaves = "internal/buildinfo internal/nativehistogram internal/printable internal/wait"
 
 // layer says what the packages of a folder may import of this module. A name covers the folders below it; "." is the
 // folder itself with what is below.
@@ -28,6 +28,7 @@ type layer struct {
 var layers = []layer{
 	{"hop", "", "every part records its hop, so hop may need none of them"},
 	{"internal/wait", "", "every loop waits, so it may need none of them"},
+	{"internal/buildinfo", "", "every part may say which build it is, so it may need none of them"},
 	{"internal/nativehistogram", "", "every part counts, so it may need none of them"},
 	{"internal/printable", "", "whoever shows texts of others needs it, on the server and in a terminal"},
 	{"trace/waterfall", "trace hop", "it prints traces, and reads nothing"},

@@ -11,6 +11,7 @@ import (
 
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
+	"proa.dev/run/datafolder"
 	"proa.dev/run/storeencryption"
 )
 
@@ -38,9 +39,13 @@ the store; the server names it, and it can be deleted.`,
 				if err != nil {
 					return err
 				}
-				switch {
-				case len(args) == 0:
+				if len(args) == 0 {
 					return listCerts(env, c)
+				}
+				if err := datafolder.CheckVersion(c.Dir); err != nil {
+					return err
+				}
+				switch {
 				case len(args) == 1 && args[0] == "renew":
 					return renewCerts(env, c)
 				case len(args) == 1 && args[0] == "rotate-secrets":

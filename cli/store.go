@@ -40,6 +40,9 @@ A store needs no repair after a crash or a power cut: a write that was never fin
 				if err := hasStore(c); err != nil {
 					return err
 				}
+				if err := datafolder.CheckVersion(c.Dir); err != nil {
+					return err
+				}
 				if pid, err := c.ServerPID(); err != nil || pid != 0 {
 					return errors.Join(err, fmt.Errorf("the server runs as process %d and uses the store; stop it first: proa down%s", pid, c.CommandFlags()))
 				}

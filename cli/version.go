@@ -5,9 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"proa.dev/cli/command"
+	"proa.dev/internal/buildinfo"
 	proa "proa.dev/run"
 )
 
@@ -64,25 +64,9 @@ func (v version) commitLine() string {
 	return fmt.Sprintf("commit %s of %s%s\n", v.Commit, v.Date, changed)
 }
 
-// thisVersion reads the build information of this program.
+// thisVersion describes the build of this program.
 func thisVersion() version {
-	v := version{Version: "(devel)", API: proa.Version().GitVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	if info.Main.Version != "" {
-		v.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Commit = s.Value
-		case "vcs.time":
-			v.Date = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		}
-	}
-	return v
+	b := buildinfo.Read()
+	return version{Version: b.Version, Commit: b.Commit, Date: b.Date, Modified: b.Modified,
+		API: proa.Version().GitVersion, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 }

@@ -9,6 +9,7 @@ import (
 
 	apiversion "k8s.io/apimachinery/pkg/version"
 
+	"proa.dev/internal/buildinfo"
 	"proa.dev/run/access"
 	"proa.dev/run/openapisource"
 	"proa.dev/server/apimetrics"
@@ -20,11 +21,13 @@ import (
 	"proa.dev/trace"
 )
 
-// Version returns the answer of /version. Its GitVersion is that of the Kubernetes API that proa serves.
+// Version returns the answer of /version. Its GitVersion is that of the Kubernetes API that proa serves; the rest is the
+// build of this program.
 func Version() *apiversion.Info {
+	build := buildinfo.Read()
 	return &apiversion.Info{
 		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36",
-		GitVersion: "v1.37.1+proa", GitTreeState: "clean",
+		GitVersion: "v1.37.1+proa", GitCommit: build.Commit, GitTreeState: build.TreeState(), BuildDate: build.Date,
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }

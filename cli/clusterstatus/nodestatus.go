@@ -1,6 +1,7 @@
 package clusterstatus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,6 +24,12 @@ type nodeStatus struct {
 	Address       string `json:"address,omitempty"`
 	Text          string `json:"text,omitempty"`   // why it is not ready
 	Tunnel        bool   `json:"tunnel,omitempty"` // its agent has opened one to the server
+	// Build is the build of proa that runs its agent; empty for nodes of earlier builds, and for those that proa does not run.
+	Build string `json:"build,omitempty"`
+	// stale says that its agent is of another build than the server.
+	stale bool
+	// ofProa says that proa runs its agent, and not only a simulation or another kubelet.
+	ofProa bool
 	// Unreachable are the nodes whose Pods the Pods of this node cannot reach, as its agent has found out.
 	Unreachable []string `json:"unreachable,omitempty"`
 	// Shortages are what the node lacks although it may be ready, such as disk space.
@@ -53,6 +60,9 @@ func (n nodeStatus) describe() string {
 	}
 	if n.Tunnel {
 		out = append(out, "tunnel")
+	}
+	if n.stale {
+		out = append(out, "of another build than the server: "+cmp.Or(n.Build, "an earlier one"))
 	}
 	return strings.Join(out, ", ")
 }
@@ -90,6 +100,14 @@ func markTunnels(nodes []nodeStatus, metrics []byte) {
 	}
 }
 
+// markStale marks the nodes whose agents are of another build than the server.
+func markStale(nodes []nodeStatus, server string) {
+	for i := range nodes {
+		n := &nodes[i]
+		n.stale = server != "" && n.ofProa && n.Build != server
+	}
+}
+
 // unreachablePairs describes the pairs of ready nodes whose Pods do not reach each other. Nodes that are not ready are reported
 // otherwise.
 func unreachablePairs(nodes []nodeStatus) (out []string) {
@@ -114,7 +132,9 @@ func unreachablePairs(nodes []nodeStatus) (out []string) {
 }
 
 func describeNode(n *corev1.Node) nodeStatus {
-	out := nodeStatus{Name: n.Name, Unschedulable: n.Spec.Unschedulable, Text: "it has not reported its status"}
+	out := nodeStatus{Name: n.Name, Unschedulable: n.Spec.Unschedulable, Text: "it has not reported its status",
+		Build:  n.Annotations[nodekind.BuildAnnotation],
+		ofProa: strings.HasSuffix(n.Status.NodeInfo.KubeletVersion, "+proa") && n.Status.NodeInfo.OSImage != "simulated"}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			out.Ready, out.Text = c.Status == corev1.ConditionTrue, c.Message

@@ -22,6 +22,7 @@ import (
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
 	proa "proa.dev/run"
+	"proa.dev/run/datafolder"
 )
 
 // StatusCommand returns the command "proa status".
@@ -67,9 +68,11 @@ type Status struct {
 	Running      bool                       `json:"running"`
 	Ready        bool                       `json:"ready"`
 	PID          int                        `json:"pid,omitempty"`
+	Agent        string                     `json:"agent,omitempty"` // the node, if the folder is that of an agent alone
 	MemoryBytes  int64                      `json:"memoryBytes,omitempty"`
 	Server       string                     `json:"server,omitempty"`
 	Version      string                     `json:"version,omitempty"`
+	Build        string                     `json:"build,omitempty"` // of the program that runs the server
 	Checks       []localcluster.Check       `json:"checks,omitempty"`
 	StoreBytes   int64                      `json:"storeBytes,omitempty"`
 	DiskFree     int64                      `json:"diskFreeBytes,omitempty"`
@@ -100,6 +103,14 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 	pid, err := c.ServerPID()
 	problem(err)
 	s.PID, s.Running = pid, pid != 0
+	mark, err := datafolder.ReadVersion(c.Dir)
+	problem(err)
+	s.Build = mark.Build
+	if cert, agent, err := localcluster.AgentCertificate(c); agent {
+		problem(err)
+		s.inspectAgent(c, cert)
+		return s
+	}
 	s.StoreBytes, s.DiskFree = folderSize(c.Path("etcd")), diskFree(c.Dir)
 	if certs, err := localcluster.Certificates(c); !problem(err) {
 		s.Certificates = certs
@@ -121,6 +132,27 @@ func Inspect(ctx context.Context, c localcluster.Cluster) *Status {
 	}
 	s.Ready = s.Ready && len(s.Problems) == 0
 	return s
+}
+
+// inspectAgent collects what the folder of a node's agent tells. Whether the node is ready is known to its cluster alone.
+func (s *Status) inspectAgent(c localcluster.Cluster, cert localcluster.Certificate) {
+	s.Agent, s.DiskFree = strings.TrimPrefix(cert.Subject, "system:node:"), diskFree(c.Dir)
+	if s.Agent == "" {
+		s.Agent = "unknown"
+	} else {
+		cert.Name = "client certificate of the node"
+		s.Certificates = []localcluster.Certificate{cert}
+		if time.Until(cert.Expires) <= 0 {
+			s.Problems = append(s.Problems, fmt.Sprintf("the client certificate of the node expired on %s: join again with a token that \"proa token create --node %s\" makes on the server",
+				cert.Expires.Format(time.DateOnly), s.Agent))
+		}
+	}
+	if !s.Running {
+		s.Problems = append(s.Problems, fmt.Sprintf("the agent of the node is not running. Start it as before, with \"systemctl start proa-agent\" if it is a service, "+
+			"otherwise with \"proa agent --server URL%s\"; it has joined and needs no token", c.CommandFlags()))
+	}
+	s.MemoryBytes = residentMemory(s.PID)
+	s.Ready = len(s.Problems) == 0
 }
 
 // notRunning returns the problem of a cluster that does not run. It names the reason if its server could not start, or has failed.
@@ -160,6 +192,7 @@ func (s *Status) ask(ctx context.Context, a *localcluster.Access) error {
 	if s.Nodes, s.MoreNodes, err = nodesOf(ctx, a); err != nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("the nodes cannot be listed: %v", err))
 	}
+	markStale(s.Nodes, s.Build)
 	for _, n := range s.Nodes {
 		if !n.Ready {
 			s.Problems = append(s.Problems, fmt.Sprintf("node %s is not ready: %s", n.Name, n.Text))
@@ -235,8 +268,14 @@ func (s *Status) print(env *command.Env, format string) error {
 	default:
 		row("process", "not running")
 	}
+	if s.Agent != "" {
+		row("agent of node", "%s; \"proa status\" on a server of its cluster shows whether the node is ready", s.Agent)
+	}
 	if s.Server != "" {
 		row("API server", "%s %s", s.Server, s.Version)
+	}
+	if s.Build != "" {
+		row("build", "%s", s.Build)
 	}
 	hooks := 0
 	for _, c := range s.Checks {
@@ -277,7 +316,11 @@ func (s *Status) print(env *command.Env, format string) error {
 	for _, p := range s.Problems {
 		fmt.Fprintf(env.Out, "\nProblem: %s\n", command.Printable(p))
 	}
-	if s.Ready && len(s.Problems) == 0 {
+	switch {
+	case !s.Ready || len(s.Problems) > 0:
+	case s.Agent != "":
+		fmt.Fprintln(env.Out, "\nThe agent runs.")
+	default:
 		fmt.Fprintln(env.Out, "\nEverything is well.")
 	}
 	return nil

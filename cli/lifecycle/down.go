@@ -372,7 +372,8 @@ func checkDataFolder(c localcluster.Cluster) error {
 		switch e.Name() {
 		case "pki", "node", "nodes", localcluster.SettingsFile:
 			isCluster = true
-		case "bin", "etcd", "server.log", "server.pid", "server.stop-time", "admin.kubeconfig", contextFile:
+		case "bin", "etcd", "server.log", "server.pid", "server.stop-time", "admin.kubeconfig", "version", "version.new",
+			contextFile:
 		default:
 			if recordfile.IsName(e.Name()) {
 				continue

@@ -14,6 +14,7 @@ import (
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
 	proa "proa.dev/run"
+	"proa.dev/run/datafolder"
 	"proa.dev/run/settings"
 )
 
@@ -178,6 +179,9 @@ func (i *installer) configure(s service, values settings.Values) (args []string,
 		values["node"] = []string{settings.DefaultNodeName()}
 	}
 	c, err := proa.Load("", values)
+	if err == nil {
+		err = datafolder.CheckVersion(c.DataDir)
+	}
 	if err != nil {
 		return nil, "", err
 	}

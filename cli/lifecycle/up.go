@@ -113,6 +113,9 @@ func (u *upCommandRun) up(ctx context.Context, values settings.Values) error {
 		return fmt.Errorf("a node that runs containers needs root, and this is user %d; nothing was started. "+
 			"Use \"sudo proa up\", or \"proa up --simulate 1\" without --node for a simulated one", os.Geteuid())
 	}
+	if err := datafolder.CheckVersion(conf.DataDir); err != nil {
+		return err
+	}
 	c := localcluster.Cluster{Dir: conf.DataDir}
 	pid, err := u.running(ctx, c)
 	if err != nil {

@@ -1,7 +1,10 @@
 package localcluster
 
 import (
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,6 +67,29 @@ func Certificates(c Cluster) ([]Certificate, error) {
 		return nil, fmt.Errorf("there are no certificates in %s; the first \"proa up%s\" makes them", c.Path("pki"), c.CommandFlags())
 	}
 	return out, nil
+}
+
+// AgentCertificate reads the client certificate of the agent whose data folder this is; ok is false where the folder is not
+// that of an agent, or the agent has not joined yet.
+func AgentCertificate(c Cluster) (cert Certificate, ok bool, err error) {
+	for _, name := range []string{"pki", SettingsFile} {
+		if _, err := os.Lstat(c.Path(name)); err == nil {
+			return Certificate{}, false, nil
+		}
+	}
+	file := c.Path("node/pki/client.pem")
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Certificate{}, false, nil
+	}
+	if err != nil {
+		return Certificate{}, true, err
+	}
+	pair, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return Certificate{}, true, fmt.Errorf("read %s: %w", file, err)
+	}
+	return Certificate{Name: "client", Subject: pair.Leaf.Subject.CommonName, Expires: pair.Leaf.NotAfter, File: file}, true, nil
 }
 
 // readCertificates reads a file. That of an authority has all certificates that are trusted, the one that signs first;

@@ -62,11 +62,19 @@ func (c *Certificate) Load() error {
 		c.Log.Error("the stored certificate cannot be used", "file", c.File, "err", err)
 		return nil
 	}
-	if time.Now().Before(pair.Leaf.NotAfter) {
-		c.current.Store(pair)
-		c.outdated.Store(c.isFormer(pair.Leaf))
-	}
+	// One that has expired is not used, see Current, and is kept for Expired.
+	c.current.Store(pair)
+	c.outdated.Store(c.isFormer(pair.Leaf))
 	return nil
+}
+
+// Expired returns when the certificate has expired; zero if it has not, or if there is none.
+func (c *Certificate) Expired() time.Time {
+	pair := c.current.Load()
+	if pair == nil || time.Now().Before(pair.Leaf.NotAfter) {
+		return time.Time{}
+	}
+	return pair.Leaf.NotAfter
 }
 
 // Adopt stores a certificate with its key, both PEM, that was issued elsewhere, unless the present one is valid for

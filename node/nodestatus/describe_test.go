@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa.dev/kinds/core/nodekind"
 	"proa.dev/node/cri"
 )
 
@@ -221,14 +222,19 @@ func TestHost(t *testing.T) {
 
 func TestReconcileLabels(t *testing.T) {
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: "old", "mine": "x",
-		corev1.LabelTopologyZone: "z"}}}
-	if !reconcile(o, map[string]string{corev1.LabelHostname: "new", "mine": "y", corev1.LabelTopologyZone: ""}) {
+		corev1.LabelTopologyZone: "z"}, Annotations: map[string]string{nodekind.BuildAnnotation: "v1", "mine": "x"}}}
+	n := Node{Config: Config{Build: "v2"}}
+	if !reconcile(o, map[string]string{corev1.LabelHostname: "new", "mine": "y", corev1.LabelTopologyZone: ""}, n.annotations()) {
 		t.Error("no change is reported")
 	}
 	if want := map[string]string{corev1.LabelHostname: "new", "mine": "x"}; !reflect.DeepEqual(o.Labels, want) {
 		t.Errorf("labels %v, want %v", o.Labels, want)
 	}
-	if reconcile(o, map[string]string{corev1.LabelHostname: "new"}) {
+	want := map[string]string{attachAnnotation: "true", nodekind.BuildAnnotation: "v2", "mine": "x"}
+	if !reflect.DeepEqual(o.Annotations, want) {
+		t.Errorf("annotations %v, want %v", o.Annotations, want)
+	}
+	if reconcile(o, map[string]string{corev1.LabelHostname: "new"}, n.annotations()) {
 		t.Error("a change is reported again")
 	}
 }

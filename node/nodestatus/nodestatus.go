@@ -61,6 +61,8 @@ type Config struct {
 	Port int32
 	// Version is the version of the agent, such as v1.37.1.
 	Version string
+	// Build names the build of the agent, which the version of the API does not tell; see BuildAnnotation.
+	Build string
 	// Data is the folder on whose file system Pods write.
 	Data string
 	// SystemReserved and KubeReserved are not available to Pods.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/internal/wait"
+	"proa.dev/kinds/core/nodekind"
 	"proa.dev/kinds/lib/gr"
 )
 
@@ -73,12 +74,21 @@ func (n *Node) tryRegister(ctx context.Context) error {
 // newNode returns the Node as it is created.
 func (n *Node) newNode(facts *Facts) *corev1.Node {
 	o := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{attachAnnotation: "true"}},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: n.annotations()},
 		Spec:       corev1.NodeSpec{ProviderID: n.ProviderID, Taints: n.taints()},
 	}
 	n.setProvidedIPs(o)
 	describe(o, &n.Config, facts, time.Now())
 	return o
+}
+
+// annotations returns the annotations that a node keeps on its Node.
+func (n *Node) annotations() map[string]string {
+	out := map[string]string{attachAnnotation: "true"}
+	if n.Build != "" {
+		out[nodekind.BuildAnnotation] = n.Build
+	}
+	return out
 }
 
 // labels returns the labels that every node has, and the configured ones.
@@ -104,7 +114,7 @@ func managedLabels() []string {
 // adopt uses an existing Node of the same name.
 func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
 	next := have.DeepCopy()
-	wrong := reconcile(next, n.labels())
+	wrong := reconcile(next, n.labels(), n.annotations())
 	if n.setProvidedIPs(next) || wrong {
 		o, err := n.cluster.Update(ctx, gr.Nodes, next, "")
 		if err != nil {
@@ -121,7 +131,7 @@ func (n *Node) adopt(ctx context.Context, have *corev1.Node) error {
 }
 
 // reconcile corrects labels and annotations, and reports whether any was wrong.
-func reconcile(o *corev1.Node, labels map[string]string) (changed bool) {
+func reconcile(o *corev1.Node, labels, annotations map[string]string) (changed bool) {
 	if o.Labels == nil {
 		o.Labels = map[string]string{}
 	}
@@ -138,12 +148,14 @@ func reconcile(o *corev1.Node, labels map[string]string) (changed bool) {
 			changed = true
 		}
 	}
-	if o.Annotations[attachAnnotation] != "true" {
-		if o.Annotations == nil {
-			o.Annotations = map[string]string{}
+	for name, want := range annotations {
+		if o.Annotations[name] != want {
+			if o.Annotations == nil {
+				o.Annotations = map[string]string{}
+			}
+			o.Annotations[name] = want
+			changed = true
 		}
-		o.Annotations[attachAnnotation] = "true"
-		changed = true
 	}
 	return changed
 }

@@ -19,9 +19,13 @@ const pidFile = "server.pid"
 // as scripts expect.
 const stopTimeFile = "server.stop-time"
 
-// Lock makes this process the server of the data folder dir. It fails if another process is. release unlocks the
+// Lock makes this process the server of the data folder dir. It fails if another process is, and changes nothing if a
+// newer program has written the folder. Then the folder has the version mark of this program. release unlocks the
 // folder; the kernel does so too when the process ends. Other processes read stopTime by StopTime.
 func Lock(dir string, stopTime time.Duration) (release func(), err error) {
+	if err := CheckVersion(dir); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data folder: %w", err)
 	}
@@ -44,6 +48,9 @@ func Lock(dir string, stopTime time.Duration) (release func(), err error) {
 	times := filepath.Join(dir, stopTimeFile)
 	if err == nil {
 		err = os.WriteFile(times, []byte(stopTime.String()+"\n"), 0o600)
+	}
+	if err == nil {
+		err = markVersion(dir)
 	}
 	if err != nil {
 		f.Close()

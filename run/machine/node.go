@@ -23,6 +23,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/internal/buildinfo"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/dns"
 	"proa.dev/network/firstanswer"
@@ -300,7 +301,8 @@ func (p *agentHost) config() (node.Config, error) {
 	return node.Config{
 		Config: nodestatus.Config{
 			Name: p.Name, Addresses: p.IPs, FindAddress: p.find, Labels: p.Labels, Taints: p.Taints, ProviderID: p.ProviderID,
-			Cloud: p.Cloud, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion, Data: dir,
+			Cloud: p.Cloud, MaxPods: p.MaxPods, Port: int32(p.Port), Version: run.Version().GitVersion,
+			Build: buildinfo.Read().Name(), Data: dir,
 			SystemReserved: p.SystemReserved, KubeReserved: p.KubeReserved,
 		},
 		Client: p.client, Dir: dir, Runtime: p.Runtime, OwnRuntime: nodefolder.RuntimeConfig(p.dataDir, bin, p.NodeConfig),

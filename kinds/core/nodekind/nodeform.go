@@ -31,6 +31,10 @@ func nodeForNodes() *kind.NodeForm[corev1.Node] {
 // it; other nodes read it to decide whether their Pods and those of the node need a tunnel between them.
 const OnLinkAnnotation = "proa.dev/on-link"
 
+// BuildAnnotation names the build of proa that runs the agent of a node, as the node says: its version of the API is the
+// same for all builds. It is for people, and nothing is decided by it.
+const BuildAnnotation = "proa.dev/build"
+
 // UnreachableAnnotation holds the names of the nodes whose Pods are unreachable from the Pods of a node, separated by
 // commas. The node publishes it.
 const UnreachableAnnotation = "proa.dev/unreachable-nodes"

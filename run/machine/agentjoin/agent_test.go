@@ -124,6 +124,44 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
+// TestExpiredCertificateIsNamed checks that an agent whose certificate has expired says so and what to do, whether it has an old
+// token, none at all, or a server that does not answer; and that it joins again with a token for its node.
+func TestExpiredCertificateIsNamed(t *testing.T) {
+	j, log := newTestCluster(t), slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	if _, err := j.Client.Create(ctx, gr.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	old := ensurePKI(t, t.TempDir(), -3*365*24*time.Hour)
+	pair, err := old.Client("system:node:a", "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, ClientFile), append(pair.CertPEM, pair.KeyPEM...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := credentials.NewJoinToken("zzzzzz", "0123456789abcdef", j.Config.CAData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]settings.AgentConfig{
+		"no token": {Server: j.Config.Host}, "an old token": {Server: j.Config.Host, Token: stale.String()},
+		"no server": {Server: "https://127.0.0.1:1", Token: stale.String()},
+	} {
+		a.Node.Name = "a"
+		_, _, err := (&Agent{a}).Join(ctx, dir, j.pool, log)
+		if err == nil || !strings.Contains(err.Error(), "the certificate of node a expired at ") ||
+			!strings.Contains(err.Error(), "proa token create --node a") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, joined, err := j.agent(t, "a", "eeeeee", "a").Join(ctx, dir, j.pool, log); err != nil || !joined {
+		t.Errorf("with a token for the node: %v %v", joined, err)
+	}
+}
+
 // forwardTCP forwards connections from one address to another, and returns the URL of the former.
 func forwardTCP(t *testing.T, at, to string) (url string) {
 	t.Helper()

@@ -49,26 +49,45 @@ func (c *Agent) Join(ctx context.Context, dir string, pool *x509.CertPool, log *
 	if cert.Current() != nil {
 		return cert, false, nil
 	}
+	if err := c.joinForFirstTime(ctx, cert, pool, log); err != nil {
+		return nil, false, c.explainExpired(cert.Expired(), err)
+	}
+	return cert, true, nil
+}
+
+// explainExpired returns the error of an agent that could not join, with the advice for one whose certificate has expired: it
+// was away for so long that it joins again, and the name of its node is taken by itself.
+func (c *Agent) explainExpired(expired time.Time, err error) error {
+	if expired.IsZero() {
+		return err
+	}
+	return fmt.Errorf("the certificate of node %s expired at %s, before the agent could renew it, so that the node must join again with new credentials, which these are not: %w. "+
+		"On the server, \"proa token create --node %s\" makes a token for it; the Pods and data of the node stay",
+		c.Node.Name, expired.UTC().Format(time.RFC3339), err, c.Node.Name)
+}
+
+// joinForFirstTime gets a certificate for the token or kubeconfig of the agent.
+func (c *Agent) joinForFirstTime(ctx context.Context, cert *nodestatus.Certificate, pool *x509.CertPool, log *slog.Logger) error {
 	as, hint, err := c.firstLogin(pool)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	as.Log = log
 	first, err := remote.New(ctx, as)
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	defer first.Close()
 	cert.Issue = nodestatus.RequestCertificates(func() client.Client { return first }, certificatesv1.KubeAPIServerClientKubeletSignerName)
 	log.InfoContext(ctx, "the node requests its certificate; if it is not approved automatically, approve it with \"kubectl certificate approve\", see \"kubectl get certificatesigningrequests\"", "node", c.Node.Name)
 	err = cert.Renew(ctx)
 	if nodestatus.IsRefused(err) { // the error of the cluster has the reason and the advice
-		return nil, false, fmt.Errorf("join the cluster at %s as node %s: %w", c.Server, c.Node.Name, err)
+		return fmt.Errorf("join the cluster at %s as node %s: %w", c.Server, c.Node.Name, err)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("join the cluster at %s: %w%s", c.Server, err, c.explainRefusal(err, hint))
+		return fmt.Errorf("join the cluster at %s: %w%s", c.Server, err, c.explainRefusal(err, hint))
 	}
-	return cert, true, nil
+	return nil
 }
 
 // explainRefusal returns the advice for a user whose agent could not join; hint is for a server that does not accept
