@@ -60,7 +60,8 @@ func (s *Server) metrics() *apimetrics.Metrics {
 	return apimetrics.New(apimetrics.Gauges{
 		InFlight: func() (int64, int64) { return s.api.InFlight() },
 		Memory:   func() (int64, int64, int64) { return s.api.RequestMemory() },
-		Objects:  s.state.Counts, Unreadable: s.state.Unreadable, Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
+		Objects:  s.state.Counts, Unreadable: s.state.Unreadable, CacheLag: s.state.CacheLags,
+		Version: v.GitVersion, Major: v.Major, Minor: v.Minor,
 		StoreSize: func() float64 {
 			ctx, stop := context.WithTimeout(context.Background(), time.Second)
 			defer stop()

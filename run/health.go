@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +20,7 @@ const (
 	probePause, retryPause, watchesPause = time.Second, 250 * time.Millisecond, 5 * time.Second
 )
 
-// The checks of servers that share an etcd.
+// The checks that have different probes, or exist only, where servers share an etcd.
 const (
 	etcdCheck     = "etcd"
 	watchesCheck  = "watches"
@@ -58,7 +59,8 @@ func (s *Server) checks() []healthz.Check {
 			healthz.Check{Name: electionCheck, Probe: func(context.Context) error { return s.health.LeaderElections() }})
 	} else {
 		// A restart would not help against a full disk.
-		out = append(out, healthz.Check{Name: "storage-space", Probe: s.store.Room})
+		out = append(out, healthz.Check{Name: "storage-space", Probe: s.store.Room},
+			healthz.Check{Name: watchesCheck, Probe: func(context.Context) error { return checkLags(s.state.CacheLags()) }})
 	}
 	if s.Encryption != "" {
 		out = append(out, healthz.Check{Name: "kms-providers", Probe: func(context.Context) error { return s.encryption.Health() }})
@@ -69,6 +71,22 @@ func (s *Server) checks() []healthz.Check {
 		}
 		return nil
 	}})
+}
+
+// checkLags returns an error that names the caches which do not keep up with the writes of this server: lags has how many
+// seconds each is behind. Writers are held back long before that.
+func checkLags(lags map[string]float64) error {
+	var behind []string
+	for resource, seconds := range lags {
+		if seconds > probeTimeout.Seconds() {
+			behind = append(behind, fmt.Sprintf("%s by %.0f s", resource, seconds))
+		}
+	}
+	if len(behind) == 0 {
+		return nil
+	}
+	slices.Sort(behind)
+	return fmt.Errorf("caches are behind the store: %s", strings.Join(behind, ", "))
 }
 
 // errEtcdAway is why the caches count as behind while etcd does not answer.

@@ -165,3 +165,14 @@ func TestHealthChecksHaveUpstreamNames(t *testing.T) {
 		t.Errorf("a server that has started says %v", err)
 	}
 }
+
+// TestCheckLags checks that a cache that is far behind fails the check, with its name and its lag.
+func TestCheckLags(t *testing.T) {
+	if err := checkLags(map[string]float64{"pods": 0, "jobs.batch": 1.9}); err != nil {
+		t.Error(err)
+	}
+	err := checkLags(map[string]float64{"pods": 0, "secrets": 12.4, "configmaps": 3})
+	if want := "caches are behind the store: configmaps by 3 s, secrets by 12 s"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

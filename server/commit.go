@@ -20,6 +20,9 @@ import (
 // its revision.
 func (s *Server) commit(ctx context.Context, r *Request, obj, old kind.Object, rev int64) (kind.Object, int64, error) {
 	def := r.Def.Storage()
+	begin := r.Clock.Elapsed()
+	s.State.HoldBack(ctx, def)
+	r.Clock.WaitedSince(hop.Commit, begin)
 	if obj != nil && old != nil && deletion.IsFinished(def, obj) {
 		last, rev, err := s.commit(ctx, r, nil, old, rev)
 		if err == nil {
@@ -118,7 +121,7 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 	}
 	s.State.MarkOccupied(def)
 	if r.ProtobufOnly {
-		at, err := s.commitWrites(ctx, w, tx)
+		at, err := s.commitWrites(ctx, def, w, tx)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -134,7 +137,7 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 	if err != nil {
 		return nil, 0, err
 	}
-	at, err := s.commitWrites(ctx, w, tx)
+	at, err := s.commitWrites(ctx, def, w, tx)
 	if err != nil {
 		offer.Withdraw()
 		return nil, 0, err
@@ -159,7 +162,7 @@ func (s *Server) erase(ctx context.Context, r *Request, old kind.Object, rev int
 	if r.Options.DryRun {
 		return s.checkDryRun(ctx, w, old, rev)
 	}
-	at, err := s.commitWrites(ctx, w, tx)
+	at, err := s.commitWrites(ctx, def, w, tx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -169,8 +172,11 @@ func (s *Server) erase(ctx context.Context, r *Request, old kind.Object, rev int
 }
 
 // commitWrites commits a write together with those that were added to its transaction.
-func (s *Server) commitWrites(ctx context.Context, w kv.Write, tx *transaction) (int64, error) {
+func (s *Server) commitWrites(ctx context.Context, def *kind.Def, w kv.Write, tx *transaction) (int64, error) {
 	at, err := s.State.Store.Commit(ctx, append([]kv.Write{w}, tx.writes...)...)
+	if err == nil {
+		s.State.Wrote(def, at)
+	}
 	return at, passConflict(err)
 }
 

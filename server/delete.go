@@ -67,7 +67,7 @@ func (s *Server) deleteObject(ctx context.Context, r *Request) (obj kind.Object,
 	}
 	def := r.Def.Storage()
 	key := def.Key(r.Namespace, r.Name)
-	cur, found, err := s.readNewest(ctx, def, key)
+	cur, found, err := s.State.Newest(ctx, def, key)
 	if err != nil {
 		return nil, false, err
 	}

@@ -47,17 +47,10 @@ func (s *Server) findObject(ctx context.Context, r *Request) (kind.Object, error
 		}
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: def.Group, Resource: def.Singular}, r.Name)
 	}
-	cache := s.State.Cache(def)
-	if err := collection.WaitForVersion(ctx, cache, r.Options.List.ResourceVersion); err != nil {
-		if bad, ok := errors.AsType[*field.Error](err); ok && def.TTL != 0 {
-			return nil, apistatus.BadRequest("invalid resource version: %v", bad)
-		}
-		return nil, err
+	e, found, err := s.readObject(ctx, def, def.Key(r.Namespace, r.Name), r.Options.List.ResourceVersion)
+	if bad, ok := errors.AsType[*field.Error](err); ok && def.TTL != 0 {
+		return nil, apistatus.BadRequest("invalid resource version: %v", bad)
 	}
-	if err := s.State.RetryConversion(ctx, def, cache, def.Key(r.Namespace, r.Name)); err != nil {
-		return nil, err
-	}
-	e, found, err := state.LookUp(cache, def.Key(r.Namespace, r.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -67,16 +60,20 @@ func (s *Server) findObject(ctx context.Context, r *Request) (kind.Object, error
 	return e.Object(), nil
 }
 
-// readNewest reads the newest state of an object, in its storage version, for a write.
-func (s *Server) readNewest(ctx context.Context, def *kind.Def, key string) (*watch.Entry, bool, error) {
+// readObject reads an object, at least as new as a resourceVersion.
+func (s *Server) readObject(ctx context.Context, def *kind.Def, key, version string) (*watch.Entry, bool, error) {
+	if version == "" {
+		return s.State.Newest(ctx, def, key)
+	}
 	cache := s.State.Cache(def)
-	if err := cache.WaitUntilFresh(ctx); err != nil {
+	err := collection.WaitForVersion(ctx, cache, version)
+	if late, ok := errors.AsType[*watch.TooNew](err); ok {
+		return s.State.Stored(ctx, def, key, late)
+	}
+	if err != nil {
 		return nil, false, apistatus.FromStore(err)
 	}
-	if err := s.State.RetryConversion(ctx, def, cache, key); err != nil {
-		return nil, false, err
-	}
-	return state.LookUp(cache, key)
+	return s.State.Present(ctx, def, key)
 }
 
 // computedQuery returns what a request asks of a kind whose objects are computed and not stored: all of a namespace if name is empty.

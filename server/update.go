@@ -53,7 +53,7 @@ func (s *Server) update(ctx context.Context, r *Request) (*Response, error) {
 func (s *Server) modify(ctx context.Context, r *Request, next *change) (*Response, error) {
 	def := r.Def.Storage()
 	key := def.Key(r.Namespace, r.Name)
-	cur, found, err := s.readNewest(ctx, def, key)
+	cur, found, err := s.State.Newest(ctx, def, key)
 	if err != nil {
 		return nil, err
 	}

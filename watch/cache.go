@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,7 @@ type Cache struct {
 	ended         chan struct{} // closed when Run has returned
 
 	offers offers
+	lag    lag
 }
 
 // New returns an empty cache; Run fills it.
@@ -231,19 +233,30 @@ func (c *Cache) entryOfWrite(p kv.Pair) (*Entry, error) {
 	return c.entry(p)
 }
 
-// apply applies one batch of changes to the cache and sends it to the watchers.
+// maxApplied is how many changes are applied at once. Readers wait for a revision, so that a long batch must not make all
+// of them wait for its end; and watchers and readers wait while the cache is locked.
+const maxApplied = 512
+
+// apply applies a batch of changes to the cache and sends it to the watchers.
 func (c *Cache) apply(b kv.Batch) {
-	rereads := c.rereads.Load()
-	events := make([]*Event, 0, len(b.Changes))
-	for _, ch := range b.Changes {
-		ev := &Event{Type: Modified, Rev: ch.Rev}
-		if ch.Delete {
-			ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
-		} else if ev.Now, ev.unreadable = c.entryOfWrite(ch.Pair); ev.unreadable != nil {
-			ev.Now = &Entry{Key: ch.Key, Rev: ch.Rev}
+	for len(b.Changes) > maxApplied {
+		n := maxApplied
+		for n < len(b.Changes) && b.Changes[n].Rev == b.Changes[n-1].Rev { // the changes of a revision are seen together
+			n++
 		}
-		events = append(events, ev)
+		if n == len(b.Changes) {
+			break
+		}
+		c.applyPart(kv.Batch{Changes: b.Changes[:n], Rev: b.Changes[n-1].Rev})
+		b.Changes = b.Changes[n:]
 	}
+	c.applyPart(b)
+}
+
+// applyPart applies some changes under one lock.
+func (c *Cache) applyPart(b kv.Batch) {
+	rereads := c.rereads.Load()
+	events := c.events(b.Changes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, ev := range events {
@@ -256,6 +269,38 @@ func (c *Cache) apply(b kv.Batch) {
 	c.failed = nil
 	c.advance(b.Rev)
 	c.rereadIfMissed(rereads)
+}
+
+// decodedAlone is how many changes are decoded by one goroutine; more are shared out over the processors.
+const decodedAlone = 64
+
+// events returns the changes as events with decoded objects, in their order.
+func (c *Cache) events(changes []kv.Change) []*Event {
+	out := make([]*Event, len(changes))
+	decode := func(from, to int) {
+		for i, ch := range changes[from:to] {
+			out[from+i] = c.event(&ch)
+		}
+	}
+	var wg sync.WaitGroup
+	part := max(decodedAlone, (len(changes)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for from := part; from < len(changes); from += part {
+		wg.Go(func() { decode(from, min(from+part, len(changes))) })
+	}
+	decode(0, min(part, len(changes)))
+	wg.Wait()
+	return out
+}
+
+// event returns a change as an event with the decoded object.
+func (c *Cache) event(ch *kv.Change) *Event {
+	ev := &Event{Type: Modified, Rev: ch.Rev}
+	if ch.Delete {
+		ev.Type, ev.Now = Deleted, &Entry{Key: ch.Key, Rev: ch.Rev}
+	} else if ev.Now, ev.unreadable = c.entryOfWrite(ch.Pair); ev.unreadable != nil {
+		ev.Now = &Entry{Key: ch.Key, Rev: ch.Rev}
+	}
+	return ev
 }
 
 // applyEvent applies an event to the tree and fills in the previous state of the object. It returns false if there is

@@ -23,7 +23,10 @@ const revisionTimeout = 3 * time.Second
 func (c *Cache) Rev() int64 { return c.rev.Load() }
 
 // WaitUntilFresh waits until the cache contains every write that was acknowledged before the call.
-func (c *Cache) WaitUntilFresh(ctx context.Context) error {
+func (c *Cache) WaitUntilFresh(ctx context.Context) error { return c.FreshWithin(ctx, revisionTimeout) }
+
+// FreshWithin is WaitUntilFresh with a timeout, after which it returns a TooNew.
+func (c *Cache) FreshWithin(ctx context.Context, timeout time.Duration) error {
 	if err := c.loaded(ctx); err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func (c *Cache) WaitUntilFresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.WaitFor(ctx, rev)
+	return c.waitFor(ctx, rev, timeout)
 }
 
 func (c *Cache) loaded(ctx context.Context) error {
@@ -59,13 +62,17 @@ func (c *Cache) loaded(ctx context.Context) error {
 
 // WaitFor waits until the cache is complete up to rev.
 func (c *Cache) WaitFor(ctx context.Context, rev int64) error {
+	return c.waitFor(ctx, rev, revisionTimeout)
+}
+
+func (c *Cache) waitFor(ctx context.Context, rev int64, timeout time.Duration) error {
 	if err := c.loaded(ctx); err != nil {
 		return err
 	}
 	if c.reached(rev) {
 		return nil
 	}
-	wait, stop := context.WithTimeout(ctx, revisionTimeout)
+	wait, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
 	// The revision may be a change outside of the prefix; then the watch delivers nothing until it is asked for its
 	// progress. That is done after a moment only, because nearly always the change itself is about to arrive.

@@ -56,6 +56,8 @@ type Gauges struct {
 	Unreadable func() map[string]int
 	// Objects counts the stored objects by resource.
 	Objects func() map[string]int
+	// CacheLag returns how many seconds the cache of each resource is behind the writes of this server.
+	CacheLag func() map[string]float64
 	// StoreSize is the size of the store in bytes.
 	StoreSize func() float64
 	// InFlight returns how many reading and writing requests are being served, without watches.
@@ -121,8 +123,8 @@ func latencies() []float64 {
 // registerGauges registers the values that are read when metrics are scraped.
 func (m *Metrics) registerGauges(g Gauges) {
 	if g.Objects != nil {
-		m.registry.MustRegister(&objects{
-			count: g.Objects,
+		m.registry.MustRegister(&byResource[int]{
+			values: g.Objects,
 			old: prometheus.NewDesc("apiserver_storage_objects", "Number of stored objects at the time of last check split by kind.",
 				[]string{"resource"}, nil),
 			desc: prometheus.NewDesc("apiserver_resource_objects", "Number of stored objects at the time of last check split by kind.",
@@ -130,9 +132,16 @@ func (m *Metrics) registerGauges(g Gauges) {
 		})
 	}
 	if g.Unreadable != nil {
-		m.registry.MustRegister(&objects{
-			count: g.Unreadable,
+		m.registry.MustRegister(&byResource[int]{
+			values: g.Unreadable,
 			desc: prometheus.NewDesc("proa_unreadable_objects", "Number of stored objects that cannot be decrypted or decoded.",
+				[]string{"group", "resource"}, nil),
+		})
+	}
+	if g.CacheLag != nil {
+		m.registry.MustRegister(&byResource[float64]{
+			values: g.CacheLag,
+			desc: prometheus.NewDesc("proa_cache_lag_seconds", "How long the oldest write that the cache of a resource does not have has been waiting for it.",
 				[]string{"group", "resource"}, nil),
 		})
 	}
@@ -252,28 +261,28 @@ func (m *Metrics) Handler() http.Handler {
 // Registry returns the registry, to which other parts of the process add their metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// objects reads the number of objects when metrics are scraped. It publishes it under its name and, if it had one,
+// byResource reads a number for each resource when metrics are scraped. It publishes it under its name and, if it had one,
 // under its former name.
-type objects struct {
-	count     func() map[string]int
+type byResource[N int | float64] struct {
+	values    func() map[string]N
 	old, desc *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (o *objects) Describe(ch chan<- *prometheus.Desc) {
-	if o.old != nil {
-		ch <- o.old
+func (b *byResource[N]) Describe(ch chan<- *prometheus.Desc) {
+	if b.old != nil {
+		ch <- b.old
 	}
-	ch <- o.desc
+	ch <- b.desc
 }
 
 // Collect implements prometheus.Collector.
-func (o *objects) Collect(ch chan<- prometheus.Metric) {
-	for resource, n := range o.count() {
+func (b *byResource[N]) Collect(ch chan<- prometheus.Metric) {
+	for resource, n := range b.values() {
 		plural, group, _ := strings.Cut(resource, ".")
-		if o.old != nil {
-			ch <- prometheus.MustNewConstMetric(o.old, prometheus.GaugeValue, float64(n), resource)
+		if b.old != nil {
+			ch <- prometheus.MustNewConstMetric(b.old, prometheus.GaugeValue, float64(n), resource)
 		}
-		ch <- prometheus.MustNewConstMetric(o.desc, prometheus.GaugeValue, float64(n), group, plural)
+		ch <- prometheus.MustNewConstMetric(b.desc, prometheus.GaugeValue, float64(n), group, plural)
 	}
 }

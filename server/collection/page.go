@@ -69,26 +69,21 @@ func (c *Reader) Page(ctx context.Context, q *Query) (*List, error) {
 		}
 		return c.pageAt(ctx, q, int64(rev), state.KeyPrefix(def, q.Namespace), false)
 	}
-	cache := c.state.Cache(def)
-	if err := WaitForVersion(ctx, cache, o.ResourceVersion); err != nil {
-		if bad, ok := errors.AsType[*field.Error](err); ok {
-			return nil, apistatus.BadRequest("invalid resource version: %v", bad)
-		}
-		return nil, err
-	}
-	if err := c.state.RetryConversion(ctx, def, cache, state.KeyPrefix(def, q.Namespace)); err != nil {
-		return nil, err
-	}
-	limit := o.Limit
+	cache, limit := c.state.Cache(def), o.Limit
 	if o.ResourceVersion == "0" && def.TTL == 0 { // objects with a TTL, which are Events, are always read in pages
 		limit = 0 // a list of any version is served from the cache as a whole
 	}
-	if limit > 0 {
+	err := WaitForVersion(ctx, cache, o.ResourceVersion)
+	if err == nil && limit > 0 {
 		// The next pages are read from the store at the revision of this one, which must not be older than what the
 		// store still keeps.
-		if err := c.catchUp(ctx, cache); err != nil {
-			return nil, err
-		}
+		err = c.catchUp(ctx, cache)
+	}
+	if err != nil {
+		return c.pageWithoutCache(ctx, q, err)
+	}
+	if err := c.state.RetryConversion(ctx, def, cache, state.KeyPrefix(def, q.Namespace)); err != nil {
+		return nil, err
 	}
 	keep := o.Filter(q.Def)
 	if name := o.ExactField("metadata.name"); name != "" && (def.Scope == kind.Cluster || q.Namespace != "") {
@@ -112,6 +107,26 @@ func (c *Reader) Page(ctx context.Context, q *Query) (*List, error) {
 	return l, nil
 }
 
+// pageWithoutCache answers a query for which waiting for the cache has ended with an error. If the cache has not reached a
+// revision in time, the store is asked. If that has not reached it either, the client has made it up.
+func (c *Reader) pageWithoutCache(ctx context.Context, q *Query, err error) (*List, error) {
+	if bad, ok := errors.AsType[*field.Error](err); ok {
+		return nil, apistatus.BadRequest("invalid resource version: %v", bad)
+	}
+	late, ok := errors.AsType[*watch.TooNew](err)
+	if !ok {
+		return nil, apistatus.FromStore(err)
+	}
+	l, err := c.pageAt(ctx, q, 0, state.KeyPrefix(q.Def.Storage(), q.Namespace), false)
+	if err != nil {
+		return nil, err
+	}
+	if rev, err := strconv.ParseInt(l.Meta.ResourceVersion, 10, 64); err != nil || rev < late.Asked {
+		return nil, apistatus.TooLargeVersion(late)
+	}
+	return l, nil
+}
+
 // singleItem returns the list of the one object that a field selector names, or an empty list.
 func singleItem(cache *watch.Cache, key string, keep func(kind.Object) bool) (*List, error) {
 	l := &List{Meta: metav1.ListMeta{ResourceVersion: strconv.FormatInt(cache.Rev(), 10)}}
@@ -126,21 +141,22 @@ func singleItem(cache *watch.Cache, key string, keep func(kind.Object) bool) (*L
 func (c *Reader) catchUp(ctx context.Context, cache *watch.Cache) error {
 	page, err := c.state.Store.List(ctx, kv.Range{Prefix: cache.Prefix, Limit: 1})
 	if err != nil {
-		return apistatus.FromStore(err)
+		return err
 	}
-	return apistatus.FromStore(cache.WaitFor(ctx, page.Rev))
+	return cache.WaitFor(ctx, page.Rev)
 }
 
-// WaitForVersion waits until a cache is at least as new as a resourceVersion: the newest for "", any for "0".
+// WaitForVersion waits until a cache is at least as new as a resourceVersion: the newest for "", any for "0". It returns a
+// TooNew if that takes too long; the store may be asked then.
 func WaitForVersion(ctx context.Context, cache *watch.Cache, rv string) error {
 	if rv == "" {
-		return apistatus.FromStore(cache.WaitUntilFresh(ctx))
+		return cache.FreshWithin(ctx, state.CacheTimeout)
 	}
 	rev, err := strconv.ParseUint(rv, 10, 63)
 	if err != nil {
 		return InvalidVersion(rv, err)
 	}
-	return apistatus.FromStore(cache.WaitFor(ctx, int64(rev)))
+	return cache.WaitFor(ctx, int64(rev))
 }
 
 // InvalidVersion returns the error for a resourceVersion that is no number.

@@ -26,8 +26,12 @@ func (c *Reader) Watch(ctx context.Context, q *Query) (*watch.Watcher, []*watch.
 	wantsState := o.Initial != nil && *o.Initial
 	switch rv := o.ResourceVersion; {
 	case wantsState || rv == "" || rv == "0":
-		if err := WaitForVersion(ctx, cache, rv); err != nil {
-			return nil, nil, 0, err
+		wait := WaitForVersion
+		if rv == "" { // longer, because only the cache can answer
+			wait = func(ctx context.Context, cache *watch.Cache, _ string) error { return cache.WaitUntilFresh(ctx) }
+		}
+		if err := wait(ctx, cache, rv); err != nil {
+			return nil, nil, 0, apistatus.FromStore(err)
 		}
 		start.State = wantsState || o.Initial == nil
 	default:

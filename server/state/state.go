@@ -5,6 +5,7 @@ package state
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -198,6 +199,20 @@ func (s *State) Offer(def *kind.Def, w *kv.Write) (*watch.Offer, error) {
 	return watch.NewOffer(s.startedCache(def), w.Key, w.Value, obj), nil
 }
 
+// HoldBack delays a writer of a resource whose cache is too far behind the writes before it.
+func (s *State) HoldBack(ctx context.Context, def *kind.Def) {
+	if c := s.startedCache(def); c != nil {
+		c.HoldBack(ctx)
+	}
+}
+
+// Wrote tells the cache of a resource that an object was written at a revision.
+func (s *State) Wrote(def *kind.Def, rev int64) {
+	if c := s.startedCache(def); c != nil {
+		c.Wrote(rev)
+	}
+}
+
 // StoredSize returns how many bytes an object has in the store at a revision, if its cache knows.
 func (s *State) StoredSize(def *kind.Def, key string, rev int64) (int, bool) {
 	c := s.startedCache(def)
@@ -248,11 +263,7 @@ func (s *State) Get(ctx context.Context, gr schema.GroupResource, namespace, nam
 	if def == nil {
 		return nil, fmt.Errorf("no resource %s", gr)
 	}
-	c := s.Cache(def)
-	if err := c.WaitUntilFresh(ctx); err != nil {
-		return nil, apistatus.FromStore(err)
-	}
-	e, ok, err := LookUp(c, def.Key(namespace, name))
+	e, ok, err := s.Newest(ctx, def, def.Key(namespace, name))
 	if err != nil {
 		return nil, err
 	}
@@ -269,18 +280,28 @@ func (s *State) List(ctx context.Context, gr schema.GroupResource, namespace str
 	if def == nil {
 		return nil, fmt.Errorf("no resource %s", gr)
 	}
-	c := s.Cache(def)
-	if err := c.WaitUntilFresh(ctx); err != nil {
+	c, prefix := s.Cache(def), KeyPrefix(def, namespace)
+	err := c.FreshWithin(ctx, CacheTimeout)
+	if _, late := errors.AsType[*watch.TooNew](err); late {
+		entries, err := s.listStored(ctx, def, prefix)
+		return objectsOf(entries), err
+	}
+	if err != nil {
 		return nil, apistatus.FromStore(err)
 	}
-	entries, _ := c.List(KeyPrefix(def, namespace), nil)
+	entries, _ := c.List(prefix, nil)
+	return objectsOf(entries), UnreadableError(c, c.UnreadableKeys(prefix))
+}
+
+// objectsOf yields the objects of entries.
+func objectsOf(entries []*watch.Entry) iter.Seq[kind.Object] {
 	return func(yield func(kind.Object) bool) {
 		for _, e := range entries {
 			if !yield(e.Object()) {
 				return
 			}
 		}
-	}, UnreadableError(c, c.UnreadableKeys(KeyPrefix(def, namespace)))
+	}
 }
 
 // KeyPrefix returns the prefix of the keys of a resource in a namespace, or in all when the namespace is empty.
