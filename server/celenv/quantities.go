@@ -41,7 +41,7 @@ func Quantities(expression string, objects ...string) (out Reads) {
 	if !MayReadQuantities(expression) {
 		return out
 	}
-	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Env(environment.StoredExpressions)
+	env, err := Base().Env(environment.StoredExpressions)
 	if err != nil {
 		return Reads{Computed: true, Function: "quantity"}
 	}

@@ -17,12 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"proa.dev/server/celenv"
 )
 
 // Validate checks a definition, or its update when old is not nil. Of the metadata it only reports a name that does not
 // fit the spec; the pipeline checks the rest.
 func Validate(ctx context.Context, c, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	if e := cmp.Or(checkPatterns(c, old), checkQuantities(c, old)); e != nil {
+	celenv.Base() // the library takes the environment that this has bounded
+	if e := cmp.Or(checkPatterns(c, old), checkQuantities(c, old), checkRules(c)); e != nil {
 		return field.ErrorList{e}
 	}
 	is, err := toInternal(c)
@@ -37,6 +40,28 @@ func Validate(ctx context.Context, c, old *apiextensionsv1.CustomResourceDefinit
 		return field.ErrorList{field.InternalError(nil, err)}
 	}
 	return withoutMetadata(validation.ValidateCustomResourceDefinitionUpdate(ctx, is, was))
+}
+
+// checkRules rejects a definition with a rule that cannot be compiled in reasonable time.
+func checkRules(c *apiextensionsv1.CustomResourceDefinition) (bad *field.Error) {
+	var check celenv.Checker
+	for i := range c.Spec.Versions {
+		s := c.Spec.Versions[i].Schema
+		if s == nil {
+			continue
+		}
+		at := field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema")
+		eachSchema(s.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
+			for _, r := range s.XValidations {
+				for _, text := range []string{r.Rule, r.MessageExpression} {
+					if err := check.Check(text); err != nil && bad == nil {
+						bad = field.Invalid(at, text, err.Error())
+					}
+				}
+			}
+		})
+	}
+	return bad
 }
 
 // Warn returns warnings about unknown formats, and about sets of items that cannot be compared. For an update only new

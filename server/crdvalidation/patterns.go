@@ -2,10 +2,11 @@ package crdvalidation
 
 import (
 	"fmt"
-	"regexp/syntax"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"proa.dev/server/celenv"
 )
 
 // maxPatternCost limits the regular expressions of one definition together, in instructions of their programs; the
@@ -26,30 +27,11 @@ func patternCost(c *apiextensionsv1.CustomResourceDefinition) (cost int) {
 	for i := range c.Spec.Versions {
 		if s := c.Spec.Versions[i].Schema; s != nil {
 			eachSchema(s.OpenAPIV3Schema, func(s *apiextensionsv1.JSONSchemaProps) {
-				if s.Pattern == "" || cost > maxPatternCost {
-					return
-				}
-				if re, err := syntax.Parse(s.Pattern, syntax.Perl); err == nil { // an invalid one is rejected elsewhere
-					cost += instructions(re)
+				if s.Pattern != "" && cost <= maxPatternCost {
+					cost += celenv.PatternSize(s.Pattern) // an invalid one is rejected elsewhere
 				}
 			})
 		}
 	}
 	return cost
-}
-
-// instructions estimates the length of the program of an expression. The parser limits the depth and the repetitions of
-// expressions.
-func instructions(re *syntax.Regexp) int {
-	n := 1 + len(re.Rune)/2
-	if re.Op == syntax.OpLiteral {
-		n = len(re.Rune)
-	}
-	for _, sub := range re.Sub {
-		n += 1 + instructions(sub)
-	}
-	if re.Op == syntax.OpRepeat {
-		n *= max(re.Min+1, re.Max)
-	}
-	return n
 }

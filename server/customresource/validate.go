@@ -1,7 +1,10 @@
 package customresource
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
@@ -93,6 +96,9 @@ func (v *version) validateType(obj *unstructured.Unstructured) (errs field.Error
 	return errs
 }
 
+// rulesTimeout is how long the rules of one object may take. Their cost is limited too; this is for slow machines.
+const rulesTimeout = 10 * time.Second
+
 // validateRules adds the violations of CEL rules. Rules are not evaluated for objects that do not fit the schema.
 func (v *version) validateRules(errs field.ErrorList, s *structuralschema.Structural, obj, was *unstructured.Unstructured,
 	options ...cel.Option) field.ErrorList {
@@ -112,7 +118,9 @@ func (v *version) validateRules(errs field.ErrorList, s *structuralschema.Struct
 	if was != nil {
 		before = was.Object
 	}
-	more, _ := rules.Validate(v.resource.ctx, nil, s, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
+	ctx, stop := context.WithTimeoutCause(v.resource.ctx, rulesTimeout, errors.New("the rules take too long"))
+	defer stop()
+	more, _ := rules.Validate(ctx, nil, s, obj.Object, before, celconfig.RuntimeCELCostBudget, options...)
 	return append(errs, more...)
 }
 

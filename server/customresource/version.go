@@ -45,6 +45,7 @@ func newVersion(r *Resource, spec *apiextensionsv1.CustomResourceDefinitionVersi
 		if err != nil || c.structural == nil {
 			return nil
 		}
+		celenv.Base() // the validator takes the environment that this has bounded
 		return cel.NewValidator(c.structural, true, celconfig.PerCallLimit)
 	})
 	v.quantities = sync.OnceValue(func() celenv.Reads {

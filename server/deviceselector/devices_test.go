@@ -39,6 +39,9 @@ func TestSelector(t *testing.T) {
 		`"1e-300000000".isQuantity()`:                                                       "CEL compile error: the exponent of a quantity has at most 3 digits",
 		`isQuantity(device.attributes["gpu.example.com"].model)`:                            "false",
 		`device.nothing`: "CEL compile error: ",
+		// A text is not made when it would be too large, and an expression not compiled when that would take minutes.
+		`lists.range(1000).map(x, "x").join("x").replace("", "` + strings.Repeat("x", 9000) + `") == ""`: "CEL runtime error: operation cancelled: actual cost limit exceeded",
+		`[1]` + strings.Repeat(`.map(x, {x: x})`, 20) + `.size() > 0`:                                    "CEL compile error: the expression nests too many lists, maps or objects",
 		// The cost of an expression is limited and, on a slow machine, its time.
 		`[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, a+b+c+d+e+f > 0))))))`: "CEL runtime error: operation ",
 	} {
@@ -59,7 +62,8 @@ func TestCheck(t *testing.T) {
 	for expression, want := range map[string]string{
 		`device.driver == "x"`: "",
 		`device.driver`:        `sel: Invalid value: "device.driver": must evaluate to bool or the unknown type, not string`,
-		`device.driver ==`:     `sel: Invalid value: "device.driver ==": compilation failed: `,
+		`[1]` + strings.Repeat(`.map(x, {x: x})`, 20) + `.size() > 0`: `sel: Invalid value: "[1]` + strings.Repeat(`.map(x, {x: x})`, 20) + `.size() > 0": the expression nests`,
+		`device.driver ==`: `sel: Invalid value: "device.driver ==": compilation failed: `,
 		`device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, device.attributes.all(e, a+b+c+d+e != "x")))))`: `sel: Forbidden: too complex, exceeds cost limit`,
 	} {
 		got := ""

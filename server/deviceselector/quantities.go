@@ -22,16 +22,28 @@ func checkQuantities(expression string) error {
 	return reads.Err
 }
 
-// checkReads returns an error if an expression must not read the quantities of a device. It caches what is known of the
-// expression.
-func checkReads(checked *lru.Cache, expression string, device *resourcev1.Device) error {
+// check returns why an expression cannot be compiled or evaluated in reasonable time and memory, or nil. The library takes
+// the environment that celenv has bounded by then.
+func check(expression string) error {
+	if err := new(celenv.Checker).Check(expression); err != nil {
+		return err
+	}
+	return checkQuantities(expression)
+}
+
+// checkFor returns an error if an expression must not be compiled, or must not read the quantities of a device. It caches
+// what is known of the expression.
+func checkFor(checked *lru.Cache, expression string, device *resourcev1.Device) error {
 	known, ok := checked.Get(expression)
 	if !ok {
-		known = checkQuantities(expression)
+		known = check(expression)
 		checked.Add(expression, known)
 	}
 	if err, bad := known.(error); bad {
 		return err
+	}
+	if !celenv.MayReadQuantities(expression) {
+		return nil
 	}
 	if name, harmful := harmfulAttribute(device); harmful {
 		return fmt.Errorf("attribute %s of device %s: it is a quantity out of bounds", name, device.Name)

@@ -2,12 +2,15 @@ package policyadmission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
 
 	celgo "github.com/google/cel-go/cel"
+	admissionrequest "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +25,7 @@ import (
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/quantity"
 	"proa.dev/server/admissionmatch"
+	"proa.dev/server/celenv"
 	"proa.dev/server/objectversion"
 )
 
@@ -65,8 +69,8 @@ func compileMutation(p *admissionv1.MutatingAdmissionPolicy) *mutation {
 	m.conditions = compileConditions(m.compiler, s.MatchConditions, known, s.FailurePolicy, p.Name)
 	known.HasPatchTypes = true
 	compile := func(text string, returns *celgo.Type) cel.MutatingEvaluator {
-		return m.compiler.CompileMutatingEvaluator(&expression{text: text, returns: []*celgo.Type{returns}}, known,
-			environment.StoredExpressions)
+		return evaluator{m.compiler.CompileMutatingEvaluator(&expression{text: text, returns: []*celgo.Type{returns}}, known,
+			environment.StoredExpressions)}
 	}
 	for _, one := range s.Mutations {
 		switch {
@@ -79,6 +83,18 @@ func compileMutation(p *admissionv1.MutatingAdmissionPolicy) *mutation {
 		}
 	}
 	return m
+}
+
+// evaluator refuses patches that are too large to convert: a value may be in a list any number of times.
+type evaluator struct{ cel.MutatingEvaluator }
+
+func (e evaluator) ForInput(ctx context.Context, object *admission.VersionedAttributes, asked *admissionrequest.AdmissionRequest,
+	optional cel.OptionalVariableBindings, namespace *corev1.Namespace, budget int64) (cel.EvaluationResult, int64, error) {
+	result, left, err := e.MutatingEvaluator.ForInput(ctx, object, asked, optional, namespace, budget)
+	if err == nil && result.Error == nil && result.EvalResult != nil && celenv.IsTooLarge(result.EvalResult) {
+		result.Error = errors.New("the patch has too many values")
+	}
+	return result, left, err
 }
 
 // apply applies one patch to the object of a write in the version of a target, and sets defaults again. ctx has the

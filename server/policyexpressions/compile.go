@@ -5,6 +5,7 @@
 package policyexpressions
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 
@@ -23,13 +24,20 @@ import (
 func Compiler() func(composed bool) func(*field.Path, admissionregistration.Expression) *field.Error {
 	shared := sync.OnceValue(func() cel.Compiler { return cel.NewCompiler(base()) })
 	return func(composed bool) func(*field.Path, admissionregistration.Expression) *field.Error {
+		var checker celenv.Checker
 		if !composed {
 			return func(path *field.Path, e admissionregistration.Expression) *field.Error {
+				if err := check(&checker, path, e); err != nil {
+					return err
+				}
 				return compile(shared(), path, e)
 			}
 		}
 		own := sync.OnceValues(func() (*cel.CompositedCompiler, error) { return cel.NewCompositedCompiler(base()) })
 		return func(path *field.Path, e admissionregistration.Expression) *field.Error {
+			if err := check(&checker, path, e); err != nil {
+				return err
+			}
 			c, err := own()
 			if err != nil {
 				return field.InternalError(path, err)
@@ -37,6 +45,15 @@ func Compiler() func(composed bool) func(*field.Path, admissionregistration.Expr
 			return compile(c, path, e)
 		}
 	}
+}
+
+// check returns why an expression cannot be compiled in reasonable time, or nil.
+func check(c *celenv.Checker, path *field.Path, e admissionregistration.Expression) *field.Error {
+	err := c.CheckVariable(e.Name, e.Text)
+	if err == nil {
+		return nil
+	}
+	return field.Invalid(path, cmp.Or(e.Show, e.Text), err.Error())
 }
 
 func base() *environment.EnvSet {
