@@ -68,9 +68,6 @@ func matchNamespace(r *Request, obj kind.Object) error {
 // anew.
 func (s *Server) createObject(ctx context.Context, r *Request, obj kind.Object) (*Response, error) {
 	objectmeta.DropDuplicateOwners(obj, r.Warn)
-	if obj.GetResourceVersion() != "" && !r.Options.DryRun {
-		return nil, errors.New("resourceVersion should not be set on objects to be created")
-	}
 	obj = state.ToHub(r.Def, obj)
 	objectmeta.ClearIdentity(obj)
 	if err := r.beginWork(ctx); err != nil {

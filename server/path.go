@@ -21,6 +21,7 @@ package server
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -118,6 +119,11 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 		objectmeta.AssignIdentity(obj) // after hop 4: an admission plugin does not choose the UID or the creation time
 	}
 	r.Clock.Done(hop.Mutate)
+	if old != nil {
+		if err := checkVersion(r, obj, old); err != nil {
+			return nil, 0, err
+		}
+	}
 	if err := r.beginWork(ctx); err != nil {
 		return nil, 0, err
 	}
@@ -133,6 +139,10 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Validate)
+	if v, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); old == nil && err == nil && v != 0 && !r.Options.DryRun {
+		r.Clock.Refuse(hop.Commit)
+		return nil, 0, errors.New("resourceVersion should not be set on objects to be created")
+	}
 	out, rev, err := s.commit(ctx, r, obj, old, rev) // hop 7
 	if err != nil {
 		r.Clock.Refuse(hop.Commit)

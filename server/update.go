@@ -143,7 +143,7 @@ func (s *Server) tryUpdate(ctx context.Context, r *Request, cur *watch.Entry, ne
 		r.Clock.Refuse(hop.Schema)
 		return nil, 0, err
 	}
-	if err := s.checkPrecondition(r, obj, old); err != nil {
+	if err := s.checkIdentity(r, obj, old); err != nil {
 		r.Clock.Done(hop.Schema)
 		return nil, 0, err
 	}
@@ -160,24 +160,10 @@ func (s *Server) tryUpdate(ctx context.Context, r *Request, cur *watch.Entry, ne
 	return s.write(ctx, r, obj, old, cur.Rev)
 }
 
-// checkPrecondition compares the namespace, resourceVersion and UID that the client sent with those of the stored
-// object.
-func (s *Server) checkPrecondition(r *Request, obj, old kind.Object) error {
+// checkIdentity compares the namespace and the UID that the client sent with those of the stored object.
+func (s *Server) checkIdentity(r *Request, obj, old kind.Object) error {
 	if err := matchNamespace(r, obj); err != nil {
 		return err
-	}
-	projected := r.Sub != nil && r.Sub.View != nil // a scale needs no version
-	if r.Verb == "update" && obj.GetResourceVersion() == "" && r.Def.Storage().RequiresResourceVersion && !projected {
-		// The error names the resource in place of the kind, as upstream does.
-		return apierrors.NewInvalid(schema.GroupKind{Group: r.Def.Group, Kind: r.Def.Plural}, r.Name, field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
-		})
-	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
-		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
-			return err
-		}
-		return apistatus.Modified(r.Def, r.Name)
 	}
 	if uid := obj.GetUID(); r.Verb == "update" && uid != "" && uid != old.GetUID() {
 		key := r.Def.Key(r.Namespace, r.Name)
@@ -188,6 +174,27 @@ func (s *Server) checkPrecondition(r *Request, obj, old kind.Object) error {
 			"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v",
 			key, uid, old.GetUID()))
 	}
+	return nil
+}
+
+// checkVersion compares the resourceVersion that the client sent with that of the stored object, and sets it. As
+// upstream, it does so after hop 4: plugins that refuse the change are heard first.
+func checkVersion(r *Request, obj, old kind.Object) error {
+	projected := r.Sub != nil && r.Sub.View != nil // a scale needs no version
+	rv := obj.GetResourceVersion()
+	if r.Verb == "update" && rv == "" && r.Def.Storage().RequiresResourceVersion && !projected {
+		// The error names the resource in place of the kind, as upstream does.
+		return apierrors.NewInvalid(schema.GroupKind{Group: r.Def.Group, Kind: r.Def.Plural}, r.Name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	}
+	if rv != "" && rv != "0" && rv != old.GetResourceVersion() {
+		if _, err := strconv.ParseUint(rv, 10, 64); err != nil {
+			return err
+		}
+		return apistatus.Modified(r.Def, r.Name)
+	}
+	obj.SetResourceVersion(old.GetResourceVersion())
 	return nil
 }
 

@@ -48,7 +48,6 @@ func GenerateName(base string) string {
 
 // KeepIdentity sets the fields of an object that a client may leave out of an update and cannot change by one.
 func KeepIdentity(obj, old kind.Object) {
-	obj.SetResourceVersion(old.GetResourceVersion())
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
 	}
