@@ -9,6 +9,7 @@ package objects
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ import (
 	"proa.dev/kinds/lib/gr"
 )
 
+// maxObjects is the number of objects that one Pod may refer to: each is watched, and held in memory, while the Pod is here.
+const maxObjects = 256
+
 // Refs holds the objects. Its methods may be called concurrently.
 type Refs struct {
 	client client.Client
@@ -36,6 +40,7 @@ type Refs struct {
 	mu        sync.Mutex
 	closed    bool
 	entries   map[key]*entry
+	held      map[types.UID]int // the number of entries of a Pod
 	listeners []func(types.UID)
 }
 
@@ -53,7 +58,7 @@ func (k key) missing() error {
 // New makes an empty Refs that reads through a client.
 func New(c client.Client, log *slog.Logger) *Refs {
 	return &Refs{client: c, log: log, tokens: tokens{client: c, log: log, held: map[string]*heldToken{}}, seed: seed(),
-		entries: map[key]*entry{}}
+		entries: map[key]*entry{}, held: map[types.UID]int{}}
 }
 
 // OnChange registers a function that is called with the UID of every Pod for which an object was created, changed or
@@ -89,6 +94,7 @@ func (r *Refs) Drop(uid types.UID) {
 			delete(r.entries, k)
 		}
 	}
+	delete(r.held, uid)
 	r.tokens.drop(uid)
 }
 
@@ -104,11 +110,14 @@ func (r *Refs) Close() {
 	r.running.Wait()
 }
 
-// acquire records that a Pod uses an object, and reports whether that is new.
-func (r *Refs) acquire(ctx context.Context, uid types.UID, k key) (e *entry, isNew bool) {
+// acquire records that a Pod uses an object, and reports whether that is new. It is an error if the Pod uses too many.
+func (r *Refs) acquire(ctx context.Context, uid types.UID, k key) (e *entry, isNew bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e = r.entries[k]
+	if isNew = e == nil || !e.users[uid]; isNew && r.held[uid] >= maxObjects {
+		return nil, false, fmt.Errorf("the Pod refers to more than %d ConfigMaps and Secrets: put their keys into fewer objects", maxObjects)
+	}
 	if e == nil {
 		// The entry lives until its last Pod has ended, not until the caller's context ends.
 		own, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -119,9 +128,11 @@ func (r *Refs) acquire(ctx context.Context, uid types.UID, k key) (e *entry, isN
 		r.entries[k] = e
 		r.running.Go(func() { r.follow(own, e) })
 	}
-	isNew = !e.users[uid]
-	e.users[uid] = true
-	return e, isNew
+	if isNew {
+		e.users[uid] = true
+		r.held[uid]++
+	}
+	return e, isNew, nil
 }
 
 // forget removes an entry, so that the next caller opens it again.
@@ -131,6 +142,9 @@ func (r *Refs) forget(e *entry) {
 	e.stop()
 	if r.entries[e.key] == e {
 		delete(r.entries, e.key)
+		for uid := range e.users {
+			r.held[uid]--
+		}
 	}
 }
 
@@ -154,7 +168,10 @@ func (r *Refs) notify(e *entry) {
 // found.
 func get[T kind.Object](ctx context.Context, r *Refs, uid types.UID, k key) (T, error) {
 	var none T
-	e, isNew := r.acquire(ctx, uid, k)
+	e, isNew, err := r.acquire(ctx, uid, k)
+	if err != nil {
+		return none, err
+	}
 	o, err := r.object(ctx, uid, e, isNew)
 	if err != nil {
 		return none, err
@@ -186,7 +203,9 @@ func (r *Refs) object(ctx context.Context, uid types.UID, e *entry, isNew bool) 
 		if err != nil {
 			return nil, err
 		}
-		e, _ = r.acquire(ctx, uid, e.key)
+		if e, _, err = r.acquire(ctx, uid, e.key); err != nil {
+			return nil, err
+		}
 		return r.object(ctx, uid, e, true)
 	}
 	o, found := e.view.Get(e.namespace, e.name)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"strings"
@@ -133,6 +134,42 @@ func TestSecretChanges(t *testing.T) {
 		w.create(gr.Secrets, secret("three"))
 		if n := w.countChanges(); n != 0 {
 			w.Errorf("%d notifications after the last Pod was dropped", n)
+		}
+	})
+}
+
+// TestObjectsOfOnePodAreBounded reads more objects for a Pod than the agent watches for one.
+func TestObjectsOfOnePodAreBounded(t *testing.T) {
+	runInVirtualTime(t, func(w *testNode) {
+		const bound, named = 256, 258
+		large := w.pod.DeepCopy()
+		large.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: "large"}
+		name := func(i int) string { return fmt.Sprintf("c%d", i) }
+		for i := range named {
+			large.Spec.Containers[0].EnvFrom = append(large.Spec.Containers[0].EnvFrom, corev1.EnvFromSource{
+				ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name(i)}}})
+		}
+		large = w.create(gr.Pods, large).(*corev1.Pod)
+		synctest.Wait()
+		for range 2 { // what is held counts once
+			for i := range bound {
+				if _, err := w.refs.ConfigMap(w.Context(), large, name(i)); !apierrors.IsNotFound(err) {
+					w.Fatalf("%s: got %v, want that it is not found", name(i), err)
+				}
+			}
+		}
+		for i := bound; i < named; i++ {
+			_, err := w.refs.ConfigMap(w.Context(), large, name(i))
+			if err == nil || !strings.Contains(err.Error(), "more than 256 ConfigMaps") {
+				w.Errorf("%s: got %v", name(i), err)
+			}
+		}
+		if _, err := w.refs.Secret(w.Context(), w.pod, "pull"); !apierrors.IsNotFound(err) {
+			w.Errorf("another Pod gets %v", err)
+		}
+		w.refs.Drop(large.UID)
+		if _, err := w.refs.ConfigMap(w.Context(), large, name(bound)); !apierrors.IsNotFound(err) {
+			w.Errorf("after the Pod was dropped: %v", err)
 		}
 	})
 }

@@ -29,7 +29,10 @@ func (r *Refs) Anchors(ctx context.Context, p *corev1.Pod, s *corev1.ClusterTrus
 	if s.Name == nil && s.SignerName == nil {
 		return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
 	}
-	e, isNew := r.acquire(ctx, p.UID, key{on: gr.ClusterTrustBundles})
+	e, isNew, err := r.acquire(ctx, p.UID, key{on: gr.ClusterTrustBundles})
+	if err != nil {
+		return nil, err
+	}
 	if err := e.wait(ctx); err != nil {
 		return nil, err
 	}

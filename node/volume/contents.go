@@ -46,9 +46,13 @@ func (v *Volumes) mountContents(ctx context.Context, p *corev1.Pod, name, plugin
 	if err != nil {
 		return nil, err
 	}
+	node := v.Allocatable()
+	if err := v.contents.take(p.UID, name, sizeOf(want.files), on, contentsOfNode(node)); err != nil {
+		return nil, err
+	}
 	dir := v.volumeDir(p.UID, plugin, name)
 	if on == inMemory {
-		err = mountTmpfs(dir, memorySize(p, nil, v.Allocatable()))
+		err = mountTmpfs(dir, contentsTmpfs(p, node))
 	} else {
 		err = makeFolder(dir)
 	}
@@ -222,6 +226,7 @@ func filesOfPod(p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32
 	}
 	out := make(map[string]files.File, len(items))
 	var errs []error
+	var size int
 	for i := range items {
 		var text string
 		var err error
@@ -234,6 +239,9 @@ func filesOfPod(p *corev1.Pod, items []corev1.DownwardAPIVolumeFile, mode *int32
 		if err != nil {
 			errs = append(errs, err)
 			continue
+		}
+		if size += len(text); size > maxContents {
+			return nil, fmt.Errorf("its fields of the Pod have more than %d MiB: name fewer items", maxContents>>20)
 		}
 		out[filepath.Clean(items[i].Path)] = files.File{Data: []byte(text), Mode: fs.FileMode(*either(items[i].Mode, mode))}
 	}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -24,11 +25,18 @@ func (v *Volumes) projected(name string, s *corev1.ProjectedVolumeSource) source
 		}
 		out := payload{files: map[string]files.File{}}
 		var errs []error
+		var size int64
 		for i := range s.Sources {
+			if err := ctx.Err(); err != nil {
+				return payload{}, err
+			}
 			one, err := v.projection(ctx, p, projection{name, i, &s.Sources[i], s.DefaultMode})
 			if err != nil {
 				errs = append(errs, err)
 				continue
+			}
+			if size += sizeOf(one.files); size > maxContents {
+				return payload{}, fmt.Errorf("its sources have more than %d MiB: name fewer items", maxContents>>20)
 			}
 			maps.Copy(out.files, one.files)
 			out.refreshAt = earlier(out.refreshAt, one.refreshAt)

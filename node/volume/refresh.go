@@ -95,8 +95,13 @@ func (v *Volumes) mountAll(ctx context.Context, k *podVolumes, used []*corev1.Vo
 	defer k.setCancel(nil)
 	results := make([]result, len(used))
 	var all sync.WaitGroup
+	free := make(chan struct{}, mountsAtATime)
 	for i, vol := range used {
-		all.Go(func() { results[i] = v.mountAndRecord(ctx, p, vol, ready[vol.Name]) })
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			results[i] = v.mountAndRecord(ctx, p, vol, ready[vol.Name])
+		})
 	}
 	all.Wait()
 	s := k.recordResults(used, results)

@@ -22,6 +22,14 @@ func volumeFolders() []string {
 // repeated until it succeeds. Nothing is removed while something is mounted below it, and nothing outside of the Pod's
 // folder ever is.
 func (v *Volumes) Unmount(ctx context.Context, uid types.UID) error {
+	err := v.unmount(ctx, uid)
+	if err == nil {
+		v.contents.drop(uid)
+	}
+	return err
+}
+
+func (v *Volumes) unmount(ctx context.Context, uid types.UID) error {
 	dir, err := v.podDir(uid)
 	if err != nil {
 		return err
@@ -70,7 +78,11 @@ func (v *Volumes) forget(uid types.UID) {
 		k.mu.Lock()
 		k.unmounted = true
 		k.stopTimer()
+		if k.cancel != nil {
+			k.cancel()
+		}
 		k.mu.Unlock()
+		k.changed.Send()
 		k.work.Lock()   // waits for the work that is going on
 		k.work.Unlock() //nolint:staticcheck // SA2001: locking waits for the running work
 	}

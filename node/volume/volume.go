@@ -61,8 +61,9 @@ type Images interface {
 // Volumes manages the volumes of all Pods of a node.
 type Volumes struct {
 	Config
-	certs *podcredential.Manager
-	queue *queue
+	certs    *podcredential.Manager
+	queue    *queue
+	contents contentsBudget
 
 	// mu guards pods.
 	mu   sync.Mutex
@@ -85,6 +86,10 @@ func (v *Volumes) Mount(ctx context.Context, p *corev1.Pod) error {
 		return nil
 	}
 	if _, err := v.podDir(p.UID); err != nil {
+		return err
+	}
+	if err := checkCounts(p, used); err != nil {
+		v.Events.Event(event.Pod(p), corev1.EventTypeWarning, "FailedMount", "%s", err.Error())
 		return err
 	}
 	k := v.volumesFor(p)

@@ -120,7 +120,7 @@ func (w writer) compare(old string) (stale []string, upToDate bool) {
 	wanted := map[string]bool{}
 	upToDate = true
 	for p, f := range w.files {
-		for at := p; at != "."; at = path.Dir(at) {
+		for at := p; at != "." && !wanted[at]; at = path.Dir(at) {
 			wanted[at] = true
 		}
 		have, err := w.root.ReadFile(path.Join(old, p))
