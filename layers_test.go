@@ -93,6 +93,7 @@ var layers = []layer{
 	{"server/localclient", "server client watch kinds hop kv", "the adapter between callers in this process and the pipeline"},
 	{"server/initialobjects", "server/state server/authz/bootstrappolicy client kinds",
 		"the first objects are created by a client among others"},
+	{"server/apiendpoints", "client kinds kv", "a server keeps its lease in the store, which alone counts the time, and writes endpoints as a client among others"},
 	{"server/responsewriter", "server/audit server/fairqueue server/memorybudget server/h2", "it sends answers, whatever they are"},
 	{"server/negotiate", "server kinds", "it reads headers, and says what is wrong with them"},
 	{"server/healthz", "server/state server/apidiscovery server/responsewriter", "health is answered without the pipeline"},

@@ -7,7 +7,7 @@ import (
 	"proa.dev/kinds/lib/nodeaddress"
 	"proa.dev/run/hostaddress"
 	"proa.dev/run/pki"
-	"proa.dev/server/initialobjects"
+	"proa.dev/server/apiendpoints"
 )
 
 // Reachable returns the address to which the Service default/kubernetes leads. Endpoints may not be loopback addresses, so a server that
@@ -32,7 +32,7 @@ func (s *Server) certificateNames() pki.Options {
 		o.ListenIPs = append(o.ListenIPs, s.Reachable().Addr(), hostaddress.External(s.localAddress(), nil, nil).Addr())
 	}
 	for _, p := range s.ServiceCIDRs {
-		o.ServiceIPs = append(o.ServiceIPs, initialobjects.FirstIP(p))
+		o.ServiceIPs = append(o.ServiceIPs, apiendpoints.FirstIP(p))
 	}
 	return o
 }

@@ -9,11 +9,12 @@ import (
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/kinds/lib/localvolume"
 	"proa.dev/run/settings"
+	"proa.dev/server/apiendpoints"
 	"proa.dev/server/initialobjects"
 )
 
-// initialObjects returns initial objects: the APIServices, and the FlowSchemas and priority levels that share out the
-// server's capacity; with a node, the DNS Service and the StorageClass of local volumes too.
+// initialObjects returns initial objects: the APIServices, the Service default/kubernetes, and the FlowSchemas and priority
+// levels that share out the server's capacity; with a node, the DNS Service and the StorageClass of local volumes too.
 func (s *Server) initialObjects() []initialobjects.Object {
 	var out []initialobjects.Object
 	for _, o := range s.builtInAPIServices() {
@@ -28,6 +29,7 @@ func (s *Server) initialObjects() []initialobjects.Object {
 		out = append(out, initialobjects.Object{Resource: schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io",
 			Resource: "prioritylevelconfigurations"}, Object: o})
 	}
+	out = append(out, initialobjects.Object{Resource: gr.Services, Object: apiendpoints.Service(s.ServiceCIDRs[0], s.Reachable().Port())})
 	if s.Node.Name != "" {
 		out = append(out, initialobjects.Object{Resource: gr.Services, Object: s.dnsService()},
 			initialobjects.Object{Resource: gr.StorageClasses, Object: localvolume.StorageClass()})

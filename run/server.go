@@ -39,6 +39,7 @@ import (
 	"proa.dev/schedule"
 	"proa.dev/server"
 	"proa.dev/server/aggregation"
+	"proa.dev/server/apiendpoints"
 	"proa.dev/server/audit"
 	"proa.dev/server/authz"
 	"proa.dev/server/authz/bootstrappolicy"
@@ -91,6 +92,8 @@ type Server struct {
 	webhooks   *webhook.Metrics // counts calls of admission webhooks
 	aggregator *aggregation.Aggregator
 	peers      *peerrecords.Peers // nil if no other server uses the store
+	// apiEndpoints keeps the endpoints of the Service default/kubernetes.
+	apiEndpoints *apiendpoints.Keeper
 	// viewContext ends the views of objects of aggregated servers when endViews is called.
 	viewContext context.Context
 	endViews    context.CancelFunc
@@ -163,6 +166,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		})
 		wg.Go(func() { s.exporter.Run(ctx) })
 		wg.Go(func() { s.peers.Announce(ctx) })
+		wg.Go(func() { s.apiEndpoints.Run(ctx) })
 		s.startControllers(ctx, &wg)
 		if s.Machine != nil {
 			s.Machine.Start(ctx, &wg)
@@ -374,7 +378,7 @@ func (s *Server) start(ctx context.Context) (services client.View, err error) {
 
 // createInitialObjects creates the objects that every cluster begins with, and brings the roles up to date.
 func (s *Server) createInitialObjects(ctx context.Context) error {
-	seed := initialobjects.Settings{ServiceCIDRs: s.ServiceCIDRs, Address: s.Reachable(), Policy: s.policy, Objects: s.initialObjects()}
+	seed := initialobjects.Settings{ServiceCIDRs: s.ServiceCIDRs, Policy: s.policy, Objects: s.initialObjects()}
 	if err := s.state.FollowDefinitions(ctx, webhookclient.Conversions(s.extensions)); err != nil {
 		return fmt.Errorf("read the definitions of custom resources: %w", err)
 	}
@@ -392,7 +396,20 @@ func (s *Server) createInitialObjects(ctx context.Context) error {
 	if err := simulate.Register(ctx, c, s.Simulate); err != nil {
 		return err
 	}
-	return initialobjects.UpdateAddress(ctx, c, seed)
+	return s.listServer(ctx, c)
+}
+
+// listServer adds this server to those to which the Service default/kubernetes leads.
+func (s *Server) listServer(ctx context.Context, c client.Client) error {
+	s.apiEndpoints = &apiendpoints.Keeper{Client: c, Address: s.Reachable, ClusterIP: apiendpoints.FirstIP(s.ServiceCIDRs[0]), Log: s.log}
+	if len(s.EtcdServers) == 0 {
+		return s.apiEndpoints.Sync(ctx)
+	}
+	s.apiEndpoints.Leases = s.store
+	if err := s.apiEndpoints.Sync(ctx); err != nil { // other servers are no reason to end; Run tries again
+		s.log.WarnContext(ctx, "default/kubernetes does not lead to this server yet; retrying", "err", err)
+	}
+	return nil
 }
 
 // apiserver returns the identity under which the server itself writes.

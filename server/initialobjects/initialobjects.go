@@ -1,5 +1,5 @@
 // Package initialobjects creates the objects that every cluster begins with: namespaces, the RBAC policy, priority
-// classes, and the Service under which Pods reach the API server.
+// classes, and what else the server says.
 package initialobjects
 
 import (
@@ -29,8 +29,6 @@ import (
 type Settings struct {
 	// ServiceCIDRs are the ranges of cluster IPs, at most one of each IP family.
 	ServiceCIDRs []netip.Prefix
-	// Address is the endpoint of the Service default/kubernetes.
-	Address netip.AddrPort
 	// Policy is the RBAC policy that every cluster has.
 	Policy *bootstrappolicy.Policy
 	// Objects are further objects, which are created when they do not exist.
@@ -43,8 +41,26 @@ type Object struct {
 	Object   kind.Object
 }
 
-// Create creates the initial objects that do not exist, and brings the RBAC policy up to date. It can be repeated.
-func Create(ctx context.Context, c client.Client, rbac *state.RBACView, s Settings) error {
+// Create creates the initial objects that do not exist, and brings the RBAC policy up to date. Servers that start together do so at the
+// same time: one whose write was overtaken by that of another looks again at what is left to do.
+func Create(ctx context.Context, c client.Client, rbac *state.RBACView, s Settings) (err error) {
+	pauses := wait.Backoff{First: 10 * time.Millisecond, Max: time.Second, Jitter: 0.5}
+	for range attempts {
+		err = create(ctx, c, rbac, s)
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if pauses.Sleep(ctx) != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// attempts is how often a server looks again that was overtaken.
+const attempts = 10
+
+func create(ctx context.Context, c client.Client, rbac *state.RBACView, s Settings) error {
 	var first []Object
 	for _, name := range []string{"default", "kube-system", "kube-public", "kube-node-lease"} {
 		first = append(first, Object{schema.GroupResource{Resource: "namespaces"},
@@ -61,28 +77,22 @@ func Create(ctx context.Context, c client.Client, rbac *state.RBACView, s Settin
 	if err != nil {
 		return err
 	}
-	return createAll(ctx, c, slices.Concat(s.Objects, policy, apiServerService(s), criticalClasses()))
+	return createAll(ctx, c, slices.Concat(s.Objects, policy, criticalClasses()))
 }
 
-// reconcilePolicy changes the roles and bindings that exist, and returns those to be created. It begins again when
-// another server that starts at the same time was faster.
-func reconcilePolicy(ctx context.Context, c client.Client, rbac *state.RBACView, want *bootstrappolicy.Policy) ([]Object, error) {
-	for n := 0; ; n++ {
-		if err := rbac.Wait(ctx); err != nil {
-			return nil, err
-		}
-		steps := bootstrappolicy.Reconcile(rbac, want)
-		var missing []Object
-		var changes []func() error
-		missing, changes = applySteps(ctx, c, missing, changes, "clusterroles", steps.ClusterRoles)
-		missing, changes = applySteps(ctx, c, missing, changes, "clusterrolebindings", steps.ClusterRoleBindings)
-		missing, changes = applySteps(ctx, c, missing, changes, "roles", steps.Roles)
-		missing, changes = applySteps(ctx, c, missing, changes, "rolebindings", steps.RoleBindings)
-		err := inOrder(changes)
-		if n == 10 || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-			return missing, err
-		}
+// reconcilePolicy changes the roles and bindings that exist, and returns those to be created.
+func reconcilePolicy(ctx context.Context, c client.Client, rbac *state.RBACView, want *bootstrappolicy.Policy) (missing []Object,
+	err error) {
+	if err := rbac.Wait(ctx); err != nil {
+		return nil, err
 	}
+	steps := bootstrappolicy.Reconcile(rbac, want)
+	var changes []func() error
+	missing, changes = applySteps(ctx, c, missing, changes, "clusterroles", steps.ClusterRoles)
+	missing, changes = applySteps(ctx, c, missing, changes, "clusterrolebindings", steps.ClusterRoleBindings)
+	missing, changes = applySteps(ctx, c, missing, changes, "roles", steps.Roles)
+	missing, changes = applySteps(ctx, c, missing, changes, "rolebindings", steps.RoleBindings)
+	return missing, inOrder(changes)
 }
 
 // inOrder makes changes until one fails.
@@ -148,7 +158,11 @@ func createAll(ctx context.Context, c client.Client, all []Object) error {
 				_, err := c.Create(ctx, s.Resource, s.Object.DeepCopyObject().(kind.Object))
 				return err
 			})
-			if err != nil && !apierrors.IsAlreadyExists(err) {
+			if err == nil {
+				return
+			}
+			// Another server may have created it meanwhile. For a Service this one is then told that its cluster IP is taken.
+			if _, missing := c.Get(ctx, s.Resource, s.Object.GetNamespace(), s.Object.GetName(), ""); missing != nil {
 				errs[i] = fmt.Errorf("create %s %s: %w", s.Resource, s.Object.GetName(), err)
 			}
 		})

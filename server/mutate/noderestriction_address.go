@@ -11,7 +11,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/nodeaddress"
@@ -69,16 +68,15 @@ func readClusterAddresses(ctx context.Context, a *kind.Admission, cluster *nodea
 			}
 		}
 	}
-	servers, err := a.Server.Get(ctx, schema.GroupResource{Group: discoveryv1.GroupName, Resource: "endpointslices"},
-		metav1.NamespaceDefault, "kubernetes")
-	if apierrors.IsNotFound(err) {
-		return nodes, nil
-	}
+	servers, err := list[*discoveryv1.EndpointSlice](ctx, a, discoveryv1.GroupName, "endpointslices", metav1.NamespaceDefault)
 	if err != nil {
 		return nil, err
 	}
 	cluster.Servers = slices.Clone(cluster.Servers)
-	if slice, ok := servers.(*discoveryv1.EndpointSlice); ok {
+	for _, slice := range servers {
+		if slice.Labels[discoveryv1.LabelServiceName] != "kubernetes" {
+			continue
+		}
 		for _, e := range slice.Endpoints {
 			for _, text := range e.Addresses {
 				if ip, err := netip.ParseAddr(text); err == nil {

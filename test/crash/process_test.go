@@ -84,12 +84,24 @@ func tail(log string) string {
 func (c *cluster) start() {
 	c.Helper()
 	began := time.Now()
+	c.launch()
+	c.untilReady(began)
+}
+
+// launch starts the server.
+func (c *cluster) launch() {
+	c.Helper()
 	c.output = &bytes.Buffer{}
 	c.process = exec.Command(binary, append([]string{"server", "--data-dir", c.dir, "--listen", c.addr}, c.args...)...)
 	c.process.Stdout, c.process.Stderr = c.output, c.output
 	if err := c.process.Start(); err != nil {
 		c.Fatal(err)
 	}
+}
+
+// untilReady waits until the server is ready that was started at a time.
+func (c *cluster) untilReady(began time.Time) {
+	c.Helper()
 	for {
 		if err := c.ready(); err == nil {
 			break
