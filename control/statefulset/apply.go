@@ -16,8 +16,8 @@ import (
 )
 
 // apply carries out a plan until a step fails. It subtracts Pods that are deleted for an update from the status.
-func apply(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, p *plan) error {
-	a := actor{c, set}
+func apply(ctx context.Context, c *control.Cluster, s *state, p *plan) error {
+	a := actor{c, s.set, s.newPod}
 	for _, stage := range p.stages {
 		if stage.parallel {
 			if _, err := workload.SlowStart(len(stage.steps), func(i int) error { return a.do(ctx, &stage.steps[i]) }); err != nil {
@@ -41,6 +41,8 @@ func apply(ctx context.Context, c *control.Cluster, set *appsv1.StatefulSet, p *
 type actor struct {
 	c   *control.Cluster
 	set *appsv1.StatefulSet
+	// newPod returns the Pod of an ordinal.
+	newPod func(ordinal int) *corev1.Pod
 }
 
 func (a actor) do(ctx context.Context, st *step) error {
@@ -69,8 +71,7 @@ func (a actor) create(ctx context.Context, st *step) error {
 		a.recordEvent(create, st.pod, err)
 		return err
 	}
-	pod := st.pod.DeepCopy()
-	_, err := a.c.Create(ctx, gr.Pods, pod)
+	_, err := a.c.Create(ctx, gr.Pods, a.newPod(ordinal(a.set, st.pod)))
 	if apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -53,7 +53,8 @@ const (
 // step is the work on one Pod.
 type step struct {
 	verb verb
-	pod  *corev1.Pod
+	// pod of a Pod to be created has only its name and namespace.
+	pod *corev1.Pod
 	// claims are to be created before the Pod; refs are existing claims whose owners change, after a new Pod is created or
 	// before an existing one is updated.
 	claims, refs []*corev1.PersistentVolumeClaim
@@ -69,6 +70,9 @@ type step struct {
 func (st *step) empty() bool {
 	return st.verb == claimsOnly && len(st.claims)+len(st.refs)+len(st.blocked) == 0
 }
+
+// burst bounds the Pods that one reconcile of a parallel set creates.
+const burst = 500
 
 // decide plans one reconcile of a set. Unless the set is managed in parallel, at most one Pod is created or deleted for
 // scaling, in the order of ordinals, and only while all other Pods are available. Updates wait until scaling is complete.
@@ -105,24 +109,42 @@ func (s *state) isParallel() bool {
 	return s.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 }
 
-// split returns the wanted Pods by ordinal, with new ones where they are missing, and the condemned ones from the highest
-// ordinal down.
+// split returns the Pods of wanted ordinals in their order, with new ones for the lowest missing ordinals, as many as one reconcile creates,
+// and the condemned Pods from the highest ordinal down. Ordinals that wait for a claim to be deleted do not count as created.
 func (s *state) split() (slots, condemned []*corev1.Pod) {
-	slots = make([]*corev1.Pod, replicas(s.set))
+	var wanted []*corev1.Pod
 	for _, pod := range s.pods {
 		switch n := ordinal(s.set, pod); {
 		case isWanted(s.set, n):
-			slots[n-start(s.set)] = pod
+			wanted = append(wanted, pod)
 		case n >= 0:
 			condemned = append(condemned, pod)
 		}
 	}
-	for i := range slots {
-		if slots[i] == nil {
-			slots[i] = s.newPod(start(s.set) + i)
+	slices.SortFunc(wanted, func(a, b *corev1.Pod) int { return ordinal(s.set, a) - ordinal(s.set, b) })
+	slices.SortFunc(condemned, func(a, b *corev1.Pod) int { return ordinal(s.set, b) - ordinal(s.set, a) })
+	room := burst
+	switch {
+	case s.set.DeletionTimestamp != nil:
+		room = 0
+	case !s.isParallel():
+		room = 1
+	}
+	next := start(s.set)
+	fill := func(end int) {
+		for ; next < end && room > 0; next++ {
+			slots = append(slots, s.placeholder(next))
+			if !s.hasStaleClaim(next) {
+				room--
+			}
 		}
 	}
-	slices.SortFunc(condemned, func(a, b *corev1.Pod) int { return ordinal(s.set, b) - ordinal(s.set, a) })
+	for _, pod := range wanted {
+		n := ordinal(s.set, pod)
+		fill(n)
+		slots, next = append(slots, pod), n+1
+	}
+	fill(start(s.set) + replicas(s.set))
 	return slots, condemned
 }
 

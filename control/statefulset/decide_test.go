@@ -25,6 +25,13 @@ func TestDecide(t *testing.T) {
 		textcase.Decide(t, file, "=>", func(t *testing.T, sees string) string {
 			s := parse(t, sees)
 			p := decide(s)
+			for _, stage := range p.stages {
+				for i := range stage.steps {
+					if st := &stage.steps[i]; st.verb == create {
+						st.pod = s.newPod(ordinal(s.set, st.pod))
+					}
+				}
+			}
 			completeUpdate(s.set, &p.status)
 			return p.String()
 		})
@@ -262,4 +269,35 @@ func refNames(c *corev1.PersistentVolumeClaim) string {
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
+}
+
+// TestReplicasAreNoSize decides about sets with the most replicas that are valid: only the Pods that one reconcile creates are planned.
+func TestReplicasAreNoSize(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		set, pods string
+		creates   int
+		first     string
+	}{
+		{"set replicas=2147483647", "", 1, "web-0"},
+		{"set replicas=2147483647 parallel", "", burst, "web-0"},
+		{"set replicas=2147483647 start=7 parallel", "pod web-8 a ready", burst, "web-7"},
+		{"set replicas=2147483647", "pod web-0 a ready\npod web-2147483646 a ready", 1, "web-1"},
+		{"set replicas=2147483647 deleting", "", 0, ""},
+		{"set replicas=2147483647 parallel claims=data scaled=delete", "claim data-web-0 owner=oldpod", burst, "web-1"},
+	} {
+		s := parse(t, c.set+"\n"+c.pods)
+		p := decide(s)
+		var creates []string
+		for _, stage := range p.stages {
+			for _, st := range stage.steps {
+				if st.verb == create {
+					creates = append(creates, st.pod.Name)
+				}
+			}
+		}
+		if len(creates) != c.creates || len(creates) > 0 && creates[0] != c.first {
+			t.Errorf("%s: creates %d Pods, first %v; want %d, %s", c.set, len(creates), creates[:min(1, len(creates))], c.creates, c.first)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/control/lib/workload"
 )
@@ -51,6 +52,11 @@ func partition(set *appsv1.StatefulSet) int {
 		return int(*r.Partition)
 	}
 	return 0
+}
+
+// placeholder stands for a Pod that is to be created. A plan has many of them, and the Pod is as large as its template.
+func (s *state) placeholder(ordinal int) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.set.Namespace, Name: podName(s.set, ordinal)}}
 }
 
 // newPod returns the Pod of an ordinal, with the template of the current or the update revision.

@@ -29,7 +29,7 @@ func reconcile(ctx context.Context, c *control.Cluster, k control.Key, defaults 
 		return 0, err
 	}
 	p := decide(s)
-	applyErr := apply(ctx, c, set, &p)
+	applyErr := apply(ctx, c, s, &p)
 	statusErr := writeStatus(ctx, c, set, &p.status)
 	truncateErr := h.truncate(ctx, c, set, s.pods)
 	return s.timeUntilAvailable(&p.status), cmp.Or(applyErr, statusErr, truncateErr)

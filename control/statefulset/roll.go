@@ -13,15 +13,15 @@ import (
 // roll deletes Pods that do not have the update revision yet, from the highest ordinal down to the partition and within
 // maxUnavailable. They are created again with the update revision.
 func (s *state) roll(slots []*corev1.Pod) []step {
-	budget := s.maxUnavailable()
+	budget := s.maxUnavailable() - (replicas(s.set) - len(slots))
 	for _, pod := range slots {
 		if s.isUnavailable(pod) {
 			budget--
 		}
 	}
 	var unavailable, available []*corev1.Pod
-	for i, pod := range slices.Backward(slots) {
-		if i < partition(s.set) {
+	for _, pod := range slices.Backward(slots) {
+		if ordinal(s.set, pod)-start(s.set) < partition(s.set) {
 			break
 		}
 		switch {
