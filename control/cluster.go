@@ -118,12 +118,18 @@ func (c *Cluster) Create(ctx context.Context, on schema.GroupResource, obj kind.
 	if err := c.checkDeclared(on, "create", ""); err != nil {
 		return nil, err
 	}
+	if err := countWrite(ctx); err != nil {
+		return nil, err
+	}
 	return c.client.Create(ctx, on, obj)
 }
 
 // Update stores a changed object, or a subresource of it.
 func (c *Cluster) Update(ctx context.Context, on schema.GroupResource, obj kind.Object, sub string) (kind.Object, error) {
 	if err := c.checkDeclared(on, "update", sub); err != nil {
+		return nil, err
+	}
+	if err := countWrite(ctx); err != nil {
 		return nil, err
 	}
 	return c.client.Update(ctx, on, obj, sub)
@@ -134,6 +140,9 @@ func (c *Cluster) Act(ctx context.Context, on schema.GroupResource, namespace, n
 	if err := c.checkDeclared(on, "create", sub); err != nil {
 		return nil, err
 	}
+	if err := countWrite(ctx); err != nil {
+		return nil, err
+	}
 	return c.client.Act(ctx, on, namespace, name, sub, body)
 }
 
@@ -142,12 +151,18 @@ func (c *Cluster) Delete(ctx context.Context, on schema.GroupResource, namespace
 	if err := c.checkDeclared(on, "delete", ""); err != nil {
 		return err
 	}
+	if err := countWrite(ctx); err != nil {
+		return err
+	}
 	return c.client.Delete(ctx, on, namespace, name, options)
 }
 
 // DeleteAll removes all objects of a namespace.
 func (c *Cluster) DeleteAll(ctx context.Context, on schema.GroupResource, namespace string, options metav1.DeleteOptions) error {
 	if err := c.checkDeclared(on, "deletecollection", ""); err != nil {
+		return err
+	}
+	if err := countWrite(ctx); err != nil {
 		return err
 	}
 	return c.client.DeleteAll(ctx, on, namespace, nil, options)

@@ -145,7 +145,7 @@ func Run(ctx context.Context, log *slog.Logger, c client.Client, ctl Controller,
 		f := &viewFollower{DynamicViews: ctl.DynamicViews, cluster: cluster, log: log, queue: q, keys: own}
 		wg.Go(func() { f.run(ctx) })
 	}
-	w := &worker{Controller: &ctl, cluster: cluster, queue: q, log: log, recorder: m.recorder()}
+	w := &worker{Controller: &ctl, cluster: cluster, queue: q, log: log, recorder: m.recorder(), running: &wg}
 	for range max(1, ctl.Workers) {
 		wg.Go(func() { w.run(ctx) })
 	}
@@ -170,6 +170,9 @@ func (ctl *Controller) addOwn(q *queue, events iter.Seq[client.Event], own clien
 			continue
 		}
 		k, accepted := KeyOf(ev.Object), ctl.When == nil || accepts(ctl.When, ev)
+		if ev.Deleted || ev.Old == nil || ev.Old.GetUID() != ev.Object.GetUID() || ev.Old.GetGeneration() != ev.Object.GetGeneration() {
+			q.hasten(k)
+		}
 		if ev.Deleted {
 			delete(added, k)
 		} else if accepted {

@@ -149,7 +149,7 @@ func TestDynamicViewOfEmptyResource(t *testing.T) {
 				t.Errorf("%s: woken is %t", title, got)
 			}
 			if got {
-				f.queue.done(k, 0, nil)
+				f.queue.done(k, 0, nil, false)
 			}
 		}
 		check("a resource that has come", 0, true)

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,13 @@ type failure struct {
 	times int
 	since time.Time
 	err   error
+	// exceeded counts the last failures that are reconciliations out of their bounds, and from and until when the key is set aside for that.
+	exceeded    int
+	from, until time.Time
 }
+
+// isSetAside reports whether a key is reconciled at long intervals only.
+func (f *failure) isSetAside() bool { return !f.until.IsZero() }
 
 // Failure is a key that a controller keeps failing to reconcile.
 type Failure struct {
@@ -35,8 +42,16 @@ func (m *Metrics) Failing(atLeast time.Duration) (out []Failure) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	for q, name := range m.queues {
+		for k, since := range q.running() {
+			if now.Sub(since) >= maxReconcile+endsWithin {
+				out = append(out, Failure{name, strings.TrimPrefix(k.Namespace+"/"+k.Name, "/"), since, errNotEnding})
+			}
+		}
 		for k, f := range q.failing() {
 			if now.Sub(f.since) >= atLeast && !refusedForObject(f.err) {
+				if f.isSetAside() {
+					f.err = fmt.Errorf("set aside until %s: %w", f.until.Format(time.TimeOnly), f.err)
+				}
 				out = append(out, Failure{name, strings.TrimPrefix(k.Namespace+"/"+k.Name, "/"), f.since, f.err})
 			}
 		}
@@ -54,6 +69,19 @@ func (q *queue) failing() map[Key]failure {
 	out := make(map[Key]failure, len(q.fails))
 	for k, f := range q.fails {
 		out[k] = f
+	}
+	return out
+}
+
+// running returns the keys that are being reconciled, and since when.
+func (q *queue) running() map[Key]time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := map[Key]time.Time{}
+	for k, s := range q.state {
+		if s == running || s == rerun {
+			out[k] = q.since[k]
+		}
 	}
 	return out
 }

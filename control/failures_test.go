@@ -22,7 +22,7 @@ func TestMetricsFailing(t *testing.T) {
 		a, b := Key{Namespace: "x", Name: "a"}, Key{Name: "b"}
 		fail := func(k Key, err error) {
 			q.add(k, cause{})
-			q.done(k, 0, err)
+			q.done(k, 0, err, false)
 		}
 		begin := time.Now()
 		fail(a, errors.New("first"))
@@ -39,7 +39,7 @@ func TestMetricsFailing(t *testing.T) {
 		}
 		check("") // they have failed for too short a time
 		time.Sleep(20 * time.Second)
-		q.done(b, 0, nil)
+		q.done(b, 0, nil, false)
 		fail(a, errors.New("still"))
 		time.Sleep(20 * time.Second)
 		check("job-controller x/a 0s still\n")
@@ -47,7 +47,7 @@ func TestMetricsFailing(t *testing.T) {
 		check("") // an exceeded quota is for the owner of the object to resolve, not for an administrator
 		fail(a, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(`User "system:serviceaccount:kube-system:x" cannot create resource "pods"`)))
 		check("job-controller x/a 0s pods \"p\" is forbidden: User \"system:serviceaccount:kube-system:x\" cannot create resource \"pods\"\n")
-		q.done(a, 0, nil)
+		q.done(a, 0, nil, false)
 		check("")
 		q.stop()
 		detach()

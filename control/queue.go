@@ -59,6 +59,9 @@ func (q *queue) add(k Key, why cause) {
 	}
 	switch q.state[k] {
 	case 0:
+		if f := q.fails[k]; f.isSetAside() && time.Now().Before(f.until) { // the timer adds it again
+			return
+		}
 		q.enqueue(k)
 	case running:
 		q.state[k] = rerun
@@ -122,8 +125,9 @@ func observe(o prometheus.Observer, since time.Time) time.Time {
 	return now
 }
 
-// done ends the reconcile of a key. A positive again, or an error, queues it again later; a change meanwhile queues it now.
-func (q *queue) done(k Key, again time.Duration, err error) {
+// done ends the reconcile of a key. A positive again, or an error, queues it again later; a change meanwhile queues it now. exceeded reports
+// that the reconcile has exceeded its bounds, which done many times in a row sets the key aside.
+func (q *queue) done(k Key, again time.Duration, err error, exceeded bool) (setAside bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err != nil {
@@ -132,7 +136,16 @@ func (q *queue) done(k Key, again time.Duration, err error) {
 		if f.times == 0 {
 			f.since = time.Now()
 		}
-		q.fails[k] = failure{f.times + 1, f.since, err}
+		f.times, f.err = f.times+1, err
+		if f.exceeded++; !exceeded {
+			f.exceeded = 0
+		}
+		now := time.Now()
+		f.from, f.until = now, time.Time{}
+		if setAside = f.exceeded >= setAsideAfter && now.Sub(f.since) >= setAsideSince; setAside {
+			again, f.until = setAsideFor, now.Add(setAsideFor)
+		}
+		q.fails[k] = f
 		if q.retries != nil {
 			q.retries.Inc()
 		}
@@ -146,20 +159,44 @@ func (q *queue) done(k Key, again time.Duration, err error) {
 	if changed && err == nil {
 		q.enqueue(k)
 	}
-	if again > 0 && !q.stopped {
-		if t := q.timers[k]; t != nil {
-			t.Stop()
+	if again > 0 {
+		q.addAfter(k, again)
+	}
+	return setAside
+}
+
+// addAfter puts a key into the queue after a time, in place of a time given before. The caller holds mu.
+func (q *queue) addAfter(k Key, after time.Duration) {
+	if q.stopped {
+		return
+	}
+	if t := q.timers[k]; t != nil {
+		t.Stop()
+	}
+	var t *time.Timer
+	t = time.AfterFunc(after, func() {
+		q.mu.Lock()
+		if q.timers[k] == t {
+			delete(q.timers, k)
 		}
-		var t *time.Timer
-		t = time.AfterFunc(again, func() {
-			q.mu.Lock()
-			if q.timers[k] == t {
-				delete(q.timers, k)
-			}
-			q.mu.Unlock()
-			q.add(k, cause{})
-		})
-		q.timers[k] = t
+		q.mu.Unlock()
+		q.add(k, cause{})
+	})
+	q.timers[k] = t
+}
+
+// hasten lets a key that is set aside be reconciled sooner, because its object has changed.
+func (q *queue) hasten(k Key) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f, found := q.fails[k]
+	if !found || !f.isSetAside() || q.state[k] != 0 {
+		return
+	}
+	if sooner := f.from.Add(retryChanged); sooner.Before(f.until) {
+		f.until = sooner
+		q.fails[k] = f
+		q.addAfter(k, max(time.Until(sooner), time.Millisecond))
 	}
 }
 

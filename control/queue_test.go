@@ -245,7 +245,7 @@ func TestQueueMetrics(t *testing.T) {
 				t.Errorf("%s is %v, want %v", name, got[name], v)
 			}
 		}
-		q.done(k, 0, errors.New("no"))
+		q.done(k, 0, errors.New("no"), false)
 		q.stop()
 	})
 }

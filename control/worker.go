@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,18 +47,23 @@ type worker struct {
 	queue    *queue
 	log      *slog.Logger
 	recorder *hop.Recorder // nil for none
+	running  *sync.WaitGroup
+	replaced atomic.Int32 // reconciliations whose worker was replaced
 }
 
-// run reconciles keys from the queue until ctx ends.
+// run reconciles keys from the queue until ctx ends or the worker is replaced.
 func (w *worker) run(ctx context.Context) {
-	for {
+	for replaced := false; !replaced; {
 		k, why, ok := w.queue.take(ctx)
 		if !ok {
 			return
 		}
 		begin := time.Now()
 		writes := &client.WriteSet{CauseUID: why.uid, CauseRev: why.rev}
-		again, err := w.attempt(client.WithWriteSet(ctx, writes), k)
+		var again time.Duration
+		var err error
+		var exceeded bool
+		again, err, exceeded, replaced = w.reconcile(client.WithWriteSet(ctx, writes), k)
 		if err != nil && ctx.Err() == nil {
 			level := slog.LevelWarn
 			if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -73,7 +80,9 @@ func (w *worker) run(ctx context.Context) {
 		if err != nil {
 			w.queue.keepCause(k, why)
 		}
-		w.queue.done(k, again, err)
+		if w.queue.done(k, again, err, exceeded) {
+			w.reportSetAside(ctx, k, err)
+		}
 	}
 }
 
@@ -148,7 +157,7 @@ func statuses(err error, out []metav1.Status) []metav1.Status {
 func (w *worker) attempt(ctx context.Context, k Key) (again time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
 		}
 	}()
 	return w.Reconcile(ctx, w.cluster, k)

@@ -2,6 +2,8 @@ package schedule
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -57,6 +59,37 @@ func (s *scheduler) schedulePod(ctx context.Context, e *podqueue.Entry, info *fr
 	s.assume(ctx, t)
 }
 
+// The bounds of an attempt. A Pod whose attempts take longer setAsideAfter times in a row is set aside: it is tried again after setAsideFor,
+// whatever changes.
+const (
+	maxAttempt    = 10 * time.Second
+	setAsideAfter = 3
+	setAsideFor   = 10 * time.Minute
+)
+
+var errTooSlow = fmt.Errorf("the search for a node did not end within %s, and was ended", maxAttempt)
+
+// deadline returns when the search for a node must end; zero if the attempt has no beginning.
+func (t *attempt) deadline() time.Time {
+	if t.start.IsZero() {
+		return time.Time{}
+	}
+	return t.start.Add(maxAttempt)
+}
+
+// countSlow counts the attempts in a row that took too long, and sets the Pod aside.
+func (t *attempt) countSlow() {
+	if !errors.Is(t.decision.Err, errTooSlow) {
+		t.SlowAttempts, t.MinBackoff = 0, 0
+		return
+	}
+	if t.SlowAttempts++; t.SlowAttempts >= setAsideAfter {
+		t.MinBackoff = setAsideFor
+		t.decision.Err = fmt.Errorf("%w; after %d such attempts in a row the Pod is set aside, and tried again every %s: "+
+			"ask for fewer devices, affinity terms or constraints", errTooSlow, setAsideAfter, setAsideFor)
+	}
+}
+
 // attempt is one attempt to schedule a Pod.
 type attempt struct {
 	*podqueue.Entry
@@ -95,7 +128,8 @@ func (s *scheduler) runPostFilters(ctx context.Context, t *attempt, snapshot *fr
 			continue
 		}
 		begin := time.Now()
-		r := pl.PostFilter(ctx, framework.PostFilterInput{Snapshot: snapshot, Pod: t.info, Profile: t.profile, Decision: t.decision})
+		r := pl.PostFilter(ctx, framework.PostFilterInput{Snapshot: snapshot, Pod: t.info, Profile: t.profile, Decision: t.decision,
+			Deadline: t.deadline()})
 		if r.Node != "" || r.Message != "" {
 			s.recordStep(t, hop.Step{Name: "preempt", Detail: r.Node, Failed: r.Node == ""}, begin)
 		}

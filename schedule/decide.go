@@ -37,6 +37,7 @@ type preparedPod struct {
 	layout          uint64
 	imageGeneration uint64
 	podGeneration   uint64
+	deadline        time.Time           // after it the search for nodes ends; zero for none
 	cached          bool                // it is kept for equal Pods, so results of nodes are cached
 	results         []nodeResult        // by slot
 	rawScores       []int64             // scores before Normalize, by slot and scorer
@@ -162,6 +163,12 @@ func (c *preparedPod) search(s *framework.Snapshot, pod *framework.PodInfo, d *f
 	c.feasible = c.feasible[:0]
 	var lastRejecting string
 	examine := func(n *framework.NodeInfo) bool {
+		if !c.deadline.IsZero() && time.Now().After(c.deadline) {
+			if len(c.feasible) == 0 { // or one of those is good enough
+				d.Err = errTooSlow
+			}
+			return false
+		}
 		d.Examined++
 		r, by := c.filter(s, pod, n)
 		if r == nil {

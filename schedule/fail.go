@@ -17,6 +17,7 @@ import (
 // fail returns a Pod to the queue, records an Event and writes the condition PodScheduled. back is the entry of the Pod
 // if it was removed from the queue already.
 func (s *scheduler) fail(ctx context.Context, t *attempt, back *podqueue.Entry) {
+	t.countSlow()
 	d := t.decision
 	reason := corev1.PodReasonUnschedulable
 	if d.Err != nil {

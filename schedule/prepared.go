@@ -37,6 +37,7 @@ func (k *preparedPods) decide(s *framework.Snapshot, t *attempt, seed framework.
 	signature := t.SignatureOf(t.info)
 	if signature == "" {
 		t.prepared = preparePod(s, t.info, profile)
+		t.prepared.deadline = t.deadline()
 		return t.prepared.decide(s, t.info, seed, false)
 	}
 	c := k.profiles[profile.Name][signature]
@@ -51,7 +52,7 @@ func (k *preparedPods) decide(s *framework.Snapshot, t *attempt, seed framework.
 			k.store(profile.Name, signature, c)
 		}
 	}
-	t.prepared = c
+	t.prepared, c.deadline = c, t.deadline()
 	return c.decideCached(s, t.info, seed)
 }
 

@@ -80,6 +80,7 @@ func (r *reader) explain(ctx context.Context, t Target) (*Answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.addSetAside(ctx, t, a)
 	for at := a; at != nil; at = at.Through {
 		at.Cause = answer.OneLine(at.Cause) // other people's texts are in it
 		if on, known := resourceOf(at.Object.Kind); known {

@@ -97,6 +97,8 @@ type PostFilterInput struct {
 	Pod      *PodInfo
 	Profile  *Profile
 	Decision *Decision
+	// Deadline is when the search for victims must end with what it has found; zero for none.
+	Deadline time.Time
 }
 
 // PostFilterResult is the result of PostFilter.

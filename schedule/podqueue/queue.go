@@ -71,6 +71,9 @@ type Entry struct {
 	// EnqueuedBy is the event that made the queue try the Pod, with the names of upstream's metrics; QueuedRevision is the
 	// resourceVersion of the write to the Pod that put it into the queue.
 	EnqueuedBy, QueuedRevision string
+	// SlowAttempts counts the last attempts that took too long, and MinBackoff is how long the Pod then waits at least after an error.
+	SlowAttempts int
+	MinBackoff   time.Duration
 
 	rejections, errors         int
 	rejectedBy, pendingPlugins sets.Set[string]
@@ -240,6 +243,9 @@ func (q *Queue) enqueue(e *Entry, now time.Time, backoff bool, why string) {
 
 // backoffOf returns the back-off of a Pod after its last attempt.
 func (q *Queue) backoffOf(e *Entry) time.Duration {
+	if e.MinBackoff > 0 {
+		return e.MinBackoff
+	}
 	n := e.rejections
 	if e.errors > 0 {
 		n = e.errors

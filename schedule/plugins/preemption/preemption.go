@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -148,7 +149,7 @@ func (p *Preemptor) FindCandidates(a framework.PostFilterInput) (out []framework
 		if c.BudgetViolations == 0 {
 			clean++
 		}
-		if clean > 0 && len(out) >= enough {
+		if clean > 0 && len(out) >= enough || !a.Deadline.IsZero() && time.Now().After(a.Deadline) {
 			break
 		}
 	}
