@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,4 +134,34 @@ func TestRescheduled(t *testing.T) {
 			t.Errorf("%s: %v", s.what, got)
 		}
 	}
+}
+
+// TestRunsOfAgesAgo has a status that says that the last of the runs of every minute was in the year 1: a billion missed runs are not looked at
+// one after the other.
+func TestRunsOfAgesAgo(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 12, 0, 30, 0, time.UTC)
+	c := &batchv1.CronJob{Spec: batchv1.CronJobSpec{Schedule: "* * * * *"}}
+	c.Status.LastScheduleTime = new(metav1.NewTime(time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)))
+	s, err := parse(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := &countingSchedule{Schedule: s}
+	if d, err := dueAt(c, calls, now, true); err != nil || !d.at.Equal(now.Truncate(time.Minute)) || calls.n > 100 {
+		t.Errorf("due %v after %d steps, %v", d.at, calls.n, err)
+	}
+}
+
+// countingSchedule counts the calls of a schedule, and ends it after a million.
+type countingSchedule struct {
+	cron.Schedule
+	n int
+}
+
+func (s *countingSchedule) Next(at time.Time) time.Time {
+	if s.n++; s.n > 1e6 {
+		return time.Time{}
+	}
+	return s.Schedule.Next(at)
 }

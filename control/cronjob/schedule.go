@@ -16,6 +16,8 @@ import (
 const (
 	// slack is added to the time until the next run, so that a slow clock does not wake the controller too early.
 	slack = 100 * time.Millisecond
+	// longestAgo is how long ago runs are looked for: a status can say that the last one was in the year 1.
+	longestAgo = 10 * 366 * 24 * time.Hour
 	// maxMissed is the number of missed runs above which a warning is recorded.
 	maxMissed = 100
 )
@@ -57,6 +59,9 @@ func dueAt(c *batchv1.CronJob, s cron.Schedule, now time.Time, deadline bool) (d
 		if from := now.Add(-duration.FromSeconds(*late)); from.After(d.since) {
 			d.since = from
 		}
+	}
+	if from := now.Add(-longestAgo); from.After(d.since) {
+		d.since = from
 	}
 	first := s.Next(d.since)
 	second := s.Next(first)

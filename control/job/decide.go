@@ -12,7 +12,10 @@ import (
 
 // plan is what to do with the Pods of a Job.
 type plan struct {
-	create, remove []*corev1.Pod
+	// create are the indexes of the Pods to create, noIndex for those without one. Each Pod is as large as the template, and made when
+	// it is written.
+	create []int
+	remove []*corev1.Pod
 	// tracked is true if the Pods to delete count as failed: they keep the finalizer until the status accounts for them.
 	// From other Pods the finalizer is removed first, so that they are never counted.
 	tracked bool

@@ -191,7 +191,7 @@ func (w *world) reconcile(cut, fail string) {
 	if cut == "announced" {
 		return
 	}
-	created, removed := w.act(p, fail)
+	created, removed := w.act(l, p, fail)
 	if cut == "made" {
 		return
 	}
@@ -225,8 +225,9 @@ func (w *world) reconcile(cut, fail string) {
 	w.status()
 }
 
-func (w *world) act(p plan, fail string) (created int, removed []*corev1.Pod) {
-	for _, n := range p.create {
+func (w *world) act(l *jobState, p plan, fail string) (created int, removed []*corev1.Pod) {
+	for _, index := range p.create {
+		n := l.newIndexedPod(index)
 		w.made++
 		n.Name, n.UID = fmt.Sprintf("p%d", w.made), types.UID(fmt.Sprintf("p%d", w.made))
 		n.CreationTimestamp, n.Status.Phase = metav1.NewTime(w.now), corev1.PodPending

@@ -35,14 +35,14 @@ func (l *jobState) manage() plan {
 		return plan{again: wait}
 	}
 	if !isIndexed(l.job) {
-		return plan{create: l.newPods(missing)}
+		return plan{create: slices.Repeat([]int{noIndex}, missing)}
 	}
 	next := l.indexesWithoutNeed().missing(missing, l.completions())
 	var wait time.Duration
 	if perIndex {
 		next, wait = l.dueIndexes(next)
 	}
-	return plan{create: l.newIndexedPods(next), again: wait}
+	return plan{create: next, again: wait}
 }
 
 // wantedActive returns how many Pods should be active.
@@ -64,14 +64,17 @@ func (l *jobState) surplus(n int) []*corev1.Pod {
 	var out []*corev1.Pod
 	if isIndexed(l.job) {
 		seen := map[int]bool{}
+		var kept []*corev1.Pod
 		for _, p := range slices.Backward(left) { // the last one of an index is kept
 			if i := indexOf(p); !l.indexValid(p) || seen[i] {
 				out = append(out, p)
 			} else {
 				seen[i] = true
+				kept = append(kept, p)
 			}
 		}
-		left = slices.DeleteFunc(left, func(p *corev1.Pod) bool { return slices.Contains(out, p) })
+		slices.Reverse(kept)
+		left = kept
 	}
 	if n > len(out) {
 		out = append(out, left[:n-len(out)]...)

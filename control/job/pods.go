@@ -26,35 +26,27 @@ func (l *jobState) newPod() *corev1.Pod {
 	return p
 }
 
-func (l *jobState) newPods(n int) []*corev1.Pod {
-	out := make([]*corev1.Pod, n)
-	for i := range out {
-		out[i] = l.newPod()
+// newIndexedPod returns a Pod for an index, with the index in its name, host name, label, annotation and environment; noIndex stands for none.
+func (l *jobState) newIndexedPod(index int) *corev1.Pod {
+	p := l.newPod()
+	if index == noIndex {
+		return p
 	}
-	return out
-}
-
-// newIndexedPods returns a Pod for each index, with the index in its name, host name, label, annotation and environment.
-func (l *jobState) newIndexedPods(all []int) []*corev1.Pod {
-	var out []*corev1.Pod
-	for _, i := range all {
-		p, text := l.newPod(), strconv.Itoa(i)
-		p.GenerateName = indexedPrefix(l.job.Name, "-"+text+"-")
-		p.Spec.Hostname = fmt.Sprintf("%s-%d", l.job.Name, i)
-		setKey(&p.Labels, batchv1.JobCompletionIndexAnnotation, text)
-		setKey(&p.Annotations, batchv1.JobCompletionIndexAnnotation, text)
-		for c := range p.Spec.InitContainers {
-			setIndexVariable(&p.Spec.InitContainers[c])
-		}
-		for c := range p.Spec.Containers {
-			setIndexVariable(&p.Spec.Containers[c])
-		}
-		if l.job.Spec.BackoffLimitPerIndex != nil {
-			l.setFailureCounts(p, l.keptForReplacement[i])
-		}
-		out = append(out, p)
+	text := strconv.Itoa(index)
+	p.GenerateName = indexedPrefix(l.job.Name, "-"+text+"-")
+	p.Spec.Hostname = fmt.Sprintf("%s-%d", l.job.Name, index)
+	setKey(&p.Labels, batchv1.JobCompletionIndexAnnotation, text)
+	setKey(&p.Annotations, batchv1.JobCompletionIndexAnnotation, text)
+	for c := range p.Spec.InitContainers {
+		setIndexVariable(&p.Spec.InitContainers[c])
 	}
-	return out
+	for c := range p.Spec.Containers {
+		setIndexVariable(&p.Spec.Containers[c])
+	}
+	if l.job.Spec.BackoffLimitPerIndex != nil {
+		l.setFailureCounts(p, l.keptForReplacement[index])
+	}
+	return p
 }
 
 func setKey(to *map[string]string, key, value string) {

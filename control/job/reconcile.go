@@ -53,7 +53,7 @@ func (r *reconciler) reconcile(ctx context.Context, c *control.Cluster, k contro
 		}
 		l.job = was.DeepCopy()
 	}
-	created, removed, podErr := apply(ctx, c, shared, p)
+	created, removed, podErr := apply(ctx, c, shared, p, l.newIndexedPod)
 	release := l.updateStatus(created, removed)
 	stored, err := store(ctx, c, was, l.job)
 	if err != nil {
