@@ -14,12 +14,21 @@ import (
 	"proa.dev/control/lib/workload"
 )
 
-// capacity bounds the addresses of Endpoints.
-const capacity = 1000
+const (
+	// capacity bounds the addresses of Endpoints.
+	capacity = 1000
+	// maxPairs bounds the pairs of a pod and a port that are looked at, beyond which pods are left out as they are above the capacity.
+	maxPairs = 200_000
+)
 
 // decide returns the Endpoints to store for a Service, or nil when have needs no change.
 func decide(s *corev1.Service, pods []*corev1.Pod, have *corev1.Endpoints) *corev1.Endpoints {
-	subsets, over := truncate(servicebackends.Repack(desired(s, pods)))
+	backends := pods
+	if n := max(1, maxPairs/max(1, len(s.Spec.Ports))); len(pods) > n {
+		backends = readyFirst(pods)[:n]
+	}
+	subsets, over := truncate(servicebackends.Repack(desired(s, backends)))
+	over = over || len(backends) < len(pods)
 	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 	first := have == nil
 	if !first {
@@ -44,6 +53,17 @@ func decide(s *corev1.Service, pods []*corev1.Pod, have *corev1.Endpoints) *core
 	return want
 }
 
+// readyFirst returns the pods with those that are ready first.
+func readyFirst(pods []*corev1.Pod) []*corev1.Pod {
+	rank := func(p *corev1.Pod) int {
+		if workload.IsReady(p) {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b *corev1.Pod) int { return rank(a) - rank(b) })
+}
+
 // desired returns the addresses of a Service, with a subset for each port of each pod.
 func desired(s *corev1.Service, pods []*corev1.Pod) (out []corev1.EndpointSubset) {
 	for _, p := range pods {
@@ -63,9 +83,10 @@ func desired(s *corev1.Service, pods []*corev1.Pod) (out []corev1.EndpointSubset
 		if len(s.Spec.Ports) == 0 && s.Spec.ClusterIP == corev1.ClusterIPNone {
 			add()
 		}
+		numberOf := servicebackends.Ports(p)
 		for i := range s.Spec.Ports {
 			port := &s.Spec.Ports[i]
-			if n, ok := servicebackends.Port(p, port); ok {
+			if n, ok := numberOf(port); ok {
 				add(corev1.EndpointPort{Name: port.Name, Port: n, Protocol: port.Protocol, AppProtocol: port.AppProtocol})
 			}
 		}

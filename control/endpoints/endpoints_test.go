@@ -46,3 +46,29 @@ func TestTooManyAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestPodsTimesPorts has a Service of many ports and pods: only some of the pods become addresses, ready ones first.
+func TestPodsTimesPorts(t *testing.T) {
+	t.Parallel()
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+	s.Spec.ClusterIP, s.Spec.IPFamilies = "10.96.0.1", []corev1.IPFamily{corev1.IPv4Protocol}
+	const ports, wanted = 1000, maxPairs / 1000
+	for i := range ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), TargetPort: intstr.FromInt32(int32(i + 1))})
+	}
+	var pods []*corev1.Pod
+	for i := range 2 * wanted {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("p", i)}}
+		p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("10.0.%d.%d", i/250, i%250)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+		if i >= wanted {
+			p.Status.Conditions[0].Status = corev1.ConditionTrue
+		}
+		pods = append(pods, p)
+	}
+	got := decide(s, pods, nil)
+	if len(got.Subsets) != 1 || len(got.Subsets[0].Addresses) != wanted || len(got.Subsets[0].NotReadyAddresses) != 0 ||
+		len(got.Subsets[0].Ports) != ports || got.Annotations[corev1.EndpointsOverCapacity] != "truncated" {
+		t.Errorf("%d subsets, %v", len(got.Subsets), got.Annotations)
+	}
+}

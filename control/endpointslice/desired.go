@@ -89,9 +89,10 @@ func endpoint(s *corev1.Service, p *corev1.Pod, node *corev1.Node, family discov
 // portsOf returns the ports of a Service on a pod. Named ports that the pod does not have are left out.
 func portsOf(s *corev1.Service, p *corev1.Pod) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
+	numberOf := servicebackends.Ports(p)
 	for i := range s.Spec.Ports {
 		port := &s.Spec.Ports[i]
-		if n, ok := servicebackends.Port(p, port); ok {
+		if n, ok := numberOf(port); ok {
 			out = append(out, discoveryv1.EndpointPort{Name: new(port.Name), Port: &n, Protocol: new(port.Protocol),
 				AppProtocol: port.AppProtocol})
 		}

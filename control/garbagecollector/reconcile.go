@@ -39,7 +39,12 @@ const maxConcurrent = 16
 
 // forEach calls do for many objects concurrently.
 func (l *reconciler) forEach(ctx context.Context, items []item, do func(context.Context, item) error) error {
-	return errors.Join(parallel.ForEach(len(items), maxConcurrent, func(i int) error { return do(ctx, items[i]) })...)
+	return errors.Join(append(parallel.ForEach(len(items), maxConcurrent, func(i int) error {
+		if ctx.Err() != nil {
+			return nil // joined with the reason below, once
+		}
+		return do(ctx, items[i])
+	}), context.Cause(ctx))...)
 }
 
 // reconcileObject reconciles an object that exists.
@@ -173,11 +178,14 @@ func (l *reconciler) warnWrongNamespace(it item, on Resource, ref metav1.OwnerRe
 		ref.APIVersion, ref.Kind, it.GetNamespace(), ref.Name, ref.UID, it.GetNamespace())
 }
 
+// maxWarned bounds the absent owners of one reconcile that are looked for in other namespaces: an object may name twenty thousand.
+const maxWarned = 100
+
 // existsInAnyNamespace reports whether an object with the UID exists in any namespace.
 func (l *reconciler) existsInAnyNamespace(on Resource, uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if exists, known := l.inOtherNamespace[uid]; known {
+	if exists, known := l.inOtherNamespace[uid]; known || len(l.inOtherNamespace) >= maxWarned {
 		return exists
 	}
 	if v := l.c.View(on.GroupResource); v != nil {

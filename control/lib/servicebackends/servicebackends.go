@@ -143,34 +143,41 @@ func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	return ""
 }
 
-// Port returns the number of the port on a pod to which a port of a Service leads; false if the pod has no such port.
-func Port(p *corev1.Pod, port *corev1.ServicePort) (int32, bool) {
-	if port.TargetPort.Type == intstr.Int {
-		return port.TargetPort.IntVal, true
+// Ports returns a function that tells the number of the port on a pod to which a port of a Service leads; false if the pod has no such port.
+// The ports of a pod are looked at once: a pod and a Service may each have ten thousand.
+func Ports(p *corev1.Pod) func(*corev1.ServicePort) (int32, bool) {
+	type named struct {
+		name     string
+		protocol corev1.Protocol
 	}
-	find := func(c *corev1.Container) (int32, bool) {
+	var numbers map[named]int32
+	add := func(c *corev1.Container) {
 		for _, have := range c.Ports {
-			if have.Name == port.TargetPort.StrVal && have.Protocol == port.Protocol {
-				return have.ContainerPort, true
+			if at := (named{have.Name, have.Protocol}); have.Name != "" {
+				if _, known := numbers[at]; !known {
+					numbers[at] = have.ContainerPort
+				}
 			}
 		}
-		return 0, false
 	}
-	for i := range p.Spec.Containers {
-		if n, ok := find(&p.Spec.Containers[i]); ok {
-			return n, true
+	return func(port *corev1.ServicePort) (int32, bool) {
+		if port.TargetPort.Type == intstr.Int {
+			return port.TargetPort.IntVal, true
 		}
+		if numbers == nil {
+			numbers = map[named]int32{}
+			for i := range p.Spec.Containers {
+				add(&p.Spec.Containers[i])
+			}
+			for i := range p.Spec.InitContainers { // sidecars only
+				if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+					add(c)
+				}
+			}
+		}
+		n, ok := numbers[named{port.TargetPort.StrVal, port.Protocol}]
+		return n, ok
 	}
-	for i := range p.Spec.InitContainers { // sidecars only
-		c := &p.Spec.InitContainers[i]
-		if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
-			continue
-		}
-		if n, ok := find(c); ok {
-			return n, true
-		}
-	}
-	return 0, false
 }
 
 // Addresses returns the addresses of a pod in one IP family, in canonical form. It leaves out addresses that the API rejects

@@ -158,7 +158,7 @@ func TestPort(t *testing.T) {
 		}
 	})
 	for target, want := range map[string]int32{"8080": 8080, "web": 80, "dns": 0, "first": 0, "side": 2, "none": 0} {
-		n, ok := Port(p, &corev1.ServicePort{TargetPort: intstr.Parse(target), Protocol: corev1.ProtocolTCP})
+		n, ok := Ports(p)(&corev1.ServicePort{TargetPort: intstr.Parse(target), Protocol: corev1.ProtocolTCP})
 		if n != want || ok != (want != 0) {
 			t.Errorf("%s: %d %v, want %d", target, n, ok, want)
 		}
