@@ -59,8 +59,8 @@ func (s *scheduler) schedulePod(ctx context.Context, e *podqueue.Entry, info *fr
 	s.assume(ctx, t)
 }
 
-// The bounds of an attempt. A Pod whose attempts take longer setAsideAfter times in a row is set aside: it is tried again after setAsideFor,
-// whatever changes.
+// The bounds of an attempt. A Pod whose attempts take longer setAsideAfter times in a row is set aside: it is tried again after
+// setAsideFor, whatever changes.
 const (
 	maxAttempt    = 10 * time.Second
 	setAsideAfter = 3

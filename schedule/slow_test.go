@@ -12,8 +12,8 @@ import (
 	"proa.dev/schedule/podqueue"
 )
 
-// TestSlowAttemptsEnd tries a Pod for which a plugin needs a second a node: the search ends in time, and after some such attempts the Pod is set
-// aside, while others are tried.
+// TestSlowAttemptsEnd tries a Pod for which a plugin needs a second a node: the search ends in time, and after some such attempts the
+// Pod is set aside, while others are tried.
 func TestSlowAttemptsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		profile := &framework.Profile{Name: corev1.DefaultSchedulerName, Plugins: []framework.Plugin{{

@@ -37,7 +37,8 @@ func (r *reader) addSetAside(ctx context.Context, t Target, a *Answer) {
 		}
 		a.State, a.Cause, a.Evidence, a.Actions = Stuck, e.Message+".", nil, nil
 		a.At(hop.Control).Because(a.Object, "event "+setAside, e.Message, e.LastTimestamp.Time)
-		a.Do("ask for less in the spec of %s, or delete it; if it asks for little, report the error, since it is one of the controller", t.ref())
+		a.Do("ask for less in the spec of %s, or delete it; if it asks for little, report it, since it is an error of the controller",
+			t.ref())
 		return
 	}
 }

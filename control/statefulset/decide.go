@@ -109,8 +109,8 @@ func (s *state) isParallel() bool {
 	return s.set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement
 }
 
-// split returns the Pods of wanted ordinals in their order, with new ones for the lowest missing ordinals, as many as one reconcile creates,
-// and the condemned Pods from the highest ordinal down. Ordinals that wait for a claim to be deleted do not count as created.
+// split returns the Pods of wanted ordinals in their order, with new ones for the lowest missing ordinals, as many as one reconcile
+// creates, and the condemned Pods from the highest ordinal down. Ordinals that wait for a claim to be deleted do not count as created.
 func (s *state) split() (slots, condemned []*corev1.Pod) {
 	var wanted []*corev1.Pod
 	for _, pod := range s.pods {
