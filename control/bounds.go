@@ -25,8 +25,9 @@ const (
 	// many reconciliations of a controller may have been replaced at once.
 	slowAfter   = 10 * time.Second
 	maxReplaced = 16
-	// A key whose reconciliation has taken too long or panicked setAsideAfter times in a row, for setAsideSince or longer, is set aside:
-	// whatever changes, it is not reconciled for setAsideFor, or for retryChanged if its own object is another one, has a new spec or is gone.
+	// A key whose reconciliation has taken too long or panicked setAsideAfter times in a row, for setAsideSince or longer, is set
+	// aside: whatever changes, it is not reconciled for setAsideFor, or for retryChanged if its own object is another one, has a new
+	// spec or is gone.
 	setAsideAfter = 3
 	setAsideSince = time.Minute
 	setAsideFor   = 10 * time.Minute
@@ -127,7 +128,8 @@ func (w *worker) end(b *bounded) bool {
 
 // reportSetAside records an Event about the object of a key that was set aside.
 func (w *worker) reportSetAside(ctx context.Context, k Key, err error) {
-	w.log.WarnContext(ctx, "set aside", "controller", w.Name, "namespace", k.Namespace, "name", k.Name, "for", setAsideFor, "err", shortError(err))
+	w.log.WarnContext(ctx, "set aside", "controller", w.Name, "namespace", k.Namespace, "name", k.Name, "for", setAsideFor,
+		"err", shortError(err))
 	v := w.cluster.View(w.For)
 	if v == nil {
 		return

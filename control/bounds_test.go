@@ -70,7 +70,8 @@ func (c bothClient) Update(ctx context.Context, on schema.GroupResource, o kind.
 }
 
 // runBounded runs a controller with two workers, and counts the reconciliations of each key.
-func runBounded(t *testing.T, reconcile func(ctx context.Context, c *Cluster, k Key) error) (c *boundsClient, m *Metrics, runs func() map[string]int, stop func()) {
+func runBounded(t *testing.T, reconcile func(context.Context, *Cluster, Key) error) (c *boundsClient, m *Metrics,
+	runs func() map[string]int, stop func()) {
 	t.Helper()
 	c, m = &boundsClient{eventView: eventView{events: make(chan client.Event)}}, NewMetrics()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -95,8 +96,8 @@ func runBounded(t *testing.T, reconcile func(ctx context.Context, c *Cluster, k 
 	}, func() { cancel(); wg.Wait() }
 }
 
-// TestSlowKeysAreSetAside has more keys that never end by themselves than there are workers: another key is reconciled meanwhile, and the slow
-// ones are set aside with an Event, retried at long intervals, and sooner if their spec changes.
+// TestSlowKeysAreSetAside has more keys that never end by themselves than there are workers: another key is reconciled meanwhile, and
+// the slow ones are set aside with an Event, retried at long intervals, and sooner if their spec changes.
 func TestSlowKeysAreSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, m, runs, stop := runBounded(t, func(ctx context.Context, _ *Cluster, k Key) error {
@@ -136,7 +137,8 @@ func TestSlowKeysAreSetAside(t *testing.T) {
 			t.Errorf("failing are %v", failing)
 		}
 		c.mu.Lock()
-		if len(c.events) != 3 || !strings.Contains(c.events[0], "SetAside slow-") || !strings.Contains(c.events[0], "did not end within 2m0s") {
+		if len(c.events) != 3 || !strings.Contains(c.events[0], "SetAside slow-") ||
+			!strings.Contains(c.events[0], "did not end within 2m0s") {
 			t.Errorf("Events %q", c.events)
 		}
 		c.mu.Unlock()

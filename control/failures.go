@@ -17,7 +17,7 @@ type failure struct {
 	times int
 	since time.Time
 	err   error
-	// exceeded counts the last failures that are reconciliations out of their bounds, and from and until when the key is set aside for that.
+	// exceeded counts the last failures that are reconciliations out of their bounds; from and until when the key is set aside for that.
 	exceeded    int
 	from, until time.Time
 }

@@ -125,8 +125,8 @@ func observe(o prometheus.Observer, since time.Time) time.Time {
 	return now
 }
 
-// done ends the reconcile of a key. A positive again, or an error, queues it again later; a change meanwhile queues it now. exceeded reports
-// that the reconcile has exceeded its bounds, which done many times in a row sets the key aside.
+// done ends the reconcile of a key. A positive again, or an error, queues it again later; a change meanwhile queues it now. exceeded
+// reports that the reconcile has exceeded its bounds, which done many times in a row sets the key aside.
 func (q *queue) done(k Key, again time.Duration, err error, exceeded bool) (setAside bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

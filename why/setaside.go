@@ -32,7 +32,8 @@ func (r *reader) addSetAside(ctx context.Context, t Target, a *Answer) {
 	for i := range items {
 		e := &items[i]
 		o := &e.InvolvedObject
-		if e.Reason != setAside || o.Kind != t.Kind || o.Name != t.Name || o.Namespace != t.Namespace || r.Now.Sub(e.LastTimestamp.Time) > setAsideFor {
+		if e.Reason != setAside || o.Kind != t.Kind || o.Name != t.Name || o.Namespace != t.Namespace ||
+			r.Now.Sub(e.LastTimestamp.Time) > setAsideFor {
 			continue
 		}
 		a.State, a.Cause, a.Evidence, a.Actions = Stuck, e.Message+".", nil, nil

@@ -136,8 +136,8 @@ func TestRescheduled(t *testing.T) {
 	}
 }
 
-// TestRunsOfAgesAgo has a status that says that the last of the runs of every minute was in the year 1: a billion missed runs are not looked at
-// one after the other.
+// TestRunsOfAgesAgo has a status that says that the last of the runs of every minute was in the year 1: a billion missed runs are not
+// looked at one after the other.
 func TestRunsOfAgesAgo(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 12, 0, 30, 0, time.UTC)

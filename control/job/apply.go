@@ -16,7 +16,8 @@ import (
 )
 
 // apply creates and deletes the Pods of a plan. It returns how many were created, and which were deleted.
-func apply(ctx context.Context, c *control.Cluster, j *batchv1.Job, p plan, newPod func(index int) *corev1.Pod) (created int, removed []*corev1.Pod, err error) {
+func apply(ctx context.Context, c *control.Cluster, j *batchv1.Job, p plan, newPod func(index int) *corev1.Pod) (created int,
+	removed []*corev1.Pod, err error) {
 	if len(p.create) > 0 {
 		created, err = workload.SlowStart(len(p.create), func(i int) error {
 			_, err := workload.Create(ctx, c, j, newPod(p.create[i]))

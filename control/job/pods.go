@@ -26,7 +26,8 @@ func (l *jobState) newPod() *corev1.Pod {
 	return p
 }
 
-// newIndexedPod returns a Pod for an index, with the index in its name, host name, label, annotation and environment; noIndex stands for none.
+// newIndexedPod returns a Pod for an index, with the index in its name, host name, label, annotation and environment; noIndex stands
+// for none.
 func (l *jobState) newIndexedPod(index int) *corev1.Pod {
 	p := l.newPod()
 	if index == noIndex {

@@ -143,8 +143,8 @@ func Hostname(p *corev1.Pod, s *corev1.Service) string {
 	return ""
 }
 
-// Ports returns a function that tells the number of the port on a pod to which a port of a Service leads; false if the pod has no such port.
-// The ports of a pod are looked at once: a pod and a Service may each have ten thousand.
+// Ports returns a function that tells the number of the port on a pod to which a port of a Service leads; false if the pod has no such
+// port. The ports of a pod are looked at once: a pod and a Service may each have ten thousand.
 func Ports(p *corev1.Pod) func(*corev1.ServicePort) (int32, bool) {
 	type named struct {
 		name     string
