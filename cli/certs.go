@@ -26,14 +26,16 @@ is trusted first, and signs later. An authority that is trusted only is such a n
 "proa certs renew" removes all certificates except the authorities, so that the next start makes new ones with the
 same keys; the administrator's kubeconfig is written again with them.
 
-"proa certs rotate-secrets" makes a new key for the Secrets in the embedded store. A running server uses it
-within a minute and writes all Secrets again with it; the former keys stay in pki/secrets.key, so that what they
-have encrypted can be read. Servers that share an etcd are given a new key by hand, see the guide.
+"proa certs rotate-secrets" makes a new key for the Secrets in the store. A running server uses it within a minute and
+writes all Secrets again with it; the former keys stay in pki/secrets.key, so that what they have encrypted can be read.
+Where servers share an etcd, the new key is only read with at first: copy the file to all of them, and then have each use
+the key with "proa certs rotate-secrets --use NAME".
 
 "proa certs new-secrets-key" makes pki/secrets.key where the file is lost. What the lost keys have encrypted stays in
 the store; the server names it, and it can be deleted.`,
 		Setup: func(fs *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			which := localcluster.DataDirFlag(fs)
+			use := fs.String("use", "", "with rotate-secrets: encrypt with the key `NAME`, which all servers have")
 			return func(_ context.Context, env *command.Env, args []string) error {
 				c, err := which()
 				if err != nil {
@@ -49,7 +51,7 @@ the store; the server names it, and it can be deleted.`,
 				case len(args) == 1 && args[0] == "renew":
 					return renewCerts(env, c)
 				case len(args) == 1 && args[0] == "rotate-secrets":
-					return rotateSecrets(env, c)
+					return rotateSecrets(env, c, *use)
 				case len(args) == 1 && args[0] == "new-secrets-key":
 					return newSecretsKey(env, c)
 				}
@@ -59,21 +61,38 @@ the store; the server names it, and it can be deleted.`,
 	}
 }
 
-// rotateSecrets makes a new key for the Secrets of a cluster.
-func rotateSecrets(env *command.Env, c localcluster.Cluster) error {
+// rotateSecrets makes a new key for the Secrets of a cluster, or has its server use the key of a name.
+func rotateSecrets(env *command.Env, c localcluster.Cluster, use string) error {
 	if _, err := os.Stat(c.Path("pki")); err != nil {
 		return fmt.Errorf("there are no Secrets in %s: the cluster has not been started yet", c.Dir)
 	}
-	if _, err := os.Stat(c.Path("etcd")); err != nil {
-		return fmt.Errorf("the store of this cluster is not in %s: the servers that share it must have the same keys. Make a key with \"head -c32 /dev/urandom | base64\", "+
-			"add the line \"NAME KEY\" to the end of pki/secrets.key of every server, and when all servers use the changed file (the log says so) move the line to the front in each", c.Dir)
+	shared := !command.FileExists(c.Path("etcd"))
+	if use != "" {
+		if err := storeencryption.UseKey(c.Dir, use); err != nil {
+			return err
+		}
+		return encryptedWith(env, use)
+	}
+	if shared {
+		name, err := storeencryption.AddKey(c.Dir)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(env.Out, "Made the key %[1]s, which is not used yet: the servers that share the etcd need it first.\n"+
+			"1. Copy %[2]s to all of them. When each has taken it over (its log says: a changed file is in effect),\n"+
+			"2. run \"proa certs rotate-secrets --use %[1]s\" on each.\n", name, c.Path("pki/secrets.key"))
+		return nil
 	}
 	name, err := storeencryption.RotateKey(c.Dir)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(env.Out, "Secrets are encrypted with %s from now on. \"kubectl get storageversionmigrations secrets-%s\" shows when all are.\n", name, name)
-	return nil
+	return encryptedWith(env, name)
+}
+
+func encryptedWith(env *command.Env, key string) error {
+	_, err := fmt.Fprintf(env.Out, "Secrets are encrypted with %[1]s from now on. \"kubectl get storageversionmigrations secrets-%[1]s\" shows when all are.\n", key)
+	return err
 }
 
 // newSecretsKey makes a key for the Secrets of a cluster that has lost its keys.

@@ -62,6 +62,9 @@ func (s *Server) renewCertificates(ctx context.Context) {
 		return
 	}
 	s.logAuthorityNotices(ctx)
+	if err := s.joinCluster(ctx); err != nil {
+		s.log.ErrorContext(ctx, "the keys or settings of this server are not those of the servers that share its etcd", "err", err)
+	}
 	if len(renewed) > 0 {
 		s.log.InfoContext(ctx, "renewed certificates", "names", renewed)
 	}

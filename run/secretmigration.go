@@ -17,6 +17,9 @@ func (s *Server) reloadEncryption(ctx context.Context) error {
 		return err
 	}
 	s.state.RereadUnreadable()
+	if err := s.joinCluster(ctx, secretsKeys); err != nil { // the administrator has changed the file on purpose
+		return err
+	}
 	return s.migrateSecrets(ctx)
 }
 

@@ -217,7 +217,8 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
-	if err := s.openPKI(ctx); err != nil {
+	empty, err := s.openKeys(ctx)
+	if err != nil {
 		return err
 	}
 	scheme, err := kinds.Scheme()
@@ -226,11 +227,7 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.agents, s.peers = s.openAgents(), s.openPeers()
 	s.builtIn = slices.Concat(s.kinds(), metrics.All(resourcemetrics.New(s.agents, s.log)), s.tracingKinds())
-	s.encryption, err = storeencryption.Open(ctx, storeencryption.Config{
-		Store: s.store, DataDir: s.DataDir, File: s.Encryption, Shared: len(s.EtcdServers) > 0, Resources: s.builtIn, Log: s.log,
-		Recovered: func() { s.state.RereadUnreadable() },
-	})
-	if err != nil {
+	if err := s.openEncryption(ctx, empty); err != nil {
 		return err
 	}
 	s.state = state.New(context.WithoutCancel(ctx), codec.New(scheme), s.encryption.EncryptedStore(), s.builtIn, s.log)

@@ -35,6 +35,8 @@ type Config struct {
 	// NodeRanges are networks whose addresses nodes may claim although the server does not see them connect from there.
 	NodeRanges []netip.Prefix
 
+	// ClusterChanges names the keys and settings with which this server replaces those of the servers that share its etcd.
+	ClusterChanges []string
 	// EtcdServers are the endpoints of an external etcd; empty embeds one.
 	EtcdServers                           []string
 	EtcdCAFile, EtcdCertFile, EtcdKeyFile string
@@ -172,6 +174,8 @@ func serverSettings() []Setting {
 			}},
 		{Name: "etcd-servers", Help: "use the etcd cluster at `URL,URL` instead of the embedded one", Many: true,
 			Set: func(c *Config, vs []string) (err error) { c.EtcdServers, err = parseURLs(splitLists(vs)); return err }},
+		{Name: "change-cluster", Help: "replace what the servers that share the etcd have recorded of the settings and keys `NAME,...` by those of this server; once, see the guide", Many: true,
+			Set: func(c *Config, vs []string) error { c.ClusterChanges = splitLists(vs); return nil }},
 		{Name: "etcd-cafile", Help: "trust the certificate authorities in `FILE` when connecting to the external etcd", Set: setFile(func(c *Config) *string { return &c.EtcdCAFile })},
 		{Name: "etcd-certfile", Help: "show the client certificate in `FILE` to the external etcd",
 			Set: setFile(func(c *Config) *string { return &c.EtcdCertFile })},

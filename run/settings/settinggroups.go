@@ -42,7 +42,7 @@ func settingGroups() []settingGroup {
 		{"Audit", `audit-log-path audit-policy-file audit-webhook-config-file audit-webhook-mode audit-webhook-initial-backoff
 			audit-webhook-batch-buffer-size audit-webhook-batch-max-size audit-webhook-batch-max-wait`},
 		{"Tracing", "trace-records trace-bodies otlp-endpoint otlp-ca-file otlp-headers-file otlp-compression"},
-		{"Storage", "etcd-servers etcd-cafile etcd-certfile etcd-keyfile encryption-provider-config"},
+		{"Storage", "etcd-servers change-cluster etcd-cafile etcd-certfile etcd-keyfile encryption-provider-config"},
 		{"Requests and shutdown", "max-requests-inflight max-mutating-requests-inflight max-request-memory http2 shutdown-timeout shutdown-delay-duration"},
 		{"Controllers and scheduler", "controllers scheduler-config"},
 		{"Network", `service-cidr cluster-cidr allocate-node-cidrs cluster-domain cluster-dns stub-domain resolv-conf service-proxy proxy-healthz

@@ -41,6 +41,18 @@ func (c *Config) SharedSettings() map[string]string {
 	return out
 }
 
+// RecordedSettings returns the settings that must be the same on all servers that share an etcd, as text by name: those that
+// nodes cannot override.
+func (c *Config) RecordedSettings() map[string]string {
+	out := map[string]string{"service-account-issuer": c.Issuer}
+	for _, a := range sharedSettings() {
+		if !a.overridable {
+			out[a.name] = a.format(c)
+		}
+	}
+	return out
+}
+
 func joinWithCommas[T fmt.Stringer](all []T) string {
 	var out []string
 	for _, x := range all {

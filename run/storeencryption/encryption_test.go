@@ -57,7 +57,8 @@ func openEncryption(t *testing.T, c Config) (*Encryption, error) {
 }
 
 // TestEncryptedSecretsMoveToExternalEtcd checks that a server with an external etcd and the key reads Secrets that were encrypted
-// in the embedded store, and encrypts with the same key. Without the key it does not start, and it never creates a key.
+// in the embedded store, and encrypts with the same key. Without the key it does not start, and it creates one only in an etcd in
+// which nothing has been stored.
 func TestEncryptedSecretsMoveToExternalEtcd(t *testing.T) {
 	store, dir := emptyStore(t), t.TempDir()
 	putSecret(t, openStore(t, testConfig(t, store, dir, false)), "a")
@@ -83,6 +84,15 @@ func TestEncryptedSecretsMoveToExternalEtcd(t *testing.T) {
 	}
 	if _, err := os.Stat(keyFilePath(other)); !os.IsNotExist(err) {
 		t.Errorf("a server that shares its store has made a key: %v", err)
+	}
+	begins := testConfig(t, emptyStore(t), other, true)
+	begins.Empty = true
+	putSecret(t, openStore(t, begins), "d")
+	if raw, _, err := begins.Store.Get(t.Context(), secretsPrefix+"ns/d"); err != nil || encryption.KeyName(raw.Value) == "" {
+		t.Errorf("a server that begins a cluster in an etcd stores %q, %v", raw.Value, err)
+	}
+	if keys := Fingerprints(other); len(keys) != 1 || len(keys[0]) != 32 {
+		t.Errorf("the fingerprints of its keys are %v", keys)
 	}
 }
 

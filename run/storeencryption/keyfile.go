@@ -44,8 +44,8 @@ type Config struct {
 	DataDir string
 	// File is the path of an EncryptionConfiguration. If it is empty, Secrets are encrypted with the keys in pki/secrets.key.
 	File string
-	// Shared says that other servers use the same store.
-	Shared bool
+	// Shared says that other servers use the same store, and Empty that nothing has been stored there yet.
+	Shared, Empty bool
 	// Resources are the resources whose keys the EncryptionConfiguration may name.
 	Resources []*kind.Def
 	Log       *slog.Logger
@@ -54,9 +54,9 @@ type Config struct {
 }
 
 // Encryption encrypts values on their way to the store: those that the EncryptionConfiguration names, or Secrets with
-// the keys in pki/secrets.key. A cluster with an embedded store makes that file on its first start. Servers that share
-// an etcd never make one, because each would make another key: they use the file if it exists, and store Secrets
-// unencrypted if it does not.
+// the keys in pki/secrets.key. The first start of a cluster makes that file. Servers that share an etcd with objects in it
+// never make one, because each would make another key: they use the file if it exists, and store Secrets unencrypted if
+// it does not, as in clusters of earlier versions.
 type Encryption struct {
 	Config
 	sealed *encryption.EncryptedStore
@@ -102,8 +102,8 @@ func (s *Encryption) KeyFile() string {
 	return keyFilePath(s.DataDir)
 }
 
-// firstRules returns how Secrets are encrypted where there is no file of keys: with a new key, or not at all if servers share the store. It
-// is an error if the store has encrypted Secrets.
+// firstRules returns how Secrets are encrypted where there is no file of keys: with a new key, or not at all in a shared store that has
+// begun without. It is an error if the store has encrypted Secrets.
 func (s *Encryption) firstRules(ctx context.Context) ([]encryption.Rule, error) {
 	path := keyFilePath(s.DataDir)
 	if name, key, err := s.findEncryptedSecret(ctx); err != nil {
@@ -113,7 +113,7 @@ func (s *Encryption) firstRules(ctx context.Context) ([]encryption.Rule, error) 
 			"Put the file back from the backup of pki/ or from another server of this cluster. If it is lost, \"proa certs new-secrets-key\" makes a new one, "+
 			"and the Secrets that only the lost key can read stay unreadable until they are deleted", path, name, key)
 	}
-	if s.Shared {
+	if s.Shared && !s.Empty {
 		return []encryption.Rule{{Prefixes: []string{secretsPrefix}, Providers: []encryption.Provider{encryption.Plain()}}}, nil
 	}
 	keys := []encryption.Key{newKey()}
@@ -200,6 +200,21 @@ func secretRules(keys []encryption.Key) ([]encryption.Rule, error) {
 	return []encryption.Rule{r}, nil
 }
 
+// Fingerprints returns the fingerprints of the keys in pki/secrets.key of a data folder, the one in use first; none if there
+// is no file. They tell nothing of the keys, which are random.
+func Fingerprints(dataDir string) []string {
+	out := []string{}
+	keys, err := readKeyFile(keyFilePath(dataDir))
+	if err != nil {
+		return out
+	}
+	for _, k := range keys {
+		sum := sha256.Sum256(append([]byte("fingerprint of a key of Secrets\n"), k.Secret...))
+		out = append(out, hex.EncodeToString(sum[:16]))
+	}
+	return out
+}
+
 // keyFilePath returns the path of the key file of a data folder.
 func keyFilePath(dataDir string) string { return filepath.Join(dataDir, "pki", "secrets.key") }
 
@@ -272,6 +287,37 @@ func RotateKey(dataDir string) (name string, err error) {
 	}
 	k := newKey()
 	return k.Name, writeKeyFile(path, append([]encryption.Key{k}, keys...), hasLostKeys(path))
+}
+
+// AddKey puts a new key behind those of a data folder: Secrets are read with it, and not encrypted yet. Servers that share
+// a store must all have a key before the first of them uses it.
+func AddKey(dataDir string) (name string, err error) {
+	path := keyFilePath(dataDir)
+	keys, err := readKeyFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is missing. Copy it from another server of the cluster; if no server has one, the Secrets are not encrypted, and "+
+			"\"proa certs new-secrets-key\" makes the first key", path)
+	}
+	if err != nil {
+		return "", err
+	}
+	k := newKey()
+	return k.Name, writeKeyFile(path, append(keys, k), hasLostKeys(path))
+}
+
+// UseKey puts one of the keys of a data folder before the others, so that a server that runs there encrypts with it.
+func UseKey(dataDir, name string) error {
+	path := keyFilePath(dataDir)
+	keys, err := readKeyFile(path)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(keys, func(k encryption.Key) bool { return k.Name == name })
+	if i < 0 {
+		return fmt.Errorf("%s has no key %q; copy the file from the server on which \"proa certs rotate-secrets\" has made it", path, name)
+	}
+	chosen := keys[i]
+	return writeKeyFile(path, append([]encryption.Key{chosen}, slices.Delete(keys, i, i+1)...), hasLostKeys(path))
 }
 
 // NewKeyFile makes the key file of a data folder where it is lost. Secrets that were encrypted with the lost keys stay

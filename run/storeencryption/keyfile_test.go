@@ -74,6 +74,37 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
+// TestKeyIsAddedBeforeItIsUsed checks the two steps of a rotation of keys that servers share.
+func TestKeyIsAddedBeforeItIsUsed(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := AddKey(dir); err == nil || !strings.Contains(err.Error(), "Copy it from another server") {
+		t.Errorf("without keys: %v", err)
+	}
+	first := newKey()
+	if err := writeKeyFile(keyFilePath(dir), []encryption.Key{first}, false); err != nil {
+		t.Fatal(err)
+	}
+	name, err := AddKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := readKeyFile(keyFilePath(dir))
+	if err != nil || len(keys) != 2 || keys[0].Name != first.Name || keys[1].Name != name {
+		t.Errorf("after the first step: %v, %v", keys, err)
+	}
+	if err := UseKey(dir, "other"); err == nil || !strings.Contains(err.Error(), `has no key "other"`) {
+		t.Errorf("a key that is not there: %v", err)
+	}
+	for range 2 { // the second time changes nothing
+		if err := UseKey(dir, name); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := readKeyFile(keyFilePath(dir)); err != nil || !reflect.DeepEqual(now, []encryption.Key{keys[1], keys[0]}) {
+			t.Errorf("after the second step: %v, %v", now, err)
+		}
+	}
+}
+
 func TestEncryptionConfig(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
 	secret := base64.StdEncoding.EncodeToString(make([]byte, 32))
