@@ -182,7 +182,7 @@ var layers = []layer{
 	{"run/machine/teardown", "run/machine/nodefolder run/settings run/datafolder network node",
 		"what a cluster has made is removed without a server"},
 	{"run/machine/nodeimages", "run/machine/nodefolder run/datafolder node", "images are brought to runtimes without a server"},
-	{"run/machine/agentjoin", "run/machine/nodefolder run/settings run/credentials run/parthealth client node kinds", "an agent joins a server of another process, or of another Kubernetes"},
+	{"run/machine/agentjoin", "run/machine/nodefolder run/settings run/credentials run/hostaddress run/parthealth client node kinds", "an agent joins a server of another process, or of another Kubernetes"},
 	{"run/machine", "run client node network kinds hop kv", "nodes and the proxy for Ingresses live beside a control plane, which must do without them"},
 	{"run", "run/clusterrecord run/datafolder run/pki run/controllerlease run/filewatch run/goprocess run/hostaddress run/parthealth run/webhookclient run/admissionplugins run/settings run/access run/storeencryption run/bootstraproles run/aggregatedresources run/servedresources run/openapisource run/autoscalermetrics run/schedulingattempts run/recordfile server store watch client control schedule node/simulate ui kinds trace why hop kv", "process life puts the parts together; what runs containers and moves traffic comes by the hook Machine"},
 	{"proatest/manifest", "", "it reads files"},

@@ -12,6 +12,7 @@ import (
 	"proa.dev/run/datafolder"
 	"proa.dev/run/goprocess"
 	"proa.dev/run/machine"
+	"proa.dev/run/machine/nodefolder"
 	"proa.dev/run/settings"
 )
 
@@ -44,6 +45,8 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 			fs.StringVar(&cluster.Kubeconfig, "kubeconfig", "", "join the cluster of the kubeconfig in `FILE`, in place of --server and --token")
 			fs.StringVar(&cluster.Token, "token", os.Getenv("PROA_TOKEN"),
 				"join with this `TOKEN`; PROA_TOKEN in the environment does the same")
+			fs.BoolVar(&cluster.BesideServer, "beside-server", false,
+				"be the first node of the server that has the same data folder, which starts this agent itself")
 			printRole := fs.Bool("print-role", false, "print the ClusterRole that the agent needs on another API server, and exit")
 			values := command.SettingFlags(fs, settings.ForAgents())
 			return func(ctx context.Context, env *command.Env, args []string) error {
@@ -64,7 +67,11 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 				if os.Geteuid() != 0 {
 					return fmt.Errorf("a node needs root: it makes namespaces, mounts and cgroups")
 				}
-				release, err := datafolder.Lock(c.DataDir, 0)
+				lock := c.DataDir
+				if c.BesideServer {
+					lock = nodefolder.First(c.DataDir, c.Node.Name).LockDir()
+				}
+				release, err := datafolder.Lock(lock, 0)
 				if err != nil {
 					return err
 				}

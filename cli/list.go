@@ -86,7 +86,7 @@ func listed(c localcluster.Cluster) listedCluster {
 		out.Name, out.Server = a.Context, a.Server()
 	}
 	if conf, found, err := c.Config(); err == nil && found {
-		out.Nodes = len(nodefolder.NodeNames(&conf.Config)) + conf.Simulate
+		out.Nodes = len(nodefolder.OfConfig(&conf.Config)) + conf.Simulate
 	}
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strings"
 
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
@@ -14,9 +15,9 @@ func logsCommand() command.Command {
 	return command.Command{
 		Name: "logs", Args: "[NODE]", Short: "show the log of the server, of a node's agent or of its container runtime",
 		Long: `
-Shows the log of the cluster of the data folder: of the API server, the controllers, the scheduler and the agent of the first node, which
-are one process. With the name of another node of this machine it shows the log of that node's agent. --containerd shows the log of
-the node's container runtime. The logs of containers are kubectl's: "kubectl logs POD".
+Shows the log of the server of the data folder: of the API server, the controllers and the scheduler, which are one process. With the name
+of a node of this machine it shows the log of that node's agent, and on the first node of the proxy for Ingresses and Gateways.
+--containerd shows the log of the node's container runtime. The logs of containers are kubectl's: "kubectl logs POD".
 
   proa logs -f
   proa logs node-2 --tail 100`,
@@ -37,11 +38,7 @@ the node's container runtime. The logs of containers are kubectl's: "kubectl log
 				if err != nil {
 					return err
 				}
-				node := ""
-				if len(args) == 1 && args[0] != conf.Node.Name {
-					node = args[0]
-				}
-				path, err := nodefolder.LogFile(c.Dir, node, *containerd)
+				path, err := nodefolder.LogFile(c.Dir, conf.Node.Name, strings.Join(args, ""), *containerd)
 				if err != nil {
 					return err
 				}

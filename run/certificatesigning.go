@@ -12,10 +12,9 @@ import (
 // CA returns the cluster's certificate authority.
 func (s *Server) CA() *pki.Authority { return s.pki.CA() }
 
-// Sign returns the certificate for a certificate signing request in PEM: a client certificate for the API, or a serving
-// certificate for a node agent, which another authority signs. It is for callers in this process, which need no
+// Sign returns the client certificate for a certificate signing request in PEM. It is for callers in this process, which need no
 // CertificateSigningRequest.
-func (s *Server) Sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
+func (s *Server) Sign(request []byte) ([]byte, error) {
 	block, _ := pem.Decode(request)
 	if block == nil {
 		return nil, errors.New("the request for a certificate is not PEM")
@@ -27,14 +26,11 @@ func (s *Server) Sign(request []byte, usage x509.ExtKeyUsage) ([]byte, error) {
 	if err := csr.CheckSignature(); err != nil {
 		return nil, err
 	}
-	now, by := time.Now(), s.pki.CA()
-	if usage == x509.ExtKeyUsageServerAuth {
-		by = s.pki.KubeletCA()
-	}
-	cert, err := by.Sign(&x509.Certificate{
+	now := time.Now()
+	cert, err := s.pki.CA().Sign(&x509.Certificate{
 		Subject: csr.Subject, DNSNames: csr.DNSNames, IPAddresses: csr.IPAddresses, NotBefore: now.Add(-5 * time.Minute),
 		NotAfter: now.Add(365 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, csr.PublicKey, now)
 	if err != nil {
 		return nil, err

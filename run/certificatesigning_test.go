@@ -32,9 +32,15 @@ func TestKubeletServingCertificatesHaveTheirOwnCA(t *testing.T) {
 	agents := s.agentTrust.pool(k.CA(), k.KubeletCA())
 	for usage, trusted := range map[x509.ExtKeyUsage][2]bool{x509.ExtKeyUsageServerAuth: {false, true},
 		x509.ExtKeyUsageClientAuth: {true, false}} {
-		text, err := s.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), usage)
+		serving, err := k.Server("system:node:a", nil, []string{"a"})
 		if err != nil {
 			t.Fatal(err)
+		}
+		text := serving.CertPEM
+		if usage == x509.ExtKeyUsageClientAuth {
+			if text, err = s.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})); err != nil {
+				t.Fatal(err)
+			}
 		}
 		certs, err := pki.DecodeCerts(text)
 		if err != nil {

@@ -99,18 +99,18 @@ func (s *Server) lead(ctx context.Context, wg *sync.WaitGroup, e election) {
 
 // controllerClient returns the client of a controller, with that controller's identity.
 func (s *Server) controllerClient(name string) client.Client {
-	c := localclient.New(s.pipeline, account(name))
+	c := localclient.New(s.pipeline, Account(name))
 	if s.WrapClient != nil {
 		c = s.WrapClient(name, c)
 	}
 	if slices.Contains(controllersOfEveryResource(), name) {
-		return s.aggregated().Client(c, account(name))
+		return s.aggregated().Client(c, Account(name))
 	}
 	return c
 }
 
-// account returns the identity of a service account of kube-system.
-func account(name string) user.Info {
+// Account returns the identity of a service account of kube-system.
+func Account(name string) user.Info {
 	return &user.DefaultInfo{
 		Name:   "system:serviceaccount:kube-system:" + name,
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", user.AllAuthenticated},

@@ -14,7 +14,7 @@ import (
 
 // TestGatewayPermissions checks that the proxy for Gateways may read what it needs, and nothing else.
 func TestGatewayPermissions(t *testing.T) {
-	gateway := localclient.New(newServer(t).pipeline, account(bootstraproles.GatewayAccount))
+	gateway := localclient.New(newServer(t).pipeline, Account(bootstraproles.GatewayAccount))
 	for _, on := range []schema.GroupResource{gr.Services, gr.EndpointSlices, gr.Secrets, gr.ConfigMaps, gr.Namespaces, gr.Nodes,
 		gr.CustomResourceDefinitions} {
 		if _, err := gateway.View(t.Context(), on); err != nil {

@@ -73,7 +73,7 @@ func TestIngressPermissions(t *testing.T) {
 	ingresses, classes := schema.GroupResource{Group: networkingv1.GroupName,
 		Resource: "ingresses"}, schema.GroupResource{Group: networkingv1.GroupName, Resource: "ingressclasses"}
 	s := newServer(t)
-	proxy, admin := localclient.New(s.pipeline, account(bootstraproles.IngressAccount)), localclient.New(s.pipeline, apiserver())
+	proxy, admin := localclient.New(s.pipeline, Account(bootstraproles.IngressAccount)), localclient.New(s.pipeline, apiserver())
 	for _, on := range []schema.GroupResource{ingresses, classes, gr.Services, gr.EndpointSlices, gr.Secrets, gr.Nodes} {
 		if _, err := proxy.View(t.Context(), on); err != nil {
 			t.Errorf("it must see %s: %v", on, err)

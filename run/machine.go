@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/netip"
 	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Machine is what a process may run beside its control plane: nodes of this machine that run containers, and the proxy
@@ -15,8 +13,6 @@ type Machine interface {
 	Open(s *Server) error
 	// NodeAddresses returns the addresses of a further node of this machine; nil for a node of another machine.
 	NodeAddresses(node string) []netip.Addr
-	// Collectors returns its metrics.
-	Collectors() []prometheus.Collector
-	// Start runs the nodes and the proxy until ctx ends.
+	// Start starts the agents of the nodes, or adopts those that run, and keeps them running until ctx ends. They go on without it.
 	Start(ctx context.Context, wg *sync.WaitGroup)
 }

@@ -69,7 +69,7 @@ func (s *Server) resourcesOfKind(gk schema.GroupKind) ([]schema.GroupResource, e
 
 // autoscalerMetrics returns the source of metrics for autoscalers.
 func (s *Server) autoscalerMetrics() podautoscaler.Metrics {
-	from := &autoscalermetrics.Source{User: account(autoscalermetrics.Controller), Pipeline: s.pipeline, Aggregator: s.aggregator,
+	from := &autoscalermetrics.Source{User: Account(autoscalermetrics.Controller), Pipeline: s.pipeline, Aggregator: s.aggregator,
 		Authorizer: s.authorizers, Resources: func(gk schema.GroupKind) ([]schema.GroupResource, error) {
 			return servedresources.OfKindAnywhere(s.Resources(), s.aggregated().Defs(), gk)
 		}}

@@ -262,9 +262,6 @@ func (s *Server) open(ctx context.Context) error {
 	s.queues.Recorder = s.openRecorder(counts)
 	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, goprocess.UpstreamMetrics())
 	counts.Registry().MustRegister(s.encryption.Collectors()...)
-	if s.Machine != nil {
-		counts.Registry().MustRegister(s.Machine.Collectors()...)
-	}
 	if err := s.openScheduler(counts.Registry()); err != nil {
 		return err
 	}
@@ -453,11 +450,6 @@ func (s *Server) Client(who user.Info) client.Client { return localclient.New(s.
 
 // OwnClient returns a client with the identity of the server itself.
 func (s *Server) OwnClient() client.Client { return localclient.New(s.pipeline, apiserver()) }
-
-// AccountClient returns a client with the identity of a service account of kube-system.
-func (s *Server) AccountClient(name string) client.Client {
-	return localclient.New(s.pipeline, account(name))
-}
 
 // Log returns the logger of the process.
 func (s *Server) Log() *slog.Logger { return s.log }

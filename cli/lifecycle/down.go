@@ -145,8 +145,12 @@ func takeDown(ctx context.Context, env *command.Env, c localcluster.Cluster, o d
 	if err := stopServer(ctx, env, c, o, server); err != nil {
 		return err
 	}
-	if err := stopAgents(ctx, env, c); err != nil {
+	agents, err := teardown.StopAgents(ctx, c.Dir)
+	if err != nil {
 		return err
+	}
+	if agents > 0 && server.pid == 0 {
+		fmt.Fprintf(env.Out, "Stopped %s that a server had left\n", command.Count(agents, "agent"))
 	}
 	if err := removeContext(env, c); err != nil {
 		fmt.Fprintf(env.Err, "Your kubeconfig still has its context: %v\n", err)
@@ -189,15 +193,6 @@ func stopServer(ctx context.Context, env *command.Env, c localcluster.Cluster, o
 		return err
 	}
 	return stop(ctx, env, c, server.pid)
-}
-
-// stopAgents ends the agents that a killed server has left running.
-func stopAgents(ctx context.Context, env *command.Env, c localcluster.Cluster) error {
-	left, err := teardown.StopAgents(ctx, c.Dir)
-	for _, name := range left {
-		fmt.Fprintf(env.Out, "Stopped the agent of node %s\n", name)
-	}
-	return err
 }
 
 // haltNodes ends the containers and container runtimes of nodes whose agents have ended. stopped has the data folders of

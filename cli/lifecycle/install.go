@@ -15,6 +15,7 @@ import (
 	"proa.dev/cli/localcluster"
 	proa "proa.dev/run"
 	"proa.dev/run/datafolder"
+	"proa.dev/run/machine/teardown"
 	"proa.dev/run/settings"
 )
 
@@ -337,7 +338,7 @@ func (i *installer) stopService(ctx context.Context, s service, c localcluster.C
 	if c.Exists() != nil {
 		return nil
 	}
-	if err := stopAgents(ctx, i.env, c); err != nil {
+	if _, err := teardown.StopAgents(ctx, c.Dir); err != nil {
 		return err
 	}
 	return haltNodes(ctx, i.env, c, longestStop, stopped)

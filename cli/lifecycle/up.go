@@ -467,15 +467,17 @@ func stepsOf(c localcluster.Cluster, conf proa.Config, begin time.Time) []step {
 		_, err := a.GetOK(ctx, "/readyz?exclude="+spaceCheck) // a server without disk space has started nevertheless
 		return err
 	}}}
-	wanted := nodefolder.NodeNames(&conf.Config)
-	running := runningAgents(&conf.Config, begin)
-	for _, node := range wanted {
-		since := begin
-		if slices.Contains(running, node) {
-			since = time.Time{} // its agent reports what changes, and may have nothing new
-		}
-		out = append(out, step{"node " + node, "ready",
-			func(ctx context.Context, a *localcluster.Access) error { return nodeReady(ctx, a, node, since) }})
+	var wanted []string
+	for _, f := range nodefolder.OfConfig(&conf.Config) {
+		wanted = append(wanted, f.Name)
+		out = append(out, step{"node " + f.Name, "ready", func(ctx context.Context, a *localcluster.Access) error {
+			since := begin
+			// An agent that has outlived the last server reports what changes, and may have nothing new.
+			if pid, err := datafolder.LockHolder(f.LockDir()); err == nil && pid != 0 && datafolder.LockTime(f.LockDir()).Before(begin) {
+				since = time.Time{}
+			}
+			return nodeReady(ctx, a, f.Name, since)
+		}})
 	}
 	have, err := nodefolder.FurtherNames(c.Dir)
 	if err != nil || conf.Nodes == 0 {
@@ -493,17 +495,6 @@ func stepsOf(c localcluster.Cluster, conf proa.Config, begin time.Time) []step {
 		}})
 	}
 	return out
-}
-
-// runningAgents returns the further nodes whose agents run and have started before begin: they have outlived a server that was killed,
-// and the next server adopts them.
-func runningAgents(conf *settings.Config, begin time.Time) (names []string) {
-	for _, f := range nodefolder.Wanted(conf) {
-		if pid, err := datafolder.LockHolder(f.Dir); err == nil && pid != 0 && datafolder.LockTime(f.Dir).Before(begin) {
-			names = append(names, f.Name)
-		}
-	}
-	return names
 }
 
 // nodeReady returns why a node is not ready; nil if it is. Only what its agent has reported since a moment counts: the

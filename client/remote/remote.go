@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/client"
@@ -72,14 +73,14 @@ type Client struct {
 	Config
 	base  *url.URL
 	codec *codec.Codec
-	defs  map[schema.GroupResource]*kind.Def
 	http  atomic.Pointer[http.Client]
 
 	life context.Context // ends the views
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	mu    sync.Mutex // guards views
+	mu    sync.Mutex // guards what follows
+	defs  map[schema.GroupResource]*kind.Def
 	views map[schema.GroupResource]*sharedView
 }
 
@@ -154,9 +155,24 @@ func (c *Client) Renew() {
 	}
 }
 
+// Define makes a resource known that the client was not made with, such as a custom resource, or known in another version. Its objects
+// are unstructured, and have a status. Views that are open stay as they are.
+func (c *Client) Define(plural string, of schema.GroupVersionKind, scope kind.Scope) {
+	d := &kind.Def{Traits: kind.Traits{GroupVersionKind: of, Plural: plural, Scope: scope}, Subs: []*kind.SubDef{{Name: "status"}},
+		New: func() kind.Object { return &unstructured.Unstructured{} }}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if had := c.defs[d.Resource()]; had == nil || had.Version != of.Version {
+		c.defs[d.Resource()] = d
+		delete(c.views, d.Resource())
+	}
+}
+
 // def returns the descriptor of a resource.
 func (c *Client) def(gr schema.GroupResource) (*kind.Def, error) {
+	c.mu.Lock()
 	d := c.defs[gr]
+	c.mu.Unlock()
 	if d == nil {
 		return nil, fmt.Errorf("no resource %s", gr)
 	}

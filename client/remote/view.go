@@ -79,6 +79,15 @@ func revOf(o kind.Object) int64 {
 	return rev
 }
 
+// outline returns an object as the view keeps it: without its large parts, where its kind has an outline. The client of another process
+// reads few such kinds, and never writes them.
+func (v *view) outline(o kind.Object) kind.Object {
+	if v.def.Outline == nil {
+		return o
+	}
+	return v.def.Outline(o)
+}
+
 // Get returns an object of the view.
 func (v *view) Get(namespace, name string) (kind.Object, bool) {
 	if v.def.Scope == kind.Cluster {
@@ -172,6 +181,7 @@ func (v *view) apply(ev event) {
 		v.wake()
 		return
 	}
+	ev.object = v.outline(ev.object)
 	e := entry{keyOf(ev.object.GetNamespace(), ev.object.GetName()), ev.object}
 	old, had := v.objects.Get(e)
 	for _, x := range v.indexes {
@@ -208,7 +218,7 @@ func (v *view) replace(items []kind.Object, rev int64) {
 		clear(x.keys)
 	}
 	for _, o := range items {
-		e := entry{keyOf(o.GetNamespace(), o.GetName()), o}
+		e := entry{keyOf(o.GetNamespace(), o.GetName()), v.outline(o)}
 		v.objects.ReplaceOrInsert(e)
 		for _, x := range v.indexes {
 			x.add(e)

@@ -58,7 +58,9 @@ type Config struct {
 	// Ranges are the networks of Pods and Services. Addresses of nodes that are inside them are ignored.
 	Ranges []netip.Prefix
 	// Client reads and writes as the service account of the controller.
-	Client  client.Client
+	Client client.Client
+	// Define tells Client of a custom resource and the version in which it is served; nil for a client that knows custom resources.
+	Define  func(plural string, of schema.GroupVersionKind, scope kind.Scope)
 	Metrics *httpproxy.Metrics // may be nil
 	// Record stores how long it takes until the proxy follows a change of a Gateway or a route. May be nil.
 	Record func(hop.Record)

@@ -12,17 +12,19 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
 	"proa.dev/client"
 	"proa.dev/internal/wait"
+	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/gatewayplan"
 )
 
 // Run serves Gateways until ctx ends, while the definitions of the Gateway API are installed. It waits for them with the view of
-// definitions, which the process has anyway, and holds no other view meanwhile.
+// definitions, of which it needs outlines only, and holds no other view meanwhile.
 func Run(ctx context.Context, c Config) error {
 	if c.NodeName == "" || c.Client == nil {
 		return errors.New("gateway: the name of the node and a client must be given")
@@ -51,6 +53,9 @@ func Run(ctx context.Context, c Config) error {
 		stop    = func() {}
 	)
 	defer func() { stop() }()
+	if c.Define == nil {
+		c.Define = func(string, schema.GroupVersionKind, kind.Scope) {}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,8 +64,12 @@ func Run(ctx context.Context, c Config) error {
 		}
 		defined := map[string]types.UID{}
 		for name := range resources() {
-			if o, ok := view.Get("", name+"."+gw.GroupName); ok && isServed(o, name) {
-				defined[name] = o.GetUID()
+			if o, ok := view.Get("", name+"."+gw.GroupName); ok {
+				if definition, version := servedVersion(o, name); version != "" {
+					defined[name] = o.GetUID()
+					c.Define(name, schema.GroupVersionKind{Group: gw.GroupName, Version: version, Kind: definition.Spec.Names.Kind},
+						scopeOf(definition))
+				}
 			}
 		}
 		if maps.Equal(defined, serving) {
@@ -104,16 +113,30 @@ func hasRequired(defined map[string]types.UID) bool {
 	return true
 }
 
-// isServed reports whether a definition is established and serves a version that is read here. ReferenceGrants became v1 later than the
-// others.
-func isServed(o any, name string) bool {
+// servedVersion returns an established definition and the version of it that is read here; empty if it serves none. ReferenceGrants
+// became v1 later than the others.
+func servedVersion(o any, name string) (c *apiextensionsv1.CustomResourceDefinition, version string) {
 	c, ok := o.(*apiextensionsv1.CustomResourceDefinition)
-	return ok && c.DeletionTimestamp == nil &&
-		slices.ContainsFunc(c.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+	if !ok || c.DeletionTimestamp != nil ||
+		!slices.ContainsFunc(c.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
-		}) && slices.ContainsFunc(c.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return v.Served && (v.Name == gw.GroupVersion.Version || name == grants && v.Name == "v1beta1")
-	})
+		}) {
+		return c, ""
+	}
+	for _, v := range c.Spec.Versions {
+		if v.Served && (v.Name == gw.GroupVersion.Version || name == grants && v.Name == "v1beta1" && version == "") {
+			version = v.Name
+		}
+	}
+	return c, version
+}
+
+// scopeOf returns whether the objects of a definition are in namespaces.
+func scopeOf(c *apiextensionsv1.CustomResourceDefinition) kind.Scope {
+	if c.Spec.Scope == apiextensionsv1.ClusterScoped {
+		return kind.Cluster
+	}
+	return kind.Namespaced
 }
 
 // start serves Gateways in the background, with retries, until the caller stops it.

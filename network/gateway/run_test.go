@@ -36,8 +36,8 @@ func TestDefinitions(t *testing.T) {
 		{"grants of older releases", grants, definition("v1beta1", true, true), true},
 		{"about to go", gateways, going, false},
 	} {
-		if got := isServed(c.of, c.name); got != c.want {
-			t.Errorf("%s: %t", c.what, got)
+		if _, got := servedVersion(c.of, c.name); (got != "") != c.want {
+			t.Errorf("%s: %q", c.what, got)
 		}
 	}
 	defined := map[string]types.UID{classes: "", gateways: "", httpRoutes: ""}

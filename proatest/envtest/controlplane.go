@@ -212,8 +212,7 @@ func (p *ControlPlane) AddUser(user User, base *rest.Config) (*AuthenticatedUser
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := p.cluster.Server.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
-		x509.ExtKeyUsageClientAuth)
+	certificate, err := p.cluster.Server.Sign(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}))
 	if err != nil {
 		return nil, fmt.Errorf("sign the certificate of %s: %w", user.Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -44,6 +45,10 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	speaks := func() *tls.Config {
 		return &tls.Config{RootCAs: known.Pool(), GetClientCertificate: cert.Present, MinVersion: tls.VersionTLS12}
 	}
+	connect := func() remote.Config {
+		return remote.Config{URL: c.Server, Log: log, Dial: agentjoin.DialFrom(c.Node.IPs),
+			TLS: &tls.Config{RootCAs: known.Pool(), MinVersion: tls.VersionTLS12}, Roots: known.Pool}
+	}
 	refused := &refusedWatches{node: c.Node.Name, log: log, failed: map[schema.GroupResource]error{}}
 	requests := remote.NewMetrics()
 	kubelet, err := remote.New(ctx, remote.Config{
@@ -80,6 +85,16 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	go reports.Run(ctx)
 	persist := func(ctx context.Context, name string, part func() error) { parthealth.Persist(ctx, log, name, part) }
 	go persist(ctx, "trust", func() error { return known.Follow(ctx, kubelet, log, kubelet.Renew) })
+	answers := firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log})
+	counts := append(node.ClientCertificateMetrics(cert), requests)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if c.BesideServer {
+		serving := &proxies{Agent: &c, node: kubelet, connect: connect, record: reports.Record, answers: answers, persist: persist,
+			log: log}
+		counts = append(counts, serving.newMetrics()...)
+		wg.Go(func() { serving.run(ctx) })
+	}
 	if onReady != nil {
 		onReady()
 	}
@@ -89,9 +104,9 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 			clusterCIDRs: c.ClusterCIDRs(), find: c.LocalAddress,
 			issue:     nodestatus.RequestCertificates(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
-			record: reports.Record, answers: firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log}),
+			record: reports.Record, answers: answers, bridge: bridgeOf(c),
 		}
-		p.numbers.add(append(node.ClientCertificateMetrics(cert), requests))
+		p.numbers.add(counts)
 		persist(ctx, "node", func() error { return p.run(ctx) })
 	})
 }

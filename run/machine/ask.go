@@ -26,7 +26,7 @@ type NodeFailure struct{ Node, Part, Error string }
 // cluster's DNS, and connects to it at the address of its Service. It also checks that packets to Pods and to the other nodes take the
 // bridges of this cluster. It needs root.
 func AskNodes(ctx context.Context, dataDir string, c *settings.Config, trust *tls.Config) (out []NodeFailure) {
-	for _, f := range nodesHere(dataDir, c) {
+	for _, f := range nodefolder.OfConfig(c) {
 		ask := func(part string, do func() error) {
 			in := do
 			if f.Number > 1 {
@@ -57,14 +57,6 @@ func AskNodes(ctx context.Context, dataDir string, c *settings.Config, trust *tl
 		}
 	}
 	return out
-}
-
-// nodesHere returns the nodes of this machine that run containers, including the first one.
-func nodesHere(dataDir string, c *settings.Config) []nodefolder.Node {
-	if c.Node.Name == "" {
-		return nil
-	}
-	return append([]nodefolder.Node{{Name: c.Node.Name, Number: 1, Dir: dataDir}}, nodefolder.Wanted(c)...)
 }
 
 // checkPodNetworkOf returns an error if packets to the Pods of a node do not reach their bridge, or if another interface is in the

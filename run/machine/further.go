@@ -50,7 +50,7 @@ func (s *Machine) furtherNodes(ctx context.Context) error {
 		wg.Go(func() { s.Persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
 	}
 	for _, f := range want {
-		wg.Go(func() { s.keepNode(ctx, f) })
+		wg.Go(func() { s.keepAgent(ctx, f) })
 	}
 	for {
 		if wait.Sleep(ctx, checkInterval) != nil {
@@ -98,8 +98,9 @@ const (
 	steadyAfter = time.Minute
 )
 
-// keepNode runs the agent of a node and restarts it with back-off, until ctx ends.
-func (s *Machine) keepNode(ctx context.Context, f nodefolder.Node) {
+// keepAgent runs the agent of a node and restarts it with back-off, until ctx ends. Then the agent goes on without a server, and the
+// next server adopts it.
+func (s *Machine) keepAgent(ctx context.Context, f nodefolder.Node) {
 	backoff := wait.Backoff{First: 100 * time.Millisecond, Max: 10 * time.Second}
 	for {
 		begin := time.Now()
@@ -118,18 +119,12 @@ func (s *Machine) keepNode(ctx context.Context, f nodefolder.Node) {
 }
 
 // runAgent starts the agent of a node, or adopts the one that an earlier server has left running, and returns when it
-// has ended. When ctx ends the agent is terminated; its containers go on.
+// has ended, or when ctx ends.
 func (s *Machine) runAgent(ctx context.Context, f nodefolder.Node) error {
 	if err := os.MkdirAll(f.Dir, 0o700); err != nil {
 		return fmt.Errorf("create the folder of the node: %w", err)
 	}
-	if err := netns.Make(f.NetNS()); err != nil {
-		return err
-	}
-	if err := nodebridge.Plug(*s.bridge, f.Number, f.NetNS()); err != nil {
-		return err
-	}
-	if err := s.writeResolv([]nodefolder.Node{f}); err != nil {
+	if err := s.plug(f); err != nil {
 		return err
 	}
 	p, err := s.adopt(ctx, f)
@@ -145,21 +140,40 @@ func (s *Machine) runAgent(ctx context.Context, f nodefolder.Node) error {
 	beside, stop := context.WithCancel(ctx)
 	defer stop()
 	wg.Go(func() { subprocess.LimitLog(beside, f.LogFile(), subprocess.MaxLogBytes, s.Log()) })
-	wg.Go(func() { s.shareImages(beside, f) })
+	if f.Number == 1 {
+		wg.Go(func() { s.renewAccounts(beside) })
+	} else {
+		wg.Go(func() { s.shareImages(beside, f) })
+	}
 	look := time.NewTicker(checkInterval)
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return p.Terminate(context.WithoutCancel(ctx), teardown.AgentStopTimeout)
+			return nil
 		case <-p.Done:
-			return fmt.Errorf("process %d is gone", p.Pid)
+			lines := strings.Split(subprocess.Tail(f.LogFile()), "\n")
+			return fmt.Errorf("process %d has ended; its last words: %s", p.Pid, lines[len(lines)-1])
 		case <-look.C:
-			if err := nodebridge.Plug(*s.bridge, f.Number, f.NetNS()); err != nil {
+			if err := s.plug(f); err != nil {
 				s.Log().ErrorContext(ctx, "the interface of a node cannot be attached to the bridge", "node", f.Name, "err", err)
 			}
 		}
 	}
+}
+
+// plug gives a further node its network namespace, and attaches it to the bridge.
+func (s *Machine) plug(f nodefolder.Node) error {
+	if f.Number == 1 {
+		return nil
+	}
+	if err := netns.Make(f.NetNS()); err != nil {
+		return err
+	}
+	if err := nodebridge.Plug(*s.bridge, f.Number, f.NetNS()); err != nil {
+		return err
+	}
+	return s.writeResolv([]nodefolder.Node{f})
 }
 
 // adopt returns the agent that an earlier server has left running. An agent that was started with other settings is
@@ -169,7 +183,7 @@ func (s *Machine) adopt(ctx context.Context, f nodefolder.Node) (*subprocess.Pro
 	if err != nil {
 		return nil, err
 	}
-	p, err := teardown.LockHolder(f.Dir)
+	p, err := teardown.LockHolder(f.LockDir())
 	if err != nil || p == nil {
 		return nil, err
 	}
@@ -185,8 +199,10 @@ func (s *Machine) adopt(ctx context.Context, f nodefolder.Node) (*subprocess.Pro
 
 // startAgent starts the agent of a node in its network namespace.
 func (s *Machine) startAgent(f nodefolder.Node) (*subprocess.Process, error) {
-	if err := shareArchives(nodefolder.ImageDir(s.DataDir), nodefolder.ImageDir(f.Dir)); err != nil {
-		return nil, err
+	if f.Number > 1 {
+		if err := shareArchives(nodefolder.ImageDir(s.DataDir), nodefolder.ImageDir(f.Dir)); err != nil {
+			return nil, err
+		}
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -196,16 +212,26 @@ func (s *Machine) startAgent(f nodefolder.Node) (*subprocess.Process, error) {
 }
 
 // agentArgs returns the arguments with which the agent of a node is started: the settings of nodes that the server was
-// given, except those that only one node can have.
+// given, except those that only the first node can have, which is on the network of the machine and serves Ingresses.
 func (s *Machine) agentArgs(f nodefolder.Node) []string {
-	args := []string{"agent", "--server=https://" + s.Reachable().String(), "--data-dir=" + f.Dir, "--node=" + f.Name,
-		"--resolv-conf=" + f.ResolvConf()}
+	url, isFirst, addresses := "https://"+s.Reachable().String(), f.Number == 1, s.Node.IPs
+	if isFirst {
+		url = s.URL()
+	} else {
+		addresses = s.bridge.Addresses(f.Number)
+	}
+	args := []string{"agent", "--server=" + url, "--data-dir=" + f.Dir, "--node=" + f.Name}
 	say := func(name string, values ...string) {
 		for _, v := range values {
 			args = append(args, "--"+name+"="+v)
 		}
 	}
-	for _, a := range s.bridge.Addresses(f.Number) {
+	if isFirst {
+		args = append(args, "--beside-server")
+	} else {
+		say("resolv-conf", f.ResolvConf())
+	}
+	for _, a := range addresses {
 		say("node-ip", a.String())
 	}
 	for _, p := range s.ServiceCIDRs {
@@ -214,21 +240,26 @@ func (s *Machine) agentArgs(f nodefolder.Node) []string {
 	for _, p := range s.ClusterCIDRs() {
 		say("cluster-cidr", p.String())
 	}
-	say("bin-dir", s.Node.BinDir)
+	if s.Node.BinDir != "" {
+		say("bin-dir", s.Node.BinDir)
+	}
 	say("log-level", strings.ToLower(s.LogLevel.String()))
 	for _, setting := range settings.ForAgents() {
-		if !slices.Contains(settingsNotPassedOn(), setting.Name) {
+		if !slices.Contains(settingsOfEach(), setting.Name) && (isFirst || !slices.Contains(settingsOfFirst(), setting.Name)) {
 			say(setting.Name, s.Given(setting.Name)...)
 		}
 	}
 	return args
 }
 
-// settingsNotPassedOn lists the settings that further nodes do not get from the server's: they have values of their own, or only
-// one node can have them.
-func settingsNotPassedOn() []string {
-	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "bin-dir", "node", "node-ip", "container-runtime-endpoint",
-		"pod-manifest-path", "manifest-url", "resolv-conf"}
+// settingsOfEach lists the settings of which each node has its own value, and those that are passed on whether or not they were given.
+func settingsOfEach() []string {
+	return []string{"data-dir", "service-cidr", "cluster-cidr", "log-level", "bin-dir", "node", "node-ip"}
+}
+
+// settingsOfFirst lists the settings that only the first node can have.
+func settingsOfFirst() []string {
+	return append([]string{"container-runtime-endpoint", "pod-manifest-path", "manifest-url", "resolv-conf"}, settings.OfProxies()...)
 }
 
 // mayRemove returns an error if the node keeps data and the user has not agreed to lose it.

@@ -55,31 +55,45 @@ func TestParseStoredNetworks(t *testing.T) {
 	}
 }
 
-// TestAgentArgs checks that further nodes get the settings of the first, except those that only one node can have.
+// TestAgentArgs checks that the first node gets the settings of the server, and further ones the same except those that only one node
+// can have.
 func TestAgentArgs(t *testing.T) {
 	dir := t.TempDir()
 	c, err := run.Load("", settings.Values{
 		"data-dir": {dir}, "node": {"a"}, "nodes": {"3"}, "node-labels": {"x=1", "y=2"}, "max-pods": {"20"}, "log-level": {"warn"},
-		"pod-manifest-path": {dir}, "simulate": {"7"}, "cluster-cidr": {"10.10.0.0/16"},
+		"pod-manifest-path": {dir}, "simulate": {"7"}, "cluster-cidr": {"10.10.0.0/16"}, "ingress-http-port": {"8080"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := nodefolder.NodeNames(&c.Config); !slices.Equal(got, []string{"a", "a-2", "a-3"}) {
-		t.Errorf("the nodes are %v", got)
+	var names []string
+	for _, f := range nodefolder.OfConfig(&c.Config) {
+		names = append(names, f.Name)
+	}
+	if !slices.Equal(names, []string{"a", "a-2", "a-3"}) {
+		t.Errorf("the nodes are %v", names)
 	}
 	s := Machine{Server: &run.Server{Config: c},
 		bridge: &nodebridge.Config{Networks: []netip.Prefix{netip.MustParsePrefix("100.64.3.0/24")}}}
 	s.Node.IPs, s.Node.BinDir = s.bridge.Addresses(1), "/parts"
 	f := nodefolder.Wanted(&s.Config.Config)[1]
-	want := []string{
-		"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3",
-		"--resolv-conf=" + f.ResolvConf(),
-		"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn",
-		"--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
-	}
-	if got := s.agentArgs(f); !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
+	for of, want := range map[nodefolder.Node][]string{
+		f: {
+			"agent", "--server=https://100.64.3.1:6443", "--data-dir=" + filepath.Join(dir, "nodes", "a-3"), "--node=a-3",
+			"--resolv-conf=" + f.ResolvConf(),
+			"--node-ip=100.64.3.3", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn",
+			"--node-labels=x=1", "--node-labels=y=2", "--max-pods=20",
+		},
+		nodefolder.First(dir, "a"): {
+			"agent", "--server=https://127.0.0.1:6443", "--data-dir=" + dir, "--node=a", "--beside-server",
+			"--node-ip=100.64.3.1", "--service-cidr=10.96.0.0/16", "--cluster-cidr=10.10.0.0/16", "--bin-dir=/parts", "--log-level=warn",
+			"--node-labels=x=1", "--node-labels=y=2", "--pod-manifest-path=" + dir, "--max-pods=20", "--ingress-http-port=8080",
+		},
+	} {
+		got := s.agentArgs(of)
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
 	}
 	for _, invalid := range []settings.Values{{"nodes": {"0"}}, {"nodes": {"51"}}, {"nodes": {"many"}},
 		{"nodes": {"2"}, "node-ip": {"192.0.2.1"}}, {"nodes": {"2"}, "container-runtime-endpoint": {"/x"}}} {

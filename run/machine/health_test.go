@@ -14,7 +14,7 @@ import (
 // a part that ends after a long time is only restarted, and that a listening part works as soon as it listens.
 func TestFailingPartMakesNodeNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p agentHost
+		p := agentHost{refused: &refusedWatches{}}
 		changes := 0
 		p.health.OnChange(func() { changes++ })
 		errInUse := errors.New("address already in use")

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"proa.dev/network/nodebridge"
+	"proa.dev/run/machine/agentjoin"
 	"proa.dev/run/machine/nodefolder"
 )
 
@@ -40,6 +42,21 @@ func (s *Machine) openBridge() error {
 		return err
 	}
 	s.bridge, s.Node.IPs = &c, c.Addresses(1)
+	return nil
+}
+
+// bridgeOf returns the bridge on which the node of an agent has its address; nil if that is on no bridge of this machine's nodes, or if
+// the node is not the first.
+func bridgeOf(c *agentjoin.Agent) *nodebridge.Config {
+	text, err := os.ReadFile(nodefolder.BridgeFile(c.DataDir))
+	if err != nil || !c.BesideServer {
+		return nil
+	}
+	for word := range strings.FieldsSeq(string(text)) {
+		if p, err := netip.ParsePrefix(word); err == nil && slices.ContainsFunc(c.Node.IPs, p.Contains) {
+			return new(nodefolder.NodeBridge(c.DataDir))
+		}
+	}
 	return nil
 }
 

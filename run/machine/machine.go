@@ -1,6 +1,7 @@
-// Package machine is what a proa process runs on its machine beside the control plane: the node agent, further nodes in
-// network namespaces, and the proxy for Ingresses and Gateways; or, in a process of its own, an agent alone. The
-// control plane itself is package run, which does not import this one.
+// Package machine is both sides of the nodes of a machine. A server starts the agents of its nodes, each in a process of its own,
+// watches them and adopts those that an earlier server has left; Machine is that side. RunAgent is the other: the agent of a node and, on
+// the first node of a server, the proxy for Ingresses and Gateways. The control plane itself is package run, which does not import this
+// one.
 package machine
 
 import (
@@ -9,42 +10,23 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"proa.dev/network/firstanswer"
-	"proa.dev/network/httpproxy"
 	"proa.dev/network/nodebridge"
 	"proa.dev/node/subprocess"
 	"proa.dev/run"
 	"proa.dev/run/machine/nodefolder"
 )
 
-// Machine runs the nodes of this machine for a control plane. The zero value is ready for a server that is about to
+// Machine runs the agents of this machine's nodes for a control plane. The zero value is ready for a server that is about to
 // start.
 type Machine struct {
 	*run.Server
 	// bridge is the bridge that several nodes of this machine share; nil for one node.
 	bridge *nodebridge.Config
-	// ingresses are the metrics of Ingresses; nil where they are not served.
-	ingresses *httpproxy.Metrics
-	// gateways are the metrics of the routes of Gateways; nil where they are not served.
-	gateways *httpproxy.Metrics
-	// answers records the first answers of Pods on the node of this process; nil if nothing is recorded.
-	answers *firstanswer.Watcher
 }
 
 // Open creates the bridge between the nodes, at which the server listens too.
 func (s *Machine) Open(of *run.Server) error {
 	s.Server = of
-	if s.ServesIngresses() {
-		s.ingresses = httpproxy.NewMetrics("ingress")
-	}
-	if s.ServesGateways() {
-		s.gateways = httpproxy.NewMetrics("route")
-	}
-	if s.TraceRecords > 0 {
-		s.answers = firstanswer.New(firstanswer.Config{Record: s.RecordHops, Log: s.Log()})
-	}
 	return s.openBridge()
 }
 
@@ -61,25 +43,14 @@ func (s *Machine) NodeAddresses(node string) []netip.Addr {
 	return nil
 }
 
-// Collectors returns the metrics of Ingresses and of the routes of Gateways.
-func (s *Machine) Collectors() (out []prometheus.Collector) {
-	for _, m := range []*httpproxy.Metrics{s.ingresses, s.gateways} {
-		if m != nil {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-// Start runs the nodes and the proxies until ctx ends.
+// Start starts or adopts the agents of the nodes, and keeps them running until ctx ends.
 func (s *Machine) Start(ctx context.Context, wg *sync.WaitGroup) {
 	if err := nodefolder.StoreServerSettings(&s.Config.Config); err != nil {
 		s.Log().ErrorContext(ctx, "the settings could not be stored for \"proa status\"", "err", err)
 	}
 	if s.Node.Name != "" {
-		wg.Go(func() { s.Persist(ctx, "node", func() error { return s.runNode(ctx) }) })
-		s.beginIngress(ctx, wg)
-		s.beginGateway(ctx, wg)
+		s.createIngressClass(ctx)
+		wg.Go(func() { s.keepAgent(ctx, nodefolder.First(s.DataDir, s.Node.Name)) })
 	}
 	// This bounds the log of a server that "proa up" has started. Others log to their standard error.
 	wg.Go(func() {

@@ -17,7 +17,7 @@ import (
 // TestNodeWithoutBridgeIsNotReady checks that a node is not ready while packets to its Pods or to the other nodes do not reach their
 // bridge, and that "proa status" tries that too.
 func TestNodeWithoutBridgeIsNotReady(t *testing.T) {
-	var p agentHost
+	p := agentHost{refused: &refusedWatches{}}
 	failures := func() (all []string) {
 		for _, c := range p.checks() {
 			if err := c.Run(); err != nil {
@@ -39,6 +39,7 @@ func TestNodeWithoutBridgeIsNotReady(t *testing.T) {
 	c := &settings.Config{Nodes: 2}
 	c.Node.Name, c.Node.NoProxy = "a", true
 	dir := t.TempDir()
+	c.DataDir = dir
 	asked := func() (all []string) {
 		for _, f := range AskNodes(t.Context(), dir, c, nil) {
 			if f.Node == "a" {

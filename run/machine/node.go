@@ -3,7 +3,6 @@ package machine
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
 	"fmt"
@@ -19,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"proa.dev/client"
 	"proa.dev/hop"
@@ -43,7 +41,7 @@ import (
 	"proa.dev/run/settings"
 )
 
-// agentHost has what a node agent needs beside its settings, in the process of the server or in its own.
+// agentHost has what a node agent needs beside its settings.
 type agentHost struct {
 	settings.NodeConfig
 	dataDir string
@@ -54,11 +52,9 @@ type agentHost struct {
 	find      func() (netip.Addr, error)
 	issue     nodestatus.Issuer
 	clientCAs func() *x509.CertPool
-	// join makes the server send its requests for the node to a handler; nil where they come over the network.
-	join func(*node.Agent) (leave func(), err error)
-	// servers are the API servers to which the agent opens tunnels; nil in the process of the server.
+	// servers are the API servers to which the agent opens tunnels.
 	servers *servers
-	// record stores how long the node works on Pods and rules, or sends it to the server.
+	// record sends to the server how long the node works on Pods and rules.
 	record func(hop.Record)
 	// answers records the first answers of Pods on the node.
 	answers *firstanswer.Watcher
@@ -68,31 +64,16 @@ type agentHost struct {
 	numbers partMetrics
 	// health tracks which of the parts work.
 	health parthealth.Tracker
-	// refused has the watches that the server forbids; nil in the process of the server.
+	// refused has the watches that the server forbids.
 	refused *refusedWatches
 	// names is the DNS server of the node; nil until it accepts queries.
 	names atomic.Pointer[dns.Server]
 	// podConfig is the configuration of the Pod network; nil while it does not run.
 	podConfig atomic.Pointer[netpod.Config]
-	// bridge connects the nodes of this machine; nil if there is one node, and for the others.
+	// bridge connects the nodes of this machine, if there are several; nil for all but the first.
 	bridge *nodebridge.Config
 	// persist runs a part and restarts it when it has ended.
 	persist func(ctx context.Context, name string, part func() error)
-}
-
-// runNode runs the node agent of the server's process until ctx ends.
-func (s *Machine) runNode(ctx context.Context) error {
-	who := &user.DefaultInfo{Name: "system:node:" + s.Node.Name, Groups: []string{user.NodesGroup, user.AllAuthenticated}}
-	p := agentHost{
-		NodeConfig: s.Node, dataDir: s.DataDir, client: s.Client(who),
-		serviceCIDRs: s.ServiceCIDRs, clusterCIDRs: s.ClusterCIDRs(), find: func() (netip.Addr, error) { return s.Reachable().Addr(), nil },
-		issue: s.signServingCertificate, clientCAs: func() *x509.CertPool { return s.CA().Pool }, log: s.Log(), persist: s.Persist,
-		join: func(a *node.Agent) (func(), error) {
-			return s.JoinAgent(s.Node.Name, a.InProcessHandler(run.AgentCaller()))
-		},
-		record: s.RecordHops, answers: s.answers, bridge: s.bridge,
-	}
-	return p.run(ctx)
 }
 
 // run runs the agent until ctx ends.
@@ -117,13 +98,6 @@ func (p *agentHost) run(ctx context.Context) error {
 	agent, err := node.Start(ctx, config)
 	if err != nil {
 		return err
-	}
-	if p.join != nil {
-		leave, err := p.join(agent)
-		if err != nil {
-			return err
-		}
-		defer leave()
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -150,9 +124,7 @@ func (p *agentHost) run(ctx context.Context) error {
 			return p.health.RunListener(ctx, "dns", func(listening func()) error { return p.serveDNS(ctx, listening) })
 		})
 	})
-	if p.servers != nil {
-		wg.Go(func() { p.persist(ctx, "tunnels", func() error { return p.tunnels(ctx) }) })
-	}
+	wg.Go(func() { p.persist(ctx, "tunnels", func() error { return p.tunnels(ctx) }) })
 	return agent.Run(ctx)
 }
 
@@ -322,11 +294,8 @@ func (p *agentHost) config() (node.Config, error) {
 
 // checks returns the checks that must pass for the node to be ready.
 func (p *agentHost) checks() []nodestatus.Check {
-	out := []nodestatus.Check{{Name: "a part of the node", Run: p.checkParts}}
-	if p.refused != nil {
-		out = append(out, nodestatus.Check{Name: "what the node knows of the cluster", Run: p.refused.check})
-	}
-	out = append(out, nodestatus.Check{Name: "the Pod network", Run: p.checkPodNetwork})
+	out := []nodestatus.Check{{Name: "a part of the node", Run: p.checkParts},
+		{Name: "what the node knows of the cluster", Run: p.refused.check}, {Name: "the Pod network", Run: p.checkPodNetwork}}
 	if p.bridge != nil {
 		out = append(out, nodestatus.Check{Name: "the network between the nodes", Run: func() error { return nodebridge.Check(*p.bridge) }})
 	}
@@ -340,16 +309,6 @@ func (p *agentHost) checkPodNetwork() error {
 		return netpod.Check(*config)
 	}
 	return nil
-}
-
-// signServingCertificate signs the serving certificate of the agent of this process, and vouch the client certificates of the agents
-// that it starts. The authority is in this process, so that no CertificateSigningRequest is needed.
-func (s *Machine) signServingCertificate(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-	return s.Sign(request, x509.ExtKeyUsageServerAuth)
-}
-
-func (s *Machine) signClientCertificate(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-	return s.Sign(request, x509.ExtKeyUsageClientAuth)
 }
 
 // podNetwork runs the network of the node's Pods, once the node knows its ranges.

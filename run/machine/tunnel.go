@@ -41,6 +41,10 @@ func (p *agentHost) tunnels(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	told := []string{first}
+	if a, err := netip.ParseAddrPort(first); err == nil && a.Addr().IsLoopback() {
+		told = nil // it is on this machine, and listed under the address that it has for others
+	}
 	for range nodes.Events(ctx) {
 		if len(ownAddresses(nodes, p.Name)) > 0 {
 			break
@@ -48,7 +52,7 @@ func (p *agentHost) tunnels(ctx context.Context) error {
 	}
 	return p.servers.known.RunUntilChanged(ctx, func(ctx context.Context) error {
 		return tunnel.New(tunnel.Config{
-			Servers: watchServers(ctx, behind, first), TLS: p.servers.tls(), Log: p.log, IsPodIP: pod,
+			Servers: watchServers(ctx, behind, told), TLS: p.servers.tls(), Log: p.log, IsPodIP: pod,
 			NodeIPs: func() []netip.Addr { return ownAddresses(nodes, p.Name) },
 		}).Run(ctx)
 	})
@@ -64,9 +68,9 @@ type servers struct {
 
 // watchServers yields the addresses of the API servers whenever they change: those of the Service "kubernetes", and the one
 // that the agent was given.
-func watchServers(ctx context.Context, view client.View, told string) iter.Seq[[]string] {
+func watchServers(ctx context.Context, view client.View, told []string) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
-		last := []string{told}
+		last := told
 		if !yield(last) {
 			return
 		}
@@ -75,7 +79,7 @@ func watchServers(ctx context.Context, view client.View, told string) iter.Seq[[
 				e.Object.GetLabels()[discoveryv1.LabelServiceName] != "kubernetes") {
 				continue
 			}
-			now := []string{told}
+			now := slices.Clone(told)
 			for o := range view.List(metav1.NamespaceDefault) {
 				if o.GetLabels()[discoveryv1.LabelServiceName] == "kubernetes" {
 					now = append(now, endpoints(o.(*discoveryv1.EndpointSlice))...)

@@ -70,7 +70,7 @@ func TestWatchServers(t *testing.T) {
 		{slice("default", "kubernetes", "192.0.2.2")},
 	}}
 	var got []string
-	for list := range watchServers(t.Context(), view, "192.0.2.1:6443") {
+	for list := range watchServers(t.Context(), view, []string{"192.0.2.1:6443"}) {
 		got = append(got, strings.Join(list, " "))
 	}
 	want := []string{

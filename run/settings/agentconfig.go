@@ -17,28 +17,47 @@ type AgentConfig struct {
 	// Login is what a kubeconfig says, which takes the place of a token; nil without one. Server is then that of the
 	// kubeconfig.
 	Login *credentials.AgentLogin
+	// BesideServer says that the node is the first one of the server whose data folder it shares, which has started the agent.
+	BesideServer bool
 }
 
-// AgentCluster names the cluster that an agent joins: by the URL of a server and a join token, or by a kubeconfig.
-type AgentCluster struct{ Server, Token, Kubeconfig string }
+// AgentCluster names the cluster that an agent joins: by the URL of a server and a join token, or by a kubeconfig. BesideServer is as in
+// AgentConfig.
+type AgentCluster struct {
+	Server, Token, Kubeconfig string
+	BesideServer              bool
+}
 
-// ForAgents returns all settings of an agent in a process of its own: those of the node, and those few of the cluster
-// that both must have, see WithClusterSettings.
+// ForAgents returns all settings of an agent: those of the node, those few of the cluster that both must have, see WithClusterSettings,
+// and those of Ingresses and Gateways, which only the first node of a server serves.
 func ForAgents() []Setting {
 	shared := []string{"data-dir", "service-cidr", "cluster-cidr", "log-level"}
 	out := slices.DeleteFunc(serverSettings(), func(s Setting) bool { return !slices.Contains(shared, s.Name) })
-	return append(out, nodeSettings()...)
+	return slices.Concat(out, nodeSettings(), ingressSettings())
+}
+
+// OfProxies returns the names of the settings of Ingresses and Gateways.
+func OfProxies() (names []string) {
+	for _, s := range ingressSettings() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // LoadAgent returns the configuration of an agent from its flags.
 func LoadAgent(cluster AgentCluster, flags Values) (AgentConfig, error) {
-	c := AgentConfig{Config: Default(), Server: cluster.Server, Token: cluster.Token}
+	c := AgentConfig{Config: Default(), Server: cluster.Server, Token: cluster.Token, BesideServer: cluster.BesideServer}
 	c.Node.Name, c.given = DefaultNodeName(), flags
 	for _, s := range ForAgents() {
 		if vs := flags[s.Name]; len(vs) > 0 {
 			if err := s.Set(&c.Config, vs); err != nil {
 				return c, fmt.Errorf("--%s: %w", s.Name, err)
 			}
+		}
+	}
+	for _, name := range OfProxies() {
+		if len(flags[name]) > 0 && !c.BesideServer {
+			return c, fmt.Errorf("--%s is for a server: its own node serves Ingresses and Gateways, and other nodes do not", name)
 		}
 	}
 	switch {

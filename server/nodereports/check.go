@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"proa.dev/hop"
@@ -83,11 +84,22 @@ func (c *checker) setTimes(out *hop.Record, r *nodereport.Record) {
 func concerns(verb string, on schema.GroupResource) bool {
 	switch verb {
 	case hop.Program:
-		return on == gr.EndpointSlices || on == gr.Services
+		return on == gr.EndpointSlices || on == gr.Services || isProxied(on)
 	case hop.Answer:
 		return on == gr.EndpointSlices
 	}
 	return on == gr.Pods
+}
+
+// isProxied reports whether the proxy on the first node of a server follows the changes of a resource.
+func isProxied(on schema.GroupResource) bool {
+	switch on.Group {
+	case networkingv1.GroupName:
+		return on.Resource == "ingresses"
+	case "gateway.networking.k8s.io":
+		return slices.Contains([]string{"gateways", "httproutes", "grpcroutes", "tlsroutes"}, on.Resource)
+	}
+	return false
 }
 
 // hasEndpoint reports whether an endpoint of a slice is on a node: only that node knows when it has answered.

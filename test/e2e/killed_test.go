@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ import (
 // killRounds is the number of kills.
 const killRounds = 20
 
-// TestNodeKilled kills the server with its agent, the container runtime, and both, at random moments while Pods start and stop, and
+// TestNodeKilled kills the server, the agent, the container runtime, and all of them, at random moments while Pods start and stop, and
 // checks that running containers keep running, none is started twice, deleted Pods are removed, and all Pods are Ready in the end.
 func TestNodeKilled(t *testing.T) {
 	t.Parallel()
@@ -32,7 +33,7 @@ func TestNodeKilled(t *testing.T) {
 	k.ready("stable", 3)
 	before := k.containers("stable")
 
-	victims := []string{"server", "containerd", "both"}
+	victims := []string{"server", "containerd", "agent", "all"}
 	for i := range killRounds {
 		k.create(fmt.Sprintf("batch%d", i), 2)
 		if i > 0 {
@@ -159,15 +160,24 @@ func (k killTest) containers(app string) string {
 func (k killTest) kill(what string) {
 	k.t.Helper()
 	var pids []int
-	if what != "containerd" {
+	if what == "server" || what == "all" {
 		pids = append(pids, k.pid())
 	}
-	if what != "server" {
+	if what == "agent" || what == "all" {
+		// One that was killed before may not have a successor yet.
+		k.until("there is no agent to kill", func() bool {
+			found := k.processes(k.bins["proa"], "--beside-server")
+			found = slices.DeleteFunc(found, func(pid int) bool { return !slices.Contains(k.processes(k.bins["proa"], k.data()), pid) })
+			pids = append(pids, found...)
+			return len(found) > 0
+		})
+	}
+	if what == "containerd" || what == "all" {
 		// The one that was killed last may not have a successor yet; with the server it need not have one.
 		k.until("there is no containerd to kill", func() bool {
 			found := k.processes(filepath.Join(filepath.Dir(k.bins["proa"]), "containerd"), k.data())
 			pids = append(pids, found...)
-			return len(found) > 0 || what == "both"
+			return len(found) > 0 || what == "all"
 		})
 	}
 	for _, pid := range pids {
@@ -181,7 +191,7 @@ func (k killTest) kill(what string) {
 				return false
 			}
 		}
-		return what == "containerd" || k.isDown() // the threads of a zombie, and their sockets, may end a little later
+		return what == "containerd" || what == "agent" || k.isDown() // the threads of a zombie, and their sockets, may end a little later
 	})
 }
 

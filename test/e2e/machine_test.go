@@ -173,12 +173,16 @@ func (m *machine) pid() int {
 }
 
 func (m *machine) log(lines int) string {
-	data, err := os.ReadFile(filepath.Join(m.data(), "server.log"))
-	if err != nil {
-		return err.Error()
+	var out []string
+	for _, name := range []string{"server.log", "node/agent.log"} {
+		data, err := os.ReadFile(filepath.Join(m.data(), name))
+		if err != nil {
+			return err.Error()
+		}
+		all := strings.Split(strings.TrimSpace(string(data)), "\n")
+		out = append(out, all[max(0, len(all)-lines):]...)
 	}
-	all := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return strings.Join(out, "\n")
 }
 
 // archives returns the archives of images that scripts use.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"proa.dev/run/credentials"
+	"proa.dev/run/hostaddress"
 	"proa.dev/run/machine/nodefolder"
 )
 
@@ -144,11 +145,15 @@ func (c *Agent) authorityNamedByToken(ctx context.Context, token credentials.Joi
 	return cert, nil
 }
 
-// LocalAddress returns the address of this machine from which the server is reached, at which others reach the node.
+// LocalAddress returns the address of this machine from which the server is reached, at which others reach the node. A server that is
+// reached at a loopback address is on this machine, and chooses the same address for others.
 func (c *Agent) LocalAddress() (netip.Addr, error) {
 	addr, err := HostPort(c.Server)
 	if err != nil {
 		return netip.Addr{}, err
+	}
+	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().IsLoopback() {
+		return hostaddress.External(a, c.Node.IPs, c.ServiceCIDRs).Addr(), nil
 	}
 	conn, err := net.Dial("udp", addr) // nothing is sent
 	if err != nil {

@@ -263,6 +263,6 @@ func agentFolder(t *testing.T, kept *pki.PKI) (dir, file string) {
 // clientIssuer signs the client certificates of nodes with the authority of a server.
 func clientIssuer(s *run.Server) nodestatus.Issuer {
 	return func(_ context.Context, request []byte, _ crypto.Signer) ([]byte, error) {
-		return s.Sign(request, x509.ExtKeyUsageClientAuth)
+		return s.Sign(request)
 	}
 }

@@ -75,20 +75,37 @@ func DataDirs(dataDir string) (dirs, names []string, err error) {
 	return dirs, names, err
 }
 
-// Node is a node of this machine beside the first: an agent in a process and a network namespace of its own.
+// Node is a node of this machine, whose agent is a process of its own. The first node is the machine itself; each of the
+// further ones has a network namespace.
 type Node struct {
 	Name string
-	// Number is its position on the bridge; the first node, which is the machine itself, has 1.
+	// Number is its position on the bridge; the first node has 1.
 	Number int
-	// Dir is the agent's data folder.
+	// Dir is the agent's data folder; that of the first node is the server's.
 	Dir string
 }
 
-// NetNS returns the path where its network namespace is mounted.
-func (f Node) NetNS() string { return filepath.Join(f.Dir, "netns") }
+// First returns the first node of a data folder. Its name is in the settings of the server.
+func First(dataDir, name string) Node { return Node{name, 1, dataDir} }
+
+// NetNS returns the path where its network namespace is mounted; empty for the first node, which has that of the machine.
+func (f Node) NetNS() string {
+	if f.Number == 1 {
+		return ""
+	}
+	return filepath.Join(f.Dir, "netns")
+}
+
+// LockDir returns the folder that its agent locks, see datafolder.Lock. In the folder of the first node the server has a lock too.
+func (f Node) LockDir() string {
+	if f.Number == 1 {
+		return AgentDir(f.Dir)
+	}
+	return f.Dir
+}
 
 // LogFile returns the log file of its agent.
-func (f Node) LogFile() string { return filepath.Join(f.Dir, "agent.log") }
+func (f Node) LogFile() string { return filepath.Join(f.LockDir(), "agent.log") }
 
 // ResolvConf returns the file that names the DNS servers for the node and its Pods.
 func (f Node) ResolvConf() string { return filepath.Join(f.Dir, "resolv.conf") }
@@ -121,16 +138,12 @@ func Wanted(c *settings.Config) (out []Node) {
 	return out
 }
 
-// NodeNames returns the names of the nodes of a config that run containers on this machine.
-func NodeNames(c *settings.Config) (out []string) {
+// OfConfig returns the nodes of a config that run containers on this machine, the first one included.
+func OfConfig(c *settings.Config) []Node {
 	if c.Node.Name == "" {
 		return nil
 	}
-	out = []string{c.Node.Name}
-	for _, f := range Wanted(c) {
-		out = append(out, f.Name)
-	}
-	return out
+	return append([]Node{First(c.DataDir, c.Node.Name)}, Wanted(c)...)
 }
 
 // FurtherNames returns the names of the further nodes that a data folder has, whether or not they run.
@@ -142,24 +155,24 @@ func FurtherNames(dataDir string) (names []string, err error) {
 	return names, err
 }
 
-// LogFile returns the log file of a part of the cluster in a data folder. The server, and the agent of the first node
-// in its process, share one, that of node ""; every further node has one of its own. With containerd it is the log of
-// the node's container runtime instead.
-func LogFile(dataDir, node string, containerd bool) (string, error) {
-	dirs, names, err := DataDirs(dataDir)
+// LogFile returns the log file of a part of the cluster in a data folder whose first node is first: of the server for node "",
+// otherwise of the agent of a node. With containerd it is the log of the container runtime of the node, or of the first one.
+func LogFile(dataDir, first, node string, containerd bool) (string, error) {
+	if node == "" && !containerd {
+		return filepath.Join(dataDir, "server.log"), nil
+	}
+	all, err := Existing(dataDir)
 	if err != nil {
 		return "", err
 	}
-	for i, dir := range dirs {
+	for _, f := range append([]Node{First(dataDir, first)}, all...) {
 		switch {
-		case node != names[i]:
-			continue
+		case f.Name != node && (node != "" || f.Number > 1):
 		case containerd:
-			return filepath.Join(RuntimeDir(dir), "containerd.log"), nil
-		case i == 0:
-			return filepath.Join(dataDir, "server.log"), nil
+			return filepath.Join(RuntimeDir(f.Dir), "containerd.log"), nil
+		default:
+			return f.LogFile(), nil
 		}
-		return Node{Dir: dir}.LogFile(), nil
 	}
 	return "", fmt.Errorf("the cluster in %s has no node %q on this machine", dataDir, node)
 }

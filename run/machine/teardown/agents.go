@@ -3,6 +3,7 @@ package teardown
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"proa.dev/node/subprocess"
@@ -30,7 +31,7 @@ func LockHolder(dir string) (*subprocess.Process, error) {
 
 // StopAgent ends the agent of a node, if it runs.
 func StopAgent(ctx context.Context, f nodefolder.Node) (stopped bool, err error) {
-	p, err := LockHolder(f.Dir)
+	p, err := LockHolder(f.LockDir())
 	if err != nil || p == nil {
 		return false, err
 	}
@@ -38,17 +39,22 @@ func StopAgent(ctx context.Context, f nodefolder.Node) (stopped bool, err error)
 	return true, p.Terminate(ctx, AgentStopTimeout)
 }
 
-// StopAgents ends the agents that a killed server has left running, and returns the names of their nodes.
-func StopAgents(ctx context.Context, dataDir string) (names []string, err error) {
+// StopAgents ends the agents of a data folder, which go on when their server ends, and returns how many ran.
+func StopAgents(ctx context.Context, dataDir string) (stopped int, err error) {
 	all, err := nodefolder.Existing(dataDir)
-	for _, f := range all {
-		stopped, e := StopAgent(ctx, f)
-		if stopped {
-			names = append(names, f.Name)
-		}
-		err = errors.Join(err, e)
+	all = append(all, nodefolder.First(dataDir, ""))
+	var wg sync.WaitGroup
+	ran, errs := make([]bool, len(all)), make([]error, len(all))
+	for i, f := range all {
+		wg.Go(func() { ran[i], errs[i] = StopAgent(ctx, f) })
 	}
-	return names, err
+	wg.Wait()
+	for _, r := range ran {
+		if r {
+			stopped++
+		}
+	}
+	return stopped, errors.Join(append(errs, err)...)
 }
 
 // AgentStopTimeout is how long an agent may take to end.
