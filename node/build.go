@@ -113,7 +113,10 @@ func (a *Agent) openHost() (err error) {
 	if a.thresholds, err = eviction.Parse(a.Eviction); err != nil {
 		return fmt.Errorf("eviction: %w", err)
 	}
-	machine := (&nodestatus.Host{}).Machine()
+	machine, err := (&nodestatus.Host{}).Machine()
+	if err != nil {
+		return err
+	}
 	if a.sysctls, err = admission.NewSysctls(machine.Kernel, a.UnsafeSysctls); err != nil {
 		return err
 	}

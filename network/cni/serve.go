@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"proa.dev/internal/wait"
 )
 
 // Handler handles requests. The namespace is nil if the runtime named none or it no longer exists; it is closed
@@ -39,20 +41,33 @@ func Listen(path string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Serve handles requests until ctx ends, and returns after the last one is finished.
-func Serve(ctx context.Context, l *net.UnixListener, h Handler, log *slog.Logger) error {
+// Listener is the part of net.UnixListener that Serve needs.
+type Listener interface {
+	AcceptUnix() (*net.UnixConn, error)
+	Close() error
+}
+
+// Serve handles requests until ctx ends or the listener is closed, and returns after the last one is finished. It goes on when a
+// request cannot be accepted, for want of file descriptors for example: without the listener no Pod of the node can start or end.
+func Serve(ctx context.Context, l Listener, h Handler, log *slog.Logger) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
+	retry := wait.Backoff{First: 5 * time.Millisecond, Max: time.Second}
 	for {
 		conn, err := l.AcceptUnix()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept CNI requests: %w", err)
+		case err != nil:
+			log.Error("a CNI request cannot be accepted yet", "err", err)
+			_ = retry.Sleep(ctx)
+			continue
 		}
+		retry.Reset()
 		wg.Go(func() {
 			defer conn.Close()
 			serve(ctx, conn, h, log)

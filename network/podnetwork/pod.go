@@ -220,9 +220,11 @@ func (n *Network) close() {
 func (n *Network) Serve(ctx context.Context) error {
 	defer n.close()
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop() // when no more requests are handled, the rest ends too, and the caller learns of it
 	wg.Go(func() { n.drain.run(ctx) })
 	wg.Go(func() { n.keepRepaired(ctx) })
-	defer wg.Wait()
 	return cni.Serve(ctx, n.listen, n, n.Log)
 }
 

@@ -15,19 +15,20 @@ type reading struct {
 	at                  time.Time
 }
 
-// observe reads the eviction signals from a summary. Signals without data are left out.
+// observe reads the eviction signals from a summary. Signals without data are left out, and so are those without a capacity, which is
+// unknown then: zero would evict every Pod.
 func observe(s *statsv1.Summary) map[Signal]reading {
 	out := map[Signal]reading{}
 	memory := func(signal Signal, m *statsv1.MemoryStats) {
-		if m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil {
+		if m != nil && m.AvailableBytes != nil && m.WorkingSetBytes != nil && *m.AvailableBytes+*m.WorkingSetBytes > 0 {
 			out[signal] = reading{bytes(*m.AvailableBytes), bytes(*m.AvailableBytes + *m.WorkingSetBytes), m.Time.Time}
 		}
 	}
 	disk := func(space, nodes Signal, f *statsv1.FsStats) {
-		if f != nil && f.AvailableBytes != nil && f.CapacityBytes != nil {
+		if f != nil && f.AvailableBytes != nil && f.CapacityBytes != nil && *f.CapacityBytes > 0 {
 			out[space] = reading{bytes(*f.AvailableBytes), bytes(*f.CapacityBytes), f.Time.Time}
 		}
-		if f != nil && f.InodesFree != nil && f.Inodes != nil {
+		if f != nil && f.InodesFree != nil && f.Inodes != nil && *f.Inodes > 0 {
 			out[nodes] = reading{count(*f.InodesFree), count(*f.Inodes), f.Time.Time}
 		}
 	}
@@ -42,7 +43,7 @@ func observe(s *statsv1.Summary) map[Signal]reading {
 		disk(ImageFsAvailable, ImageFsInodesFree, s.Node.Runtime.ImageFs)
 		disk(ContainerFsAvailable, ContainerFsInodesFree, s.Node.Runtime.ContainerFs)
 	}
-	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
+	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil && *r.MaxPID > 0 {
 		out[PIDAvailable] = reading{count(uint64(max(0, *r.MaxPID-*r.NumOfRunningProcesses))), count(uint64(*r.MaxPID)), r.Time.Time}
 	}
 	return out

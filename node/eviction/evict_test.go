@@ -106,6 +106,28 @@ func (f Findings) String() string {
 	return strings.Join(out, " ")
 }
 
+// TestUnknownIsNotZero observes measurements without values: nothing is short of anything.
+func TestUnknownIsNotZero(t *testing.T) {
+	thresholds, err := Parse(Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.inodesFree": "5",
+		"pid.available": "100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := &statsv1.FsStats{AvailableBytes: new(uint64), CapacityBytes: new(uint64), Inodes: new(uint64), InodesFree: new(uint64)}
+	for name, n := range map[string]statsv1.NodeStats{
+		"nothing": {},
+		"empty":   {Memory: &statsv1.MemoryStats{}, Fs: &statsv1.FsStats{}, Runtime: &statsv1.RuntimeStats{}, Rlimit: &statsv1.RlimitStats{}},
+		"zero": {Memory: &statsv1.MemoryStats{AvailableBytes: new(uint64), WorkingSetBytes: new(uint64)}, Fs: empty,
+			Runtime: &statsv1.RuntimeStats{ImageFs: empty, ContainerFs: empty},
+			Rlimit:  &statsv1.RlimitStats{MaxPID: new(int64), NumOfRunningProcesses: new(int64)}},
+	} {
+		now := observe(&statsv1.Summary{Node: n})
+		if _, f := checkThresholds(State{}, thresholds, now, time.Unix(1000, 0), time.Minute); len(f.Crossed)+len(f.Conditions) > 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, x := range []struct {
 		s    Settings

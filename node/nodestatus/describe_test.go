@@ -1,8 +1,10 @@
 package nodestatus
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -211,13 +213,47 @@ func TestHost(t *testing.T) {
 		CPUs: 4, Memory: 16 << 20, Swap: 1 << 20, HugePages: map[int64]int64{2 << 20: 7}, MachineID: "mid", SystemUUID: "uuid",
 		BootID: "boot", Kernel: "6.1.0", OS: "An OS 12",
 	}
-	if got := (&Host{Root: root}).Machine(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v\nwant %+v", got, want)
+	if got, err := (&Host{Root: root}).Machine(); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
-	here := (&Host{}).Machine()
-	if here.CPUs < 1 || here.Memory < 1<<20 || here.Kernel == "" || here.BootID == "" {
+	here, err := (&Host{}).Machine()
+	if err != nil || here.CPUs < 1 || here.Memory < 1<<20 || here.Kernel == "" || here.BootID == "" {
 		t.Errorf("this machine: %+v", here)
 	}
+}
+
+// TestMachineIsNotEmptiedByAFailedRead lets the files of a machine become unreadable: its capacity stays as it was.
+func TestMachineIsNotEmptiedByAFailedRead(t *testing.T) {
+	root := t.TempDir()
+	file := filepath.Join(root, "proc/meminfo")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("MemTotal: 16384 kB\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	n := &Node{Config: Config{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}, Parts: Parts{Runtime: deadRuntime{}},
+		host: &Host{Root: root}, log: slog.New(slog.DiscardHandler)}
+	before := n.gatherFacts(t.Context()).Machine
+	if before.Memory != 16<<20 {
+		t.Fatalf("the machine is %+v", before)
+	}
+	for _, breakFile := range []func() error{
+		func() error { return os.WriteFile(file, nil, 0o600) },                      // nothing is read
+		func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }, // EISDIR stands for EMFILE
+		func() error { return os.Remove(file) },                                     // it is away
+	} {
+		if err := breakFile(); err != nil {
+			t.Fatal(err)
+		}
+		if now := n.gatherFacts(t.Context()).Machine; !reflect.DeepEqual(now, before) {
+			t.Errorf("the machine is now %+v", now)
+		}
+	}
+}
+
+// deadRuntime is a runtime that does not answer.
+type deadRuntime struct{ Runtime }
+
+func (deadRuntime) Status(context.Context) (*cri.StatusResponse, error) {
+	return nil, errors.New("dead")
 }
 
 func TestReconcileLabels(t *testing.T) {

@@ -80,7 +80,12 @@ const runtimeTimeout = 30 * time.Second
 
 // gatherFacts collects the facts.
 func (n *Node) gatherFacts(ctx context.Context) *Facts {
-	f := &Facts{Machine: n.host.Machine(), Evicting: n.EvictionReserve, Pressed: map[corev1.NodeConditionType]bool{}}
+	if m, err := n.host.Machine(); err == nil {
+		n.machine = m
+	} else {
+		n.log.WarnContext(ctx, "the properties of the machine cannot be read; the last known ones are kept", "err", err)
+	}
+	f := &Facts{Machine: n.machine, Evicting: n.EvictionReserve, Pressed: map[corev1.NodeConditionType]bool{}}
 	if size, err := n.host.Size(n.Data); err == nil {
 		f.Storage = size
 	}

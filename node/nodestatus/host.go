@@ -3,6 +3,10 @@ package nodestatus
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -46,44 +50,55 @@ func (h *Host) Has(a netip.Addr) bool {
 	})
 }
 
-func (h *Host) read(name string) string {
-	b, err := os.ReadFile(filepath.Join("/", h.Root, name))
-	if err != nil {
-		return "" // a missing file leaves the property empty
+// Machine reads the properties from the kernel. Those of which the machine has no file, or hides it, stay empty. That one
+// cannot be read now is an error: such a machine does not have 0 bytes of memory.
+func (h *Host) Machine() (Machine, error) {
+	var failed error
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("/", h.Root, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			failed = cmp.Or(failed, err)
+		}
+		return strings.TrimSpace(string(b))
 	}
-	return strings.TrimSpace(string(b))
-}
-
-// Machine reads the properties from the kernel. Those that cannot be read stay empty.
-func (h *Host) Machine() Machine {
-	memory := parseMemInfo(h.read("/proc/meminfo"))
+	memory := parseMemInfo(read("/proc/meminfo"))
 	m := Machine{
-		CPUs: cpus(h.read("/sys/devices/system/cpu/online")), Memory: memory["MemTotal"] << 10, Swap: memory["SwapTotal"] << 10,
-		HugePages: map[int64]int64{}, BootID: h.read("/proc/sys/kernel/random/boot_id"), Kernel: h.read("/proc/sys/kernel/osrelease"),
-		OS: distribution(h.read("/etc/os-release")),
+		CPUs: cpus(read("/sys/devices/system/cpu/online")), Memory: memory["MemTotal"] << 10, Swap: memory["SwapTotal"] << 10,
+		HugePages: map[int64]int64{}, BootID: read("/proc/sys/kernel/random/boot_id"), Kernel: read("/proc/sys/kernel/osrelease"),
+		OS: distribution(read("/etc/os-release")),
+	}
+	if m.Memory == 0 {
+		failed = cmp.Or(failed, errors.New("/proc/meminfo does not say how much memory the machine has"))
 	}
 	for _, name := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if m.MachineID == "" {
-			m.MachineID = h.read(name)
+			m.MachineID = read(name)
 		}
 	}
 	for _, name := range []string{"/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid"} {
 		if m.SystemUUID == "" {
-			m.SystemUUID = strings.Trim(h.read(name), "\x00")
+			m.SystemUUID = strings.Trim(read(name), "\x00")
 		}
 	}
 	if m.SystemUUID == "" {
 		m.SystemUUID = m.MachineID
 	}
-	folders, _ := filepath.Glob(filepath.Join("/", h.Root, "/sys/kernel/mm/hugepages/hugepages-*kB"))
-	for _, folder := range folders {
-		size, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(folder), "hugepages-"), "kB"), 10, 64)
-		pages, err2 := strconv.ParseInt(h.read(strings.TrimPrefix(folder, filepath.Join("/", h.Root))+"/nr_hugepages"), 10, 64)
+	const hugePages = "/sys/kernel/mm/hugepages"
+	folders, err := os.ReadDir(filepath.Join("/", h.Root, hugePages))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		failed = cmp.Or(failed, err)
+	}
+	for _, folder := range folders { // hugepages-2048kB
+		size, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(folder.Name(), "hugepages-"), "kB"), 10, 64)
+		pages, err2 := strconv.ParseInt(read(filepath.Join(hugePages, folder.Name(), "nr_hugepages")), 10, 64)
 		if err == nil && err2 == nil {
 			m.HugePages[size<<10] = pages
 		}
 	}
-	return m
+	if failed != nil {
+		failed = fmt.Errorf("read the properties of the machine: %w", failed)
+	}
+	return m, failed
 }
 
 // Size returns the size of the file system of a folder.

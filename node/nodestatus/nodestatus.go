@@ -140,6 +140,7 @@ type Node struct {
 	began, lastAnswer, reported time.Time // begin of Run, last answer of the runtime, last report
 	delay                       time.Duration
 	lastInfo                    runtimeInfo
+	machine                     Machine    // as it was read last
 	foundAddress                netip.Addr // the address that was found
 	rebooted, cordoned          bool
 	refused                     string // the refused addresses that were reported last
@@ -162,8 +163,13 @@ func New(c client.Client, config Config, parts Parts, log *slog.Logger) (*Node, 
 		config.Features = DefaultFeatures()
 	}
 	host := &Host{}
+	machine, err := host.Machine()
+	if err != nil {
+		return nil, err
+	}
 	return &Node{
-		Config: config, Parts: parts, cluster: c, host: host, log: log, wake: wait.NewSignal(), agent: agentID(host.Machine(), config.Data),
+		Config: config, Parts: parts, cluster: c, host: host, machine: machine, log: log, wake: wait.NewSignal(),
+		agent: agentID(machine, config.Data),
 	}, nil
 }
 

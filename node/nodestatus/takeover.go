@@ -51,7 +51,10 @@ const observeFor = renewEvery + 2*time.Second
 // CheckFree returns a TakenError if another agent runs as the node that the configuration names. It retries until the
 // server can be reached.
 func CheckFree(ctx context.Context, c client.Client, config Config, log *slog.Logger) error {
-	machine := (&Host{}).Machine()
+	machine, err := (&Host{}).Machine()
+	if err != nil {
+		return err
+	}
 	own := agentID(machine, config.Data)
 	var seen *coordinationv1.Lease
 	retry := wait.Backoff{First: firstRetry, Max: 7 * time.Second}

@@ -20,18 +20,26 @@ const tick = 10 * time.Millisecond
 func (s *Stats) node() summary.NodeStats {
 	now := time.Now()
 	out := summary.NodeStats{NodeName: s.Node}
-	busy, boot := parseStat(s.read("stat"))
-	out.StartTime = timeOf(boot)
-	out.CPU = &summary.CPUStats{Time: timeOf(now), UsageCoreNanoSeconds: &busy, UsageNanoCores: s.rates.of("/", busy, now)}
+	if busy, boot, known := parseStat(s.read("stat")); known {
+		out.StartTime = timeOf(boot)
+		out.CPU = &summary.CPUStats{Time: timeOf(now), UsageCoreNanoSeconds: &busy, UsageNanoCores: s.rates.of("/", busy, now)}
+	}
 	m := parseTable(s.read("meminfo"))
-	usage := m["MemTotal"] - min(m["MemTotal"], m["MemFree"])
-	working := usage - min(usage, m["Inactive(file)"])
+	total, known := m["MemTotal"]
+	free, known2 := m["MemFree"]
+	inactive, known3 := m["Inactive(file)"]
+	if !known || !known2 || !known3 {
+		return out // what cannot be read is unknown, not zero: Pods would be evicted
+	}
+	usage := total - min(total, free)
+	working := usage - min(usage, inactive)
 	rss := m["AnonPages"]
-	v := parseTable(s.read("vmstat"))
 	out.Memory = &summary.MemoryStats{
-		Time: timeOf(now), UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss,
-		AvailableBytes: new(m["MemTotal"] - min(m["MemTotal"], working)),
-		PageFaults:     new(v["pgfault"]), MajorPageFaults: new(v["pgmajfault"]),
+		Time: timeOf(now), UsageBytes: &usage, WorkingSetBytes: &working, RSSBytes: &rss, AvailableBytes: new(total - min(total, working)),
+	}
+	v := parseTable(s.read("vmstat"))
+	if faults, known := v["pgfault"]; known {
+		out.Memory.PageFaults, out.Memory.MajorPageFaults = &faults, new(v["pgmajfault"])
 	}
 	out.Swap = &summary.SwapStats{Time: timeOf(now), SwapAvailableBytes: new(m["SwapFree"]),
 		SwapUsageBytes: new(m["SwapTotal"] - min(m["SwapTotal"], m["SwapFree"]))}
@@ -76,13 +84,14 @@ func (s *Stats) runtimeDisks(ctx context.Context) (images, containers *summary.F
 func (s *Stats) read(name string) string {
 	text, err := os.ReadFile(filepath.Join(s.proc, name))
 	if err != nil {
-		return "" // this kernel has no such counters
+		return "" // this kernel has no such counters, or the process has too many files open
 	}
 	return string(text)
 }
 
-// parseStat returns how long the CPUs were busy, in nanoseconds, and when the machine booted.
-func parseStat(text string) (busy uint64, boot time.Time) {
+// parseStat returns how long the CPUs were busy, in nanoseconds, and when the machine booted, if the text has both.
+func parseStat(text string) (busy uint64, boot time.Time, known bool) {
+	hasCPU := false
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		switch {
@@ -91,13 +100,14 @@ func parseStat(text string) (busy uint64, boot time.Time) {
 				boot = time.Unix(n, 0)
 			}
 		case len(words) > 8 && words[0] == "cpu":
+			hasCPU = true
 			for _, i := range []int{1, 2, 3, 6, 7, 8} { // user nice system irq softirq steal, without idle and iowait
 				n, _ := strconv.ParseUint(words[i], 10, 64)
 				busy += n * uint64(tick)
 			}
 		}
 	}
-	return busy, boot
+	return busy, boot, hasCPU && !boot.IsZero()
 }
 
 // parseTable parses lines of a name, with or without a colon, and a number, which may be in kB.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -301,6 +302,29 @@ func TestMeasureCountsLinksOnce(t *testing.T) {
 	}
 	if none := measure(t.Context(), filepath.Join(dir, "none")); none != (Size{}) {
 		t.Errorf("%+v for a missing folder", none)
+	}
+}
+
+// TestUnreadableIsUnknown measures a machine of which some files cannot be read: such values are left out, and are not zero.
+func TestUnreadableIsUnknown(t *testing.T) {
+	for name, text := range map[string]string{"nothing": "", "half": "MemTotal: 1000 kB\n"} {
+		s, _ := newStats(t)
+		s.proc = t.TempDir()
+		if err := os.WriteFile(filepath.Join(s.proc, "meminfo"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := s.Summary(t.Context(), Whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := sum.Node; n.Memory != nil || n.Swap != nil || n.CPU != nil || n.Rlimit != nil || !n.StartTime.IsZero() {
+			t.Errorf("%s: memory %+v, swap %+v, CPU %+v, processes %+v, start %v", name, n.Memory, n.Swap, n.CPU, n.Rlimit, n.StartTime)
+		}
+		res := httptest.NewRecorder()
+		s.metricsHandler(containerMetrics(), Whole, (*Stats).containers).ServeHTTP(res, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		if strings.Contains(res.Body.String(), "machine_memory_bytes") {
+			t.Errorf("%s: the metrics say how much memory there is:\n%s", name, res.Body)
+		}
 	}
 }
 
