@@ -108,18 +108,24 @@ func (f Findings) String() string {
 
 // TestUnknownIsNotZero observes measurements without values: nothing is short of anything.
 func TestUnknownIsNotZero(t *testing.T) {
-	thresholds, err := Parse(Settings{Hard: map[string]string{"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.inodesFree": "5",
-		"pid.available": "100"}})
+	thresholds, err := Parse(Settings{Hard: map[string]string{
+		"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.inodesFree": "5", "pid.available": "100",
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	empty := &statsv1.FsStats{AvailableBytes: new(uint64), CapacityBytes: new(uint64), Inodes: new(uint64), InodesFree: new(uint64)}
+	var n uint64
+	empty := &statsv1.FsStats{AvailableBytes: &n, CapacityBytes: &n, Inodes: &n, InodesFree: &n}
 	for name, n := range map[string]statsv1.NodeStats{
 		"nothing": {},
-		"empty":   {Memory: &statsv1.MemoryStats{}, Fs: &statsv1.FsStats{}, Runtime: &statsv1.RuntimeStats{}, Rlimit: &statsv1.RlimitStats{}},
-		"zero": {Memory: &statsv1.MemoryStats{AvailableBytes: new(uint64), WorkingSetBytes: new(uint64)}, Fs: empty,
+		"empty": {
+			Memory: &statsv1.MemoryStats{}, Fs: &statsv1.FsStats{}, Runtime: &statsv1.RuntimeStats{}, Rlimit: &statsv1.RlimitStats{},
+		},
+		"zero": {
+			Memory: &statsv1.MemoryStats{AvailableBytes: &n, WorkingSetBytes: &n}, Fs: empty,
 			Runtime: &statsv1.RuntimeStats{ImageFs: empty, ContainerFs: empty},
-			Rlimit:  &statsv1.RlimitStats{MaxPID: new(int64), NumOfRunningProcesses: new(int64)}},
+			Rlimit:  &statsv1.RlimitStats{MaxPID: new(int64), NumOfRunningProcesses: new(int64)},
+		},
 	} {
 		now := observe(&statsv1.Summary{Node: n})
 		if _, f := checkThresholds(State{}, thresholds, now, time.Unix(1000, 0), time.Minute); len(f.Crossed)+len(f.Conditions) > 0 {

@@ -66,6 +66,8 @@ type Server struct {
 	mux   *http.ServeMux
 	logs  *logs.Reader
 	whole http.Handler // counts a request, and serves it
+
+	forwarded forwarded
 }
 
 // New makes a server.

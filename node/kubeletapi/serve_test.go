@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -509,5 +510,105 @@ func TestPortForwardWithoutNetworkNamespace(t *testing.T) {
 	if _, err := networkNamespace(filepath.Join(t.TempDir(), "none")).dial(t.Context(), 1); err == nil ||
 		!strings.Contains(err.Error(), "open the network of the pod") {
 		t.Error(err)
+	}
+}
+
+// TestPortForwardEndsWithItsClient disconnects clients from a port that never closes its connections: none of them stays open.
+func TestPortForwardEndsWithItsClient(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	open := make(chan net.Conn)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open <- c // it never closes the connection
+		}
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	r := newTestServer(t)
+	ws := r.dialWebSocket("/portForward/ns/p", "SPDY/3.1+portforward.k8s.io")
+	ws.PayloadType = websocket.BinaryFrame
+	conn, err := spdy.NewClientConnection(ws)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const connections = 3
+	for i := range connections {
+		for _, streamType := range []string{"error", "data"} {
+			s, err := conn.CreateStream(http.Header{"Streamtype": {streamType}, "Port": {port}, "Requestid": {strconv.Itoa(i)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = s.Close()
+		}
+	}
+	var all []net.Conn
+	for range connections {
+		all = append(all, <-open)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		r.server.forwarded.mu.Lock()
+		left := r.server.forwarded.all
+		r.server.forwarded.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d connections to the port stay open after their client is gone", left)
+		}
+	}
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+func TestForwardedConnectionsAreBounded(t *testing.T) {
+	var f forwarded
+	refused := func(uid types.UID, own *int) string {
+		if err := f.begin(uid, own); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	var requests [9]int
+	for i := range maxForwardedOfClient {
+		for r := range 8 {
+			if why := refused(types.UID(strconv.Itoa(r/2)), &requests[r]); why != "" {
+				t.Fatalf("connection %d of request %d: %s", i, r, why)
+			}
+		}
+	}
+	for _, c := range []struct {
+		pod  types.UID
+		own  *int
+		want string
+	}{{"0", &requests[0], "this port-forward has 256"}, {"0", &requests[8], "the Pod has 512"}, {"new", &requests[8], "the node has 2048"}} {
+		if got := refused(c.pod, c.own); !strings.Contains(got, c.want) {
+			t.Errorf("got %q, want %s", got, c.want)
+		}
+	}
+	f.end("0", &requests[0])
+	if why := refused("new", &requests[8]); why != "" {
+		t.Error(why)
+	}
+	f.end("new", &requests[8])
+	for range maxForwardedOfClient {
+		for r := range 8 {
+			if requests[r] > 0 {
+				f.end(types.UID(strconv.Itoa(r/2)), &requests[r])
+			}
+		}
+	}
+	if f.all != 0 || len(f.pods) != 0 {
+		t.Errorf("%d connections of %d Pods are left", f.all, len(f.pods))
 	}
 }

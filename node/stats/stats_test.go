@@ -321,7 +321,8 @@ func TestUnreadableIsUnknown(t *testing.T) {
 			t.Errorf("%s: memory %+v, swap %+v, CPU %+v, processes %+v, start %v", name, n.Memory, n.Swap, n.CPU, n.Rlimit, n.StartTime)
 		}
 		res := httptest.NewRecorder()
-		s.metricsHandler(containerMetrics(), Whole, (*Stats).containers).ServeHTTP(res, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		handler := s.metricsHandler(containerMetrics(), Whole, (*Stats).containers)
+		handler.ServeHTTP(res, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 		if strings.Contains(res.Body.String(), "machine_memory_bytes") {
 			t.Errorf("%s: the metrics say how much memory there is:\n%s", name, res.Body)
 		}
