@@ -14,7 +14,7 @@ import (
 const module = "proa.dev"
 
 // leaves are the packages that every other one may import.
-const leaves = "internal/buildinfo internal/nativehistogram internal/printable internal/wait"
+const leaves = "internal/buildinfo internal/connlimit internal/nativehistogram internal/printable internal/wait"
 
 // layer says what the packages of a folder may import of this module. A name covers the folders below it; "." is the
 // folder itself with what is below.
@@ -29,6 +29,7 @@ var layers = []layer{
 	{"hop", "", "every part records its hop, so hop may need none of them"},
 	{"internal/wait", "", "every loop waits, so it may need none of them"},
 	{"internal/buildinfo", "", "every part may say which build it is, so it may need none of them"},
+	{"internal/connlimit", "", "every part may listen, so it may need none of them"},
 	{"internal/nativehistogram", "", "every part counts, so it may need none of them"},
 	{"internal/printable", "", "whoever shows texts of others needs it, on the server and in a terminal"},
 	{"trace/waterfall", "trace hop", "it prints traces, and reads nothing"},
@@ -348,7 +349,7 @@ var libraryRules = []libraryRule{
 	{"github.com/go-jose/go-jose", "server/authn", "tokens are made and read in one place"},
 	{"golang.org/x/net/websocket", "server node cli/dashboardproxy", "sockets end where HTTP ends"},
 	{"go.yaml.in/yaml/v3", "run cli", "only files that people write need lines and comments; sigs.k8s.io/yaml is for objects"},
-	{"net/http", "!server !server/apistatus !server/state !server/collection !server/decode !server/deletion !server/fieldmanager !server/objectmeta !server/requestflow !server/keylock !server/coreadmission !server/encode !server/localclient !server/initialobjects !server/authz !server/mutate !server/schema !server/validate run server client cli node network proatest test ui trace/otlp kinds/kind/kindtest", "the pipeline is not HTTP: server, kinds, store, watch and controllers know nothing of it"},
+	{"net/http", "!server !server/apistatus !server/state !server/collection !server/decode !server/deletion !server/fieldmanager !server/objectmeta !server/requestflow !server/keylock !server/coreadmission !server/encode !server/localclient !server/initialobjects !server/authz !server/mutate !server/schema !server/validate run server client cli node network proatest test ui trace/otlp kinds/kind/kindtest internal/connlimit", "the pipeline is not HTTP: server, kinds, store, watch and controllers know nothing of it"},
 	{"os/exec", "cli node network cmd test parts", "the control plane starts no programs"},
 	{"k8s.io/client-go/rest", "run client proatest test node", "callers use package client"},
 	{"k8s.io/client-go/tools", "run client proatest test node", "callers use package client; there is one cache"},

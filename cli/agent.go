@@ -76,7 +76,7 @@ for a certificate of the node by a CertificateSigningRequest. On an API server t
 					return err
 				}
 				defer release()
-				log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
+				log := slog.New(goprocess.BoundedLog(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel})))
 				goprocess.RedirectKlog(log)
 				go goprocess.FreeMemoryWhenIdle(ctx)
 				return machine.RunAgent(ctx, c, log, func() { fmt.Fprintf(env.Out, "joined: %s as %s\n", c.Server, c.Node.Name) })

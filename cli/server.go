@@ -56,7 +56,7 @@ func serve(ctx context.Context, env *command.Env, c proa.Config) error {
 	if err := datafolder.Remember(c.DataDir); err != nil {
 		fmt.Fprintf(env.Err, "\"proa list\" will not show this cluster: %v\n", err)
 	}
-	log := slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel}))
+	log := slog.New(goprocess.BoundedLog(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: c.LogLevel})))
 	goprocess.RedirectKlog(log)
 	go goprocess.FreeMemoryWhenIdle(ctx)
 	c.Machine = &machine.Machine{}

@@ -31,7 +31,8 @@ func (a *Agent) openDevices() (err error) {
 		return err
 	}
 	a.devices, err = deviceplugin.New(deviceplugin.Config{
-		Dir: filepath.Join(a.Dir, "device-plugins"), Nodes: a.machine.Nodes(), IsLive: a.mayNeedDevices, Log: a.Log,
+		Dir: filepath.Join(a.Dir, "device-plugins"), Nodes: a.machine.Nodes(), IsLive: a.mayNeedDevices, Connections: a.Connections,
+		Log:           a.Log,
 		Changed:       a.refreshNode,
 		HealthChanged: a.wakePods,
 	})
@@ -87,6 +88,8 @@ func (a *Agent) runPluginRegistry(ctx context.Context) error {
 	defer a.drivers.Close()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	r := pluginregistration.Registry{Dir: filepath.Join(a.Dir, "plugins_registry"), Log: a.Log,
 		Handlers: map[string]pluginregistration.Handler{
 			pluginregistration.Storage: a.drivers, pluginregistration.Devices: a.devices.Handler(ctx, &wg),
@@ -100,7 +103,7 @@ func (a *Agent) runPluginRegistry(ctx context.Context) error {
 func (a *Agent) servePodResources(ctx context.Context) error {
 	return deviceplugin.ServeResources(ctx, deviceplugin.PodResources{
 		Socket: filepath.Join(a.Dir, "pod-resources", "kubelet.sock"), Pods: a.activePods, Devices: a.devices, Topology: a.topology,
-		Claims: a.claims.Resources,
+		Claims: a.claims.Resources, Connections: a.Connections,
 	})
 }
 

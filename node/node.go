@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/node/admission"
 	"proa.dev/node/agentmetrics"
@@ -107,6 +109,11 @@ type Config struct {
 	Record func(hop.Record)
 	// Metrics are metrics of other parts of the node, which /metrics includes; it may be nil.
 	Metrics prometheus.Collector
+	// Connections counts the connections of all listeners of the process; nil for no bound.
+	Connections *connlimit.Budget
+	// RunPart runs a part of the agent until ctx ends, and starts it again when it has ended; if it is nil, the agent does
+	// that itself, and nobody else learns of it.
+	RunPart func(ctx context.Context, name string, part func() error)
 	// Checks are health checks of other parts of the node: while one fails, the node is not ready.
 	Checks []nodestatus.Check
 	Log    *slog.Logger
@@ -228,9 +235,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	wg.Go(func() { a.runPart(ctx, "certificate", a.cert.Run) })
-	wg.Go(func() {
-		a.runPart(ctx, "kubelet-api", func(ctx context.Context) error { return a.server.Listen(ctx, a.listener, a.cert.Serve) })
-	})
+	wg.Go(func() { a.runPart(ctx, "kubelet-api", a.serveKubeletAPI) })
 	return a.node.Run(ctx)
 }
 
@@ -267,10 +272,18 @@ func (a *Agent) runPodSource(ctx context.Context) {
 	}
 }
 
-// runPart runs a part of the agent, and logs when it ends before ctx does.
+// runPart runs a part of the agent until ctx ends, and starts it again whenever it ends before.
 func (a *Agent) runPart(ctx context.Context, name string, run func(context.Context) error) {
-	if err := run(ctx); err != nil && ctx.Err() == nil {
-		a.Log.ErrorContext(ctx, "a part of the node has ended", "part", name, "err", err)
+	if a.RunPart != nil {
+		a.RunPart(ctx, name, func() error { return run(ctx) })
+		return
+	}
+	backoff := wait.Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second}
+	for ctx.Err() == nil {
+		if err := run(ctx); ctx.Err() == nil {
+			a.Log.ErrorContext(ctx, "a part of the node has ended and is started again", "part", name, "err", err)
+		}
+		_ = backoff.Sleep(ctx) // the loop ends with ctx
 	}
 }
 

@@ -33,6 +33,19 @@ func (a *Agent) listen() (err error) {
 	return nil
 }
 
+// serveKubeletAPI serves the agent's port until ctx ends. When it is called again, it opens the port again.
+func (a *Agent) serveKubeletAPI(ctx context.Context) error {
+	if a.listener == nil {
+		var err error
+		if a.listener, err = net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(int(a.Port)))); err != nil {
+			return fmt.Errorf("open the agent's port again: %w", err)
+		}
+	}
+	l := a.listener
+	a.listener = nil
+	return a.server.Listen(ctx, l, a.cert.Serve)
+}
+
 // openServer makes the kubelet API server of the agent and its serving certificate.
 func (a *Agent) openServer() (err error) {
 	if a.notify, err = logs.NewNotify(); err != nil {
@@ -54,7 +67,8 @@ func (a *Agent) openServer() (err error) {
 	a.server = kubeletapi.New(kubeletapi.Config{
 		Node: a.Name, Pods: a.pods, Runtime: a.cri, Notify: a.notify, Client: a.Client, ClientCAs: a.ClientCAs,
 		Settings: a.kubeletConfiguration,
-		HostLogs: "/var/log", Handlers: a.stats.Handlers(a.metrics(), a.prober.Metrics()), Metrics: a.counts, Log: a.Log,
+		HostLogs: "/var/log", Handlers: a.stats.Handlers(a.metrics(), a.prober.Metrics()), Metrics: a.counts,
+		Connections: a.Connections, Log: a.Log,
 	})
 	return nil
 }

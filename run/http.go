@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/run/settings"
 	"proa.dev/server/authn"
 	"proa.dev/server/h2"
@@ -31,7 +32,7 @@ func (s *Server) newHTTPServer() *http.Server {
 		Handler: s.api, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		TLSConfig:         authn.ServerTLS(s.servingCert),
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ConnContext: responsewriter.WithSocket,
+		ConnContext: responsewriter.WithSocket, ConnState: connlimit.ConnState,
 	}
 	h.TLSConfig.CipherSuites = h2.CipherSuites() // of TLS 1.2; HTTP/2 allows no others
 	if s.HTTP2 == settings.StdHTTP2 {

@@ -1,6 +1,9 @@
 package run
 
 import (
+	"cmp"
+
+	"proa.dev/internal/connlimit"
 	"proa.dev/run/goprocess"
 	"proa.dev/server/httpapi"
 )
@@ -23,3 +26,12 @@ func (c *Config) requestMemory() int64 {
 	}
 	return min(max(total/4, leastRequestMemory), mostRequestMemory)
 }
+
+// openConnections returns the budget of the connections of this process.
+func (s *Server) openConnections() *connlimit.Budget {
+	memory := goprocess.MachineMemory("/proc/meminfo")
+	return connlimit.New(cmp.Or(s.MaxConnections, connlimit.ForProcess(memory)), s.log)
+}
+
+// ConnectionBudget returns the budget that all listeners of the process share.
+func (s *Server) ConnectionBudget() *connlimit.Budget { return s.connections }

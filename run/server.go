@@ -23,6 +23,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/control"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/codec"
@@ -110,6 +111,8 @@ type Server struct {
 	// trustChanged is notified when the bundle of certificate authorities changes.
 	trustChanged notifier
 
+	// connections counts the connections of all listeners of the process.
+	connections *connlimit.Budget
 	// listener serves clients. podListener serves Pods if listener listens only on loopback, which they cannot reach.
 	listener, podListener net.Listener
 	http                  *http.Server
@@ -145,6 +148,7 @@ func Serve(ctx context.Context, c Config, log *slog.Logger, onReady func(*Server
 		if l == nil {
 			continue
 		}
+		l = s.connections.Listener(l, "api", connlimit.Unauthenticated)
 		wg.Go(func() {
 			if err := s.http.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 				stop(fmt.Errorf("serve: %w", err))
@@ -206,6 +210,7 @@ func (s *Server) open(ctx context.Context) error {
 	if err := os.MkdirAll(s.DataDir, 0o700); err != nil {
 		return fmt.Errorf("create the data folder: %w", err)
 	}
+	s.connections = s.openConnections()
 	if s.Machine != nil {
 		if err := s.Machine.Open(s); err != nil {
 			return err
@@ -260,7 +265,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.auth = auth
 	s.queues = control.NewMetrics()
 	s.queues.Recorder = s.openRecorder(counts)
-	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, goprocess.UpstreamMetrics())
+	counts.Registry().MustRegister(s.queues, s.agents, s.webhooks, s.aggregator, goprocess.UpstreamMetrics(), s.connections.Collector())
 	counts.Registry().MustRegister(s.encryption.Collectors()...)
 	if err := s.openScheduler(counts.Registry()); err != nil {
 		return err
@@ -308,7 +313,7 @@ func (s *Server) open(ctx context.Context) error {
 		Watching:  func(o httpapi.Observation) (func(int), func()) { return counts.Watching(requestMetrics(o)) },
 		Nodes:     s.agents, Aggregated: s.aggregator,
 		NoCompression: !s.FeatureEnabled(settings.ResponseCompression), NoWatchList: !s.FeatureEnabled(settings.WatchList),
-		Memory: s.requestMemory(),
+		Memory: s.requestMemory(), Connections: s.connections,
 	})
 	s.http = s.newHTTPServer() //nolint:contextcheck // connections have the context of the HTTP server
 	return nil

@@ -21,6 +21,9 @@ type Config struct {
 
 	// InMemory keeps the objects in memory only. InProcess opens no socket: only this process reaches the cluster.
 	InMemory, InProcess bool
+	// MaxConnections is how many connections the listeners of the process may hold together; 0 for what the process has
+	// descriptors and the machine has memory for.
+	MaxConnections int
 	// ServingCertificate replaces the certificate of the API's port; nil for one that the cluster's own authority signs.
 	ServingCertificate *tls.Certificate
 	// FilterControllers may drop or change controllers; nil runs them all.

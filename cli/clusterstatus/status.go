@@ -208,6 +208,7 @@ func (s *Status) ask(ctx context.Context, a *localcluster.Access) error {
 			s.Problems = append(s.Problems, fmt.Sprintf("%d stored %s cannot be decrypted or decoded; \"kubectl get %s -A\" names them in a warning", n, resource, resource))
 		}
 		markTunnels(s.Nodes, body)
+		s.Problems = append(s.Problems, fullConnections(body)...)
 	}
 	return nil
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/net/netutil"
 	"golang.org/x/sys/unix"
 
 	"proa.dev/client"
+	"proa.dev/internal/connlimit"
 )
 
 // Config configures a Server. The views are required.
@@ -48,7 +48,9 @@ type Config struct {
 	TTL time.Duration
 	// Listening is called when the server accepts queries; may be nil.
 	Listening func()
-	Log       *slog.Logger
+	// Connections bounds the TCP connections of clients; nil for no bound.
+	Connections *connlimit.Budget
+	Log         *slog.Logger
 }
 
 // Server is a DNS server.
@@ -95,9 +97,6 @@ func New(c Config) (*Server, error) {
 // Collectors returns the metrics of the server.
 func (s *Server) Collectors() []prometheus.Collector { return s.metrics.collectors() }
 
-// maxStreams is how many TCP connections an address of the server has at a time.
-const maxStreams = 500
-
 // Serve answers queries until ctx ends.
 func (s *Server) Serve(ctx context.Context) error {
 	for _, a := range s.Addresses {
@@ -123,7 +122,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		defer streams.Close()
 		// TCP connections keep file descriptors for a while; UDP packets do not.
 		for _, server := range []*dns.Server{{PacketConn: packets, Net: "udp"},
-			{Listener: netutil.LimitListener(streams, maxStreams), Net: "tcp", MaxTCPQueries: 1000}} {
+			{Listener: s.Connections.Listener(streams, "dns", connlimit.Public), Net: "tcp", MaxTCPQueries: 1000}} {
 			server.Handler = s.handler(ctx)
 			server.ReadTimeout, server.WriteTimeout = 5*time.Second, 5*time.Second
 			server.UDPSize = dns.MaxMsgSize
@@ -217,7 +216,7 @@ func Purge(addresses []netip.Addr) error {
 func (s *Server) handler(ctx context.Context) dns.HandlerFunc {
 	return func(w dns.ResponseWriter, r *dns.Msg) {
 		start := time.Now()
-		m, where := s.answer(ctx, r)
+		m, where := s.answer(ctx, r, addressOf(w.RemoteAddr()))
 		shuffle(m.Answer)
 		_, stream := w.RemoteAddr().(*net.TCPAddr)
 		fit(r, m, stream)
@@ -226,6 +225,12 @@ func (s *Server) handler(ctx context.Context) dns.HandlerFunc {
 		}
 		s.metrics.observe(where, m.Rcode, time.Since(start))
 	}
+}
+
+// addressOf returns the address of a client; the zero value if it is unknown.
+func addressOf(a net.Addr) netip.Addr {
+	at, _ := netip.ParseAddrPort(a.String())
+	return at.Addr().Unmap()
 }
 
 // Answers tells whether the server has an address or an alias for the name of a Service.
@@ -262,8 +267,8 @@ const (
 	fromNowhere = "refused"
 )
 
-// answer returns the answer to a message, and where it comes from.
-func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where string) {
+// answer returns the answer to a message of a client, and where it comes from.
+func (s *Server) answer(ctx context.Context, r *dns.Msg, asker netip.Addr) (m *dns.Msg, where string) {
 	m = new(dns.Msg)
 	m.SetReply(r)
 	m.RecursionAvailable = true
@@ -283,14 +288,14 @@ func (s *Server) answer(ctx context.Context, r *dns.Msg) (m *dns.Msg, where stri
 	if a, ok := s.zone.answer(q); ok {
 		m.Authoritative = true
 		m.Rcode, m.Answer, m.Extra, m.Ns = a.rcode, a.answer, a.extra, a.authority
-		s.chase(ctx, m, q)
+		s.chase(ctx, m, q, asker)
 		return m, fromCluster
 	}
 	if ip, ok := reverse(q.Name); ok && s.inside(ip) {
 		m.Rcode, m.Ns = dns.RcodeNameError, []dns.RR{s.zone.reverseSOA(ip)}
 		return m, fromCluster
 	}
-	from, err := s.forward.resolve(ctx, r)
+	from, err := s.forward.resolve(ctx, r, asker)
 	if err != nil {
 		s.Log.Debug("a name outside the cluster could not be resolved", "name", q.Name, "err", err)
 		m.Rcode = dns.RcodeServerFailure
@@ -312,7 +317,7 @@ func (s *Server) inside(ip netip.Addr) bool {
 
 // chase adds the records that an alias of the cluster leads to, so that the client need not ask again. Aliases in a
 // loop are cut off.
-func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question) {
+func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question, asker netip.Addr) {
 	if q.Qtype != dns.TypeA && q.Qtype != dns.TypeAAAA {
 		return
 	}
@@ -326,7 +331,7 @@ func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question) {
 		next := dns.Question{Name: alias.Target, Qtype: q.Qtype, Qclass: q.Qclass}
 		a, ok := s.zone.answer(next)
 		if !ok {
-			s.chaseOutside(ctx, m, next)
+			s.chaseOutside(ctx, m, next, asker)
 			return
 		}
 		if m.Answer = append(m.Answer, a.answer...); len(a.answer) == 0 {
@@ -336,11 +341,11 @@ func (s *Server) chase(ctx context.Context, m *dns.Msg, q dns.Question) {
 	}
 }
 
-func (s *Server) chaseOutside(ctx context.Context, m *dns.Msg, q dns.Question) {
+func (s *Server) chaseOutside(ctx context.Context, m *dns.Msg, q dns.Question, asker netip.Addr) {
 	m.Authoritative = false
 	ask := new(dns.Msg)
 	ask.SetQuestion(q.Name, q.Qtype)
-	from, err := s.forward.resolve(ctx, ask)
+	from, err := s.forward.resolve(ctx, ask, asker)
 	if err != nil {
 		m.Rcode = dns.RcodeServerFailure
 		return

@@ -77,7 +77,7 @@ func TestAnswers(t *testing.T) {
 				}
 				r := new(dns.Msg)
 				r.SetQuestion(words[0], dns.StringToType[words[1]])
-				m, _ := s.answer(t.Context(), r)
+				m, _ := s.answer(t.Context(), r, netip.Addr{})
 				got += show(m)
 			}
 			if *update {
@@ -195,7 +195,7 @@ func TestOutside(t *testing.T) {
 	ask := func(name string, kind uint16) string {
 		r := new(dns.Msg)
 		r.SetQuestion(name, kind)
-		m, _ := s.answer(t.Context(), r)
+		m, _ := s.answer(t.Context(), r, netip.Addr{})
 		return strings.TrimSpace(show(m))
 	}
 	nettest.Same(t, "a name", ask("a.example.org.", dns.TypeA), "NOERROR\n  a.example.org. 20 IN A 9.9.9.9")
@@ -367,8 +367,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestFlood asks for ever new names outside, whose server does not answer: the pending queries are bounded, and names
-// of the cluster are still answered.
+// TestFlood asks for ever new names outside, whose server does not answer: the pending queries of one client and of all
+// are bounded, and names of the cluster are still answered.
 func TestFlood(t *testing.T) {
 	nettest.Need(t)
 	hold := make(chan struct{})
@@ -379,10 +379,10 @@ func TestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := func(name string) string {
+	ask := func(client byte, name string) string {
 		r := new(dns.Msg)
 		r.SetQuestion(name, dns.TypeA)
-		m, _ := s.answer(t.Context(), r)
+		m, _ := s.answer(t.Context(), r, netip.AddrFrom4([4]byte{10, 0, 0, client}))
 		return strings.TrimSpace(show(m))
 	}
 	waiting := func() int {
@@ -391,17 +391,20 @@ func TestFlood(t *testing.T) {
 		return len(s.forward.asking)
 	}
 	var wg sync.WaitGroup
-	for i := range maxAsking {
-		wg.Go(func() { ask(fmt.Sprintf("n%d.example.org.", i)) })
+	for client := range maxAsking / maxWaiting {
+		for i := range maxWaiting {
+			wg.Go(func() { ask(byte(client), fmt.Sprintf("n%d.%d.example.org.", i, client)) })
+		}
+		for waiting() < (client+1)*maxWaiting {
+			time.Sleep(time.Millisecond)
+		}
+		nettest.Same(t, "one more of the same client", ask(byte(client), "n0.0.example.org."), "SERVFAIL")
 	}
-	for waiting() < maxAsking {
-		time.Sleep(time.Millisecond)
-	}
-	nettest.Same(t, "one more", ask("more.example.org."), "SERVFAIL")
-	nettest.Same(t, "the cluster", ask("web.default.svc.cluster.local."), "NOERROR\n  web.default.svc.cluster.local. 5 IN A 10.96.0.11")
+	nettest.Same(t, "one more", ask(99, "more.example.org."), "SERVFAIL")
+	nettest.Same(t, "the cluster", ask(99, "web.default.svc.cluster.local."), "NOERROR\n  web.default.svc.cluster.local. 5 IN A 10.96.0.11")
 	close(hold)
 	wg.Wait()
-	nettest.Same(t, "later", ask("more.example.org."), "NOERROR\n  more.example.org. 20 IN A 9.9.9.9")
+	nettest.Same(t, "later", ask(99, "more.example.org."), "NOERROR\n  more.example.org. 20 IN A 9.9.9.9")
 }
 
 func TestOtherEDNS(t *testing.T) {
@@ -412,7 +415,7 @@ func TestOtherEDNS(t *testing.T) {
 	r := new(dns.Msg)
 	r.SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
 	r.SetEdns0(1232, false).IsEdns0().SetVersion(1)
-	m, _ := s.answer(t.Context(), r)
+	m, _ := s.answer(t.Context(), r, netip.Addr{})
 	fit(r, m, false)
 	wire, err := m.Pack()
 	if err != nil {

@@ -29,6 +29,7 @@ type forwarder struct {
 	changed time.Time // the modification time of the file
 	good    string    // the server that answered last
 	asking  map[question]*pendingQuery
+	waiting map[netip.Addr]int // how many queries of a client wait
 }
 
 // question identifies equal queries.
@@ -56,12 +57,15 @@ const (
 // must not exhaust them.
 const maxAsking = 1000
 
+// maxWaiting is how many queries of one client may wait for upstream servers, so that it leaves some to the others.
+const maxWaiting = maxAsking / 4
+
 // errBusy means that too many upstream queries are under way.
 var errBusy = errors.New("too many questions about names outside are waiting for answers")
 
 func newForwarder(c Config) (*forwarder, error) {
 	f := &forwarder{resolvConf: c.ResolvConf, stubs: map[string][]string{}, self: c.Addresses, cache: newCache(),
-		asking: map[question]*pendingQuery{}}
+		asking: map[question]*pendingQuery{}, waiting: map[netip.Addr]int{}}
 	for name, servers := range c.Stubs {
 		for _, s := range servers {
 			addr, ok := withPort(s, "53")
@@ -83,8 +87,8 @@ func withPort(s, port string) (string, bool) {
 	return net.JoinHostPort(a.String(), port), err == nil
 }
 
-// resolve returns the answer to a query. The caller may change it.
-func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
+// resolve returns the answer to a query of a client. The caller may change it.
+func (f *forwarder) resolve(ctx context.Context, r *dns.Msg, client netip.Addr) (*dns.Msg, error) {
 	q := question{name: dns.CanonicalName(r.Question[0].Name), kind: r.Question[0].Qtype, raw: r.CheckingDisabled}
 	if o := r.IsEdns0(); o != nil {
 		q.dnssec = o.Do()
@@ -94,10 +98,12 @@ func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 	}
 	f.mu.Lock()
 	a, waits := f.asking[q]
-	if !waits && len(f.asking) >= maxAsking {
+	if !waits && len(f.asking) >= maxAsking || f.waiting[client] >= maxWaiting {
 		f.mu.Unlock()
 		return nil, errBusy
 	}
+	f.waiting[client]++
+	defer f.leave(client)
 	if !waits {
 		a = &pendingQuery{done: make(chan struct{})}
 		f.asking[q] = a
@@ -122,6 +128,15 @@ func (f *forwarder) resolve(ctx context.Context, r *dns.Msg) (*dns.Msg, error) {
 		return nil, a.err
 	}
 	return a.msg.Copy(), nil
+}
+
+// leave records that a query of a client waits no longer.
+func (f *forwarder) leave(client netip.Addr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.waiting[client]--; f.waiting[client] == 0 {
+		delete(f.waiting, client)
+	}
 }
 
 // ask asks the servers one after the other, starting with the one that answered last.

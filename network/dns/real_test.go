@@ -120,7 +120,7 @@ func BenchmarkAnswer(b *testing.B) {
 	r := new(dns.Msg)
 	r.SetQuestion("web.default.svc.cluster.local.", dns.TypeA)
 	for b.Loop() {
-		if m, _ := s.answer(b.Context(), r); len(m.Answer) != 1 {
+		if m, _ := s.answer(b.Context(), r, netip.Addr{}); len(m.Answer) != 1 {
 			b.Fatal(m)
 		}
 	}

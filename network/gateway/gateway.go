@@ -26,6 +26,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
@@ -66,6 +67,8 @@ type Config struct {
 	Record func(hop.Record)
 	// Answered is called when a new endpoint has answered, as in httpproxy.Config. May be nil.
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
+	// Connections bounds the clients of all ports; nil for no bound.
+	Connections *connlimit.Budget
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger

@@ -8,17 +8,14 @@ import (
 
 	gw "sigs.k8s.io/gateway-api/apis/v1"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/network/gatewayplan"
 	"proa.dev/network/httpproxy"
 	"proa.dev/network/proxysync"
 )
 
-const (
-	// maxClients bounds the clients of one port of a Gateway.
-	maxClients = 16384
-	// maxSockets bounds the ports of all Gateways together.
-	maxSockets = 1024
-)
+// maxSockets bounds the ports of all Gateways together.
+const maxSockets = 1024
 
 // socketKey names a port of a Gateway.
 type socketKey struct {
@@ -100,7 +97,7 @@ func (s *server) socket(ctx context.Context, name socketKey) (*socket, error) {
 		Answered: s.Answered, Log: s.Log})
 	k.wg.Go(func() {
 		defer close(k.ended)
-		if err := k.proxy.ServeSections(ctx, l, name.secure, maxClients); err != nil {
+		if err := k.proxy.ServeSections(ctx, s.Connections.Listener(l, "gateway", connlimit.Public), name.secure); err != nil {
 			s.Log.Error("a port of a Gateway was closed; it is opened again", "gateway", name.gateway.String(), "port", name.port, "err",
 				err)
 			s.changes.NoteAll()

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"proa.dev/internal/connlimit"
 )
 
 // The limits on clients.
@@ -91,6 +93,7 @@ func (p *Proxy) Server() *http.Server {
 	return &http.Server{
 		Handler: p, Protocols: protocols, TLSConfig: p.tls(), ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ConnState: connlimit.ConnState,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: 256 << 10,
 			SendPingTimeout: idleTimeout, PingTimeout: 15 * time.Second, WriteByteTimeout: byteTimeout,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"proa.dev/internal/connlimit"
 )
 
 // serveSections starts a proxy with sections, with or without TLS, and returns its address.
@@ -24,12 +27,13 @@ func serveSections(t *testing.T, secure bool, sections ...Section) string {
 		t.Fatal(err)
 	}
 	port := l.Addr().(*net.TCPAddr).Port
+	l = connlimit.New(64, slog.New(slog.DiscardHandler)).Listener(l, "test", connlimit.Public)
 	p := NewProxy(Config{HTTPPort: port, HTTPSPort: port})
 	p.SwapSections(sections)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := p.ServeSections(ctx, l, secure, 100); err != nil {
+		if err := p.ServeSections(ctx, l, secure); err != nil {
 			t.Error(err)
 		}
 	})
@@ -284,5 +288,28 @@ func TestReadHelloRefusesOtherProtocols(t *testing.T) {
 			t.Errorf("%.20q is for %q", text, name)
 		}
 		_ = server.Close()
+	}
+}
+
+// TestIdleClientsMakeRoom checks that clients that send nothing, more than the listener may have, keep no other client
+// out, with and without TLS.
+func TestIdleClientsMakeRoom(t *testing.T) {
+	plain := serveSections(t, false, Section{Table: namedTable(t, "web", Rule{})})
+	secure := serveSections(t, true, Section{Host: "a.example.com", Table: namedTable(t, "web", Rule{}),
+		Certificates: []*Certificate{certFor(t, "a.example.com")}})
+	for range 40 {
+		for _, at := range []string{plain, secure} {
+			idle, err := net.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer idle.Close()
+		}
+	}
+	if code, _, _ := get(t, newClient(t), "http://"+plain+"/"); code != http.StatusOK {
+		t.Errorf("without TLS: %d", code)
+	}
+	if code, _, err := getWithServerName(t, secure, "a.example.com", "a.example.com"); err != nil || code != http.StatusOK {
+		t.Errorf("with TLS: %d %v", code, err)
 	}
 }

@@ -11,18 +11,14 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // maxHello bounds what a client may send before its server name is known.
 const maxHello = 64 << 10
 
 // ServeSections serves the clients of a port until ctx ends or the listener fails. With secure, the port is for TLS:
-// the server name of a client decides whether it gets HTTP or a stream to a backend. At most limit clients are served
-// at a time.
-func (p *Proxy) ServeSections(ctx context.Context, l net.Listener, secure bool, limit int) error {
-	l = netutil.LimitListener(l, limit)
+// the server name of a client decides whether it gets HTTP or a stream to a backend. The listener bounds the clients.
+func (p *Proxy) ServeSections(ctx context.Context, l net.Listener, secure bool) error {
 	server := p.Server()
 	defer context.AfterFunc(ctx, func() {
 		_ = l.Close()
@@ -220,6 +216,9 @@ func (r *replayedConn) Read(p []byte) (int, error) {
 	}
 	return r.Conn.Read(p)
 }
+
+// NetConn returns the connection of the client.
+func (r *replayedConn) NetConn() net.Conn { return r.Conn }
 
 // CloseWrite closes the direction to the client.
 func (r *replayedConn) CloseWrite() error {

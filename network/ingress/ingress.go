@@ -24,6 +24,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/httpproxy"
@@ -62,6 +63,8 @@ type Config struct {
 	Record func(hop.Record)
 	// Answered is called when a new endpoint has answered, as in httpproxy.Config. May be nil.
 	Answered func(endpoint netip.AddrPort, sent time.Time) bool
+	// Connections bounds the clients of both ports; nil for no bound.
+	Connections *connlimit.Budget
 	// Listen opens a port; net.Listen if nil.
 	Listen func(network, address string) (net.Listener, error)
 	Log    *slog.Logger
@@ -128,8 +131,15 @@ func New(c Config) (*Server, error) {
 	}
 	s.proxy = httpproxy.NewProxy(httpproxy.Config{HTTPPort: c.HTTPPort, HTTPSPort: c.HTTPSPort, Metrics: c.Metrics, Answered: c.Answered,
 		Log: c.Log})
-	s.http = &portServer{port: c.HTTPPort, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log, backoff: newBackoff()}
-	s.https = &portServer{port: c.HTTPSPort, secure: true, listen: c.Listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log,
+	listen := func(network, address string) (net.Listener, error) {
+		l, err := c.Listen(network, address)
+		if err != nil {
+			return nil, err
+		}
+		return c.Connections.Listener(l, "ingress", connlimit.Public), nil
+	}
+	s.http = &portServer{port: c.HTTPPort, listen: listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log, backoff: newBackoff()}
+	s.https = &portServer{port: c.HTTPSPort, secure: true, listen: listen, proxy: s.proxy, onClose: s.changes.Wake, log: c.Log,
 		backoff: newBackoff()}
 	return s, nil
 }

@@ -10,15 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"proa.dev/internal/wait"
 	"proa.dev/network/httpproxy"
 )
 
 const (
-	// maxConnections bounds the clients of one port.
-	maxConnections = 16384
 	// maxBackoff is the longest pause between attempts to open a port or to write a status.
 	maxBackoff = 30 * time.Second
 	// closeTimeout is how long requests may take that are in flight when a port is closed because no Ingress needs it.
@@ -78,7 +74,6 @@ func (p *portServer) set(ctx context.Context, wanted bool) (first bool, err erro
 	server, ended := p.proxy.Server(), make(chan struct{})
 	p.server, p.ended = server, ended
 	p.log.Info("serving Ingresses", "port", p.port, "tls", p.secure)
-	l = netutil.LimitListener(l, maxConnections)
 	p.wg.Go(func() {
 		defer p.onClose()
 		defer close(ended)

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/client"
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/httpproxy"
 	"proa.dev/network/nettest"
@@ -133,7 +134,7 @@ func newStrictFixture(t *testing.T) *fixture {
 		NodeName: "here", Class: "proa", HTTPPort: 80, HTTPSPort: 443, Writer: b.writer, RecordEvent: b.writer.complain,
 		Views: Views{Ingresses: b.ingresses, Classes: b.classes, Services: b.services, Slices: b.slices, Secrets: b.secrets,
 			Nodes: b.nodes},
-		Listen: b.listen,
+		Listen: b.listen, Connections: connlimit.New(64, slog.New(slog.DiscardHandler)),
 	})
 	if err != nil {
 		t.Fatal(err)

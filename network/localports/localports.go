@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/client"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/gr"
@@ -38,8 +39,6 @@ const (
 	// maxConnections bounds the connections that are served at a time, maxPortConnections those of one port; further ones wait to be
 	// accepted.
 	maxConnections, maxPortConnections = 1000, 250
-	// acceptPause is the time until a listener is used again that could not accept a connection, as for want of file descriptors.
-	acceptPause = 100 * time.Millisecond
 	// privilegedPorts are the ports below this number.
 	privilegedPorts = 1024
 	// dialTimeout is how long an endpoint may take to accept a connection.
@@ -55,7 +54,9 @@ type Config struct {
 	Balancers []netip.Prefix
 	// Reserved are ports that are never listened on: those of the system itself.
 	Reserved []uint16
-	Log      *slog.Logger
+	// Connections counts the connections of clients; nil counts none.
+	Connections *connlimit.Budget
+	Log         *slog.Logger
 	// Addresses are the ones to listen on; 127.0.0.1 and ::1 if empty.
 	Addresses []string
 }
@@ -161,7 +162,7 @@ func (f *Forwarder) listen(number uint16, target string) *port {
 	for _, address := range f.Addresses {
 		l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(number))))
 		if err == nil {
-			p.listeners = append(p.listeners, l)
+			p.listeners = append(p.listeners, f.Connections.Listener(l, "localports", connlimit.Public))
 			continue
 		}
 		f.Log.Debug("a port of a Service is not served on this address", "address", address, "port", number, "err", err)
@@ -262,15 +263,8 @@ func (f *Forwarder) accept(ctx context.Context, wg *sync.WaitGroup, l net.Listen
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
 		c, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			f.Log.Debug("a connection to a port of a Service cannot be accepted", "address", l.Addr(), "err", err)
-			if wait.Sleep(ctx, acceptPause) != nil {
-				return
-			}
-			continue
+			return // it was closed
 		}
 		for _, seats := range []chan struct{}{p.connections, f.connections} { // a port that is full must not hold what others could use
 			select {
@@ -315,7 +309,7 @@ func forward(ctx context.Context, in net.Conn, target string) {
 			reset(from)
 			return
 		}
-		if half, ok := to.(*net.TCPConn); ok {
+		if half, ok := to.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
 	}
@@ -326,7 +320,7 @@ func forward(ctx context.Context, in net.Conn, target string) {
 
 // reset closes a connection so that the other end sees an error and not an end.
 func reset(c net.Conn) {
-	if tcp, ok := c.(*net.TCPConn); ok {
+	if tcp, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
 	_ = c.Close()

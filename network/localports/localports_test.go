@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/nettest"
 )
@@ -209,8 +211,11 @@ func forwardPort(t *testing.T, target int) (number int, p *port) {
 	f := New(Config{Services: nettest.NewView()})
 	p = &port{target: net.JoinHostPort("127.0.0.1", strconv.Itoa(target)), connections: make(chan struct{}, maxPortConnections)}
 	ctx, stop := context.WithCancel(t.Context())
+	budget := connlimit.New(64, slog.New(slog.DiscardHandler))
 	var wg sync.WaitGroup
-	wg.Go(func() { f.accept(ctx, &wg, &failOnceListener{Listener: l}, p) })
+	wg.Go(func() {
+		f.accept(ctx, &wg, budget.Listener(&failOnceListener{Listener: l}, "test", connlimit.Public), p)
+	})
 	t.Cleanup(func() {
 		stop()
 		wg.Wait()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"proa.dev/internal/connlimit"
 )
 
 // Relay forwards DNS queries from an address of the machine on the bridge to a DNS server that listens only on the
@@ -17,7 +19,9 @@ import (
 type Relay struct {
 	// Listen is the address that nodes query, Server that of the DNS server; both with a port.
 	Listen, Server string
-	Log            *slog.Logger
+	// Connections bounds the TCP connections of clients; nil for no bound.
+	Connections *connlimit.Budget
+	Log         *slog.Logger
 }
 
 // The limits on concurrent queries, and the timeouts.
@@ -51,7 +55,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	wg.Go(func() { cancel(r.packets(ctx, &wg, packets)) })
-	wg.Go(func() { cancel(r.streams(ctx, &wg, streams)) })
+	wg.Go(func() { cancel(r.streams(ctx, &wg, r.Connections.Listener(streams, "dns-relay", connlimit.Public))) })
 	<-ctx.Done()
 	_ = packets.Close()
 	_ = streams.Close()

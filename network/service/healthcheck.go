@@ -9,12 +9,15 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"proa.dev/internal/connlimit"
 )
 
 // healthChecks serves the health check ports of Services with the external traffic policy Local: load balancers ask there whether this node
 // has endpoints.
 type healthChecks struct {
-	log *slog.Logger
+	log         *slog.Logger
+	connections *connlimit.Budget
 	// healthy reports whether the service proxy is healthy.
 	healthy func() bool
 
@@ -36,8 +39,9 @@ type healthProblem struct {
 	err  error
 }
 
-func newHealthChecks(log *slog.Logger, healthy func() bool) *healthChecks {
-	return &healthChecks{log: log, healthy: healthy, want: map[key]healthCheck{}, servers: map[key]*healthServer{}}
+func newHealthChecks(log *slog.Logger, connections *connlimit.Budget, healthy func() bool) *healthChecks {
+	return &healthChecks{log: log, connections: connections, healthy: healthy,
+		want: map[key]healthCheck{}, servers: map[key]*healthServer{}}
 }
 
 // set sets the health check of a Service; nil removes it.
@@ -70,15 +74,32 @@ func (h *healthChecks) apply() (problems []healthProblem) {
 			problems = append(problems, healthProblem{k, c.port, err})
 			continue
 		}
-		s := &healthServer{c.port, &http.Server{Handler: h.handler(k), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}}
+		s := &healthServer{c.port, healthServerOf(h.handler(k))}
 		h.servers[k] = s
-		h.wg.Go(func() {
-			if err := s.server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-				h.log.Error("the health check of a Service ended", "service", k.String(), "err", err)
-			}
-		})
+		l = h.connections.Listener(l, "service-health-checks", connlimit.Public)
+		h.wg.Go(func() { h.serve(k, s, l) })
 	}
 	return problems
+}
+
+// serve serves a port until it is closed. One that fails is forgotten, so that apply opens it again.
+func (h *healthChecks) serve(k key, s *healthServer, l net.Listener) {
+	err := s.server.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	h.log.Error("the health check of a Service ended; it is started again", "service", k.String(), "err", err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.servers[k] == s {
+		delete(h.servers, k)
+	}
+}
+
+// healthServerOf returns a server for clients that are nobody in particular: load balancers, and whoever reaches the node.
+func healthServerOf(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14, ConnState: connlimit.ConnState}
 }
 
 func (h *healthChecks) close() {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 )
 
@@ -120,7 +121,7 @@ func (p *Proxy) serveHealth(ctx context.Context) {
 	for first := true; ; first = false {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.Health)
 		if err == nil {
-			err = p.serve(ctx, l)
+			err = p.serve(ctx, p.Connections.Listener(l, "service-proxy-health", connlimit.Public))
 		}
 		if ctx.Err() != nil {
 			return
@@ -135,8 +136,7 @@ func (p *Proxy) serveHealth(ctx context.Context) {
 }
 
 func (p *Proxy) serve(ctx context.Context, l net.Listener) error {
-	s := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 1 << 14}
+	s := healthServerOf(p.handler())
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -21,6 +21,7 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds/kind"
 	"proa.dev/network/firstanswer"
@@ -65,7 +66,9 @@ type Config struct {
 	HasPod func(uid types.UID, namespace string, addr netip.Addr) bool
 	// Answers tells whether the DNS server of the node answers for a Service, for the record. May be nil.
 	Answers func(namespace, name string) bool
-	Log     *slog.Logger
+	// Connections bounds the clients of the health endpoints; nil for no bound.
+	Connections *connlimit.Budget
+	Log         *slog.Logger
 }
 
 // byService indexes EndpointSlices by their Service.
@@ -129,7 +132,7 @@ func New(config Config) (*Proxy, error) {
 	if config.Answers != nil {
 		p.tracer.answers = p.isAnswered
 	}
-	p.checks = newHealthChecks(config.Log, func() bool { return p.state(time.Now()).Healthy })
+	p.checks = newHealthChecks(config.Log, config.Connections, func() bool { return p.state(time.Now()).Healthy })
 	return p, nil
 }
 

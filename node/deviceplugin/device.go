@@ -24,6 +24,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/node/podstate"
 	"proa.dev/node/topology"
 )
@@ -43,7 +44,9 @@ type Config struct {
 	// changed.
 	Changed       func()
 	HealthChanged func([]types.UID)
-	Log           *slog.Logger
+	// Connections counts the connections of plugins; nil counts none.
+	Connections *connlimit.Budget
+	Log         *slog.Logger
 }
 
 // Manager is the device manager of a node.

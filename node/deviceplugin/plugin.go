@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	plugins "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/pluginregistration"
 	"proa.dev/node/topology"
@@ -62,11 +63,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	s := grpc.NewServer()
 	plugins.RegisterRegistrationServer(s, &registrationServer{m: m, life: ctx, wg: &wg})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
-	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+	if err := s.Serve(m.Connections.Listener(l, "device-plugins", connlimit.Local)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("let device plugins register: %w", err)
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/node/podstate"
 	"proa.dev/node/topology"
 )
@@ -26,6 +27,8 @@ import (
 type PodResources struct {
 	// Socket is where it is served.
 	Socket string
+	// Connections counts the connections of clients; nil counts none.
+	Connections *connlimit.Budget
 	// Pods returns the running Pods.
 	Pods func() []*corev1.Pod
 	// Devices are the devices of plugins.
@@ -52,7 +55,7 @@ func ServeResources(ctx context.Context, a PodResources) error {
 	podresources.RegisterPodResourcesListerServer(s, &lister{a: a})
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
-	if err := s.Serve(l); err != nil && ctx.Err() == nil {
+	if err := s.Serve(a.Connections.Listener(l, "pod-resources", connlimit.Local)); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the pod resources API: %w", err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"proa.dev/internal/connlimit"
 )
 
 // Listen serves until ctx ends. The certificate is asked for with every connection, so that it may be renewed. Streams
@@ -23,10 +25,12 @@ func (s *Server) Listen(ctx context.Context, l net.Listener, certificate func(*t
 			// A client without a certificate may have a token.
 			ClientAuth: tls.RequestClientCert,
 		},
+		ConnContext: connlimit.WithConn, ConnState: connlimit.ConnState,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 20,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = h.Close() })
 	defer stop()
+	l = s.Connections.Listener(l, "kubelet-api", connlimit.Unauthenticated)
 	if err := h.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the node at %s: %w", l.Addr(), err)
 	}

@@ -11,8 +11,11 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 
 	"proa.dev/client"
+	"proa.dev/internal/connlimit"
 	"proa.dev/node/agentmetrics"
 	"proa.dev/node/cri"
 	"proa.dev/node/logs"
@@ -53,6 +56,8 @@ type Config struct {
 	HostLogs string
 	// Handlers serve further paths: statistics and metrics.
 	Handlers map[string]http.Handler
+	// Connections bounds the clients and their streams; nil for no bound.
+	Connections *connlimit.Budget
 	// Metrics counts requests; it may be nil.
 	Metrics *agentmetrics.Metrics
 	Log     *slog.Logger
@@ -131,6 +136,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		sendError(w, "Unauthorized", http.StatusUnauthorized)
 		return
 	}
+	connlimit.FromContext(r.Context()).Authenticate(who.Username, who.Groups)
 	if !isClean(r.URL) { // before authorization: the router would normalize the path, or redirect the client
 		sendError(w, "the path is not clean: write it without empty, \".\" and \"..\" segments, encoded slashes and backslashes", http.StatusBadRequest)
 		return
@@ -139,7 +145,21 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		sendError(w, text, code)
 		return
 	}
+	if isStream(r.URL.Path) {
+		end, ok := s.Connections.Stream(who.Username, who.Groups)
+		if !ok {
+			sendError(w, "too many streams are open on this node; end some, or try again later", http.StatusTooManyRequests)
+			return
+		}
+		defer end()
+	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// isStream reports whether requests for a path last, and have connections of their own to a container.
+func isStream(path string) bool {
+	root, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return slices.Contains([]string{"exec", "attach", "run", "portForward", "containerLogs"}, root)
 }
 
 // healthz reports whether the agent works.

@@ -75,13 +75,15 @@ func (r *Registry) Run(ctx context.Context) error {
 	known := map[string]*socket{}
 	var all sync.WaitGroup
 	defer all.Wait()
+	defer func() {
+		for _, k := range known {
+			k.stop()
+		}
+	}()
 	for {
 		r.reconcile(ctx, known, &all)
 		select {
 		case <-ctx.Done():
-			for _, k := range known {
-				k.stop()
-			}
 			return nil
 		case _, ok := <-changes:
 			if !ok {

@@ -14,12 +14,14 @@ import (
 
 	"proa.dev/client"
 	"proa.dev/client/remote"
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds"
 	"proa.dev/kinds/nodereport"
 	"proa.dev/network/firstanswer"
 	"proa.dev/node"
 	"proa.dev/node/nodestatus"
 	"proa.dev/node/tracereport"
+	"proa.dev/run/goprocess"
 	"proa.dev/run/machine/agentjoin"
 	"proa.dev/run/machine/nodefolder"
 	"proa.dev/run/parthealth"
@@ -51,6 +53,7 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	}
 	refused := &refusedWatches{node: c.Node.Name, log: log, failed: map[schema.GroupResource]error{}}
 	requests := remote.NewMetrics()
+	connections := connlimit.New(connlimit.ForProcess(goprocess.MachineMemory("/proc/meminfo")), log)
 	kubelet, err := remote.New(ctx, remote.Config{
 		URL: c.Server, Agent: "proa-agent", Log: log, TLS: speaks(), Roots: known.Pool, Dial: agentjoin.DialFrom(c.Node.IPs),
 		Refused: refused.set,
@@ -86,12 +89,12 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 	persist := func(ctx context.Context, name string, part func() error) { parthealth.Persist(ctx, log, name, part) }
 	go persist(ctx, "trust", func() error { return known.Follow(ctx, kubelet, log, kubelet.Renew) })
 	answers := firstanswer.New(firstanswer.Config{Record: reports.Record, Log: log})
-	counts := append(node.ClientCertificateMetrics(cert), requests)
+	counts := append(node.ClientCertificateMetrics(cert), requests, connections.Collector())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if c.BesideServer {
 		serving := &proxies{Agent: &c, node: kubelet, connect: connect, record: reports.Record, answers: answers, persist: persist,
-			log: log}
+			connections: connections, log: log}
 		counts = append(counts, serving.newMetrics()...)
 		wg.Go(func() { serving.run(ctx) })
 	}
@@ -104,7 +107,7 @@ func RunAgent(ctx context.Context, config settings.AgentConfig, log *slog.Logger
 			clusterCIDRs: c.ClusterCIDRs(), find: c.LocalAddress,
 			issue:     nodestatus.RequestCertificates(func() client.Client { return kubelet }, certificatesv1.KubeletServingSignerName),
 			clientCAs: known.Pool, log: log, servers: &servers{c.Server, speaks, known}, persist: persist, refused: refused,
-			record: reports.Record, answers: answers, bridge: bridgeOf(c),
+			record: reports.Record, answers: answers, bridge: bridgeOf(c), connections: connections,
 		}
 		p.numbers.add(counts)
 		persist(ctx, "node", func() error { return p.run(ctx) })

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/node"
 	"proa.dev/node/shutdown"
 	"proa.dev/run/machine/nodefolder"
@@ -39,7 +40,7 @@ func (p *agentHost) control(ctx context.Context, agent *node.Agent) error {
 	server := &http.Server{Handler: routes, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(p.connections.Listener(listener, "control", connlimit.Local)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

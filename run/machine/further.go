@@ -46,7 +46,8 @@ func (s *Machine) furtherNodes(ctx context.Context) error {
 	}
 	want := nodefolder.Wanted(&s.Config.Config)
 	if _, server := s.nodeResolv(); server != "" {
-		relay := &nodebridge.Relay{Listen: at(s.bridge.Addresses(1)[0], 53), Server: server, Log: s.Log()}
+		relay := &nodebridge.Relay{Listen: at(s.bridge.Addresses(1)[0], 53), Server: server, Log: s.Log(),
+			Connections: s.ConnectionBudget()}
 		wg.Go(func() { s.Persist(ctx, "node-names", func() error { return relay.Run(ctx) }) })
 	}
 	for _, f := range want {

@@ -22,6 +22,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/hop"
 	"proa.dev/internal/buildinfo"
+	"proa.dev/internal/connlimit"
 	"proa.dev/kinds/lib/gr"
 	"proa.dev/network/dns"
 	"proa.dev/network/firstanswer"
@@ -58,8 +59,10 @@ type agentHost struct {
 	record func(hop.Record)
 	// answers records the first answers of Pods on the node.
 	answers *firstanswer.Watcher
-	guard   *networkpolicy.Guard // what the pod network asks about policies
-	log     *slog.Logger
+	// connections counts the connections of all listeners of the process.
+	connections *connlimit.Budget
+	guard       *networkpolicy.Guard // what the pod network asks about policies
+	log         *slog.Logger
 	// numbers are the metrics of the parts beside the agent.
 	numbers partMetrics
 	// health tracks which of the parts work.
@@ -148,7 +151,7 @@ func (p *agentHost) openViews(ctx context.Context, all ...viewTarget) (err error
 func (p *agentHost) serviceProxy(ctx context.Context, agent *node.Agent) error {
 	config := service.Config{NodeName: p.Name, NodeAddresses: p.dns(), ServiceCIDRs: p.serviceCIDRs, ClusterCIDRs: p.clusterCIDRs,
 		Table: nodefolder.ServiceTable(p.dataDir), Record: p.record, Expect: p.answers.Expect, HasPod: agent.HasPod,
-		Answers: p.isAnswered, Log: p.log}
+		Answers: p.isAnswered, Connections: p.connections, Log: p.log}
 	p.traffic(&config)
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Nodes, &config.Nodes})
@@ -166,7 +169,7 @@ func (p *agentHost) serviceProxy(ctx context.Context, agent *node.Agent) error {
 	}
 	defer p.numbers.add(proxy.Collectors())()
 	local := localports.New(localports.Config{Services: config.Services, Balancers: config.Balancers, Reserved: config.ReservedPorts,
-		Log: p.log})
+		Connections: p.connections, Log: p.log})
 	return runWithEvents(ctx, events, func(ctx context.Context) error {
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -216,7 +219,7 @@ func meshID(ctx context.Context, c client.Client) (int, error) {
 // serveDNS runs the DNS server of the node until ctx ends. It calls listening when the server accepts queries.
 func (p *agentHost) serveDNS(ctx context.Context, listening func()) error {
 	config := dns.Config{Domain: p.ClusterDomain, Addresses: p.dns(), CIDRs: append(slices.Clone(p.serviceCIDRs), p.clusterCIDRs...),
-		ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Log: p.log}
+		ResolvConf: resolvConf(&p.NodeConfig), Stubs: p.Stubs, Connections: p.connections, Log: p.log}
 	err := p.openViews(ctx, viewTarget{gr.Services, &config.Services}, viewTarget{gr.EndpointSlices, &config.Slices},
 		viewTarget{gr.Namespaces, &config.Namespaces})
 	if err != nil {
@@ -288,7 +291,10 @@ func (p *agentHost) config() (node.Config, error) {
 		DNS:        container.DNS{Servers: p.dns(), Domain: p.ClusterDomain, ResolvConf: resolvConf(&p.NodeConfig)},
 		StaticPods: p.StaticPods, StaticURL: p.StaticURL, UnsafeSysctls: p.UnsafeSysctls,
 		Issue: p.issue, ClientCAs: p.clientCAs, Record: p.record, Metrics: &p.numbers, Log: p.log,
-		Checks: p.checks(),
+		Checks: p.checks(), Connections: p.connections,
+		RunPart: func(ctx context.Context, name string, part func() error) {
+			p.persist(ctx, name, func() error { return p.health.Run(ctx, name, part) })
+		},
 	}, nil
 }
 

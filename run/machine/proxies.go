@@ -17,6 +17,7 @@ import (
 	"proa.dev/client"
 	"proa.dev/client/remote"
 	"proa.dev/hop"
+	"proa.dev/internal/connlimit"
 	"proa.dev/internal/wait"
 	"proa.dev/kinds"
 	"proa.dev/kinds/lib/gr"
@@ -58,7 +59,9 @@ type proxies struct {
 	record  func(hop.Record)
 	answers *firstanswer.Watcher
 	persist func(ctx context.Context, name string, part func() error)
-	log     *slog.Logger
+	// connections counts the connections of all listeners of the process.
+	connections *connlimit.Budget
+	log         *slog.Logger
 	// metrics has those of Ingresses and of the routes of Gateways, by account.
 	metrics map[string]*httpproxy.Metrics
 }
@@ -103,7 +106,7 @@ func (p *proxies) serveIngresses(ctx context.Context, c *proxyClient) error {
 	config := ingress.Config{
 		NodeName: p.Node.Name, Class: p.Ingress.Class, HTTPPort: p.Ingress.HTTPPort, HTTPSPort: p.Ingress.HTTPSPort,
 		Ranges: slices.Concat(p.ServiceCIDRs, p.ClusterCIDRs()), Writer: c, Metrics: p.metrics[bootstraproles.IngressAccount],
-		Record: p.record, Answered: p.answers.Answered, Log: p.log,
+		Record: p.record, Answered: p.answers.Answered, Connections: p.connections, Log: p.log,
 	}
 	var err error
 	for on, to := range map[schema.GroupResource]*client.View{
@@ -128,7 +131,7 @@ func (p *proxies) serveGateways(ctx context.Context, c *proxyClient) error {
 	return gateway.Run(ctx, gateway.Config{
 		NodeName: p.Node.Name, Class: p.Ingress.GatewayClass, Ranges: slices.Concat(p.ServiceCIDRs, p.ClusterCIDRs()),
 		Client: c, Define: c.Define, Metrics: p.metrics[bootstraproles.GatewayAccount], Record: p.record, Answered: p.answers.Answered,
-		Log: p.log,
+		Connections: p.connections, Log: p.log,
 	})
 }
 

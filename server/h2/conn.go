@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/server/h2/h2wire"
 )
 
@@ -48,6 +49,7 @@ type conn struct {
 	socket  net.Conn
 	remote  string
 	secured *tls.ConnectionState
+	limited *connlimit.Conn // counts the connection among those of the process; nil if nobody does
 
 	// These belong to the reading goroutine alone.
 	in               *bufio.Reader
@@ -96,7 +98,7 @@ func newConn(ctx context.Context, cfg *Config, socket net.Conn, state *tls.Conne
 		Config: cfg, ctx: ctx, handler: handler, socket: socket, remote: socket.RemoteAddr().String(), secured: state,
 		in: bufio.NewReaderSize(socket, 4<<10), nameCache: h2wire.NameCache{}, streams: map[uint32]*stream{},
 		bodies: receiveWindow{room: h2wire.DefaultWindow, size: h2wire.DefaultWindow},
-		opened: time.Now(),
+		opened: time.Now(), limited: connlimit.Of(socket),
 	}
 	c.abuse.since = c.opened
 	c.decoder = hpack.NewDecoder(h2wire.DefaultTableSize, func(f hpack.HeaderField) {

@@ -10,8 +10,12 @@ import (
 // SendBufferFull reports whether the kernel accepts no more bytes for a peer, because the peer has not read those that
 // were sent. A connection without a file descriptor, such as a pipe within this process, counts as full.
 func SendBufferFull(conn net.Conn) bool {
-	if secure, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
-		conn = secure.NetConn()
+	for { // below TLS
+		outer, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = outer.NetConn()
 	}
 	socket, ok := conn.(syscall.Conn)
 	if !ok {

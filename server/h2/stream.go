@@ -72,14 +72,21 @@ func (c *conn) drop(st *stream, why error) {
 	st.cancel()
 	st.wake()
 	c.out.hasRoom.Broadcast()
-	c.lastUsed = time.Now()
+	c.streamEnded()
+}
+
+// streamEnded records when the connection has become idle. The lock is held.
+func (c *conn) streamEnded() {
+	if c.lastUsed = time.Now(); len(c.streams) == 0 {
+		c.limited.SetIdle(c.lastUsed)
+	}
 }
 
 // removeIfDone removes a stream whose request and response are both complete.
 func (c *conn) removeIfDone(st *stream) {
 	if st.requestDone && st.responseDone && c.streams[st.id] == st {
 		delete(c.streams, st.id)
-		c.lastUsed = time.Now()
+		c.streamEnded()
 	}
 }
 
@@ -235,6 +242,9 @@ func (c *conn) open(f h2wire.Frame, h *h2wire.HeaderList) error {
 	} else {
 		st.body = newBody(st, h.Length, shy)
 		req.Body = st.body
+	}
+	if len(c.streams) == 0 {
+		c.limited.SetIdle(time.Time{})
 	}
 	c.streams[st.id] = st
 	if st.body != nil && st.body.small && !shy {

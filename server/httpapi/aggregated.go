@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"proa.dev/kinds/kind"
 	"proa.dev/server/apidiscovery"
@@ -57,6 +58,14 @@ func (s *Handler) serveAggregated(ctx context.Context, w *responsewriter.Writer,
 		return
 	}
 	w.Seat.Take(leave)
+	if rt.isLongRunning(req.URL.Path) || httpstream.IsUpgradeRequest(req) {
+		end, err := s.beginStream(by.Info)
+		if err != nil {
+			s.writeError(w, req, err)
+			return
+		}
+		defer end()
+	}
 	if rt.isLongRunning(req.URL.Path) {
 		w.StartStreaming()
 		responsewriter.MarkStreaming(w.ResponseWriter)

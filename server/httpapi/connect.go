@@ -62,6 +62,12 @@ func (s *Handler) serveStream(w *responsewriter.Writer, req *http.Request, r *se
 		s.writeError(w, req, err)
 		return
 	}
+	end, err := s.beginStream(r.User)
+	if err != nil {
+		s.writeError(w, req, err)
+		return
+	}
+	defer end()
 	responsewriter.MarkStreaming(w.ResponseWriter)
 	responder := errorResponder{s}
 	switch target.Shape {
@@ -72,6 +78,15 @@ func (s *Handler) serveStream(w *responsewriter.Writer, req *http.Request, r *se
 	default:
 		proxy.NewUpgradeAwareHandler(to.url, to.transport, false, true, responder).ServeHTTP(w, req)
 	}
+}
+
+// beginStream counts a request that lasts and that has a connection of its own to where it leads.
+func (s *Handler) beginStream(who user.Info) (end func(), err error) {
+	end, ok := s.Connections.Stream(who.GetName(), who.GetGroups())
+	if !ok {
+		return nil, apierrors.NewTooManyRequests("too many streams to nodes, Pods and aggregated API servers are open; end some of yours, or try again later", 5)
+	}
+	return end, nil
 }
 
 // destination is where a stream is passed on to.

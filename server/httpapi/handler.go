@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"proa.dev/internal/connlimit"
 	"proa.dev/server"
 	"proa.dev/server/clientsession"
 	"proa.dev/server/encode"
@@ -48,6 +49,8 @@ type Config struct {
 	NoCompression, NoWatchList bool
 	// Memory bounds the memory of all requests together, in bytes; 0 for DefaultMemory.
 	Memory int64
+	// Connections bounds the streams of users to nodes, Pods and aggregated API servers; nil for no bound.
+	Connections *connlimit.Budget
 }
 
 // Handler is the http.Handler of the API.

@@ -83,7 +83,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		s.writeError(out, req, err)
 		return
 	}
-	responsewriter.MarkAuthenticated(w, who)
+	responsewriter.MarkAuthenticated(w, req, who)
 	out.User = who.GetName()
 	if out.Audit = s.beginAudit(req, &rt, who, id, start); out.Audit.Failed() {
 		out.Audit = nil

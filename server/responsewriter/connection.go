@@ -6,6 +6,8 @@ import (
 	"net/http"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"proa.dev/internal/connlimit"
 )
 
 // MarkStreaming tells the HTTP/2 server that the client of a stream, such as a log that is followed, may stop reading
@@ -16,13 +18,14 @@ func MarkStreaming(w http.ResponseWriter) {
 	}
 }
 
-// MarkAuthenticated tells the HTTP/2 server that a request has been authenticated: its connection may hold more memory
-// from now on, and is not among those that are closed first when unauthenticated clients hold too much. Anonymous users
-// count as unauthenticated.
-func MarkAuthenticated(w http.ResponseWriter, who user.Info) {
+// MarkAuthenticated records that a request has been authenticated: from now on its connection counts among those of its
+// user, and may hold more memory over HTTP/2. It is not among those that are closed first when unauthenticated clients
+// hold too much. Anonymous users count as unauthenticated.
+func MarkAuthenticated(w http.ResponseWriter, req *http.Request, who user.Info) {
 	if who.GetName() == user.Anonymous {
 		return
 	}
+	connlimit.FromContext(req.Context()).Authenticate(who.GetName(), who.GetGroups())
 	if a, ok := w.(interface{ Authenticated() }); ok {
 		a.Authenticated()
 	}
@@ -32,9 +35,9 @@ func MarkAuthenticated(w http.ResponseWriter, who user.Info) {
 type socketKey struct{}
 
 // WithSocket is the ConnContext of an http.Server that serves the API. By the socket an answer over HTTP/1.1 can tell
-// whether a write waits for the client.
+// whether a write waits for the client, and MarkAuthenticated finds where the connection counts.
 func WithSocket(ctx context.Context, socket net.Conn) context.Context {
-	return context.WithValue(ctx, socketKey{}, socket)
+	return context.WithValue(connlimit.WithConn(ctx, socket), socketKey{}, socket)
 }
 
 // SocketOf returns the socket of a request over HTTP/1.1; nil for HTTP/2, whose requests share one.
