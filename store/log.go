@@ -80,9 +80,10 @@ func (c *slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// expected reports whether a message is logged by every new member without users or peers, and can be ignored.
+// expected reports whether a message is logged by every new member without users or peers, or about each of many requests while a
+// member does not answer, and can be ignored.
 func expected(message string) bool {
-	return message == "simple token is not cryptographically signed" ||
+	return message == "retrying of unary invoker failed" || message == "simple token is not cryptographically signed" ||
 		message == "use default bcrypt cost instead of the invalid given cost" ||
 		message == "Failed to detect storage schema version. Please wait till wal snapshot before upgrading cluster."
 }

@@ -52,7 +52,7 @@ func (m *forgetfulMember) Range(_ context.Context, req *pb.RangeRequest, _ ...gr
 // TestMissingPreviousPair checks that a change without its previous pair does not end a watch: etcd leaves it out of events that it finds
 // before it has finished to create the watch. The pair is read, also after an outage, and only if it was compacted the watch ends.
 func TestMissingPreviousPair(t *testing.T) {
-	unavailable := status.Error(codes.Unavailable, "etcd restarts")
+	unavailable := status.Error(codes.Internal, "etcd restarts")
 	for _, c := range []struct {
 		title   string
 		answers []error
@@ -66,7 +66,7 @@ func TestMissingPreviousPair(t *testing.T) {
 		t.Run(c.title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &forgetfulMember{answers: c.answers}
-				e := newEtcd(&remote{watch: m, kv: m}, Config{}.withDefaults())
+				e := newEtcd(remoteOf(m, m), Config{}.withDefaults())
 				for b, err := range e.Watch(t.Context(), "/a/", 6) {
 					if !errors.Is(err, c.want) {
 						t.Errorf("got %v, want %v", err, c.want)
@@ -115,7 +115,7 @@ func (m *slowMember) Range(ctx context.Context, req *pb.RangeRequest, _ ...grpc.
 func TestManyMissingPreviousPairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &slowMember{}
-		e := newEtcd(&remote{watch: m, kv: m}, Config{}.withDefaults())
+		e := newEtcd(remoteOf(m, m), Config{}.withDefaults())
 		for b, err := range e.Watch(t.Context(), "/a/", 10) {
 			if err != nil || len(b.Changes) != 1000 || m.watches != 1 {
 				t.Errorf("%d changes, %v, in watch %d", len(b.Changes), err, m.watches)

@@ -25,9 +25,6 @@ const (
 	// connectTimeout bounds one attempt to connect, and maxReconnect the back-off before the next, so that the servers
 	// work again soon after etcd does. gRPC's default back-off is up to two minutes.
 	connectTimeout = 2 * time.Second
-	// memberTimeout is how long one of several members may take to return the current revision before another member is
-	// asked.
-	memberTimeout = time.Second
 	// freshTimeout is how long a linearizable read waits for the current revision of etcd.
 	freshTimeout = 3 * time.Second
 )
@@ -35,13 +32,13 @@ const (
 // anySize removes gRPC's limit on the size of a response. The size of a request is limited by etcd.
 var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
-// remote is an etcd in other processes, which may have other clients.
+// remote is an etcd in other processes, which may have other clients. Its requests go to one member at a time; see endpoints.
 type remote struct {
-	client *clientv3.Client
-	kv     pb.KVClient
-	lease  pb.LeaseClient
-	watch  pb.WatchClient
+	*endpoints
 	rounds revisionReader
+	// stop ends run of the endpoints, and stopped is closed when it has ended.
+	stop    context.CancelFunc
+	stopped chan struct{}
 }
 
 // Dial connects to the etcd at cfg.Endpoints, and returns when etcd has answered a first request.
@@ -62,32 +59,49 @@ func dial(ctx context.Context, cfg Config) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            cfg.Endpoints,
-		TLS:                  tlsConfig,
-		DialTimeout:          cfg.Timeout,
-		DialKeepAliveTime:    keepAlive,
-		DialKeepAliveTimeout: keepAliveTimeout,
-		DialOptions:          []grpc.DialOption{grpc.WithConnectParams(connectParams())},
-		Context:              context.WithoutCancel(ctx),
-		Logger:               newZap(cfg.Log, &fatal{}),
-	})
-	if err != nil {
-		return nil, err
+	var all []*endpoint
+	for _, url := range cfg.Endpoints {
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints:            []string{url},
+			TLS:                  tlsConfig,
+			DialTimeout:          cfg.Timeout,
+			DialKeepAliveTime:    keepAlive,
+			DialKeepAliveTimeout: keepAliveTimeout,
+			DialOptions:          []grpc.DialOption{grpc.WithConnectParams(connectParams())},
+			Context:              context.WithoutCancel(ctx),
+			Logger:               newZap(cfg.Log, &fatal{}),
+		})
+		if err != nil {
+			return nil, errors.Join(err, closeAll(all))
+		}
+		conn := client.ActiveConnection()
+		all = append(all, &endpoint{url: url, client: client, kv: pb.NewKVClient(conn), lease: pb.NewLeaseClient(conn),
+			watch: pb.NewWatchClient(conn)})
 	}
-	r := &remote{
-		client: client,
-		kv:     clientv3.RetryKVClient(client),
-		lease:  clientv3.RetryLeaseClient(client),
-		watch:  pb.NewWatchClient(client.ActiveConnection()),
-	}
+	r := &remote{endpoints: newEndpoints(cfg.Log, all...), stopped: make(chan struct{})}
 	r.rounds.read, r.rounds.timeout = r.revision, min(cfg.Timeout, freshTimeout)
+	var running context.Context
+	running, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(r.stopped)
+		r.run(running)
+	}()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	if _, err := r.revision(ctx); err != nil {
-		return nil, errors.Join(err, client.Close())
+		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
+}
+
+// closeAll closes the connections of endpoints; those that are closed already are no error.
+func closeAll(all []*endpoint) (err error) {
+	for _, e := range all {
+		if bad := e.client.Close(); !errors.Is(bad, context.Canceled) {
+			err = errors.Join(err, bad)
+		}
+	}
+	return err
 }
 
 // connectParams returns the back-off for reconnecting.
@@ -112,8 +126,21 @@ func clientTLS(cfg Config) (*tls.Config, error) {
 	return c, nil
 }
 
-func (r *remote) txn(ctx context.Context, req *pb.TxnRequest, _ bool) (*pb.TxnResponse, error) {
-	return r.kv.Txn(ctx, req, anySize)
+func (r *remote) txn(ctx context.Context, req *pb.TxnRequest, _ bool) (resp *pb.TxnResponse, err error) {
+	err = r.do(ctx, conditional, func(ctx context.Context, at *endpoint) error {
+		resp, err = at.kv.Txn(ctx, req, anySize)
+		return err
+	})
+	return resp, err
+}
+
+// get makes a read, of which the answer is the same at every member.
+func (r *remote) get(ctx context.Context, req *pb.RangeRequest) (resp *pb.RangeResponse, err error) {
+	err = r.do(ctx, repeatable, func(ctx context.Context, at *endpoint) error {
+		resp, err = at.kv.Range(ctx, req, anySize)
+		return err
+	})
+	return resp, err
 }
 
 // read reads a span in chunks, all of them at the revision of the first.
@@ -124,7 +151,7 @@ func (r *remote) read(ctx context.Context, s span) (page, error) {
 		if left := s.limit - int64(len(out.kvs)); s.limit > 0 && left < limit {
 			limit = left
 		}
-		resp, err := r.kv.Range(ctx, &pb.RangeRequest{Key: s.key, RangeEnd: s.end, Revision: s.rev, Limit: limit}, anySize)
+		resp, err := r.get(ctx, &pb.RangeRequest{Key: s.key, RangeEnd: s.end, Revision: s.rev, Limit: limit})
 		if err != nil {
 			return page{}, err
 		}
@@ -142,37 +169,30 @@ func (r *remote) read(ctx context.Context, s span) (page, error) {
 	}
 }
 
-func (r *remote) grant(ctx context.Context, ttl int64) (int64, error) {
-	resp, err := r.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
-	if err != nil {
-		return 0, err
-	}
-	return resp.ID, nil
+func (r *remote) grant(ctx context.Context, ttl int64) (id int64, err error) {
+	err = r.do(ctx, repeatable, func(ctx context.Context, at *endpoint) error {
+		resp, err := at.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+		id = resp.GetID()
+		return err
+	})
+	return id, err
 }
 
 func (r *remote) compact(ctx context.Context, rev int64) error {
-	_, err := r.kv.Compact(ctx, &pb.CompactionRequest{Revision: rev})
-	return err
+	return r.do(ctx, conditional, func(ctx context.Context, at *endpoint) error {
+		_, err := at.kv.Compact(ctx, &pb.CompactionRequest{Revision: rev})
+		return err
+	})
 }
 
 // revision returns the current revision of a quorum: the header of a linearizable read has a revision at least as high
 // as that of every write that was acknowledged before.
 func (r *remote) revision(ctx context.Context) (int64, error) {
-	for {
-		try, stop := ctx, context.CancelFunc(func() {})
-		if len(r.client.Endpoints()) > 1 { // the next attempt goes to another member
-			try, stop = context.WithTimeout(ctx, memberTimeout)
-		}
-		resp, err := r.kv.Range(try, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
-		late := try.Err() != nil && ctx.Err() == nil
-		stop()
-		switch {
-		case err == nil:
-			return resp.Header.Revision, nil
-		case !late:
-			return 0, err
-		}
+	resp, err := r.get(ctx, &pb.RangeRequest{Key: []byte{0}, CountOnly: true})
+	if err != nil {
+		return 0, err
 	}
+	return resp.Header.Revision, nil
 }
 
 // fresh returns the current revision of etcd, since other clients may write, too.
@@ -187,7 +207,11 @@ func (r *remote) sawAll(string, int64) {}
 func (r *remote) shared() bool         { return true }
 
 func (r *remote) healthy(ctx context.Context) error {
-	alarms, err := r.client.AlarmList(ctx)
+	var alarms *clientv3.AlarmResponse
+	err := r.do(ctx, repeatable, func(ctx context.Context, at *endpoint) (err error) {
+		alarms, err = at.client.AlarmList(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -200,20 +224,19 @@ func (r *remote) healthy(ctx context.Context) error {
 
 func (r *remote) room() error { return nil }
 
-func (r *remote) size(ctx context.Context) (int64, error) {
-	var errs []error
-	for _, ep := range r.client.Endpoints() {
-		st, err := r.client.Status(ctx, ep)
+func (r *remote) size(ctx context.Context) (n int64, err error) {
+	err = r.do(ctx, repeatable, func(ctx context.Context, at *endpoint) error {
+		st, err := at.client.Status(ctx, at.url)
 		if err == nil {
-			return st.DbSize, nil
+			n = st.DbSize
 		}
-		errs = append(errs, err)
-	}
-	return 0, errors.Join(errs...)
+		return err
+	})
+	return n, err
 }
 
 func (r *remote) snapshot(ctx context.Context, w io.Writer) error {
-	rc, err := r.client.Snapshot(ctx)
+	rc, err := r.inUse.Load().client.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -223,11 +246,13 @@ func (r *remote) snapshot(ctx context.Context, w io.Writer) error {
 }
 
 // interrupt ends the requests in progress, because etcd may never answer them.
-func (r *remote) interrupt() { _ = r.client.Close() }
+func (r *remote) interrupt() {
+	r.stop()
+	_ = closeAll(r.all)
+}
 
 func (r *remote) close() error {
-	if err := r.client.Close(); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil // interrupt has closed the client before
+	r.stop()
+	<-r.stopped
+	return closeAll(r.all)
 }

@@ -8,7 +8,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -50,7 +49,7 @@ type remoteStream struct {
 // watchConn is one gRPC stream with the goroutine that receives from it.
 type watchConn struct {
 	stream pb.Watch_WatchClient
-	cancel context.CancelFunc
+	cancel func()
 	in     chan received
 	wg     sync.WaitGroup
 }
@@ -89,6 +88,7 @@ func (s *remoteStream) next(ctx context.Context, wake <-chan struct{}) (eventBat
 				return eventBatch{}, err
 			}
 			if err != nil {
+				s.r.suspect.Send()
 				s.disconnect()
 				s.postpone()
 			}
@@ -220,9 +220,10 @@ func (s *remoteStream) waitForRetry(ctx context.Context, wake <-chan struct{}) (
 }
 
 func (s *remoteStream) start(ctx context.Context) (*watchConn, error) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	st, err := s.r.watch.Watch(ctx, anySize)
+	ctx, at, cancel := s.r.begin(ctx, watching)
+	st, err := at.watch.Watch(ctx, anySize)
 	if err != nil {
+		s.r.suspect.Send()
 		cancel()
 		return nil, err
 	}

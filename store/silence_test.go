@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,11 @@ func (h *frozenFirstMember) Watch(ctx context.Context, _ ...grpc.CallOption) (pb
 		s.responses <- &pb.WatchResponse{Header: &pb.ResponseHeader{Revision: 5}}
 	}
 	return s, nil
+}
+
+// remoteOf returns the connection to an etcd of one member, which nobody probes.
+func remoteOf(kv pb.KVClient, watch pb.WatchClient) *remote {
+	return &remote{endpoints: newEndpoints(slog.New(slog.DiscardHandler), &endpoint{kv: kv, watch: watch})}
 }
 
 type fakeWatchStream struct {
@@ -44,7 +50,7 @@ func (s *fakeWatchStream) Recv() (*pb.WatchResponse, error) {
 func TestUnresponsiveWatchIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		etcd := &frozenFirstMember{}
-		e := newEtcd(&remote{watch: etcd}, Config{}.withDefaults())
+		e := newEtcd(remoteOf(nil, etcd), Config{}.withDefaults())
 		e.wanted.Store(5)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
