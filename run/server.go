@@ -293,7 +293,7 @@ func (s *Server) open(ctx context.Context) error {
 		Owner:     fields.New(scheme, versions, versions),
 		Mutate:    mutating,
 		Check:     append([]server.Plugin{coreadmission.RoleGuard(&authz.Guard{RBAC: rules, Authorizer: s.authorizers})}, checking...),
-		SplitLogs: s.FeatureEnabled(settings.SplitLogStreams), Fair: shared,
+		SplitLogs: s.FeatureEnabled(settings.SplitLogStreams), Fair: shared, NamespaceBytes: s.namespaceBytes(),
 	}
 	if s.audit != nil {
 		config.Audit = s.audit

@@ -111,6 +111,9 @@ func (s *Server) store(ctx context.Context, r *Request, obj, old kind.Object, re
 			return out, rev, err // nothing changes, nothing is written
 		}
 	}
+	if err := s.checkNamespaceBytes(def, obj, old, &w); err != nil {
+		return nil, 0, err
+	}
 	if r.Options.DryRun { // as it would have been stored
 		out, err := s.State.Codec.Load(def, kv.Pair{Value: w.Value})
 		if err != nil {

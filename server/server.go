@@ -52,6 +52,8 @@ type Config struct {
 	SplitLogs bool
 	// Fair shares the seats between users; nil for one with Seats seats.
 	Fair *fairqueue.Dispatcher
+	// NamespaceBytes bounds what the objects of one namespace may have in the store; 0 for no bound. See namespacebytes.go.
+	NamespaceBytes int64
 	// Watches is how many watches of clients may be open at the same time; 0 for 50,000.
 	Watches int
 }

@@ -47,6 +47,9 @@ type Config struct {
 	// their outlines and decodes an object when it is read; indexes and selections see outlines only. If it is nil, the
 	// cache keeps decoded objects.
 	Outline func(kind.Object) kind.Object
+	// Account, if not nil, is told by how many bytes what is stored under a key has grown or shrunk, and by how many objects. It must
+	// be quick.
+	Account func(key string, bytes, objects int)
 	Log     *slog.Logger
 }
 
@@ -115,6 +118,7 @@ func (c *Cache) Run(ctx context.Context) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.accountTree(c.tree, -1)
 	close(c.ended)
 	c.watchers.endAll(ErrStopped)
 }
@@ -198,6 +202,8 @@ func (c *Cache) load(ctx context.Context) error {
 	for key, u := range lost {
 		c.logUnreadable(u.err, c.unreadable[key])
 	}
+	c.accountTree(c.tree, -1)
+	c.accountTree(tree, 1)
 	c.tree, c.unreadable, c.history, c.failed = tree, lost, history{floor: r.Rev}, nil
 	c.reloadPending.Store(false)
 	c.changes.Add(1)
@@ -213,6 +219,20 @@ func (c *Cache) load(ctx context.Context) error {
 	}
 	c.rereadIfMissed(rereads)
 	return nil
+}
+
+// account tells Account that an object has come (1) or gone (-1).
+func (c *Cache) account(e *Entry, sign int) {
+	if c.Account != nil {
+		c.Account(e.Key, sign*e.size, sign)
+	}
+}
+
+// accountTree does so for all objects of a tree.
+func (c *Cache) accountTree(tree *btree.BTreeG[*Entry], sign int) {
+	if c.Account != nil {
+		tree.Ascend(func(e *Entry) bool { c.account(e, sign); return true })
+	}
 }
 
 // entry decodes a pair.
@@ -315,6 +335,12 @@ func (c *Cache) applyEvent(ev *Event) bool {
 		ev.Prev = old
 	}
 	ev.size = ev.Now.size
+	if had {
+		c.account(old, -1)
+	}
+	if ev.Type != Deleted {
+		c.account(ev.Now, 1)
+	}
 	switch {
 	case ev.Type == Deleted && ev.Prev == nil:
 		return false

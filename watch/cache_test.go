@@ -383,3 +383,62 @@ func TestWaitForRevision(t *testing.T) {
 		t.Fatal("waiting for a revision that never comes must fail")
 	}
 }
+
+// TestAccount checks that what a cache accounts for is what it has: after creations, changes, deletions and loads, and nothing at its end.
+func TestAccount(t *testing.T) {
+	t.Parallel()
+	w := newCacheTest(t)
+	var mu sync.Mutex
+	bytes, objects := 0, 0
+	c := watch.New(watch.Config{
+		Prefix: w.def.Prefix(), Source: w.store, Log: slog.New(slog.DiscardHandler),
+		Decode: func(p kv.Pair) (kind.Object, error) { return w.codec.Load(w.def, p) },
+		Account: func(key string, b, n int) {
+			if !strings.HasPrefix(key, w.def.Prefix()+"ns/") {
+				t.Errorf("key %q", key)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			bytes, objects = bytes+b, objects+n
+		},
+	})
+	w.put("before", 0)
+	ctx, stop := context.WithCancel(w.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { c.Run(ctx) })
+	check := func(what string) {
+		t.Helper()
+		if err := c.WaitUntilFresh(ctx); err != nil {
+			t.Fatal(err)
+		}
+		page, err := w.store.List(ctx, kv.Range{Prefix: w.def.Prefix()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := 0
+		for _, p := range page.Pairs {
+			stored += len(p.Value)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if bytes != stored || objects != len(page.Pairs) {
+			t.Errorf("%s: %d bytes of %d objects, but %d of %d are stored", what, bytes, objects, stored, len(page.Pairs))
+		}
+	}
+	check("loaded")
+	rev := w.put("a", 0, "k=v")
+	check("created")
+	rev = w.put("a", rev, "k=v", "long=label")
+	check("changed")
+	c.Reload()
+	check("loaded again")
+	if _, err := w.store.Commit(ctx, kv.Write{Key: w.def.Key("ns", "a"), Rev: rev}); err != nil {
+		t.Fatal(err)
+	}
+	check("deleted")
+	stop()
+	wg.Wait()
+	if bytes != 0 || objects != 0 {
+		t.Errorf("at the end %d bytes of %d objects", bytes, objects)
+	}
+}

@@ -23,6 +23,7 @@ func (c *Cache) removeUnreadable(ev *Event) {
 	before := c.unreadable[ev.Now.Key]
 	if old, had := c.tree.Delete(ev.Now); had {
 		u.last = old
+		c.account(old, -1)
 		for _, l := range c.indexes {
 			l.remove(old)
 		}

@@ -69,6 +69,8 @@ type Config struct {
 	Reading, Writing int
 	// RequestMemory bounds the bytes that requests hold together; 0 for a quarter of the machine's memory.
 	RequestMemory int64
+	// NamespaceBytes bounds what the objects of one namespace have in the store; 0 for an eighth of the machine's memory.
+	NamespaceBytes int64
 	// Controllers chooses the controllers that run: names, with - before those that shall not run, and * for all
 	// others. Empty runs all. The scheduler is called kube-scheduler here.
 	Controllers []string
@@ -213,6 +215,8 @@ func serverSettings() []Setting {
 			Set: setOne(func(c *Config, v string) (err error) { c.Writing, err = parseCount(v); return err })},
 		{Name: "max-request-memory", Help: "let all requests and responses together hold `AMOUNT` of memory, such as 2Gi, and those of one user a quarter of it (default a quarter of the machine's memory, from 512Mi to 4Gi)",
 			Set: setOne(func(c *Config, v string) (err error) { c.RequestMemory, err = parseMemory(v); return err })},
+		{Name: "max-namespace-bytes", Help: "let the objects of one namespace have `AMOUNT` in the store, such as 2Gi, each counted with 1Ki more; not those of kube-system, kube-public and kube-node-lease (default an eighth of the machine's memory, from 128Mi to 2Gi)",
+			Set: setOne(func(c *Config, v string) (err error) { c.NamespaceBytes, err = parseMemory(v); return err })},
 		{Name: "service-account-issuer", Help: "use `URL` as the issuer of service-account tokens",
 			Set: setOne(func(c *Config, v string) error { c.Issuer = v; return checkIssuer(v) })},
 		{Name: "controllers", Help: "run only the controllers `NAME,...`; * stands for all, and -NAME leaves one out, as in *,-job-controller; the scheduler is called kube-scheduler", Many: true,

@@ -43,7 +43,7 @@ func settingGroups() []settingGroup {
 			audit-webhook-batch-buffer-size audit-webhook-batch-max-size audit-webhook-batch-max-wait`},
 		{"Tracing", "trace-records trace-bodies otlp-endpoint otlp-ca-file otlp-headers-file otlp-compression"},
 		{"Storage", "etcd-servers change-cluster etcd-cafile etcd-certfile etcd-keyfile encryption-provider-config"},
-		{"Requests and shutdown", "max-requests-inflight max-mutating-requests-inflight max-request-memory http2 shutdown-timeout shutdown-delay-duration"},
+		{"Requests and shutdown", "max-requests-inflight max-mutating-requests-inflight max-request-memory max-namespace-bytes http2 shutdown-timeout shutdown-delay-duration"},
 		{"Controllers and scheduler", "controllers scheduler-config"},
 		{"Network", `service-cidr cluster-cidr allocate-node-cidrs cluster-domain cluster-dns stub-domain resolv-conf service-proxy proxy-healthz
 			external-ip-ranges load-balancer load-balancer-ranges ingress-class ingress-http-port ingress-https-port gateway-class cni-conf-dir cni-bin-dir`},

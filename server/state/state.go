@@ -48,6 +48,7 @@ type State struct {
 	mu              sync.Mutex // guards caches and occupied, and that no cache begins to run after the end
 	caches          map[string]*runningCache
 	customResources customResources
+	bytes           namespaceBytes
 	// occupied tells which custom resources may have objects, by their place in the store, as far as that is known; see
 	// Occupied.
 	occupied      map[string]bool
@@ -155,7 +156,7 @@ func (s *State) Cache(def *kind.Def) *watch.Cache {
 	config := watch.Config{
 		Prefix: def.Prefix(), Source: s.Store, Log: s.log,
 		Decode:  func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(def, p) },
-		Outline: def.Outline,
+		Outline: def.Outline, Account: s.account(def),
 	}
 	if def.Load != nil { // the cache stays when the definition changes
 		config.Decode = func(p kv.Pair) (kind.Object, error) { return s.Codec.Load(s.currentDef(def), p) }
