@@ -31,12 +31,25 @@ func (e *Etcd) Commit(ctx context.Context, writes ...kv.Write) (int64, error) {
 		return 0, c
 	}
 	rev := resp.Header.Revision
+	e.countWritten(writes)
 	for i := range writes {
 		if w := &writes[i]; !w.Keep {
 			e.member.saw(w.Key, rev)
 		}
 	}
 	return rev, nil
+}
+
+// countWritten counts the bytes of writes, and asks for a round of compaction when there are many.
+func (e *Etcd) countWritten(writes []kv.Write) {
+	size := int64(0)
+	for i := range writes {
+		size += int64(len(writes[i].Value))
+	}
+	if e.written.Add(size) >= e.historyBytes {
+		e.written.Store(0)
+		e.compactSoon.Send()
+	}
 }
 
 // transact sends the writes, with leases for those that expire. If a lease has expired meanwhile, etcd writes nothing;

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -194,4 +195,30 @@ func TestCompactionFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestManyBytesAreCompacted writes far more than the history may have, while the interval of compaction is not over.
+func TestManyBytesAreCompacted(t *testing.T) {
+	e, err := Embed(t.Context(), Config{Dir: t.TempDir(), HistoryBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.RunCompaction(ctx, 24*time.Hour) })
+	defer func() { stop(); wg.Wait() }()
+	value := make([]byte, 100<<10)
+	var first, rev int64
+	for range 1000 {
+		if rev, err = e.Commit(t.Context(), kv.Write{Key: "/a/x", Value: value, Rev: rev}); err != nil {
+			t.Fatal(err)
+		}
+		if first == 0 {
+			first = rev
+		} else if isCompacted(t, e, first) {
+			return
+		}
+	}
+	t.Error("a hundred times the bytes of history are kept")
 }

@@ -19,6 +19,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"proa.dev/internal/wait"
 	"proa.dev/kv"
 )
 
@@ -30,6 +31,8 @@ type Etcd struct {
 	timeout time.Duration
 	log     *slog.Logger
 
+	historyBytes int64
+
 	// life is held for reading by every operation that uses the member, and for writing by Close, so that no operation
 	// uses a closed backend. It guards closed.
 	life   sync.RWMutex
@@ -38,6 +41,9 @@ type Etcd struct {
 	// watching guards watches.
 	watching sync.Mutex
 	watches  map[*watch]struct{}
+	// written counts the bytes that were written since the last round of compaction, and compactSoon asks for one.
+	written     atomic.Int64
+	compactSoon wait.Signal
 	// wanted is the revision that every watch has to reach because of a call of Progress.
 	wanted atomic.Int64
 }
@@ -55,6 +61,9 @@ type Config struct {
 	// Timeout bounds an operation on an etcd in other processes, in addition to its context; 0 means ten seconds. A
 	// snapshot may take longer.
 	Timeout time.Duration
+	// HistoryBytes is how many bytes are written until history is compacted although the interval is not over; 0 means 512 MiB. It is
+	// twice that, at most, that history takes: values that are written again and again would fill the database in minutes.
+	HistoryBytes int64
 	// Log receives etcd's warnings; nil drops them.
 	Log *slog.Logger
 	// Hook, if not nil, is called before each operation with its name (get, list, watch, progress, fresh, commit,
@@ -108,12 +117,17 @@ func newEtcd(m member, cfg Config) *Etcd {
 		timeout: cfg.Timeout,
 		log:     cfg.Log,
 		watches: map[*watch]struct{}{},
+
+		historyBytes: cfg.HistoryBytes, compactSoon: wait.NewSignal(),
 	}
 }
 
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
+	}
+	if c.HistoryBytes == 0 {
+		c.HistoryBytes = 512 << 20
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -270,6 +270,22 @@ func TestDatabaseQuota(t *testing.T) {
 	closeMember(t, m)
 	m = open(t, cfg)
 	expectDatabaseFull(t, proaMember{m}, m.KV().Rev())
+	// What is part of a deletion still fits, up to an eighth more.
+	fits, value := 0, strings.Repeat("x", 64<<10)
+	for ; fits < 100; fits++ {
+		if _, err := m.TxnFromReserve(t.Context(), put(fmt.Sprint("deleted", fits), value)); errors.Is(err, etcderrors.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		m.Backend().ForceCommit()
+	}
+	if fits < 5 || fits == 100 {
+		t.Errorf("%d times 64 KiB fit into the reserve of %d", fits, cfg.Quota)
+	}
+	if _, err := m.Txn(t.Context(), put("more", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
+		t.Errorf("an ordinary change fits into the reserve: %v", err)
+	}
 	closeMember(t, m)
 	cfg.Quota = 1 << 30
 	s := startMember(t, true, cfg)

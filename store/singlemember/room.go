@@ -51,7 +51,7 @@ func (m *Member) admit(ctx context.Context, r proto.Message, n diskspace.Need) (
 	if err != nil {
 		return 0, err
 	}
-	if cost > 0 {
+	if cost > 0 && !(n == diskspace.FromReserve && m.fitsReserve(cost)) {
 		if err := m.checkQuota(ctx, r); err != nil {
 			m.disk.Done(taken)
 			return 0, err
@@ -85,6 +85,12 @@ func (m *Member) errQuotaExceeded() error {
 // so that the alarm does not flap.
 func (m *Member) fitsQuota(r proto.Message, alarmed bool) bool {
 	return m.quota.Available(r) && (!alarmed || m.backend.Size() < m.cfg.Quota/10*9)
+}
+
+// fitsReserve reports whether a change fits into the eighth that deletions may use beyond the quota of the database: the deletion of an
+// object with a grace period is stored before the object goes.
+func (m *Member) fitsReserve(cost int) bool {
+	return m.backend.Size()+int64(cost) < m.cfg.Quota/8*9
 }
 
 // setAlarm raises or clears the NOSPACE alarm.
