@@ -1,6 +1,7 @@
 package singlemember
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -243,7 +244,7 @@ func fillDatabase(t *testing.T, m *Member) (rev int64) {
 	value := strings.Repeat("x", 64<<10)
 	n := 0
 	for ; n < 600; n++ {
-		r, err := m.Txn(t.Context(), put(fmt.Sprint("key", n), value))
+		r, err := m.TxnFromReserve(t.Context(), put(fmt.Sprint("key", n), value)) // ordinary changes end before the quota
 		if errors.Is(err, etcderrors.ErrNoSpace) {
 			break
 		}
@@ -270,22 +271,6 @@ func TestDatabaseQuota(t *testing.T) {
 	closeMember(t, m)
 	m = open(t, cfg)
 	expectDatabaseFull(t, proaMember{m}, m.KV().Rev())
-	// What is part of a deletion still fits, up to an eighth more.
-	fits, value := 0, strings.Repeat("x", 64<<10)
-	for ; fits < 100; fits++ {
-		if _, err := m.TxnFromReserve(t.Context(), put(fmt.Sprint("deleted", fits), value)); errors.Is(err, etcderrors.ErrNoSpace) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		m.Backend().ForceCommit()
-	}
-	if fits < 5 || fits == 100 {
-		t.Errorf("%d times 64 KiB fit into the reserve of %d", fits, cfg.Quota)
-	}
-	if _, err := m.Txn(t.Context(), put("more", "1")); !errors.Is(err, etcderrors.ErrNoSpace) {
-		t.Errorf("an ordinary change fits into the reserve: %v", err)
-	}
 	closeMember(t, m)
 	cfg.Quota = 1 << 30
 	s := startMember(t, true, cfg)
@@ -406,5 +391,32 @@ func expectDatabaseFull(t *testing.T, s server, rev int64) {
 	}
 	if now := len(pairs(t, s.KV(), 0)); now != len(all)-1 {
 		t.Errorf("%d keys of %d are left", now, len(all))
+	}
+}
+
+// TestDeletionsHaveRoom fills the database with ordinary changes: those that are part of a deletion still fit.
+func TestDeletionsHaveRoom(t *testing.T) {
+	cfg := config(t.TempDir())
+	cfg.Quota = 72 << 20 // its file grows by 16 MiB: ordinary changes end at 64
+	m := openWithCleanup(t, cfg)
+	value := strings.Repeat("x", 1<<20)
+	fill := func(txn func(context.Context, *pb.TxnRequest) (*pb.TxnResponse, error)) (n int) {
+		for ; n < 100; n++ {
+			_, err := txn(t.Context(), put(fmt.Sprint("key", n), value))
+			if errors.Is(err, etcderrors.ErrNoSpace) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Backend().ForceCommit()
+		}
+		return n
+	}
+	if n := fill(m.Txn); n < 40 || n > 64 || m.Room() == nil {
+		t.Errorf("%d times 1 MiB fit into %d, room %v", n, cfg.Quota, m.Room())
+	}
+	if n := fill(m.TxnFromReserve); n < 4 {
+		t.Errorf("deletions can write %d times 1 MiB", n)
 	}
 }

@@ -178,6 +178,9 @@ func waitFor(ctx context.Context, r *apply.Result) error {
 	}
 }
 
+// freesQuarterOfQuota reports whether defragmenting would free at least a quarter of the quota.
+func (m *Member) freesQuarterOfQuota(_, used int64) bool { return used <= m.cfg.Quota/4*3 }
+
 // freesFifthOfQuota reports whether defragmenting would free at least a fifth of the quota.
 func (m *Member) freesFifthOfQuota(_, used int64) bool { return used <= m.cfg.Quota/5*4 }
 

@@ -28,6 +28,9 @@ func (m *Member) Room() error {
 	if len(m.alarms.Get(pb.AlarmType_NOSPACE)) > 0 {
 		return m.errQuotaExceeded()
 	}
+	if !m.fitsOrdinary(0) && m.backend.SizeInUse() > m.cfg.Quota/4*3 {
+		return m.errQuotaExceeded()
+	}
 	s := m.space(m.disk.Available())
 	s.Reuse = m.disk.Reusable()
 	if !s.Admits(diskspace.Ordinary) {
@@ -51,8 +54,8 @@ func (m *Member) admit(ctx context.Context, r proto.Message, n diskspace.Need) (
 	if err != nil {
 		return 0, err
 	}
-	if cost > 0 && !(n == diskspace.FromReserve && m.fitsReserve(cost)) {
-		if err := m.checkQuota(ctx, r); err != nil {
+	if cost > 0 {
+		if err := m.checkQuota(ctx, r, cost, n); err != nil {
 			m.disk.Done(taken)
 			return 0, err
 		}
@@ -60,8 +63,11 @@ func (m *Member) admit(ctx context.Context, r proto.Message, n diskspace.Need) (
 	return taken, nil
 }
 
-// checkQuota returns an error for a change that exceeds the quota of the database.
-func (m *Member) checkQuota(ctx context.Context, r proto.Message) error {
+// checkQuota returns an error for a change that exceeds the quota of the database, or for an ordinary one that exceeds its part of it.
+func (m *Member) checkQuota(ctx context.Context, r proto.Message, cost int, n diskspace.Need) error {
+	if n == diskspace.Ordinary && !m.fitsOrdinary(cost) && (!m.defragment(m.freesQuarterOfQuota) || !m.fitsOrdinary(cost)) {
+		return m.errQuotaExceeded()
+	}
 	alarmed := len(m.alarms.Get(pb.AlarmType_NOSPACE)) > 0
 	fits := m.fitsQuota(r, alarmed) || m.defragment(m.freesFifthOfQuota) && m.fitsQuota(r, alarmed)
 	if alarmed == fits {
@@ -77,20 +83,18 @@ func (m *Member) checkQuota(ctx context.Context, r proto.Message) error {
 
 // errQuotaExceeded returns the error of a change that exceeds the quota of the database.
 func (m *Member) errQuotaExceeded() error {
-	return fmt.Errorf("%w: all of its %d MiB are in use; delete what is not needed, which makes room when it is forgotten, some minutes later",
+	return fmt.Errorf("%w: its %d MiB are in use, or kept for deletions; delete what is not needed, which makes room when it is forgotten, some minutes later",
 		etcderrors.ErrNoSpace, m.cfg.Quota>>20)
 }
+
+// fitsOrdinary reports whether an ordinary change leaves an eighth of the quota to deletions: that of an object with a grace period is
+// stored before the object goes, and the server needs some changes to start.
+func (m *Member) fitsOrdinary(cost int) bool { return m.backend.Size()+int64(cost) < m.cfg.Quota/8*7 }
 
 // fitsQuota reports whether a change fits into the quota. While the alarm is raised, a tenth of the quota must be free,
 // so that the alarm does not flap.
 func (m *Member) fitsQuota(r proto.Message, alarmed bool) bool {
 	return m.quota.Available(r) && (!alarmed || m.backend.Size() < m.cfg.Quota/10*9)
-}
-
-// fitsReserve reports whether a change fits into the eighth that deletions may use beyond the quota of the database: the deletion of an
-// object with a grace period is stored before the object goes.
-func (m *Member) fitsReserve(cost int) bool {
-	return m.backend.Size()+int64(cost) < m.cfg.Quota/8*9
 }
 
 // setAlarm raises or clears the NOSPACE alarm.
