@@ -163,6 +163,10 @@ func (s *Server) markDeleted(ctx context.Context, r *Request, obj, old kind.Obje
 	return out, at, err
 }
 
+// maxDeletedBytes is how large the objects of a collection may be, as they are stored, that its deletion answers with. Of more the answer
+// is that they are deleted, and each is let go of as soon as it is: together they may be larger than the memory.
+const maxDeletedBytes = 16 << 20
+
 // deleteCollection serves DELETE of a collection: each selected object is deleted on its own.
 func (s *Server) deleteCollection(ctx context.Context, r *Request) (*Response, error) {
 	if r.Options.Delete == nil {
@@ -176,8 +180,13 @@ func (s *Server) deleteCollection(ctx context.Context, r *Request) (*Response, e
 	if err != nil {
 		return nil, err
 	}
+	size := 0
+	for _, e := range page.Items {
+		size += e.Size()
+	}
+	large := size > maxDeletedBytes && page.Meta.Continue == ""
 	errs := make([]error, len(page.Items))
-	s.deleteEach(ctx, r, page.Items, errs)
+	s.deleteEach(ctx, r, page.Items, errs, large)
 	deleted := &collection.List{Meta: page.Meta}
 	for i, e := range page.Items {
 		switch {
@@ -193,6 +202,11 @@ func (s *Server) deleteCollection(ctx context.Context, r *Request) (*Response, e
 			return nil, err // all others are deleted
 		}
 	}
+	if large {
+		st := successStatus(0)
+		st.Details = &metav1.StatusDetails{Group: r.Def.Group, Kind: r.Def.Plural}
+		return ok(st), nil
+	}
 	return &Response{Code: apistatus.CodeOK, List: deleted}, nil
 }
 
@@ -200,8 +214,9 @@ func (s *Server) deleteCollection(ctx context.Context, r *Request) (*Response, e
 // disk.
 const parallelDeletions = 16
 
-// deleteEach deletes objects of a collection in parallel and sets errs. After an error it begins no further deletion.
-func (s *Server) deleteEach(ctx context.Context, r *Request, items []*watch.Entry, errs []error) {
+// deleteEach deletes objects of a collection in parallel and sets errs. After an error it begins no further deletion. With release it
+// drops each item that is deleted.
+func (s *Server) deleteEach(ctx context.Context, r *Request, items []*watch.Entry, errs []error, release bool) {
 	workers := parallelDeletions
 	if r.Audit != nil { // an audit record is not safe for concurrent use
 		workers = 1
@@ -219,6 +234,9 @@ func (s *Server) deleteEach(ctx context.Context, r *Request, items []*watch.Entr
 				}
 				if warnings[i], errs[i] = s.deleteListed(ctx, *r, items[i].Object()); errs[i] != nil && !apierrors.IsNotFound(errs[i]) {
 					failed.Store(true)
+				}
+				if release {
+					items[i] = nil
 				}
 			}
 		})

@@ -15,8 +15,8 @@ import (
 // updateShare is the part of the bound of a namespace by which updates may exceed it: what is there already still gets its status.
 const updateShare = 4
 
-// checkNamespaceBytes refuses a write that makes what its namespace has in the store exceed the bound. It counts what the caches have: writes
-// that these do not show yet may exceed the bound by as much. Deletions, and the namespaces of the system, are not bounded.
+// checkNamespaceBytes refuses a write that makes what its namespace has in the store exceed the bound. It counts what the caches have:
+// writes that these do not show yet may exceed the bound by as much. Deletions, and the namespaces of the system, are not bounded.
 func (s *Server) checkNamespaceBytes(def *kind.Def, obj, old kind.Object, w *kv.Write) error {
 	bound, namespace := s.NamespaceBytes, obj.GetNamespace()
 	if bound <= 0 || def.Scope != kind.Namespaced || w.UseReserve {

@@ -32,6 +32,9 @@ func (e *Entry) Object() kind.Object {
 	return e.held
 }
 
+// Size returns how many bytes the object has in the store; 0 if it does not come from there.
+func (e *Entry) Size() int { return e.size }
+
 // Outline returns the object without its large parts if the cache keeps outlines, otherwise the whole object. It never
 // decodes.
 func (e *Entry) Outline() kind.Object {
