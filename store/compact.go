@@ -30,8 +30,8 @@ func (e *Etcd) Compact(ctx context.Context, rev int64) error {
 }
 
 // RunCompaction compacts history that is older than one to two intervals, or than one to two times HistoryBytes, until ctx
-// ends. It may run in every server of
-// one etcd; each round is done by one of them. What a failed round has not compacted is left to the next.
+// ends. It may run in every server of one etcd; each round is done by one of them. What a failed round has not compacted is
+// left to the next.
 func (e *Etcd) RunCompaction(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
