@@ -20,6 +20,8 @@ type refusal struct {
 // refusals returns the texts that are known, the more special ones first.
 var refusals = sync.OnceValue(func() []refusal {
 	return []refusal{
+		{regexp.MustCompile(`exceeded quota: stored bytes of the namespace`), hop.Commit, "its namespace has as many bytes in the store as it may",
+			"delete what is not needed in the namespace, or ask an administrator to raise --max-namespace-bytes"},
 		{regexp.MustCompile(`(?i)exceeded quota|failed quota`), hop.Validate, "a ResourceQuota does not allow it",
 			"kubectl describe quota shows what is used; raise the quota or free some of it"},
 		{regexp.MustCompile(`(?i)validatingadmissionpolicy|denied the request: expression`), hop.Validate, "an admission policy denies it",

@@ -26,11 +26,12 @@ func TestPull(t *testing.T) {
 // TestRefusal holds that a hop is named only where the text tells it.
 func TestRefusal(t *testing.T) {
 	for message, want := range map[string]hop.Hop{
-		`pods "a" is forbidden: exceeded quota: q`:                  hop.Validate,
-		`admission webhook "w" denied the request: no`:              0,
-		`Internal error occurred: failed calling webhook "w": gone`: 0,
-		`Pod "a" is invalid: spec`:                                  hop.Schema,
-		`something else`:                                            hop.Control,
+		`pods "a" is forbidden: exceeded quota: q`:                                                   hop.Validate,
+		`pods "a" is forbidden: exceeded quota: stored bytes of the namespace, requested: bytes=1Ki`: hop.Commit,
+		`admission webhook "w" denied the request: no`:                                               0,
+		`Internal error occurred: failed calling webhook "w": gone`:                                  0,
+		`Pod "a" is invalid: spec`:                                                                   hop.Schema,
+		`something else`:                                                                             hop.Control,
 		`pods "a" is forbidden: User "system:serviceaccount:default:x" cannot create resource "pods" in API group ""`:         hop.Authorize,
 		`pods "a" is forbidden: [minimum cpu usage per Container is 1, but request is 1m, maximum memory usage per Pod is 1]`: hop.Validate,
 		`pods "a" is forbidden: cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000`:            hop.Validate,
