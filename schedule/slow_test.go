@@ -2,11 +2,14 @@ package schedule
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa.dev/schedule/framework"
 	"proa.dev/schedule/podqueue"
@@ -64,4 +67,36 @@ func TestSlowAttemptsEnd(t *testing.T) {
 			t.Errorf("set aside for %s", after)
 		}
 	})
+}
+
+// TestTermsAreBounded decides about Pods with as many terms as are evaluated, and with more.
+func TestTermsAreBounded(t *testing.T) {
+	t.Parallel()
+	profiles, err := Config{}.profiles(framework.Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := framework.NewState(nil)
+	state.SetNode(benchNode(0))
+	for _, c := range []struct {
+		n    int
+		want string
+	}{{framework.MaxTerms, ""}, {framework.MaxTerms + 1, "1000 are the most"}} {
+		affine, spread := benchPod(1), benchPod(2)
+		affine.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}
+		for i := range c.n {
+			key := fmt.Sprint("key", i)
+			term := corev1.PodAffinityTerm{TopologyKey: key, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": key}}}
+			terms := &affine.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			*terms = append(*terms, term)
+			spread.Spec.TopologySpreadConstraints = append(spread.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+				TopologyKey: key, MaxSkew: 1, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: term.LabelSelector})
+		}
+		for _, pod := range []*corev1.Pod{affine, spread} {
+			d := Decide(state.Snapshot(), framework.NewPodInfo(pod), &profiles[0], framework.Seed{})
+			if (c.want == "") != (d.Node != "") || !strings.Contains(d.Message(), c.want) {
+				t.Errorf("%d terms: node %q, %s", c.n, d.Node, d.Message())
+			}
+		}
+	}
 }

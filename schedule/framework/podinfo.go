@@ -1,6 +1,7 @@
 package framework
 
 import (
+	"fmt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -178,4 +179,16 @@ func ClaimNames(pod *corev1.Pod) []string {
 		}
 	}
 	return out
+}
+
+// MaxTerms is how many affinity terms, or spread constraints, of a Pod are evaluated. Each is evaluated for every Pod of the cluster, and
+// those of a Pod that has a node for every Pod that is scheduled afterwards, whoever it belongs to.
+const MaxTerms = 1000
+
+// TooManyTerms returns the rejection of a Pod that has more terms than are evaluated; nil if it has not.
+func TooManyTerms(what string, n int) *Rejection {
+	if n <= MaxTerms {
+		return nil
+	}
+	return Unresolvable(fmt.Sprintf("pod has %d %s, and %d are the most with which it is scheduled", n, what, MaxTerms))
 }

@@ -93,6 +93,10 @@ func (d domainCounts) add(node *corev1.Node, key string, by int64) {
 }
 
 func (a *podAffinity) prepare(s *framework.Snapshot, p *framework.PodInfo) framework.Prepared {
+	terms := len(p.Affinity) + len(p.AntiAffinity) + len(p.PreferAffinity) + len(p.PreferAntiAffinity)
+	if r := framework.TooManyTerms("pod affinity terms", terms); r != nil {
+		return framework.Prepared{Reject: r}
+	}
 	c := &podRelations{
 		pod: p, namespaceLabels: labelsOfNamespace(s.Cluster, p.Pod.Namespace), terms: termsOf(s.Cluster, p),
 		requiredWeight:  a.args.HardWeight,

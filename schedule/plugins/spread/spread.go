@@ -131,6 +131,9 @@ func parseConstraint(c *corev1.TopologySpreadConstraint, pod *corev1.Pod) (r con
 }
 
 func (t *topologySpread) prepare(s *framework.Snapshot, p *framework.PodInfo) framework.Prepared {
+	if r := framework.TooManyTerms("topology spread constraints", len(p.Pod.Spec.TopologySpreadConstraints)); r != nil {
+		return framework.Prepared{Reject: r}
+	}
 	hard, soft, sure, err := t.constraintsOf(s.Cluster, p.Pod)
 	if err != nil {
 		return framework.Prepared{Reject: framework.Failed(err)}
