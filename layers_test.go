@@ -194,7 +194,7 @@ var layers = []layer{
 	{"cli/userkubeconfig", "cli/command", "it edits a file of the user"},
 	{"cli/credentialplugin", "client/apireader", "it runs a program of the user"},
 	{"cli/localcluster", "cli/command run", "it knows a cluster by its data folder"},
-	{"cli/clusterstatus", "cli/command cli/localcluster run kinds", "it asks a running cluster, as users do"},
+	{"cli/clusterstatus", "cli/command cli/localcluster run kinds why/answer", "it asks a running cluster, as users do"},
 	{"cli/lifecycle", "cli/command cli/localcluster cli/userkubeconfig run node/preflight kinds", "it starts and stops clusters"},
 	{"cli/dashboardproxy", "ui", "it passes requests of a browser on, whoever answers them"},
 	{"cli", ". run client kinds hop why trace ui", "commands are users of the system, not parts of it"},

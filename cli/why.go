@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -9,9 +10,12 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"proa.dev/cli/command"
 	"proa.dev/cli/localcluster"
 	"proa.dev/client/apireader"
+	"proa.dev/kinds/lib/gr"
 	"proa.dev/why"
 	"proa.dev/why/report"
 )
@@ -53,16 +57,32 @@ The exit code is 0 when nothing that could be read is stuck, and 3 when somethin
 					if _, err := r.Resources(ctx); err != nil { // a server that does not answer has not said that nothing is stuck
 						return err
 					}
+					if err := checkNamespace(ctx, r, namespace); err != nil {
+						return err
+					}
 					return listStuck(ctx, env, asker, namespace, format)
 				}
 				target, err := findTarget(ctx, r, args, namespace)
 				if err != nil {
 					return err
 				}
-				return explain(ctx, env, asker, *target, format)
+				err = explain(ctx, env, asker, *target, format)
+				if apierrors.IsNotFound(err) {
+					err = cmp.Or(checkNamespace(ctx, r, target.Namespace), err)
+				}
+				return err
 			}
 		},
 	}
+}
+
+// checkNamespace returns an error if a namespace does not exist. Whoever may not read namespaces is not told.
+func checkNamespace(ctx context.Context, r *apireader.Reader, name string) error {
+	var out map[string]any
+	if name == "" || !apierrors.IsNotFound(r.Get(ctx, gr.Namespaces, "", name, &out)) {
+		return nil
+	}
+	return fmt.Errorf("there is no namespace %q; \"kubectl get namespaces\" lists those that there are", name)
 }
 
 // exitStuck is the exit code of "proa why" when something is stuck.

@@ -22,8 +22,12 @@ func TestWhy(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/api":
-			fmt.Fprintf(w, `{"items":[{"versions":[{"version":"v1","resources":[%s,%s]}]}]}`,
-				fmt.Sprintf(resource, "nodes", "Cluster", "node", "Node"), fmt.Sprintf(resource, "pods", "Namespaced", "pod", "Pod"))
+			fmt.Fprintf(w, `{"items":[{"versions":[{"version":"v1","resources":[%s,%s,%s]}]}]}`,
+				fmt.Sprintf(resource, "nodes", "Cluster", "node", "Node"), fmt.Sprintf(resource, "pods", "Namespaced", "pod", "Pod"),
+				fmt.Sprintf(resource, "namespaces", "Cluster", "namespace", "Namespace"))
+		case "/api/v1/namespaces/none", "/api/v1/namespaces/none/pods/x":
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","reason":"NotFound","code":404,"message":"not found","details":{"name":"x"}}`)
 		case "/apis":
 			const group = `{"metadata":{"name":"%s"},"versions":[{"version":"v1","resources":[%s]}]}`
 			crd := fmt.Sprintf(resource, "customresourcedefinitions", "Cluster", "crd", "CustomResourceDefinition")
@@ -60,6 +64,8 @@ func TestWhy(t *testing.T) {
 		{"-kubeconfig=" + closedConfig, "connection refused"},
 		{"", `why node/n1" shows the evidence|exit 3`},
 		{"-n shop", "Nothing that could be read is stuck.|not seen: pods of namespace shop: you may not read it|exit 0"},
+		{"-n none", `there is no namespace "none"; "kubectl get namespaces" lists`},
+		{"pod/x -n none", `there is no namespace "none"`},
 		{"-n lab", "widget/w in lab: stuck|not seen: custom objects (gadgets.example.com): you may not read it|exit 3"},
 		{"-o json -n shop", `"stuck": []|"unseen": [|exit 0`},
 		{"node/n1 -n shop", "node/n1: stuck at hop 11 (node)|exit 3"},

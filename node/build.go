@@ -130,7 +130,7 @@ func (a *Agent) openHost() (err error) {
 // openNodeStatus makes the part that maintains the Node object.
 func (a *Agent) openNodeStatus() (err error) {
 	a.node, err = nodestatus.New(a.Client, a.Config.Config, nodestatus.Parts{
-		Runtime: nodestatus.OfCRI(a.cri), Events: a.events, HasPressure: a.hasPressure, EvictionReserve: a.evictionReserve,
+		Runtime: nodestatus.OfCRI(a.cri), Events: a.events, Pressure: a.pressure, EvictionReserve: a.evictionReserve,
 		Devices:      a.deviceCounts,
 		ShuttingDown: a.shutdown.Status, AddressesChanged: a.renewCertificate, Volumes: a.volumesInUse, Checks: a.Checks,
 	}, a.Log)

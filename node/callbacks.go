@@ -31,8 +31,10 @@ func (a *Agent) isHere(uid types.UID) bool {
 // endPod ends a Pod as failed.
 func (a *Agent) endPod(uid types.UID, v *podstate.Termination) { a.pods.End(uid, v) }
 
-// hasPressure reports whether the node has a pressure condition.
-func (a *Agent) hasPressure(t corev1.NodeConditionType) bool { return a.evictor.HasPressure(t) }
+// pressure reports whether the node has a pressure condition, and what is short.
+func (a *Agent) pressure(t corev1.NodeConditionType) (shortage string, is bool) {
+	return a.evictor.Pressure(t)
+}
 
 // refreshNode updates the status of the Node now.
 func (a *Agent) refreshNode() { a.node.Refresh() }

@@ -30,7 +30,7 @@ func (a *Agent) evictionReserve(capacity corev1.ResourceList) corev1.ResourceLis
 // pressures returns the pressure conditions that the node has.
 func (a *Agent) pressures() (out []corev1.NodeConditionType) {
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-		if a.hasPressure(t) {
+		if _, is := a.pressure(t); is {
 			out = append(out, t)
 		}
 	}

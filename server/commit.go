@@ -81,6 +81,7 @@ func (s *Server) addToTransaction(ctx context.Context, r *Request, obj, old kind
 	if obj != nil && !r.Options.DryRun {
 		for _, add := range r.transactionAdditions {
 			if err := add(ctx, tx); err != nil {
+				r.Clock.Refuse(hop.Validate) // a plugin of that hop has refused it, as late as now
 				return err
 			}
 		}

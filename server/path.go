@@ -145,7 +145,9 @@ func (s *Server) write(ctx context.Context, r *Request, obj, old kind.Object, re
 	}
 	out, rev, err := s.commit(ctx, r, obj, old, rev) // hop 7
 	if err != nil {
-		r.Clock.Refuse(hop.Commit)
+		if r.Clock.Record.Refused == 0 {
+			r.Clock.Refuse(hop.Commit)
+		}
 		return nil, 0, err
 	}
 	r.Clock.Done(hop.Commit)

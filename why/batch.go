@@ -136,6 +136,9 @@ func (r *reader) cronJob(ctx context.Context, t Target) (*Answer, error) {
 // conditionsOfV1 is the annotation that has the conditions of an autoscaler where the cluster serves only autoscaling/v1.
 const conditionsOfV1 = "autoscaling.alpha.kubernetes.io/conditions"
 
+// measurePatience is how long nothing need have been measured for a new autoscaler: metrics come in periods, and so does the controller.
+const measurePatience = time.Minute
+
 // autoscaler explains a HorizontalPodAutoscaler.
 func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 	h, err := lookup.Load[autoscalingv2.HorizontalPodAutoscaler](ctx, r.Reader, gr.HorizontalPodAutoscalers, t.Namespace, t.Name)
@@ -163,7 +166,8 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 				continue
 			}
 			a.Cause = "The autoscaler does not scale (" + c.Reason + "): " + answer.Sentence(c.Message) + "."
-			if c.Reason == "ScalingDisabled" {
+			isNew := c.Type == autoscalingv2.ScalingActive && r.Now.Sub(h.CreationTimestamp.Time) < measurePatience
+			if isNew || c.Reason == "ScalingDisabled" {
 				a.State = Waiting
 			}
 			return a.Because(a.Object, "status.conditions["+string(c.Type)+"]", c.Reason+": "+c.Message, c.LastTransitionTime.Time).Do("%s",
@@ -172,7 +176,7 @@ func (r *reader) autoscaler(ctx context.Context, t Target) (*Answer, error) {
 	}
 	if len(h.Status.Conditions) == 0 {
 		a.State, a.Cause = Unknown, "The status of the autoscaler has no conditions: nothing says whether it has measured anything."
-		if r.Now.Sub(h.CreationTimestamp.Time) < 30*time.Second {
+		if r.Now.Sub(h.CreationTimestamp.Time) < measurePatience {
 			a.State, a.Cause = Waiting, "The autoscaler has not measured anything yet."
 		}
 		return a, nil

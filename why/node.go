@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ func (r *reader) node(ctx context.Context, t Target) (*Answer, error) {
 		return nil, err
 	}
 	if bad := r.nodeProblem(ctx, n); bad != nil {
-		if bad.State == Waiting && nodePressure(n) != nil { // its Pods run, but somebody has to act for the node
+		if bad.State == Waiting && isShort(n) { // its Pods run, but somebody has to act for the node
 			bad.State = Stuck
 		}
 		return bad, nil
@@ -44,15 +45,26 @@ func nodeCondition(n *corev1.Node, name corev1.NodeConditionType) *corev1.NodeCo
 	return nil
 }
 
-// nodePressure returns the first condition that says that a node lacks something; nil if none does.
-func nodePressure(n *corev1.Node) *corev1.NodeCondition {
-	for _, name := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
-		corev1.NodeNetworkUnavailable} {
-		if c := nodeCondition(n, name); c != nil && c.Status == corev1.ConditionTrue {
-			return c
+// staleLease is how old the Lease of a node that is called ready may be. The controllers call a node unknown after 50 seconds.
+const staleLease = 2 * time.Minute
+
+// lastRenewal returns when a node last renewed its Lease; the zero time if there is none or it cannot be read. All Leases are read at once.
+func (r *reader) lastRenewal(ctx context.Context, node string) time.Time {
+	leases, err := lookup.TryList[coordinationv1.Lease](ctx, r.Reader, gr.Leases, corev1.NamespaceNodeLease, "")
+	if err != nil {
+		return time.Time{} // few users may read them
+	}
+	for i := range leases {
+		if leases[i].Name == node && leases[i].Spec.RenewTime != nil {
+			return leases[i].Spec.RenewTime.Time
 		}
 	}
-	return nil
+	return time.Time{}
+}
+
+func becauseOfLease(a *Answer, node string, renewed time.Time) {
+	lease := Ref{Kind: "Lease", Namespace: corev1.NamespaceNodeLease, Name: node}
+	a.Because(lease, "spec.renewTime", renewed.UTC().Format(time.RFC3339), renewed)
 }
 
 // nodeProblem returns what keeps a node from running Pods well, and nil when nothing does. A node that only takes no further Pods is
@@ -68,19 +80,19 @@ func (r *reader) nodeProblem(ctx context.Context, n *corev1.Node) *Answer {
 		a.Cause = "The node " + n.Name + " has never reported its status; its agent may not have started."
 		return a.Do("proa logs %s, or the log of the kubelet on that machine", n.Name)
 	case ready.Status == corev1.ConditionUnknown:
+		a.Because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
+			ready.LastTransitionTime.Time)
+		last := ready.LastHeartbeatTime.Time // the status is written seldom, the Lease all the time
+		if renewed := r.lastRenewal(ctx, n.Name); !renewed.IsZero() {
+			last = slices.MaxFunc([]time.Time{last, renewed}, time.Time.Compare)
+			becauseOfLease(a, n.Name, renewed)
+		}
 		since := ""
-		if !ready.LastHeartbeatTime.IsZero() {
-			since = " since " + ready.LastHeartbeatTime.UTC().Format(time.RFC3339)
+		if !last.IsZero() {
+			since = " since " + last.UTC().Format(time.RFC3339)
 		}
 		a.Cause = "The node " + n.Name + " has not been heard of" + since +
 			": its agent has stopped, or the machine or the network is down."
-		a.Because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason+": "+ready.Message,
-			ready.LastTransitionTime.Time)
-		if lease, _ := lookup.Get[coordinationv1.Lease](ctx, r.Reader, gr.Leases, corev1.NamespaceNodeLease, n.Name); lease != nil &&
-			lease.Spec.RenewTime != nil {
-			a.Because(Ref{Kind: "Lease", Namespace: corev1.NamespaceNodeLease, Name: n.Name}, "spec.renewTime",
-				lease.Spec.RenewTime.UTC().Format(time.RFC3339), lease.Spec.RenewTime.Time)
-		}
 		return a.Do("start the agent again, or kubectl delete node %s when the machine is gone for good", n.Name)
 	case ready.Status == corev1.ConditionFalse:
 		a.Cause = "The node " + n.Name + " says that it is not ready: " + answer.Sentence(ready.Message) + "."
@@ -88,12 +100,16 @@ func (r *reader) nodeProblem(ctx context.Context, n *corev1.Node) *Answer {
 			ready.LastTransitionTime.Time).
 			Do("proa logs %s", n.Name)
 	}
+	if renewed := r.lastRenewal(ctx, n.Name); !renewed.IsZero() && r.Now.Sub(renewed) > staleLease {
+		a.Cause = "The node " + n.Name + " was ready, but has not renewed its Lease for " + r.ago(renewed) +
+			": its agent or the controllers of the server have stopped, or the clocks of the machines differ."
+		a.Because(a.Object, "status.conditions[Ready]", string(ready.Status)+" "+ready.Reason, ready.LastTransitionTime.Time)
+		becauseOfLease(a, n.Name, renewed)
+		return a.Do("proa status tells how the server does, and proa logs %s what the agent says", n.Name)
+	}
 	a.State = Waiting
-	if c := nodePressure(n); c != nil {
-		a.Cause = "The node " + n.Name + " runs short of something and takes no further Pods: " + string(c.Type) + " (" +
-			answer.Sentence(c.Message) + ")."
-		return a.Because(a.Object, "status.conditions["+string(c.Type)+"]", string(c.Status)+" "+c.Reason, c.LastTransitionTime.Time).
-			Do("free what is short on the machine; the node evicts Pods by itself if that does not help")
+	if c, short := nodeShortage(n); c != nil {
+		return addShortage(a, n, c, short)
 	}
 	if n.Spec.Unschedulable {
 		a.Cause = "The node " + n.Name + " is cordoned: it runs its Pods, and takes no new ones."

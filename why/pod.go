@@ -47,7 +47,7 @@ func (r *reader) followPod(ctx context.Context, p *corev1.Pod) *Answer {
 	case p.Spec.NodeName == "":
 		return r.podUnscheduled(ctx, p, a)
 	case p.Status.Phase == corev1.PodFailed:
-		return r.podFailed(p, a)
+		return r.podFailed(ctx, p, a)
 	}
 	if broken := r.podNode(ctx, p, a); broken != nil {
 		return broken
@@ -126,7 +126,7 @@ func (r *reader) podEnding(ctx context.Context, p *corev1.Pod, a *Answer) *Answe
 }
 
 // podFailed explains a Pod that has ended in failure.
-func (r *reader) podFailed(p *corev1.Pod, a *Answer) *Answer {
+func (r *reader) podFailed(ctx context.Context, p *corev1.Pod, a *Answer) *Answer {
 	a.At(hop.Node).Because(a.Object, "status.phase", string(p.Status.Phase), time.Time{})
 	if p.Status.Reason != "" {
 		a.Because(a.Object, "status.reason", p.Status.Reason, time.Time{})
@@ -149,8 +149,14 @@ func (r *reader) podFailed(p *corev1.Pod, a *Answer) *Answer {
 	}
 	a.Cause += "."
 	switch {
+	case p.Status.Reason == "Evicted" && strings.Contains(p.Status.Message, "exceed"):
+		a.Do("raise the limit that the message names, or make the Pod write less")
 	case p.Status.Reason == "Evicted":
 		a.Do("give the Pod requests that cover what it uses, or the node more of what ran short")
+		if node, _ := lookup.Get[corev1.Node](ctx, r.Reader, gr.Nodes, "", p.Spec.NodeName); node != nil && isShort(node) {
+			a.Through = r.nodeProblem(ctx, node)
+			a.Through.State = Stuck
+		}
 	case strings.HasPrefix(p.Status.Reason, "OutOf") || p.Status.Reason == "NodeAffinity" || p.Status.Reason == "UnexpectedAdmissionError":
 		a.Cause = "The node refused the Pod (" + p.Status.Reason + "): " + answer.Sentence(p.Status.Message) + "."
 		a.Do("a controller makes another Pod; a bare Pod has to be created again")

@@ -51,7 +51,6 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 	}
 	for _, advice := range []struct{ words, text string }{
 		{"insufficient", "lower the requests of the Pod, end other Pods, or add a node; kubectl describe nodes shows what is requested"},
-		{"untolerated taint", "add a toleration to the Pod, or remove the taint: kubectl taint nodes NODE KEY-"},
 		{"node affinity/selector", "label a node as the Pod asks for, or change nodeSelector and affinity of the Pod"},
 		{"node selector", "label a node as the Pod asks for, or change nodeSelector and affinity of the Pod"},
 		{"persistentvolume's node affinity", "the volume of the Pod is bound to certain nodes: make one of them take the Pod, or move the data"},
@@ -65,6 +64,9 @@ func (r *reader) podUnscheduled(ctx context.Context, p *corev1.Pod, a *Answer) *
 		if strings.Contains(low, advice.words) && !slices.Contains(a.Actions, advice.text) {
 			a.Do("%s", advice.text)
 		}
+	}
+	if strings.Contains(low, "untolerated taint") {
+		r.addTaintAdvice(ctx, p, a)
 	}
 	if strings.Contains(low, "node affinity/selector") || strings.Contains(low, "node selector") {
 		becauseOfSelection(a, p)

@@ -116,7 +116,7 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			}
 		}
 	}
-	if !a.AddStep("EndpointSlices", addresses > 0, "%d ready addresses", addresses) {
+	if !a.AddStep("EndpointSlices", addresses > 0, "%s", answer.Plural(addresses, "ready address")) {
 		a.At(hop.Control)
 		switch {
 		case len(s.Spec.Selector) == 0:
@@ -136,7 +136,8 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			nowhere = append(nowhere, fmt.Sprintf("%d to %s", p.Port, p.TargetPort.String()))
 		}
 	}
-	if !a.AddStep("ports", len(nowhere) == 0, "%d of %d ports lead to an endpoint", len(s.Spec.Ports)-len(nowhere), len(s.Spec.Ports)) {
+	if !a.AddStep("ports", len(nowhere) == 0, "%s of %d with an endpoint",
+		answer.Plural(len(s.Spec.Ports)-len(nowhere), "port"), len(s.Spec.Ports)) {
 		a.Cause = "The EndpointSlices have ready addresses, but not for the port " + strings.Join(nowhere, ", ") +
 			": no container of a ready Pod has a port of the name that targetPort gives."
 		if len(s.Spec.Selector) == 0 {
@@ -153,7 +154,7 @@ func (r *reader) serviceEndpoints(ctx context.Context, s *corev1.Service, a *Ans
 			Do("check whether the cluster has a provider of load balancers, and the loadBalancerClass of the Service")
 	}
 	a.State, a.Hop, a.HopName = Working, 0, ""
-	a.Cause = fmt.Sprintf("The Service leads to %d ready addresses.", addresses)
+	a.Cause = "The Service leads to " + answer.Plural(addresses, "ready address") + "."
 	if len(s.Spec.Selector) > 0 && s.Spec.ClusterIP != corev1.ClusterIPNone {
 		a.Do("if it does not answer all the same, check that the programs listen on the target ports %s, and the NetworkPolicies of the namespace", traffic.PortsOf(s))
 	}
@@ -182,14 +183,18 @@ func (r *reader) route(ctx context.Context, t Target) (*Answer, error) {
 	return r.traffic().Route(ctx, t.Resource, t.ref())
 }
 
-// nearest names a Pod that has some of the labels of a selector, as after a typing error.
+// nearest names the Pod that has most of the labels of a selector, as after a typing error: those with the same value, and of as many,
+// those with the same key.
 func nearest(pods []corev1.Pod, selector map[string]string) string {
 	best, most := "", 0
 	for i := range pods {
 		n := 0
-		for k := range selector {
-			if _, has := pods[i].Labels[k]; has {
+		for k, wanted := range selector {
+			if value, has := pods[i].Labels[k]; has {
 				n++
+				if value == wanted {
+					n += len(selector)
+				}
 			}
 		}
 		if n > most {

@@ -54,7 +54,8 @@ func (r *reader) clusterSuspects(ctx context.Context) []Target {
 	return slices.Concat(
 		suspect(ctx, r, gr.Nodes, "Node", "", func(n *corev1.Node) bool {
 			c := nodeCondition(n, corev1.NodeReady)
-			return c == nil || c.Status != corev1.ConditionTrue || nodePressure(n) != nil
+			renewed := r.lastRenewal(ctx, n.Name)
+			return c == nil || c.Status != corev1.ConditionTrue || isShort(n) || !renewed.IsZero() && r.Now.Sub(renewed) > staleLease
 		}),
 		suspect(ctx, r, gr.Namespaces, "Namespace", "", func(*corev1.Namespace) bool { return false }),
 		suspect(ctx, r, gr.CertificateSigningRequests, "CertificateSigningRequest", "",

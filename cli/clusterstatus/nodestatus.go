@@ -52,6 +52,10 @@ func (n nodeStatus) describe() string {
 	if !n.Ready {
 		out[0] = "not ready"
 	}
+	for _, text := range n.Shortages {
+		text, _, _ = strings.Cut(text, ":")
+		out = append(out, strings.TrimPrefix(text, "is "))
+	}
 	if n.Unschedulable {
 		out = append(out, "takes no new Pods")
 	}

@@ -42,7 +42,7 @@ func TestShortages(t *testing.T) {
 		{Type: "Other", Status: corev1.ConditionTrue},
 	}}})
 	want := "is short of disk space: kubelet has disk pressure (DiskPressure)"
-	if !got.Ready || len(got.Shortages) != 1 || got.Shortages[0] != want {
+	if !got.Ready || len(got.Shortages) != 1 || got.Shortages[0] != want || got.describe() != "ready, short of disk space" {
 		t.Errorf("got %+v", got)
 	}
 }

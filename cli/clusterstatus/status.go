@@ -23,6 +23,7 @@ import (
 	"proa.dev/cli/localcluster"
 	proa "proa.dev/run"
 	"proa.dev/run/datafolder"
+	"proa.dev/why/answer"
 )
 
 // StatusCommand returns the command "proa status".
@@ -31,8 +32,8 @@ func StatusCommand() command.Command {
 		Name: "status", Short: "show whether each part of the cluster works",
 		Long: `
 Shows the process, each check of the API server, each node, the size of the store, the number of objects and the next
-certificate to expire, and whatever does not work: a part of the server or of a node that has failed, a controller that keeps
-failing for an object, a node of this machine on which the cluster's DNS or the Service of the API server does not answer.
+certificate to expire, and whatever does not work: a part of the server or of a node that has failed, a node that is short of
+disk space or memory or is not heard of, Pods that were evicted in the last hour, a controller that keeps failing for an object, a node of this machine on which the cluster's DNS or the Service of the API server does not answer.
 The exit code is 0 if everything works and 1 if something does not.`,
 		Setup: func(flags *flag.FlagSet) func(context.Context, *command.Env, []string) error {
 			which := localcluster.AnyDataDirFlag(flags)
@@ -202,6 +203,7 @@ func (s *Status) ask(ctx context.Context, a *localcluster.Access) error {
 		}
 	}
 	s.Problems = append(s.Problems, unreachablePairs(s.Nodes)...)
+	s.addRecent(ctx, a, time.Now())
 	if code, body, err = a.Get(ctx, "/metrics"); err == nil && code == http.StatusOK {
 		s.Objects = parseObjects(body, "apiserver_resource_objects{", "apiserver_storage_objects{")
 		for resource, n := range parseObjects(body, "proa_unreadable_objects{") {
@@ -287,7 +289,7 @@ func (s *Status) print(env *command.Env, format string) error {
 		row("  "+c.Name, "%s", c.Text)
 	}
 	if hooks > 0 {
-		row("  start", "ok, %d checks", hooks)
+		row("  start", "ok, %s", answer.Plural(hooks, "check"))
 	}
 	for i, n := range s.Nodes {
 		if i == shownNodes {
@@ -335,7 +337,7 @@ func (s *Status) objects() string {
 	for _, n := range s.Objects {
 		sum += n
 	}
-	return fmt.Sprintf(", %d objects of %d resources", sum, len(s.Objects))
+	return ", " + answer.Plural(sum, "object") + " of " + answer.Plural(len(s.Objects), "resource")
 }
 
 func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

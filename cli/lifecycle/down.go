@@ -200,7 +200,7 @@ func stopServer(ctx context.Context, env *command.Env, c localcluster.Cluster, o
 func haltNodes(ctx context.Context, env *command.Env, c localcluster.Cluster, limit time.Duration, stopped map[string]bool) error {
 	ended, err := teardown.HaltNodes(ctx, c.Dir, limit, stopped, warnings(env))
 	if ended > 0 {
-		fmt.Fprintf(env.Out, "Ended %d containers\n", ended)
+		fmt.Fprintf(env.Out, "Containers ended: %d\n", ended)
 	}
 	return err
 }

@@ -68,6 +68,8 @@ type State struct {
 type Findings struct {
 	// Conditions are the pressure conditions that are true now, or were within the transition period, sorted.
 	Conditions []corev1.NodeConditionType
+	// Shortages say what is short for each condition that is true now, with the figures.
+	Shortages map[corev1.NodeConditionType]string
 	// Crossed are the thresholds that require an action, the most urgent first.
 	Crossed []Threshold
 }
@@ -85,8 +87,11 @@ func checkThresholds(s State, thresholds []Threshold, now map[Signal]reading, at
 	for c, t := range s.last {
 		next.last[c] = t
 	}
-	var f Findings
+	f := Findings{Shortages: map[corev1.NodeConditionType]string{}}
 	for _, t := range crossed {
+		if kind := conditionOf(t.Signal); f.Shortages[kind] == "" {
+			f.Shortages[kind] = shortage(t, now[t.Signal])
+		}
 		begin, known := s.first[t.key()]
 		if !known {
 			begin = at

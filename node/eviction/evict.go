@@ -6,6 +6,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -70,8 +71,9 @@ type Manager struct {
 	layout *Layout
 	state  State
 
-	mu         sync.Mutex // guards conditions
+	mu         sync.Mutex // guards conditions and shortages
 	conditions []corev1.NodeConditionType
+	shortages  map[corev1.NodeConditionType]string // as they were when the conditions became true
 }
 
 // New makes a manager.
@@ -113,7 +115,7 @@ func (m *Manager) checkOnce(ctx context.Context) ([]*corev1.Pod, error) {
 	now, use := observe(summary), usagesOf(summary)
 	var f Findings
 	m.state, f = checkThresholds(m.state, m.Thresholds, now, time.Now(), m.Transition)
-	m.setConditions(f.Conditions)
+	m.setConditions(f.Conditions, f.Shortages)
 	pods := m.Pods()
 	if evicted := m.evictOverLimit(pods, use); len(evicted) > 0 || len(f.Crossed) == 0 {
 		return evicted, nil
@@ -207,19 +209,25 @@ func (m *Manager) waitForEnd(ctx context.Context, pods []*corev1.Pod) {
 	}
 }
 
-func (m *Manager) setConditions(conditions []corev1.NodeConditionType) {
+// setConditions keeps the conditions. What they say was short stays as long as they do, so that figures that change with every check cause
+// no writes.
+func (m *Manager) setConditions(conditions []corev1.NodeConditionType, shortages map[corev1.NodeConditionType]string) {
 	m.mu.Lock()
 	changed := !slices.Equal(conditions, m.conditions)
-	m.conditions = conditions
+	kept := map[corev1.NodeConditionType]string{}
+	for _, c := range conditions {
+		kept[c] = cmp.Or(m.shortages[c], shortages[c])
+	}
+	m.conditions, m.shortages = conditions, kept
 	m.mu.Unlock()
 	if changed && m.Changed != nil {
 		m.Changed()
 	}
 }
 
-// HasPressure reports whether a pressure condition of the Node is true.
-func (m *Manager) HasPressure(c corev1.NodeConditionType) bool {
+// Pressure reports whether a pressure condition of the Node is true, and what was short when it became so.
+func (m *Manager) Pressure(c corev1.NodeConditionType) (shortage string, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Contains(m.conditions, c)
+	return m.shortages[c], slices.Contains(m.conditions, c)
 }

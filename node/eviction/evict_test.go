@@ -421,7 +421,8 @@ func TestManager(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if !m.HasPressure(corev1.NodeMemoryPressure) || m.HasPressure(corev1.NodeDiskPressure) {
+		shortage, isMemory := m.Pressure(corev1.NodeMemoryPressure)
+		if _, isDisk := m.Pressure(corev1.NodeDiskPressure); !isMemory || isDisk || !strings.Contains(shortage, ", below its threshold ") {
 			t.Error("the conditions are wrong")
 		}
 

@@ -47,6 +47,20 @@ func message(name corev1.ResourceName, p *corev1.Pod, u *statsv1.PodStats, short
 	return b.String()
 }
 
+// shortage says which threshold is crossed, by how much.
+func shortage(t Threshold, r reading) string {
+	limit := t.Value.of(r.capacity)
+	amount := func(q resource.Quantity) string { return q.String() }
+	if name := resourceOf(t.Signal); name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage {
+		amount = func(q resource.Quantity) string { return fmt.Sprintf("%.1f GiB", float64(q.Value())/(1<<30)) }
+	}
+	share := ""
+	if t.Value.Quantity == nil {
+		share = fmt.Sprintf(" (%.3g%%)", t.Value.Fraction*100)
+	}
+	return fmt.Sprintf("%s was %s of %s, below its threshold %s%s", t.Signal, amount(r.available), amount(r.capacity), amount(limit), share)
+}
+
 // consumption returns how much a container uses of a resource.
 func consumption(c *statsv1.ContainerStats, name corev1.ResourceName) (*resource.Quantity, bool) {
 	switch {

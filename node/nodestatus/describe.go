@@ -118,8 +118,11 @@ func conditionsOf(o *corev1.Node, f *Facts, now time.Time) (events []nodeEvent) 
 	}
 	for _, p := range pressures() {
 		is, w := corev1.ConditionFalse, p.no
-		if f.Pressed[p.kind] {
+		if shortage, pressed := f.Pressed[p.kind]; pressed {
 			is, w = corev1.ConditionTrue, p.yes
+			if shortage != "" {
+				w.message += ": " + shortage
+			}
 		}
 		if changed, _ := setCondition(&o.Status, corev1.NodeCondition{Type: p.kind, Status: is, Reason: w.reason, Message: w.message},
 			now); changed {

@@ -116,7 +116,7 @@ func TestConditions(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	c := &Config{Name: "n"}
-	f := &Facts{Machine: Machine{CPUs: 1, Memory: 1 << 30, BootID: "a"}, Storage: 1 << 30, Pressed: map[corev1.NodeConditionType]bool{}}
+	f := &Facts{Machine: Machine{CPUs: 1, Memory: 1 << 30, BootID: "a"}, Storage: 1 << 30, Pressed: map[corev1.NodeConditionType]string{}}
 	step := func(want string) {
 		t.Helper()
 		now = now.Add(time.Minute)
@@ -140,9 +140,9 @@ Normal NodeHasSufficientMemory: Node n status is now: NodeHasSufficientMemory
 Normal NodeHasNoDiskPressure: Node n status is now: NodeHasNoDiskPressure
 Normal NodeHasSufficientPID: Node n status is now: NodeHasSufficientPID`)
 	f.Trouble = nil
-	f.Pressed[corev1.NodeMemoryPressure] = true
+	f.Pressed[corev1.NodeMemoryPressure] = "memory.available was 1 of 2"
 	step(`
-MemoryPressure=True KubeletHasInsufficientMemory: kubelet has insufficient memory available (2m0s)
+MemoryPressure=True KubeletHasInsufficientMemory: kubelet has insufficient memory available: memory.available was 1 of 2 (2m0s)
 DiskPressure=False KubeletHasNoDiskPressure: kubelet has no disk pressure (1m0s)
 PIDPressure=False KubeletHasSufficientPID: kubelet has sufficient PID available (1m0s)
 Ready=True KubeletReady: kubelet is posting ready status (2m0s)
@@ -150,7 +150,7 @@ Normal NodeHasInsufficientMemory: Node n status is now: NodeHasInsufficientMemor
 Normal NodeReady: Node n status is now: NodeReady`)
 	f.Machine.BootID, f.Storage = "b", 0
 	delete(o.Status.Capacity, corev1.ResourceEphemeralStorage)
-	f.Pressed[corev1.NodeMemoryPressure] = false
+	delete(f.Pressed, corev1.NodeMemoryPressure)
 	f.Trouble = []error{errors.New("container runtime is down"), errors.New("PLEG is not healthy: slow")}
 	step(`
 MemoryPressure=False KubeletHasSufficientMemory: kubelet has sufficient memory available (3m0s)

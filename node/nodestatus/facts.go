@@ -22,7 +22,7 @@ type Facts struct {
 	Runtime   runtimeInfo
 	Devices   Devices
 	Evicting  func(corev1.ResourceList) corev1.ResourceList
-	Pressed   map[corev1.NodeConditionType]bool
+	Pressed   map[corev1.NodeConditionType]string // what is short, of the conditions that are true
 	Volumes   []corev1.UniqueVolumeName
 	// VolumesKnown reports that Volumes is complete.
 	VolumesKnown bool
@@ -85,7 +85,7 @@ func (n *Node) gatherFacts(ctx context.Context) *Facts {
 	} else {
 		n.log.WarnContext(ctx, "the properties of the machine cannot be read; the last known ones are kept", "err", err)
 	}
-	f := &Facts{Machine: n.machine, Evicting: n.EvictionReserve, Pressed: map[corev1.NodeConditionType]bool{}}
+	f := &Facts{Machine: n.machine, Evicting: n.EvictionReserve, Pressed: map[corev1.NodeConditionType]string{}}
 	if size, err := n.host.Size(n.Data); err == nil {
 		f.Storage = size
 	}
@@ -101,7 +101,12 @@ func (n *Node) gatherFacts(ctx context.Context) *Facts {
 		f.Volumes = slices.Sorted(slices.Values(f.Volumes))
 	}
 	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-		f.Pressed[t] = n.HasPressure != nil && n.HasPressure(t)
+		if n.Pressure == nil {
+			continue
+		}
+		if shortage, is := n.Pressure(t); is {
+			f.Pressed[t] = shortage
+		}
 	}
 	f.Trouble = n.trouble(f.Runtime)
 	if noAddress != nil {

@@ -81,8 +81,8 @@ type Parts struct {
 	Runtime Runtime
 	// EvictionReserve returns what the hard eviction thresholds keep from Pods, of a capacity.
 	EvictionReserve func(capacity corev1.ResourceList) corev1.ResourceList
-	// HasPressure reports whether a pressure condition is true.
-	HasPressure func(corev1.NodeConditionType) bool
+	// Pressure reports whether a pressure condition is true, and what is short.
+	Pressure func(corev1.NodeConditionType) (shortage string, is bool)
 	// Volumes returns the attached volumes in use; known is false until the list is complete.
 	Volumes func() (inUse []corev1.UniqueVolumeName, known bool)
 	// AddressesChanged is called when the addresses of the node have changed.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 
 	"proa.dev/hop"
 	"proa.dev/kinds"
+	"proa.dev/kinds/kind"
 	"proa.dev/kinds/lib/codec"
 	"proa.dev/server"
 	"proa.dev/server/schema"
@@ -276,5 +278,22 @@ func TestQuotaErrorHasGeneratedName(t *testing.T) {
 	_, err := r.Client(r.who).Create(t.Context(), configMapsResource(), m)
 	if err == nil || !regexp.MustCompile(`^configmaps "made-[a-z0-9]{5}" is forbidden: exceeded quota: none`).MatchString(err.Error()) {
 		t.Errorf("create: %v", err)
+	}
+}
+
+// TestQuotaRefusesAtHop6 checks that the record of a write names the hop of admission also if it is refused when the transaction is made,
+// as by a quota that others have used up meanwhile.
+func TestQuotaRefusesAtHop6(t *testing.T) {
+	r := newRig(t)
+	r.Check = []server.Plugin{{Name: "Late", Admit: func(_ context.Context, a *kind.Admission) error {
+		a.AddToTransaction(func(context.Context, kind.Replacer) error { return a.Forbid(errors.New("exceeded quota")) })
+		return nil
+	}}}
+	if _, err := r.Client(r.who).Create(t.Context(), configMapsResource(), configMap("refused")); !apierrors.IsForbidden(err) {
+		t.Fatalf("create: %v", err)
+	}
+	records := r.Recorder.Select(func(rec *hop.Record) bool { return rec.Name == "refused" })
+	if len(records) != 1 || records[0].Refused != hop.Validate {
+		t.Errorf("%+v", records)
 	}
 }

@@ -16,7 +16,7 @@ const eventOf = (type, row) => JSON.stringify({ type, object: { kind: 'Table', a
 // Watches of Pods that are open, and the number of Pods that are listed.
 const watches = new Set();
 let listed = PODS;
-await page.routeWebSocket(/\/pods\?.*watch/, (ws) => {
+await page.routeWebSocket(/\/pods\?(?!fieldSelector).*watch/, (ws) => {
   ws.send(JSON.stringify({ code: 200 }));
   watches.add(ws);
   ws.onClose(() => watches.delete(ws));

@@ -324,6 +324,53 @@ await step('a trace says what it could not see', async () => {
   await page.unroute(/\/(wire)?traces\/deployments/);
 });
 
+await step('what has failed is red: pressure, evicted Pods, silent nodes, a server that does not answer', async () => {
+  const node = await api('POST', '/api/v1/nodes', { apiVersion: 'v1', kind: 'Node', metadata: { name: 'full' } });
+  node.status = { conditions: [['DiskPressure', 'True', 'kubelet has disk pressure: nodefs.available was 9.1 GiB of 96.0 GiB, below its threshold 9.6 GiB (10%)'], ['Ready', 'True', 'fine']]
+    .map(([type, status, message]) => ({ type, status, message, reason: 'Test', lastHeartbeatTime: new Date().toISOString(), lastTransitionTime: new Date().toISOString() })) };
+  delete node.metadata.resourceVersion; // controllers write to it too
+  await api('PUT', '/api/v1/nodes/full/status', node);
+  const pod = await api('POST', '/api/v1/namespaces/default/pods', { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'evicted' }, spec: { nodeName: 'full', containers: [{ name: 'c', image: 'nginx' }] } });
+  pod.status = { phase: 'Failed', reason: 'Evicted', message: 'The node was low on resource: ephemeral-storage.',
+    containerStatuses: [{ name: 'c', image: 'nginx', imageID: '', ready: false, restartCount: 0, state: { terminated: { exitCode: 0, reason: 'Completed' } } }] };
+  delete pod.metadata.resourceVersion;
+  await api('PUT', '/api/v1/namespaces/default/pods/evicted/status', pod);
+  await go('#/overview');
+  const tile = (title) => page.locator('.tile').filter({ hasText: title });
+  await tile('Nodes').locator('.is-bad').getByText('1 not well').waitFor();
+  await tile('Pods').locator('.is-bad').getByText(/failing/).waitFor();
+  const trouble = page.getByRole('region', { name: 'Needs attention' });
+  await trouble.getByRole('link').filter({ hasText: 'Node full' }).getByText('DiskPressure').waitFor();
+  await trouble.getByRole('link').filter({ hasText: 'Pod evicted' }).locator('.badge.is-bad').waitFor();
+  if (process.env.UI_SHOTS) await page.screenshot({ path: process.env.UI_SHOTS + '/pressure.png' });
+  await go('#/kind/core/nodes');
+  await page.getByRole('row').filter({ hasText: 'full' }).locator('.is-bad').getByText('Ready, DiskPressure').waitFor();
+  await go('#/kind/core/pods');
+  await page.getByRole('row').filter({ hasText: 'evicted' }).locator('.is-bad').first().waitFor();
+  assert.ok(!(await page.getByRole('row').filter({ hasText: 'evicted' }).textContent()).includes('Completed'));
+  await go('#/object/core/pods/default/evicted');
+  await page.locator('.object-state .is-bad').getByText('Evicted').waitFor();
+  await go('#/object/core/nodes/-/full?tab=why');
+  await page.getByText('free space on the machine').waitFor();
+  if (process.env.UI_SHOTS) await page.screenshot({ path: process.env.UI_SHOTS + '/why.png' });
+  // A server that does not answer: what is shown is old, and says so.
+  const other = await context.newPage();
+  await other.goto(base);
+  await other.locator('.tile').filter({ hasText: 'Nodes' }).getByText('1 not well').waitFor();
+  await other.routeWebSocket(/./, (ws) => ws.close());
+  for (const path of ['**/api/**', '**/apis/**']) await other.route(path, (r) => r.abort());
+  await other.evaluate(() => { location.hash = '#/kind/core/nodes'; });
+  await other.evaluate(() => { location.hash = '#/overview'; });
+  await other.locator('.live').getByText('Connection lost').waitFor();
+  await other.locator('.tiles.is-stale').waitFor();
+  await other.getByText('The server does not answer.').first().waitFor();
+  await other.locator('.tile').filter({ hasText: 'Nodes' }).getByText('Not known').waitFor();
+  if (process.env.UI_SHOTS) await other.screenshot({ path: process.env.UI_SHOTS + '/lost.png' });
+  await other.close();
+  await api('DELETE', '/api/v1/nodes/full', {});
+  await api('DELETE', '/api/v1/namespaces/default/pods/evicted', { gracePeriodSeconds: 0 });
+});
+
 await step('themes', async () => {
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await background();

@@ -164,6 +164,9 @@ export function dialog(title, content, buttons) {
   });
 }
 
+// plural is a number with a noun, in the plural unless the number is 1.
+export const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
+
 // empty says why there is nothing to see.
 export function empty(title, ...more) {
   return h('div', { class: 'empty' }, h('p', { class: 'empty-title' }, title), more.map((m) => (m instanceof Node ? m : h('p', null, m))));

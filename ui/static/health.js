@@ -23,6 +23,9 @@ export function ofPodStatus(status, ready = '') {
   return 'bad';
 }
 
+// FAILED selects the Pods that have failed. The column Status of an evicted Pod may say Completed, because its containers were ended well.
+export const FAILED = 'fieldSelector=' + encodeURIComponent('status.phase=Failed');
+
 // podStatus returns the word that kubectl shows for a Pod.
 export function podStatus(o) {
   const s = o.status || {};
@@ -35,13 +38,20 @@ export function podStatus(o) {
     return '';
   };
   word = waiting(s.initContainerStatuses, 'Init:') || waiting(s.containerStatuses, '') || word;
+  if (s.phase === 'Failed') word = s.reason || word; // whatever its containers said when they were ended
   if (o.metadata?.deletionTimestamp) word = 'Terminating';
   return word;
 }
 
+const DOWN = 60000; // milliseconds after which a workload without a ready Pod is down
+
+// isDown says that a workload that is not new has no ready Pod.
+export const isDown = (have, want, created) => have === 0 && want > 0 && Date.now() - Date.parse(created) > DOWN;
+
 const replicas = (o, have, want) => {
   if (want === 0) return result('idle', 'Scaled to 0');
   if (have >= want) return result('ok', `${have}/${want} ready`);
+  if (isDown(have, want, o.metadata?.creationTimestamp)) return result('bad', `${have}/${want} ready`);
   return result('progress', `${have}/${want} ready`);
 };
 
@@ -77,9 +87,9 @@ const rules = {
   CronJob(o) { return o.spec?.suspend ? result('idle', 'Suspended') : result('ok', 'Scheduled'); },
   Node(o) {
     const ready = condition(o, 'Ready')?.status;
-    if (ready !== 'True') return result('bad', 'NotReady');
-    const pressure = (o.status?.conditions || []).find((c) => c.type !== 'Ready' && c.status === 'True');
-    if (pressure) return result('warn', pressure.type);
+    if (ready !== 'True') return result('bad', ready === 'Unknown' ? 'NotReady, not heard of' : 'NotReady');
+    const fault = (o.status?.conditions || []).find((c) => /Pressure$|^NetworkUnavailable$/.test(c.type) && c.status === 'True');
+    if (fault) return result('bad', fault.type);
     return o.spec?.unschedulable ? result('warn', 'Cordoned') : result('ok', 'Ready');
   },
   PersistentVolumeClaim(o) {

@@ -1,8 +1,8 @@
 // The objects of one kind, as the columns that the server prints, live. Only the rows in sight are in the document.
 
 import { h, fill, setText, setHint, icon, age, empty, announce } from './dom.js';
-import { Live, findKind, listPath } from './api.js';
-import { ofPodStatus } from './health.js';
+import { Live, findKind, keyOf, listPath } from './api.js';
+import { FAILED, healthOf, ofPodStatus } from './health.js';
 import { objectLink, setParams, setTitle, titleOf, parseHash } from './app.js';
 import { liveMark } from './overview.js';
 import { Rows, natural } from './rows.js';
@@ -61,6 +61,17 @@ export async function show({ main, route, signal, ns }) {
     schedule();
   } });
   liveMark(mark, live);
+  // What the columns do not tell: which Pods have failed although their containers ended well, and what nodes are short of.
+  let more = null;
+  const moreChanged = (l, changes) => {
+    if (changes.all) todo.all = true;
+    for (const key of changes.keys) todo.keys.add(key);
+    schedule();
+  };
+  if (kind.kind === 'Pod' && kind.group === '') more = new Live(listPath(kind, ns), { table: true, signal, query: FAILED, onchange: moreChanged });
+  if (kind.kind === 'Node' && kind.group === '') more = new Live(listPath(kind, ns), { signal, onchange: moreChanged });
+  const hasFailed = (r) => kind.kind === 'Pod' && Boolean(more?.items.has(keyOf(meta(r))));
+  const nodeHealth = (r) => { const o = more?.items.get(keyOf(meta(r))); return o && healthOf({ ...o, kind: 'Node' }); };
 
   // chooseColumns decides which columns there are, with their widths.
   const chooseColumns = () => {
@@ -73,9 +84,14 @@ export async function show({ main, route, signal, ns }) {
     if (ageColumn) Object.assign(ageColumn, { get: (r) => age(meta(r).created), by: (r) => -(Date.parse(meta(r).created) || 0), isAge: true });
     const status = list.find((c) => c.name === 'Status');
     const ready = list.find((c) => c.name === 'Ready');
-    if (kind.kind === 'Pod' && status) status.state = (r) => ofPodStatus(status.get(r), status.get(r) === 'Running' ? ready?.get(r) : '');
-    else if (kind.kind === 'Node' && status) status.state = (r) => (!String(status.get(r)).startsWith('Ready') ? 'bad' : String(status.get(r)).includes('Disabled') ? 'warn' : 'ok');
-    else if (status) status.state = (r) => ({ Active: 'ok', Bound: 'ok', Available: 'ok', Complete: 'ok', Running: 'progress', Terminating: 'progress', Pending: 'progress', Failed: 'bad', Lost: 'bad' })[status.get(r)] || '';
+    const cell = status?.get;
+    if (kind.kind === 'Pod' && status) {
+      status.get = (r) => (cell(r) === 'Completed' && hasFailed(r) ? 'Failed' : cell(r));
+      status.state = (r) => (hasFailed(r) ? 'bad' : ofPodStatus(cell(r), cell(r) === 'Running' ? ready?.get(r) : ''));
+    } else if (kind.kind === 'Node' && status) {
+      status.get = (r) => { const now = nodeHealth(r); return now?.state === 'bad' && String(cell(r)).startsWith('Ready') ? cell(r) + ', ' + now.text : cell(r); };
+      status.state = (r) => nodeHealth(r)?.state || (!String(cell(r)).startsWith('Ready') ? 'bad' : String(cell(r)).includes('Disabled') ? 'warn' : 'ok');
+    } else if (status) status.state = (r) => ({ Active: 'ok', Bound: 'ok', Available: 'ok', Complete: 'ok', Running: 'progress', Terminating: 'progress', Pending: 'progress', Failed: 'bad', Lost: 'bad' })[status.get(r)] || '';
     else if (ready && /^\d+\/\d+$/.test(String(rows.shown[0] ? ready.get(rows.shown[0].row) : ''))) ready.state = (r) => { const [a, b] = String(ready.get(r)).split('/'); return a === b ? 'ok' : 'progress'; };
     const type = list.find((c) => c.name === 'Type');
     if (kind.resource === 'events' && type) type.state = (r) => (type.get(r) === 'Warning' ? 'warn' : 'ok');

@@ -1,6 +1,6 @@
 // One object: what it is, how it does, its YAML, Events, logs, shell, relatives, trace, and why it is stuck.
 
-import { h, fill, badge, age, when, empty, dialog, announce } from './dom.js';
+import { h, fill, badge, age, when, empty, dialog, announce, plural } from './dom.js';
 import { Live, findKind, listPath, objectPath, getJSON, request, kindOf } from './api.js';
 import { healthOf, hasHealth } from './health.js';
 import { toYAML, diff, hunks } from './yaml.js';
@@ -180,7 +180,7 @@ function showSummary(box, ctx) {
           : st?.state?.terminated ? [st.state.terminated.exitCode === 0 ? 'idle' : 'bad', `${st.state.terminated.reason || 'Ended'} (${st.state.terminated.exitCode})`] : null;
         return h('li', { class: 'event' }, how ? badge(how[0], how[1]) : badge('idle', 'Template'),
           h('span', { class: 'row-main' }, h('span', { class: 'strong' }, c.name), h('span', { class: 'muted' }, c.image), st?.state?.waiting?.message && h('span', { class: 'muted' }, st.state.waiting.message)),
-          h('span', { class: 'muted' }, st ? st.restartCount + ' restarts' : ''));
+          h('span', { class: 'muted' }, st ? plural(st.restartCount, 'restart') : ''));
       }))),
       Object.keys(m.annotations || {}).length > 0 && h('section', { class: 'panel' }, h('h2', null, 'Annotations'), facts(Object.entries(shownObject(o, {}).metadata.annotations).map(([k, v]) => [k, h('span', { class: 'clamp3' }, v || '(empty)')]))));
   };
@@ -316,7 +316,7 @@ export function showDiff(a, b) {
   const removed = all.filter(([m]) => m === '-').length;
   if (!added && !removed) return h('p', { class: 'hint' }, 'Nothing would change.');
   const names = { '+': 'added', '-': 'removed', ' ': '' };
-  return h('div', { class: 'stack' }, h('p', null, `The server would accept it. ${added} lines added, ${removed} removed:`),
+  return h('div', { class: 'stack' }, h('p', null, `The server would accept it. ${plural(added, 'line')} added, ${removed} removed:`),
     h('div', { class: 'code-block diff', tabindex: '0', role: 'group', 'aria-label': 'Difference' }, hunks(all).map((l) => (l === null ? h('div', { class: 'diff-gap' }, '⋯')
       : h('div', { class: l[0] === '+' ? 'diff-add' : l[0] === '-' ? 'diff-del' : '' }, h('span', { class: 'diff-mark' }, l[0], names[l[0]] && h('span', { class: 'sr' }, names[l[0]])), l[1])))));
 }

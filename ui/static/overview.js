@@ -2,7 +2,7 @@
 
 import { h, fill, setText, setHint, icon, badge, age, empty } from './dom.js';
 import { Live, TRACES, getJSON, splitExplanations } from './api.js';
-import { ofPodStatus, stateName } from './health.js';
+import { FAILED, healthOf, isDown, ofPodStatus, stateName } from './health.js';
 import { linkTo, objectLink } from './app.js';
 
 const POD = { group: '', resource: 'pods' };
@@ -35,6 +35,14 @@ function atMostOnceA(pause, f, signal) {
   };
 }
 
+// noTrouble says that nothing needs attention, as far as the lists know.
+function noTrouble(lists) {
+  const has = (state) => lists.some((l) => l.state === state);
+  if (has('retrying')) return empty('The server does not answer.', 'What is shown is what was last known.');
+  if (has('loading')) return empty('Loading…');
+  return empty(has('refused') ? 'Nothing that you may see needs attention.' : 'Everything is as it should be.');
+}
+
 export function show({ main, signal, ns }) {
   const tiles = h('div', { class: 'tiles' });
   const mark = h('span', { class: 'live', role: 'status' });
@@ -57,13 +65,15 @@ export function show({ main, signal, ns }) {
 
   const inNs = ns ? `/namespaces/${encodeURIComponent(ns)}` : '';
   const lists = {};
-  const start = (name, path, draw, table = true) => {
-    lists[name] = new Live(path, { table, signal, onchange: (l, changes) => { draw(l, changes); drawMark(); } });
+  const start = (name, path, draw, { table = true, query = '' } = {}) => {
+    lists[name] = new Live(path, { table, query, signal, onchange: (l, changes) => { draw(l, changes); drawMark(); } });
   };
   const drawMark = () => {
     const states = Object.values(lists);
     const pick = states.find((l) => l.state === 'retrying') || states.find((l) => l.state === 'loading') || states.find((l) => l.state === 'live') || states[0];
     liveMark(mark, pick);
+    tiles.classList.toggle('is-stale', pick.state === 'retrying');
+    if (pick.state === 'retrying') troubleSoon();
   };
 
   const meter = (box, total, parts, word) => {
@@ -81,12 +91,23 @@ export function show({ main, signal, ns }) {
       h('ul', { class: 'legend' }, parts.filter(([, n]) => n).map(([state, n, text]) => h('li', { class: 'is-' + state }, icon(state), h('span', null, `${n} ${text || stateName(state).toLowerCase()}`)))),
       total === '0' && h('p', { class: 'tile-note' }, 'no ' + word));
   };
-  const refused = (box) => fill(box, h('p', { class: 'tile-note' }, 'You may not list these.'));
+  // isUnknown fills the box of a list of which nothing is known, and says whether that is so.
+  const isUnknown = (l, box) => {
+    const text = l.state === 'refused' ? 'You may not list these.' : l.state === 'retrying' && !l.items.size ? 'Not known: the server does not answer.' : '';
+    if (text) { fill(box, h('p', { class: 'tile-note' }, text)); delete box.dataset.now; }
+    return Boolean(text);
+  };
 
   const podStates = new Map(); // of each Pod; only those that have changed are looked at
   const podCount = {};
+  const failed = new Set(); // the Pods that have failed, whatever their column Status says
+  const drawFailed = (l, changes) => {
+    failed.clear();
+    for (const key of l.items.keys()) failed.add(key);
+    if (lists.pods) drawPods(lists.pods, changes);
+  };
   const drawPods = (l, changes) => {
-    if (l.state === 'refused') { refused(boxes.pods); return; }
+    if (isUnknown(l, boxes.pods)) return;
     const status = column(l, 'status');
     const ready = column(l, 'ready');
     if (changes.all) { podStates.clear(); for (const k of Object.keys(podCount)) delete podCount[k]; }
@@ -95,7 +116,7 @@ export function show({ main, signal, ns }) {
       if (before) { podCount[before]--; podStates.delete(key); }
       const r = l.items.get(key);
       if (!r) continue;
-      r.state = ofPodStatus(r.cells[status], r.cells[status] === 'Running' ? r.cells[ready] : '');
+      r.state = failed.has(key) ? 'bad' : ofPodStatus(r.cells[status], r.cells[status] === 'Running' ? r.cells[ready] : '');
       podStates.set(key, r.state);
       podCount[r.state] = (podCount[r.state] || 0) + 1;
     }
@@ -104,45 +125,44 @@ export function show({ main, signal, ns }) {
     troubleSoon();
   };
   const drawDeployments = (l) => {
-    if (l.state === 'refused') { refused(boxes.deployments); return; }
+    if (isUnknown(l, boxes.deployments)) return;
     const ready = column(l, 'ready');
-    let ok = 0;
+    const count = { ok: 0, progress: 0, bad: 0 };
     for (const r of l.items.values()) {
-      const [a, b] = String(r.cells[ready]).split('/');
-      r.ready = a === b;
-      if (r.ready) ok++;
+      const [a, b] = String(r.cells[ready]).split('/').map(Number);
+      r.state = a === b ? 'ok' : isDown(a, b, r.meta.created) ? 'bad' : 'progress';
+      count[r.state]++;
     }
-    meter(boxes.deployments, String(l.items.size), [['ok', ok, 'ready'], ['progress', l.items.size - ok, 'not ready']], 'Deployments');
+    meter(boxes.deployments, String(l.items.size), [['ok', count.ok, 'ready'], ['progress', count.progress, 'not ready'], ['bad', count.bad, 'down']], 'Deployments');
     troubleSoon();
   };
   const drawNodes = (l) => {
-    if (l.state === 'refused') { refused(boxes.nodes); return; }
-    const status = column(l, 'status');
-    let ok = 0;
-    let cordoned = 0;
-    for (const r of l.items.values()) {
-      const s = String(r.cells[status]);
-      r.state = !s.startsWith('Ready') ? 'bad' : s.includes('SchedulingDisabled') ? 'warn' : 'ok';
-      if (r.state === 'ok') ok++;
-      if (r.state === 'warn') cordoned++;
+    if (isUnknown(l, boxes.nodes)) return;
+    const count = { ok: 0, warn: 0, bad: 0 };
+    for (const o of l.items.values()) {
+      o.kind = 'Node';
+      count[healthOf(o).state]++;
     }
-    meter(boxes.nodes, String(l.items.size), [['ok', ok, 'ready'], ['warn', cordoned, 'cordoned'], ['bad', l.items.size - ok - cordoned, 'not ready']], 'nodes');
+    meter(boxes.nodes, String(l.items.size), [['ok', count.ok, 'ready'], ['warn', count.warn, 'cordoned'], ['bad', count.bad, 'not well']], 'nodes');
     troubleSoon();
   };
 
   const drawTrouble = () => {
     const out = [];
     const status = lists.pods && column(lists.pods, 'status');
-    for (const r of lists.nodes?.items.values() || []) if (r.state === 'bad') out.push({ state: 'bad', text: 'NotReady', k: { group: '', resource: 'nodes' }, m: r.meta, kind: 'Node' });
-    for (const r of lists.deployments?.items.values() || []) if (r.ready === false) out.push({ state: 'progress', text: String(r.cells[column(lists.deployments, 'ready')]) + ' ready', k: DEPLOYMENT, m: r.meta, kind: 'Deployment' });
-    for (const r of lists.pods?.items.values() || []) {
+    for (const o of lists.nodes?.items.values() || []) {
+      const health = healthOf({ ...o, kind: 'Node' });
+      if (health.state === 'bad') out.push({ rank: 0, ...health, k: { group: '', resource: 'nodes' }, m: { name: o.metadata.name, created: o.metadata.creationTimestamp }, kind: 'Node' });
+    }
+    for (const r of lists.deployments?.items.values() || []) if (r.state && r.state !== 'ok') out.push({ rank: 1, state: r.state, text: String(r.cells[column(lists.deployments, 'ready')]) + ' ready', k: DEPLOYMENT, m: r.meta, kind: 'Deployment' });
+    for (const [key, r] of lists.pods?.items || []) {
       if (r.state === 'ok' || r.state === 'idle') continue;
-      if (r.state === 'bad' || r.state === 'warn' || (r.state === 'progress' && Date.now() - Date.parse(r.meta.created) > 30000)) out.push({ state: r.state, text: String(r.cells[status]), k: POD, m: r.meta, kind: 'Pod' });
+      if (r.state === 'bad' || r.state === 'warn' || (r.state === 'progress' && Date.now() - Date.parse(r.meta.created) > 30000)) out.push({ rank: failed.has(key) ? 3 : 2, state: r.state, text: failed.has(key) && r.cells[status] === 'Completed' ? 'Failed' : String(r.cells[status]), k: POD, m: r.meta, kind: 'Pod' });
     }
     const order = { bad: 0, warn: 1, progress: 2 };
     for (const x of out) x.at = Date.parse(x.m.created);
-    out.sort((a, b) => order[a.state] - order[b.state] || b.at - a.at);
-    if (!out.length) { fill(trouble, empty('Everything is as it should be.')); return; }
+    out.sort((a, b) => order[a.state] - order[b.state] || a.rank - b.rank || b.at - a.at);
+    if (!out.length) { fill(trouble, noTrouble(Object.values(lists))); return; }
     const focus = trouble.contains(document.activeElement) ? document.activeElement.getAttribute('href') : '';
     fill(trouble, h('ul', { class: 'rows' }, out.slice(0, 12).map((x) => h('li', null,
       h('a', { class: 'row-link', href: objectLink(x.k, x.m.namespace, x.m.name, { tab: 'why' }) },
@@ -157,6 +177,7 @@ export function show({ main, signal, ns }) {
     const time = (e) => e.series?.lastObservedTime || e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp;
     for (const e of l.items.values()) e.at ??= Date.parse(time(e));
     const list = [...l.items.values()].sort((a, b) => b.at - a.at).slice(0, 14);
+    if (!list.length && l.state === 'retrying') { fill(events, empty('The server does not answer.')); return; }
     if (!list.length && l.state !== 'loading') { fill(events, empty('No Events in the last hour.')); return; }
     fill(events, h('ul', { class: 'rows' }, list.map((e) => {
       const o = e.involvedObject || {};
@@ -170,8 +191,9 @@ export function show({ main, signal, ns }) {
   const eventsSoon = atMostOnceA(1000, () => drawEvents(lists.events), signal);
   start('pods', `/api/v1${inNs}/pods`, drawPods);
   start('deployments', `/apis/apps/v1${inNs}/deployments`, drawDeployments);
-  start('nodes', '/api/v1/nodes', drawNodes);
-  start('events', `/api/v1${inNs}/events`, eventsSoon, false);
+  start('failed', `/api/v1${inNs}/pods`, drawFailed, { query: FAILED });
+  start('nodes', '/api/v1/nodes', drawNodes, { table: false }); // whole, because no column tells what a node is short of
+  start('events', `/api/v1${inNs}/events`, eventsSoon, { table: false });
 
   const askStuck = async () => {
     try {
@@ -188,6 +210,6 @@ export function show({ main, signal, ns }) {
     }
   };
   askStuck();
-  const timer = setInterval(() => { if (!document.hidden) { askStuck(); drawTrouble(); eventsSoon(); } }, 5000);
+  const timer = setInterval(() => { if (!document.hidden) { askStuck(); drawDeployments(lists.deployments); drawTrouble(); eventsSoon(); } }, 5000);
   signal.addEventListener('abort', () => clearInterval(timer));
 }
