@@ -39,6 +39,9 @@ func (v *version) coerceObject(o kind.Object, strict bool) (found []error, err e
 			return nil, err
 		}
 	}
+	if err := checkDefaults(u.Object, v.structural()); err != nil {
+		return nil, err
+	}
 	for _, path := range unknown {
 		found = append(found, fmt.Errorf("unknown field %q", path))
 	}

@@ -44,6 +44,9 @@ func (d *Decoder) Object(body []byte, m codec.Media, want schema.GroupVersionKin
 		return nil, apistatus.BadRequest("a %s cannot be sent here", want.Kind)
 	}
 	unknown, err := coerce(d.Def, o, strict)
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, d.decodeError(&codec.Error{Found: &want, Err: err}, want, body)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -81,8 +82,12 @@ func (d *Decoder) Patch(t types.PatchType, body []byte) (func(cur kind.Object) (
 			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d",
 				maxPatchOps, len(p)))
 		}
+		shifts := countShifts(p)
 		return func(cur kind.Object) (kind.Object, error) {
 			return d.patchJSON(cur, found, func(doc []byte) ([]byte, error) {
+				if shifts*(bytes.Count(doc, []byte(","))+shifts) > maxMerges {
+					return nil, apierrors.NewRequestEntityTooLargeError("the patch has too many operations on list items for an object of this size")
+				}
 				out, err := p.Apply(doc)
 				if err != nil {
 					err = unprocessableError(err)
@@ -92,6 +97,26 @@ func (d *Decoder) Patch(t types.PatchType, body []byte) (func(cur kind.Object) (
 		}, nil
 	}
 	return nil, apistatus.BadRequest("unknown patch type %q", t)
+}
+
+// countShifts returns how often a patch inserts or removes an item of a list, for which the library copies the list.
+func countShifts(p jsonpatch.Patch) (n int) {
+	count := func(path string, err error) {
+		item := path[strings.LastIndex(path, "/")+1:]
+		if _, notANumber := strconv.Atoi(item); err == nil && (item == "-" || notANumber == nil) {
+			n++
+		}
+	}
+	for _, op := range p {
+		switch op.Kind() {
+		case "add", "remove", "copy":
+			count(op.Path())
+		case "move":
+			count(op.Path())
+			count(op.From())
+		}
+	}
+	return n
 }
 
 // unprocessableError returns the error 422 for a patch that cannot be applied to the object.
@@ -164,6 +189,10 @@ func (d *Decoder) strategic(cur kind.Object, patch map[string]any, found []error
 	if err != nil {
 		return nil, err
 	}
+	if sent := countItems(patch); sent.all*max(sent.longest, countItems(doc).longest) > maxMerges {
+		return nil, apierrors.NewRequestEntityTooLargeError("the lists of the patch and of the object have too many items to merge them: " +
+			"send fewer at a time, or a JSON merge patch")
+	}
 	next := d.newObject()
 	merged, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(patch), next)
 	switch {
@@ -192,6 +221,33 @@ func (d *Decoder) strategic(cur kind.Object, patch map[string]any, found []error
 	}
 	next.GetObjectKind().SetGroupVersionKind(cur.GetObjectKind().GroupVersionKind())
 	return next, nil
+}
+
+// maxMerges limits the comparisons of a strategic merge: the library looks in a list for each item of the patch.
+const maxMerges = 1 << 26
+
+// items describes the lists of a document: the number of all their items, and that of the longest list.
+type items struct{ all, longest int }
+
+// countItems counts the items of all lists in a document.
+func countItems(doc any) (n items) {
+	add := func(v any) {
+		if nested := countItems(v); nested.all > 0 {
+			n.all, n.longest = n.all+nested.all, max(n.longest, nested.longest)
+		}
+	}
+	switch doc := doc.(type) {
+	case map[string]any:
+		for _, v := range doc {
+			add(v)
+		}
+	case []any:
+		n = items{len(doc), len(doc)}
+		for _, v := range doc {
+			add(v)
+		}
+	}
+	return n
 }
 
 // redact returns a text for the error about a patch, or a placeholder when the kind is confidential: whoever may patch

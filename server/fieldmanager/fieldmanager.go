@@ -57,7 +57,7 @@ func (f *Fields) Manager(def *kind.Def, sub *kind.SubDef) *schema.Manager {
 // when there is no such kind.
 func (f *Fields) TypeConverter(gvk runtimeschema.GroupVersionKind) managedfields.TypeConverter {
 	if types := f.Owner.TypeConverter(gvk); types != nil {
-		return types
+		return schema.Bounded(types)
 	}
 	def := f.State.DefOfKind(gvk)
 	if def == nil {
@@ -71,5 +71,5 @@ func (f *Fields) TypeConverter(gvk runtimeschema.GroupVersionKind) managedfields
 	if err != nil {
 		f.Log.Warn("the schema of a custom resource cannot be used to apply configurations", "kind", gvk, "err", err)
 	}
-	return types.Converter
+	return schema.Bounded(types.Converter)
 }

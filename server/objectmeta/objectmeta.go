@@ -4,8 +4,6 @@ package objectmeta
 
 import (
 	"math/rand/v2"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -80,16 +78,33 @@ func ClearManagedTimes(sub string, obj, old kind.Object) {
 	obj.SetManagedFields(entries)
 }
 
+// valueOf returns what a pointer points at, or nil.
+func valueOf(p *bool) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
 // DropDuplicateOwners removes duplicate owner references, with a warning.
 func DropDuplicateOwners(obj kind.Object, warn func(texts ...string)) {
 	refs := obj.GetOwnerReferences()
+	// There may be very many, so they are not compared with each other.
+	type refKey struct {
+		ref                metav1.OwnerReference // without its pointers
+		controller, blocks any
+	}
+	seen := make(map[refKey]bool, len(refs))
 	var kept []metav1.OwnerReference
 	var duplicates []string
 	for _, ref := range refs {
-		if slices.ContainsFunc(kept, func(k metav1.OwnerReference) bool { return reflect.DeepEqual(k, ref) }) {
+		key := refKey{ref, valueOf(ref.Controller), valueOf(ref.BlockOwnerDeletion)}
+		key.ref.Controller, key.ref.BlockOwnerDeletion = nil, nil
+		if seen[key] {
 			duplicates = append(duplicates, string(ref.UID))
 			continue
 		}
+		seen[key] = true
 		kept = append(kept, ref)
 	}
 	if duplicates == nil {

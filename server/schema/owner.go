@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -150,7 +151,11 @@ func (m *Manager) Apply(live runtime.Object, patch map[string]any, manager strin
 	if err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
-	return lib.Apply(live, &unstructured.Unstructured{Object: patch}, manager, bool(force))
+	config := &unstructured.Unstructured{Object: patch}
+	if err := checkSize(live, config); err != nil {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
+	return lib.Apply(live, config, manager, bool(force))
 }
 
 // Force says whether an apply takes over fields that others own.
@@ -186,6 +191,9 @@ func (m *Manager) libraryUpdate(live, obj runtime.Object, manager string) (err e
 	defer recoverError(&err)
 	lib, err := m.library()
 	if err != nil {
+		return err
+	}
+	if err := checkSize(live, obj); err != nil {
 		return err
 	}
 	_, err = lib.Update(live, obj, manager)

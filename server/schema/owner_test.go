@@ -2,6 +2,8 @@ package schema
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -278,5 +280,47 @@ func TestManagerName(t *testing.T) {
 		if got := ManagerName(c.param, c.agent); got != c.want {
 			t.Errorf("ManagerName(%q, %q) = %q, want %q", c.param, c.agent, got, c.want)
 		}
+	}
+}
+
+// TestFieldsOfVeryLongListsAreNotTracked checks objects for which the library takes minutes.
+func TestFieldsOfVeryLongListsAreNotTracked(t *testing.T) {
+	data, owned := map[string]any{}, strings.Builder{}
+	for i := range maxTracked + 1 {
+		data[strconv.Itoa(i)] = ""
+		fmt.Fprintf(&owned, `,"f:%d":{}`, i)
+	}
+	labels := map[string]string{}
+	for i := range maxTracked {
+		labels[strconv.Itoa(i)] = ""
+	}
+	m := New(scheme.Scheme, nil, nil).For(Target{Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")})
+	config := func(data map[string]any) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": data}
+	}
+	few := map[string]any{"a": "b"}
+	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u"}}
+	entries := []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{".":{}` + owned.String() + `}}`)}}}
+	for what, test := range map[string]struct {
+		live   *corev1.ConfigMap
+		config map[string]any
+	}{
+		"a configuration":  {live, config(data)},
+		"a stored object":  {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: labels, Annotations: labels}}, config(few)},
+		"its owned fields": {&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", ManagedFields: entries}}, config(few)},
+	} {
+		if _, err := m.Apply(test.live, test.config, "me", true); !apierrors.IsRequestEntityTooLargeError(err) {
+			t.Errorf("apply, %s: %v", what, err)
+		}
+	}
+	if _, err := m.Apply(live, config(few), "me", true); err != nil {
+		t.Error(err)
+	}
+	next := live.DeepCopy()
+	next.ManagedFields = entries
+	out, err := m.slowUpdate(live, next, "me")
+	if err == nil || len(out.(*corev1.ConfigMap).ManagedFields) != 0 {
+		t.Errorf("update: %v", err)
 	}
 }
