@@ -95,13 +95,16 @@ func (v *view) watch(ctx context.Context) error {
 	defer func() { _ = resp.Body.Close() }()
 	v.setRefused(nil)
 	from := v.client.events(resp.Body, v.def, m)
-	for {
+	for room := v.client.MaxList; ; {
 		ev, err := from.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
+		}
+		if room -= ev.size; room < 0 { // all these events together are as bounded as a list is
+			return apierrors.NewResourceExpired("there were too many events: all objects are listed again")
 		}
 		v.apply(ev)
 	}

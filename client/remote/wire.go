@@ -103,6 +103,8 @@ func (c *Client) list(data []byte, m codec.Media, def *kind.Def) (items []kind.O
 	var meta metav1.ListMeta
 	if m == codec.Proto {
 		items, meta, err = protoItems(data, def)
+	} else if jsonSize(data, m) > c.MaxList {
+		err = errTooLong
 	} else {
 		items, meta, err = c.jsonItems(data, def)
 	}
@@ -113,6 +115,16 @@ func (c *Client) list(data []byte, m codec.Media, def *kind.Def) (items []kind.O
 		return nil, 0, fmt.Errorf("decode a list of %s: %w", def.Resource(), err)
 	}
 	return items, rev, nil
+}
+
+// jsonSize returns how much memory the values of a document take, as bytes of JSON of usual density: a document of empty
+// objects takes many times its length.
+func jsonSize(data []byte, m codec.Media) int64 {
+	if m == codec.Proto {
+		return int64(len(data))
+	}
+	values := bytes.Count(data, []byte(",")) + bytes.Count(data, []byte("{")) + bytes.Count(data, []byte("["))
+	return int64(max(len(data), 16*values))
 }
 
 func (c *Client) jsonItems(data []byte, def *kind.Def) (items []kind.Object, meta metav1.ListMeta, err error) {
@@ -183,6 +195,7 @@ type event struct {
 	kind   string // ADDED, MODIFIED, DELETED, BOOKMARK
 	object kind.Object
 	rev    int64
+	size   int64 // about how much of a list it would be
 }
 
 // events decodes the stream of a watch.
@@ -192,12 +205,14 @@ type events struct {
 	media  codec.Media
 	from   *bufio.Reader
 	json   *json.Decoder
+	rest   *io.LimitedReader // what json may read of the current event
 }
 
 func (c *Client) events(body io.Reader, def *kind.Def, m codec.Media) *events {
 	e := &events{client: c, def: def, media: m, from: bufio.NewReaderSize(body, 32<<10)}
 	if m != codec.Proto {
-		e.json = json.NewDecoder(e.from)
+		e.rest = &io.LimitedReader{R: e.from}
+		e.json = json.NewDecoder(e.rest)
 	}
 	return e
 }
@@ -222,7 +237,7 @@ func (e *events) next() (event, error) {
 	if err != nil {
 		return event{}, fmt.Errorf("an event without a revision: %w", err)
 	}
-	return event{kindOf, o, rev}, nil
+	return event{kindOf, o, rev, jsonSize(raw, e.media)}, nil
 }
 
 func (e *events) frame() (kindOf string, raw []byte, err error) {
@@ -231,7 +246,11 @@ func (e *events) frame() (kindOf string, raw []byte, err error) {
 			Type   string          `json:"type"`
 			Object json.RawMessage `json:"object"`
 		}
+		e.rest.N = maxObject
 		if err := e.json.Decode(&ev); err != nil {
+			if e.rest.N == 0 {
+				err = errTooLong
+			}
 			return "", nil, err
 		}
 		return ev.Type, ev.Object, nil

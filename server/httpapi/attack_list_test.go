@@ -31,7 +31,7 @@ func TestLongListsAreBounded(t *testing.T) {
 	}
 	s := &customScript{w: w, file: "lists"}
 	s.define("texts", "Text", "Namespaced", `{"type":"object","properties":{"items":{"type":"array","items":{"type":"object","properties":{`+strings.Join(properties, ",")+`}}}}}`)
-	strategic, jsonPatch := "Content-Type: application/strategic-merge-patch+json", "Content-Type: application/json-patch+json"
+	const strategic, jsonPatch = "Content-Type: application/strategic-merge-patch+json", "Content-Type: application/json-patch+json"
 	for _, test := range []struct{ what, method, path, body, media, want string }{
 		{"a strategic merge", "PATCH", pods + "/p", `{"spec":{"containers":` + list(9000, `{"name":"c%d"}`) + `}}`, strategic, "too many items to merge"},
 		{"an order of elements", "PATCH", pods + "/p", `{"metadata":{"$setElementOrder/finalizers":` + list(9000, `"c%d"`) + `}}`, strategic, "too many items to merge"},
@@ -40,7 +40,8 @@ func TestLongListsAreBounded(t *testing.T) {
 		{"defaults", "POST", texts, `{"apiVersion":"attack.example.com/v1","kind":"Text","metadata":{"name":"x"},"items":` + list(2000, "{}") + `}`, "", "the defaults of the object would take more than 16 MiB"},
 		{"an apply", "PATCH", roles + "/a?fieldManager=me", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"a","finalizers":` + list(17_000, `"example.com/%d"`) + `}}`, "Content-Type: application/apply-patch+yaml", "too many items in a list"},
 	} {
-		if code, text := w.do(test.method, test.path, test.body, mediaHeaders(test.media)...); code != 413 || !strings.Contains(text, test.want) {
+		code, text := w.do(test.method, test.path, test.body, mediaHeaders(test.media)...)
+		if code != 413 || !strings.Contains(text, test.want) {
 			t.Errorf("%s: %d %.300s", test.what, code, text)
 		}
 	}

@@ -17,7 +17,8 @@ func TestDropDuplicateOwners(t *testing.T) {
 	}
 	pod, warned := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owners}}, 0
 	DropDuplicateOwners(pod, func(...string) { warned++ })
-	if got := pod.OwnerReferences; len(got) != 4 || warned != 1 || *got[1].Controller || !*got[2].BlockOwnerDeletion || !*got[3].Controller {
+	got := pod.OwnerReferences
+	if len(got) != 4 || warned != 1 || *got[1].Controller || !*got[2].BlockOwnerDeletion || !*got[3].Controller {
 		t.Error(got, warned)
 	}
 }

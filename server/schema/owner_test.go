@@ -300,8 +300,9 @@ func TestFieldsOfVeryLongListsAreNotTracked(t *testing.T) {
 	}
 	few := map[string]any{"a": "b"}
 	live := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u"}}
-	entries := []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1", FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{".":{}` + owned.String() + `}}`)}}}
+	entries := []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1",
+		FieldsType: "FieldsV1",
+		FieldsV1:   &metav1.FieldsV1{Raw: []byte(`{"f:data":{".":{}` + owned.String() + `}}`)}}}
 	for what, test := range map[string]struct {
 		live   *corev1.ConfigMap
 		config map[string]any
