@@ -39,7 +39,7 @@ test: build packages e2e
 # Tests are short and there is memory enough, so the garbage collector of the compiler, the linker and the tests runs rarely.
 TEST  := GOGC=400 $(GO) test $(TAGS) -vet=off -p 6 -timeout 20m
 # The packages whose tests take longest begin first, so that none of them is left running alone at the end.
-SLOW  := $(addprefix ./,test/ui test/crash store/singlemember test/controllers network/service network/networkpolicy server run server/h2 network/noderoutes)
+SLOW  := $(addprefix ./,test/ui test/robustness test/crash store/singlemember test/controllers network/service network/networkpolicy server run server/h2 network/noderoutes)
 
 # Every package but the e2e tests. Those that start servers take the binary that was built.
 packages: build
