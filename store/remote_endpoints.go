@@ -19,9 +19,9 @@ import (
 
 const (
 	// probeInterval is how often the endpoint in use is asked for the current revision, which it knows only with a quorum.
-	probeInterval = 500 * time.Millisecond
+	probeInterval = 300 * time.Millisecond
 	// patience is how long an endpoint may take to answer before the others are asked as well. Requests go to the first that
-	// answers. What was sent to the one before is given up when that has been silent for twice as long.
+	// answers, and reads and watches in progress too. Writes are given up when the one before has been silent for twice as long.
 	patience = 500 * time.Millisecond
 	// retryPause is the pause before a request or a probe that failed at once is sent again.
 	retryPause = 20 * time.Millisecond
@@ -78,11 +78,10 @@ type call struct {
 type callKind int
 
 const (
-	// repeatable requests change nothing, or the same when they are made twice.
+	// repeatable requests change nothing, or the same when they are made twice. Watches are among them.
 	repeatable callKind = iota
 	// conditional requests are transactions, of which it is unknown whether they were made when there was no answer.
 	conditional
-	watching
 )
 
 func newEndpoints(log *slog.Logger, all ...*endpoint) *endpoints {

@@ -20,8 +20,9 @@ import (
 
 // fakeQuorum are the members of an etcd. A member answers a request after its delay, with its error, or never while it is frozen.
 type fakeQuorum struct {
-	term    atomic.Uint64
-	members []*quorumMember
+	term     atomic.Uint64
+	revision atomic.Int64 // it grows with every answer
+	members  []*quorumMember
 }
 
 type quorumMember struct {
@@ -54,7 +55,7 @@ func (m *quorumMember) answer(ctx context.Context, write bool) (*pb.ResponseHead
 	}
 	select {
 	case <-time.After(delay):
-		return &pb.ResponseHeader{Revision: 7, RaftTerm: m.quorum.term.Load()}, err
+		return &pb.ResponseHeader{Revision: m.quorum.revision.Add(1), RaftTerm: m.quorum.term.Load()}, err
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -70,15 +71,26 @@ func (m *quorumMember) Txn(ctx context.Context, _ *pb.TxnRequest, _ ...grpc.Call
 	return &pb.TxnResponse{Header: h, Succeeded: true}, err
 }
 
+// Watch opens a watch that delivers one batch at once, without changes.
+func (m *quorumMember) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	s := &fakeWatchStream{ctx: ctx, responses: make(chan *pb.WatchResponse, 2)}
+	if h, err := m.answer(ctx, false); err == nil {
+		s.responses <- &pb.WatchResponse{Created: true}
+		s.responses <- &pb.WatchResponse{Header: h}
+	}
+	return s, nil
+}
+
 // newQuorum returns three members, and a store that uses them until the test ends.
 func newQuorum(t *testing.T) (*fakeQuorum, *Etcd) {
 	q := &fakeQuorum{}
 	q.term.Store(2)
+	q.revision.Store(10)
 	var all []*endpoint
 	for _, url := range []string{"a", "b", "c"} {
 		m := &quorumMember{quorum: q, delay: time.Millisecond}
 		q.members = append(q.members, m)
-		all = append(all, &endpoint{url: url, kv: m})
+		all = append(all, &endpoint{url: url, kv: m, watch: m})
 	}
 	r := &remote{endpoints: newEndpoints(slog.New(slog.NewTextHandler(t.Output(), nil)), all...)}
 	r.rounds.read, r.rounds.timeout = r.revision, freshTimeout
@@ -106,6 +118,12 @@ func TestFrozenMember(t *testing.T) {
 		q, e := newQuorum(t)
 		write := func() error { _, err := e.Commit(t.Context(), kv.Write{Key: "/a"}); return err }
 		read := func() error { _, _, err := e.Get(t.Context(), "/a"); return err }
+		var watched atomic.Int64 // batches
+		go func() {
+			for range e.Watch(t.Context(), "/a/", 10) {
+				watched.Add(1)
+			}
+		}()
 		time.Sleep(time.Minute)
 		within(t, "a write before", time.Millisecond, false, write)
 		q.members[0].set(func(m *quorumMember) { m.frozen = true })
@@ -115,6 +133,9 @@ func TestFrozenMember(t *testing.T) {
 		wg.Go(func() {
 			time.Sleep(probeInterval + patience + 10*time.Millisecond)
 			within(t, "a write afterwards", 10*time.Millisecond, false, write)
+			if n := watched.Load(); n != 2 {
+				t.Errorf("%d batches were watched, want the second from another member", n)
+			}
 		})
 		wg.Wait()
 		if q.members[0].written != 1 || q.members[1].written+q.members[2].written != 1 {

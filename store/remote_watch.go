@@ -51,7 +51,9 @@ type watchConn struct {
 	stream pb.Watch_WatchClient
 	cancel func()
 	in     chan received
-	wg     sync.WaitGroup
+	// left is closed when nobody receives from in any more. The stream may end before, when its member does not answer.
+	left chan struct{}
+	wg   sync.WaitGroup
 }
 
 type received struct {
@@ -220,7 +222,7 @@ func (s *remoteStream) waitForRetry(ctx context.Context, wake <-chan struct{}) (
 }
 
 func (s *remoteStream) start(ctx context.Context) (*watchConn, error) {
-	ctx, at, cancel := s.r.begin(ctx, watching)
+	ctx, at, cancel := s.r.begin(ctx, repeatable)
 	st, err := at.watch.Watch(ctx, anySize)
 	if err != nil {
 		s.r.suspect.Send()
@@ -239,17 +241,17 @@ func (s *remoteStream) start(ctx context.Context) (*watchConn, error) {
 		cancel()
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	c := &watchConn{stream: st, cancel: cancel, in: make(chan received)}
-	c.wg.Go(func() { c.receive(ctx) })
+	c := &watchConn{stream: st, cancel: cancel, in: make(chan received), left: make(chan struct{})}
+	c.wg.Go(c.receive)
 	return c, nil
 }
 
-func (c *watchConn) receive(ctx context.Context) {
+func (c *watchConn) receive() {
 	for {
 		resp, err := c.stream.Recv()
 		select {
 		case c.in <- received{resp, err}:
-		case <-ctx.Done():
+		case <-c.left:
 			return
 		}
 		if err != nil {
@@ -263,6 +265,7 @@ func (s *remoteStream) disconnect() {
 		return
 	}
 	s.conn.cancel()
+	close(s.conn.left)
 	s.conn.wg.Wait()
 	s.conn, s.part, s.asked = nil, eventBatch{}, time.Time{}
 }
