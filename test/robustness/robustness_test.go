@@ -102,7 +102,7 @@ func TestRobustness(t *testing.T) {
 			x.reset()
 		}
 		until(t, name+": all write again", 30*s, func() bool {
-			return !slices.ContainsFunc(clients, func(x *traffic) bool { return x.longest() > s/2 || x.wroteNothing() })
+			return !slices.ContainsFunc(clients, func(x *traffic) bool { return x.longest() > 2*s || x.wroteNothing() })
 		})
 	}
 	c.checkDeployment()
