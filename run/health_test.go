@@ -152,9 +152,16 @@ func TestHealthChecksHaveUpstreamNames(t *testing.T) {
 		}
 		all[c] = true
 	}
-	for _, name := range []string{"poststarthook/rbac/bootstrap-roles", "poststarthook/crd-informer-synced", "autoregister-completion"} {
+	for _, name := range []string{"poststarthook/rbac/bootstrap-roles", "poststarthook/crd-informer-synced", "autoregister-completion",
+		"poststarthook/start-service-ip-repair-controllers"} {
 		if !all[name] {
 			t.Errorf("there is no check %s", name)
+		}
+	}
+	s.store = memory.New(memory.Config{})
+	for _, c := range s.checks() {
+		if all[c.Name] && !c.Live {
+			t.Errorf("%s is not a check of /livez", c.Name)
 		}
 	}
 	if s.started(t.Context()) == nil {

@@ -61,17 +61,13 @@ type healthCheck struct {
 	local int // endpoints on this node
 }
 
-// The labels of Services that this proxy does not serve.
-const (
-	labelProxyName = "service.kubernetes.io/service-proxy-name"
-	labelHeadless  = "service.kubernetes.io/headless"
-)
+// labelProxyName is the label of Services that another proxy serves.
+const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// IsForOtherProxy reports whether the labels of a Service name another proxy, or mark it as headless.
+// IsForOtherProxy reports whether the labels of a Service name another proxy.
 func IsForOtherProxy(svc *corev1.Service) bool {
 	_, named := svc.Labels[labelProxyName]
-	_, headless := svc.Labels[labelHeadless]
-	return named || headless
+	return named
 }
 
 // decide returns what a Service needs on this node.

@@ -122,9 +122,13 @@ func parseSlice(t *testing.T, portText string, endpoints []string) *discoveryv1.
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
+	out := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, ObjectMeta: metav1.ObjectMeta{Namespace: "default"}}
 	out.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: new(int32(n)), Protocol: new(corev1.Protocol(protocol))}}
 	for _, text := range endpoints {
+		if text == "headless" {
+			out.Labels = map[string]string{corev1.IsHeadlessService: ""}
+			continue
+		}
 		words := strings.Split(text, ",")
 		e := discoveryv1.Endpoint{Addresses: words[:1]}
 		if strings.Contains(words[0], ":") {
@@ -152,7 +156,6 @@ func parseSlice(t *testing.T, portText string, endpoints []string) *discoveryv1.
 		}
 		out.Endpoints = append(out.Endpoints, e)
 	}
-	out.ObjectMeta = metav1.ObjectMeta{Namespace: "default"}
 	return out
 }
 

@@ -29,7 +29,8 @@ func gather(sp corev1.ServicePort, endpointSlices []*discoveryv1.EndpointSlice, 
 	}
 	found := map[netip.AddrPort]endpoint{}
 	for _, s := range endpointSlices {
-		if s.AddressType != want {
+		// Slices with this label are for DNS alone, whatever their Service is, as kube-proxy has it.
+		if _, headless := s.Labels[corev1.IsHeadlessService]; headless || s.AddressType != want {
 			continue
 		}
 		for _, p := range s.Ports {

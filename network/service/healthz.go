@@ -113,21 +113,37 @@ func answer(w http.ResponseWriter, s healthStatus, ok bool, count *prometheus.Co
 	}
 }
 
-// serveHealth serves the health endpoints until ctx ends. If the address is in use, it is tried again; Services work meanwhile.
-func (p *Proxy) serveHealth(ctx context.Context) {
-	if p.Health == "" {
+// statusHandler serves /proxyMode and /healthz in the form of kube-proxy's port for metrics.
+func statusHandler() http.Handler {
+	text := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("X-Content-Type-Options", "nosniff")
+			_, _ = w.Write([]byte(body))
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/proxyMode", text("nftables"))
+	mux.HandleFunc("/healthz", text("ok"))
+	return mux
+}
+
+// serveAt serves HTTP at an address until ctx ends; an empty address is none. If the address is in use, it is tried again; Services
+// work meanwhile.
+func (p *Proxy) serveAt(ctx context.Context, address string, h http.Handler) {
+	if address == "" {
 		return
 	}
 	for first := true; ; first = false {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", p.Health)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 		if err == nil {
-			err = p.serve(ctx, p.Connections.Listener(l, "service-proxy-health", connlimit.Public))
+			err = serve(ctx, p.Connections.Listener(l, "service-proxy-health", connlimit.Public), h)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		if first {
-			p.Log.Warn("the health endpoints of the service proxy cannot be served; it is tried again", "address", p.Health, "err", err)
+			p.Log.Warn("the health endpoints of the service proxy cannot be served; it is tried again", "address", address, "err", err)
 		}
 		if wait.Sleep(ctx, listenRetry) != nil {
 			return
@@ -135,8 +151,8 @@ func (p *Proxy) serveHealth(ctx context.Context) {
 	}
 }
 
-func (p *Proxy) serve(ctx context.Context, l net.Listener) error {
-	s := healthServerOf(p.handler())
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	s := healthServerOf(h)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -97,4 +98,15 @@ func TestHealthPortInUse(t *testing.T) {
 		}
 		return r.Status + map[bool]string{true: " healthy"}[s.Healthy && *s.NodeEligible]
 	}, "200 OK healthy")
+}
+
+// TestProxyMode checks what tools get that ask kube-proxy at its port for metrics.
+func TestProxyMode(t *testing.T) {
+	for path, want := range map[string]string{"/proxyMode": "200 nftables", "/healthz": "200 ok", "/metrics": "404 404 page not found\n"} {
+		w := httptest.NewRecorder()
+		statusHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
 }

@@ -55,6 +55,8 @@ type Config struct {
 	ReservedPorts []uint16
 	// Health is the address of the health endpoints /healthz and /livez, as ADDR:PORT; empty for none.
 	Health string
+	// Status is the address of /proxyMode and /healthz in the form of kube-proxy's port for metrics; empty for none.
+	Status string
 	// RecordEvent records a warning Event of a Service. May be nil.
 	RecordEvent func(about kind.Object, reason, message string)
 	// Record stores how long rules take to follow a change. May be nil.
@@ -159,7 +161,8 @@ func (p *Proxy) Run(ctx context.Context) error {
 	})
 	wg.Go(func() { p.follow(ctx, p.Slices, serviceOf) })
 	wg.Go(func() { p.followNodes(ctx) })
-	wg.Go(func() { p.serveHealth(ctx) })
+	wg.Go(func() { p.serveAt(ctx, p.Health, p.handler()) })
+	wg.Go(func() { p.serveAt(ctx, p.Status, statusHandler()) })
 	wg.Go(func() { p.table.RunCleanup(ctx) })
 	backoff := wait.Backoff{First: 100 * time.Millisecond, Max: 30 * time.Second}
 	var limiter rateLimiter

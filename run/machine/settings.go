@@ -20,5 +20,6 @@ func evictionSettings(n *settings.NodeConfig) eviction.Settings {
 
 // traffic sets the settings of the service proxy.
 func (p *agentHost) traffic(c *service.Config) {
-	c.ExternalIPs, c.Balancers, c.ReservedPorts, c.Health = p.Traffic.ExternalIPs, p.BalancerRanges, p.ReservedPorts(), p.HealthAddress()
+	c.ExternalIPs, c.Balancers, c.ReservedPorts = p.Traffic.ExternalIPs, p.BalancerRanges, p.ReservedPorts()
+	c.Health, c.Status = p.HealthAddress(), p.StatusAddress()
 }

@@ -45,7 +45,7 @@ func settingGroups() []settingGroup {
 		{"Storage", "etcd-servers change-cluster etcd-cafile etcd-certfile etcd-keyfile encryption-provider-config"},
 		{"Requests and shutdown", "max-requests-inflight max-mutating-requests-inflight max-request-memory max-namespace-bytes http2 shutdown-timeout shutdown-delay-duration"},
 		{"Controllers and scheduler", "controllers scheduler-config"},
-		{"Network", `service-cidr cluster-cidr allocate-node-cidrs cluster-domain cluster-dns stub-domain resolv-conf service-proxy proxy-healthz
+		{"Network", `service-cidr cluster-cidr allocate-node-cidrs cluster-domain cluster-dns stub-domain resolv-conf service-proxy proxy-healthz proxy-status
 			external-ip-ranges load-balancer load-balancer-ranges ingress-class ingress-http-port ingress-https-port gateway-class cni-conf-dir cni-bin-dir`},
 		{"Node", `node node-ip node-port node-labels register-with-taints provider-id cloud-provider max-pods pod-max-pids pod-manifest-path manifest-url
 			allowed-unsafe-sysctls seccomp-default bin-dir container-runtime-endpoint cgroup-driver

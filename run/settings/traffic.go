@@ -20,6 +20,8 @@ type Traffic struct {
 	ExternalIPs, BalancerRanges []netip.Prefix
 	// Healthz is the address of the health endpoint of the service proxy; "off" for none.
 	Healthz string
+	// Status is the address at which the service proxy tells its mode; "off" for none.
+	Status string
 	// Stubs has the DNS servers of zones that are not looked up at the node's own servers.
 	Stubs map[string][]string
 	// CNIConf is the folder where another program puts the CNI configuration of its network for Pods; empty for proa's
@@ -42,6 +44,7 @@ const (
 
 const (
 	defaultHealthz = ":10256" // of both families
+	defaultStatus  = "127.0.0.1:10249"
 	nowhere        = "off"
 )
 
@@ -74,6 +77,13 @@ func trafficSettings() []Setting {
 			Set: on(func(t *Traffic, v string) (err error) {
 				if t.Healthz = v; v != nowhere {
 					t.Healthz, err = parseListen(v)
+				}
+				return err
+			})},
+		{Name: "proxy-status", Help: "serve /proxyMode and /healthz of the node's service proxy, as kube-proxy does beside its metrics, at `ADDR:PORT`; off disables it (default 127.0.0.1:10249)",
+			Set: on(func(t *Traffic, v string) (err error) {
+				if t.Status = v; v != nowhere {
+					t.Status, err = parseListen(v)
 				}
 				return err
 			})},
@@ -131,6 +141,14 @@ func (t *Traffic) HealthAddress() string {
 		return ""
 	}
 	return cmp.Or(t.Healthz, defaultHealthz)
+}
+
+// StatusAddress returns the address at which the service proxy tells its mode; empty for none.
+func (t *Traffic) StatusAddress() string {
+	if t.Status == nowhere {
+		return ""
+	}
+	return cmp.Or(t.Status, defaultStatus)
 }
 
 func portOf(address string) (uint16, bool) {

@@ -16,6 +16,8 @@ func TestTrafficSettings(t *testing.T) {
 		{"external-ip-ranges", "here", `"here" is neither a range such as 203.0.113.0/24 nor an address`},
 		{"proxy-healthz", "off", "off"},
 		{"proxy-healthz", "127.0.0.1:10256", "127.0.0.1:10256"},
+		{"proxy-status", "off", "off"},
+		{"proxy-status", "127.0.0.1:1", "127.0.0.1:1"},
 		{"proxy-healthz", "10256", `"10256" is not ADDR:PORT, for example 127.0.0.1:6443 or 0.0.0.0:6443`},
 		{"stub-domain", "corp.example.org=10.0.0.53,corp.example.org=[fd00::53]:5353", "map[corp.example.org:[10.0.0.53 [fd00::53]:5353]]"},
 		{"stub-domain", "corp.example.org=ns.example.org", `"corp.example.org=ns.example.org" is not ZONE=IP or ZONE=IP:PORT, for example corp.example.org=10.0.0.53`},
@@ -37,6 +39,7 @@ func TestTrafficSettings(t *testing.T) {
 			found = true
 			got := map[string]any{"load-balancer": &config.LoadBalancer, "load-balancer-ranges": &config.Node.BalancerRanges,
 				"external-ip-ranges": &config.Node.Traffic.ExternalIPs, "proxy-healthz": &config.Node.Healthz,
+				"proxy-status": &config.Node.Status,
 				"stub-domain":  &config.Node.Stubs,
 				"cni-conf-dir": &config.Node.CNIConf, "cni-bin-dir": &config.Node.CNIBins, "service-proxy": &config.Node.NoProxy,
 				"cloud-provider": &config.Node.Cloud, "provider-id": &config.Node.ProviderID}[c.name]

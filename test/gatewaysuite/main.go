@@ -60,7 +60,7 @@ func run(ctx context.Context, o options) error {
 	}
 	// Networks that no other cluster of this machine has without settings.
 	s, err := upstream.StartProa(ctx, o.proa, "--cluster-cidr", "10.213.0.0/16", "--service-cidr", "10.214.0.0/16", "--node", "node-a",
-		"--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100",
+		"--node-port", "0", "--ingress-class", "off", "--proxy-healthz", "off", "--proxy-status", "off", "--image-gc-high-threshold", "100",
 		"--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func startNode(t *testing.T, names ...string) *node {
 	free := ports.Strings(t, 2)
 	n.command(t, "up", "--data-dir", n.data(), "--listen", "127.0.0.1:"+free[0], "--node-port", free[1], "--name", filepath.Base(dir),
 		"--no-merge", "--node", "a",
-		"--ingress-class", "off", "--proxy-healthz", "off", "--image-gc-high-threshold", "100", "--eviction-hard",
+		"--ingress-class", "off", "--proxy-healthz", "off", "--proxy-status", "off", "--image-gc-high-threshold", "100", "--eviction-hard",
 		"memory.available<50Mi,nodefs.available<1%,imagefs.available<1%")
 	n.command(t, append([]string{"images", "load", "--data-dir", n.data()}, archives...)...)
 	n.kubectl = newKubectl(t, filepath.Join(n.data(), "admin.kubeconfig"))
