@@ -16,6 +16,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"proa.dev/kinds/lib/placement"
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/fact"
 )
@@ -277,9 +278,9 @@ func MissingResources(p *corev1.Pod, others []*corev1.Pod, allocatable corev1.Re
 		if requested == 0 || !known && strings.Contains(string(r), "/") {
 			continue
 		}
-		capacity := has.Value()
+		capacity := quantity.Value(&has)
 		if r == corev1.ResourceCPU {
-			capacity = has.MilliValue()
+			capacity = quantity.MilliValue(&has)
 		}
 		if requested > capacity-used[r] {
 			out = append(out, MissingResource{r, requested, used[r], capacity})
@@ -302,7 +303,7 @@ func request(p *corev1.Pod, r corev1.ResourceName, running bool) int64 {
 	}
 	q := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{UseStatusResources: running})[r]
 	if r == corev1.ResourceCPU {
-		return q.MilliValue()
+		return quantity.MilliValue(&q)
 	}
-	return q.Value()
+	return quantity.Value(&q)
 }

@@ -21,6 +21,7 @@ const (
 	maxShares   = 262144
 	cpuShares   = 1024
 	minQuota    = 1000
+	maxMilli    = 1 << 30
 	defaultCFS  = 100000
 	unboundHuge = int64(1) << 62
 )
@@ -54,10 +55,14 @@ func MilliCPU(shares uint64) int64 {
 	return int64(math.Ceil(float64(shares*1000) / cpuShares))
 }
 
-// Quota converts thousandths of a CPU to the CPU time in a period, both in microseconds; 0 for no limit.
+// Quota converts thousandths of a CPU to the CPU time in a period, both in microseconds; 0 for no limit. The limit of more CPUs than any
+// machine has is -1, which is none to the kernel: it refuses such numbers.
 func Quota(milli, period int64) int64 {
-	if milli == 0 {
+	switch {
+	case milli == 0:
 		return 0
+	case milli > maxMilli:
+		return -1
 	}
 	return max(milli*period/1000, minQuota)
 }
@@ -103,24 +108,24 @@ func (o Policy) LimitsOf(p *corev1.Pod) Limits {
 	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})
 	class := QOSClass(p)
-	l := Limits{Shares: new(Shares(requests.Cpu().MilliValue())), Huge: hugePagesOf(requests)}
+	l := Limits{Shares: new(Shares(quantity.MilliValue(requests.Cpu()))), Huge: hugePagesOf(requests)}
 	if class == corev1.PodQOSBestEffort {
 		l.Shares = new(uint64(minShares))
 	} else {
 		if class == corev1.PodQOSGuaranteed || isLimited(p, corev1.ResourceCPU) {
-			l.Quota, l.Period = new(Quota(limits.Cpu().MilliValue(), o.period())), o.period()
+			l.Quota, l.Period = new(Quota(quantity.MilliValue(limits.Cpu()), o.period())), o.period()
 			if o.NoQuota || o.Exclusive != nil && o.Exclusive(p) {
 				l.Quota = new(int64(-1))
 			}
 		}
 		if class == corev1.PodQOSGuaranteed || isLimited(p, corev1.ResourceMemory) {
-			l.Memory = new(limits.Memory().Value())
+			l.Memory = new(quantity.Value(limits.Memory()))
 		}
 	}
 	if o.PodPids > 0 {
 		l.Pids = new(o.PodPids)
 	}
-	l.Unified = o.memory(p, class, requests.Memory().Value(), limits.Memory().Value())
+	l.Unified = o.memory(p, class, quantity.Value(requests.Memory()), quantity.Value(limits.Memory()))
 	return l
 }
 
@@ -179,7 +184,7 @@ func hugePagesOf(list corev1.ResourceList) map[string]int64 {
 	out := map[string]int64{}
 	for r, q := range list {
 		if size, ok := PageSize(r); ok {
-			out[PageName(size)] += q.Value()
+			out[PageName(size)] += quantity.Value(&q)
 		}
 	}
 	return out
@@ -202,13 +207,13 @@ func PageSize(r corev1.ResourceName) (int64, bool) {
 func ofList(list corev1.ResourceList) Limits {
 	l := Limits{Huge: hugePagesOf(list)}
 	if q, ok := list[corev1.ResourceCPU]; ok {
-		l.Shares = new(Shares(q.MilliValue()))
+		l.Shares = new(Shares(quantity.MilliValue(&q)))
 	}
 	if q, ok := list[corev1.ResourceMemory]; ok {
-		l.Memory = new(q.Value())
+		l.Memory = new(quantity.Value(&q))
 	}
 	if q, ok := list[PIDs]; ok {
-		l.Pids = new(q.Value())
+		l.Pids = new(quantity.Value(&q))
 	}
 	return l
 }

@@ -8,12 +8,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/lib/quantity"
 )
 
 // updateRequests updates the requests that the QoS cgroups are computed from.
 func (t *Tree) updateRequests(p *corev1.Pod) error {
 	requests := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-	now := podRequests{class: QOSClass(p), milli: requests.Cpu().MilliValue(), memory: requests.Memory().Value()}
+	now := podRequests{class: QOSClass(p), milli: quantity.MilliValue(requests.Cpu()), memory: quantity.Value(requests.Memory())}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if old, ok := t.requests[p.UID]; ok && old == now {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/cgroup"
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
@@ -40,7 +41,7 @@ func (m *Maker) Resources(p *corev1.Pod, c *corev1.Container) *cri.LinuxContaine
 	cpu, memory := l.limit(p, c, corev1.ResourceCPU), l.limit(p, c, corev1.ResourceMemory)
 	a := amounts{request: cpu, cpu: cpu, memory: memory}
 	if q, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
-		a.request = q.MilliValue()
+		a.request = quantity.MilliValue(&q)
 	}
 	var pin Pin
 	if l.Pin != nil {
@@ -68,14 +69,14 @@ func (l Limits) limit(p *corev1.Pod, c *corev1.Container, r corev1.ResourceName)
 		q = p.Spec.Resources.Limits[r]
 	}
 	if r == corev1.ResourceCPU {
-		return q.MilliValue()
+		return quantity.MilliValue(&q)
 	}
-	return q.Value()
+	return quantity.Value(&q)
 }
 
 // memoryProtection returns the memory protection and throttling of a container (memory.min, memory.low, memory.high).
 func (l Limits) memoryProtection(p *corev1.Pod, c *corev1.Container, allocatable func() corev1.ResourceList) map[string]string {
-	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	request, limit := quantity.Value(c.Resources.Requests.Memory()), quantity.Value(c.Resources.Limits.Memory())
 	out := map[string]string{"memory.min": "0", "memory.low": "0"}
 	if l.Policy.Reserve && request != 0 {
 		file := "memory.low"
@@ -104,7 +105,7 @@ func (l Limits) hugePageLimits(p *corev1.Pod, c *corev1.Container) (out []*cri.H
 	add := func(list corev1.ResourceList) {
 		for r, q := range list {
 			if size, ok := cgroup.PageSize(r); ok {
-				want[cgroup.PageName(size)] = uint64(max(q.Value(), 0))
+				want[cgroup.PageName(size)] = uint64(max(quantity.Value(&q), 0))
 			}
 		}
 	}
@@ -146,7 +147,7 @@ func (l Limits) swapOf(p *corev1.Pod, c *corev1.Container) int64 {
 	if !l.AllowSwap || fact.Critical(p) || cgroup.QOSClass(p) != corev1.PodQOSBurstable || request.Cmp(*limit) == 0 {
 		return 0
 	}
-	if l.Memory <= 0 || request.Value() > l.Memory {
+	if l.Memory <= 0 || quantity.Value(request) > l.Memory {
 		return 0
 	}
 	return int64(float64(request.Value()) / float64(l.Memory) * float64(l.Swap))
@@ -174,11 +175,11 @@ func oomScore(p *corev1.Pod, c *corev1.Container, memory int64) int {
 		return oomScoreMax - 1
 	}
 	extra := shareOfPod(p)
-	score := 1000 - 1000*(c.Resources.Requests.Memory().Value()+extra)/memory
+	score := 1000 - 1000*(quantity.Value(c.Resources.Requests.Memory())+extra)/memory
 	if sidecar(p, c) {
-		least := p.Spec.Containers[0].Resources.Requests.Memory().Value()
+		least := quantity.Value(p.Spec.Containers[0].Resources.Requests.Memory())
 		for i := range p.Spec.Containers {
-			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
+			least = min(least, quantity.Value(p.Spec.Containers[i].Resources.Requests.Memory()))
 		}
 		score = min(score, 1000-1000*(least+extra)/memory)
 	}
@@ -191,7 +192,7 @@ func shareOfPod(p *corev1.Pod) int64 {
 		return 0
 	}
 	sum := resourcehelper.AggregateContainerRequests(p, resourcehelper.PodResourcesOptions{})
-	rest := p.Spec.Resources.Requests.Memory().Value() - sum.Memory().Value()
+	rest := quantity.Value(p.Spec.Resources.Requests.Memory()) - quantity.Value(sum.Memory())
 	return max(rest, 0) / int64(len(p.Spec.Containers)+len(p.Spec.InitContainers))
 }
 

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/cri"
 	"proa.dev/node/fact"
 	"proa.dev/node/pod"
@@ -88,12 +89,13 @@ func (m *Maker) sandboxResources(p *corev1.Pod) (all, overhead *cri.LinuxContain
 		request = limits.Cpu()
 	}
 	exclusive := m.Limits.Policy.Exclusive != nil && m.Limits.Policy.Exclusive(p)
-	all = m.Limits.toCRI(amounts{request: request.MilliValue(), cpu: limits.Cpu().MilliValue(), memory: limits.Memory().Value(),
+	all = m.Limits.toCRI(amounts{request: quantity.MilliValue(request), cpu: quantity.MilliValue(limits.Cpu()),
+		memory:    quantity.Value(limits.Memory()),
 		exclusive: exclusive})
 	overhead = &cri.LinuxContainerResources{}
 	if p.Spec.Overhead != nil {
-		cpu := p.Spec.Overhead.Cpu().MilliValue()
-		overhead = m.Limits.toCRI(amounts{request: cpu, cpu: cpu, memory: p.Spec.Overhead.Memory().Value()})
+		cpu := quantity.MilliValue(p.Spec.Overhead.Cpu())
+		overhead = m.Limits.toCRI(amounts{request: cpu, cpu: cpu, memory: quantity.Value(p.Spec.Overhead.Memory())})
 	}
 	return all, overhead
 }

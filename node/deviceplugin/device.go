@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"proa.dev/internal/connlimit"
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/podstate"
 	"proa.dev/node/topology"
 )
@@ -94,8 +95,8 @@ func (m *Manager) Counts() (capacity, allocatable corev1.ResourceList, removed [
 func (m *Manager) requests(p *corev1.Pod, c *corev1.Container, near topology.Hint) (out []request) {
 	for _, name := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 		q := c.Resources.Limits[name]
-		if q.Value() > 0 && m.table.known(string(name)) && !claimed(p, c.Name, string(name)) {
-			r := request{uid: p.UID, container: c.Name, name: string(name), n: int(q.Value()), near: near}
+		if quantity.Value(&q) > 0 && m.table.known(string(name)) && !claimed(p, c.Name, string(name)) {
+			r := request{uid: p.UID, container: c.Name, name: string(name), n: int(quantity.Value(&q)), near: near}
 			r.reuse = m.reusable(p, c.Name, string(name))
 			out = append(out, r)
 		}

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resources "k8s.io/component-helpers/resource"
 	statsv1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"proa.dev/kinds/lib/quantity"
 )
 
 // usages is the resource usage of Pods.
@@ -75,7 +77,7 @@ func request(p *corev1.Pod, name corev1.ResourceName) int64 {
 	if over, found := p.Spec.Overhead[name]; found {
 		q.Add(over)
 	}
-	return q.Value()
+	return quantity.Value(&q)
 }
 
 // used returns how much a Pod uses of the resource of a signal.

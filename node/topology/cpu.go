@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/podstate"
 )
 
@@ -117,10 +118,10 @@ func (c *CPUs) computeShared() {
 // Wants returns how many exclusive CPUs a container is to have.
 func (c *CPUs) Wants(p *corev1.Pod, container *corev1.Container) int {
 	q := container.Resources.Requests[corev1.ResourceCPU]
-	if podspec.QOSClass(&p.Spec) != corev1.PodQOSGuaranteed || q.Value()*1000 != q.MilliValue() {
+	if podspec.QOSClass(&p.Spec) != corev1.PodQOSGuaranteed || quantity.Value(&q)*1000 != quantity.MilliValue(&q) {
 		return 0
 	}
-	return int(q.Value())
+	return int(quantity.Value(&q))
 }
 
 // Of returns the CPU set of a container: its exclusive CPUs, or the shared pool.

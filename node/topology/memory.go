@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa.dev/kinds/core/podspec"
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/node/podstate"
 )
 
@@ -138,7 +139,7 @@ func (m *Memory) Wants(p *corev1.Pod, c *corev1.Container) map[corev1.ResourceNa
 	out := map[corev1.ResourceName]int64{}
 	for name, q := range c.Resources.Requests {
 		if name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
-			out[name] = q.Value()
+			out[name] = quantity.Value(&q)
 		}
 	}
 	return out

@@ -146,7 +146,7 @@ func memorySize(p *corev1.Pod, own *resource.Quantity, allocatable corev1.Resour
 		smaller(limit)
 	}
 	if own != nil {
-		smaller(own.Value())
+		smaller(quantity.Value(own))
 	}
 	return max(size, 0)
 }
@@ -166,7 +166,7 @@ func memoryLimit(p *corev1.Pod) (int64, bool) {
 		return 0, false
 	}
 	limits := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})
-	return limits.Memory().Value(), true
+	return quantity.Value(limits.Memory()), true
 }
 
 // mountHugePages mounts a hugetlbfs at a folder, unless it is mounted already.

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
+
+	"proa.dev/kinds/lib/quantity"
 )
 
 // Resources are amounts of resources as integers.
@@ -33,13 +35,13 @@ func NewResources(list corev1.ResourceList) Resources {
 	for name, q := range list {
 		switch name {
 		case corev1.ResourceCPU:
-			r.CPU = q.MilliValue()
+			r.CPU = quantity.MilliValue(&q)
 		case corev1.ResourceMemory:
-			r.Memory = q.Value()
+			r.Memory = quantity.Value(&q)
 		case corev1.ResourceEphemeralStorage:
-			r.Storage = q.Value()
+			r.Storage = quantity.Value(&q)
 		case corev1.ResourcePods:
-			r.Pods = q.Value()
+			r.Pods = quantity.Value(&q)
 		default:
 			if !IsScalar(name) {
 				continue
@@ -47,7 +49,7 @@ func NewResources(list corev1.ResourceList) Resources {
 			if r.Scalars == nil {
 				r.Scalars = map[corev1.ResourceName]int64{}
 			}
-			r.Scalars[name] = q.Value()
+			r.Scalars[name] = quantity.Value(&q)
 		}
 	}
 	return r
@@ -84,6 +86,14 @@ func (r *Resources) add(b *Resources, by int64) {
 		sum[name] += by * n
 	}
 	r.Scalars = sum
+}
+
+// limit limits the amounts of one Pod, so that those of all Pods of a node can be added up and subtracted again.
+func (r *Resources) limit() {
+	r.CPU, r.Memory, r.Storage = min(r.CPU, quantity.MaxAmount), min(r.Memory, quantity.MaxAmount), min(r.Storage, quantity.MaxAmount)
+	for name, n := range r.Scalars {
+		r.Scalars[name] = min(n, quantity.MaxAmount)
+	}
 }
 
 // compare reports whether any amount is smaller in b, and whether any is larger.
@@ -132,7 +142,7 @@ func podRequests(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
 	if len(options.NonMissingContainerRequests) > 0 {
 		filled = helper.PodRequests(pod, options)
 	}
-	return plain, filled.Cpu().MilliValue(), filled.Memory().Value()
+	return plain, quantity.MilliValue(filled.Cpu()), quantity.Value(filled.Memory())
 }
 
 // isSumOfContainers reports whether the requests of a Pod are the sum of those of its containers: it has no init
@@ -156,17 +166,14 @@ func sumOfContainers(pod *corev1.Pod) (plain Resources, cpu, memory int64) {
 	add := func(list corev1.ResourceList, fill bool) {
 		r := NewResources(list)
 		plain.add(&r, 1)
-		cpu += r.CPU
-		memory += r.Memory
-		if !fill {
-			return
+		plain.limit()
+		if _, asked := list[corev1.ResourceCPU]; !asked && fill {
+			r.CPU = DefaultCPURequest
 		}
-		if _, asked := list[corev1.ResourceCPU]; !asked {
-			cpu += DefaultCPURequest
+		if _, asked := list[corev1.ResourceMemory]; !asked && fill {
+			r.Memory = DefaultMemoryRequest
 		}
-		if _, asked := list[corev1.ResourceMemory]; !asked {
-			memory += DefaultMemoryRequest
-		}
+		cpu, memory = min(cpu+r.CPU, quantity.MaxAmount), min(memory+r.Memory, quantity.MaxAmount)
 	}
 	for i := range pod.Spec.Containers {
 		add(pod.Spec.Containers[i].Resources.Requests, true)

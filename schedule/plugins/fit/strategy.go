@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 
+	"proa.dev/kinds/lib/quantity"
 	"proa.dev/schedule/framework"
 )
 
@@ -129,8 +130,8 @@ func requestedAmounts(p *framework.PodInfo, resources []weightedResource, nonZer
 	out := make([]int64, len(resources))
 	for i := range resources {
 		q := list[resources[i].Name]
-		if out[i] = q.Value(); resources[i].Name == corev1.ResourceCPU {
-			out[i] = q.MilliValue()
+		if out[i] = quantity.Value(&q); resources[i].Name == corev1.ResourceCPU {
+			out[i] = quantity.MilliValue(&q)
 		}
 	}
 	return out
