@@ -26,12 +26,13 @@ const (
 // reads the changes up to joined from the history of the member. Each change is delivered exactly once: up to joined
 // from the history, after it by etcd.
 func (l *local) open(ctx context.Context, prefix string, after int64) (stream, error) {
-	s := &localStream{l: l, changed: wait.NewSignal()}
+	s := &localStream{l: l, prefix: prefix, changed: wait.NewSignal()}
 	s.room = sync.NewCond(&s.mu)
-	joined, err := s.join(ctx, prefix, after)
+	ws, joined, err := s.join(ctx, after)
 	if err != nil {
 		return nil, err
 	}
+	s.ws = ws
 	if joined > after {
 		if s.queue.events, err = l.history(prefix, after, joined); err != nil {
 			s.ws.Close()
@@ -40,29 +41,67 @@ func (l *local) open(ctx context.Context, prefix string, after int64) (stream, e
 		s.queue.rev = joined
 		s.changed.Send()
 	}
-	s.pumping.Go(s.pump)
+	s.pumping.Go(func() { s.pump(ctx, joined) })
 	return s, nil
 }
 
 // join opens the etcd watch for the changes after the returned revision.
-func (s *localStream) join(ctx context.Context, prefix string, after int64) (int64, error) {
+func (s *localStream) join(ctx context.Context, after int64) (mvcc.WatchStream, int64, error) {
 	for try := 1; ; try++ {
 		now := s.l.server.KV().Rev()
 		joined := max(after, now)
 		if now-after > maxHistory {
 			joined = after
 		}
-		s.ws = s.l.server.KV().NewWatchStream()
-		if _, err := s.ws.Watch(ctx, 0, firstKey(prefix), mvccEnd(endOf(prefix)), joined+1); err != nil {
-			s.ws.Close()
-			return 0, err
+		ws := s.l.server.KV().NewWatchStream()
+		if _, err := ws.Watch(ctx, 0, firstKey(s.prefix), mvccEnd(endOf(s.prefix)), joined+1); err != nil {
+			ws.Close()
+			return nil, 0, err
 		}
 		// If the revision is still the same, etcd has accepted the watch as one at the current revision.
 		if try == joinTries || joined == after || s.l.server.KV().Rev() == now {
-			return joined, nil
+			return ws, joined, nil
 		}
-		s.ws.Close()
+		ws.Close()
 	}
+}
+
+// rejoin replaces an etcd watch that is late by one at the current revision, and queues the changes after a revision from
+// the history. It returns the new watch and the revision that it has been joined at; nil if the stream has ended.
+func (s *localStream) rejoin(ctx context.Context, after int64) (mvcc.WatchStream, int64) {
+	for now := s.l.server.KV().Rev(); now-after > maxHistory; now = s.l.server.KV().Rev() {
+		events, err := s.l.history(s.prefix, after, after+maxHistory)
+		if after += maxHistory; !s.push(eventBatch{events, after}, err) {
+			return nil, 0
+		}
+	}
+	ws, joined, err := s.join(ctx, after)
+	if err != nil {
+		s.push(eventBatch{}, err)
+		return nil, 0
+	}
+	if !s.replace(ws) {
+		return nil, 0
+	}
+	events, err := s.l.history(s.prefix, after, joined)
+	if !s.push(eventBatch{events, joined}, err) {
+		return nil, 0
+	}
+	return ws, joined
+}
+
+// replace ends the present etcd watch in favour of another one, which it ends if the stream is closed.
+func (s *localStream) replace(ws mvcc.WatchStream) bool {
+	s.mu.Lock()
+	old, closed := s.ws, s.closed
+	if closed {
+		old = ws
+	} else {
+		s.ws = ws
+	}
+	s.mu.Unlock()
+	old.Close()
+	return !closed
 }
 
 // history returns the changes with the prefix in the revisions (after, until].

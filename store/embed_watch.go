@@ -17,8 +17,8 @@ const maxQueue = 1 << 16
 // has an etcd stream of its own, because etcd answers a progress request only when all watches of a stream are up to
 // date.
 type localStream struct {
-	l  *local
-	ws mvcc.WatchStream
+	l      *local
+	prefix string
 
 	pumping sync.WaitGroup
 	// changed is sent when queue or err has changed.
@@ -26,6 +26,7 @@ type localStream struct {
 
 	// mu guards the fields below.
 	mu sync.Mutex
+	ws mvcc.WatchStream
 	// queue has the events that next has not returned yet.
 	queue eventBatch
 	// err ends the watch once the queue is empty.
@@ -43,23 +44,70 @@ func mvccEnd(end []byte) []byte {
 	return end
 }
 
-// pump moves events from the etcd stream into the queue until the stream is closed. etcd delivers through a channel of
-// 128 responses; a watch that lets it fill up is served only every tenth of a second from then on. A burst of writes
-// would fill the channel while the consumer handles a batch, so it is emptied by a goroutine of its own.
-func (s *localStream) pump() {
-	for r := range s.ws.Chan() {
+// pump moves events from the etcd stream into the queue until the stream is closed. last is the revision up to which it has
+// all of them. etcd delivers through a channel of 128 responses; a watch that lets it fill up is served only every tenth of a
+// second from then on, with a thousand revisions each time. A burst of writes would fill the channel while the consumer
+// handles a batch, so it is emptied by a goroutine of its own. On busy processors that may come too late all the same; then
+// the watch is joined again.
+func (s *localStream) pump(ctx context.Context, last int64) {
+	s.mu.Lock()
+	ws := s.ws
+	s.mu.Unlock()
+	late := false
+	for {
+		var r mvcc.WatchResponse
+		open := true
+		if late {
+			select {
+			case r, open = <-ws.Chan():
+			default: // what the channel had is read, and what etcd kept back is in the history
+				if ws, last = s.rejoin(ctx, last); ws == nil {
+					return
+				}
+				late = false
+				continue
+			}
+		} else {
+			r, open = <-ws.Chan()
+		}
+		if !open {
+			return
+		}
+		late = late || len(ws.Chan()) >= mvcc.ChanBufLen()-1 || revisions(r) > 1
 		mvcc.ReportEventReceived(len(r.Events))
-		s.l.reach(r.Revision)
-		s.mu.Lock()
-		for len(s.queue.events) >= maxQueue && !s.closed {
-			s.room.Wait()
+		n := eventBatch{}
+		err := n.add(r)
+		last = max(last, n.rev)
+		if !s.push(n, err) {
+			return
 		}
-		if s.err == nil {
-			s.err = s.queue.add(r)
-		}
-		s.mu.Unlock()
-		s.changed.Send()
 	}
+}
+
+// revisions returns how many revisions a response has, up to 2. etcd sends each alone while a watch is up to date.
+func revisions(r mvcc.WatchResponse) int {
+	if n := len(r.Events); n == 0 || r.Events[0].Kv.ModRevision == r.Events[n-1].Kv.ModRevision {
+		return min(n, 1)
+	}
+	return 2
+}
+
+// push queues events, or the error that ends the stream. It waits while the queue is full. It returns false if the stream has
+// ended.
+func (s *localStream) push(n eventBatch, err error) bool {
+	s.mu.Lock()
+	for len(s.queue.events) >= maxQueue && !s.closed {
+		s.room.Wait()
+	}
+	if s.err == nil {
+		s.queue.events = append(s.queue.events, n.events...)
+		s.queue.rev = max(s.queue.rev, n.rev)
+		s.err = err
+	}
+	ended := s.closed || s.err != nil
+	s.mu.Unlock()
+	s.changed.Send()
+	return !ended
 }
 
 // reach waits until reads see a revision. etcd notifies its watches of a change a moment before reads see it; without
@@ -77,6 +125,13 @@ func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (eventBatc
 	case <-ctx.Done():
 		return eventBatch{}, ctx.Err()
 	}
+	n, err := s.take()
+	s.l.reach(n.rev)
+	return n, err
+}
+
+// take empties the queue.
+func (s *localStream) take() (eventBatch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.queue
@@ -92,7 +147,7 @@ func (s *localStream) next(ctx context.Context, wake <-chan struct{}) (eventBatc
 	return n, nil
 }
 
-// add appends one response. etcd never splits a revision over two responses. The revision of a response with events
+// add sets the events of one response. etcd never splits a revision over two responses. The revision of a response with events
 // must not be used as progress: it may be ahead of events that come with the next response.
 func (n *eventBatch) add(r mvcc.WatchResponse) error {
 	switch {
@@ -102,11 +157,7 @@ func (n *eventBatch) add(r mvcc.WatchResponse) error {
 		n.rev = max(n.rev, r.Revision)
 		return nil
 	}
-	if n.events == nil {
-		n.events = r.Events
-	} else {
-		n.events = append(n.events, r.Events...)
-	}
+	n.events = r.Events
 	n.rev = max(n.rev, r.Events[len(r.Events)-1].Kv.ModRevision)
 	return nil
 }
@@ -128,13 +179,18 @@ func (s *localStream) complete(ctx context.Context, n eventBatch) error {
 	return nil
 }
 
-func (s *localStream) ask(context.Context) { s.ws.RequestProgressAll() }
+func (s *localStream) ask(context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ws.RequestProgressAll()
+}
 
 func (s *localStream) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.room.Signal()
+	ws := s.ws
 	s.mu.Unlock()
-	s.ws.Close()
+	ws.Close()
 	s.pumping.Wait()
 }

@@ -71,9 +71,8 @@ type Cache struct {
 	history    history
 	watchers   watcherIndex
 	indexes    map[string]*objectIndex
-	advanced   chan struct{} // closed and replaced when rev changes while waiting is not 0
-	waiting    int           // how many calls wait for a revision
-	failed     error         // why the cache cannot be filled at the moment
+	waiters    []*waiter // the calls that wait for a revision
+	failed     error     // why the cache cannot be filled at the moment
 	// reloads counts how often objects have come that nobody may have written since: when the cache was loaded, or when one could be
 	// decoded at last.
 	reloads       int64
@@ -92,7 +91,6 @@ func New(c Config) *Cache {
 		ready:    make(chan struct{}),
 		tree:     btree.NewG(32, func(a, b *Entry) bool { return a.Key < b.Key }),
 		watchers: newIndex(),
-		advanced: make(chan struct{}),
 		ended:    make(chan struct{}),
 	}
 }
@@ -380,11 +378,4 @@ func (c *Cache) advance(rev int64) {
 	}
 	c.rev.Store(rev)
 	c.wake()
-}
-
-func (c *Cache) wake() {
-	if c.waiting > 0 {
-		close(c.advanced)
-		c.advanced = make(chan struct{})
-	}
 }

@@ -11,7 +11,7 @@ import (
 const (
 	// maxBehind and maxLag are how many revisions and how long a cache may be behind the writes of this process before
 	// further writers wait.
-	maxBehind, maxLag = 1024, 250 * time.Millisecond
+	maxBehind, maxLag = 4096, 250 * time.Millisecond
 	// maxHold is how long a writer waits for the cache. A cache whose store does not answer must not stop all writes.
 	maxHold = time.Second
 	// usualLag is how many revisions the cache is behind while it keeps up with many writers.
@@ -95,7 +95,7 @@ func (c *Cache) HoldBack(ctx context.Context) {
 		if found && time.Since(s.at) > maxLag {
 			until = max(until, s.rev)
 		}
-		if !found || c.rev.Load() >= until || c.WaitFor(ctx, until) != nil {
+		if !found || c.rev.Load() >= until || c.await(ctx, until, nil) != nil {
 			return
 		}
 	}

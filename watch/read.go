@@ -2,7 +2,9 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,44 +74,87 @@ func (c *Cache) waitFor(ctx context.Context, rev int64, timeout time.Duration) e
 	if c.reached(rev) {
 		return nil
 	}
-	wait, stop := context.WithTimeout(ctx, timeout)
-	defer stop()
 	// The revision may be a change outside of the prefix; then the watch delivers nothing until it is asked for its
 	// progress. That is done after a moment only, because nearly always the change itself is about to arrive.
 	progress := time.NewTimer(2 * time.Millisecond)
 	defer progress.Stop()
+	wait, stop := context.WithTimeout(ctx, timeout)
+	defer stop()
+	err := c.await(wait, rev, progress)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return &TooNew{Asked: rev, Have: c.rev.Load()}
+	}
+	return err
+}
+
+// waiter waits for a revision of the cache.
+type waiter struct {
+	rev  int64
+	err  error // why the cache cannot be filled; set before done is closed
+	done chan struct{}
+}
+
+// await waits until the cache is complete up to rev, cannot be filled, or ctx ends. Whenever the timer progress fires, if there is
+// one, it asks the store for the progress of the watch.
+func (c *Cache) await(ctx context.Context, rev int64, progress *time.Timer) error {
+	w := &waiter{rev: rev, done: make(chan struct{})}
 	c.mu.Lock()
-	c.waiting++
-	defer func() {
-		c.mu.Lock()
-		c.waiting--
-		c.mu.Unlock()
-	}()
-	for !c.reached(rev) {
-		moved, failed := c.advanced, c.failed
-		c.mu.Unlock()
-		if failed != nil {
-			return failed
+	if c.failed != nil || c.reached(rev) {
+		defer c.mu.Unlock()
+		if c.reached(rev) {
+			return nil
 		}
+		return c.failed
+	}
+	c.waiters = append(c.waiters, w)
+	c.mu.Unlock()
+	defer c.leave(w)
+	var late <-chan time.Time
+	if progress != nil {
+		late = progress.C
+	}
+	for {
 		select {
-		case <-moved:
+		case <-w.done:
+			return w.err
 		case <-c.ended:
 			return ErrStopped
-		case <-progress.C:
-			if err := c.Source.Progress(wait); err != nil {
+		case <-late:
+			if err := c.Source.Progress(ctx); err != nil {
 				return err
 			}
 			progress.Reset(50 * time.Millisecond)
-		case <-wait.Done():
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return &TooNew{Asked: rev, Have: c.rev.Load()}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		c.mu.Lock()
 	}
-	c.mu.Unlock()
-	return nil
+}
+
+// leave removes a waiter that wake has not removed.
+func (c *Cache) leave(w *waiter) {
+	select {
+	case <-w.done:
+		return
+	default:
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiters = slices.DeleteFunc(c.waiters, func(x *waiter) bool { return x == w })
+}
+
+// wake ends the waiting of those whose revision the cache has reached; of all if it cannot be filled. The caller holds mu.
+func (c *Cache) wake() {
+	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool {
+		reached := c.reached(w.rev)
+		if !reached && c.failed == nil {
+			return false
+		}
+		if !reached {
+			w.err = c.failed
+		}
+		close(w.done)
+		return true
+	})
 }
 
 // reached reports whether the cache is complete up to rev, and is not about to be loaded again.

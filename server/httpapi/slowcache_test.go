@@ -75,10 +75,10 @@ func (r *rig) list(verb string, limit int64) (names map[string]bool, err error) 
 func TestOwnWritesAreReadWhileTheCacheIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newMemoryRig(t, 100)
-		slow := &slowStore{Store: r.State.Store, pace: 2 * time.Millisecond}
+		slow := &slowStore{Store: r.State.Store, pace: 500 * time.Microsecond}
 		r.State.Store = slow
 		r.State.Cache(r.State.Def(configMapsResource()))
-		const writers, writes = 32, 200
+		const writers, writes = 32, 600
 		var wg sync.WaitGroup
 		for i := range writers {
 			wg.Go(func() {
@@ -88,7 +88,7 @@ func TestOwnWritesAreReadWhileTheCacheIsSlow(t *testing.T) {
 					if lag := r.State.CacheLags()["configmaps"]; lag > 2.5 {
 						t.Errorf("the cache is %.2f s behind", lag)
 					}
-					if j%100 == 99 {
+					if j%300 == 299 {
 						r.expectConfigMap(name)
 					}
 				}
