@@ -1,0 +1,56 @@
+package store
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"proa.dev/internal/wait"
+	"proa.dev/kv"
+)
+
+// TestLateWatchIsJoinedAgain makes a watch late, as busy processors do, so that etcd delivers to it only ten times a second and a
+// thousand revisions each time. It is replaced then, and every change is delivered once, in order.
+func TestLateWatchIsJoinedAgain(t *testing.T) {
+	e := embed(t, t.TempDir())
+	l := e.member.(*local)
+	opened, err := l.open(t.Context(), "/a/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.close()
+	s := opened.(*localStream)
+	const changes = 12_500 // more than the history is read of at once
+	first := s.ws
+	s.mu.Lock() // nothing empties the channel of etcd
+	before := l.server.KV().Rev()
+	var wg sync.WaitGroup
+	for writer := range 100 {
+		wg.Go(func() {
+			for i := range changes / 100 {
+				if _, err := e.Commit(t.Context(), kv.Write{Key: fmt.Sprintf("/a/%d/%d", writer, i), Value: []byte("x")}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.mu.Unlock()
+	wake := wait.NewSignal()
+	for next := 0; next < changes && !t.Failed(); {
+		n, err := s.next(t.Context(), wake)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ev := range n.events {
+			if next++; ev.Kv.ModRevision != before+int64(next) {
+				t.Fatalf("change %d after %d is at %d", next, before, ev.Kv.ModRevision)
+			}
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ws == first {
+		t.Error("the watch of etcd is still the late one")
+	}
+}
